@@ -70,7 +70,13 @@ def total(x: Array, axis: Axes) -> Array | None:
     if found is not None:
         return found
     matrix = _matrix(x, axis)
-    return None if matrix is None else _total(*matrix)
+    if matrix is not None:
+        return _total(*matrix)
+    rows = next((i for i in range(1, len(axis)) if axis[i:] == tuple(range(axis[i], x.ndim))), None)
+    if rows is None or x.size < LARGE or (found := total(x, axis[rows:])) is None:
+        return None
+    # As of the channels of images: the rows first, then what is left.
+    return np.add.reduce(found.reshape(x.shape[: axis[rows]]), axis=axis[:rows]).reshape(-1)
 
 
 def by_rows(x: Array, axis: Axes, kernel: str, join: Callable[[Array], Any]) -> Array | None:
@@ -86,7 +92,7 @@ def _by_rows(kernel: str, join: Callable[[Array], Any], lines: Array) -> Array |
         found = _by_rows(kernel, join, lines[:, :cut].reshape(-1, ROW))
         if found is None:
             return None
-        return np.array([join(np.append(found, lines[0, cut:]).astype(np.float64))], lines.dtype)
+        return np.array([join(np.concatenate((found, lines[0, cut:]), dtype=np.float64))], lines.dtype)
     out = np.empty(len(lines), lines.dtype)
     return out if in_parts(kernel, (lines, out), *lines.shape) else None
 
@@ -115,8 +121,8 @@ def _rows_of_halves(lines: Array, widen: Any, fast: Any, join: Callable[[Array],
     if len(lines) == 1 and width > ROW:
         cut = width // ROW * ROW
         parts = _rows_of_halves(lines[:, :cut].reshape(-1, ROW), widen, fast, join)
-        whole = np.append(parts, halves.widened(lines[0, cut:])).astype(np.float64)
-        return np.array([join(whole)], FLOAT32)
+        assert parts is not None
+        return np.array([join(np.concatenate((parts, halves.widened(lines[0, cut:])), dtype=np.float64))], FLOAT32)
     if width > ROW:
         return None
     out = np.empty(len(lines), FLOAT32)
