@@ -1055,8 +1055,12 @@ def test_rows_side_by_side(dtype: str) -> None:
     """Rows of every width, and of operands that are no contiguous arrays, in the place of NumPy's."""
     for width in (*range(1, 20), 31, 32, 33, 64, 100, 5000):
         x, y = ((numbers(9, n, 2, seed=n) * 99).astype(dtype) for n in (width, 3))
-        for tensors in ([x, y], [y, x[:, ::-1], y], [x.swapaxes(0, 1).copy().swapaxes(0, 1), y[:, :0], y]):
+        of_one, turned = np.broadcast_to(y[:1], y.shape), x.swapaxes(0, 1).copy().swapaxes(0, 1)
+        ways = [x, y], [x[:, 1:], y[:, :2]], [y[::-1], x], [of_one, y], [y, x[:, ::-1], y], [turned, y[:, :0], y]
+        for tensors in ways:
             np.testing.assert_array_equal(BASE.concat(tensors, 1), np.concatenate(tensors, 1), strict=True)
+        last = [x[..., 1:], x[..., :1], x[:, ::-1], np.asfortranarray(x)]
+        np.testing.assert_array_equal(BASE.concat(last, 2), np.concatenate(last, 2), strict=True)
         np.testing.assert_array_equal(BASE.stack([x, x], 2), np.stack([x, x], 2), strict=True)
 
 

@@ -65,21 +65,42 @@ def concat(tensors: Sequence[Array], /, axis: int) -> Array:
         return np.concatenate(tensors, axis)
     shape = joined([x.shape for x in tensors], axis=axis)
     out, rows = memory.empty(shape, tensors[0].dtype), math.prod(shape[:axis])
-    if rows == 1 or not _side_by_side(out, tensors, rows):
+    if rows == 1 or not _side_by_side(out, tensors, axis, rows):
         np.concatenate(tensors, axis, out=out)
     return out
 
 
-def _side_by_side(out: Array, tensors: Sequence[Array], rows: int) -> bool:
-    """Fill the rows of ``out`` with those of the tensors by a kernel, in several threads; False if there is none."""
+def _side_by_side(out: Array, tensors: Sequence[Array], axis: int, rows: int) -> bool:
+    """Fill the rows of ``out`` with those of the tensors by a kernel, in several threads; False if it is for NumPy."""
     fast = compiled.kernel("concat")
     if fast is None or any(x.dtype != out.dtype for x in tensors):
         return False
-    whole = [x if x.flags.c_contiguous else np.ascontiguousarray(x) for x in tensors]
-    numbers, step = c_int64 * len(whole), out.nbytes // rows
-    starts, widths = numbers(*map(compiled.address, whole)), numbers(*[x.nbytes // rows for x in whole])
-    fast(compiled.address(out), starts, widths, len(whole), step, rows, -(-MANY // step), available())
+    widths = [x.nbytes // rows for x in tensors]
+    steps = [n if x.flags.c_contiguous else _step(x, axis) for x, n in zip(tensors, widths, strict=True)]
+    if None in steps:
+        return False
+    numbers, step = c_int64 * len(tensors), out.nbytes // rows
+    places = numbers(*map(compiled.address, tensors)), numbers(*steps), numbers(*widths)
+    fast(compiled.address(out), *places, len(tensors), step, rows, -(-MANY // step), available())
     return True
+
+
+def _step(x: Array, axis: int) -> int | None:
+    """The bytes between rows, the axes from ``axis`` on, if these are contiguous and equally far apart; else None."""
+    lengths = [*zip(x.shape, x.strides, strict=True)]
+    expected, step = x.itemsize, None
+    for n, stride in reversed(lengths[axis:]):
+        if n > 1 and stride != expected:
+            return None
+        expected *= n
+    for n, stride in reversed(lengths[:axis]):
+        if n > 1:
+            if step is None:
+                step = stride
+            elif stride != expected:
+                return None
+            expected = stride * n
+    return step
 
 
 def stack(tensors: Sequence[Array], /, axis: int) -> Array:

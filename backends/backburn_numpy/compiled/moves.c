@@ -5,7 +5,7 @@
 
 typedef struct {
     char *out;
-    const int64_t *starts, *widths;
+    const int64_t *starts, *steps, *widths;
     int64_t count, step;
 } Concat;
 
@@ -15,8 +15,9 @@ INLINE void copy(char *restrict to, const char *restrict from, int64_t bytes) {
     memcpy(to, from, (size_t)bytes);
 }
 
-INLINE void copy_rows(char *restrict to, const char *restrict from, int64_t rows, int64_t step, int64_t width) {
-    for (int64_t row = 0; row < rows; row++, to += step, from += width) copy(to, from, width);
+INLINE void copy_rows(char *restrict to, const char *restrict from, int64_t rows, int64_t step, int64_t apart,
+                      int64_t width) {
+    for (int64_t row = 0; row < rows; row++, to += step, from += apart) copy(to, from, width);
 }
 
 #define NEAR (1 << 14) /* bytes of the result that stay in the cache until the next array's are written */
@@ -29,22 +30,22 @@ static void concat_rows(const void *what, int64_t first, int64_t last) {
         const int64_t rows = last - row < near ? last - row : near;
         char *to = c->out + row * step;
         for (int64_t i = 0; i < c->count; to += c->widths[i++]) {
-            const int64_t width = c->widths[i];
-            const char *from = (const char *)(intptr_t)c->starts[i] + row * width;
-            if (width == 4) copy_rows(to, from, rows, step, 4);
-            else if (width == 8) copy_rows(to, from, rows, step, 8);
-            else if (width == 16) copy_rows(to, from, rows, step, 16);
-            else if (width == 32) copy_rows(to, from, rows, step, 32);
-            else if (width == 64) copy_rows(to, from, rows, step, 64);
-            else copy_rows(to, from, rows, step, width);
+            const int64_t width = c->widths[i], apart = c->steps[i];
+            const char *from = (const char *)(intptr_t)c->starts[i] + row * apart;
+            if (width == 4) copy_rows(to, from, rows, step, apart, 4);
+            else if (width == 8) copy_rows(to, from, rows, step, apart, 8);
+            else if (width == 16) copy_rows(to, from, rows, step, apart, 16);
+            else if (width == 32) copy_rows(to, from, rows, step, apart, 32);
+            else if (width == 64) copy_rows(to, from, rows, step, apart, 64);
+            else copy_rows(to, from, rows, step, apart, width);
         }
     }
 }
 
-/* Rows of several arrays side by side. Widths are in bytes, and step their sum. */
-KERNEL(concat, char *out, const int64_t *starts, const int64_t *widths, int64_t count, int64_t step, int64_t rows,
-       int64_t grain, int threads) {
-    const Concat all = {out, starts, widths, count, step};
+/* Rows of several arrays side by side, which are steps apart. Widths are in bytes, and step their sum. */
+KERNEL(concat, char *out, const int64_t *starts, const int64_t *steps, const int64_t *widths, int64_t count,
+       int64_t step, int64_t rows, int64_t grain, int threads) {
+    const Concat all = {out, starts, steps, widths, count, step};
     backburn_team_do(concat_rows, &all, rows, grain, threads);
 }
 
