@@ -76,7 +76,7 @@ def _side_by_side(out: Array, tensors: Sequence[Array], axis: int, rows: int) ->
     if fast is None or any(x.dtype != out.dtype for x in tensors):
         return False
     widths = [x.nbytes // rows for x in tensors]
-    steps = [n if x.flags.c_contiguous else _step(x, axis) for x, n in zip(tensors, widths, strict=True)]
+    steps: list[Any] = [n if x.flags.c_contiguous else _step(x, axis) for x, n in zip(tensors, widths, strict=True)]
     if None in steps:
         return False
     numbers, step = c_int64 * len(tensors), out.nbytes // rows
