@@ -36,12 +36,15 @@ def levels_between(lower: AnyBackend, upper: AnyBackend) -> list[AnyBackend] | N
     """The decorated backends from just above ``lower`` up to ``upper``; None where ``upper`` does not wrap it."""
     path: list[AnyBackend] = []
     level: AnyBackend | None = upper
-    while level is not None:
-        if level is lower or level == lower:
-            return path[::-1]
+    while level is not None and level is not lower:
         path.append(level)
         level = inner_of(level)
-    return None
+    if level is None:  # equality compares expressions, which each level composes: only where identity has failed
+        place = next((place for place, level in enumerate(path) if level == lower), None)
+        if place is None:
+            return None
+        del path[place:]
+    return path[::-1]
 
 
 #: The methods of a level that take a primitive of each kind to the inner backend, and lift it from there.
@@ -94,11 +97,13 @@ def common_backend(name: str, tensors: Iterable[Any]) -> AnyBackend:
         raise ArgumentError(f"{name}: at least one operand must be a tensor. bb.asarray(...) makes one")
     backend: AnyBackend = tensors[0]._backend
     for x in tensors[1:]:
-        if x._backend is backend or levels_between(x._backend, backend) is not None:
+        other = x._backend
+        if other is backend:
             continue
-        if levels_between(backend, x._backend) is None:
-            raise _mismatch(name, tensors, backend, x._backend)
-        backend = x._backend
+        lower, upper = (backend, other) if _height(other) > _height(backend) else (other, backend)
+        if levels_between(lower, upper) is None:
+            raise _mismatch(name, tensors, backend, other)
+        backend = upper
     return backend
 
 
