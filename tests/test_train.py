@@ -1,14 +1,14 @@
 """The configuration, the trainer, and what a run leaves behind."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import backburn as bb
-from backburn.backend import AnyBackend, load_backend
-from backburn.base.errors import ConfigError, FileFormatError
+from backburn.backend import AnyBackend, Capabilities, load_backend
+from backburn.base.errors import ConfigError, FileFormatError, Unsupported
 from backburn.io import load_model, save_model, save_state
 from backburn.optim.schedules import Plateau
 from backburn.train import outputs
@@ -16,6 +16,7 @@ from backburn.train.config import Config, changed, config_of, read_config
 from backburn.train.model import build_model, build_optimizer
 from backburn.train.toml import line_of, read_toml
 from backburn.train.trainer import Trainer, accuracy, model_of
+from backburn_numpy import NumpyBackend
 
 ROOT = Path(__file__).parents[1]
 
@@ -258,6 +259,35 @@ def test_training_learns() -> None:
     assert last.accuracy > first.accuracy
     assert last.unseen > 0.7
     assert last.unseen == accuracy(trainer.model, *trainer.held_out)
+
+
+class Doubles(NumpyBackend):
+    """NumPy's backend with float64 alone."""
+
+    spec = property(lambda self: "doubles")
+    float_dtype = property(lambda self: bb.float64)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        declared = super().capabilities
+        own = (bb.float64, bb.int64, bb.bool)
+        return replace(declared, dtypes={dtype: uses for dtype, uses in declared.dtypes.items() if dtype in own})
+
+    def from_numpy(self, array):
+        if array.dtype.kind == "f" and array.dtype != np.float64:
+            raise Unsupported("doubles have no other float dtype")
+        return super().from_numpy(array)
+
+
+def test_training_computes_in_the_float_dtype_that_a_backend_has() -> None:
+    doubles = bb.Autodiff(Doubles())
+    trainer = run(Trainer(TINY, doubles))
+    assert all(p.dtype is bb.float64 for p in trainer.model.parameters())
+    found = bb.asarray(np.array([0.5, 2.5], np.float32), dtype="float64", backend=doubles)
+    assert (found.dtype, found.tolist()) == (bb.float64, [0.5, 2.5])
+    assert bb.asarray([0.5, 2.5], dtype="int64", backend=doubles).tolist() == [0, 2]
+    with pytest.raises(Unsupported, match=r"asarray: doubles have no other .*; dtype='float64' converts the array"):
+        bb.asarray(np.array([0.5], np.float32), backend=doubles)
 
 
 def test_validation_images_are_the_last_of_those_trained_on() -> None:

@@ -286,6 +286,8 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """``u``, ``s`` and ``vh`` whose product ``(u * s) @ vh`` is ``x``; ``s`` is in descending order.
 
         ``u`` has as many columns, and ``vh`` as many rows, as the shorter side of ``x``; with ``full`` they are square.
+        In each column of ``u`` the first element of at least three tenths of the largest one's size is positive, and
+        the row of ``vh`` turns with it; so it is in the rows of ``vh`` that only ``full`` adds.
         The gradient of the sum of equal values is correct; for that of their vectors, see the module. For the vectors
         that only ``full`` adds, it is correct for functions of the space that they span.
         """
@@ -293,7 +295,10 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=_eigh, result=("same", "same"), required=True, differentiable=True)
     def eigh(self, x: F, /) -> tuple[F, F]:
-        """The eigenvalues of the symmetric part of ``x`` in ascending order, and its eigenvectors, the columns."""
+        """The eigenvalues of the symmetric part of ``x`` in ascending order, and its eigenvectors, the columns.
+
+        In each column the first element of at least three tenths of the largest one's size is positive.
+        """
         return missing("eigh")
 
     @operation(kinds="F", shape=_values, differentiable=True)

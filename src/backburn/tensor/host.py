@@ -13,7 +13,14 @@ from backburn.backend.contract import AnyBackend
 from backburn.base.calls import plain_signature, refuse
 from backburn.base.contexts import default_float
 from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype, float64, promote, promote_scalar
-from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError, DTypeError, ExportError
+from backburn.base.errors import (
+    ArgumentError,
+    BackburnError,
+    BackendMismatchError,
+    DTypeError,
+    ExportError,
+    Unsupported,
+)
 from backburn.tensor.defaults import BackendLike, as_backend, given_backend
 from backburn.tensor.dispatch import cast, kind_operand, tensor_operand
 from backburn.tensor.levels import inner_of, innermost, levels_between, lift
@@ -95,8 +102,22 @@ def asarray(
         raise ArgumentError("asarray: copy=False, but a tensor is never made over memory that others may change")
     if wanted is not None:
         plain_dtype("asarray", wanted)
-    tensor = wrap(target.from_numpy(host_array(obj, wanted, default_float(target))), target)
+    array = host_array(obj, wanted, default_float(target))
+    if wanted is not None and array.dtype != wanted.dtype and not _holds(target, array):
+        with np.errstate(all="ignore"):
+            array = array.astype(wanted.dtype)
+    try:
+        tensor = wrap(target.from_numpy(array), target)
+    except Unsupported as cause:
+        if wanted is not None or array.dtype.kind != "f":
+            raise
+        raise Unsupported(f"asarray: {cause}; dtype={target.float_dtype.name!r} converts the array") from cause
     return tensor if wanted is None else cast(tensor, wanted)
+
+
+def _holds(backend: AnyBackend, array: Any) -> bool:
+    """Whether a backend has tensors of an array's dtype, so that it can cast them."""
+    return backend.capabilities.supports(as_dtype(array.dtype), "storage")
 
 
 def _on_level(name: str, x: Any, target: AnyBackend) -> Any:

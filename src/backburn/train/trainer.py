@@ -84,7 +84,7 @@ class Trainer:
         with fork(self.random):
             for pixels, digits in progress(order):
                 y = asarray(digits, backend=backend)
-                logits = self.model(asarray(pixels.reshape(len(pixels), -1), backend=backend))
+                logits = self.model(_rows(pixels, backend))
                 loss = cross_entropy(logits, y, label_smoothing=train.label_smoothing)
                 value = float(loss.item())
                 if not isfinite(value):
@@ -152,8 +152,13 @@ def accuracy(model: Module, images: Any, labels: Any) -> float:
     model.eval()
     backend = model.parameters()[0].backend
     with no_grad():
-        logits = model(asarray(images.reshape(len(images), -1), backend=backend))
+        logits = model(_rows(images, backend))
         return int((logits.argmax(axis=1) == asarray(labels, backend=backend)).sum().item()) / len(labels)
+
+
+def _rows(images: Any, backend: AnyBackend) -> Any:
+    """Images as rows of a tensor, in the float dtype that the backend has."""
+    return asarray(images.reshape(len(images), -1), dtype=backend.float_dtype, backend=backend)
 
 
 def check_resumable(config: Config, saved: Config) -> None:
