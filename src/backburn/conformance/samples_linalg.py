@@ -30,6 +30,7 @@ samples(
     case(integers(2, 3), integers(3, seed=1)),
     case(integers(3, low=2**60, high=2**60 + 9), np.array([1, -1, 1]), note="exact beyond float64"),
     case(np.ones((1, 4000)), np.full((4000, 1), 0.125), smooth=1, note="16-bit sums"),
+    case(np.full((1, 1, 3), 2**63 - 2), np.ones((1, 3, 1), np.int64), note="wraps"),
 )
 
 

@@ -29,6 +29,8 @@ INTS = (
 )
 #: Integers that neither float64 nor 32 bits hold.
 WIDE = np.array([2**53, 2**53 + 1, -(2**53) - 3, 2**40 + 2**31 - 1, 2**31])
+#: Two of the largest integers but one wrap, in every dtype that the samples are moved to.
+WRAPS = np.array([[2**63 - 2, 2**63 - 2, 5], [3, 2**63 - 2, 2**63 - 2]])
 #: Neighbours in 64 bits, which 32 do not tell apart.
 NEAR = np.array([1 + 2.0**-41, 1.0, 1 + 2.0**-40])
 TIES = np.array([[1.0, 3.0, 3.0], [2.0, 2.0, -1.0]])
@@ -52,6 +54,7 @@ samples(
     case(MANY, axis=(1,), smooth=1),
     case(MANY.T[:500].copy(), axis=(0,), smooth=1),
     case(WIDE, axis=(0,), note="exact beyond float64"),
+    case(WRAPS, axis=(1,), keepdims=True, note="wraps"),
 )
 samples(
     "prod",
@@ -64,6 +67,7 @@ samples(
     case(np.linspace(0.99, 1.012, 1000), axis=(0,), smooth=1),
     case(SPECIAL, axis=(1,), smooth=0),
     case(WIDE[1:], axis=(0,), note="wraps, exactly"),
+    case(WRAPS, axis=(1,), keepdims=True, note="wraps"),
 )
 samples(
     "count_nonzero",

@@ -45,6 +45,7 @@ samples(
     case(integers(4, low=100, high=120).astype(np.int8), axis=0, reverse=True, note="wraps"),
     case(SPECIAL, axis=1, smooth=0),
     case(np.full(300, 0.1), axis=0, smooth=1),
+    case(np.array([[2**63 - 2, 2**63 - 2, 5], [3, 2**63 - 2, 2**63 - 2]]), axis=1, reverse=False, note="wraps"),
 )
 samples(
     "cumprod",
