@@ -78,12 +78,13 @@ METHODS = {
 #: Methods of models.
 MODELS = {
     "add_module": "setattr(model, name, module)",
-    "apply": "bb.trees.tree_map(f, model), a new model",
+    "apply": "for _, layer in model.named_modules(): f(layer); or bb.trees.tree_map(f, model) of its tensors",
     "bfloat16": "model.astype('bfloat16')",
     "children": "model.named_modules()",
     "compile": "bb.capture(step)",
     "cpu": "model.to('autodiff(numpy)')",
     "cuda": "model.to('autodiff(cupy:0)')",
+    "device": "model.parameters()[0].backend",
     "double": "model.astype('float64')",
     "float": "model.astype('float32')",
     "half": "model.astype('float16')",
@@ -209,6 +210,8 @@ FUNCTIONS = {
     "device": "a backend is a device: bb.load_backend(spec)",
     "diag_embed": "x[..., None] * bb.eye(x.shape[-1])",
     "div": "bb.divide(x, y)",
+    "distributions": "bb.random draws; of bb.nn.functional, -cross_entropy(logits, x, reduction='none') and "
+    "-gaussian_nll_loss(mean, x, variance, full=True, reduction='none') are log-probabilities",
     "dot": "x @ y",
     "double": "bb.float64",
     "dstack": "bb.stack([x, y], axis=2)",
@@ -304,6 +307,7 @@ FUNCTIONS = {
     "set_rng_state": "bb.random.set_state(state)",
     "sgn": "bb.sign(x)",
     "softplus": "bb.nn.functional.softplus(x)",
+    "special": "the functions of bb itself, such as bb.erf(x) and bb.lgamma(x)",
     "solve_triangular": "bb.linalg.triangular_solve(x, y, upper=True)",
     "spectral_norm": "bb.nn.SpectralNorm(layer)",
     "split_with_sizes": "bb.split(x, lengths)",

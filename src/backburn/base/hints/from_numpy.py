@@ -97,6 +97,8 @@ LINES = {
     "logistic": "bb.log(u / (1 - u)), with u = bb.random.uniform(shape)",
     "lognormal": "bb.exp(bb.random.normal(shape))",
     "multivariate_normal": "mean + bb.random.normal((n, mean.size)) @ bb.linalg.cholesky(cov).mT",
+    "PRNGKey": "bb.random.Generator(seed), or bb.random.seed(seed)",
+    "key": "bb.random.Generator(seed), or bb.random.seed(seed)",
     "piecewise": "bb.where(condition, f(x), g(x))",
     "place": "bb.where(mask, y, x)",
     "promote_types": "bb.result_type(x, y)",
