@@ -7,6 +7,7 @@ import functools
 import gc
 import math
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -838,6 +839,28 @@ def test_what_functions_return_beside_their_value() -> None:
         with pytest.raises(ArgumentError, match="returns a pair, its value and the rest"):
             call()
     check_grads(lambda x: x * x, (x,), 1, ["reverse"])
+
+
+def test_what_functions_return_beside_their_value_keeps_its_outer_history() -> None:
+    """Also where the value has none, being computed from constants alone."""
+
+    def after(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda y: transform(lambda x: (x * x, {"seen": [x * y * y]}))["seen"][0]
+
+    three, one = tensor(3.0), tensor(1.0)
+    for name, found in {
+        "grad": after(lambda f: grad(f, has_aux=True)(three)[-1]),
+        "value_and_grad": after(lambda f: value_and_grad(f, has_aux=True)(three)[0][1]),
+        "vjp": after(lambda f: vjp(f, three, has_aux=True)[-1]),
+        "jvp": after(lambda f: jvp(f, (three,), (one,), has_aux=True)[-1]),
+        "linearize": after(lambda f: linearize(f, three, has_aux=True)[-1]),
+        "jacobian": after(lambda f: jacobian(f, has_aux=True)(three)[-1]),
+        "hessian": after(lambda f: hessian(f, has_aux=True)(three)[-1]),
+    }.items():
+        assert grad(found)(2.0).item() == 12.0, name
+        assert jvp(found, (tensor(2.0),), (one,))[1].item() == 12.0, name
+        assert grad(grad(found))(2.0).item() == 6.0, name
+        assert bb.vmap(found)(tensor([1.0, 2.0])).tolist() == [3.0, 12.0], name
 
 
 # ---- state of modules ----

@@ -12,7 +12,6 @@ from backburn.autodiff.graph import Node, outputs_node, reverse
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.base.trees import flatten, flatten_like, tree_map, unflatten
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.defaults import default_backend
 from backburn.tensor.levels import common_backend, lift
 from backburn.tensor.messages import describe, exhausted
 from backburn.tensor.spent import ARGUMENT, spend
@@ -57,8 +56,8 @@ def vjp(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """
     check_function("vjp", f)
     valued, aux = with_aux("vjp", f, has_aux)
-    value, pullback, _ = pulled_back(valued, primals)
-    return (value, pullback, values_of(aux, value)) if has_aux else (value, pullback)
+    value, pullback, _ = pulled_back(valued, primals, aux)
+    return (value, pullback, aux[0]) if has_aux else (value, pullback)
 
 
 def with_aux(name: str, f: Function, has_aux: bool) -> tuple[Function, list[Any]]:
@@ -78,14 +77,15 @@ def with_aux(name: str, f: Function, has_aux: bool) -> tuple[Function, list[Any]
     return valued, aux
 
 
-def values_of(aux: list[Any], value: Any) -> Any:
-    """A function's auxiliary data, with tensors as constants on the level of ``value``."""
-    home = next((x.backend for x in flatten(value)[0] if isinstance(x, Tensor)), None) or default_backend()
-    return tree_map(lambda x: as_recorded(taken_down(x, home)), aux[0])
+def values_of(aux: Any, below: Any, home: Any) -> Any:
+    """A function's auxiliary data without what levels above ``below`` know, on ``home`` where they are constants."""
+    return tree_map(lambda x: as_recorded(lowered(taken_down(x, below), home)), aux)
 
 
-def pulled_back(f: Function, primals: tuple[Any, ...]) -> tuple[Any, Pullback, list[FloatTensor]]:
-    """What :func:`vjp` returns, and the tensors that ``f`` was given."""
+def pulled_back(
+    f: Function, primals: tuple[Any, ...], aux: list[Any] | None = None
+) -> tuple[Any, Pullback, list[FloatTensor]]:
+    """What :func:`vjp` returns, and the tensors that ``f`` was given; the data in ``aux`` as its caller sees them."""
     leaves, structure = float_leaves("vjp", primals)
     below = level_below("vjp", leaves)
     outer = Autodiff(below)
@@ -105,7 +105,10 @@ def pulled_back(f: Function, primals: tuple[Any, ...]) -> tuple[Any, Pullback, l
         moved = [lowered(as_recorded(g), k) for g, k in zip(gradients, home, strict=True)]
         return unflatten(structure, moved)
 
-    value = unflatten(out_structure, [_value(outer, x, home[0] if home else below) for x in outputs])
+    target = home[0] if home else below
+    value = unflatten(out_structure, [_value(outer, x, target) for x in outputs])
+    if aux:
+        aux[0] = values_of(aux[0], below, target)
     return value, pullback, inputs
 
 
@@ -194,12 +197,13 @@ def value_and_grad(f: Function, argnums: int | tuple[int, ...] = 0, *, has_aux: 
     def differentiated(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         of_numbered, primals = of_chosen("grad", f, numbers, args, kwargs)
         valued, aux = with_aux("grad", of_numbered, has_aux)
-        value, pullback, inputs = pulled_back(lambda *chosen: scalar_output("grad", valued(*chosen)), tuple(primals))
+        value, pullback, inputs = pulled_back(
+            lambda *chosen: scalar_output("grad", valued(*chosen)), tuple(primals), aux
+        )
         gradients = pullback(1.0)
         gradient = gradients if isinstance(argnums, (tuple, list)) else gradients[0]
-        rest = values_of(aux, value) if has_aux else None
         spend(inputs, ARGUMENT)
-        return ((value, rest) if has_aux else value), gradient
+        return ((value, aux[0]) if has_aux else value), gradient
 
     return differentiated
 
@@ -266,7 +270,7 @@ def linearize(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, .
         return unflatten(out_structure, moved)
 
     value = unflatten(out_structure, [_value(middle, x, home) for x in outputs])
-    return (value, tangent_map, values_of(aux, value)) if has_aux else (value, tangent_map)
+    return (value, tangent_map, values_of(aux[0], below, home)) if has_aux else (value, tangent_map)
 
 
 def _zeros(below: Any, x: FloatTensor) -> FloatTensor:
@@ -315,7 +319,7 @@ def jvp(
     outputs = [as_output("jvp", x, level) for x in outputs]
     moved = [lowered(as_recorded(_tangent(level, x)), home) for x in outputs]
     value = unflatten(out_structure, [_value(level, x, home) for x in outputs])
-    rest = (values_of(aux, value),) if has_aux else ()
+    rest = (values_of(aux[0], below, home),) if has_aux else ()
     spend(inputs, ARGUMENT)
     return value, unflatten(out_structure, moved), *rest
 
