@@ -813,6 +813,19 @@ def test_backward_inside_a_transform_is_refused() -> None:
     assert grad(with_a_leaf_of_its_own)(tensor(2.0)).item() == 6.0
 
 
+def test_what_keeps_its_gradient_may_be_differentiated() -> None:
+    """A function may be written for ``backward``, too, which would return that gradient."""
+
+    def f(x: Any) -> Any:
+        return ((x * x).retain_grad() * x).sum()
+
+    x = tensor([1.0, 2.0])
+    assert grad(f)(x).tolist() == [3.0, 12.0]
+    assert grad(lambda x: grad(f)(x).sum())(x).tolist() == [6.0, 12.0]
+    assert bb.vmap(grad(f))(bb.stack([x, x])).tolist() == [[3.0, 12.0]] * 2
+    assert vjp(lambda x: (x * x).retain_grad(), x)[1](x)[0].tolist() == [2.0, 8.0]
+
+
 def test_what_functions_return_beside_their_value() -> None:
     x = tensor([1.0, 2.0])
     f = lambda x: (x * x * x, {"twice": x * 2.0, "name": "cube"})

@@ -220,9 +220,12 @@ def taken_down(x: Any, target: AnyBackend) -> Any:
 
 
 def check_leaves_are_ours(name: str, outer: Any, gradients: Iterable[Node], inputs: list[Node]) -> None:
-    """Raise for a captured variable of another transform on the same level, whose gradient would be lost."""
+    """Raise for a captured variable of another transform on the same level, whose gradient would be lost.
+
+    A gradient that ``retain_grad`` asks for between them is no loss: no transform returns it.
+    """
     ours = set(inputs)
-    if any(node not in ours for node in gradients):
+    if any(node.backward is None and node not in ours for node in gradients):
         raise GraphError(
             f"{name}: the function uses a tensor that is tracked on {outer.spec}, the level of the transform itself. "
             f"Pass the tensor as an argument, or detach it"
