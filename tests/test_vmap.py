@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import functools
 import re
 import warnings
 from collections.abc import Callable
@@ -491,6 +492,27 @@ def test_draws_in_a_derivative_by_hand_of_what_is_the_same_for_all_examples() ->
     w, x = bb.asarray(2.0).require_grad(), bb.zeros(3)
     with pytest.raises(ArgumentError, match="random numbers inside vmap"):
         bb.vmap(lambda x: x + noisy(w))(x)
+
+
+def test_derivatives_by_hand_below_other_levels() -> None:
+    """``forward`` calls the function itself, on levels between those of the transforms around it."""
+    f = lambda x, y: bb.sin(x) * y
+    by_hand = bb.custom_vjp(f)
+    by_hand.define(lambda x, y: (by_hand(x, y), (x, y)), lambda r, g: (g * bb.cos(r[0]) * r[1], g * bb.sin(r[0])))
+    x, rows = real(3), real(4, 3, seed=1)
+
+    def of_both(h: Function, w: Any) -> Any:
+        return bb.grad(lambda u: bb.vmap(lambda row: h(u, row) * w)(rows).sum())(w).sum()
+
+    def of_the_outer_examples(h: Function, w: Any) -> Any:
+        product = lambda u, row: bb.vmap(lambda other: h(u, row) * other)(rows).sum()
+        return bb.grad(lambda u: bb.vmap(lambda row: product(u, row))(rows * w).sum())(w).sum()
+
+    for function in (of_both, of_the_outer_examples):
+        expected = bb.grad(functools.partial(function, f))(x).numpy()
+        assert np.allclose(bb.grad(functools.partial(function, by_hand))(x).numpy(), expected)
+        leaf = x.require_grad()
+        assert np.allclose(leaf.grad(function(by_hand, leaf).backward()).numpy(), expected)
 
 
 def test_nested_randomness() -> None:

@@ -219,6 +219,8 @@ def _for_each_example(rule: custom_vjp, level: Batched, leaves: list[Any], struc
     own = [isinstance(x, Tensor) and is_mapped(level, lift(x, level)) for x in leaves]
     axes = tuple(0 if mine else None for mine in own)
     inner = [_below(level, x) if isinstance(x, Tensor) and x.backend is level else x for x in leaves]
+    if not any(own):
+        return rule(*unflatten(structure, inner))
     kept: list[Any] = []
 
     def forward(*inputs: Any) -> Any:
@@ -249,7 +251,10 @@ def _for_each_example(rule: custom_vjp, level: Batched, leaves: list[Any], struc
     together = type(rule)(vmap(functools.wraps(rule.f)(lambda *a: rule.f(*unflatten(structure, a))), axes, **options))
     if rule.forward is not None:
         together.define(vmap(forward, axes, **options), pulled)
-    return tree_map(lambda x: type(x)(level.mapped(lift(x, k)), level, x.dtype), together(*inner))
+    around = ACTIVE.get()
+    with scoped(ACTIVE, k if around is level else around):  # it is called on the level below
+        out = together(*inner)
+    return tree_map(lambda x: type(x)(level.mapped(lift(x, k)), level, x.dtype), out)
 
 
 def _below(level: Batched, x: Tensor) -> Tensor:
