@@ -483,7 +483,7 @@ def test_draws_of_one_example_repeat_with_the_seed(draw: Function) -> None:
         assert (len(np.unique(runs[0], axis=0)) > 1) == (randomness == "different")
 
 
-def test_draws_in_a_derivative_by_hand_of_what_is_the_same_for_all_examples() -> None:
+def test_draws_in_a_derivative_by_hand() -> None:
     @bb.custom_vjp
     def noisy(w: Any) -> Any:
         return w * bb.random.uniform()
@@ -492,6 +492,9 @@ def test_draws_in_a_derivative_by_hand_of_what_is_the_same_for_all_examples() ->
     w, x = bb.asarray(2.0).require_grad(), bb.zeros(3)
     with pytest.raises(ArgumentError, match="random numbers inside vmap"):
         bb.vmap(lambda x: x + noisy(w))(x)
+    for randomness, distinct in (("different", 3), ("same", 1)):
+        drawn = bb.vmap(lambda x: noisy(x + w), randomness=randomness)(x)
+        assert len(np.unique(drawn.detach().numpy())) == distinct
 
 
 def test_derivatives_by_hand_below_other_levels() -> None:
