@@ -46,8 +46,9 @@ def vjp(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     ``primals`` are trees of float tensors; the result may be a tree too. The returned function may be called any number
     of times; it takes a tree like the result and returns a tuple like ``primals``, each gradient in the shape and dtype
     of its primal. With ``has_aux`` ``f`` returns a pair of its value and auxiliary data, which is the third result,
-    with tensors in it as constants. Raises :class:`NotDifferentiableError` for primals that are not floats and
-    :class:`ShapeError` for a cotangent of the wrong shape.
+    with tensors in it as constants to this derivative, though not to others around it. Raises
+    :class:`NotDifferentiableError` for primals that are not floats and :class:`ShapeError` for a cotangent of the wrong
+    shape.
 
         >>> import backburn as bb
         >>> y, pullback = vjp(lambda x: x * x, bb.asarray([1.0, 2.0]))
