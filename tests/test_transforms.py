@@ -420,6 +420,18 @@ def test_check_grads_finds_a_wrong_rule() -> None:
 # ---- checkpoint ----
 
 
+def test_checkpoint_looks_at_what_an_inner_transform_has_given() -> None:
+    """Though its value is on the graph of the outer one, whose reverse pass comes later."""
+    for block in (lambda u, b: u.reshape(b.shape) * u, lambda u, b: (b * 1.0, u * u)[1]):
+        for inner in (
+            lambda f: grad(f)(1.0),
+            lambda f: jvp(f, (tensor(1.0),), (tensor(1.0),))[1],
+            lambda f: jacobian(f)(tensor(1.0)),
+        ):
+            outer = lambda a, block=block, inner=inner: inner(lambda b: checkpoint(lambda u: block(u, b))(a) * b)
+            assert grad(outer)(2.0).item() == 4.0
+
+
 def test_checkpoint_gives_the_same_derivatives_of_any_order() -> None:
     w = tensor([0.5, -0.3])
 

@@ -19,7 +19,7 @@ from backburn.batching import Batched, is_mapped, levels_of_vmap
 from backburn.tensor import random
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.levels import common_backend
-from backburn.transforms.levels import check_function, raised
+from backburn.transforms.levels import check_function, outlive, raised
 
 
 @plain_signature
@@ -53,6 +53,8 @@ def checkpoint(f: Callable[..., Any], *surplus: Never, **wrong: Never) -> Callab
         if not recorded or not RECORDING.get():
             return out
         outer = common_backend("checkpoint", recorded)
+        if ACTIVE.get() is not outer:  # the reverse pass may come after the transforms that run above it
+            outlive()
         recorded = [x for x in recorded if x.backend is outer]
         parents = _entries(recorded, since)
 

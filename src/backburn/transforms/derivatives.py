@@ -86,14 +86,14 @@ def values_of(aux: Any, below: Any, home: Any) -> Any:
 def pulled_back(
     f: Function, primals: tuple[Any, ...], aux: list[Any] | None = None
 ) -> tuple[Any, Pullback, list[FloatTensor]]:
-    """What :func:`vjp` returns, and the tensors that ``f`` was given; the data in ``aux`` as its caller sees them."""
+    """What :func:`vjp` returns, and the tensors of use to ``f`` alone; the data in ``aux`` as its caller sees them."""
     leaves, structure = float_leaves("vjp", primals)
     below = level_below("vjp", leaves)
     outer = Autodiff(below)
     inputs = variables(outer, leaves)
     nodes = [x.primitive.node for x in inputs]
     given = unflatten(structure, inputs)
-    with running(outer):
+    with running(outer) as outlived:
         out = f(*given)
     carry_out(primals, given, inputs)
     outputs, out_structure = flatten(out)
@@ -110,7 +110,7 @@ def pulled_back(
     value = unflatten(out_structure, [_value(outer, x, target) for x in outputs])
     if aux:
         aux[0] = values_of(aux[0], below, target)
-    return value, pullback, inputs
+    return value, pullback, [] if outlived else inputs
 
 
 def _value(outer: Any, x: Any, home: Any) -> Any:
@@ -310,7 +310,7 @@ def jvp(
     level = Forward.level(below)
     home = leaves[0].backend if leaves else below
     duals: list[Dual[Any]] = [Dual(lift(x, below), lift(t, below)) for x, t in zip(leaves, given, strict=True)]
-    with running(level):
+    with running(level) as outlived:
         inputs = [FloatTensor(d, level, x.dtype) for d, x in zip(duals, leaves, strict=True)]
         valued, aux = with_aux("jvp", f, has_aux)
         copies = unflatten(structure, inputs)
@@ -321,7 +321,7 @@ def jvp(
     moved = [lowered(as_recorded(_tangent(level, x)), home) for x in outputs]
     value = unflatten(out_structure, [_value(level, x, home) for x in outputs])
     rest = (values_of(aux[0], below, home),) if has_aux else ()
-    spend(inputs, ARGUMENT)
+    spend([] if outlived else inputs, ARGUMENT)
     return value, unflatten(out_structure, moved), *rest
 
 

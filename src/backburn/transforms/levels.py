@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from operator import is_
 from typing import Any, cast
 
@@ -76,14 +77,26 @@ def level_below(name: str, tensors: list[Any]) -> AnyBackend:
     return below
 
 
+#: A list for each transform that is running, which :func:`outlive` fills.
+_RUNNING: ContextVar[tuple[list[bool], ...]] = ContextVar("backburn_running", default=())
+
+
 @contextmanager
-def running(outer: AnyBackend) -> Iterator[None]:
+def running(outer: AnyBackend) -> Iterator[list[bool]]:
     """While the function of a transform runs, other transforms run above ``outer``, and it differentiates.
 
-    A transform inside ``no_grad`` differentiates all the same; its results are constants (:func:`as_recorded`).
+    A transform inside ``no_grad`` differentiates all the same; its results are constants (:func:`as_recorded`). The
+    list is filled where the function may be asked again after the transform: what it was given stays useful then.
     """
-    with scoped(ACTIVE, outer), scoped(RECORDING, True):
-        yield
+    outlived: list[bool] = []
+    with scoped(ACTIVE, outer), scoped(RECORDING, True), scoped(_RUNNING, (*_RUNNING.get(), outlived)):
+        yield outlived
+
+
+def outlive() -> None:
+    """Tell the transforms that are running that something inside will run again after them."""
+    for outlived in _RUNNING.get():
+        outlived.append(True)
 
 
 def as_recorded(x: Any) -> Any:
