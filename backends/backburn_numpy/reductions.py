@@ -121,13 +121,13 @@ def _rows_of_halves(lines: Array, widen: Any, fast: Any, join: Callable[[Array],
     if len(lines) == 1 and width > ROW:
         cut = width // ROW * ROW
         parts = _rows_of_halves(lines[:, :cut].reshape(-1, ROW), widen, fast, join)
-        assert parts is not None
+        if parts is None:
+            return None
         return np.array([join(np.concatenate((parts, halves.widened(lines[0, cut:])), dtype=np.float64))], FLOAT32)
     if width > ROW:
         return None
     out = np.empty(len(lines), FLOAT32)
-    in_parts("rows_of_halves", (out, lines), len(lines), width, widen.where, fast.where)
-    return out
+    return out if in_parts("rows_of_halves", (out, lines), len(lines), width, widen.where, fast.where) else None
 
 
 def _total(lines: Array, along: int) -> Array:

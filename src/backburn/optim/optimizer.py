@@ -210,7 +210,7 @@ class Optimizer(Settled):
 
     def count(self, steps: int) -> int:
         """Add to the number of steps, and return it."""
-        self.__dict__["steps"] += steps
+        vars(self)["steps"] += steps
         return self.steps
 
     def _count_one(self, what: ParameterState | Optimizer, recording: Recording | None) -> None:

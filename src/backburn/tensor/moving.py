@@ -8,6 +8,7 @@ Negative axes count from the end. Gradients are moved back, and summed for eleme
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from operator import index
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
@@ -179,12 +180,10 @@ def ends_of(name: str, widths: Any, rank: int) -> tuple[tuple[int, int], ...]:
         return tuple((index(before), index(after)) for before, after in widths)
     except (TypeError, ValueError, ShapeError):
         pass
-    try:
+    with suppress(ArgumentError):
         numbers = integers_of(name, "widths", widths)
-    except ArgumentError:
-        numbers = ()
-    if len(numbers) in (1, 2):
-        return ((numbers[0], numbers[-1]),) * rank
+        if len(numbers) in (1, 2):
+            return ((numbers[0], numbers[-1]),) * rank
     words = f"widths are an integer, a pair, or a pair for each axis, not {widths!r}"
     raise ArgumentError(f"{name}: {words}")
 
