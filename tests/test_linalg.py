@@ -210,6 +210,18 @@ def test_options_of_triangular_solve(y: Array, upper: bool, left: bool, unitrian
     bb.check_grads(solved, (tensor(SQUARE), tensor(y)), order=2)
 
 
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("n", [8, 40])
+def test_triangular_systems_at_their_ends(n: int, upper: bool, capfd: pytest.CaptureFixture[str]) -> None:
+    """No right-hand side, and pivots whose reciprocals are infinite."""
+    empty = bb.linalg.triangular_solve(tensor(np.eye(n)), tensor(np.zeros((n, 0))), upper=upper)
+    assert (empty.shape, capfd.readouterr()) == ((n, 0), ("", ""))
+    tiny = np.full((n, 1), 1e-310)
+    close(bb.linalg.triangular_solve(tensor(np.diag(tiny[:, 0])), tensor(tiny), upper=upper), np.ones((n, 1)))
+    with pytest.raises(SingularMatrixError):
+        bb.linalg.triangular_solve(tensor(np.zeros((n, n))), tensor(tiny), upper=upper)
+
+
 def test_large_matrices() -> None:
     """Of so many rows that functions of the BLAS library may be called one by one, in every order of elements."""
     large = GENERATOR.normal(size=(2, 40, 40)) / 9 + 3 * np.eye(40)

@@ -164,10 +164,11 @@ def triangular_solve(x: Array, y: Array, /, upper: bool = False) -> Array:
     real = c_double if a.dtype == np.float64 else c_float
     types = (*[c_int] * 5, c_int64, c_int64, real, c_void_p, c_int64, c_void_p, c_int64)
     fast = blas.function(f"scipy_cblas_{_letter(a)}trsm64_", *types) if a.shape[-1] >= LARGE else None
-    if fast is None or not np.diagonal(a, axis1=-2, axis2=-1).all():
-        return solve(triu(x, 0) if upper else tril(x, 0), y)
     shape = solution(a.shape, b.shape)
     rows, columns = shape[-2:]
+    pivots = np.abs(np.diagonal(a, axis1=-2, axis2=-1))  # by whose reciprocals BLAS multiplies
+    if fast is None or not columns or not (pivots >= np.finfo(a.dtype).tiny).all():
+        return solve(triu(x, 0) if upper else tril(x, 0), y)
     a, out = np.broadcast_to(a, (*shape[:-2], rows, rows)), np.array(np.broadcast_to(b, shape), order="C")
     for place in np.ndindex(shape[:-2]):
         one, turned = a[place], a[place].T
