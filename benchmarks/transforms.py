@@ -29,8 +29,8 @@ class Framework(NamedTuple):
     """The derivative alone."""
     vmap: Callable[..., Any]
     """With the axes of the arguments, 0 or None, by position."""
-    run: Callable[..., Any] = lambda f, *arguments: f(*arguments)
-    """Calls a function of trees, and waits for its result."""
+    prepared: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda f: f
+    """A function of trees as it is timed: it returns when its result is there."""
 
 
 def ours() -> Framework:
@@ -58,18 +58,13 @@ def of_jax(is_compiled: bool = True) -> Framework:
     """JAX."""
     import jax
 
-    def run(f: Callable[..., Any], *arguments: Any) -> Any:
-        return jax.block_until_ready(f(*arguments))
+    def prepared(f: Callable[..., Any]) -> Callable[..., Any]:
+        called = jax.jit(f) if is_compiled else f
+        return lambda *arguments: jax.block_until_ready(called(*arguments))
 
-    def run_compiled(f: Callable[..., Any], *arguments: Any) -> Any:
-        if f not in compiled:
-            compiled[f] = jax.jit(f)
-        return run(compiled[f], *arguments)
-
-    compiled: dict[Any, Any] = {}
     return Framework(
         jax.numpy, jax.numpy.asarray, jax.grad, jax.jacrev, jax.hessian, lambda f, x, t: jax.jvp(f, (x,), (t,))[1],
-        lambda f, *axes: jax.vmap(f, in_axes=axes), run_compiled if is_compiled else run,
+        lambda f, *axes: jax.vmap(f, in_axes=axes), prepared,
     )  # fmt: skip
 
 
@@ -130,7 +125,7 @@ def parts(name: str, peer: str) -> Parts:
         for f in (ours(), PEERS[peer]()):
             model = {key: f.tensor(value.astype(np.float32)) for key, value in arrays.items()}
             operands = model, *(f.tensor(a.astype(np.float32)) for a in (x, y))
-            calls.append(partial(f.run, partial(CASES[name], f), *operands))
+            calls.append(partial(f.prepared(partial(CASES[name], f)), *operands))
         found, expected = (call() for call in calls)
         for key in expected if isinstance(expected, dict) else [...]:
             theirs = np.asarray(expected[key])

@@ -323,9 +323,7 @@ class Numbers:
 
 
 @contextlib.contextmanager
-def _watched(
-    k: Any, read: Callable[[Iterable[Any]], None], made: Callable[[Any], None]
-) -> Iterator[list[str]]:
+def _watched(k: Any, read: Callable[[Iterable[Any]], None], made: Callable[[Any], None]) -> Iterator[list[str]]:
     """Pass numbers that change per replay to the operations of ``k`` as arrays; yields the operations' names.
 
     ``read`` is called with their operands, and ``made`` with their result. The methods are set on the instance, over

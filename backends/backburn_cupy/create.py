@@ -94,7 +94,7 @@ def full(k: Any, shape: Shape, value: float, dtype: DType) -> Array:
     if value == 0 and str(value)[0] != "-":
         return cupy.zeros(shape, host)
     result = cupy.empty(shape, host)
-    result.fill(value if value == 1 else _rounded(value, dtype))
+    result.fill(value if value == 1 else _rounded(value, dtype))  # 1, where every gradient starts, needs no rounding
     return result
 
 

@@ -190,8 +190,8 @@ def _launch(on: Runner, kernel: str, types: list[str], lists: list[list[Array | 
 def _table(on: Runner, lists: list[list[Any]], limit: int) -> tuple[int, Any]:
     """The number of blocks, and the structure ``Tensors<limit, lists>`` of optimize.cu."""
     params = lists[0]
-    blocks, sizes = _sizes(tuple([p.size for p in params]), params[0].dtype.itemsize, len(lists), limit)
-    table = sizes.copy()
+    blocks, blank = _blank_table(tuple([p.size for p in params]), params[0].dtype.itemsize, len(lists), limit)
+    table = blank.copy()
     addresses = [0 if a is None else on.address(a) for arrays in lists for a in arrays]
     words = table.view(np.int64)[1 + 2 * limit :].reshape(-1, limit)
     words[:, : len(params)] = np.array(addresses, np.int64).reshape(len(lists), -1)
@@ -199,7 +199,7 @@ def _table(on: Runner, lists: list[list[Any]], limit: int) -> tuple[int, Any]:
 
 
 @lru_cache(256)
-def _sizes(sizes: tuple[int, ...], itemsize: int, lists: int, limit: int) -> tuple[int, Any]:
+def _blank_table(sizes: tuple[int, ...], itemsize: int, lists: int, limit: int) -> tuple[int, Any]:
     """The number of blocks, and the structure without addresses."""
     starts, blocks = geometry.steps(sizes, itemsize)
     words = np.zeros(1 + (2 + lists) * limit, np.int64)

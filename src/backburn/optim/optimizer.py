@@ -168,7 +168,11 @@ class Optimizer(Settled):
                 "parameters, which are leaves. Inside, bb.trees.tree_map(lambda p, g: p - lr * g, model, gradients) is "
                 "a step; or step outside, where one optimizer trains stacked models by the sum of bb.vmap of their loss"
             )
-        given = by_leaf("step", model, leaves, gradients) if is_tree(gradients) else None
+        if is_tree(gradients):
+            given = by_leaf("step", model, leaves, gradients)
+            found = [given[i].primitive if i in given else None for i in range(len(leaves))]
+        else:
+            found = _found(leaves, gradients)
         recording = REPLAY.get()
         if recording is None:
             lr = self._rate()
@@ -176,9 +180,6 @@ class Optimizer(Settled):
             lr, options = recording.number(self._rate), self._options()
             recording.assume(lambda: self._options() == options)
         work: list[Update] = []
-        found = _found(leaves, gradients) if given is None else [
-            given[i].primitive if i in given else None for i in range(len(leaves))
-        ]  # fmt: skip
         for leaf, gradient in zip(leaves, found, strict=True):
             if gradient is not None:
                 if (node := leaf.fixed) is not None:
