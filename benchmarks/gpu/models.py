@@ -114,7 +114,7 @@ def gpt(small: bool = False) -> Model:
 
 def resnet(small: bool = False) -> Model:
     """A stem and four stages of two basic blocks, batch 64 of 3 x 224 x 224, float32, momentum."""
-    widths, batch, side, classes = ((4, 8), 2, 32, 4) if small else ((64, 128, 256, 512), 64, 224, 1000)
+    widths, batch, side, classes = ((4, 8), 2, 16, 4) if small else ((64, 128, 256, 512), 64, 224, 1000)
     random = Random()
 
     def unit(n: int, m: int, size: int) -> Any:
