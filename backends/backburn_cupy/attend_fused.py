@@ -113,7 +113,7 @@ class _Call:
         """The result; None if cuDNN has no plan and no kernel takes the operands."""
         query, key, value = (self._arrays[n] for n in (QUERY, KEY, VALUE))
         out = self._add(OUT, (*query.shape[:3], value.shape[3]))
-        statistics = self._arrays[STATISTICS] = cupy.empty((*query.shape[:3], 1), np.float32)
+        statistics = self._arrays[STATISTICS] = cupy.ndarray((*query.shape[:3], 1), np.float32)
         by_cudnn = self._by_cudnn and self._has_run(False)
         if not by_cudnn:
             if not self._by_kernel:
@@ -146,9 +146,9 @@ class _Call:
         """A new array for a result, with the queries' memory layout."""
         dtype = self._arrays[QUERY].dtype
         if self._is_sliced_by_head:
-            new = cupy.moveaxis(cupy.empty((shape[0], shape[2], shape[1], shape[3]), dtype), 1, 2)
+            new = cupy.moveaxis(cupy.ndarray((shape[0], shape[2], shape[1], shape[3]), dtype), 1, 2)
         else:
-            new = cupy.empty(shape, dtype)
+            new = cupy.ndarray(shape, dtype)
         self._arrays[number] = new
         return new
 

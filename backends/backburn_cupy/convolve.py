@@ -190,5 +190,5 @@ def aligned(x: Array) -> Array:
 def made(shape: Shape, dtype: Any, channels_last: bool) -> Array:
     """A new array of that layout."""
     if not channels_last:
-        return cupy.empty(shape, dtype)
-    return cupy.moveaxis(cupy.empty((shape[0], *shape[2:], shape[1]), dtype), -1, 1)
+        return cupy.ndarray(shape, dtype)
+    return cupy.moveaxis(cupy.ndarray((shape[0], *shape[2:], shape[1]), dtype), -1, 1)

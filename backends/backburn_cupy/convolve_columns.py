@@ -38,7 +38,7 @@ def takes(k: Any, size: Shape, *operands: Array) -> bool:
 
 def forward(k: Any, x: Array, weight: Array, bias: Array | None, windows: Windows, groups: int) -> Array:
     """The products of the weight and all windows of ``x``, plus ``bias``."""
-    out = cupy.empty((x.shape[0], weight.shape[0], *windows.places), x.dtype)
+    out = cupy.ndarray((x.shape[0], weight.shape[0], *windows.places), x.dtype)
     by_group = weight.reshape(groups, weight.shape[0] // groups, math.prod(weight.shape[1:]))
     for some in _parts(x.shape, windows, x.itemsize):
         matrix = columns(k.runner, x[some], windows)
@@ -49,7 +49,7 @@ def forward(k: Any, x: Array, weight: Array, bias: Array | None, windows: Window
 
 def backward(k: Any, x: Array, weight: Array, bias: Array | None, shape: Shape, windows: Windows, groups: int) -> Array:
     """The transposed convolution of ``x``, of the given shape, plus ``bias``."""
-    out = cupy.empty(shape, x.dtype)
+    out = cupy.ndarray(shape, x.dtype)
     by_group = weight.reshape(groups, weight.shape[0] // groups, math.prod(weight.shape[1:]))
     wide = widened_dtype(x)
     for some in _parts(shape, windows, wide.itemsize):

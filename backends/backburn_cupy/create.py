@@ -93,7 +93,7 @@ def full(k: Any, shape: Shape, value: float, dtype: DType) -> Array:
     host = dtype.dtype
     if value == 0 and str(value)[0] != "-":
         return cupy.zeros(shape, host)
-    result = cupy.empty(shape, host)
+    result = cupy.ndarray(shape, host)
     result.fill(value if value == 1 else _rounded(value, dtype))  # 1, where every gradient starts, needs no rounding
     return result
 
@@ -109,7 +109,7 @@ def zeros(k: Any, shape: Shape, dtype: DType) -> Array:
 
 
 def empty(k: Any, shape: Shape, dtype: DType) -> Array:
-    return cupy.empty(shape, dtype.dtype)
+    return cupy.ndarray(shape, dtype.dtype)
 
 
 def arange(k: Any, start: float, stop: float, step: float, dtype: DType) -> Array:

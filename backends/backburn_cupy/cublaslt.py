@@ -271,7 +271,7 @@ class Plan:
             return False
         size = self._workspace
         # From CuPy's pool, which reuses memory only for later work on the same stream.
-        workspace = cupy.empty((size,), np.uint8) if size else None
+        workspace = cupy.ndarray((size,), np.uint8) if size else None
         arguments = (
             self._handle, self._what, self._one, left, self._left, right, self._right, self._zero, out, self._out, out,
             self._out, self._algorithm, workspace.data.ptr if workspace is not None else 0, size,

@@ -190,7 +190,7 @@ class Plan:
             return False
         module, own = found().module, handle(self._device)
         # From CuPy's pool, which reuses memory only for later work on the same stream.
-        workspace = cupy.empty((self.workspace,), np.uint8) if self.workspace else None
+        workspace = cupy.ndarray((self.workspace,), np.uint8) if self.workspace else None
         module.set_stream(handle=own, stream=cupy.cuda.get_current_stream().ptr)
         try:
             with self._lock:

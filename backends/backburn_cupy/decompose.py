@@ -64,7 +64,7 @@ def cholesky(k: Any, x: Array, /) -> Array:
     letter = "d" if factor.dtype.itemsize == 8 else "s"
     if count == 1:
         size = getattr(cusolver(), f"{letter}potrf_bufferSize")(handle, UPPER, n, factor.data.ptr, n)
-        workspace = cupy.empty((size,), factor.dtype)
+        workspace = cupy.ndarray((size,), factor.dtype)
         getattr(cusolver(), f"{letter}potrf")(
             handle, UPPER, n, factor.data.ptr, n, workspace.data.ptr, size, info.data.ptr
         )

@@ -36,7 +36,7 @@ def irfft(k: Any, real: Array, imag: Array, /, length: int, axis: int) -> Array:
     rule(real.shape, imag.shape, length=length, axis=axis)  # CuPy would truncate or zero-pad
     if not real.size:
         return cupy.zeros((*real.shape[:axis], length, *real.shape[axis + 1 :]), real.dtype)
-    numbers = cupy.empty(real.shape, "D" if real.dtype.itemsize == 8 else "F")
+    numbers = cupy.ndarray(real.shape, "D" if real.dtype.itemsize == 8 else "F")
     numbers.real[...] = real
     numbers.imag[...] = imag
     return converted(_planned(cupy.fft.irfft, numbers, length, axis=axis), real.dtype)

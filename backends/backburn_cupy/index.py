@@ -118,14 +118,14 @@ def _spread(indices: Array, shape: Shape, axis: int) -> Array:
 
 def gather(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
     _check("gather", x, indices, axis=axis)
-    out = cupy.empty(indices.shape, x.dtype)
+    out = cupy.ndarray(indices.shape, x.dtype)
     index = indices.reshape(_three(indices.shape, axis))
     _launch(k, "gather", _READ, index, _contiguous(x), x.shape[axis], out.reshape(index.shape))
     return out
 
 
 def take(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
-    out = cupy.empty((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype)
+    out = cupy.ndarray((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype)
     index = _spread(indices, x.shape, axis)
     _launch(k, "take", _READ, index, _contiguous(x), x.shape[axis], out.reshape(index.shape))
     return out
@@ -151,7 +151,7 @@ def _values(values: Any, index: Array, dtype: Any) -> Array:
     """The values to write, in the shape of ``index``; a scalar is broadcast."""
     if isinstance(values, cupy.ndarray):
         return converted(values, dtype).reshape(index.shape)
-    number = cupy.empty((), dtype)
+    number = cupy.ndarray((), dtype)
     number.fill(np.asarray(fitted(values, dtype)).astype(dtype).item())  # a host array could not be recorded
     return cupy.broadcast_to(number, index.shape)
 
@@ -177,7 +177,7 @@ def _sum_dtype(x: Array) -> np.dtype[Any]:
 
 def _places(k: Any, operation: str, index: Array, length: int) -> Array:
     """The flat position for each index, -1 for one out of range."""
-    out = cupy.empty(index.shape, np.int64)
+    out = cupy.ndarray(index.shape, np.int64)
     _launch(k, operation, _PLACE, index, 0, length, out)
     return out.reshape(-1)
 

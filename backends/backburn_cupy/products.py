@@ -85,7 +85,7 @@ def linear_weight_backward(k: Any, grad: Array, x: Array, /) -> tuple[Array, Arr
     left, right = _rows(x).transpose((1, 0)), _rows(grad)
     size = shapes[0][0] * shapes[0][1]
     if size and left.size and not _is_split(k, size, left.shape[1]):
-        of_weight, of_bias = cupy.empty(shapes[0], x.dtype), cupy.empty(shapes[1], x.dtype)
+        of_weight, of_bias = cupy.ndarray(shapes[0], x.dtype), cupy.ndarray(shapes[1], x.dtype)
         if gemm_with(k, left, right, of_weight, cublaslt.SUM_LEFT, of_bias):
             return of_weight, of_bias
     return product(k, left, right), k.sum(right, (0,), False)
@@ -106,7 +106,7 @@ def feed_forward(
     operation = OPERATIONS["feed_forward"]
     _, hidden, _ = operation.result_shape((x, weight1, weight2, bias1, bias2), {})
     if bias1 is not None and _is_gelu_fused(k, x, hidden[-1], approximate):
-        before, bias = cupy.empty(hidden, x.dtype), cupy.ascontiguousarray(bias1)
+        before, bias = cupy.ndarray(hidden, x.dtype), cupy.ascontiguousarray(bias1)
         after = _beside(k, x, weight1, before, cublaslt.ADD_BIAS_AND_GELU, bias)
         if after is not None:
             return k.linear(after, weight2, bias2), before, after
@@ -119,7 +119,7 @@ def feed_forward_backward(
     operation = OPERATIONS["feed_forward_backward"]
     *_, biases = operation.result_shape((grad, x, weight2, before), {})
     if _is_gelu_fused(k, grad, biases[0], approximate):
-        before, of_bias = cupy.ascontiguousarray(before), cupy.empty(biases, x.dtype)
+        before, of_bias = cupy.ascontiguousarray(before), cupy.ndarray(biases, x.dtype)
         of_before = _beside(k, grad, transposed(k, weight2), before, cublaslt.GELU_GRADIENT_AND_SUMS, of_bias)
         if of_before is not None:
             return of_before, product(k, transposed(k, _rows(x)), _rows(of_before)), of_bias
@@ -145,7 +145,7 @@ def _beside(k: Any, x: Array, y: Array, before: Array, epilogue: int, numbers: A
     """``x @ y`` with an epilogue of GELU, which writes or reads ``before``; None if not supported."""
     if before.data.ptr % cublaslt.BESIDE_ALIGNMENT:
         return None
-    out = cupy.empty(before.shape, before.dtype)
+    out = cupy.ndarray(before.shape, before.dtype)
     return out if gemm_with(k, _rows(x), y, _rows(out), epilogue, numbers, before) else None
 
 
@@ -164,7 +164,7 @@ def product(k: Any, x: Array, y: Array, bias: Array | None = None, dtype: Any = 
         return product(k, _rows(x), y, bias, dtype).reshape(*x.shape[:-1], y.shape[1])
     front, back = x.shape[:-2], y.shape[:-2]
     stack = front if front == back else np.broadcast_shapes(front, back)
-    out = cupy.empty((*stack, x.shape[-2], y.shape[-1]), x.dtype if dtype is None else dtype)
+    out = cupy.ndarray((*stack, x.shape[-2], y.shape[-1]), x.dtype if dtype is None else dtype)
     if not out.size or not x.shape[-1]:
         out.fill(0)
         return out if bias is None else cupy.add(out, bias)

@@ -36,7 +36,7 @@ def lstm(
 ) -> tuple[Array, Array, Array]:
     of_bias = None if bias is None else bias.shape
     shapes = lstm_shapes(projected.shape, hidden.shape, cell.shape, weight.shape, of_bias)
-    hiddens, cells, gates = (k.runner.xp.empty(shape, projected.dtype) for shape in shapes)
+    hiddens, cells, gates = (k.runner.xp.ndarray(shape, projected.dtype) for shape in shapes)
     projected, cell, bias = _dense(k, projected, cell, bias)
     for step in range(len(projected)):
         products = k.matmul(hiddens[step - 1] if step else hidden, weight)
@@ -63,7 +63,7 @@ def lstm_backward(
 ) -> tuple[Array, Array, Array]:
     cell, cells, gates, *given = _dense(k, cell, cells, gates, g_hiddens, g_cells, g_gates)
     back = weight.transpose(1, 0)
-    of_sums, of_cell, of_hidden = k.runner.xp.empty(gates.shape, gates.dtype), _wide_zeros(k, cell), None
+    of_sums, of_cell, of_hidden = k.runner.xp.ndarray(gates.shape, gates.dtype), _wide_zeros(k, cell), None
     for step in reversed(range(len(gates))):
         _run(k, "lstm_step_backward", cells, of_sums, of_cell, of_hidden, *given, cell, cells, gates, step)
         of_hidden = k.matmul(of_sums[step], back)
@@ -73,7 +73,7 @@ def lstm_backward(
 @_by_kernels
 def gru(k: Any, projected: Array, hidden: Array, weight: Array, bias: Array | None = None, /) -> tuple[Array, Array]:
     shapes = gru_shapes(projected.shape, hidden.shape, weight.shape, None if bias is None else bias.shape)
-    hiddens, gates = (k.runner.xp.empty(shape, projected.dtype) for shape in shapes)
+    hiddens, gates = (k.runner.xp.ndarray(shape, projected.dtype) for shape in shapes)
     projected, hidden, bias = _dense(k, projected, hidden, bias)
     for step in range(len(projected)):
         products = k.matmul(hiddens[step - 1] if step else hidden, weight)
@@ -99,7 +99,7 @@ def gru_backward(
 ) -> tuple[Array, Array, Array]:
     hidden, hiddens, gates, *given = _dense(k, hidden, hiddens, gates, g_hiddens, g_gates)
     sums = (*hiddens.shape[:2], weight.shape[1])
-    of_projected, of_products = (k.runner.xp.empty(sums, gates.dtype) for _ in range(2))
+    of_projected, of_products = (k.runner.xp.ndarray(sums, gates.dtype) for _ in range(2))
     back = weight.transpose(1, 0)
     of_state, of_hidden = _wide_zeros(k, hidden), None
     for step in reversed(range(len(gates))):

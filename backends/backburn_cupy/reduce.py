@@ -94,7 +94,7 @@ def _extremum(choose: str) -> Callable[[Array, Axes, bool], Array]:
 
 def _nothing(x: Array, axis: Axes, keepdims: bool) -> Array:
     """The result of a reduction over no axes, or of no elements."""
-    return x if not axis else cupy.empty(extremum(x.shape, axis=axis, keepdims=keepdims), x.dtype)
+    return x if not axis else cupy.ndarray(extremum(x.shape, axis=axis, keepdims=keepdims), x.dtype)
 
 
 _largest, _smallest = _extremum("larger"), _extremum("smaller")
@@ -119,7 +119,7 @@ def argmin(k: Any, x: Array, /, axis: int, keepdims: bool = False) -> Array:
 def _place(function: Callable[..., Array], x: Array, axis: int, keepdims: bool) -> Array:
     extremum(x.shape, axis=axis, keepdims=keepdims)
     if not x.size:
-        return cupy.empty(extremum(x.shape, axis=axis, keepdims=keepdims), np.int64)
+        return cupy.ndarray(extremum(x.shape, axis=axis, keepdims=keepdims), np.int64)
     return function(x, axis, np.int64, None, keepdims)
 
 

@@ -44,7 +44,7 @@ def concat(k: Any, tensors: Sequence[Array], /, axis: int) -> Array:
         return concat(k, words, 1).view(tensors[0].dtype).reshape(shape)
     if len(tensors) <= BY_THEMSELVES or REPLAY.get() is None:
         return cupy.concatenate(list(tensors), axis)
-    result = cupy.empty(shape, tensors[0].dtype)
+    result = cupy.ndarray(shape, tensors[0].dtype)
     start = 0
     for x in tensors:
         stop = start + x.shape[axis]

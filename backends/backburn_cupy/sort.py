@@ -14,6 +14,6 @@ Array = Any
 
 def argsort(k: Any, x: Array, /, axis: int, descending: bool = False) -> Array:
     if not x.size:
-        return cupy.empty(x.shape, np.int64)
+        return cupy.ndarray(x.shape, np.int64)
     # 16-bit and narrower integers are widened: Thrust has a radix sort for all widths, but CuPy does not expose all.
     return cupy.argsort(order(x, falling=descending), axis, "stable").astype(np.int64, copy=False)

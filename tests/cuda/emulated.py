@@ -117,7 +117,7 @@ class Guarded:
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)
 
-    def empty(self, shape: Any, dtype: Any) -> Any:
+    def ndarray(self, shape: Any, dtype: Any) -> Any:
         dtype = np.dtype(dtype)
         size = math.prod(shape) * dtype.itemsize
         memory = np.full(size + 2 * GUARD + 16, GUARD_BYTE, np.uint8)
@@ -148,7 +148,7 @@ class EmulatedRunner:
         return int(x.ctypes.data)
 
     def successor(self, x: Any) -> Any:
-        return self.xp.empty(x.shape, x.dtype)
+        return self.xp.ndarray(x.shape, x.dtype)
 
     def bound(self, number: float) -> Any:
         recording = REPLAY.get()

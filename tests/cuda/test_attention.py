@@ -41,8 +41,8 @@ def check(
     assert attention.takes(on, query, value)
     scores = (*query.shape[:3], key.shape[2])
     of_all = (None if m is None else np.broadcast_to(m, scores) for m in (mask, keep))
-    out, logarithms = (on.xp.empty((*query.shape[:3], n), t) for n, t in ((width, query.dtype), (1, np.float32)))
-    results = [on.xp.empty(x.shape, x.dtype) for x in (query, key, value)]
+    out, logarithms = (on.xp.ndarray((*query.shape[:3], n), t) for n, t in ((width, query.dtype), (1, np.float32)))
+    results = [on.xp.ndarray(x.shape, x.dtype) for x in (query, key, value)]
     options = attention.Options(next(of_all), next(of_all), causal, scale, dropout)
     attention.attend(on, query, key, value, out, logarithms, options)
     attention.attend_backward(on, grad, query, key, value, out, logarithms, results, options)
@@ -112,7 +112,7 @@ def test_large_and_infinite_scores(on: EmulatedRunner, dtype: str) -> None:
     # Gradients of saturated weights cancel.
     check(on, query * query.dtype.type(50), key, value, scale=2.0, least=1.0)
     query[0, 0, 3], key[0, 0, 70, 5] = np.nan, np.inf
-    out, logarithms = on.xp.empty(query.shape, query.dtype), on.xp.empty((1, 1, 12, 1), np.float32)
+    out, logarithms = on.xp.ndarray(query.shape, query.dtype), on.xp.ndarray((1, 1, 12, 1), np.float32)
     attention.attend(on, query, key, value, out, logarithms, attention.Options(None, None, False, 1.0, 0.0))
     expected = NUMPY.scaled_dot_product_attention(*(x.astype(np.float64) for x in (query, key, value)), scale=1.0)
     assert np.array_equal(np.isnan(out.astype(np.float64)), np.isnan(expected))

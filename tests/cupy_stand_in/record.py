@@ -24,7 +24,7 @@ _UFUNCS = """
 """
 _FUNCTIONS = """
     all any arange argmax argmin argsort argwhere array ascontiguousarray broadcast_arrays broadcast_to
-    concatenate cumprod cumsum empty flip full moveaxis prod stack sum take tril zeros fft.irfft fft.rfft
+    concatenate cumprod cumsum flip full moveaxis prod stack sum take tril zeros fft.irfft fft.rfft
     lib.stride_tricks.as_strided linalg.eigh linalg.qr linalg.solve linalg.svd
 """
 _MEMBERS = """

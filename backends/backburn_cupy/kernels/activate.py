@@ -57,7 +57,7 @@ def _elementwise(on: Runner, kernel: str, *operands: Array) -> Array:
     for other in operands[1:]:
         if other.shape != first.shape:
             raise ShapeError(f"{kernel}: operands of the shapes {list(first.shape)} and {list(other.shape)}")
-    out = on.xp.empty(first.shape, first.dtype)
+    out = on.xp.ndarray(first.shape, first.dtype)
     if out.size:
         launch = geometry.elements(out.size, 2 * geometry.pack(first.dtype.itemsize))
         arrays = (on.xp.ascontiguousarray(o) for o in operands)

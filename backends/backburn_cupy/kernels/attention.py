@@ -62,7 +62,7 @@ def attend_backward(
     results: Sequence[Array], options: Options,
 ) -> None:  # fmt: skip
     """Write the gradients for queries, keys and values to ``results``."""
-    rest = ((query, key, value, out, grad, *results), logarithms, on.xp.empty(logarithms.shape, np.float32), options)
+    rest = ((query, key, value, out, grad, *results), logarithms, on.xp.ndarray(logarithms.shape, np.float32), options)
     _launch(on, "attend_backward_queries", query.shape[2], *rest)
     _launch(on, "attend_backward_keys", key.shape[2], *rest)
 

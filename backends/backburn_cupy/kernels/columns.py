@@ -16,7 +16,7 @@ Array = Any
 def columns(on: Runner, x: Array, windows: Windows) -> Array:
     """Windows of ``x`` (examples, channels, ...), as a matrix (channels * size, examples * positions)."""
     rows, length = x.shape[1] * math.prod(windows.size), x.shape[0] * math.prod(windows.places)
-    out = on.xp.empty((rows, length), x.dtype)
+    out = on.xp.ndarray((rows, length), x.dtype)
     blocks = geometry.ceil_div(length, geometry.THREADS * geometry.pack(x.dtype.itemsize))
     # Passed by address, since it may be strided.
     arguments = (on.address(x), out, table(x, windows), blocks)

@@ -183,7 +183,7 @@ def one_pass(on: Runner, formula: Formula, /, *values: Any) -> Any:
         return NotImplemented
 
     def result(kernel: _Kernel) -> Array:
-        out = on.xp.empty(shape, dtype)
+        out = on.xp.ndarray(shape, dtype)
         if out.size:
             launch = geometry.elements(out.size, 2 * geometry.pack(dtype.itemsize))
             on.run(kernel.family, kernel.name, *launch, *operands, *kernel.numbers, singles, out, out.size)

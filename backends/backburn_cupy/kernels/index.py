@@ -17,7 +17,7 @@ ROWS, CHUNK = 8, 32
 
 def embedding(on: Runner, weight: Array, indices: Array, /, padding_idx: int | None = None) -> Array:
     length, *rest = weight.shape
-    out = on.xp.empty((*indices.shape, *rest), weight.dtype)
+    out = on.xp.ndarray((*indices.shape, *rest), weight.dtype)
     if out.size:
         arguments = (on.xp.ascontiguousarray(weight), _int64(on, indices), out)
         grid = min(geometry.ceil_div(indices.size, ROWS), geometry.MOST_BLOCKS)
@@ -49,14 +49,14 @@ def _as_they_come(on: Runner, grad: Array, indices: Array, length: int, shape: t
 def _in_order(on: Runner, grad: Array, indices: Array, length: int, shape: tuple[int, ...]) -> Array:
     """Deterministic sums, over sorted indices."""
     count, width, type_ = indices.size, math.prod(shape[1:]), c_type(grad)
-    keys = on.xp.empty((count,), "int64")
+    keys = on.xp.ndarray((count,), "int64")
     on.run("index", "wrap_indices", *geometry.elements(count, 1), indices, keys, count, length, on.fault)
     order = on.xp.argsort(keys, kind="stable")
     keys = keys[order]
     out = on.xp.zeros(shape, grad.dtype)
     chunks, tiles = geometry.ceil_div(count, CHUNK), geometry.ceil_div(width, geometry.THREADS)
     computed = "float64" if grad.dtype.itemsize == 8 else "float32"
-    heads, tails = (on.xp.empty((chunks, width), computed) for _ in range(2))
+    heads, tails = (on.xp.ndarray((chunks, width), computed) for _ in range(2))
     launch, sizes = (chunks * tiles, min(geometry.THREADS, geometry.ceil_div(width, 32) * 32)), (count, width, length)
     on.run("index", f"sum_runs<{type_}>", *launch, grad, order, keys, out, heads, tails, *sizes, tiles)
     on.run("index", f"join_runs<{type_}>", *launch, keys, out, heads, tails, *sizes, tiles)

@@ -48,7 +48,7 @@ def _norm(
 ) -> Array:
     if not _are_rows(x.shape, axis, scale, bias):
         return NotImplemented
-    out = on.xp.empty(x.shape, x.dtype)
+    out = on.xp.ndarray(x.shape, x.dtype)
     if out.size:
         count, length = _split(x.shape, axis)
         operands = [None if a is None else on.xp.ascontiguousarray(a) for a in (x, scale, bias)]
@@ -63,9 +63,9 @@ def _norm_backward(on: Runner, grad: Array, x: Array, scale: Array, axis: Axes, 
         return NotImplemented
     count, length = _split(x.shape, axis)
     grad, x, factor = (on.xp.ascontiguousarray(a) for a in (grad, x, scale))
-    out, of_scale = on.xp.empty(x.shape, x.dtype), on.xp.empty(scale.shape, x.dtype)
+    out, of_scale = on.xp.ndarray(x.shape, x.dtype), on.xp.ndarray(scale.shape, x.dtype)
     plan = geometry.rows_with_sums(count, length, x.dtype.itemsize, on.processors)
-    partial = on.xp.empty((plan.grid, length), _computed(x))
+    partial = on.xp.ndarray((plan.grid, length), _computed(x))
     name = _variant("norm_backward", x, plan, centred)
     on.run("norm", name, plan.grid, plan.block, grad, x, factor, out, partial, count, length, float(eps))
     name = f"column_sum<{c_type(x)}>"
@@ -115,7 +115,7 @@ def batch_norm(
     if not _are_channels(x, axis, given) or not x.size:
         return NotImplemented
     batch = _Batch(on, x, axis)
-    coefficients = on.xp.empty((COEFFICIENTS, batch.channels), _computed(x))
+    coefficients = on.xp.ndarray((COEFFICIENTS, batch.channels), _computed(x))
     batch.per_channel("given_moments", *map(batch.row, given), coefficients, batch.channels, float(eps))
     return batch.applied(None, coefficients)
 
@@ -126,13 +126,13 @@ def batch_norm_training(
     if not _are_channels(x, axis, (scale, bias)) or not x.size:
         return NotImplemented
     batch = _Batch(on, x, axis)
-    mean, variance = (on.xp.empty((batch.channels,), x.dtype) for _ in range(2))
+    mean, variance = (on.xp.ndarray((batch.channels,), x.dtype) for _ in range(2))
     coefficients = batch.moments(scale, bias, mean, variance, eps)
     return batch.applied(None, coefficients), mean, variance
 
 
 def _batch_norm_backward(on: Runner, grad: Array, x: Array, scale: Array, axis: int, eps: float) -> Any:
-    batch, grad, of_scale = _Batch(on, x, axis), on.xp.ascontiguousarray(grad), on.xp.empty(scale.shape, x.dtype)
+    batch, grad, of_scale = _Batch(on, x, axis), on.xp.ascontiguousarray(grad), on.xp.ndarray(scale.shape, x.dtype)
     coefficients = batch.moments(scale, None, None, None, eps)
     partial, parts = batch.sums(grad, coefficients)
     batch.finish("finish_products", partial, coefficients, of_scale, parts, batch.channels, batch.count)
@@ -148,7 +148,7 @@ def channel_sum(on: Runner, x: Array, /, axis: Axes, keepdims: bool = False) -> 
     partial, parts = batch.sums(None, None)
     shape = [1] * x.ndim if keepdims else [0]
     shape[left[0] if keepdims else 0] = batch.channels
-    out = on.xp.empty(tuple(shape), x.dtype)
+    out = on.xp.ndarray(tuple(shape), x.dtype)
     batch.finish("finish_sums", partial, out, parts, batch.channels)
     return out
 
@@ -192,10 +192,10 @@ class _Batch:
         self, scale: Array | None, bias: Array | None, mean: Array | None, variance: Array | None, eps: float
     ) -> Array:
         """The coefficients of the forward pass; ``mean`` and ``variance`` are filled."""
-        centre = self.on.xp.empty((self.channels,), _computed(self.x))
+        centre = self.on.xp.ndarray((self.channels,), _computed(self.x))
         self.per_channel("pilot", self.x, centre, self.outer, self.channels, self.inner)
         partial, parts = self.sums(None, centre)
-        coefficients = self.on.xp.empty((COEFFICIENTS, self.channels), _computed(self.x))
+        coefficients = self.on.xp.ndarray((COEFFICIENTS, self.channels), _computed(self.x))
         results = (coefficients, mean, variance)
         self.finish(
             "finish_moments",
@@ -212,14 +212,14 @@ class _Batch:
             parts = geometry.planes(self.outer, self.channels, self.on.processors)
             tiles = self.channels
             kernel, sizes, block = "sum_planes", (self.inner, parts), (256, 1)
-        partial = self.on.xp.empty((parts, 2, self.channels), _computed(self.x))
+        partial = self.on.xp.ndarray((parts, 2, self.channels), _computed(self.x))
         arguments = (self.x, grad, centre, partial, self.outer, self.channels, *sizes)
         self.on.run("batch_norm", f"{kernel}<{self.type}>", tiles * parts, block, *arguments)
         return partial, parts
 
     def applied(self, grad: Array | None, coefficients: Array) -> Array:
         """Apply each channel's coefficients to ``x`` (and ``grad``)."""
-        out = self.on.xp.empty(self.x.shape, self.x.dtype)
+        out = self.on.xp.ndarray(self.x.shape, self.x.dtype)
         operands = (self.x, grad, coefficients, out)
         if self.inner == 1:
             tiles, parts = self._tiles()

@@ -116,7 +116,7 @@ def sgd_steps(
     moving = [
         _target(on, given, last, donate) if last is not None
         else grad if not weight_decay and grad.dtype == given.dtype  # the velocity is the gradient
-        else on.xp.empty(grad.shape, given.dtype)
+        else on.xp.ndarray(grad.shape, given.dtype)
         for grad, given, last in zip(grads, velocities or grads, moved, strict=True)
     ]  # fmt: skip
     written = [None if m is g else m for m, g in zip(moving, grads, strict=True)]
@@ -133,7 +133,7 @@ def copy_tensors(on: Runner, sources: Arrays, targets: Arrays) -> None:
 
 def _target(on: Runner, given: Array, contiguous: Array, donate: bool) -> Array:
     """The array for a new value: the old one if it is donated and contiguous, else a new one."""
-    return given if donate and given is contiguous else on.xp.empty(given.shape, given.dtype)
+    return given if donate and given is contiguous else on.xp.ndarray(given.shape, given.dtype)
 
 
 def _check_alike(operation: str, params: Arrays, grads: Arrays, *states: Arrays) -> None:

@@ -30,7 +30,7 @@ def max_pool(
     if max(x.shape[2:]) > LONGEST:
         return NotImplemented
     shape = (*x.shape[:2], *windows.places)
-    out, index = on.xp.empty(shape, x.dtype), on.xp.empty(shape, np.int64)
+    out, index = on.xp.ndarray(shape, x.dtype), on.xp.ndarray(shape, np.int64)
     if out.size:
         _run(on, "max_pool", out.size, on.address(x), out, index, table(x, windows))
     return out, index
@@ -43,7 +43,7 @@ def avg_pool(
     windows = _windows(x.shape, size, stride, padding, (1,) * len(size), ceil_mode)
     if max(x.shape[2:]) > LONGEST:
         return NotImplemented
-    out = on.xp.empty((*x.shape[:2], *windows.places), x.dtype)
+    out = on.xp.ndarray((*x.shape[:2], *windows.places), x.dtype)
     if out.size:
         _run(on, "avg_pool", out.size, on.address(x), out, table(x, windows), after=(padding, count_include_pad))
     return out
@@ -61,7 +61,7 @@ def avg_pool_backward(
         )
     if max(places) > LONGEST:
         return NotImplemented
-    grad, out = on.xp.ascontiguousarray(grad), on.xp.empty(shape, grad.dtype)
+    grad, out = on.xp.ascontiguousarray(grad), on.xp.ndarray(shape, grad.dtype)
     if out.size:
         _run(on, "avg_pool_backward", out.size, grad, out, table(out, windows), after=(padding, count_include_pad))
     return out

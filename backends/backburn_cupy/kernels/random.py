@@ -20,19 +20,19 @@ BLOCK = 8
 
 
 def random_bits(on: Runner, key: int, offset: int, shape: Shape) -> Array:
-    return _filled(on, "random_bits", key, offset, on.xp.empty(shape, np.int64))
+    return _filled(on, "random_bits", key, offset, on.xp.ndarray(shape, np.int64))
 
 
 def bernoulli(on: Runner, key: int, offset: int, shape: Shape, p: float) -> Array:
-    return _filled(on, "bernoulli", key, offset, on.xp.empty(shape, np.bool_), threshold(p))
+    return _filled(on, "bernoulli", key, offset, on.xp.ndarray(shape, np.bool_), threshold(p))
 
 
 def uniform(on: Runner, key: int, offset: int, shape: Shape, dtype: DType) -> Array:
-    return _filled(on, f"uniform<{C_TYPES[dtype.name]}>", key, offset, on.xp.empty(shape, dtype.dtype))
+    return _filled(on, f"uniform<{C_TYPES[dtype.name]}>", key, offset, on.xp.ndarray(shape, dtype.dtype))
 
 
 def dropout(on: Runner, x: Array, /, key: int, offset: int, p: float) -> tuple[Array, Array]:
-    x, out, keep = on.xp.ascontiguousarray(x), on.xp.empty(x.shape, x.dtype), on.xp.empty(x.shape, np.bool_)
+    x, out, keep = on.xp.ascontiguousarray(x), on.xp.ndarray(x.shape, x.dtype), on.xp.ndarray(x.shape, np.bool_)
     below = threshold(1.0 - p)
     _launch(on, f"dropout<{c_type(x)}>", key, offset, x.size, x, out, keep, x.size, below, dropout_scale(p))
     return out, keep

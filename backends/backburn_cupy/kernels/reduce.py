@@ -35,7 +35,7 @@ def _is_small(x: Array, axis: Axes) -> bool:
 
 
 def _of_all(on: Runner, x: Array, divisor: float, keepdims: bool) -> Array:
-    out = on.xp.empty((1,) * x.ndim if keepdims else (), x.dtype)
+    out = on.xp.ndarray((1,) * x.ndim if keepdims else (), x.dtype)
     threads = min(geometry.ceil_div(x.size, geometry.WARP) * geometry.WARP, THREADS)
     on.run("reduce", f"sum_all<{c_type(x)}>", 1, threads, x, out, x.size, divisor)
     return out

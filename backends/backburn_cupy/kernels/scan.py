@@ -24,7 +24,7 @@ def ssm_scan(
     of_b = None if is_scalar(b) else b
     shape = scanned(a.shape, None if of_b is None else of_b.shape, x.shape, None if h0 is None else h0.shape, axis=axis)
     if 0 in shape:
-        return on.xp.empty(shape, x.dtype)
+        return on.xp.ndarray(shape, x.dtype)
     operands: list[Array] = [None if o is None else on.xp.broadcast_to(o, shape) for o in (a, of_b, x)]
     state = (*shape[:axis], *shape[axis + 1 :])
     # For coalesced reads, time goes first unless the axes after it are long enough.
@@ -32,7 +32,7 @@ def ssm_scan(
     operands = [None if o is None else on.xp.ascontiguousarray(on.xp.moveaxis(o, axis, to)) for o in operands]
     first = None if h0 is None else on.xp.ascontiguousarray(on.xp.broadcast_to(h0, state))
     moved = operands[0].shape
-    out = on.xp.empty(moved, x.dtype)
+    out = on.xp.ndarray(moved, x.dtype)
     outer, inner = math.prod(moved[:to]), math.prod(moved[to + 1 :])
     on.run(
         "scan", f"ssm_scan<{c_type(x)}>", geometry.ceil_div(outer * inner, BLOCK), BLOCK,

@@ -32,7 +32,7 @@ def log_softmax_backward(on: Runner, grad: Array, y: Array, /, axis: int) -> Arr
 
 def label_cross_entropy(on: Runner, x: Array, labels: Array, /, axis: int) -> Array:
     labelled(x.shape, labels.shape, axis=axis)
-    out = on.xp.empty(labels.shape, x.dtype)
+    out = on.xp.ndarray(labels.shape, x.dtype)
     if out.size and not x.shape[axis]:
         return NotImplemented  # no label can be valid
     _rows(on, "loss", "label_cross_entropy", _lines(on, x, axis), _int64(on, labels), out, fault=True)
@@ -42,7 +42,7 @@ def label_cross_entropy(on: Runner, x: Array, labels: Array, /, axis: int) -> Ar
 def label_cross_entropy_backward(on: Runner, grad: Array, x: Array, labels: Array, /, axis: int) -> Array:
     labelled(x.shape, labels.shape, axis=axis)
     lines = _lines(on, x, axis)
-    out = on.xp.empty(lines.shape, x.dtype)
+    out = on.xp.ndarray(lines.shape, x.dtype)
     operands = (*_strided(on, grad), lines, _int64(on, labels))
     _rows(on, "loss", "label_cross_entropy_backward", *operands, out, like=lines, fault=True)
     return _back(on, out, axis)
@@ -50,7 +50,7 @@ def label_cross_entropy_backward(on: Runner, grad: Array, x: Array, labels: Arra
 
 def softmax_cross_entropy(on: Runner, x: Array, targets: Array, /, axis: int) -> Array:
     _same("softmax_cross_entropy", x, targets)
-    out = on.xp.empty(without_axis(x.shape, axis), x.dtype)
+    out = on.xp.ndarray(without_axis(x.shape, axis), x.dtype)
     _rows(on, "loss", "softmax_cross_entropy", _lines(on, x, axis), _lines(on, targets, axis), out)
     return out
 
@@ -58,7 +58,7 @@ def softmax_cross_entropy(on: Runner, x: Array, targets: Array, /, axis: int) ->
 def softmax_cross_entropy_backward(on: Runner, grad: Array, x: Array, targets: Array, /, axis: int) -> Array:
     _same("softmax_cross_entropy_backward", x, targets)
     lines = _lines(on, x, axis)
-    out = on.xp.empty(lines.shape, x.dtype)
+    out = on.xp.ndarray(lines.shape, x.dtype)
     operands = (*_strided(on, grad), lines, _lines(on, targets, axis))
     _rows(on, "loss", "softmax_cross_entropy_backward", *operands, out, like=lines)
     return _back(on, out, axis)
@@ -67,7 +67,7 @@ def softmax_cross_entropy_backward(on: Runner, grad: Array, x: Array, targets: A
 def _along(on: Runner, kernel: str, axis: int, *operands: Array) -> Array:
     _same(kernel, *operands)
     lines = [_lines(on, o, axis) for o in operands]
-    out = on.xp.empty(lines[0].shape, lines[0].dtype)
+    out = on.xp.ndarray(lines[0].shape, lines[0].dtype)
     _rows(on, "softmax", kernel, *lines, out)
     return _back(on, out, axis)
 

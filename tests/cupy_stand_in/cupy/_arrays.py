@@ -20,14 +20,22 @@ class Pointer:
         self.mem = Namespace(ptr=base, pool=Tape.pool if base in Tape.inside else None)
 
 
+def rubbish(shape: Any, dtype: Any) -> Any:
+    """New memory, which holds no zeros."""
+    made = np.empty(shape, dtype)
+    made.fill(111 if made.dtype.kind in "iufV" else True)
+    return made
+
+
 class ndarray:  # noqa: N801 - CuPy's name
     """An array on the one device that there is."""
 
     __array_ufunc__ = None
     __array_priority__ = 100
 
-    def __init__(self, host: Any) -> None:
-        self._host = host
+    def __init__(self, given: Any, dtype: Any = float) -> None:
+        """New memory of a shape and dtype, as CuPy's makes it; also an array of NumPy's as one of these."""
+        self._host = given if isinstance(given, np.ndarray) else Tape.allocated(rubbish(given, dtype))
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError(
