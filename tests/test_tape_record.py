@@ -447,6 +447,19 @@ def test_the_tape_can_be_differentiated_again_and_from_any_slot() -> None:
     assert first[2][0] == 3.0
 
 
+def test_backward_starts_from_the_last_operation_though_slots_were_made_since() -> None:
+    tape, x, y, z = chain()
+    wanted = tape.backward(np.ones(2))
+    tape.input(np.array([7.0, 8.0]))
+    tape.alloc(2)
+    for a, b in zip(tape.backward(np.ones(2)), [*wanted, np.zeros(2), np.zeros(2)], strict=True):
+        np.testing.assert_array_equal(a, b)
+    leaves = GradientTape()
+    leaves.input(np.ones(3))
+    leaves.input(np.ones(2))
+    np.testing.assert_array_equal(leaves.backward(np.array([5.0, 6.0]))[1], [5.0, 6.0])
+
+
 def test_gradients_are_added_to_buffers_in_place() -> None:
     tape, x, y, z = chain()
     tensors: list[Any] = [np.full(2, 10.0) for _ in range(4)]

@@ -23,7 +23,7 @@ class GradientTape(Slots):
     """Gradient tape for reverse-mode automatic differentiation.
 
     Create a tape, make slots with :meth:`input`, record operations with ``record_*`` methods, each of which returns the
-    index of a new slot, and call :meth:`backward` with the gradient of the last slot::
+    index of a new slot, and call :meth:`backward` with the gradient of the last of them::
 
         >>> import numpy as np
         >>> tape = GradientTape()
@@ -281,7 +281,7 @@ class GradientTape(Slots):
             tensors: a list of buffers to which gradients are added, at least one for each slot, in its shape or
                 flattened. Arrays in host memory are changed in place; other elements of the list are replaced. By
                 default, there are new buffers.
-            output: the slot to start from, by default the last one.
+            output: the slot to start from, by default that of the last recorded operation.
 
         Returns:
             ``tensors``, or a new list of primitives of :attr:`backend`, zeros for slots without a gradient.
@@ -293,7 +293,7 @@ class GradientTape(Slots):
         """
         if not self._values:
             return [] if tensors is None else tensors
-        start = len(self._values) - 1 if output is None else self._slot("backward: output", output)
+        start = self._last() if output is None else self._slot("backward: output", output)
         plan = None if tensors is None else accumulation.plan(self.backend, tensors, self._values)
         seed = quietly(self.backend, accumulation.seed_of, self.backend, loss_grad, self._values[start].value, start)
         nodes: dict[Any, None] = dict.fromkeys(v.node for v in self._values)
@@ -306,6 +306,11 @@ class GradientTape(Slots):
         if tensors is None or plan is None:
             return accumulation.fresh(self.backend, gradients, self._values)
         return quietly(self.backend, accumulation.add, self.backend, tensors, gradients, plan)
+
+    def _last(self) -> int:
+        """The slot of the last recorded operation; without operations, the last slot."""
+        end = len(self._values) - 1
+        return next((i for i in range(end, -1, -1) if self._made[i] not in ("input", "alloc")), end)
 
     def _users(self, slot: int, start: int) -> list[int]:
         """The slots up to ``start`` in which operations on ``slot`` were recorded."""
