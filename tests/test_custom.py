@@ -15,7 +15,7 @@ from backburn.autodiff.rules import FUSABLE, RULES
 from backburn.autodiff.tape import GradientTape
 from backburn.backend import OPERATIONS, Backend
 from backburn.backend.custom import withdraw
-from backburn.base.errors import ArgumentError, BackburnError, NumericalInstabilityError
+from backburn.base.errors import ArgumentError, BackburnError, GraphError, NumericalInstabilityError
 from backburn.batching import Batched
 from backburn.conformance.derivatives import check_derivative
 from backburn.conformance.samples import Sample, real
@@ -149,6 +149,13 @@ def test_a_rule_makes_it_one_node_and_holds_at_every_order(scaled_tanh: Any) -> 
         check_derivative("scaled_tanh", sample, NumpyBackend(), order)
     x = bb.asarray([0.5]).require_grad()
     assert scaled_tanh(x).primitive.node.parents == (x.primitive.node,)
+
+
+def test_a_rule_that_returns_another_shape_is_named(scaled_tanh: Any) -> None:
+    bb.gradient(scaled_tanh, x=lambda k, g, x: k.sum(g, (0,), False))
+    x = bb.ones((2, 3)).require_grad()
+    with pytest.raises(GraphError, match=r"rule of scaled_tanh returned shape \[3\] for an operand of shape \[2, 3\]"):
+        scaled_tanh(x, 1.5).sum().backward()
 
 
 def test_one_backend_may_have_its_own_implementation(scaled_tanh: Any) -> None:

@@ -164,7 +164,7 @@ def reverse(
                         gradient = _moved(known, gradient, parent, homes)
                 else:
                     if gradient.shape != parent.shape:
-                        gradient = sum_to(k, gradient, parent.shape)
+                        gradient = sum_to(k, gradient, parent.shape, backward)
                     known = gradients.get(parent)
                     if known is not None:
                         try:
@@ -193,14 +193,18 @@ def _settle(k: Any, node: Node, slices: list[SliceGradient], gradients: dict[Nod
     gradients[node] = gradient if known is None else quietly(k, k.add, known, gradient)
 
 
-def sum_to(k: Any, gradient: Any, shape: tuple[int, ...]) -> Any:
-    """Undo broadcasting: sum ``gradient`` to ``shape``; a gradient that did not come from broadcasting is an error."""
+def sum_to(k: Any, gradient: Any, shape: tuple[int, ...], backward: Callable[..., Any]) -> Any:
+    """Undo broadcasting: sum what ``backward`` returned to ``shape``; what is not from broadcasting is an error."""
     extra = len(gradient.shape) - len(shape)
     ones = range(len(shape)) if extra >= 0 else ()
     axes = (*range(extra), *(extra + i for i in ones if shape[i] == 1 and gradient.shape[extra + i] != 1))
     result = k.reshape(quietly(k, k.sum, gradient, axes, False), shape) if axes else gradient
     if result.shape != shape:
-        raise GraphError(f"a gradient rule returned shape {gradient.shape} for an operand of shape {shape}")
+        rule = getattr(backward, "__qualname__", "an operation")
+        raise GraphError(
+            f"the gradient rule of {rule} returned shape {list(gradient.shape)} for an operand of shape {list(shape)}. "
+            f"Return the operand's shape, or one that it broadcasts to"
+        )
     return result
 
 

@@ -158,6 +158,8 @@ def compiled(operation: Operation, text: str, decorator: str, names: dict[str, A
     function.__doc__ = operation.body.__doc__
     function.__qualname__ = f"{decorator}.{operation.name}"
     function.__module__ = "backburn.autodiff"
+    if (backward := namespace.get("_backward")) is not None:
+        backward.__qualname__ = operation.name  # for the error of a rule that returns another shape
     return function
 
 
