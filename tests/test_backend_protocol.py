@@ -16,19 +16,28 @@ from backburn.backend import (
     is_autodiff,
     is_backend,
 )  # fmt: skip
-from backburn.base.errors import BackendMismatchError, SpecError
+from backburn.base.errors import ArgumentError, BackendMismatchError, SpecError
+from backburn.conformance import check_backend
 from backburn_null import NullBackend
 from backburn_numpy import NumpyBackend
 
 BASE = NumpyBackend()
-REQUIRED = ["spec", "dtype", "capabilities", *(e.name for e in OPERATIONS.values() if e.required)]
+REQUIRED = ["spec", "device", "dtype", "capabilities", *(e.name for e in OPERATIONS.values() if e.required)]
+MEMBERS = [name for name in dir(Backend) if not name.startswith("_")]
 
-#: A class that subclasses nothing and has what every backend has.
-Structural = type("Structural", (), {name: getattr(NumpyBackend, name) for name in REQUIRED})
+
+def with_members_of(kind: type, names: list[str]) -> type:
+    """A class that subclasses nothing and has these members of another, and what they use."""
+    every = {name: value for k in reversed(kind.__mro__[:-1]) for name, value in vars(k).items()}
+    used = {name for name in every if name.startswith("_") and not name.startswith("__")}
+    return type("Structural", (), {name: every[name] for name in every if name in used.union(names)})
+
+
+Structural = with_members_of(NumpyBackend, MEMBERS)
 #: One that differentiates, too.
-Differentiating = type(
-    "Differentiating", (), {name: getattr(bb.Autodiff, name) for name in (*REQUIRED, *AUTODIFF_METHODS)}
-)
+Differentiating = with_members_of(bb.Autodiff, [*MEMBERS, *AUTODIFF_METHODS])
+#: One without default bodies, which only a subclass inherits.
+Required = with_members_of(NumpyBackend, REQUIRED)
 
 
 class Counting(Wrapper):
@@ -51,6 +60,7 @@ class Delegating:
         (Counting(BASE), True, False),
         (Structural(), True, False),
         (Differentiating(), True, True),
+        (Required(), False, False),
         (Delegating(), False, False),
         (NumpyBackend, False, False),
         ("numpy", False, False),
@@ -81,13 +91,26 @@ def test_a_class_of_backends_is_asked_as_any_class() -> None:
     [
         (NumpyBackend, r"it is the class of one, of which NumpyBackend\(\) makes an object"),
         (Delegating(), "it lacks spec, dtype, capabilities, .* and 8. more. Members are looked for on the class"),
+        (Required(), "it lacks adam_step, .* more, for which a subclass of backburn.backend.Backend inherits default"),
         (3, "3 is neither a backend nor an expression such as"),
     ],
-    ids=["a class", "an object that delegates", "a number"],
+    ids=["a class", "an object that delegates", "required members alone", "a number"],
 )
 def test_what_is_no_backend_is_told_why(given: Any, words: str) -> None:
     with pytest.raises(SpecError, match=words):
         bb.ones(2, backend=given)
+
+
+def test_required_members_alone_are_not_checked_but_explained() -> None:
+    with pytest.raises(ArgumentError, match="made Structural, which is not a backend: it lacks adam_step"):
+        check_backend(Required())
+
+
+def test_a_backend_that_subclasses_nothing_computes_and_differentiates() -> None:
+    x = bb.asarray([1.0, 2.0], backend=bb.Autodiff(Structural())).require_grad()
+    gradient = x.grad(bb.softmax(x)[0].backward())
+    assert gradient is not None
+    assert gradient.tolist() == pytest.approx([0.19661193, -0.19661193])
 
 
 def test_two_backends_of_one_spec_are_told_by_their_classes() -> None:

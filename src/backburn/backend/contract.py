@@ -294,13 +294,13 @@ AUTODIFF_METHODS = (
 
 
 def is_backend(value: object) -> bool:
-    """Whether ``value`` satisfies the contract: by subclassing :class:`Backend`, or by having its required members."""
+    """Whether ``value`` satisfies the contract: by subclassing :class:`Backend`, or by having all its members."""
     return is_class_of_backends(type(value))
 
 
 def is_class_of_backends(kind: type) -> bool:
     """Whether the objects of a class satisfy the contract."""
-    return Backend in kind.__mro__ or all(hasattr(kind, name) for name in _required())
+    return Backend in kind.__mro__ or all(hasattr(kind, name) for name in _MEMBERS)
 
 
 class NoBackendError(ArgumentError, TypeError):
@@ -317,20 +317,27 @@ def no_backend(decorator: str, value: object) -> NoBackendError:
 
 
 def lacking(value: object) -> str:
-    """The required members that the class of a value lacks, for an error message."""
-    lacks = [name for name in _required() if not hasattr(type(value), name)]
+    """The members that the class of a value lacks, required ones if there are any, for an error message."""
+    required = [name for name in _required() if not hasattr(type(value), name)]
+    lacks = required or [name for name in _MEMBERS if not hasattr(type(value), name)]
     more = f" and {len(lacks) - 4} more" if len(lacks) > 4 else ""
     why = f"it lacks {', '.join(lacks[:4])}{more}"
+    if not required:
+        return f"{why}, for which a subclass of backburn.backend.Backend inherits default bodies"
     if not any(hasattr(value, name) for name in lacks):
         return why
     return (
         f"{why}. Members are looked for on the class, not on the object, where __getattr__ finds them: subclass "
-        f"backburn.backend.Wrapper, which delegates every operation (docs/write-a-backend.md, 'Wrap a backend')"
+        f"backburn.backend.Wrapper, which delegates every operation (docs/write-a-backend.md, 'Wrapping a backend')"
     )
 
 
+#: What a class must have that does not inherit it. An operation that is added later is not asked for.
+_MEMBERS = tuple(name for name in dir(Backend) if not name.startswith("_"))
+
+
 def _required() -> tuple[str, ...]:
-    """The members that every backend has."""
+    """The members that every backend implements."""
     return ("spec", "dtype", "capabilities", *(e.name for e in OPERATIONS.values() if e.required))
 
 

@@ -9,6 +9,7 @@ import pickle
 from typing import Any
 
 from backburn.backend.contract import Backend, Capabilities, is_backend
+from backburn.backend.contract import lacking as lacking_members
 from backburn.backend.registry import check_autodiff_backend, load_backend
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import DType
@@ -104,6 +105,8 @@ def usable(backend: Any, target: str) -> Any:
         lines += [f"    {name}" for name in properties]
         lines += [f"    {signature(operation)}" for operation in lacking]
         raise ArgumentError("\n".join(lines))
+    if not is_backend(backend):
+        raise ArgumentError(f"{target} made {kind.__name__}, which is not a backend: {lacking_members(backend)}")
     declared = backend.capabilities  # which checks there are follows from it
     if not isinstance(declared, Capabilities):
         raise ArgumentError(f"{target}: capabilities is a Capabilities, not {type(declared).__name__}")
