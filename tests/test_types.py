@@ -47,6 +47,12 @@ def test_checkers_accept_what_is_right_and_refuse_each_misuse(checker: str) -> N
     assert expected - got == set(), "misused, and accepted"
 
 
+@pytest.mark.parametrize("package", ["src/backburn", *(f"backends/backburn_{b}" for b in ("cupy", "null", "numpy"))])
+def test_checkers_read_the_types_of_an_installed_package(package: str) -> None:
+    """Without the marker, a program's ``from backburn_numpy import NumpyBackend`` is an error under mypy."""
+    assert (ROOT / package / "py.typed").is_file()
+
+
 # ---- what checkers are told is so ----
 
 WALKED = [f for _, f in inspect.getmembers(kinds, inspect.isfunction) if f.__module__ == kinds.__name__]
