@@ -138,7 +138,7 @@ def test_linspace_and_eye() -> None:
         (lambda: bb.arange(0, 1.5, dtype="int64"), DTypeError, r"arange: int64 takes integers.*1\.5"),
         (lambda: bb.arange(300, dtype="uint8"), ArgumentError, "arange: uint8 does not hold 299"),
         (lambda: bb.arange(-127, -130, -1, dtype="int8"), ArgumentError, "arange: int8 does not hold -129"),
-        (lambda: bb.arange(bb.ones(())), DTypeError, "arange: .*FloatTensor; item"),  # type: ignore[arg-type]
+        (lambda: bb.arange(bb.ones(())), DTypeError, "arange: .*FloatTensor; item"),  # type: ignore[call-overload]
         (lambda: bb.arange(bb.asarray([1, 2])), ShapeError, r"arange: only a 0-d int tensor.*int64\[2\]"),
         (lambda: bb.arange(3, dtype="bool"), DTypeError, "arange: makes float and int tensors, not bool"),
         (lambda: bb.linspace(0, 1, -3), ShapeError, "linspace: .*-3"),

@@ -255,6 +255,21 @@ def full_like(
 # ---- of a range ----
 
 
+@overload
+def arange(
+    start: SupportsIndex, /, stop: SupportsIndex | None = None, step: SupportsIndex = 1, *,
+    dtype: IntDType | None = None, backend: BackendLike = None, device: BackendLike = None,
+) -> IntTensor: ...  # fmt: skip
+@overload
+def arange(
+    start: float | SupportsIndex, /, stop: float | SupportsIndex | None = None, step: float | SupportsIndex = 1, *,
+    dtype: FloatDType, backend: BackendLike = None, device: BackendLike = None,
+) -> FloatTensor: ...  # fmt: skip
+@overload
+def arange(
+    start: float | SupportsIndex, /, stop: float | SupportsIndex | None = None, step: float | SupportsIndex = 1, *,
+    dtype: Any = None, backend: BackendLike = None, device: BackendLike = None,
+) -> Tensor: ...  # fmt: skip
 def arange(
     start: float | SupportsIndex,
     /,
