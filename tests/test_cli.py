@@ -53,11 +53,11 @@ def run(capsys):
     return command
 
 
-def fresh(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
+def fresh(*arguments: object, module: str = "backburn", **variables: str) -> subprocess.CompletedProcess[str]:
     """Run ``python -m backburn`` in a process of its own."""
     path = os.pathsep.join(p for p in sys.path if p)
     return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "backburn", *map(str, arguments)],
+        [sys.executable, "-W", "error", "-m", module, *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": path, **variables},
         capture_output=True,
         text=True,
@@ -435,6 +435,14 @@ def test_a_closed_pipe_is_no_error() -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(120) == 0
+
+
+def test_the_suite_is_also_a_module_that_runs() -> None:
+    run = fresh("numpy", "--only", "neg-float32-value-0", "--brief", module="backburn.conformance")
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.startswith("PASS  numpy: 1 of 1 checks")
+    run = fresh("nowhere", module="backburn.conformance")
+    assert (run.returncode, run.stderr[:37]) == (2, "backburn: no backend is called 'nowhe")
 
 
 # ---- backends and info ----

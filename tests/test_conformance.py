@@ -376,6 +376,29 @@ def test_expected_failures_are_strict() -> None:
         check_backend(NUMPY, {"neg": "no id"})
 
 
+@pytest.mark.parametrize("check", [check_backend, parametrize_with_checks])
+@pytest.mark.parametrize(
+    ("expected", "words"),
+    [
+        ({"neg-float32-value-0": ""}, "neg-float32-value-0 has no reason, but ''"),
+        ({"neg-float32-value-0": None}, "neg-float32-value-0 has no reason, but None"),
+        ({"neg": "no id"}, "not of the form"),
+        (["neg-float32-value-0"], "maps ids to reasons, and this is a list"),
+    ],
+)
+def test_expected_failures_without_reasons_are_refused(check: Any, expected: Any, words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        check(NUMPY, expected, ops=["neg"])
+
+
+@pytest.mark.parametrize("check", [check_backend, parametrize_with_checks])
+def test_one_name_is_not_taken_for_a_list_of_letters(check: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"ops is a list of names: \['exp'\]"):
+        check(NUMPY, ops="exp")
+    with pytest.raises(ArgumentError, match="kinds is a list of names"):
+        check(NUMPY, kinds="value")
+
+
 def test_expected_failures_carry_their_reason(faulty: str) -> None:
     report = check_backend(faulty, {"sin-*-value-*": "the sine is wrong"}, ops=["sin"], kinds=["value"])
     assert report.ok

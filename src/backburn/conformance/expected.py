@@ -38,6 +38,18 @@ def read_expected(path: str | Path) -> dict[str, str]:
     return found
 
 
+def with_reasons(expected: object) -> dict[str, str]:
+    """Expected failures as they are given to a function; :class:`ArgumentError` for an invalid id, or no reason."""
+    if expected is not None and not isinstance(expected, Mapping):
+        raise ArgumentError(f"expected_failures maps ids to reasons, and this is a {type(expected).__name__}")
+    found = dict(expected or {})
+    for name, reason in found.items():
+        check_pattern(name)
+        if not isinstance(reason, str) or not reason.strip():
+            raise ArgumentError(f"the expected failure {name} has no reason, but {reason!r}")
+    return found
+
+
 def check_pattern(name: str) -> None:
     """Raise :class:`ArgumentError` for anything but an id or a pattern of ids.
 

@@ -11,7 +11,7 @@ from typing import Any
 from backburn.base.errors import ArgumentError
 from backburn.conformance.causes import calls_of, causes_by_kind
 from backburn.conformance.check import Check, parts_of
-from backburn.conformance.expected import check_pattern, reason_for, unknown
+from backburn.conformance.expected import reason_for, unknown, with_reasons
 from backburn.conformance.kinds import holes
 from backburn.conformance.report import Report, Result, describe
 from backburn.conformance.shrinking import smallest_failing
@@ -60,9 +60,7 @@ def check_backend(
 
     Raises :class:`ArgumentError` and its kin for a backend, an operation, a kind or an id that does not exist.
     """
-    expected = dict(expected_failures or {})
-    for name in expected:
-        check_pattern(name)
+    expected = with_reasons(expected_failures)
     options = {"quick": quick, "ops": ops, "dtypes": dtypes, "kinds": kinds, "only": only}
     started = time.perf_counter()
     if jobs > 0:
@@ -93,6 +91,9 @@ def check_backend(
 
 def prepare(backend: Any, options: Mapping[str, Any], expected: list[str]) -> tuple[list[Check], dict[str, Any]]:
     """The selected checks, and what the report says besides their results."""
+    for name, value in options.items():
+        if isinstance(value, str):
+            raise ArgumentError(f"{name} is a list of names: [{value!r}]")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         only = options.get("only")
@@ -225,7 +226,7 @@ def parametrize_with_checks(
     import pytest
 
     made = loaded(backend)
-    expected = dict(expected_failures or {})
+    expected = with_reasons(expected_failures)
     found, prepared = prepare(made, {"quick": quick, **filters}, list(expected))
     if prepared["unmatched"]:
         raise ArgumentError(f"expected failures that no check of {made.spec} has: {', '.join(prepared['unmatched'])}")
