@@ -67,6 +67,12 @@ class ArgumentError(BackburnError, ValueError):
     """An option has an invalid value."""
 
 
+class NoKeyError(ArgumentError, KeyError):
+    """A map has no such key."""
+
+    __str__ = Exception.__str__  # KeyError's would put the message in quotes
+
+
 class BackendMismatchError(BackburnError, ValueError):
     """Operands are on different backends or devices; nothing is moved implicitly."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from backburn.autodiff.tape.values import index_of
-from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, hint_for
+from backburn.base.errors import ArgumentError, DTypeError, NoKeyError, OutOfRangeError, hint_for
 from backburn.base.trees import node_type, register_node
 
 
@@ -110,5 +110,5 @@ def key_place(where: str, node: int, value: Any, key: Any) -> tuple[int, int]:
         raise DTypeError(f"{where}: node {node} is {what}")
     _, keys = parts(value)
     if key not in keys:
-        raise ArgumentError(f"{where}: the map of node {node} has no key {key!r}. {hint_for(str(key), map(str, keys))}")
+        raise NoKeyError(f"{where}: the map of node {node} has no key {key!r}. {hint_for(str(key), map(str, keys))}")
     return keys.index(key), len(keys)
