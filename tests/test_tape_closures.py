@@ -114,6 +114,18 @@ def test_an_operation_is_let_go_as_it_has_run() -> None:
     assert alive == [[True, True, False], [True, False, False], [False, False, False]]
 
 
+@pytest.mark.parametrize("executed", [False, True])
+def test_a_tape_and_its_gradients_die_with_their_last_reference(executed: bool) -> None:
+    x = bb.ones(2).require_grad()
+    tape, gradients, of_tensors = GradientTape(), Gradients(), x.sum().backward()
+    tape.add_backward_op(lambda grads: grads.mut_gradient(x).set(1.0))
+    if executed:
+        tape.execute(gradients)
+    references = [weakref.ref(o) for o in (tape, gradients, of_tensors)]
+    del tape, gradients, of_tensors
+    assert [r() for r in references] == [None, None, None]
+
+
 def test_an_executed_tape_refuses_everything() -> None:
     tape = GradientTape()
     tape.execute()

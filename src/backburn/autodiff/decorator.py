@@ -29,7 +29,7 @@ class Gradients(Generic[BK]):
         (1, [2.0, 4.0])
     """
 
-    __slots__ = ("_by_node", "_others", "backend")
+    __slots__ = ("__weakref__", "_by_node", "_others", "backend")
 
     def __init__(self, by_node: dict[Node, Any], backend: Autodiff[BK], others: Iterable[Any] = ()) -> None:
         self._by_node = by_node

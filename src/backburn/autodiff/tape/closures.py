@@ -138,7 +138,7 @@ class Gradients:
     tensors with equal values are different. ``len`` is the number of gradients, and ``t in gradients`` asks for one.
     """
 
-    __slots__ = ("_cells", "backend")
+    __slots__ = ("__weakref__", "_cells", "backend")
     _cell = Cell
     _reading = Gradient
 
@@ -237,7 +237,7 @@ class GradientTape:
     broadcasts and reduces gradients as needed. ``len`` is the number of pending operations.
     """
 
-    __slots__ = ("_operations", "backend")
+    __slots__ = ("__weakref__", "_operations", "backend")
     _gradients = Gradients
 
     def __init__(self, *, backend: AnyBackend | str | None = None) -> None:
