@@ -210,3 +210,10 @@ def test_derivatives_of_exponentials(scale: float) -> None:
     np.testing.assert_allclose(got.numpy(), theirs.grad.numpy(), rtol=1e-9, atol=1e-10)
     if scale < 8.0:
         bb.check_grads(bb.linalg.matrix_exp, (bb.asarray(x),), order=2)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "null"])
+@pytest.mark.parametrize("weight", [(3,), (2, 3, 4)])
+def test_the_weight_of_linear_is_a_matrix_though_a_product_with_it_exists(backend: str, weight: Any) -> None:
+    with pytest.raises(ShapeError, match=f"linear: the weight must have two axes, .* not {len(weight)}"):
+        bb.nn.functional.linear(bb.ones((2, 3), backend=backend), bb.ones(weight, backend=backend))

@@ -128,3 +128,16 @@ def test_options_are_numbers() -> None:
         functions.layer_norm(x, eps=bb.asarray(0.1))  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="normalize: ord is a number"):
         functions.normalize(x, ord="fro")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("backend", ["numpy", "null"])
+@pytest.mark.parametrize(("x", "scale"), [((0, 3), (4,)), ((2, 0), (4,)), ((3,), (1, 3))])
+def test_a_scale_that_does_not_fit_is_refused_also_where_nothing_is_computed(backend: str, x: Any, scale: Any) -> None:
+    x, scale = bb.ones(x, backend=backend), bb.ones(scale, backend=backend)
+    for call in (
+        lambda: bb.nn.functional.layer_norm(x, scale),
+        lambda: bb.nn.functional.layer_norm(x, None, scale),
+        lambda: bb.nn.functional.rms_norm(x, scale),
+    ):
+        with pytest.raises(ShapeError, match="cannot broadcast"):
+            call()

@@ -94,3 +94,11 @@ def test_bad_input(name: str) -> None:
     if not name.startswith("cumulative"):
         with pytest.raises(DTypeError, match=rf"{name}: takes .*not bool; cast it with astype"):
             function(bb.asarray([True, False]), axis=0)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "null"])
+def test_a_first_state_that_does_not_fit_is_refused_also_without_steps(backend: str) -> None:
+    x = bb.ones((0, 2), backend=backend)
+    with pytest.raises(ShapeError, match="ssm_scan: cannot broadcast"):
+        bb.nn.functional.ssm_scan(x, x, x, bb.ones(3, backend=backend))
+    assert bb.nn.functional.ssm_scan(x, x, x, bb.ones(2, backend=backend)).shape == (0, 2)

@@ -27,6 +27,8 @@ def matmul(x: Array, y: Array, /) -> Array:
 
 
 def linear(x: Array, weight: Array, bias: Array | None = None, /) -> Array:
+    if weight.ndim != 2:
+        raise ShapeError(f"the weight must have two axes, (inputs, outputs), not {weight.ndim}")
     if bias is not None and bias.shape != weight.shape[1:]:
         raise ShapeError(f"the bias must have the shape {list(weight.shape[1:])}, not {list(bias.shape)}")
     rows = x if x.ndim == 2 else _rows(x)

@@ -86,6 +86,9 @@ def rms_norm_backward(grad: Array, x: Array, scale: Array, /, axis: Axes, eps: f
 def _standardize(x: Array, scale: Array | None, bias: Array | None, axis: Axes, eps: float, centred: bool) -> Array:
     out = empty(x.shape, x.dtype)
     if not x.size:
+        for p in (scale, bias):
+            if p is not None:
+                np.broadcast_to(p, x.shape)  # an error if it does not fit
         return out
     rows = _rows(axis, x, scale, bias)
     if rows is None:
@@ -166,7 +169,7 @@ def _rows(axis: Axes, x: Array, *parameters: Array | None) -> tuple[Array, ...] 
     shape = x.shape[first:]
     length = math.prod(shape)
     for p in parameters:
-        if p is not None and (p.size != length or p.shape[-len(shape) :] != shape):
+        if p is not None and (p.size != length or p.shape[-len(shape) :] != shape or p.ndim > x.ndim):
             return None
     return x.reshape(-1, length), *[None if p is None else widened(p.reshape(length)) for p in parameters]
 

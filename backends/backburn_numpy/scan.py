@@ -62,6 +62,8 @@ def ssm_scan(a: Array, b: Array, x: Array, h0: Array | None = None, /, axis: int
     b = np.asarray(b, x.dtype) if isinstance(b, (int, float)) else widened(b)
     shape = np.broadcast_shapes(a.shape, b.shape, x.shape)
     out = empty(shape, x.dtype)
+    if h0 is not None and not shape[axis]:
+        np.broadcast_to(h0, shape[:axis] + shape[axis + 1 :])  # an error if it does not fit
     if _by_kernel("scan", (out, a, b, x), (h0,), axis, reverse):
         return out.astype(dtype, copy=False)
     states, a, b, x = (_steps(v, shape, axis, reverse) for v in (out, a, b, x))
