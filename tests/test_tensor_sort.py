@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import backburn as bb
-from backburn.base.errors import ArgumentError, AxisError, DTypeError, ShapeError
+from backburn.base.errors import ArgumentError, AxisError, DTypeError, NotDifferentiableError, ShapeError
 
 REAL = np.array([[0.5, -2.0, 3.0], [1.5, 0.25, -1.0]])
 INTS = np.array([[3, -2, 3, 7], [0, 5, -1, 0]])
@@ -180,6 +180,20 @@ def test_gradients_of_quantiles_go_to_the_elements_that_count() -> None:
     for method, expected in shares.items():
         gradients = x.quantile(0.5, method=method).backward()
         assert x.grad(gradients).tolist() == expected  # type: ignore[union-attr]
+
+
+def test_tracked_places_of_quantiles_are_refused() -> None:
+    x, places = bb.asarray([4.0, 1.0, 3.0, 2.0]), bb.asarray([0.25, 0.5]).require_grad()
+    of_any: Any = bb.quantile
+    for q in (places, [places[0], 0.5]):
+        for quantile in (of_any, bb.nanquantile):
+            with pytest.raises(NotDifferentiableError, match=r"quantile: q has no gradient: detach .* first"):
+                quantile(x, q)
+    assert of_any(x, places.detach()).tolist() == [1.75, 2.5]
+    with bb.no_grad():
+        assert of_any(x, places).tolist() == [1.75, 2.5]
+    with pytest.raises(NotDifferentiableError, match="q has no gradient"):
+        bb.jvp(lambda q: of_any(x, q), (bb.asarray([0.5]),), (bb.ones(1),))
 
 
 def test_quantiles_that_are_none() -> None:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, TypeVar
 
 from backburn.backend.reduce import quantile_positions
 from backburn.base.calls import plain_signature, refuse
+from backburn.base.contexts import RECORDING
 from backburn.base.dtypes import int64
-from backburn.base.errors import ArgumentError, BackburnError, DTypeError, ShapeError
+from backburn.base.errors import ArgumentError, BackburnError, DTypeError, NotDifferentiableError, ShapeError
 from backburn.tensor.dispatch import call, create, float_operand, kind_operand, promoted, tensor_operand
 from backburn.tensor.host import asarray
 from backburn.tensor.messages import describe
 from backburn.tensor.options import axes_of, axis_of, integer, number, one_of
+from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, IntTensor, Tensor
@@ -198,8 +200,9 @@ def quantile(
     Between two adjacent elements, ``method`` interpolates (``"linear"``) or takes the ``"lower"`` or ``"higher"`` one,
     the ``"nearest"`` (ties go to the even index) or their mean (``"midpoint"``). A sequence ``q`` gives one result for
     each, along a new first axis. The result is NaN if an element is NaN. The gradient goes to the elements that are
-    used. Raises :class:`ArgumentError` for a ``q`` outside 0 to 1 or an unknown ``method``, :class:`ShapeError` if
-    there are no elements, and :class:`DTypeError` for bool and quantized tensors.
+    used, and none to ``q``: :class:`NotDifferentiableError` is raised for a tracked one. Raises :class:`ArgumentError`
+    for a ``q`` outside 0 to 1 or an unknown ``method``, :class:`ShapeError` if there are no elements, and
+    :class:`DTypeError` for bool and quantized tensors.
 
         >>> import backburn as bb
         >>> bb.quantile(bb.asarray([4.0, 1.0, 3.0, 2.0]), [0.0, 0.5, 1.0]).tolist()
@@ -219,12 +222,17 @@ def quantile(
 
 
 def quantiles(name: str, q: Any) -> float | tuple[float, ...]:
-    """One number or several, as floats."""
+    """One number or several, as floats; tracked tensors are refused, because their gradient would be lost."""
     try:
-        return float(q) if isinstance(q, int | float) else tuple(float(one) for one in q)
+        if isinstance(q, int | float):
+            return float(q)
+        several = tuple(q)
+        if not (RECORDING.get() and any(is_tensor(one) and one.is_tracked for one in several)):
+            return tuple(float(one) for one in several)
     except (TypeError, ValueError, OverflowError) as cause:
         given = describe((q,)) or None
         raise ArgumentError(f"{name}: q is a number from 0 to 1 or a sequence of them, not {given}") from cause
+    raise NotDifferentiableError(f"{name}: q has no gradient: detach {describe((q,))} first")
 
 
 def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
