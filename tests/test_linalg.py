@@ -397,6 +397,8 @@ def test_weighted_covariances() -> None:
         close(bb.cov(tensor(given)), np.cov(given))
     close(bb.corrcoef(tensor(WIDE[:1])), np.corrcoef(WIDE[:1]))
     bb.check_grads(bb.cov, (tensor(WIDE[:1]),), order=2)
+    assert np.isnan(bb.cov(tensor(WIDE), fweights=tensor(-often)).numpy()).all()
+    assert np.isnan(bb.cov(tensor(WIDE), aweights=tensor(much - 0.2)).numpy()).all()
     with pytest.raises(DTypeError, match="cov: takes int tensors, not float"):
         bb.cov(tensor(WIDE), fweights=tensor(much))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from backburn.base.dtypes import float32
@@ -119,9 +120,9 @@ def cov(
     """The covariance matrix of the rows of a matrix, whose columns are observations; the variance of a vector.
 
     The sums of products are divided by the number of observations minus ``correction``. ``fweights`` are integer
-    frequencies of the observations, ``aweights`` their relative importance. For a vector, or a matrix of one row, the
-    result is 0-d. 16-bit floats are computed in float32. Raises :class:`ShapeError` for more than two axes, and for
-    weights that do not fit.
+    frequencies of the observations, ``aweights`` their relative importance; where one is negative, the result is NaN.
+    For a vector, or a matrix of one row, the result is 0-d. 16-bit floats are computed in float32. Raises
+    :class:`ShapeError` for more than two axes, and for weights that do not fit.
 
         >>> import backburn as bb
         >>> bb.cov(bb.asarray([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])).tolist()
@@ -174,6 +175,7 @@ def _weights(x: Any, *weights: Tensor | None) -> Any:
         one = cast(kind_operand("cov", weight, "FI"), x.dtype)
         if one.shape != x.shape[-1:]:
             raise ShapeError(f"cov: there is a weight for each observation. Operands: {describe((x, weight))}")
+        one = call("where", one < 0.0, math.nan, one)
         result = one if result is None else call("mul", result, one)
     return result
 
