@@ -371,6 +371,26 @@ def test_add_scale_norm_and_clip() -> None:
     assert optim.clip_grad_norm(half, 5.0)[0]["a"].tolist() == [3.0, 4.0]
 
 
+@pytest.mark.parametrize("ord", [0.5, 1.0, 2.0, 3, np.inf])
+def test_norms_of_other_orders(ord: float) -> None:
+    values = [np.array([3.0, -4.0]), np.array([[0.5], [12.0]]), np.zeros((0, 2))]
+    gradients = {f"{i}": leaf(v, backend="numpy") for i, v in enumerate(values)}
+    expected = np.linalg.norm(np.concatenate([v.ravel() for v in values]), ord)
+    assert optim.global_norm(gradients, ord=ord).item() == pytest.approx(expected)
+    clipped, norm = optim.clip_grad_norm(gradients, 2.0, ord=ord)
+    assert norm.item() == pytest.approx(expected)
+    np.testing.assert_allclose(clipped["1"].numpy(), values[1] * 2.0 / expected)
+    for refused in (0.0, -1.0, np.nan):
+        with pytest.raises(ArgumentError, match="clip_grad_norm: ord is a number above 0"):
+            optim.clip_grad_norm(gradients, 2.0, ord=refused)
+
+
+def test_large_gradients_are_clipped_and_not_lost() -> None:
+    clipped, norm = optim.clip_grad_norm({"a": leaf([3e30, 4e30], "float32", "numpy")}, 10.0)
+    assert norm.item() == pytest.approx(5e30)
+    np.testing.assert_allclose(clipped["a"].numpy(), [6.0, 8.0], rtol=1e-6)
+
+
 @pytest.mark.parametrize("factor", [None, "2", [2.0], bb.asarray([2.0]), np.ones(2)])
 def test_a_factor_that_is_no_number_is_refused(factor: Any) -> None:
     with pytest.raises(ArgumentError, match=r"^scale: factor is a number"):

@@ -28,6 +28,8 @@ from backburn.tensor.dispatch import cast
 from backburn.tensor.levels import inner_of, innermost
 from backburn.tensor.messages import describe
 from backburn.tensor.options import bounded, number
+from backburn.tensor.reduce import vector_norm
+from backburn.tensor.shape import stack
 from backburn.tensor.wrapping import is_tensor
 
 NamedGradients: TypeAlias = dict[str, FloatTensor]
@@ -100,31 +102,36 @@ def scale(gradients: Any, factor: float | Tensor) -> NamedGradients:
     return {path: gradient * times for path, gradient in named.items()}
 
 
-def global_norm(gradients: Any) -> FloatTensor:
-    """The Euclidean norm of all gradients as one vector: a 0-d tensor, at least float32.
+def global_norm(gradients: Any, *, ord: float = 2.0) -> FloatTensor:
+    """The norm of all gradients as one vector: a 0-d tensor, at least float32, on the backend of the first gradient.
 
-    It is on the backend of the first gradient. Raises :class:`ArgumentError` if there are none.
+    It is Euclidean by default, or of another positive order ``ord``; with ``inf`` it is the largest absolute value. No
+    intermediate result overflows unless the norm does. Raises :class:`ArgumentError` if there are no gradients, and
+    unless ``ord`` is positive.
 
         >>> import backburn as bb
-        >>> global_norm({"a": bb.asarray([3.0]), "b": bb.asarray([[4.0]])}).item()
-        5.0
+        >>> gradients = {"a": bb.asarray([3.0]), "b": bb.asarray([[-4.0]])}
+        >>> global_norm(gradients).item(), global_norm(gradients, ord=float("inf")).item()
+        (5.0, 4.0)
     """
-    named = _named("global_norm", gradients)
+    return _norm("global_norm", _named("global_norm", gradients), ord)
+
+
+def _norm(name: str, named: NamedGradients, ord: float) -> FloatTensor:
+    """The norm of the norms of all gradients."""
+    order = bounded(name, "ord", ord, above=0)
     if not named:
-        raise ArgumentError("global_norm: there are no gradients")
-    total: Any = None
-    for gradient in named.values():
-        part = cast(gradient, _wide(gradient.dtype)).square().sum()
-        total = part if total is None else total + _beside(total, part)
-    return total.sqrt()
+        raise ArgumentError(f"{name}: there are no gradients")
+    norms = [vector_norm(cast(g, _wide(g.dtype)), ord=order) for g in named.values()]
+    return vector_norm(stack([_beside(norms[0], norm) for norm in norms]), ord=order)
 
 
-def clip_grad_norm(gradients: Any, max_norm: float) -> tuple[NamedGradients, FloatTensor]:
-    """The gradients, scaled down if their global norm is above ``max_norm``, and the original norm.
+def clip_grad_norm(gradients: Any, max_norm: float, *, ord: float = 2.0) -> tuple[NamedGradients, FloatTensor]:
+    """The gradients, scaled down if their :func:`global_norm` is above ``max_norm``, and the original norm.
 
     The factor is that of Pascanu, Mikolov and Bengio (2013), ``max_norm / norm``. Nothing is copied to the host. A norm
     that is not finite makes every gradient NaN or 0; check ``norm.item()`` if that may happen. Raises
-    :class:`ArgumentError` unless ``max_norm`` is positive.
+    :class:`ArgumentError` unless ``max_norm`` and ``ord`` are positive.
 
         >>> import backburn as bb
         >>> clipped, norm = clip_grad_norm({"a": bb.asarray([3.0, 4.0], backend="numpy")}, 1.0)
@@ -133,9 +140,7 @@ def clip_grad_norm(gradients: Any, max_norm: float) -> tuple[NamedGradients, Flo
     """
     bounded("clip_grad_norm", "max_norm", max_norm, above=0, below=math.inf)
     named = _named("clip_grad_norm", gradients)
-    if not named:
-        raise ArgumentError("clip_grad_norm: there are no gradients")
-    norm = global_norm(named)
+    norm = _norm("clip_grad_norm", named, ord)
     # max_norm / max(norm, max_norm) is 1 for small norms, and 0 has no special part in it.
     return scale(named, max_norm / norm.maximum(max_norm)), norm
 
