@@ -118,6 +118,10 @@ MAKERS: list[Any] = [
     ),
     pytest.param(lambda: Adagrad(), "Adagrad", {}, id="adagrad"),
     pytest.param(
+        lambda: Adagrad(0.2, 1e-3, 0.1, 0.5), "Adagrad",
+        {"lr": 0.2, "eps": 1e-3, "weight_decay": 0.1, "initial_accumulator_value": 0.5}, id="adagrad-options",
+    ),
+    pytest.param(
         lambda: LBFGS(history=4), "LBFGS",
         {"max_iter": 1, "history_size": 4, "tolerance_grad": 0, "tolerance_change": 0}, id="lbfgs",
     ),

@@ -36,6 +36,7 @@ RENAMED = {
     "in_channels": "inputs",
     "in_dims": "in_axes",
     "in_features": "inputs",
+    "initial_accumulator_value": "initial",
     "input": "x",
     "input_size": "inputs",
     "interpolation": "method",

@@ -74,7 +74,7 @@ class Adagrad(ElementWise):
     """Gradients divided by the root of the sum of all their squares (Duchi, Hazan and Singer 2011).
 
     With ``g = gradient + weight_decay * x``, a step subtracts ``lr * g / (sqrt(sum of g**2) + eps)`` from the parameter
-    ``x``. Raises :class:`ArgumentError` for options out of range.
+    ``x``. The sum begins at ``initial``. Raises :class:`ArgumentError` for options out of range.
 
         >>> import backburn as bb
         >>> model = {"w": bb.asarray([3.0, -2.0]).require_grad()}
@@ -85,12 +85,18 @@ class Adagrad(ElementWise):
     """
 
     remembers = ("sum",)
-    _numbers: ClassVar[Mapping[str, float]] = {"eps": inf, "weight_decay": inf}
+    _numbers: ClassVar[Mapping[str, float]] = {"eps": inf, "weight_decay": inf, "initial": inf}
 
-    def __init__(self, lr: Rate = 1e-2, eps: float = 1e-10, weight_decay: float = 0.0) -> None:
+    def __init__(
+        self, lr: Rate = 1e-2, eps: float = 1e-10, weight_decay: float = 0.0, initial: float = 0.0
+    ) -> None:
         super().__init__(lr)
         self.eps = eps
         self.weight_decay = weight_decay
+        self.initial = initial
+
+    def _first(self) -> float:
+        return self.initial
 
     def _constants(self) -> tuple[Any, ...]:
         return self.eps, self.weight_decay

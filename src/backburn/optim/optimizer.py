@@ -336,7 +336,8 @@ class Optimizer(Settled):
         """The state of a parameter, on the backend where it is updated."""
         entry = self._states.get(leaf.path)
         if entry is None:
-            values = [k.full(shape, 0.0, _kept_as(leaf.value.dtype)) for shape in self._shapes(leaf)]
+            first, dtype = self._first(), _kept_as(leaf.value.dtype)
+            values = [k.full(shape, first, dtype) for shape in self._shapes(leaf)]
             entry = self._states[leaf.path] = ParameterState(k, 0, values, True)
             return entry
         if entry.backend is not k and entry.backend != k:
@@ -348,6 +349,10 @@ class Optimizer(Settled):
     def _shapes(self, leaf: Leaf) -> list[tuple[int, ...]]:
         """The shapes of the tensors that are remembered for a parameter."""
         return [leaf.value.shape] * len(self.remembers)
+
+    def _first(self) -> float:
+        """What is remembered before the first step."""
+        return 0.0
 
     # ---- state ----
 
