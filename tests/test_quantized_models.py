@@ -152,6 +152,8 @@ def test_quantized_inputs_in_transforms(static: bool) -> None:
     np.testing.assert_allclose(
         gradients[3].numpy(), leaf.grad(small(leaf).square().sum().backward()).numpy(), atol=1e-2
     )
+    below = bb.grad(lambda x: bb.grad(lambda y: small(x * bb.stop_gradient(y)).square().sum() * y)(1.0))(x[3])
+    np.testing.assert_allclose(below.numpy(), gradients[3].numpy(), atol=1e-2)
 
 
 @pytest.mark.parametrize("activations", ["quint8_affine_tensor_float32", "qint8_symmetric_channel1_float16"])

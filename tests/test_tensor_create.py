@@ -447,6 +447,8 @@ def test_a_list_of_tracked_tensors_is_refused_rather_than_detached() -> None:
     x = bb.asarray([1.0, 2.0]).require_grad()
     with pytest.raises(ArgumentError, match=r"asarray: a list of tracked tensors would lose their history; bb\.stack"):
         bb.asarray([x[0], x[1]])
+    with pytest.raises(ArgumentError, match="asarray: a list of tracked tensors would lose their history"):
+        bb.grad(lambda y: y * bb.asarray([x[0] + bb.stop_gradient(y)])[0])(1.0)
     assert bb.asarray([x.detach()[0], 3.0]).tolist() == [1.0, 3.0]
 
 

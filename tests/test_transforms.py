@@ -677,6 +677,39 @@ def test_a_derivative_by_hand_of_a_function_that_captures_a_tracked_tensor() -> 
         f(x)
 
 
+ONE = tensor(1.0)
+BETWEEN: dict[str, Any] = {
+    "grad": lambda h, x: grad(lambda y: h(x * stop_gradient(y)) * y)(ONE),
+    "jvp": lambda h, x: jvp(lambda y: h(x * stop_gradient(y)) * y, (ONE,), (ONE,))[1],
+    "vmap": lambda h, x: grad(lambda y: bb.vmap(lambda row: h(row))(bb.stack([x, x])).mean() * y)(ONE),
+    "vmap between": lambda h, x: bb.vmap(lambda y: h(x * y))(bb.ones(2, dtype="float64")).mean(),
+    "twice": lambda h, x: grad(lambda y: grad(lambda z: h(x * stop_gradient(z)) * y * z)(ONE))(ONE),
+}
+
+
+@pytest.mark.parametrize("recursive", [False, True])
+@pytest.mark.parametrize("between", BETWEEN)
+def test_a_derivative_by_hand_counts_below_a_level_of_constants(between: str, recursive: bool) -> None:
+    """A transform inside lifts what it does not differentiate for; outside, the derivative is the one given."""
+    f = bb.sin
+    by_hand = custom_vjp(f)
+    by_hand.define(lambda x: ((by_hand if recursive else f)(x), x), lambda x, g: (g * 10.0 * bb.cos(x),))
+    function = lambda x: BETWEEN[between](by_hand, x)
+    x = tensor(0.7)
+    leaf = x.require_grad()
+    for found in (grad(function)(x), jvp(function, (x,), (ONE,))[1], leaf.grad(function(leaf).backward())):
+        assert found.item() == pytest.approx(10.0 * np.cos(0.7), rel=1e-14)
+
+
+def test_a_derivative_by_hand_in_the_derivative_of_a_tangent_map() -> None:
+    by_hand = custom_vjp(bb.sin)
+    by_hand.define(lambda x: (by_hand(x), x), lambda x, g: (g * 10.0 * bb.cos(x),))
+    f = lambda x: bb.exp(by_hand(x))  # whose derivative is 10 cos(x) exp(sin(x))
+    c, s = np.cos(0.7), np.sin(0.7)
+    found = grad(lambda x: linearize(f, x)[1](ONE))(tensor(0.7)).item()
+    assert found == pytest.approx((100.0 * c * c - 10.0 * s) * np.exp(s), rel=1e-14)
+
+
 def test_a_derivative_by_hand_may_use_constants_of_the_default_backend() -> None:
     x: Any = bb.asarray([1.0, 2.0]).require_grad()
 

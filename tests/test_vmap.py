@@ -574,6 +574,8 @@ def test_rules_of_users_operations_hold_inside_and_outside() -> None:
     mapped = bb.vmap(vmap_rounded, on_fallback="allow")
     same(bb.grad(lambda x: mapped(x).sum())(x), [ones])
     same(bb.jvp(mapped, (x,), (ones,))[1], [ones])
+    below = bb.grad(lambda x: bb.grad(lambda y: (mapped(x) * y).sum())(real(4)).sum())  # constants of a level between
+    same(below(x), [ones])
     with pytest.warns(FallbackWarning, match="vmap_rounded"):
         bb.grad(lambda x: bb.vmap(vmap_rounded)(x).sum())(x)
     batching(vmap_rounded, broadcasting("vmap_rounded"))

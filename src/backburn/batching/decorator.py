@@ -143,12 +143,14 @@ class Batched(Delegating, Backend[Any, Any, Any, Any]):
 
     def is_differentiated_whole(self, name: str, operands: tuple[Any, ...]) -> bool:
         """Whether a level below has rules for the derivative of an operation, and an operand is tracked there."""
-        k: Any = self.inner_backend
-        tensors = [t for x in operands for t in (x if isinstance(x, (list, tuple)) else (x,)) if hasattr(t, "shape")]
-        while hasattr(k, "inner_backend"):
-            if hasattr(k, "differentiates_whole") and k.differentiates_whole(name):
-                return any(self.is_tracked(t) for t in tensors)
+        given = [t for x in operands for t in (x if isinstance(x, (list, tuple)) else (x,)) if hasattr(t, "shape")]
+        tensors = [t for t in given if self.dtype(t).kind == "float"]
+        k: Any = self
+        while tensors and hasattr(k, "inner_backend"):
+            tensors = [k.unmapped(t) if isinstance(k, Batched) else k.inner(t) for t in tensors]
             k = k.inner_backend
+            if hasattr(k, "differentiates_whole") and k.differentiates_whole(name) and any(map(k.is_tracked, tensors)):
+                return True
         return False
 
     def over(self, x: Any, function: Callable[[Any], Any]) -> Any:

@@ -18,6 +18,7 @@ from backburn.tensor.classes import FloatTensor, QuantizedTensor, Tensor
 from backburn.tensor.create import zeros
 from backburn.tensor.defaults import use_backend
 from backburn.tensor.dispatch import cast
+from backburn.tensor.levels import has_history
 from backburn.tensor.linalg import matmul
 from backburn.tensor.options import number
 from backburn.tensor.quantized import fake_quantize
@@ -126,7 +127,7 @@ class QuantizedLinear(QuantizedInputs):
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The product, of shape (..., outputs)."""
-        if self.inputs is None or x.dtype.kind != "float" or x.is_tracked or levels_of_vmap(x.backend):
+        if self.inputs is None or x.dtype.kind != "float" or has_history(x) or levels_of_vmap(x.backend):
             return functional.quantized_linear(self._rounded(x), self.weight, self.bias, transposed=True)
         q = x.quantize(dtype=self.inputs.dtype, low=self.low, high=self.high)
         product = functional.quantized_linear(q, self.weight, self.bias, transposed=True)

@@ -23,7 +23,7 @@ from backburn.base.errors import (
 )
 from backburn.tensor.defaults import BackendLike, as_backend, given_backend
 from backburn.tensor.dispatch import cast, kind_operand, tensor_operand
-from backburn.tensor.levels import inner_of, innermost, levels_between, lift
+from backburn.tensor.levels import has_history, inner_of, innermost, levels_between, lift
 from backburn.tensor.messages import describe, exhausted
 from backburn.tensor.options import dtype_of
 from backburn.tensor.wrapping import is_tensor, wrap
@@ -198,7 +198,7 @@ def _gathered(obj: Any, dtypes: set[Any], numbers: set[type]) -> Any:
     if obj.__class__ in _NUMBERS:
         numbers.add(obj.__class__)
     elif is_tensor(obj):
-        if obj.is_tracked:
+        if has_history(obj):
             raise ArgumentError("asarray: a list of tracked tensors would lose their history; bb.stack(...) keeps it")
         obj = to_host(obj)
         dtypes.add(obj.dtype)

@@ -69,6 +69,20 @@ def as_constant(primitive: Any, kind: str, levels: Iterable[Any]) -> Any:
     return primitive
 
 
+def has_history(x: Any) -> bool:
+    """Whether any level knows how a tensor was computed; ``is_tracked`` speaks of its own level alone."""
+    if x._dtype.kind != "float":
+        return False
+    k, primitive = x._backend, x._primitive
+    while not k.is_tracked(primitive):
+        inner = inner_of(k)
+        if inner is None:
+            return False
+        primitive = k.unmapped(primitive) if isinstance(k, Batched) else k.inner(primitive)
+        k = inner
+    return True
+
+
 def constant(x: Any) -> Any:
     """A float tensor without what any level knows of its history."""
     return wrap(_constant(x._backend, x._primitive), x._backend)

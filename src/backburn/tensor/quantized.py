@@ -13,6 +13,7 @@ from backburn.base.contexts import RECORDING
 from backburn.base.dtypes import QuantizedDType, as_dtype, float32, float64, qint8
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, NotDifferentiableError, ShapeError
 from backburn.tensor.dispatch import call, cast, create, dequantized, float_operand, is_quantized, tensor_operand
+from backburn.tensor.levels import has_history
 from backburn.tensor.messages import describe
 from backburn.tensor.options import dtype_of, number
 from backburn.tensor.wrapping import is_tensor
@@ -49,7 +50,7 @@ def range_for(name: str, x: Tensor, scheme: QuantizedDType, low: Any, high: Any)
 
 def _end(name: str, x: Tensor, value: Any, steps: tuple[int, ...]) -> Any:
     if is_tensor(value):
-        if value.is_tracked and RECORDING.get():
+        if has_history(value) and RECORDING.get():
             raise NotDifferentiableError(f"{name}: the range has no gradient: detach {describe((value,))} first")
         end = cast(float_operand(name, value), x.dtype)
     else:

@@ -17,7 +17,7 @@ from backburn.base.errors import ArgumentError, BackendMismatchError, GraphError
 from backburn.base.trees import Structure, flatten, joined, node_type, paths, tree_map, unflatten
 from backburn.batching import Batched, is_mapped
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.levels import common_backend, constant, inner_of, levels_between, lift
+from backburn.tensor.levels import common_backend, constant, has_history, inner_of, levels_between, lift
 from backburn.tensor.messages import describe
 from backburn.transforms.batching import vmap
 from backburn.transforms.levels import check_function, put_back, running, taken_down
@@ -82,12 +82,13 @@ class custom_vjp:  # noqa: N801 - a decorator
         leaves, structure = flatten(args)
         tensors = [x for x in leaves if isinstance(x, Tensor)]
         outer: Any = common_backend(self.name, tensors) if tensors else None
-        inside_vmap = isinstance(outer, Batched)  # tracked is then what is so on a level below
-        tracked = [isinstance(x, FloatTensor) and (x.backend is outer or inside_vmap) and x.is_tracked for x in leaves]
-        if not any(tracked) or not RECORDING.get():
+        if not RECORDING.get() or not any(map(has_history, tensors)):
             return self.f(*args)
-        if inside_vmap:
+        if isinstance(outer, Batched):
             return _for_each_example(self, outer, leaves, structure)
+        tracked = [isinstance(x, FloatTensor) and x.backend is outer and x.is_tracked for x in leaves]
+        if not any(tracked):
+            return self._below(outer, args, leaves, structure)
         if self.forward is None or self.backward is None:
             raise GraphError(f"{self.name}: no derivative was given: call {self.name}.define(forward, backward)")
         below = outer.inner_backend
@@ -124,6 +125,16 @@ class custom_vjp:  # noqa: N801 - a decorator
             node = Node(pull, tuple(x.node for x in with_notes), (), (), next_stamp())
             made = list(with_outputs(node, tuple(values), is_float))
         return unflatten(form, [type(x)(v, outer, x.dtype) for x, v in zip(outputs, made, strict=True)])
+
+    def _below(self, outer: Any, args: tuple[Any, ...], leaves: list[Any], structure: Structure) -> Any:
+        """The call on the level below ``outer``, on which all arguments are constants, as a constant of ``outer``."""
+        around = ACTIVE.get()
+        inner = [x.inner() if isinstance(x, Tensor) and x.backend is outer else x for x in leaves]
+        given = unflatten(structure, inner)
+        with scoped(ACTIVE, outer.inner_backend if around is outer else around):
+            out = self(*given)
+        put_back(args, given, inner, lambda path, new, old: _where(new, old.backend))
+        return tree_map(lambda x: _where(x, outer) if isinstance(x, Tensor) else x, out)
 
 
 def _pair(name: str, pair: Any) -> tuple[Any, Any]:
