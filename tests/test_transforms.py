@@ -630,6 +630,41 @@ def test_a_checkpoint_whose_parameter_was_replaced_before_the_reverse_pass() -> 
         out.backward()
 
 
+def test_a_checkpoint_keeps_what_its_containers_held() -> None:
+    """Though the caller goes on with them, or the block itself changes them."""
+    x = tensor([1.0, 2.0])
+
+    def reused(x: Any) -> Any:
+        state: dict[str, Any] = {"x": x}
+        total = tensor(0.0)
+        for state["scale"] in (2.0, 3.0):
+            total = total + checkpoint(lambda state: (state["x"] * state["scale"]).sum())(state)
+        return total
+
+    def emptied(x: Any) -> Any:
+        return checkpoint(lambda stack: (stack.pop() * stack.pop()).sum())([x, x])
+
+    assert grad(reused)(x).tolist() == [5.0, 5.0]
+    assert grad(emptied)(x).tolist() == [2.0, 4.0]
+    assert grad(lambda x: grad(emptied)(x).sum())(x).tolist() == [2.0, 2.0]
+    statistics: Any = normalized()
+    model, rows = statistics[1], bb.stack([x, 2.0 * x, x])[:, :1] * tensor([1.0, 2.0, 3.0])
+    grad(lambda x: checkpoint(lambda held, x: held[0](x).square().sum())([model], x))(rows)
+    assert model.running_mean.tolist() != [0.0] * 3  # a module is no container: what it has learnt it keeps
+
+
+def test_a_derivative_by_hand_of_a_container_that_its_caller_goes_on_with() -> None:
+    product = custom_vjp(lambda pair: pair[0] * pair[1])
+    product.define(lambda pair: (pair[0] * pair[1], tuple(pair)), lambda pair, g: ([g * pair[1], g * pair[0]],))
+
+    def f(x: Any) -> Any:
+        values = [x, x]
+        values.append(product(values))
+        return values[-1].sum()
+
+    assert grad(f)(tensor([1.0, 2.0])).tolist() == [2.0, 4.0]
+
+
 def test_numbers_of_arguments_may_be_integers_of_numpy() -> None:
     x = tensor([1.0, 2.0])
     assert grad(cube, np.int64(0))(x).tolist() == [3.0, 12.0]  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from contextlib import ExitStack
 from contextvars import copy_context
-from typing import Any, Never
+from typing import Any, Never, cast
 
 from backburn.autodiff.graph import Node, next_stamp, outputs_node, reverse
 from backburn.autodiff.recorder import with_outputs
@@ -14,7 +14,7 @@ from backburn.backend.contract import is_autodiff
 from backburn.base.calls import plain_signature, refuse
 from backburn.base.contexts import ACTIVE, RECORDING
 from backburn.base.errors import GraphError
-from backburn.base.trees import flatten, unflatten
+from backburn.base.trees import NodeType, flatten, node_type, unflatten
 from backburn.batching import Batched, is_mapped, levels_of_vmap
 from backburn.tensor import random
 from backburn.tensor.classes import FloatTensor
@@ -26,8 +26,9 @@ from backburn.transforms.levels import check_function, outlive, raised
 def checkpoint(f: Callable[..., Any], *surplus: Never, **wrong: Never) -> Callable[..., Any]:
     """``f`` with its intermediate values recomputed in the reverse pass instead of stored.
 
-    Only the arguments and what ``f`` captures are stored. ``f`` must return the same when called again; random numbers
-    from the current generator (:func:`backburn.random.default_generator`) are drawn again. Parameters that ``f``
+    Only the arguments and what ``f`` captures are stored: lists, dicts and the like among the arguments with what they
+    held at the call, modules themselves. ``f`` must return the same when called again; random numbers from the current
+    generator (:func:`backburn.random.default_generator`) are drawn again. Parameters that ``f``
     captures (a module's, say) receive their gradients. It can be nested in transforms and in itself; values are
     recomputed at the level of the outermost derivative, and stored as usual at the levels below.
 
@@ -46,7 +47,9 @@ def checkpoint(f: Callable[..., Any], *surplus: Never, **wrong: Never) -> Callab
         context, random_state = copy_context(), random.get_state()
         since = next_stamp()
         levels = levels_of_vmap(ACTIVE.get())
+        given, form = flatten((args, kwargs), is_leaf=_has_state)  # before anybody changes a container
         out = f(*args, **kwargs)
+        del args, kwargs
         leaves, structure = flatten(out)
         bare = [_of_all_examples(x) for x in leaves]
         recorded = [x for x in bare if isinstance(x, FloatTensor) and is_autodiff(x.backend) and x.is_tracked]
@@ -62,7 +65,8 @@ def checkpoint(f: Callable[..., Any], *surplus: Never, **wrong: Never) -> Callab
             with random.fork(random_state), ExitStack() as stack:
                 for level in levels:
                     stack.enter_context(level.reopened())
-                found = map(_of_all_examples, flatten(f(*args, **kwargs))[0])
+                same, named = unflatten(form, given)
+                found = map(_of_all_examples, flatten(f(*same, **named))[0])
             return [x for x in found if isinstance(x, FloatTensor) and x.backend is outer and x.is_tracked]
 
         def as_then() -> list[Any]:
@@ -79,6 +83,11 @@ def checkpoint(f: Callable[..., Any], *surplus: Never, **wrong: Never) -> Callab
         return unflatten(structure, replaced)
 
     return checkpointed
+
+
+def _has_state(x: Any) -> bool:
+    """Whether a node is an object that a function may change for good, such as a module, and not a container."""
+    return cast(NodeType, node_type(x.__class__)).shares
 
 
 def _of_all_examples(x: Any) -> Any:

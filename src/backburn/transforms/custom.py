@@ -110,7 +110,7 @@ class custom_vjp:  # noqa: N801 - a decorator
                 for x, value, c, of_float in zip(outputs, values, cotangents, is_float, strict=True)
             ]
             back = self.backward(residuals, unflatten(form, reached))  # type: ignore[misc]
-            found = _like_arguments(self.name, args, back)
+            found = _like_arguments(self.name, structure, back)
             chosen: list[tuple[Any, Any]] = [(x, c) for x, c, t in zip(lifted, found, tracked, strict=True) if t]
             return [_checked(self.name, x, c, onto) for x, c in chosen]
 
@@ -253,7 +253,7 @@ def _for_each_example(rule: custom_vjp, level: Batched, leaves: list[Any], struc
                 f"the forward function ran: return these tensors as residuals, and make the function (with bb.vjp, "
                 f"say) in the backward function"
             ) from error
-        return tuple(_like_arguments(rule.name, unflatten(structure, inner), found))
+        return tuple(_like_arguments(rule.name, structure, found))
 
     def pulled(saved: list[Any], cotangent: Any) -> Any:
         found = vmap(backward, **options)(saved, cotangent)
@@ -275,17 +275,18 @@ def _below(level: Batched, x: Tensor) -> Tensor:
     return type(x)(value, level.inner_backend, x.dtype)
 
 
-def _like_arguments(name: str, args: tuple[Any, ...], cotangents: Any) -> list[Any]:
-    """A cotangent or None for every leaf of the arguments."""
-    if not isinstance(cotangents, tuple) or len(cotangents) != len(args):
+def _like_arguments(name: str, structure: Structure, cotangents: Any) -> list[Any]:
+    """A cotangent or None for every leaf of the arguments, which have this structure."""
+    arguments = structure.children
+    if not isinstance(cotangents, tuple) or len(cotangents) != len(arguments):
         raise ArgumentError(
-            f"custom_vjp: the backward function of {name} must return a tuple of {len(args)} cotangents, one for each "
-            f"argument (None where there is none)"
+            f"custom_vjp: the backward function of {name} must return a tuple of {len(arguments)} cotangents, one for "
+            f"each argument (None where there is none)"
         )
     return [
         leaf
-        for number, (argument, cotangent) in enumerate(zip(args, cotangents, strict=True))
-        for leaf in _aligned(name, flatten(argument)[1], cotangent, str(number))
+        for number, (argument, cotangent) in enumerate(zip(arguments, cotangents, strict=True))
+        for leaf in _aligned(name, argument, cotangent, str(number))
     ]
 
 
