@@ -157,7 +157,7 @@ def test_one_value_where_a_mask_is_true(how: str) -> None:
 
     def f(x: Any, v: Any) -> Any:
         y = getattr(x.at[x > 1.0], how)(v)
-        return getattr(y.at[x[:, 0] > 0.8], how)(2.0)
+        return getattr(getattr(y.at[x[:, 0] > 0.8], how)(2.0).at[v > 1.0], how)(3.0)
 
     expected = bb.stack([f(x[i], v[i]) for i in range(3)])
     np.testing.assert_array_equal(bb.vmap(f)(x, v).numpy(), expected.numpy())

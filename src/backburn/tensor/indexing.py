@@ -412,7 +412,9 @@ def _joined(plan: Plan) -> Any:
 def _write(x: Any, key: Any, value: Any, how: str) -> Any:
     """A copy of ``x`` with ``value`` combined with ``x[key]`` by the operation ``how`` ("assign", "add", ...)."""
     name = "x.at[...]"
-    if (truth := _one_truth(key)) is not None:
+    is_mask = is_tensor(key) and key.dtype.kind == "bool" and key.shape == x.shape[: key.ndim]
+    is_one_value = is_mask and getattr(value, "shape", ()) == () and how in _IN_PLACES
+    if not is_one_value and (truth := _one_truth(key)) is not None:
         if truth:
             return _write(x, None, value, how)
         _write(_shaped(x, (1, *x.shape)), slice(0, 0), value, how)  # checks the value; there is nothing to write it to
@@ -426,8 +428,7 @@ def _write(x: Any, key: Any, value: Any, how: str) -> Any:
         if is_tensor(value) and value.ndim:
             value = _shaped(value, sliced(x.shape, key=basic[0]))
         return _written_in(x, basic[0], value, how)
-    is_one_mask = is_tensor(key) and key.dtype.kind == "bool" and key.shape == x.shape[: key.ndim]
-    plan = None if is_one_mask and getattr(value, "shape", ()) == () and how in _IN_PLACES else plan_of(x, key)
+    plan = None if is_one_value else plan_of(x, key)
     value = written_value(name, x, value)
     if plan is None:
         return _written_where(x, _shaped(key, (*key.shape, *(1,) * (x.ndim - key.ndim))), value, how)
