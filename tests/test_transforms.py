@@ -18,6 +18,7 @@ import backburn as bb
 from backburn import nn
 from backburn.base.errors import (
     ArgumentError,
+    BackendMismatchError,
     DeviceMemoryError,
     DTypeError,
     GraphError,
@@ -670,6 +671,11 @@ def test_numbers_of_arguments_may_be_integers_of_numpy() -> None:
     assert grad(cube, np.int64(0))(x).tolist() == [3.0, 12.0]  # type: ignore[arg-type]
 
 
+def test_arguments_by_name_are_not_differentiated_for() -> None:
+    with pytest.raises(ArgumentError, match=r"argnums 0 must be .* given by position are 0, and by name x, for which"):
+        grad(cube)(x=tensor([1.0, 2.0]))
+
+
 @pytest.mark.parametrize("call", [
     lambda option: jacobian(cube, mode=option),
     lambda option: bb.vmap(cube, randomness=option),
@@ -713,6 +719,20 @@ def test_a_derivative_by_hand_of_a_function_that_captures_a_tracked_tensor() -> 
 
 
 ONE = tensor(1.0)
+def test_a_derivative_by_hand_of_a_function_that_captures_an_example_of_vmap() -> None:
+    def scaled(x: Any) -> Any:
+        f = custom_vjp(lambda y: x * y)
+        f.define(lambda y: (x * y, x), lambda x, g: (g * x,))
+        return f
+
+    x = tensor([1.0, 2.0])
+    assert bb.vmap(lambda x: scaled(x)(2.0 * x))(x).tolist() == [2.0, 8.0]
+    with pytest.raises(GraphError, match=r"that it was not given, and that differs between the examples of the vmap"):
+        grad(lambda y: bb.vmap(lambda x: scaled(x)(y))(x).sum())(tensor(3.0))
+    with pytest.raises(BackendMismatchError, match="<lambda>, whose derivative is given by hand, captures a tensor of"):
+        grad(lambda y: bb.vmap(lambda x: scaled(x)(y * x))(x).sum())(tensor(3.0))
+
+
 BETWEEN: dict[str, Any] = {
     "grad": lambda h, x: grad(lambda y: h(x * stop_gradient(y)) * y)(ONE),
     "jvp": lambda h, x: jvp(lambda y: h(x * stop_gradient(y)) * y, (ONE,), (ONE,))[1],

@@ -165,7 +165,12 @@ def _on_level(x: Tensor, below: Any, half: str, name: str) -> Any:
     """The result of one half of the derivative on the level below, without history on the levels above."""
     own = x
     while levels_between(own.backend, below) is None:
-        if own.is_tracked or inner_of(own.backend) is None or isinstance(own.backend, Batched):
+        if isinstance(own.backend, Batched) and is_mapped(own.backend, own.primitive):
+            raise GraphError(
+                f"custom_vjp: the {half} function of {name} uses a tensor that it was not given, and that differs "
+                f"between the examples of the vmap around it: {describe((x,))}. Pass it as an argument"
+            )
+        if own.is_tracked or inner_of(own.backend) is None:
             raise GraphError(
                 f"custom_vjp: the {half} function of {name} uses a tracked tensor that it was not given, and whose "
                 f"gradient would be lost: {describe((x,))}. Pass it as an argument, or detach it"
@@ -235,7 +240,13 @@ def _for_each_example(rule: custom_vjp, level: Batched, leaves: list[Any], struc
     kept: list[Any] = []
 
     def forward(*inputs: Any) -> Any:
-        out, residuals = _pair(rule.name, rule.forward(*unflatten(structure, inputs)))  # type: ignore[misc]
+        try:
+            out, residuals = _pair(rule.name, rule.forward(*unflatten(structure, inputs)))  # type: ignore[misc]
+        except BackendMismatchError as error:
+            raise BackendMismatchError(
+                f"{error}. Or {rule.name}, whose derivative is given by hand, captures a tensor of the vmap around it: "
+                f"pass that as an argument"
+            ) from error
         saved, form = flatten(residuals)
         kept[:] = [form, [None if isinstance(r, Tensor) else r for r in saved]]
         return out, [r for r in saved if isinstance(r, Tensor)]

@@ -169,7 +169,11 @@ def of_chosen(
     indices = [n + len(args) if n < 0 else n for n in numbers]
     if not all(0 <= n < len(args) for n in indices) or len(set(indices)) < len(indices):
         named = ", ".join(map(str, numbers))
-        raise ArgumentError(f"{name}: argnums {named} must be distinct positional arguments, and there are {len(args)}")
+        by_name = f", and by name {', '.join(kwargs)}, for which nothing is differentiated" if kwargs else ""
+        raise ArgumentError(
+            f"{name}: argnums {named} must be distinct positions of arguments, and given by position are "
+            f"{len(args)}{by_name}"
+        )
 
     def of_these(*chosen: Any) -> Any:
         full = list(args)
