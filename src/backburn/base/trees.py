@@ -111,7 +111,10 @@ class Structure:
         self.keys = keys
         self.rest = rest
         self.children = children
-        self.size: int = 1 if cls is None else sum(child.size for child in children)
+        size = 1 if cls is None else 0
+        for child in children:
+            size += child.size
+        self.size: int = size
 
     def __len__(self) -> int:
         return self.size
@@ -148,7 +151,7 @@ NONE = Structure(type(None), (), None, ())
 
 def difference(a: Structure, b: Structure, path: str = "") -> str | None:
     """Where and how two structures differ, in words; None when they are equal."""
-    if a is b:
+    if _equal(a, b):
         return None
     where = f"at {path!r}" if path else "at the root"
     if a.cls is not b.cls:
@@ -162,12 +165,27 @@ def difference(a: Structure, b: Structure, path: str = "") -> str | None:
         if not any(only):
             return f"{where}, the keys come in another order: {list(a.keys)} and {list(b.keys)}"
         return f"{where}, only one tree has {', '.join(repr(k) for k in [*only[0], *only[1]])}"
-    if a.cls in (_Again, _Constant):
-        return None
     for key, x, y in zip(a.keys, a.children, b.children, strict=True):
         if found := difference(x, y, joined(path, key)):
             return found
-    return None if same(a.rest, b.rest) else f"{where}, what is not a leaf differs: {a.rest!r} and {b.rest!r}"
+    return f"{where}, what is not a leaf differs: {a.rest!r} and {b.rest!r}"
+
+
+def _equal(a: Structure, b: Structure) -> bool:
+    if a is b:
+        return True
+    if a.cls is not b.cls or a.keys != b.keys:
+        return False
+    if a.cls is _Again or a.cls is _Constant:
+        return True
+    return all(map(_equal, a.children, b.children)) and same(a.rest, b.rest)
+
+
+def same_constants(a: Structure, b: Structure) -> bool:
+    """Whether the same leaves belong to both structures (``is_constant`` of :func:`flatten`), in the same places."""
+    if a.cls is not b.cls or len(a.children) != len(b.children):
+        return False
+    return a.rest is b.rest if a.cls is _Constant else all(map(same_constants, a.children, b.children))
 
 
 def _called(structure: Structure) -> str:
@@ -211,7 +229,7 @@ def flatten(
     to belong to its structure. Raises :class:`ArgumentError` if a container contains itself.
     """
     leaves: list[Any] = []
-    return leaves, _visit(tree, leaves, set(), is_leaf, None, is_constant=is_constant)
+    return leaves, _visit(tree, leaves, is_leaf, is_constant)
 
 
 #: Leaves of these types may be one object by chance.
@@ -221,29 +239,35 @@ _PLAIN = (int, float, complex, str, bytes)
 def _visit(
     value: Any,
     leaves: list[Any],
-    active: set[int],
     is_leaf: Callable[[Any], bool] | None,
-    known: dict[int, int] | None,
-    sharing: bool = True,
     is_constant: Callable[[Any], bool] | None = None,
+    sharing: bool = True,
 ) -> Structure:
-    """The structure of ``value``, whose leaves are appended to ``leaves``.
-
-    Inside a node that shares, ``known`` says which of its leaves an object is.
-    """
-    # Not a function inside flatten: one that calls itself is a reference cycle, and keeps the leaves alive with it.
+    """The structure of ``value``, whose leaves are appended to ``leaves``."""
     if value is None:
         return NONE
     node = node_type(value.__class__)
     if node is None or (is_leaf is not None and is_leaf(value)):
-        if known is not None and is_constant is not None and is_constant(value):
-            return Structure(_Constant, (), value, ())
-        if known is not None and not isinstance(value, _PLAIN):
-            place = known.setdefault(id(value), len(leaves))
-            if place != len(leaves):
-                return Structure(_Again, (place - known[0],), None, ())
         leaves.append(value)
         return LEAF
+    return _visit_node(value, node, leaves, set(), is_leaf, None, sharing, is_constant)
+
+
+def _visit_node(
+    value: Any,
+    node: NodeType,
+    leaves: list[Any],
+    active: set[int],
+    is_leaf: Callable[[Any], bool] | None,
+    known: dict[int, int] | None,
+    sharing: bool,
+    is_constant: Callable[[Any], bool] | None,
+) -> Structure:
+    """The structure of a node.
+
+    Inside a node that shares, ``known`` says which of its leaves an object is.
+    """
+    # Not a function inside flatten: one that calls itself is a reference cycle, and keeps the leaves alive with it.
     if id(value) in active:
         raise cyclic(value)
     active.add(id(value))
@@ -256,11 +280,28 @@ def _visit(
         raise _ill_registered(value) from error
     if known is None and node.shares and sharing:
         known = {0: len(leaves)}  # no object's id: where its leaves begin
-    visited = tuple([_visit(child, leaves, active, is_leaf, known, sharing, is_constant) for child in children])
+    visited = []
+    for child in children:
+        kind = node_type(child.__class__)
+        if kind is not None and (is_leaf is None or not is_leaf(child)):
+            found = _visit_node(child, kind, leaves, active, is_leaf, known, sharing, is_constant)
+        elif child is None:
+            found = NONE
+        elif known is None:
+            leaves.append(child)
+            found = LEAF
+        elif is_constant is not None and is_constant(child):
+            found = Structure(_Constant, (), child, ())
+        elif isinstance(child, _PLAIN) or (place := known.setdefault(id(child), len(leaves))) == len(leaves):
+            leaves.append(child)
+            found = LEAF
+        else:
+            found = Structure(_Again, (place - known[0],), None, ())
+        visited.append(found)
     if len(keys) != len(visited):
         raise _ill_registered(value)
     active.discard(id(value))
-    return Structure(value.__class__, keys, rest, visited)
+    return Structure(value.__class__, keys, rest, tuple(visited))
 
 
 def _ill_registered(value: Any) -> ArgumentError:
@@ -283,28 +324,33 @@ def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
     leaves = list(leaves)
     if len(leaves) != structure.size:
         raise ArgumentError(f"unflatten: the structure has {structure.size} leaves, and {len(leaves)} are given")
-    return _build(structure, iter(leaves), None)
+    remaining = iter(leaves)
+    return next(remaining) if structure.cls is None else _build(structure, remaining, None)
 
 
 def _build(structure: Structure, remaining: Iterator[Any], known: list[Any] | None) -> Any:
     """A tree of this structure with the next leaves; ``known`` are those of a node that shares so far."""
-    if structure.cls is None:
-        leaf = next(remaining)
-        if known is not None:
-            known.append(leaf)
-        return leaf
-    if structure.cls is type(None):
+    cls = structure.cls
+    if cls is type(None):
         return None
-    if structure.cls is _Again:
+    if cls is _Again:
         assert known is not None
         return known[structure.keys[0]]
-    if structure.cls is _Constant:
+    if cls is _Constant:
         return structure.rest
-    node = node_type(structure.cls)
+    node = node_type(cls)  # type: ignore[arg-type]
     assert node is not None
     if known is None and node.shares:
         known = []
-    children = [_build(child, remaining, known) for child in structure.children]
+    children = []
+    for child in structure.children:
+        if child.cls is not None:
+            children.append(_build(child, remaining, known))
+            continue
+        leaf = next(remaining)
+        children.append(leaf)
+        if known is not None:
+            known.append(leaf)
     return node.unflatten(children, structure.keys, structure.rest)
 
 
@@ -362,7 +408,7 @@ def leaves_with_paths(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -
         [('layers.0.weight', 1), ('layers.1.weight', 2)]
     """
     leaves: list[Any] = []
-    structure = _visit(tree, leaves, set(), is_leaf, None, sharing=False)
+    structure = _visit(tree, leaves, is_leaf, sharing=False)
     result = list(zip(paths(structure), leaves, strict=True))
     check_distinct(path for path, _ in result)
     return result

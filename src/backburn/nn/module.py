@@ -44,7 +44,7 @@ from backburn.tensor.dispatch import cast as cast_to
 from backburn.tensor.dispatch import tensor_operand
 from backburn.tensor.host import asarray
 from backburn.tensor.messages import describe
-from backburn.tensor.wrapping import is_tensor
+from backburn.tensor.wrapping import TENSORS, is_tensor
 
 if TYPE_CHECKING:
     from typing import Self
@@ -401,7 +401,8 @@ def attribute_parts(module: Module, skip: str = "") -> Parts:
     rest: dict[str, Any] = {}
     for name, value in vars(module).items():
         if name != skip:
-            (parts if _is_part(value) else rest)[name] = value
+            cls = value.__class__
+            (parts if cls in TENSORS or (node_type(cls) is not None and _is_part(value)) else rest)[name] = value
     return list(parts.values()), list(parts), (type(module), rest)
 
 
@@ -409,7 +410,8 @@ def module_from_parts(children: Sequence[Any], keys: Sequence[Any], rest: Any) -
     """A module of the type and with the attributes that are given; containers are copied."""
     made: Module = object.__new__(rest[0])
     vars(made).update(zip(keys, children, strict=True))
-    vars(made).update({name: tree_map(lambda leaf: leaf, value) for name, value in rest[1].items()})
+    for name, value in rest[1].items():
+        vars(made)[name] = value if node_type(value.__class__) is None else tree_map(lambda leaf: leaf, value)
     return made
 
 

@@ -103,7 +103,7 @@ def vmap(
             ]
             axis_at = dict(zip(paths(structure), axes, strict=True))
             put_back(
-                (args, kwargs), (given, named_given), entered,
+                (args, kwargs), structure, (given, named_given), entered,
                 lambda path, new, old: _outside(level, new, axis_at[path], path, old.backend),
             )  # fmt: skip
         finally:

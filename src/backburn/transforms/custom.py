@@ -98,7 +98,7 @@ class custom_vjp:  # noqa: N801 - a decorator
         around, given = ACTIVE.get(), unflatten(structure, inner)
         with scoped(ACTIVE, below if around is outer else around):
             out, residuals = _pair(self.name, self.forward(*given))
-        put_back(args, given, inner, lambda path, new, old: _where(new, old.backend))
+        put_back(args, structure, given, inner, lambda path, new, old: _where(new, old.backend))
         outputs, form = flatten(out)
         is_float = tuple(isinstance(x, FloatTensor) for x in outputs)
         values = [_on_level(x, below, "forward", self.name) for x in outputs]

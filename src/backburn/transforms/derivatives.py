@@ -95,7 +95,7 @@ def pulled_back(
     given = unflatten(structure, inputs)
     with running(outer) as outlived:
         out = f(*given)
-    carry_out(primals, given, inputs)
+    carry_out(primals, structure, given, inputs)
     outputs, out_structure = flatten(out)
     outputs = [as_output("vjp", x, outer) for x in outputs]
     home = [x.backend for x in leaves]
@@ -319,7 +319,7 @@ def jvp(
         valued, aux = with_aux("jvp", f, has_aux)
         copies = unflatten(structure, inputs)
         out = valued(*copies)
-    carry_out(primals, copies, inputs)
+    carry_out(primals, structure, copies, inputs)
     outputs, out_structure = flatten(out)
     outputs = [as_output("jvp", x, level) for x in outputs]
     moved = [lowered(as_recorded(_tangent(level, x)), home) for x in outputs]

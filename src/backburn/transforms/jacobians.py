@@ -133,7 +133,7 @@ class _Derivative:
         self.state = random.get_state()
         given = self.copies()
         out = f(*given)
-        carry_out(primals, given, leaves)
+        carry_out(primals, structure, given, leaves)
         self.outputs, self.out_structure = flatten(out, is_constant=is_no_float)
         for x in self.outputs:
             if not isinstance(x, FloatTensor):

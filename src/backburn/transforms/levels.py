@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from operator import is_
+from types import NoneType
 from typing import Any, cast
 
 from backburn.autodiff import Autodiff
@@ -20,7 +21,7 @@ from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import ACTIVE, RECORDING, scoped
 from backburn.base.errors import ArgumentError, DTypeError, GraphError, NotDifferentiableError
 from backburn.base.mutable_trees import MutableTree, TreeNode
-from backburn.base.trees import flatten, paths
+from backburn.base.trees import Structure, flatten, paths, same_constants
 from backburn.batching import Batched, is_mapped
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.defaults import default_backend
@@ -160,17 +161,24 @@ def lowered(x: Any, target: AnyBackend) -> Any:
     return x
 
 
-def carry_out(primals: Any, given: Any, inputs: list[FloatTensor]) -> None:
+def carry_out(primals: Any, structure: Structure, given: Any, inputs: list[FloatTensor]) -> None:
     """Put into the modules among ``primals`` what a function has put into their copies, ``given``.
 
-    These had ``inputs`` for float leaves before the function ran.
+    These had ``inputs`` for float leaves before the function ran, and the ``structure`` that :func:`float_leaves` gave.
     """
+    if not _has_object(structure):
+        return
+    leaves, now = flatten(given, is_constant=is_no_float)
+    if len(leaves) == len(inputs) and all(map(is_, leaves, inputs)) and same_constants(structure, now):
+        return
     remaining = iter(inputs)
     before = [x if is_no_float(x) else next(remaining) for x in flatten(primals)[0]]
-    put_back(primals, given, before, lambda path, new, old: taken_down(new, old.backend))
+    put_back(primals, structure, given, before, lambda path, new, old: taken_down(new, old.backend))
 
 
-def put_back(primals: Any, given: Any, before: list[Any], outside: Callable[[str, Tensor, Tensor], Tensor]) -> None:
+def put_back(
+    primals: Any, structure: Structure, given: Any, before: list[Any], outside: Callable[[str, Tensor, Tensor], Tensor]
+) -> None:
     """Put into the modules among ``primals`` what a function has put into their copies, ``given``.
 
     These had the leaves ``before`` when the function began: running statistics, say, are others now. What they are
@@ -178,6 +186,8 @@ def put_back(primals: Any, given: Any, before: list[Any], outside: Callable[[str
     before does so again. Lists and dicts that are parts of no module stay as they are: a function may well change those
     that it was given.
     """
+    if not _has_object(structure):
+        return
     leaves, now = flatten(given)
     if len(leaves) == len(before) and all(map(is_, leaves, before)):
         return
@@ -201,9 +211,21 @@ def put_back(primals: Any, given: Any, before: list[Any], outside: Callable[[str
             leaf.put(value.require_grad() if old.is_require_grad and old.backend is not ACTIVE.get() else value)
 
 
+#: Nodes of these types have no attributes that a function could have set.
+_PLAIN = (list, tuple, dict)
+
+
+def _has_object(structure: Structure) -> bool:
+    """Whether a node of a tree is more than a plain container."""
+    cls = structure.cls
+    if cls is None or cls is NoneType:
+        return False
+    return cls not in _PLAIN or any(map(_has_object, structure.children))
+
+
 def _is_in_object(node: TreeNode | None) -> bool:
     """Whether a node or one above it is more than a plain container."""
-    while node is not None and type(node.value) in (list, tuple, dict):
+    while node is not None and type(node.value) in _PLAIN:
         node = node.parent
     return node is not None
 
