@@ -418,6 +418,18 @@ def test_resampling_that_is_refused() -> None:
             layers.interpolate(x, scale=scale)
 
 
+def test_grid_sample_reads_zeros_far_outside_of_infinite_edges() -> None:
+    x = bb.full((2, 3, 1, 2), math.inf)
+    far = bb.asarray([[9.0, 9.0], [-9.0, 0.0], [1e30, -1e30], [math.inf, -math.inf]])
+    grid = bb.broadcast_to(far, (2, 1, 4, 2)).require_grad()
+    for mode in ("linear", "nearest"):
+        found = layers.grid_sample(x, grid, mode=mode)
+        assert found.tolist() == bb.zeros((2, 3, 1, 4)).tolist()
+    gradient = grid.grad(layers.grid_sample(x, grid).sum().backward())
+    assert gradient is not None
+    assert gradient.tolist() == bb.zeros((2, 1, 4, 2)).tolist()
+
+
 @pytest.mark.parametrize("mode", ["linear", "nearest"])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 def test_positions_that_are_nan_give_nan(mode: str, padding: str) -> None:

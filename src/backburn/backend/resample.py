@@ -167,52 +167,55 @@ def _lanczos(k: Any, start: Any, part: Any, n: int) -> dict[int, Any]:
     return {step: k.div(w, total) for step, w in weights.items()}
 
 
-def linear_sample(k: Any, lines: Any, positions: list[Any], places: Shape, zeros: bool) -> Any:
+def sample(k: Any, lines: Any, positions: list[Any], places: Shape, zeros: bool, linear: bool = True) -> Any:
     """The values of ``lines`` (examples, channels, all places) at positions (examples, wanted), one for each axis.
 
-    Between places it is linear along each axis. Beyond them it is 0, or with ``zeros`` off the nearest place.
+    Between places it is linear along each axis, or the value at the nearest place. Beyond them it is 0, or with
+    ``zeros`` off the nearest place. A position that is NaN gives NaN.
     """
-    starts = [k.floor(p) for p in positions]
-    parts = [k.sub(p, start) for p, start in zip(positions, starts, strict=True)]
-    total = None
-    for corner in itertools.product((0, 1), repeat=len(places)):
-        at = [k.add(start, float(step)) for start, step in zip(starts, corner, strict=True)]
-        weight = None
-        for part, step in zip(parts, corner, strict=True):
-            one = part if step else k.sub(1.0, part)
-            weight = one if weight is None else k.mul(weight, one)
-        term = _read(k, lines, at, places, weight, zeros)
-        total = term if total is None else k.add(total, term)
-    return _where_known(k, total, positions)
+    examples, channels = lines.shape[:2]
+    wanted = positions[0].shape[1]
+    given = positions
+    if zeros:  # all that is far outside reads two zeros, also where what is at the edge is infinite
+        positions = [k.clamp(p, -2.0, n + 1.0) for p, n in zip(positions, places, strict=True)]
+        lines = zero_padded(k, k.reshape(lines, (examples, channels, *places)), ((2, 3),) * len(places))
+        places = tuple(n + 5 for n in places)
+    total = math.prod(places)
+    # A row has all channels of a place: one copy for each index.
+    rows = k.permute_dims(k.reshape(lines, (examples, channels, total)), (0, 2, 1))
+    rows = k.reshape(rows, (examples * total, channels))
+    first = k.reshape(k.mul(k.arange(0, examples, 1, int64), total), (examples, 1))
+    choices: list[list[tuple[Any, Any]]] = []
+    step = total
+    for position, n in zip(positions, places, strict=True):
+        step //= n
+        start = k.floor(position) if linear else k.round(position)
+        whole = k.cast(start, int64)
+        whole = k.add(whole, 2) if zeros else whole
+        whole = k.clamp(whole, 0, n - 2 if zeros else n - 1)  # NaN becomes any number
+        low = k.mul(whole, step)
+        low = low if choices else k.add(low, first)
+        choices.append([(low, None)])
+        if linear:
+            part = k.sub(position, start)
+            further = step if zeros else k.mul(k.sub(k.minimum(k.add(whole, 1), n - 1), whole), step)
+            choices[-1] = [(low, k.sub(1.0, part)), (k.add(low, further), part)]
+    found: Any = None
+    for corner in itertools.product(*choices):
+        index = functools.reduce(k.add, [places for places, _ in corner])
+        term = k.take(rows, k.reshape(index, (examples * wanted,)), 0)
+        if linear:
+            weight = functools.reduce(k.mul, [weight for _, weight in corner])
+            term = k.mul(term, k.reshape(weight, (examples * wanted, 1)))
+        found = term if found is None else k.add(found, term)
+    found = k.permute_dims(k.reshape(found, (examples, wanted, channels)), (0, 2, 1))
+    return found if linear else _where_known(k, found, given)
 
 
 def _where_known(k: Any, found: Any, positions: list[Any]) -> Any:
     """What was ``found``, NaN where a position is NaN."""
-    unknown: Any = None
-    for position in positions:
-        one = k.isnan(position)
-        unknown = one if unknown is None else k.logical_or(unknown, one)
+    unknown = functools.reduce(k.logical_or, map(k.isnan, positions))
     return k.where(k.reshape(unknown, (unknown.shape[0], 1, unknown.shape[1])), math.nan, found)
-
-
-def _read(k: Any, lines: Any, at: list[Any], places: Shape, weight: Any, zeros: bool) -> Any:
-    """``weight`` (None: 1) times the elements of ``lines`` at whole positions, 0 or the nearest outside."""
-    index: Any = None
-    inside: Any = None
-    for position, n in zip(at, places, strict=True):
-        whole = k.cast(k.minimum(k.maximum(position, 0.0), float(n - 1)), int64)
-        whole = k.minimum(k.maximum(whole, 0), n - 1)  # NaN becomes any number
-        index = whole if index is None else k.add(k.mul(index, n), whole)
-        within = k.logical_and(k.less_equal(0.0, position), k.less_equal(position, float(n - 1)))
-        inside = within if inside is None else k.logical_and(inside, within)
-    examples, channels = lines.shape[:2]
-    count = index.shape[1]
-    spread = k.broadcast_to(k.reshape(index, (examples, 1, count)), (examples, channels, count))
-    found = k.gather(lines, spread, 2)
-    if zeros:
-        found = k.where(k.reshape(inside, (examples, 1, count)), found, 0.0)
-        weight = None if weight is None else k.where(inside, weight, 0.0)
-    return found if weight is None else k.mul(found, k.reshape(weight, (examples, 1, count)))
 
 
 def _reflected(k: Any, position: Any, low: float, high: float) -> Any:
@@ -316,11 +319,7 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             if padding != "zeros":
                 position = self.clamp(position, 0.0, float(n - 1))
             positions.append(position)
-        if mode == "nearest":
-            found = _read(self, lines, [self.round(p) for p in positions], places, None, padding == "zeros")
-            found = _where_known(self, found, positions)
-        else:
-            found = linear_sample(self, lines, positions, places, padding == "zeros")
+        found = sample(self, lines, positions, places, padding == "zeros", mode == "linear")
         return self.cast(self.reshape(found, out), dtype)
 
     @operation(kinds="F", shape=_deformed, differentiable=True)
@@ -364,7 +363,7 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             moved = self.add(entry(self, moves, 2, axis), fixed)
             positions.append(self.reshape(moved, (examples * sets, window * count)))
         lines = self.reshape(widened(self, x), (examples * sets, channels // sets, height * width))
-        seen = linear_sample(self, lines, positions, (height, width), True)
+        seen = sample(self, lines, positions, (height, width), True)
         if mask is not None:
             factor = self.reshape(widened(self, mask), (examples * sets, 1, window * count))
             seen = self.mul(seen, factor)
