@@ -16,7 +16,7 @@ import pytest
 
 import backburn as bb
 from backburn import nn, optim
-from backburn.base.hints.elsewhere import FUNCTIONAL, FUNCTIONS, METHODS, MODELS, OPTIMIZERS, SET, TREES
+from backburn.base.hints.elsewhere import FUNCTIONAL, FUNCTIONS, GENERATORS, METHODS, MODELS, OPTIMIZERS, SET, TREES
 from backburn.base.hints.from_burn import BURN
 from backburn.base.hints.from_numpy import FORMULAS as OF_NUMPY
 from backburn.base.hints.from_numpy import LINES
@@ -289,9 +289,10 @@ def test_functions_that_are_methods_elsewhere(name: str) -> None:
         eval(ONLY_FUNCTIONS[name], {"bb": bb, "x": x, "y": x})
 
 
-def test_methods_of_models_and_optimizers() -> None:
+def test_methods_of_models_optimizers_and_generators() -> None:
     """The same for these."""
-    for owner, names in ((nn.Linear(1, 1), MODELS), (optim.SGD(0.1), OPTIMIZERS)):
+    owners = nn.Linear(1, 1), optim.SGD(0.1), bb.random.Generator(0)
+    for owner, names in zip(owners, (MODELS, OPTIMIZERS, GENERATORS), strict=True):
         for name in names:
             with pytest.raises(AttributeError, match=f"has no attribute '{name}'; here: "):
                 getattr(owner, name)
@@ -495,7 +496,8 @@ def test_signatures_stay() -> None:
         nn.Conv2d(0, 1, 2)
 
 
-HINTS = {hint for names in (METHODS, BURN, FUNCTIONAL, FUNCTIONS, MODELS, OPTIMIZERS, SET) for hint in names.values()}
+TABLES = METHODS, BURN, FUNCTIONAL, FUNCTIONS, GENERATORS, MODELS, OPTIMIZERS, SET
+HINTS = {hint for names in TABLES for hint in names.values()}
 
 
 @pytest.mark.parametrize("hint", sorted(HINTS))
@@ -507,6 +509,8 @@ def test_what_is_told_exists(hint: str) -> None:
             found = getattr(found, part)
     for name in re.findall(r"\bmodel\.(\w+)", hint):
         assert hasattr(nn.Linear(1, 1), name)
+    for name in re.findall(r"\bgenerator\.(\w+)", hint):
+        assert hasattr(bb.random.Generator(0), name)
     for name in re.findall(r"\bx\.(\w+)", hint):
         assert hasattr(bb.ones((2, 3)), name)
 

@@ -194,7 +194,8 @@ def _named(name: str, gradients: Any) -> NamedGradients:
         given = {path: gradient for path, gradient in gradients.items() if gradient is not None}
         for path, gradient in given.items():
             if not is_tensor(gradient):
-                raise DTypeError(f"{name}: the gradient of {path} is a tensor, not {describe((gradient,))}")
+                how = ": bb.asarray(...) makes one" if hasattr(gradient, "__array__") else ""
+                raise DTypeError(f"{name}: the gradient of {path} is a tensor, not {describe((gradient,))}{how}")
         return given
     read = "named_gradients(model, gradients) reads them out of what backward returned"
     if not is_tree(gradients):

@@ -15,6 +15,8 @@ from backburn.backend.random import KEYS, WORDS, draws
 from backburn.base.contexts import ACTIVE, Block, default_float, scoped
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, CaptureError, DTypeError
+from backburn.base.hints import add_hints
+from backburn.base.hints.elsewhere import GENERATORS
 from backburn.base.replay import REPLAY, Recording
 from backburn.batching import levels_of_vmap
 from backburn.tensor.defaults import BackendLike, as_backend
@@ -130,6 +132,9 @@ class Generator:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Generator, (self.key, self.offset))
+
+
+add_hints(Generator, GENERATORS)
 
 
 class Current(Generator):

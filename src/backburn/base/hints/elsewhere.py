@@ -103,6 +103,22 @@ OPTIMIZERS = {
     "zero_grad": "nothing: backward returns gradients, and none are kept in the model",
 }
 
+#: Methods of random generators.
+GENERATORS = {
+    **{
+        name: f"bb.random.{name}(shape, generator=generator)"
+        for name in ("gamma", "integers", "normal", "poisson", "uniform")
+    },
+    "choice": "bb.random.choice(x, shape, generator=generator)",
+    "get_state": "generator.state()",
+    "initial_seed": "generator.key",
+    "manual_seed": "generator.seed(seed)",
+    "permutation": "bb.random.permutation(x, generator=generator)",
+    "random": "bb.random.uniform(shape, generator=generator)",
+    "shuffle": "bb.random.permutation(x, generator=generator)",
+    "standard_normal": "bb.random.normal(shape, generator=generator)",
+}
+
 
 def _of_ranks(hints: Mapping[str, str]) -> dict[str, str]:
     """The hints for names that others have with ``1d``, ``2d`` and ``3d`` behind them."""
