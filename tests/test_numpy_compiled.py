@@ -518,10 +518,13 @@ def test_recurrences_over_every_axis(axis: int, reverse: bool, monkeypatch: pyte
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
-def test_rows_are_added_where_an_index_comes_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    grad = numbers(3, 40, 5)
+@pytest.mark.parametrize(("shape", "axis"), [((3, 40, 5), 1), ((3, 5, 40), 2), ((3, 40, 1), 1), ((2100, 40), 1)])
+def test_rows_are_added_where_an_index_comes_twice(
+    shape: tuple[int, ...], axis: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grad = numbers(*shape)
     indices = np.random.default_rng(0).integers(-7, 7, 40)
-    got, expected = both(monkeypatch, "take_backward", grad, indices, length=7, axis=1)
+    got, expected = both(monkeypatch, "take_backward", grad, indices, length=7, axis=axis)
     np.testing.assert_allclose(got[0], expected[0], rtol=1e-5, atol=1e-5)
 
 

@@ -199,17 +199,22 @@ def _scatter_add(out: Array, indices: Array, values: Any, axis: int) -> None:
 
 
 def _at_places(kernel: str, x: Array, indices: Array, values: Array, axis: int) -> None:
-    """Call a kernel on the elements of ``x`` at ``indices`` along ``axis``, the last longer than 1, and the values."""
+    """Call a kernel on the elements of ``x`` at ``indices`` along ``axis``, the last longer than 1, and the values.
+
+    A vector of indices is for all lines along the axis.
+    """
     fast: Any = compiled.kernel(kernel)
-    length, count = x.shape[axis], indices.shape[axis]
+    shared = indices.ndim == 1
+    length, count = x.shape[axis], indices.size if shared else indices.shape[axis]
     whole = [np.ascontiguousarray(a) for a in (x, indices.astype(np.int64, copy=False), values)]
-    at, steps = [compiled.address(a) for a in whole], (4 * length, 8 * count, 4 * count)
+    between = 0 if shared else count
+    at, steps = [compiled.address(a) for a in whole], (4 * length, 8 * between, 4 * count)
     if values.size < WORTH:
-        fast(*at, values.size // (count or 1), length, count)
+        fast(*at, values.size // (count or 1), length, count, between)
         return
 
     def part(start: int, stop: int) -> None:
-        fast(*(a + start * step for a, step in zip(at, steps, strict=True)), stop - start, length, count)
+        fast(*(a + start * step for a, step in zip(at, steps, strict=True)), stop - start, length, count, between)
 
     for_parts(part, values.size // count, max(1, WORTH // count))
 
@@ -219,11 +224,15 @@ def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:
     length, after = out.shape[axis], math.prod(out.shape[axis + 1 :])
     before = math.prod(out.shape[:axis])
     entries = _in_range(indices, length)
+    joins = np.ndim(values) and out.dtype == values.dtype
+    if after == 1 and joins and compiled.serving("add_places", values) is not None:
+        _at_places("add_places", out, entries, values, axis)
+        return
     if before != 1:
         entries = (entries + (np.arange(before) * length)[:, None]).reshape(-1)
     if np.ndim(values):
         values = values.reshape(entries.size, after)
-        fast = compiled.serving("add_rows", values) if out.dtype == values.dtype else None
+        fast = compiled.serving("add_rows", values) if joins else None
         if fast is not None:
             values, entries = np.ascontiguousarray(values), np.ascontiguousarray(entries, np.int64)
             at = compiled.addresses(out, entries, values)
