@@ -22,9 +22,11 @@ import pytest
 
 import backburn as bb
 from backburn.autodiff import Autodiff
+from backburn.backend.quantized import scale_shape
+from backburn.backend.quantized_products import depth
 from backburn.backend.registry import load_backend
-from backburn.base.dtypes import as_dtype, float32
-from backburn.base.errors import OutOfRangeError
+from backburn.base.dtypes import as_dtype, float32, float64
+from backburn.base.errors import ArgumentError, NumericalInstabilityError, OutOfRangeError
 from backburn.conformance import SAMPLES, checks
 from backburn.conformance.behaviour import check_mutation
 from backburn.conformance.kinds import VALUE_KINDS
@@ -38,6 +40,7 @@ from backburn_numpy import (
     halves,
     index,
     planes,
+    quantize,
     quantized_products,
     reductions,
     scan,
@@ -622,6 +625,83 @@ def test_products_with_quantized_weights(name: str, inputs: int) -> None:
         x = numbers(batch, inputs, seed=batch)
         got = BASE.q_linear(x, weight, transposed=True)
         np.testing.assert_allclose(got, x.astype(np.float64) @ plain.T, rtol=1e-5, atol=2e-4)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("inputs", [1, 63, 64, 129, 520])
+@pytest.mark.parametrize("right", [
+    "qint8_symmetric_channel0_float32", "qint8_affine_tensor_float16", "quint8_affine_channel0_bfloat16",
+])  # fmt: skip
+@pytest.mark.parametrize("left", ["qint8_affine_tensor_float32", "quint8_affine_channel0_float32"])
+def test_products_of_integers(left: str, right: str, inputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums are exact: what is rounded is the product with both scales, once."""
+    monkeypatch.setattr(quantized_products, "SHARE", 1)
+    for rows, columns in ((1, 1), (3, 4), (4, 7), (135, 9)):
+        x = BASE.quantize(numbers(rows, inputs) + np.float32(0.5), dtype=as_dtype(left))  # type: ignore[arg-type]
+        y = BASE.quantize(numbers(columns, inputs, seed=1), dtype=as_dtype(right))  # type: ignore[arg-type]
+        expected = BASE.dequantize(x, float64) @ BASE.dequantize(y, float64).T
+        np.testing.assert_allclose(BASE.q_matmul(x, y, transposed=True), expected, rtol=1e-7, atol=1e-12)
+        if y.dtype.axis is None:
+            np.testing.assert_array_equal(
+                BASE.q_matmul(x, BASE.permute_dims(y, (1, 0))), BASE.q_matmul(x, y, transposed=True)
+            )
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+def test_the_largest_sums_of_integers() -> None:
+    """Of as many products as int32 holds, and of more, which NumPy adds up."""
+    scheme = as_dtype("quint8_affine_tensor_float32")
+    for inputs in (quantized_products.DEEPER * depth(scheme, scheme), 1 << 16):  # type: ignore[arg-type]
+        parts = np.full((1, inputs), 255, np.uint8), np.array(1.0, np.float32), np.array(0, np.uint8)
+        x = BASE.quantized_from_parts(*parts, dtype=scheme, shape=(1, inputs))  # type: ignore[arg-type]
+        assert BASE.q_matmul(x, x, transposed=True) == np.float32(255**2 * inputs)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("name", [
+    "qint8_symmetric_tensor_float32", "quint8_affine_tensor_float32", "qint8_affine_channel0_float32",
+    "qint4_affine_block6_float32", "qint4_symmetric_block32_float32",
+])  # fmt: skip
+def test_quantization_has_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As NumPy's: halves of a step and their neighbours, subnormal and the largest values, zeros."""
+    scheme: Any = as_dtype(name)
+    halves_of_steps = np.random.default_rng(0).integers(-254, 255, (7, 40)).astype(np.float32) / 2
+    some = [numbers(5, 13), abs(numbers(3, 70)), numbers(1, 1), np.zeros((3, 5), "f"), halves_of_steps]
+    for step in (0.3, 7e-30, 1e-42):
+        ties = halves_of_steps * np.float32(step)
+        some += [ties, np.nextafter(ties, np.float32(np.inf)), np.nextafter(ties, np.float32(-np.inf))]
+    some += [numbers(4, 6).T, np.float32(1e38) * numbers(2, 9).clip(-3, 3), numbers(6, 10).astype(np.float16)]
+    for x in some:
+        steps = scale_shape(x.shape, scheme)
+        ends = np.full(steps, -0.7, x.dtype), np.full(steps, 2.0, x.dtype)
+        for given in ((), ends, (ends[1], ends[1]), (np.zeros_like(ends[0]),) * 2):
+            function: Any = BASE.quantize_between if given else BASE.quantize
+            got = function(x, *given, dtype=scheme)
+            with monkeypatch.context() as without:
+                without.setattr(quantize, "_by_kernel", lambda *operands: None)
+                expected = function(x, *given, dtype=scheme)
+            for part in ("values", "scale", "zero"):
+                np.testing.assert_array_equal(getattr(got, part), getattr(expected, part), strict=True)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+def test_quantization_refuses_what_numpy_refuses() -> None:
+    x, low, high = numbers(3, 40), *(np.array(end, np.float32) for end in (-1, 1))
+    for bad in (np.nan, np.inf, -np.inf):
+        wrong = x.copy()
+        wrong[1, 37] = bad
+        with pytest.raises(NumericalInstabilityError, match="finite"):
+            BASE.quantize(wrong)
+        with pytest.raises(NumericalInstabilityError, match="finite"):
+            BASE.quantize_between(wrong, low, high)
+    with pytest.raises(NumericalInstabilityError, match="finite"):
+        BASE.quantize_between(x, low, np.array(np.nan, np.float32))
+    with pytest.raises(ArgumentError, match="above its high end"):
+        BASE.quantize_between(x, high, low)
 
 
 @needs_kernels

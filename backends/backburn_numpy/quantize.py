@@ -19,7 +19,10 @@ from backburn.backend.quantized import (
     scale_shape,
     steps_for,
 )  # fmt: skip
-from backburn.base.dtypes import DType, QuantizedDType, float32, qint8
+from backburn.base.dtypes import DType, QuantizedDType, float32, qint8, uint8
+from backburn_numpy import compiled
+from backburn_numpy.halves import widened
+from backburn_numpy.memory import empty
 
 Array = Any
 Shape = tuple[int, ...]
@@ -46,11 +49,14 @@ BLOCK = 1 << 14
 
 
 def quantize(x: Array, /, dtype: QuantizedDType = qint8) -> QuantizedArray:
-    return _quantized(x, *_extremes(x, dtype, scale_shape(x.shape, dtype)), dtype)
+    steps = scale_shape(x.shape, dtype)
+    return _by_kernel(x, (), dtype, steps) or _quantized(x, *_extremes(x, dtype, steps), dtype)
 
 
 def quantize_between(x: Array, low: Array, high: Array, /, dtype: QuantizedDType = qint8) -> QuantizedArray:
-    scale_shape(x.shape, dtype)
+    found = _by_kernel(x, (low, high), dtype, scale_shape(x.shape, dtype))
+    if found is not None:
+        return found
     if x.size and not (np.isfinite(np.min(x)) and np.isfinite(np.max(x))):
         raise refuse_infinite(x.shape, dtype)
     if np.any(low > high):
@@ -61,6 +67,34 @@ def quantize_between(x: Array, low: Array, high: Array, /, dtype: QuantizedDType
     if not np.all(reaches):  # a range of only 0 also has a scale, but holds only 0
         x = np.where(spread(np.asarray(reaches), x.shape, dtype), x, x.dtype.type(0))
     return _quantized(x, least, most, dtype)
+
+
+def _by_kernel(x: Array, ends: tuple[Array, ...], dtype: QuantizedDType, steps: Shape) -> QuantizedArray | None:
+    """``x`` quantized by the compiled kernel, for the ranges between ``ends`` or for its own.
+
+    None if the kernel does not take these operands, or refuses their values: then NumPy tells why.
+    """
+    kernel = compiled.kernel("quantize")
+    if kernel is None or not x.size or dtype.is_float or dtype.scale is not float32:
+        return None
+    if dtype.axis or len(dtype.block_shape) > 1:
+        return None
+    operands = [np.ascontiguousarray(widened(a)) for a in (x, *ends)]
+    if operands[0].dtype != compiled.FLOAT32:
+        return None
+    if dtype.granularity == "tensor":
+        lines, width = 1, x.size
+    else:
+        lines = x.shape[0] if dtype.axis == 0 else x.size // x.shape[-1]
+        width = x.size // lines
+    stored = np.dtype(np.uint8 if dtype.storage is uint8 else np.int8)
+    values, scale, refused = empty(x.shape, stored), np.empty(steps, np.float32), np.zeros((), np.int32)
+    zero = None if dtype.mode == "symmetric" else np.empty(steps, stored)
+    at = compiled.addresses(values, scale, zero, refused, *(operands if ends else (*operands, None, None)))
+    kernel(*at, *dtype.limits, zero is None, lines, width, *(dtype.block_shape or (width,)))
+    if refused:
+        return None
+    return QuantizedArray(pack(values) if dtype.is_packed else values, scale, dtype, zero, x.shape)
 
 
 def _quantized(x: Array, low: Array, high: Array, dtype: QuantizedDType) -> QuantizedArray:

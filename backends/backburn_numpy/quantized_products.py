@@ -12,7 +12,7 @@ from backburn.backend.quantized import block_lengths
 from backburn.backend.quantized_moves import permute_dims
 from backburn.backend.quantized_products import depth, is_integral, linear_shape, product_shape, row_blocks
 from backburn.backend.table import OPERATIONS
-from backburn.base.dtypes import DType, QuantizedDType, float32, float64
+from backburn.base.dtypes import DType, QuantizedDType, float32, float64, uint8
 from backburn_numpy import blas, compiled
 from backburn_numpy.blocks import WORTH
 from backburn_numpy.halves import narrowed, widened
@@ -33,6 +33,9 @@ FEW_ROWS = 16
 
 #: Multiplications per row of ``x`` that a thread takes at a time.
 SHARE = 1 << 18
+
+#: How many times as many products int32 holds the sum of as float32.
+DEEPER = 1 << 7
 
 #: The most rows of ``x`` for which scales multiply the sums over a weight's blocks, not its values.
 FEW = 8
@@ -136,7 +139,18 @@ def q_matmul(x: QuantizedArray, y: QuantizedArray, /, dtype: DType = float32, tr
         wide_dtype = float64 if dtype is float64 else float32
         product = q_linear(dequantize(x, wide_dtype), y, None, transposed)
         return product.astype(dtype.dtype, copy=False)
+    total = _of_integers(x, y, transposed) if dtype is float32 else None
+    if total is None:
+        total = _of_whole_floats(x, y, dtype, transposed)
+    if not np.isfinite(total).all():
+        total = _of_floats(dequantize(x, float64 if dtype is float64 else float32), y, transposed)
+    return total.astype(dtype.dtype, copy=False)
+
+
+def _of_whole_floats(x: QuantizedArray, y: QuantizedArray, dtype: DType, transposed: bool) -> Array:
+    """The product of integers as floats, exact sums of as many products as float32 holds."""
     y, transposed = _as_it_lies(y, transposed)
+    rows, columns = product_shape(x.shape, y.shape, transposed=transposed)
     most = depth(x.dtype, y.dtype)
     left = _Expanded(x, np.dtype(np.float32), False).rows(slice(0, rows))
     total = np.zeros((rows, columns), np.float64 if x.shape[1] > most or dtype is float64 else np.float32)
@@ -149,9 +163,25 @@ def q_matmul(x: QuantizedArray, y: QuantizedArray, /, dtype: DType = float32, tr
             into += np.matmul(these[:, start : start + most], right[start : start + most])
     for q, shape in ((x, (rows, 1)), (y, (1, columns))):
         total *= q.scale.astype(total.dtype).reshape(shape if q.dtype.axis is not None else ())
-    if not np.isfinite(total).all():
-        total = _of_floats(dequantize(x, float64 if dtype is float64 else float32), y, transposed)
-    return total.astype(dtype.dtype, copy=False)
+    return total
+
+
+def _of_integers(x: QuantizedArray, y: QuantizedArray, transposed: bool) -> Array | None:
+    """The product of 8-bit integers by the compiled kernel, in float32; None if it does not take these operands."""
+    kernel = compiled.kernel("q_matmul")
+    inputs, is_packed = x.shape[1], x.dtype.is_packed or y.dtype.is_packed
+    if kernel is None or is_packed or inputs > DEEPER * depth(x.dtype, y.dtype):
+        return None
+    rows, columns = x.shape[0], y.shape[0 if transposed else 1]
+    out = empty((rows, columns), compiled.FLOAT32)
+    operands, kinds = [out], []
+    for q, values in ((x, x.values), (y, y.values if transposed else y.values.T)):
+        zero = None if q.zero is None else np.ascontiguousarray(q.zero, np.int32)
+        operands += [np.ascontiguousarray(values), np.ascontiguousarray(q.scale, np.float32), zero]
+        kinds += [q.dtype.storage is uint8, q.dtype.axis is not None]
+    portion = 4 * max(1, SHARE // (inputs * max(4, rows)))
+    kernel(*compiled.addresses(*operands), *kinds, rows, columns, inputs, portion, available())
+    return out
 
 
 def _of_floats(x: Array, weight: QuantizedArray, transposed: bool) -> Array:

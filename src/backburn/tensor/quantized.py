@@ -124,7 +124,7 @@ def _of_quantized(x: Any, weight: Any, bias: Tensor | None, transposed: bool) ->
             raise ShapeError(f"q_linear: {error}. Operands: {describe((x, weight, bias))}") from None
         return call("q_linear", call("dequantize", x, dtype=float32), weight, added, transposed=transposed)
     product = call("q_matmul", rows, weight, dtype=float32, transposed=transposed)
-    product = call("reshape", product, shape=shape)
+    product = product if x.ndim == 2 else call("reshape", product, shape=shape)
     return product if added is None else call("add", product, added)
 
 
