@@ -880,6 +880,44 @@ def test_tensors_kept_beyond_a_transform_are_refused(inside: str, outside: str, 
         OUTSIDE[outside](f)
 
 
+def test_grad_releases_what_was_saved_as_it_goes() -> None:
+    """What the end of the function saved is free when its beginning is differentiated; a vjp may go back again."""
+    saved: list[Any] = []
+    alive: list[bool] = []
+
+    @bb.custom_vjp
+    def first(x: Any) -> Any:
+        return x * 1.0
+
+    def backward(_: Any, g: Any) -> tuple[Any]:
+        alive.append(saved[-1]() is not None)
+        return (g,)
+
+    first.define(lambda x: (x * 1.0, None), backward)
+
+    def f(x: Any) -> Any:
+        y = bb.exp(first(x))
+        saved.append(weakref.ref(y.primitive.node))
+        return (y * y).sum()
+
+    found = [without_collector(lambda: grad(f)(tensor([0.5])))]
+    found += without_collector(lambda: vjp(f, tensor([0.5]))[1](1.0))
+    np.testing.assert_allclose([g.numpy() for g in found], [[2 * math.e]] * 2, rtol=1e-6)
+    assert alive == [False, True]
+
+
+def test_a_result_kept_beyond_a_transform_is_none_of_the_next() -> None:
+    box: list[Any] = []
+
+    def total(v: Any) -> Any:
+        box.append(v * v)
+        return box[0].sum()
+
+    grad(total)(tensor([1.0, 2.0]))
+    with pytest.raises(GraphError, match="the level of the transform itself"):
+        grad(lambda v: (v * box[0]).sum())(tensor([1.0, 2.0]))
+
+
 def test_an_argument_kept_beyond_a_transform_is_of_no_use() -> None:
     box: list[Any] = []
     x = tensor([1.0, 2.0])

@@ -41,7 +41,7 @@ KERNEL(quantize, uint8_t *restrict out, float *restrict scale, int8_t *restrict 
                 lowest = low[k] < 0.0f ? low[k] : 0.0f;
                 highest = high[k] > 0.0f ? high[k] : 0.0f;
             }
-            /* The step of the smallest dtype whose multiples reach the ends of the range; see steps_for. */
+            /* As steps_for: a step whose multiples reach the ends of the range. */
             const double reach = !symmetric ? (double)highest - lowest : highest > -lowest ? highest : -lowest;
             scale[k] = (float)(reach == 0.0 ? 1.0 : reach / count);
             double step = scale[k];

@@ -9,7 +9,7 @@ from typing import Any, Literal, overload
 
 from backburn.autodiff import Autodiff, Dual, Forward
 from backburn.autodiff.graph import Node, outputs_node, reverse
-from backburn.base.errors import ArgumentError, DTypeError, ShapeError
+from backburn.base.errors import ArgumentError, ConsumedGraphError, DTypeError, ShapeError
 from backburn.base.trees import flatten, flatten_like, tree_map, unflatten
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.levels import common_backend, lift
@@ -25,6 +25,7 @@ from backburn.transforms.levels import (
     is_no_float,
     level_below,
     lowered,
+    not_ours,
     raised,
     running,
     scalar_output,
@@ -84,9 +85,12 @@ def values_of(aux: Any, below: Any, home: Any) -> Any:
 
 
 def pulled_back(
-    f: Function, primals: tuple[Any, ...], aux: list[Any] | None = None
+    f: Function, primals: tuple[Any, ...], aux: list[Any] | None = None, once: bool = False
 ) -> tuple[Any, Pullback, list[FloatTensor]]:
-    """What :func:`vjp` returns, and the tensors of use to ``f`` alone; the data in ``aux`` as its caller sees them."""
+    """What :func:`vjp` returns, and the tensors of use to ``f`` alone; the data in ``aux`` as its caller sees them.
+
+    With ``once`` the pullback may be called only once, and releases what has been saved as it goes.
+    """
     leaves, structure = float_leaves("vjp", primals)
     below = level_below("vjp", leaves)
     outer = Autodiff(below)
@@ -102,7 +106,7 @@ def pulled_back(
 
     def pullback(cotangent: Any) -> tuple[Any, ...]:
         given = flatten_like(out_structure, cotangent, "vjp")
-        gradients = _pull(outer, outputs, given, nodes, leaves)
+        gradients = _pull(outer, outputs, given, nodes, leaves, retain_graph=not once or bool(outlived))
         moved = [lowered(as_recorded(g), k) for g, k in zip(gradients, home, strict=True)]
         return unflatten(structure, moved)
 
@@ -121,7 +125,12 @@ def _value(outer: Any, x: Any, home: Any) -> Any:
 
 
 def _pull(
-    outer: Autodiff[Any], outputs: list[Any], cotangents: list[Any], inputs: list[Node], like: list[FloatTensor]
+    outer: Autodiff[Any],
+    outputs: list[Any],
+    cotangents: list[Any],
+    inputs: list[Node],
+    like: list[FloatTensor],
+    retain_graph: bool = True,
 ) -> list[Any]:
     """The gradients of the ``inputs``, which are like the tensors ``like``, for cotangents of the outputs.
 
@@ -140,7 +149,9 @@ def _pull(
         nodes = raised([x.primitive.node for x, _ in pairs], below, k)
         root = outputs_node(nodes, [lift(c, k) for _, c in pairs])
         try:
-            found = reverse(k, root, None, retain_graph=True)
+            found = reverse(k, root, None, retain_graph=retain_graph)
+        except ConsumedGraphError:  # that of an earlier transform
+            raise not_ours("vjp", outer) from None
         except MemoryError as error:
             exhausted("vjp", f" Operands: {describe(like)}.", k.device, error)
         check_leaves_are_ours("vjp", outer, found, inputs)
@@ -203,7 +214,7 @@ def value_and_grad(f: Function, argnums: int | tuple[int, ...] = 0, *, has_aux: 
         of_numbered, primals = of_chosen("grad", f, numbers, args, kwargs)
         valued, aux = with_aux("grad", of_numbered, has_aux)
         value, pullback, inputs = pulled_back(
-            lambda *chosen: scalar_output("grad", valued(*chosen)), tuple(primals), aux
+            lambda *chosen: scalar_output("grad", valued(*chosen)), tuple(primals), aux, once=True
         )
         gradients = pullback(1.0)
         gradient = gradients if isinstance(argnums, (tuple, list)) else gradients[0]

@@ -261,10 +261,15 @@ def check_leaves_are_ours(name: str, outer: Any, gradients: Iterable[Node], inpu
     """
     ours = set(inputs)
     if any(node.backward is None and node not in ours for node in gradients):
-        raise GraphError(
-            f"{name}: the function uses a tensor that is tracked on {outer.spec}, the level of the transform itself. "
-            f"Pass the tensor as an argument, or detach it"
-        )
+        raise not_ours(name, outer)
+
+
+def not_ours(name: str, outer: Any) -> GraphError:
+    """The error for a tensor with a history of another transform on the same level."""
+    return GraphError(
+        f"{name}: the function uses a tensor that is tracked on {outer.spec}, the level of the transform itself. "
+        f"Pass the tensor as an argument, or detach it"
+    )
 
 
 def scalar_output(name: str, out: Any) -> FloatTensor:
