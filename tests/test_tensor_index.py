@@ -97,6 +97,22 @@ def test_what_scatter_refuses() -> None:
         bb.scatter(x, bb.asarray([0, 1]), bb.asarray([1, 2, 3]), axis=0)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float32", "float64", "float16"])
+@pytest.mark.parametrize("count", [0, 1, 3, 2000])
+def test_elements_added_to_a_vector(dtype: str, count: int) -> None:
+    """One number or one each, also where integers wrap and where the vector is longer than the indices are many."""
+    places = np.random.default_rng(0).integers(-5, 5, count)
+    values = np.random.default_rng(1).integers(0, 4, count).astype(dtype)
+    index, x = bb.asarray(places), bb.asarray(np.arange(5), dtype=dtype)
+    for value, given in ((values, bb.asarray(values)), (3, 3)):
+        expected = np.arange(5).astype(dtype)
+        np.add.at(expected, places, value)
+        got = bb.index_add(x, index, given, axis=0)
+        assert got.dtype is x.dtype
+        np.testing.assert_array_equal(got.numpy(), expected)
+        np.testing.assert_array_equal(x.at[index].add(given).numpy(), expected)
+
+
 def test_index_add_and_copy() -> None:
     x, index = bb.asarray(REAL), bb.asarray([0, 0])
     values = bb.asarray([[1.0, 2.0, 3.0], [10.0, 20.0, 30.0]])

@@ -129,7 +129,7 @@ def gather_nd(x: Array, indices: Array, /) -> Array:
 
 
 def nonzero(x: Array, /) -> Array:
-    return np.argwhere(x)
+    return x.nonzero()[0][:, None] if x.ndim == 1 else np.argwhere(x)
 
 
 def one_hot(x: Array, /, depth: int, dtype: DType = int64) -> Array:
@@ -228,6 +228,9 @@ def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:
     if after == 1 and joins and compiled.serving("add_places", values) is not None:
         _at_places("add_places", out, entries, values, axis)
         return
+    if before == after == 1:
+        _add_elements(out.reshape(-1), entries, values)
+        return
     if before != 1:
         entries = (entries + (np.arange(before) * length)[:, None]).reshape(-1)
     if np.ndim(values):
@@ -261,6 +264,14 @@ def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:
         stop = start + step
         positions = (entries[start:stop, None] * after + inside).reshape(-1)
         _add_at(flat, positions, values[start:stop] if np.ndim(values) else values)
+
+
+def _add_elements(out: Array, positions: Array, values: Any) -> None:
+    """Add the elements of a vector, or one number, to those of ``out`` at positions in range."""
+    if not np.ndim(values) and out.dtype.kind in "iu" and out.size <= positions.size:
+        out += np.bincount(positions, minlength=out.size).astype(out.dtype) * values  # wraps as sums do
+    else:
+        _add_at(out, positions, values)
 
 
 def _add_at(out: Array, positions: Array, values: Any) -> None:

@@ -24,7 +24,8 @@ INT64 = np.dtype(np.int64)
 def sum(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     if is_half(x):
         return narrowed(_in_float32(sum, "sum_rows", np.add.reduce, x, axis, keepdims), x)
-    if x.size >= reductions.SMALL and (total := reductions.total(x, axis)) is not None:
+    is_long = x.ndim > 1 and axis == (0,) and len(x) >= reductions.ROWS
+    if (is_long or x.size >= reductions.SMALL) and (total := reductions.total(x, axis)) is not None:
         return total.reshape(result_shape(x, axis, keepdims))
     return np.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=keepdims, out=...)
 
@@ -55,7 +56,8 @@ def count_nonzero(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
 def max(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     if is_half(x):
         return narrowed(_in_float32(max, "max_rows", np.maximum.reduce, x, axis, keepdims), x)
-    if x.size >= reductions.SMALL and (top := _extreme(x, axis, "max", np.maximum.reduce)) is not None:
+    is_long = x.ndim > 1 and axis == (0,) and len(x) >= reductions.ROWS
+    if (is_long or x.size >= reductions.SMALL) and (top := _extreme(x, axis, "max", np.maximum.reduce)) is not None:
         return top.reshape(result_shape(x, axis, keepdims))
     return np.maximum.reduce(x, axis=axis, keepdims=keepdims, out=...)
 
@@ -63,7 +65,8 @@ def max(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
 def min(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     if is_half(x):
         return narrowed(_in_float32(min, "min_rows", np.minimum.reduce, x, axis, keepdims), x)
-    if x.size >= reductions.SMALL and (low := _extreme(x, axis, "min", np.minimum.reduce)) is not None:
+    is_long = x.ndim > 1 and axis == (0,) and len(x) >= reductions.ROWS
+    if (is_long or x.size >= reductions.SMALL) and (low := _extreme(x, axis, "min", np.minimum.reduce)) is not None:
         return low.reshape(result_shape(x, axis, keepdims))
     return np.minimum.reduce(x, axis=axis, keepdims=keepdims, out=...)
 

@@ -6,6 +6,7 @@ and writing follow the same plan, so that ``x.at[key].set(v)[key]`` is ``v``.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ def getitem(x: T, key: Any, /) -> T:
         return y if truth else getitem(y, slice(0, 0))
     if is_tensor(key) and key.dtype.kind == "bool" and key.shape == x.shape and x.ndim:
         return call("masked_select", plain_operand("x[mask]", x), key)
+    if is_tensor(key) and key.dtype.kind == "bool" and key.shape == x.shape[:1]:
+        return call("take", x, _index_tensors(x, key, 0)[0][0], axis=0)
     plan = plan_of(x, key)
     y = x if plan.is_whole else call("slice", x, key=plan.ranges)
     if not plan.positions:
@@ -428,6 +431,14 @@ def _write(x: Any, key: Any, value: Any, how: str) -> Any:
         if is_tensor(value) and value.ndim:
             value = _shaped(value, sliced(x.shape, key=basic[0]))
         return _written_in(x, basic[0], value, how)
+    if how in _ENTRIES and is_tensor(key) and key.dtype.kind == "int" and key.ndim == 1 and x.ndim:
+        places = (*key.shape, *x.shape[1:])
+        if getattr(value, "shape", ()) in ((), places):
+            value = written_value(name, x, value)
+            try:
+                return _written_entries(x, cast(key, int64), value, places, how)
+            except OutOfRangeError as error:
+                raise outside(name, x, [(0, key)], error) from error
     plan = None if is_one_value else plan_of(x, key)
     value = written_value(name, x, value)
     if plan is None:
@@ -474,6 +485,18 @@ def _written_where(x: Any, mask: Any, value: Any, how: str) -> Any:
     return call("where", mask, call("mul", call("where", mask, x, one), value), x)
 
 
+#: What writes entries at positions along one axis.
+_ENTRIES = {"assign": "index_copy", "add": "index_add"}
+
+
+def _written_entries(x: Any, positions: Any, value: Any, places: Shape, how: str) -> Any:
+    """``x`` with ``value``, which broadcasts to ``places``, written at positions along its first axis."""
+    count = math.prod(positions.shape)
+    if is_tensor(value):
+        value = _shaped(_spread(value, places), (count, *x.shape[1:]))
+    return call(_ENTRIES[how], x, _shaped(positions, (count,)), value, axis=0)
+
+
 _COMBINE = {"add": "add", "mul": "mul", "min": "minimum", "max": "maximum"}
 
 
@@ -493,8 +516,12 @@ def _fitted(name: str, x: Any, value: Any, plan: Plan) -> Any:
 
 def _written_at(x: Any, value: Any, plan: Plan, how: str) -> Any:
     """``x``, of the plan's shape ``kept``, with ``value`` written at the positions."""
-    order, joined = plan.front, _joined(plan)
+    order = plan.front
     moved = _moved(x, order)
     if is_tensor(value):
         value = _moved(_spread(value, plan.plain), _inverse(plan.back))
-    return _moved(call("scatter_nd", moved, joined, value, mode=how), _inverse(order))
+    if len(plan.axes) == 1 and how in _ENTRIES:
+        written = _written_entries(moved, plan.positions[0], value, (*plan.indexed, *moved.shape[1:]), how)
+    else:
+        written = call("scatter_nd", moved, _joined(plan), value, mode=how)
+    return _moved(written, _inverse(order))

@@ -154,11 +154,11 @@ def bincount(x: Tensor, /, *, weights: Tensor | None = None, minlength: int = 0)
 def _counted(name: str, places: Any, weights: Any, length: int) -> Any:
     """The sum of the weights for each index, or the number of its occurrences."""
     if weights is None:
-        values = create("full", places.backend, shape=places.shape, value=1, dtype=int64)
-    else:
-        values = accumulated(name, kind_operand(name, weights, "FI"), None)
-        if values.shape != places.shape:
-            raise ShapeError(f"{name}: there is a weight for each element. Operands: {describe((places, weights))}")
+        zeros = create("zeros", places.backend, shape=(length,), dtype=int64)
+        return call("index_add", zeros, places, 1, axis=0)
+    values = accumulated(name, kind_operand(name, weights, "FI"), None)
+    if values.shape != places.shape:
+        raise ShapeError(f"{name}: there is a weight for each element. Operands: {describe((places, weights))}")
     zeros = create("zeros", values.backend, shape=(length,), dtype=values.dtype)
     return call("index_add", zeros, places, values, axis=0)
 
