@@ -629,6 +629,23 @@ def test_products_with_quantized_weights(name: str, inputs: int) -> None:
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("width", [1, 2, 10, 15, 16, 17, 31, 100])
+def test_short_rows_of_classes(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More rows than are computed at a time, of fewer classes than a vector has, and of more."""
+    x = numbers(600, width, spread=20.0)
+    x[5], x[6, 0], x[7, -1], x[8, 0] = -np.inf, np.inf, np.nan, -np.inf
+    labels, grad = np.random.default_rng(1).integers(0, width, 600), numbers(600)
+    calls: list[tuple[str, Any]] = [
+        ("softmax", (x,)), ("log_softmax", (x,)), ("label_cross_entropy", (x, labels)),
+        ("label_cross_entropy_backward", (grad, x, labels)),
+    ]  # fmt: skip
+    for name, operands in calls:
+        got, expected = both(monkeypatch, name, *operands, axis=1)
+        np.testing.assert_allclose(got[0], expected[0], rtol=1e-5, atol=2e-5, err_msg=name)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("inputs", [1, 63, 64, 129, 520])
 @pytest.mark.parametrize("right", [
     "qint8_symmetric_channel0_float32", "qint8_affine_tensor_float16", "quint8_affine_channel0_bfloat16",

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from backburn_numpy.memory import THRESHOLD
 from backburn_numpy.ufuncs import binary, unary
 
 Array = Any
@@ -29,6 +30,8 @@ reciprocal = unary(np.reciprocal)
 def clamp(x: Array, min: Array = None, max: Array = None, /) -> Array:
     if min is None:
         return x if max is None else minimum(x, max)
+    if x.nbytes < THRESHOLD and x.itemsize > 2 and x.ndim and min.__class__ is max.__class__ is float:
+        return x.clip(min, max)
     above = maximum(x, min)
     if max is None:
         return above

@@ -114,15 +114,15 @@ def along(kernel: Kernel, axis: int, *operands: Array) -> Array:
     Lines along the last axis become the rows of a matrix. Otherwise the axes after it are merged into one, the last of
     three, and split into blocks if that is long.
     """
-    first = operands[0]
+    first, name = operands[0], kernel.__name__[1:]
     if _is_for_kernels(kernel, first):
         return narrowed(along(kernel, axis, *map(widened, operands)), first)
     out = empty(first.shape, first.dtype)
     if not first.size:
         return out
-    length, inner = first.shape[axis], math.prod(first.shape[axis + 1 :])
+    length = first.shape[axis]
     if axis == first.ndim - 1:
-        if in_parts(kernel.__name__[1:], (out, *operands), first.size // length, length):
+        if in_parts(name, (out, *operands), first.size // length, length):
             return out
         if first.size <= BLOCK and not is_half(first):
             kernel(out, *operands, -1)
@@ -130,8 +130,9 @@ def along(kernel: Kernel, axis: int, *operands: Array) -> Array:
             lines = [o.reshape(-1, length) for o in operands]
             _in_blocks(lambda *pieces: kernel(*pieces, -1), out.reshape(-1, length), lines, length)
         return out
-    if in_columns(kernel.__name__[1:], (out, *operands), first.shape, axis):
+    if in_columns(name, (out, *operands), first.shape, axis):
         return out
+    inner = math.prod(first.shape[axis + 1 :])
     target, *sources = (o.reshape(-1, length, inner) for o in (out, *operands))
 
     def over_lines(*pieces: Array) -> None:
@@ -168,10 +169,13 @@ def in_parts(name: str, arrays: Sequence[Array], rows: int, width: int | None = 
     fast = compiled.serving(name, arrays[0])
     if fast is None:
         return False
-    # NumPy's scalars, which are no arrays, have their numbers elsewhere.
-    whole = [a if type(a) is np.ndarray and a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
-    starts = [compiled.address(a) for a in whole]
-    rest, kept = [], []
+    whole, starts, rest, kept = [], [], [], []
+    for a in arrays:
+        # NumPy's scalars, which are no arrays, have their numbers elsewhere.
+        if a.__class__ is not np.ndarray or not a.flags.c_contiguous:
+            a = np.ascontiguousarray(a)
+        whole.append(a)
+        starts.append(compiled.address(a))
     for option in options:
         if isinstance(option, np.ndarray):
             kept.append(np.ascontiguousarray(option))

@@ -100,12 +100,12 @@ def _cross_entropy_backward(out: Array, grad: Array, x: Array, names: Array) -> 
 
 def _has_columns(x: Array, axis: int) -> bool:
     """Whether lines along the axis are columns of matrices in memory, and the dtype one that kernels compute in."""
-    return x.itemsize < 8 and math.prod(x.shape[axis + 1 :]) > 1
+    return axis < x.ndim - 1 and x.itemsize < 8 and math.prod(x.shape[axis + 1 :]) > 1
 
 
 def _lies_inside(x: Array, axis: int) -> bool:
     """Whether the axes after this one are long, as in images: then the lines are processed together, strided."""
-    return math.prod(x.shape[axis + 1 :]) >= WIDE
+    return axis < x.ndim - 1 and math.prod(x.shape[axis + 1 :]) >= WIDE
 
 
 def _places(labels: Array, classes: int, axis: int) -> Array:

@@ -107,7 +107,11 @@ def all(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
 
 def mean(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     total = _in_float32(sum, "sum_rows", np.add.reduce, x, axis, keepdims) if is_half(x) else sum(x, axis, keepdims)
-    total /= count(x, axis)
+    number = count(x, axis)
+    if not total.ndim and number and total.dtype.kind == "f":  # rounded to float32, the quotient of doubles is exact
+        total = np.array(total.item() / number, total.dtype)
+    else:
+        total /= number
     return narrowed(total, x)
 
 

@@ -150,6 +150,13 @@ INLINE float tanh_of(float x) {
     return copysignf(y < 0.625f ? near : far, x);
 }
 
+/* The cross entropy of a label with the logit x among others, the sum of whose exp(x - top) is given. Double keeps the
+ * digits of a difference of large logarithms, and of a small loss: the others are not absorbed by the label's 1. */
+INLINE float loss_of(float x, float top, float others) {
+    const double own = (double)x - (double)top;
+    return (float)(log((double)others + exp(own)) - own);
+}
+
 /* Element-wise kernels, whose result may have the memory of an operand. */
 #define UNARY(name, expression)                                                                                        \
     KERNEL(name, REAL *out, const REAL *xs, int64_t count) {                                                           \

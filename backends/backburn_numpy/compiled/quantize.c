@@ -1,4 +1,5 @@
 /* Quantization to integers of 4 and 8 bits. */
+#define UNROLLED
 #include "kernels.h"
 
 /* The stored values of some elements, rounded to even. The sum with 1.5 * 2**17 undoes the rounding of the reciprocal:

@@ -1,5 +1,7 @@
 /* Softmax, cross-entropy, normalizations and attention weights over rows. */
+#define UNROLLED
 #include "kernels.h"
+#include "short.h"
 
 INLINE float largest(const float *restrict x, int64_t width) {
     float top = -INFINITY;
@@ -37,6 +39,7 @@ INLINE float sum_of_powers(const float *restrict x, float top, int64_t width) {
 }
 
 KERNEL(softmax, float *restrict out, const float *restrict x, int64_t rows, int64_t width) {
+    if (width < SHORT) return backburn_short_softmax(out, x, rows, width);
     for (int64_t r = 0; r < rows; r++, x += width, out += width) {
         const float factor = 1.0f / powers(out, x, largest(x, width), width);
         LOOP for (int64_t i = 0; i < width; i++) out[i] *= factor;
@@ -52,6 +55,7 @@ KERNEL(softmax_backward, float *restrict out, const float *restrict grad, const 
 }
 
 KERNEL(log_softmax, float *restrict out, const float *restrict x, int64_t rows, int64_t width) {
+    if (width < SHORT) return backburn_short_log_softmax(out, x, rows, width);
     for (int64_t r = 0; r < rows; r++, x += width, out += width) {
         const float top = largest(x, width), logarithm = logf(sum_of_powers(x, top, width));
         LOOP for (int64_t i = 0; i < width; i++) out[i] = (x[i] - top) - logarithm;
@@ -69,19 +73,22 @@ KERNEL(log_softmax_backward, float *restrict out, const float *restrict grad, co
 /* -log softmax(x)[label] of each row; labels are in range. */
 KERNEL(label_cross_entropy, const float *restrict x, float *restrict out, const int64_t *restrict labels,
        int64_t rows, int64_t width) {
+    if (width < SHORT) return backburn_short_losses(x, out, labels, rows, width);
     for (int64_t r = 0; r < rows; r++, x += width) {
-        const float top = largest(x, width), *after = x + labels[r] + 1;
-        const float others = sum_of_powers(x, top, labels[r]) + sum_of_powers(after, top, width - labels[r] - 1);
-        /* Double keeps the digits of a difference of large logarithms, and of a small loss: the others are not absorbed
-         * by the label's 1. */
-        const double own = (double)x[labels[r]] - (double)top;
-        out[r] = (float)(log((double)others + exp(own)) - own);
+        const float top = largest(x, width);
+        float others = 0.0f;
+        SUM_OF(others) for (int64_t i = 0; i < width; i++) {
+            const float power = exp_of(x[i] - top);
+            others += i == labels[r] ? 0.0f : power;
+        }
+        out[r] = loss_of(x[labels[r]], top, others);
     }
 }
 
 KERNEL(label_cross_entropy_backward, float *restrict out, const float *restrict grads,
        const float *restrict x, const int64_t *restrict labels,
        int64_t rows, int64_t width) {
+    if (width < SHORT) return backburn_short_losses_backward(out, grads, x, labels, rows, width);
     for (int64_t r = 0; r < rows; r++, x += width, out += width) {
         const float factor = grads[r] / powers(out, x, largest(x, width), width);
         LOOP for (int64_t i = 0; i < width; i++) out[i] *= factor;

@@ -10,7 +10,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from backburn.base.errors import ArgumentError
-from backburn.tensor.dispatch import Scalar, binary, call, create, kind_operand, promoted, tensor_operand, unary
+from backburn.tensor.dispatch import (
+    Scalar,
+    binary,
+    call,
+    create,
+    is_plain_float,
+    kind_operand,
+    promoted,
+    tensor_operand,
+    unary,
+)
 from backburn.tensor.messages import describe
 from backburn.tensor.wrapping import is_tensor
 
@@ -228,6 +238,8 @@ def clip(x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar 
         >>> y.tolist(), x.grad(y.backward()).tolist()
         ([-1.0, 0.5, 2.0], [0.0, 1.0, 1.0])
     """
+    if min.__class__ is max.__class__ is float and is_plain_float(x):
+        return call("clamp", x, min, max)
     operands = promoted("clamp", tensor_operand("clip", x), *[b for b in (min, max) if b is not None])
     for place, bound in ((1, min), (2, max)):
         if bound is None:

@@ -142,5 +142,7 @@ def _labelled(name: str, x: Tensor, labels: Tensor, weight: Tensor | None) -> tu
             f"{name}: labels are integers, and targets in probabilities floats; cast them with astype(...). "
             f"Operands: {describe((x, labels))}"
         )
-    x, weight = promoted_present(name, float_operand(name, x), weight)
+    x = float_operand(name, x)
+    if weight is not None:
+        x, weight = promoted_present(name, x, weight)
     return x, cast(labels, int64), weight
