@@ -133,7 +133,7 @@ class custom_vjp:  # noqa: N801 - a decorator
         given = unflatten(structure, inner)
         with scoped(ACTIVE, outer.inner_backend if around is outer else around):
             out = self(*given)
-        put_back(args, given, inner, lambda path, new, old: _where(new, old.backend))
+        put_back(args, structure, given, inner, lambda path, new, old: _where(new, old.backend))
         return tree_map(lambda x: _where(x, outer) if isinstance(x, Tensor) else x, out)
 
 
