@@ -73,7 +73,8 @@ def has_history(x: Any) -> bool:
     """Whether any level knows how a tensor was computed; ``is_tracked`` speaks of its own level alone."""
     if x._dtype.kind != "float":
         return False
-    k, primitive = x._backend, x._primitive
+    k: Any = x._backend
+    primitive = x._primitive
     while not k.is_tracked(primitive):
         inner = inner_of(k)
         if inner is None:
