@@ -715,6 +715,17 @@ def test_named_tuples_and_dataclasses_are_parameters() -> None:
     assert graph.value(graph.struct_field(point, 1)) == 7.0
 
 
+def test_a_backend_without_values_has_masks_and_classes() -> None:
+    graph = GradGraph(backend="null")
+    p = graph.parameter(normal(2, 3))
+    for y in (
+        graph.where_cond(graph.input(np.ones((2, 3))), p, graph.neg(p)),
+        graph.cross_entropy(p, graph.input(np.array([1.0, 2.0]))),
+    ):
+        graph.backward(y)
+    assert graph.grad(p).shape == (2, 3)
+
+
 @pytest.mark.parametrize(
     ("build", "error", "match"),
     [

@@ -13,6 +13,7 @@ from backburn.autodiff import Autodiff
 from backburn.autodiff.tape import GradientTape
 from backburn.backend.table import OPERATIONS
 from backburn.base.contexts import DEFAULT_BACKEND, scoped
+from backburn.base.dtypes import float64
 from backburn.base.errors import (
     ArgumentError,
     BackendMismatchError,
@@ -572,6 +573,16 @@ def test_the_backend_is_the_default_of_the_scope_or_the_one_given() -> None:
     assert GradientTape(backend="autodiff(autodiff(numpy))").backend is OUTER
     with scoped(DEFAULT_BACKEND, Autodiff(OUTER)):
         assert GradientTape().backend is OUTER
+
+
+def test_a_backend_without_values_has_no_unstable_gradients_and_no_differing_data() -> None:
+    tape, v = GradientTape(backend="null"), np.array([1.0, 2.0])
+    x = tape.input(v)
+    y = tape.record_layer_norm(tape.record_mul(x, v, x, v), 2.5, 2.25, np.ones(2))
+    gradients = tape.backward(v)
+    assert [g.shape for g in gradients] == [(2,)] * 3
+    tensors = [tape.backend.zeros((2,), float64) for _ in range(3)]
+    assert tape.backward(v, tensors, output=y) is tensors
 
 
 def test_gradients_can_be_differentiated_again() -> None:

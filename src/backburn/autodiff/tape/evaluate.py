@@ -147,7 +147,7 @@ def class_indices(k: Any, targets: Any, classes: int) -> Any:
         low, high = (float(item(k, f(targets, axes_of(targets), False))) for f in (k.min, k.max))
         if not (low >= 0 and high < classes):
             raise OutOfRangeError(f"class indices go from 0 to {classes - 1}, and the targets from {low:g} to {high:g}")
-        if kind == "float" and not item(k, k.all(k.equal(targets, k.floor(targets)), axes_of(targets), False)):
+        if kind == "float" and item(k, k.any(k.not_equal(targets, k.floor(targets)), axes_of(targets), False)):
             raise ArgumentError("class indices are whole numbers; probabilities have the shape of the logits")
     return k.cast(targets, int64)
 
@@ -185,7 +185,7 @@ def _part(tree: Any, place: int, total: int, *, mapping: bool) -> Any:
 
 def _mask(k: Any, cond: Any, node: int) -> Any:
     chosen = k.equal(cond, 1.0)
-    if not item(k, k.all(k.logical_or(chosen, k.equal(cond, 0.0)), axes_of(cond), False)):
+    if item(k, k.any(k.logical_not(k.logical_or(chosen, k.equal(cond, 0.0))), axes_of(cond), False)):
         raise ArgumentError(f"the mask of node {node} holds values other than 0.0 and 1.0")
     return chosen
 

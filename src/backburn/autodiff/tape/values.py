@@ -12,7 +12,7 @@ from backburn.autodiff.graph import Tracked
 from backburn.backend.contract import AnyBackend, is_autodiff, is_backend
 from backburn.backend.quantized import LARGEST
 from backburn.backend.registry import load_backend
-from backburn.backend.totals import all_of, axes_of
+from backburn.backend.totals import axes_of
 from backburn.base.contexts import DEFAULT_BACKEND, default_float
 from backburn.base.dtypes import DType, int64
 from backburn.base.dtypes import bool_ as truth
@@ -185,7 +185,8 @@ def is_close(k: Any, given: Any, stored: Any, size: Any = None) -> bool:
     size = quietly(k, k.cast, size, coarser)
     near = k.less_equal(k.abs(quietly(k, k.sub, a, b)), k.mul(size, TOLERANCES[coarser.name]))
     same = k.logical_or(k.equal(a, b), k.logical_and(k.isnan(a), k.isnan(b)))
-    return all_of(k, k.logical_or(near, same))
+    apart = k.logical_not(k.logical_or(near, same))
+    return not item(k, k.any(apart, axes_of(apart), False))
 
 
 def largest(k: Any, x: Any) -> Any:
@@ -194,9 +195,12 @@ def largest(k: Any, x: Any) -> Any:
 
 
 def all_finite(k: Any, tensors: Sequence[Any]) -> list[bool]:
-    """Whether each float primitive is free of NaN and infinities, asked of the device at once."""
-    flags = [k.all(k.isfinite(x), axes_of(x), False) for x in tensors]
-    return [bool(flag.item()) for flag in k.to_numpy_many(flags)]
+    """Whether each float primitive is free of NaN and infinities, asked of the device at once.
+
+    What is asked is whether any is there: of a backend without values, where every answer is no, there is none.
+    """
+    flags = [k.any(k.logical_not(k.isfinite(x)), axes_of(x), False) for x in tensors]
+    return [not flag.item() for flag in k.to_numpy_many(flags)]
 
 
 def shown(k: Any, x: Any) -> str:
