@@ -96,6 +96,20 @@ def test_formulas_are_used() -> None:
         assert formulas.one_pass(rule.function, *given) is not None, name
 
 
+@pytest.mark.parametrize("name", sorted(formulas.LONG))
+def test_long_functions_of_few_elements(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.linspace(0.1, 0.9, 8, dtype=np.float32).reshape(2, 4)
+    for given in (x[0, 0, ...], x[:1, :1], x.T, x[:, ::2], x[:0]):
+        found = getattr(BASE, name)(given)
+        with monkeypatch.context() as without:
+            without.setattr(formulas, "FEWEST", 1 << 60)
+            expected = getattr(BASE, name)(given.astype(np.float64))
+        assert (type(found), found.shape, found.dtype) == (np.ndarray, given.shape, np.float32)
+        np.testing.assert_allclose(found, expected, rtol=5e-6)
+    monkeypatch.setattr(formulas, "one_pass", lambda formula, x, few: x + 1.0 if few else None)
+    np.testing.assert_array_equal(getattr(BASE, name)(x[0, 0, ...]), x[0, 0] + np.float32(1.0))
+
+
 @pytest.mark.parametrize("function", [bb.nn.functional.hard_swish, bb.erf, bb.abs])
 def test_tangents_and_second_derivatives(function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """By rules that the inner backend computes, or that are recorded."""

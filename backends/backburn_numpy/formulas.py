@@ -246,20 +246,20 @@ def _name(dtype: np.dtype[Any]) -> str | None:
     return dtype.name if known else None
 
 
-def one_pass(formula: Formula, *values: Any, donate: tuple[int, ...] = ()) -> Any:
+def one_pass(formula: Formula, *values: Any, donate: tuple[int, ...] = (), few: bool = False) -> Any:
     """``formula(k, *values)`` of floats, with one result or several; None if it is for NumPy.
 
     Arrays have one shape, or one element; other values are numbers and options. The memory of those with the numbers
-    ``donate`` may be used for the last results.
+    ``donate`` may be used for the last results. With ``few``, it pays for any number of elements.
     """
     for main in values:
-        if main.__class__ is np.ndarray and main.size >= FEWEST and any(main.strides):
+        if main.__class__ is np.ndarray and (few or main.size >= FEWEST) and any(main.strides):
             break
     else:
         return None
     dtype, shape, level = main.dtype, main.shape, compiled.level()
     name = _name(dtype)
-    if name is None or level is None or not _pays(formula, main):
+    if name is None or level is None or not (few or _pays(formula, main)):
         return None
     kinds: list[Any] = []
     operands: list[Array] = []
@@ -303,6 +303,13 @@ def in_one_pass(name: str, otherwise: Callable[..., Any] | None) -> Callable[...
     entry = OPERATIONS[name]
     body, parameters, formula = entry.body, tuple(entry.parameters.values()), method_of(name)
 
+    def of_few(self: Any, x: Any, /) -> Array:
+        if x.__class__ is np.ndarray and x.size >= FEWEST >> 9:
+            found = one_pass(formula, x.reshape(1) if x.ndim == 0 else x, few=True)
+            if found is not None:
+                return found.reshape(x.shape)
+        return body(self, x) if otherwise is None else otherwise(x)
+
     def operation(self: Any, x: Any, /, *operands: Any, **options: Any) -> Array:
         if x.__class__ is np.ndarray and x.size >= FEWEST and _pays(formula, x):
             rest = (options.get(p.name, p.default) for p in parameters[1 + len(operands) :])
@@ -310,8 +317,11 @@ def in_one_pass(name: str, otherwise: Callable[..., Any] | None) -> Callable[...
                 return found
         return body(self, x, *operands, **options) if otherwise is None else otherwise(x, *operands, **options)
 
-    return operation
+    return of_few if name in LONG else operation
 
+
+#: Functions in which NumPy makes so many passes that a program pays for a single element.
+LONG = frozenset({"erf", "erfc", "erfinv", "lgamma", "digamma", "i0", "i1"})
 
 #: Operations that take NumPy long, or several passes.
 FORMULAS = (
