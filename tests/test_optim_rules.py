@@ -420,6 +420,38 @@ def test_lbfgs_by_a_function_finds_the_minimum(dtype: str, least: float) -> None
     assert optimizer.steps == 80
 
 
+def test_lbfgs_takes_several_steps_at_once() -> None:
+    """The same as one by one, without computing the loss again where each begins."""
+    start = [-1.2, 1.0, -1.2, 1.0]
+    models = [{"x": bb.asarray(start, dtype="float64").require_grad()} for _ in range(2)]
+    optimizers = LBFGS(history=3), LBFGS(history=3)
+    calls = [0, 0]
+
+    def counted(number: int) -> Any:
+        def loss(model: Any) -> Any:
+            calls[number] += 1
+            return rosenbrock(model)
+
+        return loss
+
+    values = [optimizers[0].step(models[0], counted(0)) for _ in range(12)]
+    assert optimizers[1].step(models[1], counted(1), steps=12) == values[0]
+    np.testing.assert_array_equal(models[0]["x"].numpy(), models[1]["x"].numpy())
+    assert calls[1] == calls[0] - 11
+    assert optimizers[1].steps == 12
+    for path, value in optimizers[0].state_dict().items():
+        np.testing.assert_array_equal(np.asarray(value), np.asarray(optimizers[1].state_dict()[path]))
+    rises = bb.custom_vjp(lambda x: (x * x).sum())
+    rises.define(lambda x: ((x * x).sum(), x), lambda x, g: (-2.0 * x * g,))
+    before = optimizers[1].steps
+    optimizers[1].step(models[1], lambda model: rises(model["x"]), steps=9)
+    assert optimizers[1].steps == before + 1
+    with pytest.raises(ArgumentError, match=r"^LBFGS.step: 2 steps take a function of the model"):
+        optimizers[1].step(models[1], {"x": models[1]["x"]}, steps=2)
+    with pytest.raises(ArgumentError, match=r"^LBFGS.step: steps is an integer of at least 1, not 0"):
+        optimizers[1].step(models[1], rosenbrock, steps=0)
+
+
 def test_lbfgs_is_as_before_when_a_function_fails_along_the_line() -> None:
     """Also what it remembers, so that the next step is the one that it would have been."""
     models = [{"x": bb.asarray([-1.2, 1.0, -1.2, 1.0], dtype="float64").require_grad()} for _ in range(2)]

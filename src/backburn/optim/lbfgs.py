@@ -34,7 +34,8 @@ class LBFGS(Optimizer):
     ``step(model, gradients)`` takes this step without a line search: near a minimum ``lr=1`` is right, elsewhere it may
     be too large. ``step(model, loss)``, where ``loss`` is a function of the model, searches along the line, by
     bisection and with several calls of the function, for a step that satisfies the weak Wolfe conditions (Lewis and
-    Overton, "Nonsmooth optimization via quasi-Newton methods", 2013, algorithm 2.6).
+    Overton, "Nonsmooth optimization via quasi-Newton methods", 2013, algorithm 2.6). ``step(model, loss, steps=20)``
+    takes several, with half as many calls.
 
     Raises :class:`ArgumentError` for options out of range.
 
@@ -62,21 +63,41 @@ class LBFGS(Optimizer):
             return integer("LBFGS", "history", value, least=1)
         return super()._checked(name, value)
 
-    def step(self, model: Any, gradients: Any) -> float | None:  # type: ignore[override]
-        """Take one step, given gradients (see :meth:`Optimizer.step`) or a function of the model that returns its loss.
+    def step(self, model: Any, gradients: Any, steps: int = 1) -> float | None:  # type: ignore[override]
+        """Take a step, given gradients (see :meth:`Optimizer.step`) or a function of the model that returns its loss.
 
-        With a function, returns the loss before the step. If the function raises an error, nothing is changed.
+        With a function, returns the loss before the step. ``steps`` are taken at once, with what the line search has
+        found where each ends: a step takes two calls of the function, several take one more than there are, if the line
+        search is content with its first. They end early where no way leads down. If the function raises an error,
+        the step in which it does is not taken. Raises :class:`ArgumentError` for several steps with given gradients.
         """
+        steps = integer("LBFGS.step", "steps", steps, least=1)
         if not callable(gradients):
+            if steps > 1:
+                raise ArgumentError(f"LBFGS.step: {steps} steps take a function of the model, not gradients")
             super().step(model, gradients)
             return None
-        value, slopes = _evaluated(gradients, model)
+        found = _evaluated(gradients, model)
+        value = found[0]
+        for number in range(1, steps + 1):
+            times, reached = self._search(model, gradients, *found)
+            if not times or number == steps:
+                break
+            found = reached or _evaluated(gradients, model)
+        return value
+
+    def _search(self, model: Any, loss: Any, value: float, slopes: NamedGradients) -> tuple[float, Any]:
+        """Take a step from where the loss is ``value``: how many times its move is gone, and the loss and slopes there.
+
+        These are None if the last call of the function was elsewhere.
+        """
         before = {leaf.path: leaf.value for leaf in self._leaves(model)}
         known = self.steps, {path: copy(entry) for path, entry in self._states.items()}
         super().step(model, slopes)
         assert self._tree is not None
         leaves = [leaf for leaf in self._tree.leaves if leaf.value is not before[leaf.path]]
         moves = {leaf.path: leaf.value.inner() - before[leaf.path].inner() for leaf in leaves}
+        last: tuple[float, Any] = 0.0, None
 
         def go(times: float) -> None:
             for leaf in leaves:
@@ -85,9 +106,10 @@ class LBFGS(Optimizer):
                 leaf.put(moved if moved is old else moved.require_grad())
 
         def along(times: float) -> tuple[float, float]:
+            nonlocal last
             go(times)
-            found, slopes = _evaluated(gradients, model)
-            return found, _inner(slopes, moves)
+            last = times, _evaluated(loss, model)
+            return last[1][0], _inner(last[1][1], moves)
 
         times = 0.0
         try:
@@ -103,7 +125,7 @@ class LBFGS(Optimizer):
         for leaf in leaves if times else ():
             entry = self._state(leaf, self._states[leaf.path].backend)
             entry.values[1] = entry.backend.mul(entry.values[1], times)
-        return value
+        return times, last[1] if last[0] == times else None
 
     def _update(
         self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
