@@ -42,6 +42,7 @@ from backburn_numpy import (
     planes,
     quantize,
     quantized_products,
+    random,
     reductions,
     scan,
     sequence,
@@ -642,6 +643,15 @@ def test_short_rows_of_classes(width: int, monkeypatch: pytest.MonkeyPatch) -> N
     for name, operands in calls:
         got, expected = both(monkeypatch, name, *operands, axis=1)
         np.testing.assert_allclose(got[0], expected[0], rtol=1e-5, atol=2e-5, err_msg=name)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+def test_permutations_are_the_stable_order_of_their_keys() -> None:
+    for n in (0, 1, 2, 3, 8, 100, 5000):
+        low, high = random.words(9, 5, 2 * n).astype(np.uint64).reshape(n, 2).T
+        keys = (high << np.uint64(31)) | (low >> np.uint64(1))
+        np.testing.assert_array_equal(BASE.permutation(9, 5, n), np.argsort(keys, kind="stable"), strict=True)
 
 
 @needs_kernels

@@ -186,6 +186,12 @@ def normal(key: int, offset: int, shape: Shape, dtype: DType) -> Array:
 
 
 def permutation(key: int, offset: int, n: int) -> Array:
+    bits, fast = n.bit_length(), compiled.kernel("order_of_random")
+    if fast is not None and bits < 31:
+        made, order = words(key, offset, 2 * n), empty((n,), np.dtype(np.int64))
+        starts, scratch = empty(((1 << bits) + 1,), WORD), empty((n, 2), PAIR)
+        fast(*compiled.addresses(order, made, starts, scratch), n, bits)
+        return order
     keys = (words(key, offset, 2 * n).view(PAIR) >> np.uint64(1)).view(np.int64)
     # Sorted as integers whose lowest bits are the index, which is several times faster than their order.
     mask = (1 << max(n - 1, 0).bit_length()) - 1

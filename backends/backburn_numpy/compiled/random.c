@@ -1,5 +1,6 @@
 /* Random numbers: the words of Philox4x64-10 (Salmon, Moraes, Dror and Shaw, 2011), and distributions of them, as
  * defined by the contract. */
+#define UNROLLED
 #include "kernels.h"
 
 /* Words generated at a time. */
@@ -18,36 +19,25 @@ INLINE uint64_t high_product(uint64_t x, uint64_t y, uint64_t *low) {
 #endif
 }
 
-/* Blocks interleaved, since the rounds of one depend on each other. */
-#define SIDE 4
-
-/* The eight words of each of SIDE blocks, the low half of each number first. */
-INLINE void blocks_of(const uint64_t *counters, uint64_t key, uint64_t other, uint32_t *restrict words) {
-    uint64_t a[SIDE], b[SIDE] = {0}, c[SIDE] = {0}, d[SIDE] = {0};
-    for (int j = 0; j < SIDE; j++) a[j] = counters[j];
+/* The eight words of a block, the low half of each number first. The processor overlaps blocks, as long as their rounds
+ * are unrolled. */
+INLINE void block_of(uint64_t counter, uint64_t key, uint64_t other, uint32_t *restrict words) {
+    uint64_t a = counter, b = 0, c = 0, d = 0;
     for (int i = 0; i < 10; i++, key += 0x9E3779B97F4A7C15u, other += 0xBB67AE8584CAA73Bu) {
-        _Pragma("GCC unroll 4") for (int j = 0; j < SIDE; j++) {
-            uint64_t first, second;
-            const uint64_t up = high_product(0xD2E7470EE14C6C93u, a[j], &first);
-            const uint64_t down = high_product(0xCA5A826395121157u, c[j], &second);
-            a[j] = down ^ b[j] ^ key, b[j] = second, c[j] = up ^ d[j] ^ other, d[j] = first;
-        }
+        uint64_t first, second;
+        const uint64_t up = high_product(0xD2E7470EE14C6C93u, a, &first);
+        const uint64_t down = high_product(0xCA5A826395121157u, c, &second);
+        a = down ^ b ^ key, b = second, c = up ^ d ^ other, d = first;
     }
-    for (int j = 0; j < SIDE; j++, words += 8) {
-        const uint64_t numbers[4] = {a[j], b[j], c[j], d[j]};
-        for (int i = 0; i < 4; i++)
-            words[2 * i] = (uint32_t)numbers[i], words[2 * i + 1] = (uint32_t)(numbers[i] >> 32);
-    }
+    const uint64_t numbers[] = {a, b, c, d};
+    for (int i = 0; i < 4; i++) words[2 * i] = (uint32_t)numbers[i], words[2 * i + 1] = (uint32_t)(numbers[i] >> 32);
 }
 
 /* Up to WORDS words from offset on; returns where they start in room. */
 static const uint32_t *words_of(const uint64_t *key, uint64_t offset, int64_t count, uint32_t *room) {
     const int64_t skipped = (int64_t)(offset % 8);
-    for (int64_t i = 0; i < skipped + count; i += 8 * SIDE) {
-        uint64_t counters[SIDE];
-        for (int j = 0; j < SIDE; j++) counters[j] = offset / 8 + 1 + (uint64_t)(i / 8 + j);
-        blocks_of(counters, key[0], key[1], room + i);
-    }
+    for (int64_t i = 0; i < skipped + count; i += 8)
+        block_of(offset / 8 + 1 + (uint64_t)(i / 8), key[0], key[1], room + i);
     return room + skipped;
 }
 
@@ -55,22 +45,14 @@ static const uint32_t *words_of(const uint64_t *key, uint64_t offset, int64_t co
  * blocks that hold them are computed. */
 KERNEL(random_columns, int64_t *restrict out, const uint64_t *restrict key, uint64_t offset,
        const int64_t *restrict rows, int64_t step, int64_t columns, int64_t number) {
-    uint64_t counters[SIDE] = {0};
-    int64_t starts[SIDE], owners[SIDE];
-    int filled = 0;
     for (int64_t row = 0; row < number; row++) {
         const uint64_t first = offset + (uint64_t)(rows[row] * step);
         const int64_t skipped = (int64_t)(first % 8);
         for (int64_t start = -skipped; start < columns; start += 8) {
-            counters[filled] = first / 8 + 1 + (uint64_t)((start + skipped) / 8);
-            starts[filled] = start, owners[filled++] = row;
-            if (filled < SIDE && (row + 1 < number || start + 8 < columns)) continue;
-            uint32_t words[8 * SIDE];
-            blocks_of(counters, key[0], key[1], words);
-            for (int j = 0; j < filled; j++)
-                for (int64_t i = starts[j] < 0 ? -starts[j] : 0; i < 8 && starts[j] + i < columns; i++)
-                    out[(starts[j] + i) * number + owners[j]] = words[8 * j + i];
-            filled = 0;
+            uint32_t words[8];
+            block_of(first / 8 + 1 + (uint64_t)((start + skipped) / 8), key[0], key[1], words);
+            for (int64_t i = start < 0 ? -start : 0; i < 8 && start + i < columns; i++)
+                out[(start + i) * number + row] = words[i];
         }
     }
 }
@@ -79,7 +61,7 @@ KERNEL(random_columns, int64_t *restrict out, const uint64_t *restrict key, uint
 #define DRAW(name, type, ...)                                                                                          \
     KERNEL(name, type *restrict out, const uint64_t *restrict key, uint64_t offset, int64_t option,                  \
            int64_t count) {                                                                                            \
-        uint32_t room[WORDS + 8 * SIDE + 8];                                                                           \
+        uint32_t room[WORDS + 16];                                                                                     \
         (void)option;                                                                                                  \
         for (; count > 0; out += WORDS, offset += WORDS, count -= WORDS) {                                             \
             const int64_t n = count < WORDS ? count : WORDS;                                                           \
@@ -122,3 +104,29 @@ DRAW(random_normal, float, {
     LOOP for (int64_t i = 0; i < (n + 1) / 2; i++) pair_of(w[2 * i], w[2 * i + 1], &even[i], &odd[i]);
     for (int64_t i = 0; i < n; i++) out[i] = i % 2 ? odd[i / 2] : even[i / 2];
 })
+
+typedef struct {
+    uint64_t key;
+    int64_t index;
+} Keyed;
+
+/* The stable order of count keys, each the highest 63 bits of two words, the first the lower half. Random keys need no
+ * more than counting by their highest bits, by which starts (2**bits of them, and one) tells where each begins, and
+ * few exchanges of neighbours. keyed is scratch. */
+KERNEL(order_of_random, int64_t *restrict out, const uint32_t *restrict words, uint32_t *restrict starts,
+       Keyed *restrict keyed, int64_t count, int bits) {
+    memset(starts, 0, (((size_t)1 << bits) + 1) * sizeof *starts);
+    for (int64_t i = 0; i < count; i++) starts[(words[2 * i + 1] >> (31 - bits) >> 1) + 1]++;
+    for (int64_t i = 1; i < (int64_t)1 << bits; i++) starts[i] += starts[i - 1];
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t low = words[2 * i], high = words[2 * i + 1];
+        keyed[starts[high >> (31 - bits) >> 1]++] = (Keyed){((uint64_t)high << 32 | low) >> 1, i};
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const Keyed one = keyed[i];
+        int64_t at = i;
+        for (; at && keyed[at - 1].key > one.key; at--) keyed[at] = keyed[at - 1];
+        keyed[at] = one;
+    }
+    for (int64_t i = 0; i < count; i++) out[i] = keyed[i].index;
+}
