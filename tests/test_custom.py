@@ -215,7 +215,7 @@ def test_what_cannot_be_an_operation_is_refused() -> None:
         """Truth, which is no float."""
 
     for body, words in (
-        (late, "keyword-only"),
+        (late, r"is keyword-only: leave out the \* before it"),
         (add, "taken"),
         (nameless, "docstring"),
         (greedy, "reserved"),

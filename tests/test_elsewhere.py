@@ -436,6 +436,14 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
         "Linear() missing 1 required positional argument: 'outputs'; it takes Linear(inputs, outputs, bias=True)",
     ),
     (lambda: nn.Dropout(0.1, True), "Dropout() takes "),  # type: ignore[call-arg]
+    (
+        lambda: nn.Linear(3, 4, dtype="float64"),  # type: ignore[call-arg]
+        "'dtype'; here: with bb.use_dtype('float64'): around it, or model.astype('float64'); it takes Linear(inputs,",
+    ),
+    (
+        lambda: nn.LSTM(3, 4, device="cpu"),  # type: ignore[call-arg]
+        "'device'; here: with bb.use_backend(backend): around it, or model.to(backend); it takes LSTM(inputs,",
+    ),
     (lambda: optim.SGD(0.1, decay=0.1), "it takes SGD(lr, momentum=0.0, nesterov=False, weight_decay=0.0)"),  # type: ignore[call-arg]
     (lambda: Mine(kernel_size=3), "Conv2d() got an unexpected keyword argument 'kernel_size'"),
     (lambda: Mine(size=3), "object of type 'int' has no len()"),

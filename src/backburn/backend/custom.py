@@ -48,7 +48,8 @@ def define(
     entry = table.OPERATIONS[name]
     taken = {*table.RESERVED, "self", *(f"{o}_{about}" for o in entry.operands for about in ("shape", "dtype"))}
     problems = [f"the name {n!r} is reserved" for n in entry.parameters if n in taken or n.startswith("_")]
-    problems += [f"{n!r} is keyword-only" for n, p in entry.parameters.items() if p.kind is p.KEYWORD_ONLY]
+    named = [n for n, p in entry.parameters.items() if p.kind is p.KEYWORD_ONLY]
+    problems += [f"{n!r} is keyword-only: leave out the * before it" for n in named]
     problems += [] if entry.operands else ["it has no operands before '/'"]
     problems += ["what is computed in one pass has the dtype of its operands"] if one_pass and result != "same" else []
     if problems:

@@ -84,6 +84,11 @@ OTHERWISE = {
     "unbiased": "correction=1 divides by n - 1, correction=0 by n",
 }
 
+#: Options of the layers of others that are none here, and what does the same.
+OF_LAYERS = {
+    "device": "with bb.use_backend(backend): around it, or model.to(backend)",
+    "dtype": "with bb.use_dtype('float64'): around it, or model.astype('float64')",
+}
 
 #: Parameters that take several numbers as one argument.
 TOGETHER = {

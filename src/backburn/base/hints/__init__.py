@@ -13,7 +13,7 @@ from inspect import Parameter, getattr_static, signature
 from typing import Any, NoReturn
 
 from backburn.base.callers import NAMESPACES
-from backburn.base.calls import renamed
+from backburn.base.calls import OF_LAYERS, renamed
 from backburn.base.hints.elsewhere import FUNCTIONAL, FUNCTIONS, IMMUTABLE, METHODS, SET, TREES
 from backburn.base.hints.from_burn import BURN
 from backburn.base.hints.from_torch import ONLY_FUNCTIONS
@@ -109,6 +109,8 @@ def _add_option_hints(cls: type) -> None:
             fault = str(error).partition("() ")[2]
             quoted = re.search(r"keyword argument '(\w+)'", fault)
             hint = renamed(quoted[1], signature(init)) if quoted else ""
+            if quoted and quoted[1] in OF_LAYERS:
+                hint = f"; here: {OF_LAYERS[quoted[1]]}"
             raise TypeError(f"{cls.__name__}() {fault}{hint}; it takes {cls.__name__}({_options(init)})") from None
 
     type.__setattr__(cls, "__init__", checked)
