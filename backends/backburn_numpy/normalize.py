@@ -171,7 +171,8 @@ def _rows(axis: Axes, x: Array, *parameters: Array | None) -> tuple[Array, ...] 
     for p in parameters:
         if p is not None and (p.size != length or p.shape[-len(shape) :] != shape or p.ndim > x.ndim):
             return None
-    return x.reshape(-1, length), *[None if p is None else widened(p.reshape(length)) for p in parameters]
+    lines = x if first == 1 == len(shape) else x.reshape(-1, length)
+    return lines, *[None if p is None else widened(p if p.ndim == 1 else p.reshape(length)) for p in parameters]
 
 
 def _difference(x: Array, y: Array) -> Array:
