@@ -11,7 +11,8 @@ from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
 from backburn.base.errors import Unsupported
 from backburn.conformance import SAMPLES, Sample, SampleSet
-from backburn.conformance.calls import each, on
+from backburn.conformance.behaviour import must_raise, refused_calls
+from backburn.conformance.calls import each, lifted, on
 from backburn.conformance.derivatives import is_float, leaves
 from backburn.conformance.samples import Stored
 from backburn.conformance.tolerances import compare
@@ -41,6 +42,15 @@ def test_what_is_required_has_no_body() -> None:
             arguments = [None] * len(entry.parameters)
             with pytest.raises(Unsupported, match=rf"^{name}\("):
                 entry.body(BARE, *arguments)
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name in DERIVED])
+def test_a_body_refuses_what_the_shape_rule_refuses(name: str) -> None:
+    dtype = SAMPLES[name].dtypes[0]
+    for sample in SAMPLES[name].cases:
+        for what, operands, attributes in refused_calls(OPERATIONS[name], sample, dtype):
+            if all(np.size(x) for x in operands if isinstance(x, np.ndarray)):
+                must_raise(BARE, name, lifted(BARE, operands), attributes, what)
 
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name in DERIVED])

@@ -163,11 +163,12 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         as often as needed (``"reflect"``); these two elements repeated (``"edge"``); or ``x`` continued periodically
         (``"wrap"``), as in ``numpy.pad``.
         """
+        shape = shapes.padded(x.shape, widths=widths, mode=mode)
         if mode == "constant":
             dtype = self.dtype(x)
             fitted = {"float": float, "int": int, "bool": bool}[dtype.kind](value)
             inside = tuple(slice(before, before + n, 1) for n, (before, _) in zip(x.shape, widths, strict=True))
-            return self.slice_assign(self.full(shapes.padded(x.shape, widths=widths), fitted, dtype), x, inside)
+            return self.slice_assign(self.full(shape, fitted, dtype), x, inside)
         for axis, (before, after) in enumerate(widths):
             if before or after:
                 x = self.take(x, padding(self, x.shape[axis], before, after, mode), axis)

@@ -223,6 +223,8 @@ def _changes(operation: Operation, operands: list[Any], attributes: dict[str, An
             wrong = ["no such choice"]
         elif isinstance(value, tuple) and value and all(type(v) is int for v in value):
             wrong = [(*value[:-1], value[-1] + 1009), (*value, value[-1])]
+        elif isinstance(value, tuple) and value and all(isinstance(v, tuple) for v in value):  # widths of padding
+            wrong = [(*value[:-1], (-1, 0)), value[1:]]
         for bad in wrong:
             yield f"{name} is {bad!r}", operands, {**attributes, name: bad}
 
