@@ -99,6 +99,24 @@ def test_values_of_large_arrays(k: Any, monkeypatch: pytest.MonkeyPatch) -> None
     assert len(launched) == 1  # what is broadcast or not contiguous is CuPy's
 
 
+def test_a_number_that_an_integer_dtype_does_not_hold_is_refused(k: Any) -> None:
+    x = k.from_numpy(np.array([1, 5, 9], np.uint8))
+    places = k.from_numpy(np.array([0, 1]))
+    calls: list[Any] = [
+        lambda n: k.where(k.less(x, 5), n, x),
+        lambda n: k.where(k.less(x, 5), x, n),
+        lambda n: k.fmod(x, n),
+        lambda n: k.fmod(n, x),
+        lambda n: k.scatter(x, places, n, 0),
+        lambda n: k.slice_assign(x, n, (slice(0, 2, 1),)),
+    ]
+    for answer in calls:
+        assert k.dtype(answer(255)) is dtypes.uint8
+        for number in (256, -1):
+            with pytest.raises(OverflowError):
+                answer(number)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int8", "bool"])
 def test_large_arrays_are_joined_by_words(k: Any, cupy: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shape = importlib.import_module("backburn_cupy.shape")

@@ -6,7 +6,7 @@ from typing import Any
 
 import cupy
 
-from backburn_cupy.create import NUMBERS, fitted
+from backburn_cupy.create import NUMBERS, checked
 
 Array = Any
 
@@ -16,8 +16,8 @@ _where = cupy.ElementwiseKernel("bool condition, T x, T y", "T z", "z = conditio
 
 def where(k: Any, condition: Array, x: Array, y: Array, /) -> Array:
     if x.__class__ in NUMBERS:
-        return _where(condition, fitted(x, y.dtype), y)
-    return _where(condition, x, fitted(y, x.dtype) if y.__class__ in NUMBERS else y)
+        return _where(condition, checked(x, y.dtype), y)
+    return _where(condition, x, checked(y, x.dtype) if y.__class__ in NUMBERS else y)
 
 
 def masked_select(k: Any, x: Array, mask: Array, /) -> Array:

@@ -89,6 +89,17 @@ def fitted(number: float, dtype: Any) -> Any:
     return dtype.type(number) if dtype.char == "E" else number
 
 
+def checked(number: float, dtype: Any) -> Any:
+    """:func:`fitted`, for a kernel of our own, which would wrap an integer that is out of range: it raises.
+
+    >>> checked(-1, np.dtype(np.uint8))
+    Traceback (most recent call last):
+        ...
+    OverflowError: Python integer -1 out of bounds for uint8
+    """
+    return np.asarray(number, dtype).item() if dtype.kind in "iu" else fitted(number, dtype)
+
+
 def full(k: Any, shape: Shape, value: float, dtype: DType) -> Array:
     host = dtype.dtype
     if value == 0 and str(value)[0] != "-":

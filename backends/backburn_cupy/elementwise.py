@@ -14,7 +14,7 @@ from typing import Any
 import cupy
 
 from backburn.backend.formulas import method_of
-from backburn_cupy.create import NUMBERS, converted, fitted, is_bfloat16
+from backburn_cupy.create import NUMBERS, checked, converted, fitted, is_bfloat16
 from backburn_cupy.kernels.formulas import one_pass
 
 Array = Any
@@ -69,6 +69,10 @@ def of_two(name: str, body: str) -> Callable[[Array, Array], Array]:
     kernel = cupy.ElementwiseKernel("T x, T y", "T z", body, f"backburn_{name}")
 
     def function(x: Array, y: Array) -> Array:
+        if x.__class__ in NUMBERS:
+            x = checked(x, y.dtype)
+        elif y.__class__ in NUMBERS:
+            y = checked(y, x.dtype)
         return kernel(x, y)
 
     return function

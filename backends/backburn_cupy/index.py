@@ -15,7 +15,7 @@ import numpy as np
 
 from backburn.backend.table import OPERATIONS
 from backburn.base.errors import ArgumentError
-from backburn_cupy.create import NUMBERS, converted, fitted
+from backburn_cupy.create import NUMBERS, checked, converted, fitted
 from backburn_cupy.faults import NUMBER, REPORT
 from backburn_cupy.reduce import is_narrow
 
@@ -152,7 +152,7 @@ def _values(values: Any, index: Array, dtype: Any) -> Array:
     if isinstance(values, cupy.ndarray):
         return converted(values, dtype).reshape(index.shape)
     number = cupy.ndarray((), dtype)
-    number.fill(np.asarray(fitted(values, dtype)).astype(dtype).item())  # a host array could not be recorded
+    number.fill(np.asarray(checked(values, dtype)).astype(dtype).item())  # a host array could not be recorded
     return cupy.broadcast_to(number, index.shape)
 
 
