@@ -13,6 +13,7 @@ import os
 import pickle
 import tomllib
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -270,3 +271,15 @@ def test_the_digits_train_as_on_numpy(base: Any, tmp_path: Path, capsys: pytest.
     assert plain.keys() == foreign.keys()
     for name in plain:
         np.testing.assert_allclose(foreign[name], plain[name], rtol=1e-3, atol=1e-3, err_msg=name)
+
+
+@each_backend
+def test_an_integer_that_a_dtype_does_not_hold_never_wraps(base: Any) -> None:
+    x = base.from_numpy(np.array([1, 5, 9], np.uint8))
+    for name in ("add", "sub", "mul", "floor_divide", "maximum", "bitwise_and"):
+        for number in (-1, 256):
+            with pytest.raises((OverflowError, TypeError, RuntimeError)):
+                base.to_numpy(getattr(base, name)(x, number))
+    with suppress(OverflowError, TypeError):
+        assert not base.to_numpy(base.less(x, -1)).any()
+    assert base.to_numpy(base.bitwise_and(x, 255)).tolist() == [1, 5, 9]

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from backburn.backend import Backend, BackendWarning, Capabilities
-from backburn.backend.adapters import check_shapes, decompositions, falling, from_start, integral, scan
+from backburn.backend.adapters import check_shapes, decompositions, falling, from_start, held, holding, integral, scan
 from backburn.backend.create import arange_length
 from backburn.backend.quantized import Quantized
 from backburn.backend.quantized_moves import take_quantized
@@ -68,7 +68,7 @@ class JaxBackend(Backend[Array, Array, Array, Quantized[Array]]):
         return np.array(self.dequantize(x) if isinstance(x, Quantized) else x)
 
     def full(self, shape: Shape, value: float, dtype: DType) -> Array:
-        return jnp.full(shape, value, dtype.dtype, device=self._device)
+        return jnp.full(shape, held(value, dtype), dtype.dtype, device=self._device)
 
     def arange(self, start: float, stop: float, step: float, dtype: DType) -> Array:
         wide = np.float64 if dtype.kind == "float" else np.int64
@@ -153,7 +153,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "permute_dims": lambda x, /, axes: jnp.permute_dims(x, axes),
     "concat": lambda tensors, /, axis: jnp.concat(tensors, axis=axis),
 }
+WRAPPING = "add sub mul maximum minimum pow bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift"
 METHODS: dict[str, Callable[..., Any]] = {
+    **{name: holding(FUNCTIONS.pop(name)) for name in (*WRAPPING.split(), "equal", "less", "less_equal")},
     **decompositions(jnp.linalg),
     "floor_divide": integral(jnp.floor_divide),
     "remainder": integral(jnp.remainder),

@@ -73,6 +73,7 @@ class TorchBackend(Backend[Array, Array, Array, Quantized[Array]]):
     def full(self, shape: tuple[int, ...], value: float, dtype: DType) -> Array:
         # PyTorch raises for a number that overflows a narrow type, instead of giving infinity.
         wide = torch.float64 if dtype.kind == "float" else theirs(dtype)
+        value = adapters.held(value, dtype)
         return torch.full((), value, dtype=wide, device=self._device).to(theirs(dtype)).expand(shape)
 
     def arange(self, start: float, stop: float, step: float, dtype: DType) -> Array:
@@ -156,7 +157,6 @@ OPERATORS = {  # with a Python scalar on either side
 }  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(torch, name) for name in ALIKE.split()},
-    **{name: getattr(operator, theirs) for name, theirs in OPERATORS.items()},
     "bitwise_invert": torch.bitwise_not,
     "sign": lambda x, /: torch.where(x.isnan(), x, x.sign()),
     "cast": lambda x, /, dtype: x.to(theirs(dtype)),
@@ -175,6 +175,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 LINALG: Any = torch.linalg
 METHODS: dict[str, Callable[..., Any]] = {
+    **{name: adapters.holding(getattr(operator, theirs)) for name, theirs in OPERATORS.items()},
     **{name: adapters.of_tensors(getattr(torch, name)) for name in ("maximum", "minimum", "atan2", "nextafter")},
     **adapters.decompositions(LINALG, LINALG.LinAlgError),
     "floor_divide": adapters.integral(operator.floordiv),

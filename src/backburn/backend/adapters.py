@@ -11,7 +11,7 @@ from typing import Any
 from backburn.backend import decompose
 from backburn.backend.quantized_products import Multiply, product
 from backburn.backend.reduce import widened
-from backburn.backend.scalars import both_tensors
+from backburn.backend.scalars import both_tensors, is_scalar
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.backend.totals import all_of, axes_of
 from backburn.base.dtypes import DType, float32, int64
@@ -25,6 +25,28 @@ Key = tuple[slice, ...]
 def of_tensors(function: Callable[[Any, Any], Any]) -> Method:
     """Make a method of a function that takes two tensors and does not accept Python scalars."""
     return lambda k, x, y, /: function(*both_tensors(k, x, y))
+
+
+def held(number: Any, dtype: DType) -> Any:
+    """``number``; raises OverflowError for an integer that ``dtype`` does not hold, which a library may wrap."""
+    if dtype.kind == "int" and isinstance(number, int):
+        low = 0 if dtype.name.startswith("u") else -(1 << (dtype.bits - 1))
+        if not low <= number < low + (1 << dtype.bits):
+            raise OverflowError(f"the integer {number} is out of bounds for {dtype}")
+    return number
+
+
+def holding(function: Callable[[Any, Any], Any]) -> Method:
+    """Make a method of a binary function that would wrap a Python integer out of range: it raises."""
+
+    def method(k: Any, x: Any, y: Any, /) -> Any:
+        if is_scalar(x):
+            held(x, k.dtype(y))
+        elif is_scalar(y):
+            held(y, k.dtype(x))
+        return function(x, y)
+
+    return method
 
 
 def integral(divide: Callable[[Any, Any], Any]) -> Method:
