@@ -292,7 +292,7 @@ class Remembering(nn.Module):
     def forward(self, x: Any) -> Any:
         self.hidden = self.layer(x)
         self.all = [self.hidden, self.hidden * 2.0]
-        self.kept = self.hidden.retain_grad() if self.hidden.is_tracked else self.hidden
+        self.kept = self.hidden.retain_grad() if self.hidden.is_tracked and self.hidden.is_autodiff else self.hidden
         self.last = (self.kept,)
         return self.hidden
 
@@ -330,6 +330,22 @@ def test_what_was_computed_is_no_part_of_the_state() -> None:
     assert [path for path, _ in gradients.named_parameters()] == ["layer.weight", "layer.bias"]
     model.hidden = nn.parameter(bb.ones((2,)))
     assert "hidden" in model.state_dict()
+
+
+@pytest.mark.parametrize("run", [
+    lambda model, x: bb.grad(lambda x: model(x).sum())(x),
+    lambda model, x: bb.jvp(lambda x: model(x), (x,), (x,)),
+    lambda model, x: bb.vmap(model)(x),
+    lambda model, x: bb.grad(lambda y: (bb.vmap(model)(x) * y).sum())(1.0),
+    lambda model, x: bb.grad(lambda y: (model(x * bb.stop_gradient(y)) * y).sum())(1.0),
+    lambda model, x: bb.jvp(lambda x: model.freeze()(x), (x,), (x,)),
+])  # fmt: skip
+def test_what_was_computed_inside_a_transform_is_no_part_of_the_state(run: Any) -> None:
+    model = Remembering()
+    before = list(model.state_dict())
+    run(model, normal(4, 3))
+    assert list(model.state_dict()) == before
+    assert "computed" in repr(model)
 
 
 def test_what_was_computed_does_not_take_a_parameters_place() -> None:

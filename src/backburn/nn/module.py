@@ -43,6 +43,7 @@ from backburn.tensor.defaults import as_backend, default_dtype
 from backburn.tensor.dispatch import cast as cast_to
 from backburn.tensor.dispatch import tensor_operand
 from backburn.tensor.host import asarray
+from backburn.tensor.levels import has_history
 from backburn.tensor.messages import describe
 from backburn.tensor.wrapping import TENSORS, is_tensor
 
@@ -111,9 +112,12 @@ class Module:
 
             And :class:`DTypeError` for arrays and numbers in the place of a tensor.
             """
-            if isinstance(value, (Tensor, list, tuple, dict)) and name not in self._buffers and ACTIVE.get() is None:
-                if _was_computed(value):
-                    held = vars(self).get(name)
+            if isinstance(value, (Tensor, list, tuple, dict)) and name not in self._buffers:
+                held = vars(self).get(name)
+                if ACTIVE.get() is not None:  # what is computed takes the place of parameters there
+                    if not is_tensor(held) and _was_computed(value, inside=True):
+                        object.__setattr__(self, "_results", self._results | {name})
+                elif _was_computed(value):
                     leaves = (x for x in flatten(held)[0] if is_tensor(x) and x.is_require_grad)
                     if not all(map(_was_computed, leaves)):
                         raise GraphError(
@@ -455,13 +459,18 @@ def _is_result(leaf: Leaf) -> bool:
     return name in module._results
 
 
-def _was_computed(value: Any) -> bool:
-    """Whether a tensor was computed from tracked ones, or all that a container holds."""
+def _was_computed(value: Any, inside: bool = False) -> bool:
+    """Whether a tensor was computed from tracked ones, or all that a container holds.
+
+    ``inside`` a transform, where only a level below its own may know.
+    """
     if value.__class__ in (list, tuple, dict):
         parts = value.values() if value.__class__ is dict else value
-        return bool(value) and all(x.__class__ is FloatTensor and _was_computed(x) for x in parts)
+        return bool(value) and all(x.__class__ is FloatTensor and _was_computed(x, inside) for x in parts)
     if value.__class__ is not FloatTensor or not value.is_tracked:
-        return False
+        return inside and value.__class__ is FloatTensor and has_history(value)
+    if inside and not is_autodiff(value.backend):  # a tangent, or the examples of vmap: no leaf
+        return True
     try:
         value.backend.set_require_grad(value.primitive, True)  # refuses anything but a leaf
     except GraphError:
