@@ -370,7 +370,7 @@ def right_for_all_outputs_together(k: Any, g: Any, x: Any, out: Any) -> Any:
 EIGH = RULES["eigh"][0]
 
 
-def without_sum(k: Any, gradient: Any, shape: Any) -> Any:
+def without_sum(k: Any, gradient: Any, shape: Any, backward: Any) -> Any:
     return gradient
 
 

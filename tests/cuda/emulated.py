@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -108,16 +109,30 @@ def build(text: str, folder: Path) -> ctypes.CDLL:
     return loaded
 
 
+class Arrays:
+    """The class of NumPy's arrays for ``isinstance``; a call makes a new array by ``make``."""
+
+    def __init__(self, make: Callable[[Any, Any], Any]) -> None:
+        self._make = make
+
+    def __call__(self, shape: Any, dtype: Any) -> Any:
+        return self._make(shape, dtype)
+
+    def __instancecheck__(self, x: object) -> bool:
+        return isinstance(x, np.ndarray)
+
+
 class Guarded:
     """NumPy, except that new arrays lie between bytes that must not change, and are full of garbage."""
 
     def __init__(self) -> None:
         self.given: list[tuple[Any, int, int]] = []
+        self.ndarray = Arrays(self.made)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)
 
-    def ndarray(self, shape: Any, dtype: Any) -> Any:
+    def made(self, shape: Any, dtype: Any) -> Any:
         dtype = np.dtype(dtype)
         size = math.prod(shape) * dtype.itemsize
         memory = np.full(size + 2 * GUARD + 16, GUARD_BYTE, np.uint8)

@@ -87,8 +87,8 @@ class Fresh(Guarded):
         super().__init__()
         self.known: list[tuple[Any, Any]] = []
 
-    def ndarray(self, shape: Any, dtype: Any) -> Any:
-        result = super().ndarray(shape, dtype)
+    def made(self, shape: Any, dtype: Any) -> Any:
+        result = super().made(shape, dtype)
         self.known.append((result, np.zeros(result.nbytes, np.uint8)))
         return result
 
