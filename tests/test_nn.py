@@ -583,6 +583,8 @@ def test_batch_norm() -> None:
     assert single.running_mean.dtype == single.running_var.dtype == "float32"  # whatever the input's
     with pytest.raises(ShapeError, match="BatchNorm: one value has no variance"):
         nn.BatchNorm(3)(normal(1, 3))
+    with pytest.raises(ShapeError, match="BatchNorm: without a value there is no variance"):
+        nn.BatchNorm(3)(normal(0, 3))
     optimizer = optim.SGD(0.1)
     optimizer.step(layer, (layer(x) * x).sum().backward())
     assert list(layer.state_dict()) == ["weight", "bias", "running_mean", "running_var"]

@@ -134,7 +134,8 @@ class BatchNorm(Module):
             )
         count = x.size // channels
         if count < 2 and self.training:
-            raise ShapeError(f"BatchNorm: one value has no variance: {describe((x,))} in training mode")
+            few = "one value has" if count else "without a value there is"
+            raise ShapeError(f"BatchNorm: {few} no variance: {describe((x,))} in training mode")
         result, mean, variance = functional.batch_norm_training(x, self.weight, self.bias, axis=self.axis, eps=self.eps)
         if tracks:
             batches = None if self.batches is None else self.batches + 1
