@@ -435,6 +435,11 @@ def test_grid_sample_reads_zeros_far_outside_of_infinite_edges() -> None:
 def test_positions_that_are_nan_give_nan(mode: str, padding: str) -> None:
     x, grid = bb.ones((1, 1, 2, 3)), bb.asarray([[[[float("nan"), 0.0], [0.0, float("nan")], [0.0, 0.0]]]])
     assert bb.isnan(layers.grid_sample(x, grid, mode=mode, padding=padding)).tolist() == [[[[True, True, False]]]]
+    x = x.require_grad()
+    found = layers.grid_sample(x, grid, mode=mode, padding=padding)
+    reached = x.grad(bb.where(bb.isnan(found), 0.0, found).sum().backward())
+    assert reached is not None
+    assert bb.isfinite(reached).all()
     moves = bb.where(bb.arange(2).reshape((1, 2, 1, 1)) == 1, float("nan"), bb.zeros((1, 2, 2, 3)))
     assert bb.isnan(layers.deform_conv2d(x, moves, bb.ones((1, 1, 1, 1)))).all()
     with pytest.raises(ShapeError, match=r"fold: .* is not"):

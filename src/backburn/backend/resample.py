@@ -175,7 +175,8 @@ def sample(k: Any, lines: Any, positions: list[Any], places: Shape, zeros: bool,
     """
     examples, channels = lines.shape[:2]
     wanted = positions[0].shape[1]
-    given = positions
+    unknown = [k.isnan(p) for p in positions]
+    positions = [k.where(no_number, 0.0, p) for no_number, p in zip(unknown, positions, strict=True)]
     if zeros:  # all that is far outside reads two zeros, also where what is at the edge is infinite
         positions = [k.clamp(p, -2.0, n + 1.0) for p, n in zip(positions, places, strict=True)]
         lines = zero_padded(k, k.reshape(lines, (examples, channels, *places)), ((2, 3),) * len(places))
@@ -192,7 +193,6 @@ def sample(k: Any, lines: Any, positions: list[Any], places: Shape, zeros: bool,
         start = k.floor(position) if linear else k.round(position)
         whole = k.cast(start, int64)
         whole = k.add(whole, 2) if zeros else whole
-        whole = k.clamp(whole, 0, n - 2 if zeros else n - 1)  # NaN becomes any number
         low = k.mul(whole, step)
         low = low if choices else k.add(low, first)
         choices.append([(low, None)])
@@ -209,13 +209,8 @@ def sample(k: Any, lines: Any, positions: list[Any], places: Shape, zeros: bool,
             term = k.mul(term, k.reshape(weight, (examples * wanted, 1)))
         found = term if found is None else k.add(found, term)
     found = k.permute_dims(k.reshape(found, (examples, wanted, channels)), (0, 2, 1))
-    return found if linear else _where_known(k, found, given)
-
-
-def _where_known(k: Any, found: Any, positions: list[Any]) -> Any:
-    """What was ``found``, NaN where a position is NaN."""
-    unknown = functools.reduce(k.logical_or, map(k.isnan, positions))
-    return k.where(k.reshape(unknown, (unknown.shape[0], 1, unknown.shape[1])), math.nan, found)
+    anywhere = k.reshape(functools.reduce(k.logical_or, unknown), (examples, 1, wanted))
+    return k.where(anywhere, math.nan, found)
 
 
 def _reflected(k: Any, position: Any, low: float, high: float) -> Any:
