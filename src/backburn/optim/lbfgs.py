@@ -83,13 +83,15 @@ class LBFGS(Optimizer):
             times, reached = self._search(model, gradients, *found)
             if not times or number == steps:
                 break
-            found = reached or _evaluated(gradients, model)
+            found = _evaluated(gradients, model) if reached is None else reached
         return value
 
-    def _search(self, model: Any, loss: Any, value: float, slopes: NamedGradients) -> tuple[float, Any]:
+    def _search(
+        self, model: Any, loss: Any, value: float, slopes: NamedGradients
+    ) -> tuple[float, tuple[float, NamedGradients] | None]:
         """Take a step from where the loss is ``value``: how many times its move is gone, and the loss and slopes there.
 
-        These are None if the last call of the function was elsewhere.
+        The latter are None if the last call of the function was elsewhere.
         """
         before = {leaf.path: leaf.value for leaf in self._leaves(model)}
         known = self.steps, {path: copy(entry) for path, entry in self._states.items()}
@@ -97,7 +99,7 @@ class LBFGS(Optimizer):
         assert self._tree is not None
         leaves = [leaf for leaf in self._tree.leaves if leaf.value is not before[leaf.path]]
         moves = {leaf.path: leaf.value.inner() - before[leaf.path].inner() for leaf in leaves}
-        last: tuple[float, Any] = 0.0, None
+        last, reached = 0.0, (value, slopes)
 
         def go(times: float) -> None:
             for leaf in leaves:
@@ -106,10 +108,10 @@ class LBFGS(Optimizer):
                 leaf.put(moved if moved is old else moved.require_grad())
 
         def along(times: float) -> tuple[float, float]:
-            nonlocal last
+            nonlocal last, reached
             go(times)
-            last = times, _evaluated(loss, model)
-            return last[1][0], _inner(last[1][1], moves)
+            last, reached = times, _evaluated(loss, model)
+            return reached[0], _inner(reached[1], moves)
 
         times = 0.0
         try:
@@ -125,7 +127,7 @@ class LBFGS(Optimizer):
         for leaf in leaves if times else ():
             entry = self._state(leaf, self._states[leaf.path].backend)
             entry.values[1] = entry.backend.mul(entry.values[1], times)
-        return times, last[1] if last[0] == times else None
+        return times, reached if last == times else None
 
     def _update(
         self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
