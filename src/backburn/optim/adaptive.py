@@ -87,9 +87,7 @@ class Adagrad(ElementWise):
     remembers = ("sum",)
     _numbers: ClassVar[Mapping[str, float]] = {"eps": inf, "weight_decay": inf, "initial": inf}
 
-    def __init__(
-        self, lr: Rate = 1e-2, eps: float = 1e-10, weight_decay: float = 0.0, initial: float = 0.0
-    ) -> None:
+    def __init__(self, lr: Rate = 1e-2, eps: float = 1e-10, weight_decay: float = 0.0, initial: float = 0.0) -> None:
         super().__init__(lr)
         self.eps = eps
         self.weight_decay = weight_decay
