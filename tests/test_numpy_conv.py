@@ -107,6 +107,24 @@ def test_without_the_library_products_are_as_they_are(monkeypatch: pytest.Monkey
         check("conv", real(3, 4, 9), real(2, 4, 3), None, (1,), ((0, 0),), (1,), 1)
 
 
+@pytest.mark.skipif(not blas.can_be_single(), reason="NumPy's products are not computed by a library that it brings")
+@pytest.mark.parametrize(("variable", "expected"), [(None, 1), ("OPENBLAS_NUM_THREADS", 2), ("OMP_NUM_THREADS", 2)])
+def test_products_use_no_more_threads_than_there_are_processors(variable: str | None, expected: int) -> None:
+    code = """
+from backburn_numpy import NumpyBackend, blas
+get, set_ = blas._functions
+set_(2)
+blas.processors = lambda: 1
+NumpyBackend()
+print(get())
+"""
+    environment = {k: v for k, v in os.environ.items() if k not in blas.VARIABLES}
+    if variable is not None:
+        environment[variable] = "2"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == [str(expected)], done.stderr
+
+
 @pytest.mark.skipif(not hasattr(os, "fork") or not blas.can_be_single(), reason="needs fork and a known library")
 def test_the_threads_of_products_are_set_back_in_a_forked_child_with_its_own_next_products() -> None:
     code = """

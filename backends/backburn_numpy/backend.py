@@ -109,6 +109,7 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
             raise ArgumentError(f"numpy: quantized is inhibit or propagate, not {quantized!r}")
         known = cls._instances.get((cls, quantized))
         if known is None:
+            blas.limit()
             known = super().__new__(cls)
             known._quantized = quantized
             known = cls._instances.setdefault((cls, quantized), known)
