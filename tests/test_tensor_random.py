@@ -381,7 +381,7 @@ def test_parameters_broadcast_and_decide_dtype_and_backend() -> None:
     assert len(set(rows)) == 3, "each element has a number of its own"
 
 
-def test_of_the_parameters_only_a_scale_has_a_gradient() -> None:
+def test_both_parameters_of_gamma_numbers_have_a_gradient() -> None:
     alpha, scale = bb.asarray([2.0, 3.0]).require_grad(), bb.asarray([0.5, 2.0]).require_grad()
     with random.fork(1):
         x = random.gamma(None, alpha, scale)
@@ -389,12 +389,47 @@ def test_of_the_parameters_only_a_scale_has_a_gradient() -> None:
         unit = random.gamma(None, alpha.detach())
     gradients = x.sum().backward()
     np.testing.assert_allclose(bb.asarray(scale.grad(gradients)).numpy(), unit.numpy())
-    assert alpha.grad(gradients) is None
-    for draw in (random.beta, random.gamma, random.poisson, random.student_t):
-        assert not draw(None, alpha).is_tracked
-        second = bb.grad(bb.grad(lambda a, draw=draw: (draw(None, a) * 1.0).sum()))
-        assert second(bb.asarray(2.0)).item() == 0.0
-    assert not random.dirichlet(alpha).is_tracked
+    assert np.all(bb.asarray(alpha.grad(gradients)).numpy() > 0.0), "larger numbers for a larger parameter"
+    assert not random.poisson(None, alpha).is_tracked
+
+
+N = 20_000
+
+
+@pytest.mark.parametrize(
+    ("draw", "mean"),
+    [
+        (lambda a: random.gamma(None, bb.broadcast_to(a, (N,))), lambda a: a),
+        (lambda a: random.gamma(None, bb.broadcast_to(a, (N,))) ** 2.0, lambda a: a * (a + 1.0)),
+        (lambda a: random.beta(None, bb.broadcast_to(a, (N,)), 2.0), lambda a: a / (a + 2.0)),
+        (lambda a: random.beta(None, 2.0, bb.broadcast_to(a, (N,))), lambda a: 2.0 / (a + 2.0)),
+        (lambda a: random.dirichlet(bb.stack([a, 2.0 * a, bb.full((), 3.0)]), N)[:, 1], lambda a: 2 * a / (3 * a + 3)),
+        (lambda a: abs(random.student_t(None, bb.broadcast_to(a + 4.0, (N,)))),
+         lambda a: 2.0 * np.sqrt(a + 4.0) / ((a + 3.0) * special_beta((a + 4.0) / 2.0))),
+    ],
+    ids=["gamma", "its square", "beta", "beta, second", "dirichlet", "student_t"],
+)  # fmt: skip
+@pytest.mark.parametrize("a", [0.4, 3.0])
+def test_the_gradient_of_a_mean_is_that_of_the_distribution(draw: Any, mean: Any, a: float) -> None:
+    with bb.use_dtype("float64"):
+        at = bb.asarray(a)
+
+        def sampled(a: Any) -> Any:
+            with random.fork(7):
+                return draw(a).mean()
+
+        first, second = bb.grad(sampled)(at).item(), bb.grad(bb.grad(sampled))(at).item()
+        tangent = bb.jvp(sampled, (at,), (bb.ones(()),))[1].item()
+    h = 1e-3
+    low, here, high = mean(a - h), mean(a), mean(a + h)
+    assert first == pytest.approx((high - low) / (2 * h), rel=0.05)
+    assert tangent == pytest.approx(first, rel=1e-9)
+    assert second == pytest.approx((high - 2 * here + low) / h**2, rel=0.1, abs=0.05)
+
+
+def special_beta(x: float) -> float:
+    """The beta function of ``x`` and 1/2."""
+    return math.exp(math.lgamma(x) + math.lgamma(0.5) - math.lgamma(x + 0.5))
 
 
 def test_distributions_inside_vmap_and_captured_steps() -> None:

@@ -1,12 +1,12 @@
-"""Gradient rules: dropout, the one random operation that has an operand to differentiate."""
+"""Gradient rules: dropout, and gamma numbers by their shape parameter."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from backburn.autodiff.rules import gradient
-from backburn.autodiff.tangents import tangent
-from backburn.backend.random import dropout_scale
+from backburn.autodiff.tangents import elementwise, tangent
+from backburn.backend.random import dropout_scale, gamma_slope
 
 
 def dropped(k: Any, x: Any, keep: Any, p: float) -> Any:
@@ -16,3 +16,6 @@ def dropped(k: Any, x: Any, keep: Any, p: float) -> Any:
 
 gradient("dropout", x=lambda k, g, kept, p: None if g[0] is None else dropped(k, g[0], kept[0], p))
 tangent("dropout", x=lambda k, t, kept, p: (dropped(k, t, kept[0], p), None))
+
+gradient("gamma", alpha=lambda k, g, alpha, out, log: k.mul(g, gamma_slope(k, alpha, out, log)))
+elementwise("gamma")

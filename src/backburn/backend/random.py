@@ -183,7 +183,7 @@ class Random(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         noise = self.neg(self.log(self.neg(self.log1p(self.neg(u)))))
         return self.argmax(self.add(self.cast(logits, dtype), noise), len(shape) - 1, False)
 
-    @operation(kinds="F", shape=lambda alpha, **_: alpha, result="same")
+    @operation(kinds="F", shape=lambda alpha, **_: alpha, result="same", differentiable=True)
     def gamma(self: Any, alpha: F, /, key: int, offset: int, log: bool = False) -> F:
         """Gamma numbers with shape parameter ``alpha`` and scale 1, or their logarithms; NaN for a negative ``alpha``.
 
@@ -197,6 +197,10 @@ class Random(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         as in :meth:`normal`, and each of the others a ``u = (word + 0.5) * 2**-32``; the last word makes ``w`` in the
         same way. In float64 each of these is two words, of which the 53 highest bits count: 34 words in all. 16-bit
         dtypes are rounded from float32.
+
+        The derivative is that of the quantile that a number is, ``-(dP / dalpha) / (dP / dx)`` for the distribution
+        function ``P`` (Figurnov, Mohamed and Mnih, "Implicit reparameterization gradients", 2018), not that of the
+        formula above, which jumps where another candidate is accepted: so the gradient of a mean is unbiased.
         """
         dtype = self.dtype(alpha)
         wide = self.cast(alpha, float64 if dtype is float64 else float32)
@@ -290,6 +294,44 @@ def gamma_result(k: Any, alpha: Any, d: Any, t: Any, words: list[Any], log: bool
     else:
         found = k.mul(k.mul(d, k.mul(k.square(k.add(t, 1.0)), k.add(t, 1.0))), k.exp(share))
     return k.where(k.less(alpha, 0.0), math.nan, found)
+
+
+def gamma_slope(k: Any, alpha: Any, x: Any, log: bool) -> Any:
+    """The derivative of the numbers ``x``, or logarithms of numbers, by ``alpha``, each at its quantile; in float64."""
+    dtype = k.dtype(alpha)
+    a, x = k.cast(alpha, float64), k.cast(x, float64)
+    if log:
+        slope = _log_gamma_slope(k, a, x, k.exp(x), dtype)
+    else:
+        above = k.greater(x, 0.0)  # a number that is too small for the dtype stays 0
+        z = k.where(above, x, 1.0)
+        slope = k.where(above, k.mul(z, _log_gamma_slope(k, a, k.log(z), z, dtype)), k.mul(x, 0.0))
+    return k.cast(slope, dtype)
+
+
+def _log_gamma_slope(k: Any, a: Any, log_z: Any, z: Any, dtype: DType) -> Any:
+    """The derivative of ``log_z`` by ``a``, to 2e-7 of itself, or for float64 to 1e-13.
+
+    With ``t = z * exp(y)``, ``-(dP / da) / (z * dP / dz)`` is the integral of ``exp(a * y - z * expm1(y)) * (log_z +
+    y - digamma(a))`` over ``y``, from 0 away from the bulk of the distribution: ``y = -step`` below ``a``, and ``y =
+    log1p(step)`` above. It falls as an exponential of ``step`` does, for which ``step = exp(t - exp(-t))`` and equal
+    weights converge fast (Takahasi and Mori, "Double exponential formulas for numerical integration", 1974). This is
+    done for ``a + 1``, where ``z`` is of one scale; ``P(a, z) - P(a + 1, z)`` leads back.
+    """
+    b = k.add(a, 1.0)
+    above, offset = k.greater(z, b), k.sub(log_z, k.digamma(b))
+    scale = k.div(1.0, k.sqrt(k.add(k.square(k.sub(z, b)), z)))
+    power, sum_ = k.where(above, a, b), k.mul(z, 0.0)
+    count, end = (64, 3.6) if dtype is float64 else (24, 2.8)
+    width = 2.0 * end / (count - 1)
+    for t in (width * i - end for i in range(count)):
+        step = math.exp(t - math.exp(-t))
+        y = k.mul(scale, step)
+        y = k.where(above, k.log1p(y), k.neg(y))
+        density = k.exp(k.sub(k.mul(power, y), k.mul(z, k.expm1(y))))
+        sum_ = k.add(sum_, k.mul(k.mul(density, k.add(offset, y)), width * step * (1.0 + math.exp(-t))))
+    integral = k.mul(sum_, k.where(above, scale, k.neg(scale)))
+    return k.div(k.sub(k.mul(z, integral), offset), a)
 
 
 def poisson_few(k: Any, rate: Any, u: Any) -> Any:

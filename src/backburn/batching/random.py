@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from backburn.backend.table import OPERATIONS
 from backburn.base.errors import ArgumentError
-from backburn.batching.rules import Rule, Same, batching
+from backburn.batching.rules import Rule, Same, batching, front, is_mapped
 
 
 def drawing(name: str) -> Rule:
@@ -34,4 +35,17 @@ def by_body(level: Any, *operands: Any, **attributes: Any) -> Any:
     return NotImplemented
 
 
+def gamma(level: Any, alpha: Any, **attributes: Any) -> Any:
+    """Its derivative is not that of the body: where a level below takes one, that level must see the operation."""
+    k = level.inner_backend
+    if level.randomness == "different":
+        return k.gamma(front(level, alpha), **attributes)
+    if level.randomness == "same" and level.size and level.is_differentiated_whole("gamma", (alpha,)):
+        if not is_mapped(level, alpha):
+            return Same(k.gamma(alpha, **attributes))
+        return level.one_by_one(OPERATIONS["gamma"], (alpha,), attributes).value
+    return NotImplemented
+
+
 batching("dropout", by_body)
+batching("gamma", gamma)

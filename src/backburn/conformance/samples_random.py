@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 
 from backburn.backend.random import DIGITS
 from backburn.base.dtypes import DType, as_dtype, float16, float32, float64, int8, int32, int64, uint8, uint64
-from backburn.conformance.samples import case, real, samples
+from backburn.conformance.references import digamma
+from backburn.conformance.samples import Sample, case, real, samples
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
@@ -104,6 +106,20 @@ def gamma(alpha: Array, key: int, offset: int, log: bool = False, dtype: DType =
     found = [_gamma(float(a), key, offset + 17 * each * i, each) for i, a in enumerate(alpha.ravel())]
     values = np.array([low if log else math.exp(low) for low in found]).reshape(alpha.shape)
     return np.where(alpha < 0, np.nan, values)
+
+
+@partial(np.vectorize, otypes=[float])
+def gamma_slope(alpha: float, log_x: float) -> float:
+    """The derivative of a gamma number's logarithm, from the series of the incomplete gamma function (DLMF 8.11.4).
+
+    ``x**alpha * exp(-x) / gamma(alpha)``, by which the density is left out, multiplies the sum of the ``terms``.
+    """
+    x, term, inverses, total, slope, n = math.exp(log_x), 1.0, 0.0, 0.0, 0.0, 0
+    while term > 0.0:
+        term *= x / (alpha + n) if n else 1.0 / alpha
+        inverses += 1.0 / (alpha + n)
+        total, slope, n = total + term, slope - term * inverses, n + 1
+    return -(total * (log_x - float(digamma(np.array(alpha)))) + slope)
 
 
 def _gamma(alpha: float, key: int, offset: int, each: int) -> float:
@@ -227,15 +243,25 @@ samples(
     case(real(0, 3), key=1, offset=0),
     dtypes=("float32", "float16"),
 )
+
+
+def gamma_case(alpha: Array, key: int, offset: int, **options: Any) -> Sample:
+    """Gamma numbers with their derivative."""
+    slopes = gamma_slope(alpha, gamma(alpha, key, offset, log=True))
+    scale = 1.0 if options else gamma(alpha, key, offset)
+    return case(alpha, smooth=0, gradients=(slopes * scale,), key=key, offset=offset, **options)
+
+
 samples(
     "gamma",
     gamma,
-    case(np.array([[0.5, 1.0, 2.5], [0.25, 10.0, 100.0]]), key=KEY, offset=3),
-    case(np.array([[0.5, 1.0, 2.5], [0.0, 10.0, 100.0]]), key=KEY, offset=3, log=True),
-    case(np.linspace(0.3, 3.0, 30), key=7, offset=0),
-    case(np.array(4.0), key=1, offset=2),
-    case(np.array([np.nan, -1.0, 0.0]), key=1, offset=2),
-    case(np.zeros((0, 3)), key=1, offset=0),
+    gamma_case(np.array([[0.5, 1.0, 2.5], [0.25, 10.0, 100.0]]), KEY, 3),
+    gamma_case(np.array([[0.5, 1.0, 2.5], [0.125, 10.0, 100.0]]), KEY, 3, log=True),
+    gamma_case(np.linspace(0.3, 3.0, 30), 7, 0),
+    gamma_case(np.array(4.0), 1, 2),
+    case(np.array([[0.5, 0.0], [0.0, 10.0]]), smooth=0, key=KEY, offset=3, log=True),
+    case(np.array([np.nan, -1.0, 0.0]), smooth=0, key=1, offset=2),
+    case(np.zeros((0, 3)), smooth=0, key=1, offset=0),
     dtypes=("float32", "float16"),
 )
 samples(
