@@ -15,6 +15,7 @@ K = NumpyBackend()
 FLOATS = ["float16", "float32", "float64"]
 INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"]
 LAYOUTS = [((40, 60), 1), ((40, 60), 0), ((2000,), 0), ((11, 10, 12), 1), ((90, 100), 1), ((7, 40, 60), 1)]
+LAYOUTS += [((9001,), 0), ((3, 4000), 1), ((9000, 2), 0)]
 
 
 def stable(x: Any, axis: int, descending: bool) -> Any:

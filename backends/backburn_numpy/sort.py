@@ -8,12 +8,14 @@ which is exact: bfloat16's own comparison does not order NaN.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from backburn.backend.sort import topmost
 from backburn.backend.table import OPERATIONS
+from backburn_numpy import reduce
 from backburn_numpy.halves import narrowed, widened
 
 Array = Any
@@ -23,6 +25,9 @@ MANY = 1024
 
 #: So many of the largest elements are found by as many searches, among this many elements and more.
 FEW, MORE = 8, 8 * MANY
+
+#: The least width of blocks, of whose extremes only the topmost are looked at.
+WIDE = 16
 
 
 def argsort(x: Array, /, axis: int, descending: bool = False) -> Array:
@@ -100,23 +105,63 @@ def sort(x: Array, /, axis: int, descending: bool = False) -> Array:
 
 def topk(x: Array, /, count: int, axis: int, largest: bool = True) -> tuple[Array, Array]:
     topmost(x.shape, count=count, axis=axis)
-    first = (*(slice(None),) * axis, slice(count))
-    key = widened(x)
-    if x.size >= MORE and key.dtype.kind == "f" and 0 < count <= FEW and count < x.shape[axis]:
-        found = _few(key, count, axis, largest)
-        if found is not None:
-            return narrowed(found[0], x), found[1]
-    if x.size < MANY or key.dtype.itemsize > 4 or not 0 < count < x.shape[axis]:
-        indices = argsort(x, axis, largest)[first]
+    if x.size < MANY or not 0 < count < x.shape[axis]:
+        indices = argsort(x, axis, largest)[(*(slice(None),) * axis, slice(count))]
+        return np.take_along_axis(x, indices, axis), indices
+    rows = np.ascontiguousarray(np.moveaxis(widened(x), axis, -1))
+    values, indices = (np.moveaxis(found, -1, axis) for found in _topmost(rows, count, largest))
+    return narrowed(values, x), indices
+
+
+def _topmost(rows: Array, count: int, largest: bool) -> tuple[Array, Array]:
+    """What ``topk`` gives along the last axis; 16-bit floats are widened."""
+    if rows.size >= MORE:
+        if rows.shape[-1] // count >= WIDE * WIDE:
+            return _of_blocks(rows, count, largest)
+        if rows.dtype.kind == "f" and count <= FEW and (found := _few(rows, count, largest)) is not None:
+            return found
+    if rows.dtype.itemsize > 4:
+        indices = _apart(_reversed(rows) if largest else rows, count)
+        if indices is None:
+            indices = argsort(rows, rows.ndim - 1, largest)[..., :count]
     else:
-        numbers = np.partition(_numbered(key, axis, largest), count - 1, axis=axis)[first]
-        indices = _indices(np.sort(numbers, axis=axis))
-    return np.take_along_axis(x, indices, axis), indices
+        numbers = np.partition(_numbered(rows, rows.ndim - 1, largest), count - 1)[..., :count]
+        indices = _indices(np.sort(numbers))
+    return np.take_along_axis(rows, indices, -1), indices
 
 
-def _few(x: Array, count: int, axis: int, largest: bool) -> tuple[Array, Array] | None:
-    """What ``topk`` gives, by ``count`` searches; None where one of the elements found is not finite."""
-    rest = np.array(np.moveaxis(x, axis, -1), order="C")
+def _of_blocks(rows: Array, count: int, largest: bool) -> tuple[Array, Array]:
+    """Only in ``count`` blocks, those with the topmost extremes, and in what the blocks leave at the end.
+
+    Each of them has an element that comes before all of the other blocks, also where they are equal.
+    """
+    length, axis = rows.shape[-1], rows.ndim
+    width = math.isqrt(length // count)
+    number = length // width
+    blocks = rows[..., : number * width].reshape(*rows.shape[:-1], number, width)
+    extremes = (reduce.max if largest else reduce.min)(blocks, (axis,))
+    if rows.dtype.kind == "f" and np.isnan(extremes).any():  # which is last
+        extremes = (np.fmax if largest else np.fmin).reduce(blocks, axis=axis)
+    chosen = np.sort(_topmost(extremes, count, largest)[1])
+    some = np.take_along_axis(blocks, chosen[..., None], -2).reshape(*rows.shape[:-1], -1)
+    values, at = _topmost(np.concatenate((some, rows[..., number * width :]), -1), count, largest)
+    chosen = np.concatenate((chosen, np.full_like(chosen[..., :1], number)), -1)
+    return values, np.take_along_axis(chosen, at // width, -1) * width + at % width
+
+
+def _apart(key: Array, count: int) -> Array | None:
+    """The indices of the least elements along the last axis; None where one is NaN, or equal to one left out."""
+    indices = np.sort(np.argpartition(key, count - 1)[..., :count])
+    found = np.take_along_axis(key, indices, -1)
+    if not (np.count_nonzero(key <= found.max(-1, keepdims=True), -1) == count).all():
+        return None
+    order = np.argsort(found, kind="stable")
+    return np.take_along_axis(indices, order, -1).astype(np.int64, copy=False)
+
+
+def _few(x: Array, count: int, largest: bool) -> tuple[Array, Array] | None:
+    """By ``count`` searches; None where one of the elements found is not finite."""
+    rest = x.copy()
     search, taken = (np.argmax, -np.inf) if largest else (np.argmin, np.inf)
     shape = (*rest.shape[:-1], count)
     values, indices = np.empty(shape, x.dtype), np.empty(shape, np.int64)
@@ -127,7 +172,7 @@ def _few(x: Array, count: int, axis: int, largest: bool) -> tuple[Array, Array] 
             return None
         np.put_along_axis(rest, index, taken, -1)
         values[..., i : i + 1], indices[..., i : i + 1] = value, index
-    return np.moveaxis(values, -1, axis), np.moveaxis(indices, -1, axis)
+    return values, indices
 
 
 def searchsorted(x: Array, values: Array, /, right: bool = False) -> Array:
