@@ -17,7 +17,7 @@ from backburn.backend.reduce import widened
 from backburn.backend.table import operation
 from backburn.backend.totals import total
 from backburn.backend.types import B, F, I, Q
-from backburn.backend.views import whole
+from backburn.backend.views import part, whole
 from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, ShapeError
 
@@ -245,12 +245,16 @@ class Pool(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
                 wide = self.mean(split, (axis + 1,), False)
                 continue
             rank, longest = len(shape), max(lengths)
+            if m <= longest:
+                means = [self.mean(part(self, wide, axis, w.start, w.stop), (axis,), True) for w in windows]
+                wide = self.concat(means, axis)
+                continue
             parts = [self.take(wide, column(self, [w[min(j, len(w) - 1)] for w in windows], 0, 1, int64), axis)
                      for j in range(longest)]  # fmt: skip
             total = parts[0]
-            for j, part in enumerate(parts[1:], 1):
+            for j, elements in enumerate(parts[1:], 1):
                 inside = self.less(j, column(self, [len(w) for w in windows], axis, rank, int64))
-                total = self.add(total, self.where(inside, part, 0.0))
+                total = self.add(total, self.where(inside, elements, 0.0))
             wide = self.div(total, column(self, [len(w) for w in windows], axis, rank, self.dtype(wide)))
         return self.cast(wide, dtype)
 
