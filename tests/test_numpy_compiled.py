@@ -1119,6 +1119,34 @@ def test_functions_of_one_array() -> None:
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
+def test_functions_of_doubles() -> None:
+    x = ends(MANY).astype(np.float64)
+    x[1::3] *= 10.0 ** np.arange(-5, 5)[np.arange(len(x[1::3])) % 10]
+    x[4::9] = np.arange(len(x[4::9])) * (math.pi / 2)
+    near = x[np.abs(x) < 1e5]  # the only ones that programs compute by themselves
+    for name in ("log", "log1p", "sin", "cos", "tan"):
+        ufunc = getattr(np, name)
+        for part, dtype, wide in ((x, "f8", np.longdouble), (near, "f8", np.longdouble), (near, "f4", np.float64)):
+            narrow = part.astype(dtype)
+            found = formulas.kernel_in_one_pass(name, narrow)
+            with np.errstate(all="ignore"):
+                expected = ufunc(narrow.astype(wide))
+                unit = np.spacing(np.abs(expected).astype(dtype))
+            some = np.isfinite(unit)
+            np.testing.assert_array_equal(found[~some], expected[~some].astype(dtype))
+            found, expected, unit = (a[some] for a in (found, expected, unit))
+            assert (np.abs(found - expected) <= 3 * unit).all(), name
+            np.testing.assert_array_equal(np.signbit(found), np.signbit(expected), err_msg=name)
+    for ufunc in ufuncs.OF_DOUBLES:
+        found = ufuncs.large(ufunc, x)
+        with np.errstate(all="ignore"):
+            expected = ufunc(x)
+        np.testing.assert_array_max_ulp(found[np.isfinite(x)], expected[np.isfinite(x)], 3)
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize(("name", "units"), [("lgamma", 5), ("digamma", 11)])
 def test_gamma_functions(name: str, units: int) -> None:
     """In rounding units of the result or, below 0, of what it is a difference of."""

@@ -12,10 +12,12 @@ import numpy as np
 from numpy.lib.introspect import opt_func_info
 
 from backburn.backend.activate import GELU_CUBIC, GELU_LINEAR
+from backburn.backend.formulas import method_of
 from backburn.backend.special_coefficients import ERFCX
 from backburn.base.errors import ArgumentError
 from backburn_numpy.blocks import elementwise, scratch
 from backburn_numpy.choice import UNSIGNED
+from backburn_numpy.formulas import one_pass
 from backburn_numpy.ufuncs import binary
 
 Array = Any
@@ -33,6 +35,8 @@ POWER, UNIT = (np.exp2, math.log2(math.e)) if _vectorized("exp2") else (np.exp, 
 #: Beyond this the derivative of tanh GELU is 0 or 1 within 1e-26; the square of its exponential still fits float64.
 GELU_STEEP = 9.0
 
+#: For float64, of which there are kernels only within formulas.
+GELU, GELU_BACKWARD = method_of("gelu"), method_of("gelu_backward")
 
 #: The normal distribution's upper tail at ``y``, over ``exp(-y ** 2 / 2)``, as a rational function of ``y``: degrees 4
 #: and 5 on 0 to 14.6, beyond which float32 underflows, with an error of 2**-27.3.
@@ -110,10 +114,14 @@ def silu_backward(grad: Array, x: Array, /) -> Array:
 
 
 def gelu(x: Array, /, approximate: str = "none") -> Array:
+    if x.dtype == np.float64 and (found := one_pass(GELU, x, approximate)) is not None:
+        return found
     return elementwise({"none": _gelu, "tanh": _gelu_tanh}[_form(approximate)], x)
 
 
 def gelu_backward(grad: Array, x: Array, /, approximate: str) -> Array:
+    if x.dtype == np.float64 and (found := one_pass(GELU_BACKWARD, grad, x, approximate)) is not None:
+        return found
     return elementwise({"none": _gelu_backward, "tanh": _gelu_tanh_backward}[_form(approximate)], grad, x)
 
 

@@ -60,9 +60,9 @@ PASSES = {
 KERNELS = {
     "neg": "negative", "abs": "absolute", "div": "divide", "mul": "multiply", "sub": "subtract",
     **{name: name for name in (
-        "square", "sqrt", "reciprocal", "sign", "floor", "round", "exp", "expm1", "log", "log1p", "tanh", "sigmoid",
-        "log_sigmoid", "silu", "add", "maximum", "minimum", "equal", "not_equal", "less", "less_equal", "where",
-        "erf", "erfc", "lgamma", "digamma",
+        "square", "sqrt", "reciprocal", "sign", "floor", "round", "exp", "expm1", "log", "log1p", "sin", "cos", "tan",
+        "tanh", "sigmoid", "log_sigmoid", "silu", "add", "maximum", "minimum", "equal", "not_equal", "less",
+        "less_equal", "where", "erf", "erfc", "lgamma", "digamma",
     )},
 }  # fmt: skip
 #: The kernels of those whose first operand is a number.
@@ -303,17 +303,20 @@ def in_one_pass(name: str, otherwise: Callable[..., Any] | None) -> Callable[...
     entry = OPERATIONS[name]
     body, parameters, formula = entry.body, tuple(entry.parameters.values()), method_of(name)
 
-    def of_few(self: Any, x: Any, /) -> Array:
-        if x.__class__ is np.ndarray and x.size >= FEWEST >> 9:
-            found = one_pass(formula, x.reshape(1) if x.ndim == 0 else x, few=True)
-            if found is not None:
+    def rest(operands: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        return (options.get(p.name, p.default) for p in parameters[1 + len(operands) :]) if parameters else ()
+
+    def of_few(self: Any, x: Any, /, *operands: Any, **options: Any) -> Array:
+        if x.__class__ is np.ndarray and x.size:
+            line = x.reshape(1) if x.ndim == 0 else x
+            if (found := one_pass(formula, line, *operands, *rest(operands, options), few=True)) is not None:
                 return found.reshape(x.shape)
-        return body(self, x) if otherwise is None else otherwise(x)
+        return body(self, x, *operands, **options) if otherwise is None else otherwise(x, *operands, **options)
 
     def operation(self: Any, x: Any, /, *operands: Any, **options: Any) -> Array:
         if x.__class__ is np.ndarray and x.size >= FEWEST and _pays(formula, x):
-            rest = (options.get(p.name, p.default) for p in parameters[1 + len(operands) :])
-            if (found := one_pass(formula, x, *operands, *rest)) is not None:
+            found = one_pass(formula, x, *operands, *rest(operands, options))
+            if found is not None:
                 return found
         return body(self, x, *operands, **options) if otherwise is None else otherwise(x, *operands, **options)
 
@@ -321,12 +324,14 @@ def in_one_pass(name: str, otherwise: Callable[..., Any] | None) -> Callable[...
 
 
 #: Functions in which NumPy makes so many passes that a program pays for a single element.
-LONG = frozenset({"erf", "erfc", "erfinv", "lgamma", "digamma", "i0", "i1"})
+LONG = frozenset(
+    {"erf", "erfc", "erfinv", "lgamma", "digamma", "polygamma", "i0", "i1", "bessel_ratio", "sinc", "sinc_ratio"}
+)
 
 #: Operations that take NumPy long, or several passes.
 FORMULAS = (
     *("hard_sigmoid", "hard_swish", "relu6", "leaky_relu", "prelu", "threshold", "hardtanh", "elu", "celu", "selu"),
     *("mish", "softsign", "tanhshrink", "softshrink", "hardshrink", "clamp", "lerp", "hypot", "logaddexp", "rsqrt"),
-    *("erf", "erfc", "erfinv", "lgamma", "digamma", "i0", "i1", "log1p"),
+    *LONG, "log1p",
     *("huber", "binary_cross_entropy", "binary_cross_entropy_with_logits"),
 )

@@ -31,6 +31,26 @@ UNARY(sign, x > 0 ? 1 : x < 0 ? -1 : x == 0 ? 0 : x)
 UNARY(floor, NAMED(floored)(x))
 UNARY(round, NAMED(rounded)(x))
 UNARY(exp, EXP(x))
+UNARY(log, LOG(x))
+UNARY(log1p, LOG1P(x))
+
+/* By doubles; the few that are far away or not finite by the library's functions. */
+#define CIRCULAR(name, expression)                                                                                     \
+    KERNEL(name, REAL *out, const REAL *xs, int64_t count) {                                                           \
+        int32_t far = 0;                                                                                               \
+        SUM_OF(far) for (int64_t i = 0; i < count; i++) far += !(OF_TYPE(fabs, xs[i]) < 0x1p20f);                      \
+        if (far) {                                                                                                     \
+            for (int64_t i = 0; i < count; i++) out[i] = OF_TYPE(name, xs[i]);                                         \
+            return;                                                                                                    \
+        }                                                                                                              \
+        LOOP for (int64_t i = 0; i < count; i++) {                                                                     \
+            const Circle c = circle_of(xs[i]);                                                                         \
+            out[i] = (REAL)(expression);                                                                               \
+        }                                                                                                              \
+    }
+CIRCULAR(sin, c.sine)
+CIRCULAR(cos, c.cosine)
+CIRCULAR(tan, c.sine / c.cosine)
 
 BOTH(add, x + y)
 BOTH(subtract, x - y)
@@ -94,4 +114,5 @@ KERNEL(fill, REAL *out, const REAL *number, int64_t count) {
 
 #undef NUMBER
 #undef OF_THREE
+#undef CIRCULAR
 #undef BOTH

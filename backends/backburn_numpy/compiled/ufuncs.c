@@ -14,8 +14,6 @@ INLINE float expm1_of(float x) {
 }
 
 UNARY(expm1, expm1_of(x))
-UNARY(log, log_of(x))
-UNARY(log1p, log1p_of(x))
 UNARY(tanh, tanh_of(x))
 
 /* exp(x) of a double: 2**n p(r), r in -0.35 to 0.35, with the terms of the series that count. */
@@ -53,10 +51,82 @@ INLINE double exp_of_double(double x) {
     return p * power_of_2_double(half) * power_of_2_double(whole - half);
 }
 
+/* log(x) of a double: 2 artanh(s) with s = z / (2 + z), z in -0.3 to 0.42, and the terms of its series that count. */
+INLINE double log_of_double(double x) {
+    const int small = x < 0x1p-1022;
+    const double u = small ? x * 0x1p52 : x;
+    int64_t bits;
+    memcpy(&bits, &u, sizeof bits);
+    /* The exponent, less 1 below sqrt(1/2); from a double of it, without a shift or a conversion that AVX2 lacks. */
+    const uint64_t over = (uint64_t)bits - 0x3fe6a09e667f3bcdu + ((uint64_t)1023 << 52);
+    const int64_t high = (int64_t)(over >> 52 | 0x4330000000000000u);
+    double n, m;
+    memcpy(&n, &high, sizeof n);
+    n -= 0x1p52 + 1023.0;
+    const int64_t scaled = (int64_t)((over & 0x000fffffffffffffu) + 0x3fe6a09e667f3bcdu);
+    memcpy(&m, &scaled, sizeof m);
+    const double z = m - 1.0, s = z / (2.0 + z), square = s * s, half = 0.5 * z * z;
+    double p = 2.0 / 21;
+    p = p * square + 2.0 / 19;
+    p = p * square + 2.0 / 17;
+    p = p * square + 2.0 / 15;
+    p = p * square + 2.0 / 13;
+    p = p * square + 2.0 / 11;
+    p = p * square + 2.0 / 9;
+    p = p * square + 2.0 / 7;
+    p = p * square + 2.0 / 5;
+    p = p * square + 2.0 / 3;
+    n = small ? n - 52.0 : n;
+    const double rest = s * (half + p * square) + n * 1.9082149292705877e-10;
+    const double result = n * 0x1.62e42feep-1 - ((half - rest) - z);
+    return x > 0.0 ? (x < INFINITY ? result : x) : x == 0.0 ? -INFINITY : NAN;
+}
+
+INLINE double log1p_of_double(double x) {
+    const double u = 1.0 + x, lost = x > 1.0 ? 1.0 - (u - x) : x - (u - 1.0);
+    const double result = log_of_double(u), exact = result + (fabs(result) < INFINITY ? lost / u : 0.0);
+    return fabs(x) < 0x1p-54 ? x : exact;
+}
+
+/* The sine and the cosine of x below 2**20 in absolute value, less the nearest multiple of pi / 2 in three parts: the
+ * terms of their series that count. */
+typedef struct {
+    double sine, cosine;
+} Circle;
+
+INLINE Circle circle_of(double x) {
+    const double shift = 0x1.8p52, shifted = x * 0.63661977236758134 + shift, q = shifted - shift;
+    const double r = ((x - q * 0x1.921fb544p+0) - q * 0x1.0b4611a6p-34) - q * 0x1.3198a2e037073p-69, z = r * r;
+    uint64_t quarter;
+    memcpy(&quarter, &shifted, sizeof quarter);
+    double s = 1.0 / 355687428096000;
+    s = s * z - 1.0 / 1307674368000;
+    s = s * z + 1.0 / 6227020800;
+    s = s * z - 1.0 / 39916800;
+    s = s * z + 1.0 / 362880;
+    s = s * z - 1.0 / 5040;
+    s = s * z + 1.0 / 120;
+    s = s * z - 1.0 / 6;
+    s = s * z * r + r;
+    double c = 1.0 / 20922789888000;
+    c = c * z - 1.0 / 87178291200;
+    c = c * z + 1.0 / 479001600;
+    c = c * z - 1.0 / 3628800;
+    c = c * z + 1.0 / 40320;
+    c = c * z - 1.0 / 720;
+    c = c * z + 1.0 / 24;
+    const double half = 0.5 * z, one = 1.0 - half;
+    c = one + (((1.0 - one) - half) + c * z * z);
+    const double sine = x == 0.0 ? x : quarter & 1 ? c : s, cosine = quarter & 1 ? s : c;
+    return (Circle){quarter & 2 ? -sine : sine, (quarter + 1) & 2 ? -cosine : cosine};
+}
+
 /* Of either type. WHOLE is where numbers have no fraction any more. */
 #define OF_TYPE(function, ...) _Generic((REAL)0, float: function##f, double: function)(__VA_ARGS__)
 #define WHOLE _Generic((REAL)0, float: 0x1p23f, double: 0x1p52)
 #define EXP(x) _Generic((x), float: exp_of, double: exp_of_double)(x)
+#define LOG(x) _Generic((x), float: log_of, double: log_of_double)(x)
+#define LOG1P(x) _Generic((x), float: log1p_of, double: log1p_of_double)(x)
 
 #include "operations.h"
 #undef REAL
