@@ -1128,7 +1128,7 @@ def test_functions_of_doubles() -> None:
         ufunc = getattr(np, name)
         for part, dtype, wide in ((x, "f8", np.longdouble), (near, "f8", np.longdouble), (near, "f4", np.float64)):
             narrow = part.astype(dtype)
-            found = formulas.kernel_in_one_pass(name, narrow)
+            found: Any = formulas.kernel_in_one_pass(name, narrow)
             with np.errstate(all="ignore"):
                 expected = ufunc(narrow.astype(wide))
                 unit = np.spacing(np.abs(expected).astype(dtype))
@@ -1291,9 +1291,34 @@ def test_sums_of_many_rows_do_not_drift() -> None:
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("shape", [(300, 257), (70, 1027), (1, 70_001), (2, 35_000, 1), (90_000, 3)])
+def test_sums_and_products_of_doubles(shape: tuple[int, ...]) -> None:
+    x = numbers(*shape).astype(np.float64)
+    near_one, axis = 1 + x / 1000, len(shape) - 1
+    for given, axes in ((x, (axis,)), (x, tuple(range(len(shape)))), (x - 7e5, (axis,))):
+        np.testing.assert_allclose(BASE.sum(given, axes), given.sum(axes, np.longdouble), rtol=1e-13, atol=1e-11)
+    np.testing.assert_allclose(BASE.prod(near_one, (axis,)), near_one.prod(axis, np.longdouble), rtol=1e-12)
+    x.reshape(-1)[-1] = np.nan
+    for name in ("sum", "prod"):
+        with np.errstate(all="ignore"):
+            found = getattr(BASE, name)(x, (axis,))
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(x).any(axis))
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+def test_kernels_leave_the_registers_of_long_doubles() -> None:
+    for _ in range(8):
+        BASE.quantize(numbers(64, 100), dtype=as_dtype("qint8_symmetric_tensor_float32"))  # type: ignore[arg-type]
+    assert np.sin(np.longdouble(0.5)) == pytest.approx(0.479425538604203)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", [(1, 70_001), (9, 513), (3, 2, 5, 77), (17, 1)])
-def test_running_sums_and_products(shape: tuple[int, ...]) -> None:
-    x = numbers(*shape)
+def test_running_sums_and_products(shape: tuple[int, ...], dtype: str) -> None:
+    x = numbers(*shape).astype(dtype)
     np.testing.assert_array_equal(BASE.cumsum(x, len(shape) - 1), np.cumsum(x, -1))
     np.testing.assert_array_equal(BASE.cumsum(x, len(shape) - 1, True), np.cumsum(x[..., ::-1], -1)[..., ::-1])
     near_one = 1 + x / 1000

@@ -14,15 +14,13 @@ import numpy as np
 
 from backburn_numpy import compiled
 from backburn_numpy.blocks import Lines
-from backburn_numpy.compiled import FLOAT32
+from backburn_numpy.compiled import FLOAT32, FLOAT64
 from backburn_numpy.formulas import FLIPPED, kernel_in_one_pass
 from backburn_numpy.halves import is_half, narrowed, widened
 from backburn_numpy.memory import THRESHOLD, empty
 from backburn_numpy.threads import WORTH_A_THREAD, available, for_parts
 
 Array = Any
-
-FLOAT64 = np.dtype(np.float64)
 
 #: float64 represents all integers up to this.
 LARGEST = 1 << 53

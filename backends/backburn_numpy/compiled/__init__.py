@@ -24,7 +24,7 @@ from backburn_numpy.compiled.build import library, of_this_processor
 
 Array = Any
 
-FLOAT32 = np.dtype(np.float32)
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 #: The fewest elements for which the call of a kernel pays, where it is not one: NumPy needs a few passes or products.
 FEW_PASSES: dict[str, int] = dict.fromkeys(
@@ -54,10 +54,10 @@ def kernel(name: str) -> Callable[..., None] | None:
 
 
 def serving(name: str, x: Array) -> Callable[..., None] | None:
-    """The kernel of that name if it exists and pays for ``x``, which must be float32; else None."""
-    if x.dtype != FLOAT32 or x.size < FEW_PASSES.get(name, 1):
+    """The kernel of that name if it exists and pays for ``x``, which is float32, or else float64; otherwise None."""
+    if x.size < FEW_PASSES.get(name, 1):
         return None
-    return kernel(name)
+    return kernel(name) if x.dtype == FLOAT32 else kernel(f"{name}_double") if x.dtype == FLOAT64 else None
 
 
 def address(x: Array) -> int:

@@ -34,24 +34,6 @@ UNARY(exp, EXP(x))
 UNARY(log, LOG(x))
 UNARY(log1p, LOG1P(x))
 
-/* By doubles; the few that are far away or not finite by the library's functions. */
-#define CIRCULAR(name, expression)                                                                                     \
-    KERNEL(name, REAL *out, const REAL *xs, int64_t count) {                                                           \
-        int32_t far = 0;                                                                                               \
-        SUM_OF(far) for (int64_t i = 0; i < count; i++) far += !(OF_TYPE(fabs, xs[i]) < 0x1p20f);                      \
-        if (far) {                                                                                                     \
-            for (int64_t i = 0; i < count; i++) out[i] = OF_TYPE(name, xs[i]);                                         \
-            return;                                                                                                    \
-        }                                                                                                              \
-        LOOP for (int64_t i = 0; i < count; i++) {                                                                     \
-            const Circle c = circle_of(xs[i]);                                                                         \
-            out[i] = (REAL)(expression);                                                                               \
-        }                                                                                                              \
-    }
-CIRCULAR(sin, c.sine)
-CIRCULAR(cos, c.cosine)
-CIRCULAR(tan, c.sine / c.cosine)
-
 BOTH(add, x + y)
 BOTH(subtract, x - y)
 BOTH(multiply, x * y)
@@ -114,5 +96,4 @@ KERNEL(fill, REAL *out, const REAL *number, int64_t count) {
 
 #undef NUMBER
 #undef OF_THREE
-#undef CIRCULAR
 #undef BOTH

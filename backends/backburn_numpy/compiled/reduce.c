@@ -35,13 +35,32 @@ KERNEL(sum_rows, const float *restrict x, float *restrict out, int64_t rows, int
     }
 }
 
-KERNEL(prod_rows, const float *restrict x, float *restrict out, int64_t rows, int64_t width) {
+KERNEL(sum_rows_double, const double *restrict x, double *restrict out, int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width) {
-        float product = 1.0f;
-        PRODUCT_OF(product) for (int64_t i = 0; i < width; i++) product *= x[i];
-        out[r] = product;
+        double all = 0.0;
+        for (int64_t start = 0; start < width; start += BLOCK) {
+            const int64_t count = start + BLOCK < width ? BLOCK : width - start, part = count / 4;
+            const double *a = x + start, *b = a + part, *c = b + part, *d = c + part;
+            double first = 0.0, second = 0.0, third = 0.0, fourth = 0.0;
+            SUM_OF(first, second, third, fourth) for (int64_t i = 0; i < part; i++)
+                first += a[i], second += b[i], third += c[i], fourth += d[i];
+            for (int64_t i = 4 * part; i < count; i++) fourth += a[i];
+            all += (first + second) + (third + fourth);
+        }
+        out[r] = all;
     }
 }
+
+#define PRODUCTS(name, type)                                                                                           \
+    KERNEL(name, const type *restrict x, type *restrict out, int64_t rows, int64_t width) {                            \
+        for (int64_t r = 0; r < rows; r++, x += width) {                                                               \
+            type product = 1;                                                                                          \
+            PRODUCT_OF(product) for (int64_t i = 0; i < width; i++) product *= x[i];                                   \
+            out[r] = product;                                                                                          \
+        }                                                                                                              \
+    }
+PRODUCTS(prod_rows, float)
+PRODUCTS(prod_rows_double, double)
 
 /* The squares are exact in double precision. */
 KERNEL(norm_rows, const float *restrict x, float *restrict out, int64_t rows, int64_t width) {
@@ -133,36 +152,40 @@ MATRICES(min_matrices, -1)
 
 #define CHAINS 8 /* rows at a time: independent chains of operations hide their latency */
 
-INLINE float next_of(float total, float x, int multiplies) { return multiplies ? total * x : total + x; }
-
-INLINE void running(float *restrict out, const float *restrict x, int64_t rows, int64_t width, int64_t first,
-                    int64_t step, int multiplies) {
-    int64_t r = 0;
-    for (; r + CHAINS <= rows; r += CHAINS) {
-        float totals[CHAINS];
-        for (int c = 0; c < CHAINS; c++) totals[c] = multiplies ? 1.0f : 0.0f;
-        for (int64_t i = 0; i < width; i++) {
-            const int64_t at = r * width + first + i * step;
-            for (int c = 0; c < CHAINS; c++) {
-                out[at + c * width] = totals[c] = next_of(totals[c], x[at + c * width], multiplies);
-            }
-        }
+#define RUNNING(name, type, start, operation)                                                                          \
+    static void run_##name(type *restrict out, const type *restrict x, int64_t rows, int64_t width, int64_t first,     \
+                           int64_t step) {                                                                             \
+        int64_t r = 0;                                                                                                 \
+        for (; r + CHAINS <= rows; r += CHAINS) {                                                                      \
+            type totals[CHAINS];                                                                                       \
+            for (int c = 0; c < CHAINS; c++) totals[c] = start;                                                        \
+            for (int64_t i = 0; i < width; i++) {                                                                      \
+                const int64_t at = r * width + first + i * step;                                                       \
+                for (int c = 0; c < CHAINS; c++) out[at + c * width] = totals[c] = totals[c] operation x[at + c * width]; \
+            }                                                                                                          \
+        }                                                                                                              \
+        for (; r < rows; r++) {                                                                                        \
+            type total = start;                                                                                        \
+            for (int64_t i = 0; i < width; i++) {                                                                      \
+                const int64_t at = r * width + first + i * step;                                                       \
+                out[at] = total = total operation x[at];                                                               \
+            }                                                                                                          \
+        }                                                                                                              \
     }
-    for (; r < rows; r++) {
-        float total = multiplies ? 1.0f : 0.0f;
-        for (int64_t i = 0; i < width; i++) {
-            const int64_t at = r * width + first + i * step;
-            out[at] = total = next_of(total, x[at], multiplies);
-        }
-    }
-}
+RUNNING(sums, float, 0, +)
+RUNNING(products, float, 1, *)
+RUNNING(sums_double, double, 0, +)
+RUNNING(products_double, double, 1, *)
 
-#define RUNNING(name, multiplies)                                                                                      \
-    KERNEL(name, float *restrict out, const float *restrict x, int64_t rows, int64_t width) {                        \
-        running(out, x, rows, width, 0, 1, multiplies);                                                                \
+/* From the start, and from the end. */
+#define BOTH_WAYS(name, reverse, type, run)                                                                            \
+    KERNEL(name, type *restrict out, const type *restrict x, int64_t rows, int64_t width) {                            \
+        run(out, x, rows, width, 0, 1);                                                                                \
     }                                                                                                                  \
-    KERNEL(name##_reverse, float *restrict out, const float *restrict x, int64_t rows, int64_t width) {              \
-        running(out, x, rows, width, width - 1, -1, multiplies); /* from the end to the start */                       \
+    KERNEL(reverse, type *restrict out, const type *restrict x, int64_t rows, int64_t width) {                         \
+        run(out, x, rows, width, width - 1, -1);                                                                       \
     }
-RUNNING(cumsum, 0)
-RUNNING(cumprod, 1)
+BOTH_WAYS(cumsum, cumsum_reverse, float, run_sums)
+BOTH_WAYS(cumprod, cumprod_reverse, float, run_products)
+BOTH_WAYS(cumsum_double, cumsum_reverse_double, double, run_sums_double)
+BOTH_WAYS(cumprod_double, cumprod_reverse_double, double, run_products_double)

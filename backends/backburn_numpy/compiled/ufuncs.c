@@ -139,6 +139,34 @@ INLINE Circle circle_of(double x) {
 #define REAL float
 #define NAMED(name) backburn_##name
 
+/* Those few that are far away or not finite by the library's functions. Floats are computed as doubles. */
+#define CIRCULAR(name, expression)                                                                                     \
+    KERNEL(name##_double, double *out, const double *xs, int64_t count) {                                              \
+        int64_t far = 0;                                                                                               \
+        SUM_OF(far) for (int64_t i = 0; i < count; i++) far += !(fabs(xs[i]) < 0x1p20);                                \
+        if (far) {                                                                                                     \
+            for (int64_t i = 0; i < count; i++) out[i] = name(xs[i]);                                                  \
+            return;                                                                                                    \
+        }                                                                                                              \
+        LOOP for (int64_t i = 0; i < count; i++) {                                                                     \
+            const Circle c = circle_of(xs[i]);                                                                         \
+            out[i] = expression;                                                                                       \
+        }                                                                                                              \
+    }                                                                                                                  \
+    KERNEL(name, float *out, const float *xs, int64_t count) {                                                         \
+        double room[SPAN];                                                                                             \
+        for (; count > 0; out += SPAN, xs += SPAN, count -= SPAN) {                                                    \
+            const int64_t n = count < SPAN ? count : SPAN;                                                             \
+            LOOP for (int64_t i = 0; i < n; i++) room[i] = xs[i];                                                      \
+            NAMED(name##_double)(room, room, n);                                                                       \
+            LOOP for (int64_t i = 0; i < n; i++) out[i] = (float)room[i];                                              \
+        }                                                                                                              \
+    }
+#define SPAN 256
+CIRCULAR(sin, c.sine)
+CIRCULAR(cos, c.cosine)
+CIRCULAR(tan, c.sine / c.cosine)
+
 /* ---- the remainder with the divisor's sign ---- */
 
 /* Where the quotient is below 2**29, its product with a float is an exact double. */
