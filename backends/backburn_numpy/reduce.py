@@ -15,10 +15,14 @@ from backburn.backend.reduce import count, one_axis, quantile_positions, result_
 from backburn.backend.table import OPERATIONS
 from backburn_numpy import reductions
 from backburn_numpy.halves import is_half, narrowed, widened
+from backburn_numpy.ufuncs import binary
 
 Array = Any
 Axes = tuple[int, ...]
 INT64 = np.dtype(np.int64)
+TINY = {np.dtype(t): np.finfo(t).tiny for t in (np.float32, np.float64)}
+
+divide = binary(np.divide)
 
 
 def sum(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
@@ -47,6 +51,17 @@ def prod(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     ):
         return found.reshape(result_shape(x, axis, keepdims))
     return np.multiply.reduce(x, axis=axis, dtype=x.dtype, keepdims=keepdims, out=...)
+
+
+def prod_of_others(x: Array, /, axis: Axes) -> Array:
+    wide = widened(x)
+    whole = prod(wide, axis, True)
+    size = np.absolute(whole)
+    if (size >= TINY[wide.dtype]).all() and (size < math.inf).all():
+        return narrowed(divide(whole, wide), x)
+    from backburn_numpy.backend import NumpyBackend  # one is 0, or their product is NaN or not a normal number
+
+    return OPERATIONS["prod_of_others"].body(NumpyBackend(), x, axis)
 
 
 def count_nonzero(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:

@@ -9,8 +9,7 @@ from typing import Any
 from backburn.autodiff.functions import in_float32
 from backburn.autodiff.rules import gradient
 from backburn.autodiff.tangents import linear, reduction
-from backburn.backend.reduce import count, one_axis, widened
-from backburn.backend.views import part
+from backburn.backend.reduce import count, widened
 
 Axes = tuple[int, ...]
 Shape = tuple[int, ...]
@@ -45,34 +44,13 @@ def ratio(k: Any, x: Any, y: Any) -> Any:
     return k.where(zero, 0.0, k.div(x, k.where(zero, 1.0, y)))
 
 
-def others(k: Any, x: Any) -> Any:
-    """For each element along the last axis, the product of all others.
-
-    Elements are multiplied in pairs, for whose products the same is done: what an element lacks is its partner. No
-    division, so zeros are like other numbers.
-    """
-    axis, length = len(x.shape) - 1, x.shape[-1]
-    if length < 2:
-        return k.ones(x.shape, k.dtype(x))
-    half = length // 2
-    left, right = part(k, x, axis, 0, half), part(k, x, axis, half, 2 * half)
-    rest = [part(k, x, axis, 2 * half, length)] if length % 2 else []
-    outside = others(k, k.concat([k.mul(left, right), *rest], axis))
-    both = part(k, outside, axis, 0, half)
-    rest = [part(k, outside, axis, half, half + 1)] if length % 2 else []
-    return k.concat([k.mul(both, right), k.mul(both, left), *rest], axis)
-
-
 def prod_gradient(k: Any, g: Any, x: Any, axis: Axes) -> Any:
     """The gradient times the product of the other elements."""
     return in_float32(k, partial(_times_the_others, axis=axis), g, x)
 
 
 def _times_the_others(k: Any, g: Any, x: Any, axis: Axes) -> Any:
-    rank = len(x.shape)
-    moved = (*(a for a in range(rank) if a not in axis), *axis)
-    factors = k.reshape(others(k, one_axis(k, x, axis)), tuple(x.shape[a] for a in moved))
-    return k.mul(k.reshape(g, kept(x.shape, axis)), k.permute_dims(factors, tuple(moved.index(a) for a in range(rank))))
+    return k.mul(k.reshape(g, kept(x.shape, axis)), k.prod_of_others(x, axis))
 
 
 def mean_gradient(k: Any, g: Any, x_shape: Shape, axis: Axes) -> Any:

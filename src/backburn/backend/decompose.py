@@ -218,26 +218,17 @@ def eliminated(k: Any, x: Any) -> tuple[Any, Any]:
     return order, x
 
 
-def excluding(k: Any, x: Any) -> Any:
-    """For each element along the last axis, the product of all others."""
-    axis, length = len(x.shape) - 1, x.shape[-1]
-    edge = k.ones((*x.shape[:-1], 1), k.dtype(x))
-    before = k.cumprod(k.concat([edge, part(k, x, axis, 0, length - 1)], axis), axis)
-    after = k.cumprod(k.concat([part(k, x, axis, 1, length), edge], axis), axis, True)
-    return k.mul(before, after)
-
-
 def near_diagonal(k: Any, x: Any) -> Any:
     """The cofactors of nearly diagonal matrices, to first order in what is off their diagonal."""
     n, rank = x.shape[-1], len(x.shape)
-    unit = identity(k, n, k.dtype(x))
+    unit, last = identity(k, n, k.dtype(x)), (rank - 1,)
     diagonal = k.reshape(k.diagonal(x, 0, rank - 2, rank - 1), (*x.shape[:-1], 1))
     row = transposed(k, diagonal)
     # Row i holds the diagonal with 1 at place i, so that what is left out besides place j is place i.
-    without_two = excluding(k, k.where(k.equal(unit, 1.0), 1.0, k.broadcast_to(row, x.shape)))
-    return k.where(
-        k.equal(unit, 1.0), excluding(k, k.broadcast_to(row, x.shape)), k.neg(k.mul(transposed(k, x), without_two))
-    )
+    rows = k.broadcast_to(row, x.shape)
+    without_two = k.prod_of_others(k.where(k.equal(unit, 1.0), 1.0, rows), last)
+    off_diagonal = k.neg(k.mul(transposed(k, x), without_two))
+    return k.where(k.equal(unit, 1.0), k.prod_of_others(rows, last), off_diagonal)
 
 
 class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):

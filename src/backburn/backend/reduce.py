@@ -13,6 +13,7 @@ from backburn.backend.kinds import Kinds
 from backburn.backend.shapes import check_axes, reduced
 from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
+from backburn.backend.views import part
 from backburn.base.dtypes import float32, int64
 from backburn.base.errors import ArgumentError, ShapeError
 
@@ -44,6 +45,30 @@ def one_axis(k: Any, x: Any, axis: Axes) -> Any:
     if kept + axis != tuple(range(rank)):
         x = k.permute_dims(x, kept + axis)
     return k.reshape(x, (*x.shape[: len(kept)], math.prod(x.shape[len(kept) :])))
+
+
+def others(k: Any, x: Any) -> Any:
+    """For each element along the last axis, the product of all others.
+
+    Elements are multiplied in pairs, for whose products the same is done: what an element lacks is its partner. No
+    division, so zeros are like other numbers.
+    """
+    axis, length = len(x.shape) - 1, x.shape[-1]
+    if length < 2:
+        return k.pow(x, 0.0)  # 1, with a derivative
+    half = length // 2
+    left, right = part(k, x, axis, 0, half), part(k, x, axis, half, 2 * half)
+    rest = [part(k, x, axis, 2 * half, length)] if length % 2 else []
+    outside = others(k, k.concat([k.mul(left, right), *rest], axis))
+    both = part(k, outside, axis, 0, half)
+    rest = [part(k, outside, axis, half, half + 1)] if length % 2 else []
+    return k.concat([k.mul(both, right), k.mul(both, left), *rest], axis)
+
+
+def over_axes(shape: Shape, *, axis: Axes, **_: Any) -> Shape:
+    """The shape, with ``axis`` checked."""
+    check_axes(axis, len(shape))
+    return shape
 
 
 def chosen(k: Any, x: Any, index: Any, axis: int, keepdims: bool) -> Any:
@@ -115,6 +140,15 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         The gradient is also correct at zeros, at every order.
         """
         return missing("prod")
+
+    @operation(kinds="F", shape=over_axes, differentiable=True)
+    def prod_of_others(self: Any, x: F, /, axis: Axes) -> F:
+        """For each element, the product of all others over ``axis``: the derivative of :meth:`prod`."""
+        wide = widened(self, x)
+        shape = wide.shape
+        moved = (*(a for a in range(len(shape)) if a not in axis), *axis)
+        found = self.reshape(others(self, one_axis(self, wide, axis)), tuple(shape[a] for a in moved))
+        return self.cast(self.permute_dims(found, tuple(moved.index(a) for a in range(len(shape)))), self.dtype(x))
 
     @overload
     def count_nonzero(self, x: F, /, axis: Axes, keepdims: bool = False) -> I: ...

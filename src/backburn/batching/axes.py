@@ -9,7 +9,7 @@ from backburn.batching.rules import Rule, along, batching, front, is_mapped, mov
 # Reductions and running results.
 for name in (
     "sum", "prod", "max", "min", "max_abs", "any", "all", "argmax", "argmin", "max_with_indices", "min_with_indices",
-    "count_nonzero", "mean", "var", "std", "median", "norm", "logsumexp", "normalize",
+    "prod_of_others", "count_nonzero", "mean", "var", "std", "median", "norm", "logsumexp", "normalize",
     "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "diff",
     "softmax", "softmax_backward", "log_softmax", "log_softmax_backward", "softmin", "glu",
     "softmax_cross_entropy", "softmax_cross_entropy_backward", "label_cross_entropy", "label_cross_entropy_backward",

@@ -69,6 +69,28 @@ samples(
     case(WIDE[1:], axis=(0,), note="wraps, exactly"),
     case(WRAPS, axis=(1,), keepdims=True, note="wraps"),
 )
+
+
+def prod_of_others(x: Any, axis: Any) -> Any:
+    """The reference of ``prod_of_others``."""
+    found = np.empty(x.shape)
+    for place in np.ndindex(x.shape):
+        rest = np.array(x)
+        rest[place] = 1
+        line = tuple(slice(None) if a in axis else n for a, n in enumerate(place))
+        found[place] = np.prod(rest[line])
+    return found
+
+
+samples(
+    "prod_of_others",
+    prod_of_others,
+    *(case(real(*shape), axis=axis) for shape, axis in (((2, 3), (0,)), ((3, 4), (1,)), ((2, 3, 2), (0, 2)))),
+    *(case(real(*shape), axis=axis) for shape, axis in (((2, 3), ()), ((), ()), ((2, 0), (0,)), ((2, 0), (1,)))),
+    case(np.array([[0.0, 2.0, 3.0], [0.0, 0.0, 5.0], [0.0, 0.0, 0.0]]), axis=(1,), note="one, two and three zeros"),
+    case(np.array([[1e-25, 1e-25, 1.0], [2.0, 0.5, 3.0]]), axis=(1,), smooth=0, note="a product that underflows"),
+    case(np.array([[2.0, INF, 3.0], [2.0, NAN, 3.0], [1.0, 2.0, 3.0]]), axis=(1,), smooth=0),
+)
 samples(
     "count_nonzero",
     lambda x, axis, keepdims=False: np.sum(x != 0, axis=axis, keepdims=keepdims, dtype=np.int64),
