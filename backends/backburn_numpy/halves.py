@@ -50,9 +50,11 @@ def narrowed(result: Array, like: Array) -> Array:
 
 
 def converted(x: Array, dtype: np.dtype[Any]) -> Array:
-    """``x`` converted between 16-bit floats and float32."""
+    """``x`` converted between 16-bit floats and float32, or from booleans."""
     if x.dtype == dtype:
         return x
+    if x.dtype == np.bool_ and dtype.itemsize == 2 and dtype.kind not in "iu":
+        return np.multiply(x, np.ones((), dtype).view(np.uint16), out=...).view(dtype)
     if _kernel(x, dtype) is None:
         return x.astype(dtype)
     out = empty(x.shape, dtype)

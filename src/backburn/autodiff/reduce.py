@@ -35,7 +35,7 @@ def shared(k: Any, g: Any, x: Any, out: Any, axis: Axes) -> Any:
     """The gradient of an extremum ``out``, in equal parts to all elements that are it."""
     chosen = k.cast(k.equal(x, k.reshape(out, kept(x.shape, axis))), k.dtype(x))
     number = k.sum(widened(k, chosen), axis, True)
-    return k.mul(divided(k, k.reshape(g, kept(x.shape, axis)), number), chosen)
+    return k.mul(chosen, divided(k, k.reshape(g, kept(x.shape, axis)), number))
 
 
 def ratio(k: Any, x: Any, y: Any) -> Any:
