@@ -114,7 +114,10 @@ def promoted(name: str, *operands: Any, kinds: str = "") -> list[Any]:
     that it does not take.
     """
     takes = kinds or OPERATIONS[name].kinds
-    if _shared_kind(operands) in _kinds_of(takes):
+    kind = _shared_kind(operands)
+    if kind in _kinds_of(takes):
+        if kind != "float":
+            return list(operands)
         try:
             return [float(x) if x.__class__ is int else x for x in operands]
         except OverflowError:  # explained below
@@ -137,17 +140,19 @@ def promoted(name: str, *operands: Any, kinds: str = "") -> list[Any]:
 
 
 def _shared_kind(operands: Sequence[Any]) -> str:
-    """The kind of tensors of one dtype, among which there may be Python numbers if it is a float dtype; else empty."""
+    """The kind of tensors of one dtype, among which there may be Python numbers that do not change it; else empty."""
     dtype: DType | None = None
-    scalars = False
+    numbers: tuple[str, ...] = ("float", "int", "bool", "quantized")  # the kinds that the numbers do not change
     for x in operands:
-        if x.__class__ is float or x.__class__ is int:
-            scalars = True
-        elif x.__class__ in TENSORS and (dtype is None or x._dtype is dtype):
+        if x.__class__ in TENSORS and (dtype is None or x._dtype is dtype):
             dtype = x._dtype
+        elif x.__class__ is float:
+            numbers = ("float",)
+        elif x.__class__ is int:
+            numbers = numbers[:2]
         else:
             return ""
-    return "" if dtype is None or (scalars and dtype.kind != "float") else dtype.kind
+    return dtype.kind if dtype is not None and dtype.kind in numbers else ""
 
 
 def promoted_present(name: str, *operands: Any) -> list[Any]:
