@@ -61,11 +61,15 @@ class Source:
         flag = "; _is_float = True" if self.decides_by_operands else ""
         for operand in self.operation.operands:
             if operand in self.operation.lists:
-                noted = f"t.{self.note} if t.__class__ is {self.box} else None"
-                self.emit(1, f"_{operand}_{self.note}s = [{noted} for t in {operand}]")
-                if self.decides_by_operands:
-                    self.emit(1, f"_is_float = _is_float or any([t.__class__ is {self.box} for t in {operand}])")
-                self.emit(1, f"{operand} = [t.value if t.__class__ is {self.box} else t for t in {operand}]")
+                self.emit(1, f"_{operand}_{self.note}s, _values, _{operand}_noted = [], [], False")
+                self.emit(1, f"for _t in {operand}:")
+                self.emit(2, "_note = None")
+                self.emit(2, f"if _t.__class__ is {self.box}:")
+                self.emit(3, f"_note = _t.{self.note}; _t = _t.value{flag}")
+                self.emit(3, f"_{operand}_noted = _{operand}_noted or _note is not None")
+                self.emit(2, f"_{operand}_{self.note}s.append(_note)")
+                self.emit(2, "_values.append(_t)")
+                self.emit(1, f"{operand} = _values")
             else:
                 self.emit(1, f"if {operand}.__class__ is {self.box}:")
                 self.emit(2, f"_{operand}_{self.note} = {operand}.{self.note}; {operand} = {operand}.value{flag}")
@@ -78,7 +82,7 @@ class Source:
     def noted(self, operand: str) -> str:
         """An expression that tells whether an operand is on the graph, or has a tangent."""
         if operand in self.operation.lists:
-            return f"any([n is not None for n in _{operand}_{self.note}s])"
+            return f"_{operand}_noted"
         return f"_{operand}_{self.note} is not None"
 
     def wrapped(self, value: str, result: str, note: str = "") -> str:
