@@ -13,7 +13,7 @@ from operator import is_
 from typing import Any
 
 from backburn.base.errors import ArgumentError
-from backburn.base.trees import NodeType, check_distinct, cyclic, joined, node_type, same
+from backburn.base.trees import NODE_TYPES, NodeType, check_distinct, cyclic, joined, same
 
 
 class TreeNode:
@@ -110,7 +110,7 @@ class MutableTree:
         active: set[int],
     ) -> None:
         """Note the leaves and nodes at ``value`` and below; ``active`` are the nodes on the way down."""
-        kind = None if value is None else node_type(value.__class__)
+        kind = None if value is None else NODE_TYPES[value.__class__]
         if kind is None:
             if wanted(value):
                 leaf = found.setdefault(id(value), Leaf(value))

@@ -47,7 +47,17 @@ class NodeType:
 
 
 _NODES: dict[type, NodeType] = {}
-_FOUND: dict[type, NodeType | None] = {}
+
+
+class _Found(dict[type, NodeType | None]):
+    """The node type of each class that was asked for, found at the first time."""
+
+    def __missing__(self, cls: type) -> NodeType | None:
+        return self.setdefault(cls, _find(cls))
+
+
+#: The node type of the instances of each class; None if they are leaves.
+NODE_TYPES = _Found()
 
 
 def register_node(
@@ -74,15 +84,7 @@ def register_node(
     if cls in _NODES:
         raise ArgumentError(f"register_node: {cls.__name__} is registered already")
     _NODES[cls] = NodeType(flatten, unflatten, put, members, shares)
-    _FOUND.clear()
-
-
-def node_type(cls: type) -> NodeType | None:
-    """The node type of instances of ``cls``; None if they are leaves."""
-    try:
-        return _FOUND[cls]
-    except KeyError:
-        return _FOUND.setdefault(cls, _find(cls))
+    NODE_TYPES.clear()
 
 
 def _find(cls: type) -> NodeType | None:
@@ -246,7 +248,7 @@ def _visit(
     """The structure of ``value``, whose leaves are appended to ``leaves``."""
     if value is None:
         return NONE
-    node = node_type(value.__class__)
+    node = NODE_TYPES[value.__class__]
     if node is None or (is_leaf is not None and is_leaf(value)):
         leaves.append(value)
         return LEAF
@@ -282,7 +284,7 @@ def _visit_node(
         known = {0: len(leaves)}  # no object's id: where its leaves begin
     visited = []
     for child in children:
-        kind = node_type(child.__class__)
+        kind = NODE_TYPES[child.__class__]
         if kind is not None and (is_leaf is None or not is_leaf(child)):
             found = _visit_node(child, kind, leaves, active, is_leaf, known, sharing, is_constant)
         elif child is None:
@@ -338,7 +340,7 @@ def _build(structure: Structure, remaining: Iterator[Any], known: list[Any] | No
         return known[structure.keys[0]]
     if cls is _Constant:
         return structure.rest
-    node = node_type(cls)  # type: ignore[arg-type]
+    node = NODE_TYPES[cls]  # type: ignore[arg-type]
     assert node is not None
     if known is None and node.shares:
         known = []

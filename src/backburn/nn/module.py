@@ -36,7 +36,7 @@ from backburn.base.errors import (
     hint_for,
 )
 from backburn.base.mutable_trees import Leaf, MutableTree, path_matches
-from backburn.base.trees import Parts, flatten, leaves_with_paths, node_type, register_node, tree_map
+from backburn.base.trees import NODE_TYPES, Parts, flatten, leaves_with_paths, register_node, tree_map
 from backburn.nn.summary import summary
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.defaults import as_backend, default_dtype
@@ -390,7 +390,7 @@ def _is_part(value: Any, above: tuple[int, ...] = ()) -> bool:
     """Whether an attribute belongs to the tree: a tensor, a module, or a container that has one or may get one."""
     if is_tensor(value) or isinstance(value, Module):
         return True
-    kind = None if value is None else node_type(value.__class__)
+    kind = None if value is None else NODE_TYPES[value.__class__]
     if kind is None or id(value) in above:
         return False
     children = kind.flatten(value)[0]
@@ -406,16 +406,17 @@ def attribute_parts(module: Module, skip: str = "") -> Parts:
     for name, value in vars(module).items():
         if name != skip:
             cls = value.__class__
-            (parts if cls in TENSORS or (node_type(cls) is not None and _is_part(value)) else rest)[name] = value
+            (parts if cls in TENSORS or (NODE_TYPES[cls] is not None and _is_part(value)) else rest)[name] = value
     return list(parts.values()), list(parts), (type(module), rest)
 
 
 def module_from_parts(children: Sequence[Any], keys: Sequence[Any], rest: Any) -> Module:
     """A module of the type and with the attributes that are given; containers are copied."""
     made: Module = object.__new__(rest[0])
-    vars(made).update(zip(keys, children, strict=True))
+    attributes = vars(made)
+    attributes.update(zip(keys, children, strict=True))
     for name, value in rest[1].items():
-        vars(made)[name] = value if node_type(value.__class__) is None else tree_map(lambda leaf: leaf, value)
+        attributes[name] = value if NODE_TYPES[value.__class__] is None else tree_map(lambda leaf: leaf, value)
     return made
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from backburn.backend.contract import is_autodiff
-from backburn.base.trees import joined, node_type
+from backburn.base.trees import NODE_TYPES, joined
 from backburn.tensor.wrapping import is_tensor
 
 _SHORT = {"float": "f", "int": "i", "uint": "u", "bfloat": "bf"}
@@ -32,7 +32,7 @@ def summary(module: Any, roles: Mapping[str, str]) -> str:
     def visit(value: Any, name: str, path: str, depth: int) -> int:
         """Describe ``value`` and what is in it; the number of its parameters."""
         start = "  " * depth + (f"{name}: " if name else "")
-        kind = None if value is None else node_type(value.__class__)
+        kind = None if value is None else NODE_TYPES[value.__class__]
         known = first_paths.setdefault(id(value), path)
         if known != path and (is_tensor(value) or kind is not None):
             lines.append(f"{start}the same as {known or 'the whole'}")

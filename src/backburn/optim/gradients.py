@@ -22,7 +22,7 @@ from backburn.base.contexts import ACTIVE
 from backburn.base.dtypes import DType, float32
 from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError, DTypeError, ShapeError, hint_for
 from backburn.base.mutable_trees import Leaf, MutableTree
-from backburn.base.trees import leaves_with_paths, node_type
+from backburn.base.trees import NODE_TYPES, leaves_with_paths
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.dispatch import cast
 from backburn.tensor.levels import inner_of, innermost
@@ -178,13 +178,13 @@ def _times(gradient: FloatTensor, factor: Any) -> FloatTensor:
 
 def is_tree(gradients: Any) -> bool:
     """Whether gradients are tensors in a container, rather than what ``backward`` returned."""
-    return isinstance(gradients, Mapping) or (gradients is not None and node_type(gradients.__class__) is not None)
+    return isinstance(gradients, Mapping) or (gradients is not None and NODE_TYPES[gradients.__class__] is not None)
 
 
 def _is_by_path(gradients: Any) -> bool:
     """Whether gradients are a dict of tensors by path, in which nothing is nested."""
     return isinstance(gradients, Mapping) and not any(
-        value is not None and node_type(value.__class__) for value in gradients.values()
+        value is not None and NODE_TYPES[value.__class__] for value in gradients.values()
     )
 
 

@@ -11,7 +11,7 @@ from backburn.backend.shapes import check_axis
 from backburn.base.calls import plain_signature, refuse
 from backburn.base.contexts import ACTIVE, scoped
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, GraphError, ShapeError
-from backburn.base.trees import flatten, joined, node_type, paths, unflatten
+from backburn.base.trees import NODE_TYPES, flatten, joined, paths, unflatten
 from backburn.batching import Batched, front, is_mapped, moved
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.defaults import default_backend
@@ -138,7 +138,7 @@ def _spread(what: str, axes: Any, tree: Any, path: str) -> list[int | None]:
     """The axis of each leaf of ``tree``; ``axes`` is a tree like it, whose leaves may stand for whole branches."""
     if axes is None or _is_axis(axes):
         return [axes] * len(flatten(tree)[0])
-    node, other = node_type(axes.__class__), node_type(tree.__class__)
+    node, other = NODE_TYPES[axes.__class__], NODE_TYPES[tree.__class__]
     if node is None:
         raise ArgumentError(f"vmap: {what} has {axes!r} {_at(path)}: an axis is an integer or None")
     if other is None or not isinstance(tree, axes.__class__):

@@ -14,7 +14,7 @@ from backburn.backend.contract import is_autodiff
 from backburn.base.calls import plain_signature, refuse
 from backburn.base.contexts import ACTIVE, RECORDING
 from backburn.base.errors import GraphError
-from backburn.base.trees import NodeType, flatten, node_type, unflatten
+from backburn.base.trees import NODE_TYPES, NodeType, flatten, unflatten
 from backburn.batching import Batched, is_mapped, levels_of_vmap
 from backburn.tensor import random
 from backburn.tensor.classes import FloatTensor
@@ -87,7 +87,7 @@ def checkpoint(f: Callable[..., Any], *surplus: Never, **wrong: Never) -> Callab
 
 def _has_state(x: Any) -> bool:
     """Whether a node is an object that a function may change for good, such as a module, and not a container."""
-    return cast(NodeType, node_type(x.__class__)).shares
+    return cast(NodeType, NODE_TYPES[x.__class__]).shares
 
 
 def _of_all_examples(x: Any) -> Any:

@@ -14,7 +14,7 @@ from backburn.autodiff.graph import Node, next_stamp
 from backburn.autodiff.recorder import with_outputs
 from backburn.base.contexts import ACTIVE, RECORDING, scoped
 from backburn.base.errors import ArgumentError, BackendMismatchError, GraphError, ShapeError
-from backburn.base.trees import Structure, flatten, joined, node_type, paths, tree_map, unflatten
+from backburn.base.trees import NODE_TYPES, Structure, flatten, joined, paths, tree_map, unflatten
 from backburn.batching import Batched, is_mapped
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.levels import common_backend, constant, has_history, inner_of, levels_between, lift
@@ -305,7 +305,7 @@ def _aligned(name: str, structure: Structure, cotangent: Any, path: str) -> list
     """A cotangent or None for every leaf of an argument of this structure; None may stand for a whole branch."""
     if cotangent is None or not structure.size:
         return [None] * structure.size
-    node = node_type(cotangent.__class__)
+    node = NODE_TYPES[cotangent.__class__]
     if structure.cls is None or node is None:
         if structure.cls is None and node is None:
             return [cotangent]

@@ -7,7 +7,7 @@ from typing import Any
 
 from backburn.autodiff.tape.values import index_of
 from backburn.base.errors import ArgumentError, DTypeError, NoKeyError, OutOfRangeError, hint_for
-from backburn.base.trees import node_type, register_node
+from backburn.base.trees import NODE_TYPES, register_node
 
 
 class Record:
@@ -64,12 +64,12 @@ register_node(
 
 def is_tree(value: Any) -> bool:
     """Whether a value has parts: a record, a map, or another node of a tree."""
-    return value is not None and node_type(type(value)) is not None
+    return value is not None and NODE_TYPES[type(value)] is not None
 
 
 def parts(value: Any) -> tuple[list[Any], list[Any]]:
     """The children of a tree and their keys, in order."""
-    node = node_type(type(value))
+    node = NODE_TYPES[type(value)]
     assert node is not None
     children, keys, _ = node.flatten(value)
     return list(children), list(keys)
