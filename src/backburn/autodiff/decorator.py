@@ -91,7 +91,8 @@ class Autodiff(
     @classmethod
     def _around(cls, inner: BK) -> Self:
         level = super()._around(inner)
-        check_autodiff_backend(inner)
+        if inner.__class__ is not Autodiff:  # there is nothing to check
+            check_autodiff_backend(inner)
         return level
 
     def dtype(self, x: Any, /) -> DType:

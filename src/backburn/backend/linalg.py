@@ -88,7 +88,10 @@ class LinearAlgebra(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         Leading axes are rows as in :meth:`linear`; the results have the shapes (inputs, outputs) and (outputs,).
         """
         _linear_weight_backward(shape_of(grad), shape_of(x))
-        rows, grads = (self.reshape(t, (math.prod(shape_of(t)[:-1]), shape_of(t)[-1])) for t in (x, grad))
+        rows, grads = (
+            t if len(s) == 2 else self.reshape(t, (math.prod(s[:-1]), s[-1]))
+            for t, s in ((x, shape_of(x)), (grad, shape_of(grad)))
+        )
         return self.matmul(self.permute_dims(rows, (1, 0)), grads), self.sum(grads, (0,), False)
 
     @operation(kinds="F", shape=_feed_forward, result=("same", "same", "same"), differentiable=True)

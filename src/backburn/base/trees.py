@@ -340,7 +340,7 @@ def _build(structure: Structure, remaining: Iterator[Any], known: list[Any] | No
         return known[structure.keys[0]]
     if cls is _Constant:
         return structure.rest
-    node = NODE_TYPES[cls]  # type: ignore[arg-type]
+    node = NODE_TYPES[cls]  # type: ignore[index]
     assert node is not None
     if known is None and node.shares:
         known = []

@@ -137,16 +137,17 @@ def _pull(
     They are on the level of the cotangents, or that below ``outer``.
     """
     below: Any = outer.inner_backend
-    pairs = [
-        (x, lowered(_like("vjp", "cotangent", x.inner(), c), below))
+    tracked = [
+        (x.primitive.node, x.inner(), c)
         for x, c in zip(outputs, cotangents, strict=True)
         if isinstance(x, FloatTensor) and x.backend is outer and x.is_tracked
     ]
+    pairs = [(x, lowered(_like("vjp", "cotangent", x, c), below)) for _, x, c in tracked]
     # Where a cotangent stands on a higher level (of vmap, say), the pass runs there, and what was saved is constant.
-    k: Any = common_backend("vjp", [t for x, c in pairs for t in (x.inner(), c)]) if pairs else below
+    k: Any = common_backend("vjp", [t for pair in pairs for t in pair]) if pairs else below
     found: dict[Node, Any] = {}
     if pairs:
-        nodes = raised([x.primitive.node for x, _ in pairs], below, k)
+        nodes = raised([node for node, *_ in tracked], below, k)
         root = outputs_node(nodes, [lift(c, k) for _, c in pairs])
         try:
             found = reverse(k, root, None, retain_graph=retain_graph)

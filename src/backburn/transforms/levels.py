@@ -16,7 +16,7 @@ from types import NoneType
 from typing import Any, cast
 
 from backburn.autodiff import Autodiff
-from backburn.autodiff.graph import Node
+from backburn.autodiff.graph import Node, Tracked, leaf
 from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import ACTIVE, RECORDING, scoped
 from backburn.base.errors import ArgumentError, DTypeError, GraphError, NotDifferentiableError
@@ -143,10 +143,8 @@ def raised(nodes: Iterable[Node], below: Any, k: Any) -> list[Node]:
 
 def variables(outer: Autodiff[Any], tensors: list[FloatTensor]) -> list[FloatTensor]:
     """The tensors as leaves of ``outer``."""
-    below = outer.inner_backend
-    return [
-        FloatTensor(outer.set_require_grad(outer.from_inner(lift(x, below)), True), outer, x.dtype) for x in tensors
-    ]
+    values = [lift(x, outer.inner_backend) for x in tensors]
+    return [FloatTensor(Tracked(v, leaf(v.shape)), outer, x.dtype) for v, x in zip(values, tensors, strict=True)]
 
 
 def lowered(x: Any, target: AnyBackend) -> Any:
@@ -193,10 +191,10 @@ def put_back(
         return
     known = dict(zip(paths(flatten(primals)[1]), before, strict=True))
     changed = {p: x for p, x in zip(paths(now), leaves, strict=True) if p in known and x is not known[p]}
-    for leaf in MutableTree(list(primals), lambda x: isinstance(x, Tensor)).leaves:
-        path = next((p for p in leaf.paths if isinstance(changed.get(p), Tensor)), None)
-        if path is not None and _is_in_object(leaf.parents[0][0]):
-            old = leaf.value
+    for held in MutableTree(list(primals), lambda x: isinstance(x, Tensor)).leaves:
+        path = next((p for p in held.paths if isinstance(changed.get(p), Tensor)), None)
+        if path is not None and _is_in_object(held.parents[0][0]):
+            old = held.value
             try:
                 value = outside(path, changed[path], old)
             except GraphError as error:
@@ -208,7 +206,7 @@ def put_back(
                     f"GroupNorm and LayerNorm have none"
                 ) from error
             value = constant(value) if isinstance(value, FloatTensor) else value
-            leaf.put(value.require_grad() if old.is_require_grad and old.backend is not ACTIVE.get() else value)
+            held.put(value.require_grad() if old.is_require_grad and old.backend is not ACTIVE.get() else value)
 
 
 #: Nodes of these types have no attributes that a function could have set.
@@ -259,8 +257,7 @@ def check_leaves_are_ours(name: str, outer: Any, gradients: Iterable[Node], inpu
 
     A gradient that ``retain_grad`` asks for between them is no loss: no transform returns it.
     """
-    ours = set(inputs)
-    if any(node.backward is None and node not in ours for node in gradients):
+    if any(node.backward is None for node in set(gradients).difference(inputs)):
         raise not_ours(name, outer)
 
 
@@ -276,7 +273,7 @@ def scalar_output(name: str, out: Any) -> FloatTensor:
     """The value of a function, which must be a float scalar."""
     if not isinstance(out, Tensor):
         raise ArgumentError(f"{name}: the function must return a float scalar tensor, not {type(out).__name__}")
-    if out.dtype.kind != "float" or out.size != 1 or out.ndim:
+    if out.dtype.kind != "float" or out.ndim:
         raise ArgumentError(
             f"{name}: the function must return a float scalar, and returned {describe((out,))}. "
             f"Reduce it with sum() or mean(), or use jacobian or vjp"
