@@ -27,6 +27,9 @@ Array = Any
 # Elements per block. Five such arrays fit in the L2 cache, and one is long enough to hide the overhead of the calls.
 BLOCK = 1 << 15
 
+# For fewer bytes two calls of NumPy are faster than a kernel.
+SMALL = 1 << 12
+
 # Elements per block of the plain step, whose few passes are so short that on smaller blocks threads would wait for the
 # GIL.
 PLAIN_BLOCK = 1 << 17
@@ -44,8 +47,10 @@ def sgd_step(
     donate: bool = False,
 ) -> tuple[Array, Array]:
     _check_alike(param, grad, *(() if velocity is None else (velocity,)))
-    result = empty(param.shape, param.dtype)
     before = None if velocity is None or momentum == 0.0 else _flat(velocity)
+    if before is None and weight_decay == 0.0 and param.nbytes < SMALL and param.itemsize > 2:
+        return np.subtract(param, np.multiply(grad, lr, out=...), out=...), grad
+    result = empty(param.shape, param.dtype)
     moving: Array | None = None  # without momentum and decay it is the gradient
     if before is not None or weight_decay != 0.0:
         moving = velocity if donate and _writable(velocity) else empty(param.shape, param.dtype)

@@ -124,10 +124,11 @@ class Autodiff(
             advice = "retain_grad() keeps its gradient too" if flag else "detach() gives an untracked tensor"
             raise GraphError(f"set_require_grad: the tensor was computed from tracked ones and is not a leaf; {advice}")
         if flag:
-            dtype = self.dtype(x)
+            value: Any = x.value
+            dtype = self._inner.dtype(value)
             if dtype.kind != "float":  # from_inner takes what it is given
                 raise NotDifferentiableError(f"set_require_grad: only float tensors have gradients, not {dtype}")
-            return x if node is not None else Tracked(x.value, leaf(x.shape))
+            return x if node is not None else Tracked(value, leaf(value.shape))
         return Tracked(x.value)
 
     def is_require_grad(self, x: Tracked[BK], /) -> bool:

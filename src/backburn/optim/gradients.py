@@ -240,9 +240,10 @@ def by_leaf(name: str, model: Any, leaves: list[Leaf], gradients: Any, lower: bo
         x = leaves[i].value
         if gradient is x and in_tree:
             raise ArgumentError(f"{name}: takes gradients, and {path!r} is the parameter itself")
-        k = inner_of(x.backend) or x.backend
+        own = x._backend
+        k = inner_of(own) or own
         gradient = _fitting(name, path, x, gradient, k if lower else None)
-        if k is x.backend or x.is_require_grad or not lower:
+        if k is own or x.is_require_grad or not lower:
             found[i] = found[i] + gradient if i in found else gradient
     return found
 
@@ -250,11 +251,11 @@ def by_leaf(name: str, model: Any, leaves: list[Leaf], gradients: Any, lower: bo
 def _fitting(name: str, path: str, x: FloatTensor, gradient: Any, k: Any) -> FloatTensor:
     """A gradient that fits ``x`` as a tensor of ``k``, where the steps of ``x`` are computed, or as it is."""
     fault: BackburnError
-    if gradient.__class__ is not FloatTensor or gradient.dtype is not x.dtype:
+    if gradient.__class__ is not FloatTensor or gradient._dtype is not x._dtype:
         fault = DTypeError(f"{name}: the gradient of {path} is a tensor of the parameter's dtype")
     elif gradient.shape != x.shape:
         fault = ShapeError(f"{name}: the gradient of {path} has another shape than the parameter")
-    elif k is None or gradient.backend is k or gradient.backend == k:
+    elif k is None or gradient._backend is k or gradient._backend == k:
         return gradient
     elif gradient.backend == x.backend:
         return gradient.inner()

@@ -188,7 +188,7 @@ class Optimizer(Settled):
                         f"{leaf.path!r} is in a {type(node.value).__name__}, which never changes; use a list or a dict"
                     )
                 x = leaf.value
-                k: Any = inner_of(x.backend) or x.backend
+                k: Any = inner_of(x._backend) or x._backend
                 widens = x.dtype.bits < 32 and not (self._is_operation and k.capabilities.wide_steps)
                 work.append(Update(leaf, k, gradient, self._state(leaf, k), widens))
         if not work:
@@ -269,7 +269,7 @@ class Optimizer(Settled):
         k, params, grads = group[0].k, [], []
         for update in group:
             x, gradient = update.leaf.value, update.gradient
-            param = x.primitive if x.backend is k else x.backend.inner(x.primitive)
+            param = x.primitive if x._backend is k else x._backend.inner(x.primitive)
             if update.widens:
                 param, gradient = k.cast(param, float32), k.cast(gradient, float32)
             params.append(param)
@@ -280,12 +280,13 @@ class Optimizer(Settled):
         lists = [results[i * count : (i + 1) * count] for i in range(1 + len(remembered))]
         for update, primitive, *values in zip(group, *lists, strict=True):
             x = update.leaf.value
+            home: Any = x._backend
             update.state.values, update.state.owned = values, True
             if update.widens:
                 primitive = quietly(k, k.cast, primitive, x.dtype)
-            if x.backend is not k:
-                primitive = x.backend.set_require_grad(x.backend.from_inner(primitive), True)
-            news.append(FloatTensor(primitive, x.backend, x.dtype))
+            if home is not k:
+                primitive = home.set_require_grad(home.from_inner(primitive), True)
+            news.append(FloatTensor(primitive, home, x._dtype))
         return news
 
     def _leaves(self, model: Any) -> list[Leaf]:
