@@ -242,7 +242,14 @@ def call(name: str, /, *operands: Any, **attributes: Any) -> Any:
     for propagated in PROPAGATED:
         if (result := propagated(name, operands, attributes)) is not None:
             return result
-    backend, primitives = unwrap(name, operands)
+    dtype: DType | None = None  # of the result, where that of the operand tells
+    if len(operands) == 1 and operands[0].__class__ is CLASSES["float"]:
+        (x,) = operands
+        backend, primitives = x._backend, [x._primitive]
+        if OPERATIONS[name].results == _SAME:
+            dtype = x._dtype
+    else:
+        backend, primitives = unwrap(name, operands)
     try:
         try:
             result = getattr(backend, name)(*primitives, **attributes)
@@ -253,8 +260,13 @@ def call(name: str, /, *operands: Any, **attributes: Any) -> Any:
         explain(name, operands, attributes, error)
     if result.__class__ is tuple:
         return tuple([wrap(r, backend) for r in result])
-    dtype = backend.dtype(result)
+    if dtype is None:
+        dtype = backend.dtype(result)
     return CLASSES[dtype.kind](result, backend, dtype)  # as ``wrap``, without one more call
+
+
+#: The results of operations that keep the dtype of their operands.
+_SAME = ("same",)
 
 
 def unary(name: str, x: Any) -> Any:
