@@ -116,9 +116,7 @@ def index_add(x: Array, indices: Array, values: Any, /, axis: int) -> Array:
 def index_copy(x: Array, indices: Array, values: Any, /, axis: int) -> Array:
     added(x.shape, indices.shape, shape_or_none(values), axis=axis)
     out = _copy(x)
-    np.moveaxis(out, axis, 0)[np.ascontiguousarray(indices)] = (
-        values if np.ndim(values) == 0 else np.moveaxis(values, axis, 0)
-    )
+    out[(*[np.s_[:]] * axis, np.ascontiguousarray(indices))] = values
     return out
 
 

@@ -252,7 +252,7 @@ class Tensor(metaclass=HidesHints):
     def __bool__(self) -> bool:
         if self.size != 1:
             raise ShapeError(f"the truth of {self.size} elements is ambiguous: use any() or all(). {describe((self,))}")
-        return bool(self.item())
+        return bool(self.numpy().item())
 
     def __index__(self) -> int:
         if self.dtype.kind != "int" or self.ndim:

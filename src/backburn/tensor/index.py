@@ -50,6 +50,10 @@ def plain_operand(name: str, value: Any) -> Any:
     return x
 
 
+#: The types of Python's numbers, in the order in which they promote, and the kinds of tensors that hold them.
+_PYTHON, _KINDS = (bool, int, float), ("bool", "int", "float")
+
+
 def written_value(name: str, x: Any, value: Any) -> Any:
     """A value to write into ``x``: a Python number, or a tensor cast to the dtype of ``x``.
 
@@ -58,17 +62,17 @@ def written_value(name: str, x: Any, value: Any) -> Any:
     scalar = None if is_tensor(value) else scalar_of(value)
     if scalar is None:
         given: DType = tensor_operand(name, value).dtype
-        if given is not x.dtype and promote(x.dtype, given) is not x.dtype:
+        if given is x.dtype:
+            return value
+        if promote(x.dtype, given) is not x.dtype:
             raise DTypeError(
                 f"{name}: {given} values do not fit into {x.dtype}; cast one of them first. "
                 f"Operands: {describe((x, value))}"
             )
         return cast(value, x.dtype)
-    order = {"bool": 0, "int": 1, "float": 2}
-    kind = "bool" if isinstance(scalar, bool) else "int" if isinstance(scalar, int) else "float"
-    if order[kind] <= order[x.dtype.kind]:
+    if _PYTHON.index(type(scalar)) <= _KINDS.index(x.dtype.kind):
         with suppress(OverflowError):  # an integer that no float holds
-            return {"bool": bool, "int": int, "float": float}[x.dtype.kind](scalar)
+            return fit(scalar, x.dtype)
     words = f"the number {describe((scalar,))} does not fit into {describe((x,))}"
     raise DTypeError(f"{name}: {words}; cast the tensor first")
 

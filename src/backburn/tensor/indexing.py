@@ -169,11 +169,15 @@ def _basic(lengths: Shape, key: Any) -> tuple[tuple[slice, ...], Shape] | None:
             at = part if part >= 0 else part + n
             ranges.append(slice(at, at + 1, 1))
         elif part.__class__ is slice:
-            try:
-                ranges.append(canonical_slice(part, n))
-            except (TypeError, ValueError):
-                return None
-            shape.append(len(range(*part.indices(n))))
+            if part.start is part.stop is part.step is None:
+                ranges.append(slice(0, n, 1))
+                shape.append(n)
+            else:
+                try:
+                    ranges.append(canonical_slice(part, n))
+                except (TypeError, ValueError):
+                    return None
+                shape.append(len(range(*part.indices(n))))
         else:
             return None
         axis += 1
@@ -415,6 +419,16 @@ def _joined(plan: Plan) -> Any:
 def _write(x: Any, key: Any, value: Any, how: str) -> Any:
     """A copy of ``x`` with ``value`` combined with ``x[key]`` by the operation ``how`` ("assign", "add", ...)."""
     name = "x.at[...]"
+    plain_operand(name, x)
+    if how != "assign" and x._dtype.kind == "bool":
+        raise DTypeError(f"{name}: truth values are set, not calculated with. Operand: {describe((x,))}")
+    basic = _basic(x.shape, key)
+    if basic is not None and getattr(value, "shape", ()) in ((), basic[1]):
+        value = written_value(name, x, value)
+        # Where integers take the first axes alone, the value broadcasts to what is left.
+        if is_tensor(value) and value.ndim and (places := sliced(x.shape, key=basic[0]))[-value.ndim :] != value.shape:
+            value = _shaped(value, places)
+        return _written_in(x, basic[0], value, how)
     is_mask = is_tensor(key) and key.dtype.kind == "bool" and key.shape == x.shape[: key.ndim]
     is_one_value = is_mask and getattr(value, "shape", ()) == () and how in _IN_PLACES
     if not is_one_value and (truth := _one_truth(key)) is not None:
@@ -422,15 +436,6 @@ def _write(x: Any, key: Any, value: Any, how: str) -> Any:
             return _write(x, None, value, how)
         _write(_shaped(x, (1, *x.shape)), slice(0, 0), value, how)  # checks the value; there is nothing to write it to
         return x
-    plain_operand(name, x)
-    if how != "assign" and x.dtype.kind == "bool":
-        raise DTypeError(f"{name}: truth values are set, not calculated with. Operand: {describe((x,))}")
-    basic = _basic(x.shape, key)
-    if basic is not None and getattr(value, "shape", ()) in ((), basic[1]):
-        value = written_value(name, x, value)
-        if is_tensor(value) and value.ndim:
-            value = _shaped(value, sliced(x.shape, key=basic[0]))
-        return _written_in(x, basic[0], value, how)
     if how in _ENTRIES and is_tensor(key) and key.dtype.kind == "int" and key.ndim == 1 and x.ndim:
         places = (*key.shape, *x.shape[1:])
         if getattr(value, "shape", ()) in ((), places):

@@ -79,7 +79,7 @@ def uniform(
     """
     if surplus or wrong:
         refuse(uniform, surplus, wrong)
-    where = given_backend(backend, device)
+    where = as_backend(given_backend(backend, device))
     found, lengths = float_dtype("uniform", dtype, where), shape_of("uniform", shape)
     x = draw("uniform", lengths, found, where, generator, shape=lengths, dtype=found)
     if is_tensor(low) or is_tensor(high):
@@ -117,7 +117,7 @@ def normal(
     """
     if surplus or wrong:
         refuse(normal, surplus, wrong)
-    where = given_backend(backend, device)
+    where = as_backend(given_backend(backend, device))
     found, lengths = float_dtype("normal", dtype, where), shape_of("normal", shape)
     centre, spread = (n if is_tensor(n) else plain_number("normal", n) for n in (mean, std))
     if not is_tensor(spread) and spread < 0.0:
