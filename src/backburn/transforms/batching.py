@@ -11,7 +11,7 @@ from backburn.backend.shapes import check_axis
 from backburn.base.calls import plain_signature, refuse
 from backburn.base.contexts import ACTIVE, scoped
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, GraphError, ShapeError
-from backburn.base.trees import NODE_TYPES, flatten, joined, paths, unflatten
+from backburn.base.trees import NODE_TYPES, Structure, flatten, joined, paths, unflatten
 from backburn.batching import Batched, front, is_mapped, moved
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.defaults import default_backend
@@ -83,9 +83,9 @@ def vmap(
     @functools.wraps(f)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, structure = flatten((args, kwargs))
-        axes = [*_spread_over_arguments(in_axes, args), *_first_axis_of_tensors(kwargs)]
-        named = list(zip(map(_as_argument, paths(structure)), leaves, axes, strict=True))
-        size = _number_of_examples(named, axis_size)
+        axes = _spread_over_arguments(in_axes, args, structure.children[0])
+        axes += [0 if isinstance(x, Tensor) else None for x in leaves[len(axes) :]]  # those among the keywords
+        size = _number_of_examples(leaves, axes, structure, axis_size)
         tensors = [x for x in leaves if isinstance(x, Tensor)]
         below = level_below("vmap", tensors) if tensors else ACTIVE.get() or default_backend()
         level = Batched(below, size, randomness=randomness, on_fallback=on_fallback)
@@ -95,16 +95,15 @@ def vmap(
                 given, named_given = unflatten(structure, entered)
                 out = f(*given, **named_given)
             results, out_structure = flatten(out)
-            result_axes = _spread("out_axes", out_axes, out, "")
+            result_axes = _spread("out_axes", out_axes, out, out_structure, "")
             home = common_backend("vmap", tensors) if tensors else below
             returned = [
                 _left(level, x, axis, path, home)
                 for path, x, axis in zip(paths(out_structure), results, result_axes, strict=True)
             ]
-            axis_at = dict(zip(paths(structure), axes, strict=True))
             put_back(
                 (args, kwargs), structure, (given, named_given), entered,
-                lambda path, new, old: _outside(level, new, axis_at[path], path, old.backend),
+                lambda path, new, old: _outside(level, new, axes[[*paths(structure)].index(path)], path, old.backend),
             )  # fmt: skip
         finally:
             level.close()
@@ -120,8 +119,8 @@ def _is_axis(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _spread_over_arguments(in_axes: Any, args: tuple[Any, ...]) -> list[int | None]:
-    """The axis of each leaf of the positional arguments."""
+def _spread_over_arguments(in_axes: Any, args: tuple[Any, ...], structure: Structure) -> list[int | None]:
+    """The axis of each leaf of the positional arguments, which have this structure."""
     if isinstance(in_axes, (tuple, list)) and len(in_axes) != len(args):
         raise ArgumentError(
             f"vmap: in_axes has {len(in_axes)} entries, and there are {len(args)} positional arguments: {in_axes!r}"
@@ -129,15 +128,15 @@ def _spread_over_arguments(in_axes: Any, args: tuple[Any, ...]) -> list[int | No
     by_argument = in_axes if isinstance(in_axes, (tuple, list)) else [in_axes] * len(args)
     return [
         axis
-        for number, (axes, argument) in enumerate(zip(by_argument, args, strict=True))
-        for axis in _spread("in_axes", axes, argument, str(number))
+        for number, (axes, argument, part) in enumerate(zip(by_argument, args, structure.children, strict=True))
+        for axis in _spread("in_axes", axes, argument, part, str(number))
     ]
 
 
-def _spread(what: str, axes: Any, tree: Any, path: str) -> list[int | None]:
+def _spread(what: str, axes: Any, tree: Any, structure: Structure, path: str) -> list[int | None]:
     """The axis of each leaf of ``tree``; ``axes`` is a tree like it, whose leaves may stand for whole branches."""
     if axes is None or _is_axis(axes):
-        return [axes] * len(flatten(tree)[0])
+        return [axes] * len(structure)
     node, other = NODE_TYPES[axes.__class__], NODE_TYPES[tree.__class__]
     if node is None:
         raise ArgumentError(f"vmap: {what} has {axes!r} {_at(path)}: an axis is an integer or None")
@@ -151,8 +150,8 @@ def _spread(what: str, axes: Any, tree: Any, path: str) -> list[int | None]:
         raise ArgumentError(f"vmap: {what} has the entries {list(keys)} {_at(path)}, where there are {list(names)}")
     return [
         axis
-        for name, branch in zip(names, branches, strict=True)
-        for axis in _spread(what, by_key[name], branch, joined(path, name))
+        for name, branch, part in zip(names, branches, structure.children, strict=True)
+        for axis in _spread(what, by_key[name], branch, part, joined(path, name))
     ]
 
 
@@ -160,42 +159,42 @@ def _at(path: str) -> str:
     return f"at {path!r}" if path else "at the root"
 
 
-def _first_axis_of_tensors(kwargs: dict[str, Any]) -> list[int | None]:
-    return [0 if isinstance(x, Tensor) else None for x in flatten(kwargs)[0]]
-
-
-def _as_argument(path: str) -> str:
+def _named(structure: Structure, leaf: int) -> str:
     """How a leaf of the arguments is named in messages."""
-    kind, _, rest = path.partition(".")
+    kind, _, rest = [*paths(structure)][leaf].partition(".")
     number, _, inside = rest.partition(".")
     name = f"argument {number}" if kind == "0" else f"argument {number!r}"
     return f"{name} at {inside!r}" if inside else name
 
 
-def _number_of_examples(named: list[tuple[str, Any, int | None]], axis_size: int | None) -> int:
+def _number_of_examples(
+    leaves: list[Any], axes: list[int | None], structure: Structure, axis_size: int | None
+) -> int:
     """The common length of the batch axes."""
-    size, first = axis_size, "axis_size is"
-    for name, x, axis in named:
+    size, first = axis_size, -1  # the leaf that it is taken from
+    for number, (x, axis) in enumerate(zip(leaves, axes, strict=True)):
         if axis is None:
             continue
         if not isinstance(x, Tensor):
             raise DTypeError(
-                f"vmap: {name} is {x!r}, which has no axis of examples: bb.asarray(...) makes a tensor, and None in "
-                f"in_axes passes it to every example as it is"
+                f"vmap: {_named(structure, number)} is {x!r}, which has no axis of examples: bb.asarray(...) makes a "
+                f"tensor, and None in in_axes passes it to every example as it is"
             )
         if x.dtype.kind == "quantized":
             raise DTypeError(
-                f"vmap: {name}, {describe((x,))}, is quantized, and what is quantized is the same for all examples: "
-                f"pass it to each as it is with None in in_axes, or map over x.dequantize()"
+                f"vmap: {_named(structure, number)}, {describe((x,))}, is quantized, and what is quantized is the same "
+                f"for all examples: pass it to each as it is with None in in_axes, or map over x.dequantize()"
             )
         if not -x.ndim <= axis < x.ndim:
-            raise AxisError(f"vmap: {name} has no axis {axis} of examples: {describe((x,))}")
+            raise AxisError(f"vmap: {_named(structure, number)} has no axis {axis} of examples: {describe((x,))}")
         length = x.shape[axis]
         if size is None:
-            size, first = length, f"{name}, {describe((x,))}, has"
+            size, first = length, number
         elif length != size:
+            other = "axis_size is" if first < 0 else f"{_named(structure, first)}, {describe((leaves[first],))}, has"
             raise ShapeError(
-                f"vmap: {name}, {describe((x,))}, has {length} examples along axis {axis}, and {first} {size}"
+                f"vmap: {_named(structure, number)}, {describe((x,))}, has {length} examples along axis {axis}, and "
+                f"{other} {size}"
             )
     if size is None:
         raise ArgumentError("vmap: no argument has an axis of examples: give one in in_axes, or axis_size")
