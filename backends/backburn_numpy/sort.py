@@ -17,6 +17,7 @@ from backburn.backend.sort import topmost
 from backburn.backend.table import OPERATIONS
 from backburn_numpy import reduce
 from backburn_numpy.halves import narrowed, widened
+from backburn_numpy.index import gather
 
 Array = Any
 
@@ -55,7 +56,7 @@ def argsort(x: Array, /, axis: int, descending: bool = False) -> Array:
 
 
 def _stable(key: Array, axis: int) -> Array:
-    return np.argsort(key, axis=axis, kind="stable").astype(np.int64, copy=False)
+    return key.argsort(axis, "stable").astype(np.int64, copy=False)
 
 
 def _reversed(x: Array) -> Array:
@@ -107,7 +108,7 @@ def topk(x: Array, /, count: int, axis: int, largest: bool = True) -> tuple[Arra
     topmost(x.shape, count=count, axis=axis)
     if x.size < MANY or not 0 < count < x.shape[axis]:
         indices = argsort(x, axis, largest)[(*(slice(None),) * axis, slice(count))]
-        return np.take_along_axis(x, indices, axis), indices
+        return gather(x, indices, axis), indices
     rows = np.ascontiguousarray(np.moveaxis(widened(x), axis, -1))
     values, indices = (np.moveaxis(found, -1, axis) for found in _topmost(rows, count, largest))
     return narrowed(values, x), indices
@@ -127,7 +128,7 @@ def _topmost(rows: Array, count: int, largest: bool) -> tuple[Array, Array]:
     else:
         numbers = np.partition(_numbered(rows, rows.ndim - 1, largest), count - 1)[..., :count]
         indices = _indices(np.sort(numbers))
-    return np.take_along_axis(rows, indices, -1), indices
+    return gather(rows, indices, rows.ndim - 1), indices
 
 
 def _of_blocks(rows: Array, count: int, largest: bool) -> tuple[Array, Array]:

@@ -23,8 +23,7 @@ Shape = tuple[int, ...]
 
 def count(x: Any, axis: Axes) -> int:
     """How many elements of ``x`` a reduction over ``axis`` combines into one."""
-    shape = x.shape
-    return math.prod([shape[a] for a in axis])
+    return math.prod(map(x.shape.__getitem__, axis))
 
 
 def result_shape(x: Any, axis: Axes | int, keepdims: bool) -> Shape:
