@@ -131,13 +131,20 @@ def tensordot(
     columns = tuple(i for i in range(y.ndim) if i not in second)
     inner = math.prod(x.shape[i] for i in first)
     shape = (*(x.shape[i] for i in rows), *(y.shape[i] for i in columns))
-    left = call("reshape", call("permute_dims", x, axes=(*rows, *first)), shape=(_size(x, rows), inner))
-    right = call("reshape", call("permute_dims", y, axes=(*second, *columns)), shape=(inner, _size(y, columns)))
-    return call("reshape", call("matmul", left, right), shape=shape)
+    left = _arranged(x, (*rows, *first), (_size(x, rows), inner))
+    product = call("matmul", left, _arranged(y, (*second, *columns), (inner, _size(y, columns))))
+    return product if product.shape == shape else call("reshape", product, shape=shape)
 
 
 def _size(x: Any, axes: Sequence[int]) -> int:
     return math.prod(x.shape[i] for i in axes)
+
+
+def _arranged(x: Any, axes: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+    """``x`` with its axes in this order, and then in this shape."""
+    if axes != tuple(range(x.ndim)):
+        x = call("permute_dims", x, axes=axes)
+    return x if x.shape == shape else call("reshape", x, shape=shape)
 
 
 def _paired_axes(x: Any, y: Any, axes: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
