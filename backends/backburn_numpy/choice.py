@@ -23,11 +23,11 @@ UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 def where(condition: Array, x: Array, y: Array, /) -> Array:
     if y.__class__ is not np.ndarray:
-        if _is_zero(y) and x.size >= MANY:
+        if x.size >= MANY and _is_zero(y):
             return _kept(x, condition)
         y = np.asarray(y, x.dtype)
     elif x.__class__ is not np.ndarray:
-        if _is_zero(x) and y.size >= MANY:
+        if y.size >= MANY and _is_zero(x):
             return _kept(y, np.logical_not(condition))
         x = np.asarray(x, y.dtype)
     if max(condition.size, x.size, y.size) < MANY or x.dtype != y.dtype:
@@ -77,8 +77,8 @@ def tril(x: Array, /, offset: int = 0) -> Array:
 
 
 def _triangle(x: Array, offset: int, upper: bool) -> Array:
-    """The part on and above a diagonal, or that below it, by a kernel if ``x`` is large."""
-    if x.size < MANY or (fast := compiled.kernel("triangle")) is None:
+    """The part on and above a diagonal, or that below it, by a kernel if there is one."""
+    if not x.size or (fast := compiled.kernel("triangle")) is None:
         above = _above(x, offset)
         return where(above, x, 0) if upper else where(above, 0, x)
     (height, width), out = x.shape[-2:], empty(x.shape, x.dtype)
