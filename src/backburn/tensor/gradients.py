@@ -118,7 +118,7 @@ def _tracking(name: str, x: Tensor, function: Any, plain: bool = False) -> Float
             f"{name}: {spec} does not differentiate: make the tensor on 'autodiff({spec})', or move it there with "
             f".to('autodiff({spec})')"
         )
-    found: FloatTensor = CLASSES["float"](function(x.backend), x.backend, x.dtype)
+    found: FloatTensor = CLASSES["float"](function(x._backend), x._backend, x._dtype)
     return found
 
 
@@ -130,7 +130,7 @@ def _check_outside(name: str, x: Tensor) -> None:
 
 def _check_float(name: str, x: Tensor) -> None:
     check_useful(x)
-    if x.dtype.kind != "float":
+    if x._dtype.kind != "float":
         raise NotDifferentiableError(
             f"{name}: only float tensors have gradients, and this is {describe((x,))}; "
             f"astype('float32') makes a float tensor"
@@ -139,9 +139,13 @@ def _check_float(name: str, x: Tensor) -> None:
 
 def _read(name: str, x: Tensor, gradients: Any) -> FloatTensor | None:
     _check_float(name, x)
-    k = _autodiff(name, x, gradients)
-    found = getattr(k, name)(x._primitive, gradients)
-    return None if found is None else CLASSES["float"](found, k.inner_backend, x.dtype)
+    k: Any = x._backend
+    try:
+        found = getattr(k, name)(x._primitive, gradients)
+    except (AttributeError, BackendMismatchError):
+        _autodiff(name, x, gradients)  # explains it
+        raise
+    return None if found is None else CLASSES["float"](found, k.inner_backend, x._dtype)
 
 
 def _autodiff(name: str, x: Tensor, gradients: Any = None) -> Any:
