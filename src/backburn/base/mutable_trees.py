@@ -47,25 +47,21 @@ class TreeNode:
 
 
 class Leaf:
-    """A leaf, with the nodes that hold it and its key in each."""
+    """A leaf, with the nodes that hold it and its key in each; ``fixed`` is the first of them that is, if any."""
 
-    __slots__ = ("parents", "paths", "value")
+    __slots__ = ("fixed", "parents", "paths", "value")
 
     def __init__(self, value: Any) -> None:
         """A leaf that no node holds yet."""
         self.value = value
         self.paths: list[str] = []
         self.parents: list[tuple[TreeNode, Any]] = []
+        self.fixed: TreeNode | None = None
 
     @property
     def path(self) -> str:
         """The first of its paths."""
         return self.paths[0]
-
-    @property
-    def fixed(self) -> TreeNode | None:
-        """The first of its nodes that is fixed, if there is one."""
-        return next((node for node, _ in self.parents if node.fixed), None)
 
     def put(self, value: Any) -> None:
         """Put ``value`` into each of the nodes."""
@@ -118,6 +114,8 @@ class MutableTree:
                     raise ArgumentError("a tree that is only one leaf has no place for another: put it into a list")
                 leaf.paths.append(path)
                 leaf.parents.append((parent, key))
+                if parent.fixed and leaf.fixed is None:
+                    leaf.fixed = parent
             return
         if id(value) in active:
             raise cyclic(value)
