@@ -139,9 +139,6 @@ class Wrapper(Delegating, Backend[Any, Any, Any, Any]):
         >>> k = Counting(NumpyBackend())
         >>> k.to_numpy(k.exp(k.zeros((2,), dtype=k.float_dtype))).tolist(), k.spec, k.calls
         ([1.0, 1.0], 'count(numpy)', 3)
-
-    Raises an :class:`ArgumentError` that is a TypeError too when ``wrapped`` is not a backend, and :class:`SpecError`
-    for a class without a name.
     """
 
     name: ClassVar[str]

@@ -72,14 +72,10 @@ class Check:
 
 
 def parts_of(check_id: str) -> tuple[str, str, str, int]:
-    """Operation, dtype, kind and index of an id.
+    """Operation, dtype, kind and index of an id; raises ValueError for anything else.
 
-    Raises ValueError for anything but an id.
-
-        >>> parts_of("add-float32-value-0")
-        ('add', 'float32', 'value', 0)
-
-    Raises ValueError for what is no id.
+    >>> parts_of("add-float32-value-0")
+    ('add', 'float32', 'value', 0)
     """
     parts = check_id.split("-")
     if len(parts) != 4 or not all(parts) or not parts[3].isdecimal():

@@ -57,8 +57,6 @@ def check_backend(
         >>> report = check_backend("numpy", ops=["tanh"])
         >>> report.ok, report.failures
         (True, [])
-
-    Raises :class:`ArgumentError` and its kin for a backend, an operation, a kind or an id that does not exist.
     """
     expected = with_reasons(expected_failures)
     options = {"quick": quick, "ops": ops, "dtypes": dtypes, "kinds": kinds, "only": only}

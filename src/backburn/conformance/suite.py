@@ -50,8 +50,6 @@ def checks(
         >>> from backburn_numpy import NumpyBackend
         >>> [c.id for c in checks(NumpyBackend(), ops=["neg"], kinds=["special", "fan_out"], dtypes=["float32"])]
         ['neg-float32-special-6']
-
-    Raises :class:`ArgumentError` for an operation, dtype or kind that does not exist.
     """
     wanted = _known("operation", ops, [*OPERATIONS, WHOLE]), _known("dtype", dtypes, [*DTYPES, NO_DTYPE])
     wanted_kinds = _known("kind of check", kinds, KINDS)

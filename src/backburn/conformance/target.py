@@ -31,8 +31,6 @@ def load_target(target: str) -> Any:
 
         >>> load_target("backburn_numpy:NumpyBackend")
         <backend numpy>
-
-    Raises an error of backburn for whatever cannot be used, and says which required operations are missing.
     """
     module, _, attribute = target.partition(":")
     if attribute and all(p.isidentifier() for p in (*module.split("."), *attribute.split("."))):
