@@ -24,8 +24,8 @@ from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, BackburnError, BackendUnavailableError, ConfigError
 from backburn.cli import main
 from backburn.conformance import KINDS, Result, check_backend, checks, parametrize_with_checks, read_expected
+from backburn.conformance.calls import leaves
 from backburn.conformance.check import parts_of
-from backburn.conformance.derivatives import leaves
 from backburn.conformance.kinds import UNEXPLAINED, holes
 from backburn.conformance.report import Report
 from backburn.conformance.shrinking import smallest_failing

@@ -12,8 +12,7 @@ from backburn.backend.table import OPERATIONS
 from backburn.base.errors import Unsupported
 from backburn.conformance import SAMPLES, Sample, SampleSet
 from backburn.conformance.behaviour import must_raise, refused_calls
-from backburn.conformance.calls import each, lifted, on
-from backburn.conformance.derivatives import is_float, leaves
+from backburn.conformance.calls import each, is_float, leaves, lifted, on
 from backburn.conformance.samples import Stored
 from backburn.conformance.tolerances import compare
 from backburn_numpy import NumpyBackend

@@ -13,8 +13,8 @@ from backburn.autodiff import Autodiff, Forward, elementwise, tangent, through_b
 from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
 from backburn.conformance import SAMPLES, Sample
-from backburn.conformance.calls import on
-from backburn.conformance.derivatives import STEP, direction, leaves, uneven, with_leaves
+from backburn.conformance.calls import leaves, on
+from backburn.conformance.derivatives import STEP, direction, uneven, with_leaves
 
 BASE: Any = load_backend("numpy")
 FORWARD: Any = Forward(BASE)

@@ -11,7 +11,8 @@ import pytest
 
 from backburn.backend.table import OPERATIONS
 from backburn.conformance import SAMPLES, Sample, SampleSet, checks
-from backburn.conformance.derivatives import check_derivative, leaves
+from backburn.conformance.calls import leaves
+from backburn.conformance.derivatives import check_derivative
 from backburn.conformance.kinds import VALUE_KINDS
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "backends" / "backburn_torch"

@@ -16,10 +16,10 @@ from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
 from backburn.conformance import SAMPLES
 from backburn.conformance.behaviour import check_mutation
-from backburn.conformance.calls import Array, arrays, as_tuple, dtypes_of, each, on
+from backburn.conformance.calls import arrays, as_tuple, dtypes_of, each, leaves, on
 from backburn.conformance.check import Check
-from backburn.conformance.derivatives import check_derivative, leaves
-from backburn.conformance.samples import Stored
+from backburn.conformance.derivatives import check_derivative
+from backburn.conformance.samples import Array, Stored
 
 BASE = load_backend("numpy")
 OUTER = Autodiff(BASE)

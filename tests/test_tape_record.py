@@ -23,7 +23,7 @@ from backburn.base.errors import (
     ShapeError,
 )
 from backburn.conformance import SAMPLES
-from backburn.conformance.derivatives import is_float
+from backburn.conformance.calls import is_float
 from backburn.conformance.samples import Stored
 from backburn_numpy import NumpyBackend
 

@@ -17,7 +17,8 @@ from backburn.autodiff import Autodiff, Forward
 from backburn.backend import load_backend
 from backburn.backend.table import OPERATIONS
 from backburn.batching import Batched, Mapped
-from backburn.conformance.derivatives import is_float, uneven
+from backburn.conformance.calls import is_float
+from backburn.conformance.derivatives import uneven
 from backburn.conformance.samples import SAMPLES, Sample
 
 SIZE = 2

@@ -12,9 +12,9 @@ from backburn.backend.contract import AUTODIFF_METHODS, is_autodiff
 from backburn.backend.registry import check_autodiff_backend
 from backburn.base.dtypes import qint8
 from backburn.base.errors import ConsumedGraphError
-from backburn.conformance.calls import Array
 from backburn.conformance.check import NO_DTYPE, WHOLE, Check
 from backburn.conformance.gradients import levels, watch
+from backburn.conformance.samples import Array
 
 VALUES = np.array([1.5, -2.0, 3.0])
 

@@ -13,7 +13,6 @@ from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.errors import BackburnError
 from backburn.conformance.calls import (
     POINTERS,
-    Array,
     call,
     computed,
     dtypes_of,
@@ -29,7 +28,7 @@ from backburn.conformance.calls import (
     wide,
 )  # fmt: skip
 from backburn.conformance.check import NO_DTYPE, Check
-from backburn.conformance.samples import SAMPLES, Sample, case
+from backburn.conformance.samples import SAMPLES, Array, Sample, case
 from backburn.conformance.tolerances import VALUE, compare
 from backburn.conformance.values import value_kind
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import DTYPES, DType, QuantizedDType, as_dtype
-from backburn.conformance.derivatives import is_float
-from backburn.conformance.samples import SAMPLES, Sample, SampleSet, Stored
-
-Array = NDArray[Any]
+from backburn.conformance.samples import SAMPLES, Array, Sample, SampleSet, Stored
 
 #: Int operands that point to places or name classes: their dtype is no part of what an operation computes in.
 POINTERS = frozenset({"indices", "labels"})
@@ -32,14 +28,24 @@ def each(operands: Any, change: Callable[[Any], Any], kind: type | tuple[type, .
     return [[one(o) for o in operand] if isinstance(operand, list) else one(operand) for operand in operands]
 
 
-def flat(operands: list[Any]) -> list[Any]:
+def flat(operands: Iterable[Any]) -> list[Any]:
     """The operands one after the other, those in lists too."""
     return [o for operand in operands for o in (operand if isinstance(operand, list) else [operand])]
 
 
 def host_arrays(sample: Sample) -> list[Array]:
     """Every array among the operands of a sample."""
-    return [o for o in flat(list(sample.operands)) if isinstance(o, np.ndarray)]
+    return [o for o in flat(sample.operands) if isinstance(o, np.ndarray)]
+
+
+def is_float(operand: Any) -> bool:
+    """Whether an operand of a sample is a float array, which has a gradient."""
+    return isinstance(operand, np.ndarray) and operand.dtype.kind == "f"
+
+
+def leaves(sample: Sample) -> list[Array]:
+    """The float arrays of a sample, those in lists too, in order."""
+    return [a for a in host_arrays(sample) if is_float(a)]
 
 
 def arrays(sample: Sample, dtype: str) -> list[Any]:
@@ -173,7 +179,7 @@ def dtypes_of(name: str, sample: Sample, backend: Any) -> list[str]:
         return []
     if not all(can_store(backend, o.scheme) for o in sample.operands if isinstance(o, Stored)):
         return []
-    if not any(is_float(a) for a in host_arrays(sample)):
+    if not leaves(sample):
         return [main_dtype(name, sample)]
     wanted = list(SAMPLES[name].dtypes)
     if "float16" in wanted and importlib.util.find_spec("ml_dtypes"):

@@ -9,39 +9,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from backburn.autodiff import Autodiff
 from backburn.backend.table import OPERATIONS
-from backburn.conformance.samples import Sample, Stored
+from backburn.conformance.calls import as_tuple, each, is_float, leaves, on
+from backburn.conformance.samples import Array, Sample
 
-Array = NDArray[Any]
 STEP = 2.0**-17
-
-
-def is_float(operand: Any) -> bool:
-    """Whether an operand of a sample is a float array, which has a gradient."""
-    return isinstance(operand, np.ndarray) and operand.dtype.kind == "f"
-
-
-def leaves(sample: Sample) -> list[Array]:
-    """The float arrays of a sample, those in lists too, in order."""
-    found: list[Array] = []
-    for operand in sample.operands:
-        found.extend(o for o in (operand if isinstance(operand, list) else [operand]) if is_float(o))
-    return found
 
 
 def with_leaves(sample: Sample, values: list[Any], other: Any) -> list[Any]:
     """The operands of ``sample`` with ``values`` in place of its float arrays and ``other(array)`` of its others."""
     remaining = iter(values)
-
-    def one(operand: Any) -> Any:
-        if is_float(operand):
-            return next(remaining)
-        return other(operand) if isinstance(operand, np.ndarray) else operand
-
-    return [[one(o) for o in operand] if isinstance(operand, list) else one(operand) for operand in sample.operands]
+    return each(sample.operands, lambda a: next(remaining) if is_float(a) else other(a))
 
 
 def directional(
@@ -62,7 +42,7 @@ def directional(
             x = k.set_require_grad(k.from_inner(x), True)
         inputs.append(x)
     top = tower[-1]
-    operands = [o.on(base) if isinstance(o, Stored) else o for o in with_leaves(sample, inputs, base.from_numpy)]
+    operands = on(base, with_leaves(sample, inputs, base.from_numpy))
     outputs = getattr(top, name)(*operands, **sample.attributes)
     scalar = _weighted_sum(top, base, outputs)
     if scalar is None:  # no float output
@@ -92,7 +72,7 @@ def _constant(k: Any, base: Any, array: Array) -> Any:
 def _weighted_sum(k: Any, base: Any, outputs: Any) -> Any:
     """``sum(w * output)`` over the float outputs, with fixed uneven weights, so that no two elements can be swapped."""
     total = None
-    for output in outputs if isinstance(outputs, tuple) else (outputs,):
+    for output in as_tuple(outputs):
         if k.dtype(output).kind != "float":
             continue
         shape = tuple(output.shape)

@@ -10,10 +10,9 @@ import numpy as np
 
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import DTYPES, DType
-from backburn.conformance.calls import POINTERS, Array, dtypes_of, each, host_arrays, main_dtype
-from backburn.conformance.derivatives import is_float
+from backburn.conformance.calls import POINTERS, dtypes_of, each, host_arrays, is_float, main_dtype
 from backburn.conformance.edge_samples import INTEGER_EDGES, samples_of
-from backburn.conformance.samples import Sample
+from backburn.conformance.samples import Array, Sample
 
 #: In so many forms (ranks of the operands, numbers among them) an operation is tried in each dtype.
 FORMS = 4

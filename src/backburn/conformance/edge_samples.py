@@ -11,9 +11,8 @@ import numpy as np
 
 from backburn.backend.shapes import broadcast, unchanged
 from backburn.backend.table import OPERATIONS, Operation
-from backburn.conformance.calls import POINTERS, Array, each, host_arrays
-from backburn.conformance.derivatives import is_float
-from backburn.conformance.samples import SAMPLES, Sample
+from backburn.conformance.calls import POINTERS, each, host_arrays, is_float
+from backburn.conformance.samples import SAMPLES, Array, Sample
 
 #: Indices of derived samples begin here, so that samples that are added later do not change their ids.
 SPECIAL, INTEGER_EDGES, ZERO_D = 1000, 1001, 1002

@@ -15,12 +15,13 @@ from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import as_dtype
 from backburn.conformance.behaviour import shared
 from backburn.conformance.calls import (
-    Array,
     as_tuple,
     call,
     dtypes_of,
     each,
     flat,
+    is_float,
+    leaves,
     lifted,
     on,
     on_host,
@@ -28,8 +29,8 @@ from backburn.conformance.calls import (
     wide,
 )
 from backburn.conformance.check import Check
-from backburn.conformance.derivatives import STEP, check_derivative, direction, is_float, leaves, uneven, with_leaves
-from backburn.conformance.samples import SAMPLES, Sample, Stored
+from backburn.conformance.derivatives import STEP, check_derivative, direction, uneven, with_leaves
+from backburn.conformance.samples import SAMPLES, Array, Sample, Stored
 from backburn.conformance.tolerances import GRADIENT, SECOND_GRADIENT, compare, widened
 
 #: Indices of the checks of single outputs begin here.

@@ -8,8 +8,7 @@ from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import DTYPES
 from backburn.base.errors import BackburnError
 from backburn.conformance.behaviour import refused_calls
-from backburn.conformance.calls import flat, host_arrays, is_float_name, main_dtype
-from backburn.conformance.derivatives import is_float, leaves
+from backburn.conformance.calls import flat, host_arrays, is_float, is_float_name, leaves, main_dtype
 from backburn.conformance.edge_samples import EDGE_FAMILIES, OPEN
 from backburn.conformance.samples import SAMPLES
 from backburn.conformance.whole_backend import ROUND_TRIPS

@@ -8,7 +8,6 @@ from itertools import cycle, product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from backburn.backend.float8 import FORMATS
 from backburn.backend.quantized import scale_shape
@@ -17,9 +16,7 @@ from backburn.base.dtypes import QuantizedDType, as_dtype, float32, float64, qin
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.conformance.calls import can_store
 from backburn.conformance.check import Check
-from backburn.conformance.samples import SAMPLES, Sample, real, stored
-
-Array = NDArray[Any]
+from backburn.conformance.samples import SAMPLES, Array, Sample, real, stored
 
 _STORAGES = (
     "int8_symmetric", "int8_affine", "uint8_affine", "int4_symmetric", "int4_affine", "float8_e4m3fn_symmetric",

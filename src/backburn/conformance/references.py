@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from backburn.conformance.samples import Array
 
 
 def elementwise(function: Callable[[float], float]) -> Callable[[Array], Array]:

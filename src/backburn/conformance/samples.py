@@ -8,6 +8,7 @@ mutation. They are written once, with NumPy arrays in float64, and cast to the d
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from backburn.backend.table import ATTACHED, OPERATIONS
 from backburn.base.dtypes import QuantizedDType, as_dtype
 
 Array = NDArray[Any]
+INF, NAN = math.inf, math.nan
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +137,11 @@ def unit(*shape: int, seed: int = 0) -> Array:
 def integers(*shape: int, low: int = -5, high: int = 6, seed: int = 0) -> Array:
     """Int64 values from ``low`` up to but excluding ``high``."""
     return _random(f"int{low}{high}{seed}", shape).integers(low, high, shape)
+
+
+def ints(*rows: Any) -> Array:
+    """Int64 values, as written."""
+    return np.array(rows, np.int64)
 
 
 def booleans(*shape: int, seed: int = 0) -> Array:

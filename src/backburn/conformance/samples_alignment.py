@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from backburn.conformance.samples import Array, case, real, samples
+from backburn.conformance.samples import Array, case, ints, real, samples
 
 
 def alignments(steps: int, classes: int, target: list[int], blank: int) -> list[tuple[int, ...]]:
@@ -45,11 +45,6 @@ def ctc_backward(
             for t, c in enumerate(path):
                 out[t, n, c] -= grad[n] * share
     return out
-
-
-def ints(*rows: object) -> Array:
-    """Integers, as written."""
-    return np.array(rows, np.int64)
 
 
 PLAIN = (real(3, 2, 3), ints([1, 2], [2, 2]), ints(3, 3), ints(2, 2))

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from backburn.conformance.samples import booleans, case, integers, real, samples
-
-Array = NDArray[Any]
+from backburn.conformance.samples import Array, booleans, case, integers, real, samples
 
 
 def masked_select(x: Array, mask: Array) -> Array:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 
-from backburn.conformance.samples import booleans, case, integers, real, samples
-
-Array = Any
+from backburn.conformance.samples import Array, booleans, case, integers, real, samples
 
 CONDITION = "errors grow with the condition of a matrix"
 

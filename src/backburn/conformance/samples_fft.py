@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-from backburn.conformance.samples import case, real, samples
-
-Array = Any
+from backburn.conformance.samples import Array, case, real, samples
 
 
 def rfft(x: Array, axis: int) -> tuple[Array, Array]:

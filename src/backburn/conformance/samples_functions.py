@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from backburn.conformance import references
-from backburn.conformance.samples import Array, Sample, case, integers, positive, real, samples, unit
+from backburn.conformance.samples import INF, NAN, Array, Sample, case, integers, positive, real, samples, unit
 
-INF, NAN = math.inf, math.nan
 EDGES = np.array([0.0, -0.0, 1.0, -1.0, -2.5, INF, -INF, NAN])
 
 

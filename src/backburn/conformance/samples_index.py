@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from backburn.base.dtypes import bool_, float32, int64
-from backburn.conformance.samples import booleans, case, integers, real, samples
+from backburn.conformance.samples import booleans, case, integers, ints, real, samples
 
 _ = slice
 
@@ -63,24 +63,18 @@ samples(
 
 # ---- along one axis, an index for each element ----
 
-
-def at(*rows: Any) -> Any:
-    """Indices, as written."""
-    return np.array(rows, np.int64)
-
-
 samples(
     "gather",
     lambda x, indices, axis: np.take_along_axis(x, indices, axis),
-    case(real(3, 2), at([0, 2], [1, -1]), axis=0),
-    case(real(2, 3), at([0, 2, 2, 0], [1, -3, 1, 1]), axis=1),
-    case(real(3), at(2, 2, 0), axis=0),
-    case(real(2, 2, 2), at([[1], [0]], [[-1], [0]]), axis=2),
-    case(real(2, 3), at([2], [0]), axis=1),
+    case(real(3, 2), ints([0, 2], [1, -1]), axis=0),
+    case(real(2, 3), ints([0, 2, 2, 0], [1, -3, 1, 1]), axis=1),
+    case(real(3), ints(2, 2, 0), axis=0),
+    case(real(2, 2, 2), ints([[1], [0]], [[-1], [0]]), axis=2),
+    case(real(2, 3), ints([2], [0]), axis=1),
     case(real(2, 3), np.zeros((2, 0), np.int64), axis=1),
     case(real(0, 3), np.zeros((0, 2), np.int64), axis=1),
-    case(integers(3), at(2, 0, -3), axis=0),
-    case(booleans(3), at(2, 1), axis=0),
+    case(integers(3), ints(2, 0, -3), axis=0),
+    case(booleans(3), ints(2, 1), axis=0),
 )
 
 
@@ -103,43 +97,43 @@ def scatter(x: Any, indices: Any, values: Any, axis: int, mode: str = "assign") 
 samples(
     "gather_backward",
     lambda grad, indices, shape, axis: scatter(np.zeros(shape), indices, grad, axis, "add"),
-    case(real(2, 2), at([0, 2], [1, -1]), shape=(3, 2), axis=0),
-    case(real(2, 4), at([0, 2, 2, 0], [1, -3, 1, 1]), shape=(2, 3), axis=1),
-    case(real(2, 1), at([2], [0]), shape=(2, 3), axis=1),
+    case(real(2, 2), ints([0, 2], [1, -1]), shape=(3, 2), axis=0),
+    case(real(2, 4), ints([0, 2, 2, 0], [1, -3, 1, 1]), shape=(2, 3), axis=1),
+    case(real(2, 1), ints([2], [0]), shape=(2, 3), axis=1),
     case(real(2, 0), np.zeros((2, 0), np.int64), shape=(2, 3), axis=1),
 )
 
 samples(
     "scatter",
     scatter,
-    case(real(3, 2), at([0, 2], [1, -2]), real(2, 2, seed=1), axis=0),
-    case(real(2, 3), at([0, 2, 2, 0], [1, -3, 1, 1]), real(2, 4, seed=1), axis=1, note="the last value stays"),
-    case(real(2, 3), at([0, 2, 2, 0], [1, -3, 1, 1]), real(2, 4, seed=1), axis=1, mode="add"),
-    case(real(2, 3, 2), at([[0, 1], [0, 2]], [[2, 1], [-1, 1]]), real(2, 2, 2), axis=1, mode="add"),
-    case(real(2, 3), at([2], [0]), real(2, 1), axis=1, mode="add"),
-    case(real(2, 3), at([2], [0]), real(2, 1), axis=1),
-    case(real(3), at(0, 2), 1.5, axis=0),
-    case(real(3), at(0, 2, 2), 1.5, axis=0, mode="add"),
+    case(real(3, 2), ints([0, 2], [1, -2]), real(2, 2, seed=1), axis=0),
+    case(real(2, 3), ints([0, 2, 2, 0], [1, -3, 1, 1]), real(2, 4, seed=1), axis=1, note="the last value stays"),
+    case(real(2, 3), ints([0, 2, 2, 0], [1, -3, 1, 1]), real(2, 4, seed=1), axis=1, mode="add"),
+    case(real(2, 3, 2), ints([[0, 1], [0, 2]], [[2, 1], [-1, 1]]), real(2, 2, 2), axis=1, mode="add"),
+    case(real(2, 3), ints([2], [0]), real(2, 1), axis=1, mode="add"),
+    case(real(2, 3), ints([2], [0]), real(2, 1), axis=1),
+    case(real(3), ints(0, 2), 1.5, axis=0),
+    case(real(3), ints(0, 2, 2), 1.5, axis=0, mode="add"),
     case(real(2, 3), np.zeros((2, 0), np.int64), real(2, 0), axis=1, mode="add"),
     case(real(2, 0), np.zeros((2, 0), np.int64), real(2, 0), axis=1),
-    case(integers(3), at(0, -1, 2), integers(3, seed=1), axis=0, mode="add"),
-    case(integers(3), at(0, -1, 2), integers(3, seed=1), axis=0),
-    case(booleans(3), at(0, 1), True, axis=0),
-    case(real(3, 2), at([0, 1], [1, -2], [0, 0]), real(3, 2, seed=1), axis=0, note="the last value of each column"),
+    case(integers(3), ints(0, -1, 2), integers(3, seed=1), axis=0, mode="add"),
+    case(integers(3), ints(0, -1, 2), integers(3, seed=1), axis=0),
+    case(booleans(3), ints(0, 1), True, axis=0),
+    case(real(3, 2), ints([0, 1], [1, -2], [0, 0]), real(3, 2, seed=1), axis=0, note="the last value of each column"),
 )
 
 samples(
     "scatter_reduce",
     scatter,
     *(
-        case(real(2, 3), at([0, 2, 2, 0], [1, -3, 1, 1]), real(2, 4, seed=1), axis=1, mode=mode)
+        case(real(2, 3), ints([0, 2, 2, 0], [1, -3, 1, 1]), real(2, 4, seed=1), axis=1, mode=mode)
         for mode in ("mul", "min", "max")
     ),
-    case(real(3, 2), at([0, 2], [0, -1]), real(2, 2, seed=1), axis=0, mode="mul"),
+    case(real(3, 2), ints([0, 2], [0, -1]), real(2, 2, seed=1), axis=0, mode="mul"),
     case(real(3, 2), np.zeros((0, 2), np.int64), real(0, 2), axis=0, mode="max"),
     case(
         np.array([2.0, 1.0, 5.0]),
-        at(0, 0, 1),
+        ints(0, 0, 1),
         np.array([2.0, 2.0, 3.0]),
         axis=0,
         mode="max",
@@ -149,15 +143,15 @@ samples(
     ),
     case(
         np.array([2.0, 0.0, 3.0, 4.0]),
-        at(0, 0, 1, 2, 2),
+        ints(0, 0, 1, 2, 2),
         np.array([0.0, 3.0, 5.0, 0.0, 0.0]),
         axis=0,
         mode="mul",
         gradients=(np.array([0.0, 5.0, 0.0, 1.0]), None, np.array([6.0, 0.0, 0.0, 0.0, 0.0])),
         note="zero factors",
     ),
-    case(integers(3), at(0, -1, 2), integers(3, seed=1), axis=0, mode="mul"),
-    case(integers(3), at(0, -1, 2), integers(3, seed=1), axis=0, mode="min"),
+    case(integers(3), ints(0, -1, 2), integers(3, seed=1), axis=0, mode="mul"),
+    case(integers(3), ints(0, -1, 2), integers(3, seed=1), axis=0, mode="min"),
     because="several roundings of a product",
     tolerance=2.0,
 )
@@ -167,15 +161,15 @@ samples(
 samples(
     "take",
     lambda x, indices, axis: np.take(x, indices, axis),
-    case(real(3, 2), at(2, 0, -1, 2), axis=0),
-    case(real(2, 3), at([2, 0], [0, 0]), axis=1),
-    case(real(2, 3, 2), at(1), axis=1),
+    case(real(3, 2), ints(2, 0, -1, 2), axis=0),
+    case(real(2, 3), ints([2, 0], [0, 0]), axis=1),
+    case(real(2, 3, 2), ints(1), axis=1),
     case(real(3), np.array(2), axis=0),
     case(real(3, 2), np.array(-1), axis=0),
     case(real(3, 2), np.zeros((0,), np.int64), axis=0),
-    case(real(3, 0), at(2, 2), axis=0),
-    case(integers(3), at(2, 1), axis=0),
-    case(booleans(3), at(2, 1), axis=0),
+    case(real(3, 0), ints(2, 2), axis=0),
+    case(integers(3), ints(2, 1), axis=0),
+    case(booleans(3), ints(2, 1), axis=0),
 )
 
 
@@ -205,23 +199,23 @@ def take_backward(grad: Any, indices: Any, length: int, axis: int) -> Any:
 samples(
     "take_backward",
     take_backward,
-    case(real(4, 2), at(2, 0, -1, 2), length=3, axis=0),
-    case(real(2, 2, 2), at([2, 0], [0, 0]), length=3, axis=1),
+    case(real(4, 2), ints(2, 0, -1, 2), length=3, axis=0),
+    case(real(2, 2, 2), ints([2, 0], [0, 0]), length=3, axis=1),
     case(real(2), np.array(-1), length=3, axis=0),
     case(real(0, 2), np.zeros((0,), np.int64), length=3, axis=0),
 )
 
 WRITES = (
-    case(real(3, 2), at(2, 0, -1, 2), real(4, 2, seed=1), axis=0),
-    case(real(2, 3, 2), at(1, 1), real(2, 2, 2, seed=1), axis=1),
-    case(real(3), at(1, 1), 0.5, axis=0),
+    case(real(3, 2), ints(2, 0, -1, 2), real(4, 2, seed=1), axis=0),
+    case(real(2, 3, 2), ints(1, 1), real(2, 2, 2, seed=1), axis=1),
+    case(real(3), ints(1, 1), 0.5, axis=0),
     case(real(3, 2), np.zeros((0,), np.int64), real(0, 2), axis=0),
-    case(real(3, 0), at(1), real(1, 0), axis=0),
-    case(integers(3), at(2, 2), integers(2, seed=1), axis=0),
+    case(real(3, 0), ints(1), real(1, 0), axis=0),
+    case(integers(3), ints(2, 2), integers(2, seed=1), axis=0),
 )
 
 samples("index_add", index_add, *WRITES)
-samples("index_copy", index_copy, *WRITES, case(booleans(3), at(2), True, axis=0))
+samples("index_copy", index_copy, *WRITES, case(booleans(3), ints(2), True, axis=0))
 
 # ---- several axes at once ----
 
@@ -246,42 +240,42 @@ def scatter_nd(x: Any, indices: Any, values: Any, mode: str = "assign") -> Any:
 samples(
     "gather_nd",
     gather_nd,
-    case(real(2, 3), at([0, 2], [1, -3], [0, 2])),
-    case(real(3, 2, 2), at([[0, 1]], [[-1, 0]])),
-    case(real(3, 2), at([2], [0])),
-    case(real(3, 2), at(2, -1)),
+    case(real(2, 3), ints([0, 2], [1, -3], [0, 2])),
+    case(real(3, 2, 2), ints([[0, 1]], [[-1, 0]])),
+    case(real(3, 2), ints([2], [0])),
+    case(real(3, 2), ints(2, -1)),
     case(real(3), np.zeros((2, 0), np.int64)),
     case(real(3), np.zeros((0, 1), np.int64)),
-    case(integers(2, 3), at([0, 2], [1, 0])),
-    case(booleans(2, 3), at([0, 2], [1, 0])),
+    case(integers(2, 3), ints([0, 2], [1, 0])),
+    case(booleans(2, 3), ints([0, 2], [1, 0])),
 )
 
 samples(
     "scatter_nd",
     scatter_nd,
-    case(real(2, 3), at([0, 2], [1, -3], [0, 2]), real(3, seed=1)),
-    case(real(2, 3), at([0, 2], [1, -3], [0, 2]), real(3, seed=1), mode="add"),
-    case(real(3, 2), at([2], [0]), real(2, 2, seed=1)),
-    case(real(3, 2), at(2, -1), real(seed=1), mode="add"),
-    case(real(3, 2), at([2, 0], [0, 1]), 0.5),
+    case(real(2, 3), ints([0, 2], [1, -3], [0, 2]), real(3, seed=1)),
+    case(real(2, 3), ints([0, 2], [1, -3], [0, 2]), real(3, seed=1), mode="add"),
+    case(real(3, 2), ints([2], [0]), real(2, 2, seed=1)),
+    case(real(3, 2), ints(2, -1), real(seed=1), mode="add"),
+    case(real(3, 2), ints([2, 0], [0, 1]), 0.5),
     case(real(3), np.zeros((0, 1), np.int64), real(0)),
     *(
-        case(real(3, 2), at([[2], [0]], [[1], [-1]]), real(2, 2, 2, seed=1), mode=mode, note="twice the last")
+        case(real(3, 2), ints([[2], [0]], [[1], [-1]]), real(2, 2, 2, seed=1), mode=mode, note="twice the last")
         for mode in ("mul", "min", "max")
     ),
     case(
         np.array([[2.0, 3.0], [5.0, 7.0]]),
-        at([0, 1], [1, 0], [0, 1]),
+        ints([0, 1], [1, 0], [0, 1]),
         np.array([3.0, 6.0, 1.0]),
         mode="max",
         smooth=0,
         gradients=(np.array([[1.0, 0.5], [0.0, 1.0]]), None, np.array([0.5, 1.0, 0.0])),
         note="ties share",
     ),
-    case(real(2, 3), at([0, 2], [1, 0]), 0.5, mode="mul"),
-    case(integers(2, 3), at([0, 2], [1, 0]), integers(2, seed=1), mode="min"),
-    case(integers(2, 3), at([0, 2], [1, 0]), integers(2, seed=1), mode="add"),
-    case(booleans(2, 3), at([0, 2], [1, 0]), True),
+    case(real(2, 3), ints([0, 2], [1, 0]), 0.5, mode="mul"),
+    case(integers(2, 3), ints([0, 2], [1, 0]), integers(2, seed=1), mode="min"),
+    case(integers(2, 3), ints([0, 2], [1, 0]), integers(2, seed=1), mode="add"),
+    case(booleans(2, 3), ints([0, 2], [1, 0]), True),
 )
 
 # ---- indices from values, and values from indices ----
@@ -302,9 +296,9 @@ samples(
 samples(
     "one_hot",
     lambda x, depth, dtype=int64: np.eye(depth)[x].astype(dtype.dtype),
-    case(at([0, 2], [-1, 1]), depth=3),
-    case(at(0, 2), depth=4, dtype=float32),
-    case(at(0, 1), depth=2, dtype=bool_),
+    case(ints([0, 2], [-1, 1]), depth=3),
+    case(ints(0, 2), depth=4, dtype=float32),
+    case(ints(0, 1), depth=2, dtype=bool_),
     case(np.array(1), depth=2),
     case(np.zeros((0, 2), np.int64), depth=2),
 )

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from backburn.conformance.samples import booleans, case, integers, real, samples
-
-INF, NAN = math.inf, math.nan
-EDGES = np.array([0.0, -0.0, 1.0, -2.5, INF, -INF, NAN])
-SMALL_INTS = np.array([-128, -7, -1, 0, 1, 7, 127], np.int8)
-BYTES = np.array([0, 1, 7, 200, 255], np.uint8)
+from backburn.conformance.samples import INF, NAN, booleans, case, integers, real, samples
+from backburn.conformance.samples_arithmetic import BYTES, EDGES, SMALL_INTS
 
 FLOATS = (
     case(real(2, 3), np.where(booleans(2, 3), real(2, 3), real(2, 3, seed=1))),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from backburn.conformance.samples import case, positive, real, samples
+from backburn.conformance.samples import case, ints, positive, real, samples
 from backburn.conformance.samples_normalize import log_softmax, softmax
 
 # ---- distances ----
@@ -110,11 +110,6 @@ samples(
 # ---- classes ----
 
 
-def labels(*names: Any) -> Any:
-    """Class labels, as written."""
-    return np.array(names, np.int64)
-
-
 def one_hot(x: Any, names: Any, axis: int) -> Any:
     """1 at the label of each example along ``axis``."""
     return np.moveaxis(np.eye(x.shape[axis])[names], -1, axis)
@@ -150,7 +145,7 @@ def cross_entropy(
 
 
 DENSE = softmax(real(2, 3, seed=3), 1)
-NAMES = labels(2, 0, 1, 2)
+NAMES = ints(2, 0, 1, 2)
 
 samples(
     "cross_entropy",
@@ -160,21 +155,21 @@ samples(
     case(real(4, 3), NAMES, reduction="none"),
     case(real(4, 3), NAMES, positive(3)),
     case(real(4, 3), NAMES, positive(3), reduction="none", ignore_index=2),
-    case(real(4, 3), labels(2, -100, 1, -100), ignore_index=-100),
-    case(real(4, 3), labels(2, -100, 1, 0), positive(3), ignore_index=-100),
+    case(real(4, 3), ints(2, -100, 1, -100), ignore_index=-100),
+    case(real(4, 3), ints(2, -100, 1, 0), positive(3), ignore_index=-100),
     case(real(4, 3), NAMES, label_smoothing=0.1),
     case(real(4, 3), NAMES, positive(3), label_smoothing=0.25, ignore_index=0),
-    case(real(1, 2000), labels(3), 40.0 + positive(2000), label_smoothing=0.1, smooth=1, note="large sums of terms"),
+    case(real(1, 2000), ints(3), 40.0 + positive(2000), label_smoothing=0.1, smooth=1, note="large sums of terms"),
     case(real(3), np.array(1), axis=0),
     case(real(3, 4), NAMES, axis=0),
-    case(real(2, 3, 2), labels([0, 2], [1, 1]), axis=1),
+    case(real(2, 3, 2), ints([0, 2], [1, 1]), axis=1),
     case(real(0, 3), np.zeros(0, np.int64), reduction="sum"),
     case(real(2, 3), DENSE),
     case(real(2, 3), DENSE, positive(3), reduction="sum"),
     case(real(2, 3), real(2, 3, seed=1), label_smoothing=0.1, reduction="none"),
     case(real(3, 2), DENSE.T, axis=0),
-    case(np.array([[0.0, 400.0, -400.0]]), labels(2), smooth=1, note="exponentials overflow"),
-    case(np.array([[0.0, -np.inf, 1.0]]), labels(2), smooth=0, note="a masked class"),
+    case(np.array([[0.0, 400.0, -400.0]]), ints(2), smooth=1, note="exponentials overflow"),
+    case(np.array([[0.0, -np.inf, 1.0]]), ints(2), smooth=0, note="a masked class"),
     case(np.array([[0.0, -np.inf, 1.0]]), np.array([[0.5, 0.0, 0.5]]), smooth=0, note="a masked class"),
 )
 
@@ -195,10 +190,10 @@ samples(
     case(real(4, 3), NAMES),
     case(real(4, 3), NAMES, reduction="sum"),
     case(real(4, 3), NAMES, reduction="none"),
-    case(real(4, 3), labels(2, -100, 1, 0), positive(3), ignore_index=-100),
-    case(real(4, 3), labels(2, -1, 1, 0), ignore_index=-1),
+    case(real(4, 3), ints(2, -100, 1, 0), positive(3), ignore_index=-100),
+    case(real(4, 3), ints(2, -1, 1, 0), ignore_index=-1),
     case(real(3), np.array(1), axis=0),
-    case(real(2, 3, 2), labels([0, 2], [1, 1]), axis=1),
+    case(real(2, 3, 2), ints([0, 2], [1, 1]), axis=1),
     case(real(0, 3), np.zeros(0, np.int64), reduction="none"),
 )
 samples(
@@ -206,7 +201,7 @@ samples(
     lambda x, names, axis: cross_entropy(x, names, axis=axis, reduction="none"),
     case(real(4, 3), NAMES, axis=1),
     case(real(3, 4), NAMES, axis=0),
-    case(real(2, 3, 2), labels([0, 2], [1, 1]), axis=1),
+    case(real(2, 3, 2), ints([0, 2], [1, 1]), axis=1),
     case(real(3), np.array(1), axis=0),
     case(real(0, 3), np.zeros(0, np.int64), axis=1),
 )
@@ -222,7 +217,7 @@ samples(
     lambda grad, x, names, axis: column(grad, axis) * (softmax(x, axis) - one_hot(x, names, axis)),
     case(real(4), real(4, 3), NAMES, axis=1),
     case(real(4), real(3, 4), NAMES, axis=0),
-    case(real(2, 2), real(2, 3, 2), labels([0, 2], [1, 1]), axis=1),
+    case(real(2, 2), real(2, 3, 2), ints([0, 2], [1, 1]), axis=1),
     case(real(), real(3), np.array(1), axis=0),
     case(real(0), real(0, 3), np.zeros(0, np.int64), axis=1),
 )

@@ -8,10 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from backburn.conformance.samples import case, real, samples
-
-Array = Any
-NAN, INF = math.nan, math.inf
+from backburn.conformance.samples import INF, NAN, Array, case, real, samples
 
 
 def windows(x: Array, size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> list[list[list[int]]]:

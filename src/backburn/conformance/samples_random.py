@@ -7,14 +7,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from backburn.backend.random import DIGITS
 from backburn.base.dtypes import DType, as_dtype, float16, float32, float64, int8, int32, int64, uint8, uint64
 from backburn.conformance.references import digamma
-from backburn.conformance.samples import Sample, case, real, samples
+from backburn.conformance.samples import Array, Sample, case, real, samples
 
-Array = NDArray[Any]
 Shape = tuple[int, ...]
 
 MASK = 2**64 - 1

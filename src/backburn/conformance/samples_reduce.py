@@ -7,10 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from backburn.conformance.samples import booleans, case, integers, positive, real, samples
-
-Array = Any
-NAN, INF = math.nan, math.inf
+from backburn.conformance.samples import INF, NAN, Array, booleans, case, integers, positive, real, samples
 
 AXES = (
     case(real(2, 3), axis=(0,)),

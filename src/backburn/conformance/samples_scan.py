@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
-from backburn.conformance.samples import case, integers, real, samples, unit
-
-Array = Any
-NAN, INF = math.nan, math.inf
+from backburn.conformance.samples import INF, NAN, Array, case, integers, real, samples, unit
 
 ALONG = (
     case(real(2, 3), axis=0),

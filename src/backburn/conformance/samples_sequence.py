@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
-from backburn.conformance.samples import Array, booleans, case, integers, real, samples
-
-INF = math.inf
-
-
-def rows(*numbers: int) -> Array:
-    """Indices, as written."""
-    return np.array(numbers, np.int64)
-
+from backburn.conformance.samples import INF, Array, booleans, case, integers, ints, real, samples
 
 samples(
     "embedding",
     lambda weight, indices, padding_idx=None: weight[indices],
-    case(real(4, 2), rows(2, 0, 2)),
-    case(real(3, 2), rows(0, 1, 2, 1).reshape(2, 2)),
+    case(real(4, 2), ints(2, 0, 2)),
+    case(real(3, 2), ints([0, 1], [2, 1])),
     case(real(3), np.array(1), note="rows are numbers"),
-    case(real(3, 2, 2), rows(-1, 0)),
+    case(real(3, 2, 2), ints(-1, 0)),
     case(real(4, 2), np.zeros((0, 3), np.int64)),
     case(
-        real(3, 2), rows(1, -2, 2, 2), padding_idx=1, smooth=0,
+        real(3, 2), ints(1, -2, 2, 2), padding_idx=1, smooth=0,
         gradients=(np.array([[0.0, 0.0], [0.0, 0.0], [2.0, 2.0]]), None),
     ),
     case(
-        real(3, 1), rows(0, 2), padding_idx=-1, smooth=0, gradients=(np.array([[1.0], [0.0], [0.0]]), None),
+        real(3, 1), ints(0, 2), padding_idx=-1, smooth=0, gradients=(np.array([[1.0], [0.0], [0.0]]), None),
     ),
 )  # fmt: skip
 

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import numpy as np
 
-from backburn.conformance.samples import booleans, case, integers, real, samples
-
-Array = Any
-NAN, INF = math.nan, math.inf
+from backburn.conformance.samples import INF, NAN, Array, booleans, case, integers, real, samples
 
 
 def unique_all(x: Array) -> tuple[Array, Array, Array, Array]:

@@ -7,11 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from backburn.conformance.samples import Sample, booleans, case, integers, real, samples
-
-Array = NDArray[Any]
+from backburn.conformance.samples import Array, Sample, booleans, case, integers, real, samples
 
 
 def pad(x: Array, widths: Any, mode: str = "constant", value: float = 0.0) -> Array:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-from backburn.conformance.samples import booleans, case, integers, real, samples
-
-Array = Any
-NAN, INF = math.nan, math.inf
+from backburn.conformance.samples import INF, NAN, Array, booleans, case, integers, real, samples
 
 TIES = np.array([[2.0, 1.0, 2.0, 0.0, 1.0], [0.0, 0.0, -1.0, 0.0, -1.0]])
 SPECIAL = np.array([[1.0, NAN, -INF, 3.0, NAN], [INF, 0.0, INF, -INF, 1.0]])

@@ -12,7 +12,6 @@ from backburn.backend.shapes import broadcast
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import as_dtype
 from backburn.conformance.calls import (
-    Array,
     call,
     dtypes_of,
     expected_of,
@@ -29,7 +28,7 @@ from backburn.conformance.calls import (
 from backburn.conformance.check import Check
 from backburn.conformance.dtype_samples import dtype_samples
 from backburn.conformance.edge_samples import samples_of
-from backburn.conformance.samples import SAMPLES, Sample, Stored
+from backburn.conformance.samples import SAMPLES, Array, Sample, Stored
 from backburn.conformance.silence import unwarned
 from backburn.conformance.tolerances import compare, widened
 

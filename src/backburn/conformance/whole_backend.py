@@ -14,9 +14,9 @@ from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS, Operation, missing
 from backburn.base.dtypes import DTYPES, DType, as_dtype, bool_, float64
 from backburn.base.errors import BackburnError, Unsupported
-from backburn.conformance.calls import Array, same_bits, wide
+from backburn.conformance.calls import same_bits, wide
 from backburn.conformance.check import NO_DTYPE, WHOLE, Check
-from backburn.conformance.samples import real
+from backburn.conformance.samples import Array, real
 from backburn.conformance.tolerances import VALUE, compare
 
 # ---- what a backend says of itself ----
