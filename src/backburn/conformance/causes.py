@@ -27,7 +27,7 @@ def calls_of(backend: Any) -> Iterator[set[str]]:
                 level.__class__ = _noting(known, seen.add)
             except TypeError:
                 break
-            stack.callback(_give_back, level, known)
+            stack.callback(setattr, level, "__class__", known)
             level = inner
         yield seen
 
@@ -39,10 +39,6 @@ def _noting(known: Any, note: Callable[[str], None]) -> type:
         return known.__getattribute__(self, name)
 
     return type(known)(known.__name__, (known,), {"__slots__": (), "__getattribute__": noted})
-
-
-def _give_back(level: Any, known: type) -> None:
-    level.__class__ = known
 
 
 def causes_by_kind(failed: Iterable[tuple[str, Iterable[str]]]) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import DTYPES, DType
-from backburn.conformance.calls import POINTERS, dtypes_of, each, host_arrays, is_float, main_dtype
+from backburn.conformance.calls import POINTERS, dtypes_of, each, flat, host_arrays, is_float, main_dtype
 from backburn.conformance.edge_samples import INTEGER_EDGES, samples_of
 from backburn.conformance.samples import Array, Sample
 
@@ -71,11 +71,7 @@ def _moved(operation: Operation, sample: Sample, dtype: DType) -> Sample | None:
 
 def _of_int64(operand: Any) -> bool:
     """Whether an operand moves to another dtype: int64 arrays and the numbers beside them do."""
-    return type(operand) is int or (isinstance(operand, np.ndarray | list) and _arrays(operand)[0].dtype == np.int64)
-
-
-def _arrays(operand: Any) -> list[Array]:
-    return operand if isinstance(operand, list) else [operand]
+    return type(operand) is int or (isinstance(operand, np.ndarray | list) and flat([operand])[0].dtype == np.int64)
 
 
 def _fitting(operand: Any, dtype: DType) -> Any:

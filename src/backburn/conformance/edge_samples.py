@@ -11,7 +11,7 @@ import numpy as np
 
 from backburn.backend.shapes import broadcast, unchanged
 from backburn.backend.table import OPERATIONS, Operation
-from backburn.conformance.calls import POINTERS, each, host_arrays, is_float
+from backburn.conformance.calls import POINTERS, each, flat, host_arrays, is_float
 from backburn.conformance.samples import SAMPLES, Array, Sample
 
 #: Indices of derived samples begin here, so that samples that are added later do not change their ids.
@@ -75,8 +75,7 @@ def _derived(operation: Operation) -> Iterator[tuple[int, Sample]]:
         for sample in cases:
             if not any(a.size for a in host_arrays(sample)) or "dtype" in sample.attributes:
                 continue
-            flat = replace(sample, operands=tuple(each(sample.operands, _number)), smooth=0, gradients=None)
-            yield ZERO_D, flat
+            yield ZERO_D, replace(sample, operands=tuple(each(sample.operands, _number)), smooth=0, gradients=None)
             break
     yield from _with_numbers(operation)
 
@@ -112,7 +111,7 @@ def _values(operation: Operation, sample: Sample) -> list[Array]:
     named = [
         (n, a)
         for n, o in zip(operation.operands, sample.operands, strict=False)
-        for a in (o if isinstance(o, list) else [o])
+        for a in flat([o])
         if isinstance(a, np.ndarray)
     ]
     return [a for n, a in named if n not in POINTERS] if named and named[0][1].dtype == np.int64 else []
@@ -131,9 +130,8 @@ def _special(array: Array) -> Array:
     if not is_float(array):
         return array
     result = array.copy()
-    flat = result.reshape(-1)
     for start, value in enumerate((np.nan, np.inf, -0.0, -np.inf)):
-        flat[start::5] = value
+        result.reshape(-1)[start::5] = value
     return result
 
 

@@ -181,7 +181,7 @@ def _refused(operation: Operation, kind: str) -> str:
     if operation.shape is None:
         return ""
     cases = SAMPLES[operation.name].cases
-    sample = next((c for c in cases if any(hasattr(o, "shape") for o in flat(list(c.operands)))), None)
+    sample = next((c for c in cases if any(hasattr(o, "shape") for o in flat(c.operands))), None)
     if sample is None:
         return ""
     shape = () if kind == "zero_d" else (0,)

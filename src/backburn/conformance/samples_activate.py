@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from backburn.conformance.references import erfc
 from backburn.conformance.samples import Sample, case, real, samples
 
 TAILS = np.array([-1e3, -90.0, -20.0, 20.0, 90.0, 1e3])
@@ -29,16 +30,6 @@ def kinks(at: tuple[float, ...], slopes: tuple[float, ...], **attributes: Any) -
 def sigmoid(x: Any) -> Any:
     """The reference of ``sigmoid``, without overflow."""
     return np.exp(-np.logaddexp(0.0, -x))
-
-
-def erf(x: Any) -> Any:
-    """The error function of each element."""
-    return np.array([math.erf(v) if v == v else v for v in np.ravel(x)]).reshape(np.shape(x))
-
-
-def erfc(x: Any) -> Any:
-    """One minus the error function of each element, exact where that is small."""
-    return np.array([math.erfc(v) if v == v else v for v in np.ravel(x)]).reshape(np.shape(x))
 
 
 # ---- sigmoids ----

@@ -100,33 +100,14 @@ samples(
 )
 of_one("exp", np.exp)
 WHOLE = np.arange(-9.0, 10.0)
-samples(
-    "exp2",
-    np.exp2,
-    case(real(2, 3)),
-    case(real()),
-    case(real(0, 2)),
-    case(EDGES, smooth=0),
-    case(WHOLE, exact=True),
-)
+of_one("exp2", np.exp2, real, case(WHOLE, exact=True))
 of_one("expm1", np.expm1, real, DIGITS)
 of_one("log", np.log, positive)
-samples(
-    "log2",
-    np.log2,
-    case(positive(2, 3)),
-    case(positive()),
-    case(positive(0)),
-    case(EDGES, smooth=0),
-    case(2.0**WHOLE, smooth=0, exact=True),
-)
-samples(
+of_one("log2", np.log2, positive, case(2.0**WHOLE, smooth=0, exact=True))
+of_one(
     "log10",
     np.log10,
-    case(positive(2, 3)),
-    case(positive()),
-    case(positive(0)),
-    case(EDGES, smooth=0),
+    positive,
     case(10.0 ** np.arange(-3.0, 5.0), smooth=0),
     case(10.0 ** np.arange(4.0), smooth=0, exact=True),
 )
@@ -238,24 +219,9 @@ samples(
     case(real(0, 2), n=1),
     case(real(3, low=2.0, high=4.0), n=3, smooth=2),
 )
-samples(
-    "i0",
-    references.i0,
-    case(NEAR_0),
-    case(real(2, 3)),
-    case(real()),
-    case(real(0, 2)),
-    case(np.array([7.5, -8.5]), smooth=2),
-)
-samples(
-    "i1",
-    references.i1,
-    case(NEAR_0),
-    case(real(2, 3)),
-    case(real()),
-    case(real(0, 2)),
-    case(np.array([7.5, -8.5]), smooth=2),
-)
+BESSEL = (case(NEAR_0), case(real(2, 3)), case(real()), case(real(0, 2)), case(np.array([7.5, -8.5]), smooth=2))
+samples("i0", references.i0, *BESSEL)
+samples("i1", references.i1, *BESSEL)
 samples(
     "bessel_ratio",
     references.bessel_ratio,
@@ -270,13 +236,10 @@ samples(
 
 HALVES = np.array([-2.5, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.5])
 for _name, _reference in {"floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc}.items():
-    samples(
+    of_one(
         _name,
         _reference,
-        case(real(2, 3)),
-        case(real()),
-        case(real(0, 2)),
-        case(EDGES, smooth=0),
+        real,
         case(HALVES, smooth=0, gradients=(np.zeros(9),)),
         case(np.array([2.0**30 + 0.75, -(2.0**30) - 0.25, 1 - 2.0**-40]), smooth=0, note="fractions of 64 bits"),
     )

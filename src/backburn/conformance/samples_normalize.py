@@ -73,6 +73,9 @@ def rms_norm(x: Any, scale: Any = None, axis: Any = (1,), eps: float = 1e-5) -> 
     return x / np.sqrt((x**2).mean(axis, keepdims=True) + eps) * (1.0 if scale is None else scale)
 
 
+SENSITIVE: dict[str, Any] = {
+    "tolerance": 4.0, "gradient_tolerance": 10.0, "because": "dividing by a small deviation enlarges errors"
+}  # fmt: skip
 NORMS = (
     case(real(2, 4), positive(4), axis=(1,)),
     case(real(2, 4), None, axis=(1,)),
@@ -92,9 +95,7 @@ samples(
     case(real(2, 4), positive(4), None, axis=(1,)),
     case(np.full((2, 3), 2.0), positive(3), axis=(1,), smooth=0, note="no variance"),
     case(real(2, 4), positive(4), real(4), axis=(1,)),
-    tolerance=4.0,
-    gradient_tolerance=10.0,
-    because="dividing by a small deviation enlarges errors",
+    **SENSITIVE,
 )
 samples("rms_norm", rms_norm, *NORMS, case(np.zeros((2, 3)), positive(3), axis=(1,), smooth=0, note="no size"))
 
@@ -131,15 +132,13 @@ samples(
     *GRADIENTS,
     tolerance=8.0,
     gradient_tolerance=100.0,
-    because="dividing by a small deviation enlarges errors",
+    because=SENSITIVE["because"],
 )
 samples(
     "rms_norm_backward",
     lambda grad, x, scale, axis, eps: backward(grad, x, scale, axis, eps, False),
     *GRADIENTS,
-    tolerance=4.0,
-    gradient_tolerance=10.0,
-    because="dividing by a small deviation enlarges errors",
+    **SENSITIVE,
 )
 
 
@@ -164,17 +163,13 @@ samples(
     case(real(2, 4), positive(4), real(4), groups=2),
     case(real(0, 4, 2), positive(4), groups=2),
     *CHANNELS,
-    tolerance=4.0,
-    gradient_tolerance=10.0,
-    because="dividing by a small deviation enlarges errors",
+    **SENSITIVE,
 )
 samples(
     "instance_norm",
     lambda x, scale=None, bias=None, eps=1e-5: group_norm(x, scale, bias, x.shape[1], eps),
     *CHANNELS,
-    tolerance=4.0,
-    gradient_tolerance=10.0,
-    because="dividing by a small deviation enlarges errors",
+    **SENSITIVE,
 )
 
 # ---- over a batch ----
@@ -219,9 +214,7 @@ samples(
     case(real(2, 3, 2), None, real(3, seed=1)),
     case(real(2, 2, 3), positive(3), None, axis=2, eps=0.1),
     case(real(3, 2)),
-    tolerance=4.0,
-    gradient_tolerance=10.0,
-    because="dividing by a small deviation enlarges errors",
+    **SENSITIVE,
 )
 
 # ---- to length 1 ----

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from backburn.conformance.samples import Array, case, real, samples, unit
-from backburn.conformance.samples_conv import conv, padded_counts, places
+from backburn.conformance.samples_conv import conv, options, padded_counts, places
+from backburn.conformance.samples_pool import of_pool
 
 
 def unfold(x: Array, size: Any, stride: Any, padding: Any, dilation: Any) -> Array:
@@ -20,28 +21,22 @@ def unfold(x: Array, size: Any, stride: Any, padding: Any, dilation: Any) -> Arr
     return columns.reshape(len(x), x.shape[1] * math.prod(size), math.prod(counts))
 
 
-def windows(rank: int, size: int, stride: int = 1, padding: Any = (0, 0), dilation: int = 1) -> dict[str, Any]:
-    """Windows that are the same along each axis."""
-    axes = {"size": (size,), "stride": (stride,), "padding": (padding,), "dilation": (dilation,)}
-    return {name: value * rank for name, value in axes.items()}
-
-
 UNFOLDED = (
-    ((2, 2, 4), windows(1, 2)),
-    ((1, 1, 6), windows(1, 3, 2, (1, 0))),
-    ((1, 1, 6), windows(1, 2, 1, (0, 1), 3)),
-    ((1, 2, 3, 3), windows(2, 2)),
+    ((2, 2, 4), of_pool(1, 2)),
+    ((1, 1, 6), of_pool(1, 3, 2, (1, 0))),
+    ((1, 1, 6), of_pool(1, 2, 1, (0, 1), 3)),
+    ((1, 2, 3, 3), of_pool(2, 2)),
     ((1, 1, 3, 4), {"size": (2, 1), "stride": (1, 2), "padding": ((0, 1), (1, 0)), "dilation": (2, 1)}),
-    ((0, 1, 3), windows(1, 2)),
+    ((0, 1, 3), of_pool(1, 2)),
     ((1, 1, 3, 5), {"size": (2, 2), "stride": (1, 2), "padding": ((0, 0), (1, 0)), "dilation": (1, 3)}),
 )
-samples("unfold", unfold, *(case(real(*shape), **options) for shape, options in UNFOLDED))
+samples("unfold", unfold, *(case(real(*shape), **windows) for shape, windows in UNFOLDED))
 
 
-def fold(x: Array, places: Any, **options: Any) -> Array:
+def fold(x: Array, places: Any, **windows: Any) -> Array:
     """The reference of ``fold``: the transpose of the linear map ``unfold``."""
-    count, channels = math.prod(places), x.shape[1] // math.prod(options["size"])
-    matrix = unfold(np.eye(count).reshape(count, 1, *places), **options).reshape(count, -1)
+    count, channels = math.prod(places), x.shape[1] // math.prod(windows["size"])
+    matrix = unfold(np.eye(count).reshape(count, 1, *places), **windows).reshape(count, -1)
     lines = x.reshape(len(x) * channels, matrix.shape[1])
     return (lines @ matrix.T).reshape(len(x), channels, *places)
 
@@ -50,8 +45,8 @@ samples(
     "fold",
     fold,
     *(
-        case(real(*unfold(np.zeros(shape), **options).shape), places=shape[2:], **options)
-        for shape, options in UNFOLDED
+        case(real(*unfold(np.zeros(shape), **windows).shape), places=shape[2:], **windows)
+        for shape, windows in UNFOLDED
     ),
 )
 
@@ -208,22 +203,18 @@ def deform_conv2d(
     return np.asarray(conv(laid, weight, bias, stride=size, padding=none, dilation=(1, 1), groups=groups))
 
 
-def square(stride: int = 1, padding: int = 0, dilation: int = 1, groups: int = 1) -> dict[str, Any]:
-    """The options of a convolution, the same for both axes."""
-    pair = (padding, padding)
-    return {"stride": (stride,) * 2, "padding": (pair,) * 2, "dilation": (dilation,) * 2, "groups": groups}
-
-
 samples(
     "deform_conv2d",
     deform_conv2d,
-    case(real(1, 1, 3, 3), unit(1, 8, 2, 2), real(1, 1, 2, 2, seed=1), None, real(1), **square()),
-    case(real(1, 2, 3, 3), unit(1, 8, 1, 1), real(2, 1, 2, 2, seed=1), real(1, 4, 1, 1), None, **square(2, groups=2)),
+    case(real(1, 1, 3, 3), unit(1, 8, 2, 2), real(1, 1, 2, 2, seed=1), None, real(1), **options(2)),
     case(
-        real(1, 2, 2, 2), real(1, 16, 2, 2), real(1, 2, 2, 2, seed=1), real(1, 8, 2, 2), None, **square(2, 1),
+        real(1, 2, 3, 3), unit(1, 8, 1, 1), real(2, 1, 2, 2, seed=1), real(1, 4, 1, 1), None, **options(2, 2, groups=2)
+    ),
+    case(
+        real(1, 2, 2, 2), real(1, 16, 2, 2), real(1, 2, 2, 2, seed=1), real(1, 8, 2, 2), None, **options(2, 2, (1, 1)),
         note="two sets of offsets",
     ),
-    case(real(1, 1, 3, 3), unit(1, 8, 1, 1), real(1, 1, 2, 2, seed=1), None, None, **square(dilation=2), smooth=2),
+    case(real(1, 1, 3, 3), unit(1, 8, 1, 1), real(1, 1, 2, 2, seed=1), None, None, **options(2, dilation=2), smooth=2),
     case(
         real(1, 1, 3, 6), unit(1, 8, 2, 2), real(1, 1, 2, 2, seed=1), None, None,
         stride=(1, 2), padding=((1, 0), (0, 1)), dilation=(2, 3), groups=1, smooth=2, note="each axis its own",

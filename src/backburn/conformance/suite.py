@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from backburn.base.dtypes import DTYPES
 from backburn.base.errors import ArgumentError, hint_for
 from backburn.conformance.autodiff_methods import method_checks
 from backburn.conformance.behaviour import behaviour_checks, bounds_checks, error_checks, signature_checks
+from backburn.conformance.calls import host_arrays
 from backburn.conformance.check import NO_DTYPE, NO_SAMPLE, WHOLE, Check
 from backburn.conformance.gradients import gradient_checks
 from backburn.conformance.kinds import GRADIENT_KINDS, KINDS, VALUE_KINDS
@@ -149,5 +149,4 @@ def _shapes(sample: Sample) -> Any:
 
 def size_of(sample: Sample) -> int:
     """How many elements the operands of a sample have together."""
-    found = [x for o in sample.operands for x in (o if isinstance(o, list) else [o]) if isinstance(x, np.ndarray)]
-    return sum(math.prod(a.shape) for a in found)
+    return sum(a.size for a in host_arrays(sample))
