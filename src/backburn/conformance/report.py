@@ -7,7 +7,7 @@ import json
 import platform
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires, version
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from backburn.backend.contract import CONTRACT_VERSION, is_autodiff
 from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import DTYPES, as_dtype
-from backburn.conformance.check import NO_DTYPE, parts_of
+from backburn.conformance.check import NO_DTYPE, WHOLE, parts_of
 from backburn.conformance.kinds import KINDS, VALUE_KINDS, exists_in
 from backburn.conformance.suite import kinds_of
 from backburn.conformance.tolerances import GRADIENT, SECOND_GRADIENT, VALUE
@@ -123,14 +123,18 @@ class Report:
         seen = {_column(parts_of(r.id)[1]) for r in self.results}
         return [d for d in (*DTYPES, "quantized", NO_DTYPE) if d in seen]
 
+    def _rows(self, column: Callable[[str, str], str]) -> dict[str, dict[str, list[Result]]]:
+        """The results of each operation that has any, by what ``column`` makes of their dtypes and kinds."""
+        rows: dict[str, dict[str, list[Result]]] = {}
+        for result in self.results:
+            operation, dtype, kind, _ = parts_of(result.id)
+            rows.setdefault(operation, {}).setdefault(column(dtype, kind), []).append(result)
+        return {n: rows[n] for n in (WHOLE, *OPERATIONS) if n in rows}
+
     def matrix(self) -> dict[str, dict[str, str]]:
         """A table of operations by dtypes, with cells as in :data:`CELLS`."""
-        cells: dict[tuple[str, str], list[Result]] = {}
-        for result in self.results:
-            operation, dtype, _, _ = parts_of(result.id)
-            cells.setdefault((operation, _column(dtype)), []).append(result)
-        names = [n for n in ("backend", *OPERATIONS) if any(n == o for o, _ in cells)]
-        return {n: {d: _cell(cells.get((n, d), [])) or self._unchecked(n, d) for d in self.dtypes} for n in names}
+        rows, dtypes = self._rows(lambda dtype, kind: _column(dtype)), self.dtypes
+        return {n: {d: _cell(row.get(d, [])) or self._unchecked(n, d) for d in dtypes} for n, row in rows.items()}
 
     def _unchecked(self, operation: str, dtype: str) -> str:
         """``"?"`` where an operation exists in a dtype that the backend declares, ``""`` where not."""
@@ -143,16 +147,12 @@ class Report:
 
     def kind_matrix(self) -> dict[str, dict[str, str]]:
         """A table of operations by kinds of check: the number of checks, with ``!`` if some failed."""
-        cells: dict[tuple[str, str], list[Result]] = {}
-        for result in self.results:
-            operation, _, kind, _ = parts_of(result.id)
-            cells.setdefault((operation, kind), []).append(result)
-        names = [n for n in ("backend", *OPERATIONS) if any(n == o for o, _ in cells)]
 
         def cell(found: list[Result]) -> str:
             return f"{len(found)}{'!' if any(r.bad for r in found) else ''}" if found else ""
 
-        return {n: {k: cell(cells.get((n, k), [])) for k in KINDS} for n in names}
+        rows = self._rows(lambda dtype, kind: kind)
+        return {n: {k: cell(row.get(k, [])) for k in KINDS} for n, row in rows.items()}
 
     def holes_by_reason(self) -> dict[str, dict[str, list[str]]]:
         """For each kind of check and each reason, the operations that have no check of the kind."""

@@ -77,14 +77,8 @@ def check_backend(
     caused = causes_by_kind((o["id"], o["calls"]) for o in outcomes if o["failed"])
     for result in results:
         result.cause = caused.get(result.id, "")
-    return Report(
-        name_of(backend),
-        prepared["header"],
-        results,
-        prepared["holes"],
-        prepared["unmatched"],
-        time.perf_counter() - started,
-    )
+    seconds = time.perf_counter() - started
+    return Report(name_of(backend), prepared["header"], results, prepared["holes"], prepared["unmatched"], seconds)
 
 
 def prepare(backend: Any, options: Mapping[str, Any], expected: list[str]) -> tuple[list[Check], dict[str, Any]]:
@@ -182,16 +176,8 @@ def _result(outcome: Mapping[str, Any], expected: Mapping[str, str]) -> Result:
     failed = bool(outcome["failed"])
     status = ("xfailed" if failed else "xpassed") if reason else ("failed" if failed else "passed")
     message = outcome["failed"] or ("it passes, and was expected to fail" if reason else "")
-    return Result(
-        outcome["id"],
-        outcome["title"],
-        status,
-        outcome["error"],
-        message,
-        outcome["smallest"],
-        reason,
-        outcome["seconds"],
-    )
+    told = {name: outcome[name] for name in ("id", "title", "error", "smallest", "seconds")}
+    return Result(status=status, message=message, reason=reason, **told)
 
 
 def _reporter(expected: Mapping[str, str], progress: Progress | None) -> Callable[[Mapping[str, Any], int, int], None]:

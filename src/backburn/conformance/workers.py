@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -125,9 +126,7 @@ def run_in_workers(
         first.stop()
         raise
     listed: list[list[str]] = prepared["checks"]
-    waiting: queue.SimpleQueue[tuple[int, str, str]] = queue.SimpleQueue()
-    for number, (check_id, title) in enumerate(listed):
-        waiting.put((number, check_id, title))
+    waiting = deque(enumerate(listed))
     found: dict[int, dict[str, Any]] = {}
     lock, stopped = threading.Lock(), threading.Event()
     problems: list[BaseException] = []
@@ -136,8 +135,8 @@ def run_in_workers(
         try:
             while not stopped.is_set():
                 try:
-                    number, check_id, title = waiting.get_nowait()
-                except queue.Empty:
+                    number, (check_id, title) = waiting.popleft()
+                except IndexError:
                     return
                 if worker is None:
                     worker = Worker(order)
@@ -148,14 +147,9 @@ def run_in_workers(
                 except WorkerError as error:
                     lost = True
                     answer = {
-                        "id": check_id,
-                        "title": title,
-                        "failed": str(error),
-                        "smallest": "",
-                        "error": 0.0,
-                        "seconds": timeout,
-                        "calls": [],
-                    }
+                        "id": check_id, "title": title, "failed": str(error), "smallest": "", "error": 0.0,
+                        "seconds": timeout, "calls": [],
+                    }  # fmt: skip
                 if lost:
                     worker.stop()
                     worker = None
