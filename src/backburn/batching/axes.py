@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backburn.batching.rules import Rule, along, batching, front, is_mapped, moved, rank_of, size_of
+from backburn.batching.rules import Rule, along, batching, front, is_mapped, moved, rank_of, sharing, size_of
 
 # Reductions and running results.
 for name in (
@@ -68,14 +68,8 @@ def searchsorted(level: Any, x: Any, values: Any, *, right: bool) -> Any:
     return k.reshape(k.searchsorted(x.value, flat, right), (level.size, *values.shape))
 
 
-def isin(level: Any, x: Any, values: Any) -> Any:
-    """All examples together, if they share the values to look among."""
-    return NotImplemented if is_mapped(level, values) else level.inner_backend.isin(x.value, values)
-
-
-RULES: dict[str, Rule] = {
-    "quantile": quantile, "ssm_scan": scan("ssm_scan"), "ssm_scan_backward": scan("ssm_scan_backward"),
-    "searchsorted": searchsorted, "isin": isin,
-}  # fmt: skip
-for name, rule in RULES.items():
-    batching(name, rule)
+batching("quantile", quantile)
+batching("ssm_scan", scan("ssm_scan"))
+batching("ssm_scan_backward", scan("ssm_scan_backward"))
+batching("searchsorted", searchsorted)
+batching("isin", sharing("isin"))

@@ -6,7 +6,7 @@ from typing import Any
 
 from backburn.backend.table import OPERATIONS
 from backburn.backend.views import whole
-from backburn.batching.rules import Rule, batching, front, is_mapped, moved, size_of, with_rank
+from backburn.batching.rules import Rule, batching, front, is_mapped, moved, rank_of, size_of, with_rank
 
 Shape = tuple[int, ...]
 
@@ -18,7 +18,7 @@ def slice_(level: Any, x: Any, *, key: Any) -> Any:
 
 def slice_assign(level: Any, x: Any, value: Any, *, key: Any) -> Any:
     """The value broadcasts to the place in each example."""
-    new = with_rank(level, value, max(len(x.shape), len(value.shape))) if is_mapped(level, value) else value
+    new = with_rank(level, value, max(len(x.shape), rank_of(value)))
     return level.inner_backend.slice_assign(front(level, x), new, (*whole(level.size), *key))
 
 
@@ -82,10 +82,12 @@ def masked_select(level: Any, x: Any, mask: Any) -> Any:
     return OPERATIONS["masked_select"].body(level, x, mask).value
 
 
-RULES: dict[str, Rule] = {
-    "slice": slice_, "slice_assign": slice_assign, "slice_backward": slice_backward, "take": take,
-    "take_backward": take_backward, "gather_backward": gather_backward, "index_add": writing("index_add", "add"),
-    "index_copy": writing("index_copy", "assign"), "masked_select": masked_select,
-}  # fmt: skip
-for name, rule in RULES.items():
-    batching(name, rule)
+batching("slice", slice_)
+batching("slice_assign", slice_assign)
+batching("slice_backward", slice_backward)
+batching("take", take)
+batching("take_backward", take_backward)
+batching("gather_backward", gather_backward)
+batching("index_add", writing("index_add", "add"))
+batching("index_copy", writing("index_copy", "assign"))
+batching("masked_select", masked_select)

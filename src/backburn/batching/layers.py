@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from backburn.batching.products import into_channels, into_rows
-from backburn.batching.rules import Rule, batching, folded, front, is_mapped, moved, with_rank
+from backburn.batching.rules import Rule, batching, folded, front, is_mapped, moved, sharing, with_rank
 
 Axes = tuple[int, ...]
 
@@ -60,7 +60,7 @@ def normalization(name: str) -> Rule:
     """Scale and bias broadcast to ``x``, also those of each example."""
 
     def rule(level: Any, x: Any, *parameters: Any, axis: Axes, eps: float) -> Any:
-        fitted = (with_rank(level, p, len(x.shape)) if is_mapped(level, p) else p for p in parameters)
+        fitted = (with_rank(level, p, len(x.shape)) for p in parameters)
         return getattr(level.inner_backend, name)(front(level, x), *fitted, tuple(a + 1 for a in axis), eps)
 
     return rule
@@ -103,24 +103,15 @@ def batch_norm_training(level: Any, x: Any, scale: Any, bias: Any, *, axis: int,
 # ---- sequences ----
 
 
-def attention(name: str) -> Rule:
-    """Queries, keys and values agree in their leading axes; mask and what is kept broadcast to the scores."""
+def attention(name: str, *masks: int) -> Rule:
+    """Queries, keys and values agree in their leading axes; the operands ``masks`` broadcast to the scores."""
 
     def rule(level: Any, *operands: Any, **attributes: Any) -> Any:
-        *tensors, mask, keep = operands
-        return call(level, name, tensors, (mask, keep), (), attributes)
+        rank = len(operands[0].shape)
+        fitted = [with_rank(level, x, rank) if i in masks else front(level, x) for i, x in enumerate(operands)]
+        return getattr(level.inner_backend, name)(*fitted, **attributes)
 
-    def backward(level: Any, *operands: Any, **attributes: Any) -> Any:
-        *tensors, mask, keep, y = operands
-        return call(level, name, tensors, (mask, keep), (y,), attributes)
-
-    def call(level: Any, name: str, tensors: Any, masks: Any, last: Any, attributes: dict[str, Any]) -> Any:
-        rank = len(tensors[0].shape)
-        fitted = (with_rank(level, m, rank) if is_mapped(level, m) else m for m in masks)
-        full = [front(level, t) for t in tensors]
-        return getattr(level.inner_backend, name)(*full, *fitted, *(front(level, t) for t in last), **attributes)
-
-    return backward if name.endswith("_backward") else rule
+    return rule
 
 
 def embedding(level: Any, weight: Any, indices: Any, *, padding_idx: int | None) -> Any:
@@ -134,13 +125,6 @@ def embedding(level: Any, weight: Any, indices: Any, *, padding_idx: int | None)
         spread = level.reshape(is_padding, (*indices.shape, *(1,) * (len(weight.shape) - 1)))
         rows = level.where(spread, level.stop_gradient(rows), rows)
     return rows.value
-
-
-def feed_forward(level: Any, x: Any, *parameters: Any, approximate: str) -> Any:
-    """All examples together, if they share the weights."""
-    if any(is_mapped(level, p) for p in parameters):
-        return NotImplemented
-    return level.inner_backend.feed_forward(x.value, *parameters, approximate)
 
 
 def ctc(level: Any, log_probs: Any, *labels: Any, blank: int) -> Any:
@@ -158,19 +142,15 @@ def ctc_backward(level: Any, grad: Any, log_probs: Any, *labels: Any, blank: int
     return moved(k, k.reshape(k.ctc_backward(*operands, blank), (steps, level.size, places, classes)), 1, 0)
 
 
-RULES: dict[str, Rule] = {
-    "layer_norm": normalization("layer_norm"),
-    "rms_norm": normalization("rms_norm"),
-    "layer_norm_backward": normalization_backward("layer_norm_backward"),
-    "rms_norm_backward": normalization_backward("rms_norm_backward"),
-    "batch_norm": batch_norm,
-    "batch_norm_training": batch_norm_training,
-    "scaled_dot_product_attention": attention("scaled_dot_product_attention"),
-    "scaled_dot_product_attention_backward": attention("scaled_dot_product_attention_backward"),
-    "embedding": embedding,
-    "feed_forward": feed_forward,
-    "ctc": ctc,
-    "ctc_backward": ctc_backward,
-}
-for name, rule in RULES.items():
-    batching(name, rule)
+batching("layer_norm", normalization("layer_norm"))
+batching("rms_norm", normalization("rms_norm"))
+batching("layer_norm_backward", normalization_backward("layer_norm_backward"))
+batching("rms_norm_backward", normalization_backward("rms_norm_backward"))
+batching("batch_norm", batch_norm)
+batching("batch_norm_training", batch_norm_training)
+batching("scaled_dot_product_attention", attention("scaled_dot_product_attention", 3, 4))
+batching("scaled_dot_product_attention_backward", attention("scaled_dot_product_attention_backward", 4, 5))
+batching("embedding", embedding)
+batching("feed_forward", sharing("feed_forward"))
+batching("ctc", ctc)
+batching("ctc_backward", ctc_backward)

@@ -14,6 +14,7 @@ from backburn.batching.rules import (
     is_mapped,
     moved,
     rank_of,
+    sharing,
     with_rank,
 )
 
@@ -44,21 +45,9 @@ def as_matrices(level: Any, x: Any, place: int) -> Any:
     return level.reshape(x, (1, *x.shape) if place == -2 else (*x.shape, 1))
 
 
-def with_same_weight(name: str) -> Rule:
-    """The rule of a product whose weight and bias are shared by all examples."""
-
-    def rule(level: Any, x: Any, weight: Any, bias: Any, **attributes: Any) -> Any:
-        if is_mapped(level, weight) or is_mapped(level, bias):
-            return NotImplemented
-        return getattr(level.inner_backend, name)(x.value, weight, bias, **attributes)
-
-    return rule
-
-
 def pinv(level: Any, x: Any, rtol: Any) -> Any:
     """The threshold broadcasts to the axes before those of the matrices."""
-    fitted = with_rank(level, rtol, len(x.shape) - 2) if is_mapped(level, rtol) else rtol
-    return level.inner_backend.pinv(front(level, x), fitted)
+    return level.inner_backend.pinv(front(level, x), with_rank(level, rtol, len(x.shape) - 2))
 
 
 # ---- convolutions ----
@@ -114,16 +103,12 @@ def conv_weight_backward(level: Any, x: Any, grad: Any, *, groups: int, **attrib
     return k.reshape(found, (level.size, found.shape[0] // level.size, *found.shape[1:]))
 
 
-RULES: dict[str, Rule] = {
-    "matmul": matmul,
-    "linear": with_same_weight("linear"),
-    "q_linear": with_same_weight("q_linear"),
-    "solve": broadcasting("solve"),
-    "triangular_solve": broadcasting("triangular_solve"),
-    "pinv": pinv,
-    "conv": convolution("conv"),
-    "conv_transpose": convolution("conv_transpose"),
-    "conv_weight_backward": conv_weight_backward,
-}
-for name, rule in RULES.items():
-    batching(name, rule)
+batching("matmul", matmul)
+batching("linear", sharing("linear"))
+batching("q_linear", sharing("q_linear"))
+batching("solve", broadcasting("solve"))
+batching("triangular_solve", broadcasting("triangular_solve"))
+batching("pinv", pinv)
+batching("conv", convolution("conv"))
+batching("conv_transpose", convolution("conv_transpose"))
+batching("conv_weight_backward", conv_weight_backward)

@@ -121,11 +121,13 @@ def aligned(level: Batched, *operands: Any) -> list[Any]:
     Those that are the same for all examples are unchanged.
     """
     rank = max(map(rank_of, operands))
-    return [with_rank(level, x, rank) if is_mapped(level, x) else x for x in operands]
+    return [with_rank(level, x, rank) for x in operands]
 
 
-def with_rank(level: Batched, x: Mapped, rank: int) -> Any:
-    """The inner primitive of ``x`` with ``rank`` axes after the batch axis; new ones come first."""
+def with_rank(level: Batched, x: Any, rank: int) -> Any:
+    """The inner primitive of ``x`` with ``rank`` axes after the batch axis, new ones first; ``x`` if it has no such."""
+    if not is_mapped(level, x):
+        return x
     missing = rank - len(x.shape)
     return level.inner_backend.reshape(x.value, (level.size, *(1,) * missing, *x.shape)) if missing else x.value
 
@@ -163,21 +165,32 @@ def along(name: str, *axes: str) -> Rule:
     return rule
 
 
-def folded(name: str, *together: int) -> Rule:
-    """The rule of an operation whose operands ``together`` already have a leading axis of independent entries.
+def sharing(name: str) -> Rule:
+    """The rule of an operation of which all examples go together where they share all operands but the first."""
+
+    def rule(level: Batched, x: Any, *others: Any, **attributes: Any) -> Any:
+        if any(is_mapped(level, p) for p in others):
+            return NotImplemented
+        return getattr(level.inner_backend, name)(x.value, *others, **attributes)
+
+    return rule
+
+
+def folded(name: str, *leading: int) -> Rule:
+    """The rule of an operation whose operands ``leading`` already have a leading axis of independent entries.
 
     The batch axis is merged into it. Other operands must be the same for all examples.
     """
 
     def rule(level: Batched, *operands: Any, **attributes: Any) -> Any:
-        if any(is_mapped(level, x) for i, x in enumerate(operands) if i not in together):
+        if any(is_mapped(level, x) for i, x in enumerate(operands) if i not in leading):
             return NotImplemented
-        k, entries = level.inner_backend, operands[together[0]].shape[0]
+        k, entries = level.inner_backend, operands[leading[0]].shape[0]
 
         def fold(x: Any) -> Any:
             return x if x is None else k.reshape(front(level, x), (level.size * entries, *x.shape[1:]))
 
-        found = getattr(k, name)(*(fold(x) if i in together else x for i, x in enumerate(operands)), **attributes)
+        found = getattr(k, name)(*(fold(x) if i in leading else x for i, x in enumerate(operands)), **attributes)
         parts = tuple(k.reshape(y, (level.size, entries, *y.shape[1:])) for y in as_tuple(found))
         return parts if found.__class__ is tuple else parts[0]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backburn.batching.rules import Rule, along, batching, front, with_rank
+from backburn.batching.rules import along, batching, front, with_rank
 
 for name in ("concat", "stack", "flip", "roll", "repeat", "sliding_window", "overlap_add"):
     batching(name, along(name, "axis"))
@@ -36,8 +36,8 @@ def pad(level: Any, x: Any, *, widths: Any, mode: str, value: Any) -> Any:
     return level.inner_backend.pad(front(level, x), ((0, 0), *widths), mode, value)
 
 
-RULES: dict[str, Rule] = {
-    "reshape": reshape, "broadcast_to": broadcast_to, "permute_dims": permute_dims, "tile": tile, "pad": pad,
-}  # fmt: skip
-for name, rule in RULES.items():
-    batching(name, rule)
+batching("reshape", reshape)
+batching("broadcast_to", broadcast_to)
+batching("permute_dims", permute_dims)
+batching("tile", tile)
+batching("pad", pad)
