@@ -43,7 +43,7 @@ gradient(
     weight=lambda k, g, x, weight_shape, stride, padding, dilation, groups: k.conv_weight_backward(
         x, g, weight_shape[2:], stride, padding, dilation, groups
     ),
-    bias=lambda k, g: of_bias(k, g),
+    bias=of_bias,
 )
 gradient(
     "conv_transpose",
@@ -53,7 +53,7 @@ gradient(
     weight=lambda k, g, x, weight_shape, stride, padding, dilation, groups: k.conv_weight_backward(
         g, x, weight_shape[2:], stride, padding, dilation, groups
     ),
-    bias=lambda k, g: of_bias(k, g),
+    bias=of_bias,
 )
 gradient(
     "conv_weight_backward",

@@ -8,6 +8,7 @@ flows (:mod:`backburn.backend.decompose`).
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 from backburn.autodiff.rules import gradient
@@ -20,10 +21,7 @@ from backburn.base.errors import SingularMatrixError
 
 def product(k: Any, *matrices: Any) -> Any:
     """The product of several matrices, from the left."""
-    result = matrices[0]
-    for matrix in matrices[1:]:
-        result = k.matmul(result, matrix)
-    return result
+    return reduce(k.matmul, matrices)
 
 
 def added(k: Any, x: Any, y: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self
 
 from backburn.autodiff import table as _table  # noqa: F401 - fills the table of rules
 from backburn.autodiff.differentiating import BoolOf, Differentiating, IntOf, QuantizedOf
-from backburn.autodiff.graph import KeptNode, Node, Tracked, leaf, next_stamp, reverse
+from backburn.autodiff.graph import KeptNode, Node, Tracked, leaf, next_stamp, passed_on, reverse
 from backburn.autodiff.recorder import compile_operation
 from backburn.backend.contract import BK, FI, AutodiffBackend, FloatsOf
 from backburn.backend.decorating import make_operations
@@ -151,7 +151,7 @@ class Autodiff(
         node = _float(self, "retain_grad", x).node
         if node is None:
             raise GraphError("retain_grad: the tensor is not on the graph, so no gradient flows to it")
-        return x if node.keep else Tracked(x.value, KeptNode(_identity, (node,), (), x.shape, next_stamp()))
+        return x if node.keep else Tracked(x.value, KeptNode(passed_on, (node,), (), x.shape, next_stamp()))
 
     # ---- the twelve methods ----
 
@@ -274,10 +274,6 @@ def _both(backend: Any, what: str, tensor: Any, gradient: Any) -> str:
     k = backend.inner_backend
     one, other = ([str(k.dtype(x)), ",".join(map(str, x.shape))] for x in (gradient, tensor.value))
     return f"the {what} is {one[0]}[{one[1]}] ({k.spec}) and the tensor {other[0]}[{other[1]}] ({backend.spec})"
-
-
-def _identity(k: Any, g: Any, node: Node) -> tuple[Any]:
-    return (g,)
 
 
 make_operations(Autodiff, compile_operation)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from backburn.autodiff.reduce import divided
@@ -70,9 +71,7 @@ def batch_norm_training(k: Any, g: Any, x: Any, scale: Any, axis: int, eps: floa
         by_channel = k.ones(shape, k.dtype(x)) if scale is None else k.reshape(scale, shape)
         of_x, of_scale = k.layer_norm_backward(g_out, x, by_channel, others, eps)
         of_scale, of_bias = k.reshape(of_scale, (x.shape[axis],)), k.sum(g_out, others, False)
-    count = 1.0
-    for other in others:
-        count *= x.shape[other]
+    count = float(math.prod(x.shape[a] for a in others))
     shares = []
     if g_mean is not None:
         shares.append(k.broadcast_to(k.reshape(divided(k, g_mean, count), shape), x.shape))

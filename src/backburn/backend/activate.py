@@ -75,8 +75,7 @@ class Activate(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def tanh_backward(self: Any, grad: F, y: F, /) -> F:
         """The gradient of :meth:`tanh`, whose result was ``y``: ``grad * (1 - y ** 2)``."""
-        result: F = self.mul(grad, self.sub(1.0, self.square(y)))
-        return result
+        return self.mul(grad, self.sub(1.0, self.square(y)))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def log_sigmoid(self: Any, x: F, /) -> F:
@@ -98,8 +97,7 @@ class Activate(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def relu_backward(self: Any, grad: F, y: F, /) -> F:
         """The gradient of :meth:`relu`, whose result was ``y``: ``grad`` where that is above 0."""
-        result: F = self.where(self.less(0.0, y), grad, 0.0)
-        return result
+        return self.where(self.less(0.0, y), grad, 0.0)
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def relu6(self: Any, x: F, /) -> F:
@@ -168,14 +166,12 @@ class Activate(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         After Hendrycks and Gimpel, Gaussian error linear units, 2016.
         """
+        wide = widened(self, x)
         if _exact("gelu", approximate):
-            wide = widened(self, x)
             size = self.minimum(self.abs(wide), GELU_ZERO)
             above = self.mul(size, self.mul(self.erfc(self.mul(size, math.sqrt(0.5))), 0.5))
             return self.cast(self.sub(self.maximum(wide, 0.0), above), self.dtype(x))
-        wide = widened(self, x)
-        result = self.cast(self.mul(wide, _gelu_gate(self, wide)), self.dtype(x))
-        return result
+        return self.cast(self.mul(wide, _gelu_gate(self, wide)), self.dtype(x))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def gelu_backward(self: Any, grad: F, x: F, /, approximate: str) -> F:

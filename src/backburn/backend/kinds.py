@@ -111,8 +111,7 @@ class Kinds(Protocol[F, I, B, Q]):
         self: Any, values: Any, scale: Any, zero: Any, /, dtype: QuantizedDType, shape: tuple[int, ...]
     ) -> Q:
         """The quantized primitive whose :meth:`quantized_parts` are given as host arrays."""
-        parts = (None if part is None else self.from_numpy(part) for part in (values, scale, zero))
-        stored, steps, points = parts
+        stored, steps, points = (None if part is None else self.from_numpy(part) for part in (values, scale, zero))
         return quantized.Quantized(stored, steps, dtype, points, shape)  # type: ignore[return-value]
 
     @operation(kinds="FIB", shape=None, result="data", required=True)

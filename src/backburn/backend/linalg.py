@@ -72,7 +72,7 @@ class LinearAlgebra(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         ``x`` has any number of leading axes, which the result keeps.
         """
         _linear(shape_of(x), shape_of(weight), shape_or_none(bias))
-        product: F = self.matmul(x, weight)
+        product = self.matmul(x, weight)
         return product if bias is None else self.add(product, bias)
 
     @operation(

@@ -108,8 +108,7 @@ class Sequence(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="F", shape=_embedded, like=("weight",), differentiable=True)
     def embedding(self: Any, weight: F, indices: I, /, padding_idx: int | None = None) -> F:
         """The rows of ``weight`` at ``indices``; the row ``padding_idx`` (None: none) gets no gradient."""
-        result: F = self.take(weight, indices, 0)
-        return result
+        return self.take(weight, indices, 0)
 
     @operation(kinds="F", shape=attended, like=("query", "key", "value"), differentiable=True)
     def scaled_dot_product_attention(
@@ -136,8 +135,7 @@ class Sequence(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         attended(*map(shape_of, (query, key, value)), *given)
         dtype, wide = self.dtype(query), [widened(self, t) for t in (query, key, value)]
         weights = attention_weights(self, wide[0], wide[1], mask, causal, scale)
-        result: F = self.cast(self.matmul(dropped(self, weights, keep, dropout), wide[2]), dtype)
-        return result
+        return self.cast(self.matmul(dropped(self, weights, keep, dropout), wide[2]), dtype)
 
     @operation(
         kinds="F",

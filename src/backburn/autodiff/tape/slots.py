@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, Self
 
 from backburn.autodiff.decorator import Autodiff
-from backburn.autodiff.graph import Node, Tracked, leaf, next_stamp
+from backburn.autodiff.graph import Node, Tracked, leaf, next_stamp, passed_on
 from backburn.autodiff.tape.accumulation import is_flat
 from backburn.autodiff.tape.calls import call, differentiable
 from backburn.autodiff.tape.values import (
@@ -314,7 +314,7 @@ class Slots:
         """A slot for the result of an operation, with a node of its own."""
         flat = [i for o in slots for i in (o if isinstance(o, list) else [o]) if i is not None]
         if any(out.node is self._values[i].node for i in flat):
-            out = Tracked(out.value, Node(_same, (out.node,), (), tuple(out.shape), next_stamp()))
+            out = Tracked(out.value, Node(passed_on, (out.node,), (), tuple(out.shape), next_stamp()))
         if decided:
             self._see(self.backend.dtype(out.value))
         return self._put(out, name)
@@ -332,7 +332,3 @@ class Slots:
             value = None if slot is None else self._values[slot].value
             words.append("a constant" if value is None else f"slot {slot} {shown(self.backend, value)}")
         return f"Operands: {', '.join(words)}"
-
-
-def _same(k: Any, g: Any, node: Node) -> tuple[Any]:
-    return (g,)
