@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from backburn.backend.index import shape_of
+from backburn.backend.index import shape_of, shape_or_none
 from backburn.backend.kinds import Kinds
 from backburn.backend.reduce import widened
 from backburn.backend.table import operation
@@ -201,9 +201,9 @@ class Convolution(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         ``m``, ``out[i] = sum(weight[j] * padded[i * stride + j * dilation] for j in range(m))``, for all ``i`` that
         fit.
         """
-        dtype, (examples, channels), of_bias = self.dtype(x), shape_of(x)[:2], None if bias is None else shape_of(bias)
+        dtype, (examples, channels) = self.dtype(x), shape_of(x)[:2]
         options: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-        _, outputs, *windows = convolved(shape_of(x), shape_of(weight), of_bias, **options)
+        _, outputs, *windows = convolved(shape_of(x), shape_of(weight), shape_or_none(bias), **options)
         counts = tuple(windows)
         padded, wide = zero_padded(self, widened(self, x), padding), widened(self, weight)
         total = None
@@ -234,10 +234,9 @@ class Convolution(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         ``output_padding``, below ``stride``, selects one of the lengths that the convolution maps to ``n``.
         """
         dtype, (examples, channels), given = self.dtype(x), shape_of(x)[:2], shape_of(x)[2:]
-        of_bias = None if bias is None else shape_of(bias)
         options: dict[str, Any] = {"stride": stride, "padding": padding, "output_padding": output_padding}
         options |= {"dilation": dilation, "groups": groups}
-        shape = convolved_transposed(shape_of(x), shape_of(weight), of_bias, **options)
+        shape = convolved_transposed(shape_of(x), shape_of(weight), shape_or_none(bias), **options)
         outputs, lengths = shape[1], shape[2:]
         uncut = tuple(n + before + after for n, (before, after) in zip(lengths, padding, strict=True))
         columns = self.reshape(widened(self, x), (examples, groups, channels // groups, math.prod(given)))

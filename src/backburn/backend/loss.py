@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, overload
 
-from backburn.backend.index import shape_of
+from backburn.backend.index import shape_of, shape_or_none
 from backburn.backend.kinds import Kinds
 from backburn.backend.normalize import channel_shape
 from backburn.backend.reduce import widened
@@ -187,7 +187,7 @@ class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         ``weight``, the mean over probabilities divides by the number of examples. Raises for a label outside 0 to
         classes - 1.
         """
-        _classes(x.shape, targets.shape, None if weight is None else weight.shape, axis=axis, reduction=reduction)
+        _classes(x.shape, targets.shape, shape_or_none(weight), axis=axis, reduction=reduction)
         dtype, classes = self.dtype(x), x.shape[axis]
         if not 0 <= label_smoothing <= 1:  # NaN is neither
             raise ArgumentError(f"label_smoothing is from 0 to 1, not {label_smoothing}")
@@ -237,8 +237,7 @@ class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         ``weight``, ``ignore_index`` and the mean are those of :meth:`cross_entropy`.
         """
         shape = shape_of(x)
-        weight_shape = None if weight is None else shape_of(weight)
-        _labels_only(shape, shape_of(labels), weight_shape, axis=axis, reduction=reduction)
+        _labels_only(shape, shape_of(labels), shape_or_none(weight), axis=axis, reduction=reduction)
         kept = None if ignore_index is None else self.not_equal(labels, ignore_index)
         labels = labels if kept is None else self.where(kept, labels, 0)
         index = _column(self, _checked(self, labels, shape[axis]), axis)

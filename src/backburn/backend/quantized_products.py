@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from backburn.backend import shapes
+from backburn.backend.index import shape_or_none
 from backburn.backend.kinds import Kinds, between, quantizable
 from backburn.backend.quantized import block_over, centred
 from backburn.backend.table import operation
@@ -86,8 +87,7 @@ class QuantizedProducts(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         given: Any = x
         rows: Any = weight
-        added: Any = bias
-        shape = linear_shape(given.shape, rows.shape, None if bias is None else added.shape, transposed=transposed)
+        shape = linear_shape(given.shape, rows.shape, shape_or_none(bias), transposed=transposed)
         dtype = self.dtype(given)
         wide = float64 if dtype is float64 else float32
         x = self.cast(given, wide)

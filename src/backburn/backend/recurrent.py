@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from backburn.backend.index import shape_of
+from backburn.backend.index import shape_of, shape_or_none
 from backburn.backend.kinds import Kinds
 from backburn.backend.reduce import widened
 from backburn.backend.table import operation
@@ -141,8 +141,7 @@ class Recurrent(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         ``hidden' = sigmoid(o) * tanh(cell')``. The third result is (sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)) side
         by side. After Hochreiter and Schmidhuber (1997) and Gers, Schmidhuber and Cummins (2000).
         """
-        of_bias = None if bias is None else shape_of(bias)
-        _lstm(shape_of(projected), shape_of(hidden), shape_of(cell), shape_of(weight), of_bias)
+        _lstm(shape_of(projected), shape_of(hidden), shape_of(cell), shape_of(weight), shape_or_none(bias))
         dtype = self.dtype(projected)
         total = self.add(widened(self, projected), self.matmul(widened(self, hidden), widened(self, weight)))
         total = total if bias is None else self.add(total, widened(self, bias))
@@ -161,8 +160,7 @@ class Recurrent(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         sigmoid(r + r')``, ``update = sigmoid(z + z')``, ``new = tanh(n + reset * n')`` and ``hidden' = (1 - update) *
         new + update * hidden``. The second result is (reset, update, new, n') side by side. After Cho et al. (2014).
         """
-        of_bias = None if bias is None else shape_of(bias)
-        _gru(shape_of(projected), shape_of(hidden), shape_of(weight), of_bias)
+        _gru(shape_of(projected), shape_of(hidden), shape_of(weight), shape_or_none(bias))
         dtype, old = self.dtype(projected), widened(self, hidden)
         recurrent = self.matmul(old, widened(self, weight))
         recurrent = recurrent if bias is None else self.add(recurrent, widened(self, bias))
@@ -181,8 +179,7 @@ class Recurrent(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         for each step, stacked along a first axis; the first step starts from ``hidden`` and ``cell``, the others from
         the states before them.
         """
-        of_bias = None if bias is None else shape_of(bias)
-        lstm_shapes(shape_of(projected), shape_of(hidden), shape_of(cell), shape_of(weight), of_bias)
+        lstm_shapes(shape_of(projected), shape_of(hidden), shape_of(cell), shape_of(weight), shape_or_none(bias))
         found = []
         for step in range(shape_of(projected)[0]):
             hidden, cell, gates = self.lstm_cell(entry(self, projected, 0, step), hidden, cell, weight, bias)
@@ -235,8 +232,7 @@ class Recurrent(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         ``projected`` is (steps, examples, 3 * size), with at least one step. The results are those of :meth:`gru_cell`
         for each step, stacked along a first axis.
         """
-        of_bias = None if bias is None else shape_of(bias)
-        gru_shapes(shape_of(projected), shape_of(hidden), shape_of(weight), of_bias)
+        gru_shapes(shape_of(projected), shape_of(hidden), shape_of(weight), shape_or_none(bias))
         found = []
         for step in range(shape_of(projected)[0]):
             hidden, gates = self.gru_cell(entry(self, projected, 0, step), hidden, weight, bias)

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 from backburn.backend.conv import Pairs, check_window, window_counts, zero_padded
-from backburn.backend.index import shape_of
+from backburn.backend.index import shape_of, shape_or_none
 from backburn.backend.kinds import Kinds
 from backburn.backend.reduce import widened
 from backburn.backend.table import operation
@@ -338,7 +338,7 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         and is 0 outside. ``mask`` multiplies the samples. After Zhu et al., Deformable ConvNets v2, 2019.
         """
         shape, dtype, size = shape_of(x), self.dtype(x), shape_of(weight)[2:]
-        given = (None if t is None else shape_of(t) for t in (mask, bias))
+        given = map(shape_or_none, (mask, bias))
         out = _deformed(shape, shape_of(offset), shape_of(weight), *given,
                         stride=stride, padding=padding, dilation=dilation, groups=groups)  # fmt: skip
         (examples, channels, height, width), counts = shape, out[2:]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
-from backburn.backend.index import shape_of
+from backburn.backend.index import shape_of, shape_or_none
 from backburn.backend.kinds import Kinds
 from backburn.backend.reduce import widened
 from backburn.backend.shapes import broadcast_to
@@ -131,8 +131,7 @@ class Sequence(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         query without keys to attend to gives 0. ``keep`` selects the weights that are not dropped; these are divided by
         ``1 - dropout``. After Vaswani et al., Attention is all you need, 2017.
         """
-        given = (None if t is None else shape_of(t) for t in (mask, keep))
-        attended(*map(shape_of, (query, key, value)), *given)
+        attended(*map(shape_of, (query, key, value)), *map(shape_or_none, (mask, keep)))
         dtype, wide = self.dtype(query), [widened(self, t) for t in (query, key, value)]
         weights = attention_weights(self, wide[0], wide[1], mask, causal, scale)
         return self.cast(self.matmul(dropped(self, weights, keep, dropout), wide[2]), dtype)
