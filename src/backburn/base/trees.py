@@ -458,10 +458,6 @@ def _flatten_sequence(node: Sequence[Any]) -> Parts:
     return node, range(len(node)), node.__class__
 
 
-def _field_parts(node: Any, names: Sequence[str], static: Sequence[str]) -> Parts:
-    return [getattr(node, n) for n in names], names, (type(node), {n: getattr(node, n) for n in static})
-
-
 def _dataclass_node(cls: type) -> NodeType:
     """Fields are children, except those declared ``field(metadata={"static": True})``. Other attributes are kept."""
     fields = dataclasses.fields(cls)
@@ -470,11 +466,11 @@ def _dataclass_node(cls: type) -> NodeType:
     known = {f.name for f in fields}
 
     def flatten_fields(node: Any) -> Parts:
-        children, keys, (kind, kept) = _field_parts(node, names, static)
+        kept = {n: getattr(node, n) for n in static}
         held = getattr(node, "__dict__", None)
         if held is not None and not held.keys() <= known:
             kept.update(_others(node, known))
-        return children, keys, (kind, kept)
+        return [getattr(node, n) for n in names], names, (type(node), kept)
 
     def unflatten_fields(children: Sequence[Any], keys: Sequence[Any], rest: Any) -> Any:
         # Not through __init__: a field may have no argument there, and leaves of another kind may not pass its checks.
@@ -509,13 +505,7 @@ _NAMED_TUPLE = NodeType(
 
 register_node(tuple, _flatten_sequence, lambda children, keys, rest: rest(children))
 register_node(list, _flatten_sequence, lambda children, keys, rest: rest(children), _put_item, lambda node: node)
-register_node(
-    dict,
-    _flatten_dict,
-    _unflatten_dict,
-    _put_item,
-    _key_and_value_objects,
-)
+register_node(dict, _flatten_dict, _unflatten_dict, _put_item, _key_and_value_objects)
 register_node(
     defaultdict,
     lambda node: (list(node.values()), list(node), node.default_factory),

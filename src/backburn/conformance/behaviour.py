@@ -309,16 +309,8 @@ def bounds_checks(backend: Any, operation: Operation) -> Iterator[Check]:
         for number, what in enumerate(wrong):
             if pointers == ["labels"] and number == 1:
                 continue  # a negative label is one that is left out, by some conventions
-            yield Check(
-                operation.name,
-                dtypes[0],
-                "bounds",
-                10 * index + number,
-                backend,
-                check_bounds,
-                sample,
-                f"{what} in {pointers[0]}",
-            )
+            place, title = 10 * index + number, f"{what} in {pointers[0]}"
+            yield Check(operation.name, dtypes[0], "bounds", place, backend, check_bounds, sample, title)
         return
 
 

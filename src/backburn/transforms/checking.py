@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -59,21 +61,13 @@ def _check(f: Callable[..., Any], args: Any, order: int, mode: str, tolerance: f
         outputs = [y for y in flatten(f(*primals))[0] if isinstance(y, FloatTensor)]
         if not outputs:
             raise ArgumentError("check_grads: the function returns no float tensor, and so nothing to differentiate")
-        terms = [(y * _noise(y, 100 + i)).sum() for i, y in enumerate(outputs)]
-        total: Any = terms[0]
-        for term in terms[1:]:
-            total = total + term
-        return total
+        return _added((y * _noise(y, 100 + i)).sum() for i, y in enumerate(outputs))
 
     def derivative(*primals: Any) -> Any:
         if mode == "forward":
             return jvp(scalar, primals, tangent)[1]
         gradients, _ = flatten(vjp(scalar, *primals)[1](1.0), is_constant=is_no_float)
-        total: Any = None
-        for g, d in zip(gradients, directions, strict=True):
-            term = (g * d).sum()
-            total = term if total is None else total + term
-        return total
+        return _added((g * d).sum() for g, d in zip(gradients, directions, strict=True))
 
     def moved(sign: float) -> Any:
         return unflatten(structure, [x + sign * step * d for x, d in zip(leaves, directions, strict=True)])
@@ -88,6 +82,11 @@ def _check(f: Callable[..., Any], args: Any, order: int, mode: str, tolerance: f
         raise AssertionError(f"derivative of order {now}, {mode}: got {got!r}, central difference {expected!r}{hint}")
     if now < order:
         _check(derivative, args, order, mode, 10 * tolerance, step, now + 1)
+
+
+def _added(terms: Iterable[Any]) -> Any:
+    """The sum of tensors."""
+    return functools.reduce(operator.add, terms)
 
 
 def _noise(x: FloatTensor, seed: int) -> Any:

@@ -159,7 +159,7 @@ def _pull(
     result = []
     for node, x in zip(inputs, like, strict=True):
         g = found.get(node)
-        result.append(FloatTensor(k.zeros(x.shape, x.dtype) if g is None else g, k, x.dtype))
+        result.append(zeros_like(k, x) if g is None else FloatTensor(g, k, x.dtype))
     return result
 
 
@@ -271,7 +271,7 @@ def linearize(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, .
         out, pullback, _ = pulled_back(valued, primals)
         outputs, out_structure = flatten(out)
         floats = [x for x in outputs if isinstance(x, FloatTensor)]
-        start = variables(middle, [_zeros(below, x) for x in floats])
+        start = variables(middle, [zeros_like(below, x) for x in floats])
         remaining = iter(start)
         cotangent = unflatten(out_structure, [next(remaining) if isinstance(x, FloatTensor) else x for x in outputs])
         pulled, _ = flatten(pullback(cotangent), is_constant=is_no_float)
@@ -290,9 +290,9 @@ def linearize(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, .
     return (value, tangent_map, values_of(aux[0], below, home)) if has_aux else (value, tangent_map)
 
 
-def _zeros(below: Any, x: FloatTensor) -> FloatTensor:
-    """Zeros of a tensor's shape and dtype on the level ``below``."""
-    return FloatTensor(below.zeros(x.shape, x.dtype), below, x.dtype)
+def zeros_like(k: Any, x: FloatTensor) -> FloatTensor:
+    """Zeros of a tensor's shape and dtype on the level ``k``."""
+    return FloatTensor(k.zeros(x.shape, x.dtype), k, x.dtype)
 
 
 @overload
@@ -347,7 +347,7 @@ def _tangent(level: Forward[Any], x: Any) -> Any:
         return _tangent_of_other(x)
     below = level.inner_backend if x.backend is level else x.backend
     found = x.primitive.tangent if x.backend is level else None
-    return _zeros(below, x) if found is None else FloatTensor(found, below, x.dtype)
+    return zeros_like(below, x) if found is None else FloatTensor(found, below, x.dtype)
 
 
 def _tangent_of_other(x: Any) -> Any:

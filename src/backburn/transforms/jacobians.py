@@ -11,7 +11,7 @@ from backburn.tensor import random
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.defaults import default_backend
 from backburn.tensor.dispatch import call, create
-from backburn.tensor.levels import common_backend, levels_between, lift
+from backburn.tensor.levels import common_backend, innermost, levels_between, lift
 from backburn.tensor.options import one_of
 from backburn.tensor.spent import ARGUMENT, spend
 from backburn.transforms.batching import vmap
@@ -24,6 +24,7 @@ from backburn.transforms.derivatives import (
     positions,
     pulled_back,
     with_aux,
+    zeros_like,
 )
 from backburn.transforms.levels import carry_out, check_function, float_leaves, is_no_float
 
@@ -145,7 +146,7 @@ class _Derivative:
 
     def by_rows(self) -> list[list[Any]]:
         """From a cotangent for each element of the result."""
-        zeros = [_zeros_like(x) for x in self.outputs]
+        zeros = [zeros_like(innermost(x.backend), x) for x in self.outputs]
         blocks = []
         for place, out in enumerate(self.outputs):
 
@@ -162,7 +163,7 @@ class _Derivative:
 
     def by_columns(self) -> list[list[Any]]:
         """From a tangent for each element of the leaves."""
-        zeros = [_zeros_like(x) for x in self.leaves]
+        zeros = [zeros_like(innermost(x.backend), x) for x in self.leaves]
         by_leaf = []
         for place, leaf in enumerate(self.leaves):
 
@@ -193,7 +194,7 @@ def _for_each_unit(function: Any, zero: FloatTensor, results: list[FloatTensor],
     k: Any = zero.backend
     count = zero.size
     if not count:
-        return [_with_axis(x) for x in results]
+        return [FloatTensor(x.backend.zeros((0, *x.shape), x.dtype), x.backend, x.dtype) for x in results]
     # What the results take is asked for first: memory that does not hold them is better told before than after hours.
     create("empty", k, shape=(count, sum(x.size for x in results)), dtype=zero.dtype)
     together = max(1, min(AT_ONCE, ELEMENTS // count))
@@ -205,20 +206,6 @@ def _for_each_unit(function: Any, zero: FloatTensor, results: list[FloatTensor],
         units = call("reshape", units, shape=(rows, *zero.shape))
         parts.append(mapped(FloatTensor(lift(units, home), home, units.dtype)))
     return [_joined(list(column)) for column in zip(*parts, strict=True)]
-
-
-def _zeros_like(x: FloatTensor) -> FloatTensor:
-    """Zeros of the base level with the shape and dtype of ``x``."""
-    k: Any = x.backend
-    while hasattr(k, "inner_backend"):
-        k = k.inner_backend
-    return FloatTensor(k.zeros(x.shape, x.dtype), k, x.dtype)
-
-
-def _with_axis(x: FloatTensor) -> FloatTensor:
-    """No tensors like ``x``, stacked."""
-    k: Any = x.backend
-    return FloatTensor(k.zeros((0, *x.shape), x.dtype), k, x.dtype)
 
 
 def _joined(parts: list[Any]) -> Any:
