@@ -44,12 +44,8 @@ def ratio(k: Any, x: Any, y: Any) -> Any:
     return k.where(zero, 0.0, k.div(x, k.where(zero, 1.0, y)))
 
 
-def prod_gradient(k: Any, g: Any, x: Any, axis: Axes) -> Any:
+def times_the_others(k: Any, g: Any, x: Any, axis: Axes) -> Any:
     """The gradient times the product of the other elements."""
-    return in_float32(k, partial(_times_the_others, axis=axis), g, x)
-
-
-def _times_the_others(k: Any, g: Any, x: Any, axis: Axes) -> Any:
     return k.mul(k.reshape(g, kept(x.shape, axis)), k.prod_of_others(x, axis))
 
 
@@ -97,7 +93,7 @@ def logsumexp_gradient(k: Any, g: Any, x: Any, out: Any, axis: Axes) -> Any:
 
 
 gradient("sum", x=spread)
-gradient("prod", x=prod_gradient)
+gradient("prod", x=lambda k, g, x, axis: in_float32(k, partial(times_the_others, axis=axis), g, x))
 gradient("max", x=shared)
 gradient("min", x=shared)
 gradient("mean", x=mean_gradient)

@@ -45,10 +45,6 @@ def ctc_shape(
     return (examples,)
 
 
-def _aligned_backward(grad: Shape, log_probs: Shape, *rest: Shape, **_: Any) -> Shape:
-    return log_probs
-
-
 class Lattice:
     """The labels with blanks between them, and the log-probabilities of what each emits at each step."""
 
@@ -187,7 +183,7 @@ class Alignment(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         ctc_shape(*map(shape_of, (log_probs, targets, input_lengths, target_lengths)), blank=blank)
         return loss_of(Lattice, self, log_probs, targets, input_lengths, target_lengths, blank)
 
-    @operation(kinds="F", shape=_aligned_backward, like=("grad", "log_probs"), differentiable=True)
+    @operation(kinds="F", shape=lambda grad, x, *_, **__: x, like=("grad", "log_probs"), differentiable=True)
     def ctc_backward(
         self: Any, grad: F, log_probs: F, targets: I, input_lengths: I, target_lengths: I, /, blank: int = 0
     ) -> F:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from backburn.backend.index import shape_of
 from backburn.backend.kinds import Kinds
 from backburn.backend.reduce import widened
 from backburn.backend.scalars import is_scalar
@@ -68,23 +69,15 @@ def _qr(x: Shape, *, complete: bool = False, **_: Any) -> tuple[Shape, Shape]:
     return (*x[:-2], rows, inner), (*x[:-2], inner, columns)
 
 
+def _eigh(x: Shape, **_: Any) -> tuple[Shape, Shape]:
+    return _square(x)[:-1], x
+
+
 def _svd(x: Shape, *, full: bool = False, **_: Any) -> tuple[Shape, Shape, Shape]:
     rows, columns = _matrix(x)
     inner = min(rows, columns)
     left, right = (rows, columns) if full else (inner, inner)
     return (*x[:-2], rows, left), (*x[:-2], inner), (*x[:-2], right, columns)
-
-
-def _eigh(x: Shape, **_: Any) -> tuple[Shape, Shape]:
-    return _square(x)[:-1], x
-
-
-def _values(x: Shape, **_: Any) -> Shape:
-    return _svd(x)[1]
-
-
-def _eigenvalues(x: Shape, **_: Any) -> Shape:
-    return _square(x)[:-1]
 
 
 def solution(x: Shape, y: Shape, **_: Any) -> Shape:
@@ -100,10 +93,6 @@ def _number(x: Shape, **_: Any) -> Shape:
     return _square(x)[:-2]
 
 
-def _two_numbers(x: Shape, **_: Any) -> tuple[Shape, Shape]:
-    return _number(x), _number(x)
-
-
 def _inverse(x: Shape, rtol: Shape | None = None, **_: Any) -> Shape:
     rows, columns = _matrix(x)
     if rtol is not None:
@@ -112,10 +101,6 @@ def _inverse(x: Shape, rtol: Shape | None = None, **_: Any) -> Shape:
 
 
 # ---- parts of bodies, for backends too ----
-
-
-def _shape(x: Any) -> Shape:
-    return tuple(x.shape)
 
 
 def symmetric(k: Any, x: Any) -> Any:
@@ -252,7 +237,7 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         value above 1: each step takes the first of the largest elements as its pivot. The gradient needs the leading
         square part of U, as large as the shorter side of ``x``, to be invertible, and raises otherwise.
         """
-        shape, dtype = _shape(x), self.dtype(x)
+        shape, dtype = shape_of(x), self.dtype(x)
         rows, inner = shape[-2], min(_matrix(shape))
         order, factors = eliminated(self, widened(self, x))
         last = len(shape) - 1
@@ -292,12 +277,12 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return missing("eigh")
 
-    @operation(kinds="F", shape=_values, differentiable=True)
+    @operation(kinds="F", shape=lambda x: _svd(x)[1], differentiable=True)
     def svdvals(self: Any, x: F, /) -> F:
         """The singular values in descending order."""
         return self.svd(x)[1]
 
-    @operation(kinds="F", shape=_eigenvalues, differentiable=True)
+    @operation(kinds="F", shape=lambda x: _square(x)[:-1], differentiable=True)
     def eigvalsh(self: Any, x: F, /) -> F:
         """The eigenvalues of the symmetric part in ascending order."""
         return self.eigh(x)[0]
@@ -320,7 +305,7 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="F", shape=_square, differentiable=True)
     def inv(self: Any, x: F, /) -> F:
         """The inverse. Raises for a singular ``x``."""
-        return self.solve(x, identity(self, _square(_shape(x))[-1], self.dtype(x)))
+        return self.solve(x, identity(self, _square(shape_of(x))[-1], self.dtype(x)))
 
     @operation(kinds="F", shape=_inverse, like=("x",), differentiable=True)
     def pinv(self: Any, x: F, rtol: F | float, /) -> F:
@@ -330,11 +315,11 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         singular values are equal. (Golub and Pereyra, The differentiation of pseudo-inverses and nonlinear least
         squares problems whose variables separate, 1973)
         """
-        shape = _inverse(_shape(x), None if is_scalar(rtol) else _shape(rtol))
+        shape = _inverse(shape_of(x), None if is_scalar(rtol) else shape_of(rtol))
         u, s, vh = self.svd(x)
         if 0 in s.shape:
             return self.zeros(shape, self.dtype(x))
-        part_of_largest = rtol if is_scalar(rtol) else self.reshape(rtol, (*_shape(rtol), 1))
+        part_of_largest = rtol if is_scalar(rtol) else self.reshape(rtol, (*shape_of(rtol), 1))
         counts = self.greater(s, self.mul(self.max(s, (len(s.shape) - 1,), True), part_of_largest))
         inverse = self.where(counts, self.div(1.0, self.where(counts, s, 1.0)), 0.0)
         inverse = self.reshape(inverse, (*inverse.shape, 1))
@@ -351,7 +336,7 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         diagonal, sign = pivots(self, widened(self, _checked(x)))
         return self.cast(self.mul(sign, self.prod(diagonal, (len(sign.shape),))), self.dtype(x))
 
-    @operation(kinds="F", shape=_two_numbers, result=("same", "same"), differentiable=True)
+    @operation(kinds="F", shape=lambda x: (_number(x), _number(x)), result=("same", "same"), differentiable=True)
     def slogdet(self: Any, x: F, /) -> tuple[F, F]:
         """The sign of the determinant and the logarithm of its absolute value: 0 and -inf for a singular matrix.
 
@@ -370,8 +355,8 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         which are held constant: the cofactors are then products of the other singular values, known to first order in
         each element.
         """
-        n, dtype = _square(_shape(x))[-1], self.dtype(x)
-        if 0 in _shape(x):
+        n, dtype = _square(shape_of(x))[-1], self.dtype(x)
+        if 0 in shape_of(x):
             return x
         wide = widened(self, x)
         held = self.stop_gradient(wide)

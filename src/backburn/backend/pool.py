@@ -80,8 +80,7 @@ def _pooled(
 
 
 def _pooled_twice(x: Shape, **options: Any) -> tuple[Shape, Shape]:
-    shape = _pooled(x, **options)
-    return shape, shape
+    return (_pooled(x, **options),) * 2
 
 
 def _adapted(x: Shape, *, size: Shape) -> Shape:

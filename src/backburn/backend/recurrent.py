@@ -77,12 +77,6 @@ def _gru_backward(
     return sums, sums, hidden
 
 
-def _lstm_backward(
-    weight: Shape, cell: Shape, cells: Shape, gates: Shape, *_: Shape | None
-) -> tuple[Shape, Shape, Shape]:
-    return gates, cell, cell
-
-
 # ---- helpers ----
 
 
@@ -189,7 +183,7 @@ class Recurrent(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(
         kinds="F",
-        shape=_lstm_backward,
+        shape=lambda weight, cell, cells, gates, *_: (gates, cell, cell),
         result=("same", "same", "same"),
         like=("weight", "cell", "cells", "gates"),
         differentiable=True,

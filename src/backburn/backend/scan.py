@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, overload
 
+from backburn.backend.index import shape_of
 from backburn.backend.kinds import Kinds
 from backburn.backend.reduce import widened
 from backburn.backend.scalars import is_scalar
@@ -74,10 +75,6 @@ def _scanned_backward(
 ) -> tuple[Shape, Shape, Shape, Shape]:
     states = scanned(a, b, x, h0, axis=axis)
     return states, states, states, states[:axis] + states[axis + 1 :]
-
-
-def _shape(x: Any) -> Shape:
-    return tuple(x.shape)
 
 
 def first_state(k: Any, h0: Any, shape: Shape, axis: int) -> Any:
@@ -197,7 +194,7 @@ class Scan(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         dtype, a, x = self.dtype(x), widened(self, a), widened(self, x)
         fed = self.mul(b if is_scalar(b) else widened(self, b), x)
-        shape = broadcast(_shape(a), _shape(fed))
+        shape = broadcast(shape_of(a), shape_of(fed))
         if shape[axis] == 0:
             return self.zeros(shape, dtype)
         a, fed = self.broadcast_to(a, shape), self.broadcast_to(fed, shape)
@@ -218,7 +215,7 @@ class Scan(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         The first three have the shape of the states and the last that of a state: broadcasting is not undone.
         """
-        a, b, x = (self.broadcast_to(v, _shape(out)) for v in (a, b, x))
+        a, b, x = (self.broadcast_to(v, shape_of(out)) for v in (a, b, x))
         of_state = of_states(self, grad, a, axis, reverse)
         return (
             self.mul(of_state, started_from(self, out, h0, axis, reverse)),

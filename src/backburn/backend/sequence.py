@@ -56,13 +56,6 @@ def attended(
     return (*query[:-1], value[-1])
 
 
-def _attended_backward(
-    grad: Shape, query: Shape, key: Shape, value: Shape, mask: Shape | None = None, keep: Shape | None = None,
-    y: Shape | None = None, **_: Any,
-) -> tuple[Shape, Shape, Shape]:  # fmt: skip
-    return query, key, value
-
-
 # ---- helpers ----
 
 
@@ -138,7 +131,7 @@ class Sequence(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(
         kinds="F",
-        shape=_attended_backward,
+        shape=lambda grad, query, key, value, *_, **__: (query, key, value),
         result=("same", "same", "same"),
         like=("grad", "query", "key", "value"),
         differentiable=True,

@@ -113,6 +113,21 @@ def _float_leaves(outer: Any, operands: list[Any]) -> list[Any]:
     return [x for x in flat(operands) if hasattr(x, "shape") and outer.dtype(x).kind == "float"]
 
 
+def _operands(check: Check) -> tuple[Any, list[Any]]:
+    """The autodiff backend, and the operands of a check as host arrays."""
+    return levels(check.backend)[1], operands_of(check.operation, check.sample, check.dtype)
+
+
+def _called(check: Check, outer: Any, inputs: list[Any]) -> tuple[Any, ...]:
+    """The results of the call that is checked."""
+    return call(outer, check.operation, inputs, check.sample.attributes)
+
+
+def _total(check: Check, outer: Any, inputs: list[Any]) -> Any:
+    """:func:`weighted` of them."""
+    return weighted(outer, _called(check, outer, inputs))
+
+
 def weighted(outer: Any, results: tuple[Any, ...]) -> Any:
     """``sum(w * output)`` over the float outputs that are on the graph, or None where none is."""
     inner, total = outer.inner_backend, None
@@ -142,7 +157,7 @@ def check_gradient(check: Check) -> float:
     inner, outer = levels(check.backend)
     operands = operands_of(name, sample, check.dtype)
     inputs = _tracked(outer, operands)
-    scalar = weighted(outer, call(outer, name, inputs, sample.attributes))
+    scalar = _total(check, outer, inputs)
     floats = _float_leaves(outer, inputs)
     at = [wide(a) for a in flat(operands) if isinstance(a, np.ndarray) and as_dtype(a.dtype).kind == "float"]
     found: list[Array | None] = [None] * len(floats)
@@ -157,7 +172,7 @@ def check_gradient(check: Check) -> float:
     along = [direction(check.generator, a) for a in at]
     got = sum(float((g * d).sum()) for g, d in zip(found, along, strict=True) if g is not None)
 
-    kinds = [outer.dtype(r).kind for r in call(outer, name, inputs, sample.attributes)]
+    kinds = [outer.dtype(r).kind for r in _called(check, outer, inputs)]
 
     def reference(steps: float) -> float:
         moved = with_leaves(sample, [a + steps * STEP * d for a, d in zip(at, along, strict=True)], lambda a: a)
@@ -183,10 +198,10 @@ def check_gradient(check: Check) -> float:
 def check_convention(check: Check) -> float:
     """Where there is no derivative, or a choice of them, the documented one, for a cotangent of ones."""
     assert check.sample.gradients is not None
-    _, outer = levels(check.backend)
-    operands = _tracked(outer, operands_of(check.operation, check.sample, check.dtype))
-    result = call(outer, check.operation, operands, check.sample.attributes)[0]
-    plain = [x for x in operands if not isinstance(x, list)]
+    outer, operands = _operands(check)
+    inputs = _tracked(outer, operands)
+    result = _called(check, outer, inputs)[0]
+    plain = [x for x in inputs if not isinstance(x, list)]
     asked = [(x, e) for x, e in zip(plain, check.sample.gradients, strict=True) if e is not None]
     worst = 0.0
     for got, (_, expected) in zip(gradients_of(outer, result, [x for x, _ in asked]), asked, strict=True):
@@ -218,27 +233,26 @@ def check_recorded(check: Check) -> None:
 
 def check_untracked(check: Check) -> None:
     """Untracked operands give untracked results; an untracked operand beside a tracked one gets no gradient."""
-    name, sample = check.operation, check.sample
-    _, outer = levels(check.backend)
-    operands = operands_of(name, sample, check.dtype)
-    for result in call(outer, name, lifted(outer, operands), sample.attributes):
+    outer, operands = _operands(check)
+    for result in _called(check, outer, lifted(outer, operands)):
         if outer.dtype(result).kind == "float":
             assert not outer.is_tracked(result), "the result is on the graph, and no operand is"
-    if sample.smooth < 1:
+    if check.sample.smooth < 1:
         return
     every = _tracked(outer, operands)
-    total = weighted(outer, call(outer, name, every, sample.attributes))
+    total = _total(check, outer, every)
     if total is None:
         return
+    names = OPERATIONS[check.operation].operands
     floats = [p for p, o in enumerate(operands) if isinstance(o, np.ndarray) and as_dtype(o.dtype).kind == "float"]
     reference = gradients_of(outer, total, [every[place] for place in floats])
     for place, expected in zip(floats, reference, strict=True):
         inputs = lifted(outer, operands)
         inputs[place] = every[place]
         others = [x for x in _float_leaves(outer, inputs) if x is not inputs[place]]
-        scalar = weighted(outer, call(outer, name, inputs, sample.attributes))
+        scalar = _total(check, outer, inputs)
         if scalar is None:
-            assert expected is None, f"with {OPERATIONS[name].operands[place]} alone on the graph, the result is not"
+            assert expected is None, f"with {names[place]} alone on the graph, the result is not"
             continue
         got, *rest = gradients_of(outer, scalar, [inputs[place], *others])
         assert all(g is None for g in rest), "an untracked operand got a gradient"
@@ -257,16 +271,14 @@ def _agree(got: Array | None, expected: Array | None, dtype: str, times: float, 
 
 def check_fan_out(check: Check) -> None:
     """Used in two calls whose results are added, a leaf gets twice the gradient."""
-    name, sample = check.operation, check.sample
-    _, outer = levels(check.backend)
-    operands = operands_of(name, sample, check.dtype)
+    outer, operands = _operands(check)
     once = _tracked(outer, operands)
-    scalar = weighted(outer, call(outer, name, once, sample.attributes))
+    scalar = _total(check, outer, once)
     if scalar is None:
         return
     single = gradients_of(outer, scalar, _float_leaves(outer, once))
     inputs = _tracked(outer, operands)
-    first, second = (weighted(outer, call(outer, name, inputs, sample.attributes)) for _ in range(2))
+    first, second = (_total(check, outer, inputs) for _ in range(2))
     double = gradients_of(outer, outer.add(first, second), _float_leaves(outer, inputs))
     for got, expected in zip(double, single, strict=True):
         _agree(got, expected, check.dtype, 2.0, "of two uses")
@@ -274,16 +286,15 @@ def check_fan_out(check: Check) -> None:
 
 def check_outputs(check: Check) -> None:
     """The gradients of single outputs add up to those of all of them."""
-    name, sample = check.operation, check.sample
-    _, outer = levels(check.backend)
-    inputs = _tracked(outer, operands_of(name, sample, check.dtype))
+    outer, operands = _operands(check)
+    inputs = _tracked(outer, operands)
     tensors = _float_leaves(outer, inputs)
-    results = call(outer, name, inputs, sample.attributes)
+    results = _called(check, outer, inputs)
     scalar = weighted(outer, results)
     together = gradients_of(outer, scalar, tensors) if scalar is not None else [None] * len(tensors)
     sums: list[Any] = [None] * len(tensors)
     for number in range(len(results)):
-        scalar = weighted(outer, call(outer, name, inputs, sample.attributes)[number : number + 1])
+        scalar = weighted(outer, _called(check, outer, inputs)[number : number + 1])
         for place, g in enumerate(gradients_of(outer, scalar, tensors) if scalar is not None else ()):
             if g is not None:
                 sums[place] = wide(g) if sums[place] is None else sums[place] + wide(g)
@@ -293,32 +304,29 @@ def check_outputs(check: Check) -> None:
 
 def check_reuse(check: Check) -> None:
     """One tensor as the first two operands gets the sum of the gradients that two equal tensors get."""
-    name, sample = check.operation, check.sample
-    _, outer = levels(check.backend)
-    operands = operands_of(name, sample, check.dtype)
+    outer, operands = _operands(check)
     operands[1] = operands[0]
     two = _tracked(outer, operands)
-    scalar = weighted(outer, call(outer, name, two, sample.attributes))
+    scalar = _total(check, outer, two)
     if scalar is None:
         return
     pair = gradients_of(outer, scalar, two[:2])
     one = _tracked(outer, operands)
     one[1] = one[0]
-    together = gradients_of(outer, weighted(outer, call(outer, name, one, sample.attributes)), one[:1])[0]
+    together = gradients_of(outer, _total(check, outer, one), one[:1])[0]
     parts = [wide(g) for g in pair if g is not None]
     _agree(together, sum(parts[1:], parts[0]) if parts else None, check.dtype, 1.0, "of one tensor as two operands")
 
 
 def check_release(check: Check) -> None:
     """The graph dies with the last tensor on it, without a backward and after one, and needs no cycle collector."""
-    name, sample = check.operation, check.sample
-    _, outer = levels(check.backend)
-    inputs = _tracked(outer, operands_of(name, sample, check.dtype))
+    outer, operands = _operands(check)
+    inputs = _tracked(outer, operands)
     enabled = gc.isenabled()
     gc.disable()
     try:
         for backward in (False, True):
-            results = call(outer, name, inputs, sample.attributes)
+            results = _called(check, outer, inputs)
             own = set(map(id, flat(inputs)))  # the result of an operation that has nothing to do may be its operand
             watched = [w for r in results if id(r) not in own and (w := watch(r)) is not None]
             gradients = None
