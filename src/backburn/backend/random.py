@@ -173,13 +173,9 @@ class Random(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         takes for element ``i``, but at most ``1 - 2**-53``. 16-bit logits are computed in float32.
         """
         dtype = float64 if self.dtype(logits) is float64 else float32
-        shape = logits.shape  # type: ignore[attr-defined]
-        if dtype is float64:
-            bits, digits = highest_bits(self, *words(self, key, offset, shape, 2)), 53
-        else:
-            bits, digits = self.random_bits(key, offset, shape), 32
-        u = self.mul(self.add(self.cast(bits, dtype), 0.5), 2.0**-digits)
-        u = self.minimum(u, 1.0 - 2.0 ** -DIGITS[dtype.name])
+        shape = shape_of(logits)
+        bits = words(self, key, offset, shape, 2) if dtype is float64 else [self.random_bits(key, offset, shape)]
+        u = self.minimum(open_uniform(self, bits, dtype), 1.0 - 2.0 ** -DIGITS[dtype.name])
         noise = self.neg(self.log(self.neg(self.log1p(self.neg(u)))))
         return self.argmax(self.add(self.cast(logits, dtype), noise), len(shape) - 1, False)
 

@@ -13,8 +13,9 @@ import importlib
 import inspect
 import os
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from backburn.backend.contract import AnyBackend, is_autodiff, is_backend, lacking
 from backburn.backend.expression import Decorated, Expression, misspelt, parse
@@ -277,14 +278,19 @@ def _made(expression: Expression) -> AnyBackend:
     return _call(expression, factory, (), device)
 
 
+def _parameters(factory: Any) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a factory; none of one that Python cannot look into."""
+    try:
+        return inspect.signature(factory).parameters
+    except (TypeError, ValueError):
+        return {}
+
+
 def _refusal(name: str, factory: Any, operands: int, words: list[str], cause: TypeError) -> str:
     """Why a factory could not be called with a device or options, and what it takes besides operands."""
     if not words:
         return f"{name} could not be made ({cause})"
-    try:
-        takes = list(inspect.signature(factory).parameters)[operands:]
-    except (TypeError, ValueError):
-        takes = []
+    takes = list(_parameters(factory))[operands:]
     known = f"; it takes {', '.join(takes)}" if takes else "; it takes none"
     return f"{name} does not take {', '.join(words)}{known}"
 
@@ -309,10 +315,7 @@ def _untold(expression: Expression, made: AnyBackend) -> dict[str, Any]:
     if expression.options.keys() <= told.keys():
         return {}
     factory = _find(DECORATORS if isinstance(expression, Decorated) else BACKENDS, expression.name)
-    try:
-        defaults = {name: p.default for name, p in inspect.signature(cast(Any, factory)).parameters.items()}
-    except (TypeError, ValueError):
-        defaults = {}
+    defaults = {name: p.default for name, p in _parameters(factory).items()}
     return {k: v for k, v in expression.options.items() if k not in told and (k not in defaults or defaults[k] != v)}
 
 

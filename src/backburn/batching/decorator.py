@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -256,8 +257,6 @@ def _is_batched(kind: type) -> bool:
 
 def _depth_of_caller() -> int:
     """How many frames up the program's own line is."""
-    import sys
-
     depth, frame = 1, sys._getframe(1)
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "backburn":
         frame, depth = frame.f_back, depth + 1

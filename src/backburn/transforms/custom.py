@@ -20,6 +20,7 @@ from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.levels import common_backend, constant, has_history, inner_of, levels_between, lift
 from backburn.tensor.messages import describe
 from backburn.transforms.batching import vmap
+from backburn.transforms.derivatives import zeros_like
 from backburn.transforms.levels import check_function, put_back, running, taken_down
 
 
@@ -106,8 +107,8 @@ class custom_vjp:  # noqa: N801 - a decorator
         def pulled(cotangents: list[Any], onto: Any) -> list[Any]:
             """The primitives on ``onto`` of the cotangents of the tracked arguments; None stands for zeros."""
             reached = [
-                _cotangent(x, value, c, onto) if of_float else None
-                for x, value, c, of_float in zip(outputs, values, cotangents, is_float, strict=True)
+                (zeros_like(onto, x) if c is None else FloatTensor(c, onto, x.dtype)) if of_float else None
+                for x, c, of_float in zip(outputs, cotangents, is_float, strict=True)
             ]
             back = self.backward(residuals, unflatten(form, reached))  # type: ignore[misc]
             found = _like_arguments(self.name, structure, back)
@@ -179,11 +180,6 @@ def _on_level(x: Tensor, below: Any, half: str, name: str) -> Any:
     return lift(own, below)
 
 
-def _cotangent(x: FloatTensor, value: Any, cotangent: Any, k: Any) -> FloatTensor:
-    """The cotangent of an output as a tensor on ``k``: zeros if none was propagated."""
-    return FloatTensor(k.zeros(tuple(value.shape), x.dtype) if cotangent is None else cotangent, k, x.dtype)
-
-
 def _by_position(name: str, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """The arguments of a call in the order in which ``f`` takes them."""
     try:
@@ -234,7 +230,10 @@ def _for_each_example(rule: custom_vjp, level: Batched, leaves: list[Any], struc
     }  # fmt: skip
     own = [isinstance(x, Tensor) and is_mapped(level, lift(x, level)) for x in leaves]
     axes = tuple(0 if mine else None for mine in own)
-    inner = [_below(level, x) if isinstance(x, Tensor) and x.backend is level else x for x in leaves]
+    inner = [
+        type(x)(level.unmapped(x.primitive), k, x.dtype) if isinstance(x, Tensor) and x.backend is level else x
+        for x in leaves
+    ]
     if not any(own):
         return rule(*unflatten(structure, inner))
     kept: list[Any] = []
@@ -277,13 +276,6 @@ def _for_each_example(rule: custom_vjp, level: Batched, leaves: list[Any], struc
     with scoped(ACTIVE, k if around is level else around):  # it is called on the level below
         out = together(*inner)
     return tree_map(lambda x: type(x)(level.mapped(lift(x, k)), level, x.dtype), out)
-
-
-def _below(level: Batched, x: Tensor) -> Tensor:
-    """What ``x`` is on the level below: all examples, or what is the same for all."""
-    primitive = x.primitive
-    value = primitive.value if is_mapped(level, primitive) else primitive
-    return type(x)(value, level.inner_backend, x.dtype)
 
 
 def _like_arguments(name: str, structure: Structure, cotangents: Any) -> list[Any]:
