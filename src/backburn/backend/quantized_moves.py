@@ -56,10 +56,6 @@ def _with_steps(x: Q, values: Any, shape: Shape, dtype: QuantizedDType | None = 
     return replace(x, values=values, scale=move(x.scale), dtype=dtype or x.dtype, zero=zero, shape=shape)
 
 
-def _size(shape: Shape) -> int:
-    return math.prod(shape)
-
-
 def _refuse(x: Q, what: str) -> NoReturn:
     raise ShapeError(
         f"{what} would part values of {x.dtype} in the shape {list(x.shape)} from their steps; dequantize it first"
@@ -77,9 +73,9 @@ def reshape(k: Any, x: Q, /, shape: Shape) -> Q:
 
     if x.dtype.axis is not None:
         a = x.dtype.axis
-        before = _size(old[:a])
+        before = math.prod(old[:a])
         for axis, n in enumerate(shape):
-            if n == old[a] and _size(shape[:axis]) == before and (_size(old) or axis == a):
+            if n == old[a] and math.prod(shape[:axis]) == before and (0 not in old or axis == a):
                 return _made(k, x, values, x.dtype.over(axis), whole=whole)
         if old[a] == 1:  # one step serves all values
             return _made(k, x, values, x.dtype.for_tensor(), lambda s: k.reshape(s, ()), whole)
@@ -103,7 +99,7 @@ def _blocks_in(x: Q, shape: Shape) -> Shape:
         found.append(1 if n == 1 else last.pop()[1])
     if not last and max(found, default=1) > 1:
         return tuple(reversed(found))
-    if _size(x.scale.shape) == 1:  # one step serves all values
+    if math.prod(x.scale.shape) == 1:  # one step serves all values
         return ()
     _refuse(x, f"the shape {list(shape)}")
 
@@ -142,7 +138,7 @@ def _packed_anew(k: Any, x: Q, axes: Shape) -> Any:
     shape = x.shape
     longest = max(range(len(shape)), key=lambda a: shape[a])
     length, last = shape[longest], len(shape) - 1
-    size = max(2, PART * length // max(1, _size(shape)) // 2 * 2)  # whole bytes, of the old values and of the new
+    size = max(2, PART * length // max(1, math.prod(shape)) // 2 * 2)  # whole bytes, of the old values and of the new
     parts = []
     for start in range(0, max(1, length), size):
         stop = min(start + size, length)

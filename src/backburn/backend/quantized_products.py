@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 from backburn.backend import shapes
@@ -171,10 +172,10 @@ def _sums(k: Any, x: Any, y: Any, transposed: bool, multiply: Multiply | None) -
         if found is not None:
             return k.cast(found, float64)
     left, most = k.cast(centred(k, x), float32), depth(x.dtype, y.dtype)
-    if not transposed:
-        return _columns_product(k, left, y, most)
-    blocks = row_blocks(y.shape, y.dtype)
-    return k.concat([_rows_product(k, left, _multiples(k, y, block), most) for block in blocks], 1)
+    if not transposed:  # the rows of y are expanded one block after another
+        return _in_parts(k, left, partial(_multiples, k, y), max(1, min(most, BLOCK // y.shape[1])))
+    turned = (k.permute_dims(_multiples(k, y, block), (1, 0)) for block in row_blocks(y.shape, y.dtype))
+    return k.concat([_in_parts(k, left, partial(_rows, k, right), most) for right in turned], 1)
 
 
 def _multiples(k: Any, y: Any, rows: slice) -> Any:
@@ -182,22 +183,10 @@ def _multiples(k: Any, y: Any, rows: slice) -> Any:
     return k.cast(centred(k, _rows(k, y, rows)), float32)
 
 
-def _rows_product(k: Any, left: Any, right: Any, most: int) -> Any:
-    """Sums of products of two matrices' rows, ``most`` of them in float32 at a time and those in float64."""
-    right = k.permute_dims(right, (1, 0))
+def _in_parts(k: Any, left: Any, rows: Callable[[slice], Any], most: int) -> Any:
+    """The product of ``left`` and a matrix with these rows: ``most`` of them in float32, and their sums in float64."""
     products = (
-        k.matmul(k.slice(left, (*whole(left.shape[0]), part)), k.slice(right, (part, *whole(*right.shape[1:]))))
-        for part in _parts(left.shape[1], most)
-    )
-    return total(k, (k.cast(product, float64) for product in products))
-
-
-def _columns_product(k: Any, left: Any, y: Any, most: int) -> Any:
-    """As :func:`_rows_product`, for the columns of ``y``, whose rows are expanded one block after another."""
-    size = max(1, min(most, BLOCK // y.shape[1]))
-    products = (
-        k.matmul(k.slice(left, (*whole(left.shape[0]), part)), _multiples(k, y, part))
-        for part in _parts(y.shape[0], size)
+        k.matmul(k.slice(left, (*whole(left.shape[0]), part)), rows(part)) for part in _parts(left.shape[1], most)
     )
     return total(k, (k.cast(product, float64) for product in products))
 
