@@ -85,8 +85,6 @@ ONLY_FUNCTIONS = {
     "char": "x.astype('int8')",
     "expand_as": "x.broadcast_to(y.shape)",
     "element_size": "x.nbytes // x.size",
-    "is_floating_point": "x.dtype.kind == 'float'",
-    "mv": "x @ y",
     "new_full": "bb.full(shape, value, dtype=x.dtype, backend=x.backend)",
     "new_tensor": "bb.asarray(data, dtype=x.dtype, backend=x.backend)",
     "repeat_interleave": "x.repeat(n)",
