@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from typing import Any, Protocol, overload
 
 from backburn.backend.kinds import Kinds
-from backburn.backend.shapes import unchanged
+from backburn.backend.shapes import Shape, unchanged
 from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
 from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, float32, int64
 from backburn.base.errors import ArgumentError
-
-Shape = tuple[int, ...]
 
 
 def arange_length(start: float, stop: float, step: float, **_: Any) -> int:

@@ -26,14 +26,12 @@ from backburn.backend.index import shape_of
 from backburn.backend.kinds import Kinds
 from backburn.backend.reduce import widened
 from backburn.backend.scalars import is_scalar
-from backburn.backend.shapes import broadcast, broadcast_to, unchanged
+from backburn.backend.shapes import Shape, broadcast, broadcast_to, unchanged
 from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
 from backburn.backend.views import part, transposed
 from backburn.base.dtypes import DType, int64
 from backburn.base.errors import ShapeError
-
-Shape = tuple[int, ...]
 
 #: The distance from 1 to the next larger number, by dtype.
 EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}

@@ -8,12 +8,10 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from backburn.backend.kinds import Kinds
-from backburn.backend.shapes import check_axis
+from backburn.backend.shapes import Shape, check_axis
 from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
 from backburn.base.errors import ShapeError
-
-Shape = tuple[int, ...]
 
 
 def _rfft(x: Shape, *, axis: int, **_: Any) -> tuple[Shape, Shape]:

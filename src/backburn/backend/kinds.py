@@ -9,14 +9,12 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from backburn.backend import quantized
-from backburn.backend.shapes import unchanged
+from backburn.backend.shapes import Shape, unchanged
 from backburn.backend.table import missing, operation
 from backburn.backend.totals import all_of
 from backburn.backend.types import B, F, I, Q
 from backburn.base.dtypes import DType, QuantizedDType, float32, float64, qint8
 from backburn.base.errors import ShapeError
-
-Shape = tuple[int, ...]
 
 
 def quantizable(x: Shape, *, dtype: QuantizedDType = qint8) -> Shape:

@@ -13,13 +13,11 @@ from backburn.backend.index import shape_of, shape_or_none
 from backburn.backend.kinds import Kinds
 from backburn.backend.normalize import channel_shape
 from backburn.backend.reduce import widened
-from backburn.backend.shapes import broadcast, check_axis
+from backburn.backend.shapes import Shape, broadcast, check_axis
 from backburn.backend.table import operation
 from backburn.backend.totals import axes_of
 from backburn.backend.types import B, F, I, Q
 from backburn.base.errors import ArgumentError, ShapeError
-
-Shape = tuple[int, ...]
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -92,9 +90,14 @@ def _column(k: Any, x: Any, axis: int) -> Any:
     return k.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
 
 
-def _checked(k: Any, labels: Any, classes: int) -> Any:
-    """Labels of which those below 0 are out of range as well: a class is not counted from the end."""
-    return k.where(k.less(labels, 0), classes, labels)
+def _index(k: Any, x: Any, labels: Any, axis: int) -> Any:
+    """The labels as an index of ``x``; those below 0 are out of range as well: a class is not counted from the end."""
+    return _column(k, k.where(k.less(labels, 0), shape_of(x)[axis], labels), axis)
+
+
+def _minus_labelled(k: Any, x: Any, labels: Any, axis: int) -> Any:
+    """``-x`` at the class that each label names."""
+    return k.neg(k.reshape(k.gather(x, _index(k, x, labels, axis), axis), shape_of(labels)))
 
 
 def _kept(k: Any, losses: Any, weights: Any, kept: Any) -> tuple[Any, Any]:
@@ -236,12 +239,10 @@ class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         ``weight``, ``ignore_index`` and the mean are those of :meth:`cross_entropy`.
         """
-        shape = shape_of(x)
-        _labels_only(shape, shape_of(labels), shape_or_none(weight), axis=axis, reduction=reduction)
+        _labels_only(shape_of(x), shape_of(labels), shape_or_none(weight), axis=axis, reduction=reduction)
         kept = None if ignore_index is None else self.not_equal(labels, ignore_index)
         labels = labels if kept is None else self.where(kept, labels, 0)
-        index = _column(self, _checked(self, labels, shape[axis]), axis)
-        losses = self.neg(self.reshape(self.gather(x, index, axis), shape_of(labels)))
+        losses = _minus_labelled(self, x, labels, axis)
         weights = None if weight is None else self.take(weight, labels, 0)
         if weights is not None:
             losses = self.mul(losses, weights)
@@ -251,12 +252,9 @@ class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="F", shape=labelled, like=("x",), differentiable=True)
     def label_cross_entropy(self: Any, x: F, labels: I, /, axis: int) -> F:
         """``-log_softmax(x)`` along ``axis`` at the class that each label names; a label out of range raises."""
-        shape = shape_of(x)
-        labelled(shape, shape_of(labels), axis=axis)
-        logarithms = self.log_softmax(widened(self, x), axis)
-        index = _column(self, _checked(self, labels, shape[axis]), axis)
-        picked = self.reshape(self.gather(logarithms, index, axis), without_axis(shape, axis))
-        return self.cast(self.neg(picked), self.dtype(x))
+        labelled(shape_of(x), shape_of(labels), axis=axis)
+        losses = _minus_labelled(self, self.log_softmax(widened(self, x), axis), labels, axis)
+        return self.cast(losses, self.dtype(x))
 
     @operation(kinds="F", shape=lambda grad, x, labels, **_: x, like=("x",), differentiable=True)
     def label_cross_entropy_backward(self: Any, grad: F, x: F, labels: I, /, axis: int) -> F:
@@ -264,9 +262,8 @@ class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         It has no gradient rule of its own, so that further derivatives follow from its body.
         """
-        index = _column(self, _checked(self, labels, shape_of(x)[axis]), axis)
         softmax = self.softmax(widened(self, x), axis)
-        difference = self.scatter(softmax, index, -1.0, axis, "add")
+        difference = self.scatter(softmax, _index(self, x, labels, axis), -1.0, axis, "add")
         return self.cast(self.mul(difference, _column(self, widened(self, grad), axis)), self.dtype(x))
 
     @operation(kinds="F", shape=_distributed, differentiable=True)

@@ -11,13 +11,10 @@ from typing import Any, Protocol
 from backburn.backend.index import shape_of, shape_or_none
 from backburn.backend.kinds import Kinds
 from backburn.backend.reduce import widened
-from backburn.backend.shapes import along_axis, broadcast_to, check_axes, check_axis
+from backburn.backend.shapes import Axes, Shape, along_axis, broadcast_to, check_axes, check_axis
 from backburn.backend.table import operation
 from backburn.backend.types import B, F, I, Q
 from backburn.base.errors import ShapeError
-
-Axes = tuple[int, ...]
-Shape = tuple[int, ...]
 
 
 def sum_to(k: Any, x: Any, shape: Shape) -> Any:

@@ -80,7 +80,8 @@ def _pooled(
 
 
 def _pooled_twice(x: Shape, **options: Any) -> tuple[Shape, Shape]:
-    return (_pooled(x, **options),) * 2
+    shape = _pooled(x, **options)
+    return shape, shape
 
 
 def _adapted(x: Shape, *, size: Shape) -> Shape:

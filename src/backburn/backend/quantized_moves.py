@@ -13,15 +13,14 @@ from typing import Any, NoReturn
 
 from backburn.backend.index import Key, canonical_slice
 from backburn.backend.quantized import Quantized, block_over, integers, pack, scale_shape, unpack
+from backburn.backend.shapes import Shape, joined, permuted
 from backburn.backend.shapes import broadcast_to as broadcast_shape
-from backburn.backend.shapes import joined, permuted
 from backburn.backend.shapes import reshape as reshape_shape
 from backburn.backend.totals import all_of
 from backburn.backend.views import part
 from backburn.base.dtypes import QuantizedDType
 from backburn.base.errors import ArgumentError, ShapeError
 
-Shape = tuple[int, ...]
 Q = Quantized[Any]
 
 

@@ -10,15 +10,12 @@ import math
 from typing import Any, Protocol, overload
 
 from backburn.backend.kinds import Kinds
-from backburn.backend.shapes import check_axes, reduced
+from backburn.backend.shapes import Axes, Shape, check_axes, reduced
 from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
 from backburn.backend.views import part
 from backburn.base.dtypes import float32, int64
 from backburn.base.errors import ArgumentError, ShapeError
-
-Axes = tuple[int, ...]
-Shape = tuple[int, ...]
 
 
 def count(x: Any, axis: Axes) -> int:

@@ -12,13 +12,12 @@ from backburn.backend.index import shape_of
 from backburn.backend.kinds import Kinds
 from backburn.backend.reduce import widened
 from backburn.backend.scalars import is_scalar
-from backburn.backend.shapes import along_axis, broadcast, broadcast_to, check_axis
+from backburn.backend.shapes import Shape, along_axis, broadcast, broadcast_to, check_axis
 from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
 from backburn.backend.views import part
 from backburn.base.errors import ArgumentError
 
-Shape = tuple[int, ...]
 Elements = tuple[Any, ...]
 
 

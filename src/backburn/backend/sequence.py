@@ -12,15 +12,12 @@ from typing import Any, Protocol
 from backburn.backend.index import shape_of, shape_or_none
 from backburn.backend.kinds import Kinds
 from backburn.backend.reduce import widened
-from backburn.backend.shapes import broadcast_to
+from backburn.backend.shapes import Shape, broadcast_to
 from backburn.backend.table import operation
 from backburn.backend.types import B, F, I, Q
 from backburn.backend.views import transposed
 from backburn.base.dtypes import int64
 from backburn.base.errors import ShapeError
-
-Shape = tuple[int, ...]
-
 
 # ---- shapes ----
 

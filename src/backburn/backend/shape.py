@@ -7,13 +7,11 @@ from typing import Any, Protocol, overload
 
 from backburn.backend import shapes
 from backburn.backend.kinds import Kinds
-from backburn.backend.shapes import Axes, Widths
+from backburn.backend.shapes import Axes, Shape, Widths
 from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
 from backburn.backend.views import entry, key_along, part
 from backburn.base.dtypes import int64
-
-Shape = tuple[int, ...]
 
 
 class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):

@@ -10,14 +10,12 @@ from typing import Any, Protocol, overload
 
 from backburn.backend.kinds import Kinds
 from backburn.backend.reduce import chosen, extremum_and_index
-from backburn.backend.shapes import along_axis, check_axis
+from backburn.backend.shapes import Shape, along_axis, check_axis
 from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
 from backburn.backend.views import part
 from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, ShapeError
-
-Shape = tuple[int, ...]
 
 
 def _twice(x: Shape, *, axis: int, **_: Any) -> tuple[Shape, Shape]:

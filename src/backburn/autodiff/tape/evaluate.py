@@ -13,12 +13,10 @@ from typing import Any, assert_never
 from backburn.autodiff.tape.operations import AnyGradOp, GradOp
 from backburn.autodiff.tape.records import check_form, parts
 from backburn.autodiff.tape.values import item
-from backburn.backend.shapes import check_axis
+from backburn.backend.shapes import Shape, check_axis
 from backburn.backend.totals import axes_of
 from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-
-Shape = tuple[int, ...]
 
 #: Added to the variance in LayerNorm and BatchNorm.
 EPS = 1e-5
