@@ -36,8 +36,8 @@ class WorkerError(Exception):
 class Worker:
     """One worker process: send it a line, and wait for the answer."""
 
-    def __init__(self, order: Mapping[str, Any]) -> None:
-        self._order = order
+    def __init__(self, order: Mapping[str, Any], timeout: float) -> None:
+        """Start it, and let it load the backend and create the checks; raises the error of backburn that it reports."""
         self._noise = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
         self._process = subprocess.Popen(
             [sys.executable, "-m", "backburn.conformance.worker"],
@@ -46,17 +46,16 @@ class Worker:
         )  # fmt: skip
         self._answers: queue.Queue[bytes] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
-
-    def prepare(self, timeout: float) -> dict[str, Any]:
-        """Let the worker load the backend and create the checks; raises the error of backburn that it reports."""
         try:
-            answer = self.ask(self._order, max(timeout, LOADING))
+            self.prepared = self.ask(order, max(timeout, LOADING))
+            if "refused" in self.prepared:
+                raise getattr(errors, self.prepared["class"], BackburnError)(self.prepared["refused"])
         except WorkerError as error:
-            raise BackendUnavailableError(f"{self._order['target']}: {error} while the backend was loaded") from error
-        if "refused" in answer:
-            known = getattr(errors, answer["class"], BackburnError)
-            raise known(answer["refused"])
-        return answer
+            self.stop()
+            raise BackendUnavailableError(f"{order['target']}: {error} while the backend was loaded") from error
+        except BaseException:
+            self.stop()
+            raise
 
     def ask(self, question: Any, timeout: float) -> dict[str, Any]:
         """The answer to a question; raises :class:`WorkerError` if there is none in time."""
@@ -111,7 +110,7 @@ def run_in_workers(
     jobs: int,
     timeout: float,
     progress: Callable[[Mapping[str, Any], int, int], None],
-    memory: float | None = None,
+    memory: float | None,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Run the checks of ``backend`` in ``jobs`` processes: the header of the report, and the outcomes in order."""
     plain = {n: sorted(v) if isinstance(v, (set, frozenset, tuple, list)) else v for n, v in options.items()}
@@ -119,13 +118,8 @@ def run_in_workers(
         "target": name_of(backend), "sent": sendable(backend), "options": plain, "expected": expected,
         "folder": os.getcwd(), "memory": memory,
     }  # fmt: skip
-    first = Worker(order)
-    try:
-        prepared = first.prepare(timeout)
-    except BaseException:
-        first.stop()
-        raise
-    listed: list[list[str]] = prepared["checks"]
+    first = Worker(order, timeout)
+    listed: list[list[str]] = first.prepared["checks"]
     waiting = deque(enumerate(listed))
     found: dict[int, dict[str, Any]] = {}
     lock, stopped = threading.Lock(), threading.Event()
@@ -139,18 +133,15 @@ def run_in_workers(
                 except IndexError:
                     return
                 if worker is None:
-                    worker = Worker(order)
-                    worker.prepare(timeout)
+                    worker = Worker(order, timeout)
                 try:
                     answer = worker.ask(check_id, timeout)
-                    lost = answer.pop("lost")
                 except WorkerError as error:
-                    lost = True
                     answer = {
                         "id": check_id, "title": title, "failed": str(error), "smallest": "", "error": 0.0,
-                        "seconds": timeout, "calls": [],
+                        "seconds": timeout, "calls": [], "lost": True,
                     }  # fmt: skip
-                if lost:
+                if answer.pop("lost"):
                     worker.stop()
                     worker = None
                 with lock:
@@ -174,4 +165,4 @@ def run_in_workers(
         stopped.set()
     if problems:
         raise problems[0]
-    return prepared, [found[n] for n in range(len(listed))]
+    return first.prepared, [found[n] for n in range(len(listed))]
