@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 from backburn.autodiff.tape.values import index_of, number_of
 from backburn.base.errors import ArgumentError, DTypeError
@@ -42,8 +42,7 @@ class Operation:
     @property
     def operand_fields(self) -> tuple[str, ...]:
         """The names of the fields that are indices of nodes."""
-        names = _OPERANDS.get(type(self).__name__, _BY_POSITION)
-        return tuple(f.name for f in fields(self) if f.name in names)  # type: ignore[arg-type]
+        return tuple(f.name for f in fields(self) if f.name in _OPERANDS)  # type: ignore[arg-type]
 
     @property
     def operands(self) -> tuple[int, ...]:
@@ -56,15 +55,12 @@ class Operation:
 
     def moved(self, places: dict[int, int]) -> AnyGradOp:
         """The same operation on other nodes: each operand that is a key of ``places`` is replaced by its value."""
-        names = self.operand_fields
         changed = {}
-        for field in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            if field.name in names:
-                several = isinstance(value, tuple)
-                value = tuple(places.get(i, i) for i in value) if several else places.get(value, value)
-            changed[field.name] = value
-        return type(self)(**changed)  # type: ignore[return-value]
+        for name in self.operand_fields:
+            value = getattr(self, name)
+            several = isinstance(value, tuple)
+            changed[name] = tuple(places.get(i, i) for i in value) if several else places.get(value, value)
+        return replace(self, **changed)  # type: ignore[type-var, return-value]
 
 
 class _Family(type):
@@ -373,19 +369,7 @@ AnyGradOp: TypeAlias = (
 )
 
 #: The variants in the order of their declaration.
-VARIANTS: tuple[type[Operation], ...] = tuple(
-    v for v in vars(GradOp).values() if isinstance(v, type) and issubclass(v, Operation)
-)
+VARIANTS: tuple[type[Operation], ...] = get_args(AnyGradOp)
 
-_BY_POSITION = ("a", "b")
-#: The fields that are operands, in variants with named fields.
-_OPERANDS = {
-    "StructField": ("parent",),
-    "MapLookup": ("map_node",),
-    "CrossEntropy": ("logits", "targets"),
-    "Clamp": ("input",),
-    "Where": ("cond", "on_true", "on_false"),
-    "Reshape": ("input",),
-    "CatOp": ("inputs",),
-    "GatherOp": ("input",),
-}
+#: The fields that are operands.
+_OPERANDS = ("a", "b", "parent", "map_node", "logits", "targets", "input", "inputs", "cond", "on_true", "on_false")
