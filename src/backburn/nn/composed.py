@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from backburn.backend.shapes import broadcast
-from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, ShapeError
 from backburn.tensor import arithmetic, choice, create, functions, host, moving, random, shape
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import call, cast, float_operand, promoted, tensor_operand
+from backburn.tensor.dispatch import call, cast, float_operand, promoted, tensor_operand, widened, widened_dtype
 from backburn.tensor.messages import describe
 from backburn.tensor.options import axis_of, bounded, flags, integer, number, one_of
 from backburn.tensor.pool import avg_pool, max_pool
@@ -97,7 +96,7 @@ def gumbel_softmax(
     flags("gumbel_softmax", hard=hard)
     given: Any = float_operand("gumbel_softmax", x)
     along = axis_of("gumbel_softmax", given, axis)
-    logits: Any = cast(given, float32) if given.dtype.bits < 32 else given
+    logits = widened(given)
     draws = random.uniform(logits.shape, dtype=logits.dtype, backend=logits.backend, generator=generator)
     noise = call("neg", call("log", call("neg", call("log", draws))))
     soft = cast(call("softmax", (logits + noise) / float(tau), axis=along), given.dtype)
@@ -150,7 +149,7 @@ def local_response_norm(
     alpha, beta, k = (float(number(name, option, value)) for option, value in terms.items())
     if not x.size:
         return x
-    wide: Any = cast(x, float32) if x.dtype.bits < 32 else x
+    wide = widened(x)
     squares: Any = (wide * wide).reshape((x.shape[0], 1, x.shape[1], -1))
     means = avg_pool(squares, (size, 1), stride=1, padding=((size // 2, (size - 1) // 2), (0, 0)))
     return cast(wide / (means.reshape(x.shape) * alpha + k) ** beta, x.dtype)
@@ -172,7 +171,7 @@ def lp_pool(x: Tensor, ord: float, size: Sizes, *, stride: Sizes | None = None) 
     lengths = each(name, "size", size, places_rank(name, x), of=(x,))
     if ord == math.inf:
         return max_pool(arithmetic.abs(x), lengths, stride=stride)
-    wide: Any = cast(x, float32) if x.dtype.bits < 32 else x
+    wide = widened(x)
     sums: Any = avg_pool(arithmetic.abs(wide) ** ord, lengths, stride=stride) * float(math.prod(lengths))
     empty = sums == 0.0
     norms = choice.where(empty, 0.0, choice.where(empty, 1.0, sums) ** (1.0 / ord))
@@ -223,7 +222,7 @@ def _pooled(rows: Any, present: Any, mode: str) -> Any:
         if present is None:
             return rows.max(-2)
         return choice.where(present.any(-2), choice.where(present, rows, -math.inf).max(-2), 0.0)
-    wide = cast(rows, float32) if mode == "mean" and rows.dtype.bits < 32 else rows
+    wide = widened(rows) if mode == "mean" else rows
     total = (wide if present is None else choice.where(present, wide, 0.0)).sum(-2)
     if mode != "mean":
         return total
@@ -251,7 +250,7 @@ def rotary(
     base = bounded("rotary", "base", base, above=0)
     if not x.ndim or x.shape[-1] % 2 or (positions is None and x.ndim < 2):
         raise ShapeError(f"rotary: takes vectors of even size (..., steps, size), not {describe((x,))}")
-    exact = float32 if x.dtype.bits < 32 else x.dtype
+    exact = widened_dtype(x.dtype)
     if positions is None:
         places: Any = create.arange(x.shape[-2], dtype=exact, backend=x.backend)
     else:

@@ -19,12 +19,11 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from backburn.base.contexts import ACTIVE
-from backburn.base.dtypes import DType, float32
 from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError, DTypeError, ShapeError, hint_for
 from backburn.base.mutable_trees import Leaf, MutableTree
 from backburn.base.trees import NODE_TYPES, leaves_with_paths
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import cast
+from backburn.tensor.dispatch import cast, widened
 from backburn.tensor.levels import inner_of, innermost
 from backburn.tensor.messages import describe
 from backburn.tensor.options import bounded, number
@@ -122,7 +121,7 @@ def _norm(name: str, named: NamedGradients, ord: float) -> FloatTensor:
     order = bounded(name, "ord", ord, above=0)
     if not named:
         raise ArgumentError(f"{name}: there are no gradients")
-    norms = [vector_norm(cast(g, _wide(g.dtype)), ord=order) for g in named.values()]
+    norms = [vector_norm(widened(g), ord=order) for g in named.values()]
     return vector_norm(stack([_beside(norms[0], norm) for norm in norms]), ord=order)
 
 
@@ -157,10 +156,6 @@ def clip_grad_value(gradients: Any, max_value: float) -> NamedGradients:
     bounded("clip_grad_value", "max_value", max_value, above=0)
     named = _named("clip_grad_value", gradients)
     return {path: gradient.clip(-max_value, max_value) for path, gradient in named.items()}
-
-
-def _wide(dtype: DType) -> DType:
-    return float32 if dtype.bits < 32 else dtype
 
 
 def _beside(x: FloatTensor, number: FloatTensor) -> FloatTensor:

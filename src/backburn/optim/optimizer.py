@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from backburn.autodiff import Gradients
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.contexts import ACTIVE
-from backburn.base.dtypes import DType, float32
+from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError, hint_for
 from backburn.base.hints import add_hints
 from backburn.base.hints.elsewhere import OPTIMIZERS
@@ -23,6 +23,7 @@ from backburn.optim.gradients import by_leaf, is_float_tensor, is_tree
 from backburn.optim.settled import Settled
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.copying import lasting
+from backburn.tensor.dispatch import widened_dtype
 from backburn.tensor.host import asarray
 from backburn.tensor.levels import inner_of
 from backburn.tensor.messages import describe
@@ -325,10 +326,10 @@ class Optimizer(Settled):
                 continue
             for value, shape in zip(entry.values, self._shapes(leaf), strict=True):
                 dtype = entry.backend.dtype(value)
-                if dtype is not _kept_as(x.dtype) or tuple(value.shape) != shape:
+                if dtype is not widened_dtype(x.dtype) or tuple(value.shape) != shape:
                     self._tree = None
                     kept = describe((FloatTensor(value, entry.backend, dtype),))
-                    raise (DTypeError if dtype is not _kept_as(x.dtype) else ShapeError)(
+                    raise (DTypeError if dtype is not widened_dtype(x.dtype) else ShapeError)(
                         f"step: what is remembered of {leaf.path} is {kept}, and the parameter is {describe((x,))}: "
                         f"an optimizer belongs to one model"
                     )
@@ -337,7 +338,7 @@ class Optimizer(Settled):
         """The state of a parameter, on the backend where it is updated."""
         entry = self._states.get(leaf.path)
         if entry is None:
-            first, dtype = self._first(), _kept_as(leaf.value.dtype)
+            first, dtype = self._first(), widened_dtype(leaf.value.dtype)
             values = [k.full(shape, first, dtype) for shape in self._shapes(leaf)]
             entry = self._states[leaf.path] = ParameterState(k, 0, values, True)
             return entry
@@ -427,11 +428,6 @@ class Optimizer(Settled):
 
 #: Where nothing is remembered, any backend will do.
 _NOWHERE: Any = None
-
-
-def _kept_as(dtype: DType) -> DType:
-    """The dtype of what is remembered of a parameter."""
-    return float32 if dtype.bits < 32 else dtype
 
 
 def _count(name: str, steps: Any) -> int:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from backburn.base.dtypes import DType, float16, float32, int64
+from backburn.base.dtypes import DType, float16, int64
 from backburn.base.errors import DTypeError, OutOfRangeError, ShapeError
-from backburn.tensor.dispatch import call, cast, promoted, tensor_operand
+from backburn.tensor.dispatch import call, cast, promoted, tensor_operand, widened
 from backburn.tensor.messages import describe
 from backburn.tensor.options import bounded, integer, number, one_of
 
@@ -40,7 +40,7 @@ def loss_operands(name: str, *given: Any, weights: tuple[Any, ...] = ()) -> tupl
     tensors = [tensor_operand(name, x) for x in (*given, *(w for w in weights if w is not None))]
     present = promoted(name, *tensors, kinds="F")
     dtype: DType = present[0].dtype
-    values = iter(cast(x, float32) if dtype.bits == 16 else x for x in present)
+    values = map(widened, present)
     return [*(next(values) for _ in given), *(None if w is None else next(values) for w in weights)], dtype
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from backburn.backend.contract import AnyBackend
 from backburn.backend.table import KINDS, OPERATIONS, Operation
 from backburn.base.contexts import default_float
-from backburn.base.dtypes import DType, FloatDType, promote, promote_scalar
+from backburn.base.dtypes import DType, FloatDType, float32, promote, promote_scalar
 from backburn.base.errors import ArgumentError, BackburnError, DeviceMemoryError, DTypeError
 from backburn.base.quiet import silence
 from backburn.tensor.levels import common_backend, lift
@@ -105,6 +105,16 @@ def cast(x: Any, dtype: DType) -> Any:
     except Exception as error:
         explain("cast", (x,), {"dtype": dtype}, error)
     return CLASSES[dtype.kind](primitive, k, dtype)
+
+
+def widened_dtype(dtype: DType) -> DType:
+    """A float dtype of at least 32 bits, in which sums and products of 16-bit floats are exact enough."""
+    return float32 if dtype.bits < 32 else dtype
+
+
+def widened(x: Any) -> Any:
+    """A float tensor in its :func:`widened_dtype`."""
+    return cast(x, widened_dtype(x._dtype))
 
 
 def promoted(name: str, *operands: Any, kinds: str = "") -> list[Any]:

@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from backburn.backend.contract import AnyBackend
-from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, NumericalInstabilityError, ShapeError
 from backburn.base.hints import missing_name
 from backburn.tensor.defaults import BackendLike, as_backend
-from backburn.tensor.dispatch import call, cast, create, float_operand, promoted, tensor_operand
+from backburn.tensor.dispatch import call, cast, create, float_operand, promoted, tensor_operand, widened
 from backburn.tensor.messages import describe
 from backburn.tensor.options import axes_of, axis_of, integers_of, number, one_of
 from backburn.tensor.windows import blackman_window, float_dtype, hamming_window, hann_window, points
@@ -216,11 +215,6 @@ def _each_axis(name: str, x: Any, n: Any, axis: Any, norm: str) -> list[tuple[in
     return list(zip(found, lengths, strict=True))
 
 
-def _wide(*parts: Any) -> tuple[Any, ...]:
-    """The operands of several transforms, the results of which are not rounded to 16 bits in between."""
-    return tuple(part if part.dtype.bits >= 32 else cast(part, float32) for part in parts)
-
-
 def rfftn(x: Tensor, /, *, n: Sequence[int] | None = None, axis: Axes = None, norm: str = "backward") -> Complex:
     """The Fourier transform of a real tensor along several axes: :func:`rfft` along the last, :func:`fft` along others.
 
@@ -233,7 +227,7 @@ def rfftn(x: Tensor, /, *, n: Sequence[int] | None = None, axis: Axes = None, no
     """
     y = float_operand("rfftn", x)
     *others, (last, length) = _each_axis("rfftn", y, n, axis, norm)
-    found = rfft(*_wide(y), n=length, axis=last, norm=norm)
+    found = rfft(widened(y), n=length, axis=last, norm=norm)
     for along, points_there in reversed(others):
         found = fft(*found, n=points_there, axis=along, norm=norm)
     return Complex(*(cast(part, y.dtype) for part in found))
@@ -251,7 +245,7 @@ def irfftn(
     """
     re, im = _pair("irfftn", real, imag)
     *others, (last, length) = _each_axis("irfftn", re, n, axis, norm)
-    found = _wide(re, im)
+    found = widened(re), widened(im)
     for along, points_there in others:
         found = ifft(*found, n=points_there, axis=along, norm=norm)
     return cast(irfft(*found, n=length, axis=last, norm=norm), re.dtype)
@@ -273,7 +267,7 @@ def fftn(
     [[10.0, -2.0], [-4.0, 0.0]]
     """
     given: tuple[Any, ...] = (float_operand("fftn", real),) if imag is None else _pair("fftn", real, imag)
-    found = _wide(*given)
+    found = tuple(map(widened, given))
     for along, length in reversed(_each_axis("fftn", given[0], n, axis, norm)):
         found = fft(*found, n=length, axis=along, norm=norm)
     return Complex(*(cast(part, given[0].dtype) for part in found))
@@ -289,7 +283,7 @@ def ifftn(
     [[1.0, 2.0], [3.0, 4.0]]
     """
     re, im = _pair("ifftn", real, imag)
-    found = _wide(re, im)
+    found = widened(re), widened(im)
     for along, length in reversed(_each_axis("ifftn", re, n, axis, norm)):
         found = ifft(*found, n=length, axis=along, norm=norm)
     return Complex(*(cast(part, re.dtype) for part in found))

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError
-from backburn.tensor.dispatch import Scalar, binary, call, cast, float_operand, unary
+from backburn.tensor.dispatch import Scalar, binary, call, cast, float_operand, unary, widened
 from backburn.tensor.messages import describe
 from backburn.tensor.options import integer
 from backburn.tensor.wrapping import is_tensor
@@ -334,7 +333,7 @@ def round(x: T, /, decimals: int = 0) -> T:
             )
         return x
     y, power = float_operand("round", x), 10.0 ** min(abs(places), 308)
-    wide: Any = cast(y, float32) if y.dtype.bits == 16 else y
+    wide: Any = widened(y)
     if places < 0:
         return cast(call("round", wide / power) * power, y.dtype)
     scaled = wide * power

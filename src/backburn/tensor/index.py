@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from backburn.autodiff.anomaly import unwatched
 from backburn.base.calls import plain_signature, refuse
-from backburn.base.dtypes import DType, float32, int64, promote
+from backburn.base.dtypes import DType, int64, promote
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from backburn.tensor.dispatch import accepted, call, cast, fit, kind_operand, scalar_of, tensor_operand
+from backburn.tensor.dispatch import accepted, call, cast, fit, kind_operand, scalar_of, tensor_operand, widened
 from backburn.tensor.host import first_outside
 from backburn.tensor.inspection import iinfo
 from backburn.tensor.messages import describe
@@ -239,7 +239,7 @@ def _combined(
             kept = write(x, _neutral(x.dtype, mode), "assign")
     if mode != "mean":
         return write(kept, value, mode)
-    wide = cast(kept, float32) if x.dtype.bits == 16 else kept
+    wide = widened(kept)
     counts = _filled(wide, 1.0, x.shape)
     counts = write(counts if include_self else write(counts, 0.0, "assign"), 1.0, "add")
     total = write(wide, cast(value, wide.dtype) if is_tensor(value) else value, "add")

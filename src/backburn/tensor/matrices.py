@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from backburn.base.dtypes import float32, float64
+from backburn.base.dtypes import float64
 from backburn.base.errors import ArgumentError, AxisError
 from backburn.tensor.arithmetic import maximum
 from backburn.tensor.decompose import check_square, matrices, svdvals
-from backburn.tensor.dispatch import call, cast, create, kind_operand
+from backburn.tensor.dispatch import call, cast, create, kind_operand, widened
 from backburn.tensor.levels import constant
 from backburn.tensor.messages import describe
 from backburn.tensor.options import axes_of, integer, integers_of, one_of
@@ -104,7 +104,7 @@ def matrix_exp(x: Tensor, /, *, max_squarings: int = 16) -> FloatTensor:
     most = integer("matrix_exp", "max_squarings", max_squarings, least=0)
     if 0 in y.shape:
         return y
-    a: Any = cast(y, float32) if y.dtype.bits < 32 else y
+    a: Any = widened(y)
     theta, numbers = (5.371920351148152, PADE_13) if a.dtype is float64 else (3.925724783138660, PADE_7)
     size = constant(max(sum(call("abs", a), axis=-2, keepdims=True), axis=-1, keepdims=True)) / theta
     fits = size <= 2.0**most

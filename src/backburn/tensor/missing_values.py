@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from backburn.backend.reduce import quantile_positions
 from backburn.base.calls import plain_signature, refuse
-from backburn.base.dtypes import float32, float64, int64
+from backburn.base.dtypes import float64, int64
 from backburn.base.errors import BackburnError
 from backburn.tensor import reduce
 from backburn.tensor.arithmetic import maximum
-from backburn.tensor.dispatch import call, cast, float_operand, kind_operand
+from backburn.tensor.dispatch import call, cast, float_operand, kind_operand, widened
 from backburn.tensor.functions import sqrt
 from backburn.tensor.host import asarray
 from backburn.tensor.inspection import finfo
@@ -69,7 +69,7 @@ def nanmean(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = F
     axes = axes_of("nanmean", y, axis)
     if y.dtype.kind != "float":
         return reduce.mean(y, axis=axes, keepdims=keepdims)
-    return cast(_mean(_widened(y), axes, keepdims), y.dtype)
+    return cast(_mean(widened(y), axes, keepdims), y.dtype)
 
 
 @plain_signature
@@ -202,11 +202,6 @@ def nan_to_num(x: T, /, *, nan: float = 0.0, posinf: float | None = None, neginf
 # ---- what they share ----
 
 
-def _widened(x: Any) -> Any:
-    """``x`` in float32 at least, in which sums and counts do not overflow."""
-    return cast(x, float32) if x.dtype.bits < 32 else x
-
-
 def _filled(x: Any, value: float) -> Any:
     return call("where", isnan(x), value, x)
 
@@ -222,7 +217,7 @@ def _mean(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
 def _deviations(name: str, x: Any, axis: Axis, correction: float, keepdims: bool) -> tuple[Any, Any, Any]:
     """The operand, its deviations from the mean, which are 0 where it is NaN, and what their squares are divided by."""
     y: Any = float_operand(name, x)
-    axes, wide = axes_of(name, y, axis), _widened(y)
+    axes, wide = axes_of(name, y, axis), widened(y)
     differences = call("where", isnan(wide), 0.0, wide - _mean(wide, axes, True))
     return y, differences, maximum(_count(wide, axes, keepdims) - number(name, "correction", correction), 0.0)
 

@@ -12,9 +12,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from backburn.backend.pool import pool_windows
-from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, BackburnError, ShapeError
-from backburn.tensor.dispatch import call, cast, create, float_operand, kind_operand
+from backburn.tensor.dispatch import call, cast, create, float_operand, kind_operand, widened
 from backburn.tensor.index import scatter
 from backburn.tensor.messages import describe
 from backburn.tensor.options import beside, number
@@ -151,8 +150,7 @@ def _divided(x: Any, options: dict[str, Any], ceil_mode: bool, divisor: float) -
         _, widths = pool_windows(x.shape[2:], size, stride, options["padding"], options["dilation"], bool(ceil_mode))
     except BackburnError as error:
         raise type(error)(f"avg_pool: {error}. Operand: {describe((x,))}") from None
-    wide = cast(x, float32) if x.dtype.bits == 16 else x
-    padded = call("pad", wide, widths=((0, 0), (0, 0), *widths), mode="constant", value=0.0)
+    padded = call("pad", widened(x), widths=((0, 0), (0, 0), *widths), mode="constant", value=0.0)
     means = call("avg_pool", padded, size=size, stride=stride, padding=((0, 0),) * len(size))
     return cast(means * (math.prod(size) / divisor), x.dtype)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, AxisError, ShapeError
-from backburn.tensor.dispatch import call, cast, float_operand, kind_operand, promoted, tensor_operand
+from backburn.tensor.dispatch import call, cast, float_operand, kind_operand, promoted, tensor_operand, widened
 from backburn.tensor.levels import constant
 from backburn.tensor.messages import describe
 from backburn.tensor.options import integer, number, one_of
@@ -86,7 +85,7 @@ def cdist(x1: Tensor, x2: Tensor, /, *, ord: float = 2.0, method: str = "auto") 
     if how == "differences" or (how == "auto" and (few or order != 2.0)):
         return vector_norm(expand_dims(x, -2) - expand_dims(y, -3), axis=-1, ord=order)
     dtype = x.dtype
-    x, y = (cast(z, float32) if dtype.bits < 32 else z for z in (x, y))
+    x, y = widened(x), widened(y)
     if y.shape[-2]:
         middle = constant(mean(y, axis=-2, keepdims=True))
         x, y = x - middle, y - middle
@@ -129,7 +128,7 @@ def cov(
         [[1.0, -1.0], [-1.0, 1.0]]
     """
     given = float_operand("cov", x)
-    y: Any = _wide(given)
+    y: Any = widened(given)
     if y.ndim not in (1, 2):
         raise ShapeError(f"cov: takes a vector or a matrix of observations. Operand: {describe((x,))}")
     if y.shape[:-1] == (1,):
@@ -161,11 +160,6 @@ def cov(
     return cast(call("div", products, freedom), given.dtype)
 
 
-def _wide(x: Any) -> Any:
-    """``x``, a 16-bit float in float32."""
-    return cast(x, float32) if x.dtype.bits == 16 else x
-
-
 def _weights(x: Any, *weights: Tensor | None) -> Any:
     """The product of the weights that are given, in the dtype of ``x``; None where there are none."""
     result = None
@@ -190,7 +184,7 @@ def corrcoef(x: Tensor, /) -> FloatTensor:
     given = float_operand("corrcoef", x)
     if given.ndim not in (1, 2):
         raise ShapeError(f"corrcoef: takes a vector or a matrix of observations. Operand: {describe((x,))}")
-    products = cov(_wide(given))
+    products = cov(widened(given))
     if products.ndim == 0:
         return cast(call("div", products, products), given.dtype)
     spread = call("sqrt", call("diagonal", products, offset=0, axis1=0, axis2=1))

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any, Never, NoReturn, TypeVar
 
 from backburn.backend.random import check_range
 from backburn.base.calls import plain_signature, refuse
-from backburn.base.dtypes import IntDType, as_dtype, float32, int64
+from backburn.base.dtypes import IntDType, as_dtype, int64
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, ShapeError
 from backburn.base.hints import missing_name
 from backburn.tensor.defaults import BackendLike, as_backend, given_backend
-from backburn.tensor.dispatch import binary, call, cast, float_operand, kind_operand, scalar_of
+from backburn.tensor.dispatch import binary, call, float_operand, kind_operand, scalar_of, widened
 from backburn.tensor.distributions import beta, dirichlet, gamma, poisson, student_t
 from backburn.tensor.generators import (
     Generator,
@@ -199,7 +199,7 @@ def bernoulli(
     """
     where = given_backend(backend, device)
     if is_tensor(p):
-        chances = _wide(float_operand("bernoulli", p))  # the few numbers of 16 bits from 0 to 1 would be too coarse
+        chances = widened(float_operand("bernoulli", p))  # the few numbers of 16 bits from 0 to 1 would be too coarse
         lengths = chances.shape if shape is None else shape_of("bernoulli", shape)
         place = chances.backend if where is None else where
         x = draw("uniform", lengths, chances.dtype, place, generator, shape=lengths, dtype=chances.dtype)
@@ -313,17 +313,12 @@ def _weighted(n: int, shape: tuple[int, ...], count: int, p: Any, replace: bool,
     chances: Any = float_operand("choice", p)
     if chances.shape != (n,):
         raise ShapeError(f"choice: p has one probability for each of {n}, and is {describe((chances,))}")
-    logits: Any = call("log", _wide(chances))
+    logits: Any = call("log", widened(chances))
     if replace:
         return categorical(logits, shape, generator=generator)
     u = uniform((n,), dtype=logits.dtype, backend=p.backend, generator=generator)
     times = call("sub", logits, call("log", call("neg", call("log", u))))
     return call("reshape", topk(times, count)[1], shape=shape)
-
-
-def _wide(chances: FloatTensor) -> FloatTensor:
-    """Probabilities in float32 at least."""
-    return cast(chances, float32) if chances.dtype.bits < 32 else chances
 
 
 def categorical(logits: Tensor, shape: Shape = (), *, generator: Generator | None = None) -> IntTensor:

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Never
 
 from backburn.backend.resample import along, neighbours
 from backburn.base.calls import plain_signature, refuse
-from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, ShapeError
 from backburn.tensor.create import arange, ones
-from backburn.tensor.dispatch import call, cast, float_operand, promoted, tensor_operand
+from backburn.tensor.dispatch import call, cast, float_operand, promoted, tensor_operand, widened
 from backburn.tensor.messages import describe
 from backburn.tensor.options import integers_of, number, shape_of
 from backburn.tensor.shape import meshgrid, reshape, stack
@@ -129,7 +128,7 @@ def _by_scales(x: Any, size: list[int], factors: list[Any], mode: str) -> Any:
     whole = [m == n * scale for n, m, scale in zip(x.shape[2:], size, scales, strict=True)]
     lengths = tuple(m if w else n for n, m, w in zip(x.shape[2:], size, whole, strict=True))
     x = call("interpolate", x, size=lengths, mode=mode)
-    wide = cast(x, float32) if dtype.bits == 16 else x
+    wide = widened(x)
     for axis, (m, scale, done) in enumerate(zip(size, scales, whole, strict=True), 2):
         if done:
             continue
@@ -193,7 +192,7 @@ def affine_grid(maps: Tensor, shape: Sequence[int], *, align_corners: bool = Fal
     if rank < 1 or maps.shape != (lengths[0], rank, rank + 1):
         fit = f"have the shape {[lengths[0], rank, rank + 1]}" if rank > 0 else "are for samples of three axes or more"
         raise ShapeError(f"affine_grid: maps to the shape {list(lengths)} {fit}. Operand: {describe((maps,))}")
-    wide = cast(maps, float32) if maps.dtype.bits == 16 else maps
+    wide = widened(maps)
     lines = [_line(n, align_corners, wide) for n in places]
     points = [*meshgrid(*lines, indexing="ij")[::-1], ones(places, dtype=wide.dtype, backend=wide.backend)]
     flat = reshape(stack(points, axis=-1), (math.prod(places), rank + 1))

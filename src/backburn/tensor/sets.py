@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, TypeVar
 
 from backburn.base.calls import plain_signature, refuse
-from backburn.base.dtypes import float32, int64, uint8
+from backburn.base.dtypes import int64, uint8
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from backburn.tensor.dispatch import call, cast, create, float_operand, kind_operand, promoted, tensor_operand
+from backburn.tensor.dispatch import call, cast, create, float_operand, kind_operand, promoted, tensor_operand, widened
 from backburn.tensor.messages import describe
 from backburn.tensor.options import integer, number
 from backburn.tensor.reduce import accumulated
@@ -203,10 +203,10 @@ def histogram(
     counts = _counted("histogram", call("where", inside, place, intervals), weights, intervals + 1)[:intervals]
     if density:
         dtype = counts.dtype if counts.dtype.kind == "float" else edges.dtype
-        wide = float32 if dtype.itemsize < 4 else dtype  # 16 bits hold no great counts
-        share = cast(counts, wide)
+        # 16 bits hold no great counts.
+        share = widened(counts) if counts.dtype.kind == "float" else cast(counts, widened(edges).dtype)
         total = call("sum", share, axis=(0,))
-        counts = cast(call("div", call("div", share, call("diff", cast(edges, wide), axis=0)), total), dtype)
+        counts = cast(call("div", call("div", share, call("diff", cast(edges, share.dtype), axis=0)), total), dtype)
     return HistogramResult(counts, edges)
 
 

@@ -6,10 +6,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from backburn.base.contexts import default_float
-from backburn.base.dtypes import float32
 from backburn.base.errors import DTypeError
 from backburn.tensor.defaults import BackendLike, as_backend
-from backburn.tensor.dispatch import call, cast, create
+from backburn.tensor.dispatch import call, cast, create, widened_dtype
 from backburn.tensor.options import dtype_or_default, integer
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def _cosines(name: str, n: int, periodic: bool, dtype: Any, backend: Any, *coeff
     wanted = float_dtype(name, dtype, target)
     if length < 2:
         return create("full", target, shape=(length,), value=1.0, dtype=wanted)
-    wide = float32 if wanted.bits == 16 else wanted  # 16 bits do not hold every place
+    wide = widened_dtype(wanted)  # 16 bits do not hold every place
     times = create("arange", target, start=0.0, stop=float(length), step=1.0, dtype=wide)
     result = create("full", target, shape=(length,), value=coefficients[0], dtype=wide)
     for j, coefficient in enumerate(coefficients[1:], 1):
