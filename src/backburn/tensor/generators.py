@@ -245,42 +245,36 @@ def _forked(start: Generator | Mapping[str, int] | int | None) -> Generator:
 # ---- draws from it ----
 
 
-def generator_of(name: str, generator: Generator | None) -> Generator:
-    """The generator that was given, or the current one."""
-    source = default_generator() if generator is None else generator
-    if not isinstance(source, Generator):
-        raise ArgumentError(f"{name}: the generator is a bb.random.Generator, not {type(source).__name__}")
-    return source
-
-
 def draw(
     name: str, size: Any, dtype: DType, backend: BackendLike, generator: Generator | None, /, **attributes: Any
 ) -> Any:
     """Draw numbers of shape ``size`` from the next words of a generator."""
-    k = where_drawn(as_backend(backend))
-    key, offset = generator_of(name, generator).take(words_of(name, k, size, dtype))
-    return create(name, k, key=key, offset=offset, **attributes)
-
-
-def where_drawn(backend: AnyBackend) -> AnyBackend:
-    """``backend``; inside ``vmap``, where draws may differ between examples, the level of the running transform."""
-    running: AnyBackend | None = ACTIVE.get()
-    if running is not None and levels_of_vmap(running) and levels_between(backend, running) is not None:
-        return running
-    return backend
-
-
-def words_of(name: str, backend: AnyBackend, shape: Any, dtype: DType) -> int:
-    """The number of words that a draw on ``backend`` reads; inside ``vmap``, for all examples that draw separately."""
-    examples = [level.size for level in levels_of_vmap(backend) if level.randomness == "different"]
-    return draws(name, (*examples, *shape), dtype)
+    k, words = _words(name, as_backend(backend), size, dtype, generator)
+    return create(name, k, **words, **attributes)
 
 
 def drawn_from(name: str, x: FloatTensor, generator: Generator | None, **attributes: Any) -> Any:
     """The results of a draw for each element of ``x``, or for each of its rows."""
-    k = where_drawn(x.backend)
-    key, offset = generator_of(name, generator).take(words_of(name, k, x.shape, x.dtype))
-    return call(name, x if x.backend is k else wrap(lift(x, k), k), key=key, offset=offset, **attributes)
+    k, words = _words(name, x.backend, x.shape, x.dtype, generator)
+    return call(name, x if x.backend is k else wrap(lift(x, k), k), **words, **attributes)
+
+
+def _words(
+    name: str, backend: AnyBackend, shape: Any, dtype: DType, generator: Generator | None
+) -> tuple[AnyBackend, dict[str, int]]:
+    """The backend of a draw, and the key and the offset of the words that it reads.
+
+    Inside ``vmap`` the backend is the level of the running transform, with words for all examples that draw separately.
+    """
+    running: AnyBackend | None = ACTIVE.get()
+    if running is not None and levels_of_vmap(running) and levels_between(backend, running) is not None:
+        backend = running
+    source = default_generator() if generator is None else generator
+    if not isinstance(source, Generator):
+        raise ArgumentError(f"{name}: the generator is a bb.random.Generator, not {type(source).__name__}")
+    examples = [level.size for level in levels_of_vmap(backend) if level.randomness == "different"]
+    key, offset = source.take(draws(name, (*examples, *shape), dtype))
+    return backend, {"key": key, "offset": offset}
 
 
 def float_dtype(name: str, dtype: Any, backend: BackendLike) -> DType:
