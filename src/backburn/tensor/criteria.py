@@ -35,7 +35,7 @@ __all__ = [
 STEEP, STEEP_HALF = 1e-12, 2.0**-14
 
 
-def loss_operands(name: str, *given: Any, weights: tuple[Any, ...] = ()) -> tuple[list[Any], DType]:
+def wide_operands(name: str, *given: Any, weights: tuple[Any, ...] = ()) -> tuple[list[Any], DType]:
     """The operands as float tensors of one dtype, 16-bit ones as float32, and the dtype of the result."""
     tensors = [tensor_operand(name, x) for x in (*given, *(w for w in weights if w is not None))]
     present = promoted(name, *tensors, kinds="F")
@@ -44,10 +44,13 @@ def loss_operands(name: str, *given: Any, weights: tuple[Any, ...] = ()) -> tupl
     return [*(next(values) for _ in given), *(None if w is None else next(values) for w in weights)], dtype
 
 
-def check_same_shape(name: str, *operands: Any) -> None:
-    shapes = {x.shape for x in operands if x is not None}
-    if len(shapes) > 1:
-        raise ShapeError(f"{name}: predictions and targets must have one shape. Operands: {describe(operands)}")
+def loss_operands(name: str, *given: Any, weights: tuple[Any, ...] = ()) -> tuple[list[Any], DType]:
+    """:func:`wide_operands` of one shape; that of the weights may be another."""
+    operands, dtype = wide_operands(name, *given, weights=weights)
+    compared = operands[: len(given)]
+    if len({x.shape for x in compared}) > 1:
+        raise ShapeError(f"{name}: predictions and targets must have one shape. Operands: {describe(compared)}")
+    return operands, dtype
 
 
 def reduced(name: str, losses: Any, reduction: str, dtype: DType) -> Any:
@@ -70,7 +73,6 @@ def huber_loss(x: Tensor, targets: Tensor, *, delta: float = 1.0, reduction: str
     """
     name = "huber_loss"
     (x, targets), dtype = loss_operands(name, x, targets)
-    check_same_shape(name, x, targets)
     losses = call("huber", x, targets, delta=bounded(name, "delta", delta, above=0))
     return reduced(name, losses, reduction, dtype)
 
@@ -86,7 +88,6 @@ def smooth_l1_loss(x: Tensor, targets: Tensor, *, beta: float = 1.0, reduction: 
     """
     name = "smooth_l1_loss"
     (x, targets), dtype = loss_operands(name, x, targets)
-    check_same_shape(name, x, targets)
     beta = bounded(name, "beta", beta, least=0)
     if beta == 0:
         return reduced(name, call("abs", x - targets), reduction, dtype)
@@ -113,7 +114,6 @@ def binary_cross_entropy(
     """
     name = "binary_cross_entropy"
     (x, targets, weight), dtype = loss_operands(name, x, targets, weights=(weight,))
-    check_same_shape(name, x, targets)
     losses = call("binary_cross_entropy", x, targets, steep=STEEP_HALF if dtype is float16 else STEEP)
     return reduced(name, losses if weight is None else losses * weight, reduction, dtype)
 
@@ -138,7 +138,6 @@ def binary_cross_entropy_with_logits(
     """
     name = "binary_cross_entropy_with_logits"
     (x, targets, weight, pos_weight), dtype = loss_operands(name, x, targets, weights=(weight, pos_weight))
-    check_same_shape(name, x, targets)
     positive = targets if pos_weight is None else targets * pos_weight
     losses = call("binary_cross_entropy_with_logits", x, targets, positive)
     return reduced(name, losses if weight is None else losses * weight, reduction, dtype)
@@ -157,7 +156,6 @@ def kl_div_loss(x: Tensor, targets: Tensor, *, log_target: bool = False, reducti
     """
     name = "kl_div_loss"
     (x, targets), dtype = loss_operands(name, x, targets)
-    check_same_shape(name, x, targets)
     probability: Any
     logarithm: Any
     if log_target:
@@ -193,7 +191,6 @@ def poisson_nll_loss(
     """
     name = "poisson_nll_loss"
     (x, targets), dtype = loss_operands(name, x, targets)
-    check_same_shape(name, x, targets)
     losses = x.exp() - targets * x if log_input else x - targets * (x + number(name, "eps", eps)).log()
     if full:
         large = targets > 1
@@ -222,8 +219,7 @@ def gaussian_nll_loss(
         2.0
     """
     name = "gaussian_nll_loss"
-    (x, targets, variance), dtype = loss_operands(name, x, targets, variance)
-    check_same_shape(name, x, targets)
+    (x, targets, variance), dtype = loss_operands(name, x, targets, weights=(tensor_operand(name, variance),))
     shared = [1 if m == 1 else n for m, n in zip(variance.shape, x.shape, strict=False)]
     if variance.ndim and (variance.ndim != x.ndim or variance.shape != tuple(shared)):
         raise ShapeError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from backburn.base.errors import DTypeError, OutOfRangeError, ShapeError
 from backburn.tensor.create import arange
-from backburn.tensor.criteria import check_same_shape, loss_operands, reduced
+from backburn.tensor.criteria import loss_operands, reduced, wide_operands
 from backburn.tensor.dispatch import call, cast, tensor_operand
 from backburn.tensor.index import take_along_axis
 from backburn.tensor.loss import nll_loss
@@ -37,7 +37,6 @@ def hinge_loss(x: Tensor, targets: Tensor, *, margin: float = 1.0, reduction: st
     [1.5, 0.0]
     """
     (x, targets), dtype = loss_operands("hinge_loss", x, targets)
-    check_same_shape("hinge_loss", x, targets)
     margin = number("hinge_loss", "margin", margin)
     return reduced("hinge_loss", call("relu", margin - x * targets), reduction, dtype)
 
@@ -51,7 +50,6 @@ def hinge_embedding_loss(x: Tensor, targets: Tensor, *, margin: float = 1.0, red
     """
     name = "hinge_embedding_loss"
     (x, targets), dtype = loss_operands(name, x, targets)
-    check_same_shape(name, x, targets)
     losses = call("where", targets > 0, x, call("relu", number(name, "margin", margin) - x))
     return reduced(name, losses, reduction, dtype)
 
@@ -71,7 +69,6 @@ def cosine_embedding_loss(
     """
     name = "cosine_embedding_loss"
     (x, y), dtype = loss_operands(name, x, y)
-    check_same_shape(name, x, y)
     axis = axis_of(name, x, axis)
     cosine = _cosine(x, y, axis, 1e-8)
     if tensor_operand(name, targets).shape != cosine.shape:
@@ -92,7 +89,7 @@ def cosine_similarity(x: Tensor, y: Tensor, /, axis: int = -1, *, eps: float = 1
         [0.0, 1.0]
     """
     name = "cosine_similarity"
-    (x, y), dtype = loss_operands(name, x, y)
+    (x, y), dtype = wide_operands(name, x, y)
     x, y = broadcast_arrays(x, y)
     axis = axis_of(name, x, axis)
     return cast(_cosine(x, y, axis, number(name, "eps", eps)), dtype)
@@ -125,7 +122,6 @@ def triplet_margin_loss(
     """
     name = "triplet_margin_loss"
     (anchor, positive, negative), dtype = loss_operands(name, anchor, positive, negative)
-    check_same_shape(name, anchor, positive, negative)
     if not anchor.ndim:
         raise ShapeError(f"{name}: distances are over the last axis, and there is none: {describe((anchor,))}")
 
@@ -222,7 +218,6 @@ def multilabel_soft_margin_loss(
     """
     name = "multilabel_soft_margin_loss"
     (x, targets, weight), dtype = loss_operands(name, x, targets, weights=(weight,))
-    check_same_shape(name, x, targets)
     _check_classes(name, x)
     losses = targets * call("softplus", -x) + (1.0 - targets) * call("softplus", x)
     losses = losses if weight is None else losses * weight
