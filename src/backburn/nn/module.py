@@ -112,24 +112,11 @@ class Module:
 
             And :class:`DTypeError` for arrays and numbers in the place of a tensor.
             """
+            held = vars(self).get(name)
             if isinstance(value, (Tensor, list, tuple, dict)) and name not in self._buffers:
-                held = vars(self).get(name)
-                if ACTIVE.get() is not None:  # what is computed takes the place of parameters there
-                    if not is_tensor(held) and _was_computed(value, inside=True):
-                        object.__setattr__(self, "_results", self._results | {name})
-                elif _was_computed(value):
-                    leaves = (x for x in flatten(held)[0] if is_tensor(x) and x.is_require_grad)
-                    if not all(map(_was_computed, leaves)):
-                        raise GraphError(
-                            f"{type(self).__name__}.{name}: a parameter is a leaf, and this was computed from tracked "
-                            f"tensors: {describe((value,))}. Write .detach().require_grad()"
-                        )
-                    if not is_tensor(held) or _was_computed(held):
-                        object.__setattr__(self, "_results", self._results | {name})
-                elif name in self._results and getattr(value, "is_require_grad", False):
-                    object.__setattr__(self, "_results", self._results - {name})
-            if value is not None and not is_tensor(value) and is_tensor(vars(self).get(name)) and _is_data(value):
-                write = "bb.asarray(...)" + ".require_grad()" * vars(self)[name].is_require_grad
+                self._note_result(name, held, value)
+            if value is not None and not is_tensor(value) and is_tensor(held) and _is_data(value):
+                write = "bb.asarray(...)" + ".require_grad()" * held.is_require_grad
                 raise DTypeError(
                     f"{type(self).__name__}.{name}: holds a tensor, and this is not one, so it would not be part of "
                     f"the state: {describe((value,))}. Write {write}"
@@ -315,6 +302,21 @@ class Module:
         return self._copied(changed)
 
     # ---- helpers ----
+
+    def _note_result(self, name: str, held: Any, value: Any) -> None:
+        """Note whether an attribute, which ``held`` something else, is set to what was computed."""
+        inside = ACTIVE.get() is not None  # what is computed takes the place of parameters there
+        if _was_computed(value, inside):
+            leaves = (x for x in flatten(held)[0] if is_tensor(x) and x.is_require_grad)
+            if not inside and not all(map(_was_computed, leaves)):
+                raise GraphError(
+                    f"{type(self).__name__}.{name}: a parameter is a leaf, and this was computed from tracked "
+                    f"tensors: {describe((value,))}. Write .detach().require_grad()"
+                )
+            if not is_tensor(held) or (not inside and _was_computed(held)):
+                self._results |= {name}
+        elif not inside and name in self._results and getattr(value, "is_require_grad", False):
+            self._results -= {name}
 
     def _tensors(self) -> list[Leaf]:
         """The state: parameters and buffers."""
