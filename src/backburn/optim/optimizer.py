@@ -180,18 +180,7 @@ class Optimizer(Settled):
         else:
             lr, options = recording.number(self._rate), self._options()
             recording.assume(lambda: self._options() == options)
-        work: list[Update] = []
-        for leaf, gradient in zip(leaves, found, strict=True):
-            if gradient is not None:
-                if (node := leaf.fixed) is not None:
-                    raise ArgumentError(
-                        f"step: takes the model, into which the new parameters are put: step(model, gradients). "
-                        f"{leaf.path!r} is in a {type(node.value).__name__}, which never changes; use a list or a dict"
-                    )
-                x = leaf.value
-                k: Any = inner_of(x._backend) or x._backend
-                widens = x.dtype.bits < 32 and not (self._is_operation and k.capabilities.wide_steps)
-                work.append(Update(leaf, k, gradient, self._state(leaf, k), widens))
+        work = [self._task(leaf, g) for leaf, g in zip(leaves, found, strict=True) if g is not None]
         if not work:
             raise GraphError(
                 f"step: none of the {len(leaves)} float tensors of the model has a gradient: were the gradients "
@@ -209,6 +198,18 @@ class Optimizer(Settled):
         assert self._tree is not None
         self._tree.remember()
         self._count_one(self, recording)
+
+    def _task(self, leaf: Leaf, gradient: Any) -> Update:
+        """How to update a parameter by its gradient. Raises for one that nothing can replace."""
+        if (node := leaf.fixed) is not None:
+            raise ArgumentError(
+                f"step: takes the model, into which the new parameters are put: step(model, gradients). "
+                f"{leaf.path!r} is in a {type(node.value).__name__}, which never changes; use a list or a dict"
+            )
+        x = leaf.value
+        k: Any = inner_of(x._backend) or x._backend
+        widens = x.dtype.bits < 32 and not (self._is_operation and k.capabilities.wide_steps)
+        return Update(leaf, k, gradient, self._state(leaf, k), widens)
 
     def count(self, steps: int) -> int:
         """Add to the number of steps, and return it."""
