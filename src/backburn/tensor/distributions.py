@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from backburn.backend.shapes import broadcast
-from backburn.base.errors import ArgumentError, ShapeError
+from backburn.base.errors import ShapeError
 from backburn.tensor import create
 from backburn.tensor.defaults import BackendLike, given_backend
 from backburn.tensor.dispatch import binary, call, cast, float_operand
 from backburn.tensor.generators import Generator, draw, drawn_from, float_dtype, plain_number
 from backburn.tensor.messages import describe
-from backburn.tensor.options import shape_of
+from backburn.tensor.options import bounded, shape_of
 from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ def gamma(
         (6.0, (2,))
     """
     (a,) = _parameters("gamma", shape, given_backend(backend, device), dtype, (scale,), alpha=alpha)
-    return _scaled("gamma", drawn_from("gamma", a, generator), scale)
+    factor = scale if is_tensor(scale) else bounded("gamma", "scale", plain_number("gamma", scale), least=0)
+    x: FloatTensor = drawn_from("gamma", a, generator)
+    return x if factor.__class__ is float and factor == 1.0 else binary("mul", x, factor)
 
 
 def beta(
@@ -170,19 +172,6 @@ def _parameters(
         if option in tensors:
             made.append(call("broadcast_to", cast(tensors[option], found), shape=whole))
             continue
-        value = plain_number(name, x)
-        if not value >= 0.0:
-            raise ArgumentError(f"{name}: {option} is a number of at least 0, not {x!r}")
+        value = bounded(name, option, plain_number(name, x), least=0)
         made.append(create.full(whole, value, dtype=found, backend=place))
     return made
-
-
-def _scaled(name: str, x: FloatTensor, scale: Any) -> FloatTensor:
-    if not is_tensor(scale):
-        value = plain_number(name, scale)
-        if not value >= 0.0:
-            raise ArgumentError(f"{name}: scale is a number of at least 0, not {scale!r}")
-        if value == 1.0:
-            return x
-        scale = value
-    return binary("mul", x, scale)
