@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backburn.backend.shapes import broadcast
-from backburn.base.dtypes import DType, as_dtype, promote, promote_scalar
+from backburn.base.dtypes import DType, IntDType, as_dtype, promote, promote_scalar
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.base.hints import add_hints
 from backburn.tensor.defaults import default_dtype
@@ -71,6 +72,18 @@ def can_cast(from_: Tensor | DType | str, to: DType | str, /) -> bool:
         return False
 
 
+#: The Array API's kinds of dtypes.
+KINDS: dict[str, Callable[[DType], bool]] = {
+    "bool": lambda d: d.kind == "bool",
+    "signed integer": lambda d: isinstance(d, IntDType) and d.signed,
+    "unsigned integer": lambda d: isinstance(d, IntDType) and not d.signed,
+    "integral": lambda d: d.kind == "int",
+    "real floating": lambda d: d.kind == "float",
+    "complex floating": lambda d: False,
+    "numeric": lambda d: d.kind in ("int", "float"),
+}
+
+
 def isdtype(dtype: Any, kind: Any) -> bool:
     """Whether a dtype is another one or of a kind, or among several.
 
@@ -86,19 +99,9 @@ def isdtype(dtype: Any, kind: Any) -> bool:
         return any(isdtype(found, one) for one in kind)
     if not isinstance(kind, str):
         return found is _dtype(kind)
-    integral = found.kind == "int"
-    kinds = {
-        "bool": found.kind == "bool",
-        "signed integer": integral and not found.name.startswith("u"),
-        "unsigned integer": integral and found.name.startswith("u"),
-        "integral": integral,
-        "real floating": found.kind == "float",
-        "complex floating": False,
-        "numeric": found.kind in ("int", "float"),
-    }
-    if kind not in kinds:
-        raise ArgumentError(f"isdtype: {kind!r} is not a kind of dtypes. Known: {', '.join(map(repr, kinds))}")
-    return kinds[kind]
+    if kind not in KINDS:
+        raise ArgumentError(f"isdtype: {kind!r} is not a kind of dtypes. Known: {', '.join(map(repr, KINDS))}")
+    return KINDS[kind](found)
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
 from typing import Any, Final
 
 from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import default_float
-from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType
+from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError
 from backburn.tensor.defaults import BackendLike, as_backend, default_backend
+from backburn.tensor.inspection import KINDS, isdtype
 
 #: The versions of the standard that the namespace follows, for real dtypes.
 VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12")
@@ -26,17 +26,6 @@ inf: Final = math.inf
 nan: Final = math.nan
 #: A new axis in an index: ``x[:, newaxis]``.
 newaxis: Final = None
-
-_KINDS: Final[dict[str, Callable[[DType], bool]]] = {
-    "bool": lambda d: isinstance(d, BoolDType),
-    "signed integer": lambda d: isinstance(d, IntDType) and d.signed,
-    "unsigned integer": lambda d: isinstance(d, IntDType) and not d.signed,
-    "integral": lambda d: isinstance(d, IntDType),
-    "real floating": lambda d: isinstance(d, FloatDType),
-    "complex floating": lambda d: False,
-    "numeric": lambda d: isinstance(d, (IntDType, FloatDType)),
-}
-
 
 def namespace(api_version: str | None) -> Any:
     """The package itself as the namespace of a version of the standard."""
@@ -70,13 +59,13 @@ class NamespaceInfo:
         self, *, device: BackendLike = None, kind: str | tuple[str, ...] | None = None
     ) -> dict[str, DType]:
         """The standard's dtypes that a backend supports, by name; only those of ``kind`` if it is given."""
-        kinds = tuple(_KINDS) if kind is None else (kind,) if isinstance(kind, str) else kind
-        unknown = [k for k in kinds if k not in _KINDS]
+        kinds = tuple(KINDS) if kind is None else (kind,) if isinstance(kind, str) else kind
+        unknown = [k for k in kinds if k not in KINDS]
         if unknown:
-            raise ArgumentError(f"dtypes: {unknown[0]!r} is not a kind of dtype; kinds are {', '.join(_KINDS)}")
+            raise ArgumentError(f"dtypes: {unknown[0]!r} is not a kind of dtype; kinds are {', '.join(KINDS)}")
         found = as_backend(device).capabilities.dtypes
         standard = (d for d in found if d.kind != "quantized" and d.name not in ("float16", "bfloat16"))
-        return {d.name: d for d in standard if any(_KINDS[k](d) for k in kinds)}
+        return {d.name: d for d in standard if isdtype(d, kinds)}
 
 
 def __array_namespace_info__() -> NamespaceInfo:  # noqa: N807 - the standard's name
