@@ -334,10 +334,14 @@ def nonzero(x: Tensor, /) -> tuple[IntTensor, ...]:
     x = kind_operand("nonzero", x)
     if not x.ndim:
         raise ShapeError(f"nonzero: a 0-d tensor has no axis. Operand: {describe((x,))}")
-    positions = call("nonzero", x)
-    count = positions.shape[0]
-    columns = (call("slice", positions, key=(slice(0, count, 1), slice(axis, axis + 1, 1))) for axis in range(x.ndim))
-    return tuple(call("reshape", column, shape=(count,)) for column in columns)
+    return columns(call("nonzero", x))
+
+
+def columns(positions: Any) -> tuple[Any, ...]:
+    """Each column of a matrix as a vector: of positions, those along each axis."""
+    rows, count = positions.shape
+    found = (call("slice", positions, key=(slice(0, rows, 1), slice(i, i + 1, 1))) for i in range(count))
+    return tuple(call("reshape", column, shape=(rows,)) for column in found)
 
 
 def one_hot(x: Tensor, /, classes: int | None = None, *, dtype: Any = int64) -> Tensor:

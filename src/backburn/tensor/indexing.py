@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -18,7 +18,7 @@ from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, ImmutableError, OutOfRangeError, ShapeError
 from backburn.tensor.dispatch import call, cast, kind_operand
 from backburn.tensor.host import asarray
-from backburn.tensor.index import outside, plain_operand, written_value
+from backburn.tensor.index import columns, outside, plain_operand, written_value
 from backburn.tensor.messages import describe
 from backburn.tensor.shape import viewed
 from backburn.tensor.wrapping import is_tensor
@@ -362,7 +362,7 @@ def _index(x: Any, index: int, axis: int) -> int:
     return index % length
 
 
-def _index_tensors(x: Any, item: Any, axis: int) -> tuple[list[Any], Any]:
+def _index_tensors(x: Any, item: Any, axis: int) -> tuple[Sequence[Any], Any]:
     """Int64 tensors for the axes from ``axis`` on that a tensor indexes; booleans also give them as one."""
     if item.dtype.kind == "int":
         return [cast(item, int64)], None
@@ -375,9 +375,7 @@ def _index_tensors(x: Any, item: Any, axis: int) -> tuple[list[Any], Any]:
     if not item.ndim:
         raise DTypeError(f"x[...]: one truth value is an index only alone. Operand: {describe((x,))}")
     found = call("nonzero", item)
-    count = found.shape[0]
-    columns = (call("slice", found, key=(slice(0, count, 1), slice(i, i + 1, 1))) for i in range(item.ndim))
-    return [call("reshape", column, shape=(count,)) for column in columns], found
+    return columns(found), found
 
 
 def _common_shape(positions: list[Any]) -> Shape:
