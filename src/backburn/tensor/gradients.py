@@ -110,14 +110,8 @@ def _inside(spec: str) -> str:
 def _tracking(name: str, x: Tensor, function: Any, plain: bool = False) -> FloatTensor:
     """``function`` of the tensor's backend, as a tensor; ``plain`` backends, without autodiff, must be allowed."""
     _check_float(name, x)
-    if not plain and not is_autodiff(x.backend):
-        spec = x.backend.spec
-        if inner_of(x.backend) is not None:
-            raise GraphError(f"{name}: {_inside(spec)}, where nothing is recorded: {_INSTEAD}")
-        raise GraphError(
-            f"{name}: {spec} does not differentiate: make the tensor on 'autodiff({spec})', or move it there with "
-            f".to('autodiff({spec})')"
-        )
+    if not plain:
+        _autodiff(name, x)
     found: FloatTensor = CLASSES["float"](function(x._backend), x._backend, x._dtype)
     return found
 
@@ -154,7 +148,10 @@ def _autodiff(name: str, x: Tensor, gradients: Any = None) -> Any:
         spec = x.backend.spec
         if inner_of(x.backend) is not None:
             raise GraphError(f"{name}: {_inside(spec)}, where nothing is recorded: {_INSTEAD}")
-        raise GraphError(f"{name}: {spec} does not differentiate; 'autodiff({spec})' does")
+        raise GraphError(
+            f"{name}: {spec} does not differentiate: make the tensor on 'autodiff({spec})', or move it there with "
+            f".to('autodiff({spec})')"
+        )
     if isinstance(gradients, decorator.Gradients) and not gradients.covers(x.backend):
         raise BackendMismatchError(
             f"{name}: the gradients belong to {gradients.backend.spec} and the tensor lives on {x.backend.spec}"
