@@ -16,7 +16,7 @@ from backburn.base.dtypes import DType, QuantizedDType
 from backburn.base.errors import AxisError, ShapeError
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.dispatch import PROPAGATED, call, dequantized, is_quantized
-from backburn.tensor.wrapping import TENSORS, is_tensor
+from backburn.tensor.wrapping import TENSORS, flat
 
 #: Families with results of their own for quantized operands.
 QUANTIZED_FAMILIES = ("kinds", "quantized_products", "create")
@@ -57,21 +57,17 @@ def propagated_call(name: str, operands: Sequence[Any], attributes: dict[str, An
     entry = OPERATIONS[name]
     if entry.family in QUANTIZED_FAMILIES or "Q" in entry.kinds:
         return None
-    flat = [t for x in operands for t in (x if x.__class__ is list else (x,)) if is_tensor(t)]
-    first = next((t for t in flat if _is_or_was_quantized(t)), None)
+    tensors = flat(operands)
+    first = next((t for t in tensors if t.__class__ is Dequantized or is_quantized(t)), None)
     if first is None:
         return None
     scheme = first.scheme if first.__class__ is Dequantized else first.dtype
     result = call(name, *([_plain(t) for t in x] if x.__class__ is list else _plain(x) for x in operands), **attributes)
-    if any(t.dtype.kind == "float" and t.__class__ is not Dequantized for t in flat):
+    if any(t.dtype.kind == "float" and t.__class__ is not Dequantized for t in tensors):
         return result
     if result.__class__ is tuple:
         return tuple(_quantized(r, scheme, first.ndim) for r in result)
     return _quantized(result, scheme, first.ndim)
-
-
-def _is_or_was_quantized(x: Any) -> bool:
-    return x.__class__ is Dequantized or is_quantized(x)
 
 
 def _plain(x: Any) -> Any:

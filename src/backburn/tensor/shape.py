@@ -293,7 +293,7 @@ def concat(arrays: Sequence[Tensor], /, axis: int | None = 0, *surplus: Never, *
     """
     if surplus or wrong:
         refuse(concat, surplus, wrong)
-    tensors = _several("concat", arrays)
+    tensors = promoted("concat", *listed("concat", arrays))
     if axis is None:
         tensors, axis = [reshape(x, (-1,)) if x.size else reshape(x, (0,)) for x in tensors], 0
     return call("concat", tensors, axis=axis_of("concat", tensors[0], axis))
@@ -323,11 +323,6 @@ def _stacked(tensors: Sequence[Any], axis: int) -> Any:
     if is_quantized(tensors[0]):
         return call("concat", [expand_dims(x, place) for x in tensors], axis=place)
     return call("stack", list(tensors), axis=place)
-
-
-def _several(name: str, arrays: Any) -> list[Any]:
-    """One or more tensors in their common dtype."""
-    return promoted(name, *listed(name, arrays))
 
 
 def listed(name: str, arrays: Any) -> list[Any]:
