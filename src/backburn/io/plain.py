@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backburn.base.dtypes import as_dtype
-from backburn.base.errors import BackburnError, DTypeError, FileFormatError
+from backburn.base.errors import DTypeError, FileFormatError
 from backburn.io.quantized import of_parts, part_names, parts_of
 from backburn.tensor.classes import QuantizedTensor, Tensor
 from backburn.tensor.host import to_host
@@ -84,17 +84,9 @@ def put_together(tree: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
             if not isinstance(tree[MARK], str) or tree[MARK] not in arrays:
                 raise FileFormatError(f"the array {tree[MARK]!r} is missing")
             if "scheme" in tree:
-                return _quantized(tree, arrays)
+                return of_parts(tree[MARK], tree, dict(arrays))
             return arrays[tree[MARK]]
         return {key: put_together(value, arrays) for key, value in tree.items()}
     if isinstance(tree, list):
         return [put_together(value, arrays) for value in tree]
     return tree
-
-
-def _quantized(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> QuantizedTensor:
-    name = about[MARK]
-    try:
-        return of_parts(name, about, dict(arrays))
-    except (BackburnError, KeyError, TypeError, ValueError) as error:
-        raise FileFormatError(f"the quantized tensor {name!r} is damaged ({error})") from error

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from backburn.backend.float8 import magnitudes
 from backburn.backend.quantized import scale_shape
 from backburn.base.dtypes import QuantizedDType, as_dtype
-from backburn.base.errors import FileFormatError
+from backburn.base.errors import BackburnError, FileFormatError
 from backburn.tensor.classes import QuantizedTensor
 from backburn.tensor.host import quantized_from_parts, quantized_parts
 
@@ -32,7 +32,14 @@ def parts_of(name: str, x: QuantizedTensor, arrays: dict[str, NDArray[Any]]) -> 
 
 
 def of_parts(name: str, about: Mapping[str, Any], arrays: dict[str, Any]) -> QuantizedTensor:
-    """The quantized tensor of its parts, which are taken out of ``arrays``. Raises where they do not fit."""
+    """The quantized tensor of its parts, taken out of ``arrays``. Raises :class:`FileFormatError` for unfit ones."""
+    try:
+        return _of_parts(name, about, arrays)
+    except (BackburnError, KeyError, TypeError, ValueError) as error:
+        raise FileFormatError(f"the quantized tensor {name!r} is damaged ({error})") from error
+
+
+def _of_parts(name: str, about: Mapping[str, Any], arrays: dict[str, Any]) -> QuantizedTensor:
     scheme, lengths = as_dtype(about["scheme"]), about["shape"]
     if not isinstance(scheme, QuantizedDType):
         raise FileFormatError(f"{scheme} is no scheme")

@@ -86,11 +86,11 @@ def load_model(path: str | os.PathLike[str]) -> Saved:
     if not isinstance(document, dict):
         raise FileFormatError(f"{Path(path)}: its document is no table")
     state: dict[str, Any] = dict(arrays)
-    for name, about in schemes.items():
-        try:
+    try:
+        for name, about in schemes.items():
             state[name] = of_parts(name, about, state)
-        except (BackburnError, KeyError, TypeError, ValueError) as error:
-            raise FileFormatError(f"{Path(path)}: the quantized tensor {name!r} is damaged ({error})") from error
+    except FileFormatError as error:
+        raise FileFormatError(f"{Path(path)}: {error}") from error
     return Saved(state, document)
 
 
