@@ -232,7 +232,6 @@ class Plan:
 def plan_of(x: Any, key: Any) -> Plan:
     """Read ``key`` for the tensor ``x``."""
     ranges: list[slice] = []
-    sliced: list[int] = []
     took: set[int] = set()
     axes: list[int] = []
     positions: list[Any] = []
@@ -248,15 +247,13 @@ def plan_of(x: Any, key: Any) -> Plan:
             lengths.append(1)
         elif isinstance(item, slice):
             ranges.append(_range(x, item, axis))
-            sliced.append(len(range(*ranges[-1].indices(x.shape[axis]))))
-            lengths.append(sliced[-1])
+            lengths.append(len(range(*item.indices(x.shape[axis]))))
         else:
             place = place if advanced else len(lengths)
             advanced.append(number)
             if item.__class__ is int:
                 index = _index(x, item, axis)
                 ranges.append(slice(index, index + 1, 1))
-                sliced.append(1)
                 took.add(axis)
                 continue
             found, mask = _index_tensors(x, item, axis)
@@ -264,8 +261,7 @@ def plan_of(x: Any, key: Any) -> Plan:
             masks.append(mask)
             for _ in found:
                 axes.append(len(ranges) - len(took))
-                sliced.append(x.shape[len(ranges)])
-                ranges.append(slice(0, sliced[-1], 1))
+                ranges.append(slice(0, x.shape[len(ranges)], 1))
     if advanced and advanced[-1] - advanced[0] >= len(advanced):
         place = 0  # NumPy's rule: with something between them, the axes of the indices come first
     indexed = _common_shape(positions)
@@ -274,7 +270,7 @@ def plan_of(x: Any, key: Any) -> Plan:
     return Plan(
         ranges=tuple(ranges),
         is_whole=all(s == slice(0, n, 1) for s, n in zip(ranges, x.shape, strict=True)),
-        sliced=tuple(sliced),
+        sliced=sliced(x.shape, key=tuple(ranges)),
         took=frozenset(took),
         axes=tuple(axes),
         positions=tuple(positions),
@@ -434,6 +430,9 @@ def _write(x: Any, key: Any, value: Any, how: str) -> Any:
             return _write(x, None, value, how)
         _write(_shaped(x, (1, *x.shape)), slice(0, 0), value, how)  # checks the value; there is nothing to write it to
         return x
+    if is_one_value:
+        value = written_value(name, x, value)
+        return _written_where(x, _shaped(key, (*key.shape, *(1,) * (x.ndim - key.ndim))), value, how)
     if how in _ENTRIES and is_tensor(key) and key.dtype.kind == "int" and key.ndim == 1 and x.ndim:
         places = (*key.shape, *x.shape[1:])
         if getattr(value, "shape", ()) in ((), places):
@@ -442,12 +441,13 @@ def _write(x: Any, key: Any, value: Any, how: str) -> Any:
                 return _written_entries(x, cast(key, int64), value, places, how)
             except OutOfRangeError as error:
                 raise outside(name, x, [(0, key)], error) from error
-    plan = None if is_one_value else plan_of(x, key)
+    plan = plan_of(x, key)
     value = written_value(name, x, value)
-    if plan is None:
-        return _written_where(x, _shaped(key, (*key.shape, *(1,) * (x.ndim - key.ndim))), value, how)
-    if is_tensor(value):
-        value = _fitted(name, x, value, plan)
+    return _written_by(plan, name, x, _fitted(name, x, value, plan) if is_tensor(value) else value, how)
+
+
+def _written_by(plan: Plan, name: str, x: Any, value: Any, how: str) -> Any:
+    """A copy of ``x`` with ``value``, which fits the plan, combined with what the plan reads."""
     if plan.positions:
         part = x if plan.is_whole else call("slice", x, key=plan.ranges)
         try:
