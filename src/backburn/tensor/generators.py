@@ -249,19 +249,19 @@ def draw(
     name: str, size: Any, dtype: DType, backend: BackendLike, generator: Generator | None, /, **attributes: Any
 ) -> Any:
     """Draw numbers of shape ``size`` from the next words of a generator."""
-    k, words = _words(name, as_backend(backend), size, dtype, generator)
-    return create(name, k, **words, **attributes)
+    k, key, offset = _words(name, as_backend(backend), size, dtype, generator)
+    return create(name, k, key=key, offset=offset, **attributes)
 
 
 def drawn_from(name: str, x: FloatTensor, generator: Generator | None, **attributes: Any) -> Any:
     """The results of a draw for each element of ``x``, or for each of its rows."""
-    k, words = _words(name, x.backend, x.shape, x.dtype, generator)
-    return call(name, x if x.backend is k else wrap(lift(x, k), k), **words, **attributes)
+    k, key, offset = _words(name, x.backend, x.shape, x.dtype, generator)
+    return call(name, x if x.backend is k else wrap(lift(x, k), k), key=key, offset=offset, **attributes)
 
 
 def _words(
     name: str, backend: AnyBackend, shape: Any, dtype: DType, generator: Generator | None
-) -> tuple[AnyBackend, dict[str, int]]:
+) -> tuple[AnyBackend, int, int]:
     """The backend of a draw, and the key and the offset of the words that it reads.
 
     Inside ``vmap`` the backend is the level of the running transform, with words for all examples that draw separately.
@@ -273,8 +273,7 @@ def _words(
     if not isinstance(source, Generator):
         raise ArgumentError(f"{name}: the generator is a bb.random.Generator, not {type(source).__name__}")
     examples = [level.size for level in levels_of_vmap(backend) if level.randomness == "different"]
-    key, offset = source.take(draws(name, (*examples, *shape), dtype))
-    return backend, {"key": key, "offset": offset}
+    return backend, *source.take(draws(name, (*examples, *shape), dtype))
 
 
 def float_dtype(name: str, dtype: Any, backend: BackendLike) -> DType:

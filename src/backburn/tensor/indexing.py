@@ -265,12 +265,13 @@ def plan_of(x: Any, key: Any) -> Plan:
     if advanced and advanced[-1] - advanced[0] >= len(advanced):
         place = 0  # NumPy's rule: with something between them, the axes of the indices come first
     indexed = _common_shape(positions)
+    shape = sliced(x.shape, key=tuple(ranges))
     bare = [n for i, n in enumerate(lengths) if i not in new_axes]
     bare_place = place - sum(1 for i in new_axes if i < place)
     return Plan(
         ranges=tuple(ranges),
-        is_whole=all(s == slice(0, n, 1) for s, n in zip(ranges, x.shape, strict=True)),
-        sliced=sliced(x.shape, key=tuple(ranges)),
+        is_whole=shape == x.shape and all(s.step == 1 for s in ranges),
+        sliced=shape,
         took=frozenset(took),
         axes=tuple(axes),
         positions=tuple(positions),
