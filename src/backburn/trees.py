@@ -9,15 +9,13 @@ attribute that is no field. Classes of your own become nodes by :func:`register_
     {'w': [2.0, 4.0], 'b': None}
 """
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from backburn.base.hints import missing_name
+from backburn.base.hints import lookups
 from backburn.base.trees import Structure, flatten, leaves_with_paths, register_node, tree_map, unflatten
 from backburn.tensor.vectors import ravel
 
 __all__ = ["Structure", "flatten", "leaves_with_paths", "ravel", "register_node", "tree_map", "unflatten"]
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> NoReturn:
-        raise missing_name("backburn.trees", name)
+    __dir__, __getattr__ = lookups("backburn.trees", __all__)

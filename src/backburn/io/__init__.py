@@ -1,8 +1,8 @@
 """Models and state on disk: safetensors and npz files, written atomically, read without executing code."""
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from backburn.base.hints import missing_name
+from backburn.base.hints import lookups
 from backburn.io.atomic import write_atomically
 from backburn.io.npz import load_npz, save_npz
 from backburn.io.safe import FORMAT_VERSION, Saved, load_model, load_state, save_model, save_state
@@ -20,11 +20,5 @@ __all__ = [
 ]
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> NoReturn:
-        raise missing_name("backburn.io", name)
+    __dir__, __getattr__ = lookups("backburn.io", __all__)

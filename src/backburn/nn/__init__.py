@@ -6,9 +6,9 @@ New layers are on the default backend (:func:`backburn.use_backend`); their para
 differentiates.
 """
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from backburn.base.hints import add_hints, add_option_hints, missing_name
+from backburn.base.hints import add_hints, add_option_hints, lookups
 from backburn.base.hints.elsewhere import MODELS
 from backburn.nn import functional, init
 from backburn.nn.activation import (
@@ -104,11 +104,5 @@ add_hints(Module, MODELS)
 add_option_hints(*(globals()[name] for name in __all__))
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> NoReturn:
-        raise missing_name("backburn.nn", name)
+    __dir__, __getattr__ = lookups("backburn.nn", __all__)

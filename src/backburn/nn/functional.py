@@ -6,9 +6,9 @@ Activation functions, normalizations and losses are those of :mod:`backburn.tens
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from backburn.base.hints import missing_name
+from backburn.base.hints import lookups
 from backburn.nn.composed import (
     alpha_dropout,
     bilinear,
@@ -203,11 +203,5 @@ def flatten(x: Tensor, start: int = 1) -> Tensor:
     return call("reshape", x, shape=(*x.shape[:axis], math.prod(x.shape[axis:])))
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> NoReturn:
-        raise missing_name("backburn.nn.functional", name)
+    __dir__, __getattr__ = lookups("backburn.nn.functional", __all__)

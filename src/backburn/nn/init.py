@@ -9,10 +9,10 @@ nn.parameter(init.orthogonal(layer.weight.shape))`` initializes a parameter anew
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from backburn.base.errors import ArgumentError
-from backburn.base.hints import missing_name
+from backburn.base.hints import lookups
 from backburn.tensor import create, decompose, random, special
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.options import bounded, integer, number, shape_of
@@ -141,11 +141,5 @@ def _float(x: Any) -> FloatTensor:
     return x
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> NoReturn:
-        raise missing_name("backburn.nn.init", name)
+    __dir__, __getattr__ = lookups("backburn.nn.init", __all__)

@@ -10,9 +10,9 @@ A training loop::
 Nothing is stored on tensors, so that nothing has to be zeroed between steps.
 """
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from backburn.base.hints import add_option_hints, missing_name
+from backburn.base.hints import add_option_hints, lookups
 from backburn.optim import schedules
 from backburn.optim.adaptive import Adadelta, Adagrad, RMSprop
 from backburn.optim.algorithms import SGD, Adam, AdamW
@@ -33,11 +33,5 @@ add_option_hints(SGD, Adam, AdamW, Adamax, NAdam, RAdam, Lion, RMSprop, Adagrad,
 add_option_hints(Adafactor, Muon, LBFGS, Groups)
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> NoReturn:
-        raise missing_name("backburn.optim", name)
+    __dir__, __getattr__ = lookups("backburn.optim", __all__)

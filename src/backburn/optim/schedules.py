@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from backburn.base.errors import ArgumentError
-from backburn.base.hints import missing_name
+from backburn.base.hints import lookups
 from backburn.tensor.options import bounded, integer, number, one_of
 
 __all__ = [
@@ -23,14 +23,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> NoReturn:
-        raise missing_name("backburn.optim.schedules", name)
+    __dir__, __getattr__ = lookups("backburn.optim.schedules", __all__)
 
 
 #: The options that are numbers, in the place of which there is no other schedule.

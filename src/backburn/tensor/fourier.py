@@ -12,11 +12,11 @@ empty axis.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from backburn.backend.contract import AnyBackend
 from backburn.base.errors import ArgumentError, NumericalInstabilityError, ShapeError
-from backburn.base.hints import missing_name
+from backburn.base.hints import lookups
 from backburn.tensor.defaults import BackendLike, as_backend
 from backburn.tensor.dispatch import call, cast, create, float_operand, promoted, tensor_operand, widened
 from backburn.tensor.messages import describe
@@ -48,14 +48,8 @@ __all__ = [
 ]
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> NoReturn:
-        raise missing_name("backburn.fourier", name)
+    __dir__, __getattr__ = lookups("backburn.fourier", __all__)
 
 
 T = TypeVar("T", bound="Tensor")

@@ -5,10 +5,10 @@ In addition there are ``lu``, ``triangular_solve``, ``cholesky_solve``, ``lstsq`
 which a function has no result.
 """
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from backburn.base.errors import LinearAlgebraError, SingularMatrixError
-from backburn.base.hints import missing_name
+from backburn.base.hints import lookups
 from backburn.tensor.decompose import cholesky, eigh, eigvalsh, lu, qr, svd, svdvals
 from backburn.tensor.linalg import matmul, matrix_transpose, tensordot, vecdot
 from backburn.tensor.matrices import det, matrix_exp, matrix_norm, matrix_power, slogdet
@@ -53,11 +53,5 @@ __all__ = [
 ]
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> NoReturn:
-        raise missing_name("backburn.linalg", name)
+    __dir__, __getattr__ = lookups("backburn.linalg", __all__)

@@ -20,13 +20,13 @@ flow to them (the reparametrization trick).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Never, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from backburn.backend.random import check_range
 from backburn.base.calls import plain_signature, refuse
 from backburn.base.dtypes import IntDType, as_dtype, int64
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, ShapeError
-from backburn.base.hints import missing_name
+from backburn.base.hints import lookups
 from backburn.tensor.defaults import BackendLike, as_backend, given_backend
 from backburn.tensor.dispatch import binary, call, float_operand, kind_operand, scalar_of, widened
 from backburn.tensor.distributions import beta, dirichlet, gamma, poisson, student_t
@@ -352,11 +352,5 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> NoReturn:
-        raise missing_name("backburn.random", name)
+    __dir__, __getattr__ = lookups("backburn.random", __all__)

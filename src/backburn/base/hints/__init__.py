@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, getattr_static, signature
 from typing import Any, NoReturn
@@ -127,6 +127,15 @@ def missing_name(module: str, name: str) -> AttributeError:
     own = _OWN.get(module, {})
     hint = own.get(name) or FUNCTIONS.get(name) or _ours(name, module)
     return AttributeError(f"module {module!r} has no attribute {name!r}" + (f"; here: {hint}" if hint else ""))
+
+
+def lookups(module: str, names: Sequence[str]) -> tuple[Callable[[], list[str]], Callable[[str], NoReturn]]:
+    """``__dir__`` and ``__getattr__`` of a module: its public names, and :func:`missing_name` for others."""
+
+    def missing(name: str) -> NoReturn:
+        raise missing_name(module, name)
+
+    return lambda: sorted(names), missing
 
 
 def _ours(name: str, asked: str) -> str | None:
