@@ -8,16 +8,9 @@ from backburn.io.npz import load_npz, save_npz
 from backburn.io.safe import FORMAT_VERSION, Saved, load_model, load_state, save_model, save_state
 
 __all__ = [
-    "FORMAT_VERSION",
-    "Saved",
-    "load_model",
-    "load_npz",
-    "load_state",
-    "save_model",
-    "save_npz",
-    "save_state",
+    "FORMAT_VERSION", "Saved", "load_model", "load_npz", "load_state", "save_model", "save_npz", "save_state",
     "write_atomically",
-]
+]  # fmt: skip
 
 
 if not TYPE_CHECKING:

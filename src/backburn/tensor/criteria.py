@@ -20,15 +20,9 @@ if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
 
 __all__ = [
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
-    "ctc_loss",
-    "gaussian_nll_loss",
-    "huber_loss",
-    "kl_div_loss",
-    "poisson_nll_loss",
-    "smooth_l1_loss",
-]
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "ctc_loss", "gaussian_nll_loss", "huber_loss",
+    "kl_div_loss", "poisson_nll_loss", "smooth_l1_loss",
+]  # fmt: skip
 
 #: Below this probability, the derivative of the logarithm stays what it is here. Its square is a finite float32; for
 #: float16, the derivative itself is a finite float16.

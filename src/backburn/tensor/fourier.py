@@ -27,25 +27,9 @@ if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
 
 __all__ = [
-    "Complex",
-    "blackman_window",
-    "fft",
-    "fftfreq",
-    "fftn",
-    "fftshift",
-    "hamming_window",
-    "hann_window",
-    "ifft",
-    "ifftn",
-    "ifftshift",
-    "irfft",
-    "irfftn",
-    "istft",
-    "rfft",
-    "rfftfreq",
-    "rfftn",
-    "stft",
-]
+    "Complex", "blackman_window", "fft", "fftfreq", "fftn", "fftshift", "hamming_window", "hann_window", "ifft",
+    "ifftn", "ifftshift", "irfft", "irfftn", "istft", "rfft", "rfftfreq", "rfftn", "stft",
+]  # fmt: skip
 
 
 if not TYPE_CHECKING:

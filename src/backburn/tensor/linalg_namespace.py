@@ -18,39 +18,11 @@ from backburn.tensor.reduce import vector_norm
 from backburn.tensor.solve import cholesky_solve, inv, lstsq, matrix_rank, pinv, solve, triangular_solve
 
 __all__ = [
-    "LinearAlgebraError",
-    "SingularMatrixError",
-    "cdist",
-    "cholesky",
-    "cholesky_solve",
-    "cross",
-    "det",
-    "diagonal",
-    "eigh",
-    "eigvalsh",
-    "inv",
-    "kron",
-    "lstsq",
-    "lu",
-    "matmul",
-    "matrix_exp",
-    "matrix_norm",
-    "matrix_power",
-    "matrix_rank",
-    "matrix_transpose",
-    "outer",
-    "pinv",
-    "qr",
-    "slogdet",
-    "solve",
-    "svd",
-    "svdvals",
-    "tensordot",
-    "trace",
-    "triangular_solve",
-    "vecdot",
-    "vector_norm",
-]
+    "LinearAlgebraError", "SingularMatrixError", "cdist", "cholesky", "cholesky_solve", "cross", "det", "diagonal",
+    "eigh", "eigvalsh", "inv", "kron", "lstsq", "lu", "matmul", "matrix_exp", "matrix_norm", "matrix_power",
+    "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot",
+    "trace", "triangular_solve", "vecdot", "vector_norm",
+]  # fmt: skip
 
 
 if not TYPE_CHECKING:
