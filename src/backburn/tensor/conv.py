@@ -10,7 +10,7 @@ float. Raises :class:`ShapeError` if shapes do not fit or a window is larger tha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backburn.tensor.dispatch import call, promoted_present, tensor_operand
 from backburn.tensor.window_options import Padding, Sizes, each, pairs, places_rank
@@ -49,13 +49,8 @@ def conv(
         (2, 4, 6, 6)
     """
     x, weight, bias = promoted_present("conv", tensor_operand("conv", x), tensor_operand("conv", weight), bias)
-    rank = places_rank("conv", x)
-    of = (x, weight)
-    steps, spacing = each("conv", "stride", stride, rank, of=of), each("conv", "dilation", dilation, rank, of=of)
-    widths = pairs("conv", padding, _window(weight, rank), steps, spacing, of=of)
-    return call(
-        "conv", x, weight, bias, stride=steps, padding=widths, dilation=spacing, groups=_groups("conv", groups, of)
-    )
+    options = _options("conv", (x, weight), weight, places_rank("conv", x), stride, padding, dilation, groups)
+    return call("conv", x, weight, bias, **options)
 
 
 def conv_transpose(
@@ -87,23 +82,13 @@ def conv_transpose(
     x, weight, bias = promoted_present(name, tensor_operand(name, x), tensor_operand(name, weight), bias)
     rank = places_rank(name, x)
     of = (x, weight)
-    steps, spacing = each(name, "stride", stride, rank, of=of), each(name, "dilation", dilation, rank, of=of)
-    widths = pairs(name, padding, _window(weight, rank), steps, spacing, of=of)
+    options = _options(name, of, weight, rank, stride, padding, dilation, groups)
     # Whole strides come out of as many more places of zeros.
-    more, extra = zip(*map(divmod, each(name, "output_padding", output_padding, rank, 0, of=of), steps), strict=True)
+    extra = each(name, "output_padding", output_padding, rank, 0, of=of)
+    more, extra = zip(*map(divmod, extra, options["stride"]), strict=True)
     if any(more):
         x = call("pad", x, widths=((0, 0), (0, 0), *((0, m) for m in more)))
-    return call(
-        name,
-        x,
-        weight,
-        bias,
-        stride=steps,
-        padding=widths,
-        output_padding=extra,
-        dilation=spacing,
-        groups=_groups(name, groups, of),
-    )
+    return call(name, x, weight, bias, output_padding=extra, **options)
 
 
 def deform_conv2d(
@@ -133,17 +118,17 @@ def deform_conv2d(
     name = "deform_conv2d"
     x, offset, weight = (tensor_operand(name, t) for t in (x, offset, weight))
     x, offset, weight, mask, bias = promoted_present(name, x, offset, weight, mask, bias)
-    of = (x, offset, weight)
-    steps, spacing = each(name, "stride", stride, 2, of=of), each(name, "dilation", dilation, 2, of=of)
-    widths = pairs(name, padding, _window(weight, 2), steps, spacing, of=of)
-    options = {"stride": steps, "padding": widths, "dilation": spacing, "groups": _groups(name, groups, of)}
+    options = _options(name, (x, offset, weight), weight, 2, stride, padding, dilation, groups)
     return call(name, x, offset, weight, mask, bias, **options)
 
 
-def _window(weight: Tensor, rank: int) -> tuple[int, ...]:
-    """The window of a weight, for ``padding="same"``; arbitrary for a weight of wrong rank, which is rejected later."""
-    return weight.shape[2:] if len(weight.shape) == rank + 2 else (1,) * rank
-
-
-def _groups(name: str, groups: int, of: Sequence[Tensor]) -> int:
-    return each(name, "groups", groups, 1, of=of)[0]
+def _options(
+    name: str, of: Sequence[Tensor], weight: Tensor, rank: int, stride: Sizes, padding: Padding, dilation: Sizes,
+    groups: int,
+) -> dict[str, Any]:  # fmt: skip
+    """The options of a convolution over ``rank`` axes as the contract takes them."""
+    steps, spacing = each(name, "stride", stride, rank, of=of), each(name, "dilation", dilation, rank, of=of)
+    window = weight.shape[2:] if len(weight.shape) == rank + 2 else (1,) * rank  # another rank is rejected later
+    widths = pairs(name, padding, window, steps, spacing, of=of)
+    (groups,) = each(name, "groups", groups, 1, of=of)
+    return {"stride": steps, "padding": widths, "dilation": spacing, "groups": groups}
