@@ -163,6 +163,11 @@ def host_array(obj: Any, dtype: DType | None, default: DType) -> Any:
         raise DTypeError(f"asarray: {what} have no dtype here; real numbers and truth values have")
     if natural is not None or (given and array.dtype.type is not np.longdouble):
         return array
+    return _of_numbers(array, dtype, float64 if given else default)
+
+
+def _of_numbers(array: Any, dtype: DType | None, default: DType) -> Any:
+    """An array of Python numbers in ``dtype``, which must hold them; without it, floats have the dtype ``default``."""
     if array.dtype.kind == "f" and dtype is not None and dtype.kind != "float":
         if dtype.kind == "int":
             limits = np.iinfo(dtype.dtype)
@@ -172,7 +177,7 @@ def host_array(obj: Any, dtype: DType | None, default: DType) -> Any:
         return array.astype(np.float64, copy=False)
     if array.dtype.kind == "f":  # an empty list too
         with np.errstate(over="ignore", under="ignore"):
-            return array.astype((dtype or (float64 if given else default)).dtype)
+            return array.astype((dtype or default).dtype)
     if dtype is not None and dtype.kind == "int":
         fitted = array.astype(dtype.dtype)
         if (fitted != array).any():
@@ -276,13 +281,10 @@ def to_host(x: Any) -> Any:
         exhausted("numpy", f" Operand: {describe((x,))}.", "cpu", error)
 
 
-def host_text(x: Any, prefix: str = "", edge: int | None = None) -> str:
-    """The values of a tensor as NumPy prints them, indented for what stands before.
-
-    With ``edge``, only that many values at the ends of each axis, with dots between.
-    """
+def host_text(x: Any, edge: int | None = None) -> str:
+    """The values of a tensor as NumPy prints them; with ``edge``, only that many at the ends of each axis."""
     options: dict[str, Any] = {} if edge is None else {"threshold": 0, "edgeitems": edge}
-    return np.array2string(to_host(x), separator=", ", prefix=prefix, **options)
+    return np.array2string(to_host(x), separator=", ", prefix="Tensor(", **options)
 
 
 def counts(name: str, values: Any) -> Any:

@@ -32,7 +32,7 @@ def tensor_repr(x: Any) -> str:
     try:
         if x.size > THRESHOLD:
             return f"Tensor({_summary(x)}, shape={list(x.shape)}{tail}"
-        values = host_text(x, prefix="Tensor(")
+        values = host_text(x)
     except (NeedsValues, GraphError):  # inside vmap, or carried out of it
         tail = tail.replace(", recorded)", ")")
         return f"Tensor(<differs between examples>, shape={list(x.shape)}{tail}"
@@ -46,4 +46,4 @@ def _summary(x: Any) -> str:
         if n > 2 * EDGE:  # and one between them, for which the dots stand
             edges = [*range(EDGE + 1), *range(n - EDGE, n)]
             x = call("take", x, asarray(edges, backend=x.backend), axis=axis)
-    return host_text(x, prefix="Tensor(", edge=EDGE)
+    return host_text(x, EDGE)
