@@ -84,13 +84,6 @@ def fake_quantize(x: Tensor, /, *, dtype: Any = qint8, low: Any = None, high: An
     return call(name, y, *ends, dtype=scheme)
 
 
-def quantized_operand(name: str, x: Any) -> Any:
-    """``x``, which must be a quantized tensor."""
-    if tensor_operand(name, x).dtype.kind != "quantized":
-        raise DTypeError(f"{name}: takes a quantized tensor, not {describe((x,))}; x.quantize() makes one")
-    return x
-
-
 def quantized_linear(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, /, *, transposed: bool = False
 ) -> FloatTensor:
@@ -105,7 +98,9 @@ def quantized_linear(
         >>> quantized_linear(bb.asarray([1.0, 2.0]), weight).tolist()
         [127.0, 254.0]
     """
-    w = quantized_operand("q_linear", weight)
+    w = tensor_operand("q_linear", weight)
+    if not is_quantized(w):
+        raise DTypeError(f"q_linear: takes a quantized tensor, not {describe((w,))}; x.quantize() makes one")
     if tensor_operand("q_linear", x).dtype.kind == "quantized":
         return _of_quantized(x, w, bias, transposed)
     y = float_operand("q_linear", x)

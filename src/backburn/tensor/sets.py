@@ -192,7 +192,10 @@ def histogram(
     y: Any = float_operand("histogram", x)
     y = call("reshape", y, shape=(y.size,))
     if weights is not None:
-        weights = call("reshape", kind_operand("histogram", weights, "FI"), shape=(_size_like(x, weights),))
+        values: Tensor = kind_operand("histogram", weights, "FI")
+        if values.shape != x.shape:
+            raise ShapeError(f"histogram: there is a weight for each element. Operands: {describe((x, weights))}")
+        weights = call("reshape", values, shape=(x.size,))
     edges = _edges(y, bins, range)
     intervals = edges.size - 1
     after = call("searchsorted", edges, y, right=True)
@@ -208,12 +211,6 @@ def histogram(
         total = call("sum", share, axis=(0,))
         counts = cast(call("div", call("div", share, call("diff", cast(edges, share.dtype), axis=0)), total), dtype)
     return HistogramResult(counts, edges)
-
-
-def _size_like(x: Any, weights: Any) -> int:
-    if weights.shape != x.shape:
-        raise ShapeError(f"histogram: there is a weight for each element. Operands: {describe((x, weights))}")
-    return int(x.size)
 
 
 def _edges(x: Any, bins: Any, ends: Any) -> Any:
