@@ -117,5 +117,19 @@ def test_two_backends_of_one_spec_are_told_by_their_classes() -> None:
     class Nameless(NumpyBackend):
         pass
 
-    with pytest.raises(BackendMismatchError, match=r"go by one spec, 'numpy' \(Nameless and NumpyBackend\)"):
-        bb.add(bb.ones(2, backend=Nameless()), bb.ones(2, backend="numpy"))
+    for here, there in ((Nameless(), BASE), (BASE, Nameless()), (bb.Autodiff(Nameless()), bb.Autodiff(BASE))):
+        assert here != there
+        with pytest.raises(BackendMismatchError, match=r"go by one spec, 'numpy' \(Nameless and NumpyBackend\)"):
+            bb.add(bb.ones(2, backend=here), bb.ones(2, backend=there))
+
+
+def test_a_transform_stays_on_a_backend_with_the_spec_of_the_default() -> None:
+    class Counting(NumpyBackend):
+        calls = 0
+
+        def tanh(self, x: Any, /) -> Any:
+            type(self).calls += 1
+            return super().tanh(x)
+
+    bb.grad(bb.tanh)(bb.asarray(0.5, backend=bb.Autodiff(Counting())))
+    assert Counting.calls == 1

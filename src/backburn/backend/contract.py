@@ -182,7 +182,8 @@ class Backend(
         return formula(self, x, *values)
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, type(self)) and self.spec == other.spec)
+        # Not a subclass: one that keeps the spec would be taken for this backend, and its own operations be left out.
+        return self is other or (type(self) is type(other) and self.spec == other.spec)
 
     def __hash__(self) -> int:
         return hash(self.spec)

@@ -42,6 +42,14 @@ class Delegating:
 
     _inner: Any
 
+    def __eq__(self, other: object) -> bool:
+        if self is other or type(self) is not type(other):
+            return self is other
+        return self.spec == other.spec and self._inner == other._inner  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash(self.spec)  # type: ignore[attr-defined]
+
     @property
     def device(self) -> str:
         """The inner backend's."""

@@ -135,10 +135,11 @@ def _mismatch(name: str, tensors: list[Any], first: AnyBackend, second: AnyBacke
     target = max(tensors, key=lambda t: (t.is_tracked, _height(t.backend))).backend
     while "[" in target.spec and (inner := inner_of(target)) is not None:  # levels of vmap have no name
         target = inner
-    if len({x.backend.spec for x in tensors}) == 1:
-        names = " and ".join(sorted({type(innermost(x.backend)).__name__ for x in tensors}))
+    bases = {innermost(x.backend) for x in tensors}
+    if len(bases) > 1 and len({k.spec for k in bases}) == 1:
+        names = " and ".join(sorted({type(k).__name__ for k in bases}))
         return BackendMismatchError(
-            f"{name}: the operands live on different backends that go by one spec, {target.spec!r} "
+            f"{name}: the operands live on different backends that go by one spec, {innermost(target).spec!r} "
             f"({names}): a spec names one backend, so give each class its own"
         )
     return BackendMismatchError(
