@@ -455,6 +455,7 @@ def test_a_malformed_file_of_expected_failures_is_refused_by_its_line(lines: str
         (["faulty_backend:failing"], "could not be made (RuntimeError: no licence)"),
         (["faulty_backend:Half"], "    sum(x, /, axis, keepdims=False)\n"),
         (["numpy", "--ops", "softmaxx"], "there is no operation 'softmaxx'. Did you mean 'softmax'?"),
+        (["numpy", "--ops", "zzz"], " more.\n"),
         (["numpy", "--only", "add-float32-value-999"], "numpy has no check add-float32-value-999"),
         (["numpy", "--only", "nonsense"], "is not of the form operation-dtype-kind-index"),
         (["numpy", "--xfail", "not_there.txt"], "not_there.txt: No such file"),

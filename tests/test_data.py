@@ -102,12 +102,18 @@ def test_options_of_others_are_told() -> None:
 
 
 def test_the_number_of_batches_is_known() -> None:
-    order = batches(np.arange(7), batch_size=3)
-    assert len(order) == 3
-    next(order)
-    assert (len(order), len(list(order)), len(order)) == (2, 2, 0)
+    assert len(batches(np.arange(7), batch_size=3)) == 3
     assert len(batches(np.arange(7), batch_size=3, drop_last=True, seed=0)) == 2
     assert len(batches(np.arange(0), batch_size=3)) == 0
+
+
+def test_batches_can_be_iterated_over_again() -> None:
+    """So that a second epoch over them is not silently empty."""
+    order = batches(np.arange(7), batch_size=3, seed=0)
+    first, second = ([b.tolist() for (b,) in order] for _ in range(2))
+    assert first == second
+    assert len(first) == len(order) == 3
+    assert [a.tolist() == b.tolist() for (a,), (b,) in zip(order, order, strict=True)] == [True] * 3
 
 
 def test_shuffled_batches_have_everything_once_and_keep_rows_together() -> None:
@@ -130,7 +136,7 @@ def test_order_is_of_seed_and_epoch() -> None:
 
 
 def test_order_is_the_same_on_every_machine() -> None:
-    (order,) = next(batches(np.arange(8), batch_size=8, seed=0, epoch=1))
+    ((order,),) = batches(np.arange(8), batch_size=8, seed=0, epoch=1)
     assert order.tolist() == [1, 4, 6, 5, 7, 3, 2, 0]
 
 
@@ -144,6 +150,10 @@ def bad_calls() -> Iterator[tuple[type[Exception], str, object]]:
     row: Any = [0, 1, 2]
     yield DTypeError, "batches: takes arrays one after another, not a list", lambda: batches(row, batch_size=1)
     yield DTypeError, "hold_out: takes arrays one after another, not a list", lambda: hold_out(row)
+    table: Any = {"x": np.arange(3)}
+    share: Any = 0.3
+    yield ShapeError, "first axis, one after another, not a dict$", lambda: batches(table, batch_size=1)
+    yield ShapeError, "hold_out: .* not 0.3$", lambda: hold_out(np.arange(3), share)
     yield ArgumentError, "at least one array", lambda: batches(batch_size=1)
     yield ShapeError, "one length, not 3, 4", lambda: batches(np.arange(3), np.arange(4), batch_size=1)
     yield ShapeError, "hold_out", lambda: hold_out(np.arange(3), np.arange(4))

@@ -140,6 +140,11 @@ def test_what_is_no_tensor_is_refused(tmp_path: Path, value: object) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_has_a_state_is_saved_by_it(tmp_path: Path) -> None:
+    with pytest.raises(DTypeError, match=r"^model: a Linear cannot be saved: save its state_dict\(\)$"):
+        save_state(tmp_path / "s", {"model": bb.nn.Linear(2, 2)})
+
+
 def test_a_model_state_holds_tensors_only(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="tensors by name"):
         save_model(tmp_path / "s", {"weights": 3})

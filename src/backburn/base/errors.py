@@ -146,10 +146,11 @@ class FileFormatError(BackburnError, ValueError):
 
 
 def hint_for(name: str, known: Iterable[str]) -> str:
-    """``Did you mean 'x'?`` when a known name is near ``name``, else the list of known names."""
+    """``Did you mean 'x'?`` when a known name is near ``name``, else the known names, or the first of many."""
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=1)
-    return f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}."
+    more = f" and {len(known) - 20} more" if len(known) > 20 else ""
+    return f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known[:20])}{more}."
 
 
 def _without_name(message: str, name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,6 +15,7 @@ from backburn.tensor.options import flags
 Arrays: TypeAlias = tuple[NDArray[Any], ...]
 
 
+@checked
 def hold_out(*arrays: NDArray[Any], parts: int = 5) -> tuple[Arrays, Arrays]:
     """Split arrays of one length into a training set and the last of ``parts`` equal parts, which is held out.
 
@@ -42,8 +43,9 @@ def batches(
 
     The last batch may be smaller; ``drop_last`` omits it then, which captured steps and BatchNorm may need. With a
     ``seed``, the order is shuffled for each ``epoch``: the same ``seed`` and ``epoch`` give the same order on every
-    machine, independently of any other state. ``len`` is the number of remaining batches. Raises :class:`ShapeError`
-    for arrays of several lengths, :class:`DTypeError` for lists and :class:`ArgumentError` for a batch size below 1.
+    machine, independently of any other state. The result can be iterated over again, in the same order, and ``len`` is
+    its number of batches. Raises :class:`ShapeError` for arrays of several lengths, :class:`DTypeError` for lists and
+    :class:`ArgumentError` for a batch size below 1.
 
         >>> for x, y in batches(np.arange(5), np.arange(5) ** 2, batch_size=2):
         ...     print(x, y)
@@ -64,22 +66,19 @@ def batches(
     return Batches(arrays, [order[i : i + batch_size] for i in range(0, end, batch_size)])
 
 
-class Batches(Iterator[Arrays]):
-    """The result of :func:`batches`: an iterator with the number of remaining batches as its length."""
+class Batches(Iterable[Arrays]):
+    """The result of :func:`batches`; its length is the number of batches."""
 
     def __init__(self, arrays: Arrays, parts: list[NDArray[Any]]) -> None:
         """Over the elements of ``arrays`` in each of the ``parts``."""
         self._arrays = arrays
-        self._left = len(parts)
-        self._parts = iter(parts)
+        self._parts = parts
 
-    def __next__(self) -> Arrays:
-        part = next(self._parts)
-        self._left -= 1
-        return tuple(a[part] for a in self._arrays)
+    def __iter__(self) -> Iterator[Arrays]:
+        return (tuple(a[part] for a in self._arrays) for part in self._parts)
 
     def __len__(self) -> int:
-        return self._left
+        return len(self._parts)
 
 
 def generator(seed: int, epoch: int, stream: int = 0) -> np.random.Generator:
@@ -104,7 +103,8 @@ def _common_length(name: str, arrays: Arrays) -> int:
             hint = "np.asarray(...) makes it an array"
             raise DTypeError(f"{name}: takes arrays one after another, not a {type(given).__name__}: {hint}")
         if not np.ndim(a):
-            raise ShapeError(f"{name}: takes arrays with a first axis, not {a!r}")
+            what = f"{a!r}" if isinstance(given, (int, float, np.generic)) else f"a {type(given).__name__}"
+            raise ShapeError(f"{name}: takes arrays with a first axis, one after another, not {what}")
     lengths = [len(a) for a in arrays]
     if not lengths:
         raise ArgumentError(f"{name}: takes at least one array")

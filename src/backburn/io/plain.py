@@ -74,7 +74,8 @@ def take_apart(tree: Any, name: str, arrays: dict[str, NDArray[Any]]) -> Any:
         return [take_apart(value, f"{name}.{i}", arrays) for i, value in enumerate(tree)]
     if tree is None or isinstance(tree, (bool, int, float, str)):
         return tree
-    raise DTypeError(f"{name or 'the state'}: a {type(tree).__name__} cannot be saved; tensors, numbers and text can")
+    advice = ": save its state_dict()" if hasattr(tree, "state_dict") else "; tensors, numbers and text can"
+    raise DTypeError(f"{name or 'the state'}: a {type(tree).__name__} cannot be saved{advice}")
 
 
 def put_together(tree: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
