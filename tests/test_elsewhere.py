@@ -18,8 +18,8 @@ import backburn as bb
 from backburn import nn, optim
 from backburn.base.hints.elsewhere import FUNCTIONAL, FUNCTIONS, GENERATORS, METHODS, MODELS, OPTIMIZERS, SET, TREES
 from backburn.base.hints.from_burn import BURN
+from backburn.base.hints.from_numpy import AT, LINES, RANDOM
 from backburn.base.hints.from_numpy import FORMULAS as OF_NUMPY
-from backburn.base.hints.from_numpy import LINES
 from backburn.base.hints.from_torch import FORMULAS, LAYERS, ONLY_FUNCTIONS
 
 
@@ -266,6 +266,36 @@ def test_lines_for_random_numbers_run() -> None:
         assert eval(LINES[name], names).shape == shape
 
 
+def test_names_of_jax_random_are_told_there_alone() -> None:
+    for name in RANDOM:
+        with pytest.raises(AttributeError, match=rf"'backburn.random' has no attribute '{name}'; here: bb.random"):
+            getattr(bb.random, name)
+        assert len(eval(RANDOM[name], {"bb": bb, "seed": 0, "n": 2})) == 2
+
+
+def test_how_jax_defines_derivatives_is_told() -> None:
+    f: Any = bb.custom_vjp(bb.sin)
+    with pytest.raises(AttributeError, match=r"'defvjp'; here: define\(forward, backward\)$"):
+        f.defvjp(None, None)
+    gradient: Any = bb.gradient
+    with pytest.raises(bb.errors.ArgumentError, match=r"^gradient: takes an operation or its name, not FloatTensor$"):
+        gradient(bb.ones(3))
+
+
+@pytest.mark.parametrize("name", AT)
+def test_methods_of_jax_at_are_told_in_ours(name: str) -> None:
+    numpy = pytest.importorskip("jax").numpy
+    values, index = [1.0, 3.0, -2.0], [2, 0]
+    x = bb.asarray(values)
+    at: Any = x.at[index]
+    with pytest.raises(AttributeError, match=rf"'AtIndex' object has no attribute '{name}'; here: x"):
+        getattr(at, name)
+    found = eval(AT[name], {"x": x, "index": index, "value": 2.0, "f": lambda y: y * y})
+    theirs = getattr(numpy.asarray(values).at[numpy.asarray(index)], name)
+    expected = theirs(*{"apply": (lambda y: y * y,), "get": ()}.get(name, (2.0,)))
+    assert found.tolist() == expected.tolist()
+
+
 def test_formulas_for_layers_of_torch_are_right() -> None:
     functional = pytest.importorskip("torch").nn.functional
     n, c, h, w, groups = 2, 6, 3, 2, 3
@@ -477,6 +507,8 @@ FOREIGN: list[tuple[Callable[[], Any], str]] = [
     (lambda: F.interpolate(X, scale_factor=2), "'scale_factor'; here: scale; it takes interpolate(x, size=None, *, sc"),
     (lambda: B.random.normal(3, 4), "a shape is one argument: normal((2, 3))"),
     (lambda: B.random.normal(size=3), "'size'; here: shape; it takes normal(shape=(), *, mean=0.0, std=1.0,"),
+    (lambda: B.random.normal(key=0), "'key'; here: generator=bb.random.Generator(seed); it takes normal("),
+    (lambda: optim.LBFGS(max_iter=20), "'max_iter'; here: optimizer.step(model, loss, steps=20); it takes LBFGS("),  # type: ignore[call-arg]
     (lambda: B.asarray([1.0], requires_grad=True), "'requires_grad'; here: asarray(...).require_grad(); it takes"),
     (lambda: B.histogram(X, 10), "takes 1 positional argument at most, and not 10 besides; it"),
     (lambda: B.vmap(B.exp, in_dims=0), "'in_dims'; here: in_axes; it takes vmap("),
@@ -504,7 +536,7 @@ def test_signatures_stay() -> None:
         nn.Conv2d(0, 1, 2)
 
 
-TABLES = METHODS, BURN, FUNCTIONAL, FUNCTIONS, GENERATORS, MODELS, OPTIMIZERS, SET
+TABLES = METHODS, BURN, FUNCTIONAL, FUNCTIONS, GENERATORS, MODELS, OPTIMIZERS, SET, RANDOM, AT
 HINTS = {hint for names in TABLES for hint in names.values()}
 
 

@@ -57,7 +57,9 @@ ATTACHED.append(FUSABLE)
 
 def entry_of(where: str, operation: Callable[..., Any] | str) -> Operation:
     """The entry of an operation, given as ``Backend.name`` or by its name."""
-    name = operation if isinstance(operation, str) else getattr(operation, "__name__", repr(operation))
+    name = operation if isinstance(operation, str) else getattr(operation, "__name__", None)
+    if name is None:
+        raise ArgumentError(f"{where}: takes an operation or its name, not {type(operation).__name__}")
     if name not in OPERATIONS:
         raise ArgumentError(f"{where}: there is no operation {name!r}. {hint_for(name, OPERATIONS)}")
     return OPERATIONS[name]

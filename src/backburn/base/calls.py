@@ -78,6 +78,7 @@ OTHERWISE = {
     "create_graph": "tensors on another level, 'autodiff(autodiff(numpy))', or bb.grad(bb.grad(f))",
     "compute_uv": "bb.linalg.svdvals(x) are the singular values alone",
     "dtype": "x.astype(dtype)",
+    "key": "generator=bb.random.Generator(seed)",
     "order": "there is one order, NumPy's 'C'",
     "shuffle": "seed=0, epoch=epoch is an order of its own for each epoch",
     "requires_grad": "{name}(...).require_grad()",
@@ -88,6 +89,9 @@ OTHERWISE = {
 OF_LAYERS = {
     "device": "with bb.use_backend(backend): around it, or model.to(backend)",
     "dtype": "with bb.use_dtype('float64'): around it, or model.astype('float64')",
+    "max_iter": "optimizer.step(model, loss, steps=20)",
+    "maximize": "negate the loss",
+    "steps": "optimizer.step(model, loss, steps=20)",
 }
 
 #: Parameters that take several numbers as one argument.

@@ -16,6 +16,8 @@ from backburn.backend.index import canonical_slice, sliced
 from backburn.backend.shapes import broadcast
 from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, ImmutableError, OutOfRangeError, ShapeError
+from backburn.base.hints import add_hints
+from backburn.base.hints.from_numpy import AT
 from backburn.tensor.dispatch import call, cast, kind_operand
 from backburn.tensor.host import asarray
 from backburn.tensor.index import columns, outside, plain_operand, written_value
@@ -132,6 +134,9 @@ class AtIndex(Generic[T]):
     def max(self, value: Tensor | Scalar, /) -> T:
         """A copy with the maximum of these elements and ``value``."""
         return _write(self._x, self._key, value, "max")
+
+
+add_hints(AtIndex, AT)
 
 
 # ---- integers and slices alone ----

@@ -14,6 +14,7 @@ from backburn.autodiff.graph import Node, next_stamp
 from backburn.autodiff.recorder import with_outputs
 from backburn.base.contexts import ACTIVE, RECORDING, scoped
 from backburn.base.errors import ArgumentError, BackendMismatchError, GraphError, ShapeError
+from backburn.base.hints import add_hints
 from backburn.base.trees import NODE_TYPES, Structure, flatten, joined, paths, tree_map, unflatten
 from backburn.batching import Batched, is_mapped
 from backburn.tensor.classes import FloatTensor, Tensor
@@ -136,6 +137,9 @@ class custom_vjp:  # noqa: N801 - a decorator
             out = self(*given)
         put_back(args, structure, given, inner, lambda path, new, old: _where(new, old.backend))
         return tree_map(lambda x: _where(x, outer) if isinstance(x, Tensor) else x, out)
+
+
+add_hints(custom_vjp, {"defvjp": "define(forward, backward)"})
 
 
 def _pair(name: str, pair: Any) -> tuple[Any, Any]:

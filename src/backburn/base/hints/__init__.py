@@ -16,10 +16,15 @@ from backburn.base.callers import NAMESPACES
 from backburn.base.calls import OF_LAYERS, renamed
 from backburn.base.hints.elsewhere import FUNCTIONAL, FUNCTIONS, IMMUTABLE, METHODS, SET, TREES
 from backburn.base.hints.from_burn import BURN
+from backburn.base.hints.from_numpy import RANDOM
 from backburn.base.hints.from_torch import ONLY_FUNCTIONS
 
 #: The hints for names of some modules alone.
-_OWN: dict[str, Mapping[str, str]] = {"backburn.nn.functional": FUNCTIONAL, "backburn.trees": TREES}
+_OWN: dict[str, Mapping[str, str]] = {
+    "backburn.nn.functional": FUNCTIONAL,
+    "backburn.random": RANDOM,
+    "backburn.trees": TREES,
+}
 
 
 class MissingAttribute:

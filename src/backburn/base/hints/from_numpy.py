@@ -76,21 +76,29 @@ FORMULAS = {
     "vstack": "bb.concat([x, y]) of matrices, bb.stack([x, y]) of vectors",
 }
 
-#: Loops of JAX, random numbers by others, and what is done otherwise here.
+#: Of JAX, random numbers by others, and what is done otherwise here.
 LINES = {
+    "Array": "bb.Tensor",
     "apply_along_axis": "bb.vmap(f)(x)",
     "asanyarray": "bb.asarray(data)",
     "ascontiguousarray": "nothing: how elements lie in memory is the backend's matter",
+    "block_until_ready": "x.backend.synchronize()",
     "chisquare": "bb.random.gamma(shape, df / 2, 2.0)",
     "copy": "nothing: tensors are never changed",
     "copyto": "bb.where(mask, y, x)",
     "default_rng": "bb.random.Generator(seed)",
+    "device_put": "x.to(backend)",
+    "devices": "bb.list_backends()",
+    "disable_jit": "nothing: Python runs every function as it stands",
+    "eval_shape": "f of tensors on 'autodiff(null)', which have shapes and no values",
     "expm": "bb.linalg.matrix_exp(x)",
     "exponential": "-bb.log1p(-bb.random.uniform(shape))",
+    "fold_in": "bb.random.Generator(seed).spawn(n)",
     "fori_loop": "for i in range(low, high), a loop of Python",
     "fromfunction": "f(*bb.meshgrid(bb.arange(n), bb.arange(m), indexing='ij'))",
     "genfromtxt": "bb.asarray(np.genfromtxt(path))",
     "gumbel": "-bb.log(-bb.log(bb.random.uniform(shape)))",
+    "hard_silu": "bb.nn.functional.hard_swish(x)",
     "issubdtype": "bb.isdtype(x.dtype, 'real floating')",
     "lax": "loops and conditions of Python",
     "loadtxt": "bb.asarray(np.loadtxt(path))",
@@ -101,6 +109,7 @@ LINES = {
     "key": "bb.random.Generator(seed), or bb.random.seed(seed)",
     "piecewise": "bb.where(condition, f(x), g(x))",
     "place": "bb.where(mask, y, x)",
+    "pmap": "bb.vmap(f), on one device",
     "promote_types": "bb.result_type(x, y)",
     "put": "x.at[indices].set(y)",
     "randint_like": "bb.random.integers(x.shape, low, high)",
@@ -112,6 +121,21 @@ LINES = {
     "standard_gamma": "bb.random.gamma(shape, alpha)",
     "standard_normal": "bb.random.normal(shape)",
     "standard_t": "bb.random.student_t(shape, df)",
+    "swish": "bb.silu(x)",
+    "tree_util": "bb.trees",
     "truncated_normal": "bb.nn.init.trunc_normal(shape)",
     "while_loop": "while condition, a loop of Python",
+}
+
+#: Names of JAX's ``random`` that are others elsewhere here.
+RANDOM = {"split": "bb.random.Generator(seed).spawn(n)"}
+
+#: Methods of JAX's ``x.at[index]``.
+AT = {
+    "apply": "x.at[index].set(f(x[index]))",
+    "divide": "x.at[index].multiply(1 / value)",
+    "get": "x[index]",
+    "mul": "x.at[index].multiply(value)",
+    "power": "x.at[index].set(x[index] ** value)",
+    "subtract": "x.at[index].add(-value)",
 }
