@@ -166,9 +166,10 @@ class Autodiff(
         root = _float(self, "backward", tensor).node
         if root is None:
             raise GraphError(
-                f"backward: the tensor is not on the graph of {self.spec}, where it lives. Mark what you differentiate "
-                f"for with require_grad() on this level, and compute the tensor from it outside of no_grad(); for "
-                f"another level bb.from_inner(x, backend=outer).require_grad() marks it too"
+                f"backward: the tensor is not on the graph of {self.spec}: nothing that it was computed from requires "
+                f"a gradient there. Mark that with require_grad() (in a model, with nn.parameter), and compute outside "
+                f"of no_grad(). For a second derivative, bb.from_inner(x, backend=outer).require_grad() marks a tensor "
+                f"on the outer level, too"
             )
         k: Any = self._inner
         if cotangent is None:
