@@ -62,7 +62,7 @@ def capture(step: Callable[..., tuple[Any, Any]], *, on_fallback: OnFallback = "
         >>> loss.item(), train
         (6.553..., <captured step: runs as it is, since numpy does not record>)
 
-    Raises :class:`ArgumentError` unless ``step`` returns a pair, and for a state without tensors.
+    Raises :class:`ArgumentError` unless ``step`` returns a pair, and where neither state nor batch has a tensor.
     """
     check_function("capture", step)
     one_of("capture", "on_fallback", on_fallback, ("warn", "error", "allow"))
