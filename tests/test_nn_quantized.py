@@ -51,6 +51,15 @@ def test_patterns() -> None:
         quantize_model(model(), "float32")
 
 
+def test_states_of_the_other_kind_are_told_what_to_do() -> None:
+    m = model()
+    q = quantize_model(m)
+    with pytest.raises(DTypeError, match=r"0.weight is qint8.* there and float32 here: quantize_like\(model, state\)"):
+        m.load_state_dict(q.state_dict())
+    with pytest.raises(DTypeError, match=r"0.weight is float32 there and qint8.* here: load it, then quantize"):
+        q.load_state_dict(m.state_dict())
+
+
 def test_adapters_alone_are_trained() -> None:
     q = quantize_model(model(), "qint4_symmetric_block4_float16")
     adapted = add_adapters(q, rank=2)

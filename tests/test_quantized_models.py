@@ -236,7 +236,7 @@ def test_a_model_that_is_quantized_in_part_is_treated_further() -> None:
     assert list(calibrate(part, [x])) == ["2"]
     assert isinstance(gptq(part, [x], INT4)[2], QuantizedLinear)
     quantize_model(part, skip="0")
-    with pytest.raises(ArgumentError, match="Layers: there is none"):
+    with pytest.raises(ArgumentError, match="the model has no Linear or Convolution layer"):
         quantize_model(both)
 
 

@@ -208,7 +208,11 @@ class Module:
                 new = _on(state[path], old.backend)
             except DTypeError as error:
                 raise DTypeError(f"load_state_dict: the value of {path}: {error}. Nothing was loaded") from error
-            if new.shape != old.shape:
+            kinds = new.dtype.kind == "quantized", old.dtype.kind == "quantized"
+            if kinds[0] is not kinds[1]:
+                advice = "quantize_like(model, state) makes a model for it" if kinds[0] else "load it, then quantize"
+                problems[DTypeError].append(f"{path} is {new.dtype} there and {old.dtype} here: {advice}")
+            elif new.shape != old.shape:
                 turned = ", where its .T fits" * (new.ndim == 2 and new.shape == old.shape[::-1])
                 problems[ShapeError].append(
                     f"{path} has shape {list(new.shape)} there and {list(old.shape)} here{turned}"

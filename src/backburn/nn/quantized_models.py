@@ -202,6 +202,8 @@ def quantizable_layers(
     layers = [  # those without a weight are parts of others, which compute it
         (path, module) for path, module in modules if isinstance(module, kinds) and vars(module)["weight"] is not None
     ]
+    if not layers:
+        raise ArgumentError(f"{name}: the model has no {' or '.join(k.__name__ for k in kinds)} layer")
     wanted, without = ((p,) if isinstance(p, str) else tuple(p) for p in (pattern, skip))
     all_kinds = (Linear, Convolution, QuantizedLinear, QuantizedConv)
     for p in without:
@@ -216,7 +218,7 @@ def quantizable_layers(
 
 
 def _listed(layers: list[tuple[str, Any]]) -> str:
-    return ", ".join(path for path, _ in layers) or "there is none"
+    return ", ".join(path for path, _ in layers)
 
 
 def _matches(path: str, patterns: tuple[str, ...]) -> bool:
