@@ -240,6 +240,7 @@ def test_fields_of_operations_are_checked() -> None:
     for make, match in (
         (lambda: GradOp.Add("a", 1), r"GradOp\.Add: a: expected the index of a node, not 'a'"),  # type: ignore[arg-type]
         (lambda: GradOp.Neg(True), "index of a node, not True"),
+        (lambda: GradOp.Neg(np.ones(3)), r"a: expected the index of a node, not ndarray\. A graph's input\(x\) makes"),  # type: ignore[arg-type]
         (lambda: GradOp.Pow(0, "2"), r"GradOp\.Pow: exponent is a number, not '2'"),  # type: ignore[arg-type]
         (lambda: GradOp.CatOp(inputs=3, axis=0, sizes=()), "inputs: expected a tuple"),  # type: ignore[arg-type]
         (lambda: GradOp.GatherOp(input=0, indices=(0,), axis="a"), "axis: expected an integer"),  # type: ignore[arg-type]
@@ -408,7 +409,7 @@ def test_targets_that_mean_nothing(targets: Any, error: type[Exception], match: 
         (lambda g, x: g.add(x, g.input(np.ones(3, "float32"))), DTypeError, "differ in dtype"),
         (lambda g, x: g.neg(g.input(np.ones(3, "int64"))), DTypeError, "takes floats"),
         (lambda g, x: g.matmul(x, g.input(np.ones(3))), ShapeError, "node 1 must be 2-D"),
-        (lambda g, x: g.matmul(x, x), ShapeError, "matmul"),
+        (lambda g, x: g.matmul(x, x), ShapeError, "matmul: the inner dimensions differ: axis -1 is 3 and axis -2"),
         (lambda g, x: g.transpose_op(g.input(np.ones((1, 2, 3)))), ShapeError, "2-D"),
         (lambda g, x: g.softmax(g.input(np.float64(1.0))), ShapeError, "0-d"),
         (lambda g, x: g.reshape(x, [4]), ShapeError, "does not fill"),

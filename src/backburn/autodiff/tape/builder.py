@@ -22,7 +22,7 @@ from backburn.autodiff.tape.values import (
     shown,
 )  # fmt: skip
 from backburn.backend.contract import AnyBackend
-from backburn.backend.shapes import check_axis
+from backburn.backend.shapes import broadcast, check_axis, matmul
 from backburn.base.contexts import RECORDING, scoped
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, GraphError, OutOfRangeError, ShapeError
 from backburn.base.quiet import quietly
@@ -310,7 +310,8 @@ class GraphBuilder:
                 return evaluate(self._level, op, self._values, shape)
         except Exception as error:
             words = [f"node {i}" if fields else f"node {i} {shown(self._level, self._values[i])}" for i in operands]
-            refused(where, error, [] if fields else values, f"Operands: {', '.join(words)}")
+            rule = matmul if isinstance(op, GradOp.MatMul) else broadcast
+            refused(where, error, [] if fields else values, f"Operands: {', '.join(words)}", rule)
 
     def _node(self, where: str, node: Any) -> int:
         place = index_of(node)

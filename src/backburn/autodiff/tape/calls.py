@@ -145,13 +145,15 @@ def call(
         explain(where, entry, operands, options, error, what())
 
 
-def refused(where: str, error: Exception, operands: Sequence[Any], what: str) -> NoReturn:
-    """Raise an error of backburn for several operations that failed on operands of these shapes."""
+def refused(
+    where: str, error: Exception, operands: Sequence[Any], what: str, rule: Callable[..., Any] = broadcast
+) -> NoReturn:
+    """Raise an error of backburn for several operations that failed on operands whose shapes ``rule`` may refuse."""
     if isinstance(error, BackburnError):
         raise type(error)(f"{where}: {error}. {what}") from error
     if isinstance(error, (ValueError, TypeError, IndexError)):
         try:
-            broadcast(*(tuple(x.shape) for x in operands))
+            rule(*(tuple(x.shape) for x in operands))
         except ShapeError as found:
             raise ShapeError(f"{where}: {found}. {what}") from error
         raise ShapeError(f"{where}: {error}. {what}") from error

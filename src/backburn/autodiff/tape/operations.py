@@ -32,7 +32,9 @@ class Operation:
         if kind == "int":
             index = index_of(value)
             if index is None:
-                raise DTypeError(f"{where}: expected {what}, not {value!r}")
+                found = repr(value) if isinstance(value, (str, bool, float)) else type(value).__name__
+                advice = ". A graph's input(x) makes a node" * (name in self.operand_fields)
+                raise DTypeError(f"{where}: expected {what}, not {found}{advice}")
             return index
         indices = [index_of(v) for v in value] if isinstance(value, Iterable) else [None]
         if None in indices:
