@@ -33,6 +33,7 @@ from backburn.conformance.suite import QUICK_CHECKS, QUICK_SHAPES
 from backburn.conformance.template import write_template
 from backburn.conformance.terminal import text
 from backburn.conformance.timeout import can_limit, limited
+from backburn_numpy import NumpyBackend
 
 NUMPY = load_backend("numpy")
 ALL = list(checks(NUMPY))
@@ -272,6 +273,19 @@ def test_a_failure_names_its_smallest_input_and_how_to_see_it_again(faulty: str,
     out = capsys.readouterr().out
     assert first.smallest in out
     assert "0 of 1 checks" in out
+
+
+def test_a_failure_of_a_backend_without_a_name_is_seen_again_by_a_call() -> None:
+    class Wrong(NumpyBackend):
+        def sin(self, x: Any, /) -> Any:
+            return super().sin(x) + np.float32(1.0)
+
+    report = check_backend(Wrong(), ops=["sin"], kinds=["value"], dtypes=["float32"])
+    (first, *_) = report.failures
+    call = report.reproduction(first)
+    assert call == f"check_backend(backend, only=[{first.id!r}])"
+    assert call in str(report)
+    assert not eval(call, {"check_backend": check_backend, "backend": Wrong()}).ok
 
 
 def test_a_search_for_the_smallest_input_that_goes_wrong_loses_nothing() -> None:

@@ -135,9 +135,6 @@ class Wrapper(Delegating, Backend[Any, Any, Any, Any]):
     goes. Primitives are those of the wrapped backend. It differentiates nothing, so it goes inside ``autodiff``:
     ``autodiff(count(numpy))``. :func:`backburn.register_decorator` registers the name.
 
-    Raises an :class:`ArgumentError` that is also a TypeError if ``wrapped`` is not a backend, and :class:`SpecError`
-    for a class without a name.
-
         >>> from backburn_numpy import NumpyBackend
         >>> class Counting(Wrapper):
         ...     name, calls = "count", 0

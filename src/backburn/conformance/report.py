@@ -64,7 +64,8 @@ class Report:
     """All results of a run. ``print(report)`` shows it; :meth:`to_json`, :meth:`to_markdown`, :meth:`to_html` write it.
 
     ``header`` describes the backend and the run. ``unmatched`` lists the expected failures whose id no check has.
-    ``holes`` gives the reasons for which operations have no check of some kind.
+    ``holes`` gives the reasons for which operations have no check of some kind. ``has_name`` says whether ``target``
+    names the backend on a command line, too.
     """
 
     target: str
@@ -73,6 +74,7 @@ class Report:
     holes: dict[str, dict[str, str]] = field(default_factory=dict)
     unmatched: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    has_name: bool = True
 
     @property
     def ok(self) -> bool:
@@ -114,7 +116,9 @@ class Report:
         return f"{passed} of {total} checks ({shown} %)"
 
     def reproduction(self, result: Result) -> str:
-        """A command line that runs one check alone."""
+        """A command line that runs one check alone; a call for a backend that none can name."""
+        if not self.has_name:
+            return f"check_backend(backend, only=[{result.id!r}])"
         return f"backburn conformance {shlex.quote(self.target)} --only {result.id}"
 
     @property

@@ -16,7 +16,7 @@ from backburn.conformance.kinds import holes
 from backburn.conformance.report import Report, Result, describe
 from backburn.conformance.shrinking import smallest_failing
 from backburn.conformance.suite import checks, kinds_of
-from backburn.conformance.target import loaded, name_of
+from backburn.conformance.target import has_name, loaded, name_of
 from backburn.conformance.timeout import OutOfTime, limited
 
 #: So many seconds the search for a smaller input that fails may take.
@@ -78,7 +78,8 @@ def check_backend(
     for result in results:
         result.cause = caused.get(result.id, "")
     seconds = time.perf_counter() - started
-    return Report(name_of(backend), prepared["header"], results, prepared["holes"], prepared["unmatched"], seconds)
+    parts = prepared["header"], results, prepared["holes"], prepared["unmatched"]
+    return Report(name_of(backend), *parts, seconds, has_name(backend))
 
 
 def prepare(backend: Any, options: Mapping[str, Any], expected: list[str]) -> tuple[list[Check], dict[str, Any]]:

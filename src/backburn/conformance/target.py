@@ -45,6 +45,14 @@ def name_of(backend: Any) -> str:
     return backend if isinstance(backend, str) else str(getattr(backend, "spec", backend))
 
 
+def has_name(backend: Any) -> bool:
+    """Whether :func:`name_of` is enough to make the backend in another process."""
+    try:
+        return isinstance(backend, str) or load_backend(name_of(backend)) == backend
+    except BackburnError:
+        return False
+
+
 def loaded(backend: Any) -> Any:
     """A usable backend, from its name or itself."""
     return load_target(backend) if isinstance(backend, str) else usable(backend, name_of(backend))
