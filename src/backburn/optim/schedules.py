@@ -39,26 +39,27 @@ class Schedule:
 
     def __post_init__(self) -> None:
         """Check rates, factors and numbers of steps, and keep them as numbers of Python."""
-        name = type(self).__name__
         for option, value in list(vars(self).items()):
-            kept: Any
-            if option in ("steps", "every", "growth"):
-                kept = integer(name, option, value, least=1)
-            elif option == "at":
-                if not isinstance(value, (tuple, list)):
-                    raise ArgumentError(f"{name}: at are numbers of steps, such as (30, 80), not {value!r}")
-                kept = tuple(integer(name, f"at[{i}]", step, least=0) for i, step in enumerate(value))
-            elif option == "share":
-                kept = bounded(name, option, value, least=0, below=1)
-            elif callable(value) and option not in _NUMBERS:
-                continue
-            else:
-                kept = bounded(name, option, value, least=1 if option in ("rise", "fall") else 0, below=math.inf)
-            object.__setattr__(self, option, kept)
+            object.__setattr__(self, option, _checked(type(self).__name__, option, value))
 
     def __call__(self, step: int) -> float:
         """The rate after so many steps."""
         raise NotImplementedError
+
+
+def _checked(name: str, option: str, value: Any) -> Any:
+    """The valid value of an option."""
+    if option in ("steps", "every", "growth"):
+        return integer(name, option, value, least=1)
+    if option == "at":
+        if not isinstance(value, (tuple, list)):
+            raise ArgumentError(f"{name}: at are numbers of steps, such as (30, 80), not {value!r}")
+        return tuple(integer(name, f"at[{i}]", step, least=0) for i, step in enumerate(value))
+    if option == "share":
+        return bounded(name, option, value, least=0, below=1)
+    if callable(value) and option not in _NUMBERS:
+        return value
+    return bounded(name, option, value, least=1 if option in ("rise", "fall") else 0, below=math.inf)
 
 
 @dataclass(frozen=True)
