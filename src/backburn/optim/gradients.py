@@ -96,7 +96,7 @@ def scale(gradients: Any, factor: float | Tensor) -> NamedGradients:
     if isinstance(factor, Tensor):
         if factor.shape:
             raise ArgumentError(f"scale: factor is a number or a 0-d tensor, not {describe((factor,))}")
-        return {path: _times(gradient, factor) for path, gradient in named.items()}
+        return {path: cast(x * _beside(x, factor), x.dtype) for path, x in named.items()}
     times = float(number("scale", "factor", factor))
     return {path: gradient * times for path, gradient in named.items()}
 
@@ -158,14 +158,9 @@ def clip_grad_value(gradients: Any, max_value: float) -> NamedGradients:
     return {path: gradient.clip(-max_value, max_value) for path, gradient in named.items()}
 
 
-def _beside(x: FloatTensor, number: FloatTensor) -> FloatTensor:
+def _beside(x: FloatTensor, number: Any) -> FloatTensor:
     """A 0-d tensor where ``x`` is: a model may have parts on several backends."""
     return number if innermost(number.backend) == innermost(x.backend) else number.to(x.backend)
-
-
-def _times(gradient: FloatTensor, factor: Any) -> FloatTensor:
-    """A product in the gradient's dtype, computed in the wider one of both."""
-    return cast(gradient * _beside(gradient, factor), gradient.dtype)
 
 
 # ---- gradients by path, and in trees like the model ----

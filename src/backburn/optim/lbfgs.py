@@ -144,15 +144,10 @@ class LBFGS(Optimizer):
 
 def _evaluated(loss: Any, model: Any) -> tuple[float, NamedGradients]:
     """The loss, and its gradients by path."""
-    found = _scalar(loss(model))
-    return float(found.item()), named_gradients(model, found.backward())
-
-
-def _scalar(found: Any) -> FloatTensor:
-    """What a function returned as the loss, which must be a float scalar."""
+    found = loss(model)
     if found.__class__ is not FloatTensor or found.ndim:
         raise ArgumentError(f"step: the function returns the loss, a float scalar, not {describe((found,)) or None}")
-    return found
+    return float(found.item()), named_gradients(model, found.backward())
 
 
 def _inner(slopes: NamedGradients, moves: NamedGradients) -> float:

@@ -54,14 +54,10 @@ def _end(name: str, x: Tensor, value: Any, steps: tuple[int, ...]) -> Any:
             raise NotDifferentiableError(f"{name}: the range has no gradient: detach {describe((value,))} first")
         end = cast(float_operand(name, value), x.dtype)
     else:
-        end = _constant(x, number(name, "an end of the range", value))
+        value = number(name, "an end of the range", value)
+        end = create("full", x.backend, shape=(), value=value, dtype=x.dtype)
     broadcast_to(end.shape, shape=steps)
     return call("broadcast_to", end, shape=steps)
-
-
-def _constant(x: Tensor, value: float) -> Any:
-    """A 0-d tensor of the dtype and backend of ``x``."""
-    return create("full", x.backend, shape=(), value=value, dtype=x.dtype)
 
 
 def fake_quantize(x: Tensor, /, *, dtype: Any = qint8, low: Any = None, high: Any = None) -> FloatTensor:
