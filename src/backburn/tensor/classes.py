@@ -44,7 +44,7 @@ from backburn.tensor.dispatch import Scalar, binary
 from backburn.tensor.messages import describe, explain
 from backburn.tensor.repr import tensor_repr
 from backburn.tensor.standard import namespace
-from backburn.tensor.wrapping import register_class, wrap
+from backburn.tensor.wrapping import register_class
 
 if TYPE_CHECKING:
     from typing import Self
@@ -660,4 +660,4 @@ add_method_hints(Tensor)
 _operator: Callable[[str, Any, Any], Tensor] = binary  # narrowed for type checkers
 
 
-__all__ = ["BoolTensor", "FloatTensor", "IntTensor", "QuantizedTensor", "Tensor", "wrap"]
+__all__ = ["BoolTensor", "FloatTensor", "IntTensor", "QuantizedTensor", "Tensor"]

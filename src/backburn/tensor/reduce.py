@@ -139,8 +139,7 @@ def max(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **w
 def min(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> T:
     """The smallest element over ``axis``, in the dtype of ``x``; NaN if one is NaN.
 
-    Elements that tie share the gradient equally. Raises :class:`ShapeError` where there is no element to choose from
-    and :class:`DTypeError` for bool and quantized tensors.
+    Elements that tie share the gradient equally. Raises the errors of :func:`max`.
 
         >>> import backburn as bb
         >>> bb.min(bb.asarray([[3, 1], [2, 4]]), axis=1).tolist()
@@ -156,7 +155,7 @@ def max_abs(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
     """The largest absolute value over ``axis``, in the dtype of ``x``; NaN if one is NaN.
 
     The absolute value of the smallest integer, which its dtype cannot hold, becomes the largest: 127 in int8. Raises
-    :class:`ShapeError` where there is no element to choose from and :class:`DTypeError` for bool and quantized tensors.
+    the errors of :func:`max`.
 
         >>> import backburn as bb
         >>> bb.max_abs(bb.asarray([2.0, -7.0])).item()
@@ -170,8 +169,7 @@ def max_abs(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
 def argmax(x: Tensor, /, axis: int | None = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> IntTensor:
     """The index of the first largest element along ``axis``, or in row-major order without one, in int64.
 
-    NaN counts as larger than every number. Raises :class:`ShapeError` where there is no element to choose from and
-    :class:`DTypeError` for bool and quantized tensors.
+    NaN counts as larger than every number. Raises the errors of :func:`max`.
 
         >>> import backburn as bb
         >>> x = bb.asarray([[1, 9, 9], [7, 0, 8]])
@@ -187,8 +185,7 @@ def argmax(x: Tensor, /, axis: int | None = None, *surplus: Never, keepdims: boo
 def argmin(x: Tensor, /, axis: int | None = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> IntTensor:
     """The index of the first smallest element along ``axis``, or in row-major order without one, in int64.
 
-    NaN counts as smaller than every number. Raises :class:`ShapeError` where there is no element to choose from and
-    :class:`DTypeError` for bool and quantized tensors.
+    NaN counts as smaller than every number. Raises the errors of :func:`max`.
 
         >>> import backburn as bb
         >>> bb.argmin(bb.asarray([[1, 9, 0], [7, 0, 0]]), axis=1).tolist()
