@@ -42,14 +42,7 @@ from backburn.nn.activation import (
 )
 from backburn.nn.attention import KeyValueCache, MultiHeadAttention, RotaryEmbedding
 from backburn.nn.containers import Function, ModuleList, Sequential
-from backburn.nn.conv import (
-    Conv1d,
-    Conv2d,
-    Conv3d,
-    ConvTranspose1d,
-    ConvTranspose2d,
-    ConvTranspose3d,
-)
+from backburn.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from backburn.nn.linear import Bilinear, Embedding, EmbeddingBag, Linear
 from backburn.nn.module import Module, parameter
 from backburn.nn.moving import AlphaDropout, Dropout, Flatten, Pad, Unflatten

@@ -19,9 +19,7 @@ from backburn.nn.composed import (
     pad_sequence,
     rotary,
 )
-from backburn.nn.composed import (
-    check_probability as check_probability,
-)
+from backburn.nn.composed import check_probability as check_probability
 from backburn.tensor import random
 from backburn.tensor.activate import (
     celu,

@@ -26,15 +26,7 @@ from weakref import WeakKeyDictionary
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.contexts import ACTIVE
 from backburn.base.dtypes import FloatDType, as_dtype
-from backburn.base.errors import (
-    ArgumentError,
-    BackburnError,
-    DTypeError,
-    GraphError,
-    ShapeError,
-    Unsupported,
-    hint_for,
-)
+from backburn.base.errors import ArgumentError, BackburnError, DTypeError, GraphError, ShapeError, Unsupported, hint_for
 from backburn.base.mutable_trees import Leaf, MutableTree, path_matches
 from backburn.base.trees import NODE_TYPES, Parts, flatten, leaves_with_paths, register_node, tree_map
 from backburn.nn.summary import summary

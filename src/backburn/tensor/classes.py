@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.dtypes import DType
-from backburn.base.errors import (
-    NoAxisError,
-    NotAnIndexError,
-    ShapeError,
-)
+from backburn.base.errors import NoAxisError, NotAnIndexError, ShapeError
 from backburn.base.hints import HidesHints, add_method_hints
 from backburn.tensor import (
     activate,
