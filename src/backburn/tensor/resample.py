@@ -42,10 +42,7 @@ def unfold(
         [[[1.0, 2.0], [2.0, 3.0]]]
     """
     x = float_operand("unfold", x)
-    rank = places_rank("unfold", x)
-    window, steps, spacing = _window("unfold", x, size, stride, dilation, rank)
-    widths = pairs("unfold", padding, window, steps, spacing, of=(x,))
-    return call("unfold", x, size=window, stride=steps, padding=widths, dilation=spacing)
+    return call("unfold", x, **_options("unfold", x, places_rank("unfold", x), size, stride, padding, dilation))
 
 
 def fold(
@@ -67,9 +64,7 @@ def fold(
     """
     x = float_operand("fold", x)
     lengths = each("fold", "places", places, len(integers_of("fold", "places", places)), of=(x,))
-    window, steps, spacing = _window("fold", x, size, stride, dilation, len(lengths))
-    widths = pairs("fold", padding, window, steps, spacing, of=(x,))
-    return call("fold", x, places=lengths, size=window, stride=steps, padding=widths, dilation=spacing)
+    return call("fold", x, places=lengths, **_options("fold", x, len(lengths), size, stride, padding, dilation))
 
 
 @plain_signature
@@ -207,11 +202,10 @@ def _line(n: int, align_corners: bool, like: Tensor) -> Tensor:
     return steps / (n - 1) - 1.0 if align_corners else (steps + 1.0) / n - 1.0
 
 
-def _window(
-    name: str, x: Tensor, size: Sizes, stride: Sizes, dilation: Sizes, rank: int
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    return (
-        each(name, "size", size, rank, of=(x,)),
-        each(name, "stride", stride, rank, of=(x,)),
-        each(name, "dilation", dilation, rank, of=(x,)),
-    )
+def _options(
+    name: str, x: Tensor, rank: int, size: Sizes, stride: Sizes, padding: Padding, dilation: Sizes
+) -> dict[str, Any]:
+    """The options of windows over ``rank`` axes as the contract takes them."""
+    given = {"size": size, "stride": stride, "dilation": dilation}
+    options = {option: each(name, option, value, rank, of=(x,)) for option, value in given.items()}
+    return {**options, "padding": pairs(name, padding, *options.values(), of=(x,))}
