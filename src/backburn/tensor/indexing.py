@@ -243,18 +243,19 @@ def plan_of(x: Any, key: Any) -> Plan:
     masks: list[Any] = []
     advanced: list[int] = []  # the numbers of the items that are integers or tensors
     lengths: list[int] = []  # of the result's axes, those of the indices left out
-    new_axes: list[int] = []  # which of them are new
-    place = 0
+    plain: list[int] = []  # the same without new axes
+    place = plain_place = 0  # where those of the indices stand among them
     for number, item in _items(x, key):
         axis = len(ranges)
         if item is None:
-            new_axes.append(len(lengths))
             lengths.append(1)
         elif isinstance(item, slice):
             ranges.append(_range(x, item, axis))
-            lengths.append(len(range(*item.indices(x.shape[axis]))))
+            plain.append(len(range(*item.indices(x.shape[axis]))))
+            lengths.append(plain[-1])
         else:
-            place = place if advanced else len(lengths)
+            if not advanced:
+                place, plain_place = len(lengths), len(plain)
             advanced.append(number)
             if item.__class__ is int:
                 index = _index(x, item, axis)
@@ -268,11 +269,9 @@ def plan_of(x: Any, key: Any) -> Plan:
                 axes.append(len(ranges) - len(took))
                 ranges.append(slice(0, x.shape[len(ranges)], 1))
     if advanced and advanced[-1] - advanced[0] >= len(advanced):
-        place = 0  # NumPy's rule: with something between them, the axes of the indices come first
+        place = plain_place = 0  # NumPy's rule: with something between them, the axes of the indices come first
     indexed = _common_shape(positions)
     shape = sliced(x.shape, key=tuple(ranges))
-    bare = [n for i, n in enumerate(lengths) if i not in new_axes]
-    bare_place = place - sum(1 for i in new_axes if i < place)
     return Plan(
         ranges=tuple(ranges),
         is_whole=shape == x.shape and all(s.step == 1 for s in ranges),
@@ -282,8 +281,8 @@ def plan_of(x: Any, key: Any) -> Plan:
         positions=tuple(positions),
         joined=masks[0] if len(masks) == 1 else None,
         indexed=indexed,
-        place=bare_place,
-        plain=(*bare[:bare_place], *indexed, *bare[bare_place:]),
+        place=plain_place,
+        plain=(*plain[:plain_place], *indexed, *plain[plain_place:]),
         shape=(*lengths[:place], *indexed, *lengths[place:]),
     )
 
