@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from backburn.autodiff import tape
-from backburn.tape.values import tensors
+from backburn.tape import values
 
 
 class GradientTape(tape.GradientTape):
@@ -13,7 +13,7 @@ class GradientTape(tape.GradientTape):
 
     def value(self, slot: int) -> Any:
         """The value of a slot as a tensor."""
-        return tensors(super().value(slot), self.backend)
+        return values.tensors(super().value(slot), self.backend)
 
     def backward(self, loss_grad: Any, tensors: list[Any] | None = None, *, output: int | None = None) -> list[Any]:
         """A gradient for every slot, as tensors, or added to the caller's buffers.
@@ -27,7 +27,4 @@ class GradientTape(tape.GradientTape):
         Tensor([16.], dtype=float32, backend=numpy)
         """
         found = super().backward(loss_grad, tensors, output=output)
-        return _tensors(found, self.backend) if tensors is None else found
-
-
-_tensors = tensors
+        return values.tensors(found, self.backend) if tensors is None else found
