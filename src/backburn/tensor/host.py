@@ -259,8 +259,7 @@ def quantized_parts(x: Any) -> tuple[Any, Any, Any]:
     """The stored values, steps, and zero points or None of a quantized tensor, as host arrays."""
     while inner_of(x.backend) is not None:
         x = x.inner()
-    k, primitive = x.backend, x._primitive
-    return k.quantized_parts(primitive)
+    return x.backend.quantized_parts(x._primitive)
 
 
 def quantized_from_parts(

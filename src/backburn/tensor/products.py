@@ -191,5 +191,3 @@ def corrcoef(x: Tensor, /) -> FloatTensor:
     column = call("reshape", spread, shape=(*spread.shape, 1))
     found = call("clamp", call("div", call("div", products, column), spread), -1.0, 1.0)
     return cast(found, given.dtype)
-
-
