@@ -104,11 +104,10 @@ class Module:
 
             And :class:`DTypeError` for arrays and numbers in the place of a tensor.
             """
-            held = vars(self).get(name)
             if isinstance(value, (Tensor, list, tuple, dict)) and name not in self._buffers:
-                self._note_result(name, held, value)
-            if value is not None and not is_tensor(value) and is_tensor(held) and _is_data(value):
-                write = "bb.asarray(...)" + ".require_grad()" * held.is_require_grad
+                self._note_result(name, vars(self).get(name), value)
+            if value is not None and not is_tensor(value) and is_tensor(vars(self).get(name)) and _is_data(value):
+                write = "bb.asarray(...)" + ".require_grad()" * vars(self)[name].is_require_grad
                 raise DTypeError(
                     f"{type(self).__name__}.{name}: holds a tensor, and this is not one, so it would not be part of "
                     f"the state: {describe((value,))}. Write {write}"

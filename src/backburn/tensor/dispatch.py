@@ -114,7 +114,7 @@ def widened_dtype(dtype: DType) -> DType:
 
 def widened(x: Any) -> Any:
     """A float tensor in its :func:`widened_dtype`."""
-    return cast(x, widened_dtype(x._dtype))
+    return x if x._dtype.bits >= 32 else cast(x, float32)
 
 
 def promoted(name: str, *operands: Any, kinds: str = "") -> list[Any]:
