@@ -144,21 +144,7 @@ def list_backends() -> list[BackendInfo]:
     >>> "numpy" in [info.name for info in list_backends() if info.usable]
     True
     """
-    result = []
-    packages = _packages(BACKENDS)
-    for name, target in sorted(_targets(BACKENDS).items()):
-        where = _where(target)
-        reason, absent = "", False
-        try:
-            load_backend(name)
-        except BackburnError as error:
-            reason = str(error)
-            absent = isinstance(error, BackendUnavailableError) and error.__cause__ is None
-            if error.__cause__ is not None:
-                warnings.warn(reason, BackendWarning, stacklevel=2)
-        package = packages.get((name, where), "")
-        result.append(BackendInfo(name, where, not reason, reason, package, absent=absent))
-    return result
+    return _listed(BACKENDS)
 
 
 def list_decorators() -> list[BackendInfo]:
@@ -167,16 +153,24 @@ def list_decorators() -> list[BackendInfo]:
     >>> "autodiff" in [info.name for info in list_decorators() if info.usable]
     True
     """
+    return _listed(DECORATORS)
+
+
+def _listed(group: str) -> list[BackendInfo]:
+    """Everything known in ``group``, and whether it can be loaded."""
+    packages, decorates = _packages(group), group == DECORATORS
     result = []
-    packages = _packages(DECORATORS)
-    for name, target in sorted(_targets(DECORATORS).items()):
-        where, reason = _where(target), ""
+    for name, target in sorted(_targets(group).items()):
+        where, reason, absent = _where(target), "", False
         try:
-            _find(DECORATORS, name)
+            _find(group, name) if decorates else load_backend(name)
         except BackburnError as error:
             reason = str(error)
-            warnings.warn(reason, BackendWarning, stacklevel=2)
-        result.append(BackendInfo(name, where, not reason, reason, packages.get((name, where), ""), decorates=True))
+            absent = isinstance(error, BackendUnavailableError) and error.__cause__ is None and not decorates
+            if decorates or error.__cause__ is not None:
+                warnings.warn(reason, BackendWarning, stacklevel=3)
+        package = packages.get((name, where), "")
+        result.append(BackendInfo(name, where, not reason, reason, package, decorates, absent))
     return result
 
 
