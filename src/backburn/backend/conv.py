@@ -75,7 +75,8 @@ def _check_ranks(x: Shape, weight: Shape) -> None:
         )
 
 
-def _check_bias(bias: Shape | None, channels: int) -> None:
+def check_bias(bias: Shape | None, channels: int) -> None:
+    """Refuse a bias that is not one number for each of the output channels."""
     if bias is not None and bias != (channels,):
         raise ShapeError(f"the bias must have the {channels} output channels, not the shape {list(bias)}")
 
@@ -98,7 +99,7 @@ def convolved(
         raise ShapeError(
             f"axis 1 of the input has {x[1]} channels, and the weight takes {weight[1]} in each of {groups} groups"
         )
-    _check_bias(bias, weight[0])
+    check_bias(bias, weight[0])
     return (x[0], weight[0], *window_counts(x[2:], weight[2:], stride, padding, dilation))
 
 
@@ -119,7 +120,7 @@ def convolved_transposed(
     _check_groups(groups, input=x[1])
     if weight[0] != x[1]:
         raise ShapeError(f"axis 1 of the input has {x[1]} channels, and axis 0 of the weight {weight[0]}")
-    _check_bias(bias, weight[1] * groups)
+    check_bias(bias, weight[1] * groups)
     if len(output_padding) != len(stride) or any(not 0 <= p < s for p, s in zip(output_padding, stride, strict=True)):
         raise ArgumentError(
             f"output_padding chooses between the inputs that one stride maps to one output: it is from 0 to stride - 1 "
@@ -166,6 +167,12 @@ def zero_padded(k: Any, x: Any, padding: Pairs) -> Any:
     return k.pad(x, ((0, 0), (0, 0), *padding)) if any(map(any, padding)) else x
 
 
+def cut(k: Any, x: Any, places: Shape, padding: Pairs) -> Any:
+    """The inverse: ``x`` without its padding, which leaves these ``places``."""
+    inner = tuple(slice(before, before + n, 1) for n, (before, _) in zip(places, padding, strict=True))
+    return k.slice(x, (*whole(*x.shape[:2]), *inner))
+
+
 def _element(k: Any, weight: Any, offset: Shape, groups: int) -> Any:
     """One element of every window of the weight, as a matrix for each group."""
     rows, columns = weight.shape[:2]
@@ -173,7 +180,8 @@ def _element(k: Any, weight: Any, offset: Shape, groups: int) -> Any:
     return k.reshape(part, (groups, rows // groups, columns))
 
 
-def _with_bias(k: Any, y: Any, bias: Any) -> Any:
+def with_bias(k: Any, y: Any, bias: Any) -> Any:
+    """``y`` plus the bias of its channels, if there is one."""
     if bias is None:
         return y
     return k.add(y, k.reshape(widened(k, bias), (bias.shape[0], *[1] * (len(y.shape) - 2))))
@@ -203,8 +211,8 @@ class Convolution(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         dtype, (examples, channels) = self.dtype(x), shape_of(x)[:2]
         options: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-        _, outputs, *windows = convolved(shape_of(x), shape_of(weight), shape_or_none(bias), **options)
-        counts = tuple(windows)
+        shape = convolved(shape_of(x), shape_of(weight), shape_or_none(bias), **options)
+        counts = shape[2:]
         padded, wide = zero_padded(self, widened(self, x), padding), widened(self, weight)
         total = None
         for offset in offsets(wide.shape[2:]):
@@ -212,7 +220,7 @@ class Convolution(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             seen = self.reshape(self.slice(padded, key), (examples, groups, channels // groups, math.prod(counts)))
             part = self.matmul(_element(self, wide, offset, groups), seen)
             total = part if total is None else self.add(total, part)
-        return self.cast(_with_bias(self, self.reshape(total, (examples, outputs, *counts)), bias), dtype)
+        return self.cast(with_bias(self, self.reshape(total, shape), bias), dtype)
 
     @operation(kinds="F", shape=convolved_transposed, differentiable=True)
     def conv_transpose(
@@ -247,9 +255,7 @@ class Convolution(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             part = self.reshape(self.matmul(element, columns), (examples, outputs, *given))
             key = (*whole(examples, outputs), *places_of(offset, given, stride, dilation))
             total = self.add(total, self.slice_backward(part, total.shape, key))
-        cut = tuple(slice(before, before + n, 1) for n, (before, _) in zip(lengths, padding, strict=True))
-        kept = self.slice(total, (*whole(examples, outputs), *cut))
-        return self.cast(_with_bias(self, kept, bias), dtype)
+        return self.cast(with_bias(self, cut(self, total, lengths, padding), bias), dtype)
 
     @operation(kinds="F", shape=weighted, differentiable=True)
     def conv_weight_backward(
@@ -267,9 +273,8 @@ class Convolution(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         weighted(shape_of(x), shape_of(grad), size=size,
                  stride=stride, padding=padding, dilation=dilation, groups=groups)  # fmt: skip
         dtype, (examples, channels) = self.dtype(x), shape_of(x)[:2]
-        _, outputs, *places = shape_of(grad)
-        counts = tuple(places)
-        padded, count = zero_padded(self, widened(self, x), padding), math.prod(places)
+        outputs, counts = shape_of(grad)[1], shape_of(grad)[2:]
+        padded, count = zero_padded(self, widened(self, x), padding), math.prod(counts)
 
         def by_group(t: Any, channels: int, last: bool) -> Any:
             """A matrix for each group, of its channels and all windows of all examples (which are ``last``)."""

@@ -7,10 +7,11 @@ spatial axis, ``padding`` a pair. With ``ceil_mode`` the last window may extend 
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple, Protocol
 
-from backburn.backend.conv import Pairs, check_window, offsets, places_of, reach_of
+from backburn.backend.conv import Pairs, check_window, cut, offsets, places_of, reach_of, zero_padded
 from backburn.backend.index import shape_of
 from backburn.backend.kinds import Kinds
 from backburn.backend.reduce import widened
@@ -182,15 +183,12 @@ class Pool(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         The part of a window beyond the padding, which ``ceil_mode`` allows, never counts.
         """
         shape, dtype, ones = shape_of(x), self.dtype(x), (1,) * len(size)
-        places, rank = shape[2:], len(shape)
+        places, wide = shape[2:], widened(self, x)
         counts, widths = pool_windows(places, size, stride, padding, ones, ceil_mode)
-        wide = widened(self, x)
-        padded = self.pad(wide, ((0, 0), (0, 0), *widths)) if any(map(any, widths)) else wide
-        rows = whole(*shape[:2])
+        padded, rows = zero_padded(self, wide, widths), whole(*shape[:2])
         sums = total(self, (self.slice(padded, (*rows, *places_of(o, counts, stride, ones))) for o in offsets(size)))
-        result: F = self.cast(self.div(sums, _divisor(self, places, counts, size, stride, padding, count_include_pad,
-                                                       rank, self.dtype(wide))), dtype)  # fmt: skip
-        return result
+        sizes = _divisor(self, places, counts, size, stride, padding, count_include_pad, self.dtype(wide))
+        return self.cast(self.div(sums, sizes), dtype)
 
     @operation(
         kinds="F",
@@ -212,15 +210,14 @@ class Pool(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         shape, dtype, ones = shape_of(grad), self.dtype(grad), (1,) * len(size)
         counts, widths = pool_windows(places, size, stride, padding, ones, ceil_mode)
         wide = widened(self, grad)
-        part = self.div(wide, _divisor(self, places, counts, size, stride, padding, count_include_pad, len(shape),
-                                       self.dtype(wide)))  # fmt: skip
+        sizes = _divisor(self, places, counts, size, stride, padding, count_include_pad, self.dtype(wide))
+        part = self.div(wide, sizes)
         padded = tuple(n + before + after for n, (before, after) in zip(places, widths, strict=True))
         total = self.zeros((*shape[:2], *padded), self.dtype(wide))
         for offset in offsets(size):
             key = (*whole(*shape[:2]), *places_of(offset, counts, stride, ones))
             total = self.add(total, self.slice_backward(part, total.shape, key))
-        cut = tuple(slice(before, before + n, 1) for n, (before, _) in zip(places, widths, strict=True))
-        return self.cast(self.slice(total, (*whole(*shape[:2]), *cut)), dtype)
+        return self.cast(cut(self, total, places, widths), dtype)
 
     @operation(kinds="F", shape=_adapted, differentiable=True)
     def adaptive_avg_pool(self: Any, x: F, /, size: Shape) -> F:
@@ -239,23 +236,22 @@ class Pool(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
                 continue
             shape = shape_of(wide)
             windows = adaptive_places(shape[axis], m)
-            lengths = {len(w) for w in windows}
-            if len(lengths) == 1 and shape[axis] % m == 0:
+            if shape[axis] % m == 0:
                 split = self.reshape(wide, (*shape[:axis], m, shape[axis] // m, *shape[axis + 1 :]))
                 wide = self.mean(split, (axis + 1,), False)
                 continue
-            rank, longest = len(shape), max(lengths)
-            if m <= longest:
+            lengths = [len(w) for w in windows]
+            if m <= max(lengths):
                 means = [self.mean(part(self, wide, axis, w.start, w.stop), (axis,), True) for w in windows]
                 wide = self.concat(means, axis)
                 continue
             parts = [self.take(wide, column(self, [w[min(j, len(w) - 1)] for w in windows], 0, 1, int64), axis)
-                     for j in range(longest)]  # fmt: skip
+                     for j in range(max(lengths))]  # fmt: skip
             total = parts[0]
             for j, elements in enumerate(parts[1:], 1):
-                inside = self.less(j, column(self, [len(w) for w in windows], axis, rank, int64))
+                inside = self.less(j, column(self, lengths, axis, len(shape), int64))
                 total = self.add(total, self.where(inside, elements, 0.0))
-            wide = self.div(total, column(self, [len(w) for w in windows], axis, rank, self.dtype(wide)))
+            wide = self.div(total, column(self, lengths, axis, len(shape), self.dtype(wide)))
         return self.cast(wide, dtype)
 
     @operation(
@@ -287,9 +283,8 @@ class Pool(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
 
 def _divisor(
-    k: Any, places: Shape, counts: Shape, size: Shape, stride: Shape, padding: Pairs, include_pad: bool, rank: int,
-    dtype: Any,
-) -> Any:  # fmt: skip
+    k: Any, places: Shape, counts: Shape, size: Shape, stride: Shape, padding: Pairs, include_pad: bool, dtype: Any
+) -> Any:
     """How many elements each window averages: a number, or a tensor that broadcasts."""
     by_axis = [
         reached(n, m, width, step, pair, include_pad)
@@ -297,8 +292,5 @@ def _divisor(
     ]
     if all(len(set(numbers)) == 1 for numbers in by_axis):
         return float(math.prod(numbers[0] for numbers in by_axis))
-    total = None
-    for axis, numbers in enumerate(by_axis, 2):
-        along = column(k, numbers, axis, rank, dtype)
-        total = along if total is None else k.mul(total, along)
-    return total
+    rank = len(places) + 2
+    return functools.reduce(k.mul, [column(k, numbers, axis, rank, dtype) for axis, numbers in enumerate(by_axis, 2)])

@@ -12,13 +12,13 @@ import math
 from fractions import Fraction
 from typing import Any, Protocol
 
-from backburn.backend.conv import Pairs, check_window, window_counts, zero_padded
+from backburn.backend.conv import Pairs, check_bias, check_window, cut, window_counts, with_bias, zero_padded
 from backburn.backend.index import shape_of, shape_or_none
 from backburn.backend.kinds import Kinds
 from backburn.backend.reduce import widened
 from backburn.backend.table import operation
 from backburn.backend.types import B, F, I, Q
-from backburn.backend.views import entry, whole
+from backburn.backend.views import entry
 from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, ShapeError
 
@@ -106,8 +106,7 @@ def _deformed(
         )
     if mask is not None and mask != (x[0], window * sets, *counts):
         raise ShapeError(f"the mask must have the shape {[x[0], window * sets, *counts]}, not {list(mask)}")
-    if bias is not None and bias != weight[:1]:
-        raise ShapeError(f"the bias must have the {weight[0]} output channels, not the shape {list(bias)}")
+    check_bias(bias, weight[0])
     return (x[0], weight[0], *counts)
 
 
@@ -260,9 +259,7 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         split = self.permute_dims(split, (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank)))
         lengths = tuple(n + before + after for n, (before, after) in zip(places, padding, strict=True))
         total = self.overlap_add(split, lengths, stride, tuple(range(2, 2 + rank)), dilation)
-        cut = tuple(slice(before, before + n, 1) for n, (before, _) in zip(places, padding, strict=True))
-        inside = self.slice(total, (*whole(*shape[:2]), *cut))
-        return self.cast(inside, self.dtype(x))
+        return self.cast(cut(self, total, places, padding), self.dtype(x))
 
     @operation(kinds="F", shape=_interpolated, differentiable=True)
     def interpolate(self: Any, x: F, /, size: Shape, mode: str = "nearest", align_corners: bool = False) -> F:
@@ -353,18 +350,13 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             place = self.mul(self.cast(self.arange(0, counts[axis], 1, int64), wide), float(stride[axis]))
             element = self.sub(element, float(padding[axis][0]))
             element = self.broadcast_to(along(self, element, axis, 2), size)
-            fixed = self.add(self.reshape(element, (window, 1, 1)), self.reshape(along(self, place, axis, 2), (
-                1, counts[0] if axis == 0 else 1, counts[1] if axis == 1 else 1)))  # fmt: skip
+            fixed = self.add(self.reshape(element, (window, 1, 1)), along(self, place, axis + 1, 3))
             moved = self.add(entry(self, moves, 2, axis), fixed)
             positions.append(self.reshape(moved, (examples * sets, window * count)))
         lines = self.reshape(widened(self, x), (examples * sets, channels // sets, height * width))
         seen = sample(self, lines, positions, (height, width), True)
         if mask is not None:
-            factor = self.reshape(widened(self, mask), (examples * sets, 1, window * count))
-            seen = self.mul(seen, factor)
+            seen = self.mul(seen, self.reshape(widened(self, mask), (examples * sets, 1, window * count)))
         columns = self.reshape(seen, (examples, groups, channels // groups * window, count))
         rows = self.reshape(widened(self, weight), (groups, out[1] // groups, channels // groups * window))
-        product = self.reshape(self.matmul(rows, columns), out)
-        if bias is not None:
-            product = self.add(product, self.reshape(widened(self, bias), (out[1], 1, 1)))
-        return self.cast(product, dtype)
+        return self.cast(with_bias(self, self.reshape(self.matmul(rows, columns), out), bias), dtype)
