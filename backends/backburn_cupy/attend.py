@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from backburn.backend.sequence import attended, dropped, masked_scores, weights_of
+from backburn.backend.random import dropped
+from backburn.backend.sequence import attended, masked_scores, weights_of
 from backburn.backend.table import OPERATIONS
 from backburn.backend.views import transposed
 from backburn_cupy import attend_fused

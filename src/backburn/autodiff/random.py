@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from backburn.autodiff.rules import gradient
 from backburn.autodiff.tangents import elementwise, tangent
-from backburn.backend.random import dropout_scale, gamma_slope
-
-
-def dropped(k: Any, x: Any, keep: Any, p: float) -> Any:
-    """What dropout does to ``x``, by what was kept before."""
-    return k.where(keep, k.mul(x, dropout_scale(p)), 0.0)
-
+from backburn.backend.random import dropped, gamma_slope
 
 gradient("dropout", x=lambda k, g, kept, p: None if g[0] is None else dropped(k, g[0], kept[0], p))
 tangent("dropout", x=lambda k, t, kept, p: (dropped(k, t, kept[0], p), None))

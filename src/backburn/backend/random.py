@@ -134,7 +134,7 @@ class Random(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         to prevent neural networks from overfitting, 2014. Raises :class:`ArgumentError` unless ``0 <= p <= 1``.
         """
         keep = self.bernoulli(key, offset, shape_of(x), 1.0 - p)
-        return self.where(keep, self.mul(x, dropout_scale(p)), 0.0), keep
+        return dropped(self, x, keep, p), keep
 
     @operation(kinds="F", shape=lambda *, shape, **_: shape, result="dtype")
     def normal(self: Any, key: int, offset: int, shape: Shape, dtype: FloatDType) -> Any:
@@ -409,6 +409,11 @@ def product(k: Any, x: Any, y: int) -> tuple[Any, Any]:
     high = k.add(k.mul(k.bitwise_right_shift(x, 16), y), k.bitwise_right_shift(low, 16))
     word = k.add(k.bitwise_left_shift(k.bitwise_and(high, 2**16 - 1), 16), k.bitwise_and(low, 2**16 - 1))
     return k.bitwise_right_shift(high, 16), word
+
+
+def dropped(k: Any, x: Any, keep: Any, dropout: float) -> Any:
+    """``x`` where it is kept, divided by the probability of that, and 0 elsewhere; all of it without ``keep``."""
+    return x if keep is None else k.where(keep, k.mul(x, dropout_scale(dropout)), 0.0)
 
 
 def dropout_scale(p: float) -> float:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from backburn.backend.index import shape_of, shape_or_none
 from backburn.backend.kinds import Kinds
+from backburn.backend.random import dropped
 from backburn.backend.reduce import widened
 from backburn.backend.shapes import Shape, broadcast_to
 from backburn.backend.table import operation
@@ -85,11 +86,6 @@ def weights_of(k: Any, scores: Any) -> Any:
     powers = k.exp(k.sub(scores, top))
     total = k.sum(powers, (last,), True)
     return k.div(powers, k.where(k.equal(total, 0.0), 1.0, total))
-
-
-def dropped(k: Any, x: Any, keep: Any, dropout: float) -> Any:
-    """``x`` where it is kept, divided by the probability of that; 0 elsewhere."""
-    return x if keep is None else k.where(keep, k.mul(x, 1.0 / (1.0 - dropout) if dropout < 1 else 0.0), 0.0)
 
 
 class Sequence(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
