@@ -150,12 +150,9 @@ def qr_gradient(k: Any, g: Any, x_shape: Any, out: Any) -> Any:
             first = tall_qr_gradient(k, added(k, g_q, from_rest), columns(k, g_r, 0, m), q, square, x_shape)
         return k.concat([first, rest], len(x_shape) - 1)
     if q.shape[-1] > n:
-        q, rest = columns(k, q, 0, n), columns(k, q, n, m)
         axis = len(x_shape) - 2
+        q, g_q = first_vectors(k, q, g_q, n)
         r, g_r = part(k, r, axis, 0, n), None if g_r is None else part(k, g_r, axis, 0, n)
-        if g_q is not None:
-            of_rest = columns(k, g_q, n, m)
-            g_q = k.sub(columns(k, g_q, 0, n), product(k, rest, transposed(k, of_rest), q))
     return tall_qr_gradient(k, g_q, g_r, q, r, x_shape)
 
 
@@ -199,7 +196,7 @@ def svd_gradient(k: Any, g: Any, x_shape: Any, out: Any) -> Any:
 
 
 def first_vectors(k: Any, vectors: Any, g: Any, count: int) -> tuple[Any, Any]:
-    """The vectors that belong to values, and their gradient with that of the space which the others span."""
+    """The first vectors, and their gradient with that of the space which the others span."""
     if vectors.shape[-1] == count:
         return vectors, g
     first, rest = columns(k, vectors, 0, count), columns(k, vectors, count, vectors.shape[-1])
