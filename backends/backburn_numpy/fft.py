@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from backburn.backend.fft import _fft as check_pair
 from backburn.backend.fft import _irfft as check_shapes
 from backburn_numpy.halves import narrowed, widened
 from backburn_numpy.ufuncs import quietly
@@ -14,16 +15,17 @@ from backburn_numpy.ufuncs import quietly
 Array = Any
 
 
-def _ufuncs() -> tuple[Any, Any] | None:
-    """The ufuncs behind ``np.fft.rfft`` for an even and an odd length; None if NumPy has others by now."""
+def _ufuncs() -> Any:
+    """The ufuncs behind ``np.fft``; None if NumPy has others by now."""
     try:
         module = import_module("numpy.fft._pocketfft_umath")
-        return module.rfft_n_even, module.rfft_n_odd
-    except (ImportError, AttributeError):
+        return module if all(hasattr(module, name) for name in NAMES) else None
+    except ImportError:
         return None
 
 
-_RFFT = _ufuncs()
+NAMES = ("rfft_n_even", "rfft_n_odd", "irfft", "fft")
+UFUNCS = _ufuncs()
 
 
 @quietly
@@ -34,15 +36,36 @@ def rfft(x: Array, /, axis: int) -> tuple[Array, Array]:
 
 def _spectrum(x: Array, axis: int) -> Array:
     """``np.fft.rfft``, which passes an int for a factor of 1, so that all of float32 is computed in 64 bits."""
-    if _RFFT is None or x.dtype != np.float32 or not (length := x.shape[axis]):
+    if UFUNCS is None or x.dtype != np.float32 or not (length := x.shape[axis]):
         return np.fft.rfft(x, axis=axis)
     out = np.empty((*x.shape[:axis], length // 2 + 1, *x.shape[axis + 1 :]), np.complex64)
-    return _RFFT[length % 2](x, np.float32(1), out=out, axes=[(axis,), (), (axis,)])
+    return _along(UFUNCS.rfft_n_odd if length % 2 else UFUNCS.rfft_n_even, x, 1, out, axis)
+
+
+def _along(ufunc: Any, x: Array, factor: float, out: Array, axis: int) -> Array:
+    return ufunc(x, out.real.dtype.type(factor), out=out, axes=[(axis,), (), (axis,)])
+
+
+def _complex(real: Array, imag: Array) -> Array:
+    numbers = np.empty(real.shape, np.complex128 if real.dtype.itemsize == 8 else np.complex64)
+    numbers.real, numbers.imag = real, imag
+    return numbers
 
 
 @quietly
 def irfft(real: Array, imag: Array, /, length: int, axis: int) -> Array:
     check_shapes(real.shape, imag.shape, length=length, axis=axis)  # NumPy would truncate or zero-pad
-    numbers = np.empty(real.shape, np.complex128 if real.dtype.itemsize == 8 else np.complex64)
-    numbers.real, numbers.imag = real, imag
-    return narrowed(np.fft.irfft(numbers, length, axis=axis), real)
+    numbers = _complex(real, imag)
+    if UFUNCS is None:
+        return narrowed(np.fft.irfft(numbers, length, axis=axis), real)
+    out = np.empty((*real.shape[:axis], length, *real.shape[axis + 1 :]), numbers.real.dtype)
+    return narrowed(_along(UFUNCS.irfft, numbers, 1 / length, out, axis), real)
+
+
+@quietly
+def fft(real: Array, imag: Array, /, axis: tuple[int, ...]) -> tuple[Array, Array]:
+    check_pair(real.shape, imag.shape, axis=axis)
+    numbers = _complex(real, imag)
+    for a in axis:
+        numbers = np.fft.fft(numbers, axis=a) if UFUNCS is None else _along(UFUNCS.fft, numbers, 1, numbers, a)
+    return narrowed(numbers.real, real), narrowed(numbers.imag, real)

@@ -37,7 +37,16 @@ def irfft_gradients(k: Any, g: Any, length: int, axis: int) -> tuple[Any, Any]:
     return k.mul(real, share), k.mul(imag, share)
 
 
+def fft_gradients(k: Any, g: Any, axis: Any) -> tuple[Any, Any]:
+    """The inverse of the gradient, times the number of elements: by the parts exchanged."""
+    given = g[0] if g[0] is not None else g[1]
+    real, imag = (k.zeros(given.shape, k.dtype(given)) if part is None else part for part in g)
+    imag, real = k.fft(imag, real, axis)
+    return real, imag
+
+
 gradient("rfft", x=rfft_gradient)
 gradient("irfft", ("real", "imag"), irfft_gradients)
+gradient("fft", ("real", "imag"), fft_gradients)
 
-linear("rfft", "irfft")
+linear("rfft", "irfft", "fft")

@@ -18,7 +18,8 @@ for name in (
 
 # Orders, Fourier transforms, and positions of which there is one for each element.
 for name in (
-    "argsort", "sort", "sort_with_indices", "topk", "kthvalue", "rfft", "irfft", "gather", "scatter", "scatter_reduce",
+    "argsort", "sort", "sort_with_indices", "topk", "kthvalue", "rfft", "irfft", "fft", "gather", "scatter",
+    "scatter_reduce",
 ):  # fmt: skip
     batching(name, along(name, "axis"))
 

@@ -56,3 +56,29 @@ samples(
     tolerance=50.0,
     because=BECAUSE,
 )
+
+
+def fft(real: Array, imag: Array, axis: tuple[int, ...]) -> tuple[Array, Array]:
+    """By the definition."""
+    z = real + 1j * imag
+    for a in axis:
+        n = z.shape[a]
+        powers = np.exp(-2j * math.pi * (np.outer(np.arange(n), np.arange(n)) % n) / n)
+        z = np.moveaxis(np.moveaxis(z, a, -1) @ powers, -1, a)
+    return z.real, z.imag
+
+
+samples(
+    "fft",
+    fft,
+    case(real(6), real(6, seed=1), axis=(0,)),
+    case(real(5), real(5, seed=1), axis=(0,)),
+    case(real(2, 4), real(2, 4, seed=1), axis=(1,)),
+    case(real(4, 3), real(4, 3, seed=1), axis=(0, 1)),
+    case(real(2, 3, 2), real(2, 3, 2, seed=1), axis=(0, 2)),
+    case(real(1), real(1, seed=1), axis=(0,)),
+    case(real(3), real(3, seed=1), axis=()),
+    case(real(0, 4), real(0, 4), axis=(1,)),
+    tolerance=50.0,
+    because=BECAUSE,
+)

@@ -11,6 +11,7 @@ empty axis.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -133,25 +134,30 @@ def fft(
     >>> bb.fourier.fft(bb.asarray([0.0, 1.0])).real.tolist()
     [1.0, -1.0]
     """
-    re, im = (float_operand("fft", real), None) if imag is None else _pair("fft", real, imag)
+    re, im = _parts("fft", real, imag)
     along = axis_of("fft", re, axis)
     length = points("fft", "n", n, re.shape[along])
-    first, second = _spectrum(_resized(re, length, along), along)
-    if im is not None:
-        third, fourth = _spectrum(_resized(im, length, along), along)
-        first, second = call("sub", first, fourth), call("add", second, third)
-    return Complex(*(_scaled("fft", part, length, norm, 0.0) for part in (first, second)))
+    return Complex(*_transformed("fft", re, im, [(along, length)], norm))
 
 
-def _spectrum(x: Any, axis: int) -> tuple[Any, Any]:
-    """All frequencies of real numbers: those beyond half are the conjugates of those below, in descending order."""
-    length = x.shape[axis]
-    real, imag = call("rfft", x, axis=axis)
-    mirrored = [call("flip", _part(part, 1, (length + 1) // 2, axis), axis=(axis,)) for part in (real, imag)]
-    return (
-        call("concat", [real, mirrored[0]], axis=axis),
-        call("concat", [imag, call("neg", mirrored[1])], axis=axis),
-    )
+def _parts(name: str, real: Any, imag: Any) -> tuple[Any, Any]:
+    """The parts of a complex operand, whose imaginary part may be missing."""
+    if imag is not None:
+        return _pair(name, real, imag)
+    re = float_operand(name, real)
+    return re, create("zeros", re.backend, shape=re.shape, dtype=re.dtype)
+
+
+def _transformed(
+    name: str, re: Any, im: Any, axes: Sequence[tuple[int, int]], norm: str, inverse: bool = False
+) -> tuple[Any, Any]:
+    """The parts of the transform along axes of some lengths, or of its inverse, which has all parts exchanged."""
+    for along, length in axes:
+        re, im = (_resized(part, length, along) for part in (re, im))
+    found = call("fft", *((im, re) if inverse else (re, im)), axis=tuple(sorted(along for along, _ in axes)))
+    number = math.prod(length for _, length in axes)
+    first, second = (_scaled(name, part, number, norm, 0.0, inverse) for part in found)
+    return (second, first) if inverse else (first, second)
 
 
 def ifft(
@@ -166,19 +172,14 @@ def ifft(
     re, im = _pair("ifft", real, imag)
     along = axis_of("ifft", re, axis)
     length = points("ifft", "n", n, re.shape[along])
-    # The inverse of z is the conjugate of the transform of z's conjugate.
-    found = fft(re, call("neg", im), n=length, axis=along)
-    return Complex(
-        _scaled("ifft", found.real, length, norm, 0.0, True),
-        call("neg", _scaled("ifft", found.imag, length, norm, 0.0, True)),
-    )
+    return Complex(*_transformed("ifft", re, im, [(along, length)], norm, True))
 
 
 # ---- along several axes ----
 
 
-def _each_axis(name: str, x: Any, n: Any, axis: Any, norm: str) -> list[tuple[int, int | None]]:
-    """The axes of a transform in the given order, each with the length that it gets, if any."""
+def _each_axis(name: str, x: Any, n: Any, axis: Any, norm: str) -> list[tuple[int, int]]:
+    """The axes of a transform in the given order, each with the length that it gets."""
     one_of(name, "norm", norm, NORMS, of=(x,))
     found = list(axes_of(name, x, axis))
     if not found:
@@ -188,9 +189,14 @@ def _each_axis(name: str, x: Any, n: Any, axis: Any, norm: str) -> list[tuple[in
     lengths = [None] * len(found) if n is None else integers_of(name, "n", n)
     if len(lengths) != len(found):
         raise ArgumentError(f"{name}: n is a length for each axis, {len(found)}, not {n!r}. Operand: {describe((x,))}")
-    for a, length in zip(found, lengths, strict=True):
-        points(name, "each n", length, x.shape[a])
-    return list(zip(found, lengths, strict=True))
+    return [(a, points(name, "each n", length, x.shape[a])) for a, length in zip(found, lengths, strict=True)]
+
+
+def _along_all(
+    name: str, re: Any, im: Any, axes: Sequence[tuple[int, int]], norm: str, inverse: bool = False
+) -> Complex:
+    found = _transformed(name, widened(re), widened(im), axes, norm, inverse)
+    return Complex(*(cast(part, re.dtype) for part in found))
 
 
 def rfftn(x: Tensor, /, *, n: Sequence[int] | None = None, axis: Axes = None, norm: str = "backward") -> Complex:
@@ -206,9 +212,8 @@ def rfftn(x: Tensor, /, *, n: Sequence[int] | None = None, axis: Axes = None, no
     y = float_operand("rfftn", x)
     *others, (last, length) = _each_axis("rfftn", y, n, axis, norm)
     found = rfft(widened(y), n=length, axis=last, norm=norm)
-    for along, points_there in reversed(others):
-        found = fft(*found, n=points_there, axis=along, norm=norm)
-    return Complex(*(cast(part, y.dtype) for part in found))
+    parts = _transformed("rfftn", found.real, found.imag, others, norm) if others else found
+    return Complex(*(cast(part, y.dtype) for part in parts))
 
 
 def irfftn(
@@ -223,10 +228,10 @@ def irfftn(
     """
     re, im = _pair("irfftn", real, imag)
     *others, (last, length) = _each_axis("irfftn", re, n, axis, norm)
-    found = widened(re), widened(im)
-    for along, points_there in others:
-        found = ifft(*found, n=points_there, axis=along, norm=norm)
-    return cast(irfft(*found, n=length, axis=last, norm=norm), re.dtype)
+    first, second = widened(re), widened(im)
+    if others:
+        first, second = _transformed("irfftn", first, second, others, norm, True)
+    return cast(irfft(first, second, n=None if n is None else length, axis=last, norm=norm), re.dtype)
 
 
 def fftn(
@@ -244,11 +249,8 @@ def fftn(
     >>> bb.fourier.fftn(bb.asarray([[1.0, 2.0], [3.0, 4.0]])).real.tolist()
     [[10.0, -2.0], [-4.0, 0.0]]
     """
-    given: tuple[Any, ...] = (float_operand("fftn", real),) if imag is None else _pair("fftn", real, imag)
-    found = tuple(map(widened, given))
-    for along, length in reversed(_each_axis("fftn", given[0], n, axis, norm)):
-        found = fft(*found, n=length, axis=along, norm=norm)
-    return Complex(*(cast(part, given[0].dtype) for part in found))
+    re, im = _parts("fftn", real, imag)
+    return _along_all("fftn", re, im, _each_axis("fftn", re, n, axis, norm), norm)
 
 
 def ifftn(
@@ -261,10 +263,7 @@ def ifftn(
     [[1.0, 2.0], [3.0, 4.0]]
     """
     re, im = _pair("ifftn", real, imag)
-    found = widened(re), widened(im)
-    for along, length in reversed(_each_axis("ifftn", re, n, axis, norm)):
-        found = ifft(*found, n=length, axis=along, norm=norm)
-    return Complex(*(cast(part, re.dtype) for part in found))
+    return _along_all("ifftn", re, im, _each_axis("ifftn", re, n, axis, norm), norm, True)
 
 
 # ---- frequencies ----
