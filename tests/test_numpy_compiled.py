@@ -127,7 +127,10 @@ def both(monkeypatch: pytest.MonkeyPatch, name: str, *operands: Any, **options: 
 
     got = results(*operands)
     wide = [o.astype(np.float64) if isinstance(o, np.ndarray) and o.dtype.kind == "f" else o for o in operands]
-    return got, results(*wide)
+    with monkeypatch.context() as without:
+        without.setattr(compiled, "_library", None)
+        without.setattr(compiled, "_kernels", {})
+        return got, results(*wide)
 
 
 def numbers(*shape: int, seed: int = 0, spread: float = 3.0) -> Any:
@@ -289,7 +292,7 @@ def test_layer_norm_far_from_zero_is_as_exact_as_its_input() -> None:
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
-@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.float64, np.int64])
 @pytest.mark.parametrize(
     ("shape", "count", "axis"), [((6,), 4, 0), ((3, 5, 7), 9, 2), ((4, 6, 1), 3, 1), ((2, 3), 0, 1)]
 )
@@ -526,10 +529,12 @@ def test_recurrences_over_every_axis(axis: int, reverse: bool, monkeypatch: pyte
 def test_rows_are_added_where_an_index_comes_twice(
     shape: tuple[int, ...], axis: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    grad = numbers(*shape)
     indices = np.random.default_rng(0).integers(-7, 7, 40)
-    got, expected = both(monkeypatch, "take_backward", grad, indices, length=7, axis=axis)
-    np.testing.assert_allclose(got[0], expected[0], rtol=1e-5, atol=1e-5)
+    for dtype, near in ((np.float32, 1e-5), (np.float64, 1e-12)):
+        grad = numbers(*shape).astype(dtype)
+        got, expected = both(monkeypatch, "take_backward", grad, indices, length=7, axis=axis)
+        assert got[0].dtype == dtype
+        np.testing.assert_allclose(got[0], expected[0], rtol=near, atol=near)
 
 
 CONVOLUTIONS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [

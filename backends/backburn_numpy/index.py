@@ -50,7 +50,7 @@ def gather(x: Array, indices: Array, /, axis: int) -> Array:
     if x.__class__ is QuantizedArray:
         return quantized_moves.gather(plain(), x, indices, axis)
     gathered(x.shape, indices.shape, axis=axis)  # NumPy would broadcast the indices
-    pays = x.itemsize == 4 and indices.size >= compiled.FEW_PASSES.get("take_places", 1)
+    pays = x.itemsize in (4, 8) and indices.size >= compiled.FEW_PASSES.get("take_places", 1)
     if pays and math.prod(x.shape[axis + 1 :]) == 1 and compiled.kernel("take_places") is not None:
         out = empty(indices.shape, x.dtype)
         _at_places("take_places", x, _in_range(indices, x.shape[axis]), out, axis)
@@ -201,12 +201,12 @@ def _at_places(kernel: str, x: Array, indices: Array, values: Array, axis: int) 
 
     A vector of indices is for all lines along the axis.
     """
-    fast: Any = compiled.kernel(kernel)
+    fast: Any = compiled.kernel(kernel if x.itemsize == 4 else f"{kernel}_double")
     shared = indices.ndim == 1
     length, count = x.shape[axis], indices.size if shared else indices.shape[axis]
     whole = [np.ascontiguousarray(a) for a in (x, indices.astype(np.int64, copy=False), values)]
     between = 0 if shared else count
-    at, steps = [compiled.address(a) for a in whole], (4 * length, 8 * between, 4 * count)
+    at, steps = [compiled.address(a) for a in whole], (x.itemsize * length, 8 * between, x.itemsize * count)
     if values.size < WORTH:
         fast(*at, values.size // (count or 1), length, count, between)
         return

@@ -42,15 +42,21 @@ KERNEL(max_pool, float *restrict out, int64_t *restrict index, const float *rest
 
 /* Adds the count values of each line to the same line of out at indices, all in range; a step of 0 between those of
  * two lines means that all lines have the same. */
-KERNEL(add_places, float *restrict out, const int64_t *restrict indices, const float *restrict values,
-       int64_t lines, int64_t length, int64_t count, int64_t step) {
-    for (int64_t line = 0; line < lines; line++, out += length, indices += step, values += count)
-        for (int64_t i = 0; i < count; i++) out[indices[i]] += values[i];
-}
+#define ADD_PLACES(name, type)                                                                                         \
+    KERNEL(name, type *restrict out, const int64_t *restrict indices, const type *restrict values,                     \
+           int64_t lines, int64_t length, int64_t count, int64_t step) {                                               \
+        for (int64_t line = 0; line < lines; line++, out += length, indices += step, values += count)                  \
+            for (int64_t i = 0; i < count; i++) out[indices[i]] += values[i];                                          \
+    }
+ADD_PLACES(add_places, float)
+ADD_PLACES(add_places_double, double)
 
-/* Fills values with the elements of the same line of x at indices, likewise; of any type of four bytes. */
-KERNEL(take_places, const float *restrict x, const int64_t *restrict indices, float *restrict values,
-       int64_t lines, int64_t length, int64_t count, int64_t step) {
-    for (int64_t line = 0; line < lines; line++, x += length, indices += step, values += count)
-        for (int64_t i = 0; i < count; i++) values[i] = x[indices[i]];
-}
+/* Fills values with the elements of the same line of x at indices, likewise; of any type of four bytes, or of eight. */
+#define TAKE_PLACES(name, type)                                                                                        \
+    KERNEL(name, const type *restrict x, const int64_t *restrict indices, type *restrict values,                       \
+           int64_t lines, int64_t length, int64_t count, int64_t step) {                                               \
+        for (int64_t line = 0; line < lines; line++, x += length, indices += step, values += count)                    \
+            for (int64_t i = 0; i < count; i++) values[i] = x[indices[i]];                                             \
+    }
+TAKE_PLACES(take_places, uint32_t)
+TAKE_PLACES(take_places_double, uint64_t)
