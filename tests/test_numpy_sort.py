@@ -67,6 +67,9 @@ def test_integers(dtype: str, shape: tuple[int, ...], axis: int) -> None:
     wide.flat[:2] = [limits.min, limits.max]
     check(wide, axis)
     check(generator.integers(0, 4, shape, dtype=dtype), axis)
+    for least in (limits.min, limits.max - 99, limits.max - (1 << 16) + 1):
+        if least >= limits.min:
+            check(generator.integers(least, min(least + (1 << 16), limits.max), shape, dtype=dtype), axis)
 
 
 def test_bfloat16_knows_where_nan_stands() -> None:
