@@ -50,6 +50,19 @@ def test_the_decorator_may_stand_without_parentheses() -> None:
     assert bb.grad(bare_cube)(2.0).item() == 12.0
 
 
+def test_a_tensor_has_the_dtype_that_the_body_returns() -> None:
+    """Also where the declaration leaves out that it is another than the operand's."""
+
+    @bb.operation()
+    def undeclared_widening(k: Any, x: Any, /) -> Any:
+        """In float64."""
+        return k.cast(x, bb.float64)
+
+    found = undeclared_widening(bb.asarray([0.5]))
+    assert found.dtype is bb.float64
+    assert found.numpy().dtype == np.float64
+
+
 def test_a_formula_is_computed_in_one_pass() -> None:
     """The body and the rule are called once with arrays of numbers for what is traced, and then no more."""
     calls: list[str] = []

@@ -247,16 +247,20 @@ def unwrap(name: str, operands: Sequence[Any]) -> tuple[AnyBackend, list[Any]]:
     ]
 
 
+#: The operations of the contract that keep the dtype of their operands; what users' own return is looked at.
+_KEEPING = frozenset(name for name, entry in OPERATIONS.items() if entry.results == ("same",))
+
+
 def call(name: str, /, *operands: Any, **attributes: Any) -> Any:
     """Call operation ``name`` on tensors, Python scalars, None and lists of tensors that are already promoted."""
     for propagated in PROPAGATED:
         if (result := propagated(name, operands, attributes)) is not None:
             return result
-    dtype: DType | None = None  # of the result, where that of the operand tells
+    dtype: Any = None  # of the result, where that of the operand tells
     if len(operands) == 1 and operands[0].__class__ is CLASSES["float"]:
         (x,) = operands
         backend, primitives = x._backend, [x._primitive]
-        if OPERATIONS[name].results == _SAME:
+        if name in _KEEPING:
             dtype = x._dtype
     else:
         backend, primitives = unwrap(name, operands)
@@ -273,10 +277,6 @@ def call(name: str, /, *operands: Any, **attributes: Any) -> Any:
     if dtype is None:
         dtype = backend.dtype(result)
     return CLASSES[dtype.kind](result, backend, dtype)  # as ``wrap``, without one more call
-
-
-#: The results of operations that keep the dtype of their operands.
-_SAME = ("same",)
 
 
 def unary(name: str, x: Any) -> Any:
