@@ -48,7 +48,7 @@ def level() -> str | None:
 def kernel(name: str) -> Callable[..., None] | None:
     """The kernel of that name, which takes addresses and sizes; None if there is none.
 
-    It checks nothing: arrays that are not C-contiguous float32, or wrong sizes, corrupt memory.
+    It checks nothing: arrays that are not C-contiguous, of its dtype and sizes, corrupt memory.
     """
     return _kernels.get(name) if name in _kernels else _find(name)
 
