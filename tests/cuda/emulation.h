@@ -301,6 +301,8 @@ template <class T> void multiply_add(float (&c)[4], const unsigned (&a)[4], unsi
               half_of<T>(all[column * 4 + k % 8 / 2].b[k / 8], k % 2);
 }
 
+template <class N> void forget(N&) {}
+
 template <class T> unsigned packed(float low, float high, T) {
   T l, h;
   narrow(low, l), narrow(high, h);

@@ -76,6 +76,30 @@ def test_16_bytes_are_read_and_written_at_once(family: str, dtype: str) -> None:
     assert not re.search(rb"(ld|st)\.local", code)
 
 
+#: Kernels of 16-bit floats, and how many packs a thread has of all operands, at least at first.
+PACKS = {
+    "activate": ("gelu_tanh_backward<bfloat16>", 4),
+    "softmax": ("softmax<bfloat16, 32, 32>", 4),
+    "norm": ("norm_backward<float16, 0, 8, true>", 2),
+    "batch_norm": ("sum_planes<float16>", 2),
+    "optimize": ("adam_step<bfloat16, float, 48>", 6),
+}
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("family", PACKS)
+def test_all_packs_are_loaded_before_one_is_used(family: str) -> None:
+    """A thread waits where it first uses a load: one at a time are too few bytes in flight for the bandwidth."""
+    expression, count = PACKS[family]
+    code, _, _ = nvrtc.compiled(source(family), (*OPTIONS, *CUPYS, "-arch=compute_90"), [expression])
+    # Between them there are only addresses, conditions, and moves, which are those of branches.
+    used = re.compile(r"(?!mov|ld|set|sel)\w+[.\w]*\.[bfsu](16|32)x?2?\s")
+    lines = [line.strip() for line in code.decode(errors="replace").splitlines()]
+    loads = [i for i, line in enumerate(lines) if re.search(r"\bld\.global\.(nc\.)?v4\.", line)]
+    groups = zip(loads, loads[count - 1 :], strict=False)
+    assert any(not any(map(used.match, lines[first:last])) for first, last in groups)
+
+
 @needs_nvrtc
 @pytest.mark.parametrize(("family", "kernel"), [("activate", "gelu_tanh<{}>"), ("softmax", "softmax<{}, 0, 16>")])
 def test_16_bit_results_take_no_more_than_approximations(family: str, kernel: str) -> None:
@@ -95,7 +119,8 @@ def test_the_sums_of_a_long_row_take_one_pass(kernel: str) -> None:
     options = (*OPTIONS, *CUPYS, "-arch=compute_90")
     family = "loss" if "cross" in kernel else "softmax"
     code, _, _ = nvrtc.compiled(source(family), options, [f"{kernel}<bfloat16, 0, 0>"])
-    assert len(re.findall(rb"ld\.global\.(nc\.)?v4\.", code)) == (1 if "cross" in kernel else 2)
+    # The first pack of a pass, and in its loop, the next one.
+    assert len(re.findall(rb"ld\.global\.(nc\.)?v4\.", code)) == (2 if "cross" in kernel else 4)
 
 
 @needs_nvrtc

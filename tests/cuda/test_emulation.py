@@ -22,7 +22,7 @@ from backburn_cupy.kernels import index, normalize, softmax
         ("exponential<T>(v - top)", "exponential<T>(v)", "Not equal to tolerance"),
         ("sum = total<LANES>(sum);", "", "Not equal to tolerance"),
         ("write(out, start, length, results)", "write(out, start, length + 1, results)", "beyond an array"),
-        ("read(operand[o], start, length,", "read(operand[o], start - 1, length,", "Not equal to tolerance"),
+        ("fetch(operand, first, step,", "fetch(operand, first - 1, step,", "Not equal to tolerance"),
         ("&& is_aligned(line + start)", "", "not aligned"),
         ("top = largest<LANES>(top);", "if (group.lane < 3) top = largest<LANES>(top);", "never come"),
     ],

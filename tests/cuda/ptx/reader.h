@@ -76,7 +76,8 @@ class Reader {
     } else if (words[0] == ".maxntid") {
       threads_ = 1;
       for (const std::string& size : parts(line.substr(8))) threads_ *= std::stoul(size);
-    } else if (words[0] != ".version" && words[0] != ".target" && words[0] != ".address_size" && words[0] != ".file") {
+    } else if (words[0] != ".version" && words[0] != ".target" && words[0] != ".address_size" && words[0] != ".file" &&
+               words[0] != ".minnctapersm") {
       for (char c : line) take(c);
       pending_ += ' ';
     }

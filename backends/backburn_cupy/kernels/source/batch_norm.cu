@@ -51,8 +51,7 @@ sum_planes(const T* x, const T* grad, const compute<T>* centre, compute<T>* part
     const T* plane = x + (n * channels + channel) * inner;
     index_t start = pack * P - (index_t)(((word_t)plane & 15) / sizeof(T));
     C v[P], g[P];
-    read(plane, start, inner, v);
-    if (grad) read(grad + (n * channels + channel) * inner, start, inner, g);
+    read_both(plane, grad ? grad + (n * channels + channel) * inner : nullptr, start, inner, v, g);
 #pragma unroll
     for (int j = 0; j < P; ++j)
       if (start + j >= 0 && start + j < inner) {
@@ -82,9 +81,8 @@ sum_columns(const T* x, const T* grad, const compute<T>* centre, compute<T>* par
     if (centre && start + j < channels) middle[j] = centre[start + j];
 #pragma unroll 2
   for (index_t row = part * 8 + threadIdx.y; row < outer; row += parts * 8) {
-    C v[P] = {}, g[P] = {};
-    read(x + row * channels, start, channels, v);
-    if (grad) read(grad + row * channels, start, channels, g);
+    C v[P], g[P];
+    read_both(x + row * channels, grad ? grad + row * channels : nullptr, start, channels, v, g);
 #pragma unroll
     for (int j = 0; j < P; ++j) {
       C centred = v[j] - middle[j], a = grad ? g[j] : centred;
@@ -202,8 +200,7 @@ apply_planes(const T* x, const T* grad, const compute<T>* coefficients, T* out, 
     index_t start = pack * P - (index_t)(((word_t)line & 15) / sizeof(T));
     if (start >= inner) continue;
     C v[P], g[P];
-    read(line, start, inner, v);
-    if (grad) read(grad + plane * inner, start, inner, g);
+    read_both(line, grad ? grad + plane * inner : nullptr, start, inner, v, g);
     C centre = coefficients[CENTRE * channels + channel], slope = coefficients[SLOPE * channels + channel];
     C offset = coefficients[OFFSET * channels + channel];
     C weight = grad ? coefficients[WEIGHT * channels + channel] : C(0);
@@ -229,8 +226,7 @@ apply_columns(const T* x, const T* grad, const compute<T>* coefficients, T* out,
 #pragma unroll 2
   for (index_t row = part * 8 + threadIdx.y; row < outer; row += parts * 8) {
     C v[P], g[P];
-    read(x + row * channels, start, channels, v);
-    if (grad) read(grad + row * channels, start, channels, g);
+    read_both(x + row * channels, grad ? grad + row * channels : nullptr, start, channels, v, g);
 #pragma unroll
     for (int j = 0; j < P; ++j)
       v[j] = (v[j] - c[CENTRE][j]) * c[SLOPE][j] + c[OFFSET][j] + (grad ? g[j] * c[WEIGHT][j] : C(0));

@@ -35,6 +35,8 @@ __device__ inline float near_inverse(float x) {
 __device__ inline float infinity(float) { return __int_as_float(0x7f800000); }
 __device__ inline double infinity(double) { return __longlong_as_double(0x7ff0000000000000ll); }
 #define CHECK_ALIGNED(pointer, bytes)
+// What depends on it is computed again, instead of being kept in registers until then.
+__device__ inline void forget(index_t& number) { asm volatile("" : "+l"(number)); }
 // Explicitly, since the compiler may split a store of eight converted halves.
 __device__ inline void write_whole(void* p, uint4 v) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
@@ -69,32 +71,112 @@ template <class T> union Pack { uint4 whole; T at[PACK<T>]; __device__ Pack() {}
 
 template <class T> __device__ inline bool is_aligned(const T* p) { return ((word_t)p & 15) == 0; }
 
-// Elements start to start + PACK of a line of `length`, skipping those out of bounds.
-template <class T> __device__ inline void read(const T* line, index_t start, index_t length, compute<T>* values) {
-  if (start >= 0 && start + PACK<T> <= length && is_aligned(line + start)) {
-    CHECK_ALIGNED(line + start, 16);
-    Pack<T> pack;
-    pack.whole = *reinterpret_cast<const uint4*>(line + start);
-#pragma unroll
-    for (int j = 0; j < PACK<T>; ++j) values[j] = widen(pack.at[j]);
-  } else {
-#pragma unroll
-    for (int j = 0; j < PACK<T>; ++j)
-      if (start + j >= 0 && start + j < length) values[j] = widen(line[start + j]);
-  }
+// Whether elements start to start + PACK of a line of `length` exist, and are aligned.
+template <class T> __device__ inline bool is_whole(const T* line, index_t start, index_t length) {
+  return start >= 0 && start + PACK<T> <= length && is_aligned(line + start);
 }
 
-template <class T> __device__ inline void write(T* line, index_t start, index_t length, const compute<T>* values) {
-  if (start >= 0 && start + PACK<T> <= length && is_aligned(line + start)) {
-    CHECK_ALIGNED(line + start, 16);
-    Pack<T> pack;
+// COUNT packs of each of some lines of `length`, `step` apart from `start` on, as they are stored; 0 out of bounds. A
+// thread waits for a load where it first uses the result: so all whole packs are loaded before anything else is done.
+template <class T, int COUNT, int LINES>
+__device__ inline void fetch(const T* const (&lines)[LINES], index_t start, index_t step, index_t length,
+                             Pack<T> (&packs)[COUNT][LINES]) {
+  bool ragged = false;
 #pragma unroll
-    for (int j = 0; j < PACK<T>; ++j) narrow(values[j], pack.at[j]);
+  for (int p = 0; p < COUNT; ++p)
+#pragma unroll
+    for (int o = 0; o < LINES; ++o) {
+      index_t at = start + p * step;
+      packs[p][o].whole = uint4{0, 0, 0, 0};
+      if (is_whole(lines[o], at, length)) {
+        CHECK_ALIGNED(lines[o] + at, 16);
+        packs[p][o].whole = *reinterpret_cast<const uint4*>(lines[o] + at);
+      } else {
+        ragged = ragged || at < length;
+      }
+    }
+  if (!ragged) return;
+  forget(start);
+#pragma unroll
+  for (int p = 0; p < COUNT; ++p)
+#pragma unroll
+    for (int o = 0; o < LINES; ++o)
+      if (!is_whole(lines[o], start + p * step, length))
+#pragma unroll
+        for (int j = 0; j < PACK<T>; ++j) {
+          index_t at = start + p * step + j;
+          if (at >= 0 && at < length) packs[p][o].at[j] = lines[o][at];
+        }
+}
+
+template <class T> __device__ inline void widen(const Pack<T>& pack, compute<T>* values) {
+#pragma unroll
+  for (int j = 0; j < PACK<T>; ++j) values[j] = widen(pack.at[j]);
+}
+
+#if __CUDA_ARCH__ >= 800  // two floats by one instruction each way, or nearly
+__device__ inline void widen(const Pack<bfloat16>& pack, float* values) {
+  const unsigned pairs[] = {pack.whole.x, pack.whole.y, pack.whole.z, pack.whole.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    values[2 * i] = __uint_as_float(pairs[i] << 16), values[2 * i + 1] = __uint_as_float(pairs[i] & 0xffff0000u);
+}
+#endif
+
+template <class T> __device__ inline void read(const T* line, index_t start, index_t length, compute<T>* values) {
+  const T* lines[] = {line};
+  Pack<T> packs[1][1];
+  fetch(lines, start, 0, length, packs);
+  widen(packs[0][0], values);
+}
+
+// A pack of two lines at once; of the first one alone if there is no second.
+template <class T>
+__device__ inline void read_both(const T* line, const T* other, index_t start, index_t length, compute<T>* values,
+                                 compute<T>* others) {
+  const T* lines[] = {line, other ? other : line};
+  Pack<T> packs[1][2];
+  fetch(lines, start, 0, length, packs);
+  widen(packs[0][0], values), widen(packs[0][1], others);
+}
+
+template <class T> __device__ inline Pack<T> narrowed(const compute<T>* values) {
+  Pack<T> pack;
+#pragma unroll
+  for (int j = 0; j < PACK<T>; ++j) narrow(values[j], pack.at[j]);
+  return pack;
+}
+
+#if __CUDA_ARCH__ >= 800
+__device__ inline unsigned packed(float low, float high, float16) {
+  unsigned pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+__device__ inline unsigned packed(float low, float high, bfloat16) {
+  unsigned pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+template <class T> __device__ inline Pack<T> of_pairs(const float* v) {
+  Pack<T> pack;
+  T t{};
+  pack.whole = uint4{packed(v[0], v[1], t), packed(v[2], v[3], t), packed(v[4], v[5], t), packed(v[6], v[7], t)};
+  return pack;
+}
+template <> __device__ inline Pack<float16> narrowed<float16>(const float* v) { return of_pairs<float16>(v); }
+template <> __device__ inline Pack<bfloat16> narrowed<bfloat16>(const float* v) { return of_pairs<bfloat16>(v); }
+#endif
+
+template <class T> __device__ inline void write(T* line, index_t start, index_t length, const compute<T>* values) {
+  Pack<T> pack = narrowed<T>(values);
+  if (is_whole(line, start, length)) {
+    CHECK_ALIGNED(line + start, 16);
     write_whole(line + start, pack.whole);
   } else {
 #pragma unroll
     for (int j = 0; j < PACK<T>; ++j)
-      if (start + j >= 0 && start + j < length) narrow(values[j], line[start + j]);
+      if (start + j >= 0 && start + j < length) line[start + j] = pack.at[j];
   }
 }
 
@@ -137,8 +219,11 @@ template <int LANES, class C> __device__ inline C largest(C value) {
 // ---- rows: one per group; a thread keeps up to ITEMS of its elements in registers, or rereads it in every pass if
 // ITEMS is 0 ----
 
-// The most threads per block: fewer if each needs more registers.
-template <class T, int LANES> constexpr int THREADS = LANES ? 256 : sizeof(T) == 8 ? 512 : 1024;
+// The most threads per block: fewer if each needs more registers. Rows that are reread need 512; with one operand, three
+// of those blocks share a multiprocessor to have enough accesses in flight.
+template <class T, int LANES, int ITEMS>
+constexpr int THREADS = LANES ? 256 : sizeof(T) == 8 || ITEMS == 0 ? 512 : 1024;
+template <class T, int ITEMS> constexpr int BLOCKS = ITEMS || sizeof(T) == 8 ? 1 : 3;
 
 template <int LANES> struct Group {
   int lane, size, row, rows;  // thread index and count in the group, group index and count in the block
@@ -171,15 +256,16 @@ template <class T, int LANES, int ITEMS, int OPERANDS> struct Row {
     first = group.lane * PACK<T> - (shifted ? ((word_t)operand[0] & 15) / sizeof(T) : 0);
     step = group.size * PACK<T>;
     if constexpr (HELD) {
+      Pack<T> fetched[PACKS][OPERANDS];
+      fetch(operand, first, step, length, fetched);
 #pragma unroll
-      for (int p = 0; p < PACKS; ++p) fill(held[p], first + p * step);
+      for (int p = 0; p < PACKS; ++p) widen_all(fetched[p], held[p]);
     }
   }
 
-  __device__ void fill(C (&values)[OPERANDS][PACK<T>], index_t start) const {
-    if (start >= length) return;
+  static __device__ void widen_all(const Pack<T> (&packs)[OPERANDS], C (&values)[OPERANDS][PACK<T>]) {
 #pragma unroll
-    for (int o = 0; o < OPERANDS; ++o) read(operand[o], start, length, values[o]);
+    for (int o = 0; o < OPERANDS; ++o) widen(packs[o], values[o]);
   }
 
   // f(the thread's values of each operand in a pack, the pack's first element, the pack's index)
@@ -189,8 +275,11 @@ template <class T, int LANES, int ITEMS, int OPERANDS> struct Row {
       for (int p = 0; p < PACKS; ++p)
         if (first + p * step < length) f(held[p], first + p * step, p);
     } else {
+      Pack<T> next[1][OPERANDS];  // on its way while the one before is used
+      fetch(operand, first, step, length, next);
       for (index_t start = first; start < length; start += step) {
-        fill(held[0], start);
+        widen_all(next[0], held[0]);
+        fetch(operand, start + step, step, length, next);
         f(held[0], start, 0);
       }
     }

@@ -4,7 +4,7 @@
 #include "powers.cuh"
 
 template <class T, int LANES, int ITEMS>
-__global__ void __launch_bounds__(THREADS<T, LANES>)
+__global__ void __launch_bounds__(THREADS<T, LANES, ITEMS>, BLOCKS<T, ITEMS>)
 label_cross_entropy(const T* x, const index_t* labels, T* out, index_t rows, index_t length, Fault* fault) {
   typedef compute<T> C;
   Group<LANES> group;
@@ -24,7 +24,7 @@ label_cross_entropy(const T* x, const index_t* labels, T* out, index_t rows, ind
 }
 
 template <class T, int LANES, int ITEMS>
-__global__ void __launch_bounds__(THREADS<T, LANES>)
+__global__ void __launch_bounds__(THREADS<T, LANES, ITEMS>, BLOCKS<T, ITEMS>)
 label_cross_entropy_backward(const T* grad, index_t step, const T* x, const index_t* labels, T* out, index_t rows,
                              index_t length, Fault* fault) {
   typedef compute<T> C;
@@ -43,7 +43,7 @@ label_cross_entropy_backward(const T* grad, index_t step, const T* x, const inde
 }
 
 template <class T, int LANES, int ITEMS>
-__global__ void __launch_bounds__(THREADS<T, LANES>)
+__global__ void __launch_bounds__(THREADS<T, LANES, ITEMS>)
 softmax_cross_entropy(const T* x, const T* targets, T* out, index_t rows, index_t length) {
   typedef compute<T> C;
   Group<LANES> group;
@@ -59,7 +59,7 @@ softmax_cross_entropy(const T* x, const T* targets, T* out, index_t rows, index_
 }
 
 template <class T, int LANES, int ITEMS>
-__global__ void __launch_bounds__(THREADS<T, LANES>)
+__global__ void __launch_bounds__(THREADS<T, LANES, ITEMS>)
 softmax_cross_entropy_backward(const T* grad, index_t step, const T* x, const T* targets, T* out, index_t rows,
                                index_t length) {
   typedef compute<T> C;

@@ -7,34 +7,52 @@ template <class T, int N, class F>
 __device__ inline void map(const T* const (&operands)[N], T* out, index_t count, F f, index_t singles = 0) {
   typedef compute<T> C;
   constexpr int P = PACK<T>, PACKS = N > 2 ? 1 : 2;
+  C single[N];
+  const T *lines[N], *line = nullptr;  // a line to read instead of a single element
+  bool aligned = is_aligned(out);
+#pragma unroll
+  for (int o = 0; o < N; ++o)
+    if (singles >> o & 1)
+      single[o] = widen(*operands[o]);
+    else
+      line = operands[o], aligned = aligned && is_aligned(line);
+#pragma unroll
+  for (int o = 0; o < N; ++o) lines[o] = singles >> o & 1 ? line : operands[o];
   index_t step = (index_t)blockDim.x * P;
   for (index_t block = blockIdx.x * step * PACKS; block < count; block += gridDim.x * step * PACKS) {
-    C in[PACKS][N][P];
+    index_t start = block + threadIdx.x * P;
+    bool whole = aligned && block + step * PACKS <= count;  // as for most blocks
+    Pack<T> in[PACKS][N];
+    if (whole) {
 #pragma unroll
-    for (int p = 0; p < PACKS; ++p) {
-      index_t start = block + threadIdx.x * P + p * step;
+      for (int p = 0; p < PACKS; ++p)
 #pragma unroll
-      for (int o = 0; o < N; ++o) {
-        if (singles >> o & 1) {
-#pragma unroll
-          for (int j = 0; j < P; ++j) in[p][o][j] = widen(*operands[o]);
-        } else if (start < count) {
-          read(operands[o], start, count, in[p][o]);
-        }
-      }
+        for (int o = 0; o < N; ++o)
+          if (!(singles >> o & 1)) in[p][o].whole = *reinterpret_cast<const uint4*>(operands[o] + start + p * step);
+    } else {
+      fetch(lines, start, step, count, in);
     }
 #pragma unroll
     for (int p = 0; p < PACKS; ++p) {
-      index_t start = block + threadIdx.x * P + p * step;
-      C results[P];
+      C values[N][P], results[P];
+#pragma unroll
+      for (int o = 0; o < N; ++o) {
+        widen(in[p][o], values[o]);
+        if (singles >> o & 1)
+#pragma unroll
+          for (int j = 0; j < P; ++j) values[o][j] = single[o];
+      }
 #pragma unroll
       for (int j = 0; j < P; ++j) {
         C at[N];
 #pragma unroll
-        for (int o = 0; o < N; ++o) at[o] = in[p][o][j];
+        for (int o = 0; o < N; ++o) at[o] = values[o][j];
         results[j] = f(at);
       }
-      if (start < count) write(out, start, count, results);
+      if (whole)
+        write_whole(out + start + p * step, narrowed<T>(results).whole);
+      else
+        write(out, start + p * step, count, results);
     }
   }
 }

@@ -3,7 +3,7 @@
 
 // (x - mean) / sqrt(variance + eps) * scale + bias, without the mean unless CENTRED; scale and bias may be null.
 template <class T, int LANES, int ITEMS, bool CENTRED>
-__global__ void __launch_bounds__(THREADS<T, LANES>)
+__global__ void __launch_bounds__(THREADS<T, LANES, ITEMS>, BLOCKS<T, ITEMS>)
 norm(const T* x, const T* scale, const T* bias, T* out, index_t rows, index_t length, double eps) {
   typedef compute<T> C;
   Group<LANES> group;
@@ -37,7 +37,7 @@ norm(const T* x, const T* scale, const T* bias, T* out, index_t rows, index_t le
 // The gradient for x, and for the scale a row of partial sums per block, to be added by column_sum. A thread has the
 // same columns in every row, and so accumulates its share of the scale's gradient in registers.
 template <class T, int LANES, int ITEMS, bool CENTRED>
-__global__ void __launch_bounds__(ITEMS ? THREADS<T, LANES> : 512)
+__global__ void __launch_bounds__(THREADS<T, LANES, ITEMS>)
 norm_backward(const T* grad, const T* x, const T* scale, T* out, compute<T>* partial, index_t rows, index_t length,
               double eps) {
   typedef compute<T> C;

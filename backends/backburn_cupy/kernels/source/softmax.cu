@@ -3,7 +3,8 @@
 #include "powers.cuh"
 
 template <class T, int LANES, int ITEMS>
-__global__ void __launch_bounds__(THREADS<T, LANES>) softmax(const T* x, T* out, index_t rows, index_t length) {
+__global__ void __launch_bounds__(THREADS<T, LANES, ITEMS>, BLOCKS<T, ITEMS>)
+softmax(const T* x, T* out, index_t rows, index_t length) {
   typedef compute<T> C;
   Group<LANES> group;
   FOR_ROWS(group, row, rows) {
@@ -23,7 +24,7 @@ __global__ void __launch_bounds__(THREADS<T, LANES>) softmax(const T* x, T* out,
 }
 
 template <class T, int LANES, int ITEMS>
-__global__ void __launch_bounds__(THREADS<T, LANES>)
+__global__ void __launch_bounds__(THREADS<T, LANES, ITEMS>)
 softmax_backward(const T* grad, const T* y, T* out, index_t rows, index_t length) {
   typedef compute<T> C;
   Group<LANES> group;
@@ -37,7 +38,8 @@ softmax_backward(const T* grad, const T* y, T* out, index_t rows, index_t length
 }
 
 template <class T, int LANES, int ITEMS>
-__global__ void __launch_bounds__(THREADS<T, LANES>) log_softmax(const T* x, T* out, index_t rows, index_t length) {
+__global__ void __launch_bounds__(THREADS<T, LANES, ITEMS>, BLOCKS<T, ITEMS>)
+log_softmax(const T* x, T* out, index_t rows, index_t length) {
   typedef compute<T> C;
   Group<LANES> group;
   FOR_ROWS(group, row, rows) {
@@ -50,7 +52,7 @@ __global__ void __launch_bounds__(THREADS<T, LANES>) log_softmax(const T* x, T* 
 }
 
 template <class T, int LANES, int ITEMS>
-__global__ void __launch_bounds__(THREADS<T, LANES>)
+__global__ void __launch_bounds__(THREADS<T, LANES, ITEMS>)
 log_softmax_backward(const T* grad, const T* y, T* out, index_t rows, index_t length) {
   typedef compute<T> C;
   Group<LANES> group;

@@ -19,17 +19,6 @@
 MULTIPLY_ADD(float16, "f16")
 MULTIPLY_ADD(bfloat16, "bf16")
 
-__device__ inline unsigned packed(float low, float high, float16) {
-  unsigned pair;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
-__device__ inline unsigned packed(float low, float high, bfloat16) {
-  unsigned pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
-
 __device__ inline unsigned in_shared(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
 
 // Four 8 x 8 matrices: lane i gives the address of row i % 8 of matrix i / 8. Of each matrix, a lane gets row g at
