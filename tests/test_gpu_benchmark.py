@@ -36,7 +36,9 @@ def test_its_parts_run_on_any_backend(tmp_path: Path) -> None:
     assert done.stdout.endswith((tmp_path / "gpu.md").read_text() + "\n")
     assert report["about"]["backend"] == "numpy"
     assert report["parts"]["leaks"]["problems"] == []
-    assert [p.split(":")[0] for p in report["parts"]["recording"]["problems"]] == list(MODELS)  # NumPy does not record
+    assert list(report["parts"]) == ["leaks", *(f"recording {model}" for model in MODELS)]
+    for model in MODELS:  # NumPy does not record
+        assert [p.split(":")[0] for p in report["parts"][f"recording {model}"]["problems"]] == [model]
     assert done.returncode == 1
 
 
@@ -78,14 +80,14 @@ def test_a_run_goes_on_where_the_last_one_was(
         return {"problems": [], "complete": name != "leaks" or called.count((name, timeout)) > 1, "seconds": 0.0}
 
     monkeypatch.setattr(command, "_part", part)
-    arguments = ["gpu", "--backend", "numpy", "--small", "--parts", "parity,leaks", "--out", str(tmp_path)]
+    arguments = ["gpu", "--backend", "numpy", "--small", "--parts", "kernels,leaks", "--out", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", [*arguments, "--limit", "12"])
     assert command.main() == 1
     assert called == []
     assert "--resume goes on here" in capsys.readouterr().out
     monkeypatch.setattr(sys, "argv", [*arguments, "--timeout", "100"])
     assert command.main() == 1
-    assert called == [("parity", 100.0), ("leaks", 100.0)]
+    assert called == [("kernels", 100.0), ("leaks", 100.0)]
     monkeypatch.setattr(sys, "argv", [*arguments, "--timeout", "100", "--resume"])
     assert command.main() == 0
     assert called[2:] == [("leaks", 100.0)]
@@ -102,10 +104,38 @@ def test_what_was_stopped_before_comes_after_what_has_not_run(tmp_path: Path, mo
     report = {"about": command._about(Options("numpy", small=True)), "parts": {"leaks": stopped}}
     (tmp_path / "gpu.json").write_text(json.dumps(report))
     monkeypatch.setattr(command, "_part", part)
-    parts = ["--parts", "leaks,parity", "--resume", "--out", str(tmp_path)]
+    parts = ["--parts", "leaks,kernels", "--resume", "--out", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["gpu", "--backend", "numpy", "--small", *parts])
     assert command.main() == 0
-    assert called == ["parity", "leaks"]
+    assert called == ["kernels", "leaks"]
+
+
+def test_what_was_found_before_a_stop_is_kept_if_the_next_run_is_stopped_earlier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = iter([{"a": 1, "b": 1}, {"a": 2}])
+    stopped = {"problems": ["took more than 420 s and was stopped"], "complete": False, "seconds": 420.0}
+    monkeypatch.setattr(command, "_part", lambda *_: {**stopped, **next(runs)})
+    arguments = ["gpu", "--backend", "numpy", "--small", "--parts", "leaks", "--resume", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", arguments)
+    assert [command.main(), command.main()] == [1, 1]
+    assert json.loads((tmp_path / "gpu.json").read_text())["parts"]["leaks"] == {**stopped, "a": 2, "b": 1}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the program is a script of the shell")
+def test_each_model_has_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An illegal access ends all work of its process on the device."""
+    program = tmp_path / "python"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\ncase "$*" in *mlp*) exit 1;; esac\n')
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    arguments = ["gpu", "--backend", "numpy", "--small", "--parts", "speed,leaks", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", arguments)
+    assert command.main() == 1
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert [c.partition("--model ")[2].partition(" ")[0] for c in calls] == [*MODELS, ""]
+    report = json.loads((tmp_path / "gpu.json").read_text())["parts"]
+    assert [name for name, part in report.items() if not part["complete"]] == ["speed mlp"]
 
 
 @pytest.mark.parametrize("other", ["--small", "--backend"])
@@ -268,12 +298,13 @@ def test_its_parts_run_on_the_cupy_backend_over_the_stand_in(tmp_path: Path, par
         LD_LIBRARY_PATH=os.pathsep.join(map(str, libraries)).rstrip(os.pathsep),
     )  # fmt: skip
     report = json.loads((tmp_path / "gpu.json").read_text())
-    assert {name: part["problems"] for name, part in report["parts"].items()} == {n: [] for n in parts.split(",")}
+    assert {part["problems"] == [] for part in report["parts"].values()} == {True}, report["parts"]
+    assert {name.partition(" ")[0] for name in report["parts"]} == set(parts.split(","))
     assert done.returncode == 0
     assert report["about"]["libraries"]["cuDNN"].startswith("9.19.0")
     for model in MODELS if "recording" in parts else ():
-        assert report["parts"]["recording"][model]["recorded"]
-        assert report["parts"]["recording"][model]["apart"] == 0
+        assert report["parts"][f"recording {model}"][model]["recorded"]
+        assert report["parts"][f"recording {model}"][model]["apart"] == 0
 
 
 @pytest.mark.parametrize(
@@ -301,7 +332,9 @@ def test_the_page_has_ratios_and_problems() -> None:
     about |= {"libraries": {"cuDNN": "missing"}}
     times = {"eager": 2e-3, "replayed": 1e-3, "torch eager": 4e-3}
     speed = {"mlp": times, "problems": ["gpt: out of\nmemory"], "seconds": 1}
-    page = markdown({"about": about, "parts": {"speed": speed}})
+    beside = {"mlp": {"replayed": 1e-3, "torch compiled": 2e-3}, "problems": [], "seconds": 1}
+    page = markdown({"about": about, "parts": {"speed mlp": speed, "compiled mlp": beside}})
+    assert "| mlp | replayed | torch compiled | 0.50 | 1.0 |" in page
     assert "| mlp | replayed | torch eager | 0.25 | 0.3 |" in page
     assert "| mlp | eager | torch eager | 0.50 | 1.0 |" in page
     assert "- **problem**: gpt: out of memory" in page

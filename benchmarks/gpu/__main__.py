@@ -1,9 +1,10 @@
 """``python -m benchmarks.gpu``: all checks and benchmarks that need a GPU, into one JSON and one Markdown file.
 
-Each part runs in its own process, with a time limit, so that a failing part does not affect the others; what it found
-before being stopped is kept. The files are written after each part. If commands may not run long, ``--limit`` stops in
-time, and ``--resume`` continues the last command with the same ``--out``. Without a GPU it says why and exits with
-status 2. ``--backend`` names another backend and ``--small`` shrinks everything, to try the program itself.
+Each part runs in its own process, the parts of models in one for each model, with a time limit, so that one that fails
+does not affect the others; what it found before being stopped is kept. The files are written after each part. If
+commands may not run long, ``--limit`` stops in time, and ``--resume`` continues the last command with the same
+``--out``. Without a GPU it says why and exits with status 2. ``--backend`` names another backend and ``--small``
+shrinks everything, to try the program itself.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.parts import PARTS, ROOT, Options
+from benchmarks.gpu.models import MODELS
+from benchmarks.gpu.parts import OF_MODELS, PARTS, ROOT, Options
 from benchmarks.gpu.report import markdown
 
 PACKAGES = ("backburn", "numpy", "cupy-cuda12x", "cupy-cuda13x", "ml_dtypes", "torch")
@@ -51,15 +53,18 @@ def main() -> int:
     parser.add_argument("--resume", action="store_true", help="run only what the report in --out lacks")
     parser.add_argument("--out", type=Path, default=Path(), help="the folder for gpu.json and gpu.md (this one)")
     parser.add_argument("--part", help=argparse.SUPPRESS)  # one part, in this process
+    parser.add_argument("--model", choices=MODELS, help="only this model in the parts that take models (all)")
     started, given = time.perf_counter(), parser.parse_args()
     from_checkout()
-    options = Options(given.backend, given.small, given.rounds)
+    options = Options(given.backend, given.small, given.rounds, given.model)
     if given.part:
         _say(PARTS[given.part](options, _say))
         return 0
-    names = given.parts.split(",")
-    if unknown := [n for n in names if n not in PARTS]:
+    chosen = given.parts.split(",")
+    if unknown := [n for n in chosen if n not in PARTS]:
         parser.error(f"there is no part {unknown[0]!r}")
+    names = [f"{n} {m}" for n in chosen for m in (options.models if n in OF_MODELS else ("",))]
+    names = [n.strip() for n in names]
     if reason := _why_not(options):
         print(f"nothing was run: {reason}", file=sys.stderr)
         return 2
@@ -75,9 +80,11 @@ def main() -> int:
         if left < 10:
             print(f"{name}: not run, since no time is left; --resume goes on here", flush=True)
             continue
-        report["parts"][name] = _part(name, options, left)
+        found = _part(name, options, left)
+        if not found["complete"]:  # it may have got further before
+            found = {**report["parts"].get(name, {}), **found}
+        report["parts"][name] = found
         _write(report, given.out)
-        found = report["parts"][name]
         print(f"{name}: {found['seconds']:.0f} s, {len(found['problems'])} problems", flush=True)
     _write(report, given.out)
     print((given.out / "gpu.md").read_text(encoding="utf-8"))
@@ -116,8 +123,10 @@ def _why_not(options: Options) -> str | None:
 
 
 def _part(name: str, options: Options, timeout: float) -> dict[str, Any]:
-    """Run one part in its own process."""
-    command = [sys.executable, "-m", "benchmarks.gpu", "--part", name, "--backend", options.backend]
+    """Run one part, or one with its model, in its own process."""
+    part, _, model = name.partition(" ")
+    command = [sys.executable, "-m", "benchmarks.gpu", "--part", part, "--backend", options.backend]
+    command += ["--model", model] if model else []
     command += ["--rounds", str(options.rounds)] + (["--small"] if options.small else [])
     started, status = time.perf_counter(), 1
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as errors:

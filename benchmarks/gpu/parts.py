@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.frameworks import Step, our_step, torch_step, torch_synchronize
-from benchmarks.gpu.models import MODELS
+from benchmarks.gpu.models import MODELS, Model
 
 Result = dict[str, Any]
 Say = Callable[[Result], None]
@@ -32,11 +32,20 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Options:
-    """What to measure: a backend by its spec, at full size or ``small`` (to try the program itself)."""
+    """What to measure: a backend by its spec, at full size or ``small`` (to try the program itself).
+
+    ``model`` is the one that the parts of models take; None for all.
+    """
 
     backend: str = "cupy"
     small: bool = False
     rounds: int = 5
+    model: str | None = None
+
+    @property
+    def models(self) -> dict[str, Callable[[bool], Model]]:
+        """What makes each model, by name."""
+        return {name: make for name, make in MODELS.items() if self.model in (None, name)}
 
     @property
     def training(self) -> str:
@@ -113,7 +122,7 @@ def parity(options: Options, say: Say) -> Result:
     import backburn as bb
 
     found: Result = {"problems": []}
-    for name, make in MODELS.items():
+    for name, make in options.models.items():
         with _going_on(name, found["problems"]):
             ours, theirs = (our_step(make(True), spec, False)[0] for spec in (options.training, "autodiff(numpy)"))
             apart = _apart(ours, theirs, 10)
@@ -159,7 +168,7 @@ def digits(options: Options, say: Say) -> Result:
 def recording(options: Options, say: Say) -> Result:
     """Whether whole steps can be recorded; recording fails at a hidden synchronisation or transfer, and says where."""
     found: Result = {"problems": []}
-    for name, make in MODELS.items():
+    for name, make in options.models.items():
         with _going_on(name, found["problems"]):
             step, synchronize, captured = our_step(make(options.small), options.training, True)
             plain = our_step(make(options.small), options.training, False)[0]
@@ -254,20 +263,29 @@ def _peer(options: Options, problems: list[str]) -> str | None:
 
 
 def speed(options: Options, say: Say) -> Result:
-    """A training step of each model: ours eager and replayed, PyTorch eager and compiled, in turn."""
+    """A training step of each model: ours eager and replayed, and PyTorch eager, in turn."""
+    return _speed(options, say, {"eager": False, "replayed": True}, {"torch eager": None})
+
+
+def compiled(options: Options, say: Say) -> Result:
+    """The same: ours replayed, and PyTorch compiled, which may take minutes."""
+    modes = {"mlp": "reduce-overhead"}
+    return _speed(options, say, {"replayed": True}, {"torch compiled": lambda name: modes.get(name, "default")})
+
+
+def _speed(options: Options, say: Say, ours: dict[str, bool], theirs: dict[str, Any]) -> Result:
+    """Variants of ours, captured or not, and of PyTorch's, with what gives the mode by the model if it is compiled."""
     found: Result = {"problems": []}
-    for name, make in MODELS.items():
+    for name, make in options.models.items():
         model = make(options.small)
         makers: dict[str, Callable[[], tuple[Any, ...]]] = {
-            variant: partial(our_step, model, options.training, captured)
-            for variant, captured in (("eager", False), ("replayed", True))
+            variant: partial(our_step, model, options.training, captured) for variant, captured in ours.items()
         }
         problems: list[str] = []
         if device := _peer(options, problems):
-            makers["torch eager"] = partial(torch_step, model, device, None)
-            if device == "cuda":
-                mode = "reduce-overhead" if name == "mlp" else "default"
-                makers["torch compiled"] = partial(torch_step, model, device, mode)
+            for variant, mode in theirs.items():
+                if mode is None or device == "cuda":
+                    makers[variant] = partial(torch_step, model, device, mode and mode(name))
         variants: dict[str, tuple[Step, Callable[[], None]]] = {}
         recorded: Any = None
         for variant, make_step in makers.items():
@@ -419,6 +437,10 @@ def _torch_product(matrix: Any, device: str) -> tuple[Step, Callable[[], None]]:
 
 #: The most informative ones first.
 PARTS: dict[str, Callable[[Options, Say], Result]] = {
-    "parity": parity, "recording": recording, "leaks": leaks, "kernels": kernels, "speed": speed, "products": products,
-    "digits": digits, "conformance": conformance, "gradients": gradients, "second_gradients": second_gradients,
+    "parity": parity, "recording": recording, "kernels": kernels, "speed": speed, "products": products, "leaks": leaks,
+    "compiled": compiled, "digits": digits, "conformance": conformance, "gradients": gradients,
+    "second_gradients": second_gradients,
 }  # fmt: skip
+
+#: Those that take one model after the other: each in a process of its own, since an illegal access ends its process.
+OF_MODELS = ("parity", "recording", "speed", "compiled")

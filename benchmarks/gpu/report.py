@@ -26,7 +26,7 @@ def markdown(report: dict[str, Any]) -> str:
     if about["small"]:
         lines += ["Everything was shrunk: this run tries the program, and its times mean nothing.", ""]
     for name, part in parts.items():
-        lines += [f"## {name}", "", *(_speed(part) if name == "speed" else _plain(part)), ""]
+        lines += [f"## {name}", "", *(_speed(part) if name.startswith(("speed", "compiled")) else _plain(part)), ""]
         if part["problems"]:
             lines += [*(f"- **problem**: {' '.join(problem.split())}" for problem in part["problems"]), ""]
     return "\n".join(lines).rstrip() + "\n"
