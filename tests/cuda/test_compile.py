@@ -34,7 +34,7 @@ def test_compiles(family: str, dtype: str, arch: str) -> None:
     # What does not fit into registers would be written to memory and read again, as if the row were longer.
     spilled = [int(count) for count in re.findall(r"(\d+) bytes spill stores", log)]
     assert len(spilled) >= len(expressions)
-    assert max(spilled) <= 128
+    assert max(spilled) <= 160
 
 
 @needs_nvrtc
@@ -50,7 +50,7 @@ def test_formulas_compile(dtype: str, arch: str) -> None:
     assert "warning" not in log
     spilled = [int(count) for count in re.findall(r"(\d+) bytes spill stores", log)]
     assert len(spilled) >= len(families)
-    assert max(spilled) <= 128
+    assert max(spilled) <= 160
 
 
 #: Kernels that move most of the data of a step.

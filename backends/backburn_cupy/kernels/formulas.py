@@ -47,7 +47,7 @@ EXPRESSIONS = {
     "reciprocal": "C(1) / {}",
     "sign": "{0} > C(0) ? C(1) : {0} < C(0) ? C(-1) : {0}",
     **{name: f"{name}({{}}, {{}})" for name in ("pow", "hypot", "atan2")},
-    "sigmoid": "quotient<T>(C(1), C(1) + exponential<T>(-{}))",
+    "sigmoid": "gated<T>(C(1), {})",
     # NaN where an operand is.
     "maximum": "{0} > {1} || {0} != {0} ? {0} : {1}",
     "minimum": "{0} < {1} || {0} != {0} ? {0} : {1}",

@@ -29,7 +29,7 @@ template <class T> __global__ void __launch_bounds__(256) gelu_tanh(const T* x, 
   typedef compute<T> C;
   map<T>({x}, out, count, [](const C* at) {
     const C v = at[0];
-    return quotient<T>(v, C(1) + exponential<T>(-v * (v * v * C(CUBIC) + C(LINEAR))));
+    return gated<T>(v, v * (v * v * C(CUBIC) + C(LINEAR)));
   });
 }
 
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(256) gelu_tanh_backward(const T* grad, const T
   map<T>({grad, x}, out, count, [](const C* at) {
     C g = at[0], v = at[1];
     v = v > C(FLAT) ? C(FLAT) : v < -C(FLAT) ? -C(FLAT) : v;  // beyond, exp overflows, and infinity times 0 is NaN
-    C gate = quotient<T>(C(1), C(1) + exponential<T>(-v * (v * v * C(CUBIC) + C(LINEAR))));
+    C gate = gated<T>(C(1), v * (v * v * C(CUBIC) + C(LINEAR)));
     return g * (gate * (C(1) + v * (v * v * C(3 * CUBIC) + C(LINEAR)) * (C(1) - gate)));
   });
 }
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(256) tanh_backward(const T* grad, const T* y, 
 
 template <class T> __global__ void __launch_bounds__(256) silu(const T* x, T* out, index_t count) {
   typedef compute<T> C;
-  map<T>({x}, out, count, [](const C* at) { return quotient<T>(at[0], C(1) + exponential<T>(-at[0])); });
+  map<T>({x}, out, count, [](const C* at) { return gated<T>(at[0], at[0]); });
 }
 
 template <class T>
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(256) silu_backward(const T* grad, const T* x, 
   typedef compute<T> C;
   map<T>({grad, x}, out, count, [](const C* at) {
     const C g = at[0], v = at[1];
-    C gate = quotient<T>(C(1), C(1) + exponential<T>(-v));
+    C gate = gated<T>(C(1), v);
     return g * (gate * (C(1) + v * (C(1) - gate)));
   });
 }

@@ -56,11 +56,19 @@ template <class T> __device__ inline compute<T> exponential(compute<T> x) {
   else
     return exp(x);
 }
-template <class T> __device__ inline compute<T> quotient(compute<T> x, compute<T> y) {
-  if constexpr (sizeof(T) == 2)
-    return x * near_inverse(y);
-  else
-    return x / y;
+// x / (1 + exp(-t)), x times the logistic function of t.
+template <class T> __device__ inline compute<T> gated(compute<T> x, compute<T> t) {
+  typedef compute<T> C;
+  if constexpr (sizeof(T) == 2) {
+    return x * near_inverse(C(1) + exponential<T>(-t));
+  } else if constexpr (sizeof(T) == 4) {
+    // A division has a branch, which keeps the elements of a thread from being computed in parallel. The divisor is
+    // finite: below -88 the result is 0 in any case.
+    C divisor = C(1) + exp(t < C(-88) ? C(88) : -t), inverse = near_inverse(divisor);
+    return x * (inverse + inverse * (C(1) - divisor * inverse));
+  } else {
+    return x / (C(1) + exp(-t));
+  }
 }
 
 // ---- packs: elements of 16 bytes, accessed at once if aligned ----
@@ -91,12 +99,11 @@ __device__ inline void fetch(const T* const (&lines)[LINES], index_t start, inde
       if (is_whole(lines[o], at, length)) {
         CHECK_ALIGNED(lines[o] + at, 16);
         packs[p][o].whole = *reinterpret_cast<const uint4*>(lines[o] + at);
-      } else {
-        ragged = ragged || at < length;
       }
+      ragged = ragged || (at < length && !is_whole(lines[o], at, length));
     }
   if (!ragged) return;
-  forget(start);
+  if constexpr (sizeof(T) < 8) forget(start);
 #pragma unroll
   for (int p = 0; p < COUNT; ++p)
 #pragma unroll
