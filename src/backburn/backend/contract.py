@@ -181,7 +181,7 @@ class Backend(
         """
         return formula(self, x, *values)
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other: Any) -> bool:
         # Not a subclass: one that keeps the spec would be taken for this backend, and its own operations be left out.
         return self is other or (type(self) is type(other) and self.spec == other.spec)
 
