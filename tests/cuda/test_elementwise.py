@@ -29,7 +29,8 @@ def test_activations_that_are_not_aligned(on: EmulatedRunner, dtype: str, offset
 
 
 def test_activations_at_their_ends(on: EmulatedRunner, dtype: str) -> None:
-    x = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e4, -1e4, 60.0, -60.0, 5.0, -5.0, 11.0, -11.0, 1e-7])
+    large = 6e4 if dtype == "float16" else 1e38
+    x = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e4, -1e4, 60.0, -60.0, 5.0, -5.0, 11.0, -11.0, 1e-7, -large])
     x = x.astype(host_dtype(dtype))
     _check_activations(on, x, np.ones_like(x))
 

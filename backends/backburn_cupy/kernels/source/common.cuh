@@ -63,9 +63,9 @@ template <class T> __device__ inline compute<T> gated(compute<T> x, compute<T> t
     return x * near_inverse(C(1) + exponential<T>(-t));
   } else if constexpr (sizeof(T) == 4) {
     // A division has a branch, which keeps the elements of a thread from being computed in parallel. The divisor is
-    // finite: below -88 the result is 0 in any case.
+    // finite: below -88 the logistic function is 0, and so is the result, or NaN for an infinite x.
     C divisor = C(1) + exp(t < C(-88) ? C(88) : -t), inverse = near_inverse(divisor);
-    return x * (inverse + inverse * (C(1) - divisor * inverse));
+    return x * (t < C(-88) ? C(0) : inverse + inverse * (C(1) - divisor * inverse));
   } else {
     return x / (C(1) + exp(-t));
   }
