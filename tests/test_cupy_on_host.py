@@ -18,7 +18,7 @@ from tests.cupy_on_host import patched
 
 ROOT = Path(__file__).parents[1]
 #: What needs a library of CUDA's that may not be installed: cuSOLVER, cuBLAS, cuFFT.
-OF_LIBRARIES = {"cholesky", "qr", "svd", "eigh", "solve", "rfft", "irfft"}
+OF_LIBRARIES = {"cholesky", "qr", "svd", "eigh", "solve", "fft", "rfft", "irfft"}
 OF_LIBRARIES |= {"svdvals", "eigvalsh", "triangular_solve", "inv", "pinv", "cofactors"}
 #: What reads values on the host: its results' shapes depend on them, or it refuses some.
 READING = {"masked_select", "nonzero", "unique_all", "to_numpy", "to_numpy_many"}
