@@ -63,8 +63,7 @@ def main() -> int:
     chosen = given.parts.split(",")
     if unknown := [n for n in chosen if n not in PARTS]:
         parser.error(f"there is no part {unknown[0]!r}")
-    names = [f"{n} {m}" for n in chosen for m in (options.models if n in OF_MODELS else ("",))]
-    names = [n.strip() for n in names]
+    names = [f"{n} {m}".strip() for n in chosen for m in (options.models if n in OF_MODELS else ("",))]
     if reason := _why_not(options):
         print(f"nothing was run: {reason}", file=sys.stderr)
         return 2

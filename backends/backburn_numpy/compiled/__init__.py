@@ -54,7 +54,7 @@ def kernel(name: str) -> Callable[..., None] | None:
 
 
 def serving(name: str, x: Array) -> Callable[..., None] | None:
-    """The kernel of that name if it exists and pays for ``x``, which is float32, or else float64; otherwise None."""
+    """The kernel of that name for the dtype of ``x``, float32 or float64, if it exists and pays; else None."""
     if x.size < FEW_PASSES.get(name, 1):
         return None
     return kernel(name) if x.dtype == FLOAT32 else kernel(f"{name}_double") if x.dtype == FLOAT64 else None
