@@ -314,6 +314,11 @@ POOLS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((3, 2, 7, 9), {"size": (3, 2), "stride": (2, 1), "padding": ((1, 1), (1, 0)), "dilation": (1, 2)}),
     ((3, 2, 7, 9), {"size": (3, 3), "stride": (3, 3), "padding": ((1, 1), (1, 1)), "ceil_mode": True}),
     ((3, 2, 11), {"size": (3,), "stride": (2,), "padding": ((1, 1),)}),
+    ((3, 2, 200), {"size": (3,), "padding": ((1, 1),)}),
+    ((2, 2, 5, 150), {"size": (2, 3), "stride": (1, 2), "padding": ((1, 0), (1, 1)), "dilation": (2, 1)}),
+    ((2, 2, 4, 70), {"size": (2, 3), "stride": (1, 4), "ceil_mode": True}),
+    ((2, 2, 5, 6, 20), {"size": (2, 3, 3), "stride": (2, 1, 2), "padding": ((1, 1), (0, 1), (1, 1))}),
+    ((2, 2, 4, 5, 30), {"size": (3, 2, 2), "dilation": (1, 2, 3)}),
 ]
 
 

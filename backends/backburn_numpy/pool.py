@@ -59,21 +59,21 @@ def max_pool(
 def _by_kernel(
     x: Array, size: Shape, stride: Shape, dilation: Shape, counts: Shape, widths: Pairs
 ) -> tuple[Array, Array] | None:
-    """The results of the compiled kernel, over one or two axes; None if there is none."""
-    kernel = compiled.serving("max_pool", x) if len(size) < 3 and 0 not in counts else None
-    if kernel is None:
+    """The results of the compiled kernel; None if there is none."""
+    images = np.ascontiguousarray(widened(x))
+    kernel = compiled.serving("max_pool", images) if images.dtype == np.float32 and 0 not in counts else None
+    if kernel is None or math.prod(x.shape[2:]) >= 2**31:
         return None
-    lead = (1,) * (2 - len(size))  # a sequence is a one-row image
-    before = (*(0,) * len(lead), *(first for first, _ in widths))
-    pairs = (x.shape[2:], counts, size, stride)
-    numbers = [n for pair in pairs for n in (*lead, *pair)] + [*before, *lead, *dilation]
-    images, geometry = np.ascontiguousarray(x), np.array(numbers, np.int64)
+    lead = (1,) * (3 - len(size))  # a sequence is a volume of one line
+    before = tuple(first for first, _ in widths)
+    numbers = [n for sizes in (x.shape[2:], counts, size, stride) for n in (*lead, *sizes)]
+    geometry = np.array([*numbers, *(0 for _ in lead), *before, *lead, *dilation], np.int64)
     shape = (*x.shape[:2], *counts)
-    out, index = empty(shape, x.dtype), empty(shape, np.dtype(np.int64))
+    out, index = empty(shape, images.dtype), empty(shape, np.dtype(np.int64))
     at = compiled.addresses(out, index, images, geometry)
     worth = max(1, (WORTH_A_THREAD >> 2) // math.prod(x.shape[2:]))
     for_parts(lambda first, last: kernel(*at, first, last), x.shape[0] * x.shape[1], worth)
-    return out, index
+    return narrowed(out, x), index
 
 
 def _choose(images: Array, keys: list[Any], at: list[Array], first: Array, best: Array, index: Array) -> None:

@@ -1,43 +1,77 @@
-/* Max pooling over one or two axes, and scatter-add along lines. */
+/* Max pooling over up to three axes, and scatter-add along lines. */
 #include "kernels.h"
 
 /* Sizes of images, outputs and windows, first axis first. */
 typedef struct {
-    int64_t height, width, rows, columns, size[2], stride[2], before[2], dilation[2];
+    int64_t lengths[3], counts[3], size[3], stride[3], before[3], dilation[3];
 } Windows;
 
-/* The window elements first to last - 1 along an axis that lie inside the image. */
-INLINE void reach(int64_t start, int64_t length, int64_t size, int64_t dilation, int64_t *first, int64_t *last) {
-    *first = start >= 0 ? 0 : (-start + dilation - 1) / dilation;
-    *last = start >= length ? 0 : (length - 1 - start) / dilation + 1;
-    *last = *last < size ? *last : size;
+/* The elements of a window along an axis that lie inside the image: offsets first, first + step ... below last. */
+typedef struct {
+    int64_t start, first, last;
+} Reach;
+
+INLINE Reach reach(const Windows *w, int axis, int64_t n) {
+    const int64_t start = n * w->stride[axis] - w->before[axis], step = w->dilation[axis], end = w->size[axis] * step;
+    const int64_t room = w->lengths[axis] - start;
+    return (Reach){start, start >= 0 ? 0 : (-start + step - 1) / step * step, room < end ? room : end};
+}
+
+/* Windows that are computed side by side at most; fewer than these are faster one at a time. */
+enum { FEW = 8, COLUMNS = 64 };
+
+/* The windows of count columns, whose first elements in the image are at x, x + stride ... NaN is larger than all. */
+INLINE void best_of(float *restrict out, int64_t *restrict index, const float *restrict x, const Windows *w, Reach z,
+                    Reach y, Reach c, int64_t at, int64_t count, int64_t stride) {
+    float best[COLUMNS];
+    int32_t chosen[COLUMNS];
+    const int64_t top = (z.first * w->lengths[1] + y.first) * w->lengths[2] + c.first;
+    LOOP for (int64_t i = 0; i < count; i++) best[i] = x[top + i * stride], chosen[i] = (int32_t)top;
+    for (int64_t k = z.first; k < z.last; k += w->dilation[0])
+        for (int64_t j = y.first; j < y.last; j += w->dilation[1])
+            for (int64_t l = c.first; l < c.last; l += w->dilation[2]) {
+                const int64_t offset = (k * w->lengths[1] + j) * w->lengths[2] + l;
+                LOOP for (int64_t i = 0; i < count; i++) {
+                    const float seen = x[offset + i * stride];
+                    const int better = !(seen <= best[i]) & (best[i] == best[i]);
+                    chosen[i] = better ? (int32_t)offset : chosen[i];
+                    best[i] = better ? seen : best[i];
+                }
+            }
+    LOOP for (int64_t i = 0; i < count; i++) out[i] = best[i];
+    LOOP for (int64_t i = 0; i < count; i++) index[i] = at + i * stride + chosen[i];
 }
 
 /* The largest element of each window and its index in the image, for images first to last - 1. The first of equal
- * elements wins, and the first NaN over all. Every window overlaps the image. */
+ * elements wins, and the first NaN over all. Every window overlaps the image, whose indices fit into 32 bits. */
 KERNEL(max_pool, float *restrict out, int64_t *restrict index, const float *restrict x,
        const Windows *restrict w, int64_t first, int64_t last) {
-    x += first * w->height * w->width;
-    out += first * w->rows * w->columns, index += first * w->rows * w->columns;
-    for (int64_t image = first; image < last; image++, x += w->height * w->width)
-        for (int64_t row = 0; row < w->rows; row++) {
-            const int64_t top = row * w->stride[0] - w->before[0];
-            int64_t i0, i1;
-            reach(top, w->height, w->size[0], w->dilation[0], &i0, &i1);
-            for (int64_t column = 0; column < w->columns; column++) {
-                const int64_t left = column * w->stride[1] - w->before[1];
-                int64_t j0, j1;
-                reach(left, w->width, w->size[1], w->dilation[1], &j0, &j1);
-                int64_t chosen = (top + i0 * w->dilation[0]) * w->width + left + j0 * w->dilation[1];
-                float best = x[chosen];
-                for (int64_t i = i0; i < i1; i++)
-                    for (int64_t j = j0; j < j1; j++) {
-                        const int64_t at = (top + i * w->dilation[0]) * w->width + left + j * w->dilation[1];
-                        if (x[at] > best || (x[at] != x[at] && best == best)) best = x[at], chosen = at;
-                    }
-                *out++ = best, *index++ = chosen;
+    const int64_t *n = w->counts, step = w->stride[2], reached = (w->size[2] - 1) * w->dilation[2];
+    const int64_t image = w->lengths[0] * w->lengths[1] * w->lengths[2];
+    /* Windows from column inner to outer - 1 lie inside the image. */
+    const int64_t room = w->lengths[2] - 1 - reached + w->before[2];
+    const int64_t inner = (w->before[2] + step - 1) / step, outer = room < 0 ? 0 : room / step + 1;
+    x += first * image, out += first * n[0] * n[1] * n[2], index += first * n[0] * n[1] * n[2];
+    for (int64_t i = first; i < last; i++, x += image)
+        for (int64_t plane = 0; plane < n[0]; plane++)
+            for (int64_t row = 0; row < n[1]; row++) {
+                const Reach z = reach(w, 0, plane), y = reach(w, 1, row);
+                const int64_t line = (z.start * w->lengths[1] + y.start) * w->lengths[2];
+                for (int64_t column = 0, count; column < n[2]; column += count) {
+                    const Reach c = reach(w, 2, column);
+                    const int64_t at = line + c.start, end = outer < n[2] ? outer : n[2];
+                    count = column < inner || end - column < FEW ? 1 : end - column < COLUMNS ? end - column : COLUMNS;
+                    if (count == 1)
+                        best_of(out, index, x + at, w, z, y, c, at, 1, 1);
+                    else if (step == 1)
+                        best_of(out, index, x + at, w, z, y, c, at, count, 1);
+                    else if (step == 2)
+                        best_of(out, index, x + at, w, z, y, c, at, count, 2);
+                    else
+                        best_of(out, index, x + at, w, z, y, c, at, count, step);
+                    out += count, index += count;
+                }
             }
-        }
 }
 
 /* Adds the count values of each line to the same line of out at indices, all in range; a step of 0 between those of
