@@ -1327,6 +1327,19 @@ def test_kernels_leave_the_registers_of_long_doubles() -> None:
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", [(1, 70_001), (9, 513), (3, 2, 5, 77), (17, 1)])
+def test_running_maxima_and_minima(shape: tuple[int, ...], dtype: str) -> None:
+    x = numbers(*shape).astype(dtype)
+    late, early = x.copy(), np.full_like(x, -np.inf)
+    late[..., shape[-1] // 2] = np.nan
+    for values in (x, late, early, -early):
+        np.testing.assert_array_equal(BASE.cummax(values, len(shape) - 1), np.maximum.accumulate(values, -1))
+        np.testing.assert_array_equal(BASE.cummin(values, len(shape) - 1), np.minimum.accumulate(values, -1))
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(1, 70_001), (9, 513), (3, 2, 5, 77), (17, 1)])
 def test_running_sums_and_products(shape: tuple[int, ...], dtype: str) -> None:
     x = numbers(*shape).astype(dtype)
     np.testing.assert_array_equal(BASE.cumsum(x, len(shape) - 1), np.cumsum(x, -1))

@@ -35,7 +35,7 @@ def cumprod(x: Array, /, axis: int, reverse: bool = False) -> Array:
     return _running("cumprod", np.multiply, x, axis, reverse)
 
 
-def _running(name: str, ufunc: np.ufunc, x: Array, axis: int, reverse: bool) -> Array:
+def _running(name: str, ufunc: np.ufunc, x: Array, axis: int, reverse: bool = False) -> Array:
     name = f"{name}_reverse" if reverse else name
     if axis == x.ndim - 1 and compiled.serving(name, x) is not None:
         out = empty(x.shape, x.dtype)
@@ -45,11 +45,11 @@ def _running(name: str, ufunc: np.ufunc, x: Array, axis: int, reverse: bool) -> 
 
 
 def cummax(x: Array, /, axis: int) -> Array:
-    return np.maximum.accumulate(x, axis=axis)
+    return _running("cummax", np.maximum, x, axis)
 
 
 def cummin(x: Array, /, axis: int) -> Array:
-    return np.minimum.accumulate(x, axis=axis)
+    return _running("cummin", np.minimum, x, axis)
 
 
 def logcumsumexp(x: Array, /, axis: int) -> Array:

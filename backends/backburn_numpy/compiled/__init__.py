@@ -30,8 +30,8 @@ FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 FEW_PASSES: dict[str, int] = dict.fromkeys(
     (
         *("sigmoid", "silu", "relu_backward", "sigmoid_backward", "tanh_backward"),
-        *("cumsum", "cumsum_reverse", "cumprod", "cumprod_reverse", "attention", "attention_scores"),
-        *("normalize_by", "take_places"),
+        *("cumsum", "cumsum_reverse", "cumprod", "cumprod_reverse", "cummax", "cummin"),
+        *("attention", "attention_scores", "normalize_by", "take_places"),
     ),
     1 << 10,
 )

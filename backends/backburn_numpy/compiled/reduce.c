@@ -152,7 +152,7 @@ MATRICES(min_matrices, -1)
 
 #define CHAINS 8 /* rows at a time: independent chains of operations hide their latency */
 
-#define RUNNING(name, type, start, operation)                                                                          \
+#define RUNNING(name, type, start, joined)                                                                             \
     static void run_##name(type *restrict out, const type *restrict x, int64_t rows, int64_t width, int64_t first,     \
                            int64_t step) {                                                                             \
         int64_t r = 0;                                                                                                 \
@@ -161,27 +161,43 @@ MATRICES(min_matrices, -1)
             for (int c = 0; c < CHAINS; c++) totals[c] = start;                                                        \
             for (int64_t i = 0; i < width; i++) {                                                                      \
                 const int64_t at = r * width + first + i * step;                                                       \
-                for (int c = 0; c < CHAINS; c++) out[at + c * width] = totals[c] = totals[c] operation x[at + c * width]; \
+                for (int c = 0; c < CHAINS; c++) out[at + c * width] = totals[c] = joined(totals[c], x[at + c * width]); \
             }                                                                                                          \
         }                                                                                                              \
         for (; r < rows; r++) {                                                                                        \
             type total = start;                                                                                        \
             for (int64_t i = 0; i < width; i++) {                                                                      \
                 const int64_t at = r * width + first + i * step;                                                       \
-                out[at] = total = total operation x[at];                                                               \
+                out[at] = total = joined(total, x[at]);                                                                \
             }                                                                                                          \
         }                                                                                                              \
     }
-RUNNING(sums, float, 0, +)
-RUNNING(products, float, 1, *)
-RUNNING(sums_double, double, 0, +)
-RUNNING(products_double, double, 1, *)
+#define SUM(total, x) total + x
+#define PRODUCT(total, x) total * x
+/* The first NaN stays. */
+#define LARGER(total, x) !(x <= total) & (total == total) ? x : total
+#define SMALLER(total, x) !(x >= total) & (total == total) ? x : total
+RUNNING(sums, float, 0, SUM)
+RUNNING(products, float, 1, PRODUCT)
+RUNNING(maxima, float, -INFINITY, LARGER)
+RUNNING(minima, float, INFINITY, SMALLER)
+RUNNING(sums_double, double, 0, SUM)
+RUNNING(products_double, double, 1, PRODUCT)
+RUNNING(maxima_double, double, -INFINITY, LARGER)
+RUNNING(minima_double, double, INFINITY, SMALLER)
 
-/* From the start, and from the end. */
-#define BOTH_WAYS(name, reverse, type, run)                                                                            \
+/* From the start, and from either end. */
+#define FROM_START(name, type, run)                                                                                    \
     KERNEL(name, type *restrict out, const type *restrict x, int64_t rows, int64_t width) {                            \
         run(out, x, rows, width, 0, 1);                                                                                \
-    }                                                                                                                  \
+    }
+FROM_START(cummax, float, run_maxima)
+FROM_START(cummin, float, run_minima)
+FROM_START(cummax_double, double, run_maxima_double)
+FROM_START(cummin_double, double, run_minima_double)
+
+#define BOTH_WAYS(name, reverse, type, run)                                                                            \
+    FROM_START(name, type, run)                                                                                        \
     KERNEL(reverse, type *restrict out, const type *restrict x, int64_t rows, int64_t width) {                         \
         run(out, x, rows, width, width - 1, -1);                                                                       \
     }
