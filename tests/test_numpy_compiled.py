@@ -1326,28 +1326,29 @@ def test_kernels_leave_the_registers_of_long_doubles() -> None:
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("shape", [(1, 70_001), (9, 513), (3, 2, 5, 77), (17, 1)])
+@pytest.mark.parametrize("shape", [(1, 70_001), (9, 1500), (3, 2, 5, 77), (17, 1)])
 def test_running_maxima_and_minima(shape: tuple[int, ...], dtype: str) -> None:
     x = numbers(*shape).astype(dtype)
     late, early = x.copy(), np.full_like(x, -np.inf)
     late[..., shape[-1] // 2] = np.nan
     for values in (x, late, early, -early):
-        np.testing.assert_array_equal(BASE.cummax(values, len(shape) - 1), np.maximum.accumulate(values, -1))
-        np.testing.assert_array_equal(BASE.cummin(values, len(shape) - 1), np.minimum.accumulate(values, -1))
+        for axis in range(x.ndim):
+            np.testing.assert_array_equal(BASE.cummax(values, axis), np.maximum.accumulate(values, axis))
+            np.testing.assert_array_equal(BASE.cummin(values, axis), np.minimum.accumulate(values, axis))
 
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("shape", [(1, 70_001), (9, 513), (3, 2, 5, 77), (17, 1)])
+@pytest.mark.parametrize("shape", [(1, 70_001), (9, 1500), (3, 2, 5, 77), (17, 1)])
 def test_running_sums_and_products(shape: tuple[int, ...], dtype: str) -> None:
     x = numbers(*shape).astype(dtype)
-    np.testing.assert_array_equal(BASE.cumsum(x, len(shape) - 1), np.cumsum(x, -1))
-    np.testing.assert_array_equal(BASE.cumsum(x, len(shape) - 1, True), np.cumsum(x[..., ::-1], -1)[..., ::-1])
-    near_one = 1 + x / 1000
-    np.testing.assert_array_equal(BASE.cumprod(near_one, len(shape) - 1), np.cumprod(near_one, -1))
-    backwards = np.cumprod(near_one[..., ::-1], -1)[..., ::-1]
-    np.testing.assert_array_equal(BASE.cumprod(near_one, len(shape) - 1, True), backwards)
+    for values, operation, expected in ((x, BASE.cumsum, np.cumsum), (1 + x / 1000, BASE.cumprod, np.cumprod)):
+        for axis in range(x.ndim):
+            np.testing.assert_array_equal(operation(values, axis), expected(values, axis))
+            backwards = np.flip(expected(np.flip(values, axis), axis), axis)
+            np.testing.assert_array_equal(operation(values, axis, True), backwards)
+
 
 
 @needs_kernels

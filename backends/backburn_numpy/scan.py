@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from backburn_numpy import compiled
-from backburn_numpy.blocks import BLOCK, WORTH, in_parts
+from backburn_numpy.blocks import BLOCK, WORTH, in_columns, in_parts
 from backburn_numpy.halves import is_half, widened
 from backburn_numpy.memory import empty
 from backburn_numpy.threads import for_parts
@@ -37,9 +37,13 @@ def cumprod(x: Array, /, axis: int, reverse: bool = False) -> Array:
 
 def _running(name: str, ufunc: np.ufunc, x: Array, axis: int, reverse: bool = False) -> Array:
     name = f"{name}_reverse" if reverse else name
-    if axis == x.ndim - 1 and compiled.serving(name, x) is not None:
+    if compiled.serving(name, x) is not None:
         out = empty(x.shape, x.dtype)
-        if in_parts(name, (out, x), x.size // x.shape[-1], x.shape[-1]):
+        if axis == x.ndim - 1:
+            served = in_parts(name, (out, x), x.size // x.shape[-1], x.shape[-1])
+        else:
+            served = in_columns(name, (out, x), x.shape, axis)
+        if served:
             return out
     return _accumulate(ufunc, x, axis, reverse)
 

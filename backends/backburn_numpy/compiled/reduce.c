@@ -151,57 +151,60 @@ MATRICES(max_matrices, 1)
 MATRICES(min_matrices, -1)
 
 #define CHAINS 8 /* rows at a time: independent chains of operations hide their latency */
+#define WIDE 1024 /* columns at a time, whose last results stay in the cache */
 
-#define RUNNING(name, type, start, joined)                                                                             \
-    static void run_##name(type *restrict out, const type *restrict x, int64_t rows, int64_t width, int64_t first,     \
-                           int64_t step) {                                                                             \
-        int64_t r = 0;                                                                                                 \
-        for (; r + CHAINS <= rows; r += CHAINS) {                                                                      \
-            type totals[CHAINS];                                                                                       \
-            for (int c = 0; c < CHAINS; c++) totals[c] = start;                                                        \
-            for (int64_t i = 0; i < width; i++) {                                                                      \
-                const int64_t at = r * width + first + i * step;                                                       \
-                for (int c = 0; c < CHAINS; c++) out[at + c * width] = totals[c] = joined(totals[c], x[at + c * width]); \
+/* Running results along rows, and along the columns first to last - 1 of matrices; the first is at begin. */
+#define RUNNING(name, joined, begin, step)                                                                             \
+    KERNEL(name, REAL *restrict out, const REAL *restrict x, int64_t rows, int64_t width) {                            \
+        const int64_t first = begin(width);                                                                            \
+        for (int64_t r = 0, count; r < rows; r += count) {                                                             \
+            REAL totals[CHAINS];                                                                                       \
+            const REAL *restrict from = x + r * width;                                                                 \
+            REAL *restrict to = out + r * width;                                                                       \
+            count = rows - r < CHAINS ? 1 : CHAINS;                                                                    \
+            for (int c = 0; c < count; c++) to[c * width + first] = totals[c] = from[c * width + first];               \
+            if (count == 1) {                                                                                          \
+                for (int64_t i = 1, at = first + step; i < width; i++, at += step)                                     \
+                    to[at] = totals[0] = joined(totals[0], from[at]);                                                  \
+                continue;                                                                                              \
             }                                                                                                          \
+            for (int64_t i = 1, at = first + step; i < width; i++, at += step)                                         \
+                for (int c = 0; c < CHAINS; c++)                                                                       \
+                    to[at + c * width] = totals[c] = joined(totals[c], from[at + c * width]);                          \
         }                                                                                                              \
-        for (; r < rows; r++) {                                                                                        \
-            type total = start;                                                                                        \
-            for (int64_t i = 0; i < width; i++) {                                                                      \
-                const int64_t at = r * width + first + i * step;                                                       \
-                out[at] = total = joined(total, x[at]);                                                                \
+    }                                                                                                                  \
+    KERNEL(name##_columns, REAL *restrict out, const REAL *restrict x, int64_t number, int64_t length, int64_t inner,  \
+           int64_t first, int64_t last) {                                                                              \
+        for (; number > 0; number--, out += length * inner, x += length * inner)                                       \
+            for (int64_t from = first; from < last; from += WIDE) {                                                    \
+                const int64_t to = from + WIDE < last ? from + WIDE : last;                                            \
+                int64_t at = begin(length) * inner;                                                                    \
+                LOOP for (int64_t i = from; i < to; i++) out[at + i] = x[at + i];                                      \
+                for (int64_t row = 1; row < length; row++) {                                                           \
+                    const int64_t before = at;                                                                         \
+                    at += (step) * inner;                                                                              \
+                    LOOP for (int64_t i = from; i < to; i++) out[at + i] = joined(out[before + i], x[at + i]);         \
+                }                                                                                                      \
             }                                                                                                          \
-        }                                                                                                              \
     }
-#define SUM(total, x) total + x
-#define PRODUCT(total, x) total * x
+
+#define SUM(total, x) (total) + (x)
+#define PRODUCT(total, x) (total) * (x)
 /* The first NaN stays. */
-#define LARGER(total, x) !(x <= total) & (total == total) ? x : total
-#define SMALLER(total, x) !(x >= total) & (total == total) ? x : total
-RUNNING(sums, float, 0, SUM)
-RUNNING(products, float, 1, PRODUCT)
-RUNNING(maxima, float, -INFINITY, LARGER)
-RUNNING(minima, float, INFINITY, SMALLER)
-RUNNING(sums_double, double, 0, SUM)
-RUNNING(products_double, double, 1, PRODUCT)
-RUNNING(maxima_double, double, -INFINITY, LARGER)
-RUNNING(minima_double, double, INFINITY, SMALLER)
-
-/* From the start, and from either end. */
-#define FROM_START(name, type, run)                                                                                    \
-    KERNEL(name, type *restrict out, const type *restrict x, int64_t rows, int64_t width) {                            \
-        run(out, x, rows, width, 0, 1);                                                                                \
-    }
-FROM_START(cummax, float, run_maxima)
-FROM_START(cummin, float, run_minima)
-FROM_START(cummax_double, double, run_maxima_double)
-FROM_START(cummin_double, double, run_minima_double)
-
-#define BOTH_WAYS(name, reverse, type, run)                                                                            \
-    FROM_START(name, type, run)                                                                                        \
-    KERNEL(reverse, type *restrict out, const type *restrict x, int64_t rows, int64_t width) {                         \
-        run(out, x, rows, width, width - 1, -1);                                                                       \
-    }
-BOTH_WAYS(cumsum, cumsum_reverse, float, run_sums)
-BOTH_WAYS(cumprod, cumprod_reverse, float, run_products)
-BOTH_WAYS(cumsum_double, cumsum_reverse_double, double, run_sums_double)
-BOTH_WAYS(cumprod_double, cumprod_reverse_double, double, run_products_double)
+#define LARGER(total, x) (!((x) <= (total)) & ((total) == (total)) ? (x) : (total))
+#define SMALLER(total, x) (!((x) >= (total)) & ((total) == (total)) ? (x) : (total))
+#define START(length) 0
+#define END(length) ((length) - 1)
+#define ALL_RUNNING                                                                                                    \
+    RUNNING(cumsum, SUM, START, 1)                                                                                     \
+    RUNNING(cumsum_reverse, SUM, END, -1)                                                                              \
+    RUNNING(cumprod, PRODUCT, START, 1)                                                                                \
+    RUNNING(cumprod_reverse, PRODUCT, END, -1)                                                                         \
+    RUNNING(cummax, LARGER, START, 1)                                                                                  \
+    RUNNING(cummin, SMALLER, START, 1)
+ALL_RUNNING
+#undef REAL
+#undef NAMED
+#define REAL double
+#define NAMED(name) backburn_##name##_double
+ALL_RUNNING
