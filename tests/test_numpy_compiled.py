@@ -1230,16 +1230,17 @@ def test_triangles(dtype: str) -> None:
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
-@pytest.mark.parametrize("shape", [(1, 70_001), (7, 10_001), (70_001, 1), (300, 300)])
-def test_reductions_of_rows(shape: tuple[int, int]) -> None:
-    x = numbers(*shape)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(1, 70_001), (7, 10_001), (70_001, 1), (30_003, 3), (4_001, 24), (300, 300)])
+def test_reductions_of_rows(shape: tuple[int, int], dtype: str) -> None:
+    x = numbers(*shape).astype(dtype)
     near_one = 1 + x / 1000
     for axis in ((0, 1), (1,), (0,)):
         expected = np.prod(near_one.astype(np.float64), axis=axis)
         np.testing.assert_allclose(BASE.prod(near_one, axis), expected, rtol=1e-3)
         for scale in (1e-30, 1.0, 1e30):
             expected = np.sqrt(np.square(x * scale, dtype=np.float64).sum(axis))
-            np.testing.assert_allclose(BASE.norm(x * np.float32(scale), axis), expected, rtol=1e-5)
+            np.testing.assert_allclose(BASE.norm(x * x.dtype.type(scale), axis), expected, rtol=1e-5)
     for axis in ((0, 1), (1,), (0,)):
         for name in ("sum", "max", "min"):
             expected = getattr(np, name)(x.astype(np.float64), axis=axis)
@@ -1254,18 +1255,19 @@ def test_reductions_of_rows(shape: tuple[int, int]) -> None:
             )
     np.testing.assert_allclose(BASE.norm(x, (1,)), np.sqrt(np.square(wide).sum(1)), rtol=1e-6)
     assert np.isnan(BASE.prod(x, (1,))[-1])
-    x = -np.inf * np.ones(shape, np.float32)
+    x = -np.inf * np.ones(shape, dtype)
     np.testing.assert_array_equal(BASE.max(x, (1,)), x.max(1))
 
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", [(40, 11, 13), (1, 700, 7), (3, 2, 150, 70), (2, 300, 1), (1, 1, 4200)])
-def test_reductions_of_stacks(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SMALL", "ROWS"):
+def test_reductions_of_stacks(shape: tuple[int, ...], dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SMALL", "LARGE", "ROWS"):
         monkeypatch.setattr(reductions, name, 1)
     for special in ((), (np.inf,), (np.nan,), (np.nan, -np.inf, np.inf)):
-        x = numbers(*shape)
+        x = numbers(*shape).astype(dtype)
         x.reshape(-1)[: 5 * len(special) : 5] = special
         for first, last in ((0, 0), (0, 1), (1, 1), (1, 2), (0, len(shape) - 2), (len(shape) - 1, len(shape) - 1)):
             axis = tuple(range(first, last + 1))
@@ -1275,6 +1277,22 @@ def test_reductions_of_stacks(shape: tuple[int, ...], monkeypatch: pytest.Monkey
                 got = getattr(BASE, name)(x, axis)
                 assert got.shape == expected.shape
                 np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-4, err_msg=f"{name} {axis}")
+            with np.errstate(invalid="ignore"):
+                near_one = 1 + x / 1000
+                expected = near_one.astype(np.float64).prod(axis)
+            np.testing.assert_allclose(BASE.prod(near_one, axis), expected, rtol=1e-3)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "float16"])
+@pytest.mark.parametrize("shape", [(5, 1000), (3, 4, 2), (1, 300), (2, 1), (0, 3), (3, 0)])
+def test_differences(shape: tuple[int, ...], dtype: str) -> None:
+    x = (10 * numbers(*shape)).astype(dtype)
+    for operand in (x, np.asfortranarray(x)):
+        for axis in range(x.ndim):
+            for n in (0, 1, 2):
+                np.testing.assert_array_equal(BASE.diff(operand, axis, n), np.diff(x, n, axis), strict=True)
 
 
 @needs_kernels

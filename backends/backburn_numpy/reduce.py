@@ -45,10 +45,7 @@ def _in_float32(
 def prod(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     if is_half(x):
         return narrowed(_in_float32(prod, "prod_rows", np.multiply.reduce, x, axis, keepdims), x)
-    if (
-        x.size >= reductions.LARGE
-        and (found := reductions.by_rows(x, axis, "prod_rows", np.multiply.reduce)) is not None
-    ):
+    if x.size >= reductions.LARGE and (found := _by_kernel(x, axis, "prod", np.multiply.reduce)) is not None:
         return found.reshape(result_shape(x, axis, keepdims))
     return np.multiply.reduce(x, axis=axis, dtype=x.dtype, keepdims=keepdims, out=...)
 
@@ -72,7 +69,7 @@ def max(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     if is_half(x):
         return narrowed(_in_float32(max, "max_rows", np.maximum.reduce, x, axis, keepdims), x)
     is_long = x.ndim > 1 and axis == (0,) and len(x) >= reductions.ROWS
-    if (is_long or x.size >= reductions.SMALL) and (top := _extreme(x, axis, "max", np.maximum.reduce)) is not None:
+    if (is_long or x.size >= reductions.SMALL) and (top := _by_kernel(x, axis, "max", np.maximum.reduce)) is not None:
         return top.reshape(result_shape(x, axis, keepdims))
     return np.maximum.reduce(x, axis=axis, keepdims=keepdims, out=...)
 
@@ -81,12 +78,12 @@ def min(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     if is_half(x):
         return narrowed(_in_float32(min, "min_rows", np.minimum.reduce, x, axis, keepdims), x)
     is_long = x.ndim > 1 and axis == (0,) and len(x) >= reductions.ROWS
-    if (is_long or x.size >= reductions.SMALL) and (low := _extreme(x, axis, "min", np.minimum.reduce)) is not None:
+    if (is_long or x.size >= reductions.SMALL) and (low := _by_kernel(x, axis, "min", np.minimum.reduce)) is not None:
         return low.reshape(result_shape(x, axis, keepdims))
     return np.minimum.reduce(x, axis=axis, keepdims=keepdims, out=...)
 
 
-def _extreme(x: Array, axis: Axes, name: str, join: Callable[[Array], Any]) -> Array | None:
+def _by_kernel(x: Array, axis: Axes, name: str, join: Callable[[Array], Any]) -> Array | None:
     """By a kernel for the axes, if there is one."""
     found = reductions.of_many(x, axis, name)
     return reductions.by_rows(x, axis, f"{name}_rows", join) if found is None else found

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from backburn.backend.table import OPERATIONS
 from backburn_numpy import compiled
 from backburn_numpy.blocks import BLOCK, WORTH, in_columns, in_parts
 from backburn_numpy.halves import is_half, widened
@@ -54,6 +55,17 @@ def cummax(x: Array, /, axis: int) -> Array:
 
 def cummin(x: Array, /, axis: int) -> Array:
     return _running("cummin", np.minimum, x, axis)
+
+
+def diff(x: Array, /, axis: int, n: int = 1) -> Array:
+    width = x.shape[axis]
+    if n == 1 and axis == x.ndim - 1 and x.size > width > 1 and compiled.serving("diff_rows", x) is not None:
+        out = empty((*x.shape[:axis], width - 1), x.dtype)
+        if in_parts("diff_rows", (out, x), x.size // width, width):
+            return out
+    from backburn_numpy.backend import NumpyBackend
+
+    return OPERATIONS["diff"].body(NumpyBackend(), x, axis, n)
 
 
 def logcumsumexp(x: Array, /, axis: int) -> Array:

@@ -30,7 +30,7 @@ FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 FEW_PASSES: dict[str, int] = dict.fromkeys(
     (
         *("sigmoid", "silu", "relu_backward", "sigmoid_backward", "tanh_backward"),
-        *("cumsum", "cumsum_reverse", "cumprod", "cumprod_reverse", "cummax", "cummin"),
+        *("cumsum", "cumsum_reverse", "cumprod", "cumprod_reverse", "cummax", "cummin", "diff_rows"),
         *("attention", "attention_scores", "normalize_by", "take_places"),
     ),
     1 << 10,

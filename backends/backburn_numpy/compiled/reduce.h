@@ -1,0 +1,169 @@
+/* Kernels of reductions and running results, of the type REAL. Included once for each type. */
+
+/* Of sums (0), products (2), maxima (1) and minima (-1), in which the first NaN stays. */
+INLINE REAL NAMED(joined)(REAL x, REAL y, int operation) {
+    if (operation == 0) return x + y;
+    if (operation == 2) return x * y;
+    return (operation > 0 ? !(y <= x) : !(y >= x)) & (x == x) ? y : x;
+}
+
+/* Reduces those of narrow rows that are taken side by side, and tells how many these are. */
+INLINE int64_t NAMED(narrow_rows)(const REAL *restrict x, REAL *restrict out, int64_t rows, int64_t width,
+                                  int operation) {
+    int64_t done = 0;
+    for (; width <= NARROW && done + ABREAST <= rows; done += ABREAST, x += ABREAST * width, out += ABREAST) {
+        REAL some[ABREAST];
+        LOOP for (int64_t r = 0; r < ABREAST; r++) some[r] = x[r * width];
+        for (int64_t i = 1; i < width; i++)
+            LOOP for (int64_t r = 0; r < ABREAST; r++) some[r] = NAMED(joined)(some[r], x[r * width + i], operation);
+        LOOP for (int64_t r = 0; r < ABREAST; r++) out[r] = some[r];
+    }
+    return done;
+}
+
+KERNEL(sum_rows, const REAL *restrict x, REAL *restrict out, int64_t rows, int64_t width) {
+    for (int64_t r = NAMED(narrow_rows)(x, out, rows, width, 0); r < rows; r++) {
+        double sum = 0.0;
+        for (int64_t start = 0; start < width; start += BLOCK)
+            sum += (double)NAMED(sum_of_block)(x + r * width + start, start + BLOCK < width ? BLOCK : width - start);
+        out[r] = (REAL)sum;
+    }
+}
+
+KERNEL(prod_rows, const REAL *restrict x, REAL *restrict out, int64_t rows, int64_t width) {
+    for (int64_t r = NAMED(narrow_rows)(x, out, rows, width, 2); r < rows; r++) {
+        REAL product = 1;
+        PRODUCT_OF(product) for (int64_t i = r * width; i < (r + 1) * width; i++) product *= x[i];
+        out[r] = product;
+    }
+}
+
+KERNEL(max_rows, const REAL *restrict x, REAL *restrict out, int64_t rows, int64_t width) {
+    for (int64_t r = NAMED(narrow_rows)(x, out, rows, width, 1); r < rows; r++) {
+        const REAL *restrict row = x + r * width;
+        REAL top = row[0];
+        int unordered = 0;
+        MAXIMUM_AND(unordered, top) for (int64_t i = 0; i < width; i++) {
+            unordered += row[i] != row[i];
+            top = row[i] > top ? row[i] : top;
+        }
+        out[r] = unordered ? (REAL)NAN : top;
+    }
+}
+
+KERNEL(min_rows, const REAL *restrict x, REAL *restrict out, int64_t rows, int64_t width) {
+    for (int64_t r = NAMED(narrow_rows)(x, out, rows, width, -1); r < rows; r++) {
+        const REAL *restrict row = x + r * width;
+        REAL low = row[0];
+        int unordered = 0;
+        MINIMUM_AND(unordered, low) for (int64_t i = 0; i < width; i++) {
+            unordered += row[i] != row[i];
+            low = row[i] < low ? row[i] : low;
+        }
+        out[r] = unordered ? (REAL)NAN : low;
+    }
+}
+
+/* The difference of each element and the one before it. */
+KERNEL(diff_rows, REAL *restrict out, const REAL *restrict x, int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, x += width, out += width - 1)
+        LOOP for (int64_t i = 1; i < width; i++) out[i - 1] = x[i] - x[i - 1];
+}
+
+/* Joins rows of a width up to LINE, step apart, in blocks that are joined one by one, so that errors do not grow with
+ * their number. */
+INLINE void NAMED(join_rows)(REAL *restrict out, const REAL *restrict x, int64_t rows, int64_t step, int64_t width,
+                             int operation) {
+    for (int64_t start = 0; start < rows; start += ROWS, x += ROWS * step) {
+        REAL some[LINE];
+        memcpy(some, x, (size_t)width * sizeof *x);
+        for (int64_t row = 1; row < ROWS && start + row < rows; row++)
+            LOOP for (int64_t i = 0; i < width; i++) some[i] = NAMED(joined)(some[i], x[row * step + i], operation);
+        for (int64_t i = 0; i < width; i++) out[i] = start ? NAMED(joined)(out[i], some[i], operation) : some[i];
+    }
+}
+
+/* Reductions of matrices (count, inner), one after the other, over their rows. Narrow rows are taken together, as many
+ * as fill LINE. */
+typedef void NAMED(Join)(REAL *restrict, const REAL *restrict, int64_t, int64_t, int64_t);
+static void NAMED(join_matrices)(const REAL *restrict x, REAL *restrict out, int64_t inner, int64_t number,
+                                 int64_t size, NAMED(Join) *join) {
+    const int64_t count = size / inner, most = LINE / inner < count ? LINE / inner : count;
+    for (; number > 0; number--, x += size, out += inner) {
+        if (most < 2) {
+            for (int64_t i = 0; i < inner; i += LINE)
+                join(out + i, x + i, count, inner, inner - i < LINE ? inner - i : LINE);
+            continue;
+        }
+        REAL all[2 * LINE];
+        const int64_t width = most * inner, rest = size % width;
+        join(all, x, count / most, width, width);
+        memcpy(all + width, x + size - rest, (size_t)rest * sizeof *x);
+        join(out, all, most + rest / inner, inner, inner);
+    }
+}
+
+#define MATRICES(name, operation)                                                                                      \
+    static void NAMED(rows_of_##name)(REAL *restrict out, const REAL *restrict x, int64_t rows, int64_t step,          \
+                                      int64_t width) {                                                                 \
+        NAMED(join_rows)(out, x, rows, step, width, operation);                                                        \
+    }                                                                                                                  \
+    KERNEL(name, const REAL *restrict x, REAL *restrict out, int64_t inner, int64_t number, int64_t size) {            \
+        NAMED(join_matrices)(x, out, inner, number, size, NAMED(rows_of_##name));                                      \
+    }
+MATRICES(sum_matrices, 0)
+MATRICES(prod_matrices, 2)
+MATRICES(max_matrices, 1)
+MATRICES(min_matrices, -1)
+#undef MATRICES
+
+/* Running results along rows, from their end if backwards. */
+INLINE void NAMED(run_rows)(REAL *restrict out, const REAL *restrict x, int64_t rows, int64_t width, int operation,
+                            int backwards) {
+    const int64_t first = backwards ? width - 1 : 0, step = backwards ? -1 : 1;
+    int64_t r = 0;
+    for (; r + CHAINS <= rows; r += CHAINS, x += CHAINS * width, out += CHAINS * width) {
+        REAL totals[CHAINS];
+        for (int c = 0; c < CHAINS; c++) out[c * width + first] = totals[c] = x[c * width + first];
+        for (int64_t i = 1, at = first + step; i < width; i++, at += step)
+            for (int c = 0; c < CHAINS; c++)
+                out[at + c * width] = totals[c] = NAMED(joined)(totals[c], x[at + c * width], operation);
+    }
+    for (; r < rows; r++, x += width, out += width) {
+        REAL total = out[first] = x[first];
+        for (int64_t i = 1, at = first + step; i < width; i++, at += step)
+            out[at] = total = NAMED(joined)(total, x[at], operation);
+    }
+}
+
+/* The same along the columns first to last - 1 of matrices (length, inner). */
+INLINE void NAMED(run_columns)(REAL *restrict out, const REAL *restrict x, int64_t number, int64_t length,
+                               int64_t inner, int64_t first, int64_t last, int operation, int backwards) {
+    for (; number > 0; number--, out += length * inner, x += length * inner)
+        for (int64_t from = first; from < last; from += WIDE) {
+            const int64_t to = from + WIDE < last ? from + WIDE : last, step = backwards ? -inner : inner;
+            int64_t at = backwards ? (length - 1) * inner : 0;
+            LOOP for (int64_t i = at + from; i < at + to; i++) out[i] = x[i];
+            for (int64_t row = 1; row < length; row++) {
+                at += step;
+                LOOP for (int64_t i = at + from; i < at + to; i++)
+                    out[i] = NAMED(joined)(out[i - step], x[i], operation);
+            }
+        }
+}
+
+#define RUNNING(name, operation, backwards)                                                                            \
+    KERNEL(name, REAL *restrict out, const REAL *restrict x, int64_t rows, int64_t width) {                            \
+        NAMED(run_rows)(out, x, rows, width, operation, backwards);                                                    \
+    }                                                                                                                  \
+    KERNEL(name##_columns, REAL *restrict out, const REAL *restrict x, int64_t number, int64_t length, int64_t inner,  \
+           int64_t first, int64_t last) {                                                                              \
+        NAMED(run_columns)(out, x, number, length, inner, first, last, operation, backwards);                          \
+    }
+RUNNING(cumsum, 0, 0)
+RUNNING(cumsum_reverse, 0, 1)
+RUNNING(cumprod, 2, 0)
+RUNNING(cumprod_reverse, 2, 1)
+RUNNING(cummax, 1, 0)
+RUNNING(cummin, -1, 0)
+#undef RUNNING
