@@ -14,6 +14,7 @@ import numpy as np
 from backburn.backend.reduce import count, one_axis, quantile_positions, result_shape
 from backburn.backend.table import OPERATIONS
 from backburn_numpy import reductions
+from backburn_numpy.arithmetic import square
 from backburn_numpy.halves import is_half, narrowed, widened
 from backburn_numpy.ufuncs import binary
 
@@ -186,7 +187,7 @@ def norm(x: Array, /, axis: Axes, ord: float = 2.0, keepdims: bool = False) -> A
         if x.size >= reductions.LARGE and (found := reductions.by_rows(x, axis, "norm_rows", _norm)) is not None:
             return found.reshape(result_shape(x, axis, keepdims))
         wide = widened(x)
-        total = np.add.reduce(np.square(wide, out=...), axis=axis, keepdims=keepdims, out=...)
+        total = sum(square(wide), axis, keepdims)
         # Without overflow or underflow of the squares, no scaling is needed.
         if total.size == 1:
             least = most = total.item()
