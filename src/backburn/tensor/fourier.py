@@ -301,8 +301,8 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: BackendLi
     return _numbers(length, d, 0, length // 2 + 1, dtype, backend)
 
 
-def fftshift(x: T, /, *, axis: Axes = -1) -> T:
-    """``x`` with frequency 0 moved to the middle of ``axis``: of one axis, of several, or (None) of all.
+def fftshift(x: T, /, *, axis: Axes = None) -> T:
+    """``x`` with frequency 0 moved to the middle of ``axis``: of one axis, of several, or (by default) of all.
 
     >>> import backburn as bb
     >>> bb.fourier.fftshift(bb.fourier.fftfreq(4)).tolist()
@@ -312,7 +312,7 @@ def fftshift(x: T, /, *, axis: Axes = -1) -> T:
     return call("roll", x, shift=tuple(x.shape[a] // 2 for a in axes), axis=axes)
 
 
-def ifftshift(x: T, /, *, axis: Axes = -1) -> T:
+def ifftshift(x: T, /, *, axis: Axes = None) -> T:
     """The inverse of :func:`fftshift`.
 
     >>> import backburn as bb
