@@ -215,6 +215,23 @@ def test_operands_of_one_element_and_scalars() -> None:
     np.testing.assert_array_equal(BASE.threshold(half, 0.3, 7.0), np.float16(7.0))
 
 
+@pytest.mark.usefixtures("at_each_level")
+@pytest.mark.parametrize("name", ["relu_backward", "sigmoid_backward", "tanh_backward", "silu_backward", "remainder"])
+def test_kernels_of_a_number_and_an_array(name: str) -> None:
+    """As in the gradient of a sum."""
+    x = np.abs(numbers(3, 700)).astype(np.float16)
+    for number in (np.full((1, 1), 0.3, np.float16), np.broadcast_to(np.float16(0.3), x.shape)):
+        expected = getattr(BASE, name)(np.broadcast_to(number, x.shape).astype(np.float64), x.astype(np.float64))
+        np.testing.assert_allclose(getattr(BASE, name)(number, x), expected, rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.usefixtures("at_each_level")
+@pytest.mark.parametrize("name", ["log1p", "erf", "hypot"])
+def test_a_wrong_number_of_operands(name: str) -> None:
+    with pytest.raises(TypeError):
+        getattr(BASE, name)(*[numbers(3, 700)] * 5)
+
+
 def moved(k: Any, x: Any, m: Any, v: Any, beta: float) -> tuple[Any, ...]:
     m = k.add(k.mul(m, beta), k.mul(x, 1.0 - beta))
     v = k.maximum(v, k.abs(m))

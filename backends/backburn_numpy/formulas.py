@@ -81,6 +81,8 @@ class _Trace(Trace):
 
     def step(self, operation: str, *operands: Any) -> Value:
         """The result of an operation."""
+        if len(operands) != len(OPERATIONS[operation].operands):  # a kernel would read what is no address
+            raise TypeError(f"{operation} of {len(operands)} operands")
         return self.call(KERNELS[operation], *operands)
 
     def kernel(self, name: str) -> str:
@@ -90,7 +92,7 @@ class _Trace(Trace):
     def call(self, kernel: str, *operands: Any) -> Value:
         """The result of a kernel."""
         values = [self.value(x) for x in operands]
-        if len(values) == 2 and values[0].is_number and not values[1].is_number:
+        if len(values) == 2 and values[0].is_number and not values[1].is_number and kernel in FLIPPED:
             values.reverse()
             kernel = FLIPPED[kernel]
         whole = len(values) - (len(values) == 2)  # one of two operands may be a number
