@@ -292,6 +292,8 @@ def test_kernels_of_two_operations(dtype: str) -> None:
         (lambda k, x, y, n: k.add(y, k.mul(n, x)), (x, y, number(-2.0))),
         (lambda k, x, y: k.mul(k.mul(x, 0.5), y), (x, y)),
         (lambda k, x, y: k.mul(y, k.mul(x, 0.5)), (x, y)),
+        (lambda k, x, y, z: k.add(k.mul(k.mul(x, 0.5), y), z), (x, y, z)),
+        (lambda k, x, y, z: k.add(z, k.mul(y, k.mul(x, 0.5))), (x, y, z)),
         (lambda k, x: k.add(k.mul(x, 0.5), k.mul(x, 0.25)), (x,)),
         (lambda k, x: k.add(k.mul(x, 0.5), -2.0), (x,)),
         (lambda k, x: k.mul(t := k.mul(x, 0.5), t), (x,)),

@@ -202,11 +202,10 @@ def _needed(calls: list[Call], results: Sequence[Value]) -> list[Call]:
         if uses[made]:
             uses.update(given)
             kept.append((kernel, made, given))
-    once = {made: (kernel, given) for kernel, made, given in kept if uses[made] == 1}
     joined: dict[Value, Call] = {}
     for kernel, made, given in reversed(kept):
         for x in given if kernel in ("add", "multiply") else given[:1]:
-            first, operands = once.get(x, ("", []))
+            first, _, operands = joined[x] if uses[x] == 1 and x in joined else ("", None, [])
             if (both := JOINED.get((first, kernel))) is not None:
                 del joined[x]
                 kernel, given = both, [*operands, *(y for y in given if y is not x)]
