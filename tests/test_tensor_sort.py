@@ -185,12 +185,15 @@ def test_gradients_of_quantiles_go_to_the_elements_that_count() -> None:
 def test_tracked_places_of_quantiles_are_refused() -> None:
     x, places = bb.asarray([4.0, 1.0, 3.0, 2.0]), bb.asarray([0.25, 0.5]).require_grad()
     of_any: Any = bb.quantile
-    several: list[Any] = [places, [places[0], 0.5]]
+    several: list[Any] = [places, [places[0], 0.5], places[0]]
     for q in several:
         for quantile in (of_any, bb.nanquantile):
             with pytest.raises(NotDifferentiableError, match=r"quantile: q has no gradient: detach .* first"):
                 quantile(x, q)
     assert of_any(x, places.detach()).tolist() == [1.75, 2.5]
+    singles: list[Any] = [places[1].detach(), np.float32(0.5), np.array(0.5)]
+    for one in singles:
+        assert of_any(x, one).item() == bb.nanquantile(x, one).item() == 2.5
     with bb.no_grad():
         assert of_any(x, places).tolist() == [1.75, 2.5]
     with pytest.raises(NotDifferentiableError, match="q has no gradient"):

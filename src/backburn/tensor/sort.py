@@ -226,9 +226,11 @@ def quantiles(name: str, q: Any) -> float | tuple[float, ...]:
     try:
         if isinstance(q, int | float):
             return float(q)
-        several = tuple(q)
+        single = getattr(q, "ndim", None) == 0  # a tensor, or a scalar of NumPy
+        several = (q,) if single else tuple(q)
         if not (RECORDING.get() and any(is_tensor(one) and one.is_tracked for one in several)):
-            return tuple(float(one) for one in several)
+            wanted = tuple(float(one) for one in several)
+            return wanted[0] if single else wanted
     except (TypeError, ValueError, OverflowError) as cause:
         given = describe((q,)) or None
         raise ArgumentError(f"{name}: q is a number from 0 to 1 or a sequence of them, not {given}") from cause
