@@ -297,8 +297,11 @@ def test_bad_input(call: Any, error: type[Exception], words: str) -> None:
         call()
 
 
-def test_axes_may_be_numpy_integers() -> None:
+def test_numbers_may_be_numpys_integers() -> None:
     one: Any = np.int64(1)
+    assert len(X.split(one)) == len(X.split(np.asarray(1))) == 2  # type: ignore[arg-type]
+    assert bb.one_hot(bb.asarray([0]), one).shape == (1, 1)
+    assert bb.tensordot(X, X.T, axes=one).shape == bb.linalg.matrix_power(bb.eye(2), one).shape == (2, 2)
     assert X.expand_dims(one).shape == (2, 1, 3)
     assert bb.moveaxis(X, one, 0).shape == (3, 2)
     assert X.roll(one, axis=one).tolist() == X.roll(1, axis=1).tolist()

@@ -21,7 +21,7 @@ from backburn.tensor.dispatch import accepted, call, cast, fit, kind_operand, sc
 from backburn.tensor.host import first_outside
 from backburn.tensor.inspection import iinfo
 from backburn.tensor.messages import describe
-from backburn.tensor.options import axis_of, dtype_of, one_of
+from backburn.tensor.options import axis_of, dtype_of, integer, one_of
 from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
@@ -363,9 +363,8 @@ def one_hot(x: Tensor, /, classes: int | None = None, *, dtype: Any = int64) -> 
         if index.min().item() < 0:
             raise OutOfRangeError(f"one_hot: a negative index needs a number of classes. Operand: {describe((x,))}")
         classes = int(index.max().item()) + 1
-    if classes.__class__ is not int or classes < 0:
-        raise ArgumentError(f"one_hot: classes is a number of classes, not {classes!r}")
+    depth = integer("one_hot", "classes", classes, least=0)
     wanted = dtype_of(dtype, index.backend)
     if wanted.kind == "quantized":
         raise DTypeError(f"one_hot: the dtype is that of floats, integers or truth values, not {wanted}")
-    return call("one_hot", index, depth=classes, dtype=wanted)
+    return call("one_hot", index, depth=depth, dtype=wanted)

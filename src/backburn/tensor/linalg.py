@@ -14,7 +14,7 @@ from backburn.base.calls import plain_signature, refuse
 from backburn.base.errors import ArgumentError, AxisError, NoMatrixError, ShapeError
 from backburn.tensor.dispatch import binary, call, is_plain_float, is_quantized, promoted, tensor_operand
 from backburn.tensor.messages import describe
-from backburn.tensor.options import integer
+from backburn.tensor.options import integer, one_integer
 from backburn.tensor.quantized import quantized_matmul
 
 if TYPE_CHECKING:
@@ -149,10 +149,10 @@ def _arranged(x: Any, axes: tuple[int, ...], shape: tuple[int, ...]) -> Any:
 
 def _paired_axes(x: Any, y: Any, axes: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The axes of each operand that :func:`tensordot` sums over, as non-negative numbers."""
-    if isinstance(axes, int):
-        if not 0 <= axes <= min(x.ndim, y.ndim):
-            raise AxisError(f"tensordot: there are no {axes} axes to pair. Operands: {describe((x, y))}")
-        return tuple(range(x.ndim - axes, x.ndim)), tuple(range(axes))
+    if (count := one_integer(axes)) is not None:
+        if not 0 <= count <= min(x.ndim, y.ndim):
+            raise AxisError(f"tensordot: there are no {count} axes to pair. Operands: {describe((x, y))}")
+        return tuple(range(x.ndim - count, x.ndim)), tuple(range(count))
     try:
         first, second = (tuple(int(i) for i in part) for part in axes)
     except (TypeError, ValueError):

@@ -9,7 +9,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backburn.base.dtypes import float64
-from backburn.base.errors import ArgumentError, AxisError
+from backburn.base.errors import AxisError
 from backburn.tensor.arithmetic import maximum
 from backburn.tensor.decompose import check_square, matrices, svdvals
 from backburn.tensor.dispatch import call, cast, create, kind_operand, widened
@@ -64,9 +64,7 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
         >>> bb.linalg.matrix_power(bb.asarray([[1, 1], [0, 1]]), 5).tolist()
         [[1, 5], [0, 1]]
     """
-    base = kind_operand("matrix_power", x, "FI")
-    if isinstance(n, bool) or not isinstance(n, int):
-        raise ArgumentError(f"matrix_power: the exponent is an integer, not {n!r}. Operand: {describe((x,))}")
+    base, n = kind_operand("matrix_power", x, "FI"), integer("matrix_power", "n", n)
     matrices("matrix_power", x)
     check_square("matrix_power", base)
     if n == 0:

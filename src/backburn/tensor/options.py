@@ -81,6 +81,14 @@ def integer(name: str, option: str, value: Any, *, least: int | None = None) -> 
     raise ArgumentError(f"{name}: {option} is an integer{bound}, not {describe((value,)) or None}")
 
 
+def one_integer(value: Any) -> int | None:
+    """An option that may be one integer, of any kind; None if it is something else, such as several."""
+    try:
+        return index(value)
+    except (TypeError, ShapeError):  # a tensor that is not an integer
+        return None
+
+
 def flags(name: str, **options: Any) -> None:
     """Options that are True or False; anything else was probably meant for another parameter."""
     for option, value in options.items():

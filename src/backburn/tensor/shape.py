@@ -17,7 +17,7 @@ from backburn.base.calls import plain_signature, refuse
 from backburn.base.errors import ArgumentError, AxisError, ShapeError
 from backburn.tensor.dispatch import call, is_quantized, kind_operand, promoted, tensor_operand
 from backburn.tensor.messages import describe, explain
-from backburn.tensor.options import axes_of, axis_of, integer, integers_of, one_of, shape_of
+from backburn.tensor.options import axes_of, axis_of, integer, integers_of, one_integer, one_of, shape_of
 from backburn.tensor.quantized import exact_or_float
 from backburn.tensor.wrapping import is_tensor
 
@@ -360,10 +360,10 @@ def split(x: T, size: int | Sequence[int], /, axis: int = 0, *surplus: Never, **
 def _split(x: Any, size: int | Sequence[int], axis: int) -> tuple[Any, ...]:
     axis = axis_of("split", x, axis)
     n = x.shape[axis]
-    if isinstance(size, int):
-        if size < 1:
-            raise ArgumentError(f"split: pieces have at least one entry, not {size}")
-        size = [min(size, n - start) for start in range(0, n, size)] or [0]
+    if (length := one_integer(size)) is not None:
+        if length < 1:
+            raise ArgumentError(f"split: pieces have at least one entry, not {length}")
+        size = [min(length, n - start) for start in range(0, n, length)] or [0]
     sizes = shape_of("split", size)
     if sum(sizes) != n:
         raise ShapeError(f"split: the sizes {list(sizes)} do not add up to {n}, axis {axis} of {describe((x,))}")
