@@ -26,8 +26,8 @@ HEADER = Path(__file__).with_name("emulation.h")
 
 #: Fortified, a jump from one stack to another would be an error.
 OPTIONS = (
-    *("-std=c++20", "-O1", "-fPIC", "-w", "-fno-strict-aliasing", "-ffp-contract=off"),
-    "-U_FORTIFY_SOURCE",
+    *("-std=c++20", "-O1", "-fPIC", "-w", "-fno-strict-aliasing", "-ffp-contract=off", "-U_FORTIFY_SOURCE"),
+    *("--param", "ggc-min-expand=1000", "--param", "ggc-min-heapsize=1000000"),  # no search for what is not needed
 )
 
 #: Bytes before and after each array that no kernel may touch.
@@ -72,7 +72,8 @@ def of_formula(family: str, c_type: str, code: str, folder: Path) -> ctypes.CDLL
     """The kernel of a formula, compiled together with those of all others that backburn has, or alone."""
     known = formulas.families(next(d for d, c in C_TYPES.items() if c == c_type))
     together, text = (known, source(*known)) if family in known else ((family,), code)
-    return build(text + ENTRY % "\n".join(_row(f"{other}<{c_type}>") for other in together), folder)
+    # To optimize so many would take longer than to run them.
+    return build(text + ENTRY % "\n".join(_row(f"{other}<{c_type}>") for other in together), folder, "-Og")
 
 
 def _row(kernel: str) -> str:
@@ -97,13 +98,13 @@ def _header(folder: Path) -> Path:
     return header
 
 
-def build(text: str, folder: Path) -> ctypes.CDLL:
+def build(text: str, folder: Path, *options: str) -> ctypes.CDLL:
     """Compile a source into a library, unless ``folder`` has it from before, and load it."""
-    name = hashlib.sha256("\n".join([text, HEADER.read_text("utf-8"), *OPTIONS]).encode()).hexdigest()[:16]
+    name = hashlib.sha256("\n".join([text, HEADER.read_text("utf-8"), *OPTIONS, *options]).encode()).hexdigest()[:16]
     code, library = folder / f"{name}.cpp", folder / f"{name}.so"
     if not library.exists():
         code.write_text(text, "utf-8")
-        _compile(code, library, "-shared", "-include", str(_header(folder)))
+        _compile(code, library, "-shared", "-include", str(_header(folder)), *options)
     loaded = ctypes.CDLL(str(library))
     loaded.emulated_run.restype = ctypes.c_char_p
     return loaded
