@@ -25,23 +25,28 @@ ARRAYS = {
     "binary_cross_entropy_with_logits": ("x", "targets", "positive"),
 }
 
-#: Some of the values of options without a default.
-OPTIONS: dict[str, tuple[Any, ...]] = {"n": (0, 1, 2, 3, 4)}
+#: Values of options, where these are more than the default.
+OPTIONS: dict[str, tuple[Any, ...]] = {"n": (1, 2, 3), "beta": (1.0, 0.5)}
+
+#: Operations that are formulas where arrays are large.
+LARGE = ("add", "mul", "div", "maximum", "neg", "exp", "log")
 
 #: Steps of optimizers: how many tensors they take, their options, and how many numbers.
 STEPS: tuple[tuple[Callable[..., Any], int, tuple[Any, ...], int], ...] = (
-    (optim.Adadelta._formula, 4, (0.9, 1e-3, 0.1), 1),
+    (optim.Adadelta._formula, 4, (0.9, 1e-3, 0.0), 1),
+    (optim.Adagrad._formula, 3, (1e-3, 0.0), 1),
     (optim.Adamax._formula, 4, (0.9, 0.99, 1e-3, 0.1), 1),
-    (optim.NAdam._formula, 4, (0.9, 0.99, 0.1), 4),
-    (optim.Adam._formula, 4, (0.9, 0.99, 0.0), 4),
-    (optim.Adam._formula, 5, (0.9, 0.99, 0.1), 4),
+    (optim.NAdam._formula, 4, (0.9, 0.99, 0.0), 4),
+    (optim.Adam._formula, 4, (0.9, 0.99, 0.1), 4),
+    (optim.Adam._formula, 5, (0.9, 0.99, 0.0), 4),
+    (optim.RMSprop._formula, 5, (0.9, 1e-3, 0.0, 0.5, True), 1),
     (optim.Lion._formula, 3, (0.9, 0.99), 2),
 )
 
 
 def formulas() -> Iterator[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
     """The operation, the formula, and the kinds of its operands: arrays of one shape, or numbers beside them."""
-    for name in FORMULAS:
+    for name in (*FORMULAS, *LARGE):
         for kinds in _kinds(name, tuple(OPERATIONS[name].parameters)):
             yield name, method_of(name), kinds
     for name in FUSABLE:
@@ -60,7 +65,7 @@ def _kinds(operation: str, names: tuple[str, ...], arrays: tuple[str, ...] = ())
     for name in names:
         if name in entry.attributes:
             default = entry.attributes[name]
-            values = OPTIONS.get(name, (0.5,)) if default is inspect.Parameter.empty else (default,)
+            values = OPTIONS.get(name, (0.5,) if default is inspect.Parameter.empty else (default,))
             choices.append(tuple(_option(value) for value in values))
         elif name in entry.operands and len(entry.operands) > 1 and name not in arrays:
             choices.append(("array", _option(0.5), *([_option(None)] if name in entry.optional else [])))
