@@ -113,8 +113,11 @@ def test_batch_norm_of_nan_and_infinity(on: EmulatedRunner, dtype: str) -> None:
         check(actual, NUMPY.batch_norm_training(layout, None, None, 1, EPS), 32)
 
 
-@pytest.mark.parametrize("shape", [(700, 97), (40, 6, 300), (3, 5, 71, 67), (2, 40000), (66000, 1), (1, 3, 30000)])
-def test_sums_of_all_axes_but_one(on: EmulatedRunner, dtype: str, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("shape", [(140, 97), (8, 6, 300), (3, 5, 31, 67), (2, 4000), (2000, 1), (1, 3, 6000)])
+def test_sums_of_all_axes_but_one(
+    on: EmulatedRunner, dtype: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(normalize, "MANY", 1)
     x = operand(shape, dtype)
     for kept in range(1, len(shape)):
         axis = tuple(i for i in range(len(shape)) if i != kept)
