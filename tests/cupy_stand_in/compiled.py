@@ -165,19 +165,18 @@ def loop(
     outs: tuple[Parameter, ...],
     body: str,
     preamble: str,
-    are_arrays: tuple[bool, ...],
     variables: tuple[tuple[str, np.dtype[Any]], ...],
 ) -> Any:
-    """The function of an elementwise kernel, for parameters that are arrays or numbers, and types of its variables."""
+    """The function of an elementwise kernel, for the types of its variables."""
     known, lines = dict(variables), []
-    for number, (parameter, is_array) in enumerate(zip((*ins, *outs), are_arrays, strict=True)):
+    for number, parameter in enumerate((*ins, *outs)):
         c = C_NAMES[dtype_of(parameter, known).name]
         constant = "" if number >= len(ins) else "const "
         pointer = f"static_cast<{constant}{c}*>(arguments[{number}])"
         if parameter.raw:
             lines.append(f"Raw<{constant}{c}> {parameter.name}{{{pointer}}};")
         else:
-            lines.append(f"{constant}{c}& {parameter.name} = {pointer}{'[i]' if is_array else '[0]'};")
+            lines.append(f"{constant}{c}& {parameter.name} = {pointer}[i];")
     return library(
         f"{typedefs(known)}{preamble}\n"
         'extern "C" void run(void** arguments, long long count_of_threads_) {\n'
@@ -217,15 +216,11 @@ def elementwise(
         return results
     operands: list[Any] = []
     for p, v in zip(ins, values, strict=False):
-        if not isinstance(v, np.ndarray):
-            operands.append(np.asarray(v).astype(dtype_of(p, variables)))
-        else:
-            operands.append(np.ascontiguousarray(v if p.raw else np.broadcast_to(v, shape)))
+        x = np.asarray(v).astype(dtype_of(p, variables), copy=False)
+        operands.append(np.ascontiguousarray(x if p.raw else np.broadcast_to(x, shape)))
     targets = [r if r.flags.c_contiguous else np.ascontiguousarray(r) for r in results]
-    arrays = [*operands, *targets]
-    are_arrays = tuple(isinstance(v, np.ndarray) for v in (*values[: len(ins)], *results))
-    function = loop(tuple(ins), tuple(outs), body, preamble, are_arrays, tuple(variables.items()))
-    function(addresses(arrays), ctypes.c_longlong(count))
+    function = loop(tuple(ins), tuple(outs), body, preamble, tuple(variables.items()))
+    function(addresses([*operands, *targets]), ctypes.c_longlong(count))
     for result, target in zip(results, targets, strict=True):
         if result is not target:
             result[...] = target
