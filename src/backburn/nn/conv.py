@@ -8,17 +8,16 @@ from typing import ClassVar
 from backburn.base.errors import ArgumentError
 from backburn.nn import functional, init
 from backburn.nn.linear import sizes
-from backburn.nn.module import Module, parameter
-from backburn.nn.pool import check_rank
+from backburn.nn.module import parameter
+from backburn.nn.pool import Spatial
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.options import flags
 from backburn.tensor.window_options import Padding, Sizes, each, pairs
 
 
-class Convolution(Module):
-    """The base class of convolutions: weights, options, and the rank of inputs."""
+class Convolution(Spatial):
+    """The base class of convolutions: weights and options."""
 
-    RANK: ClassVar[int]
     TRANSPOSED: ClassVar[bool] = False
     weight: FloatTensor
     bias: FloatTensor | None
@@ -63,9 +62,6 @@ class Convolution(Module):
             dilation=self.dilation,
             groups=self.groups,
         )
-
-    def _check(self, x: Tensor) -> None:
-        check_rank(type(self).__name__, x, self.RANK)
 
 
 class Conv1d(Convolution):

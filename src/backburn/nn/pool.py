@@ -16,20 +16,30 @@ from backburn.tensor.options import bounded, flags, number, one_of
 from backburn.tensor.window_options import Padding, Sizes, each, pairs
 
 
-def check_rank(layer: str, x: Tensor, rank: int) -> None:
-    """Raise unless an input has ``rank`` spatial axes after examples and channels."""
-    tensor_operand(layer, x)
-    if x.ndim != rank + 2:
-        hint = "; expand_dims adds an axis for a single example" if x.ndim == rank + 1 else ""
-        axes = f"the input (examples, channels, *spatial) has {rank + 2} axes, not {x.ndim}"
-        raise ShapeError(f"{layer}: {axes}: {describe((x,))}{hint}")
+class Spatial(Module):
+    """The base class of layers whose input has ``RANK`` spatial axes after examples and channels."""
 
-
-class _Pool(Module):
     RANK: ClassVar[int]
 
     def _check(self, x: Tensor) -> None:
-        check_rank(type(self).__name__, x, self.RANK)
+        layer = type(self).__name__
+        tensor_operand(layer, x)
+        if x.ndim != self.RANK + 2:
+            hint = "; expand_dims adds an axis for a single example" if x.ndim == self.RANK + 1 else ""
+            axes = f"the input (examples, channels, *spatial) has {self.RANK + 2} axes, not {x.ndim}"
+            raise ShapeError(f"{layer}: {axes}: {describe((x,))}{hint}")
+
+
+class _Pool(Spatial):
+    def _set_windows(
+        self, size: Sizes, stride: Sizes | None, padding: Padding, dilation: tuple[int, ...] | None = None
+    ) -> None:
+        """Set these options; what does not fit is refused now rather than at the first input."""
+        name = type(self).__name__
+        self.size = each(name, "size", size, self.RANK)
+        self.stride = self.size if stride is None else each(name, "stride", stride, self.RANK)
+        self.padding = padding
+        pairs(name, padding, self.size, self.stride, dilation or (1,) * self.RANK)
 
 
 class _MaxPool(_Pool):
@@ -42,12 +52,9 @@ class _MaxPool(_Pool):
         ceil_mode: bool = False,
     ) -> None:
         name = type(self).__name__
-        self.size = each(name, "size", size, self.RANK)
-        self.stride = self.size if stride is None else each(name, "stride", stride, self.RANK)
         flags(name, ceil_mode=ceil_mode)
-        self.padding = padding
         self.dilation = each(name, "dilation", dilation, self.RANK)
-        pairs(name, padding, self.size, self.stride, self.dilation)  # raises now rather than at the first input
+        self._set_windows(size, stride, padding, self.dilation)
         self.ceil_mode = ceil_mode
 
     def forward(self, x: Tensor) -> FloatTensor:
@@ -93,11 +100,7 @@ class MaxPool3d(_MaxPool):
 
 class _MaxUnpool(_Pool):
     def __init__(self, size: Sizes, stride: Sizes | None = None, padding: Padding = 0) -> None:
-        name = type(self).__name__
-        self.size = each(name, "size", size, self.RANK)
-        self.stride = self.size if stride is None else each(name, "stride", stride, self.RANK)
-        self.padding = padding
-        pairs(name, padding, self.size, self.stride, (1,) * self.RANK)  # raises now rather than at the first input
+        self._set_windows(size, stride, padding)
 
     def forward(self, x: Tensor, indices: Tensor, output_size: Sizes | None = None) -> FloatTensor:
         """The elements at their indices, of shape ``(examples, channels, *spatial)``."""
@@ -156,11 +159,8 @@ class _AvgPool(_Pool):
         divisor_override: float | None = None,
     ) -> None:
         name = type(self).__name__
-        self.size = each(name, "size", size, self.RANK)
-        self.stride = self.size if stride is None else each(name, "stride", stride, self.RANK)
         flags(name, ceil_mode=ceil_mode, count_include_pad=count_include_pad)
-        self.padding = padding
-        pairs(name, padding, self.size, self.stride, (1,) * self.RANK)  # raises now rather than at the first input
+        self._set_windows(size, stride, padding)
         self.ceil_mode = ceil_mode
         self.count_include_pad = count_include_pad
         given = divisor_override is not None
@@ -180,7 +180,7 @@ class _AvgPool(_Pool):
         )
 
 
-class _LPPool(_Pool):
+class _LPPool(Spatial):
     def __init__(self, ord: float, size: Sizes, stride: Sizes | None = None) -> None:
         name = type(self).__name__
         self.ord = bounded(name, "ord", ord, least=1)
@@ -259,7 +259,7 @@ class AvgPool3d(_AvgPool):
     RANK = 3
 
 
-class _AdaptiveAvgPool(_Pool):
+class _AdaptiveAvgPool(Spatial):
     def __init__(self, size: Sizes) -> None:
         self.size = each(type(self).__name__, "size", size, self.RANK)
 
