@@ -40,7 +40,7 @@ from backburn.tensor.dispatch import Scalar, binary
 from backburn.tensor.messages import describe, explain
 from backburn.tensor.repr import tensor_repr
 from backburn.tensor.standard import namespace
-from backburn.tensor.wrapping import register_class
+from backburn.tensor.wrapping import CLASSES, TENSORS
 
 if TYPE_CHECKING:
     from typing import Self
@@ -648,8 +648,8 @@ class QuantizedTensor(QuantizedKind):
         return quantized.largest_error(self, original)
 
 
-for _kind, _class in (("float", FloatTensor), ("int", IntTensor), ("bool", BoolTensor), ("quantized", QuantizedTensor)):
-    register_class(_kind, _class)
+CLASSES.update(float=FloatTensor, int=IntTensor, bool=BoolTensor, quantized=QuantizedTensor)
+TENSORS.update(CLASSES.values())
 add_method_hints(Tensor)
 
 

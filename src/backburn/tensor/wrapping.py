@@ -1,4 +1,4 @@
-"""Primitives as tensors: the class of each kind, registered here so that functions need not import the classes."""
+"""Primitives as tensors: the class of each kind, entered here so that functions need not import the classes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,6 @@ def wrap(primitive: Any, backend: AnyBackend) -> Any:
 def is_tensor(value: Any) -> bool:
     """Whether ``value`` is a tensor of any kind."""
     return value.__class__ in TENSORS
-
-
-def register_class(kind: str, cls: type[Any]) -> None:
-    """Make ``cls`` the class of tensors of ``kind``."""
-    CLASSES[kind] = cls
-    TENSORS.add(cls)
 
 
 def flat(operands: Iterable[Any]) -> list[Any]:
