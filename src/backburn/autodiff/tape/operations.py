@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from backburn.autodiff.tape.values import index_of, number_of
 from backburn.base.errors import ArgumentError, DTypeError
@@ -369,9 +369,6 @@ AnyGradOp: TypeAlias = (
     | GradOp.CatOp
     | GradOp.GatherOp
 )
-
-#: The variants in the order of their declaration.
-VARIANTS: tuple[type[Operation], ...] = get_args(AnyGradOp)
 
 #: The fields that are operands.
 _OPERANDS = ("a", "b", "parent", "map_node", "logits", "targets", "input", "inputs", "cond", "on_true", "on_false")
