@@ -136,7 +136,16 @@ class LSTM(_Recurrent):
         return hiddens, (hiddens[-1], cells[-1])
 
 
-class GRU(_Recurrent):
+class _OneState(_Recurrent):
+    STATES = 1
+
+    def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[FloatTensor, FloatTensor]:
+        """The outputs, and the final hidden state."""
+        outputs, (last,) = self._run(x, None if state is None else (state,))
+        return outputs, last
+
+
+class GRU(_OneState):
     """Gated recurrent units over the steps of an input (steps, examples, inputs), like :class:`LSTM`.
 
     There is one state, and the weights have three parts: reset gate, update gate and candidate. After Cho et al.
@@ -149,19 +158,13 @@ class GRU(_Recurrent):
     """
 
     GATES = 3
-    STATES = 1
-
-    def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[FloatTensor, FloatTensor]:
-        """The outputs, and the final hidden state."""
-        outputs, (last,) = self._run(x, None if state is None else (state,))
-        return outputs, last
 
     def _steps(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         hiddens = functional.gru(projected, states[0], layer.weight, layer.bias)
         return hiddens, (hiddens[-1],)
 
 
-class RNN(_Recurrent):
+class RNN(_OneState):
     """Layers of ``tanh(x @ input_weight + h @ weight + biases)`` over the steps of an input, like :class:`GRU`.
 
     ``activation`` is ``"tanh"`` or ``"relu"``. After Elman (1990).
@@ -173,7 +176,6 @@ class RNN(_Recurrent):
     """
 
     GATES = 1
-    STATES = 1
 
     def __init__(
         self,
@@ -189,11 +191,6 @@ class RNN(_Recurrent):
         one_of("RNN", "the activation", activation, ("tanh", "relu"))
         super().__init__(inputs, size, layers, bias, batch_first, dropout, bidirectional)
         self.activation = activation
-
-    def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[FloatTensor, FloatTensor]:
-        """The outputs, and the final hidden state."""
-        outputs, (last,) = self._run(x, None if state is None else (state,))
-        return outputs, last
 
     def _steps(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         outputs = []
