@@ -7,6 +7,7 @@ follow the conventions where there is no derivative, since both go by the operat
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -72,15 +73,21 @@ def values(sample: Sample, chosen: set[int]) -> list[dict[Place, Any]]:
     return [{p: a * (1.0, 0.75)[n] if p[0] in chosen else a for p, a in floats(sample).items()} for n in range(SIZE)]
 
 
+def constants(level: Any) -> Callable[[Any], Any]:
+    """What makes a primitive of ``level`` that is a constant of an array."""
+
+    def constant(array: Any) -> Any:
+        primitive = K.from_numpy(np.asarray(array))
+        return level.from_inner(primitive) if is_float(array) else primitive
+
+    return constant
+
+
 def one_by_one(name: str, sample: Sample, chosen: set[int]) -> tuple[list[dict[Place, Any]], list[Any]]:
     """For each example the gradients of the weighted sum, and its derivative along the operands themselves."""
     gradients, slopes = [], []
     outer = Autodiff(K)
-
-    def constant(array: Any) -> Any:
-        primitive = K.from_numpy(np.asarray(array))
-        return outer.from_inner(primitive) if is_float(array) else primitive
-
+    constant = constants(outer)
     for at in values(sample, chosen):
         leaves = {p: outer.set_require_grad(constant(a), True) for p, a in at.items()}
         out = getattr(outer, name)(*assembled(sample, leaves, constant), **sample.attributes)
@@ -108,10 +115,7 @@ def outside(name: str, sample: Sample, chosen: set[int]) -> list[dict[Place, Any
         array = np.stack([at[p] for at in each]) if p[0] in chosen else each[0][p]
         leaves[p] = outer.set_require_grad(outer.from_inner(K.from_numpy(array)), True)
 
-    def constant(array: Any) -> Any:
-        primitive = K.from_numpy(np.asarray(array))
-        return outer.from_inner(primitive) if is_float(array) else primitive
-
+    constant = constants(outer)
     given = {p: level.mapped(x) if p[0] in chosen else x for p, x in leaves.items()}
     out = getattr(level, name)(*assembled(sample, given, constant), **sample.attributes)
     total = weighted(level, out, constant)
@@ -134,11 +138,7 @@ def inside(name: str, sample: Sample, chosen: set[int]) -> list[dict[Place, Any]
     level = Batched(K, SIZE, on_fallback="allow", randomness="same")
     outer = Autodiff(level)
     each = values(sample, chosen)
-
-    def constant(array: Any) -> Any:
-        primitive = K.from_numpy(np.asarray(array))
-        return outer.from_inner(primitive) if is_float(array) else primitive
-
+    constant = constants(outer)
     leaves: dict[Place, Any] = {}
     for p in each[0]:
         array = np.stack([at[p] for at in each]) if p[0] in chosen else each[0][p]
@@ -160,11 +160,7 @@ def tangents(name: str, sample: Sample, chosen: set[int]) -> list[Any]:
     level = Batched(K, SIZE, on_fallback="allow", randomness="same")
     outer: Any = Forward(level)
     each = values(sample, chosen)
-
-    def constant(array: Any) -> Any:
-        primitive = K.from_numpy(np.asarray(array))
-        return outer.from_inner(primitive) if is_float(array) else primitive
-
+    constant = constants(outer)
     duals: dict[Place, Any] = {}
     for p in each[0]:
         array = np.stack([at[p] for at in each]) if p[0] in chosen else each[0][p]
