@@ -14,7 +14,7 @@ from backburn.backend.quantized import scale_shape
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import QuantizedDType, as_dtype, float32, float64, qint8
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
-from backburn.conformance.calls import can_store
+from backburn.conformance.calls import can_store, is_float
 from backburn.conformance.check import Check
 from backburn.conformance.samples import SAMPLES, Array, Sample, real, stored
 
@@ -51,7 +51,7 @@ def moving(operation: Operation) -> tuple[int, Sample | None]:
     if "Q" in operation.kinds and operation.results == ("same",) and operation.name in SAMPLES:
         for index, sample in enumerate(SAMPLES[operation.name].cases):
             first, *others = sample.operands or (None,)
-            floats = [isinstance(o, np.ndarray) and o.dtype.kind == "f" for o in (first, *others)]
+            floats = [is_float(o) for o in (first, *others)]
             if floats[0] and first is not None and np.size(first) > 1 and not any(floats[1:]):
                 return index, sample
     return 0, None
