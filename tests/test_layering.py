@@ -42,13 +42,15 @@ BESIDE = {"conformance": {"base", "backend", "autodiff"}}
 BACKENDS_MAY_IMPORT = {"base", "backend"}
 
 # Where a package from outside may be imported: modules of `backburn` with what is below them, or `backends` with
-# what is below it. What NumPy's list has besides backends and conformance is the host-data boundary.
+# what is below it. What NumPy's list has besides backends and conformance is the host-data boundary, and where NumPy's
+# errors are silenced.
 ANYWHERE = ("backburn", "backends")
 THIRD_PARTY = {
     "typing_extensions": ANYWHERE,
     "numpy": (
         "backends",
         "backburn.base.dtypes",
+        "backburn.base.quiet",
         "backburn.conformance",
         "backburn.data",
         "backburn.io",

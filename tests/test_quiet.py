@@ -1,4 +1,4 @@
-"""No operation warns, also where a program makes errors of all warnings after the backend was imported."""
+"""No operation warns, also where a program makes errors of all warnings, or of NumPy's, after importing the backend."""
 
 from __future__ import annotations
 
@@ -129,6 +129,21 @@ def strict() -> Iterator[None]:
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_nothing_warns(call: Callable[[], Any], strict: None) -> None:
     call()
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_nothing_raises_what_numpy_was_told_to_raise(call: Callable[[], Any]) -> None:
+    with np.errstate(all="raise"):
+        call()
+        assert set(np.geterr().values()) == {"raise"}
+
+
+def test_numpys_errors_elsewhere_are_raised() -> None:
+    with np.errstate(all="raise"):
+        with pytest.raises(FloatingPointError, match="divide by zero"):
+            np.log(np.zeros(1))
+        with pytest.raises(FloatingPointError, match="divide by zero"):
+            quietly(NumpyBackend(), np.log, np.zeros(1))
 
 
 def test_warnings_of_others_pass(strict: None) -> None:

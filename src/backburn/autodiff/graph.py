@@ -17,7 +17,7 @@ from backburn.autodiff.slices import SliceGradient, assemble
 from backburn.backend.contract import BK
 from backburn.base.contexts import RECORDING, scoped
 from backburn.base.errors import ConsumedGraphError, GraphError
-from backburn.base.quiet import quietly, silence
+from backburn.base.quiet import RAISED, quietly, silence
 
 next_stamp = itertools.count().__next__
 
@@ -150,9 +150,9 @@ def reverse(
             g = gradients[node] if node.keep or (keep and node in keep) else gradients.pop(node)
             try:
                 found = backward(k, g, node)
-            except RuntimeWarning as warning:
-                silence(warning, k)
-                found = backward(k, g, node)
+            except RAISED as raised:
+                with silence(raised, k):
+                    found = backward(k, g, node)
             for parent, gradient in zip(node.parents, found):  # noqa: B905 - one for each parent
                 if gradient is None or parent is None:
                     continue
@@ -174,9 +174,9 @@ def reverse(
                     if known is not None:
                         try:
                             gradient = k.add(known, gradient)
-                        except RuntimeWarning as warning:
-                            silence(warning, k)
-                            gradient = k.add(known, gradient)
+                        except RAISED as raised:
+                            with silence(raised, k):
+                                gradient = k.add(known, gradient)
                 gradients[parent] = gradient
                 if known is None and not (slices and parent in slices):
                     push(heap, (-parent.stamp, parent))

@@ -19,7 +19,7 @@ from backburn.autodiff.graph import Node, OutputNode, Tracked, next_stamp
 from backburn.autodiff.source import Source, compiled
 from backburn.backend.table import Operation
 from backburn.base.errors import MissingRuleError
-from backburn.base.quiet import silence
+from backburn.base.quiet import RAISED, silence
 
 
 def compile_operation(operation: Operation) -> Callable[..., Any]:
@@ -30,6 +30,7 @@ def compile_operation(operation: Operation) -> Callable[..., Any]:
         "_next_stamp": next_stamp,
         "_missing_rule": missing_rule,
         "_with_outputs": with_outputs,
+        "_raised": RAISED,
         "_silence": silence,
     }
     return compiled(operation, _Recorded(operation).text(), "Autodiff", names)
@@ -82,12 +83,12 @@ class _Recorded(Source):
         return self.backward() + "\n".join(self.lines) + "\n"
 
     def compute(self, line: str) -> None:
-        """Call the inner backend, and again if its warning of a NaN or infinity was turned into an error."""
+        """Call the inner backend, and again if it raised for a NaN or infinity."""
         self.emit(1, "try:")
         self.emit(2, line)
-        self.emit(1, "except RuntimeWarning as _warning:")
-        self.emit(2, "_silence(_warning, k)")
-        self.emit(2, line)
+        self.emit(1, "except _raised as _error:")
+        self.emit(2, "with _silence(_error, k):")
+        self.emit(3, line)
 
     def record(self) -> None:
         """Make the node, when an operand is on the graph and recording is on."""

@@ -1,13 +1,19 @@
-"""Suppressing the warnings that a backend's library gives for NaN and infinite results, which are values here."""
+"""Suppressing what a backend's library says of NaN and infinite results, which are values here."""
 
 from __future__ import annotations
 
 import re
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
+import numpy as np
+
 T = TypeVar("T")
+
+#: What NumPy raises where a program has asked for errors, by the filters of warnings or by ``np.seterr``.
+RAISED = (RuntimeWarning, FloatingPointError)
 
 #: The packages that have said :func:`ignore_warnings`.
 PACKAGES: set[str] = set()
@@ -24,27 +30,31 @@ def ignore_warnings(package: str) -> None:
 
 
 def quietly(backend: Any, function: Callable[..., T], *arguments: Any) -> T:
-    """``function(*arguments)``, again with :func:`silence` where a warning of ``backend`` was made an error."""
+    """``function(*arguments)``, again with :func:`silence` where ``backend`` raised one of ``RAISED``."""
     try:
         return function(*arguments)
-    except RuntimeWarning as warning:
-        silence(warning, backend)
-        return function(*arguments)
+    except RAISED as error:
+        with silence(error, backend):
+            return function(*arguments)
 
 
-def silence(warning: RuntimeWarning, backend: Any) -> None:
-    """Ignore RuntimeWarnings of the package of ``backend`` from now on; the operation that raised one is called again.
+def silence(error: RuntimeWarning | FloatingPointError, backend: Any) -> AbstractContextManager[Any]:
+    """The context in which to repeat the operation of ``backend`` that raised ``error``.
 
-    A backend over NumPy does so when it is imported, but a program or test runner may turn all warnings into errors
-    later. This is called only when one arrives as an exception, so that other calls pay nothing. Warnings from other
-    packages are raised again.
+    RuntimeWarnings of the backend's package are ignored from now on. A backend over NumPy does so when it is imported,
+    but a program or test runner may turn all warnings into errors later. If it was ``np.seterr`` instead, its setting
+    is suspended for the repetition. This is called only when an exception arrives, so that other calls pay nothing.
+    Those from other packages are raised again.
     """
     while (inner := getattr(backend, "inner_backend", None)) is not None:
         backend = inner
     package = type(backend).__module__.partition(".")[0]
-    frame = warning.__traceback__
+    frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
     if frame is None or frame.tb_frame.f_globals.get("__name__", "").partition(".")[0] != package:
-        raise warning
+        raise error
+    if isinstance(error, FloatingPointError):
+        return np.errstate(all="ignore")
     warnings.filterwarnings("ignore", category=RuntimeWarning, module=rf"{re.escape(package)}(\.|$)")
+    return nullcontext()

@@ -106,6 +106,7 @@ def gamma(alpha: Array, key: int, offset: int, log: bool = False, dtype: DType =
     return np.where(alpha < 0, np.nan, values)
 
 
+@np.errstate(under="ignore")  # this module is also imported where NumPy was told to raise
 @partial(np.vectorize, otypes=[float])
 def gamma_slope(alpha: float, log_x: float) -> float:
     """The derivative of a gamma number's logarithm, from the series of the incomplete gamma function (DLMF 8.11.4).

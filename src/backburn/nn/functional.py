@@ -9,6 +9,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from backburn.base.hints import lookups
+from backburn.base.quiet import RAISED
 from backburn.nn.composed import (
     alpha_dropout,
     bilinear,
@@ -134,7 +135,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> FloatTensor
     if all(t.__class__ is FloatTensor and t._backend is k and t._dtype is x._dtype for t in operands):
         try:
             return FloatTensor(k.linear(*(t._primitive for t in operands)), k, x._dtype)
-        except RuntimeWarning:  # handled by ``call``
+        except RAISED:  # handled by ``call``
             pass
         except Exception as error:
             explain("linear", operands, {}, error)

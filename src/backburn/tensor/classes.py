@@ -14,6 +14,7 @@ from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.dtypes import DType
 from backburn.base.errors import NoAxisError, NotAnIndexError, ShapeError
 from backburn.base.hints import HidesHints, add_method_hints
+from backburn.base.quiet import RAISED
 from backburn.tensor import (
     activate,
     arithmetic,
@@ -292,7 +293,7 @@ class Tensor(metaclass=HidesHints):
         if type(other) is FloatTensor and other._backend is k and other._dtype is self._dtype:
             try:
                 return FloatTensor(k.add(self._primitive, other._primitive), k, self._dtype)
-            except RuntimeWarning:  # handled by the general path
+            except RAISED:  # handled by the general path
                 pass
             except Exception as error:
                 explain("add", (self, other), {}, error)
@@ -303,7 +304,7 @@ class Tensor(metaclass=HidesHints):
         if type(other) is FloatTensor and other._backend is k and other._dtype is self._dtype:
             try:
                 return FloatTensor(k.sub(self._primitive, other._primitive), k, self._dtype)
-            except RuntimeWarning:  # handled by the general path
+            except RAISED:  # handled by the general path
                 pass
             except Exception as error:
                 explain("sub", (self, other), {}, error)
@@ -314,7 +315,7 @@ class Tensor(metaclass=HidesHints):
         if type(other) is FloatTensor and other._backend is k and other._dtype is self._dtype:
             try:
                 return FloatTensor(k.mul(self._primitive, other._primitive), k, self._dtype)
-            except RuntimeWarning:  # handled by the general path
+            except RAISED:  # handled by the general path
                 pass
             except Exception as error:
                 explain("mul", (self, other), {}, error)

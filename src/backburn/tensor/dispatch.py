@@ -16,7 +16,7 @@ from backburn.backend.table import KINDS, OPERATIONS, Operation
 from backburn.base.contexts import default_float
 from backburn.base.dtypes import DType, FloatDType, float32, promote, promote_scalar
 from backburn.base.errors import ArgumentError, BackburnError, DeviceMemoryError, DTypeError
-from backburn.base.quiet import silence
+from backburn.base.quiet import RAISED, silence
 from backburn.tensor.levels import common_backend, lift
 from backburn.tensor.messages import describe, explain
 from backburn.tensor.wrapping import CLASSES, TENSORS, flat, is_tensor, wrap
@@ -99,9 +99,9 @@ def cast(x: Any, dtype: DType) -> Any:
     try:
         try:
             primitive = k.cast(x._primitive, dtype)
-        except RuntimeWarning as warning:
-            silence(warning, k)
-            primitive = k.cast(x._primitive, dtype)
+        except RAISED as raised:
+            with silence(raised, k):
+                primitive = k.cast(x._primitive, dtype)
     except Exception as error:
         explain("cast", (x,), {"dtype": dtype}, error)
     return CLASSES[dtype.kind](primitive, k, dtype)
@@ -267,9 +267,9 @@ def call(name: str, /, *operands: Any, **attributes: Any) -> Any:
     try:
         try:
             result = getattr(backend, name)(*primitives, **attributes)
-        except RuntimeWarning as warning:
-            silence(warning, backend)
-            result = getattr(backend, name)(*primitives, **attributes)
+        except RAISED as raised:
+            with silence(raised, backend):
+                result = getattr(backend, name)(*primitives, **attributes)
     except Exception as error:
         explain(name, operands, attributes, error)
     if result.__class__ is tuple:
@@ -285,7 +285,7 @@ def unary(name: str, x: Any) -> Any:
         k, dtype = x._backend, x._dtype
         if dtype.__class__ is FloatDType:
             return x.__class__(getattr(k, name)(x._primitive), k, dtype)
-    except RuntimeWarning:  # handled by ``call``
+    except RAISED:  # handled by ``call``
         pass
     except Exception as error:
         if is_tensor(x):
@@ -312,7 +312,7 @@ def binary(name: str, x: Any, y: Any) -> Any:
             elif is_plain_float(y) and (x.__class__ is float or x.__class__ is int):
                 k = y._backend
                 return of_floats(entry, getattr(k, name)(float(x), y._primitive), k, y._dtype)
-        except RuntimeWarning:  # handled by ``call``
+        except RAISED:  # handled by ``call``
             pass
         except Exception as error:
             explain(name, (x, y), {}, error)
@@ -365,9 +365,9 @@ def create(name: str, backend: AnyBackend, **attributes: Any) -> Any:
     try:
         try:
             primitive = getattr(backend, name)(**attributes)
-        except RuntimeWarning as warning:
-            silence(warning, backend)
-            primitive = getattr(backend, name)(**attributes)
+        except RAISED as raised:
+            with silence(raised, backend):
+                primitive = getattr(backend, name)(**attributes)
     except Exception as error:
         if isinstance(error, MemoryError) and not isinstance(error, BackburnError):
             raise _too_large(OPERATIONS[name], backend, attributes) from error
