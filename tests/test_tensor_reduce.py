@@ -117,11 +117,12 @@ def test_correction() -> None:
 def test_quantile() -> None:
     x = bb.asarray(REAL, dtype="float64")
     wide = REAL.astype(np.float64)
-    wanted: list[Any] = [0.3, [0.25, 0.5], (0.9,), 1]
+    wanted: list[Any] = [0.3, [0.25, 0.5], (0.9,), 1, np.float32(0.25), np.array(0.25), bb.asarray(0.25)]
     for q in wanted:
         for axis in (None, 0, 1):
-            got = x.quantile(q, axis=axis, keepdims=True)
-            np.testing.assert_allclose(got.numpy(), np.quantile(wide, q, axis=axis, keepdims=True))
+            got, expected = x.quantile(q, axis=axis, keepdims=True), np.quantile(wide, q, axis=axis, keepdims=True)
+            assert got.shape == expected.shape
+            np.testing.assert_allclose(got.numpy(), expected)
     wrong: list[Any] = [1.5, [0.2, -0.1]]
     for q in wrong:
         with pytest.raises(ArgumentError, match=r"quantile: .*between 0 and 1.*float64\[2,3\]"):
