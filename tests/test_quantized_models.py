@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,23 @@ def test_a_model_that_is_quantized_in_part_is_treated_further() -> None:
     quantize_model(part, skip="0")
     with pytest.raises(ArgumentError, match="the model has no Linear or Convolution layer"):
         quantize_model(both)
+
+
+@pytest.mark.parametrize("model", [3, Linear, lambda x: x], ids=["number", "class", "function"])
+def test_what_is_no_module_is_refused(model: Any) -> None:
+    quantization, scheme, data = bb.quantization, "qint8_symmetric_tensor_float32", [tensor(4, 3)]
+    calls: dict[str, Callable[[], Any]] = {
+        "quantize_model": lambda: quantization.quantize_model(model, scheme),
+        "fake_quantize_model": lambda: quantization.fake_quantize_model(model, scheme),
+        "quantize_like": lambda: quantization.quantize_like(model, {}),
+        "add_adapters": lambda: quantization.add_adapters(model),
+        "observe": lambda: quantization.calibrate(model, data),
+        "sensitivity": lambda: quantization.sensitivity(model, data, scheme),
+        "gptq": lambda: quantization.gptq(model, data, scheme),
+    }
+    for name, call in calls.items():
+        with pytest.raises(ArgumentError, match=f"^{name}: takes a module, not "):
+            call()
 
 
 def test_errors_name_the_layer() -> None:

@@ -141,6 +141,7 @@ def quantize_like(model: M, state: Mapping[str, Any]) -> M:
         >>> model[0].weight.dtype
         qint4_symmetric_block4_float16
     """
+    _check_module("quantize_like", model)
     given: object = state
     if not isinstance(given, Mapping):
         raise ArgumentError(f"quantize_like: takes tensors by path, as state_dict() gives them, not {given!r:.80}")
@@ -181,10 +182,9 @@ def add_adapters(model: M, rank: int = 4, alpha: float | None = None, pattern: P
         ['0.down', '0.up']
     """
     frozen = copy.deepcopy(model)
+    layers = quantizable_layers("add_adapters", frozen, pattern, (), (Linear, QuantizedLinear))
     if frozen.parameters():
         frozen.freeze()
-    kinds = (Linear, QuantizedLinear)
-    layers = quantizable_layers("add_adapters", frozen, pattern, (), kinds)
     return replaced(frozen, {path: LoRALinear(layer, rank, alpha) for path, layer in layers})
 
 
@@ -196,6 +196,7 @@ def quantizable_layers(
     kinds: tuple[type[Module], ...] = (Linear, Convolution),
 ) -> list[tuple[str, Any]]:
     """The layers of ``kinds`` that match, each once, by their first paths. Raises :class:`ArgumentError` for none."""
+    _check_module(name, model)
     if isinstance(model, kinds):
         raise ArgumentError(f"{name}: the model is a layer itself; put it into Sequential(...)")
     modules = list(model.named_modules())
@@ -215,6 +216,12 @@ def quantizable_layers(
         what = repr(pattern) if not without else f"{pattern!r} and not {skip!r}"
         raise ArgumentError(f"{name}: no layer's path matches {what}. Layers: {_listed(layers)}")
     return chosen
+
+
+def _check_module(name: str, model: object) -> None:
+    if not isinstance(model, Module):
+        hint = f"; write {model.__name__}(...)" if isinstance(model, type) else ""
+        raise ArgumentError(f"{name}: takes a module, not {model!r:.80}{hint}")
 
 
 def _listed(layers: list[tuple[str, Any]]) -> str:

@@ -73,10 +73,11 @@ def sensitivity(
     chosen, data = as_scheme("sensitivity", scheme), list(batches)
     if score is None and not data:
         raise ArgumentError("sensitivity: there is no batch and no score, so that nothing can be measured")
+    layers = quantizable_layers("sensitivity", model, pattern)
     reference = [] if score is not None else run(model, data)
     before = score(model) if score is not None else 0.0
     costs = []
-    for path, layer in quantizable_layers("sensitivity", model, pattern):
+    for path, layer in layers:
         changed = quantize_model(model, chosen, path, weights=weights)
         cost = score(changed) - before if score is not None else relative_error(reference, run(changed, data))
         quantized: Any = dict(changed.named_modules())[path]
