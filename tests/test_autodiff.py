@@ -468,6 +468,27 @@ def test_eight_threads_share_a_leaf() -> None:
         np.testing.assert_array_equal(a, b)
 
 
+def test_a_pass_that_is_overtaken_by_another_loses_no_gradient() -> None:
+    x = leaf([1.0, 2.0])
+    y = OUTER.neg(x)
+    found: list[Any] = []
+
+    def differentiate() -> None:
+        grads = OUTER.backward(y)
+        found.append(OUTER.grad(x, grads))
+
+    def overtaken(k: Any, g: Any, node: Any) -> Any:
+        node.backward = rule
+        other = threading.Thread(target=differentiate)
+        other.start()
+        other.join()
+        return rule(k, g, node)
+
+    rule, y.node.backward = y.node.backward, overtaken
+    differentiate()
+    np.testing.assert_array_equal(found, [[-1.0, -1.0]] * 2)
+
+
 def test_primitives_print_their_state() -> None:
     x = leaf([1.0])
     assert "leaf" in repr(x)

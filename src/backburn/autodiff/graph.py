@@ -140,20 +140,20 @@ def reverse(
             node = pop(heap)[1]
             if slices and node in slices:
                 _settle(homes.get(node, first), node, slices.pop(node), gradients)
-            backward = node.backward
+            parents, backward = node.parents, node.backward  # in this order: a pass in another thread clears them last
             if backward is None or (since and node.stamp < since):
                 continue
             if homes:
                 k = homes.get(node, first)
                 if k is not first:
-                    homes.update((parent, k) for parent in node.parents if parent is not None)
+                    homes.update((parent, k) for parent in parents if parent is not None)
             g = gradients[node] if node.keep or (keep and node in keep) else gradients.pop(node)
             try:
                 found = backward(k, g, node)
             except RAISED as raised:
                 with silence(raised, k):
                     found = backward(k, g, node)
-            for parent, gradient in zip(node.parents, found):  # noqa: B905 - one for each parent
+            for parent, gradient in zip(parents, found):  # noqa: B905 - one for each parent
                 if gradient is None or parent is None:
                     continue
                 if gradient.__class__ in _SPECIAL:
