@@ -125,6 +125,24 @@ def test_a_way_back_up_is_refused() -> None:
         model.parameters()
 
 
+def test_slots_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="Slotted: what __slots__ holds would not be part of the state"):
+
+        class Slotted(nn.Module):
+            __slots__ = ("w",)
+
+    with pytest.raises(ArgumentError, match="slots=True"):
+
+        @dataclass(slots=True)
+        class Scaled(nn.Module):
+            w: bb.Tensor
+
+    class Empty(nn.Module):
+        __slots__ = ()
+
+    assert Empty().state_dict() == {}
+
+
 def test_state_goes_round() -> None:
     model, other = Everything(), Everything()
     state = model.state_dict()

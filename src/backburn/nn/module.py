@@ -82,6 +82,15 @@ class Module:
     _buffers: frozenset[str] = frozenset()
     _results: frozenset[str] = frozenset()  # the attributes that hold what was computed
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Raises :class:`ArgumentError` for ``__slots__``, in which tensors would be neither trained nor saved."""
+        super().__init_subclass__(**kwargs)
+        if vars(cls).get("__slots__"):
+            raise ArgumentError(
+                f"{cls.__name__}: what __slots__ holds would not be part of the state; leave them out of a "
+                "module's class (and slots=True, if it is a dataclass)"
+            )
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the module's result; to be overridden."""
         raise Unsupported(f"{type(self).__name__} has no forward: a module says there what it computes")
