@@ -125,7 +125,7 @@ def _parameter_types(name: str) -> list[Any]:
 
 def _load() -> tuple[str, ctypes.CDLL] | None:
     """The library for the processor's best instruction set."""
-    wanted = os.environ.get("BACKBURN_COMPILED", "1")
+    wanted = os.environ.get("BACKBURN_COMPILED") or "1"
     if wanted not in ("0", "1"):
         raise ArgumentError(f"BACKBURN_COMPILED={wanted!r}: 0 leaves the compiled kernels out, 1 uses them")
     if wanted == "0":
