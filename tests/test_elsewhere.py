@@ -392,6 +392,8 @@ def test_calls_of_other_libraries_are_told_in_ours() -> None:
         tensor([1.0])
     with pytest.raises(bb.errors.SpecError, match=r"to: float64 is neither a backend .*; astype\('float64'\) casts"):
         bb.ones(2).to(bb.float64)  # type: ignore[arg-type]
+    with pytest.raises(bb.errors.SpecError, match=r"'float64'. That is a dtype: astype\('float64'\) casts"):
+        bb.ones(2).to("float64")
     with pytest.raises(bb.errors.ArgumentError, match=r"Sequential: holds modules, .*; write Sequential\(\*modules\)"):
         nn.Sequential([nn.ReLU()])  # type: ignore[call-overload]
     polygamma: Any = bb.polygamma

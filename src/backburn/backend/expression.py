@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from backburn.base.dtypes import DTYPES
 from backburn.base.errors import SpecError, hint_for
 
 OptionValue = bool | int | float | str
@@ -54,8 +55,8 @@ def unreadable(text: str, problem: str) -> SpecError:
     return SpecError(f"cannot read the backend expression {text!r}: {problem}. Examples: numpy, autodiff(numpy)")
 
 
-#: Names of devices, which other libraries take where a backend is meant here.
-DEVICES = {
+#: Names of devices and dtypes, which other libraries take where a backend is meant here.
+ELSEWHERE = {name: f"That is a dtype: astype({name!r}) casts." for name in DTYPES} | {
     "cpu": "A backend is a device here: 'autodiff(numpy)' computes on the CPU.",
     "cuda": "A backend is a device here: 'autodiff(cupy:0)' computes on the first CUDA device.",
     "gpu": "A backend is a device here: 'autodiff(cupy:0)' computes on the first CUDA device.",
@@ -67,7 +68,7 @@ def misspelt(expression: Expression, known: Iterable[str]) -> SpecError:
     name, text = expression.name, expression.text
     known = sorted(known)
     right = _corrected(parse(text), known)
-    advice = f"Did you mean {right!r}?" if right else DEVICES.get(name.lower()) or hint_for(name, known)
+    advice = f"Did you mean {right!r}?" if right else ELSEWHERE.get(name.lower()) or hint_for(name, known)
     return SpecError(f"no backend is called {name!r}" + (f", in {text!r}" if text != name else "") + f". {advice}")
 
 
