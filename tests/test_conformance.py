@@ -513,12 +513,14 @@ def test_a_backend_that_ends_the_process_as_it_loads_is_refused(tmp_path: Path, 
         check_backend("deadly_backend:Backend", jobs=1)
 
 
-@pytest.mark.parametrize("arguments", [["--jobs", "0"], ["--timeout", "-1"], ["--jobs", "many"]])
-def test_wrong_options_show_the_usage(arguments: list[str], capsys) -> None:
+@pytest.mark.parametrize("option", ["--jobs 0", "--timeout -1", "--timeout nan", "--jobs many", "--memory much"])
+def test_wrong_options_show_the_usage(option: str, capsys) -> None:
     with pytest.raises(SystemExit) as caught:
-        main(["conformance", "numpy", *arguments])
+        main(["conformance", "numpy", *option.split()])
     assert caught.value.code == 2
-    assert "usage: backburn conformance" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "usage: backburn conformance" in told
+    assert f"argument {option.split()[0]}: must be a" in told
 
 
 # ---- reports ----

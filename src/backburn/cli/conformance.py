@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -143,14 +144,14 @@ def _names(words: str) -> list[str]:
 
 
 def _positive(word: str) -> float:
-    number = float(word)
-    if not number > 0:
-        raise argparse.ArgumentTypeError("must be above 0")
-    return number
+    with suppress(ValueError):
+        if (number := float(word)) > 0:
+            return number
+    raise argparse.ArgumentTypeError("must be a number above 0")
 
 
 def _positive_int(word: str) -> int:
-    number = int(word)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
+    with suppress(ValueError):
+        if (number := int(word)) > 0:
+            return number
+    raise argparse.ArgumentTypeError("must be an integer of at least 1")
