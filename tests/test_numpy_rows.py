@@ -148,6 +148,15 @@ def test_large_operands_broadcast() -> None:
         np.testing.assert_array_equal(BASE.mul(other, x), x * other)
 
 
+def test_powers_of_long_rows_keep_their_digits() -> None:
+    x = np.random.default_rng(0).normal(scale=5.0, size=(1, 1_000_000)).astype(np.float32)
+    exact = x - np.log(np.exp(x.astype(np.float64)).sum())
+    np.testing.assert_allclose(BASE.log_softmax(x, axis=1), exact, atol=6e-6)
+    np.testing.assert_allclose(BASE.softmax(x, axis=1), np.exp(exact), rtol=3e-6)
+    loss = BASE.cross_entropy(x, np.zeros(1, np.int64), axis=1, reduction="none")
+    np.testing.assert_allclose(loss, -exact[:, 0], rtol=1e-6)
+
+
 def test_long_rows() -> None:
     x, grad, scale = real(5, 250_000), real(5, 250_000), real(250_000)
     np.testing.assert_allclose(BASE.softmax(x, axis=1), body("softmax", x, axis=1), rtol=1e-4)

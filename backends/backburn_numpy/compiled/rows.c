@@ -21,21 +21,35 @@ INLINE float product_of(const float *restrict x, const float *restrict y, int64_
     return total;
 }
 
+/* Sums of floats lose digits with their length. So those of powers go over stretches of a row, whose sums are added as
+ * doubles. */
+enum { STRETCH = 4096 };
+#define STRETCHES                                                                                              \
+    for (int64_t start = 0, stop; stop = width - start < STRETCH ? width : start + STRETCH, start < width; start = stop)
+
 /* Fills out with exp(x - top) and returns the sum. */
 INLINE float powers(float *restrict out, const float *restrict x, float top, int64_t width) {
-    float total = 0.0f;
-    SUM_OF(total) for (int64_t i = 0; i < width; i++) {
-        const float power = exp_of(x[i] - top);
-        out[i] = power;
-        total += power;
+    double total = 0.0;
+    STRETCHES {
+        float part = 0.0f;
+        SUM_OF(part) for (int64_t i = start; i < stop; i++) {
+            const float power = exp_of(x[i] - top);
+            out[i] = power;
+            part += power;
+        }
+        total += part;
     }
-    return total;
+    return (float)total;
 }
 
 INLINE float sum_of_powers(const float *restrict x, float top, int64_t width) {
-    float total = 0.0f;
-    SUM_OF(total) for (int64_t i = 0; i < width; i++) total += exp_of(x[i] - top);
-    return total;
+    double total = 0.0;
+    STRETCHES {
+        float part = 0.0f;
+        SUM_OF(part) for (int64_t i = start; i < stop; i++) part += exp_of(x[i] - top);
+        total += part;
+    }
+    return (float)total;
 }
 
 KERNEL(softmax, float *restrict out, const float *restrict x, int64_t rows, int64_t width) {
@@ -76,12 +90,16 @@ KERNEL(label_cross_entropy, const float *restrict x, float *restrict out, const 
     if (width < SHORT) return backburn_short_losses(x, out, labels, rows, width);
     for (int64_t r = 0; r < rows; r++, x += width) {
         const float top = largest(x, width);
-        float others = 0.0f;
-        SUM_OF(others) for (int64_t i = 0; i < width; i++) {
-            const float power = exp_of(x[i] - top);
-            others += i == labels[r] ? 0.0f : power;
+        double others = 0.0;
+        STRETCHES {
+            float part = 0.0f;
+            SUM_OF(part) for (int64_t i = start; i < stop; i++) {
+                const float power = exp_of(x[i] - top);
+                part += i == labels[r] ? 0.0f : power;
+            }
+            others += part;
         }
-        out[r] = loss_of(x[labels[r]], top, others);
+        out[r] = loss_of(x[labels[r]], top, (float)others);
     }
 }
 
