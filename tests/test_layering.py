@@ -58,6 +58,7 @@ THIRD_PARTY = {
     ),
     "ml_dtypes": ("backends", "backburn.base.dtypes", "backburn.conformance", "backburn.io"),
     "cuda": ("backends.backburn_cupy",),
+    "threadpoolctl": ("backends.backburn_numpy.blas",),
     "cudnn": ("backends.backburn_cupy",),
     "cupy": ("backends.backburn_cupy",),
     "cupyx": ("backends.backburn_cupy",),

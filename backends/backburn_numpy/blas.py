@@ -8,6 +8,7 @@ does.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from backburn.base.threads import chosen, follow
 from backburn_numpy.processors import processors
 
 #: What the library itself reads its number of threads from when it is loaded.
@@ -83,16 +85,31 @@ def function(name: str, *types: Any) -> Any:
 
 @cache
 def limit() -> None:
-    """Let products use no more threads than the process has processors, unless the environment sets their number.
+    """Let products use no more threads than the process has processors, unless their number has been chosen.
 
     The library starts one for each processor that it sees, in a container all of the machine's. They spin while they
     wait for each other: on two processors limited to the time of one, products took 12 times as long as in one thread.
     """
-    if _functions is None or not os.environ.keys().isdisjoint(VARIABLES):
+    if _functions is None or chosen() or not os.environ.keys().isdisjoint(VARIABLES):
         return
     get, set_ = _functions
     if get() > (count := processors()):
         set_(count)
+
+
+def set_num_threads(count: int) -> None:
+    """Let products use ``count`` threads; those of an unknown library if ``threadpoolctl`` is installed."""
+    global _before, _inherited
+    if _functions is None:
+        with suppress(ImportError):
+            importlib.import_module("threadpoolctl").threadpool_limits(count, user_api="blas")
+        return
+    with _lock:
+        if _users:
+            _before = count
+        else:
+            _functions[1](count)
+            _inherited = False
 
 
 @contextmanager
@@ -138,3 +155,5 @@ def _after_fork_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
+
+follow(set_num_threads)

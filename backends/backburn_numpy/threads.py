@@ -2,7 +2,7 @@
 
 NumPy releases the GIL while it computes, so parts of a large array can be computed in parallel. The pool is created
 when first needed, and again in a forked child. ``BACKBURN_NUM_THREADS`` sets the number of threads, including the
-caller's; the default is the number of processors that the process may use.
+caller's; the default is the number of processors that the process may use. ``backburn.set_num_threads`` changes it.
 
     >>> import numpy as np
     >>> squares = np.empty(3_000_000)
@@ -23,6 +23,7 @@ from contextvars import Context
 from queue import SimpleQueue
 
 from backburn.base.errors import ArgumentError
+from backburn.base.threads import follow
 from backburn_numpy.processors import processors
 
 #: The fewest elements for which a second thread pays.
@@ -54,10 +55,8 @@ def available() -> int:
 
 
 def set_num_threads(count: int) -> None:
-    """Let ``count`` threads work on a large array. Raises :class:`ArgumentError` below 1."""
+    """Let ``count`` threads work on a large array, 1 or more."""
     global _count, _pool
-    if count < 1:
-        raise ArgumentError(f"set_num_threads: at least one thread computes, not {count}")
     with _lock:
         _count, old, _pool = count, _pool, None
     if old is not None:
@@ -165,3 +164,5 @@ def _after_fork_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
+
+follow(set_num_threads)

@@ -18,6 +18,7 @@ from backburn.base.dtypes import (
 )  # fmt: skip
 from backburn.base.dtypes import bool_ as bool
 from backburn.base.errors import BackburnError
+from backburn.base.threads import set_num_threads
 from backburn.tensor.arithmetic import (
     abs, add, clip, conj, divide, divmod, floor_divide, fmod, imag, lerp, maximum, minimum, multiply, negative,
     positive, real, reciprocal, remainder, sign, square, subtract,
@@ -103,10 +104,11 @@ __all__ = [
     "nonzero", "not_equal", "one_hot", "ones", "ones_like", "operation", "overlap_add", "pad", "permute_dims", "pi",
     "polygamma", "positive", "pow", "prod", "qint8", "quantile", "quantize", "quantized_linear", "quantized_matmul",
     "random", "real", "reciprocal", "register_backend", "register_decorator", "relu", "remainder", "repeat", "reshape",
-    "result_type", "roll", "round", "rsqrt", "scatter", "scatter_nd", "searchsorted", "sigmoid", "sign", "signbit",
-    "silu", "sin", "sinc", "sinh", "sliding_window", "softmax", "sort", "sort_with_indices", "split", "sqrt", "square",
-    "squeeze", "stack", "std", "stop_gradient", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh",
-    "tensordot", "tile", "to", "topk", "trace", "tril", "triu", "trunc", "uint16", "uint32", "uint64", "uint8",
-    "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack", "use_backend", "use_dtype",
-    "value_and_grad", "var", "vecdot", "vector_norm", "vjp", "vmap", "where", "zeros", "zeros_like",
+    "result_type", "roll", "round", "rsqrt", "scatter", "scatter_nd", "searchsorted", "set_num_threads", "sigmoid",
+    "sign", "signbit", "silu", "sin", "sinc", "sinh", "sliding_window", "softmax", "sort", "sort_with_indices", "split",
+    "sqrt", "square", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum", "swapaxes", "take",
+    "take_along_axis", "tan", "tanh", "tensordot", "tile", "to", "topk", "trace", "tril", "triu", "trunc", "uint16",
+    "uint32", "uint64", "uint8", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack",
+    "use_backend", "use_dtype", "value_and_grad", "var", "vecdot", "vector_norm", "vjp", "vmap", "where", "zeros",
+    "zeros_like",
 ]  # fmt: skip

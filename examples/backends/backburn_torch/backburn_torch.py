@@ -23,6 +23,7 @@ from backburn.backend.quantized import Quantized
 from backburn.backend.quantized_moves import take_quantized
 from backburn.base.dtypes import STORAGES, DType, as_dtype, qint8
 from backburn.base.errors import ArgumentError, BackendMismatchError, Unsupported
+from backburn.base.threads import follow
 
 Array = torch.Tensor
 
@@ -30,6 +31,9 @@ Array = torch.Tensor
 NAMES = ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool")
 OURS = {getattr(torch, name): as_dtype(name) for name in NAMES}
 THEIRS: dict[DType, torch.dtype] = {ours: theirs for theirs, ours in OURS.items()}
+
+
+follow(torch.set_num_threads)
 
 
 class TorchBackend(Backend[Array, Array, Array, Quantized[Array]]):

@@ -326,7 +326,6 @@ FUNCTIONS = {
     "set_default_device": "with bb.use_backend(spec)",
     "set_default_dtype": "with bb.use_dtype('float64')",
     "set_grad_enabled": "nothing: operations are recorded outside of bb.no_grad()",
-    "set_num_threads": "BACKBURN_NUM_THREADS and OPENBLAS_NUM_THREADS in the environment, before Python starts",
     "set_rng_state": "bb.random.set_state(state)",
     "sgn": "bb.sign(x)",
     "softplus": "bb.nn.functional.softplus(x)",
