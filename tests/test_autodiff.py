@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import backburn as bb
-from backburn.autodiff import Autodiff, Gradients, gradient
+from backburn.autodiff import Autodiff, Forward, Gradients, gradient
 from backburn.autodiff.graph import Tracked
 from backburn.autodiff.rules import RULES
 from backburn.backend import AUTODIFF_METHODS, OPERATIONS, check_autodiff_backend, is_autodiff, load_backend
@@ -176,6 +176,29 @@ def test_int_bool_and_quantized_tensors_have_no_gradient() -> None:
     ):
         with pytest.raises(NotDifferentiableError, match=words):
             OUTER.inner(p)
+
+
+def test_primitives_go_in_and_out_by_the_methods_of_their_kind() -> None:
+    inner = {
+        "": BASE.from_numpy(np.ones(2)), "int_": np.ones(2, np.int64), "bool_": np.ones(2, np.bool_),
+        "q_": BASE.quantize(np.ones(2)),
+    }  # fmt: skip
+    for backend in (OUTER, Forward(BASE)):
+        for own in inner:
+            for other, primitive in inner.items():
+                if other != own:
+                    with pytest.raises(DTypeError, match=f"^{own}from_inner: expected a primitive of the"):
+                        getattr(backend, f"{own}from_inner")(primitive)
+                    if own:
+                        with pytest.raises(DTypeError, match=f"^{own}inner: expected a primitive of the"):
+                            getattr(backend, f"{own}inner")(primitive)
+    for wrong in (3.0, None, leaf([1.0])):
+        with pytest.raises(BackendMismatchError, match="is no primitive of the numpy backend"):
+            OUTER.from_inner(wrong)
+        with pytest.raises(BackendMismatchError, match="is no primitive of the numpy backend"):
+            OUTER.int_inner(wrong)
+    with pytest.raises(BackendMismatchError, match="lift it with from_inner"):
+        TWICE.from_inner(np.ones(2))
 
 
 def test_gradients_belong_to_one_level() -> None:
@@ -526,12 +549,6 @@ def test_copies_of_gradients() -> None:
     np.testing.assert_array_equal(k.grad(x, gradients), [2.0, 2.0])
     with pytest.raises(GraphError, match="cannot be pickled"):
         pickle.dumps(gradients)
-
-
-def test_only_floats_are_tracked() -> None:
-    k = OUTER
-    with pytest.raises(NotDifferentiableError, match="set_require_grad: only float tensors have gradients, not int64"):
-        k.set_require_grad(k.from_inner(np.array([1])), True)
 
 
 def test_one_object_around_a_backend_in_all_threads() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self
 
 from backburn.autodiff import table as _table  # noqa: F401 - fills the table of rules
-from backburn.autodiff.differentiating import BoolOf, Differentiating, IntOf, QuantizedOf
+from backburn.autodiff.differentiating import BoolOf, Differentiating, IntOf, QuantizedOf, of_kind
 from backburn.autodiff.graph import KeptNode, Node, Tracked, leaf, next_stamp, passed_on, reverse
 from backburn.autodiff.recorder import compile_operation
 from backburn.backend.contract import BK, FI, AutodiffBackend, FloatsOf
@@ -125,9 +125,6 @@ class Autodiff(
             raise GraphError(f"set_require_grad: the tensor was computed from tracked ones and is not a leaf; {advice}")
         if flag:
             value: Any = x.value
-            dtype = self._inner.dtype(value)
-            if dtype.kind != "float":  # from_inner takes what it is given
-                raise NotDifferentiableError(f"set_require_grad: only float tensors have gradients, not {dtype}")
             return x if node is not None else Tracked(value, leaf(value.shape))
         return Tracked(x.value)
 
@@ -212,8 +209,12 @@ class Autodiff(
         return _float(self, "inner", tensor).value
 
     def from_inner(self: FloatsOf[FI], tensor: FI) -> Tracked[BK]:
-        """An inner float primitive as an untracked leaf."""
-        return Tracked(tensor)
+        """An inner float primitive as an untracked leaf.
+
+        Raises :class:`DTypeError` for a primitive of another kind, :class:`BackendMismatchError` for what is no
+        primitive of the inner backend.
+        """
+        return Tracked(of_kind("float", self, "from_inner", tensor))
 
 
 def _float(backend: Any, operation: str, tensor: Any) -> Any:

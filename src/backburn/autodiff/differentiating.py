@@ -21,7 +21,7 @@ from backburn.backend.contract import (
 )  # fmt: skip
 from backburn.backend.decorating import Delegating, shared
 from backburn.base.dtypes import DType
-from backburn.base.errors import BackendMismatchError
+from backburn.base.errors import BackendMismatchError, DTypeError
 
 
 class IntOf(Generic[BK]):
@@ -34,6 +34,14 @@ class BoolOf(Generic[BK]):
 
 class QuantizedOf(Generic[BK]):
     """For type checkers, the quantized primitive of ``Autodiff[BK]``; at run time it is the inner backend's own."""
+
+
+def of_kind(kind: str, backend: Any, operation: str, tensor: Any) -> Any:
+    """``tensor``, which must be a primitive of that kind of the backend inside ``backend``."""
+    found = backend.inner_backend.dtype(tensor).kind
+    if found != kind:
+        raise DTypeError(f"{operation}: expected a primitive of the {kind} kind, not of the {found} kind")
+    return tensor
 
 
 class Box(Generic[BK]):
@@ -100,24 +108,24 @@ class Differentiating(Delegating, Generic[BK]):
 
     def int_inner(self: IntsOf[II], tensor: IntOf[BK]) -> II:
         """The inner int primitive, which ``tensor`` is."""
-        return tensor  # type: ignore[return-value]
+        return of_kind("int", self, "int_inner", tensor)
 
     def bool_inner(self: BoolsOf[BI], tensor: BoolOf[BK]) -> BI:
         """The inner bool primitive, which ``tensor`` is."""
-        return tensor  # type: ignore[return-value]
+        return of_kind("bool", self, "bool_inner", tensor)
 
     def q_inner(self: QuantizedsOf[QI], tensor: QuantizedOf[BK]) -> QI:
         """The inner quantized primitive, which ``tensor`` is."""
-        return tensor  # type: ignore[return-value]
+        return of_kind("quantized", self, "q_inner", tensor)
 
     def int_from_inner(self: IntsOf[II], tensor: II) -> IntOf[BK]:
         """An inner int primitive, unchanged."""
-        return tensor  # type: ignore[return-value]
+        return of_kind("int", self, "int_from_inner", tensor)
 
     def bool_from_inner(self: BoolsOf[BI], tensor: BI) -> BoolOf[BK]:
         """An inner bool primitive, unchanged."""
-        return tensor  # type: ignore[return-value]
+        return of_kind("bool", self, "bool_from_inner", tensor)
 
     def q_from_inner(self: QuantizedsOf[QI], tensor: QI) -> QuantizedOf[BK]:
         """An inner quantized primitive, unchanged."""
-        return tensor  # type: ignore[return-value]
+        return of_kind("quantized", self, "q_from_inner", tensor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from backburn.autodiff.differentiating import BoolOf, Differentiating, IntOf, QuantizedOf
+from backburn.autodiff.differentiating import BoolOf, Differentiating, IntOf, QuantizedOf, of_kind
 from backburn.autodiff.duals import Dual, compile_operation
 from backburn.backend.contract import BK, Backend
 from backburn.backend.decorating import make_operations
@@ -83,7 +83,7 @@ class Forward(Differentiating[BK], Backend[Dual[BK], IntOf[BK], BoolOf[BK], Quan
 
     def from_inner(self, x: Any) -> Dual[BK]:
         """An inner float primitive as a constant."""
-        return Dual(x)
+        return Dual(of_kind("float", self, "from_inner", x))
 
 
 def _float(operation: str, x: Any) -> Any:
