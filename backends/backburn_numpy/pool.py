@@ -11,7 +11,7 @@ from backburn.backend.conv import Pairs, offsets, places_of
 from backburn.backend.pool import pool_windows, reached
 from backburn_numpy import compiled
 from backburn_numpy.blocks import BLOCK
-from backburn_numpy.halves import narrowed, widened
+from backburn_numpy.halves import is_half, narrowed, widened
 from backburn_numpy.memory import empty
 from backburn_numpy.threads import WORTH_A_THREAD, for_parts
 
@@ -60,10 +60,10 @@ def _by_kernel(
     x: Array, size: Shape, stride: Shape, dilation: Shape, counts: Shape, widths: Pairs
 ) -> tuple[Array, Array] | None:
     """The results of the compiled kernel; None if there is none."""
-    images = np.ascontiguousarray(widened(x))
-    kernel = compiled.serving("max_pool", images) if images.dtype == np.float32 and 0 not in counts else None
-    if kernel is None or math.prod(x.shape[2:]) >= 2**31:
+    kernel = compiled.kernel("max_pool") if is_half(x) or x.dtype == compiled.FLOAT32 else None
+    if kernel is None or 0 in counts or math.prod(x.shape[2:]) >= 2**31:
         return None
+    images = np.ascontiguousarray(widened(x))
     lead = (1,) * (3 - len(size))  # a sequence is a volume of one line
     before = tuple(first for first, _ in widths)
     numbers = [n for sizes in (x.shape[2:], counts, size, stride) for n in (*lead, *sizes)]
