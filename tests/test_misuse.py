@@ -11,6 +11,7 @@ import pytest
 from tests.valid_calls import F, I, Q, bind, functions, valid_call
 
 import backburn as bb
+from backburn.base import threads
 from backburn.base.errors import BackburnError
 
 #: What is put in the place of each argument; where it is all right there, nothing is raised.
@@ -37,6 +38,13 @@ BAD: dict[str, Any] = {
 }
 
 FUNCTIONS = dict(functions())
+
+
+@pytest.fixture(autouse=True)
+def as_many_threads_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_followers", [])
+    monkeypatch.setattr(threads, "_chosen", None)
+
 
 #: Spec errors speak of the expression, and need no operation beside it.
 NAMELESS = {"load_backend"}

@@ -84,6 +84,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "scatter": {"indices": bb.asarray([[0, 1, 2, 0]])},
     "scatter_nd": {"indices": bb.asarray([[0, 1], [2, 2]])},
     "searchsorted": {"x1": V, "x2": F},
+    "set_num_threads": {"count": 1},
     "sliding_window": {"size": 2},
     "take": {"indices": bb.asarray([0, 2]), "axis": 0},
     "take_along_axis": {"indices": bb.asarray([[0, 1, 2, 0]])},
