@@ -18,7 +18,7 @@ from backburn_numpy import blas, threads
 
 
 @pytest.fixture(autouse=True)
-def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def as_before() -> Iterator[None]:
     counts = threads.num_threads(), blas._functions[0]() if blas._functions else 1
     yield
     threads.set_num_threads(counts[0])

@@ -18,7 +18,7 @@ INLINE Reach reach(const Windows *w, int axis, int64_t n) {
 }
 
 /* Windows that are computed side by side at most; fewer than these are faster one at a time. */
-enum { FEW = 8, COLUMNS = 64 };
+enum { COLUMNS = 64, FEW = 8 };
 
 /* The windows of count columns, whose first elements in the image are at x, x + stride ... NaN is larger than all. */
 INLINE void best_of(float *restrict out, int64_t *restrict index, const float *restrict x, const Windows *w, Reach z,
