@@ -92,6 +92,14 @@ def test_train_says_what_it_does_and_leaves_a_model(run, config: Path, tmp_path:
     assert (tmp_path / "out" / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_profile_of_the_training_is_printed(run, config: Path) -> None:
+    status, out, err = run("train", config, "--backend", "autodiff(profile(numpy))", "--overwrite")
+    assert (status, err) == (0, "")
+    assert "profile(numpy), all epochs:" in out.splitlines()
+    assert re.search(r"^label_cross_entropy_backward +\d+( +\d+\.\d+){2} +\d+\.\d%$", out, re.M)
+    assert re.fullmatch(r"held-out accuracy: \d\d\.\d\d%", last(out))
+
+
 def test_evaluate_says_the_same_in_a_fresh_process(run, config: Path, tmp_path: Path) -> None:
     _, out, _ = run("train", config)
     model = tmp_path / "out" / "model.safetensors"

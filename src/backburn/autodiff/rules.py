@@ -99,6 +99,8 @@ def gradient(
             raise ArgumentError(f"the gradient rule of {name} names {unknown!r}, which {name} does not have")
         if served & set(names):
             raise ArgumentError(f"{name} has a gradient rule for {sorted(served & set(names))} already")
+        if function.__name__ == "<lambda>":  # what a profile shows
+            function.__name__ = f"gradient of {name}"
         served |= set(names)
         found.append(GradientRule(names, function, takes, grouped))
     RULES[name] = found  # all of them or, after an error, none

@@ -11,6 +11,7 @@ from backburn.backend.contract import (
     is_backend,
 )
 from backburn.backend.decorating import Wrapper
+from backburn.backend.profiling import Cost, Profile
 from backburn.backend.registry import (
     BackendInfo,
     BackendWarning,
@@ -33,7 +34,9 @@ __all__ = [
     "BackendInfo",
     "BackendWarning",
     "Capabilities",
+    "Cost",
     "Operation",
+    "Profile",
     "Wrapper",
     "check_autodiff_backend",
     "is_autodiff",

@@ -31,7 +31,11 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "null": "backburn_null:NullBackend",
         "numpy": "backburn_numpy:NumpyBackend",
     },
-    DECORATORS: {"autodiff": "backburn.autodiff:Autodiff", "forward": "backburn.autodiff:Forward"},
+    DECORATORS: {
+        "autodiff": "backburn.autodiff:Autodiff",
+        "forward": "backburn.autodiff:Forward",
+        "profile": "backburn.backend:Profile",
+    },
 }
 #: What installs the adapters for other libraries that the repository has as examples, by the names that they then have.
 ADAPTERS = {

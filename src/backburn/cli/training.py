@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from backburn.backend import AnyBackend, is_autodiff, load_backend
+from backburn.backend import AnyBackend, Profile, is_autodiff, load_backend
 from backburn.base.errors import BackburnError, ConfigError, NumericalInstabilityError
 from backburn.tensor.create import full
 
@@ -84,6 +84,8 @@ def train(options: argparse.Namespace) -> int:
     outputs.draw_curves(trainer.history, folder / outputs.CURVES, trainer.unseen_name)
     print(f"model     {folder / outputs.MODEL}")
     print(f"curves    {folder / outputs.CURVES}")
+    for profile in _profiles(backend):
+        print(f"\n{profile.spec}, all epochs:\n{profile.table()}\n")
     _print_result(trainer.held_out_accuracy())
     return 0
 
@@ -219,6 +221,14 @@ def _train(trainer: Any, folder: Path) -> tuple[int, KeyboardInterrupt | None]:
     if signalled is None:
         print(f"time      {time.perf_counter() - started:.1f} s")
     return saved, signalled
+
+
+def _profiles(backend: Any) -> Iterator[Profile]:
+    """The profiles among a backend and those that it is made around."""
+    while backend is not None:
+        if isinstance(backend, Profile):
+            yield backend
+        backend = getattr(backend, "wrapped", None) or getattr(backend, "inner_backend", None)
 
 
 def _print_header(trainer: Any, path: Path, folder: Path) -> None:
