@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.taping import TapingBackend
 
 import backburn as bb
 from backburn import nn, optim
+from backburn.backend import Backend, Capture
 from backburn.base.errors import ArgumentError, CaptureError, GraphError
 from backburn.nn import functional
 from backburn.transforms import CaptureWarning, capturing
 
-TAPING = "autodiff(taping)"
+RECORDING = "autodiff(capture(numpy))"
 
 
 def batches(n: int, backend: str, seed: int = 0) -> list[tuple[Any, Any]]:
@@ -73,7 +73,7 @@ def losses(backend: str, optimizer: Any, wrap: Any, dropout: float = 0.0) -> tup
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_a_training_step_is_replayed_with_the_numbers_it_would_have_given(name: str, dropout: float) -> None:
     plain, (model, optimizer), _ = losses("autodiff(numpy)", OPTIMIZERS[name], lambda f: f, dropout)
-    replayed, (other, other_optimizer), step = losses(TAPING, OPTIMIZERS[name], bb.capture, dropout)
+    replayed, (other, other_optimizer), step = losses(RECORDING, OPTIMIZERS[name], bb.capture, dropout)
     assert step.reason == ""
     assert repr(step) == "<captured step: replayed>"
     np.testing.assert_array_equal(plain, replayed)
@@ -87,7 +87,7 @@ def test_a_training_step_is_replayed_with_the_numbers_it_would_have_given(name: 
 
 def test_the_rate_of_a_plateau_is_asked_for_at_each_replay() -> None:
     found = []
-    for backend, wrap in (("autodiff(numpy)", lambda f: f), (TAPING, bb.capture)):
+    for backend, wrap in (("autodiff(numpy)", lambda f: f), (RECORDING, bb.capture)):
         rate = optim.schedules.Plateau(0.5, 0.5, patience=0)
         state, step = (model_on(backend), optim.Adam(rate)), wrap(train_step)
         for i, (x, y) in enumerate(batches(7, backend)):
@@ -107,8 +107,8 @@ def test_a_plateau_observes_nothing_inside_a_captured_step() -> None:
         rate.observe(loss)
         return state, loss
 
-    captured, state = bb.capture(step, on_fallback="error"), (model_on(TAPING), optim.Adam(rate))
-    first, second = batches(2, TAPING)
+    captured, state = bb.capture(step, on_fallback="error"), (model_on(RECORDING), optim.Adam(rate))
+    first, second = batches(2, RECORDING)
     state, _ = captured(state, *first)
     with pytest.raises(CaptureError):
         captured(state, *second)
@@ -125,7 +125,7 @@ def test_steps_of_many_elements_are_replayed(name: str) -> None:
         return state, loss
 
     found = []
-    for backend, wrap in (("autodiff(numpy)", lambda f: f), (TAPING, bb.capture)):
+    for backend, wrap in (("autodiff(numpy)", lambda f: f), (RECORDING, bb.capture)):
         start = np.linspace(-1.0, 1.0, 20_000, dtype=np.float32)
         state, run = ({"w": bb.asarray(start, backend=backend).require_grad()}, OPTIMIZERS[name]()), wrap(step)
         for factor in (1.0, 0.5, 2.0, 1.0, 3.0):
@@ -141,10 +141,10 @@ def test_a_replay_makes_no_call_of_the_step() -> None:
         calls.append(1)
         return {"w": state["w"] * 0.5 + x}, state["w"].sum()
 
-    captured, state = bb.capture(step), {"w": bb.asarray([1.0, 2.0], backend=TAPING)}
+    captured, state = bb.capture(step), {"w": bb.asarray([1.0, 2.0], backend=RECORDING)}
     sums = []
     for i in range(5):
-        state, total = captured(state, bb.asarray(float(i), backend=TAPING))
+        state, total = captured(state, bb.asarray(float(i), backend=RECORDING))
         sums.append(total.item())
     assert len(calls) == 2
     w, expected = np.array([1.0, 2.0]), []
@@ -155,7 +155,7 @@ def test_a_replay_makes_no_call_of_the_step() -> None:
     np.testing.assert_allclose(state["w"].numpy(), w)
 
 
-@pytest.mark.parametrize("backend", ["autodiff(numpy)", TAPING])
+@pytest.mark.parametrize("backend", ["autodiff(numpy)", RECORDING])
 def test_the_state_is_given_away_on_every_backend(backend: str) -> None:
     captured = bb.capture(lambda w, x: (w + x, w.sum()))
     for _ in range(3):
@@ -174,21 +174,21 @@ def test_the_state_is_given_away_on_every_backend(backend: str) -> None:
 
 def test_outputs_outlive_the_next_replay() -> None:
     captured = bb.capture(lambda w, x: (w + x, (w * 2.0, 7)))
-    w = bb.asarray([1.0], backend=TAPING)
+    w = bb.asarray([1.0], backend=RECORDING)
     kept = []
     for _ in range(4):
-        w, (double, seven) = captured(w, bb.asarray(1.0, backend=TAPING))
+        w, (double, seven) = captured(w, bb.asarray(1.0, backend=RECORDING))
         kept.append(double)
         assert seven == 7
     assert [x.tolist() for x in kept] == [[2.0], [4.0], [6.0], [8.0]]
 
 
 def test_state_from_elsewhere_is_taken_up() -> None:
-    captured, w = bb.capture(lambda w, x: (w + x, None)), bb.asarray([1.0], backend=TAPING)
-    one = bb.asarray(1.0, backend=TAPING)
+    captured, w = bb.capture(lambda w, x: (w + x, None)), bb.asarray([1.0], backend=RECORDING)
+    one = bb.asarray(1.0, backend=RECORDING)
     for _ in range(3):
         w, _ = captured(w, one)
-    w, _ = captured(bb.asarray([10.0], backend=TAPING), one)
+    w, _ = captured(bb.asarray([10.0], backend=RECORDING), one)
     assert w.tolist() == [11.0]
 
 
@@ -199,7 +199,7 @@ def test_parts_of_the_state_change_places(turn: Callable[[Any, Any], Any]) -> No
 
     results = []
     for run in (step, bb.capture(step, on_fallback="error")):
-        with bb.use_backend(TAPING):
+        with bb.use_backend(RECORDING):
             state = (bb.asarray([1.0, 2.0, 3.0]), bb.asarray([10.0, 20.0, 30.0]))
             for i in range(7):
                 state, _ = run(state, bb.ones(3))
@@ -211,10 +211,10 @@ def test_parts_of_the_state_change_places(turn: Callable[[Any, Any], Any]) -> No
 
 def test_other_shapes_are_recorded_on_their_own() -> None:
     captured = bb.capture(lambda w, x: (w + x.sum(), x.shape[0]))
-    w = bb.asarray(0.0, backend=TAPING)
+    w = bb.asarray(0.0, backend=RECORDING)
     reasons = []
     for n in (2, 2, 3, 2, 3, 3):
-        w, rows = captured(w, bb.ones((n,), backend=TAPING))
+        w, rows = captured(w, bb.ones((n,), backend=RECORDING))
         assert rows == n
         reasons.append(captured.reason == "")
     assert w.item() == 15.0
@@ -223,8 +223,8 @@ def test_other_shapes_are_recorded_on_their_own() -> None:
 
 def test_numbers_that_are_equal_may_be_other_arguments() -> None:
     captured = bb.capture(lambda w, number: (w + 1.0, bb.full((), number)), on_fallback="error")
-    w = bb.asarray(0.0, backend=TAPING)
-    with bb.use_backend(TAPING):
+    w = bb.asarray(0.0, backend=RECORDING)
+    with bb.use_backend(RECORDING):
         for number in (1, 1, 1, 1.0, 1.0, True, -0.0, 0.0, -0.0, 0.0):
             w, out = captured(w, number)
             assert repr(out.item()) == repr(number)
@@ -234,7 +234,7 @@ def test_numbers_that_are_equal_may_be_other_arguments() -> None:
 def test_arguments_that_are_new_each_time_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capturing, "KINDS", 3)
     captured = bb.capture(lambda w, number: (w + number, None))
-    w = bb.asarray(0.0, backend=TAPING)
+    w = bb.asarray(0.0, backend=RECORDING)
     for number in (0, 1, 2):
         w, _ = captured(w, number)
     for number in (3, 4):
@@ -255,9 +255,9 @@ def test_a_captured_step_inside_another_is_a_part_of_it() -> None:
 
     results = []
     for run in (two(step), bb.capture(two(bb.capture(step, on_fallback="error")), on_fallback="error")):
-        w, found = bb.asarray([1.0, 2.0], backend=TAPING), []
+        w, found = bb.asarray([1.0, 2.0], backend=RECORDING), []
         for number in range(5):
-            w, out = run(w, bb.asarray(float(number), backend=TAPING))
+            w, out = run(w, bb.asarray(float(number), backend=RECORDING))
             found += [w.tolist(), out.item()]
         results.append(found)
     assert results[0] == results[1]
@@ -265,7 +265,7 @@ def test_a_captured_step_inside_another_is_a_part_of_it() -> None:
 
 
 def test_tied_weights_stay_tied() -> None:
-    shared = bb.asarray([[1.0, 2.0], [3.0, 4.0]], backend=TAPING).require_grad()
+    shared = bb.asarray([[1.0, 2.0], [3.0, 4.0]], backend=RECORDING).require_grad()
     model = {"in": shared, "out": shared}
 
     def step(state: Any, x: Any) -> Any:
@@ -276,7 +276,7 @@ def test_tied_weights_stay_tied() -> None:
 
     captured, state = bb.capture(step), (model, optim.SGD(0.01))
     for _ in range(4):
-        state, _ = captured(state, bb.ones((1, 2), backend=TAPING))
+        state, _ = captured(state, bb.ones((1, 2), backend=RECORDING))
     assert captured.reason == ""
     assert state[0]["in"] is state[0]["out"]
 
@@ -297,7 +297,7 @@ def counting(read: Any) -> Any:
 @pytest.mark.parametrize("read", [lambda x: x.item(), lambda x: bool(x > 0.0), lambda x: bb.nonzero(x.reshape(1))])
 def test_a_step_that_reads_values_runs_as_it_is(read: Any) -> None:
     results = []
-    for backend in ("autodiff(numpy)", TAPING):
+    for backend in ("autodiff(numpy)", RECORDING):
         state = ({"w": bb.asarray([0.0], backend=backend).require_grad()}, optim.Adam(0.1))
         captured = bb.capture(counting(read))
         with warnings.catch_warnings(record=True) as caught:
@@ -305,7 +305,7 @@ def test_a_step_that_reads_values_runs_as_it_is(read: Any) -> None:
             for _ in range(5):
                 state, _ = captured(state, bb.asarray([1.0], backend=backend))
         results.append((state[0]["w"].numpy(), state[1].steps))
-        if backend == TAPING:
+        if backend == RECORDING:
             assert [w.category for w in caught] == [CaptureWarning]
             assert "reads values on the host" in captured.reason
     np.testing.assert_array_equal(results[0][0], results[1][0])
@@ -313,9 +313,9 @@ def test_a_step_that_reads_values_runs_as_it_is(read: Any) -> None:
 
 
 def test_a_fallback_may_be_an_error() -> None:
-    state = ({"w": bb.asarray([0.0], backend=TAPING).require_grad()}, optim.SGD(0.1))
+    state = ({"w": bb.asarray([0.0], backend=RECORDING).require_grad()}, optim.SGD(0.1))
     captured = bb.capture(counting(lambda x: x.item()), on_fallback="error")
-    x = bb.asarray([1.0], backend=TAPING)
+    x = bb.asarray([1.0], backend=RECORDING)
     state, _ = captured(state, x)
     before = state[0]["w"].tolist()
     with pytest.raises(CaptureError, match="reads values"):
@@ -329,8 +329,8 @@ def test_numbers_that_would_freeze_are_found() -> None:
         return {"w": state["w"] + x, "count": state["count"] + 1}, None
 
     for start in (0, np.zeros(2)):
-        captured, state = bb.capture(step), {"w": bb.asarray(0.0, backend=TAPING), "count": start}
-        one = bb.asarray(1.0, backend=TAPING)
+        captured, state = bb.capture(step), {"w": bb.asarray(0.0, backend=RECORDING), "count": start}
+        one = bb.asarray(1.0, backend=RECORDING)
         state, _ = captured(state, one)
         with pytest.warns(CaptureWarning, match="a number in it that is not a tensor changed"):
             state, _ = captured({**state, "count": start}, one)
@@ -339,12 +339,10 @@ def test_numbers_that_would_freeze_are_found() -> None:
 
 
 def test_rates_that_go_through_python_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from backburn.backend.contract import Backend
-
     for name in ("adam_step", "adam_steps"):  # the bodies compute with the numbers
-        monkeypatch.setattr(TapingBackend, name, getattr(Backend, name))
+        monkeypatch.setattr(Capture, name, getattr(Backend, name))
     with pytest.warns(CaptureWarning, match="went through Python arithmetic"):
-        found, (_, optimizer), _ = losses(TAPING, OPTIMIZERS["adam"], bb.capture)
+        found, (_, optimizer), _ = losses(RECORDING, OPTIMIZERS["adam"], bb.capture)
     assert optimizer.steps == 7
     np.testing.assert_allclose(found, losses("autodiff(numpy)", OPTIMIZERS["adam"], lambda f: f)[0], rtol=1e-6)
 
@@ -364,7 +362,7 @@ def test_misuse_is_explained() -> None:
 
 
 def _numbers(generator: Any = None) -> Any:
-    return bb.random.uniform((2,), backend=TAPING, generator=generator)
+    return bb.random.uniform((2,), backend=RECORDING, generator=generator)
 
 
 def _forked(state: Any) -> Any:
@@ -397,7 +395,7 @@ def _seeded(state: Any) -> Any:
 def test_a_replayed_step_draws_what_it_would_have_drawn(step: Any) -> None:
     def run(step: Any) -> list[Any]:
         bb.random.seed(0)
-        state, found = {"a": bb.asarray(1.0, backend=TAPING)}, []
+        state, found = {"a": bb.asarray(1.0, backend=RECORDING)}, []
         for number in range(9):
             if number == 4:
                 bb.random.seed(7)
@@ -419,7 +417,7 @@ def test_a_step_in_a_new_fork_is_recorded_once() -> None:
 
     def run(step: Any) -> list[Any]:
         named.seed(11)
-        state, found = {"a": bb.asarray(1.0, backend=TAPING)}, []
+        state, found = {"a": bb.asarray(1.0, backend=RECORDING)}, []
         for start in (named, 5, 5, 5, named, {"key": 5, "offset": 7}):
             with bb.random.fork(start) as current:
                 state, out = step(state)
@@ -434,7 +432,7 @@ def test_a_step_in_a_new_fork_is_recorded_once() -> None:
 
 def test_a_generator_without_a_seed_cannot_be_recorded() -> None:
     step = bb.capture(lambda state: (state, _numbers(bb.random.Generator())), on_fallback="error")
-    state = {"a": bb.asarray(1.0, backend=TAPING)}
+    state = {"a": bb.asarray(1.0, backend=RECORDING)}
     state, _ = step(state)
     with pytest.raises(CaptureError, match="without a seed"):
         step(state)
@@ -448,8 +446,8 @@ def test_a_generator_without_a_seed_cannot_be_recorded() -> None:
 ])  # fmt: skip
 def test_options_of_an_optimizer_may_change_between_replays(make: Any, options: dict[str, Any]) -> None:
     def run(step: Any) -> list[float]:
-        state, found = (model_on(TAPING), make()), []
-        for number, (x, y) in enumerate(batches(7, TAPING)):
+        state, found = (model_on(RECORDING), make()), []
+        for number, (x, y) in enumerate(batches(7, RECORDING)):
             if number == 4:
                 vars(state[1]).update(options)
             state, loss = step(state, x, y)
@@ -470,8 +468,8 @@ def test_each_parameter_goes_on_from_its_own_step(how: str) -> None:
             optimizer.step(model, loss.backward())
             return state, loss
 
-        train, rate, found = wrap(step), bb.asarray(0.5, backend=TAPING), []
-        model = {n: bb.asarray([1.0, -2.0], backend=TAPING).require_grad() for n in "abc"}
+        train, rate, found = wrap(step), bb.asarray(0.5, backend=RECORDING), []
+        model = {n: bb.asarray([1.0, -2.0], backend=RECORDING).require_grad() for n in "abc"}
         optimizer = optim.Adam(0.1)
         state, saved = (model, optimizer), {}
         for i in range(9):
@@ -497,8 +495,8 @@ def test_each_parameter_goes_on_from_its_own_step(how: str) -> None:
 
 
 def test_another_default_dtype_is_another_recording() -> None:
-    step = bb.capture(lambda state: (state, bb.zeros((2,), backend=TAPING)), on_fallback="error")
-    state = {"a": bb.asarray(1.0, backend=TAPING)}
+    step = bb.capture(lambda state: (state, bb.zeros((2,), backend=RECORDING)), on_fallback="error")
+    state = {"a": bb.asarray(1.0, backend=RECORDING)}
     for dtype in ("float32", "float32", "float32", "float64", "float64", "float64", "float32"):
         with bb.use_dtype(dtype):
             state, out = step(state)
@@ -507,9 +505,9 @@ def test_another_default_dtype_is_another_recording() -> None:
 
 def test_an_output_that_is_a_part_of_the_old_state() -> None:
     step = bb.capture(lambda state, x: ({"a": bb.flip(state["a"]) + x}, state["a"][1:]), on_fallback="error")
-    state, found = {"a": bb.asarray([1.0, 2.0, 3.0], backend=TAPING)}, []
+    state, found = {"a": bb.asarray([1.0, 2.0, 3.0], backend=RECORDING)}, []
     for number in range(4):
-        state, out = step(state, bb.asarray(float(number), backend=TAPING))
+        state, out = step(state, bb.asarray(float(number), backend=RECORDING))
         found.append(out.tolist())
     assert found == [[2.0, 3.0], [2.0, 1.0], [3.0, 4.0], [5.0, 4.0]]
 
@@ -557,7 +555,7 @@ def test_what_is_changed_between_replays_is_seen(name: str) -> None:
         return found
 
     plain = run("autodiff(numpy)", lambda f: f)
-    np.testing.assert_array_equal(run(TAPING, bb.capture), plain)
+    np.testing.assert_array_equal(run(RECORDING, bb.capture), plain)
 
 
 def test_a_state_as_it_was_left_is_not_looked_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -569,9 +567,9 @@ def test_a_state_as_it_was_left_is_not_looked_through_again(monkeypatch: pytest.
         look(self, state)
 
     monkeypatch.setattr(capturing._Slots, "__init__", looking)
-    step, (model, optimizer) = bb.capture(train_step), (model_on(TAPING), optim.Adam(0.01))
+    step, (model, optimizer) = bb.capture(train_step), (model_on(RECORDING), optim.Adam(0.01))
     counts = []
-    for x, y in batches(6, TAPING):
+    for x, y in batches(6, RECORDING):
         step((model, optimizer), x, y)
         counts.append(len(walks))
     assert counts[2:] == [counts[2]] * 4
@@ -588,7 +586,7 @@ def test_a_static_field_that_is_changed_between_replays_is_seen() -> None:
         counter.value = counter.value + counter.step
         return counter, counter.value * 1.0
 
-    step, counter, found = bb.capture(add), Counter(bb.asarray(0.0, backend=TAPING)), []
+    step, counter, found = bb.capture(add), Counter(bb.asarray(0.0, backend=RECORDING)), []
     for i in range(8):
         if i == 5:
             counter.step = 10.0
@@ -599,15 +597,15 @@ def test_a_static_field_that_is_changed_between_replays_is_seen() -> None:
 
 
 def test_what_is_kept_between_replays_stays_as_it_is() -> None:
-    model, optimizer = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm(3)).to(TAPING), optim.Adam(0.1)
-    model.register_buffer("count", bb.asarray([1, 2], backend=TAPING))
+    model, optimizer = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm(3)).to(RECORDING), optim.Adam(0.1)
+    model.register_buffer("count", bb.asarray([1, 2], backend=RECORDING))
     step = bb.capture(train_step)
-    (*first, last) = batches(5, TAPING)
+    (*first, last) = batches(5, RECORDING)
     for x, y in first:
         step((model, optimizer), x, y)
     assert not step.reason
-    target = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm(3)).to(TAPING)
-    target.register_buffer("count", bb.asarray([0, 0], backend=TAPING))
+    target = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm(3)).to(RECORDING)
+    target.register_buffer("count", bb.asarray([0, 0], backend=RECORDING))
     target.load_state_dict(model.state_dict())
 
     def kept() -> Any:
@@ -627,7 +625,7 @@ def test_what_is_kept_between_replays_stays_as_it_is() -> None:
     assert [now != then for now, then in zip(after, before, strict=True)] == [True, True, True, True, False]
 
 
-@pytest.mark.parametrize("backend", ["autodiff(numpy)", TAPING])
+@pytest.mark.parametrize("backend", ["autodiff(numpy)", RECORDING])
 def test_a_derivative_of_a_captured_step_names_the_way_out(backend: str) -> None:
     def step(w: Any, x: Any) -> Any:
         return w * 2.0, (w * x * x).sum()

@@ -115,19 +115,19 @@ SCENARIOS: list[Callable[[], None]] = [
 def test_what_holds_on_every_backend_that_records(
     cupy: Any, k: Any, scenario: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(test_capture, "TAPING", CUPY)
+    monkeypatch.setattr(test_capture, "RECORDING", CUPY)
     scenario()
     nothing_is_left(cupy, k)
 
 
 @pytest.mark.parametrize("how", ["another is left out", "others are loaded"])
 def test_each_parameter_goes_on_from_its_own_step(cupy: Any, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(test_capture, "TAPING", CUPY)
+    monkeypatch.setattr(test_capture, "RECORDING", CUPY)
     test_capture.test_each_parameter_goes_on_from_its_own_step(how)
 
 
 def test_parts_of_the_state_change_places(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(test_capture, "TAPING", CUPY)
+    monkeypatch.setattr(test_capture, "RECORDING", CUPY)
     test_capture.test_parts_of_the_state_change_places(lambda a, b: (bb.flip(b), bb.flip(a)))
 
 

@@ -12,6 +12,7 @@ from backburn.backend.contract import (
 )
 from backburn.backend.decorating import Wrapper
 from backburn.backend.profiling import Cost, Profile
+from backburn.backend.replaying import Capture
 from backburn.backend.registry import (
     BackendInfo,
     BackendWarning,
@@ -34,6 +35,7 @@ __all__ = [
     "BackendInfo",
     "BackendWarning",
     "Capabilities",
+    "Capture",
     "Cost",
     "Operation",
     "Profile",

@@ -17,7 +17,7 @@ Program = Callable[[list[Any], list[Any]], tuple[list[Any], list[Any]]]
 class Replay(Protocol):
     """A recorded program with memory of its own."""
 
-    #: The primitives that hold the state, undefined until they are set; the same objects as long as the replay lives.
+    #: The primitives that hold the state, undefined until they are set. A replay writes over them, or replaces them.
     state: list[Any]
     #: How many launches (calls of the device, or of operations) were recorded.
     launches: int
@@ -50,3 +50,11 @@ class CapturingBackend(Protocol):
         Raises :class:`CaptureError` for what cannot be recorded, such as reading a value on the host, with nothing
         changed.
         """
+
+
+def copied(k: Any, primitive: Any) -> Any:
+    """A primitive of ``k`` in memory of its own."""
+    dtype, shape = k.dtype(primitive), tuple(primitive.shape)
+    if dtype.kind == "quantized":
+        return k.quantized_from_parts(*k.quantized_parts(primitive), dtype=dtype, shape=shape)
+    return k.slice_assign(primitive, primitive, tuple(slice(0, n, 1) for n in shape))

@@ -33,6 +33,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
     },
     DECORATORS: {
         "autodiff": "backburn.autodiff:Autodiff",
+        "capture": "backburn.backend:Capture",
         "forward": "backburn.autodiff:Forward",
         "profile": "backburn.backend:Profile",
     },

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from backburn.backend.capture import copied
 from backburn.backend.contract import is_autodiff
 from backburn.backend.registry import load_backend
 from backburn.base.contexts import ACTIVE
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="Tensor")
 
 
-def copied(k: Any, primitive: Any, shape: tuple[int, ...]) -> Any:
-    """A primitive of ``k`` in memory of its own."""
-    return k.slice_assign(primitive, primitive, tuple(slice(0, n, 1) for n in shape))
-
-
 def lasting(x: T) -> T:
     """``x`` itself, or its copy if it is a constant in memory that a captured step overwrites."""
     overwritten = renewed()
@@ -39,7 +35,7 @@ def lasting(x: T) -> T:
         primitive, k = getattr(k, INNER[kind])(primitive), k.inner_backend
     if inner_of(k) is not None or id(primitive) not in overwritten:
         return x
-    own = copied(k, primitive, x.shape)
+    own = copied(k, primitive)
     return type(x)(as_constant(own, kind, levels_between(k, x._backend) or ()), x._backend, x._dtype)
 
 

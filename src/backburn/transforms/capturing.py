@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from operator import is_
 from typing import Any, Literal
 
-from backburn.backend.capture import Replay
+from backburn.backend.capture import Replay, copied
 from backburn.backend.contract import is_autodiff
 from backburn.base.contexts import ACTIVE, DEFAULT_FLOAT, RECORDING, scoped
 from backburn.base.errors import ArgumentError, CaptureError
@@ -16,7 +16,6 @@ from backburn.base.replay import BROUGHT, REPLAY, Carrier, Contents, Overwritten
 from backburn.base.trees import Structure, flatten, same, unflatten
 from backburn.tensor import generators
 from backburn.tensor.classes import Tensor
-from backburn.tensor.copying import copied
 from backburn.tensor.levels import FROM_INNER, INNER, innermost
 from backburn.tensor.messages import describe
 from backburn.tensor.options import one_of
@@ -229,7 +228,8 @@ class _Plan:
             # What is not known to lie elsewhere may lie where another part is about to be written.
             elsewhere = renewed() - {id(held) for held in self.program.state}
             changed = [
-                (i, x, p if id(p) in elsewhere or x.dtype.kind == "quantized" else _copied(x, p)) for i, x, p in changed
+                (i, x, p if id(p) in elsewhere or x.dtype.kind == "quantized" else copied(innermost(x.backend), p))
+                for i, x, p in changed
             ]
         for place, _, value in changed:
             self.program.set_state(place, value)
@@ -239,7 +239,12 @@ class _Plan:
         assert self.program is not None
         assert self.structure is not None
         self._has_run = True
-        outputs = iter(self.program(inputs.primitives, self.recording.advance()))
+        numbers = self.recording.advance()
+        try:
+            outputs = iter(self.program(inputs.primitives, numbers))
+        except BaseException:
+            self.recording.undo()
+            raise
         slots.renew(self.program.state)
         if self._makers is None:
             self._makers = [_maker(x, False) if isinstance(x, Tensor) else None for x in self.out]
@@ -387,11 +392,6 @@ def _primitive(x: Tensor) -> Any:
         primitive = getattr(k, INNER[x.dtype.kind])(primitive)
         k = k.inner_backend
     return primitive
-
-
-def _copied(x: Tensor, primitive: Any) -> Any:
-    """The primitive of ``x`` in memory of its own."""
-    return copied(innermost(x.backend), primitive, x.shape)
 
 
 def _rebuilt(x: Tensor, primitive: Any) -> Tensor:

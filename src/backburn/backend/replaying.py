@@ -1,0 +1,273 @@
+"""``Capture``: steps of any backend recorded as a list of calls, and replayed without the Python code that led to them.
+
+What is left out at a replay is what dispatch, differentiation and optimizers do in Python: a replay calls the wrapped
+backend's operations one after the other, in one generated function. Operations whose operands never change have been
+computed once, and those whose results nobody uses are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from operator import is_
+from typing import Any, ClassVar
+
+from backburn.backend.capture import Program, copied
+from backburn.backend.contract import Capabilities
+from backburn.backend.decorating import Wrapper
+from backburn.backend.table import OPERATIONS
+from backburn.base.contexts import scoped
+from backburn.base.errors import CaptureError, SpecError
+from backburn.base.quiet import quietly
+from backburn.base.replay import BROUGHT, LARGEST_CONSTANT, REPLAY, Recording, ReplayedFloat, ReplayedInt, contents
+
+
+class Capture(Wrapper):
+    """A backend that records: :func:`backburn.capture` replays steps on it, whatever backend is ``wrapped``.
+
+    A replay makes the calls that the step made of the wrapped backend, and so gives the same numbers, without the time
+    that dispatch, differentiation and optimizers take in Python; where tensors are small, that is most of the time.
+    Other calls cost a little more than those of the wrapped backend. Raises :class:`SpecError` around a backend that
+    records by itself.
+
+        >>> import backburn as bb
+        >>> train = bb.capture(lambda state, x: (state + x, state * x))
+        >>> k = bb.load_backend("capture(numpy)")
+        >>> state = bb.asarray(1.0, backend=k)
+        >>> for _ in range(4):
+        ...     state, out = train(state, bb.asarray(2.0, backend=k))
+        >>> state.item(), out.item(), train
+        (9.0, 14.0, <captured step: replayed>)
+    """
+
+    name: ClassVar[str] = "capture"
+
+    def __init__(self, wrapped: Any) -> None:
+        """Around a backend, which stays as it is."""
+        super().__init__(wrapped)
+        if wrapped.capabilities.capture:
+            raise SpecError(f"capture: {wrapped.spec} records by itself; leave the decorator out")
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those of the wrapped backend, and capture."""
+        return replace(self._inner.capabilities, capture=True)
+
+    def call(self, operation: str, /, *operands: Any, **attributes: Any) -> Any:
+        """Call an operation of the wrapped backend, and record the call if a step is being recorded."""
+        function = getattr(self._inner, operation)
+        tape = _TAPE.get()
+        if tape is not None:
+            return tape.call(operation, function, operands, attributes)
+        if operation == "from_numpy" and (brought := BROUGHT.get()) is not None:
+            array = operands[0]
+            if array.nbytes <= LARGEST_CONSTANT:
+                brought.add(contents(array))
+        return function(*operands, **attributes)
+
+    def one_pass(self, formula: Callable[..., Any], x: Any, /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
+        """Compute a formula as the wrapped backend does; in a recording, as one call."""
+        if not hasattr(self._inner, "one_pass"):
+            return super().one_pass(formula, x, *values, donate=donate)
+        tape = _TAPE.get()
+        if tape is None:
+            return self._inner.one_pass(formula, x, *values, donate=donate)
+        return tape.call("one_pass", self._inner.one_pass, (formula, x, *values), {"donate": donate})
+
+    def quantized_parts(self, x: Any, /) -> tuple[Any, Any, Any]:
+        """The wrapped backend's, on the host: it cannot be recorded."""
+        if (tape := _TAPE.get()) is not None:
+            raise tape.reads("quantized_parts")
+        return self._inner.quantized_parts(x)
+
+    def capture(self, program: Program, state: Sequence[Any], inputs: Sequence[Any]) -> Replayed:
+        """Record one run of ``program``: see :class:`backburn.backend.capture.CapturingBackend`."""
+        return Replayed(self._inner, program, state, inputs)
+
+
+@dataclass(frozen=True)
+class _Variable:
+    """What differs from replay to replay: a part of the state, an input, or the result of a call."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class _Number:
+    """A number of the recording, by its place."""
+
+    place: int
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call of the wrapped backend, on constants, variables, numbers, and lists with these.
+
+    ``results`` has one variable, or a list of them; None stands for a result that was known before.
+    """
+
+    function: Callable[..., Any]
+    operands: list[Any]
+    attributes: dict[str, Any]
+    results: Any
+
+    @property
+    def reads(self) -> set[_Variable]:
+        """The variables among operands and attributes."""
+        return set(_variables([self.operands, [*self.attributes.values()]]))
+
+    @property
+    def writes(self) -> set[_Variable]:
+        """The variables among its results."""
+        return set(_variables([self.results]))
+
+
+class _Tape:
+    """The calls of a step while it is recorded."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.calls: list[_Call] = []
+        self._known: dict[int, _Variable] = {}
+        #: The primitives of the variables, which must live as long as their identities are looked up.
+        self._alive: list[Any] = []
+
+    def variable(self, primitive: Any) -> _Variable:
+        """A new variable, for a primitive."""
+        found = self._known[id(primitive)] = _Variable(len(self._alive))
+        self._alive.append(primitive)
+        return found
+
+    def described(self, value: Any) -> Any:
+        """What stands for ``value`` in a recorded call: itself if it is a constant."""
+        if (place := self.recording.bind(value)) is not None:
+            return _Number(place)
+        if isinstance(value, list | tuple):
+            found = [self.described(x) for x in value]
+            return value if all(map(is_, found, value)) else found
+        return self._known.get(id(value), value)
+
+    def call(self, name: str, function: Any, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+        """Make a call, and record it if its result may differ from replay to replay."""
+        if name == "from_numpy":
+            self._check_brought(*operands)
+        elif (entry := OPERATIONS.get(name)) and (entry.shape is None or entry.results[0] == "host"):
+            raise self.reads(name)
+        given = [self.described(x) for x in operands]
+        options = {n: self.described(x) for n, x in attributes.items() if n != "donate"}
+        result = function(*map(_plain, operands), **{n: _plain(x) for n, x in attributes.items() if n != "donate"})
+        is_one = not isinstance(result, list | tuple)
+        news = [None if id(x) in self._known else x for x in ([result] if is_one else result)]
+        if any(x is not None for x in news) and _changes([given, [*options.values()]]):
+            results = [None if x is None else self.variable(x) for x in news]
+            self.calls.append(_Call(function, given, options, results[0] if is_one else results))
+        return result
+
+    def reads(self, name: str) -> CaptureError:
+        """The error of an operation that makes the step impossible to record."""
+        words = f"{name} reads values on the host, or has a shape that depends on them"
+        return self.recording.refuse(CaptureError(words))
+
+    def _check_brought(self, array: Any) -> None:
+        if contents(array) not in self.recording.brought:
+            words = f"({array.dtype}{list(array.shape)}) that it did not bring in the call before"
+            error = CaptureError(f"from_numpy brings values from the host {words}: pass what changes in the batch")
+            raise self.recording.refuse(error)
+
+
+#: The step that this thread records.
+_TAPE: ContextVar[_Tape | None] = ContextVar("backburn_tape", default=None)
+
+
+class Replayed:
+    """A recorded program: see :class:`backburn.backend.capture.Replay`."""
+
+    def __init__(self, k: Any, program: Program, state: Sequence[Any], inputs: Sequence[Any]) -> None:
+        recording = REPLAY.get()
+        assert recording is not None
+        self._k = k
+        self.state = list(state)
+        tape = _Tape(recording)
+        # Copies, since one primitive may be given in several places, and differ there at the next replay.
+        given = [[copied(k, x) for x in primitives] for primitives in (state, inputs)]
+        variables = [[tape.variable(x) for x in primitives] for primitives in given]
+        with scoped(_TAPE, tape):
+            found = program(*given)
+        results = [[tape.described(x) for x in primitives] for primitives in found]
+        calls = _needed(tape.calls, results)
+        self.launches = len(calls)
+        self._run = _function(calls, variables, results)
+
+    def set_state(self, place: int, value: Any) -> None:
+        self.state[place] = value
+
+    def __call__(self, inputs: Sequence[Any], numbers: Sequence[float]) -> list[Any]:
+        self.state, out = quietly(self._k, self._run, self.state, inputs, numbers)
+        return out
+
+
+def _variables(nested: Iterable[Any]) -> Iterator[_Variable]:
+    for value in nested:
+        if isinstance(value, _Variable):
+            yield value
+        elif isinstance(value, list):
+            yield from _variables(value)
+
+
+def _changes(value: Any) -> bool:
+    """Whether there is something in it that may differ from replay to replay."""
+    return any(map(_changes, value)) if isinstance(value, list) else isinstance(value, _Variable | _Number)
+
+
+def _plain(value: Any) -> Any:
+    """The value of a number that changes, of an ordinary class, for which backends look; anything else as it is."""
+    if isinstance(value, ReplayedFloat):
+        return float(value)
+    if isinstance(value, ReplayedInt):
+        return int(value)
+    return value
+
+
+def _needed(calls: list[_Call], results: list[list[Any]]) -> list[_Call]:
+    """The calls of which something is used."""
+    used, found = set(_variables(results)), []
+    for call in reversed(calls):
+        if call.writes & used:
+            used |= call.reads
+            found.append(call)
+    return found[::-1]
+
+
+def _function(calls: list[_Call], variables: list[list[_Variable]], results: list[list[Any]]) -> Callable[..., Any]:
+    """A function of state, inputs and numbers that makes the calls, and returns the new state and the outputs."""
+    names: dict[str, Any] = {}
+
+    def expression(value: Any) -> str:
+        if isinstance(value, _Variable):
+            return f"v{value.index}"
+        if isinstance(value, _Number):
+            return f"numbers[{value.place}]"
+        if isinstance(value, list) and _changes(value):
+            return f"[{', '.join(map(expression, value))}]"
+        names[name := f"c{len(names)}"] = value
+        return name
+
+    def targets(value: Any) -> str:
+        if isinstance(value, list):
+            return "".join(f"{targets(x)}, " for x in value)
+        return "_" if value is None else expression(value)
+
+    last = {v: i for i, call in enumerate(calls) for v in call.reads | call.writes}
+    returned = set(_variables(results))
+    lines = [f"{targets(given)}= {name}" for given, name in zip(variables, ("state", "inputs"), strict=True) if given]
+    for i, call in enumerate(calls):
+        operands = [*map(expression, call.operands), *(f"{n}={expression(x)}" for n, x in call.attributes.items())]
+        lines.append(f"{targets(call.results)} = {expression(call.function)}({', '.join(operands)})")
+        over = sorted(v.index for v in call.reads | call.writes if last[v] == i and v not in returned)
+        lines += ["".join(f"v{n} = " for n in over) + "None"] if over else []  # which frees their memory
+    lines.append("return " + ", ".join(f"[{', '.join(map(expression, values))}]" for values in results))
+    source = "def replay(state, inputs, numbers):\n    " + "\n    ".join(lines)
+    exec(compile(source, "<backburn replay>", "exec"), names)
+    function: Callable[..., Any] = names["replay"]
+    return function
