@@ -121,7 +121,7 @@ def test_backends_are_pickled_by_their_spec(spec: str) -> None:
         ("CUDA", "'autodiff(cupy:0)' computes on the first CUDA device"),
         ("autodif(quantum)", "Did you mean 'autodiff'?"),
         ("nunpy:1(a=2)", "Did you mean 'numpy:1(a=2)'?"),
-        ("quantum", "autodiff, cupy, "),
+        ("quantum", "autodiff, capture, cupy, "),
     ],
 )
 def test_a_wrong_name_is_put_right(spec: str, suggestion: str) -> None:

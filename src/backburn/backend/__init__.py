@@ -12,7 +12,6 @@ from backburn.backend.contract import (
 )
 from backburn.backend.decorating import Wrapper
 from backburn.backend.profiling import Cost, Profile
-from backburn.backend.replaying import Capture
 from backburn.backend.registry import (
     BackendInfo,
     BackendWarning,
@@ -23,6 +22,7 @@ from backburn.backend.registry import (
     register_backend,
     register_decorator,
 )
+from backburn.backend.replaying import Capture
 from backburn.backend.table import OPERATIONS, Operation
 
 __all__ = [

@@ -67,8 +67,10 @@ def misspelt(expression: Expression, known: Iterable[str]) -> SpecError:
     """The error for an unknown name, which suggests the corrected text if known names are similar."""
     name, text = expression.name, expression.text
     known = sorted(known)
-    right = _corrected(parse(text), known)
-    advice = f"Did you mean {right!r}?" if right else ELSEWHERE.get(name.lower()) or hint_for(name, known)
+    advice = ELSEWHERE.get(name.lower())
+    if advice is None:
+        right = _corrected(parse(text), known)
+        advice = f"Did you mean {right!r}?" if right else hint_for(name, known)
     return SpecError(f"no backend is called {name!r}" + (f", in {text!r}" if text != name else "") + f". {advice}")
 
 

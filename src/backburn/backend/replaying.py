@@ -107,6 +107,7 @@ class _Call:
     ``results`` has one variable, or a list of them; None stands for a result that was known before.
     """
 
+    operation: str
     function: Callable[..., Any]
     operands: list[Any]
     attributes: dict[str, Any]
@@ -121,6 +122,9 @@ class _Call:
     def writes(self) -> set[_Variable]:
         """The variables among its results."""
         return set(_variables([self.results]))
+
+
+_Replay = tuple[Callable[..., Any], Mapping[int, _Call]]
 
 
 class _Tape:
@@ -161,7 +165,7 @@ class _Tape:
         news = [None if id(x) in self._known else x for x in ([result] if is_one else result)]
         if any(x is not None for x in news) and _changes([given, [*options.values()]]):
             results = [None if x is None else self.variable(x) for x in news]
-            self.calls.append(_Call(function, given, options, results[0] if is_one else results))
+            self.calls.append(_Call(name, function, given, options, results[0] if is_one else results))
         return result
 
     def reads(self, name: str) -> CaptureError:
@@ -197,14 +201,35 @@ class Replayed:
         results = [[tape.described(x) for x in primitives] for primitives in found]
         calls = _needed(tape.calls, results)
         self.launches = len(calls)
-        self._run = _function(calls, variables, results)
+        self._run, self._calls = _function(calls, variables, results)
 
     def set_state(self, place: int, value: Any) -> None:
+        """Take a primitive as a part of the state; it is never written over."""
         self.state[place] = value
 
     def __call__(self, inputs: Sequence[Any], numbers: Sequence[float]) -> list[Any]:
+        """Make the calls, and return the outputs; :attr:`state` is another one then."""
         self.state, out = quietly(self._k, self._run, self.state, inputs, numbers)
         return out
+
+    def failed(self, error: BaseException) -> tuple[str, list[Any], dict[str, Any]] | None:
+        """The operation whose call raised ``error`` in a replay, with its operands and attributes."""
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code is not self._run.__code__:
+            trace = trace.tb_next
+        call = self._calls.get(trace.tb_lineno) if trace is not None else None
+        if trace is None or call is None or call.operation not in OPERATIONS:
+            return None
+        values = trace.tb_frame.f_locals
+
+        def value(x: Any) -> Any:
+            if isinstance(x, list):
+                return [*map(value, x)]
+            if isinstance(x, _Variable):
+                return values[f"v{x.index}"]
+            return values["numbers"][x.place] if isinstance(x, _Number) else x
+
+        return call.operation, value(call.operands), {n: value(x) for n, x in call.attributes.items()}
 
 
 def _variables(nested: Iterable[Any]) -> Iterator[_Variable]:
@@ -239,8 +264,11 @@ def _needed(calls: list[_Call], results: list[list[Any]]) -> list[_Call]:
     return found[::-1]
 
 
-def _function(calls: list[_Call], variables: list[list[_Variable]], results: list[list[Any]]) -> Callable[..., Any]:
-    """A function of state, inputs and numbers that makes the calls, and returns the new state and the outputs."""
+def _function(calls: list[_Call], variables: list[list[_Variable]], results: list[list[Any]]) -> _Replay:
+    """A function of state, inputs and numbers that makes the calls, and returns the new state and the outputs.
+
+    With it comes the call of each of its lines.
+    """
     names: dict[str, Any] = {}
 
     def expression(value: Any) -> str:
@@ -261,13 +289,14 @@ def _function(calls: list[_Call], variables: list[list[_Variable]], results: lis
     last = {v: i for i, call in enumerate(calls) for v in call.reads | call.writes}
     returned = set(_variables(results))
     lines = [f"{targets(given)}= {name}" for given, name in zip(variables, ("state", "inputs"), strict=True) if given]
+    places: dict[int, _Call] = {}
     for i, call in enumerate(calls):
         operands = [*map(expression, call.operands), *(f"{n}={expression(x)}" for n, x in call.attributes.items())]
         lines.append(f"{targets(call.results)} = {expression(call.function)}({', '.join(operands)})")
+        places[len(lines) + 1] = call  # the first line is that of the function
         over = sorted(v.index for v in call.reads | call.writes if last[v] == i and v not in returned)
         lines += ["".join(f"v{n} = " for n in over) + "None"] if over else []  # which frees their memory
     lines.append("return " + ", ".join(f"[{', '.join(map(expression, values))}]" for values in results))
     source = "def replay(state, inputs, numbers):\n    " + "\n    ".join(lines)
     exec(compile(source, "<backburn replay>", "exec"), names)
-    function: Callable[..., Any] = names["replay"]
-    return function
+    return names["replay"], places

@@ -46,7 +46,7 @@ def silence(error: RuntimeWarning | FloatingPointError, backend: Any) -> Abstrac
     is suspended for the repetition. This is called only when an exception arrives, so that other calls pay nothing.
     Those from other packages are raised again.
     """
-    while (inner := getattr(backend, "inner_backend", None)) is not None:
+    while (inner := getattr(backend, "inner_backend", None) or getattr(backend, "wrapped", None)) is not None:
         backend = inner
     package = type(backend).__module__.partition(".")[0]
     frame = error.__traceback__

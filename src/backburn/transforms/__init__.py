@@ -2,7 +2,7 @@
 
 from backburn.batching import FallbackWarning
 from backburn.transforms.batching import vmap
-from backburn.transforms.capturing import Captured, CaptureWarning, capture
+from backburn.transforms.capturing import Captured, CapturedFunction, CaptureWarning, capture
 from backburn.transforms.checking import check_grads
 from backburn.transforms.checkpointing import checkpoint
 from backburn.transforms.custom import custom_vjp, stop_gradient
@@ -12,6 +12,7 @@ from backburn.transforms.jacobians import hessian, hvp, jacobian
 __all__ = [
     "CaptureWarning",
     "Captured",
+    "CapturedFunction",
     "FallbackWarning",
     "capture",
     "check_grads",

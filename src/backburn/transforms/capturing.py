@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Iterable
 from operator import is_
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from backburn.backend.capture import Replay, copied
 from backburn.backend.contract import is_autodiff
@@ -17,9 +17,10 @@ from backburn.base.trees import Structure, flatten, same, unflatten
 from backburn.tensor import generators
 from backburn.tensor.classes import Tensor
 from backburn.tensor.levels import FROM_INNER, INNER, innermost
-from backburn.tensor.messages import describe
-from backburn.tensor.options import one_of
+from backburn.tensor.messages import describe, explain
+from backburn.tensor.options import flags, one_of
 from backburn.tensor.spent import STATE, spend
+from backburn.tensor.wrapping import wrap
 from backburn.transforms.levels import check_function
 
 OnFallback = Literal["warn", "error", "allow"]
@@ -32,7 +33,15 @@ class CaptureWarning(UserWarning):
     """A step could not be recorded, and runs uncaptured."""
 
 
-def capture(step: Callable[..., tuple[Any, Any]], *, on_fallback: OnFallback = "warn") -> Captured:
+@overload
+def capture(
+    step: Callable[..., tuple[Any, Any]], *, state: Literal[True] = True, on_fallback: OnFallback = "warn"
+) -> Captured: ...
+@overload
+def capture(
+    step: Callable[..., Any], *, state: Literal[False], on_fallback: OnFallback = "warn"
+) -> CapturedFunction: ...
+def capture(step: Callable[..., Any], *, state: bool = True, on_fallback: OnFallback = "warn") -> Any:
     """``step(state, *batch) -> (state, out)``, recorded and replayed without Python if the backend supports that.
 
     ``state`` is a tree of everything that changes from step to step: models, optimizers, tensors. ``batch`` and ``out``
@@ -43,8 +52,11 @@ def capture(step: Callable[..., tuple[Any, Any]], *, on_fallback: OnFallback = "
     after that.
 
     The state is donated: its tensors are consumed by the call, using one again raises an error, and the call returns
-    the same models and optimizers with new tensors in them. That holds on every backend. A backend that cannot record
-    (``capabilities.capture``) calls ``step``. A step that reads values on the host (``item()``, ``numpy()``, ``if x >
+    the same models and optimizers with new tensors in them. That holds on every backend. With ``state=False``, ``step``
+    is a function without a state, ``step(*batch) -> out``, such as a gradient, and nothing is donated.
+
+    ``capture(numpy)`` records, and so does ``cupy`` by itself; a backend that does not (``capabilities.capture``) calls
+    ``step``. A step that reads values on the host (``item()``, ``numpy()``, ``if x >
     0``), or has shapes that depend on them, cannot be recorded either: it is called with a warning;
     ``on_fallback="error"`` raises instead, ``"allow"`` is silent. :attr:`Captured.reason` says why.
 
@@ -61,11 +73,19 @@ def capture(step: Callable[..., tuple[Any, Any]], *, on_fallback: OnFallback = "
         >>> loss.item(), train
         (6.553..., <captured step: runs as it is, since numpy does not record>)
 
+        >>> slope = bb.capture(bb.grad(lambda x: (x**3.0).sum()), state=False)
+        >>> x = bb.asarray([1.0, 2.0], backend="capture(numpy)")
+        >>> for _ in range(3):
+        ...     out = slope(x)
+        >>> out.tolist(), slope
+        ([3.0, 12.0], <captured function: replayed>)
+
     Raises :class:`ArgumentError` unless ``step`` returns a pair, and where neither state nor batch has a tensor.
     """
     check_function("capture", step)
     one_of("capture", "on_fallback", on_fallback, ("warn", "error", "allow"))
-    return Captured(step, on_fallback)
+    flags("capture", state=state)
+    return Captured(step, on_fallback) if state else CapturedFunction(step, on_fallback)
 
 
 class Captured:
@@ -151,7 +171,7 @@ class Captured:
             return self._recorded(base, slots, inputs, Recording(brought, overwrites=False))
 
     def _recorded(self, base: Any, slots: _Slots, inputs: _Inputs, recording: Recording) -> _Plan | str:
-        plan, before = _Plan(recording, inputs), slots.tensors
+        plan, before = _Plan(base, recording), slots.tensors
 
         def program(state: list[Any], values: list[Any]) -> tuple[list[Any], list[Any]]:
             slots.put([_rebuilt(x, p) for x, p in zip(before, state, strict=True)], owned=True)
@@ -195,10 +215,36 @@ class Captured:
         return str(error)
 
 
+class CapturedFunction:
+    """The result of :func:`capture` with ``state=False``: a captured step whose state is empty. Not thread-safe."""
+
+    def __init__(self, function: Callable[..., Any], on_fallback: OnFallback) -> None:
+        """Initialize a function that has not run yet."""
+        self._captured = Captured(lambda state, *batch: (state, function(*batch)), on_fallback)
+
+    @property
+    def reason(self) -> str:
+        """Why the last call did not replay; empty if it did."""
+        return self._captured.reason
+
+    @property
+    def launches(self) -> int | None:
+        """The number of kernel launches that one replay saves; None before a recording."""
+        return self._captured.launches
+
+    def __repr__(self) -> str:
+        return repr(self._captured).replace("step", "function", 1)
+
+    def __call__(self, *batch: Any) -> Any:
+        """What the function returns."""
+        return self._captured((), *batch)[1]
+
+
 class _Plan:
     """A recorded step, and how to make tensors of its primitives."""
 
-    def __init__(self, recording: Recording, inputs: _Inputs) -> None:
+    def __init__(self, backend: Any, recording: Recording) -> None:
+        self.backend = backend
         self.recording = recording
         self.generator = generators.Current(generators.default_generator())
         self.program: Replay | None = None
@@ -242,8 +288,9 @@ class _Plan:
         numbers = self.recording.advance()
         try:
             outputs = iter(self.program(inputs.primitives, numbers))
-        except BaseException:
+        except BaseException as error:
             self.recording.undo()
+            self._explain(error)
             raise
         slots.renew(self.program.state)
         if self._makers is None:
@@ -251,6 +298,21 @@ class _Plan:
         made = zip(self.out, self._makers, strict=True)
         leaves = [x if make is None else make(next(outputs)) for x, make in made]
         return slots.state, unflatten(self.structure, leaves)
+
+
+    def _explain(self, error: BaseException) -> None:
+        """Raise an error of backburn for the operation of a replay that failed, if the program knows which it was."""
+        failed = getattr(self.program, "failed", None)
+        if failed is None or not isinstance(error, Exception) or (found := failed(error)) is None:
+            return
+        name, operands, attributes = found
+
+        def shown(x: Any) -> Any:
+            if isinstance(x, list):
+                return [*map(shown, x)]
+            return wrap(x, self.backend) if hasattr(x, "shape") else x
+
+        explain(name, shown(operands), attributes, error)
 
 
 class _Slots:

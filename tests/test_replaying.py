@@ -1,0 +1,357 @@
+"""``Capture``: what a recording of calls leaves out, and that a replay gives what the step would have given."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn import nn, optim
+from backburn.backend import OPERATIONS, Capture, Profile, Wrapper, load_backend
+from backburn.base.contexts import scoped
+from backburn.base.errors import BackburnError, CaptureError, OutOfRangeError, SpecError
+from backburn.base.replay import REPLAY, Recording
+from backburn.conformance import SAMPLES, check_backend
+from backburn.conformance.calls import flat, lifted, operands_of
+from backburn.nn import functional
+from backburn.transforms import CapturedFunction, CaptureWarning
+from backburn_numpy import NumpyBackend
+
+# Importing the backend silences NumPy's warnings in its own modules; the tests turn every warning into an error again.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:backburn_numpy")
+
+NUMPY: Any = load_backend("numpy")
+RECORDING: Any = load_backend("capture(numpy)")
+HOST = {n for n, entry in OPERATIONS.items() if entry.shape is None or entry.results[0] == "host"}
+
+
+def on(*values: Any) -> list[Any]:
+    return [bb.asarray(x, backend=RECORDING) for x in values]
+
+
+def replayed(function: Callable[..., Any], *batches: Sequence[Any]) -> tuple[list[Any], CapturedFunction]:
+    """The results of a captured function for each batch, the third of which is the first to be replayed twice."""
+    captured = bb.capture(function, state=False, on_fallback="error")
+    return [captured(*batch) for batch in batches], captured
+
+
+# ---- every operation ----
+
+
+def as_list(result: Any) -> list[Any]:
+    return list(result) if isinstance(result, (list, tuple)) else [result]
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name not in HOST | {"from_numpy"}])
+def test_every_operation_is_replayed_on_other_operands(name: str) -> None:
+    for sample in SAMPLES[name].cases[:6]:
+        operands = lifted(NUMPY, operands_of(name, sample, SAMPLES[name].dtypes[0]))
+        inputs = [x for x in flat(operands) if hasattr(x, "shape")]
+        attributes = {n: x for n, x in sample.attributes.items() if n != "donate"}
+
+        def call(k: Any, values: list[Any], attributes: Any = attributes, operands: Any = operands) -> Any:
+            rest = iter(values)
+            given = [
+                [next(rest) if hasattr(x, "shape") else x for x in o]
+                if isinstance(o, list)
+                else (next(rest) if hasattr(o, "shape") else o)
+                for o in operands
+            ]
+            return as_list(getattr(k, name)(*given, **attributes))
+
+        with scoped(REPLAY, Recording()):
+            program = RECORDING.capture(lambda _, values, call=call: ([], call(RECORDING, values)), [], inputs)
+        others = [turned(x) for x in inputs]
+        try:
+            expected = [call(NUMPY, values) for values in (others, inputs)]
+        except (BackburnError, IndexError):  # turned indices may be out of range
+            others, expected = inputs, [call(NUMPY, inputs)] * 2
+        for values, wanted in zip((others, inputs), expected, strict=True):
+            for got, x in zip(program(values, []), wanted, strict=True):
+                np.testing.assert_array_equal(NUMPY.to_numpy(got), NUMPY.to_numpy(x))
+                assert NUMPY.dtype(got) is NUMPY.dtype(x)
+
+
+def turned(x: Any) -> Any:
+    """Another operand of its shape and range of values."""
+    return x if NUMPY.dtype(x).kind == "quantized" else np.ascontiguousarray(x[::-1]) if x.ndim else x.copy()
+
+
+@pytest.mark.parametrize("name", sorted(HOST & set(SAMPLES)))
+def test_what_reads_values_cannot_be_recorded(name: str) -> None:
+    operands = lifted(NUMPY, operands_of(name, SAMPLES[name].cases[0], SAMPLES[name].dtypes[0]))
+    recording = Recording()
+    with scoped(REPLAY, recording), pytest.raises(CaptureError, match=f"{name} reads values on the host"):
+        RECORDING.capture(
+            lambda _, values: ([], [getattr(RECORDING, name)(*operands, **SAMPLES[name].cases[0].attributes)]), [], []
+        )
+    assert isinstance(recording.refused, CaptureError)
+
+
+@pytest.mark.parametrize("spec", ["capture(numpy)", "autodiff(capture(numpy))"])
+def test_it_is_a_backend_like_any_other(spec: str) -> None:
+    report = check_backend(spec, quick=True, ops=["add", "softmax", "matmul", "topk", "dropout", "q_matmul", "adam_step"])
+    assert report.ok, report
+
+
+# ---- derivatives ----
+
+
+def network(x: Any, w: Any) -> Any:
+    return bb.tanh(x @ w).sum()
+
+
+@pytest.mark.parametrize("derivative", [
+    lambda x, w: bb.grad(network, argnums=(0, 1))(x, w),
+    lambda x, w: bb.hessian(network)(x[0], w),
+    lambda x, w: bb.jacobian(lambda x: bb.softmax(x @ w))(x[0]),
+    lambda x, w: bb.jvp(lambda w: bb.grad(network)(x, w), (w,), (w,)),
+    lambda x, w: bb.vmap(bb.grad(network), in_axes=(0, None))(x, w),
+    lambda x, w: bb.grad(lambda w: bb.checkpoint(lambda w: network(x, w))(w))(w),
+    lambda x, w: {"a": [x.sum(axis=0), 7], "b": bb.split(x, 2)},
+])  # fmt: skip
+def test_derivatives_are_replayed(derivative: Callable[..., Any]) -> None:
+    rng = np.random.default_rng(0)
+    batches = [on(rng.normal(size=(4, 3)), rng.normal(size=(3, 3))) for _ in range(5)]
+    found, captured = replayed(derivative, *batches)
+    assert captured.reason == ""
+    assert repr(captured) == "<captured function: replayed>"
+    for got, batch in zip(found, batches, strict=True):
+        bb.trees.tree_map(
+            lambda a, b: np.testing.assert_array_equal(np.asarray(a), np.asarray(b)), got, derivative(*batch)
+        )
+
+
+# ---- what is recorded ----
+
+
+def test_what_nobody_uses_and_what_never_changes_is_left_out() -> None:
+    def function(x: Any) -> Any:
+        bb.exp(x)  # not used
+        table = bb.arange(3, dtype="float64", backend=RECORDING) * 2.0 + 1.0  # never changes
+        return x * table
+
+    found, captured = replayed(function, *(on(np.full(3, n)) for n in (1.0, 2.0, 3.0)))
+    assert [x.tolist() for x in found] == [[n, 3 * n, 5 * n] for n in (1.0, 2.0, 3.0)]
+    assert captured.launches == 1
+
+
+def test_one_tensor_in_several_places_may_be_several_later() -> None:
+    x, y, z = on(1.0, 2.0, 4.0)
+
+    def function(a: Any, b: Any) -> Any:
+        return a - b + x
+
+    found, _ = replayed(function, (x, x), (x, x), (y, z), (z, y))
+    assert [v.item() for v in found] == [1.0, 1.0, -1.0, 3.0]
+
+
+def test_a_state_in_several_places_may_be_several_later() -> None:
+    captured, (x,) = bb.capture(lambda state, x: ((state[1] * 2.0, state[0] + x), state[0]), on_fallback="error"), on(1.0)
+    (a,), (b,) = on(3.0), on(3.0)
+    state, found = (a, bb.asarray(a)), []
+    for _ in range(4):
+        state, out = captured(state, x)
+        found.append(out.item())
+    assert found == [3.0, 6.0, 8.0, 14.0]
+    assert b.item() == 3.0
+
+
+class Watching(Wrapper):
+    """Counts how many results of ``exp`` live when it is called."""
+
+    name = "watching"
+
+    def __init__(self, wrapped: Any) -> None:
+        super().__init__(wrapped)
+        self.results: list[Any] = []
+        self.most = 0
+
+    def call(self, operation: str, /, *operands: Any, **attributes: Any) -> Any:
+        result = super().call(operation, *operands, **attributes)
+        if operation == "exp":
+            self.results.append(weakref.ref(result))
+            self.most = max(self.most, sum(known() is not None for known in self.results))
+        return result
+
+
+def test_a_replay_frees_what_it_does_not_need_any_more() -> None:
+    watching = Watching(NumpyBackend())
+    k = Capture(watching)
+    x = bb.asarray([0.1], backend=k)
+
+    def function(x: Any) -> Any:
+        for _ in range(8):
+            x = bb.exp(-bb.exp(x))
+        return x
+
+    captured = bb.capture(function, state=False, on_fallback="error")
+    outputs = [captured(x) for _ in range(2)]
+    watching.most = 0
+    outputs += [captured(x) for _ in range(2)]
+    assert captured.reason == ""
+    assert len({out.item() for out in outputs}) == 1
+    assert watching.most <= 4 + 2, "those that were returned, and one or two at a time"
+
+
+def test_outputs_are_never_written_over() -> None:
+    captured, one = bb.capture(lambda w, x: ((w + x, w), (w, x)), on_fallback="error"), on(1.0)[0]
+    with pytest.raises(CaptureError, match="other parts"):
+        state, _ = captured(on(0.0)[0], one)
+        captured(on(0.0)[0], one)
+    captured = bb.capture(lambda w, x: (w + x, (w * 1.0, x)), on_fallback="error")
+    state, kept = on(0.0)[0], []
+    for _ in range(5):
+        state, out = captured(state, one)
+        kept.append(out)
+    assert [[x.item() for x in out] for out in kept] == [[float(n), 1.0] for n in range(5)]
+
+
+# ---- numbers, random numbers, the host ----
+
+
+def test_numbers_are_given_as_plain_ones() -> None:
+    seen: list[type] = []
+
+    class Looking(Wrapper):
+        name = "looking"
+
+        def call(self, operation: str, /, *operands: Any, **attributes: Any) -> Any:
+            seen.extend(type(x) for x in (*operands, *attributes.values()) if isinstance(x, float))
+            return super().call(operation, *operands, **attributes)
+
+    k = bb.Autodiff(Capture(Looking(NumpyBackend())))
+    model, optimizer = {"w": bb.ones(3, backend=k).require_grad()}, optim.Adam(lambda step: 0.5 / (step + 1))
+
+    def step(state: Any) -> Any:
+        loss = (state[0]["w"] ** 2.0).sum()
+        state[1].step(state[0], loss.backward())
+        return state, loss
+
+    captured, state, losses = bb.capture(step, on_fallback="error"), (model, optimizer), []
+    for _ in range(5):
+        state, loss = captured(state)
+        losses.append(loss.item())
+    assert captured.reason == ""
+    assert set(seen) == {float}
+    assert losses == sorted(losses, reverse=True)
+
+
+def test_dropout_draws_other_masks() -> None:
+    (x,) = on(np.ones(64))
+    found, captured = replayed(lambda x: functional.dropout(x, 0.5, training=True), *[(x,)] * 5)
+    assert captured.reason == ""
+    assert len({tuple(out.tolist()) for out in found}) == 5
+
+
+def test_arrays_that_the_step_brings_are_constants() -> None:
+    found, captured = replayed(lambda x: x * bb.asarray([1.0, 2.0], backend=RECORDING), *(on([n, n]) for n in (1.0, 2.0, 3.0)))
+    assert [x.tolist() for x in found] == [[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]
+    assert captured.launches == 1
+    counts = iter(range(9))
+    captured = bb.capture(lambda x: x + bb.asarray([float(next(counts))], backend=RECORDING), state=False)
+    with pytest.warns(CaptureWarning, match="brings values from the host .* pass what changes in the batch"):
+        assert [captured(*on([0.0])).item() for _ in range(4)] == [0.0, 2.0, 3.0, 4.0], "recorded in vain, and run"
+
+
+# ---- errors ----
+
+
+def rows(state: Any, places: Any) -> Any:
+    model, optimizer = state
+    loss = bb.take(model["w"], places, axis=0).sum()
+    optimizer.step(model, loss.backward())
+    return state, loss
+
+
+def test_a_replay_that_fails_changes_nothing() -> None:
+    with bb.use_backend("autodiff(capture(numpy))"):
+        state = ({"w": bb.ones((3, 2)).require_grad()}, optim.Adam(0.1))
+        captured, good, bad = bb.capture(rows), bb.asarray([0, 2]), bb.asarray([0, 3])
+        for _ in range(3):
+            state, _ = captured(state, good)
+        before = state[0]["w"].tolist()
+        with pytest.raises(OutOfRangeError, match=r"take: index 3 .* Operands: float32\[3,2\] \(capture\(numpy\)\), int64\[2\]"):
+            captured(state, bad)
+        assert state[0]["w"].tolist() == before
+        assert state[1].steps == 3
+        state, _ = captured(state, good)
+        assert state[1].steps == 4
+        assert captured.reason == ""
+
+
+def test_warnings_that_are_errors_do_not_stop_a_replay() -> None:
+    (x,) = on([0.0, 1.0])
+    captured = bb.capture(lambda x: 1.0 / x, state=False, on_fallback="error")
+    with np.errstate(all="raise"):
+        assert [captured(x).tolist() for _ in range(3)] == [[np.inf, 1.0]] * 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert captured(x).tolist() == [np.inf, 1.0]
+
+
+def test_a_backend_that_records_is_not_decorated() -> None:
+    with pytest.raises(SpecError, match=r"capture\(numpy\) records by itself"):
+        load_backend("capture(capture(numpy))")
+
+
+# ---- among other decorators and threads ----
+
+
+def test_a_profile_sees_what_is_replayed() -> None:
+    profile = load_backend("profile(numpy)")
+    assert isinstance(profile, Profile)
+    x = bb.ones(3, backend="capture(profile(numpy))")
+    captured = bb.capture(lambda x: bb.exp(x) * 2.0, state=False, on_fallback="error")
+    for _ in range(3):
+        captured(x)
+    profile.reset()
+    captured(x)
+    assert {name: cost.calls for name, cost in profile.costs.items()} == {"exp": 1, "mul": 1}
+    profile.reset()
+    assert not load_backend("profile(capture(numpy))").capabilities.capture
+
+
+def test_another_thread_is_not_recorded() -> None:
+    (x,) = on(2.0)
+    found = []
+
+    def function(y: Any) -> Any:
+        thread = threading.Thread(target=lambda: found.append(x.item()))  # reading on the host would be refused
+        thread.start()
+        thread.join()
+        return y * x
+
+    results, captured = replayed(function, *(on(n) for n in (1.0, 2.0, 3.0)))
+    assert [out.item() for out in results] == [2.0, 4.0, 6.0]
+    assert captured.reason == ""
+    assert found == [2.0, 2.0]
+
+
+def test_a_model_among_the_arguments() -> None:
+    with bb.use_backend("autodiff(capture(numpy))"):
+        bb.random.seed(0)
+        model, x = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)), bb.ones((2, 3))
+        captured = bb.capture(lambda model, x: model(x), state=False, on_fallback="error")
+        for _ in range(4):
+            np.testing.assert_array_equal(captured(model, x).numpy(), model(x).numpy())
+            optimizer = optim.SGD(0.1)
+            optimizer.step(model, model(x).sum().backward())
+        assert captured.reason == ""
+
+
+def test_quantized_models_are_replayed() -> None:
+    bb.random.seed(0)
+    model, x = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 4)), bb.random.normal((5, 64))
+    quantized, x = bb.quantization.quantize_model(model).to("capture(numpy)"), x.to("capture(numpy)")
+    captured = bb.capture(lambda model, x: model(x), state=False, on_fallback="error")
+    expected = quantized(x).numpy()
+    for _ in range(4):
+        np.testing.assert_array_equal(captured(quantized, x).numpy(), expected)
+    assert captured.reason == ""
