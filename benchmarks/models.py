@@ -1,7 +1,8 @@
 """Models: training steps of backburn and of PyTorch from the same weights, in turns in one process.
 
-``python -m benchmarks.models [PATTERN ...] [--threads N] [--json FILE]`` compares the losses of four steps with AdamW,
-and prints the ratios of the times, below 1 where backburn is faster: of the loss, and of a whole step.
+``python -m benchmarks.models [PATTERN ...] [--capture] [--threads N] [--json FILE]`` compares the losses of four steps
+with AdamW, and prints the ratios of the times, below 1 where backburn is faster: of the loss, and of a whole step. With
+``--capture``, backburn's step is recorded and replayed (``bb.capture``); PyTorch runs as it is.
 """
 
 from __future__ import annotations
@@ -228,20 +229,28 @@ def begin_alike(model: Any, peer: Any) -> None:
     model.load_state_dict({**model.state_dict(), **dict(zip(names, values, strict=True))})
 
 
-def parts(name: str) -> Parts:
-    """The loss and a step of both. Raises where the losses differ."""
+def parts(name: str, is_captured: bool = False) -> Parts:
+    """The loss and a step of both, or a replayed step. Raises where the losses differ."""
     import torch
 
+    import backburn as bb
     from backburn import optim
 
-    (model, loss), (peer, peers_loss) = (MODELS[name](framework) for framework in (ours(), theirs()))
+    with bb.use_backend("autodiff(capture(numpy))" if is_captured else "autodiff(numpy)"):
+        model, loss = MODELS[name](ours())
+    peer, peers_loss = MODELS[name](theirs())
     begin_alike(model, peer)
     optimizer, peers = optim.AdamW(1e-3, weight_decay=0.01), torch.optim.AdamW(peer.parameters(), 1e-3)
 
-    def step() -> float:
+    def step_of(state: Any) -> Any:
         value = loss()
         optimizer.step(model, value.backward())
-        return float(value.item())
+        return state, value
+
+    update = bb.capture(step_of, on_fallback="error") if is_captured else step_of
+
+    def step() -> float:
+        return float(update((model, optimizer))[1].item())
 
     def peers_step() -> float:
         peers.zero_grad()
@@ -254,13 +263,17 @@ def parts(name: str) -> Parts:
         mine, other = step(), peers_step()
         if not math.isclose(mine, other, rel_tol=2e-3):
             raise AssertionError(f"{name}: the losses of step {number} are {mine} and {other}")
-    yield "loss", loss, peers_loss
+    if not is_captured:
+        yield "loss", loss, peers_loss
     yield "step", step, peers_step
 
 
 def main() -> None:
     """Measure models."""
-    report(options(__doc__).parse_args(), ("loss", "step"), ((name, partial(parts, name)) for name in MODELS))
+    parser = options(__doc__)
+    parser.add_argument("--capture", action="store_true", help="replay backburn's steps")
+    chosen = parser.parse_args()
+    report(chosen, ("loss", "step"), ((name, partial(parts, name, chosen.capture)) for name in MODELS))
 
 
 if __name__ == "__main__":

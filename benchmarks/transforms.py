@@ -1,9 +1,9 @@
 """Derivatives of functions: backburn's transforms and those of ``torch.func`` or JAX in turns in one process.
 
-``python -m benchmarks.transforms [PATTERN ...] [--peer NAME] [--threads N] [--json FILE]`` compares the results for a
-network of two layers, ``tanh(x @ w + b) @ v``, and prints the ratios of the times, below 1 where backburn is faster:
-with 64 inputs, units and examples, and with 256. JAX's functions are compiled before, by ``jax.jit``; ``jax-eager``
-calls them as they are.
+``python -m benchmarks.transforms [PATTERN ...] [--peer NAME] [--capture] [--threads N] [--json FILE]`` compares the
+results for a network of two layers, ``tanh(x @ w + b) @ v``, and prints the ratios of the times, below 1 where backburn
+is faster: with 64 inputs, units and examples, and with 256. JAX's functions are compiled before, by ``jax.jit``;
+``jax-eager`` calls them as they are. With ``--capture``, backburn's are recorded and replayed (``bb.capture``).
 """
 
 from __future__ import annotations
@@ -33,13 +33,16 @@ class Framework(NamedTuple):
     """A function of trees as it is timed: it returns when its result is there."""
 
 
-def ours() -> Framework:
-    """Backburn."""
+def ours(is_captured: bool = False) -> Framework:
+    """Backburn, whose functions may be replayed."""
     import backburn as bb
 
+    spec = "capture(numpy)" if is_captured else "numpy"
+    captured = partial(bb.capture, state=False, on_fallback="error")
     return Framework(
-        bb, bb.asarray, bb.grad, bb.jacobian, bb.hessian, lambda f, x, t: bb.jvp(f, (x,), (t,))[1],
-        lambda f, *axes: bb.vmap(f, in_axes=axes),
+        bb, partial(bb.asarray, backend=spec), bb.grad, bb.jacobian, bb.hessian,
+        lambda f, x, t: bb.jvp(f, (x,), (t,))[1], lambda f, *axes: bb.vmap(f, in_axes=axes),
+        captured if is_captured else lambda f: f,
     )  # fmt: skip
 
 
@@ -113,7 +116,7 @@ CASES: dict[str, Callable[[Framework, Tree, Any, Any], Any]] = {
 }
 
 
-def parts(name: str, peer: str) -> Parts:
+def parts(name: str, peer: str, is_captured: bool = False) -> Parts:
     """The two sizes. Raises where the results differ."""
     import numpy as np
 
@@ -122,11 +125,11 @@ def parts(name: str, peer: str) -> Parts:
         arrays = {"w": draw.normal(size=(n, n)) / n**0.5, "b": draw.normal(size=n), "v": draw.normal(size=n) / n**0.5}
         x, y = draw.normal(size=(n, n)), draw.normal(size=n)
         calls = []
-        for f in (ours(), PEERS[peer]()):
+        for f in (ours(is_captured), PEERS[peer]()):
             model = {key: f.tensor(value.astype(np.float32)) for key, value in arrays.items()}
             operands = model, *(f.tensor(a.astype(np.float32)) for a in (x, y))
             calls.append(partial(f.prepared(partial(CASES[name], f)), *operands))
-        found, expected = (call() for call in calls)
+        found, expected = ([call() for _ in range(3)][-1] for call in calls)  # the third is a replay
         for key in expected if isinstance(expected, dict) else [...]:
             theirs = np.asarray(expected[key])
             np.testing.assert_allclose(found[key].numpy(), theirs, rtol=1e-3, atol=1e-4 * np.abs(theirs).max())
@@ -137,8 +140,9 @@ def main() -> None:
     """Measure transforms."""
     parser = options(__doc__)
     parser.add_argument("--peer", default="torch", choices=PEERS)
+    parser.add_argument("--capture", action="store_true", help="replay backburn's functions")
     chosen = parser.parse_args()
-    report(chosen, ("64", "256"), ((name, partial(parts, name, chosen.peer)) for name in CASES))
+    report(chosen, ("64", "256"), ((name, partial(parts, name, chosen.peer, chosen.capture)) for name in CASES))
 
 
 if __name__ == "__main__":

@@ -350,9 +350,9 @@ def test_rates_that_go_through_python_are_found(monkeypatch: pytest.MonkeyPatch)
 def test_misuse_is_explained() -> None:
     x = bb.asarray([1.0])
     with pytest.raises(ArgumentError, match="takes a function"):
-        bb.capture(3)  # type: ignore[arg-type]
+        bb.capture(3)  # type: ignore[call-overload]
     with pytest.raises(ArgumentError, match="on_fallback is"):
-        bb.capture(lambda s: (s, s), on_fallback="maybe")  # type: ignore[arg-type]
+        bb.capture(lambda s: (s, s), on_fallback="maybe")  # type: ignore[call-overload]
     with pytest.raises(ArgumentError, match="returns the pair"):
         bb.capture(lambda s: s)(x)
     with pytest.raises(ArgumentError, match="neither the state nor the batch has a tensor"):

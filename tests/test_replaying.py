@@ -96,7 +96,8 @@ def test_what_reads_values_cannot_be_recorded(name: str) -> None:
 
 @pytest.mark.parametrize("spec", ["capture(numpy)", "autodiff(capture(numpy))"])
 def test_it_is_a_backend_like_any_other(spec: str) -> None:
-    report = check_backend(spec, quick=True, ops=["add", "softmax", "matmul", "topk", "dropout", "q_matmul", "adam_step"])
+    operations = ["add", "softmax", "matmul", "topk", "dropout", "q_matmul", "adam_step"]
+    report = check_backend(spec, quick=True, ops=operations)
     assert report.ok, report
 
 
@@ -142,6 +143,18 @@ def test_what_nobody_uses_and_what_never_changes_is_left_out() -> None:
     assert captured.launches == 1
 
 
+def test_equal_calls_are_made_once() -> None:
+    def function(x: Any) -> Any:
+        return (x * 2.0) + (x * 2.0) - x[1:2] * x[1:2], x * -0.0, x * 0.0
+
+    found, captured = replayed(function, *(on([n, 1.0]) for n in (1.0, 2.0, 3.0)))
+    assert captured.launches == 7  # of x * 2.0, the sum, the slice, its square, the difference, and the two zeros
+    assert [[x.tolist() for x in out] for out in found] == [
+        [[4.0 * n - 1.0, 3.0], [-0.0, -0.0], [0.0, 0.0]] for n in (1.0, 2.0, 3.0)
+    ]
+    assert repr(found[2][1].tolist()) == "[-0.0, -0.0]"
+
+
 def test_one_tensor_in_several_places_may_be_several_later() -> None:
     x, y, z = on(1.0, 2.0, 4.0)
 
@@ -153,7 +166,10 @@ def test_one_tensor_in_several_places_may_be_several_later() -> None:
 
 
 def test_a_state_in_several_places_may_be_several_later() -> None:
-    captured, (x,) = bb.capture(lambda state, x: ((state[1] * 2.0, state[0] + x), state[0]), on_fallback="error"), on(1.0)
+    def step(state: Any, x: Any) -> Any:
+        return (state[1] * 2.0, state[0] + x), state[0]
+
+    captured, (x,) = bb.capture(step, on_fallback="error"), on(1.0)
     (a,), (b,) = on(3.0), on(3.0)
     state, found = (a, bb.asarray(a)), []
     for _ in range(4):
@@ -200,13 +216,34 @@ def test_a_replay_frees_what_it_does_not_need_any_more() -> None:
     assert watching.most <= 4 + 2, "those that were returned, and one or two at a time"
 
 
+def test_checkpoints_are_computed_again_in_replays() -> None:
+    watching = Watching(NumpyBackend())
+    x = bb.asarray([0.1], backend=Capture(watching))
+
+    def block(x: Any) -> Any:
+        for _ in range(6):
+            x = bb.exp(-bb.exp(x))
+        return x
+
+    most = []
+    for wrap in (bb.checkpoint, lambda f: f):
+
+        def loss(x: Any, wrap: Any = wrap) -> Any:
+            return wrap(block)(wrap(block)(x)).sum()
+
+        captured = bb.capture(bb.grad(loss), state=False, on_fallback="error")
+        for _ in range(3):
+            watching.most = 0
+            found = captured(x)
+        assert captured.reason == ""
+        assert found.item() == bb.grad(loss)(x).item()
+        most.append(watching.most)
+    assert most[0] < 0.8 * most[1]
+
+
 def test_outputs_are_never_written_over() -> None:
-    captured, one = bb.capture(lambda w, x: ((w + x, w), (w, x)), on_fallback="error"), on(1.0)[0]
-    with pytest.raises(CaptureError, match="other parts"):
-        state, _ = captured(on(0.0)[0], one)
-        captured(on(0.0)[0], one)
-    captured = bb.capture(lambda w, x: (w + x, (w * 1.0, x)), on_fallback="error")
-    state, kept = on(0.0)[0], []
+    captured = bb.capture(lambda w, x: (w + x, (w, x)), on_fallback="error")
+    (one, state), kept = on(1.0, 0.0), []
     for _ in range(5):
         state, out = captured(state, one)
         kept.append(out)
@@ -251,7 +288,8 @@ def test_dropout_draws_other_masks() -> None:
 
 
 def test_arrays_that_the_step_brings_are_constants() -> None:
-    found, captured = replayed(lambda x: x * bb.asarray([1.0, 2.0], backend=RECORDING), *(on([n, n]) for n in (1.0, 2.0, 3.0)))
+    batches = [on([n, n]) for n in (1.0, 2.0, 3.0)]
+    found, captured = replayed(lambda x: x * bb.asarray([1.0, 2.0], backend=RECORDING), *batches)
     assert [x.tolist() for x in found] == [[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]
     assert captured.launches == 1
     counts = iter(range(9))
@@ -277,7 +315,8 @@ def test_a_replay_that_fails_changes_nothing() -> None:
         for _ in range(3):
             state, _ = captured(state, good)
         before = state[0]["w"].tolist()
-        with pytest.raises(OutOfRangeError, match=r"take: index 3 .* Operands: float32\[3,2\] \(capture\(numpy\)\), int64\[2\]"):
+        words = r"take: index 3 .* Operands: float32\[3,2\] \(capture\(numpy\)\), int64\[2\]"
+        with pytest.raises(OutOfRangeError, match=words):
             captured(state, bad)
         assert state[0]["w"].tolist() == before
         assert state[1].steps == 3

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from itertools import count
 from operator import is_
 from typing import Any, ClassVar
+from weakref import ref
 
 from backburn.backend.capture import Program, copied
 from backburn.backend.contract import Capabilities
@@ -133,14 +135,22 @@ class _Tape:
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
         self.calls: list[_Call] = []
-        self._known: dict[int, _Variable] = {}
-        #: The primitives of the variables, which must live as long as their identities are looked up.
-        self._alive: list[Any] = []
+        self._variables: dict[int, _Variable] = {}
+        #: The primitives of the variables, held weakly, so that a recording takes no more memory than the step does.
+        self._primitives: dict[int, Any] = {}
+        #: The results of recorded calls, by what was called.
+        self._results: dict[Any, Any] = {}
+        self._count = count()
 
     def variable(self, primitive: Any) -> _Variable:
         """A new variable, for a primitive."""
-        found = self._known[id(primitive)] = _Variable(len(self._alive))
-        self._alive.append(primitive)
+        identity = id(primitive)
+
+        def forget(_: Any) -> None:
+            del self._variables[identity], self._primitives[identity]
+
+        self._primitives[identity] = _weak(primitive, forget)
+        found = self._variables[identity] = _Variable(next(self._count))
         return found
 
     def described(self, value: Any) -> Any:
@@ -150,7 +160,7 @@ class _Tape:
         if isinstance(value, list | tuple):
             found = [self.described(x) for x in value]
             return value if all(map(is_, found, value)) else found
-        return self._known.get(id(value), value)
+        return self._variables.get(id(value), value)
 
     def call(self, name: str, function: Any, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
         """Make a call, and record it if its result may differ from replay to replay."""
@@ -158,14 +168,21 @@ class _Tape:
             self._check_brought(*operands)
         elif (entry := OPERATIONS.get(name)) and (entry.shape is None or entry.results[0] == "host"):
             raise self.reads(name)
-        given = [self.described(x) for x in operands]
-        options = {n: self.described(x) for n, x in attributes.items() if n != "donate"}
-        result = function(*map(_plain, operands), **{n: _plain(x) for n, x in attributes.items() if n != "donate"})
+        # A replay never writes over what it was given: something else of the step may read that.
+        attributes = {n: x for n, x in attributes.items() if n != "donate"}
+        given, options = [self.described(x) for x in operands], {n: self.described(x) for n, x in attributes.items()}
+        key = name, _key(given), _key([*options.items()])
+        is_one, references = self._results.get(key, (True, ()))
+        known = [reference() for reference in references]
+        if known and all(x is not None for x in known):
+            return known[0] if is_one else tuple(known)
+        result = function(*map(_plain, operands), **{n: _plain(x) for n, x in attributes.items()})
         is_one = not isinstance(result, list | tuple)
-        news = [None if id(x) in self._known else x for x in ([result] if is_one else result)]
+        news = [None if id(x) in self._variables else x for x in ([result] if is_one else result)]
         if any(x is not None for x in news) and _changes([given, [*options.values()]]):
             results = [None if x is None else self.variable(x) for x in news]
             self.calls.append(_Call(name, function, given, options, results[0] if is_one else results))
+            self._results[key] = is_one, [_weak(x) for x in ([result] if is_one else result)]
         return result
 
     def reads(self, name: str) -> CaptureError:
@@ -232,6 +249,14 @@ class Replayed:
         return call.operation, value(call.operands), {n: value(x) for n, x in call.attributes.items()}
 
 
+def _weak(x: Any, forget: Callable[[Any], None] | None = None) -> Callable[[], Any]:
+    """A weak reference, or another function that returns ``x`` where its type has none."""
+    try:
+        return ref(x, forget)
+    except TypeError:
+        return lambda: x
+
+
 def _variables(nested: Iterable[Any]) -> Iterator[_Variable]:
     for value in nested:
         if isinstance(value, _Variable):
@@ -243,6 +268,17 @@ def _variables(nested: Iterable[Any]) -> Iterator[_Variable]:
 def _changes(value: Any) -> bool:
     """Whether there is something in it that may differ from replay to replay."""
     return any(map(_changes, value)) if isinstance(value, list) else isinstance(value, _Variable | _Number)
+
+
+def _key(value: Any) -> Any:
+    """What is equal for equal operands: variables, numbers and plain values are compared, all else by identity."""
+    if isinstance(value, list | tuple):
+        return value.__class__, *map(_key, value)
+    if isinstance(value, slice):
+        return slice, value.start, value.stop, value.step
+    if isinstance(value, _Variable | _Number):
+        return value
+    return (value.__class__, repr(value)) if value.__class__ in (int, float, bool, str) else id(value)
 
 
 def _plain(value: Any) -> Any:
