@@ -269,7 +269,7 @@ FUNCTIONS = {
     "is_tensor": "isinstance(x, bb.Tensor)",
     "jacfwd": "bb.jacobian(f, mode='forward')",
     "jacrev": "bb.jacobian(f)",
-    "jit": "bb.capture(step)",
+    "jit": "bb.capture(f, state=False), on the backend 'capture(numpy)' or 'cupy'",
     "kl_div": "bb.nn.functional.kl_div_loss(x, targets)",
     "le": "x <= y",
     "load": "bb.io.load_model(path)",
