@@ -6,6 +6,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -248,6 +249,103 @@ def test_outputs_are_never_written_over() -> None:
         state, out = captured(state, one)
         kept.append(out)
     assert [[x.item() for x in out] for out in kept] == [[float(n), 1.0] for n in range(5)]
+
+
+# ---- joined calls ----
+
+UNARY = ["negative", "abs", "square", "exp", "sin", "tanh", "sigmoid", "sign", "reciprocal"]
+BINARY = ["add", "subtract", "multiply", "maximum", "minimum"]
+
+
+def formula_of(seed: int) -> Callable[..., Any]:
+    """A random program of element-wise functions, with others among them."""
+
+    def function(*given: Any) -> Any:
+        rng = np.random.default_rng(seed)
+        values, bools, outputs = list(given), [], []
+
+        def some() -> Any:
+            return values[rng.integers(max(0, len(values) - 6), len(values))]
+
+        for _ in range(rng.integers(4, 30)):
+            kind = rng.integers(10)
+            x, y = some(), some()
+            if kind < 3:
+                values.append(getattr(bb, UNARY[rng.integers(len(UNARY))])(x * 0.5))
+            elif kind < 6:
+                values.append(getattr(bb, BINARY[rng.integers(len(BINARY))])(x, y))
+            elif kind == 6:
+                bools.append(x < y)
+            elif kind == 7 and bools:
+                values.append(bb.where(bools[-1], x, y))
+            elif kind == 8:
+                values.append(x - x.mean(axis=rng.integers(x.ndim), keepdims=True) if x.ndim else x)
+            else:
+                values.append(x * float(rng.integers(-2, 3)) + 1.0)
+            if rng.random() < 0.15:
+                outputs.append(values[-1])
+        return [*outputs, *bools[:1], values[-1], values[-1].sum()]
+
+    return function
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("shape", [(40, 50), (3000,), (2, 3)])
+def test_joined_calls_give_what_the_calls_give(dtype: str, shape: tuple[int, ...]) -> None:
+    tolerance = {"float32": 2e-4, "float64": 1e-10, "float16": 0.0}[dtype]
+    fewer = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        arrays = [rng.uniform(-1, 1, s).astype(dtype) for s in (shape, shape, (), shape[-1:])]
+        function = formula_of(seed)
+        with np.errstate(all="ignore"):
+            expected = function(*(bb.asarray(a) for a in arrays))
+            launches = []
+            for spec in ("capture(numpy)", "capture(numpy, join=false)"):
+                captured = bb.capture(function, state=False, on_fallback="error")
+                operands = [bb.asarray(a, backend=spec) for a in arrays]
+                for _ in range(3):
+                    found = captured(*operands)
+                assert captured.reason == ""
+                launches.append(captured.launches)
+                for got, wanted in zip(found, expected, strict=True):
+                    assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype)
+                    if "join=false" in spec or prod(shape) < 1000:
+                        np.testing.assert_array_equal(got.numpy(), wanted.numpy())
+                    elif wanted.dtype.kind == "float":
+                        a, b = got.numpy().astype("float64"), wanted.numpy().astype("float64")
+                        np.testing.assert_allclose(a, b, tolerance, tolerance * max(1.0, np.abs(b).max()))
+        fewer += launches[0] < launches[1]
+    assert (fewer > 5) == (prod(shape) > 1000 and dtype != "float16")
+
+
+def test_a_formula_that_is_joined_is_one_call() -> None:
+    profile = load_backend("profile(numpy)")
+    assert isinstance(profile, Profile)
+    x = bb.linspace(-1.0, 1.0, 5000, backend="capture(profile(numpy))")
+    table = bb.linspace(0.0, 1.0, 5000, backend="capture(profile(numpy))")
+    y = x * 0.5
+
+    def function(x: Any, y: Any) -> Any:
+        is_more, mean = x > y, y.mean()
+        return bb.where(is_more, bb.exp(-x * x) * 2.0, table) + mean, is_more
+
+    captured = bb.capture(function, state=False, on_fallback="error")
+    for _ in range(3):
+        captured(x, y)
+    profile.reset()
+    captured(x, y)
+    counts = {name: cost.calls for name, cost in profile.costs.items()}
+    assert counts.pop("greater") == 1, "its result is returned"
+    assert counts.pop("mean") == 1
+    assert counts == {"greater neg mul exp mul where add": 1}
+
+
+def test_the_option_is_a_part_of_the_expression() -> None:
+    k = load_backend("capture(numpy, join=false)")
+    assert k.spec == "capture(numpy, join=false)"
+    assert k is not RECORDING
+    assert load_backend("capture(numpy, join=true)") is RECORDING
 
 
 # ---- numbers, random numbers, the host ----

@@ -2,14 +2,14 @@
 
 What is left out at a replay is what dispatch, differentiation and optimizers do in Python: a replay calls the wrapped
 backend's operations one after the other, in one generated function. Operations whose operands never change have been
-computed once, and those whose results nobody uses are left out.
+computed once, those whose results nobody uses are left out, and element-wise ones are joined (``joining``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from operator import is_
 from typing import Any, ClassVar
@@ -18,6 +18,8 @@ from weakref import ref
 from backburn.backend.capture import Program, copied
 from backburn.backend.contract import Capabilities
 from backburn.backend.decorating import Wrapper
+from backburn.backend.joining import joined
+from backburn.backend.programs import Call, Number, Variable, changes, function_of, needed, variables_in
 from backburn.backend.table import OPERATIONS
 from backburn.base.contexts import scoped
 from backburn.base.errors import CaptureError, SpecError
@@ -28,10 +30,13 @@ from backburn.base.replay import BROUGHT, LARGEST_CONSTANT, REPLAY, Recording, R
 class Capture(Wrapper):
     """A backend that records: :func:`backburn.capture` replays steps on it, whatever backend is ``wrapped``.
 
-    A replay makes the calls that the step made of the wrapped backend, and so gives the same numbers, without the time
-    that dispatch, differentiation and optimizers take in Python; where tensors are small, that is most of the time.
-    Other calls cost a little more than those of the wrapped backend. Raises :class:`SpecError` around a backend that
-    records by itself.
+    A replay makes the calls that the step made of the wrapped backend, without the time that dispatch, differentiation
+    and optimizers take in Python; where tensors are small, that is most of the time. Element-wise calls on 1,024 elements
+    and more that follow from one another are joined (``one_pass``), which may round differently; with ``join=False``
+    (``capture(numpy, join=false)``) they are not, and a replay gives the bits that the step gives. Other calls cost a
+    little more than those of the wrapped backend.
+
+    Raises :class:`SpecError` around a backend that records by itself.
 
         >>> import backburn as bb
         >>> train = bb.capture(lambda state, x: (state + x, state * x))
@@ -45,11 +50,17 @@ class Capture(Wrapper):
 
     name: ClassVar[str] = "capture"
 
-    def __init__(self, wrapped: Any) -> None:
+    def __init__(self, wrapped: Any, join: bool = True) -> None:
         """Around a backend, which stays as it is."""
         super().__init__(wrapped)
         if wrapped.capabilities.capture:
             raise SpecError(f"capture: {wrapped.spec} records by itself; leave the decorator out")
+        self._join = join
+
+    @property
+    def spec(self) -> str:
+        """The expression, with the option if it is not the default."""
+        return f"{self.name}({self._inner.spec}{'' if self._join else ', join=false'})"
 
     @property
     def capabilities(self) -> Capabilities:
@@ -85,82 +96,42 @@ class Capture(Wrapper):
 
     def capture(self, program: Program, state: Sequence[Any], inputs: Sequence[Any]) -> Replayed:
         """Record one run of ``program``: see :class:`backburn.backend.capture.CapturingBackend`."""
-        return Replayed(self._inner, program, state, inputs)
-
-
-@dataclass(frozen=True)
-class _Variable:
-    """What differs from replay to replay: a part of the state, an input, or the result of a call."""
-
-    index: int
-
-
-@dataclass(frozen=True)
-class _Number:
-    """A number of the recording, by its place."""
-
-    place: int
-
-
-@dataclass(frozen=True)
-class _Call:
-    """A call of the wrapped backend, on constants, variables, numbers, and lists with these.
-
-    ``results`` has one variable, or a list of them; None stands for a result that was known before.
-    """
-
-    operation: str
-    function: Callable[..., Any]
-    operands: list[Any]
-    attributes: dict[str, Any]
-    results: Any
-
-    @property
-    def reads(self) -> set[_Variable]:
-        """The variables among operands and attributes."""
-        return set(_variables([self.operands, [*self.attributes.values()]]))
-
-    @property
-    def writes(self) -> set[_Variable]:
-        """The variables among its results."""
-        return set(_variables([self.results]))
-
-
-_Replay = tuple[Callable[..., Any], Mapping[int, _Call]]
+        return Replayed(self._inner, program, state, inputs, self._join)
 
 
 class _Tape:
     """The calls of a step while it is recorded."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, k: Any, recording: Recording) -> None:
+        self._k = k
         self.recording = recording
-        self.calls: list[_Call] = []
-        self._variables: dict[int, _Variable] = {}
+        self.calls: list[Call] = []
+        self._known: dict[int, Variable] = {}
         #: The primitives of the variables, held weakly, so that a recording takes no more memory than the step does.
         self._primitives: dict[int, Any] = {}
         #: The results of recorded calls, by what was called.
         self._results: dict[Any, Any] = {}
         self._count = count()
 
-    def variable(self, primitive: Any) -> _Variable:
+    def variable(self, primitive: Any) -> Variable:
         """A new variable, for a primitive."""
         identity = id(primitive)
 
         def forget(_: Any) -> None:
-            del self._variables[identity], self._primitives[identity]
+            del self._known[identity], self._primitives[identity]
 
         self._primitives[identity] = _weak(primitive, forget)
-        found = self._variables[identity] = _Variable(next(self._count))
+        found = self._known[identity] = Variable(next(self._count), tuple(primitive.shape), self._k.dtype(primitive))
         return found
 
     def described(self, value: Any) -> Any:
         """What stands for ``value`` in a recorded call: itself if it is a constant."""
         if (place := self.recording.bind(value)) is not None:
-            return _Number(place)
+            return Number(place)
         if isinstance(value, list | tuple):
             found = [self.described(x) for x in value]
             return value if all(map(is_, found, value)) else found
-        return self._variables.get(id(value), value)
+        return self._known.get(id(value), value)
 
     def call(self, name: str, function: Any, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
         """Make a call, and record it if its result may differ from replay to replay."""
@@ -178,10 +149,10 @@ class _Tape:
             return known[0] if is_one else tuple(known)
         result = function(*map(_plain, operands), **{n: _plain(x) for n, x in attributes.items()})
         is_one = not isinstance(result, list | tuple)
-        news = [None if id(x) in self._variables else x for x in ([result] if is_one else result)]
-        if any(x is not None for x in news) and _changes([given, [*options.values()]]):
+        news = [None if id(x) in self._known else x for x in ([result] if is_one else result)]
+        if any(x is not None for x in news) and changes([given, [*options.values()]]):
             results = [None if x is None else self.variable(x) for x in news]
-            self.calls.append(_Call(name, function, given, options, results[0] if is_one else results))
+            self.calls.append(Call(name, function, given, options, results[0] if is_one else results))
             self._results[key] = is_one, [_weak(x) for x in ([result] if is_one else result)]
         return result
 
@@ -204,21 +175,23 @@ _TAPE: ContextVar[_Tape | None] = ContextVar("backburn_tape", default=None)
 class Replayed:
     """A recorded program: see :class:`backburn.backend.capture.Replay`."""
 
-    def __init__(self, k: Any, program: Program, state: Sequence[Any], inputs: Sequence[Any]) -> None:
+    def __init__(self, k: Any, program: Program, state: Sequence[Any], inputs: Sequence[Any], join: bool) -> None:
         recording = REPLAY.get()
         assert recording is not None
         self._k = k
         self.state = list(state)
-        tape = _Tape(recording)
+        tape = _Tape(k, recording)
         # Copies, since one primitive may be given in several places, and differ there at the next replay.
         given = [[copied(k, x) for x in primitives] for primitives in (state, inputs)]
         variables = [[tape.variable(x) for x in primitives] for primitives in given]
         with scoped(_TAPE, tape):
             found = program(*given)
         results = [[tape.described(x) for x in primitives] for primitives in found]
-        calls = _needed(tape.calls, results)
+        calls = needed(tape.calls, results)
+        if join and hasattr(k, "one_pass"):
+            calls = joined(calls, set(variables_in(results)), k)
         self.launches = len(calls)
-        self._run, self._calls = _function(calls, variables, results)
+        self._run, self._calls = function_of(calls, variables, results)
 
     def set_state(self, place: int, value: Any) -> None:
         """Take a primitive as a part of the state; it is never written over."""
@@ -242,9 +215,9 @@ class Replayed:
         def value(x: Any) -> Any:
             if isinstance(x, list):
                 return [*map(value, x)]
-            if isinstance(x, _Variable):
+            if isinstance(x, Variable):
                 return values[f"v{x.index}"]
-            return values["numbers"][x.place] if isinstance(x, _Number) else x
+            return values["numbers"][x.place] if isinstance(x, Number) else x
 
         return call.operation, value(call.operands), {n: value(x) for n, x in call.attributes.items()}
 
@@ -257,26 +230,13 @@ def _weak(x: Any, forget: Callable[[Any], None] | None = None) -> Callable[[], A
         return lambda: x
 
 
-def _variables(nested: Iterable[Any]) -> Iterator[_Variable]:
-    for value in nested:
-        if isinstance(value, _Variable):
-            yield value
-        elif isinstance(value, list):
-            yield from _variables(value)
-
-
-def _changes(value: Any) -> bool:
-    """Whether there is something in it that may differ from replay to replay."""
-    return any(map(_changes, value)) if isinstance(value, list) else isinstance(value, _Variable | _Number)
-
-
 def _key(value: Any) -> Any:
     """What is equal for equal operands: variables, numbers and plain values are compared, all else by identity."""
     if isinstance(value, list | tuple):
         return value.__class__, *map(_key, value)
     if isinstance(value, slice):
         return slice, value.start, value.stop, value.step
-    if isinstance(value, _Variable | _Number):
+    if isinstance(value, Variable | Number):
         return value
     return (value.__class__, repr(value)) if value.__class__ in (int, float, bool, str) else id(value)
 
@@ -288,51 +248,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, ReplayedInt):
         return int(value)
     return value
-
-
-def _needed(calls: list[_Call], results: list[list[Any]]) -> list[_Call]:
-    """The calls of which something is used."""
-    used, found = set(_variables(results)), []
-    for call in reversed(calls):
-        if call.writes & used:
-            used |= call.reads
-            found.append(call)
-    return found[::-1]
-
-
-def _function(calls: list[_Call], variables: list[list[_Variable]], results: list[list[Any]]) -> _Replay:
-    """A function of state, inputs and numbers that makes the calls, and returns the new state and the outputs.
-
-    With it comes the call of each of its lines.
-    """
-    names: dict[str, Any] = {}
-
-    def expression(value: Any) -> str:
-        if isinstance(value, _Variable):
-            return f"v{value.index}"
-        if isinstance(value, _Number):
-            return f"numbers[{value.place}]"
-        if isinstance(value, list) and _changes(value):
-            return f"[{', '.join(map(expression, value))}]"
-        names[name := f"c{len(names)}"] = value
-        return name
-
-    def targets(value: Any) -> str:
-        if isinstance(value, list):
-            return "".join(f"{targets(x)}, " for x in value)
-        return "_" if value is None else expression(value)
-
-    last = {v: i for i, call in enumerate(calls) for v in call.reads | call.writes}
-    returned = set(_variables(results))
-    lines = [f"{targets(given)}= {name}" for given, name in zip(variables, ("state", "inputs"), strict=True) if given]
-    places: dict[int, _Call] = {}
-    for i, call in enumerate(calls):
-        operands = [*map(expression, call.operands), *(f"{n}={expression(x)}" for n, x in call.attributes.items())]
-        lines.append(f"{targets(call.results)} = {expression(call.function)}({', '.join(operands)})")
-        places[len(lines) + 1] = call  # the first line is that of the function
-        over = sorted(v.index for v in call.reads | call.writes if last[v] == i and v not in returned)
-        lines += ["".join(f"v{n} = " for n in over) + "None"] if over else []  # which frees their memory
-    lines.append("return " + ", ".join(f"[{', '.join(map(expression, values))}]" for values in results))
-    source = "def replay(state, inputs, numbers):\n    " + "\n    ".join(lines)
-    exec(compile(source, "<backburn replay>", "exec"), names)
-    return names["replay"], places
