@@ -71,7 +71,7 @@ def capture(step: Callable[..., Any], *, state: bool = True, on_fallback: OnFall
         >>> for _ in range(3):
         ...     model, loss = train(model, bb.asarray(1.0))
         >>> loss.item(), train
-        (6.553..., <captured step: runs as it is, since numpy does not record>)
+        (6.553..., <captured step: runs as it is, since numpy does not record; capture(numpy) does>)
 
         >>> slope = bb.capture(bb.grad(lambda x: (x**3.0).sum()), state=False)
         >>> x = bb.asarray([1.0, 2.0], backend="capture(numpy)")
@@ -127,7 +127,7 @@ class Captured:
         slots = _Slots(state)
         base = _base(slots, inputs)
         if not base.capabilities.capture:
-            self.reason = f"{base.spec} does not record"
+            self.reason = f"{base.spec} does not record; capture({base.spec}) does"
             return self._run(slots, batch)
         key = (slots.key(), inputs.key, *contexts)
         index = next((i for i, (known, _) in enumerate(self._plans) if same(known, key)), None)
