@@ -28,6 +28,9 @@ LARGEST = 1 << 53
 #: The fewest bytes of 16-bit floats to be computed in float32.
 HALVES = 1 << 12
 
+#: The fewest bytes for a kernel of what NumPy computes for one number after another.
+DIVIDED, DIVISIONS = 1 << 12, (np.remainder, np.fmod, np.floor_divide)
+
 #: For NumPy functions written in Python, whose warnings point to NumPy's modules and so are not filtered.
 quietly = np.errstate(all="ignore")
 
@@ -37,13 +40,13 @@ KERNELS: dict[np.ufunc, str] = {
     np.reciprocal: "reciprocal", np.exp: "exp", np.tanh: "tanh", np.add: "add", np.subtract: "subtract",
     np.multiply: "multiply", np.divide: "divide", np.maximum: "maximum", np.minimum: "minimum",
     np.sign: "sign", np.floor: "floor", np.rint: "round", np.log1p: "log1p",
-    np.remainder: "remainder",
+    np.remainder: "remainder", np.fmod: "fmod", np.floor_divide: "floor_divide",
 }  # fmt: skip
 
 #: The same of float64, where they take half the time or less.
 OF_DOUBLES: dict[np.ufunc, str] = {
-    np.sin: "sin_double", np.cos: "cos_double", np.sqrt: "sqrt_double", np.reciprocal: "reciprocal_double",
-    np.sign: "sign_double",
+    np.sin: "sin", np.cos: "cos", np.sqrt: "sqrt", np.reciprocal: "reciprocal", np.sign: "sign",
+    np.remainder: "remainder", np.fmod: "fmod", np.floor_divide: "floor_divide",
 }  # fmt: skip
 
 
@@ -110,6 +113,8 @@ def _thresholds(ufunc: np.ufunc) -> tuple[float, float]:
 
     Never for bool results, which are small.
     """
+    if ufunc in DIVISIONS:
+        return DIVIDED, DIVIDED
     # Comparisons of Python objects, which tensors do not hold, give objects.
     return (math.inf, math.inf) if all(t.endswith(("?", "O")) for t in ufunc.types) else (THRESHOLD, HALVES)
 
@@ -135,7 +140,7 @@ def by_kernel(name: str | None, x: Array, *others: Any, dtype: np.dtype[Any] = F
             name += "_number"
         else:
             return None
-    fast = compiled.kernel(name)
+    fast = compiled.kernel(name if dtype is FLOAT32 else f"{name}_double")
     if fast is None:
         return None
     out = empty(x.shape, dtype)

@@ -43,6 +43,31 @@ BOTH(minimum, x <= y || x != x ? x : y)
 NUMBER(subtract_from, y - x)
 NUMBER(divide_into, y / x)
 
+/* ---- quotients and remainders, from the remainder of the absolute values ---- */
+
+INLINE REAL NAMED(truncated_rest)(REAL x, REAL y, REAL rest) {
+    return y == 0 ? NAN : OF_TYPE(copysign, rest, x);
+}
+
+INLINE REAL NAMED(floored_rest)(REAL x, REAL y, REAL rest) {
+    const REAL own = OF_TYPE(copysign, rest, x), moved = (own < 0) != (y < 0) ? own + y : own;
+    return own == 0 ? OF_TYPE(copysign, 0, y) : moved;
+}
+
+INLINE REAL NAMED(floored_quotient)(REAL x, REAL y, REAL rest) {
+    const REAL own = OF_TYPE(copysign, rest, x), near = (x - own) / y;
+    const REAL quotient = own != 0 && (own < 0) != (y < 0) ? near - 1 : near, whole = NAMED(floored)(quotient);
+    const REAL above = quotient - whole > (REAL)0.5 ? whole + 1 : whole;
+    return y == 0 ? x / y : quotient == 0 ? OF_TYPE(copysign, 0, x) * OF_TYPE(copysign, 1, y) : above;
+}
+
+/* The few whose remainder takes a division of many steps are done again. */
+#define DIVISION(name, expression)                                                                                         INLINE void NAMED(name##s)(REAL *restrict out, const REAL *restrict xs, const REAL *restrict ys, int64_t step,                                    int64_t count) {                                                                                int32_t far = 0;                                                                                                       SUM_OF(far) for (int64_t i = 0; i < count; i++) {                                                                          const REAL x = xs[i], y = ys[step * i], high = OF_TYPE(fabs, x), low = OF_TYPE(fabs, y);                               far += IS_FAR(high, low);                                                                                              out[i] = NAMED(expression)(x, y, REST(high, low));                                                                 }                                                                                                                      for (int64_t i = 0; far && i < count; i++) {                                                                               const REAL x = xs[i], y = ys[step * i], high = OF_TYPE(fabs, x), low = OF_TYPE(fabs, y);                               if (IS_FAR(high, low)) out[i] = NAMED(expression)(x, y, OF_TYPE(fmod, high, low));                                 }                                                                                                                  }                                                                                                                      KERNEL(name, REAL *restrict out, const REAL *restrict xs, const REAL *restrict ys,                                            int64_t count) {                                                                                                    NAMED(name##s)(out, xs, ys, 1, count);                                                                             }                                                                                                                      KERNEL(name##_number, REAL *restrict out, const REAL *restrict xs, const REAL *restrict ys,                                   int64_t count) {                                                                                                    NAMED(name##s)(out, xs, ys, 0, count);                                                                             }
+
+DIVISION(fmod, truncated_rest)
+DIVISION(remainder, floored_rest)
+DIVISION(floor_divide, floored_quotient)
+
 /* ---- within formulas, where truth is 1 or 0 ---- */
 
 BOTH(equal, x == y)
@@ -95,5 +120,6 @@ KERNEL(fill, REAL *out, const REAL *number, int64_t count) {
 }
 
 #undef NUMBER
+#undef DIVISION
 #undef OF_THREE
 #undef BOTH

@@ -128,6 +128,43 @@ INLINE Circle circle_of(double x) {
 #define LOG(x) _Generic((x), float: log_of, double: log_of_double)(x)
 #define LOG1P(x) _Generic((x), float: log1p_of, double: log1p_of_double)(x)
 
+/* The remainder of x / y, both not below 0: x less the nearest multiple of y, which is exact, and y more if that is below
+ * 0. IS_FAR tells where it would not be. */
+INLINE int is_far_of_float(float x, float y) { return !((double)x / y < 0x1p28); }
+
+INLINE float rest_of_float(float x, float y) {
+    const double shift = 0x1.8p52, whole = ((double)x / y + shift) - shift;
+    const double rest = whole == 0.0 ? x : x - whole * y; /* y may be infinite */
+    return (float)(rest < 0.0 ? rest + y : rest);
+}
+
+#ifdef FP_FAST_FMA
+INLINE int is_far_of_double(double x, double y) { return !(x / y < 0x1p51); }
+
+INLINE double less_multiple(double x, double whole, double y) { return fma(-whole, y, x); }
+#else
+INLINE int is_far_of_double(double x, double y) { return !(x / y < 0x1p24) || !(x < 0x1p1022); }
+
+/* Each half of y's digits times the whole number is a double. */
+INLINE double less_multiple(double x, double whole, double y) {
+    uint64_t bits;
+    double high;
+    memcpy(&bits, &y, sizeof bits);
+    bits &= ~(((uint64_t)1 << 26) - 1);
+    memcpy(&high, &bits, sizeof high);
+    return (x - whole * high) - whole * (y - high);
+}
+#endif
+
+INLINE double rest_of_double(double x, double y) {
+    const double shift = 0x1.8p52, whole = (x / y + shift) - shift;
+    const double rest = whole == 0.0 ? x : less_multiple(x, whole, y);
+    return rest < 0.0 ? rest + y : rest;
+}
+
+#define IS_FAR(x, y) _Generic((x), float: is_far_of_float, double: is_far_of_double)(x, y)
+#define REST(x, y) _Generic((x), float: rest_of_float, double: rest_of_double)(x, y)
+
 #include "operations.h"
 #undef REAL
 #undef NAMED
@@ -166,41 +203,3 @@ INLINE Circle circle_of(double x) {
 CIRCULAR(sin, c.sine)
 CIRCULAR(cos, c.cosine)
 CIRCULAR(tan, c.sine / c.cosine)
-
-/* ---- the remainder with the divisor's sign ---- */
-
-/* Where the quotient is below 2**29, its product with a float is an exact double. */
-INLINE float near_remainder(float x, float y, double quotient) {
-    const double whole = backburn_floored_double(quotient), rest = whole == 0.0 ? x : x - whole * y;
-    const double result = rest != 0.0 && (rest < 0.0) != (y < 0.0f) ? rest + y : rest; /* the quotient was rounded up */
-    return result == 0.0 ? copysignf(0.0f, y) : (float)result;
-}
-
-static float far_remainder(float x, float y) {
-    const float rest = fmodf(x, y);
-    if (rest == 0.0f) return copysignf(0.0f, y);
-    return (rest < 0.0f) != (y < 0.0f) ? rest + y : rest;
-}
-
-INLINE void remainders(float *restrict out, const float *restrict xs, const float *restrict ys, int64_t step,
-                       int64_t count) {
-    int32_t far = 0;
-    SUM_OF(far) for (int64_t i = 0; i < count; i++) {
-        const double quotient = (double)xs[i] / ys[step * i];
-        far += fabs(quotient) >= 0x1p29;
-        out[i] = near_remainder(xs[i], ys[step * i], quotient);
-    }
-    if (!far) return;
-    for (int64_t i = 0; i < count; i++) {
-        if (fabs((double)xs[i] / ys[step * i]) >= 0x1p29) out[i] = far_remainder(xs[i], ys[step * i]);
-    }
-}
-
-KERNEL(remainder, float *restrict out, const float *restrict xs, const float *restrict ys, int64_t count) {
-    remainders(out, xs, ys, 1, count);
-}
-
-KERNEL(remainder_number, float *restrict out, const float *restrict xs, const float *restrict ys,
-       int64_t count) {
-    remainders(out, xs, ys, 0, count);
-}
