@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import os
 import platform
@@ -25,6 +26,7 @@ from backburn.autodiff import Autodiff
 from backburn.backend.quantized import scale_shape
 from backburn.backend.quantized_products import depth
 from backburn.backend.registry import load_backend
+from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import as_dtype, float32, float64
 from backburn.base.errors import ArgumentError, NumericalInstabilityError, OutOfRangeError
 from backburn.conformance import SAMPLES, checks
@@ -44,6 +46,7 @@ from backburn_numpy import (
     quantized_products,
     random,
     reductions,
+    resample,
     scan,
     sequence,
     standardize,
@@ -77,7 +80,7 @@ def everything_compiled(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
         monkeypatch.setattr(module, "MANY", 1)
     for module in (blocks_module, formulas, sequence):
         monkeypatch.setattr(module, "SHARED", 1)
-    for module in (alignment, blocks_module, index, planes, quantized_products, scan, standardize):
+    for module in (alignment, blocks_module, index, planes, quantized_products, resample, scan, standardize):
         monkeypatch.setattr(module, "WORTH", 1)
     before = threads.num_threads()
     threads.set_num_threads(count)
@@ -1225,6 +1228,46 @@ def test_quotients_and_remainders_have_the_bits_of_numpy_s(dtype: str) -> None:
             np.testing.assert_array_equal(found, expected, err_msg=f"{ufunc} {a} {b}")
             some = ~np.isnan(expected)
             np.testing.assert_array_equal(np.signbit(found[some]), np.signbit(expected[some]))
+
+
+SAMPLED: list[tuple[tuple[int, ...], int]] = [
+    ((3, 2, 7), 1), ((2, 3, 5, 6), 300), ((1, 5, 9, 4), 129), ((2, 1, 3, 4, 5), 257), ((1, 2, 1, 6), 128),
+    ((1, 1, 2, 3, 2, 2), 9), ((2, 0, 3, 3), 5), ((2, 3, 4, 4), 0), ((0, 2, 3), 4),
+]  # fmt: skip
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(("shape", "wanted"), SAMPLED)
+def test_sampling(shape: tuple[int, ...], wanted: int, dtype: str) -> None:
+    """As by the bodies, of positions inside, outside, far away and not numbers, and beside infinities."""
+    rng, rank = np.random.default_rng(5), len(shape) - 2
+    x, grad = numbers(*shape).astype(dtype), numbers(*shape[:2], wanted, seed=1).astype(dtype)
+    inside = rng.uniform(0, 1, (shape[0], wanted, rank)) * (np.array(shape[2:]) - 1)
+    around = rng.uniform(-0.6, 1.6, inside.shape) * np.array(shape[2:])
+    around[:, 1::9] = np.round(around[:, 1::9])
+    around[:, 2::9] = rng.choice([np.nan, np.inf, -np.inf, 6e4, -0.0, -1.0], around[:, 2::9].shape)
+    unlimited = x.copy()
+    unlimited[..., 0] = np.inf
+    at = [np.moveaxis(p.astype(dtype), 1, 2) for p in (inside, around)]
+    error = {"float16": 2e-3, "float32": 2e-5, "float64": 1e-13}[dtype]
+    slopes: tuple[Any, ...] = ((), (rank - 1,), tuple(range(rank))) if rank < 4 else ((), (1,))
+    for positions, values, along in itertools.product(at, (x, unlimited, x[::-1, :, ::-1]), slopes):
+        for padding, mode in itertools.product(("zeros", "border"), ("linear", "nearest")):
+            given = {"mode": mode, "padding": padding, "slopes": along}
+            with np.errstate(invalid="ignore"):
+                found = BASE.sample(values, positions, **given)
+                expected = OPERATIONS["sample"].body(BASE, values, positions, **given)
+            assert found.dtype == values.dtype
+            assert found.shape == expected.shape
+            np.testing.assert_allclose(found, expected, rtol=error, atol=error, err_msg=str(given))
+            given["places"] = shape[2:]
+            found = BASE.sample_backward(grad, positions, **given)
+            expected = OPERATIONS["sample_backward"].body(BASE, grad, positions, **given)
+            assert found.dtype == grad.dtype
+            assert found.shape == expected.shape
+            np.testing.assert_allclose(found, expected, rtol=error, atol=error, err_msg=str(given))
 
 
 @needs_kernels

@@ -20,6 +20,7 @@ from backburn.autodiff import (  # noqa: F401 - each attaches its rules
     random,
     recurrent,
     reduce,
+    resample,
     scan,
     sequence,
     shape,

@@ -10,7 +10,7 @@ import functools
 import itertools
 import math
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from backburn.backend.conv import Pairs, check_bias, check_window, cut, window_counts, with_bias, zero_padded
 from backburn.backend.index import shape_of, shape_or_none
@@ -166,50 +166,84 @@ def _lanczos(k: Any, start: Any, part: Any, n: int) -> dict[int, Any]:
     return {step: k.div(w, total) for step, w in weights.items()}
 
 
-def sample(k: Any, lines: Any, positions: list[Any], places: Shape, zeros: bool, linear: bool = True) -> Any:
-    """The values of ``lines`` (examples, channels, all places) at positions (examples, wanted), one for each axis.
+def _check_slopes(slopes: Shape, rank: int) -> None:
+    if any(a not in range(rank) for a in slopes) or len({*slopes}) != len(slopes):
+        raise ArgumentError(f"the slopes are along different axes below {rank}, not {list(slopes)}")
 
-    Between places it is linear along each axis, or the value at the nearest place. Beyond them it is 0, or with
-    ``zeros`` off the nearest place. A position that is NaN gives NaN.
-    """
-    examples, channels = lines.shape[:2]
-    wanted = positions[0].shape[1]
-    unknown = [k.isnan(p) for p in positions]
-    positions = [k.where(no_number, 0.0, p) for no_number, p in zip(unknown, positions, strict=True)]
-    if zeros:  # all that is far outside reads two zeros, also where what is at the edge is infinite
-        positions = [k.clamp(p, -2.0, n + 1.0) for p, n in zip(positions, places, strict=True)]
-        lines = zero_padded(k, k.reshape(lines, (examples, channels, *places)), ((2, 3),) * len(places))
-        places = tuple(n + 5 for n in places)
-    total = math.prod(places)
-    # A row has all channels of a place: one copy for each index.
-    rows = k.permute_dims(k.reshape(lines, (examples, channels, total)), (0, 2, 1))
-    rows = k.reshape(rows, (examples * total, channels))
+
+def _read(x: Shape, positions: Shape, *, mode: str = "linear", padding: str = "zeros", slopes: Shape = ()) -> Shape:
+    rank = len(x) - 2
+    if rank < 1 or len(positions) != 3 or positions[:2] != (x[0], rank):
+        raise ShapeError(f"{list(x)} is read at positions (examples, axes, wanted), not {list(positions)}")
+    _check_mode(mode, SAMPLINGS)
+    if padding not in OUTSIDE[:2]:
+        raise ArgumentError(f"the padding is one of {', '.join(OUTSIDE[:2])}, not {padding!r}")
+    _check_slopes(slopes, rank)
+    if 0 in x[2:]:
+        raise ShapeError(f"there is nothing to sample in {list(x)}")
+    return (*x[:2], positions[2])
+
+
+def _spread(grad: Shape, positions: Shape, *, places: Shape, **options: Any) -> Shape:
+    x = (*grad[:2], *places)
+    if _read(x, positions, **options) != grad:
+        raise ShapeError(f"the gradient of {list(x)} at positions {list(positions)} is not {list(grad)}")
+    return x
+
+
+class _Corners(NamedTuple):
+    """What positions read: the rows of each corner (examples * wanted) with its weight, a sign or also a column."""
+
+    padding: Pairs
+    rows: int
+    unknown: Any
+    corners: list[tuple[Any, float, Any]]
+
+
+def _corners(k: Any, positions: Any, places: Shape, mode: str, padding: str, slopes: Shape) -> _Corners:
+    """The rows are those of the examples one after the other, with all places of the padded axes."""
+    examples, rank, wanted = positions.shape
+    given = [entry(k, positions, 1, a) for a in range(rank)]
+    unknown = [k.isnan(p) for p in given]
+    given = [k.where(no_number, 0.0, p) for no_number, p in zip(unknown, given, strict=True)]
+    zeros, linear = padding == "zeros", mode == "linear"
+    widths = ((2, 3) if zeros else (0, 0),) * rank
+    lengths = [n + sum(width) for n, width in zip(places, widths, strict=True)]
+    step = total = math.prod(lengths)
     first = k.reshape(k.mul(k.arange(0, examples, 1, int64), total), (examples, 1))
-    choices: list[list[tuple[Any, Any]]] = []
-    step = total
-    for position, n in zip(positions, places, strict=True):
-        step //= n
+    choices: list[list[tuple[Any, float, Any]]] = []
+    for axis, (n, length) in enumerate(zip(places, lengths, strict=True)):
+        step //= length
+        # All that is far outside reads two zeros, also where what is at the edge is infinite.
+        position = k.clamp(given[axis], *((-2.0, n + 1.0) if zeros else (0.0, n - 1.0)))
         start = k.floor(position) if linear else k.round(position)
         whole = k.cast(start, int64)
         whole = k.add(whole, 2) if zeros else whole
         low = k.mul(whole, step)
         low = low if choices else k.add(low, first)
-        choices.append([(low, None)])
-        if linear:
-            part = k.sub(position, start)
-            further = step if zeros else k.mul(k.sub(k.minimum(k.add(whole, 1), n - 1), whole), step)
-            choices[-1] = [(low, k.sub(1.0, part)), (k.add(low, further), part)]
-    found: Any = None
+        if not linear:
+            choices.append([(low, 1.0, None)])
+            continue
+        further = step if zeros else k.mul(k.sub(k.minimum(k.add(whole, 1), n - 1), whole), step)
+        high, part = k.add(low, further), k.sub(position, start)
+        if axis not in slopes:
+            choices.append([(low, 1.0, k.sub(1.0, part)), (high, 1.0, part)])
+        else:
+            moves = None if zeros else k.cast(k.equal(position, given[axis]), k.dtype(position))
+            choices.append([(low, -1.0, moves), (high, 1.0, moves)])
+    corners = []
     for corner in itertools.product(*choices):
-        index = functools.reduce(k.add, [places for places, _ in corner])
-        term = k.take(rows, k.reshape(index, (examples * wanted,)), 0)
-        if linear:
-            weight = functools.reduce(k.mul, [weight for _, weight in corner])
-            term = k.mul(term, k.reshape(weight, (examples * wanted, 1)))
-        found = term if found is None else k.add(found, term)
-    found = k.permute_dims(k.reshape(found, (examples, wanted, channels)), (0, 2, 1))
+        index = k.reshape(functools.reduce(k.add, [rows for rows, _, _ in corner]), (examples * wanted,))
+        factors = [factor for _, _, factor in corner if factor is not None]
+        weight = k.reshape(functools.reduce(k.mul, factors), (examples * wanted, 1)) if factors else None
+        corners.append((index, math.prod(sign for _, sign, _ in corner), weight))
     anywhere = k.reshape(functools.reduce(k.logical_or, unknown), (examples, 1, wanted))
-    return k.where(anywhere, math.nan, found)
+    return _Corners(widths, total, anywhere, corners)
+
+
+def _weighted(k: Any, x: Any, sign: float, weight: Any) -> Any:
+    x = x if weight is None else k.mul(x, weight)
+    return x if sign == 1 else k.neg(x)
 
 
 def _reflected(k: Any, position: Any, low: float, high: float) -> Any:
@@ -299,7 +333,6 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         shape, dtype = shape_of(x), self.dtype(x)
         out, places, rank = _sampled(shape, shape_of(grid), mode=mode, padding=padding), shape[2:], len(shape) - 2
-        lines = self.reshape(widened(self, x), (*shape[:2], math.prod(places)))
         wanted = self.reshape(widened(self, grid), (shape[0], math.prod(out[2:]), rank))
         positions = []
         for axis, n in enumerate(places):
@@ -308,11 +341,63 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             if padding == "reflection":
                 edges = (0.0, n - 1.0) if align_corners else (-0.5, n - 0.5)
                 position = _reflected(self, position, *edges)
-            if padding != "zeros":
-                position = self.clamp(position, 0.0, float(n - 1))
             positions.append(position)
-        found = sample(self, lines, positions, places, padding == "zeros", mode == "linear")
+        outside = "zeros" if padding == "zeros" else "border"
+        found = self.sample(widened(self, x), self.stack(positions, 1), mode, outside)
         return self.cast(self.reshape(found, out), dtype)
+
+    @operation(kinds="F", shape=_read, like=("x",), differentiable=True)
+    def sample(
+        self: Any, x: F, positions: F, /, mode: str = "linear", padding: str = "zeros", slopes: Shape = ()
+    ) -> F:
+        """``x`` read at ``positions`` (examples, axes, wanted), numbers of elements from the first: all channels there.
+
+        ``mode`` is ``"linear"`` between elements along each axis, or ``"nearest"``. Outside is 0 or, with the
+        ``padding`` ``"border"``, the nearest element. A position that is NaN gives NaN. Along the axes ``slopes`` it
+        is the derivative for the position: 0 for NaN, and beyond the border.
+        """
+        shape, dtype, wide = shape_of(x), self.dtype(x), widened(self, x)
+        out = _read(shape, shape_of(positions), mode=mode, padding=padding, slopes=slopes)
+        if slopes and mode == "nearest":
+            return self.zeros(out, dtype)
+        at = _corners(self, widened(self, positions), shape[2:], mode, padding, slopes)
+        # A row has all channels of a place: one copy for each index.
+        rows = self.reshape(zero_padded(self, wide, at.padding), (*shape[:2], at.rows))
+        rows = self.reshape(self.permute_dims(rows, (0, 2, 1)), (shape[0] * at.rows, shape[1]))
+        terms = (_weighted(self, self.take(rows, index, 0), *weight) for index, *weight in at.corners)
+        found = self.reshape(functools.reduce(self.add, terms), (shape[0], out[2], shape[1]))
+        found = self.where(at.unknown, 0.0 if slopes else math.nan, self.permute_dims(found, (0, 2, 1)))
+        return self.cast(found, dtype)
+
+    @operation(kinds="F", shape=_spread, like=("grad",), differentiable=True)
+    def sample_backward(
+        self: Any,
+        grad: F,
+        positions: F,
+        /,
+        places: Shape,
+        mode: str = "linear",
+        padding: str = "zeros",
+        slopes: Shape = (),
+    ) -> F:
+        """The gradient of :meth:`sample` for its input, which had these ``places``: added up where it was read.
+
+        A position that is NaN adds nothing.
+        """
+        shape, dtype, wide = shape_of(grad), self.dtype(grad), widened(self, grad)
+        given = shape_of(positions)
+        out = _spread(shape, given, places=places, mode=mode, padding=padding, slopes=slopes)
+        if slopes and mode == "nearest":
+            return self.zeros(out, dtype)
+        at = _corners(self, widened(self, positions), places, mode, padding, slopes)
+        rows = self.permute_dims(self.where(at.unknown, 0.0, wide), (0, 2, 1))
+        rows = self.reshape(rows, (shape[0] * given[2], shape[1]))
+        total = self.zeros((shape[0] * at.rows, shape[1]), self.dtype(wide))
+        for index, *weight in at.corners:
+            total = self.index_add(total, index, _weighted(self, rows, *weight), 0)
+        total = self.permute_dims(self.reshape(total, (shape[0], at.rows, shape[1])), (0, 2, 1))
+        lengths = tuple(n + sum(width) for n, width in zip(places, at.padding, strict=True))
+        return self.cast(cut(self, self.reshape(total, (*shape[:2], *lengths)), places, at.padding), dtype)
 
     @operation(kinds="F", shape=_deformed, differentiable=True)
     def deform_conv2d(
@@ -353,8 +438,8 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             fixed = self.add(self.reshape(element, (window, 1, 1)), along(self, place, axis + 1, 3))
             moved = self.add(entry(self, moves, 2, axis), fixed)
             positions.append(self.reshape(moved, (examples * sets, window * count)))
-        lines = self.reshape(widened(self, x), (examples * sets, channels // sets, height * width))
-        seen = sample(self, lines, positions, (height, width), True)
+        images = self.reshape(widened(self, x), (examples * sets, channels // sets, height, width))
+        seen = self.sample(images, self.stack(positions, 1))
         if mask is not None:
             seen = self.mul(seen, self.reshape(widened(self, mask), (examples * sets, 1, window * count)))
         columns = self.reshape(seen, (examples, groups, channels // groups * window, count))

@@ -15,7 +15,8 @@ for name in (
     "unfold", "fold", "interpolate", "group_norm", "instance_norm",
 ):  # fmt: skip
     batching(name, folded(name, 0))
-batching("grid_sample", folded("grid_sample", 0, 1))
+for name in ("grid_sample", "sample", "sample_backward"):
+    batching(name, folded(name, 0, 1))
 batching("deform_conv2d", folded("deform_conv2d", 0, 1, 3))
 batching("lstm_cell", folded("lstm_cell", 0, 1, 2))
 batching("gru_cell", folded("gru_cell", 0, 1))

@@ -175,6 +175,80 @@ samples(
 )
 
 
+def reads(n: int, position: float, mode: str, padding: str, slope: bool) -> Array:
+    """The weights of ``n`` elements seen from a position, or their derivatives for it."""
+    weights, inside = np.zeros(n), 0 <= position <= n - 1
+    near = position if padding == "zeros" else min(max(position, 0), n - 1)
+    start = math.floor(near) if mode == "linear" else int(np.round(near))
+    for place in (start, start + 1) if mode == "linear" else (start,):
+        weight = 1.0 if mode == "nearest" else 1 - abs(near - place)
+        if slope:
+            weight = (2.0 * (place > start) - 1) * (mode == "linear" and (inside or padding == "zeros"))
+        held = place if padding == "zeros" else min(place, n - 1)
+        if 0 <= held < n:
+            weights[held] += weight
+    return weights
+
+
+def reading(positions: Array, places: Any, mode: str, padding: str, slopes: Any) -> Array:
+    """The matrices (examples, wanted, all places) of ``sample``."""
+    out = np.zeros((len(positions), positions.shape[2], math.prod(places)))
+    for example, i in np.ndindex(out.shape[:2]):
+        row = np.ones(1)
+        for axis, n in enumerate(places):
+            row = np.outer(row, reads(n, positions[example, axis, i], mode, padding, axis in slopes)).reshape(-1)
+        out[example, i] = row
+    return out
+
+
+def sample(x: Array, positions: Array, mode: str = "linear", padding: str = "zeros", slopes: Any = ()) -> Array:
+    """The reference of ``sample``: a product with a matrix."""
+    lines = x.reshape(*x.shape[:2], math.prod(x.shape[2:]))
+    return lines @ reading(positions, x.shape[2:], mode, padding, slopes).transpose(0, 2, 1)
+
+
+def sample_backward(
+    grad: Array, positions: Array, places: Any, mode: str = "linear", padding: str = "zeros", slopes: Any = ()
+) -> Array:
+    """The reference of ``sample_backward``: a product with that matrix."""
+    return (grad @ reading(positions, places, mode, padding, slopes)).reshape(*grad.shape[:2], *places)
+
+
+AROUND = real(2, 2, 5, low=-1.7, high=3.6)
+READ: tuple[tuple[Any, Any, dict[str, Any]], ...] = (
+    ((2, 2, 3, 2), AROUND, {}),
+    ((2, 2, 3, 2), AROUND, {"padding": "border"}),
+    ((2, 2, 3, 2), AROUND, {"mode": "nearest"}),
+    ((2, 2, 3, 2), AROUND, {"mode": "nearest", "padding": "border", "slopes": (0,)}),
+    ((2, 2, 3, 2), AROUND, {"slopes": (1,)}),
+    ((2, 1, 3, 2), AROUND, {"padding": "border", "slopes": (0,)}),
+    ((2, 1, 2, 3), AROUND, {"padding": "border", "slopes": (1, 0)}),
+    ((1, 3, 4), real(1, 1, 6, low=-1.7, high=5.6), {}),
+    ((1, 1, 4), real(1, 1, 6, low=-1.7, high=5.6), {"slopes": (0,)}),
+    ((1, 1, 2, 3, 2), real(1, 3, 6, low=-1.3, high=2.6), {"padding": "border"}),
+    ((1, 2, 2, 2, 3), real(1, 3, 6, low=-1.3, high=2.6), {"slopes": (2, 0)}),
+    ((1, 1, 1, 3), real(1, 2, 4, low=-1.3, high=2.6), {"padding": "border"}),
+    ((0, 2, 3), real(0, 1, 4), {}),
+    ((2, 0, 3), real(2, 1, 4), {}),
+    ((2, 2, 3), real(2, 1, 0), {}),
+)
+samples(
+    "sample",
+    sample,
+    *(case(real(*shape, seed=1), positions, **given) for shape, positions, given in READ),
+    dtypes=("float64", "float32"),
+)
+samples(
+    "sample_backward",
+    sample_backward,
+    *(
+        case(real(*shape[:2], positions.shape[2], seed=1), positions, places=shape[2:], **given)
+        for shape, positions, given in READ
+    ),
+    dtypes=("float64", "float32"),
+)
+
+
 def deform_conv2d(
     x: Array, offset: Array, weight: Array, mask: Array | None = None, bias: Array | None = None, **options: Any
 ) -> Array:

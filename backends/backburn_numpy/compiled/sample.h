@@ -1,0 +1,125 @@
+/* Kernels of sampling, of the type REAL. Included once for each type. */
+
+typedef struct {
+    int32_t places[CORNERS][SPAN], held[CORNERS][SPAN]; /* below 0 where there is none, and 0 in place of that */
+    REAL weights[CORNERS][SPAN];
+} NAMED(Corners);
+
+/* The corners of count positions, of which those along the axes are wanted apart; whether all of them are places. */
+static int NAMED(corners_of)(NAMED(Corners) *c, const REAL *positions, const int64_t *places, int64_t rank,
+                             int64_t wanted, int64_t count, int zeros, int linear, int slopes) {
+    int32_t step = 1, missing = 0;
+    int corners = 1;
+    REAL unknown[SPAN];
+    for (int64_t axis = 0; axis < rank; axis++) step *= (int32_t)places[axis];
+    LOOP for (int64_t i = 0; i < count; i++) {
+        c->places[0][i] = 0;
+        c->weights[0][i] = 1;
+        unknown[i] = 0;
+    }
+    for (int64_t axis = 0; axis < rank; axis++, positions += wanted) {
+        const int32_t n = (int32_t)places[axis], most = zeros ? n : n - 1; /* n is no place */
+        const REAL low = zeros ? -2 : 0, high = (REAL)(zeros ? n + 1 : n - 1), beyond = zeros, floors = linear;
+        /* A corner's weight, of the part that a position is beyond the first; of a slope, 1, or 0 beyond the border. */
+        const int slope = slopes >> axis & 1;
+        const REAL one = !slope, by_part = linear && !slope, by_moves = slope;
+        int32_t first[SPAN], second[SPAN];
+        REAL below[SPAN], above[SPAN];
+        step /= n;
+        LOOP for (int64_t i = 0; i < count; i++) {
+            const REAL given = positions[i], some = given == given ? given : 0, least = some < low ? low : some;
+            const REAL cut = least > high ? high : least, near = (cut + SHIFT) - SHIFT;
+            const REAL start = near - (near > cut ? floors : 0), part = cut - start, moves = cut == some ? 1 : beyond;
+            const int32_t at = (int32_t)start, after = at + 1, next = after < most ? after : most;
+            first[i] = (uint32_t)at < (uint32_t)n ? at * step : NOWHERE;
+            second[i] = (uint32_t)next < (uint32_t)n ? next * step : NOWHERE;
+            below[i] = one - by_part * part - by_moves * moves;
+            above[i] = by_part * part + by_moves * moves;
+            unknown[i] = given == given ? unknown[i] : NAN;
+        }
+        for (int k = corners - 1; k >= 0; k--) {
+            LOOP for (int64_t i = 0; i < count; i++) {
+                const int32_t place = c->places[k][i];
+                const REAL weight = c->weights[k][i];
+                if (linear) {
+                    c->places[2 * k + 1][i] = place + second[i];
+                    c->weights[2 * k + 1][i] = weight * above[i];
+                }
+                c->places[linear ? 2 * k : k][i] = place + first[i];
+                c->weights[linear ? 2 * k : k][i] = weight * below[i];
+            }
+        }
+        corners *= linear ? 2 : 1;
+    }
+    for (int k = 0; k < corners; k++) {
+        const REAL no_weight = slopes ? 0 : NAN;
+        MISSING_OF(missing) for (int64_t i = 0; i < count; i++) {
+            const int32_t place = unknown[i] == 0 ? c->places[k][i] : NOWHERE;
+            c->weights[k][i] = unknown[i] == 0 ? c->weights[k][i] : no_weight;
+            c->places[k][i] = place;
+            c->held[k][i] = place < 0 ? 0 : place;
+            missing |= place < 0;
+        }
+    }
+    return !missing;
+}
+
+INLINE void NAMED(read)(REAL *restrict out, const REAL *restrict x, const NAMED(Corners) *c, int64_t count, int corners,
+                        int whole) {
+    LOOP for (int64_t i = 0; i < count; i++) {
+        REAL total = 0;
+        for (int k = 0; k < corners; k++) {
+            const REAL found = x[c->held[k][i]];
+            total += c->weights[k][i] * (whole || c->places[k][i] >= 0 ? found : 0);
+        }
+        out[i] = total;
+    }
+}
+
+INLINE void NAMED(spread)(REAL *restrict out, const REAL *restrict grad, const NAMED(Corners) *c, int64_t count,
+                          int corners, int whole) {
+    for (int64_t i = 0; i < count; i++) {
+        for (int k = 0; k < corners; k++) {
+            const int32_t place = c->places[k][i];
+            if (whole || place >= 0) out[place] += c->weights[k][i] * grad[i];
+        }
+    }
+}
+
+/* Both ways, with the number of corners known. */
+#define FOR_CORNERS(move, ...)                                                                                         \
+    if (corners == 4 && whole) NAMED(move)(__VA_ARGS__, 4, 1);                                                         \
+    else if (corners == 4) NAMED(move)(__VA_ARGS__, 4, 0);                                                             \
+    else if (corners == 1) NAMED(move)(__VA_ARGS__, 1, 0);                                                             \
+    else if (corners == 2) NAMED(move)(__VA_ARGS__, 2, 0);                                                             \
+    else NAMED(move)(__VA_ARGS__, 8, 0);
+
+/* Lines first to last - 1 of (examples, channels): x has all places, out those that are wanted. Each example has its
+ * positions (rank, wanted); a bit of slopes is an axis. */
+#define SAMPLING(name, move, to, from)                                                                                \
+    KERNEL(name, REAL *restrict out, const REAL *restrict x, const REAL *restrict positions,                           \
+           const int64_t *places, int64_t rank, int64_t channels, int64_t wanted, int zeros, int linear,               \
+           int slopes, int64_t first, int64_t last) {                                                                  \
+        const int corners = linear ? 1 << rank : 1;                                                                    \
+        int64_t all = 1;                                                                                               \
+        NAMED(Corners) c;                                                                                              \
+        for (int64_t axis = 0; axis < rank; axis++) all *= places[axis];                                               \
+        for (int64_t line = first, stop; line < last; line = stop) {                                                   \
+            const int64_t example = line / channels, end = (example + 1) * channels;                                   \
+            stop = end < last ? end : last;                                                                            \
+            for (int64_t start = 0; start < wanted; start += SPAN) {                                                   \
+                const int64_t count = wanted - start < SPAN ? wanted - start : SPAN;                                   \
+                const int whole = NAMED(corners_of)(&c, positions + example * rank * wanted + start, places, rank,     \
+                                                    wanted, count, zeros, linear, slopes);                             \
+                for (int64_t i = line; i < stop; i++) {                                                                \
+                    FOR_CORNERS(move, to, from, &c, count)                                                             \
+                }                                                                                                      \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+
+SAMPLING(sample, read, out + i * wanted + start, x + i * all)
+SAMPLING(sample_backward, spread, out + i * all, x + i * wanted + start)
+
+#undef FOR_CORNERS
+#undef SAMPLING
