@@ -174,24 +174,29 @@ class _Program:
             code += [found.where, len(where), *where, *[0] * (4 - len(where))]
             free += {place[x] for x in given if last[x] == i and place[x] >= self.arrays}
         self.passes = min(max(FEWER), sum(PASSES.get(kernel, 1) for kernel, _, _ in calls))
-        self.calls, self.starts = np.array(code, np.int64), ctypes.c_int64 * self.arrays
-        self.at_constants = [compiled.address(x) for x in self.constants]
+        unknown = [0] * (len(results) + len(places))  # each call tells them, in a copy
+        self.starts = (ctypes.c_int64 * self.arrays)(*unknown, *map(compiled.address, self.constants))
+        self.copy = type(self.starts).from_buffer_copy
+        self.calls = np.array(code, np.int64)
         step = 2 if narrow else wide.itemsize
         arrays = [0 if x.is_number else step for x in places]
         self.steps = np.array([*[step] * len(results), *arrays, *[0] * len(used)], np.int64)
-        self.fixed = compiled.address(self.calls), len(calls), compiled.address(self.steps), wide.itemsize
+        at_calls, at_steps = compiled.addresses(self.calls, self.steps)
+        self.fixed = np.array([at_calls, len(calls), at_steps, self.arrays, wide.itemsize], np.int64)
+        self.at_fixed: int = compiled.address(self.fixed)
         self.run: Any = compiled.kernel("program")
 
-    def __call__(self, main: Array, operands: list[Array], donated: list[int | None]) -> Any:
+    def __call__(self, main: Array, operands: Sequence[Array], donated: Sequence[int | None] = ()) -> Any:
         """The result, or several ones, like ``main``; the last in ``donated`` operands that nothing reads later."""
-        results = [
-            operands[i] if i is not None and self.read[i] <= made else empty(main.shape, main.dtype)
-            for i, made in zip([*[None] * (len(self.made) - len(donated)), *donated], self.made, strict=True)
-        ]
-        starts = self.starts(*map(compiled.address, results), *map(compiled.address, operands), *self.at_constants)
-        calls, length, steps, size = self.fixed
-        threads = available() if main.size >= SHARED else 1
-        self.run(calls, length, starts, steps, self.arrays, size, main.size, compiled.PORTION, threads)
+        shape, dtype, size = main.shape, main.dtype, main.size
+        results = [empty(shape, dtype) for _ in range(len(self.made) - len(donated))]
+        if donated:
+            for i, made in zip(donated, self.made[len(results) :], strict=True):
+                results.append(empty(shape, dtype) if i is None or self.read[i] > made else operands[i])
+        starts = self.copy(self.starts)
+        for place, x in enumerate((*results, *operands)):
+            starts[place] = compiled.address(x)
+        self.run(self.at_fixed, starts, size, compiled.PORTION, available() if size >= SHARED else 1)
         return tuple(results) if self.several else results[0]
 
 
@@ -253,6 +258,10 @@ def one_pass(formula: Formula, *values: Any, donate: tuple[int, ...] = (), few: 
     Arrays have one shape, or one element; other values are numbers and options. The memory of those with the numbers
     ``donate`` may be used for the last results. With ``few``, it pays for any number of elements.
     """
+    if few and len(values) == 1 and values[0].flags.c_contiguous:
+        main, name, level = values[0], _name(values[0].dtype), compiled.level()
+        program = _program(formula, (name,), level) if name and level else None
+        return None if program is None else program(main, values)
     for main in values:
         if main.__class__ is np.ndarray and (few or main.size >= FEWEST) and any(main.strides):
             break

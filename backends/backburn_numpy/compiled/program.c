@@ -53,11 +53,13 @@ static void elements(const void *what, int64_t first, int64_t last) {
     }
 }
 
-KERNEL(program, const int64_t *calls, int64_t length, const int64_t *starts, const int64_t *steps,
-       int64_t arrays, int64_t size, int64_t count, int64_t grain, int threads) {
+/* All that does not change between calls are five numbers: the addresses of the calls and of the steps among them. */
+KERNEL(program, const int64_t *fixed, const int64_t *starts, int64_t count, int64_t grain, int threads) {
+    const int64_t *calls = (const int64_t *)(intptr_t)fixed[0], *steps = (const int64_t *)(intptr_t)fixed[2];
+    const int64_t arrays = fixed[3], size = fixed[4];
     int64_t whole = 0;
     for (int64_t k = 0; k < arrays; k++) whole += steps[k] != 0;
     const int fetches = whole > 2 && whole * size * count > 1 << 20; /* no cache of the second level */
-    const Program program = {calls, starts, steps, length, arrays, size, fetches};
+    const Program program = {calls, starts, steps, fixed[1], arrays, size, fetches};
     backburn_team_do(elements, &program, count, grain, threads);
 }
