@@ -68,6 +68,28 @@ def test_sums_of_exponentials_at_the_ends() -> None:
         np.testing.assert_allclose(got[4:], np.log(np.exp(x[4:].astype(np.float64)).sum(1)), rtol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(70_001, 1), (40_003, 2), (30_011, 5), (521, 130), (1, 70_000), (2, 40_000)])
+def test_narrow_columns(shape: tuple[int, int], dtype: str) -> None:
+    """Also far from 0, and where one of them holds infinities or NaN."""
+    x = (real(*shape, dtype="float64") + np.array([0.0, 30.0])[np.arange(shape[1]) % 2]).astype(dtype)
+    wide, last = x.astype(np.float64), x.copy()
+    loose = 1e-5 if dtype == "float32" else 1e-12
+    np.testing.assert_allclose(BASE.var(x, axis=(0,)), wide.var(0), rtol=10 * loose, atol=loose)
+    np.testing.assert_allclose(BASE.logsumexp(x, axis=(0,)), np.logaddexp.reduce(wide, axis=0), rtol=loose, atol=loose)
+    for number, total in ((-math.inf, None), (math.inf, math.inf), (math.nan, math.nan)):
+        last[-1, -1] = number
+        found = BASE.logsumexp(last, axis=(0,))
+        expected = np.logaddexp.reduce(wide[:, :-1], axis=0)
+        np.testing.assert_allclose(found[:-1], expected, rtol=loose, atol=loose)
+        expected = np.logaddexp.reduce(last[:-1, -1].astype(np.float64)) if total is None else total
+        np.testing.assert_allclose(found[-1], expected, rtol=loose, atol=loose)
+    last[:, -1] = -math.inf
+    assert BASE.logsumexp(last, axis=(0,))[-1] == -math.inf
+    with np.errstate(invalid="ignore"):
+        assert math.isnan(BASE.var(last, axis=(0,))[-1])
+
+
 @pytest.mark.parametrize("factor", [1.0, 30.0, 1e4, 1e30])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_softmax_and_cross_entropy_of_large_logits(factor: float, axis: int) -> None:

@@ -166,6 +166,15 @@ def _over_blocks(lines: Array, work: Callable[[Array], Array], worth: int = WORT
     return np.add.reduce([found[start] for start in sorted(found)], axis=0)
 
 
+def _over_columns(lines: Array, work: Callable[[Array, Array], Array], row: Array) -> Array:
+    """The sum of ``work(block, row)`` over blocks of rows; narrow ones are computed several beside each other."""
+    number = max(1, min(LONG // row.size, len(lines)))
+    cut, several = len(lines) // number * number, np.tile(row, number)
+    found = _over_blocks(lines[:cut].reshape(-1, several.size), lambda block: work(block, several))
+    found = np.add.reduce(found.reshape(number, row.size), axis=0)
+    return found + work(lines[cut:], row) if cut < len(lines) else found
+
+
 def squared_deviations(x: Array, axis: Axes) -> Array | None:
     """The sums of the squared deviations from the mean of ``x`` over ``axis``, flat."""
     matrix = _matrix(x, axis)
@@ -173,13 +182,13 @@ def squared_deviations(x: Array, axis: Axes) -> Array | None:
         return None
     lines, along = matrix
     if along == 0:
-        mean = _total(lines, 0) / len(lines)
 
-        def squares(block: Array) -> Array:
+        def squares(block: Array, mean: Array) -> Array:
             centred = np.subtract(block, mean, out=scratch(block))
             return np.add.reduce(np.square(centred, out=centred), axis=0)
 
-        return _over_blocks(lines, squares)
+        sum_of_all = of_many(lines, (0,), "sum")
+        return _over_columns(lines, squares, (_total(lines, 0) if sum_of_all is None else sum_of_all) / len(lines))
     if len(lines) == 1:
         return _squares_of_all(lines[0], _total(lines, 1) / lines.size)
     out = np.empty((len(lines), 1), x.dtype)
@@ -240,12 +249,13 @@ def logsumexp(x: Array, axis: Axes) -> Array | None:
 
 
 def _of_columns(lines: Array) -> Array:
-    top = np.maximum.reduce(lines, axis=0)
+    top = of_many(lines, (0,), "max")
+    top = np.maximum.reduce(lines, axis=0) if top is None else top
     top[np.isinf(top)] = 0
 
-    def exponentials(block: Array) -> Array:
+    def exponentials(block: Array, top: Array) -> Array:
         shifted = np.subtract(block, top, out=scratch(block))
         return np.add.reduce(np.exp(shifted, out=shifted), axis=0)
 
-    result = np.log(_over_blocks(lines, exponentials))
+    result = np.log(_over_columns(lines, exponentials, top))
     return np.add(result, top, out=result)
