@@ -115,6 +115,23 @@ def test_what_the_kernel_does_not_take_is_computed_by_products(k: Any, launched:
     assert "attend" not in launched
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_capped_scores_are_computed_by_products(k: Any, launched: list[str], masked: bool) -> None:
+    operands = [values(2, n, 8, seed=n) for n in (5, 6, 6)]
+    grad, mask = values(2, 5, 8, seed=8), np.random.default_rng(1).random((5, 6)) < 0.7 if masked else None
+    ours, options = [k.from_numpy(x) for x in operands], {"causal": True, "scale": 0.5, "softcap": 0.7}
+    seen = None if mask is None else k.from_numpy(mask)
+    y = k.scaled_dot_product_attention(*ours, seen, **options)
+    got = k.scaled_dot_product_attention_backward(k.from_numpy(grad), *ours, seen, None, y, **options)
+    wide = [x.astype(np.float64) for x in operands]
+    out = NUMPY.scaled_dot_product_attention(*wide, mask, **options)
+    more = NUMPY.scaled_dot_product_attention_backward(grad.astype(float), *wide, mask, None, out, **options)
+    for x, expected in zip((y, *got), (out, *more), strict=True):
+        assert x.dtype == np.float16
+        np.testing.assert_allclose(k.to_numpy(x), expected, rtol=6e-3, atol=6e-3)
+    assert "attend" not in launched
+
+
 def test_heads_of_a_model_and_its_gradient(k: Any, launched: list[str]) -> None:
     """Heads side by side, fewer of keys than of queries, a mask of examples."""
     allowed = np.arange(6) < np.array([6, 4])[:, None, None, None]

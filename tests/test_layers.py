@@ -681,6 +681,60 @@ def test_long_attention_in_float32(torch: Any) -> None:
         np.testing.assert_allclose(a.grad(gradients).numpy(), b.grad.numpy(), rtol=1e-2, atol=1e-4)
 
 
+@pytest.mark.parametrize("grouped", [False, True])
+def test_capped_scores_of_attention(torch: Any, grouped: bool) -> None:
+    q, k, v = normal(2, 4, 5, 4), normal(2, 2 if grouped else 4, 6, 4), normal(2, 2 if grouped else 4, 6, 3)
+    seen, bias = GENERATOR.uniform(size=(2, 1, 5, 6)) > 0.3, normal(5, 6)
+
+    def capped(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        if grouped:
+            k, v = (t.repeat_interleave(2, 1) for t in (k, v))
+        scores = 1.5 * torch.tanh(0.3 / 1.5 * q @ k.mT)
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype is torch.bool else scores + mask
+        return torch.softmax(scores, -1).nan_to_num() @ v
+
+    def ours(*of: Any) -> Any:
+        return layers.scaled_dot_product_attention(*of, scale=0.3, softcap=1.5, enable_gqa=grouped)
+
+    agrees(lambda *of: ours(*of, bb.asarray(seen)), lambda *of: capped(*of, torch.from_numpy(seen)), q, k, v)
+    agrees(ours, capped, q, k, v, bias)
+
+
+def test_a_cap_of_scores_is_a_positive_number() -> None:
+    x = bb.ones((2, 3, 4))
+    for cap in (0, -1.0, math.inf, math.nan, True):
+        with pytest.raises(ArgumentError, match="scaled_dot_product_attention: softcap is a finite number above 0"):
+            layers.scaled_dot_product_attention(x, x, x, softcap=cap)
+        with pytest.raises(ArgumentError, match="MultiHeadAttention: softcap is a finite number above 0"):
+            nn.MultiHeadAttention(4, 2, softcap=cap)
+
+
+def test_a_layer_caps_its_scores() -> None:
+    bb.random.seed(0)
+    x = bb.random.normal((2, 5, 8)) * 5.0
+    free, capped = (nn.MultiHeadAttention(8, 2, softcap=cap) for cap in (None, 1e-6))
+    capped.load_state_dict(free.state_dict())
+    even = capped(x)  # all scores are nearly equal
+    np.testing.assert_allclose(even.numpy(), np.broadcast_to(even.mean(1, keepdims=True).numpy(), x.shape), atol=1e-4)
+    assert not free(x).allclose(even, atol=1e-2)
+
+
+def test_long_capped_attention_in_float32() -> None:
+    """Many blocks of queries agree with the operation's body in float64, in both directions."""
+    q, k, v, grad = (normal(1, 2, 700, 8) for _ in range(4))
+    found, expected = [], []
+    for x, results in (((q, k, v), expected), (tuple(a.astype(np.float32) for a in (q, k, v)), found)):
+        y, back = bb.vjp(
+            lambda *of: layers.scaled_dot_product_attention(*of, causal=True, softcap=2.0), *map(bb.asarray, x)
+        )
+        results += [y, *back(bb.asarray(grad, dtype=y.dtype))]
+    scores = 2.0 * np.tanh(q @ np.swapaxes(k, -1, -2) / np.sqrt(8) / 2.0)
+    powers = np.exp(scores) * np.tri(700)
+    np.testing.assert_allclose(expected[0].numpy(), powers / powers.sum(-1, keepdims=True) @ v, rtol=1e-10, atol=1e-12)
+    for mine, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-4, atol=1e-5)
+
+
 def test_dropout_of_attention() -> None:
     bb.random.seed(0)
     q, k = bb.zeros((4, 50, 2)), bb.zeros((4, 200, 2))

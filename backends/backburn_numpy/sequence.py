@@ -41,18 +41,20 @@ def scaled_dot_product_attention(
     causal: bool = False,
     scale: float = 1.0,
     dropout: float = 0.0,
+    softcap: float | None = None,
 ) -> Array:
     shape = _shape(query, key, value, mask, keep)
-    if (fast := _by_kernel("attention", (query, key, value), mask, keep, causal, scale, dropout)) is not None:
+    fast = _by_kernel("attention", (query, key, value), mask, keep, causal, scale, dropout, softcap)
+    if fast is not None:
         return narrowed(fast.attend().reshape(shape), query)
     q, keys, values = (_stacked(widened(t)) for t in (query, key, value))
     out = empty((*q.shape[:2], values.shape[2]), query.dtype)
-    options = _by_batch(mask, query), _by_batch(keep, query), causal, scale, dropout
+    options = _by_batch(mask, query), _by_batch(keep, query), causal, scale if softcap is None else 1.0, dropout
 
     def part(start: int, stop: int) -> None:
         for block in _blocks(start, stop, q.shape[1], keys.shape[1], causal):
             b, rows, seen = block
-            _, dropped = _weights(q, keys, block, *options)
+            _, dropped = _weights(_products(q, keys, block, scale, softcap), block, *options)
             np.copyto(out[b, rows], np.matmul(dropped, values[b, seen]), casting="same_kind")
 
     for_parts(part, len(q), _worth(q, keys))
@@ -71,11 +73,12 @@ def scaled_dot_product_attention_backward(
     causal: bool = False,
     scale: float = 1.0,
     dropout: float = 0.0,
+    softcap: float | None = None,
 ) -> tuple[Array, Array, Array]:
     operands = query, key, value
     if grad.shape != (shape := _shape(*operands, mask, keep)):
         raise ShapeError(f"the gradient of a result of the shape {list(shape)} has the shape {list(grad.shape)}")
-    fast = _by_kernel("attention_backward", (*operands, grad), mask, keep, causal, scale, dropout)
+    fast = _by_kernel("attention_backward", (*operands, grad), mask, keep, causal, scale, dropout, softcap)
     if fast is not None:
         return tuple(narrowed(g.reshape(t.shape), t) for g, t in zip(fast.gradients(), operands, strict=True))
     g, q, keys, values = (_stacked(widened(t)) for t in (grad, query, key, value))
@@ -87,11 +90,15 @@ def scaled_dot_product_attention_backward(
     def part(start: int, stop: int) -> None:
         for block in _blocks(start, stop, q.shape[1], keys.shape[1], causal):
             b, rows, seen = block
-            weights, dropped = _weights(q, keys, block, masks, kept, causal, scale, dropout)
+            scores = _products(q, keys, block, scale, softcap)
+            slopes = None if softcap is None else 1 - np.square(scores / softcap)
+            weights, dropped = _weights(scores, block, masks, kept, causal, scale if slopes is None else 1.0, dropout)
             of_value[b, seen] += np.matmul(dropped.swapaxes(1, 2), g[b, rows])
             of_scores = np.matmul(g[b, rows], values[b, seen].swapaxes(1, 2))
             _drop(of_scores, kept, block, dropout)
             _of_scores(of_scores, weights, scale)
+            if slopes is not None:
+                np.multiply(of_scores, slopes, out=of_scores)
             of_query[b, rows] = np.matmul(of_scores, keys[b, seen])
             of_key[b, seen] += np.matmul(of_scores.swapaxes(1, 2), q[b, rows])
 
@@ -159,12 +166,14 @@ class _Call:
 
 def _by_kernel(
     name: str, operands: tuple[Array, ...], mask: Array | None, keep: Array | None, causal: bool, scale: float,
-    dropout: float,
+    dropout: float, softcap: float | None,
 ) -> _Call | None:  # fmt: skip
     """A call of the kernel of that name; None if it does not take these."""
     wides = [widened(t) for t in operands] if is_half(operands[0]) else [*operands]
     kernel = compiled.serving(name, wides[0])
     if kernel is None or blas.product() is None or 0 in (n for t in wides for n in t.shape):
+        return None
+    if softcap is not None:  # the kernels cap no scores
         return None
     if abs(scale) <= LEAST:  # with alpha = 0 BLAS ignores the operands, and their NaN
         return None
@@ -236,13 +245,21 @@ def _cut(x: Array, block: Block) -> Array:
     return x[tuple(slice(None) if n == 1 else s for n, s in zip(x.shape, block, strict=True))]
 
 
-def _weights(
-    q: Array, keys: Array, block: Block, mask: Array | None, keep: Array | None, causal: bool, scale: float,
-    dropout: float,
-) -> tuple[Array, Array]:  # fmt: skip
-    """The attention weights of a block, before and after dropout."""
+def _products(q: Array, keys: Array, block: Block, scale: float, softcap: float | None) -> Array:
+    """The products of a block's queries and keys; with a cap the scores, scaled and capped."""
     b, rows, seen = block
-    scores = np.matmul(q[b, rows], keys[b, seen].swapaxes(1, 2))
+    products = np.matmul(q[b, rows], keys[b, seen].swapaxes(1, 2))
+    if softcap is not None:
+        np.multiply(products, scale / softcap, out=products)
+        np.multiply(np.tanh(products, out=products), softcap, out=products)
+    return products
+
+
+def _weights(
+    scores: Array, block: Block, mask: Array | None, keep: Array | None, causal: bool, scale: float, dropout: float
+) -> tuple[Array, Array]:
+    """The attention weights of a block, before and after dropout, in place of what ``scale`` makes its scores."""
+    rows = block[1]
     fast = compiled.serving("attention_weights", scores) if mask is None else None
     if fast is not None:
         count, queries, length = scores.shape

@@ -39,15 +39,16 @@ def attention(
     causal: bool,
     scale: float,
     dropout: float,
+    softcap: float | None,
     needs: Needs,
 ) -> tuple[Any, ...]:
     """One operation for the three, which share the gradient of the weights; a float mask gets that of the scores."""
     of_query, of_key, of_value = k.scaled_dot_product_attention_backward(
-        g, query, key, value, mask, keep, out, causal, scale, dropout
+        g, query, key, value, mask, keep, out, causal, scale, dropout, softcap
     )
     of_mask = None
     if needs[3]:
-        weights = attention_weights(k, query, key, mask, causal, scale)
+        weights = attention_weights(k, query, key, mask, causal, scale, softcap)
         of_mask = k.cast(scores_gradient(k, g, value, weights, keep, dropout), k.dtype(mask))
     return of_query, of_key, of_value, of_mask
 

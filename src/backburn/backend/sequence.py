@@ -57,14 +57,18 @@ def attended(
 # ---- helpers ----
 
 
-def attention_weights(k: Any, query: Any, key: Any, mask: Any, causal: bool, scale: float) -> Any:
+def attention_weights(
+    k: Any, query: Any, key: Any, mask: Any, causal: bool, scale: float, softcap: float | None
+) -> Any:
     """The weights of each query before dropout; all 0 for a query without keys to attend to."""
-    return weights_of(k, masked_scores(k, k.matmul(query, transposed(k, key)), mask, causal, scale))
+    return weights_of(k, masked_scores(k, k.matmul(query, transposed(k, key)), mask, causal, scale, softcap))
 
 
-def masked_scores(k: Any, scores: Any, mask: Any, causal: bool, scale: float) -> Any:
-    """Scaled products of queries and keys; minus infinity where a query does not attend to a key."""
-    scores = k.mul(scores, scale)
+def masked_scores(k: Any, products: Any, mask: Any, causal: bool, scale: float, softcap: float | None) -> Any:
+    """Scaled and capped products of queries and keys; minus infinity where a query does not attend to a key."""
+    scores = k.mul(products, scale)
+    if softcap is not None:
+        scores = k.mul(k.tanh(k.div(scores, softcap)), softcap)
     if mask is not None:
         is_bool = k.dtype(mask).kind == "bool"
         scores = k.where(mask, scores, -math.inf) if is_bool else k.add(scores, widened(k, mask))
@@ -108,6 +112,7 @@ class Sequence(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         causal: bool = False,
         scale: float = 1.0,
         dropout: float = 0.0,
+        softcap: float | None = None,
     ) -> F:
         """``softmax(scale * query @ key.T + mask) @ value``, over the last two axes of all operands.
 
@@ -115,11 +120,12 @@ class Sequence(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         result is (..., queries, width). A bool ``mask`` is True for the keys to attend to, a float one is added to the
         scores; both broadcast to (..., queries, keys). With ``causal``, query ``i`` attends to keys up to ``i``. A
         query without keys to attend to gives 0. ``keep`` selects the weights that are not dropped; these are divided by
-        ``1 - dropout``. After Vaswani et al., Attention is all you need, 2017.
+        ``1 - dropout``. A ``softcap`` above 0 replaces the scaled products by ``softcap * tanh(products / softcap)``,
+        before the mask. After Vaswani et al., Attention is all you need, 2017.
         """
         attended(*map(shape_of, (query, key, value)), *map(shape_or_none, (mask, keep)))
         dtype, wide = self.dtype(query), [widened(self, t) for t in (query, key, value)]
-        weights = attention_weights(self, wide[0], wide[1], mask, causal, scale)
+        weights = attention_weights(self, wide[0], wide[1], mask, causal, scale, softcap)
         return self.cast(self.matmul(dropped(self, weights, keep, dropout), wide[2]), dtype)
 
     @operation(
@@ -142,14 +148,17 @@ class Sequence(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         causal: bool = False,
         scale: float = 1.0,
         dropout: float = 0.0,
+        softcap: float | None = None,
     ) -> tuple[F, F, F]:
         """The gradients of :meth:`scaled_dot_product_attention` for queries, keys and values; ``y`` is its result."""
         dtype = self.dtype(query)
         g, q, key, v = (widened(self, t) for t in (grad, query, key, value))
-        weights = attention_weights(self, q, key, mask, causal, scale)
+        products = self.matmul(q, transposed(self, key))
+        weights = weights_of(self, masked_scores(self, products, mask, causal, scale, softcap))
         of_value = self.matmul(transposed(self, dropped(self, weights, keep, dropout)), g)
-        of_scores = self.mul(scores_gradient(self, g, v, weights, keep, dropout), scale)
-        of_query, of_key = self.matmul(of_scores, key), self.matmul(transposed(self, of_scores), q)
+        of_scores = scores_gradient(self, g, v, weights, keep, dropout)
+        of_products = products_gradient(self, of_scores, products, scale, softcap)
+        of_query, of_key = self.matmul(of_products, key), self.matmul(transposed(self, of_products), q)
         return self.cast(of_query, dtype), self.cast(of_key, dtype), self.cast(of_value, dtype)
 
 
@@ -158,3 +167,11 @@ def scores_gradient(k: Any, g: Any, value: Any, weights: Any, keep: Any, dropout
     of_weights = dropped(k, k.matmul(g, transposed(k, value)), keep, dropout)
     mean = k.sum(k.mul(of_weights, weights), (len(shape_of(weights)) - 1,), True)
     return k.mul(weights, k.sub(of_weights, mean))
+
+
+def products_gradient(k: Any, of_scores: Any, products: Any, scale: float, softcap: float | None) -> Any:
+    """The gradient of attention for the products of queries and keys, from that for its scores."""
+    of_scores = k.mul(of_scores, scale)
+    if softcap is None:
+        return of_scores
+    return k.mul(of_scores, k.sub(1.0, k.square(k.tanh(k.mul(products, scale / softcap)))))

@@ -26,9 +26,13 @@ samples(
 )  # fmt: skip
 
 
-def weights_of(query: Array, key: Array, mask: Array | None, causal: bool, scale: float) -> Array:
+def weights_of(
+    query: Array, key: Array, mask: Array | None, causal: bool, scale: float, softcap: float | None
+) -> Array:
     """What each query takes of each value."""
     scores = scale * query @ np.swapaxes(key, -1, -2)
+    if softcap is not None:
+        scores = softcap * np.tanh(scores / softcap)
     if mask is not None:
         scores = np.where(mask, scores, -INF) if mask.dtype == bool else scores + mask
     if causal:
@@ -47,9 +51,10 @@ def attention(
     causal: bool = False,
     scale: float = 1.0,
     dropout: float = 0.0,
+    softcap: float | None = None,
 ) -> Array:
     """The reference of ``scaled_dot_product_attention``."""
-    weights = weights_of(query, key, mask, causal, scale)
+    weights = weights_of(query, key, mask, causal, scale, softcap)
     return (weights if keep is None else np.where(keep, weights / (1 - dropout), 0)) @ value
 
 
@@ -64,12 +69,15 @@ def attention_backward(
     causal: bool = False,
     scale: float = 1.0,
     dropout: float = 0.0,
+    softcap: float | None = None,
 ) -> tuple[Array, Array, Array]:
     """The reference of ``scaled_dot_product_attention_backward``."""
-    weights = weights_of(query, key, mask, causal, scale)
+    weights = weights_of(query, key, mask, causal, scale, softcap)
     factor = 1.0 if keep is None else keep / (1 - dropout)
     of_weights = grad @ np.swapaxes(value, -1, -2) * factor
     of_scores = scale * weights * (of_weights - (of_weights * weights).sum(-1, keepdims=True))
+    if softcap is not None:
+        of_scores = of_scores / np.cosh(scale / softcap * query @ np.swapaxes(key, -1, -2)) ** 2
     of_value = np.swapaxes(weights * factor, -1, -2) @ grad
     return of_scores @ key, np.swapaxes(of_scores, -1, -2) @ query, of_value
 
@@ -84,6 +92,10 @@ CALLS: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = (
     ((real(2, 2), real(3, 2, seed=1), real(3, 2, seed=2), real(2, 3, seed=3)), {}),
     ((real(2, 2, 2), real(2, 3, 2, seed=1), real(2, 3, 2, seed=2), booleans(2, 1, 3), booleans(2, 2, 3, seed=1)),
      {"dropout": 0.5, "causal": True}),
+    ((real(2, 2), real(3, 2, seed=1), real(3, 2, seed=2)), {"softcap": 0.5, "scale": 0.7}),
+    ((real(2, 2), real(3, 2, seed=1), real(3, 2, seed=2), real(2, 3, seed=3)), {"softcap": 2.0, "causal": True}),
+    ((real(2, 2, 2), real(2, 3, 2, seed=1), real(2, 3, 2, seed=2), ALONE, booleans(2, 2, 3, seed=1)),
+     {"dropout": 0.5, "softcap": 1.0}),
     ((real(0, 2), real(3, 2), real(3, 2)), {}),
     ((real(2, 2), real(0, 2), real(0, 2)), {}),
     ((real(0, 2, 2), real(0, 3, 2), real(0, 3, 2)), {}),

@@ -79,10 +79,12 @@ class MultiHeadAttention(Module):
 
     With fewer ``kv_heads``, each head of keys and values is shared by ``heads / kv_heads`` query heads (Ainslie et al.,
     GQA, 2023). ``rotary``, a :class:`RotaryEmbedding`, rotates queries and keys by their positions. With a ``cache``,
-    the queries also attend to the steps in it, and the new keys and values are appended to it.
+    the queries also attend to the steps in it, and the new keys and values are appended to it. ``softcap`` bounds the
+    scores.
 
     Raises :class:`ArgumentError` unless ``heads`` divides ``size`` and ``kv_heads`` divides ``heads``, and for a
-    ``bias`` that is not a boolean; when called :class:`ShapeError` for inputs that do not fit.
+    ``bias`` that is not a boolean or a ``softcap`` that is not above 0; when called :class:`ShapeError` for inputs that
+    do not fit.
 
     >>> import backburn as bb
     >>> MultiHeadAttention(8, 2)(bb.zeros((3, 5, 8)), causal=True).shape
@@ -97,6 +99,7 @@ class MultiHeadAttention(Module):
         dropout: float = 0.0,
         kv_heads: int | None = None,
         rotary: RotaryEmbedding | None = None,
+        softcap: float | None = None,
     ) -> None:
         name = "MultiHeadAttention"
         size, heads, kv_heads = sizes(name, size=size, heads=heads, kv_heads=heads if kv_heads is None else kv_heads)
@@ -118,6 +121,7 @@ class MultiHeadAttention(Module):
         self.kv_heads = kv_heads
         self.dropout = dropout
         self.rotary = rotary
+        self.softcap = None if softcap is None else bounded(name, "softcap", softcap, above=0, below=math.inf)
         self.query = Linear(size, size, bias)
         self.key = Linear(size, kv_heads * width, bias)
         self.value = Linear(size, kv_heads * width, bias)
@@ -153,7 +157,7 @@ class MultiHeadAttention(Module):
         if causal and before:
             mask, causal = _until(q, before, mask), False
         joint: Any = functional.scaled_dot_product_attention(
-            q, k, v, mask, causal=causal, dropout=self.dropout if self.training else 0.0,
+            q, k, v, mask, causal=causal, dropout=self.dropout if self.training else 0.0, softcap=self.softcap,
             enable_gqa=self.kv_heads != self.heads,
         )  # fmt: skip
         if cache is not None:

@@ -11,7 +11,7 @@ from backburn.base.errors import ArgumentError, AxisError, DTypeError, OutOfRang
 from backburn.tensor import random
 from backburn.tensor.dispatch import accepted, call, cast, kind_operand, promoted, promoted_present, tensor_operand
 from backburn.tensor.messages import describe
-from backburn.tensor.options import integer, number
+from backburn.tensor.options import bounded, integer, number
 from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ def scaled_dot_product_attention(
     causal: bool = False,
     scale: float | None = None,
     dropout: float = 0.0,
+    softcap: float | None = None,
     enable_gqa: bool = False,
     generator: Any = None,
     **wrong: Never,
@@ -136,10 +137,13 @@ def scaled_dot_product_attention(
     to attend to gives 0. ``scale`` is ``1 / sqrt(size)`` by default. Weights are dropped with probability ``dropout``,
     with random numbers from ``generator``. After Vaswani et al., Attention is all you need, 2017.
 
+    A ``softcap`` bounds the scores before the mask: ``softcap * tanh(scores / softcap)`` (Gemma Team, Gemma 2, 2024).
+
     With ``enable_gqa`` keys and values may have fewer heads, on the axis before the last two, than queries: each is
     shared by a group of consecutive query heads (Ainslie et al., GQA, 2023).
 
-    Raises :class:`ShapeError` where shapes do not fit, and :class:`DTypeError` for an ambiguous int mask.
+    Raises :class:`ShapeError` where shapes do not fit, :class:`DTypeError` for an ambiguous int mask, and
+    :class:`ArgumentError` for a ``dropout`` that is no probability or a ``softcap`` that is not above 0.
 
         >>> import backburn as bb
         >>> query, key = bb.zeros((2, 1)), bb.asarray([[1.0], [2.0]])
@@ -174,7 +178,8 @@ def scaled_dot_product_attention(
             (*query.shape[:-1], key.shape[-2]), 1.0 - dropout, backend=query.backend, generator=generator
         )
     factor = number(name, "scale", factor, of=(query, key, value))
-    options = {"causal": bool(causal), "scale": float(factor), "dropout": float(dropout)}
+    cap = None if softcap is None else bounded(name, "softcap", softcap, above=0, below=math.inf)
+    options = {"causal": bool(causal), "scale": float(factor), "dropout": float(dropout), "softcap": cap}
     result = call(name, query, key, value, mask, keep, **options)
     return result if shape is None else call("reshape", result, shape=shape)
 
