@@ -696,7 +696,9 @@ def test_capped_scores_of_attention(torch: Any, grouped: bool) -> None:
     def ours(*of: Any) -> Any:
         return layers.scaled_dot_product_attention(*of, scale=0.3, softcap=1.5, enable_gqa=grouped)
 
-    agrees(lambda *of: ours(*of, bb.asarray(seen)), lambda *of: capped(*of, torch.from_numpy(seen)), q, k, v)
+    agrees(
+        lambda q, k, v: ours(q, k, v, bb.asarray(seen)), lambda q, k, v: capped(q, k, v, torch.from_numpy(seen)), q, k, v
+    )
     agrees(ours, capped, q, k, v, bias)
 
 
@@ -722,7 +724,8 @@ def test_a_layer_caps_its_scores() -> None:
 def test_long_capped_attention_in_float32() -> None:
     """Many blocks of queries agree with the operation's body in float64, in both directions."""
     q, k, v, grad = (normal(1, 2, 700, 8) for _ in range(4))
-    found, expected = [], []
+    found: list[Any] = []
+    expected: list[Any] = []
     for x, results in (((q, k, v), expected), (tuple(a.astype(np.float32) for a in (q, k, v)), found)):
         y, back = bb.vjp(
             lambda *of: layers.scaled_dot_product_attention(*of, causal=True, softcap=2.0), *map(bb.asarray, x)

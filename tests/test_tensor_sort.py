@@ -59,6 +59,39 @@ def test_topk_and_kthvalue() -> None:
         bb.topk(x, k)
 
 
+@pytest.mark.parametrize("shape", [(1,), (4,), (5,), (3, 4, 5), (4, 3, 2)])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_medians_with_indices_are_those_of_torch(torch: Any, shape: tuple[int, ...], axis: int) -> None:
+    random = np.random.default_rng(len(shape))
+    ties = random.integers(0, 3, shape)
+    missing = np.where(random.random(shape) < 0.1, NAN, ties)
+    for host in (random.normal(size=shape), ties.astype(np.float32), ties, missing):
+        expected = torch.median(torch.from_numpy(host), axis)
+        for keepdims in (False, True):
+            values, indices = bb.asarray(host).median_with_indices(axis, keepdims=keepdims)
+            shape_kept = np.expand_dims(expected.values, axis).shape if keepdims else tuple(expected.values.shape)
+            assert values.shape == indices.shape == shape_kept
+            assert (values.dtype.name, indices.dtype) == (host.dtype.name, bb.int64)
+            np.testing.assert_array_equal(values.numpy().reshape(expected.values.shape), expected.values.numpy())
+            at = np.expand_dims(indices.numpy(), axis) if not keepdims else indices.numpy()
+            np.testing.assert_array_equal(np.take_along_axis(host, at, axis).reshape(values.shape), values.numpy())
+
+
+def test_the_gradient_of_a_median_goes_to_its_element() -> None:
+    x = bb.asarray(np.random.default_rng(1).permutation(24).reshape(4, 6) / 7.0)
+    for axis in (0, 1):
+        bb.check_grads(lambda x, axis=axis: bb.median_with_indices(x, axis)[0] ** 3, (x,), order=2)
+        each = bb.vmap(lambda row: bb.median_with_indices(row)[0])(x)
+        assert each.tolist() == bb.median_with_indices(x, 1)[0].tolist()
+    ties = bb.asarray([2.0, 1.0, 2.0, 2.0, 9.0])
+    assert bb.grad(lambda x: bb.median_with_indices(x)[0])(ties).tolist() == [0.0, 0.0, 1.0, 0.0, 0.0]
+    with pytest.raises(ShapeError, match=r"median_with_indices: there is no element .*float32\[2,0\]"):
+        bb.median_with_indices(bb.zeros((2, 0)))
+    assert bb.median_with_indices(bb.zeros((0, 2)))[1].shape == (0,)
+    with pytest.raises(DTypeError, match=r"median_with_indices: .*bool"):
+        bb.median_with_indices(bb.asarray([True]))
+
+
 def test_gradients_return_to_their_places() -> None:
     weights = bb.asarray([1.0, 10.0, 100.0], dtype="float64")
     x = bb.asarray([3.0, 1.0, 2.0], dtype="float64").require_grad()
@@ -144,7 +177,7 @@ def test_points_that_are_no_line_are_refused() -> None:
         bb.interp(x, bb.asarray(PLACES), bb.asarray(HEIGHTS), left=x)
 
 
-@pytest.mark.parametrize("name", ["sort", "argsort", "sort_with_indices", "topk", "kthvalue"])
+@pytest.mark.parametrize("name", ["sort", "argsort", "sort_with_indices", "topk", "kthvalue", "median_with_indices"])
 def test_bad_input(name: str) -> None:
     more = [1] if name in ("topk", "kthvalue") else []
     with pytest.raises(AxisError, match=rf"{name}: axis 2 is out of range.*float64\[2,3\]"):

@@ -59,7 +59,7 @@ from backburn.tensor.missing_values import (
 )  # fmt: skip
 from backburn.tensor.scan import cummax, cummin, cumulative_prod, cumulative_sum, diff, logcumsumexp
 from backburn.tensor.sort import (
-    argsort, interp, kthvalue, median, mode, quantile, searchsorted, sort, sort_with_indices, topk,
+    argsort, interp, kthvalue, median, median_with_indices, mode, quantile, searchsorted, sort, sort_with_indices, topk,
 )  # fmt: skip
 from backburn.tensor.special import digamma, erf, erfc, erfinv, i0, i1, lgamma, polygamma, sinc
 from backburn.tensor.activate import gelu, relu, sigmoid, silu
@@ -98,17 +98,17 @@ __all__ = [
     "kron", "kthvalue", "lerp", "less", "less_equal", "lgamma", "linalg", "linearize", "linspace", "list_backends",
     "list_decorators", "load_backend", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp", "logcumsumexp",
     "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "mask_fill", "masked_select", "matmul",
-    "matrix_transpose", "max", "max_abs", "max_with_indices", "maximum", "mean", "median", "meshgrid", "min",
-    "min_with_indices", "minimum", "mode", "moveaxis", "multiply", "nan", "nan_to_num", "nanmax", "nanmean",
-    "nanmedian", "nanmin", "nanquantile", "nanstd", "nansum", "nanvar", "negative", "newaxis", "nextafter", "no_grad",
-    "nonzero", "not_equal", "one_hot", "ones", "ones_like", "operation", "overlap_add", "pad", "permute_dims", "pi",
-    "polygamma", "positive", "pow", "prod", "qint8", "quantile", "quantize", "quantized_linear", "quantized_matmul",
-    "random", "real", "reciprocal", "register_backend", "register_decorator", "relu", "remainder", "repeat", "reshape",
-    "result_type", "roll", "round", "rsqrt", "scatter", "scatter_nd", "searchsorted", "set_num_threads", "sigmoid",
-    "sign", "signbit", "silu", "sin", "sinc", "sinh", "sliding_window", "softmax", "sort", "sort_with_indices", "split",
-    "sqrt", "square", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum", "swapaxes", "take",
-    "take_along_axis", "tan", "tanh", "tensordot", "tile", "to", "topk", "trace", "tril", "triu", "trunc", "uint16",
-    "uint32", "uint64", "uint8", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack",
-    "use_backend", "use_dtype", "value_and_grad", "var", "vecdot", "vector_norm", "vjp", "vmap", "where", "zeros",
-    "zeros_like",
+    "matrix_transpose", "max", "max_abs", "max_with_indices", "maximum", "mean", "median", "median_with_indices",
+    "meshgrid", "min", "min_with_indices", "minimum", "mode", "moveaxis", "multiply", "nan", "nan_to_num", "nanmax",
+    "nanmean", "nanmedian", "nanmin", "nanquantile", "nanstd", "nansum", "nanvar", "negative", "newaxis", "nextafter",
+    "no_grad", "nonzero", "not_equal", "one_hot", "ones", "ones_like", "operation", "overlap_add", "pad",
+    "permute_dims", "pi", "polygamma", "positive", "pow", "prod", "qint8", "quantile", "quantize", "quantized_linear",
+    "quantized_matmul", "random", "real", "reciprocal", "register_backend", "register_decorator", "relu", "remainder",
+    "repeat", "reshape", "result_type", "roll", "round", "rsqrt", "scatter", "scatter_nd", "searchsorted",
+    "set_num_threads", "sigmoid", "sign", "signbit", "silu", "sin", "sinc", "sinh", "sliding_window", "softmax", "sort",
+    "sort_with_indices", "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum",
+    "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "to", "topk", "trace", "tril", "triu",
+    "trunc", "uint16", "uint32", "uint64", "uint8", "unique_all", "unique_counts", "unique_inverse", "unique_values",
+    "unstack", "use_backend", "use_dtype", "value_and_grad", "var", "vecdot", "vector_norm", "vjp", "vmap", "where",
+    "zeros", "zeros_like",
 ]  # fmt: skip

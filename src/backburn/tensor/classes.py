@@ -517,6 +517,7 @@ class Tensor(metaclass=HidesHints):
     sort_with_indices = order.sort_with_indices
     topk = order.topk
     kthvalue = order.kthvalue
+    median_with_indices = order.median_with_indices
     searchsorted = order.searchsorted
     quantile = order.quantile
     median = order.median

@@ -283,6 +283,37 @@ def median(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = Fa
 
 
 @plain_signature
+def median_with_indices(
+    x: T, /, axis: int = -1, *surplus: Never, keepdims: bool = False, **wrong: Never
+) -> tuple[T, IntTensor]:
+    """The middle of the sorted elements along ``axis``, or the lower of the two in the middle, and its index.
+
+    The first NaN, if there is one. The element gets the whole gradient. Raises :class:`ShapeError` where there is no
+    element, :class:`DTypeError` for bool and quantized tensors.
+
+        >>> import backburn as bb
+        >>> values, indices = bb.median_with_indices(bb.asarray([[9.0, 1.0, 2.0, 4.0], [3.0, 3.0, 0.0, 5.0]]))
+        >>> values.tolist(), indices.tolist()
+        ([2.0, 3.0], [2, 0])
+    """
+    name = "median_with_indices"
+    if surplus or wrong:
+        refuse(median_with_indices, surplus, wrong)
+    y: Any = kind_operand(name, x, "FI")
+    along = axis_of(name, y, axis)
+    n = y.shape[along]
+    if not n:
+        raise ShapeError(f"{name}: there is no element in the middle of none. Operand: {describe((x,))}")
+    index = call("kthvalue", y, nth=(n + 1) // 2, axis=along, keepdims=True)[1]
+    if y.dtype.kind == "float":
+        top, place = call("max_with_indices", y, axis=along, keepdims=True)
+        index = call("where", call("isnan", top), place, index)
+    found = call("gather", y, index, axis=along), index
+    shape = reduced_shape(y.shape, (along,), keepdims)
+    return found if keepdims else (call("reshape", found[0], shape=shape), call("reshape", index, shape=shape))
+
+
+@plain_signature
 def mode(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> ModeResult[T]:
     """The most frequent element over ``axis`` (the smallest, if there are several), and its count, in int64.
 

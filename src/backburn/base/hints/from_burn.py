@@ -51,7 +51,6 @@ BURN = {
     "max_pair": "x.maximum(y)",
     "mean_dim": "x.mean(axis, keepdims=True)",
     "mean_dims": "x.mean(axes, keepdims=True)",
-    "median_with_indices": "x.kthvalue((n + 1) // 2, axis)",
     "min_dim": "x.min(axis, keepdims=True)",
     "min_dim_with_indices": "x.min_with_indices(axis, keepdims=True)",
     "min_dims": "x.min(axes, keepdims=True)",
