@@ -52,6 +52,7 @@ OPTIMIZERS = {
     "nadam": lambda: optim.NAdam(0.01, weight_decay=0.1, decoupled_weight_decay=True),
     "radam": lambda: optim.RAdam(optim.schedules.Linear(0.1, 0.01, 5), (0.9, 0.9), weight_decay=0.1),
     "lion": lambda: optim.Lion(optim.schedules.Linear(0.01, 0.001, 5), weight_decay=0.1),
+    "adan": lambda: optim.Adan(optim.schedules.Linear(0.1, 0.01, 5), weight_decay=0.1),
     "adafactor": lambda: optim.Adafactor(optim.schedules.Linear(0.1, 0.01, 5), weight_decay=0.1),
     "muon": lambda: optim.Groups({"*.weight": optim.Muon(optim.schedules.Linear(0.1, 0.01, 5)), "*": optim.SGD(0.1)}),
     "groups": lambda: optim.Groups({"*.bias": optim.SGD(0.01, 0.9), "*": optim.Adagrad(0.1)}),

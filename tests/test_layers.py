@@ -697,8 +697,9 @@ def test_capped_scores_of_attention(torch: Any, grouped: bool) -> None:
         return layers.scaled_dot_product_attention(*of, scale=0.3, softcap=1.5, enable_gqa=grouped)
 
     agrees(
-        lambda q, k, v: ours(q, k, v, bb.asarray(seen)), lambda q, k, v: capped(q, k, v, torch.from_numpy(seen)), q, k, v
-    )
+        lambda q, k, v: ours(q, k, v, bb.asarray(seen)),
+        lambda q, k, v: capped(q, k, v, torch.from_numpy(seen)), q, k, v,
+    )  # fmt: skip
     agrees(ours, capped, q, k, v, bias)
 
 

@@ -336,10 +336,43 @@ def test_lion_follows_its_program(decay: float, shape: Any, dtype: str, toleranc
         np.testing.assert_allclose(model["x"].numpy(), expected, rtol=tolerance, atol=tolerance)
 
 
+def adan(x: Array, g: Array, state: Any, lr: float, decay: float, proximal: bool) -> Array:
+    """Algorithm 1 of the paper with its bias correction, for the decays (0.5, 0.75, 0.9)."""
+    state["step"] += 1
+    change = g - state["before"] if state["step"] > 1 else 0 * g
+    state["m"] = 0.5 * state["m"] + 0.5 * g
+    state["n"] = 0.75 * state["n"] + 0.25 * change
+    state["v"] = 0.9 * state["v"] + 0.1 * (g + 0.75 * change) ** 2
+    state["before"] = g
+    m, n, v = (
+        state[name] / (1 - beta ** state["step"]) for name, beta in (("m", 0.5), ("n", 0.75), ("v", 0.9))
+    )
+    move = lr * (m + 0.75 * n) / (np.sqrt(v) + 1e-3)
+    return (x - move) / (1 + lr * decay) if proximal else x * (1 - lr * decay) - move
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 1e-5)])
+@pytest.mark.parametrize("shape", [(3, 5), (90, 100)])
+@pytest.mark.parametrize(("decay", "proximal"), [(0.0, True), (0.3, True), (0.3, False)])
+def test_adan_follows_its_algorithm(decay: float, proximal: bool, shape: Any, dtype: str, tolerance: float) -> None:
+    generator = np.random.default_rng(3)
+    expected = generator.normal(size=shape).astype(dtype).astype("float64")
+    state: dict[str, Any] = {"step": 0, "m": 0.0, "n": 0.0, "v": 0.0}
+    rate = schedules.Linear(0.1, 0.01, 5)
+    ours = optim.Adan(rate, (0.5, 0.75, 0.9), 1e-3, decay, proximal)
+    model = {"x": bb.asarray(expected.astype(dtype)).require_grad()}
+    for step in range(8):
+        slope = generator.normal(size=shape).astype(dtype)
+        expected = adan(expected, slope.astype("float64"), state, rate(step), decay, proximal)
+        ours.step(model, {"x": bb.asarray(slope)})
+        np.testing.assert_allclose(model["x"].numpy(), expected, rtol=tolerance, atol=tolerance)
+
+
 LION = pytest.param(lambda: Lion(0.01, weight_decay=0.1), "Lion", {}, id="lion")
+ADAN = pytest.param(lambda: optim.Adan(0.01, weight_decay=0.1), "Adan", {}, id="adan")
 
 
-@pytest.mark.parametrize(("make", "name", "options"), [*MAKERS, LION])
+@pytest.mark.parametrize(("make", "name", "options"), [*MAKERS, LION, ADAN])
 def test_saved_states_and_copies_go_on(make: Any, name: str, options: dict[str, Any]) -> None:
     def go(optimizer: Any, model: Any) -> None:
         for _ in range(3):
@@ -519,6 +552,9 @@ def test_bad_options() -> None:
         (lambda: RAdam(decoupled_weight_decay=wrong), "RAdam: decoupled_weight_decay"),
         (lambda: Lion(betas=wrong), "Lion: betas are two numbers, not 1.5"),
         (lambda: Lion(weight_decay=-1.0), "Lion: weight_decay"),
+        (lambda: optim.Adan(betas=wrong), "Adan: betas are three numbers, not 1.5"),
+        (lambda: optim.Adan(betas=(0.1, 0.2, 1.0)), r"Adan: betas\[2\] is a number of at least 0 and below 1, not 1.0"),
+        (lambda: optim.Adan(proximal=wrong), "Adan: proximal"),
         (lambda: Adafactor(beta2_decay=0.5), "Adafactor: beta2_decay"),
         (lambda: Adafactor(d=0.5), "Adafactor: d is a finite number of at least 1, not 0.5"),
         (lambda: Adafactor(eps=wrong), "Adafactor: eps are two numbers, of which the first may be None, not 1.5"),

@@ -41,6 +41,7 @@ STEPS: tuple[tuple[Callable[..., Any], int, tuple[Any, ...], int], ...] = (
     (optim.Adam._formula, 5, (0.9, 0.99, 0.0), 4),
     (optim.RMSprop._formula, 5, (0.9, 1e-3, 0.0, 0.5, True), 1),
     (optim.Lion._formula, 3, (0.9, 0.99), 2),
+    (optim.Adan._formula, 6, (0.9, 0.8, 0.99), 5),
 )
 
 

@@ -20,16 +20,16 @@ from backburn.optim.gradients import add, clip_grad_norm, clip_grad_value, globa
 from backburn.optim.groups import Groups
 from backburn.optim.lbfgs import LBFGS
 from backburn.optim.matrices import Adafactor, Muon
-from backburn.optim.moments import Adamax, Lion, NAdam, RAdam
+from backburn.optim.moments import Adamax, Adan, Lion, NAdam, RAdam
 from backburn.optim.optimizer import Optimizer
 
 __all__ = [
-    "Optimizer", "SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Lion", "RMSprop", "Adagrad", "Adadelta",
-    "Adafactor", "Muon", "LBFGS", "Groups", "schedules", "named_gradients", "add", "scale", "global_norm",
+    "Optimizer", "SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Lion", "Adan", "RMSprop", "Adagrad",
+    "Adadelta", "Adafactor", "Muon", "LBFGS", "Groups", "schedules", "named_gradients", "add", "scale", "global_norm",
     "clip_grad_norm", "clip_grad_value",
 ]  # fmt: skip
 
-add_option_hints(SGD, Adam, AdamW, Adamax, NAdam, RAdam, Lion, RMSprop, Adagrad, Adadelta)
+add_option_hints(SGD, Adam, AdamW, Adamax, NAdam, RAdam, Lion, Adan, RMSprop, Adagrad, Adadelta)
 add_option_hints(Adafactor, Muon, LBFGS, Groups)
 
 

@@ -121,7 +121,8 @@ class Adam(Moments):
         return *self.betas, 0.0 if self._decoupled else self.weight_decay
 
     def _factors(self, lr: float, step: int) -> tuple[float, ...]:
-        rate, floor = adam_factors(lr, *self.betas, self.eps, step)
+        beta1, beta2 = self.betas
+        rate, floor = adam_factors(lr, beta1, beta2, self.eps, step)
         return rate, 1.0, floor, 1.0 - lr * self.weight_decay * self._decoupled
 
 

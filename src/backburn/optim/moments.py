@@ -1,4 +1,4 @@
-"""Variants of Adam, which keep running means of the gradient: Adamax, NAdam, RAdam and Lion."""
+"""Variants of Adam, which keep running means of the gradient: Adamax, NAdam, RAdam, Lion and Adan."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ def adam_formula(k: Any, x: Any, g: Any, m: Any, v: Any, *rest: Any) -> tuple[An
 
 
 class Moments(ElementWise):
-    """The base class of optimizers with two decay rates, ``betas``, and a weight decay."""
+    """The base class of optimizers with several decay rates, ``betas``, and a weight decay."""
 
     _corrects = True
+    _decays = "two", 2
     _numbers: ClassVar[Mapping[str, float]] = {"eps": inf, "weight_decay": inf, "momentum_decay": inf}
 
-    def __init__(self, lr: Rate, betas: tuple[float, float], weight_decay: float) -> None:
+    def __init__(self, lr: Rate, betas: tuple[float, ...], weight_decay: float) -> None:
         super().__init__(lr)
         self.betas = betas
         self.weight_decay = weight_decay
 
     def _checked(self, name: str, value: Any) -> Any:
-        return self._two(value) if name == "betas" else super()._checked(name, value)
+        return self._all(value) if name == "betas" else super()._checked(name, value)
 
-    def _two(self, betas: Any) -> tuple[float, float]:
-        """Both decays."""
-        name = type(self).__name__
-        if not isinstance(betas, (tuple, list)) or len(betas) != 2:
-            raise ArgumentError(f"{name}: betas are two numbers, not {betas!r}")
-        first, second = (bounded(name, f"betas[{i}]", beta, least=0, below=1) for i, beta in enumerate(betas))
-        return first, second
+    def _all(self, betas: Any) -> tuple[float, ...]:
+        """The decays."""
+        name, (word, count) = type(self).__name__, self._decays
+        if not isinstance(betas, (tuple, list)) or len(betas) != count:
+            raise ArgumentError(f"{name}: betas are {word} numbers, not {betas!r}")
+        return tuple(bounded(name, f"betas[{i}]", beta, least=0, below=1) for i, beta in enumerate(betas))
 
 
 class Adamax(Moments):
@@ -240,3 +240,61 @@ class Lion(Moments):
     ) -> tuple[Any, ...]:  # fmt: skip
         new = k.sub(k.mul(x, shrink), k.mul(k.sign(mean(k, m, g, beta1)), lr))
         return new, mean(k, m, g, beta2)
+
+
+class Adan(Moments):
+    """Adam with Nesterov momentum from differences of gradients (Xie et al., "Adan", 2022, arXiv:2208.06677).
+
+    With ``d`` the gradient minus that of the step before (0 in the first), the means become ``m = beta1 * m + (1 -
+    beta1) * gradient``, ``n = beta2 * n + (1 - beta2) * d`` and ``v = beta3 * v + (1 - beta3) * (gradient + beta2 *
+    d)**2``. Divided by 1 minus their decay to the power of the step's number, they give the change ``lr * (m + beta2 *
+    n) / (sqrt(v) + eps)`` of the parameter ``x``, which becomes ``(x - change) / (1 + lr * weight_decay)``, or without
+    ``proximal`` ``x * (1 - lr * weight_decay) - change``. The ``betas`` are 1 minus the paper's. Four tensors are kept
+    for each parameter.
+
+    Raises :class:`ArgumentError` for options out of range.
+
+        >>> import backburn as bb
+        >>> model = {"w": bb.asarray([3.0, -2.0]).require_grad()}
+        >>> optimizer = Adan(lr=0.5)
+        >>> optimizer.step(model, (model["w"] * model["w"]).sum().backward())
+        >>> model["w"].numpy().round(4).tolist()
+        [2.5, -1.5]
+    """
+
+    remembers = ("m", "n", "v", "before")
+    _decays = "three", 3
+    _flags = ("proximal",)
+
+    def __init__(
+        self,
+        lr: Rate = 1e-3,
+        betas: tuple[float, float, float] = (0.98, 0.92, 0.99),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        proximal: bool = True,
+    ) -> None:
+        super().__init__(lr, betas, weight_decay)
+        self.eps = eps
+        self.proximal = proximal
+
+    def _factors(self, lr: float, step: int) -> tuple[float, ...]:
+        first, second, third = (1.0 - beta**step for beta in self.betas)
+        root, decay = sqrt(third), lr * self.weight_decay
+        after = 1.0 / (1.0 + decay) if self.proximal else 1.0
+        rate, shrink = lr * root * after, after if self.proximal else 1.0 - decay
+        return rate / first, rate * self.betas[1] / second, self.eps * root, shrink, float(step > 1)
+
+    def _constants(self) -> tuple[Any, ...]:
+        return self.betas
+
+    @staticmethod
+    def _formula(
+        k: Any, x: Any, g: Any, m: Any, n: Any, v: Any, before: Any, beta1: float, beta2: float, beta3: float,
+        rate: Any, ahead: Any, floor: Any, shrink: Any, known: Any,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        change = k.mul(k.add(g, before), known)  # the gradient before is remembered with the other sign
+        m, n = mean(k, m, g, beta1), mean(k, n, change, beta2)
+        v = mean_square(k, v, k.add(g, k.mul(change, beta2)), beta3)
+        along = k.div(k.add(k.mul(m, rate), k.mul(n, ahead)), k.add(k.sqrt(v), floor))
+        return k.sub(k.mul(x, shrink), along), m, n, v, k.neg(g)
