@@ -17,7 +17,7 @@ import pytest
 import backburn as bb
 from backburn import nn, optim
 from backburn.base.hints.elsewhere import FUNCTIONAL, FUNCTIONS, GENERATORS, METHODS, MODELS, OPTIMIZERS, SET, TREES
-from backburn.base.hints.from_burn import BURN
+from backburn.base.hints.from_burn import BURN, NAMES
 from backburn.base.hints.from_numpy import AT, LINES, RANDOM
 from backburn.base.hints.from_numpy import FORMULAS as OF_NUMPY
 from backburn.base.hints.from_torch import FORMULAS, LAYERS, ONLY_FUNCTIONS
@@ -99,6 +99,93 @@ def test_formulas_of_functions_are_right() -> None:
     assert eval(FUNCTIONS["argwhere"], names | {"x": x > 0}).tolist() == np.argwhere(x.numpy() > 0).tolist()
     filled = eval(BURN["one_hot_fill"], names | {"x": bb.asarray([1, 0]), "classes": 2, "on": 5.0, "off": 1.0})
     assert filled.tolist() == [[1.0, 5.0], [5.0, 1.0]]
+
+
+ANGLES = np.arange(3)[:, None] / 10000 ** (np.arange(0, 4, 2) / 4)
+GIVEN = np.random.default_rng(0).normal(size=(3, 4))
+WHOLE = np.array([[6, 3, 0, 9], [5, 12, 7, 1], [2, 2, 8, 4]])
+
+#: What formulas for names of Burn compute of GIVEN, or of the integers WHOLE, and of their reverse.
+OF_BURN: dict[str, Any] = {
+    "argsort_descending": np.argsort(-GIVEN, 0),
+    "argtopk": np.argsort(-GIVEN, 0)[:2],
+    "bitwise_and": WHOLE & WHOLE[::-1],
+    "bitwise_left_shift": WHOLE << WHOLE[::-1],
+    "bitwise_or_scalar": WHOLE | 1,
+    "bool_xor": (GIVEN > 0) ^ (GIVEN[::-1] > 0),
+    "cartesian_grid": np.stack(np.meshgrid(np.arange(3), np.arange(4), indexing="ij"), -1),
+    "diag_mask": ~np.eye(3, 4, 1, dtype=bool),
+    "greater_equal_scalar": GIVEN >= 1.0,
+    "max_abs_dims": np.abs(GIVEN).max(keepdims=True),
+    "roll_dim": np.roll(GIVEN, -1, 0),
+    "sum_dims_squeeze": GIVEN.sum(),
+    "tril_mask": ~np.tril(np.ones((3, 4), bool), 1),
+    "triu_mask": ~np.triu(np.ones((3, 4), bool), 1),
+    "LpLoss": np.mean(np.abs(GIVEN - GIVEN[::-1]) ** 3.0),
+    "PositionalEncoding": GIVEN + np.stack([np.sin(ANGLES), np.cos(ANGLES)], -1).reshape(3, 4),
+    "PositionWiseFeedForward": bb.gelu(bb.asarray(GIVEN)).numpy(),
+    "SwiGlu": GIVEN**2 / (1 + np.exp(-GIVEN)),
+    "cross_entropy_with_logits": np.mean(
+        np.log(np.exp(GIVEN).sum(-1)) * GIVEN[::-1].sum(-1) - (GIVEN * GIVEN[::-1]).sum(-1)
+    ),
+    "l0_norm": np.full((1, 4), 3.0),
+    "l1_norm": np.abs(GIVEN).sum(0, keepdims=True),
+    "l2_norm": np.sqrt((GIVEN**2).sum(0, keepdims=True)),
+    "lp_norm": (np.abs(GIVEN) ** 3.0).sum(0, keepdims=True) ** (1 / 3),
+    "max_abs_norm": np.abs(GIVEN).max(0, keepdims=True),
+    "min_abs_norm": np.abs(GIVEN).min(0, keepdims=True),
+    "outer_dim": GIVEN[:, None] * GIVEN[::-1][None],
+    "shrink": np.where(GIVEN > 0.5, GIVEN - 0.25, np.where(GIVEN < -0.5, GIVEN + 0.25, 0.0)),
+    "vector_normalize": GIVEN / (np.abs(GIVEN) ** 3.0).sum(0, keepdims=True) ** (1 / 3),
+}
+
+
+@pytest.mark.parametrize("name", OF_BURN)
+def test_formulas_for_names_of_burn_are_right(name: str) -> None:
+    formula, _, helper = (BURN | NAMES)[name].partition(", with t = ")
+    for note in (", where ", ", with two ", ", for axes "):
+        formula = formula.partition(note)[0]
+    host = WHOLE if name.startswith("bitwise") else GIVEN > 0 if name.startswith("bool") else GIVEN
+    x, y = bb.asarray(host), bb.asarray(host[::-1])
+    names: dict[str, Any] = {"bb": bb, "x": x, "y": y, "targets": y, "axis": 0, "axes": (0, 1), "k": 2, "p": 3.0}
+    names |= {"shape": (3, 4), "n": 3, "m": 4, "offset": 1, "steps": 3, "size": 4, "limit": 0.5, "bias": 0.25}
+    names |= {"eps": 1e-12, "inner": lambda x: x, "outer": lambda x: x, "bias1": None, "bias2": None}
+    names |= {"weight1": bb.eye(4), "weight2": bb.eye(4)}
+    if helper:
+        names["t"] = eval(helper, names)
+    found = eval(formula, names)
+    assert found.shape == np.shape(OF_BURN[name])
+    np.testing.assert_allclose(found.numpy(), OF_BURN[name], rtol=1e-6, atol=1e-6)
+
+
+def test_rates_of_burn_are_told() -> None:
+    """What is called with the number of steps taken; those of Burn count from 1."""
+    names: dict[str, Any] = {"bb": bb, "size": 512, "warmup": 4000, "first": lambda n: n, "second": lambda n: n + 1}
+    noam = eval(NAMES["NoamLrScheduler"], names).lr
+    for step in (1, 2, 4000, 9000):
+        assert noam(step - 1) == pytest.approx(512**-0.5 * min(step**-0.5, step * 4000**-1.5))
+    assert eval(NAMES["ComposedLrScheduler"], names).lr(3) == 12
+    for name in NAMES:
+        if name.endswith(("LrScheduler", "Lr")) and not name.startswith("Module"):
+            assert isinstance(eval(NAMES[name], names), optim.SGD)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "ours"),
+    [
+        (nn, "LinearConfig", "bb.nn.Linear"),
+        (nn, "LstmConfig", "bb.nn.LSTM"),
+        (nn, "RotaryEncodingConfig", r"bb.nn.RotaryEmbedding\(\)"),
+        (nn, "CrossEntropyLossConfig", r"bb.nn.functional.cross_entropy\(x, targets\)"),
+        (optim, "AdaGradConfig", "bb.optim.Adagrad"),
+        (optim, "NoamLrSchedulerConfig", "bb.optim.SGD.*"),
+    ],
+)
+def test_configurations_of_burn_are_told_as_what_they_make(module: Any, name: str, ours: str) -> None:
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}'; here: {ours}$"):
+        getattr(module, name)
+    with pytest.raises(AttributeError, match=r"has no attribute 'Config'$"):
+        getattr(nn, "Config")  # noqa: B009
 
 
 VECTOR, LONGER = np.array([0.0, 2.0, 2.0, -1.0]), np.array([1.0, -3.0, np.nan, 0.5])
@@ -465,6 +552,10 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
         lambda: nn.Linear(3),  # type: ignore[call-arg]
         "Linear() missing 1 required positional argument: 'outputs'; it takes Linear(inputs, outputs, bias=True)",
     ),
+    (lambda: nn.Linear(d_input=3, d_output=4), "'d_input'; here: inputs; it takes"),  # type: ignore[call-arg]
+    (lambda: nn.Dropout(prob=0.5), "'prob'; here: p; it takes Dropout(p"),  # type: ignore[call-arg]
+    (lambda: optim.Adam(0.1, epsilon=1e-5), "'epsilon'; here: eps; it takes Adam(lr"),  # type: ignore[call-arg]
+    (lambda: nn.MultiHeadAttention(8, n_heads=2), "'n_heads'; here: heads; it takes"),  # type: ignore[call-arg]
     (lambda: nn.Dropout(0.1, True), "Dropout() takes "),  # type: ignore[call-arg]
     (
         lambda: nn.Linear(3, 4, dtype="float64"),  # type: ignore[call-arg]

@@ -129,8 +129,8 @@ def _options(init: Any) -> str:
 
 def missing_name(module: str, name: str) -> AttributeError:
     """The error for a name that a module does not have."""
-    own = _OWN.get(module, {})
-    hint = own.get(name) or FUNCTIONS.get(name) or _ours(name, module)
+    own, known = _OWN.get(module, {}), name.removesuffix("Config")  # Burn's configurations are arguments here
+    hint = own.get(known) or FUNCTIONS.get(known) or _ours(known, module)
     return AttributeError(f"module {module!r} has no attribute {name!r}" + (f"; here: {hint}" if hint else ""))
 
 

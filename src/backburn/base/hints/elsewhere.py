@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from backburn.base.hints.from_burn import MODELS as OF_BURN_MODELS
+from backburn.base.hints.from_burn import NAMES as OF_BURN
+from backburn.base.hints.from_burn import OPTIMIZERS as OF_BURN_OPTIMIZERS
 from backburn.base.hints.from_numpy import FORMULAS as OF_NUMPY
 from backburn.base.hints.from_numpy import LINES
 from backburn.base.hints.from_torch import FORMULAS, LAYERS
@@ -77,6 +80,7 @@ METHODS = {
 
 #: Methods of models.
 MODELS = {
+    **OF_BURN_MODELS,
     "add_module": "setattr(model, name, module)",
     "apply": "for _, layer in model.named_modules(): f(layer); or bb.trees.tree_map(f, model) of its tensors",
     "bfloat16": "model.astype('bfloat16')",
@@ -100,6 +104,7 @@ MODELS = {
 
 #: Methods of optimizers.
 OPTIMIZERS = {
+    **OF_BURN_OPTIMIZERS,
     "add_param_group": "bb.optim.Groups({'*.bias': SGD(0.1), '*': AdamW()}), optimizers by patterns of paths",
     "param_groups": "bb.optim.Groups({'*.bias': SGD(0.1), '*': AdamW()}), optimizers by patterns of paths",
     "zero_grad": "nothing: backward returns gradients, and none are kept in the model",
@@ -132,6 +137,7 @@ FUNCTIONS = {
     **FORMULAS,
     **OF_NUMPY,
     **LINES,
+    **OF_BURN,
     **_of_ranks({
         "AdaptiveMaxPool": "bb.nn.functional.adaptive_max_pool(x, size)",
         "BatchNorm": "bb.nn.BatchNorm(channels)",
@@ -180,6 +186,11 @@ FUNCTIONS = {
     "PixelUnshuffle": "x.reshape((n, c, h, r, w, r)).permute_dims((0, 1, 3, 5, 2, 4)).reshape((n, c * r * r, h, w))",
     "ReduceLROnPlateau": "bb.optim.SGD(rate), with rate = bb.optim.schedules.Plateau(0.1), and rate.observe(loss)",
     "PolynomialLR": "bb.optim.SGD(bb.optim.schedules.Polynomial(0.1, 1000))",
+    **dict.fromkeys(
+        ("RReLU", "RRelu", "rrelu"),
+        "bb.where(x < 0, x * bb.random.uniform(x.shape, low=1 / 8, high=1 / 3), x) while model.training, "
+        "else bb.nn.functional.leaky_relu(x, 11 / 48)",
+    ),
     "RotaryEncoding": "bb.nn.RotaryEmbedding()",
     "SequentialLR": "bb.optim.SGD(lambda steps: first(steps) if steps < 100 else second(steps - 100))",
     "Size": "tuple",
