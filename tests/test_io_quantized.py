@@ -19,7 +19,7 @@ from backburn.tensor.host import quantized_parts
 SCHEMES = [
     "qint8_symmetric_channel0_float32", "qint4_symmetric_block32_float16", "qint4_affine_block7_bfloat16",
     "quint8_affine_tensor_float32", "qfloat8_e4m3fn_symmetric_block16_float16",
-    "qint4_affine_block16x32_float16",
+    "qint4_affine_block16x32_float16", "qint2_symmetric_block32_float16", "qint2_affine_channel0_float32",
 ]  # fmt: skip
 
 
@@ -117,14 +117,16 @@ def test_values_that_no_scheme_holds(tmp_path: Path) -> None:
     for name, good, bad in (
         ("float8_e4m3fn", 0x7E, 0x7F), ("float8_e4m3fn", 0xFE, 0xFF), ("float8_e5m2", 0x7B, 0x7C),
         ("float8_e5m2", 0xFB, 0xFE), ("int8", 0x81, 0x80), ("int4", 0x97, 0x87), ("int4", 0x79, 0x78),
+        *(("int2", 0b11 << i, 0b10 << i) for i in (0, 2, 4, 6)),
     ):  # fmt: skip
         about = {"scheme": f"q{name}_symmetric_tensor_float32", "shape": [1, 4]}
-        values: Any = np.zeros((1, 2 if name == "int4" else 4), np.int8 if name == "int8" else np.uint8)
+        stored = {"int4": 2, "int2": 1}.get(name, 4)
+        values: Any = np.zeros((1, stored), np.int8 if name == "int8" else np.uint8)
         parts = {"w": values, "w.scale": np.ones((), np.float32)}
-        values.view(np.uint8)[0, 1] = good
+        values.view(np.uint8)[0, -1] = good
         safe._write(tmp_path / "m", safe.MODEL, parts, {}, {"w": about})
         assert load_model(tmp_path / "m").state["w"].shape == (1, 4)
-        values.view(np.uint8)[0, 1] = bad
+        values.view(np.uint8)[0, -1] = bad
         safe._write(tmp_path / "m", safe.MODEL, parts, {}, {"w": about})
         with pytest.raises(FileFormatError, match=r"'w' is damaged.*values"):
             load_model(tmp_path / "m")

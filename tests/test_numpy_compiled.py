@@ -631,6 +631,7 @@ def test_images_beside_one_that_is_not_a_number() -> None:
 @pytest.mark.parametrize("name", [
     "qint8_symmetric_tensor_float32", "quint8_affine_channel0_float16", "qint8_symmetric_block32_float32",
     "qint4_symmetric_channel0_float32", "qint4_affine_block32_float16", "qint4_symmetric_block6_float32",
+    "qint2_symmetric_block32_float16",
 ])  # fmt: skip
 def test_products_with_quantized_weights(name: str, inputs: int) -> None:
     weight = BASE.quantize(numbers(13, inputs), dtype=as_dtype(name))  # type: ignore[arg-type]
@@ -703,7 +704,8 @@ def test_the_largest_sums_of_integers() -> None:
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("name", [
     "qint8_symmetric_tensor_float32", "quint8_affine_tensor_float32", "qint8_affine_channel0_float32",
-    "qint4_affine_block6_float32", "qint4_symmetric_block32_float32",
+    "qint4_affine_block6_float32", "qint4_symmetric_block32_float32", "qint2_symmetric_block32_float32",
+    "qint2_affine_channel0_float32",
 ])  # fmt: skip
 def test_quantization_has_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As NumPy's: halves of a step and their neighbours, subnormal and the largest values, zeros."""

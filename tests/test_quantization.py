@@ -25,6 +25,7 @@ from backburn.nn import (
 )  # fmt: skip
 from backburn.quantization import (
     MSE,
+    AbsMean,
     MinMax,
     MovingAverage,
     Observer,
@@ -77,7 +78,10 @@ def error(m: Any, q: Any) -> float:
 @pytest.mark.parametrize("axis", [None, 0, 1, -1])
 def test_ranges_are_those_of_numpy(axis: int | None) -> None:
     parts = [RANDOM.standard_normal((4, 6)).astype(np.float32) for _ in range(5)]
-    observers = [MinMax(axis=axis), MovingAverage(axis=axis, momentum=0.5), Percentile(axis=axis, percent=80)]
+    observers = [
+        MinMax(axis=axis), MovingAverage(axis=axis, momentum=0.5), Percentile(axis=axis, percent=80),
+        AbsMean(axis=axis),
+    ]  # fmt: skip
     for part in parts:
         for o in observers:
             o.observe(bb.asarray(part))
@@ -92,6 +96,8 @@ def test_ranges_are_those_of_numpy(axis: int | None) -> None:
         low = 0.5 * low + 0.5 * part.min(others)
     np.testing.assert_allclose(ends(observers[1])[0], low, rtol=1e-6)
     np.testing.assert_allclose(ends(observers[2]), np.quantile(rows, [0.2, 0.8], axis=-1), rtol=1e-5, atol=1e-6)
+    mean = np.abs(rows).mean(-1)
+    np.testing.assert_allclose(ends(observers[3]), (-mean, mean), rtol=1e-5)
     assert all(o.count == rows.shape[-1] for o in observers)
 
 
@@ -125,7 +131,7 @@ def test_an_even_sample_is_kept() -> None:
     assert len(set(columns % 8)) > 4  # no stride that meets one feature only
 
 
-@pytest.mark.parametrize("observer", [MinMax(), MovingAverage(), Percentile(), MSE()])
+@pytest.mark.parametrize("observer", [MinMax(), MovingAverage(), Percentile(), MSE(), AbsMean()])
 def test_what_observers_refuse(observer: Any) -> None:
     name = type(observer).__name__
     with pytest.raises(ArgumentError, match=f"{name}.range: nothing was observed"):
@@ -151,7 +157,7 @@ def test_options_that_make_no_sense(bad: Any) -> None:
         bad()
 
 
-@pytest.mark.parametrize("observer", [MinMax(), Percentile(percent=99.0), MSE(candidates=5)])
+@pytest.mark.parametrize("observer", [MinMax(), Percentile(percent=99.0), MSE(candidates=5), AbsMean()])
 @pytest.mark.parametrize("part", ["tensor", "channel0", "channel1", "block5", "block64", "block4x5", "block64x64"])
 def test_weight_ranges_fit_their_steps(observer: Any, part: str) -> None:
     x = tensor(6, 13)
@@ -161,6 +167,21 @@ def test_weight_ranges_fit_their_steps(observer: Any, part: str) -> None:
     if isinstance(observer, MinMax):
         np.testing.assert_array_equal(q.numpy(), x.quantize(dtype=chosen).numpy())
     assert q.error(x) < 4.0
+
+
+@pytest.mark.parametrize("part", ["tensor", "channel0", "block4", "block5"])
+def test_weights_of_three_values_are_those_of_the_paper(part: str) -> None:
+    """``clip(round(w / mean(abs(w))), -1, 1)``, times that mean."""
+    x = tensor(6, 20)
+    chosen = scheme(f"qint2_symmetric_{part}_float32")
+    q = x.quantize(dtype=chosen, **dict(zip(("low", "high"), AbsMean().weight_range(x, chosen), strict=True)))
+    rows = x.numpy().reshape(-1, {"tensor": 120, "channel0": 20, "block4": 4, "block5": 5}[part])
+    mean = np.abs(rows).mean(-1, keepdims=True)
+    expected = np.clip(np.round(rows / mean), -1, 1) * mean
+    np.testing.assert_allclose(q.numpy(), expected.reshape(6, 20), rtol=1e-6)
+    assert q.nbytes == 6 * 20 // 4 + 4 * len(mean)
+    small = quantize_model(model(), chosen.name, weights=AbsMean())
+    assert small.state_dict()["0.weight"].dtype is chosen
 
 
 def test_mse_weights_err_less() -> None:

@@ -33,7 +33,7 @@ def with_bodies(*names: str) -> Any:
 
 BARE = with_bodies("quantize", "quantize_between", "dequantize")
 PLAIN = with_bodies("q_linear", "q_matmul")
-STORAGES = [("int8", "symmetric"), ("int4", "symmetric"), ("uint8", "affine"), ("int4", "affine")]
+STORAGES = [("int8", "symmetric"), ("int4", "symmetric"), ("uint8", "affine"), ("int4", "affine"), ("int2", "affine")]
 
 
 def values(*shape: int) -> Any:

@@ -21,7 +21,7 @@ BARE: Any = object.__new__(type("Bare", (NumpyBackend,), {"q_linear": OPERATIONS
 RANDOM = np.random.default_rng(0)
 SCHEMES = [
     f"q{storage}_{granularity}_float32"
-    for storage in ("int8_symmetric", "int4_symmetric", "uint8_affine", "int4_affine")
+    for storage in ("int8_symmetric", "int4_symmetric", "uint8_affine", "int4_affine", "int2_symmetric", "int2_affine")
     for granularity in ("tensor", "channel0", "channel1", "block4", "block5", "block2x4", "block5x3", "block4x1")
 ]
 

@@ -24,7 +24,10 @@ K: Any = load_backend("numpy")
 BARE: Any = object.__new__(
     type("Bare", (NumpyBackend,), {n: OPERATIONS[n].body for n in ("quantize", "quantize_between", "dequantize")})
 )
-INTEGERS = [("int8", "symmetric"), ("int4", "symmetric"), ("int8", "affine"), ("uint8", "affine"), ("int4", "affine")]
+INTEGERS = [
+    ("int8", "symmetric"), ("int4", "symmetric"), ("int8", "affine"), ("uint8", "affine"), ("int4", "affine"),
+    ("int2", "symmetric"), ("int2", "affine"),
+]  # fmt: skip
 STORAGES = [*INTEGERS, ("float8_e4m3fn", "symmetric"), ("float8_e5m2", "symmetric")]
 SCALES = ["float32", "float16", "bfloat16"]
 
@@ -123,6 +126,10 @@ def test_the_largest_numbers_stay_finite(k: Any, scale: str) -> None:
         for ends in ([1], [-1], [1, -1], [1, -1 / 3], [-1, 1 / 7]):
             for largest, dtype in ((LARGEST, float32), (65504.0, as_dtype("float16"))):
                 x = (np.array(ends) * largest).astype(dtype.dtype)
+                if (storage, mode, scale, largest) == ("int2", "symmetric", "bfloat16", LARGEST):
+                    with pytest.raises(NumericalInstabilityError, match="have no place on the bfloat16 scale"):
+                        k.quantize(x, QuantizedDType(storage, scale, mode))  # whose one step is the number itself
+                    continue
                 q = k.quantize(x, QuantizedDType(storage, scale, mode))
                 error = np.abs(k.dequantize(q, dtype).astype(np.float64) - x)
                 assert (error <= 0.5 * steps(q) + np.finfo(dtype.dtype).eps * np.abs(x.astype(np.float64))).all()
@@ -278,20 +285,23 @@ def test_moves_are_exact_or_refused(name: str, move: str) -> None:
 @settings(max_examples=200)
 @given(st.data())
 def test_packed_values_in_any_order_of_axes(data: Any) -> None:
-    """Two share a byte along the last axis: those are packed anew a part at a time, to the same bytes."""
+    """Those that share a byte along the last axis are packed anew a part at a time, to the same bytes."""
     shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=5))
     axes = tuple(data.draw(st.permutations(range(len(shape)))))
     x = np.random.default_rng(0).standard_normal(shape)
-    q = K.quantize(x, as_dtype("qint4_affine_tensor_float32"))
+    q = K.quantize(x, as_dtype(f"q{data.draw(st.sampled_from(['int4', 'int2']))}_affine_tensor_float32"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quantized_moves, "PART", data.draw(st.sampled_from([4, 12])))
         turned = K.permute_dims(q, axes)
     np.testing.assert_array_equal(K.to_numpy(turned), K.to_numpy(q).transpose(axes), strict=True)
-    np.testing.assert_array_equal(turned.values, quantized.pack(K, quantized.integers(K, turned)), strict=True)
+    packed = quantized.pack(K, quantized.integers(K, turned), q.dtype.bits)
+    np.testing.assert_array_equal(turned.values, packed, strict=True)
     assert turned.shape == tuple(shape[a] for a in axes)
 
 
-@pytest.mark.parametrize("name", ["qint4_symmetric_channel0_float32", "qint4_affine_tensor_float32"])
+@pytest.mark.parametrize(
+    "name", ["qint4_symmetric_channel0_float32", "qint4_affine_tensor_float32", "qint2_symmetric_tensor_float32"]
+)
 def test_packed_values_are_never_unpacked_whole(name: str) -> None:
     import tracemalloc
 
@@ -427,7 +437,7 @@ def test_ranges_of_nothing_and_less(k: Any) -> None:
         scheme = QuantizedDType(storage, "float32", mode, "channel", axis=0)
         got = k.dequantize(k.quantize_between(x, low, high, scheme))
         np.testing.assert_array_equal(got[0], 0.0)
-        np.testing.assert_allclose(got[1], x[1], atol=0.1)
+        np.testing.assert_allclose(got[1], x[1], atol=0.5 if storage == "int2" else 0.1)
         with pytest.raises(ArgumentError, match=rf"low end .* above .*{scheme}.*\[2, 3\]"):
             k.quantize_between(x, high + 1, low, scheme)
         one = k.quantize_between(x, np.zeros((), np.float32), np.zeros((), np.float32), scheme.for_tensor())

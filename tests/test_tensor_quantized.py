@@ -23,7 +23,8 @@ from backburn.tensor import dispatch
 
 X = bb.asarray(np.random.default_rng(0).standard_normal((6, 8)).astype(np.float32))
 SCHEMES = [
-    "qint8", "qint4_symmetric_block4_float16", "quint8_affine_channel0_float32", "qint4_affine_channel-1_float32",
+    "qint8", "qint2_affine_block4_float16",
+    "qint4_symmetric_block4_float16", "quint8_affine_channel0_float32", "qint4_affine_channel-1_float32",
 ]  # fmt: skip
 
 

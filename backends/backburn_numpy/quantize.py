@@ -94,7 +94,7 @@ def _by_kernel(x: Array, ends: tuple[Array, ...], dtype: QuantizedDType, steps: 
     kernel(*at, *dtype.limits, zero is None, lines, width, *(dtype.block_shape or (width,)))
     if refused:
         return None
-    return QuantizedArray(pack(values) if dtype.is_packed else values, scale, dtype, zero, x.shape)
+    return QuantizedArray(pack(values, dtype.bits) if dtype.is_packed else values, scale, dtype, zero, x.shape)
 
 
 def _quantized(x: Array, low: Array, high: Array, dtype: QuantizedDType) -> QuantizedArray:
@@ -123,7 +123,7 @@ def _quantized(x: Array, low: Array, high: Array, dtype: QuantizedDType) -> Quan
     values = stored.reshape(moved.shape)
     if dtype.axis is not None:
         values = np.ascontiguousarray(np.moveaxis(values, 0, dtype.axis))
-    return QuantizedArray(pack(values) if dtype.is_packed else values, scale, dtype, zero, x.shape)
+    return QuantizedArray(pack(values, dtype.bits) if dtype.is_packed else values, scale, dtype, zero, x.shape)
 
 
 def _extremes(x: Array, dtype: QuantizedDType, steps: Shape) -> tuple[Array, Array]:
@@ -211,7 +211,7 @@ def stored(values: Array, shape: Shape, dtype: QuantizedDType) -> Array:
     """The stored numbers: unpacked, and 8-bit floats decoded."""
     if dtype.is_float:
         return _tables(dtype.storage.name)[1][values]
-    return unpack(values, shape) if dtype.is_packed else values
+    return unpack(values, shape, dtype.bits) if dtype.is_packed else values
 
 
 def spread(steps: Array, shape: Shape, dtype: QuantizedDType) -> Array:
@@ -225,21 +225,27 @@ def spread(steps: Array, shape: Shape, dtype: QuantizedDType) -> Array:
     return steps[tuple(map(slice, shape))]
 
 
-def pack(values: Array) -> Array:
-    """Integers from -8 to 7, two neighbours along the last axis per byte."""
-    values = np.atleast_1d(values)
-    packed = values[..., ::2].view(np.uint8) & 15
-    packed[..., : values.shape[-1] // 2] |= values[..., 1::2].view(np.uint8) << 4
+def pack(values: Array, bits: int) -> Array:
+    """Integers of 4 or 2 bits, neighbours along the last axis in one byte."""
+    values, each = np.atleast_1d(values), 8 // bits
+    packed = values[..., ::each].view(np.uint8) & (2**bits - 1)
+    for i in range(1, each):
+        part = values[..., i::each].view(np.uint8)
+        if i < each - 1:  # the sign fills the bits above
+            part = part & (2**bits - 1)
+        packed[..., : part.shape[-1]] |= part << (i * bits)
     return packed
 
 
-def unpack(values: Array, shape: Shape) -> Array:
+def unpack(values: Array, shape: Shape, bits: int) -> Array:
     """The int8 array of ``shape`` that :func:`pack` packed."""
-    result = np.empty((*values.shape, 2), np.int8)
+    each = 8 // bits
+    result = np.empty((*values.shape, each), np.int8)
     signed = values.view(np.int8)
-    np.right_shift(np.left_shift(signed, 4), 4, out=result[..., 0])
-    np.right_shift(signed, 4, out=result[..., 1])
-    flat = result.reshape(*values.shape[:-1], 2 * values.shape[-1])
+    for i in range(each):
+        top = np.left_shift(signed, 8 - bits * (i + 1)) if i < each - 1 else signed
+        np.right_shift(top, 8 - bits, out=result[..., i])
+    flat = result.reshape(*values.shape[:-1], each * values.shape[-1])
     return flat[..., : shape[-1]] if shape else flat[..., 0].reshape(())
 
 

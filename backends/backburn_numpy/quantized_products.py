@@ -17,7 +17,7 @@ from backburn_numpy import blas, compiled
 from backburn_numpy.blocks import WORTH
 from backburn_numpy.halves import narrowed, widened
 from backburn_numpy.memory import empty
-from backburn_numpy.quantize import QuantizedArray, dequantize, plain, row_steps, stored
+from backburn_numpy.quantize import QuantizedArray, dequantize, plain, row_steps, stored, unpack
 from backburn_numpy.threads import available, for_parts
 
 Array = Any
@@ -102,7 +102,7 @@ def _by_kernel(out: Array, x: Array, weight: QuantizedArray) -> bool:
     if kernel is None or product is None or None in kinds or x.dtype != np.float32:
         return False
     block = block_lengths(scheme, weight.shape)[-1] if scheme.block_shape else inputs
-    if scheme.is_float or scheme.axis not in (None, 0) or len(scheme.block_shape) > 1:
+    if scheme.is_float or scheme.bits == 2 or scheme.axis not in (None, 0) or len(scheme.block_shape) > 1:
         return False
     if scheme.is_packed and block % 2 and block < inputs:
         return False
@@ -202,14 +202,14 @@ class _Expanded:
     def rows(self, rows: slice) -> Array:
         """The rows, in the buffer, valid until the next call."""
         q, values = self.q, self.q.values[rows]
-        width = 2 * values.shape[1] if q.dtype.is_packed else q.shape[1]
+        width = 8 // q.dtype.bits * values.shape[1]
         if self.buffer is None:
             self.buffer = np.empty((len(values), width), self.dtype)
         out = self.buffer[: len(values)]
         if q.dtype.is_packed and self.dtype == np.float32 and values.flags.c_contiguous:
-            two = values.shape[1] % 2 == 0  # bytes at a time
-            codes, kind = (values.view(np.uint16), np.complex128) if two else (values, np.complex64)
-            np.take(_pairs(two), codes, out=out.view(kind), mode="clip")
+            two = q.dtype.bits == 4 and values.shape[1] % 2 == 0  # bytes at a time
+            numbers = _numbers(q.dtype.bits, two)
+            np.take(numbers, values.view(np.uint16) if two else values, out=out.view(numbers.dtype), mode="clip")
         else:
             out[:, : q.shape[1]] = stored(values, (len(values), q.shape[1]), q.dtype)
         part: Array = out[:, : q.shape[1]]
@@ -241,12 +241,11 @@ def _apply(ufunc: Any, part: Array, steps: Array, dtype: QuantizedDType) -> None
 
 
 @cache
-def _pairs(two: bool) -> Array:
-    """The 4-bit values in each byte, or each two, as float32 numbers viewed as one complex number."""
+def _numbers(bits: int, two: bool) -> Array:
+    """The values in each byte, or each two, as two or four float32 numbers viewed as one complex number."""
     codes = np.arange(1 << 16, dtype=np.uint16).view(np.uint8) if two else np.arange(256, dtype=np.uint8)
-    halves = np.stack([codes & 15, codes >> 4], -1).astype(np.int8)
-    numbers = ((halves ^ 8) - 8).astype(np.float32)
-    return numbers.reshape(-1).view(np.complex128 if two else np.complex64)
+    numbers = unpack(codes, (len(codes) * 8 // bits,), bits).astype(np.float32)
+    return numbers.view(np.complex128 if two or bits == 2 else np.complex64)
 
 
 def _block_sums(x: Array, weight: QuantizedArray) -> Array | None:

@@ -69,8 +69,8 @@ class Kinds(Protocol[F, I, B, Q]):
     def quantize(self: Any, x: F, /, dtype: QuantizedDType = qint8) -> Q:
         """``x`` as multiples of stored steps, by the scheme ``dtype``, whose channel axis is not negative.
 
-        Symmetric steps are ``max(abs(x)) / 127`` for int8 and ``/ 7`` for int4; affine ones span the values and 0. The
-        error is at most half a step. Raises for NaN and infinite values.
+        Symmetric steps are ``max(abs(x)) / 127`` for int8, ``/ 7`` for int4 and ``/ 1`` for int2; affine ones span the
+        values and 0. The error is at most half a step. Raises for NaN and infinite values.
         """
         low, high = quantized.extremes(self, x, dtype)
         return quantized.quantize(self, x, low, high, dtype)  # type: ignore[return-value]

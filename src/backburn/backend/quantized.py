@@ -30,9 +30,9 @@ LARGEST = {"float16": 65504.0, "bfloat16": (2 - 2.0**-7) * 2.0**127, "float32": 
 class Quantized(Generic[P]):
     """Integers, with their steps and zero points, scheme, and shape.
 
-    ``values`` has the shape of the tensor; packed values lie two to a byte along the last axis, the first in the lower
-    half. ``scale`` is 0-d, has one step for each channel, or has the tensor's rank, with the number of blocks along
-    each axis for its length. ``zero`` has the shape of ``scale``, or is None if the scheme is symmetric.
+    ``values`` has the shape of the tensor; packed values lie several to a byte along the last axis, the first in the
+    lowest bits. ``scale`` is 0-d, has one step for each channel, or has the tensor's rank, with the number of blocks
+    along each axis for its length. ``zero`` has the shape of ``scale``, or is None if the scheme is symmetric.
     """
 
     values: P
@@ -179,12 +179,12 @@ def quantize(k: Any, x: Any, low: Any, high: Any, dtype: QuantizedDType) -> Quan
         steps = k.add(steps, spread(k, k.cast(zero, float64), shape, dtype))
     least, most = dtype.limits
     stored = k.cast(k.clamp(steps, float(least), float(most)), uint8 if dtype.storage is uint8 else int8)
-    return Quantized(pack(k, stored) if dtype.is_packed else stored, scale, dtype, zero, shape)
+    return Quantized(pack(k, stored, dtype.bits) if dtype.is_packed else stored, scale, dtype, zero, shape)
 
 
 def integers(k: Any, x: Quantized[Any]) -> Any:
     """The stored values of ``x``, unpacked: int8 or uint8 of its shape; of 8-bit floats the bits."""
-    return unpack(k, x.values, x.shape) if x.dtype.is_packed else x.values
+    return unpack(k, x.values, x.shape, x.dtype.bits) if x.dtype.is_packed else x.values
 
 
 def centred(k: Any, x: Quantized[Any]) -> Any:
@@ -203,25 +203,27 @@ def dequantize(k: Any, x: Quantized[Any], dtype: DType) -> Any:
     return k.cast(product, dtype)
 
 
-# ---- two to a byte ----
+# ---- several to a byte ----
 
 
-def pack(k: Any, values: Any) -> Any:
-    """Integers from -8 to 7 as bytes that hold two neighbours along the last axis; a 0-d tensor as one byte."""
-    shape = values.shape or (1,)
-    values = k.bitwise_and(k.cast(k.reshape(values, shape), uint8), 15)
-    if shape[-1] % 2:
-        values = k.concat([values, k.zeros((*shape[:-1], 1), uint8)], len(shape) - 1)
-    pairs = k.reshape(values, (*shape[:-1], -(-shape[-1] // 2), 2))
-    low, high = (entry(k, pairs, len(shape), i) for i in (0, 1))
-    return k.bitwise_or(low, k.bitwise_left_shift(high, 4))
+def pack(k: Any, values: Any, bits: int) -> Any:
+    """Integers of 4 or 2 bits as bytes that hold neighbours along the last axis; a 0-d tensor as one byte."""
+    shape, each = values.shape or (1,), 8 // bits
+    values = k.bitwise_and(k.cast(k.reshape(values, shape), uint8), 2**bits - 1)
+    count = -(-shape[-1] // each)
+    if missing := count * each - shape[-1]:
+        values = k.concat([values, k.zeros((*shape[:-1], missing), uint8)], len(shape) - 1)
+    neighbours = k.reshape(values, (*shape[:-1], count, each))
+    packed, *others = (entry(k, neighbours, len(shape), i) for i in range(each))
+    for i, other in enumerate(others, 1):
+        packed = k.bitwise_or(packed, k.bitwise_left_shift(other, i * bits))
+    return packed
 
 
-def unpack(k: Any, values: Any, shape: Shape) -> Any:
+def unpack(k: Any, values: Any, shape: Shape, bits: int) -> Any:
     """The int8 tensor of ``shape`` that :func:`pack` packed."""
-    low, high = k.bitwise_and(values, 15), k.bitwise_right_shift(values, 4)
-    pairs = k.stack([low, high], len(values.shape))
-    flat = k.reshape(pairs, (*values.shape[:-1], 2 * values.shape[-1]))
-    lengths = shape or (1,)
+    each, lengths, sign = 8 // bits, shape or (1,), 1 << (bits - 1)
+    parts = [k.bitwise_and(k.bitwise_right_shift(values, i * bits), 2**bits - 1) for i in range(each)]
+    flat = k.reshape(k.stack(parts, len(values.shape)), (*values.shape[:-1], each * values.shape[-1]))
     flat = k.slice(flat, whole(*lengths))
-    return k.sub(k.bitwise_xor(k.cast(k.reshape(flat, shape), int8), 8), 8)
+    return k.sub(k.bitwise_xor(k.cast(k.reshape(flat, shape), int8), sign), sign)

@@ -27,7 +27,7 @@ Q = Quantized[Any]
 #: What is to be done with an array.
 Move = Callable[[Any], Any]
 
-#: Values of which two share a byte are unpacked so many at a time.
+#: Values that share bytes are unpacked so many at a time.
 PART = 1 << 17
 
 
@@ -44,7 +44,7 @@ def _made(
     else:
         values = move(integers(k, x))
         shape = tuple(values.shape)
-        values = pack(k, values)
+        values = pack(k, values, x.dtype.bits)
     return _with_steps(x, values, shape, dtype, steps)
 
 
@@ -134,17 +134,19 @@ def permute_dims(k: Any, x: Q, /, axes: Shape) -> Q:
 
 def _packed_anew(k: Any, x: Q, axes: Shape) -> Any:
     """The values packed along another axis than before, unpacked one part of the longest axis after another."""
-    shape = x.shape
+    shape, bits = x.shape, x.dtype.bits
+    each = 8 // bits
     longest = max(range(len(shape)), key=lambda a: shape[a])
     length, last = shape[longest], len(shape) - 1
-    size = max(2, PART * length // max(1, math.prod(shape)) // 2 * 2)  # whole bytes, of the old values and of the new
+    # whole bytes, of the old values and of the new
+    size = max(1, PART * length // max(1, math.prod(shape)) // each) * each
     parts = []
     for start in range(0, max(1, length), size):
         stop = min(start + size, length)
-        first, end = (start // 2, -(-stop // 2)) if longest == last else (start, stop)
+        first, end = (start // each, -(-stop // each)) if longest == last else (start, stop)
         packed = part(k, x.values, longest, first, end)
-        values = unpack(k, packed, (*shape[:longest], stop - start, *shape[longest + 1 :]))
-        parts.append(pack(k, k.permute_dims(values, axes)))
+        values = unpack(k, packed, (*shape[:longest], stop - start, *shape[longest + 1 :]), bits)
+        parts.append(pack(k, k.permute_dims(values, axes), bits))
     return parts[0] if len(parts) == 1 else k.concat(parts, axes.index(longest))
 
 
@@ -217,7 +219,7 @@ def concat(k: Any, tensors: Sequence[Any], /, axis: int) -> Q:
     shape = joined([x.shape for x in tensors], axis=axis)
     last = len(first.shape) - 1
     if dtype.is_packed and axis == last:
-        values = pack(k, k.concat([integers(k, x) for x in tensors], axis))
+        values = pack(k, k.concat([integers(k, x) for x in tensors], axis), dtype.bits)
     else:
         values = k.concat([x.values for x in tensors], axis)
     if dtype.axis == axis or dtype.block_shape:

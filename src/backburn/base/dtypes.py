@@ -113,8 +113,9 @@ class QuantizedDType(DType):
     """The dtype of a quantized tensor: its quantization scheme, a singleton with a name that describes it.
 
     A stored value represents ``(stored - zero_point) * step``. ``storage`` is the dtype of a stored value: int8, uint8,
-    int4 (two in a byte), float8_e4m3fn (up to 448) or float8_e5m2 (up to 57344; Micikevicius et al. (2022), *FP8
-    Formats for Deep Learning*, arXiv:2209.05433), which are always symmetric.
+    int4 (two in a byte), int2 (four in a byte; -1, 0 and 1 if symmetric), float8_e4m3fn (up to 448) or float8_e5m2 (up
+    to 57344; Micikevicius et al. (2022), *FP8 Formats for Deep Learning*, arXiv:2209.05433). 8-bit floats are always
+    symmetric.
 
     In ``mode`` ``"symmetric"`` zero points are 0; in ``"affine"`` each step has a zero point. ``granularity`` says
     which values share a step: all (``"tensor"``), those at one index along ``axis`` (``"channel"``), or those of a
@@ -206,8 +207,12 @@ class QuantizedDType(DType):
 
     @property
     def is_packed(self) -> bool:
-        """Whether two values share a byte."""
-        return self.bits == 4
+        """Whether several values share a byte."""
+        return self.bits < 8
+
+    def bytes_for(self, values: int) -> int:
+        """The bytes that so many neighbouring values take."""
+        return -(-values * self.bits // 8)
 
     @property
     def is_float(self) -> bool:
@@ -266,15 +271,18 @@ uint8: Final = IntDType("uint8", 8)
 uint16: Final = IntDType("uint16", 16)
 uint32: Final = IntDType("uint32", 32)
 uint64: Final = IntDType("uint64", 64)
-#: Stored by quantized tensors, two to a byte; no dtype of tensors of its own.
+#: Stored by quantized tensors, two and four to a byte; no dtypes of tensors of their own.
 int4: Final = IntDType("int4", 4)
+int2: Final = IntDType("int2", 2)
 #: Stored by quantized tensors as bytes; no dtypes of tensors of their own.
 float8_e4m3fn: Final = FloatDType("float8_e4m3fn", 8)
 float8_e5m2: Final = FloatDType("float8_e5m2", 8)
 LARGEST_FLOAT8: Final = {"float8_e4m3fn": 448, "float8_e5m2": 57344}
 bool_: Final = BoolDType("bool", 8)
 #: What quantized tensors store, by name.
-STORAGES: Final[dict[str, IntDType | FloatDType]] = {d.name: d for d in (int8, uint8, int4, float8_e4m3fn, float8_e5m2)}
+STORAGES: Final[dict[str, IntDType | FloatDType]] = {
+    d.name: d for d in (int8, uint8, int4, int2, float8_e4m3fn, float8_e5m2)
+}
 _SCALES: Final = {d.name: d for d in (float32, float16, bfloat16)}
 _SCHEMES: Final[dict[str, QuantizedDType]] = {}
 _SCHEME_NAME: Final = re.compile(r"q(\w+)_([a-z]+)_(tensor|channel|block)(-?\d+(?:x-?\d+)*)?_(\w+)")

@@ -20,7 +20,7 @@ from backburn.conformance.samples import SAMPLES, Array, Sample, real, stored
 
 _STORAGES = (
     "int8_symmetric", "int8_affine", "uint8_affine", "int4_symmetric", "int4_affine", "float8_e4m3fn_symmetric",
-    "float8_e5m2_symmetric",
+    "float8_e5m2_symmetric", "int2_symmetric", "int2_affine",
 )  # fmt: skip
 _PARTS = product(_STORAGES, ("tensor", "channel0", "channel1", "block3", "block2x3"))
 _SCALES = cycle(("float32", "float16", "bfloat16"))
@@ -185,7 +185,7 @@ def parts_make_it_again(check: Check) -> None:
     k, scheme = check.backend, scheme_of(check)
     q = k.quantize(k.from_numpy(real(3, 7).astype(np.float32)), scheme)
     values, scale, zero = k.quantized_parts(q)
-    assert values.nbytes == (3 * 4 if scheme.is_packed else 3 * 7), f"values take {values.nbytes} bytes"
+    assert values.nbytes == 3 * scheme.bytes_for(7), f"values take {values.nbytes} bytes"
     again = k.quantized_from_parts(values, scale, zero, scheme, (3, 7))
     assert k.dtype(again) == scheme
     expected = k.to_numpy(q)

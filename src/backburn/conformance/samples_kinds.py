@@ -78,7 +78,8 @@ SCHEMES = (
     "qint4_symmetric_block4_float16", "qint4_symmetric_channel1_bfloat16", "qint4_affine_tensor_float32",
     "qint4_affine_channel0_float16", "qfloat8_e4m3fn_symmetric_channel0_float32",
     "qfloat8_e4m3fn_symmetric_block3_float16", "qfloat8_e5m2_symmetric_tensor_float32",
-    "qint4_symmetric_block2x3_float16", "quint8_affine_block2x4_float32",
+    "qint4_symmetric_block2x3_float16", "quint8_affine_block2x4_float32", "qint2_symmetric_block4_float16",
+    "qint2_affine_channel0_float32",
 )  # fmt: skip
 
 

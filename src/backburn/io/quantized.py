@@ -50,7 +50,7 @@ def _of_parts(name: str, about: Mapping[str, Any], arrays: dict[str, Any]) -> Qu
     if values is None or scale is None:
         raise FileFormatError("its values or its steps are missing")
     steps = scale_shape(shape, scheme)
-    stored = (*(shape or (1,))[:-1], -(-(shape or (1,))[-1] // 2)) if scheme.is_packed else shape
+    stored = (*(shape or (1,))[:-1], scheme.bytes_for((shape or (1,))[-1])) if scheme.is_packed else shape
     expected = (stored, scheme.stored.name, steps, scheme.scale.name)
     if (values.shape, values.dtype.name, scale.shape, scale.dtype.name) != expected:
         raise FileFormatError(f"its parts do not fit {scheme} and the shape {list(shape)}")
@@ -71,9 +71,9 @@ def _are_values(values: NDArray[Any], scheme: QuantizedDType) -> bool:
         return bool(signed.max(initial=0) < count and values.max(initial=0) < 128 + count)
     if scheme.mode == "affine":
         return True
-    halves = (signed, (values << 4).view(np.int8)) if scheme.is_packed else (signed,)
-    least = -112 if scheme.is_packed else scheme.limits[0]  # of a byte whose upper half is the value
-    return all(half.min(initial=0) >= least for half in halves)
+    least = scheme.limits[0] * 2 ** (8 - scheme.bits)  # of a byte whose highest bits are the value
+    shifted = (values << i if i else values for i in range(0, 8, scheme.bits))
+    return all(part.view(np.int8).min(initial=0) >= least for part in shifted)
 
 
 def _are_zeros(zero: NDArray[Any], steps: tuple[int, ...], scheme: QuantizedDType) -> bool:

@@ -21,11 +21,11 @@ from backburn.nn import (
 )
 from backburn.quantization.calibration import calibrate, observe
 from backburn.quantization.gptq import compensated, gptq
-from backburn.quantization.observers import MSE, MinMax, MovingAverage, Observer, Percentile
+from backburn.quantization.observers import MSE, AbsMean, MinMax, MovingAverage, Observer, Percentile
 from backburn.quantization.sensitivity import LayerCost, Sensitivity, sensitivity
 
 __all__ = [
-    "Observer", "MinMax", "MovingAverage", "Percentile", "MSE",
+    "Observer", "MinMax", "MovingAverage", "AbsMean", "Percentile", "MSE",
     "observe", "calibrate", "sensitivity", "Sensitivity", "LayerCost", "gptq", "compensated",
     "quantize_model", "quantize_like", "fake_quantize_model", "add_adapters",
     "QuantizedLinear", "QuantizedConv", "FakeQuantizedLinear", "FakeQuantizedConv", "LoRALinear",

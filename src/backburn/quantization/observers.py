@@ -169,6 +169,33 @@ class MovingAverage(MinMax):
 
 
 @dataclass(kw_only=True, eq=False)
+class AbsMean(Observer):
+    """The mean absolute value to both sides of 0: ``high = mean(abs(x))``, ``low = -high``.
+
+    For the weights of models with values of -1, 0 and 1, which are trained with this range; larger weights become its
+    ends. (Ma et al. (2024), *The Era of 1-bit LLMs: All Large Language Models are in 1.58 Bits*, arXiv:2402.17764,
+    section 2.)
+
+        >>> import backburn as bb
+        >>> w = bb.asarray([0.25, -2.0, 0.75, -1.0])
+        >>> low, high = AbsMean().weight_range(w, bb.QuantizedDType("int2"))
+        >>> w.quantize(dtype="qint2_symmetric_tensor_float32", low=low, high=high).tolist()
+        [0.0, -1.0, 1.0, -1.0]
+    """
+
+    total: Tensor | None = field(default=None, init=False)
+
+    def _see(self, rows: Tensor) -> None:
+        new = rows.abs().sum(axis=1)
+        self.total = new if self.total is None else self.total + new
+
+    def _range(self, scheme: QuantizedDType) -> Range:
+        assert self.total is not None
+        high = self.total / self.count
+        return -high, high
+
+
+@dataclass(kw_only=True, eq=False)
 class _Sampling(Observer):
     """An observer that keeps at most ``keep`` values of each range, evenly chosen from all that were seen."""
 

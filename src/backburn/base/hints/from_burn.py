@@ -169,7 +169,7 @@ NAMES = {
     "BiRnn": "bb.nn.RNN(inputs, size, bidirectional=True)",
     "BinaryCrossEntropyLoss": "bb.nn.functional.binary_cross_entropy(x, targets), or binary_cross_entropy_with_logits",
     "BurnpackStore": "bb.io.save_model(path, model.state_dict()), and bb.io.load_model(path).state",
-    "Calibration": "bb.quantization.MinMax()",
+    "Calibration": "bb.quantization.MinMax(), or bb.quantization.AbsMean()",
     "ComposedLrScheduler": "bb.optim.SGD(lambda steps: first(steps) * second(steps))",
     "ConstantLr": "bb.optim.SGD(0.1)",
     "CosineAnnealingLrScheduler": "bb.optim.SGD(bb.optim.schedules.Cosine(0.1, 1000))",
