@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -249,3 +251,78 @@ def test_ctc_that_is_refused() -> None:
         layers.ctc_loss(x, bb.asarray(TARGETS), *lengths, blank=5)
     with pytest.raises(ShapeError, match=r"ctc_loss: targets .* must be for the 3 examples"):
         layers.ctc_loss(x, bb.asarray(TARGETS[:2]), *lengths)
+
+
+# ---- transducers ----
+
+LATTICE = GENERATOR.normal(size=(3, 5, 5, 6))
+LATTICE -= np.log(np.exp(LATTICE).sum(-1, keepdims=True))
+LABELS = GENERATOR.integers(1, 6, (3, 4))
+REACH = np.array([5, 3, 1]), np.array([4, 2, 0])
+
+
+def of_alignments(log_probs: Any, labels: Any, steps: int, count: int, blank: int) -> float:
+    """The loss of one example from every alignment: the moves of a path that are labels, then the last blank."""
+    total = -math.inf
+    for chosen in itertools.combinations(range(steps - 1 + count), count):
+        step = place = 0
+        score = log_probs[steps - 1, count, blank]
+        for move in range(steps - 1 + count):
+            score += log_probs[step, place, labels[place] if move in chosen else blank]
+            step, place = (step, place + 1) if move in chosen else (step + 1, place)
+        total = np.logaddexp(total, score)
+    return -total
+
+
+@pytest.mark.parametrize("blank", [0, 5])
+def test_transducers(blank: int) -> None:
+    labels = LABELS - (blank > 0)
+    expected = [of_alignments(LATTICE[i], labels[i], REACH[0][i], REACH[1][i], blank) for i in range(3)]
+    x, *operands = (bb.asarray(t) for t in (LATTICE, labels, *REACH))
+
+    def loss(reduction: str, x: Any) -> Any:
+        return layers.rnnt_loss(x, *operands, blank=blank, reduction=reduction)
+
+    np.testing.assert_allclose(loss("none", x).numpy(), expected, rtol=1e-12)
+    assert loss("mean", x).item() == pytest.approx(np.mean(expected), rel=1e-12)
+    assert loss("sum", x).item() == pytest.approx(np.sum(expected), rel=1e-12)
+    bb.check_grads(partial(loss, "sum"), (x,), order=2)
+    each = bb.vmap(lambda *of: layers.rnnt_loss(*(t[None] for t in of), blank=blank))(x, *operands)
+    np.testing.assert_allclose(each.numpy(), expected, rtol=1e-12)
+    nothing = [bb.asarray(x) for x in (labels[:, :0], REACH[0], 0 * REACH[1])]
+    alone = layers.rnnt_loss(bb.asarray(LATTICE[:, :, :1]), *nothing, blank=blank, reduction="none").numpy()
+    np.testing.assert_allclose(alone, [-LATTICE[i, : REACH[0][i], 0, blank].sum() for i in range(3)], rtol=1e-12)
+
+
+def test_transducers_in_narrow_floats_and_without_an_alignment() -> None:
+    log_probs = bb.full((1, 300, 41, 8), 1 / 8, dtype="float64").log()
+    operands = [bb.asarray(x) for x in (np.ones((1, 40), np.int64), [300], [40])]
+    wide = layers.rnnt_loss(log_probs, *operands).item()
+    paths = math.lgamma(340) - math.lgamma(300) - math.lgamma(41)
+    assert wide == pytest.approx(340 * math.log(8) - paths, rel=1e-12)
+    for dtype, tolerance in (("float32", 1e-5), ("float16", 1e-2)):
+        loss = layers.rnnt_loss(log_probs.astype(dtype), *operands)
+        assert loss.dtype == dtype
+        assert loss.item() == pytest.approx(wide, rel=tolerance)
+    never = bb.asarray(np.where(np.arange(6) == 0, 0.0, -np.inf) + np.zeros((1, 3, 2, 6)))
+    short = [bb.asarray(x) for x in ([[1]], [3], [1])]
+    assert layers.rnnt_loss(never, *short).item() == math.inf
+    assert np.isfinite(bb.grad(lambda x: layers.rnnt_loss(x, *short))(never).numpy()).all()
+
+
+def test_transducers_that_are_refused() -> None:
+    x, labels, lengths = bb.asarray(LATTICE), bb.asarray(LABELS), [bb.asarray(n) for n in REACH]
+    words = "rnnt_loss: input lengths are from 1 to 5, target lengths from 0 to 4, and labels from 0 to 5; here one is"
+    for wrong, bad in ((0, 0), (0, -1), (0, 6), (1, -1), (1, 5)):
+        others = [bb.where(bb.arange(3) == 1, bad, n) if i == wrong else n for i, n in enumerate(lengths)]
+        with pytest.raises(OutOfRangeError, match=words):
+            layers.rnnt_loss(x, labels, *others)
+    with pytest.raises(OutOfRangeError, match=words):
+        layers.rnnt_loss(x, labels + 2, *lengths)
+    with pytest.raises(DTypeError, match="rnnt_loss: targets and lengths are integers"):
+        layers.rnnt_loss(x, bb.asarray(LABELS * 1.0), *lengths)
+    with pytest.raises(ArgumentError, match="rnnt_loss: the blank is one of 6 classes, not 6"):
+        layers.rnnt_loss(x, labels, *lengths, blank=6)
+    for shapes in ((x, labels[:2]), (x, labels[:, :3]), (x[0], labels), (x[:, :0], labels)):
+        with pytest.raises(ShapeError, match=r"rnnt_loss: log_probs are \(examples, steps, labels \+ 1, classes\)"):
+            layers.rnnt_loss(*shapes, *lengths)

@@ -195,6 +195,10 @@ CALLS: dict[str, dict[str, Any]] = {
         "log_probs": bb.log_softmax(bb.ones((5, 2, 4))), "targets": bb.asarray([[1, 2], [3, 1]]),
         "input_lengths": bb.asarray([5, 5]), "target_lengths": bb.asarray([2, 2]),
     },
+    "nn.functional.rnnt_loss": {
+        "log_probs": bb.log_softmax(bb.ones((2, 5, 3, 4))), "targets": bb.asarray([[1, 2], [3, 1]]),
+        "input_lengths": bb.asarray([5, 5]), "target_lengths": bb.asarray([2, 2]),
+    },
     "nn.functional.fake_quantize": {"dtype": bb.qint8},
     "nn.functional.quantized_linear": {"x": F, "weight": bb.asarray(np.ones((4, 2), "float32")).quantize()},
 }  # fmt: skip

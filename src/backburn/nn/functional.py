@@ -97,6 +97,7 @@ from backburn.tensor.pool import (
 from backburn.tensor.quantized import fake_quantize, quantized_linear
 from backburn.tensor.resample import affine_grid, fold, grid_sample, interpolate, unfold
 from backburn.tensor.sequence import embedding, gru, gru_cell, lstm, lstm_cell, scaled_dot_product_attention, ssm_scan
+from backburn.tensor.transducer import rnnt_loss
 
 __all__ = [
     "linear", "feed_forward", "bilinear", "embedding", "embedding_bag", "dropout", "alpha_dropout", "flatten",
@@ -115,7 +116,7 @@ __all__ = [
     "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "hinge_loss",
     "hinge_embedding_loss", "cosine_embedding_loss", "triplet_margin_loss", "multi_margin_loss",
     "multilabel_margin_loss", "multilabel_soft_margin_loss", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "kl_div_loss", "poisson_nll_loss", "gaussian_nll_loss", "ctc_loss",
+    "binary_cross_entropy_with_logits", "kl_div_loss", "poisson_nll_loss", "gaussian_nll_loss", "ctc_loss", "rnnt_loss",
     "fake_quantize", "quantized_linear",
 ]  # fmt: skip
 
