@@ -128,6 +128,14 @@ def test_a_profile_around_a_profile(profile: Profile) -> None:
     assert calls(outer) == calls(profile) == {"ones": 1, "neg": 1}
 
 
+@pytest.mark.parametrize("spec", ["profile(autodiff(numpy))", "autodiff(profile(autodiff(numpy)))"])
+def test_tensors_leave_a_profile_around_levels(spec: str) -> None:
+    x = bb.asarray([1.0, 2.0], backend=spec)
+    for target in ("numpy", "autodiff(numpy)", "profile(numpy)"):
+        assert (x.to(target) * 2.0).tolist() == [2.0, 4.0]
+        assert x.to(target).backend.spec == target
+
+
 class WithoutFormulas(NumpyBackend):
     """A backend that has all operations, without subclassing the protocol."""
 

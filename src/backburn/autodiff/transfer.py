@@ -26,7 +26,7 @@ def transfer(x: Any, source: Any, target: Any) -> tuple[Any, Any]:
     there = target
     while _depth(there) > _depth(level):
         there = there.inner_backend
-    if _depth(level) > _depth(there) or _on_a_graph(x, _base(level)):
+    if _depth(level) > _depth(there) or _on_a_graph(*_base(x, level)):
         raise ArgumentError(
             f"to: the tensor is on the graph of {level.spec}, which does not extend to {target.spec}: "
             f"write x.detach().to({target.spec!r})"
@@ -36,16 +36,14 @@ def transfer(x: Any, source: Any, target: Any) -> tuple[Any, Any]:
 
 def _on_a_graph(x: Any, k: Any) -> bool:
     """Whether a primitive is of floats, and tracked by ``k`` itself."""
-    while x.__class__ is Tracked and not isinstance(k, Autodiff):
-        x = x.value
     return bool(k.dtype(x).kind == "float" and k.is_tracked(x))
 
 
-def _base(k: Any) -> Any:
-    """The backend under all levels of ``Autodiff``."""
+def _base(x: Any, k: Any) -> tuple[Any, Any]:
+    """A primitive on the backend under all levels of ``Autodiff``, around which another decorator may be, and that."""
     while isinstance(k, Autodiff):
-        k = k.inner_backend
-    return k
+        x, k = x.value if x.__class__ is Tracked else x, k.inner_backend
+    return x, k
 
 
 def _moved(x: Any, source: Any, target: Any) -> Any:
