@@ -4,8 +4,6 @@
 
 #include "lanes.h"
 
-#define MAXIMUM_AND(count, top) _Pragma(TEXT(omp simd reduction(+ : count) reduction(max : top)))
-#define MINIMUM_AND(count, low) _Pragma(TEXT(omp simd reduction(+ : count) reduction(min : low)))
 #define PRODUCT_OF(product) _Pragma(TEXT(omp simd reduction(* : product)))
 
 enum {

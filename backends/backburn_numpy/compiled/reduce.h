@@ -4,7 +4,7 @@
 INLINE REAL NAMED(joined)(REAL x, REAL y, int operation) {
     if (operation == 0) return x + y;
     if (operation == 2) return x * y;
-    return (operation > 0 ? !(y <= x) : !(y >= x)) & (x == x) ? y : x;
+    return ((operation > 0 ? !(y <= x) : !(y >= x)) & (x == x)) ? y : x;
 }
 
 /* Reduces those of narrow rows that are taken side by side, and tells how many these are. */
@@ -38,31 +38,20 @@ KERNEL(prod_rows, const REAL *restrict x, REAL *restrict out, int64_t rows, int6
     }
 }
 
-KERNEL(max_rows, const REAL *restrict x, REAL *restrict out, int64_t rows, int64_t width) {
-    for (int64_t r = NAMED(narrow_rows)(x, out, rows, width, 1); r < rows; r++) {
-        const REAL *restrict row = x + r * width;
-        REAL top = row[0];
-        int unordered = 0;
-        MAXIMUM_AND(unordered, top) for (int64_t i = 0; i < width; i++) {
-            unordered += row[i] != row[i];
-            top = row[i] > top ? row[i] : top;
-        }
-        out[r] = unordered ? (REAL)NAN : top;
-    }
-}
+EXTREME(REAL, NAMED(largest), >, -INFINITY, max)
+EXTREME(REAL, NAMED(smallest), <, INFINITY, min)
 
-KERNEL(min_rows, const REAL *restrict x, REAL *restrict out, int64_t rows, int64_t width) {
-    for (int64_t r = NAMED(narrow_rows)(x, out, rows, width, -1); r < rows; r++) {
-        const REAL *restrict row = x + r * width;
-        REAL low = row[0];
-        int unordered = 0;
-        MINIMUM_AND(unordered, low) for (int64_t i = 0; i < width; i++) {
-            unordered += row[i] != row[i];
-            low = row[i] < low ? row[i] : low;
-        }
-        out[r] = unordered ? (REAL)NAN : low;
+#define EXTREMES(name, extreme, operation)                                                                             \
+    KERNEL(name, const REAL *restrict x, REAL *restrict out, int64_t rows, int64_t width) {                            \
+        for (int64_t r = NAMED(narrow_rows)(x, out, rows, width, operation); r < rows; r++) {                          \
+            int unordered;                                                                                             \
+            const REAL best = extreme(x + r * width, width, &unordered);                                               \
+            out[r] = unordered ? (REAL)NAN : best;                                                                     \
+        }                                                                                                              \
     }
-}
+EXTREMES(max_rows, NAMED(largest), 1)
+EXTREMES(min_rows, NAMED(smallest), -1)
+#undef EXTREMES
 
 /* The difference of each element and the one before it. */
 KERNEL(diff_rows, REAL *restrict out, const REAL *restrict x, int64_t rows, int64_t width) {

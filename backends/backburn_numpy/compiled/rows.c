@@ -3,10 +3,10 @@
 #include "kernels.h"
 #include "short.h"
 
+EXTREME(float, largest_and_nans, >, -INFINITY, max)
 INLINE float largest(const float *restrict x, int64_t width) {
-    float top = -INFINITY;
-    MAXIMUM_OF(top) for (int64_t i = 0; i < width; i++) top = x[i] > top ? x[i] : top;
-    return top;
+    int unordered;
+    return largest_and_nans(x, width, &unordered);
 }
 
 INLINE float sum_of(const float *restrict x, int64_t width) {
@@ -185,11 +185,8 @@ KERNEL(attention_weights, float *restrict scores, float scale, int64_t first, in
        int64_t rows, int64_t keys) {
     for (int64_t r = 0; r < rows; r++, scores += keys) {
         const int64_t number = first + r % queries + 1, seen = first < 0 || number > keys ? keys : number;
-        float top = -INFINITY;
-        MAXIMUM_OF(top) for (int64_t i = 0; i < seen; i++) {
-            scores[i] *= scale;
-            top = scores[i] > top ? scores[i] : top;
-        }
+        if (scale != 1.0f) LOOP for (int64_t i = 0; i < seen; i++) scores[i] *= scale;
+        const float top = largest(scores, seen);
         const float shift = top == -INFINITY ? 0.0f : top;
         float total = 0.0f;
         SUM_OF(total) for (int64_t i = 0; i < seen; i++) {
