@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from backburn.base.dtypes import DType
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Variable:
     """What differs from replay to replay: a part of the state, an input, or the result of a call."""
 
@@ -38,15 +39,15 @@ class Call:
     attributes: dict[str, Any]
     results: Any
 
-    @property
-    def reads(self) -> set[Variable]:
+    @cached_property
+    def reads(self) -> frozenset[Variable]:
         """The variables among operands and attributes."""
-        return set(variables_in([self.operands, [*self.attributes.values()]]))
+        return frozenset(variables_in([self.operands, [*self.attributes.values()]]))
 
-    @property
-    def writes(self) -> set[Variable]:
+    @cached_property
+    def writes(self) -> frozenset[Variable]:
         """The variables among its results."""
-        return set(variables_in([self.results]))
+        return frozenset(variables_in([self.results]))
 
 
 def variables_in(nested: Iterable[Any]) -> Iterator[Variable]:
