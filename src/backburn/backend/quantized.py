@@ -223,7 +223,8 @@ def pack(k: Any, values: Any, bits: int) -> Any:
 def unpack(k: Any, values: Any, shape: Shape, bits: int) -> Any:
     """The int8 tensor of ``shape`` that :func:`pack` packed."""
     each, lengths, sign = 8 // bits, shape or (1,), 1 << (bits - 1)
-    parts = [k.bitwise_and(k.bitwise_right_shift(values, i * bits), 2**bits - 1) for i in range(each)]
+    shifted = [values, *(k.bitwise_right_shift(values, i * bits) for i in range(1, each))]
+    parts = [*(k.bitwise_and(part, 2**bits - 1) for part in shifted[:-1]), shifted[-1]]
     flat = k.reshape(k.stack(parts, len(values.shape)), (*values.shape[:-1], each * values.shape[-1]))
     flat = k.slice(flat, whole(*lengths))
     return k.sub(k.bitwise_xor(k.cast(k.reshape(flat, shape), int8), sign), sign)
