@@ -28,7 +28,7 @@ from backburn.backend.quantized_products import depth
 from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import as_dtype, float32, float64
-from backburn.base.errors import ArgumentError, NumericalInstabilityError, OutOfRangeError
+from backburn.base.errors import ArgumentError, NumericalInstabilityError, OutOfRangeError, SingularMatrixError
 from backburn.conformance import SAMPLES, checks
 from backburn.conformance.behaviour import check_mutation
 from backburn.conformance.kinds import VALUE_KINDS
@@ -38,6 +38,7 @@ from backburn_numpy import (
     choice,
     compiled,
     conv_compiled,
+    decompose,
     formulas,
     halves,
     index,
@@ -80,7 +81,8 @@ def everything_compiled(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
         monkeypatch.setattr(module, "MANY", 1)
     for module in (blocks_module, formulas, sequence):
         monkeypatch.setattr(module, "SHARED", 1)
-    for module in (alignment, blocks_module, index, planes, quantized_products, resample, scan, standardize):
+    modules = alignment, blocks_module, decompose, index, planes, quantized_products, resample, scan, standardize
+    for module in modules:
         monkeypatch.setattr(module, "WORTH", 1)
     before = threads.num_threads()
     threads.set_num_threads(count)
@@ -1270,6 +1272,44 @@ def test_sampling(shape: tuple[int, ...], wanted: int, dtype: str) -> None:
             assert found.dtype == grad.dtype
             assert found.shape == expected.shape
             np.testing.assert_allclose(found, expected, rtol=error, atol=error, err_msg=str(given))
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("rows", range(1, 9))
+def test_many_small_systems(rows: int, dtype: str) -> None:
+    """Also those whose rows have to be exchanged; one that is singular, or of no numbers, is left to LAPACK."""
+    rng = np.random.default_rng(rows)
+    size = {"float16": 3e-3, "float32": 2e-5, "float64": 1e-12}[dtype]
+    x = rng.integers(-4, 5, (3, 29, rows, rows)) + 6.0 * rng.permuted(np.eye(rows)[None].repeat(87, 0), axis=1).reshape(
+        3, 29, rows, rows
+    )
+    x = np.where((np.linalg.cond(x) < 50)[..., None, None], x, np.eye(rows)[::-1]).astype(dtype)
+    scale = rng.choice([1.0, 2.0**-9, 2.0**5], (3, 29, rows, 1)).astype(dtype)
+    for a, y in (
+        (x, rng.normal(size=(3, 29, rows, 2)).astype(dtype)), (x, rng.normal(size=(rows, 8)).astype(dtype)),
+        (x[0], rng.normal(size=(2, 1, rows, 1)).astype(dtype)), (x[:, ::2].mT, x[:, ::2]), (x * scale, x * scale),
+        (x[0, 0], rng.normal(size=(20, rows, 1)).astype(dtype)), (x, np.zeros((rows, 0), dtype)),
+    ):  # fmt: skip
+        wide, right = a.astype(np.float64), y.astype(np.float64)
+        np.testing.assert_allclose(BASE.solve(a, y), np.linalg.solve(wide, right), rtol=size, atol=50 * size)
+    wide = x.astype(np.float64)
+    for name in ("inv", "det", "slogdet"):
+        found, expected = getattr(BASE, name)(x), getattr(np.linalg, name)(wide)
+        for one, other in zip(*((found, expected) if name == "slogdet" else ([found], [expected])), strict=True):
+            assert (one.dtype, one.shape) == (dtype, other.shape)
+            with np.errstate(over="ignore"):  # determinants of 16 bits
+                np.testing.assert_allclose(one, other.astype(dtype), rtol=100 * size, atol=size)
+    x[1, 7] = 0
+    assert BASE.det(x)[1, 7] == 0
+    np.testing.assert_array_equal([a[1, 7] for a in BASE.slogdet(x)], [0, -np.inf])
+    for call in (lambda: BASE.inv(x), lambda: BASE.solve(x, x)):
+        with pytest.raises(SingularMatrixError, match=r"the matrix at \[1, 7\] is singular"):
+            call()
+    x[1, 7], x[2, 3, 0, -1] = 1.5 * np.eye(rows), np.nan
+    found = BASE.det(x)
+    assert np.isnan(found).sum() == np.isnan(found[2, 3]) == 1
 
 
 @needs_kernels

@@ -12,10 +12,13 @@ import numpy as np
 from backburn.backend.decompose import EPS, LEADING, solution
 from backburn.backend.table import OPERATIONS
 from backburn.base.errors import LinearAlgebraError, ShapeError, SingularMatrixError
-from backburn_numpy import blas
+from backburn_numpy import blas, compiled
+from backburn_numpy.blocks import WORTH
 from backburn_numpy.choice import tril, triu
 from backburn_numpy.compiled import address
 from backburn_numpy.halves import narrowed, widened
+from backburn_numpy.memory import empty
+from backburn_numpy.threads import for_parts
 from backburn_numpy.ufuncs import quietly
 
 Array = Any
@@ -154,8 +157,35 @@ def eigvalsh(x: Array, /) -> Array:
     return narrowed(_attempt(_eigvalsh, _symmetric(x), why=_DIVERGES, error=LinearAlgebraError), x)
 
 
+#: Matrices of up to so many rows, and at least so many of them, are solved side by side by a kernel.
+SIDE, MANY = 8, 16
+
+
+def _solved(x: Array, y: Array | None = None, columns: int = 0) -> tuple[Array, Array] | None:
+    """The solutions for ``y``, or for columns of the identity, and the pivots after the sign of the rows' order.
+
+    None if that is for LAPACK: of few or large matrices, and where a pivot is 0 or not finite.
+    """
+    rows, stack = x.shape[-1], x.shape[:-2]
+    if y is not None and x.shape[-2:] == (rows, *y.shape[-2:-1]) and x.dtype == y.dtype:
+        stack, columns = np.broadcast_shapes(stack, y.shape[:-2]), y.shape[-1]
+    elif y is not None:
+        return None
+    if x.shape[-2] != rows or not 0 < rows <= SIDE or columns > SIDE or (number := math.prod(stack)) < MANY:
+        return None
+    if (fast := compiled.serving("small_solve", x)) is None:
+        return None
+    out, pivots = empty((*stack, rows, columns), x.dtype), empty((rows + 1, number), x.dtype)
+    x, y = (a if a is None else np.ascontiguousarray(np.broadcast_to(a, (*stack, *a.shape[-2:]))) for a in (x, y))
+    at = compiled.addresses(out, x, y, pivots)
+    for_parts(lambda first, last: fast(*at, rows, columns, number, first, last), number, max(1, WORTH // rows**2))
+    return (out, pivots.reshape(-1, *stack)) if pivots.all() and np.isfinite(pivots).all() else None
+
+
 def solve(x: Array, y: Array, /) -> Array:
     y = widened(y)[None] if y.ndim == 1 else widened(y)
+    if (found := _solved(widened(x), y)) is not None:
+        return narrowed(found[0], x)
     return narrowed(_attempt(np.linalg.solve, widened(x), y, why="is singular", error=SingularMatrixError), x)
 
 
@@ -180,6 +210,8 @@ def triangular_solve(x: Array, y: Array, /, upper: bool = False) -> Array:
 
 
 def inv(x: Array, /) -> Array:
+    if (found := _solved(widened(x), None, x.shape[-1])) is not None:
+        return narrowed(found[0], x)
     return narrowed(_attempt(np.linalg.inv, widened(x), why="is singular", error=SingularMatrixError), x)
 
 
@@ -190,11 +222,16 @@ def _of_numbers(x: Array, found: Array) -> Array:
 
 @quietly
 def det(x: Array, /) -> Array:
+    if (found := _solved(widened(x))) is not None:
+        return narrowed(np.multiply.reduce(found[1]), x)
     return _of_numbers(x, np.linalg.det(widened(x)))
 
 
 @quietly
 def slogdet(x: Array, /) -> tuple[Array, Array]:
+    if (found := _solved(widened(x))) is not None:
+        logarithm = np.add.reduce(np.log(np.abs(found[1])))
+        return narrowed(np.multiply.reduce(np.sign(found[1])), x), narrowed(logarithm, x)
     sign, logarithm = np.linalg.slogdet(widened(x))
     return _of_numbers(x, sign), _of_numbers(x, logarithm)
 
@@ -204,8 +241,9 @@ def cofactors(x: Array, /) -> Array:
     from backburn_numpy.backend import NumpyBackend
 
     wide, body = widened(x), OPERATIONS["cofactors"].body
+    found = _solved(wide, None, wide.shape[-1])
     try:
-        inverse = np.linalg.inv(wide)
+        inverse = np.linalg.inv(wide) if found is None else found[0]
     except np.linalg.LinAlgError:
         return body(NumpyBackend(), x)
     result = det(wide)[..., None, None] * np.matrix_transpose(inverse)
