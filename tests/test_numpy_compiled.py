@@ -1277,6 +1277,32 @@ def test_sampling(shape: tuple[int, ...], wanted: int, dtype: str) -> None:
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(("shape", "size"), [
+    ((3, 2, 7), (20,)), ((2, 3, 9, 34), (9, 5)), ((2, 3, 5, 6), (11, 70)), ((1, 2, 30, 3), (1, 3)),
+    ((1, 2, 3, 4, 5), (5, 2, 9)), ((0, 2, 3), (4,)), ((2, 0, 3, 3), (4, 2)), ((1, 1, 1, 1), (3, 2)),
+])  # fmt: skip
+def test_resizing(shape: tuple[int, ...], size: tuple[int, ...], dtype: str) -> None:
+    """As by the bodies, also of what lies otherwise and beside infinities."""
+    x, grad = numbers(*shape).astype(dtype), numbers(*shape[:2], *size, seed=1).astype(dtype)
+    unlimited = x.copy()
+    unlimited[..., 0] = np.inf
+    error = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-13}[dtype]
+    for mode, align in itertools.product(("linear", "cubic", "lanczos3", "nearest"), (False, True)):
+        given = {"mode": mode, "align_corners": align and mode != "nearest"}
+        calls = [("interpolate", y, {"size": size}) for y in (x, unlimited, x[:, ::-1, ..., ::-1])]
+        calls += [("interpolate_backward", y, {"places": shape[2:]}) for y in (grad, grad[..., ::-1])]
+        for name, y, options in calls:
+            with np.errstate(invalid="ignore"):
+                found = getattr(BASE, name)(y, **options, **given)
+                expected = OPERATIONS[name].body(BASE, y, **options, **given)
+            assert found.dtype == dtype
+            assert found.shape == expected.shape
+            np.testing.assert_allclose(found, expected, rtol=error, atol=error, err_msg=f"{name} {given}")
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("rows", range(1, 9))
 def test_many_small_systems(rows: int, dtype: str) -> None:
     """Also those whose rows have to be exchanged; one that is singular, or of no numbers, is left to LAPACK."""

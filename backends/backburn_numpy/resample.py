@@ -1,12 +1,14 @@
-"""NumPy: sampling at arbitrary positions."""
+"""NumPy: resizing, and sampling at arbitrary positions."""
 
 from __future__ import annotations
 
 import math
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
+from backburn.backend.resample import neighbours
 from backburn.backend.table import OPERATIONS
 from backburn_numpy import compiled
 from backburn_numpy.blocks import WORTH
@@ -19,6 +21,56 @@ Shape = tuple[int, ...]
 
 #: The most places, which kernels count in 32 bits, and a float32 exactly along an axis.
 MOST, LONGEST = 1 << 29, 1 << 22
+
+
+def interpolate(x: Array, /, size: Shape, mode: str = "nearest", align_corners: bool = False) -> Array:
+    options = {"mode": mode, "align_corners": align_corners}
+    OPERATIONS["interpolate"].result_shape((x,), {"size": size, **options})
+    found = _resized("resize", x, x.shape[2:], size, mode, align_corners)
+    return OPERATIONS["interpolate"].body(_backend(), x, size, **options) if found is None else found
+
+
+def interpolate_backward(grad: Array, /, places: Shape, mode: str = "nearest", align_corners: bool = False) -> Array:
+    options = {"mode": mode, "align_corners": align_corners}
+    OPERATIONS["interpolate_backward"].result_shape((grad,), {"places": places, **options})
+    found = _resized("resize_backward", grad, places, grad.shape[2:], mode, align_corners)
+    return OPERATIONS["interpolate_backward"].body(_backend(), grad, places, **options) if found is None else found
+
+
+def _resized(name: str, x: Array, old: Shape, new: Shape, mode: str, align_corners: bool) -> Array | None:
+    """``x`` resized from or, for its gradient, to ``old`` places, one axis after the other; None without a kernel."""
+    y = np.ascontiguousarray(widened(x))
+    fast: Any = compiled.serving(name, y)
+    if fast is None or mode.startswith("nearest") or max(old, default=0) >= MOST:
+        return None
+    axes = range(2, x.ndim)
+    # The last axis, whose elements are gathered, while there are few.
+    for axis in reversed(axes) if (math.prod(old) < math.prod(new)) == (name == "resize") else axes:
+        n, m = old[axis - 2], new[axis - 2]
+        if n == m:
+            continue
+        places, weights = _neighbours(n, m, mode, align_corners, y.dtype)
+        inner = math.prod(y.shape[axis + 1 :])
+        out = empty((*y.shape[:axis], m if name == "resize" else n, *y.shape[axis + 1 :]), y.dtype)
+        if name == "resize_backward":
+            out.fill(0)
+        part = partial(fast, *compiled.addresses(out, y, places, weights), len(places), n, m, inner)
+        for_parts(part, math.prod(y.shape[:axis]), max(1, WORTH // (m * inner or 1)))
+        y = out
+    return narrowed(y, x)
+
+
+@lru_cache(64)
+def _neighbours(n: int, m: int, mode: str, align_corners: bool, dtype: Any) -> tuple[Array, Array]:
+    """The places that each new element reads, and their weights, each (number, m)."""
+    chosen = neighbours(_backend(), n, m, mode, align_corners, _backend().dtype(np.empty(0, dtype)))
+    return np.array([places for places, _ in chosen], np.int32), np.array([weights for _, weights in chosen], dtype)
+
+
+def _backend() -> Any:
+    from backburn_numpy.backend import NumpyBackend
+
+    return NumpyBackend()
 
 
 def sample(x: Array, positions: Array, /, mode: str = "linear", padding: str = "zeros", slopes: Shape = ()) -> Array:
@@ -49,11 +101,9 @@ def _by_kernel(
     fast: Any = compiled.serving(name, wide)
     fits = len(places) <= 3 and math.prod(places) < MOST and max(places) < LONGEST
     if fast is None or not fits or (slopes and mode != "linear") or wide.dtype != (at := widened(positions)).dtype:
-        from backburn_numpy.backend import NumpyBackend
-
         if name == "sample_backward":
             attributes["places"] = places
-        return OPERATIONS[name].body(NumpyBackend(), x, positions, **attributes)
+        return OPERATIONS[name].body(_backend(), x, positions, **attributes)
     out = empty(shape, wide.dtype)
     if name == "sample_backward":
         out.fill(0)

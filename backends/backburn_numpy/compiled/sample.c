@@ -1,5 +1,5 @@
 /* Sampling at arbitrary positions, linear between places along up to three axes, and what is added up there for its
- * gradient. What the corners of a span of positions are is found once for all channels. */
+ * gradient. What the corners of a span of positions are is found once for all channels. Resizing along an axis. */
 #define UNROLLED
 #include "kernels.h"
 

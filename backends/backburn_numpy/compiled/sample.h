@@ -1,4 +1,4 @@
-/* Kernels of sampling, of the type REAL. Included once for each type. */
+/* Kernels of sampling and resizing, of the type REAL. Included once for each type. */
 
 typedef struct {
     int32_t places[CORNERS][SPAN], held[CORNERS][SPAN]; /* below 0 where there is none, and 0 in place of that */
@@ -123,3 +123,55 @@ SAMPLING(sample_backward, spread, out + i * all, x + i * wanted + start)
 
 #undef FOR_CORNERS
 #undef SAMPLING
+
+/* ---- weighted sums of entries along one axis: of so many for each, which the weights (number, m) belong to ---- */
+
+/* Of a row of single elements. */
+INLINE void NAMED(resized_row)(REAL *restrict out, const REAL *restrict x, const int32_t *restrict places,
+                               const REAL *restrict weights, int64_t number, int64_t m) {
+    LOOP for (int64_t j = 0; j < m; j++) {
+        REAL total = 0;
+        for (int64_t k = 0; k < number; k++) total += weights[k * m + j] * x[places[k * m + j]];
+        out[j] = total;
+    }
+}
+
+/* Matrices first to last - 1, of n entries of inner elements each, to m entries. */
+KERNEL(resize, REAL *restrict out, const REAL *restrict x, const int32_t *places, const REAL *weights,
+       int64_t number, int64_t n, int64_t m, int64_t inner, int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; r++) {
+        const REAL *from = x + r * n * inner;
+        REAL *to = out + r * m * inner;
+        if (inner == 1) {
+            if (number == 2) NAMED(resized_row)(to, from, places, weights, 2, m);
+            else if (number == 4) NAMED(resized_row)(to, from, places, weights, 4, m);
+            else NAMED(resized_row)(to, from, places, weights, number, m);
+            continue;
+        }
+        for (int64_t j = 0; j < m; j++, to += inner) {
+            for (int64_t k = 0; k < number; k += 2) { /* an even number */
+                const REAL *one = from + places[k * m + j] * inner, *two = from + places[(k + 1) * m + j] * inner;
+                const REAL a = weights[k * m + j], b = weights[(k + 1) * m + j];
+                if (k) LOOP for (int64_t i = 0; i < inner; i++) to[i] += a * one[i] + b * two[i];
+                else LOOP for (int64_t i = 0; i < inner; i++) to[i] = a * one[i] + b * two[i];
+            }
+        }
+    }
+}
+
+/* The transpose: adds to out. */
+KERNEL(resize_backward, REAL *restrict out, const REAL *restrict grad, const int32_t *places, const REAL *weights,
+       int64_t number, int64_t n, int64_t m, int64_t inner, int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; r++) {
+        const REAL *from = grad + r * m * inner;
+        REAL *to = out + r * n * inner;
+        for (int64_t j = 0; j < m; j++, from += inner) {
+            for (int64_t k = 0; k < number; k++) {
+                REAL *one = to + places[k * m + j] * inner;
+                const REAL a = weights[k * m + j];
+                if (inner == 1) *one += a * *from;
+                else LOOP for (int64_t i = 0; i < inner; i++) one[i] += a * from[i];
+            }
+        }
+    }
+}

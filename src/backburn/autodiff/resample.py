@@ -1,13 +1,23 @@
-"""Gradient rules: sampling at arbitrary positions. The bodies of the other operations are recorded."""
+"""Gradient rules: resizing, sampling at arbitrary positions. The bodies of the other operations are recorded."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from backburn.autodiff.rules import gradient
-from backburn.autodiff.tangents import through_body
+from backburn.autodiff.tangents import linear, through_body
 
 Shape = tuple[int, ...]
+
+gradient(
+    "interpolate",
+    x=lambda k, g, x_shape, mode, align_corners: k.interpolate_backward(g, x_shape[2:], mode, align_corners),
+)
+gradient(
+    "interpolate_backward",
+    grad=lambda k, g, grad_shape, mode, align_corners: k.interpolate(g, grad_shape[2:], mode, align_corners),
+)
+linear("interpolate", "interpolate_backward")
 
 
 def of_positions(k: Any, g: Any, x: Any, positions: Any, mode: str, padding: str, slopes: Shape) -> Any:

@@ -47,6 +47,12 @@ def _interpolated(x: Shape, *, size: Shape, mode: str = "nearest", align_corners
     return (*x[:2], *size)
 
 
+def _uninterpolated(grad: Shape, *, places: Shape, mode: str = "nearest", align_corners: bool = False) -> Shape:
+    x = (*grad[:2], *places)
+    _interpolated(x, size=grad[2:], mode=mode, align_corners=align_corners)
+    return x
+
+
 def _unfolded(x: Shape, *, size: Shape, stride: Shape, padding: Pairs, dilation: Shape) -> Shape:
     if len(x) < 3 or len(size) != len(x) - 2:
         raise ArgumentError(f"the size {list(size)} needs one entry for each spatial axis in {list(x)}")
@@ -316,6 +322,25 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             for places, weight in neighbours(self, n, m, mode, align_corners, self.dtype(wide)):
                 term = self.take(wide, places, axis)
                 term = term if weight is None else self.mul(term, along(self, weight, axis, len(shape)))
+                total = term if total is None else self.add(total, term)
+            wide = total
+        return self.cast(wide, dtype)
+
+    @operation(kinds="F", shape=_uninterpolated, differentiable=True)
+    def interpolate_backward(
+        self: Any, grad: F, /, places: Shape, mode: str = "nearest", align_corners: bool = False
+    ) -> F:
+        """The gradient of :meth:`interpolate`, whose input had these ``places``: added up where it was read."""
+        shape, dtype, wide = shape_of(grad), self.dtype(grad), widened(self, grad)
+        _uninterpolated(shape, places=places, mode=mode, align_corners=align_corners)
+        for axis, n in enumerate(places, 2):
+            m = shape[axis]
+            if n == m:
+                continue
+            total: Any = None
+            for index, weight in neighbours(self, n, m, mode, align_corners, self.dtype(wide)):
+                term = wide if weight is None else self.mul(wide, along(self, weight, axis, len(shape)))
+                term = self.take_backward(term, index, n, axis)
                 total = term if total is None else self.add(total, term)
             wide = total
         return self.cast(wide, dtype)

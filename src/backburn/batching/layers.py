@@ -12,7 +12,7 @@ Axes = tuple[int, ...]
 # The first axis is one of independent places; the examples become more of them.
 for name in (
     "max_pool", "avg_pool", "avg_pool_backward", "adaptive_avg_pool", "adaptive_max_pool",
-    "unfold", "fold", "interpolate", "group_norm", "instance_norm",
+    "unfold", "fold", "interpolate", "interpolate_backward", "group_norm", "instance_norm",
 ):  # fmt: skip
     batching(name, folded(name, 0))
 for name in ("grid_sample", "sample", "sample_backward"):

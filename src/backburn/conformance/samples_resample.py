@@ -93,26 +93,40 @@ def interpolate(x: Array, size: Any, mode: str = "nearest", align_corners: bool 
     return x
 
 
+def interpolate_backward(grad: Array, places: Any, mode: str = "nearest", align_corners: bool = False) -> Array:
+    """The reference of ``interpolate_backward``: products with the same matrices."""
+    for axis, n in enumerate(places, 2):
+        if n != grad.shape[axis]:
+            matrix = resized(n, grad.shape[axis], mode, align_corners)
+            grad = np.moveaxis(np.moveaxis(grad, axis, -1) @ matrix, -1, axis)
+    return grad
+
+
+RESIZED: tuple[tuple[Any, Any, dict[str, Any]], ...] = (
+    ((2, 1, 3), (7,), {}),
+    ((1, 1, 5), (3,), {"mode": "nearest"}),
+    ((1, 1, 4), (6,), {"mode": "nearest-exact"}),
+    ((1, 1, 3), (5,), {"mode": "linear"}),
+    ((1, 1, 6), (4,), {"mode": "linear", "align_corners": True}),
+    ((1, 1, 3), (7,), {"mode": "cubic"}),
+    ((1, 1, 5), (4,), {"mode": "cubic", "align_corners": True}),
+    ((1, 2, 2, 3), (3, 5), {"mode": "linear"}),
+    ((1, 1, 2, 3), (3, 3), {"mode": "cubic"}),
+    ((1, 1, 2, 1, 2), (3, 2, 4), {"mode": "linear"}),
+    ((1, 1, 4), (1,), {"mode": "linear", "align_corners": True}),
+    ((1, 1, 1), (3,), {"mode": "cubic"}),
+    ((1, 1, 9), (5,), {"mode": "lanczos3"}),
+    ((1, 1, 4), (7,), {"mode": "lanczos3", "align_corners": True}),
+    ((1, 1, 2, 3), (3, 2), {"mode": "lanczos3"}),
+    ((1, 1, 1), (2,), {"mode": "lanczos3"}),
+    ((0, 1, 2), (3,), {}),
+    ((2, 0, 3), (2,), {"mode": "linear"}),
+)
+samples("interpolate", interpolate, *(case(real(*shape), size=size, **given) for shape, size, given in RESIZED))
 samples(
-    "interpolate",
-    interpolate,
-    case(real(2, 1, 3), size=(7,)),
-    case(real(1, 1, 5), size=(3,), mode="nearest"),
-    case(real(1, 1, 4), size=(6,), mode="nearest-exact"),
-    case(real(1, 1, 3), size=(5,), mode="linear"),
-    case(real(1, 1, 6), size=(4,), mode="linear", align_corners=True),
-    case(real(1, 1, 3), size=(7,), mode="cubic"),
-    case(real(1, 1, 5), size=(4,), mode="cubic", align_corners=True),
-    case(real(1, 2, 2, 3), size=(3, 5), mode="linear"),
-    case(real(1, 1, 2, 3), size=(3, 3), mode="cubic"),
-    case(real(1, 1, 2, 1, 2), size=(3, 2, 4), mode="linear"),
-    case(real(1, 1, 4), size=(1,), mode="linear", align_corners=True),
-    case(real(1, 1, 1), size=(3,), mode="cubic"),
-    case(real(1, 1, 9), size=(5,), mode="lanczos3"),
-    case(real(1, 1, 4), size=(7,), mode="lanczos3", align_corners=True),
-    case(real(1, 1, 2, 3), size=(3, 2), mode="lanczos3"),
-    case(real(1, 1, 1), size=(2,), mode="lanczos3"),
-    case(real(0, 1, 2), size=(3,)),
+    "interpolate_backward",
+    interpolate_backward,
+    *(case(real(*shape[:2], *size), places=shape[2:], **given) for shape, size, given in RESIZED),
 )
 
 
