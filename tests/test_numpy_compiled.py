@@ -663,6 +663,24 @@ def test_short_rows_of_classes(width: int, monkeypatch: pytest.MonkeyPatch) -> N
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_poisson_numbers_have_the_bits_of_numpy_s(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    special = np.resize([0.0, 1e-300, 9.999, -1.0, np.nan, np.inf, -np.inf, 4.0, 10.0, 30.0], 201)
+    for rates in (rng.uniform(0, 12, 40_001), special, np.zeros(0), np.array(3.0)):
+        rate = rates.astype(dtype)
+        with np.errstate(invalid="ignore", over="ignore"):
+            found = BASE.poisson(rate, 7, 3)
+            with monkeypatch.context() as without:
+                without.setattr(compiled, "_library", None)
+                without.setattr(compiled, "_kernels", {})
+                expected = BASE.poisson(rate, 7, 3)
+        assert (found.dtype, found.shape) == (dtype, rate.shape)
+        np.testing.assert_array_equal(found, expected)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
 def test_permutations_are_the_stable_order_of_their_keys() -> None:
     for n in (0, 1, 2, 3, 8, 100, 5000):
         low, high = random.words(9, 5, 2 * n).astype(np.uint64).reshape(n, 2).T

@@ -244,20 +244,8 @@ def poisson(rate: Array, /, key: int, offset: int) -> Array:
         rate = rate.astype(np.float64)
         few, many = np.zeros_like(rate), np.floor(rate)
         left = np.flatnonzero(rate < MANY)
-        u, p = formulas.open_uniform(k, columns(left, 0, 1)), np.exp(-rate[left])
-        total, mean, count = p.copy(), rate[left], np.zeros(left.size)
-        for n in range(1, TERMS + 1):
-            waits = u > total
-            count += waits
-            number = np.count_nonzero(waits)
-            if not number or n == TERMS:
-                break
-            if 2 * number < count.size:  # what is found goes on, unchanged, until it is more than half
-                few[left] = count
-                left, u, p, total, mean, count = (x[waits] for x in (left, u, p, total, mean, count))
-            p *= mean * (1.0 / n)
-            total += p
-        few[left] = count
+        some = rate[left]
+        few[left] = _below(formulas.open_uniform(k, columns(left, 0, 1)), np.exp(-some), some)
         left = np.flatnonzero(rate >= MANY)
         for i in range(POISSONS):
             if not left.size:
@@ -269,6 +257,28 @@ def poisson(rate: Array, /, key: int, offset: int) -> Array:
         return np.asarray(formulas.poisson_result(k, rate, few, many))
 
     return _by_blocks(rate, key, offset, 2 * POISSONS, make)
+
+
+def _below(u: Array, term: Array, rate: Array) -> Array:
+    """How many sums of the first terms are below ``u``, the first term being given."""
+    count, fast = np.zeros(u.size), compiled.kernel("poisson_below")
+    if fast is not None:
+        fast(*compiled.addresses(count, u, term, rate), TERMS, u.size)
+        return count
+    found, left, total = count.copy(), np.arange(u.size), term.copy()
+    for n in range(1, TERMS + 1):
+        waits = u > total
+        count += waits
+        number = np.count_nonzero(waits)
+        if not number or n == TERMS:
+            break
+        if 2 * number < count.size:  # what is found goes on, unchanged, until it is more than half
+            found[left] = count
+            left, u, term, total, rate, count = (x[waits] for x in (left, u, term, total, rate, count))
+        term *= rate * (1.0 / n)
+        total += term
+    found[left] = count
+    return found
 
 
 def _by_blocks(x: Array, key: int, offset: int, count: int, make: Callable[[Array, Columns], Array]) -> Array:

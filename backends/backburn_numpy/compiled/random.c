@@ -130,3 +130,38 @@ KERNEL(order_of_random, int64_t *restrict out, const uint32_t *restrict words, u
     }
     for (int64_t i = 0; i < count; i++) out[i] = keyed[i].index;
 }
+
+/* ---- Poisson numbers by inversion ---- */
+
+#define SPAN 128
+
+#if defined(__GNUC__)
+__attribute__((noinline))
+#endif
+static void multiply(double *restrict terms, const double *restrict rates, double factor, int64_t count) {
+    LOOP for (int64_t i = 0; i < count; i++) terms[i] *= rates[i] * factor;
+}
+
+/* How many sums of the first terms, of which the first is given, are below u; of most - 1 sums at most. Products are
+ * rounded before they are added, wherever this is compiled: hence the function. */
+KERNEL(poisson_below, double *restrict found, const double *restrict u, const double *restrict first,
+       const double *restrict rates, int64_t most, int64_t count) {
+    for (; count > 0; found += SPAN, u += SPAN, first += SPAN, rates += SPAN, count -= SPAN) {
+        const int64_t n = count < SPAN ? count : SPAN;
+        double terms[SPAN], sums[SPAN];
+        memcpy(terms, first, (size_t)n * sizeof *terms);
+        memcpy(sums, first, (size_t)n * sizeof *sums);
+        memset(found, 0, (size_t)n * sizeof *found);
+        for (int64_t k = 1; k <= most; k++) {
+            double waiting = 0.0;
+            SUM_OF(waiting) for (int64_t i = 0; i < n; i++) {
+                const double waits = u[i] > sums[i] ? 1.0 : 0.0;
+                found[i] += waits;
+                waiting += waits;
+            }
+            if (waiting == 0.0 || k == most) break;
+            multiply(terms, rates, 1.0 / (double)k, n);
+            LOOP for (int64_t i = 0; i < n; i++) sums[i] += terms[i];
+        }
+    }
+}
