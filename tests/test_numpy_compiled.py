@@ -682,7 +682,7 @@ def test_poisson_numbers_have_the_bits_of_numpy_s(dtype: str, monkeypatch: pytes
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
 def test_permutations_are_the_stable_order_of_their_keys() -> None:
-    for n in (0, 1, 2, 3, 8, 100, 5000):
+    for n in (0, 1, 2, 3, 8, 100, 1023, 1024, 5000, 70_000):
         low, high = random.words(9, 5, 2 * n).astype(np.uint64).reshape(n, 2).T
         keys = (high << np.uint64(31)) | (low >> np.uint64(1))
         np.testing.assert_array_equal(BASE.permutation(9, 5, n), np.argsort(keys, kind="stable"), strict=True)

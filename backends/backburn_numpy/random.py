@@ -26,6 +26,8 @@ Columns = Callable[[Any, int, int], list[Array]]
 BLOCK = 1 << 14
 #: The fewest blocks that make a second thread pay.
 WORTH_A_THREAD = 8
+#: The bits of a permutation's keys that a kernel counts by within a part; the others tell the part.
+NEAR = 10
 WORD = np.dtype("<u4")
 PAIR = np.dtype("<u8")
 
@@ -189,7 +191,7 @@ def permutation(key: int, offset: int, n: int) -> Array:
     bits, fast = n.bit_length(), compiled.kernel("order_of_random")
     if fast is not None and bits < 31:
         made, order = words(key, offset, 2 * n), empty((n,), np.dtype(np.int64))
-        starts, scratch = empty(((1 << bits) + 1,), WORD), empty((n, 2), PAIR)
+        starts, scratch = empty(((1 << max(bits - NEAR, 0)) + 1,), WORD), empty((n, 2), PAIR)
         fast(*compiled.addresses(order, made, starts, scratch), n, bits)
         return order
     keys = (words(key, offset, 2 * n).view(PAIR) >> np.uint64(1)).view(np.int64)

@@ -110,25 +110,44 @@ typedef struct {
     int64_t index;
 } Keyed;
 
+#define NEAR 10 /* bits of the keys that tell the places within a part, which stays in the cache */
+
 /* The stable order of count keys, each the highest 63 bits of two words, the first the lower half. Random keys need no
- * more than counting by their highest bits, by which starts (2**bits of them, and one) tells where each begins, and
- * few exchanges of neighbours. keyed is scratch. */
+ * more than counting by their highest bits, so many that there are more places than keys, and few exchanges of
+ * neighbours. The first of the bits tell the part, which begin at starts (one for each and one more). keyed is
+ * scratch. */
 KERNEL(order_of_random, int64_t *restrict out, const uint32_t *restrict words, uint32_t *restrict starts,
        Keyed *restrict keyed, int64_t count, int bits) {
-    memset(starts, 0, (((size_t)1 << bits) + 1) * sizeof *starts);
-    for (int64_t i = 0; i < count; i++) starts[(words[2 * i + 1] >> (31 - bits) >> 1) + 1]++;
-    for (int64_t i = 1; i < (int64_t)1 << bits; i++) starts[i] += starts[i - 1];
+    const int near = bits < NEAR ? bits : NEAR, far = bits - near;
+    memset(starts, 0, (((size_t)1 << far) + 1) * sizeof *starts);
+    for (int64_t i = 0; i < count; i++) starts[(words[2 * i + 1] >> (31 - far) >> 1) + 1]++;
+    for (int64_t i = 1; i < (int64_t)1 << far; i++) starts[i] += starts[i - 1];
     for (int64_t i = 0; i < count; i++) {
         const uint32_t low = words[2 * i], high = words[2 * i + 1];
-        keyed[starts[high >> (31 - bits) >> 1]++] = (Keyed){((uint64_t)high << 32 | low) >> 1, i};
+        keyed[starts[high >> (31 - far) >> 1]++] = (Keyed){((uint64_t)high << 32 | low) >> 1, i};
     }
-    for (int64_t i = 0; i < count; i++) {
-        const Keyed one = keyed[i];
-        int64_t at = i;
-        for (; at && keyed[at - 1].key > one.key; at--) keyed[at] = keyed[at - 1];
-        keyed[at] = one;
+    for (int64_t part = 0, first = 0, last; first < count; part++, first = last) {
+        uint32_t places[(1 << NEAR) + 1];
+        const uint64_t mask = ((uint64_t)1 << near) - 1;
+        last = starts[part];
+        memset(places, 0, sizeof places);
+        for (int64_t i = first; i < last; i++) places[(keyed[i].key >> (63 - bits) & mask) + 1]++;
+        for (int64_t i = 1; i < (int64_t)1 << near; i++) places[i] += places[i - 1];
+        for (int64_t i = first; i < last; i++) out[first + places[keyed[i].key >> (63 - bits) & mask]++] = i;
+        uint64_t highest = 0;
+        for (int64_t i = first; i < last; i++) {
+            const int64_t one = out[i];
+            const uint64_t key = keyed[one].key;
+            if (key >= highest) {
+                highest = key;
+                continue;
+            }
+            int64_t at = i;
+            for (; at > first && keyed[out[at - 1]].key > key; at--) out[at] = out[at - 1];
+            out[at] = one;
+        }
+        for (int64_t i = first; i < last; i++) out[i] = keyed[out[i]].index;
     }
-    for (int64_t i = 0; i < count; i++) out[i] = keyed[i].index;
 }
 
 /* ---- Poisson numbers by inversion ---- */
