@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import pydoc
 import re
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 import backburn as bb
 from backburn import nn, optim
+from backburn.base.hints import of_models
 from backburn.base.hints.elsewhere import FUNCTIONAL, FUNCTIONS, GENERATORS, METHODS, MODELS, OPTIMIZERS, SET, TREES
 from backburn.base.hints.from_burn import BURN, NAMES
 from backburn.base.hints.from_numpy import AT, LINES, RANDOM
@@ -46,6 +48,74 @@ def test_functions_of_layers_are_told_in_ours(name: str) -> None:
         AttributeError, match=rf"module 'backburn.nn.functional' has no attribute '{name}'; here: (bb|x)"
     ):
         getattr(nn.functional, name)
+
+
+OF_MODELS: list[tuple[Any, dict[str, str]]] = [
+    (nn, of_models.NN),
+    (nn.functional, of_models.FUNCTIONAL),
+    (nn.init, of_models.INIT),
+    (optim, of_models.OPTIM),
+    (optim.schedules, of_models.SCHEDULES),
+]
+
+
+@pytest.mark.parametrize(("module", "name"), [(module, name) for module, names in OF_MODELS for name in names])
+def test_names_of_models_are_told_in_their_module(module: Any, name: str) -> None:
+    """With ``Config``, too, which Burn puts behind them."""
+    for asked in (name, f"{name}Config"):
+        with pytest.raises(AttributeError, match=rf"module '{module.__name__}' has no attribute '{asked}'; here: "):
+            getattr(module, asked)
+
+
+def told(table: dict[str, str], name: str, **known: Any) -> Any:
+    """The value of a formula that is told, whose names for parts come after ``with``."""
+    formula, _, parts = table[name].partition(", with ")
+    given = {"bb": bb, "math": math, **known}
+    word, given_part, part = parts.partition(" = ")
+    if given_part:
+        given[word] = eval(part, given)
+    return eval(formula, given)
+
+
+def test_formulas_for_models_are_right() -> None:
+    x, y = bb.random.normal((3, 5), dtype="float64"), bb.random.uniform((3, 5), dtype="float64")
+    a, b = x.numpy(), y.numpy()
+    hard = np.asarray(b > 0.5, dtype="float64")
+    p = 1.0 / (1.0 + np.exp(-a))
+    for table, name, given, expected in (
+        (of_models.FUNCTIONAL, "clipped_relu", {"x": 30.0 * x}, np.clip(30.0 * a, 0.0, 20.0)),
+        (of_models.FUNCTIONAL, "l2_loss", {"x": x, "y": y}, (a - b) ** 2 / 2),
+        (of_models.FUNCTIONAL, "log1mexp", {"x": y}, np.log(1.0 - np.exp(-b))),
+        (of_models.FUNCTIONAL, "log_cosh", {"x": x, "y": y}, np.log(np.cosh(a - b))),
+        (of_models.FUNCTIONAL, "kl_divergence", {"x": -y, "y": y}, np.sum(b * (np.log(b) + b), axis=-1)),
+        (of_models.FUNCTIONAL, "relu_squared", {"x": x}, np.maximum(a, 0.0) ** 2),
+        (
+            of_models.FUNCTIONAL,
+            "sigmoid_focal_loss",
+            {"x": x, "y": bb.asarray(hard)},
+            -np.where(hard, (1.0 - p) ** 2 * np.log(p), p**2 * np.log(1.0 - p)),
+        ),
+        (of_models.FUNCTIONAL, "squareplus", {"x": x}, (a + np.sqrt(a**2 + 4.0)) / 2),
+    ):
+        np.testing.assert_allclose(told(table, name, **given).numpy(), expected, rtol=1e-6, atol=1e-7)
+    noise = eval(of_models.NN["RReLU"].rpartition(", in ")[0], {"bb": bb, "x": x}).numpy() / a
+    assert np.all((noise == 1.0) == (a >= 0.0))
+    assert np.all((noise >= 1 / 8) & ((noise <= 1 / 3) | (noise == 1.0)))
+
+
+def test_schedules_and_initial_values_that_are_told_are_right() -> None:
+    for hint in of_models.SCHEDULES.values():
+        if hint.startswith("bb."):
+            assert eval(hint.partition(", or ")[0], {"bb": bb})(0) > 0.0
+    joined = eval(of_models.SCHEDULES["join_schedules"].partition(": ")[2], {"first": str, "second": float})
+    assert (joined(99), joined(100)) == ("99", 0.0)
+    for name, deviation in (("he_normal", 0.1), ("lecun_uniform", 0.005**0.5), ("variance_scaling", 0.05)):
+        made = eval(of_models.INIT[name], {"bb": bb, "shape": (200, 300), "scale": 0.5})
+        assert float(made.std()) == pytest.approx(deviation, rel=0.02)
+    model = nn.Linear(2, 2)
+    before, gradients = model.weight, bb.trees.tree_map(lambda x: -3.0 * bb.ones_like(x), model)
+    eval(of_models.OPTIM["sign_sgd"], {"bb": bb}).step(model, gradients)
+    np.testing.assert_allclose((model.weight - before).numpy(), 0.001, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", TREES)
@@ -363,8 +433,13 @@ def test_how_jax_defines_derivatives_is_told() -> None:
     with pytest.raises(AttributeError, match=r"'defvjp'; here: define\(forward, backward\)$"):
         f.defvjp(None, None)
     gradient: Any = bb.gradient
-    with pytest.raises(bb.errors.ArgumentError, match=r"^gradient: takes an operation or its name, not FloatTensor$"):
-        gradient(bb.ones(3))
+    x = bb.asarray([1.0, 4.0, 2.0, 5.0])
+    with pytest.raises(bb.errors.ArgumentError, match=r"^gradient: takes an operation .*, not FloatTensor; ") as caught:
+        gradient(x)
+    slopes = eval(str(caught.value).partition(" x are ")[2], {"bb": bb, "x": x})
+    np.testing.assert_allclose(slopes.numpy(), np.gradient(x.numpy()))
+    with pytest.raises(bb.errors.ArgumentError, match=r"^gradient: takes an operation or its name, not int$"):
+        gradient(3)
 
 
 @pytest.mark.parametrize("name", AT)
@@ -439,6 +514,7 @@ def test_namespaces_tell_too() -> None:
         (nn, "HuberLoss", "bb.nn.functional.huber_loss"),
         (nn.functional, "relu_", "bb.nn.functional.relu"),
         (nn, "Relu", "bb.nn.ReLU"),
+        (nn, "LinearConfig", "bb.nn.Linear"),
         (nn.functional, "hardswish", "bb.nn.functional.hard_swish"),
         (nn.init, "kaiming_normal_", "bb.nn.init.kaiming_normal"),
     ):
@@ -566,6 +642,10 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
         "'device'; here: with bb.use_backend(backend): around it, or model.to(backend); it takes LSTM(inputs,",
     ),
     (lambda: optim.SGD(0.1, decay=0.1), "it takes SGD(lr, momentum=0.0, nesterov=False, weight_decay=0.0)"),  # type: ignore[call-arg]
+    (
+        lambda: optim.schedules.Cosine(0.1, T_max=10),  # type: ignore[call-arg]
+        "Cosine() got an unexpected keyword argument 'T_max'; here: steps; it takes Cosine(rate, steps, end=0.0)",
+    ),
     (lambda: Mine(kernel_size=3), "Conv2d() got an unexpected keyword argument 'kernel_size'"),
     (lambda: Mine(size=3), "object of type 'int' has no len()"),
 ]
@@ -628,7 +708,7 @@ def test_signatures_stay() -> None:
 
 
 TABLES = METHODS, BURN, FUNCTIONAL, FUNCTIONS, GENERATORS, MODELS, OPTIMIZERS, SET, RANDOM, AT
-HINTS = {hint for names in TABLES for hint in names.values()}
+HINTS = {hint for names in (*TABLES, *(table for _, table in OF_MODELS)) for hint in names.values()}
 
 
 @pytest.mark.parametrize("hint", sorted(HINTS))

@@ -775,6 +775,11 @@ def test_bad_layers() -> None:
         nn.TransformerEncoderLayer(8, 2, activation=np.zeros(2))  # type: ignore[arg-type]
     with pytest.raises(DTypeError, match=r"load_state_dict: the value of bias: .*Nothing was loaded"):
         nn.LayerNorm(2).load_state_dict({"weight": np.ones(2), "bias": "x"})
+    saved: Any = bb.io.Saved({"weight": np.ones(100), "bias": np.ones(100)})
+    with pytest.raises(ArgumentError, match=r"not Saved\(state=\{[^}]{0,70}; its \.state is that$"):
+        nn.LayerNorm(100).load_state_dict(saved)
+    with pytest.raises(ArgumentError, match=r"as state_dict\(\) gives them, not \[\]$"):
+        nn.LayerNorm(2).load_state_dict([])  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match=r"Sequential: holds modules, not .*; write ReLU\(...\)"):
         nn.Sequential(nn.ReLU)  # type: ignore[call-overload]
     with pytest.raises(ArgumentError, match=r"nn\.Function\(f\) makes a function one"):

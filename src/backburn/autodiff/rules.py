@@ -55,11 +55,16 @@ FUSABLE: dict[str, bool] = {}
 ATTACHED.append(FUSABLE)
 
 
+#: For users of NumPy and PyTorch, whose ``gradient`` takes samples.
+_SLOPES = "; the slopes of samples x are bb.concat([x[1:2] - x[:1], (x[2:] - x[:-2]) / 2, x[-1:] - x[-2:-1]])"
+
+
 def entry_of(where: str, operation: Callable[..., Any] | str) -> Operation:
     """The entry of an operation, given as ``Backend.name`` or by its name."""
     name = operation if isinstance(operation, str) else getattr(operation, "__name__", None)
     if name is None:
-        raise ArgumentError(f"{where}: takes an operation or its name, not {type(operation).__name__}")
+        hint = _SLOPES * hasattr(operation, "shape")
+        raise ArgumentError(f"{where}: takes an operation or its name, not {type(operation).__name__}{hint}")
     if name not in OPERATIONS:
         raise ArgumentError(f"{where}: there is no operation {name!r}. {hint_for(name, OPERATIONS)}")
     return OPERATIONS[name]

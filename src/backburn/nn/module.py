@@ -191,7 +191,10 @@ class Module:
         """
         given: object = state
         if not isinstance(given, Mapping):
-            raise ArgumentError(f"load_state_dict: takes tensors by path, as state_dict() gives them, not {given!r}")
+            inside = "; its .state is that" * isinstance(getattr(given, "state", None), Mapping)
+            raise ArgumentError(
+                f"load_state_dict: takes tensors by path, as state_dict() gives them, not {given!r:.80}{inside}"
+            )
         leaves = self._tensors()
         known = {path for leaf in leaves for path in leaf.paths}
         if strict:

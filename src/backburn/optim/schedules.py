@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backburn.base.errors import ArgumentError
-from backburn.base.hints import lookups
+from backburn.base.hints import add_option_hints, lookups
 from backburn.tensor.options import bounded, integer, number, one_of
 
 __all__ = [
@@ -360,3 +360,6 @@ class Plateau(Schedule):
 
 #: What :class:`Plateau` saves.
 _STATE = ("best", "failures", "waits", "reductions")
+
+
+add_option_hints(Linear, Polynomial, Cosine, Restarts, Exponential, Step, MultiStep, OneCycle, Warmup, Plateau)

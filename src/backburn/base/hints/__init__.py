@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from backburn.base.callers import NAMESPACES
 from backburn.base.calls import OF_LAYERS, renamed
+from backburn.base.hints import of_models
 from backburn.base.hints.elsewhere import FUNCTIONAL, FUNCTIONS, IMMUTABLE, METHODS, SET, TREES
 from backburn.base.hints.from_burn import BURN
 from backburn.base.hints.from_numpy import RANDOM
@@ -21,7 +22,11 @@ from backburn.base.hints.from_torch import ONLY_FUNCTIONS
 
 #: The hints for names of some modules alone.
 _OWN: dict[str, Mapping[str, str]] = {
-    "backburn.nn.functional": FUNCTIONAL,
+    "backburn.nn": of_models.NN,
+    "backburn.nn.functional": FUNCTIONAL | of_models.FUNCTIONAL,
+    "backburn.nn.init": of_models.INIT,
+    "backburn.optim": of_models.OPTIM,
+    "backburn.optim.schedules": of_models.SCHEDULES,
     "backburn.random": RANDOM,
     "backburn.trees": TREES,
 }
