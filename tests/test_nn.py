@@ -411,6 +411,27 @@ def test_slices_of_rows_are_rows_of_the_same_modules() -> None:
         model["0"]  # type: ignore[call-overload]
 
 
+def test_a_module_of_a_sequential_is_replaced() -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 4)).freeze()
+    model[-1] = nn.Linear(2, 5)
+    assert model(bb.ones((1, 3))).shape == (1, 5)
+    assert [path for path, x in model.named_parameters() if x.is_require_grad] == ["2.weight", "2.bias"]
+    before = model.state_dict()
+    optim.SGD(0.1).step(model, model(bb.ones((1, 3))).sum().backward())
+    changed = [path for path, x in model.state_dict().items() if (x != before[path]).any()]
+    assert changed[-1] == "2.bias"
+    assert all(path.startswith("2.") for path in changed)
+    for index, module, kind in (
+        (3, nn.ReLU(), OutOfRangeError),
+        (slice(1), nn.ReLU(), DTypeError),
+        ("0", nn.ReLU(), DTypeError),
+        (0, nn.ReLU, ArgumentError),
+    ):
+        with pytest.raises(kind, match="Sequential: "):
+            model[index] = module  # type: ignore[index, assignment]
+    assert len(model) == 3
+
+
 @pytest.mark.parametrize("value", [np.ones(2), 1.0, [1, 2]])
 def test_what_is_no_tensor_is_neither_parameter_nor_buffer(value: Any) -> None:
     """It would be no part of the state, without a word."""

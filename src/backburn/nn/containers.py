@@ -35,6 +35,17 @@ class ModuleList(Module):
 
     def append(self, module: Module) -> None:
         """Add ``module`` at the end."""
+        self._items.append(self._checked(module))
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        """Put ``module`` in the place of another, as in ``model[-1] = Linear(8, 2)``."""
+        given: object = index
+        if isinstance(given, slice):
+            raise DTypeError(f"{type(self).__name__}: takes the number of one module, not {given!r}")
+        checked, _ = self._checked(module), self[index]
+        self._items[index] = checked
+
+    def _checked(self, module: Module) -> Module:
         if not isinstance(module, Module):
             hint = "nn.Function(f) makes a function one"
             if isinstance(module, type):
@@ -44,7 +55,7 @@ class ModuleList(Module):
             elif isinstance(module, Mapping):
                 hint = "modules have numbers here: write Sequential(*modules.values())"
             raise ArgumentError(f"{type(self).__name__}: holds modules, not {module!r}; {hint}")
-        self._items.append(module)
+        return module
 
     @overload
     def __getitem__(self, index: int) -> Module: ...
