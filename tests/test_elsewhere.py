@@ -632,6 +632,14 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: nn.Dropout(prob=0.5), "'prob'; here: p; it takes Dropout(p"),  # type: ignore[call-arg]
     (lambda: optim.Adam(0.1, epsilon=1e-5), "'epsilon'; here: eps; it takes Adam(lr"),  # type: ignore[call-arg]
     (lambda: nn.MultiHeadAttention(8, n_heads=2), "'n_heads'; here: heads; it takes"),  # type: ignore[call-arg]
+    (
+        lambda: nn.ReLU(inplace=True),  # type: ignore[call-arg]
+        "ReLU() got an unexpected keyword argument 'inplace'; here: nothing, tensors are never changed; it takes ReLU",
+    ),
+    (
+        lambda: nn.TransformerEncoderLayer(8, 2, batch_first=True),  # type: ignore[call-arg]
+        "'batch_first'; here: nothing, the batch axis is first; it takes TransformerEncoderLayer(size, heads,",
+    ),
     (lambda: nn.Dropout(0.1, True), "Dropout() takes "),  # type: ignore[call-arg]
     (
         lambda: nn.Linear(3, 4, dtype="float64"),  # type: ignore[call-arg]
@@ -697,6 +705,18 @@ def test_wrong_arguments_are_told_the_right_ones(call: Callable[[], Any], words:
     """By the class that was called, also where it inherits how it is made."""
     with pytest.raises(TypeError, match=re.escape(words)):
         call()
+
+
+def test_a_layer_without_options_leaves_arguments_to_the_class_after_it() -> None:
+    class Named:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+    class Mine(nn.ReLU, Named):
+        pass
+
+    assert Mine("first").name == "first"
+    assert signature(nn.ReLU).parameters == {}
 
 
 def test_signatures_stay() -> None:

@@ -48,6 +48,9 @@ RENAMED = {
     "gamma": "factor",
     "gradient": "cotangent",
     "hidden_size": "size",
+    "history_size": "history",
+    "in1_features": "first",
+    "in2_features": "second",
     "in_channels": "inputs",
     "in_dims": "in_axes",
     "in_features": "inputs",
@@ -59,12 +62,15 @@ RENAMED = {
     "is_causal": "causal",
     "keepdim": "keepdims",
     "kernel_size": "size",
+    "lambd": "threshold",
     "layer_norm_eps": "eps",
     "learning_rate": "lr",
     "loc": "mean",
     "max_lr": "rate",
+    "max_val": "high",
     "milestones": "at",
     "min_lr": "end",
+    "min_val": "low",
     "n_embedding": "count",
     "n_heads": "heads",
     "negative_slope": "slope",
@@ -95,6 +101,8 @@ RENAMED = {
     "tensors": "arrays",
     "total_steps": "steps",
     "transition_steps": "steps",
+    "unflattened_size": "shape",
+    "use_bias": "bias",
 }
 
 #: Options of others that are none here, and what does the same; the first of them in a call is told.
@@ -114,10 +122,21 @@ OTHERWISE = {
 
 #: Options of the layers of others that are none here, and what does the same.
 OF_LAYERS = {
+    "b1": "betas=(0.9, 0.999)",
+    "b2": "betas=(0.9, 0.999)",
+    "batch_first": "nothing, the batch axis is first",
     "device": "with bb.use_backend(backend): around it, or model.to(backend)",
     "dtype": "with bb.use_dtype('float64'): around it, or model.astype('float64')",
+    "elementwise_affine": "weight=False, and bias=False where there is one",
+    "foreach": "nothing, parameters are stepped together",
+    "fused": "nothing, parameters are stepped together",
+    "inplace": "nothing, tensors are never changed",
+    "line_search_fn": "optimizer.step(model, loss) searches, where loss is a function of the model",
+    "lr_decay": "a rate of the number of steps, lambda n: 0.01 / (1 + 0.1 * n)",
     "max_iter": "optimizer.step(model, loss, steps=20)",
     "maximize": "negate the loss",
+    "padding_mode": "bb.nn.Pad(1, mode='wrap') before it; 'edge' and 'reflect' are modes, too",
+    "return_indices": "bb.nn.functional.max_pool_with_indices(x, size)",
     "steps": "optimizer.step(model, loss, steps=20)",
 }
 

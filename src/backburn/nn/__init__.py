@@ -94,7 +94,7 @@ __all__ = [
 
 
 add_hints(Module, MODELS)
-add_option_hints(*(globals()[name] for name in __all__))
+add_option_hints(*(globals()[name] for name in __all__ if name != "Module"))
 
 
 if not TYPE_CHECKING:

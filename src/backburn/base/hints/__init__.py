@@ -102,15 +102,23 @@ def add_option_hints(*values: Any) -> None:
     Python's own error names the class that defines ``__init__``, which may be private.
     """
     for value in values:
-        if isinstance(value, type) and value.__init__ is not object.__init__:  # type: ignore[misc]
+        if isinstance(value, type):
             _add_option_hints(value)
 
 
-def _add_option_hints(cls: type) -> None:
-    init: Any = cls.__init__  # type: ignore[misc]
+def _nothing(self: Any) -> None:
+    """The ``__init__`` of a class that has none, and no other class after it that has one."""
 
-    @wraps(init)
+
+def _add_option_hints(cls: Any) -> None:
+    own: Any = cls.__init__
+    if own is object.__init__:
+        own = _nothing
+
+    @wraps(own)
     def checked(self: Any, *args: Any, **options: Any) -> None:
+        after: Any = super(cls, self)
+        init: Any = own if own is not _nothing else getattr(after.__init__, "__func__", _nothing)
         try:
             init(self, *args, **options)
         except TypeError as error:
