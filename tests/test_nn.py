@@ -411,6 +411,19 @@ def test_slices_of_rows_are_rows_of_the_same_modules() -> None:
         model["0"]  # type: ignore[call-overload]
 
 
+def test_different_values_for_one_parameter_are_refused() -> None:
+    model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
+    state = model.state_dict()
+    model[1].weight = model[0].weight  # type: ignore[attr-defined]
+    with pytest.raises(ArgumentError, match=r"0.weight and 1.weight are one parameter here and two there.*Nothing was"):
+        model.load_state_dict(state)
+    saved = {"0.weight": np.array([[1.0, 2.0], [np.nan, 0.0]], dtype="float32")}
+    for given in (saved, {"1.weight": saved["0.weight"]}, {**saved, "1.weight": saved["0.weight"].copy()}):
+        model.load_state_dict(given)
+        assert model[0].weight is model[1].weight  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(model.state_dict()["1.weight"].numpy(), saved["0.weight"])
+
+
 def test_a_module_of_a_sequential_is_replaced() -> None:
     model = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 4)).freeze()
     model[-1] = nn.Linear(2, 5)

@@ -180,8 +180,9 @@ class Module:
         """Replace parameters and buffers by the tensors (or arrays) of ``state``, moved to their backends.
 
         Frozen parameters stay frozen. For a shared tensor, any of its paths suffices. Unless ``strict``, missing and
-        unexpected paths are ignored. Raises :class:`ArgumentError` for missing and unexpected paths,
-        :class:`ShapeError` and :class:`DTypeError` for tensors that do not fit; then nothing is changed.
+        unexpected paths are ignored. Raises :class:`ArgumentError` for missing and unexpected paths, and for different
+        values under the paths of a shared tensor, :class:`ShapeError` and :class:`DTypeError` for tensors that do not
+        fit; then nothing is changed.
 
             >>> from backburn.nn import Linear
             >>> a, b = Linear(2, 2), Linear(2, 2)
@@ -201,7 +202,7 @@ class Module:
             missing = [leaf.path for leaf in leaves if not any(path in state for path in leaf.paths)]
             _refuse_paths(missing, sorted(map(str, set(state) - known)), known)
         fitting: list[tuple[Leaf, Tensor]] = []
-        problems: dict[type[Exception], list[str]] = {ShapeError: [], DTypeError: []}
+        problems: dict[type[Exception], list[str]] = {ShapeError: [], DTypeError: [], ArgumentError: []}
         for leaf in leaves:
             path = next((p for p in leaf.paths if p in state), None)
             if path is None:
@@ -222,6 +223,12 @@ class Module:
                 )
             elif new.dtype is not old.dtype:
                 problems[DTypeError].append(f"{path} is {new.dtype} there and {old.dtype} here")
+            elif len(leaf.paths) > 1 and not kinds[1]:
+                problems[ArgumentError] += [
+                    f"{path} and {p} are one parameter here and two there: leave one out, or untie them"
+                    for p in leaf.paths
+                    if p in state and state[p] is not state[path] and not _equal(new, _on(state[p], old.backend))
+                ]
             fitting.append((leaf, new))
         for kind, lines in problems.items():
             if lines:
@@ -493,6 +500,11 @@ def _is_data(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return bool(value) and all(map(_is_data, value))
     return isinstance(value, (int, float)) or (hasattr(value, "__array__") and not is_tensor(value))
+
+
+def _equal(x: Any, y: Any) -> bool:
+    """Whether two tensors have the same values, NaN included."""
+    return x.shape == y.shape and bool(((x == y) | ((x != x) & (y != y))).all())
 
 
 def _value(x: Any) -> Tensor:
