@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,7 @@ from backburn.conformance.suite import QUICK_CHECKS, QUICK_SHAPES
 from backburn.conformance.template import write_template
 from backburn.conformance.terminal import text
 from backburn.conformance.timeout import can_limit, limited
+from backburn.conformance.worker import limit_memory
 from backburn_numpy import NumpyBackend
 
 NUMPY = load_backend("numpy")
@@ -251,6 +253,19 @@ def test_memory_can_be_limited(tmp_path: Path, monkeypatch) -> None:
     report = check_backend("greedy_backend:Greedy", ops=["exp", "tanh"], kinds=["shape"], jobs=1, memory=4)
     assert {parts_of(r.id)[0] for r in report.failures} == {"exp"}
     assert "MemoryError" in report.failures[0].message
+
+
+def _refuse(*_: Any) -> None:
+    raise ValueError("current limit exceeds maximum limit")
+
+
+@pytest.mark.parametrize(
+    "module", [None, types.SimpleNamespace(RLIMIT_AS=9, setrlimit=_refuse)], ids=["Windows", "macOS"]
+)
+def test_memory_that_cannot_be_limited_is_told(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "resource", module)
+    with pytest.raises(ArgumentError, match="memory cannot be limited to 4 GB on this system"):
+        limit_memory(4.0)
 
 
 def test_workers_answer_as_this_process_does(faulty: str) -> None:

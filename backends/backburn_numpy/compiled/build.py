@@ -31,10 +31,11 @@ SUFFIX = ".kernels"
 #: as long.
 FLAGS = (
     *("-std=c11", "-O2", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
-    *("-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-s", "-Wall"),
+    *("-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-Wall"),
     # Vectors wider than the processor's are passed to inlined functions only, so that their ABI does not matter. Clang
     # leaves some loops as they are.
     *("-fno-asynchronous-unwind-tables", "-Wno-psabi", "-Wno-pass-failed"),
+    *(() if platform.system() == "Darwin" else ("-s",)),  # no symbols; Apple's linker knows it no longer
 )
 
 #: The instruction sets with a library, the lowest first, and their flags. No MMX, whose registers are those of long
@@ -111,7 +112,7 @@ def build(folder: Path = FOLDER, only_best: bool = False) -> list[Path]:
 
 def _compiled(libraries: dict[str, tuple[str, ...]], sources: list[Path], folder: Path) -> list[Path]:
     """Compile libraries of the same sources in parallel."""
-    compiler = shlex.split(os.environ.get("CC", "")) or [shutil.which("cc") or shutil.which("gcc") or ""]
+    compiler = _words(os.environ.get("CC", "")) or [shutil.which("cc") or shutil.which("gcc") or ""]
     if not compiler[0]:
         raise NoCompilerError("no C compiler: neither cc nor gcc is on the PATH, and CC names none")
     made, running = [], []
@@ -136,3 +137,10 @@ def _compiled(libraries: dict[str, tuple[str, ...]], sources: list[Path], folder
         unfinished.replace(target)
         made.append(target)
     return made
+
+
+def _words(command: str) -> list[str]:
+    """The words of a command; on Windows, backslashes are parts of paths."""
+    if platform.system() == "Windows":
+        return [word.strip('"') for word in shlex.split(command, posix=False)]
+    return shlex.split(command)

@@ -24,15 +24,16 @@ def main() -> None:
 
 
 def limit_memory(gigabytes: float) -> None:
-    """Let allocations beyond this address space fail in this process; raises if the system has no such limit."""
+    """Let allocations beyond this address space fail in this process; raises if the system sets no such limit."""
     from backburn.base.errors import ArgumentError
 
+    size = int(gigabytes * 2**30)
     try:
         import resource
-    except ImportError as cause:
-        raise ArgumentError("memory cannot be limited on this system") from cause
-    size = int(gigabytes * 2**30)
-    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
+    except (ImportError, ValueError, OSError) as cause:  # on Windows; on macOS; beyond the limit that is set
+        raise ArgumentError(f"memory cannot be limited to {gigabytes:g} GB on this system: {cause}") from cause
 
 
 def _serve(order: dict[str, Any], answers: IO[str]) -> None:
