@@ -6,6 +6,20 @@
 #include <immintrin.h>
 #endif
 
+#ifdef __ARM_FP16_FORMAT_IEEE
+INLINE float of_half(uint16_t half) {
+    __fp16 value;
+    memcpy(&value, &half, sizeof value);
+    return value;
+}
+
+INLINE uint16_t half_of(float x) {
+    const __fp16 value = (__fp16)x;
+    uint16_t half;
+    memcpy(&half, &value, sizeof half);
+    return half;
+}
+#else
 /* The bits shift by 13 and the exponent's bias grows by 112; a product does the latter for subnormals too. */
 INLINE float of_half(uint16_t half) {
     const int32_t rest = (half & 0x7fff) << 13, infinite = 0x7c00 << 13;
@@ -23,6 +37,7 @@ INLINE uint16_t half_of(float x) {
     const int32_t half = bits >= 143 << 23 ? large : bits < 113 << 23 ? small : normal;
     return (uint16_t)(half | (int32_t)((uint32_t)whole >> 16 & 0x8000));
 }
+#endif
 
 KERNEL(float_of_half, float *restrict out, const uint16_t *restrict x, int64_t count) {
     int64_t i = 0;
@@ -31,7 +46,7 @@ KERNEL(float_of_half, float *restrict out, const uint16_t *restrict x, int64_t c
         _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(x + i))));
     }
 #endif
-    for (; i < count; i++) out[i] = of_half(x[i]);
+    LOOP for (int64_t k = i; k < count; k++) out[k] = of_half(x[k]);
 }
 
 KERNEL(half_of_float, uint16_t *restrict out, const float *restrict x, int64_t count) {
@@ -41,7 +56,7 @@ KERNEL(half_of_float, uint16_t *restrict out, const float *restrict x, int64_t c
         _mm_storeu_si128((__m128i *)(out + i), _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT));
     }
 #endif
-    for (; i < count; i++) out[i] = half_of(x[i]);
+    LOOP for (int64_t k = i; k < count; k++) out[k] = half_of(x[k]);
 }
 
 /* bfloat16 is the upper half of a float32. */
