@@ -916,7 +916,7 @@ def test_the_backend_says_what_computes(monkeypatch: pytest.MonkeyPatch) -> None
     assert "python -m backburn_numpy.compiled" in BASE.libraries["kernels"]
     assert Autodiff(BASE).libraries == BASE.libraries
     monkeypatch.setattr(blas, "product", lambda: None)
-    assert BASE.libraries["OpenBLAS"] == "not found: NumPy convolves"
+    assert BASE.libraries["OpenBLAS"] == "not found: NumPy does some of their work"
 
 
 def test_without_kernels_numpy_does_their_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -936,6 +936,27 @@ def test_without_a_known_library_of_products_numpy_convolves(monkeypatch: pytest
     options: dict[str, Any] = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
     got, expected = both(monkeypatch, "conv", x, weight, **options)
     np.testing.assert_allclose(got[0], expected[0], rtol=1e-4, atol=1e-4)
+
+
+@needs_kernels
+def test_few_rows_times_a_quantized_weight_need_no_library_of_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheme: Any = as_dtype("qint4_symmetric_block32_float32")
+    weight = BASE.quantize(numbers(20, 70), scheme)
+    few = quantized_products.FEW_ROWS
+    several = [numbers(count, 70, seed=1) for count in (1, few, few + 1)]
+    expected = [BASE.q_linear(x, weight, transposed=True) for x in several]
+    monkeypatch.setattr(blas, "product", lambda: None)
+    taken: list[bool] = []
+    by_kernel = quantized_products._by_kernel
+
+    def told(*operands: Any) -> bool:
+        taken.append(by_kernel(*operands))
+        return taken[-1]
+
+    monkeypatch.setattr(quantized_products, "_by_kernel", told)
+    for x, product in zip(several, expected, strict=True):
+        np.testing.assert_allclose(BASE.q_linear(x, weight, transposed=True), product, rtol=1e-4, atol=1e-4)
+    assert taken == [True, True, False]
 
 
 def _python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -139,7 +139,7 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         without = "NumPy computes; python -m backburn_numpy.compiled compiles them"
         return {
             "kernels": f"compiled for {level}" if level is not None else f"not compiled, or left out: {without}",
-            "OpenBLAS": "used by kernels" if blas.product() is not None else "not found: NumPy convolves",
+            "OpenBLAS": "used by kernels" if blas.product() is not None else "not found: NumPy does some of their work",
         }
 
     def memory_stats(self) -> Mapping[str, int]:

@@ -96,10 +96,11 @@ def _by_blocks(out: Array, rows: Array, weight: QuantizedArray, transposed: bool
 def _by_kernel(out: Array, x: Array, weight: QuantizedArray) -> bool:
     """Fill ``out`` with ``x @ weight.T`` by the compiled kernel; False if it does not take these operands."""
     scheme, (outputs, inputs) = weight.dtype, weight.shape
-    kernel, product = compiled.kernel("q_linear"), blas.product()
+    few = len(x) <= FEW_ROWS  # the kernel multiplies them itself, without the library's product
+    kernel, product = compiled.kernel("share_q_linear" if few else "q_linear"), None if few else blas.product()
     parts = weight.values, weight.scale, weight.scale if weight.zero is None else weight.zero
     kinds = [PACKED if scheme.is_packed and p is weight.values else _kind(p.dtype) for p in parts]
-    if kernel is None or product is None or None in kinds or x.dtype != np.float32:
+    if kernel is None or (product is None and not few) or None in kinds or x.dtype != np.float32:
         return False
     block = block_lengths(scheme, weight.shape)[-1] if scheme.block_shape else inputs
     if scheme.is_float or scheme.bits == 2 or scheme.axis not in (None, 0) or len(scheme.block_shape) > 1:
@@ -114,10 +115,9 @@ def _by_kernel(out: Array, x: Array, weight: QuantizedArray) -> bool:
     whole = [out, *(None if p is None else np.ascontiguousarray(p) for p in operands)]
     steps = 0 if scheme.granularity == "tensor" else -(-inputs // block)
     at = compiled.addresses(*whole)
-    shared = compiled.kernel("share_q_linear")
-    if len(x) <= FEW_ROWS and shared is not None:
+    if few:
         portion = max(1, SHARE // (inputs * max(1, len(x) // 2)))
-        shared(*at, *kinds, len(x), outputs, inputs, block, steps, portion, available())
+        kernel(*at, *kinds, len(x), outputs, inputs, block, steps, portion, available())
         return True
     held = max(1, EXPANDED // x.shape[1])
 
