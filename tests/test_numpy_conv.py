@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -149,3 +150,10 @@ assert get() == before
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def test_functions_of_the_library_are_called_on_x86_64_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+    assert blas.function.__wrapped__("scipy_cblas_strsm64_") is None
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    assert (blas.function.__wrapped__("scipy_cblas_strsm64_") is None) == (blas.product() is None)

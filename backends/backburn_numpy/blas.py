@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
+import platform
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -75,7 +76,13 @@ def can_be_single() -> bool:
 
 @cache
 def function(name: str, *types: Any) -> Any:
-    """A function of the library, with 64-bit integers and arguments of those types; None for an unknown library."""
+    """A function of the library, with 64-bit integers and arguments of those types; None for an unknown library.
+
+    And on other processors than x86-64: on an emulated AArch64, triangular systems and ``cholesky`` of float32 numbers
+    came out wrong for some orders of elements, where those that NumPy calls were right.
+    """
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return None
     for library in _libraries():
         if (found := getattr(library, name, None)) is not None:
             found.restype, found.argtypes = None, types
