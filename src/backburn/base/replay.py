@@ -54,12 +54,12 @@ class Recording:
         """
         self.brought = brought
         self.overwrites = overwrites
-        self._advance: list[Callable[[], Any]] = []
-        self._undo: list[Callable[[], Any]] = []
+        #: What the host does, in order, and what takes it back.
+        self._host: list[tuple[Callable[[], Any], Callable[[], Any] | None]] = []
         self._numbers: list[tuple[int, type]] = []
         #: The places of the numbers that the backend has bound.
         self.bound: set[int] = set()
-        #: What they have returned in this step.
+        #: What it has returned in this step.
         self._results: list[Any] = []
         self._assumed: list[Callable[[], bool]] = []
         #: Objects whose state this recording sets or has assumed.
@@ -76,7 +76,7 @@ class Recording:
         kind = ReplayedInt if isinstance(value, int) else ReplayedFloat
         number = kind(value)
         number.place = len(self._numbers)
-        self._numbers.append((len(self._advance), kind))
+        self._numbers.append((len(self._host), kind))
         self._remember(value, advance, undo)
         return number
 
@@ -107,9 +107,7 @@ class Recording:
 
     def _remember(self, result: Any, advance: Callable[[], Any], undo: Callable[[], Any] | None) -> None:
         self._results.append(result)
-        self._advance.append(advance)
-        if undo is not None:
-            self._undo.append(undo)
+        self._host.append((advance, undo))
 
     def bind(self, value: Any) -> int | None:
         """The place of a number of this recording, which is then marked as bound; None for an ordinary number."""
@@ -129,16 +127,21 @@ class Recording:
         return len(self._numbers) - len(self.bound)
 
     def advance(self) -> list[float]:
-        """Run the host's part of one more step: the value of each number, by place."""
+        """Run the host's part of one more step: the value of each number, by place. What fails changes nothing."""
         self._results.clear()
-        for advance in self._advance:
-            self._results.append(advance())
+        try:
+            for advance, _ in self._host:
+                self._results.append(advance())
+        except BaseException:
+            self.undo()
+            raise
         return [self._results[i] for i, _ in self._numbers]
 
     def undo(self) -> None:
-        """Undo the host's part of the recorded step."""
-        for undo in reversed(self._undo):
-            undo()
+        """Undo the host's part of this step, as far as it has come."""
+        for _, undo in reversed(self._host[: len(self._results)]):
+            if undo is not None:
+                undo()
 
 
 def contents(array: Any) -> Contents:

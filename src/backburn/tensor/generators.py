@@ -60,8 +60,13 @@ class Generator:
         if recording is None:
             self._put(key, first)
             return
-        before = self.key, self.offset
-        recording.host(lambda: self._put(key, getattr(offset, "now", first)), lambda: self._put(*before))
+        before = [self.key, self.offset]
+
+        def advance() -> None:
+            before[:] = self.key, self.offset
+            self._put(key, getattr(offset, "now", first))
+
+        recording.host(advance, lambda: self._put(*before))
         recording.known.append(self)
 
     def _put(self, key: int, offset: int) -> None:
