@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import warnings
 import weakref
@@ -16,7 +17,7 @@ import backburn as bb
 from backburn import nn, optim
 from backburn.backend import OPERATIONS, Capture, Profile, Wrapper, load_backend
 from backburn.base.contexts import scoped
-from backburn.base.errors import BackburnError, CaptureError, OutOfRangeError, SpecError
+from backburn.base.errors import BackburnError, CaptureError, NumericalInstabilityError, OutOfRangeError, SpecError
 from backburn.base.replay import REPLAY, Recording
 from backburn.conformance import SAMPLES, check_backend
 from backburn.conformance.calls import flat, lifted, operands_of
@@ -436,6 +437,8 @@ def test_warnings_that_are_errors_do_not_stop_a_replay() -> None:
 def test_a_backend_that_records_is_not_decorated() -> None:
     with pytest.raises(SpecError, match=r"capture\(numpy\) records by itself"):
         load_backend("capture(capture(numpy))")
+    with pytest.raises(SpecError, match="join is true or false, not 'maybe'"):
+        load_backend("capture(numpy, join=maybe)")
 
 
 # ---- among other decorators and threads ----
@@ -471,6 +474,19 @@ def test_another_thread_is_not_recorded() -> None:
     assert found == [2.0, 2.0]
 
 
+def test_what_another_thread_computes_is_not_recorded() -> None:
+    def function(y: Any) -> Any:
+        found: list[Any] = []
+        thread = threading.Thread(target=lambda: found.append(y * 2.0))
+        thread.start()
+        thread.join()
+        return found[0]
+
+    captured = bb.capture(function, state=False, on_fallback="allow")
+    assert [captured(*on(n)).item() for n in (1.0, 2.0, 3.0)] == [2.0, 4.0, 6.0]
+    assert "another thread" in captured.reason
+
+
 def test_a_model_among_the_arguments() -> None:
     with bb.use_backend("autodiff(capture(numpy))"):
         bb.random.seed(0)
@@ -492,3 +508,167 @@ def test_quantized_models_are_replayed() -> None:
     for _ in range(4):
         np.testing.assert_array_equal(captured(quantized, x).numpy(), expected)
     assert captured.reason == ""
+
+
+# ---- what changes outside the state, and what else tells steps apart ----
+
+
+def test_tensors_that_stay_elsewhere_are_found() -> None:
+    """What a replay would not renew: gradients as such, objects that are no trees, models from outside."""
+
+    class Found:
+        def __init__(self, loss: Any) -> None:
+            self.loss = loss
+
+    with bb.use_backend("autodiff(capture(numpy))"):
+        w, layer, optimizer = bb.asarray([1.0, 2.0]).require_grad(), nn.BatchNorm(3), optim.SGD(0.1, momentum=0.9)
+        kept: dict[str, Any] = {}
+
+        def steps(x: Any) -> Any:
+            model = {"w": bb.asarray([1.0, 2.0]).require_grad()}
+            optimizer.step(model, (model["w"] * x.sum()).sum().backward())
+            return model["w"]
+
+        functions: list[Any] = [
+            lambda x: (w * x.sum()).sum().backward(),
+            lambda x: Found(x * 2.0),
+            lambda x: layer(x),
+            lambda x: kept.update(x=x * 2.0),
+            steps,
+        ]
+        for function in functions:
+            captured = bb.capture(function, state=False)
+            captured(bb.ones((2, 3)))
+            with pytest.warns(CaptureWarning, match=r"a float32\[.*\] that it computes stays somewhere else") as told:
+                captured(bb.ones((2, 3)))
+            assert told[0].filename == __file__
+        captured = bb.capture(functions[0], state=False, on_fallback="allow")
+        for n in range(4):
+            slope: Any = w.grad(captured(bb.full((2, 3), n)))
+            assert slope.tolist() == [6.0 * n, 6.0 * n]
+
+
+def test_a_batch_that_the_step_changes_is_not_recorded() -> None:
+    with bb.use_backend("autodiff(capture(numpy))"):
+        x = bb.linspace(0.0, 1.0, 6).reshape(2, 3)
+        for change in (lambda layer, batch: layer(batch["x"]), lambda layer, batch: batch.pop("x") * 2.0):
+            layer = nn.BatchNorm(3)
+            captured = bb.capture(change, state=False)
+            captured(layer, {"x": x})
+            with pytest.warns(CaptureWarning, match="it changes the batch .* in the state"):
+                captured(layer, {"x": x})
+        layers: list[Any] = [nn.BatchNorm(3), nn.BatchNorm(3)]
+        layer, other = layers
+        captured = bb.capture(lambda layer, x: layer(x), state=False, on_fallback="allow")
+        for n in range(4):
+            captured(layer, x * float(n))
+            other(x * float(n))
+        found, wanted = ({n: x.tolist() for n, x in m.state_dict().items()} for m in layers)
+        assert found == wanted
+
+
+def test_a_parameter_in_two_places_of_the_batch_is_one() -> None:
+    def function(model: Any, x: Any) -> Any:
+        gradients = (model["a"] * model["b"] * x).sum().backward()
+        return model["a"].grad(gradients), model["b"].grad(gradients)
+
+    with bb.use_backend("autodiff(capture(numpy))"):
+        one, two = (bb.asarray([1.0, 2.0]).require_grad() for _ in range(2))
+        captured = bb.capture(function, state=False, on_fallback="error")
+        for a, b in [(one, one)] * 3 + [(one, two)] * 3 + [(two, two)] * 2:
+            found, wanted = captured({"a": a, "b": b}, bb.asarray(3.0)), function({"a": a, "b": b}, bb.asarray(3.0))
+            assert [x.tolist() for x in found] == [x.tolist() for x in wanted]
+        assert captured.reason == ""
+
+
+@pytest.mark.parametrize("make", [
+    lambda: optim.SGD(0.5), lambda: optim.Adam(0.5, betas=(0.5, 0.5)), lambda: optim.SGD(lambda step: 0.1 / (step + 1)),
+])  # fmt: skip
+def test_another_optimizer_goes_on_from_its_own_rate_and_steps(make: Callable[[], Any]) -> None:
+    def run(step: Any) -> list[Any]:
+        found = []
+        for optimizer in (optim.SGD(0.1), make(), make()):
+            with bb.use_backend("autodiff(capture(numpy))"):
+                state = {"w": bb.asarray([1.0, 2.0]).require_grad()}, optimizer
+            for i in range(6):
+                if i == 4:
+                    state = state[0], copy.deepcopy(state[1])
+                state, loss = step(state)
+                found.append(loss.item())
+            found.append(state[1].steps)
+        return found
+
+    def step(state: Any) -> Any:
+        loss = (state[0]["w"] ** 2.0).sum()
+        state[1].step(state[0], loss.backward())
+        return state, loss
+
+    assert run(bb.capture(step, on_fallback="error")) == run(step)
+
+
+def test_the_default_backend_tells_steps_apart() -> None:
+    captured, (x,) = bb.capture(lambda x: (x, bb.zeros(2)), state=False, on_fallback="error"), on(1.0)
+    for spec in ["capture(numpy)", "autodiff(capture(numpy))"] * 4:
+        with bb.use_backend(spec):
+            assert captured(x)[1].backend.spec == spec
+
+
+def test_anomalies_are_detected() -> None:
+    captured = bb.capture(lambda x: bb.log(x), state=False)
+    with bb.use_backend("autodiff(capture(numpy))"):
+        x = bb.asarray([-1.0])
+    for _ in range(3):
+        captured(x)
+    with bb.detect_anomaly(), pytest.raises(NumericalInstabilityError, match="log"):
+        captured(x)
+
+
+def test_inside_a_transform_it_runs_as_it_is() -> None:
+    captured, (x,) = bb.capture(lambda x: x * x, state=False), on([1.0, 2.0])
+    for _ in range(3):
+        assert bb.vmap(captured)(x).tolist() == [1.0, 4.0]
+    assert "inside of a transform" in captured.reason
+
+
+def test_what_the_host_does_for_a_replay_is_taken_back_as_far_as_it_came() -> None:
+    fails: list[int] = []
+
+    def rate(step: int) -> float:
+        if fails:
+            raise ValueError("no rate")
+        return 0.1
+
+    def step(state: Any) -> Any:
+        x = bb.random.uniform((2,), backend=RECORDING)
+        named.seed(3)
+        for model, optimizer in state:
+            optimizer.step(model, (model["w"] * x.to(model["w"].backend)).sum().backward())
+        return state, bb.random.uniform((1,), backend=RECORDING, generator=named)
+
+    with bb.use_backend("autodiff(capture(numpy))"):
+        state = [({"w": bb.ones(2).require_grad()}, optim.Adam(lr)) for lr in (0.1, rate)]
+    named, captured = bb.random.Generator(5), bb.capture(step, on_fallback="error")
+    for _ in range(3):
+        captured(state)
+    assert captured.reason == ""
+    named.seed(9)
+    before = [optimizer.state_dict()["steps"] for _, optimizer in state], named.state(), bb.random.get_state()
+    fails.append(1)
+    with pytest.raises(ValueError, match="no rate"):
+        captured(state)
+    assert before == (
+        [optimizer.state_dict()["steps"] for _, optimizer in state], named.state(), bb.random.get_state()
+    )  # fmt: skip
+
+
+def test_a_recording_keeps_nothing_of_the_run_that_was_recorded() -> None:
+    watching = Watching(NumpyBackend())
+    with bb.use_backend(bb.Autodiff(Capture(watching))):
+        w, x = bb.ones(3).require_grad(), bb.ones(3)
+        captured = bb.capture(lambda w, x: bb.exp(bb.exp(w * x)), state=False, on_fallback="error")
+        captured(w, x)
+        watching.results.clear()
+        out = captured(w, x)
+    assert captured.reason == ""
+    assert not out.is_tracked
+    assert sum(known() is not None for known in watching.results) == 1, "the output of the replay"

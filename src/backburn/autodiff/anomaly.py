@@ -52,6 +52,11 @@ def detect_anomaly() -> Block[None]:
     return Block("detect_anomaly", _watching)
 
 
+def watches() -> bool:
+    """Whether operations are checked."""
+    return _LOOKING.get()
+
+
 def unwatched() -> AbstractContextManager[bool]:
     """A context in which operations are not checked: their infinities are intended, and absent from the result."""
     return scoped(_LOOKING, False)

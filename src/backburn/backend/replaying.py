@@ -7,13 +7,14 @@ computed once, those whose results nobody uses are left out, and element-wise on
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from itertools import count
 from operator import is_
 from typing import Any, ClassVar
-from weakref import ref
+from weakref import ReferenceType, ref
 
 from backburn.backend.capture import Program, copied
 from backburn.backend.contract import Capabilities
@@ -53,6 +54,8 @@ class Capture(Wrapper):
     def __init__(self, wrapped: Any, join: bool = True) -> None:
         """Around a backend, which stays as it is."""
         super().__init__(wrapped)
+        if not isinstance(join, bool):
+            raise SpecError(f"capture: join is true or false, not {join!r}")
         if wrapped.capabilities.capture:
             raise SpecError(f"capture: {wrapped.spec} records by itself; leave the decorator out")
         self._join = join
@@ -70,7 +73,7 @@ class Capture(Wrapper):
     def call(self, operation: str, /, *operands: Any, **attributes: Any) -> Any:
         """Call an operation of the wrapped backend, and record the call if a step is being recorded."""
         function = getattr(self._inner, operation)
-        tape = _TAPE.get()
+        tape = _tape_for(operands)
         if tape is not None:
             return tape.call(operation, function, operands, attributes)
         if operation == "from_numpy" and (brought := BROUGHT.get()) is not None:
@@ -83,14 +86,14 @@ class Capture(Wrapper):
         """Compute a formula as the wrapped backend does; in a recording, as one call."""
         if not hasattr(self._inner, "one_pass"):
             return super().one_pass(formula, x, *values, donate=donate)
-        tape = _TAPE.get()
+        tape = _tape_for((x, *values))
         if tape is None:
             return self._inner.one_pass(formula, x, *values, donate=donate)
         return tape.call("one_pass", self._inner.one_pass, (formula, x, *values), {"donate": donate})
 
     def quantized_parts(self, x: Any, /) -> tuple[Any, Any, Any]:
         """The wrapped backend's, on the host: it cannot be recorded."""
-        if (tape := _TAPE.get()) is not None:
+        if (tape := _tape_for((x,))) is not None:
             raise tape.reads("quantized_parts")
         return self._inner.quantized_parts(x)
 
@@ -161,6 +164,15 @@ class _Tape:
         words = f"{name} reads values on the host, or has a shape that depends on them"
         return self.recording.refuse(CaptureError(words))
 
+    def refuse_from_elsewhere(self, operands: Sequence[Any]) -> None:
+        """Refuse the recording if a thread whose calls are not recorded computes with what differs between replays."""
+        if any(changes(self.described(x)) for x in operands):
+            self.recording.refuse(CaptureError("it computes in another thread, whose calls are not recorded"))
+
+    def kept(self) -> list[Variable]:
+        """The variables whose primitives something still holds."""
+        return [self._known[i] for i, x in self._primitives.items() if isinstance(x, ReferenceType) and x() is not None]
+
     def _check_brought(self, array: Any) -> None:
         if contents(array) not in self.recording.brought:
             words = f"({array.dtype}{list(array.shape)}) that it did not bring in the call before"
@@ -170,6 +182,17 @@ class _Tape:
 
 #: The step that this thread records.
 _TAPE: ContextVar[_Tape | None] = ContextVar("backburn_tape", default=None)
+#: The steps that any thread records.
+_TAPES: list[_Tape] = []
+
+
+def _tape_for(operands: Sequence[Any]) -> _Tape | None:
+    """What records a call with these operands, if anything does."""
+    tape = _TAPE.get()
+    if tape is None and _TAPES:
+        for other in _TAPES.copy():
+            other.refuse_from_elsewhere(operands)
+    return tape
 
 
 class Replayed:
@@ -184,14 +207,27 @@ class Replayed:
         # Copies, since one primitive may be given in several places, and differ there at the next replay.
         given = [[copied(k, x) for x in primitives] for primitives in (state, inputs)]
         variables = [[tape.variable(x) for x in primitives] for primitives in given]
-        with scoped(_TAPE, tape):
-            found = program(*given)
+        _TAPES.append(tape)
+        try:
+            with scoped(_TAPE, tape):
+                found = program(*given)
+        finally:
+            _TAPES.remove(tape)
         results = [[tape.described(x) for x in primitives] for primitives in found]
         calls = needed(tape.calls, results)
         if join and hasattr(k, "one_pass"):
             calls = joined(calls, set(variables_in(results)), k)
         self.launches = len(calls)
         self._run, self._calls = function_of(calls, variables, results)
+        self._tape: _Tape | None = tape
+
+    def kept(self) -> str:
+        """What something still holds of the recorded run, such as "float32[2]"; asked for once, right after it."""
+        tape, self._tape = self._tape, None
+        assert tape is not None
+        if tape.kept():
+            gc.collect()  # which may be parts of cycles
+        return next((f"{v.dtype}{list(v.shape)}" for v in tape.kept()), "")
 
     def set_state(self, place: int, value: Any) -> None:
         """Take a primitive as a part of the state; it is never written over."""

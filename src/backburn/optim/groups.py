@@ -9,6 +9,7 @@ from backburn.base.errors import ArgumentError, hint_for
 from backburn.base.hints import add_hints
 from backburn.base.hints.elsewhere import OPTIMIZERS
 from backburn.base.mutable_trees import Leaf, MutableTree, path_matches
+from backburn.base.replay import REPLAY
 from backburn.optim.gradients import is_float_tensor, named_by_leaf
 from backburn.optim.optimizer import Optimizer
 from backburn.optim.settled import Settled
@@ -73,6 +74,8 @@ class Groups(Settled):
             if part:
                 self.optimizers[pattern]._look_at(tree)
                 self.optimizers[pattern].step(model, part)
+        if REPLAY.get() is not None:
+            self._tree = None  # its tensors are those of the recording, which nothing is to keep
 
     def _walked(self, model: Any) -> MutableTree:
         """The leaves of ``model``, and which pattern each is of, looked for again only when something has changed."""

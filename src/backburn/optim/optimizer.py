@@ -196,7 +196,10 @@ class Optimizer(Settled):
             for update, new in zip(group, tensors, strict=True):
                 update.leaf.put(new)
         assert self._tree is not None
-        self._tree.remember()
+        if recording is None:
+            self._tree.remember()
+        else:
+            self._tree = None  # its tensors are those of the recording, which nothing is to keep
         self._count_one(self, recording)
 
     def _task(self, leaf: Leaf, gradient: Any) -> Update:

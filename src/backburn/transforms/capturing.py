@@ -7,16 +7,17 @@ from collections.abc import Callable, Collection, Iterable
 from operator import is_
 from typing import Any, Literal, overload
 
+from backburn.autodiff.anomaly import watches
 from backburn.backend.capture import Replay, copied
 from backburn.backend.contract import is_autodiff
-from backburn.base.contexts import ACTIVE, DEFAULT_FLOAT, RECORDING, scoped
+from backburn.base.contexts import ACTIVE, DEFAULT_BACKEND, DEFAULT_FLOAT, RECORDING, scoped
 from backburn.base.errors import ArgumentError, CaptureError
 from backburn.base.mutable_trees import MutableTree
 from backburn.base.replay import BROUGHT, REPLAY, Carrier, Contents, Overwritten, Recording, plays, renewed
 from backburn.base.trees import Structure, flatten, same, unflatten
 from backburn.tensor import generators
 from backburn.tensor.classes import Tensor
-from backburn.tensor.levels import FROM_INNER, INNER, innermost
+from backburn.tensor.levels import FROM_INNER, INNER, inner_of, innermost
 from backburn.tensor.messages import describe, explain
 from backburn.tensor.options import flags, one_of
 from backburn.tensor.spent import STATE, spend
@@ -91,9 +92,10 @@ def capture(step: Callable[..., Any], *, state: bool = True, on_fallback: OnFall
 class Captured:
     """The result of :func:`capture`. Not thread-safe."""
 
-    def __init__(self, step: Callable[..., tuple[Any, Any]], on_fallback: OnFallback) -> None:
-        """Initialize a step that has not run yet."""
+    def __init__(self, step: Callable[..., tuple[Any, Any]], on_fallback: OnFallback, frames: int = 0) -> None:
+        """Initialize a step that has not run yet; between its caller and the user are so many ``frames``."""
         self._step = step
+        self._frames = frames
         self._on_fallback = on_fallback
         #: By kind of arguments and state: a plan, why there is none, or what the step brought when it ran for the first
         #: time.
@@ -117,7 +119,10 @@ class Captured:
         if REPLAY.get() is not None:
             self.reason = "it is recorded as a part of another captured step"
             return self._run(_Slots(state), batch)
-        inputs, contexts = _Inputs(batch), (RECORDING.get(), DEFAULT_FLOAT.get())
+        if watches():
+            self.reason = "detect_anomaly() checks each of its operations"
+            return self._run(_Slots(state), batch)
+        inputs, contexts = _Inputs(batch), (RECORDING.get(), DEFAULT_FLOAT.get(), DEFAULT_BACKEND.get())
         last, self._last = self._last, None
         if last is not None:
             latest, left, around = last
@@ -126,6 +131,9 @@ class Captured:
                 return result
         slots = _Slots(state)
         base = _base(slots, inputs)
+        if any(inner_of(_computing(x.backend)) is not None for x in (*slots.tensors, *inputs.tensors)):
+            self.reason = "it is called inside of a transform: capture that, as in bb.capture(bb.vmap(f), state=False)"
+            return self._run(slots, batch)
         if not base.capabilities.capture:
             self.reason = f"{base.spec} does not record; capture({base.spec}) does"
             return self._run(slots, batch)
@@ -175,35 +183,42 @@ class Captured:
 
         def program(state: list[Any], values: list[Any]) -> tuple[list[Any], list[Any]]:
             slots.put([_rebuilt(x, p) for x, p in zip(before, state, strict=True)], owned=True)
-            new, out = _pair(self._step(slots.state, *inputs.tree(values)))
+            batch = inputs.tree(values)
+            there = flatten(batch)
+            new, out = _pair(self._step(slots.state, *batch))
             if recording.refused is not None:
                 raise recording.refused
             after = _Slots(new)
             if not same(after.key(), key):
                 raise CaptureError(f"the state that it returns is not as it was given: {after.differs(key)}")
-            plan.out, plan.structure = flatten(out)
-            return [_primitive(x) for x in after.tensors], [_primitive(x) for x in plan.out if isinstance(x, Tensor)]
+            leaves, structure = flatten(batch)
+            if structure != there[1] or not all(map(is_, leaves, there[0])):
+                raise CaptureError("it changes the batch (a BatchNorm that trains does): pass that in the state")
+            found = plan.returns(out)
+            return [_primitive(x) for x in after.tensors], [_primitive(x) for x in found]
 
         key = slots.key()
         try:
-            with scoped(REPLAY, recording), generators.fork(plan.generator):
-                plan.program = base.capture(program, [_primitive(x) for x in before], inputs.primitives)
+            try:
+                with scoped(REPLAY, recording), generators.fork(plan.generator):
+                    plan.program = base.capture(program, [_primitive(x) for x in before], inputs.primitives)
+            finally:  # recorded, and not yet done
+                recording.undo()
+                slots.put(before)
             if recording.unbound:
                 raise CaptureError(
                     f"{recording.unbound} of the numbers that change from step to step (a learning rate, a counter, a "
                     f"random offset) went through Python arithmetic before {base.spec} saw them"
                 )
+            if kept := plan.kept():
+                raise CaptureError(
+                    f"a {kept} that it computes stays somewhere else than in its state and the tensors that it "
+                    f"returns: pass the model or the optimizer that holds it in the state, and return tensors (of "
+                    f"gradients, w.grad(gradients))"
+                )
         except CaptureError as error:
-            recording.undo()
-            slots.put(before)
             return self._refused(error, stacklevel=5)
-        except BaseException:
-            recording.undo()
-            slots.put(before)
-            raise
         plays(plan)
-        recording.undo()  # recorded, and not yet done
-        slots.put(before)
         return plan
 
     def _refused(self, error: CaptureError, stacklevel: int = 3) -> str:
@@ -211,7 +226,8 @@ class Captured:
         if self._on_fallback == "error":
             raise error
         if self._on_fallback == "warn":
-            warnings.warn(f"capture: the step runs as it is, since {error}", CaptureWarning, stacklevel=stacklevel)
+            words = f"capture: the step runs as it is, since {error}"
+            warnings.warn(words, CaptureWarning, stacklevel=stacklevel + self._frames)
         return str(error)
 
 
@@ -220,7 +236,7 @@ class CapturedFunction:
 
     def __init__(self, function: Callable[..., Any], on_fallback: OnFallback) -> None:
         """Initialize a function that has not run yet."""
-        self._captured = Captured(lambda state, *batch: (state, function(*batch)), on_fallback)
+        self._captured = Captured(lambda state, *batch: (state, function(*batch)), on_fallback, frames=1)
 
     @property
     def reason(self) -> str:
@@ -248,10 +264,21 @@ class _Plan:
         self.recording = recording
         self.generator = generators.Current(generators.default_generator())
         self.program: Replay | None = None
-        self.out: list[Any] = []
-        self.structure: Structure | None = None
-        self._makers: list[Maker | None] | None = None
+        #: The leaves of the output: how to make each tensor, and what else there is.
+        self._out: list[tuple[Maker | None, Any]] = []
+        self._structure: Structure | None = None
         self._has_run = False
+
+    def returns(self, out: Any) -> list[Tensor]:
+        """The tensors of the output, whose other parts are noted."""
+        leaves, self._structure = flatten(out)
+        self._out = [(_maker(x, False), None) if isinstance(x, Tensor) else (None, x) for x in leaves]
+        return [x for x in leaves if isinstance(x, Tensor)]
+
+    def kept(self) -> str:
+        """What something still holds of the recorded run, in words; empty if nothing does, or none can tell."""
+        of_program = getattr(self.program, "kept", None)
+        return "" if of_program is None else of_program()
 
     @property
     def state(self) -> list[Any]:
@@ -283,7 +310,7 @@ class _Plan:
     def replay(self, slots: _Slots, inputs: _Inputs) -> tuple[Any, Any]:
         """One step: the host's part, then the recorded program."""
         assert self.program is not None
-        assert self.structure is not None
+        assert self._structure is not None
         self._has_run = True
         numbers = self.recording.advance()
         try:
@@ -293,12 +320,8 @@ class _Plan:
             self._explain(error)
             raise
         slots.renew(self.program.state)
-        if self._makers is None:
-            self._makers = [_maker(x, False) if isinstance(x, Tensor) else None for x in self.out]
-        made = zip(self.out, self._makers, strict=True)
-        leaves = [x if make is None else make(next(outputs)) for x, make in made]
-        return slots.state, unflatten(self.structure, leaves)
-
+        leaves = [x if make is None else make(next(outputs)) for make, x in self._out]
+        return slots.state, unflatten(self._structure, leaves)
 
     def _explain(self, error: BaseException) -> None:
         """Raise an error of backburn for the operation of a replay that failed, if the program knows which it was."""
@@ -380,8 +403,8 @@ class _Slots:
     def key(self) -> Any:
         """What must be equal for one program to serve two states."""
         leaves, structure = self._leaves
-        others = [None if isinstance(x, Tensor | Carrier) else _constant(x) for x in leaves]
-        paths = [leaf.path for leaf in self._tree.leaves]
+        others = [None if isinstance(x, Tensor) else _constant(x) for x in leaves]  # of an optimizer, which one it is
+        paths = [leaf.paths for leaf in self._tree.leaves]
         return structure, others, paths, list(self._carried.items()), [_description(x) for x in self.tensors]
 
     def differs(self, key: Any) -> str:
@@ -406,13 +429,20 @@ class _Inputs:
         self.tensors = [x for x in self._leaves if isinstance(x, Tensor)]
         self.primitives = [_primitive(x) for x in self.tensors]
         others = [None if isinstance(x, Tensor) else _constant(x) for x in self._leaves]
-        self.key = (self._structure, others, [_description(x) for x in self.tensors])
+        first: dict[int, int] = {}
+        #: For each tensor, the place of the first one that is the same leaf: what they share is one parameter.
+        self._same = [
+            first.setdefault(id(x.primitive), i) if x.is_require_grad else i for i, x in enumerate(self.tensors)
+        ]
+        self.key = (self._structure, others, [_description(x) for x in self.tensors], self._same)
 
     def tree(self, primitives: list[Any]) -> Any:
         """The batch with tensors over other primitives."""
-        rest = iter(primitives)
-        leaves = [_rebuilt(x, next(rest)) if isinstance(x, Tensor) else x for x in self._leaves]
-        return unflatten(self._structure, leaves)
+        made: list[Tensor] = []
+        for i, (x, p) in enumerate(zip(self.tensors, primitives, strict=True)):
+            made.append(made[self._same[i]] if self._same[i] < i else _rebuilt(x, p))
+        rest = iter(made)
+        return unflatten(self._structure, [next(rest) if isinstance(x, Tensor) else x for x in self._leaves])
 
 
 def _pair(result: Any) -> tuple[Any, Any]:
@@ -444,6 +474,13 @@ def _description(x: Tensor) -> tuple[Any, ...]:
             )
         raise ArgumentError(f"capture: {describe((x,))} depends on tracked tensors of another step: detach it")
     return x.dtype, x.shape, x.backend.spec, x.is_require_grad
+
+
+def _computing(k: Any) -> Any:
+    """The backend below the levels of autodiff."""
+    while is_autodiff(k):
+        k = k.inner_backend
+    return k
 
 
 def _primitive(x: Tensor) -> Any:
