@@ -672,3 +672,15 @@ def test_a_recording_keeps_nothing_of_the_run_that_was_recorded() -> None:
     assert captured.reason == ""
     assert not out.is_tracked
     assert sum(known() is not None for known in watching.results) == 1, "the output of the replay"
+
+
+def test_kinds_of_steps_share_one_state() -> None:
+    """The state of before, which another kind of step has left, is freed."""
+    captured, (w,) = bb.capture(lambda w, x: (w + x.sum(), None), on_fallback="error"), on([1.0, 2.0])
+    states = []
+    for number in range(12):
+        w, _ = captured(w, bb.ones(2 + number % 3, backend=RECORDING))
+        states.append(weakref.ref(w.primitive))
+    assert captured.reason == ""
+    assert [known() is not None for known in states] == [False] * 11 + [True]
+    assert w.tolist() == [1.0 + 36.0, 2.0 + 36.0]

@@ -37,6 +37,8 @@ AHEAD = 8
 class Recorded:
     """A recorded program: see :class:`backburn.backend.capture.Replay`."""
 
+    in_place = True
+
     def __init__(self, k: Any, program: Program, state: Sequence[Array], inputs: Sequence[Array]) -> None:
         _check_plain(*state, *inputs)
         self._k = k

@@ -19,12 +19,14 @@ class Replay(Protocol):
 
     #: The primitives that hold the state, undefined until they are set. A replay writes over them, or replaces them.
     state: list[Any]
+    #: Whether it writes over them; otherwise nothing is copied, and the state is let go of while another is replayed.
+    in_place: bool
     #: How many launches (calls of the device, or of operations) were recorded.
     launches: int
 
     @abstractmethod
     def set_state(self, place: int, value: Any) -> None:
-        """Copy a primitive into the state."""
+        """Copy a primitive into the state, or hold it there; None, in a program that is not in place, lets go of it."""
 
     @abstractmethod
     def __call__(self, inputs: Sequence[Any], numbers: Sequence[float]) -> list[Any]:

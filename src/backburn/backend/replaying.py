@@ -198,6 +198,8 @@ def _tape_for(operands: Sequence[Any]) -> _Tape | None:
 class Replayed:
     """A recorded program: see :class:`backburn.backend.capture.Replay`."""
 
+    in_place = False
+
     def __init__(self, k: Any, program: Program, state: Sequence[Any], inputs: Sequence[Any], join: bool) -> None:
         recording = REPLAY.get()
         assert recording is not None
@@ -230,7 +232,7 @@ class Replayed:
         return next((f"{v.dtype}{list(v.shape)}" for v in tape.kept()), "")
 
     def set_state(self, place: int, value: Any) -> None:
-        """Take a primitive as a part of the state; it is never written over."""
+        """Hold a primitive as a part of the state, or None."""
         self.state[place] = value
 
     def __call__(self, inputs: Sequence[Any], numbers: Sequence[float]) -> list[Any]:

@@ -129,6 +129,7 @@ class Captured:
             if around == (inputs.key, *contexts) and left.are_as_left(state) and latest.holds():
                 result, self._last = latest.replay(left, inputs), last
                 return result
+            latest.leave()
         slots = _Slots(state)
         base = _base(slots, inputs)
         if any(inner_of(_computing(x.backend)) is not None for x in (*slots.tensors, *inputs.tensors)):
@@ -283,7 +284,7 @@ class _Plan:
     @property
     def state(self) -> list[Any]:
         """The primitives that the program overwrites."""
-        return [] if self.program is None else self.program.state
+        return self.program.state if self.program is not None and self.program.in_place else []
 
     def holds(self) -> bool:
         """Whether all assumptions still hold, also for the current generator."""
@@ -293,6 +294,10 @@ class _Plan:
     def enter(self, slots: _Slots) -> None:
         """Let the program continue from a state that it did not produce itself."""
         assert self.program is not None
+        if not self.program.in_place:
+            for place, x in enumerate(slots.tensors):
+                self.program.set_state(place, _primitive(x))
+            return
         given = [(x, _primitive(x)) for x in slots.tensors]
         changed = [
             (i, x, p) for i, ((x, p), held) in enumerate(zip(given, self.program.state, strict=True)) if p is not held
@@ -306,6 +311,12 @@ class _Plan:
             ]
         for place, _, value in changed:
             self.program.set_state(place, value)
+
+    def leave(self) -> None:
+        """Let go of the state, if the program only reads it."""
+        if self.program is not None and not self.program.in_place:
+            for place in range(len(self.program.state)):
+                self.program.set_state(place, None)
 
     def replay(self, slots: _Slots, inputs: _Inputs) -> tuple[Any, Any]:
         """One step: the host's part, then the recorded program."""
