@@ -435,7 +435,7 @@ class _Inputs:
     def __init__(self, batch: tuple[Any, ...]) -> None:
         self._leaves, self._structure = flatten(batch)
         for x in self._leaves:
-            if hasattr(x, "__array__") and not isinstance(x, Tensor):
+            if not isinstance(x, Tensor) and hasattr(x, "__array__"):
                 raise ArgumentError(f"capture: the batch must have tensors, not {type(x).__name__}: use bb.asarray")
         self.tensors = [x for x in self._leaves if isinstance(x, Tensor)]
         self.primitives = [_primitive(x) for x in self.tensors]
@@ -476,7 +476,8 @@ def _constant(x: Any) -> tuple[Any, Any]:
 
 def _description(x: Tensor) -> tuple[Any, ...]:
     """What must be equal of two tensors for one program; raises for a tensor with a history."""
-    if x.is_tracked and not x.is_require_grad:
+    is_leaf = x.is_require_grad
+    if not is_leaf and x.is_tracked:
         if x.backend is ACTIVE.get():
             raise ArgumentError(
                 f"capture: {describe((x,))} is what a transform around the captured step differentiates, and a replay "
@@ -484,7 +485,7 @@ def _description(x: Tensor) -> tuple[Any, ...]:
                 f"(x,)))), or call the function that was captured"
             )
         raise ArgumentError(f"capture: {describe((x,))} depends on tracked tensors of another step: detach it")
-    return x.dtype, x.shape, x.backend.spec, x.is_require_grad
+    return x.dtype, x.shape, x.backend.spec, is_leaf
 
 
 def _computing(k: Any) -> Any:
