@@ -597,6 +597,15 @@ def test_a_static_field_that_is_changed_between_replays_is_seen() -> None:
     assert not step.reason
 
 
+def test_static_fields_that_are_equal_may_be_others() -> None:
+    captured = bb.capture(lambda c: (c.value * 2.0, bb.full((), c.step)), state=False, on_fallback="error")
+    x, nan = bb.asarray(0.0, backend=RECORDING), float("nan")
+    with bb.use_backend(RECORDING):
+        for step in (1, 1, 1, True, 1.0, 1.0, -0.0, 0.0, -0.0, nan, float("nan"), float("nan")):
+            assert repr(captured(Counter(x, step))[1].item()) == repr(step)
+    assert captured.reason == "", "one NaN is another"
+
+
 def test_what_is_kept_between_replays_stays_as_it_is() -> None:
     model, optimizer = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm(3)).to(RECORDING), optim.Adam(0.1)
     model.register_buffer("count", bb.asarray([1, 2], backend=RECORDING))

@@ -200,8 +200,11 @@ def _called(structure: Structure) -> str:
     return "None" if structure.cls is type(None) else f"a {structure.cls.__name__}"
 
 
+_NUMBERS = (int, float, complex)
+
+
 def same(a: Any, b: Any) -> bool:
-    """Equality by identity first, since what a node keeps may refuse to be compared."""
+    """Equality by identity first, since what a node keeps may refuse to be compared; 1, 1.0 and True are different."""
     if a is b:
         return True
     if isinstance(a, dict) and isinstance(b, dict):
@@ -209,6 +212,8 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, (tuple, list)) and type(a) is type(b):
         return len(a) == len(b) and all(map(same, a, b))
     try:
+        if isinstance(a, _NUMBERS) or isinstance(b, _NUMBERS):
+            return a.__class__ is b.__class__ and repr(a) == repr(b)  # which also tells 0.0 from -0.0
         return bool(a == b)
     except Exception:
         return False
