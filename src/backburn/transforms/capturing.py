@@ -434,18 +434,25 @@ class _Inputs:
 
     def __init__(self, batch: tuple[Any, ...]) -> None:
         self._leaves, self._structure = flatten(batch)
+        self.tensors: list[Tensor] = []
+        others: list[Any] = []
         for x in self._leaves:
-            if not isinstance(x, Tensor) and hasattr(x, "__array__"):
+            if isinstance(x, Tensor):
+                self.tensors.append(x)
+                others.append(None)
+            elif hasattr(x, "__array__"):
                 raise ArgumentError(f"capture: the batch must have tensors, not {type(x).__name__}: use bb.asarray")
-        self.tensors = [x for x in self._leaves if isinstance(x, Tensor)]
+            else:
+                others.append(_constant(x))
         self.primitives = [_primitive(x) for x in self.tensors]
-        others = [None if isinstance(x, Tensor) else _constant(x) for x in self._leaves]
+        abouts = [_description(x) for x in self.tensors]
         first: dict[int, int] = {}
         #: For each tensor, the place of the first one that is the same leaf: what they share is one parameter.
         self._same = [
-            first.setdefault(id(x.primitive), i) if x.is_require_grad else i for i, x in enumerate(self.tensors)
+            first.setdefault(id(x.primitive), i) if about[-1] else i
+            for i, (x, about) in enumerate(zip(self.tensors, abouts, strict=True))
         ]
-        self.key = (self._structure, others, [_description(x) for x in self.tensors], self._same)
+        self.key = (self._structure, others, abouts, self._same)
 
     def tree(self, primitives: list[Any]) -> Any:
         """The batch with tensors over other primitives."""
@@ -485,7 +492,7 @@ def _description(x: Tensor) -> tuple[Any, ...]:
                 f"(x,)))), or call the function that was captured"
             )
         raise ArgumentError(f"capture: {describe((x,))} depends on tracked tensors of another step: detach it")
-    return x.dtype, x.shape, x.backend.spec, is_leaf
+    return x.dtype, x.shape, x.backend, is_leaf
 
 
 def _computing(k: Any) -> Any:
