@@ -384,6 +384,8 @@ class _Slots:
     def renew(self, primitives: Iterable[Any]) -> None:
         """Donate the tensors, and replace them by others like them over ``primitives``."""
         before = self.tensors
+        if not before:
+            return
         if not self._makers:
             self._makers = [_maker(x) for x in before]
         self.tensors = [make(p) for make, p in zip(self._makers, primitives, strict=True)]
@@ -394,6 +396,8 @@ class _Slots:
     def are_as_left(self, state: Any) -> bool:
         """Whether ``state``, or a tuple of the same parts, is unchanged since the last :meth:`put`."""
         mine = self.state
+        if state is mine and mine.__class__ is tuple and not mine:  # that of a function
+            return True
         if state is not mine:
             if type(state) is not tuple or type(mine) is not tuple or len(state) != len(mine):
                 return False
