@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -158,3 +159,9 @@ def test_formulas_are_computed_as_the_wrapped_backend_does(kind: Any, expected: 
     k.reset()
     assert k.one_pass(square_plus, x, x).tolist() == [2.0, 6.0]
     assert calls(k) == expected
+
+
+def test_a_formula_without_a_name_is_one_pass() -> None:
+    k: Any = Profile(NumpyBackend())
+    assert k.one_pass(partial(lambda factor, k, x: k.mul(x, factor), 2.0), np.ones(2)).tolist() == [2.0, 2.0]
+    assert list(k.costs) == ["one_pass"]

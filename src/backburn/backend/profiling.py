@@ -55,7 +55,8 @@ class Profile(Wrapper):
         """Compute a formula as the wrapped backend does, measured as one operation of the formula's name."""
         if not hasattr(self._inner, "one_pass"):
             return super().one_pass(formula, x, *values, donate=donate)
-        return self._run(formula.__name__, self._inner.one_pass, (formula, x, *values), {"donate": donate})
+        name = getattr(formula, "__name__", "one_pass")  # which a partial has not
+        return self._run(name, self._inner.one_pass, (formula, x, *values), {"donate": donate})
 
     @property
     def costs(self) -> Mapping[str, Cost]:
