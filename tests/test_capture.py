@@ -648,3 +648,48 @@ def test_a_derivative_of_a_captured_step_names_the_way_out(backend: str) -> None
     for _ in range(4):
         w, slope = inside(w, x)
         assert slope.item() == 82.0
+
+
+def test_containers_that_the_step_replaces_in_the_state_are_renewed() -> None:
+    def step(state: Any, x: Any) -> Any:
+        state["mean"] = {name: value * 0.5 + x for name, value in state["mean"].items()}
+        state["last"] = [state["last"][0] + x, (state["last"][1][0] * 2.0,)]
+        state["count"].value = [state["count"].value[0] + 1.0]
+        return state, state["mean"]["a"].sum()
+
+    def run(step: Any) -> list[Any]:
+        with bb.use_backend(RECORDING):
+            state, found = {"mean": {"a": bb.ones(2)}, "last": [bb.ones(()), (bb.ones(()),)]}, []
+            state["count"] = Counter([bb.ones(())])  # type: ignore[assignment]
+            for number in range(6):
+                state, out = step(state, bb.asarray(float(number)))
+                found.append((out, state["mean"], state["last"], state["count"].value))
+                found[-1] = bb.trees.tree_map(lambda x: x.tolist(), found[-1])
+        return found
+
+    captured = bb.capture(step, on_fallback="error")
+    assert run(captured) == run(step)
+    assert captured.reason == ""
+
+
+@pytest.mark.parametrize("change", [
+    lambda state: state["list"].pop(), lambda state: state["list"].append(1), lambda state: state.pop("more"),
+    lambda state: state.update(other=1),
+])  # fmt: skip
+def test_a_state_that_the_step_gives_other_parts_is_left_as_it_was(change: Any) -> None:
+    def step(state: Any) -> Any:
+        state["w"] = state["w"] * 2.0
+        if len(calls) == 1:
+            change(state)
+        calls.append(1)
+        return state, None
+
+    calls: list[int] = []
+    captured = bb.capture(step, on_fallback="error")
+    with bb.use_backend(RECORDING):
+        state: Any = {"w": bb.ones(()), "list": [bb.ones(()), bb.ones(())], "more": bb.ones(())}
+    captured(state)
+    with pytest.raises(CaptureError, match="it has other parts"):
+        captured(state)
+    assert list(state) == ["w", "list", "more"]
+    assert (state["w"].item(), [x.item() for x in state["list"]]) == (2.0, [1.0, 1.0])

@@ -131,6 +131,26 @@ class MutableTree:
         """Record the present tree as unchanged; called after leaves have been replaced."""
         self._snapshots = [(node, *_contents(node)) for node in self.nodes]
 
+    def restore(self) -> None:
+        """Put each node into its place again, where another has taken it, and what lists and dicts held.
+
+        Leaves elsewhere stay as they are.
+        """
+        for node, known, _ in self._snapshots:
+            if node.kind.members is not None and isinstance(node.value, list):
+                node.value[:] = known
+            elif node.kind.members is not None and isinstance(node.value, dict):  # keys, and then values
+                node.value.clear()
+                node.value.update(zip(known[: len(known) // 2], known[len(known) // 2 :], strict=True))
+        present = {}
+        for node in self.nodes:
+            children, keys, _ = node.kind.flatten(node.value)
+            present[id(node)] = dict(zip(keys, children, strict=True))
+        for node in self.nodes:
+            above = node.parent
+            if above is not None and above.kind.put is not None and present[id(above)].get(node.key) is not node.value:
+                above.put(node.key, node.value)
+
     def unchanged(self) -> bool:
         """Whether every node still holds the same objects as at the last :meth:`remember`."""
         for node, known, rest in self._snapshots:

@@ -205,7 +205,7 @@ class Captured:
                     plan.program = base.capture(program, [_primitive(x) for x in before], inputs.primitives)
             finally:  # recorded, and not yet done
                 recording.undo()
-                slots.put(before)
+                slots.restore(before)
             if recording.unbound:
                 raise CaptureError(
                     f"{recording.unbound} of the numbers that change from step to step (a learning rate, a counter, a "
@@ -380,6 +380,11 @@ class _Slots:
                 leaf.value.carry({name: next(rest) for name in self._carried[i]}, owned)
             else:
                 leaf.put(next(rest))
+
+    def restore(self, tensors: list[Any]) -> None:
+        """Put the tensors, and the containers that a recorded step has replaced, where they were."""
+        self._tree.restore()
+        self.put(tensors)
 
     def renew(self, primitives: Iterable[Any]) -> None:
         """Donate the tensors, and replace them by others like them over ``primitives``."""
