@@ -21,7 +21,7 @@ SIMPLE = frozenset((
 ))  # fmt: skip
 
 #: The fewest elements for which calls are joined, and the most calls that are.
-FEWEST, MOST = 1 << 10, 16
+FEWEST, MOST = 1 << 12, 16
 
 
 class _Group:

@@ -32,7 +32,7 @@ class Capture(Wrapper):
     """A backend that records: :func:`backburn.capture` replays steps on it, whatever backend is ``wrapped``.
 
     A replay makes the calls that the step made of the wrapped backend, without the time that dispatch, differentiation
-    and optimizers take in Python; where tensors are small, that is most of the time. Element-wise calls on 1,024
+    and optimizers take in Python; where tensors are small, that is most of the time. Element-wise calls on 4,096
     elements and more that follow from one another are joined (``one_pass``), which may round differently; with
     ``join=False``, as in ``capture(numpy, join=false)``, they are not, and a replay gives the bits that the step gives.
     Other calls cost a little more than those of the wrapped backend.
