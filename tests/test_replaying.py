@@ -342,6 +342,23 @@ def test_a_formula_that_is_joined_is_one_call() -> None:
     assert counts == {"greater neg mul exp mul where add": 1}
 
 
+def test_calls_with_options_that_change_are_not_joined() -> None:
+    slopes, recording = iter([0.5, 0.25, 2.0]), Recording()
+    x = np.linspace(-1.0, 1.0, 5000)
+
+    def program(_: Any, values: list[Any]) -> Any:
+        slope = recording.number(lambda: next(slopes))
+        bent = RECORDING.leaky_relu(RECORDING.neg(values[0]), slope=slope)
+        return [], [RECORDING.mul(RECORDING.exp(bent), 2.0)]
+
+    with scoped(REPLAY, recording):
+        replay = RECORDING.capture(program, [], [x])
+    assert replay.launches == 3
+    for slope in (0.25, 2.0):
+        (out,) = replay([x], recording.advance())
+        np.testing.assert_allclose(out, 2.0 * np.exp(np.where(x < 0, -x, -x * slope)), rtol=1e-12)
+
+
 def test_the_option_is_a_part_of_the_expression() -> None:
     k = load_backend("capture(numpy, join=false)")
     assert k.spec == "capture(numpy, join=false)"

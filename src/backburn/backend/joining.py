@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from backburn.backend.programs import Call, Number, Source, Variable
+from backburn.backend.programs import Call, Number, Source, Variable, changes
 
 #: Element-wise operations that are a step or a few; others have kernels of their own, which take as long.
 SIMPLE = frozenset((
@@ -63,11 +63,11 @@ def _like(call: Call, makers: dict[Variable, _Group], k: Any) -> tuple[Any, Any]
     result = call.results
     if call.operation not in SIMPLE and call.operation != "one_pass":
         return None
-    if not isinstance(result, Variable) or prod(result.shape) < FEWEST:
+    if not isinstance(result, Variable) or prod(result.shape) < FEWEST or changes([*call.attributes.values()]):
         return None
     dtypes = set()
     for x in call.operands[1:] if call.operation == "one_pass" else call.operands:  # after the formula
-        if x is None or isinstance(x, Number):
+        if x is None or isinstance(x, Number | list):
             return None
         if not hasattr(x, "shape"):
             continue
