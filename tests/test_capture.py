@@ -47,6 +47,7 @@ OPTIMIZERS = {
     "rmsprop": lambda: optim.RMSprop(optim.schedules.Warmup(3, 0.01), momentum=0.9, centered=True),
     "lbfgs": lambda: optim.LBFGS(0.1, history=3),
     "amsgrad": lambda: optim.AdamW(optim.schedules.Linear(0.1, 0.01, 5), amsgrad=True),
+    "cautious": lambda: optim.AdamW(optim.schedules.Linear(0.1, 0.01, 5), weight_decay=0.1, cautious=True),
     "adadelta": lambda: optim.Adadelta(optim.schedules.Linear(1.0, 0.1, 5)),
     "adamax": lambda: optim.Adamax(optim.schedules.Linear(0.1, 0.01, 5), weight_decay=0.1),
     "nadam": lambda: optim.NAdam(0.01, weight_decay=0.1, decoupled_weight_decay=True),
@@ -115,7 +116,7 @@ def test_a_plateau_observes_nothing_inside_a_captured_step() -> None:
         captured(state, *second)
 
 
-@pytest.mark.parametrize("name", ["lion", "radam", "amsgrad"])
+@pytest.mark.parametrize("name", ["lion", "radam", "amsgrad", "cautious"])
 def test_steps_of_many_elements_are_replayed(name: str) -> None:
     """Which NumPy computes in one pass: what it does not tell the operations of has to be recorded, too."""
 

@@ -566,6 +566,33 @@ def test_recurrent_modules(torch: Any, name: str, bidirectional: bool) -> None:
         ours(bb.asarray(x), (mine[0][:1],) * 2 if count > 1 else mine[:1])
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_gru_that_resets_before_its_product(bias: bool) -> None:
+    def logistic(x: Any) -> Any:
+        return 1.0 / (1.0 + np.exp(-x))
+
+    layer = nn.GRU(3, 4, bias=bias, reset_after=False)
+    x, h = normal(5, 2, 3).astype(np.float32), np.zeros((2, 4))
+    cell, state = nn.GRUCell(3, 4, bias, reset_after=False), None
+    cell.load_state_dict({name.removeprefix("layers.0."): value for name, value in layer.state_dict().items()})
+    w, u, b, c = (np.zeros(12) if p is None else p.numpy() for p in (
+        layer.layers[0].input_weight, layer.layers[0].weight, layer.layers[0].input_bias, layer.layers[0].bias,
+    ))  # fmt: skip
+    outputs, last = layer(bb.asarray(x))
+    for step, of_layer in zip(x, outputs.numpy(), strict=True):
+        gates = logistic((step @ w + b + h @ u + c)[:, :8])
+        new = np.tanh((step @ w + b)[:, 8:] + (gates[:, :4] * h) @ u[:, 8:] + c[8:])
+        h = (1.0 - gates[:, 4:]) * new + gates[:, 4:] * h
+        state = cell(bb.asarray(step), state)
+        np.testing.assert_allclose(of_layer, h, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(state.numpy(), h, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(last.numpy()[0], outputs.numpy()[-1])
+    gradients = last.square().sum().backward()
+    assert all(gradient.abs().max().item() > 0 for gradient in bb.optim.named_gradients(layer, gradients).values())
+    with pytest.raises(ArgumentError, match="GRU: reset_after is True or False, not 1"):
+        nn.GRU(3, 4, reset_after=1)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("name", "more"), [("LSTMCell", ()), ("GRUCell", ()), ("RNNCell", ()), ("RNNCell", ("relu",))])
 @pytest.mark.parametrize("bias", [True, False])
 def test_recurrent_cells(torch: Any, name: str, more: tuple[str, ...], bias: bool) -> None:

@@ -133,6 +133,10 @@ MAKERS: list[Any] = [
         lambda: AdamW(0.2, (0.5, 0.6), amsgrad=True), "AdamW",
         {"lr": 0.2, "betas": (0.5, 0.6), "amsgrad": True}, id="amsgrad-decoupled",
     ),
+    pytest.param(
+        lambda: AdamW(0.2, (0.5, 0.6), weight_decay=0.0, cautious=True), "AdamW",
+        {"lr": 0.2, "betas": (0.5, 0.6), "weight_decay": 0.0}, id="cautious",
+    ),
     pytest.param(lambda: Adadelta(), "Adadelta", {}, id="adadelta"),
     pytest.param(
         lambda: Adadelta(0.5, 0.8, 1e-3, 0.1), "Adadelta",
@@ -406,6 +410,21 @@ def test_the_largest_second_moment_stays() -> None:
     Adam(0.5, amsgrad=True).step(half, {"x": bb.asarray([3.0], dtype="float16")})
     assert half["x"].dtype is bb.float16
     assert half["x"].tolist() == [0.5]
+
+
+def test_cautious_decay_leaves_out_what_the_update_moves_away_from_zero() -> None:
+    """With one decay rate, the first moment has the sign of the gradient at the first step."""
+    values, g = [2.0, -2.0, 2.0, -2.0, 0.0], [1.0, 1.0, -1.0, -1.0, 1.0]
+    for dtype in ("float32", "float16"):
+        model = {"x": bb.asarray(values, dtype=dtype).require_grad()}
+        optimizer = AdamW(0.5, weight_decay=0.5, cautious=True)
+        optimizer.step(model, {"x": bb.asarray(g, dtype=dtype)})
+        assert model["x"].tolist() == [1.0, -2.5, 2.5, -1.0, -0.5]
+    optimizer.cautious = False
+    optimizer.step(model, {"x": bb.zeros((5,), dtype="float16")})
+    assert abs(model["x"].tolist()[1]) < 2.5
+    with pytest.raises(ArgumentError, match="AdamW: cautious is True or False, not 1"):
+        optimizer.cautious = 1  # type: ignore[assignment]
 
 
 def test_lbfgs_leaves_out_moves_without_curvature() -> None:

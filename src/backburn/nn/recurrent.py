@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from backburn.base.errors import ArgumentError, ShapeError
@@ -148,8 +149,9 @@ class _OneState(_Recurrent):
 class GRU(_OneState):
     """Gated recurrent units over the steps of an input (steps, examples, inputs), like :class:`LSTM`.
 
-    There is one state, and the weights have three parts: reset gate, update gate and candidate. After Cho et al.
-    (2014).
+    There is one state, and the weights have three parts: reset gate, update gate and candidate. The candidate is made
+    of ``reset * (h @ weight)``, or with ``reset_after=False`` of ``(reset * h) @ weight`` as in the paper, which is
+    computed step by step and takes longer. After Cho et al. (2014).
 
     >>> import backburn as bb
     >>> outputs, hidden = GRU(3, 4, bidirectional=True)(bb.zeros((5, 2, 3)))
@@ -159,9 +161,26 @@ class GRU(_OneState):
 
     GATES = 3
 
+    def __init__(
+        self,
+        inputs: int,
+        size: int,
+        layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        reset_after: bool = True,
+    ) -> None:
+        flags("GRU", reset_after=reset_after)
+        super().__init__(inputs, size, layers, bias, batch_first, dropout, bidirectional)
+        self.reset_after = reset_after
+
     def _steps(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-        hiddens = functional.gru(projected, states[0], layer.weight, layer.bias)
-        return hiddens, (hiddens[-1],)
+        if self.reset_after:
+            hiddens = functional.gru(projected, states[0], layer.weight, layer.bias)
+            return hiddens, (hiddens[-1],)
+        return _one_by_one(projected, states[0], lambda step, state: _reset_first(layer, step, state))
 
 
 class RNN(_OneState):
@@ -193,11 +212,27 @@ class RNN(_OneState):
         self.activation = activation
 
     def _steps(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-        outputs = []
-        for step in shape.unstack(projected, axis=0):
-            states = (_elman_step(layer, self.activation, step, states[0]),)
-            outputs.append(states[0])
-        return shape.stack(outputs, axis=0), states
+        return _one_by_one(projected, states[0], lambda step, state: _elman_step(layer, self.activation, step, state))
+
+
+def _one_by_one(projected: Any, state: Any, step: Callable[[Any, Any], Any]) -> tuple[Any, tuple[Any, ...]]:
+    """The states of all steps, and the last."""
+    outputs = []
+    for one in shape.unstack(projected, axis=0):
+        state = step(one, state)
+        outputs.append(state)
+    return shape.stack(outputs, axis=0), (state,)
+
+
+def _reset_first(layer: _Layer, projected: Any, state: Any) -> Any:
+    """The state after a step of a GRU that resets the state before its product."""
+    gates = 2 * state.shape[1]
+    biases = (None, None) if layer.bias is None else (layer.bias[:gates], layer.bias[gates:])
+    both = functional.sigmoid(projected[:, :gates] + functional.linear(state, layer.weight[:, :gates], biases[0]))
+    reset, update = shape.chunk(both, 2, axis=1)
+    product = functional.linear(reset * state, layer.weight[:, gates:], biases[1])
+    new = functional.tanh(projected[:, gates:] + product)
+    return new + update * (state - new)
 
 
 def _elman_step(layer: _Layer, activation: str, projected: Any, state: Any) -> Any:
@@ -271,9 +306,17 @@ class GRUCell(_Cell):
 
     GATES = 3
 
+    def __init__(self, inputs: int, size: int, bias: bool = True, reset_after: bool = True) -> None:
+        flags("GRUCell", reset_after=reset_after)
+        super().__init__(inputs, size, bias)
+        self.reset_after = reset_after
+
     def forward(self, x: Tensor, state: Tensor | None = None) -> FloatTensor:
         """The hidden state after the step."""
-        return functional.gru_cell(self._projected(x), self._state(x, state), self.weight, self.bias)
+        projected, state = self._projected(x), self._state(x, state)
+        if not self.reset_after:
+            return _reset_first(self, projected, state)
+        return functional.gru_cell(projected, state, self.weight, self.bias)
 
 
 class RNNCell(_Cell):

@@ -80,10 +80,9 @@ class Adam(Moments):
         [2.5, -1.5]
     """
 
-    _is_operation = True
     _decoupled = False
     _formula = staticmethod(adam_formula)
-    _flags = ("amsgrad",)
+    _flags: ClassVar[tuple[str, ...]] = ("amsgrad",)
 
     def __init__(
         self,
@@ -96,7 +95,10 @@ class Adam(Moments):
         super().__init__(lr, betas, weight_decay)
         self.eps = eps
         self.amsgrad = amsgrad
-        self._is_operation = not amsgrad
+
+    @property
+    def _is_operation(self) -> bool:  # type: ignore[override]  # it follows from the options, too
+        return not self.amsgrad
 
     @property
     def remembers(self) -> tuple[str, ...]:  # type: ignore[override]  # it follows from the options
@@ -107,7 +109,7 @@ class Adam(Moments):
         self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
         donate: bool,
     ) -> tuple[Any, ...]:  # fmt: skip
-        if self.amsgrad:
+        if not self._is_operation:
             return super()._update(k, params, grads, remembered, lr, step, donate)
         beta1, beta2 = self.betas
         results: tuple[Any, ...] = k.adam_steps(
@@ -118,7 +120,7 @@ class Adam(Moments):
         return results
 
     def _constants(self) -> tuple[Any, ...]:
-        return *self.betas, 0.0 if self._decoupled else self.weight_decay
+        return *self.betas, 0.0 if self._decoupled else self.weight_decay, False
 
     def _factors(self, lr: float, step: int) -> tuple[float, ...]:
         beta1, beta2 = self.betas
@@ -129,8 +131,9 @@ class Adam(Moments):
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
 
-    A step multiplies the parameter by ``1 - lr * weight_decay`` instead of adding to its gradient. Options and errors
-    are those of :class:`Adam`.
+    A step multiplies the parameter by ``1 - lr * weight_decay`` instead of adding to its gradient, or with ``cautious``
+    only its elements of the sign of the first moment, which the update shrinks as well (Chen et al., "Cautious weight
+    decay", 2025, arXiv:2510.12402). Other options and errors are those of :class:`Adam`.
 
         >>> import backburn as bb
         >>> model = {"w": bb.asarray([3.0, -2.0]).require_grad()}
@@ -141,6 +144,7 @@ class AdamW(Adam):
     """
 
     _decoupled = True
+    _flags = ("amsgrad", "cautious")
 
     def __init__(
         self,
@@ -149,5 +153,14 @@ class AdamW(Adam):
         eps: float = 1e-8,
         weight_decay: float = 0.01,
         amsgrad: bool = False,
+        cautious: bool = False,
     ) -> None:
         super().__init__(lr, betas, eps, weight_decay, amsgrad)
+        self.cautious = cautious
+
+    @property
+    def _is_operation(self) -> bool:  # type: ignore[override]
+        return not (self.amsgrad or self.cautious)
+
+    def _constants(self) -> tuple[Any, ...]:
+        return *self.betas, 0.0, self.cautious

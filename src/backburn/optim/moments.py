@@ -14,13 +14,19 @@ from backburn.tensor.options import bounded
 
 
 def adam_formula(k: Any, x: Any, g: Any, m: Any, v: Any, *rest: Any) -> tuple[Any, ...]:
-    """A step of Adam, with the largest second moment if a ``peak`` is kept; ``share=0`` ignores the second moment."""
-    *peak, beta1, beta2, weight_decay, rate, share, floor, shrink = rest
+    """A step of Adam, with the largest second moment if a ``peak`` is kept.
+
+    ``share=0`` ignores the second moment; ``cautious`` leaves the shrinking of ``x`` out where ``m`` has another sign.
+    """
+    *peak, beta1, beta2, weight_decay, cautious, rate, share, floor, shrink = rest
     g = decayed(k, g, x, weight_decay)
     m, v = mean(k, m, g, beta1), mean_square(k, v, g, beta2)
     peak = [k.maximum(before, v) for before in peak]
     change = k.div(k.mul(m, rate), k.add(k.mul(k.sqrt([v, *peak][-1]), share), floor))
-    return (k.sub(k.mul(x, shrink), change), m, v, *peak)
+    shrunk = k.mul(x, shrink)
+    if cautious:
+        shrunk = k.where(k.greater_equal(k.mul(k.sign(x), k.sign(m)), 0.0), shrunk, x)
+    return (k.sub(shrunk, change), m, v, *peak)
 
 
 class Moments(ElementWise):
@@ -199,7 +205,7 @@ class RAdam(Moments):
     _formula = staticmethod(adam_formula)
 
     def _constants(self) -> tuple[Any, ...]:
-        return *self.betas, 0.0 if self.decoupled_weight_decay else self.weight_decay
+        return *self.betas, 0.0 if self.decoupled_weight_decay else self.weight_decay, False
 
 
 class Lion(Moments):
