@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -350,6 +351,36 @@ def test_a_resumed_run_gives_the_numbers_of_an_uninterrupted_one(tmp_path: Path)
     assert resumed.history == whole.history
     for name, x in whole.model.state_dict().items():
         assert np.array_equal(x.numpy(), resumed.model.state_dict()[name].numpy()), name
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine", "plateau"])
+def test_captured_steps_give_the_same_numbers(tmp_path: Path, schedule: str) -> None:
+    config = changed(changed(TINY, "train", epochs=4), "optimizer", schedule=schedule)
+    config = changed(changed(config, "model", dropout=0.2), "optimizer", patience=0, factor=0.5)
+    whole = run(Trainer(config, backend()))
+    recording = load_backend("autodiff(capture(numpy, join=false))")
+    captured = Trainer(changed(config, "train", capture=True), recording)
+    captured.run_epoch()
+    captured.run_epoch()
+    step: Any = captured._step
+    assert step.reason == ""
+    state = captured.state()
+    run(captured)
+    assert captured.history == whole.history
+    outputs.save(tmp_path, state, bb.__version__, recording)  # the epochs after it have not changed it
+    resumed = Trainer(config, backend())
+    outputs.resume(resumed, tmp_path)
+    assert run(resumed).history == whole.history
+    for name, x in whole.model.state_dict().items():
+        assert np.array_equal(x.numpy(), captured.model.state_dict()[name].numpy()), name
+
+
+def test_capture_is_left_out_where_a_backend_does_not_record() -> None:
+    trainer = Trainer(changed(TINY, "train", capture=True), backend())
+    run(trainer)
+    step: Any = trainer._step
+    assert step.reason.startswith("numpy does not record")
+    assert trainer.history == run(Trainer(TINY, backend())).history
 
 
 def test_what_may_change_when_a_run_is_resumed(tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def _train(trainer: Any, folder: Path) -> tuple[int, KeyboardInterrupt | None]:
 
     It is saved after the first epoch that ends :data:`PAUSE` seconds or more after the save before, and in the end,
     also where a signal ends it or the loss is not a finite number. Saving happens in a thread of its own during the
-    next epoch, which is safe since tensors are immutable.
+    next epoch.
     """
     from tqdm import tqdm
 

@@ -83,12 +83,16 @@ class OptimizerConfig(Section):
 
 
 class TrainConfig(Section):
-    """``[train]``: epochs, batch size and seed."""
+    """``[train]``: epochs, batch size and seed.
+
+    With ``capture`` steps are recorded and replayed, on a backend that can: see :func:`backburn.capture`.
+    """
 
     epochs: Positive = 20
     batch_size: Positive = 64
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     label_smoothing: Share = 0.0
+    capture: bool = False
 
 
 class OutputConfig(Section):

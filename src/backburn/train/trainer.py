@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from math import inf, isfinite
 from typing import Any
@@ -17,8 +18,10 @@ from backburn.optim.schedules import Plateau
 from backburn.tensor.defaults import no_grad
 from backburn.tensor.host import asarray
 from backburn.tensor.random import Generator, fork
+from backburn.tensor.shape import stack
 from backburn.train.config import Config, config_of
 from backburn.train.model import build_model, build_optimizer
+from backburn.transforms.capturing import capture
 
 #: The stream of random numbers from which distortions are drawn; stream 0 is that of the order.
 DISTORTIONS = 1
@@ -57,6 +60,7 @@ class Trainer:
         with fork(self.random):
             self.model = model_of(config, backend)
         self.optimizer = build_optimizer(config.optimizer, config.train.epochs * self.steps_per_epoch)
+        self._step = capture(self._learn) if config.train.capture else self._learn
         self.history: list[Epoch] = []
 
     @property
@@ -79,27 +83,37 @@ class Trainer:
         how = Distortion(**self.config.data.distort.model_dump())
         images = distort(self.images, how, generator(train.seed, number, DISTORTIONS))
         order = batches(images, self.labels, batch_size=train.batch_size, seed=train.seed, epoch=number)
-        loss_sum, correct = 0.0, 0
+        losses, right, counts = [], [], []
         self.model.train()
         with fork(self.random):
             for pixels, digits in progress(order):
-                y = asarray(digits, backend=backend)
-                logits = self.model(_rows(pixels, backend))
-                loss = cross_entropy(logits, y, label_smoothing=train.label_smoothing)
-                value = float(loss.item())
-                if not isfinite(value):
-                    raise self._diverged(f"the loss is {value} in epoch {number}")
-                self.optimizer.step(self.model, loss.backward())
-                loss_sum += value * len(pixels)
-                correct += int((logits.argmax(axis=1) == y).sum().item())
+                x, y = _rows(pixels, backend), asarray(digits, backend=backend)
+                _, (loss, correct) = self._step((self.model, self.optimizer), x, y)
+                losses.append(loss)
+                right.append(correct)
+                counts.append(len(pixels))
+        # Read here only: a device would wait at each step.
+        values = stack(losses).tolist()
+        if bad := next((value for value in values if not isfinite(value)), None):
+            raise self._diverged(f"the loss is {bad} in epoch {number}")
         if not all((x.max_abs() < inf).item() for x in self.model.parameters()):
             raise self._diverged(f"not all parameters are finite after epoch {number}")
+        loss_sum = sum(value * count for value, count in zip(values, counts, strict=True))
+        accurate = stack(right).sum().item() / len(images)
         unseen = accuracy(self.model, *self.unseen)
-        epoch = Epoch(number, loss_sum / len(images), correct / len(images), unseen)
+        epoch = Epoch(number, loss_sum / len(images), accurate, unseen)
         self.history.append(epoch)
         if isinstance(self.optimizer.lr, Plateau):
             self.optimizer.lr.observe(epoch.loss)
         return epoch
+
+    def _learn(self, state: tuple[Any, Any], x: Any, y: Any) -> tuple[Any, tuple[Any, Any]]:
+        """A step: the state, the loss, and how many digits of the batch were right."""
+        model, optimizer = state
+        logits = model(x)
+        loss = cross_entropy(logits, y, label_smoothing=self.config.train.label_smoothing)
+        optimizer.step(model, loss.backward())
+        return state, (loss.detach(), (logits.argmax(axis=1) == y).sum())
 
     def _diverged(self, how: str) -> NumericalInstabilityError:
         rate = self.config.optimizer.learning_rate
@@ -110,7 +124,7 @@ class Trainer:
         return self.history[-1].unseen if self.unseen is self.held_out else accuracy(self.model, *self.held_out)
 
     def state(self) -> dict[str, Any]:
-        """The complete state, as a tree of tensors and plain values.
+        """The complete state, as a tree of tensors and plain values, which further epochs do not change.
 
         The output folder is left out, so that equal runs write equal files.
         """
@@ -118,8 +132,9 @@ class Trainer:
         return {
             "config": self.config.model_dump(exclude={"output"}),
             "history": [asdict(epoch) for epoch in self.history],
-            "model": dict(self.model.state_dict()),
-            "optimizer": dict(self.optimizer.state_dict()),
+            # Copies, since a captured step consumes its state; only what it would write over is copied in memory.
+            "model": deepcopy(dict(self.model.state_dict())),
+            "optimizer": deepcopy(dict(self.optimizer.state_dict())),
             "random": self.random.state(),
             **({"rate": rate.state_dict()} if isinstance(rate, Plateau) else {}),
         }
@@ -127,8 +142,8 @@ class Trainer:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore a saved :meth:`state`.
 
-        Raises :class:`ConfigError` if its configuration differs in more than the number of epochs, the backend and the
-        output folder.
+        Raises :class:`ConfigError` if its configuration differs in more than the number of epochs, ``capture``, the
+        backend and the output folder.
         """
         check_resumable(self.config, config_of(state["config"], "the saved state"))
         self.model.load_state_dict(state["model"])
@@ -162,7 +177,7 @@ def _rows(images: Any, backend: AnyBackend) -> Any:
 
 
 def check_resumable(config: Config, saved: Config) -> None:
-    """Raise for resuming a run with another configuration; more epochs, another folder or backend are allowed."""
+    """Raise for resuming a run with another configuration; epochs, folder, backend and capture may differ."""
     ours, theirs = _comparable(config), _comparable(saved)
     different = [key for key in ours if ours[key] != theirs[key]]
     if different:
@@ -171,5 +186,5 @@ def check_resumable(config: Config, saved: Config) -> None:
 
 
 def _comparable(config: Config) -> dict[str, Any]:
-    tables = config.model_dump(exclude={"backend": True, "output": True, "train": {"epochs"}})
+    tables = config.model_dump(exclude={"backend": True, "output": True, "train": {"epochs", "capture"}})
     return {f"{table}.{key}": value for table, section in tables.items() for key, value in section.items()}
