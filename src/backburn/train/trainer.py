@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from copy import deepcopy
 from dataclasses import asdict, dataclass
 from math import inf, isfinite
 from typing import Any
@@ -132,9 +131,8 @@ class Trainer:
         return {
             "config": self.config.model_dump(exclude={"output"}),
             "history": [asdict(epoch) for epoch in self.history],
-            # Copies, since a captured step consumes its state; only what it would write over is copied in memory.
-            "model": deepcopy(dict(self.model.state_dict())),
-            "optimizer": deepcopy(dict(self.optimizer.state_dict())),
+            "model": dict(self.model.state_dict()),
+            "optimizer": dict(self.optimizer.state_dict()),
             "random": self.random.state(),
             **({"rate": rate.state_dict()} if isinstance(rate, Plateau) else {}),
         }
