@@ -13,9 +13,11 @@ import shlex
 import shutil
 import subprocess
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 FOLDER = Path(__file__).parent
 #: Detects the instruction sets: a separate library, which every processor can run.
@@ -31,12 +33,13 @@ SUFFIX = ".kernels"
 #: as long.
 FLAGS = (
     *("-std=c11", "-O2", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
-    *("-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-Wall"),
+    *("-fPIC", "-pthread", "-fvisibility=hidden", "-Wall"),
     # Vectors wider than the processor's are passed to inlined functions only, so that their ABI does not matter. Clang
     # leaves some loops as they are.
     *("-fno-asynchronous-unwind-tables", "-Wno-psabi", "-Wno-pass-failed"),
-    *(() if platform.system() == "Darwin" else ("-s",)),  # no symbols; Apple's linker knows it no longer
 )
+#: No symbols; Apple's linker knows the flag no longer.
+LINK = ("-shared", *(() if platform.system() == "Darwin" else ("-s",)))
 
 #: The instruction sets with a library, the lowest first, and their flags. No MMX, whose registers are those of long
 #: doubles: GCC moves numbers through one, and all long doubles that the thread computes next are NaN.
@@ -111,32 +114,44 @@ def build(folder: Path = FOLDER, only_best: bool = False) -> list[Path]:
 
 
 def _compiled(libraries: dict[str, tuple[str, ...]], sources: list[Path], folder: Path) -> list[Path]:
-    """Compile libraries of the same sources in parallel."""
+    """Compile libraries of the same sources, all sources of all libraries in parallel."""
     compiler = _words(os.environ.get("CC", "")) or [shutil.which("cc") or shutil.which("gcc") or ""]
     if not compiler[0]:
         raise NoCompilerError("no C compiler: neither cc nor gcc is on the PATH, and CC names none")
-    made, running = [], []
-    for level, flags in libraries.items():
-        # Written under another name first, so that no process ever loads half a library.
-        target = library(level, folder)
-        unfinished = target.with_suffix(f".{os.getpid()}")
-        command = [*compiler, *FLAGS, *flags, *map(str, sources), "-o", str(unfinished), "-lm"]
-        try:
-            process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-            )
-        except OSError as error:
-            raise NoCompilerError(f"{shlex.join(command)}\n{error}") from error
-        running.append((process, unfinished, target, command))
-    said = [process.communicate()[0] for process, *_ in running]
-    for (process, unfinished, target, command), text in zip(running, said, strict=True):
-        if process.returncode or not unfinished.exists():
-            for _, rest, *_ in running:
-                rest.unlink(missing_ok=True)
-            raise NoCompilerError(f"{shlex.join(command)}\n{text}")
-        unfinished.replace(target)
-        made.append(target)
+    # The largest first, lest one be compiled alone in the end.
+    order = sorted(sources, key=lambda source: source.stat().st_size, reverse=True)
+    made = []
+    with TemporaryDirectory() as objects, ThreadPoolExecutor(os.cpu_count()) as pool:
+        parts = {level: {source: Path(objects, f"{level}-{source.stem}.o") for source in order} for level in libraries}
+        running = [
+            pool.submit(_run, [*compiler, *FLAGS, *libraries[level], "-c", str(source)], part)
+            for level, of_level in parts.items()
+            for source, part in of_level.items()
+        ]
+        for job in running:
+            job.result()
+        for level, flags in libraries.items():
+            # Written under another name first, so that no process ever loads half a library.
+            target = library(level, folder)
+            unfinished = target.with_suffix(f".{os.getpid()}")
+            _run([*compiler, *FLAGS, *flags, *LINK, *map(str, parts[level].values()), "-lm"], unfinished)
+            unfinished.replace(target)
+            made.append(target)
     return made
+
+
+def _run(command: list[str], target: Path) -> None:
+    """Run a command that is to make ``target``."""
+    command = [*command, "-o", str(target)]
+    try:
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False
+        )
+    except OSError as error:
+        raise NoCompilerError(f"{shlex.join(command)}\n{error}") from error
+    if done.returncode or not target.exists():
+        target.unlink(missing_ok=True)
+        raise NoCompilerError(f"{shlex.join(command)}\n{done.stdout}")
 
 
 def _words(command: str) -> list[str]:
