@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import threading
 import warnings
 import weakref
@@ -701,3 +702,26 @@ def test_kinds_of_steps_share_one_state() -> None:
     assert captured.reason == ""
     assert [known() is not None for known in states] == [False] * 11 + [True]
     assert w.tolist() == [1.0 + 36.0, 2.0 + 36.0]
+
+
+def test_copies_have_not_run_yet() -> None:
+    captured = bb.capture(bb.exp, state=False, on_fallback="error")
+    step = bb.capture(tick, on_fallback="error")
+    (x,) = on([0.0])
+    state = {"x": on([0.0])[0]}
+    for _ in range(3):
+        expected = captured(x).tolist()
+        state, _ = step(state)
+    for again in (copy.deepcopy(captured), copy.copy(captured), pickle.loads(pickle.dumps(captured))):
+        assert "it has not been called" in repr(again)
+        assert [again(x).tolist() for _ in range(3)] == [expected] * 3
+        assert again._captured._on_fallback == "error"
+    again = pickle.loads(pickle.dumps(copy.deepcopy(step)))
+    for _ in range(3):
+        state, _ = again(state)
+    assert again.reason == step.reason == ""
+    assert state["x"].tolist() == [6.0]
+
+
+def tick(state: Any) -> Any:
+    return {"x": state["x"] + 1.0}, None

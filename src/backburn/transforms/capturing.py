@@ -111,6 +111,10 @@ class Captured:
         plans = [plan for _, plan in self._plans if isinstance(plan, _Plan)]
         return plans[-1].program.launches if plans and plans[-1].program is not None else None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, also one by pickle, has not run yet."""
+        return type(self), (self._step, self._on_fallback, self._frames)
+
     def __repr__(self) -> str:
         return f"<captured step: {f'runs as it is, since {self.reason}' if self.reason else 'replayed'}>"
 
@@ -238,6 +242,7 @@ class CapturedFunction:
     def __init__(self, function: Callable[..., Any], on_fallback: OnFallback) -> None:
         """Initialize a function that has not run yet."""
         self._captured = Captured(lambda state, *batch: (state, function(*batch)), on_fallback, frames=1)
+        self._given = function, on_fallback
 
     @property
     def reason(self) -> str:
@@ -248,6 +253,10 @@ class CapturedFunction:
     def launches(self) -> int | None:
         """The number of kernel launches that one replay saves; None before a recording."""
         return self._captured.launches
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, also one by pickle, has not run yet."""
+        return type(self), self._given
 
     def __repr__(self) -> str:
         return repr(self._captured).replace("step", "function", 1)
