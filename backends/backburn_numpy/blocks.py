@@ -17,7 +17,7 @@ import numpy as np
 from backburn_numpy import compiled
 from backburn_numpy.formulas import kernel_in_one_pass
 from backburn_numpy.halves import fill, is_half, narrowed, widened
-from backburn_numpy.memory import aligned, empty
+from backburn_numpy.memory import aligned, contiguous, empty
 from backburn_numpy.threads import WORTH_A_THREAD, available, for_parts, num_threads
 
 Array = Any
@@ -84,11 +84,11 @@ class Lines:
         self.size = min(length // 16 * 16, 8192)
 
     def __enter__(self) -> None:
-        if self.size >= 192:
+        if self.size >= 320:
             self.before = np.setbufsize(self.size)
 
     def __exit__(self, *_: object) -> None:
-        if self.size >= 192:
+        if self.size >= 320:
             np.setbufsize(self.before)
 
 
@@ -172,13 +172,12 @@ def in_parts(name: str, arrays: Sequence[Array], rows: int, width: int | None = 
     whole, starts, rest, kept = [], [], [], []
     for a in arrays:
         # NumPy's scalars, which are no arrays, have their numbers elsewhere.
-        if a.__class__ is not np.ndarray or not a.flags.c_contiguous:
-            a = np.ascontiguousarray(a)
+        a = contiguous(a) if a.__class__ is np.ndarray else np.asarray(a)
         whole.append(a)
         starts.append(compiled.address(a))
     for option in options:
         if isinstance(option, np.ndarray):
-            kept.append(np.ascontiguousarray(option))
+            kept.append(contiguous(option))
             option = compiled.address(kept[-1])
         rest.append(option)
     sizes = () if width is None else (width,)
@@ -210,7 +209,7 @@ def in_columns(name: str, arrays: Sequence[Array], shape: tuple[int, ...], axis:
     fast = compiled.serving(f"{name}_columns", arrays[0])
     if fast is None:
         return False
-    whole = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
+    whole = [contiguous(a) for a in arrays]
     starts = [compiled.address(a) for a in whole]
     number, length, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
     if number == 1:

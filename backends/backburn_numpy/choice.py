@@ -10,7 +10,7 @@ import numpy as np
 
 from backburn.backend.shapes import broadcast
 from backburn_numpy import compiled
-from backburn_numpy.memory import empty
+from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.threads import WORTH_A_THREAD, available, for_parts
 
 Array = Any
@@ -83,7 +83,7 @@ def _triangle(x: Array, offset: int, upper: bool) -> Array:
         return where(above, x, 0) if upper else where(above, 0, x)
     (height, width), out = x.shape[-2:], empty(x.shape, x.dtype)
     offset = min(max(offset, -height), width)  # beyond, it is the same, and may be no 64-bit number
-    whole = np.ascontiguousarray(x)
+    whole = contiguous(x)
     sizes = x.itemsize, height, width, offset, upper, x.size // width, compiled.PORTION // width or 1
     fast(compiled.address(out), compiled.address(whole), *sizes, available())
     return out

@@ -15,8 +15,9 @@ import numpy as np
 
 from backburn.backend.conv import Pairs
 from backburn_numpy import blas, compiled
+from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.conv_blocks import COLUMNS, PLACES, TURNED, Block, cut, in_threads
-from backburn_numpy.memory import empty
+from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.threads import num_threads
 
 Array = Any
@@ -213,7 +214,7 @@ def add_windows(y: Array, weight: Array, bias: Array | None, g: Geometry) -> Arr
 
 
 def _whole(*arrays: Array | None) -> list[Array | None]:
-    return [None if a is None else np.ascontiguousarray(a, np.float32) for a in arrays]
+    return [None if a is None else contiguous(a, FLOAT32) for a in arrays]
 
 
 def _blocks(g: Geometry, least: int = 0) -> list[Block]:

@@ -17,7 +17,7 @@ from backburn_numpy.blocks import WORTH
 from backburn_numpy.choice import tril, triu
 from backburn_numpy.compiled import address
 from backburn_numpy.halves import narrowed, widened
-from backburn_numpy.memory import empty
+from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.threads import for_parts
 from backburn_numpy.ufuncs import quietly
 
@@ -176,7 +176,7 @@ def _solved(x: Array, y: Array | None = None, columns: int = 0) -> tuple[Array, 
     if (fast := compiled.serving("small_solve", x)) is None:
         return None
     out, pivots = empty((*stack, rows, columns), x.dtype), empty((rows + 1, number), x.dtype)
-    x, y = (a if a is None else np.ascontiguousarray(np.broadcast_to(a, (*stack, *a.shape[-2:]))) for a in (x, y))
+    x, y = (a if a is None else contiguous(np.broadcast_to(a, (*stack, *a.shape[-2:]))) for a in (x, y))
     at = compiled.addresses(out, x, y, pivots)
     for_parts(lambda first, last: fast(*at, rows, columns, number, first, last), number, max(1, WORTH // rows**2))
     return (out, pivots.reshape(-1, *stack)) if pivots.all() and np.isfinite(pivots).all() else None
@@ -203,7 +203,7 @@ def triangular_solve(x: Array, y: Array, /, upper: bool = False) -> Array:
     for place in np.ndindex(shape[:-2]):
         one, turned = a[place], a[place].T
         by_rows = one.flags.c_contiguous or not turned.flags.c_contiguous
-        whole = np.ascontiguousarray(one if by_rows else turned)
+        whole = contiguous(one if by_rows else turned)
         form = UPPER if upper == by_rows else LOWER, NO_TRANS if by_rows else TRANS
         fast(ROW_MAJOR, LEFT, *form, NON_UNIT, rows, columns, 1.0, address(whole), rows, address(out[place]), columns)
     return narrowed(out, x)

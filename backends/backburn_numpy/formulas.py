@@ -21,7 +21,7 @@ from backburn.base.dtypes import float32, float64, rounded
 from backburn.base.errors import Unsupported
 from backburn_numpy import compiled
 from backburn_numpy.compiled import FLOAT32
-from backburn_numpy.memory import empty
+from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.threads import available
 
 Array = Any
@@ -282,7 +282,7 @@ def one_pass(formula: Formula, *values: Any, donate: tuple[int, ...] = (), few: 
             return None
         elif x.shape == shape and (x is main or any(x.strides)):
             kinds.append(name)
-            operands.append(x if x.flags.c_contiguous else np.ascontiguousarray(x))
+            operands.append(contiguous(x))
         elif x.shape == shape or (x.size == 1 and x.ndim <= len(shape)):
             kinds.append("number")
             operands.append(np.array(x[(0,) * x.ndim], FLOAT32 if dtype.itemsize == 2 else dtype))

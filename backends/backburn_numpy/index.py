@@ -14,7 +14,7 @@ from backburn.base.errors import ArgumentError, OutOfRangeError
 from backburn_numpy import compiled
 from backburn_numpy.blocks import WORTH
 from backburn_numpy.halves import narrowed, wide_dtype
-from backburn_numpy.memory import THRESHOLD, empty
+from backburn_numpy.memory import THRESHOLD, contiguous, empty
 from backburn_numpy.quantize import QuantizedArray, plain
 from backburn_numpy.threads import for_parts
 
@@ -204,7 +204,7 @@ def _at_places(kernel: str, x: Array, indices: Array, values: Array, axis: int) 
     fast: Any = compiled.kernel(kernel if x.itemsize == 4 else f"{kernel}_double")
     shared = indices.ndim == 1
     length, count = x.shape[axis], indices.size if shared else indices.shape[axis]
-    whole = [np.ascontiguousarray(a) for a in (x, indices.astype(np.int64, copy=False), values)]
+    whole = [contiguous(a) for a in (x, indices.astype(np.int64, copy=False), values)]
     between = 0 if shared else count
     at, steps = [compiled.address(a) for a in whole], (x.itemsize * length, 8 * between, x.itemsize * count)
     if values.size < WORTH:
@@ -235,7 +235,7 @@ def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:
         values = values.reshape(entries.size, after)
         fast = compiled.serving("add_rows", values) if joins else None
         if fast is not None:
-            values, entries = np.ascontiguousarray(values), np.ascontiguousarray(entries, np.int64)
+            values, entries = contiguous(values), contiguous(entries, np.dtype(np.int64))
             at = compiled.addresses(out, entries, values)
             # Threads split the columns, since indices may repeat.
             for_parts(

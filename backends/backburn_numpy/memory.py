@@ -124,6 +124,16 @@ def empty_like(x: Any) -> Any:
     return empty(x.shape, x.dtype)
 
 
+def contiguous(x: Any, dtype: np.dtype[Any] | None = None) -> Any:
+    """``x`` in row-major order, and of the dtype if one is given; a copy, unless it is so, in a recycled block."""
+    dtype = x.dtype if dtype is None else dtype
+    if x.flags.c_contiguous and x.dtype == dtype:
+        return x
+    copy = empty(x.shape, dtype)
+    np.copyto(copy, x, "unsafe")
+    return copy
+
+
 def stats() -> dict[str, int]:
     """``used`` by live arrays, ``held`` by all blocks (those included), and ``peak``, the most ever held.
 

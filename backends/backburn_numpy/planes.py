@@ -10,7 +10,8 @@ import numpy as np
 
 from backburn_numpy import compiled
 from backburn_numpy.blocks import WORTH
-from backburn_numpy.memory import empty
+from backburn_numpy.compiled import FLOAT32
+from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.threads import for_parts
 
 Array = Any
@@ -70,7 +71,7 @@ def normalized(
     out, kernel = empty(x.shape, x.dtype), compiled.kernel("normalize_planes")
     assert kernel is not None
     mean, variance = (np.empty(planes.statistics, x.dtype) if keep else None for _ in range(2))
-    arrays = [None if a is None else np.ascontiguousarray(a) for a in (x, scale, bias)]
+    arrays = [None if a is None else contiguous(a) for a in (x, scale, bias)]
     at = compiled.addresses(out, mean, variance, *arrays, planes.numbers)
     planes.over(lambda first, last: kernel(*at, eps, centred, first, last))
     return out, mean, variance
@@ -83,7 +84,7 @@ def normalized_backward(
     out, kernel = empty(x.shape, x.dtype), compiled.kernel("normalize_planes_backward")
     assert kernel is not None
     sums = np.empty((planes.statistics, planes.planes), x.dtype)
-    arrays = [np.ascontiguousarray(a) for a in (grad, x, scale)]
+    arrays = [contiguous(a) for a in (grad, x, scale)]
     at = compiled.addresses(out, sums, *arrays, planes.numbers)
     planes.over(lambda first, last: kernel(*at, eps, centred, first, last))
     return out, sums
@@ -96,7 +97,7 @@ def normalized_by(x: Array, mean: Array, factor: Array, bias: Array | None, axis
         return None
     out, channels, length = empty(x.shape, x.dtype), len(mean), math.prod(x.shape[axis + 1 :])
     bias = np.zeros_like(factor) if bias is None else bias
-    arrays = [np.ascontiguousarray(a, np.float32) for a in (x, mean, factor, bias)]
+    arrays = [contiguous(a, FLOAT32) for a in (x, mean, factor, bias)]
     at = compiled.addresses(out, *arrays)
     examples, size = math.prod(x.shape[:axis]), channels * length
     count = examples if length == 1 else examples * channels

@@ -12,7 +12,7 @@ from backburn.backend.pool import pool_windows, reached
 from backburn_numpy import compiled
 from backburn_numpy.blocks import BLOCK
 from backburn_numpy.halves import is_half, narrowed, widened
-from backburn_numpy.memory import empty
+from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.threads import WORTH_A_THREAD, for_parts
 
 Array = Any
@@ -63,7 +63,7 @@ def _by_kernel(
     kernel = compiled.kernel("max_pool") if is_half(x) or x.dtype == compiled.FLOAT32 else None
     if kernel is None or 0 in counts or math.prod(x.shape[2:]) >= 2**31:
         return None
-    images = np.ascontiguousarray(widened(x))
+    images = contiguous(widened(x))
     lead = (1,) * (3 - len(size))  # a sequence is a volume of one line
     before = tuple(first for first, _ in widths)
     numbers = [n for sizes in (x.shape[2:], counts, size, stride) for n in (*lead, *sizes)]

@@ -22,7 +22,7 @@ from backburn.backend.quantized import (
 from backburn.base.dtypes import DType, QuantizedDType, float32, qint8, uint8
 from backburn_numpy import compiled
 from backburn_numpy.halves import widened
-from backburn_numpy.memory import empty
+from backburn_numpy.memory import contiguous, empty
 
 Array = Any
 Shape = tuple[int, ...]
@@ -79,7 +79,7 @@ def _by_kernel(x: Array, ends: tuple[Array, ...], dtype: QuantizedDType, steps: 
         return None
     if dtype.axis or len(dtype.block_shape) > 1:
         return None
-    operands = [np.ascontiguousarray(widened(a)) for a in (x, *ends)]
+    operands = [contiguous(widened(a)) for a in (x, *ends)]
     if operands[0].dtype != compiled.FLOAT32:
         return None
     if dtype.granularity == "tensor":

@@ -11,7 +11,7 @@ from backburn.backend.recurrent import gru_shapes, lstm_shapes
 from backburn_numpy import compiled
 from backburn_numpy.activate import sigmoid
 from backburn_numpy.halves import widened
-from backburn_numpy.memory import empty
+from backburn_numpy.memory import contiguous, empty
 
 Array = Any
 
@@ -21,8 +21,8 @@ def lstm(
 ) -> tuple[Array, Array, Array]:
     lstm_shapes(projected.shape, hidden.shape, cell.shape, weight.shape, None if bias is None else bias.shape)
     dtype, states = projected.dtype, (projected.shape[0], *hidden.shape)
-    projected, before, cell, weight = (np.ascontiguousarray(widened(x)) for x in (projected, hidden, cell, weight))
-    bias = None if bias is None else np.ascontiguousarray(widened(bias))
+    projected, before, cell, weight = (contiguous(widened(x)) for x in (projected, hidden, cell, weight))
+    bias = None if bias is None else contiguous(widened(bias))
     hiddens, cells, gates = (empty(shape, projected.dtype) for shape in (states, states, projected.shape))
     step = _step_of("lstm_step", _step, gates)
     for t in range(len(projected)):
@@ -43,8 +43,8 @@ def lstm_backward(
     /,
 ) -> tuple[Array, Array, Array]:
     dtype = gates.dtype
-    weight, cell, cells, gates = (np.ascontiguousarray(widened(x)) for x in (weight, cell, cells, gates))
-    given = tuple(None if g is None else np.ascontiguousarray(widened(g)) for g in (g_hiddens, g_cells, g_gates))
+    weight, cell, cells, gates = (contiguous(widened(x)) for x in (weight, cell, cells, gates))
+    given = tuple(None if g is None else contiguous(widened(g)) for g in (g_hiddens, g_cells, g_gates))
     of_sums = empty(gates.shape, gates.dtype)
     of_hidden, of_cell = np.zeros(cell.shape, gates.dtype), np.zeros(cell.shape, gates.dtype)
     step = _step_of("lstm_step_backward", _step_backward, gates)
@@ -65,8 +65,8 @@ def lstm_cell(
 def gru(projected: Array, hidden: Array, weight: Array, bias: Array | None = None, /) -> tuple[Array, Array]:
     of_states, of_gates = gru_shapes(projected.shape, hidden.shape, weight.shape, None if bias is None else bias.shape)
     dtype = projected.dtype
-    projected, before, weight = (np.ascontiguousarray(widened(x)) for x in (projected, hidden, weight))
-    bias = None if bias is None else np.ascontiguousarray(widened(bias))
+    projected, before, weight = (contiguous(widened(x)) for x in (projected, hidden, weight))
+    bias = None if bias is None else contiguous(widened(bias))
     hiddens, gates = empty(of_states, projected.dtype), empty(of_gates, projected.dtype)
     products = np.empty(projected.shape[1:], projected.dtype)
     step = _step_of("gru_step", _gru_step, gates)
@@ -87,8 +87,8 @@ def gru_backward(
     /,
 ) -> tuple[Array, Array, Array]:
     dtype = gates.dtype
-    weight, hidden, hiddens, gates = (np.ascontiguousarray(widened(x)) for x in (weight, hidden, hiddens, gates))
-    given = tuple(None if g is None else np.ascontiguousarray(widened(g)) for g in (g_hiddens, g_gates))
+    weight, hidden, hiddens, gates = (contiguous(widened(x)) for x in (weight, hidden, hiddens, gates))
+    given = tuple(None if g is None else contiguous(widened(g)) for g in (g_hiddens, g_gates))
     sums = (*hiddens.shape[:2], weight.shape[1])
     of_inputs, of_products = empty(sums, gates.dtype), empty(sums, gates.dtype)
     of_hidden = np.zeros(hidden.shape, gates.dtype)

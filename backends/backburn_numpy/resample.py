@@ -13,7 +13,7 @@ from backburn.backend.table import OPERATIONS
 from backburn_numpy import compiled
 from backburn_numpy.blocks import WORTH
 from backburn_numpy.halves import narrowed, widened
-from backburn_numpy.memory import empty
+from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.threads import for_parts
 
 Array = Any
@@ -39,7 +39,7 @@ def interpolate_backward(grad: Array, /, places: Shape, mode: str = "nearest", a
 
 def _resized(name: str, x: Array, old: Shape, new: Shape, mode: str, align_corners: bool) -> Array | None:
     """``x`` resized from or, for its gradient, to ``old`` places, one axis after the other; None without a kernel."""
-    y = np.ascontiguousarray(widened(x))
+    y = contiguous(widened(x))
     fast: Any = compiled.serving(name, y)
     if fast is None or mode.startswith("nearest") or max(old, default=0) >= MOST:
         return None
@@ -107,7 +107,7 @@ def _by_kernel(
     out = empty(shape, wide.dtype)
     if name == "sample_backward":
         out.fill(0)
-    whole = [out, np.ascontiguousarray(wide), np.ascontiguousarray(at), np.array(places, np.int64)]
+    whole = [out, contiguous(wide), contiguous(at), np.array(places, np.int64)]
     options = attributes["padding"] == "zeros", mode == "linear", sum(1 << axis for axis in slopes)
     sizes, channels, wanted = compiled.addresses(*whole), x.shape[1], positions.shape[2]
     for_parts(

@@ -11,8 +11,9 @@ import numpy as np
 from backburn.backend.table import OPERATIONS
 from backburn_numpy import compiled
 from backburn_numpy.blocks import BLOCK, WORTH, in_columns, in_parts
+from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.halves import is_half, widened
-from backburn_numpy.memory import empty
+from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.threads import for_parts
 
 Array = Any
@@ -130,9 +131,9 @@ def _by_kernel(
         return False
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     step = inner * arrays[0].itemsize
-    whole = [np.ascontiguousarray(v if v.shape == shape else np.broadcast_to(v, shape)) for v in arrays]
+    whole = [contiguous(v if v.shape == shape else np.broadcast_to(v, shape)) for v in arrays]
     without = shape[:axis] + shape[axis + 1 :]
-    single = [None if v is None else np.ascontiguousarray(np.broadcast_to(v, without), np.float32) for v in states]
+    single = [None if v is None else contiguous(np.broadcast_to(v, without), FLOAT32) for v in states]
 
     def part(outers: tuple[int, int], inners: tuple[int, int]) -> None:
         fast(

@@ -18,7 +18,7 @@ from backburn_numpy import blas, compiled
 from backburn_numpy.blocks import SHARED
 from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.halves import is_half, narrowed, widened
-from backburn_numpy.memory import empty
+from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.threads import available, for_parts
 
 Array = Any
@@ -193,7 +193,7 @@ def _readable(x: Array) -> Array:
     rows, size = four.shape[2:]
     steps = four.strides
     gapless = (size == 1 or steps[3] == 4) and (rows == 1 or steps[2] >= 4 * size) and not any(n % 4 for n in steps)
-    return four if gapless else np.ascontiguousarray(four)
+    return four if gapless else contiguous(four)
 
 
 def _steps(x: Array) -> tuple[int, int, int]:

@@ -19,6 +19,7 @@ from backburn.backend.table import OPERATIONS
 from backburn_numpy import reduce
 from backburn_numpy.halves import narrowed, widened
 from backburn_numpy.index import gather
+from backburn_numpy.memory import contiguous
 
 Array = Any
 
@@ -129,7 +130,7 @@ def topk(x: Array, /, count: int, axis: int, largest: bool = True) -> tuple[Arra
     if x.size < MANY or not 0 < count < x.shape[axis]:
         indices = argsort(x, axis, largest)[(*(slice(None),) * axis, slice(count))]
         return gather(x, indices, axis), indices
-    rows = np.ascontiguousarray(np.moveaxis(widened(x), axis, -1))
+    rows = contiguous(np.moveaxis(widened(x), axis, -1))
     values, indices = (np.moveaxis(found, -1, axis) for found in _topmost(rows, count, largest))
     return narrowed(values, x), indices
 

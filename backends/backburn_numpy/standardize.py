@@ -14,6 +14,7 @@ import numpy as np
 from backburn_numpy import compiled
 from backburn_numpy.blocks import WORTH, in_parts, scratch
 from backburn_numpy.halves import is_half, widened
+from backburn_numpy.memory import contiguous
 from backburn_numpy.rows import for_blocks, moments, products, weighted
 from backburn_numpy.threads import for_parts
 
@@ -94,7 +95,7 @@ def standardize_backward(out: Array, grad: Array, x: Array, scale: Array, eps: f
     of_scale: dict[int, Array] = {}
     fast = compiled.serving("standardize_backward", x)
     if fast is not None:
-        grad, x, scale = (np.ascontiguousarray(a) for a in (grad, x, scale))
+        grad, x, scale = (contiguous(a) for a in (grad, x, scale))
 
         def by_kernel(start: int, stop: int) -> None:
             total, some = np.zeros((2, length), np.float32)

@@ -159,16 +159,14 @@ def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:
     if is_half(x) and compiled.level() is not None:
         # The result is rounded once, as by NumPy's own loops for them.
         return narrowed(large(ufunc, *(_wide(o, x) for o in (x, *others))), x)
-    shape, size = x.shape, x.size
-    for other in others:
-        if other.__class__ is np.ndarray and other.shape != shape:
-            shape = np.broadcast_shapes(shape, other.shape)
-    if shape != x.shape or not x.flags.c_contiguous:
-        if shape != x.shape or any(x.strides):
-            return ufunc(x, *others)
-        x = x[(slice(1),) * x.ndim]  # broadcast from one element, such as a sum's gradient
-    out = empty(shape, x.dtype)
     operands = (x, *others)
+    arrays = [o for o in operands if o.__class__ is np.ndarray]
+    shape = np.broadcast(*arrays).shape
+    if any(a.shape == shape and not a.flags.c_contiguous and all(a.strides) for a in arrays):
+        return ufunc(*operands)  # in the operands' layout
+    if not any(x.strides):  # broadcast from one element, such as a sum's gradient
+        operands = (x[(slice(1),) * x.ndim], *others)
+    out, size = empty(shape, x.dtype), math.prod(shape)
     alike = all(o.__class__ is not np.ndarray or (o.shape == shape and o.flags.c_contiguous) for o in operands)
     if size < WORTH_A_THREAD:
         with Lines(0 if alike else shape[-1]):
