@@ -89,3 +89,28 @@ def test_a_container_limits_the_pool(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert memory._default_limit() == whole
     said.write_text(f"{256 << 20}\n")
     assert memory._default_limit() == 32 << 20
+
+
+def test_copies_are_in_row_major_order_and_in_recycled_memory() -> None:
+    x = np.arange(1000 * 333, dtype=np.float32).reshape(SHAPE)
+    assert memory.contiguous(x) is x
+    assert memory.contiguous(x, np.dtype("float32")) is x
+    for view, dtype in ((x.T, None), (x[::2], None), (np.broadcast_to(x[0], SHAPE), None), (x, np.dtype("float64"))):
+        copy = memory.contiguous(view, dtype)
+        assert isinstance(copy.base, memory.Block)
+        assert copy.flags.c_contiguous
+        assert copy.dtype == (dtype or view.dtype)
+        np.testing.assert_array_equal(copy, view)
+
+
+def test_results_of_broadcast_operands_are_in_recycled_memory() -> None:
+    k, x = NumpyBackend(), np.ones(SHAPE, np.float32)
+    column, row = np.broadcast_to(x[:, :1], SHAPE), np.broadcast_to(x[0], SHAPE)
+    for operands in ((x, x[0]), (x, x[:, :1]), (column, x), (row, x), (x, column), (column, row), (column, 3.0)):
+        total = k.add(*operands)
+        assert isinstance(total.base, memory.Block)
+        assert total.flags.c_contiguous
+        np.testing.assert_array_equal(total, operands[0] + operands[1])
+    for turned in (x.T, np.broadcast_to(x.T, (2, 333, 1000))):
+        np.testing.assert_array_equal(k.add(turned, turned), turned + turned)
+    assert k.add(x.T, 1.0).T.flags.c_contiguous, "a result has the layout of what it is made of"
