@@ -48,7 +48,7 @@ def _made(
     return _with_steps(x, values, shape, dtype, steps)
 
 
-def _with_steps(x: Q, values: Any, shape: Shape, dtype: QuantizedDType | None = None, steps: Move | None = None) -> Q:
+def _with_steps(x: Q, values: Any, shape: Shape, dtype: QuantizedDType | None, steps: Move | None) -> Q:
     """Stored values of another shape, with what ``steps`` makes of the steps and zero points of ``x``."""
     move = steps or (lambda s: s)
     zero = None if x.zero is None else move(x.zero)

@@ -67,7 +67,7 @@ def depth(x: QuantizedDType, y: QuantizedDType) -> int:
     return EXACT // most
 
 
-def is_integral(x: Any, y: Any, transposed: bool = False) -> bool:
+def is_integral(x: Any, y: Any, transposed: bool) -> bool:
     """Whether a product can accumulate integers: no step of either matrix lies along the contracted axis."""
     if x.dtype.is_float or y.dtype.is_float:
         return False

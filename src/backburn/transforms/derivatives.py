@@ -152,10 +152,10 @@ def _pull(
         try:
             found = reverse(k, root, None, retain_graph=retain_graph)
         except ConsumedGraphError:  # that of an earlier transform
-            raise not_ours("vjp", outer) from None
+            raise not_ours(outer) from None
         except MemoryError as error:
             exhausted("vjp", f" Operands: {describe(like)}.", k.device, error)
-        check_leaves_are_ours("vjp", outer, found, inputs)
+        check_leaves_are_ours(outer, found, inputs)
     result = []
     for node, x in zip(inputs, like, strict=True):
         g = found.get(node)
@@ -214,9 +214,7 @@ def value_and_grad(f: Function, argnums: int | tuple[int, ...] = 0, *, has_aux: 
     def differentiated(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         of_numbered, primals = of_chosen("grad", f, numbers, args, kwargs)
         valued, aux = with_aux("grad", of_numbered, has_aux)
-        value, pullback, inputs = pulled_back(
-            lambda *chosen: scalar_output("grad", valued(*chosen)), tuple(primals), aux, once=True
-        )
+        value, pullback, inputs = pulled_back(lambda *x: scalar_output(valued(*x)), tuple(primals), aux, once=True)
         gradients = pullback(1.0)
         gradient = gradients if isinstance(argnums, (tuple, list)) else gradients[0]
         spend(inputs, ARGUMENT)

@@ -252,30 +252,30 @@ def taken_down(x: Any, target: AnyBackend) -> Any:
     return x
 
 
-def check_leaves_are_ours(name: str, outer: Any, gradients: Iterable[Node], inputs: list[Node]) -> None:
+def check_leaves_are_ours(outer: Any, gradients: Iterable[Node], inputs: list[Node]) -> None:
     """Raise for a captured variable of another transform on the same level, whose gradient would be lost.
 
     A gradient that ``retain_grad`` asks for between them is no loss: no transform returns it.
     """
     if any(node.backward is None for node in set(gradients).difference(inputs)):
-        raise not_ours(name, outer)
+        raise not_ours(outer)
 
 
-def not_ours(name: str, outer: Any) -> GraphError:
+def not_ours(outer: Any) -> GraphError:
     """The error for a tensor with a history of another transform on the same level."""
     return GraphError(
-        f"{name}: the function uses a tensor that is tracked on {outer.spec}, the level of the transform itself. "
+        f"vjp: the function uses a tensor that is tracked on {outer.spec}, the level of the transform itself. "
         f"Pass the tensor as an argument, or detach it"
     )
 
 
-def scalar_output(name: str, out: Any) -> FloatTensor:
+def scalar_output(out: Any) -> FloatTensor:
     """The value of a function, which must be a float scalar."""
     if not isinstance(out, Tensor):
-        raise ArgumentError(f"{name}: the function must return a float scalar tensor, not {type(out).__name__}")
+        raise ArgumentError(f"grad: the function must return a float scalar tensor, not {type(out).__name__}")
     if out.dtype.kind != "float" or out.ndim:
         raise ArgumentError(
-            f"{name}: the function must return a float scalar, and returned {describe((out,))}. "
+            f"grad: the function must return a float scalar, and returned {describe((out,))}. "
             f"Reduce it with sum() or mean(), or use jacobian or vjp"
         )
     return out  # type: ignore[return-value]

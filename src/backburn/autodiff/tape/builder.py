@@ -260,12 +260,12 @@ class GraphBuilder:
 
     def struct_field(self, node: int, name_or_index: str | int) -> int:
         """One field of a record."""
-        place, total = field_place("struct_field", node, self._value("struct_field", node), name_or_index)
+        place, total = field_place(node, self._value("struct_field", node), name_or_index)
         return self._computed("struct_field", GradOp.StructField(parent=node, field_index=place, total_fields=total))
 
     def map_lookup(self, node: int, key: Any) -> int:
         """The value of one key of a map."""
-        place, total = key_place("map_lookup", node, self._value("map_lookup", node), key)
+        place, total = key_place(node, self._value("map_lookup", node), key)
         return self._computed("map_lookup", GradOp.MapLookup(map_node=node, key_index=place, total_keys=total))
 
     def _axis(self, where: str, axis: int, x: Any) -> int:

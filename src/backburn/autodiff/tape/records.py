@@ -81,34 +81,34 @@ def check_form(value: Any, mapping: bool) -> None:
         raise DTypeError("it is a record: use StructField" if mapping else "it is a map: use MapLookup")
 
 
-def field_place(where: str, node: int, value: Any, name_or_index: str | int) -> tuple[int, int]:
+def field_place(node: int, value: Any, name_or_index: str | int) -> tuple[int, int]:
     """The index of a record's field, and the number of fields."""
     if isinstance(value, Mapping) or not is_tree(value):
         what = "a map: use map_lookup" if isinstance(value, Mapping) else "no record: graph.record(...) makes one"
-        raise DTypeError(f"{where}: node {node} is {what}")
+        raise DTypeError(f"struct_field: node {node} is {what}")
     _, keys = parts(value)
     if isinstance(name_or_index, str):
         if name_or_index not in keys:
             raise ArgumentError(
-                f"{where}: the record of node {node} has no field {name_or_index!r}. "
+                f"struct_field: the record of node {node} has no field {name_or_index!r}. "
                 f"{hint_for(name_or_index, map(str, keys))}"
             )
         return keys.index(name_or_index), len(keys)
     place = index_of(name_or_index)
     if place is None:
-        raise DTypeError(f"{where}: a field is known by its name or its index, not by {name_or_index!r}")
+        raise DTypeError(f"struct_field: a field is known by its name or its index, not by {name_or_index!r}")
     if not 0 <= place < len(keys):
         have = f"fields 0 to {len(keys) - 1}"
-        raise OutOfRangeError(f"{where}: the record of node {node} has {have}, not {place}")
+        raise OutOfRangeError(f"struct_field: the record of node {node} has {have}, not {place}")
     return place, len(keys)
 
 
-def key_place(where: str, node: int, value: Any, key: Any) -> tuple[int, int]:
+def key_place(node: int, value: Any, key: Any) -> tuple[int, int]:
     """The index of a map's key, in insertion order, and the number of keys."""
     if not isinstance(value, Mapping):
         what = "a record: use struct_field" if is_tree(value) else "no map: graph.mapping({...}) makes one"
-        raise DTypeError(f"{where}: node {node} is {what}")
+        raise DTypeError(f"map_lookup: node {node} is {what}")
     _, keys = parts(value)
     if key not in keys:
-        raise NoKeyError(f"{where}: the map of node {node} has no key {key!r}. {hint_for(str(key), map(str, keys))}")
+        raise NoKeyError(f"map_lookup: the map of node {node} has no key {key!r}. {hint_for(str(key), map(str, keys))}")
     return keys.index(key), len(keys)
