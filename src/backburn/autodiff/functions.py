@@ -63,17 +63,13 @@ gradient("log10", x=lambda k, g, x: k.div(g, k.mul(x, math.log(10.0))))
 gradient("log1p", x=lambda k, g, x: k.div(g, k.add(x, 1.0)))
 
 
-def logaddexp_to(k: Any, g: Any, x: Any, other: Any, out: Any) -> Any:
-    """The share of ``x`` in ``log(exp(x) + exp(other))``; one half where both are the same infinity."""
-    undefined = k.logical_and(k.isinf(out), k.equal(x, other))
-    return k.mul(g, k.sigmoid(k.where(undefined, 0.0, k.sub(x, other))))
+def logaddexp_x(k: Any, g: Any, x: Any, y: Any, out: Any) -> Any:
+    """The share of ``x`` in ``log(exp(x) + exp(y))``; one half where both are the same infinity."""
+    undefined = k.logical_and(k.isinf(out), k.equal(x, y))
+    return k.mul(g, k.sigmoid(k.where(undefined, 0.0, k.sub(x, y))))
 
 
-gradient(
-    "logaddexp",
-    x=lambda k, g, x, y, out: logaddexp_to(k, g, x, y, out),
-    y=lambda k, g, x, y, out: logaddexp_to(k, g, y, x, out),
-)
+gradient("logaddexp", x=logaddexp_x, y=lambda k, g, x, y, out: logaddexp_x(k, g, y, x, out))
 
 # ---- trigonometry ----
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from backburn.batching.rules import Rule, along, batching, front, is_mapped, moved, rank_of, sharing, size_of
+from backburn.batching.rules import Rule, along, batching, front, is_mapped, moved, rank_of, sharing
 
 # Reductions and running results.
 for name in (
@@ -65,7 +66,7 @@ def searchsorted(level: Any, x: Any, values: Any, *, right: bool) -> Any:
         return k.searchsorted(front(level, x), front(level, values), right)
     if not is_mapped(level, x):
         return k.searchsorted(x, values.value, right)
-    flat = k.reshape(front(level, values), (level.size, size_of(values.shape)))
+    flat = k.reshape(front(level, values), (level.size, math.prod(values.shape)))
     return k.reshape(k.searchsorted(x.value, flat, right), (level.size, *values.shape))
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from backburn.backend.table import OPERATIONS
 from backburn.backend.views import whole
-from backburn.batching.rules import Rule, batching, front, is_mapped, moved, rank_of, size_of, with_rank
+from backburn.batching.rules import Rule, batching, front, is_mapped, moved, rank_of, with_rank
 
 Shape = tuple[int, ...]
 
@@ -56,7 +57,7 @@ def take_backward(level: Any, grad: Any, indices: Any, *, length: int, axis: int
 
 def each_element(level: Any, indices: Any, shape: Shape, axis: int) -> Any:
     """Each example's positions along ``axis``, as one axis, repeated for every element of tensors of ``shape``."""
-    k, count = level.inner_backend, size_of(indices.shape)
+    k, count = level.inner_backend, math.prod(indices.shape)
     before, after = shape[:axis], shape[axis + 1 :]
     column = k.reshape(front(level, indices), (level.size, *(1,) * len(before), count, *(1,) * len(after)))
     return k.broadcast_to(column, (level.size, *before, count, *after))

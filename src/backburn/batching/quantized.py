@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from backburn.backend.quantized import scale_shape
 from backburn.base.dtypes import QuantizedDType
-from backburn.batching.rules import batching, front, moved, size_of
+from backburn.batching.rules import batching, front, moved
 
 
 def fake_quantize(level: Any, x: Any, *, dtype: QuantizedDType) -> Any:
@@ -21,7 +22,7 @@ def fake_quantize_between(level: Any, x: Any, low: Any, high: Any, *, dtype: Qua
     lines, scheme, restored = as_channels(level, x, dtype)
     ends = (front(level, end) for end in (low, high))
     if not dtype.block_shape:
-        ends = (k.reshape(end, (size_of(end.shape),)) for end in ends)
+        ends = (k.reshape(end, (math.prod(end.shape),)) for end in ends)
     return restored(k.fake_quantize_between(lines, *ends, scheme))
 
 

@@ -17,7 +17,6 @@ one example after another.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -200,8 +199,3 @@ def folded(name: str, *leading: int) -> Rule:
 def as_tuple(found: Any) -> tuple[Any, ...]:
     """The results of an operation, of which there may be one."""
     return found if found.__class__ is tuple else (found,)
-
-
-def size_of(shape: Shape) -> int:
-    """The number of elements."""
-    return math.prod(shape)

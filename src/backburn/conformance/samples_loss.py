@@ -207,14 +207,9 @@ samples(
 )
 
 
-def column(grad: Any, axis: int) -> Any:
-    """``grad`` with an axis of length 1 where the classes are."""
-    return np.expand_dims(grad, axis)
-
-
 samples(
     "label_cross_entropy_backward",
-    lambda grad, x, names, axis: column(grad, axis) * (softmax(x, axis) - one_hot(x, names, axis)),
+    lambda grad, x, names, axis: np.expand_dims(grad, axis) * (softmax(x, axis) - one_hot(x, names, axis)),
     case(real(4), real(4, 3), NAMES, axis=1),
     case(real(4), real(3, 4), NAMES, axis=0),
     case(real(2, 2), real(2, 3, 2), ints([0, 2], [1, 1]), axis=1),
@@ -231,7 +226,9 @@ samples(
 )
 samples(
     "softmax_cross_entropy_backward",
-    lambda grad, x, targets, axis: column(grad, axis) * (softmax(x, axis) * targets.sum(axis, keepdims=True) - targets),
+    lambda grad, x, targets, axis: (
+        np.expand_dims(grad, axis) * (softmax(x, axis) * targets.sum(axis, keepdims=True) - targets)
+    ),
     case(real(2), real(2, 3), DENSE, axis=1),
     case(real(2), real(3, 2), DENSE.T, axis=0),
     case(real(2, 2), real(2, 3, 2), real(2, 3, 2, seed=1), axis=1),

@@ -258,26 +258,6 @@ def host_keeps_its_copy(check: Check) -> None:
         assert same_bits(k.to_numpy(x), plain), "to_numpy hands out the primitive's own memory"
 
 
-Trip = Callable[[Any, Any], Any]
-#: There and back again, and how many times the tolerance of values the way may cost (0: exact).
-ROUND_TRIPS: dict[str, tuple[Trip, float]] = {
-    "reshape": (lambda k, x: k.reshape(k.reshape(x, (3, 1, 4)), (3, 4)), 0),
-    "permute_dims": (lambda k, x: k.permute_dims(k.permute_dims(x, (1, 0)), (1, 0)), 0),
-    "flip": (lambda k, x: k.flip(k.flip(x, (0, 1)), (0, 1)), 0),
-    "roll": (lambda k, x: k.roll(k.roll(x, (2, 1), (0, 1)), (-2, -1), (0, 1)), 0),
-    "concat": (lambda k, x: k.concat([k.slice(x, _rows(0, 1)), k.slice(x, _rows(1, 3))], 0), 0),
-    "slice_assign": (lambda k, x: k.slice_assign(x, k.slice(x, _rows(0, 2)), _rows(0, 2)), 0),
-    "neg": (lambda k, x: k.neg(k.neg(x)), 0),
-    "nextafter": (lambda k, x: _stepped(k, x), 0),
-    "exp": (lambda k, x: k.log(k.exp(x)), 8),
-    "sqrt": (lambda k, x: k.mul(k.sign(x), k.square(k.sqrt(k.abs(x)))), 4),
-    "cumsum": (lambda k, x: k.concat([k.slice(x, _rows(0, 1)), k.diff(k.cumsum(x, 0), 0)], 0), 8),
-    "argsort": (lambda k, x: _unsorted(k, x), 0),
-    "rfft": (lambda k, x: k.irfft(*k.rfft(x, 1), 4, 1), 20),
-    "cast": (lambda k, x: k.cast(k.cast(x, float64), k.dtype(x)), 0),
-}
-
-
 def _rows(start: int, stop: int) -> tuple[slice, ...]:
     return (slice(start, stop, 1), slice(0, 4, 1))
 
@@ -294,6 +274,26 @@ def _unsorted(k: Any, x: Any) -> Any:
     """Sorted, and put back by the order of the order."""
     order = k.argsort(x, 1)
     return k.gather(k.gather(x, order, 1), k.argsort(order, 1), 1)
+
+
+Trip = Callable[[Any, Any], Any]
+#: There and back again, and how many times the tolerance of values the way may cost (0: exact).
+ROUND_TRIPS: dict[str, tuple[Trip, float]] = {
+    "reshape": (lambda k, x: k.reshape(k.reshape(x, (3, 1, 4)), (3, 4)), 0),
+    "permute_dims": (lambda k, x: k.permute_dims(k.permute_dims(x, (1, 0)), (1, 0)), 0),
+    "flip": (lambda k, x: k.flip(k.flip(x, (0, 1)), (0, 1)), 0),
+    "roll": (lambda k, x: k.roll(k.roll(x, (2, 1), (0, 1)), (-2, -1), (0, 1)), 0),
+    "concat": (lambda k, x: k.concat([k.slice(x, _rows(0, 1)), k.slice(x, _rows(1, 3))], 0), 0),
+    "slice_assign": (lambda k, x: k.slice_assign(x, k.slice(x, _rows(0, 2)), _rows(0, 2)), 0),
+    "neg": (lambda k, x: k.neg(k.neg(x)), 0),
+    "nextafter": (_stepped, 0),
+    "exp": (lambda k, x: k.log(k.exp(x)), 8),
+    "sqrt": (lambda k, x: k.mul(k.sign(x), k.square(k.sqrt(k.abs(x)))), 4),
+    "cumsum": (lambda k, x: k.concat([k.slice(x, _rows(0, 1)), k.diff(k.cumsum(x, 0), 0)], 0), 8),
+    "argsort": (_unsorted, 0),
+    "rfft": (lambda k, x: k.irfft(*k.rfft(x, 1), 4, 1), 20),
+    "cast": (lambda k, x: k.cast(k.cast(x, float64), k.dtype(x)), 0),
+}
 
 
 def _returns(check: Check) -> float:
