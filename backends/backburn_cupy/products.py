@@ -61,8 +61,7 @@ def matmul(k: Any, x: Array, y: Array, /) -> Array:
 def _shape_of_linear(x: Shape, weight: Shape, bias: Shape | None) -> Shape:
     rule = OPERATIONS["linear"].shape
     assert rule is not None
-    shape: Shape = rule(x, weight, bias)
-    return shape
+    return rule(x, weight, bias)
 
 
 def linear(k: Any, x: Array, weight: Array, bias: Array | None = None, /) -> Array:
@@ -76,8 +75,7 @@ def linear(k: Any, x: Array, weight: Array, bias: Array | None = None, /) -> Arr
 def _shapes_of_weight_backward(grad: Shape, x: Shape) -> tuple[Shape, Shape]:
     rule = OPERATIONS["linear_weight_backward"].shape
     assert rule is not None
-    shapes: tuple[Shape, Shape] = rule(grad, x)
-    return shapes
+    return rule(grad, x)
 
 
 def linear_weight_backward(k: Any, grad: Array, x: Array, /) -> tuple[Array, Array]:

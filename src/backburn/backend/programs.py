@@ -142,5 +142,4 @@ class Source:
         """The function."""
         name = self._lines[0].removeprefix("def ").partition("(")[0]
         exec(compile("\n".join(self._lines), "<backburn replay>", "exec"), self._constants)
-        function: Callable[..., Any] = self._constants[name]
-        return function
+        return self._constants[name]

@@ -27,8 +27,7 @@ DEFAULT_FLOAT: ContextVar[Any] = ContextVar("backburn_default_float", default=No
 
 def default_float(backend: Any) -> DType:
     """The dtype of new float tensors of a backend: that of the innermost ``use_dtype``, else the backend's own."""
-    found: DType = DEFAULT_FLOAT.get() or backend.float_dtype
-    return found
+    return DEFAULT_FLOAT.get() or backend.float_dtype
 
 
 class scoped(AbstractContextManager[T, None]):  # noqa: N801 - used like a function

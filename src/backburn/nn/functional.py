@@ -170,8 +170,7 @@ def feed_forward(
     if one_of("feed_forward", "the activation", activation, (*GELUS, "relu")) == "relu":
         return linear(relu(linear(x, weight1, bias1)), weight2, bias2)
     operands = promoted_present("feed_forward", x, weight1, weight2, bias1, bias2)
-    y: FloatTensor = call("feed_forward", *operands, approximate=GELUS[activation])[0]
-    return y
+    return call("feed_forward", *operands, approximate=GELUS[activation])[0]
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True, generator: Any = None) -> FloatTensor:

@@ -54,11 +54,10 @@ class SGD(Optimizer):
         self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
         donate: bool,
     ) -> tuple[Any, ...]:  # fmt: skip
-        results: tuple[Any, ...] = k.sgd_steps(
+        return k.sgd_steps(
             params, grads, *(remembered or [[]]),
             lr=lr, momentum=self.momentum, nesterov=self.nesterov, weight_decay=self.weight_decay, donate=donate,
         )  # fmt: skip
-        return results
 
 
 class Adam(Moments):
@@ -112,12 +111,11 @@ class Adam(Moments):
         if not self._is_operation:
             return super()._update(k, params, grads, remembered, lr, step, donate)
         beta1, beta2 = self.betas
-        results: tuple[Any, ...] = k.adam_steps(
+        return k.adam_steps(
             params, grads, *remembered,
             lr=lr, beta1=beta1, beta2=beta2, eps=self.eps, step=step,
             weight_decay=self.weight_decay, decoupled=self._decoupled, donate=donate,
         )  # fmt: skip
-        return results
 
     def _constants(self) -> tuple[Any, ...]:
         return *self.betas, 0.0 if self._decoupled else self.weight_decay, False

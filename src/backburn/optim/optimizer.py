@@ -425,13 +425,9 @@ class Optimizer(Settled):
             if not is_float_tensor(value):
                 raise DTypeError(f"load_state_dict: {path}.{name} is a float tensor, not {type(value).__name__}")
         lowered = [_innermost(value) for value in values]
-        backend = lowered[0].backend if lowered else _NOWHERE
+        backend: Any = lowered[0].backend if lowered else None  # where nothing is remembered, any will do
         step = _count(f"{path}.step", found["step"])
         return ParameterState(backend, step, [value.primitive for value in lowered], False)
-
-
-#: Where nothing is remembered, any backend will do.
-_NOWHERE: Any = None
 
 
 def _count(name: str, steps: Any) -> int:

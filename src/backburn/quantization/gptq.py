@@ -124,10 +124,8 @@ def compensated(
     0. Raises :class:`NumericalInstabilityError` where the damped Hessian is not positive definite.
     """
     finder: Ranges = weights if weights is not None else MinMax()
-    wide = hessian.dtype
-    rest = weight.detach().astype(wide)
     upper, dead = _factor(hessian, damping)
-    rest = where(dead, 0.0, rest)
+    rest = where(dead, 0.0, weight.detach().astype(hessian.dtype))
     outputs, inputs = rest.shape
     ends = None if scheme.block_shape else finder.weight_range(rest, scheme)
     done: list[Tensor] = []

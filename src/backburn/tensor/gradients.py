@@ -112,8 +112,7 @@ def _tracking(name: str, x: Tensor, function: Any, plain: bool = False) -> Float
     _check_float(name, x)
     if not plain:
         _autodiff(name, x)
-    found: FloatTensor = CLASSES["float"](function(x._backend), x._backend, x._dtype)
-    return found
+    return CLASSES["float"](function(x._backend), x._backend, x._dtype)
 
 
 def _check_outside(name: str, x: Tensor) -> None:

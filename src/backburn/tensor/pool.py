@@ -45,8 +45,7 @@ def max_pool(
     >>> max_pool(bb.asarray([[[1.0, 3.0, 2.0, 0.0, 5.0]]]), 2, ceil_mode=True).tolist()
     [[[3.0, 2.0, 5.0]]]
     """
-    found = _max_pool("max_pool", x, size, stride, padding, dilation, ceil_mode)
-    return found[0]
+    return _max_pool("max_pool", x, size, stride, padding, dilation, ceil_mode)[0]
 
 
 def max_pool_with_indices(
