@@ -17,7 +17,7 @@ from backburn.backend.contract import Backend, Capabilities
 from backburn.backend.quantized import Quantized
 from backburn.backend.quantized_moves import take_quantized
 from backburn.backend.table import OPERATIONS
-from backburn.base.dtypes import DTYPES, STORAGES, DType, FloatDType, as_dtype, qint8
+from backburn.base.dtypes import STORAGES, DType, FloatDType, as_dtype, host_dtypes, qint8
 from backburn.base.errors import (
     ArgumentError,
     BackendMismatchError,
@@ -86,7 +86,7 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         #: Runs the fused kernels; None leaves everything to CuPy.
         with cupy.cuda.Device(device):
             self.runner: Runner | None = CupyRunner(cupy, device, self.faults, deterministic)
-        self._dtypes = _dtypes_of(cupy)
+        self._dtypes = host_dtypes()  # which are CuPy's, too
         if dtype not in self._dtypes.values():
             raise DTypeError(f"CupyBackend: {dtype} needs the package ml_dtypes: pip install 'backburn[bfloat16]'")
         uses = frozenset({"storage", "arithmetic"})
@@ -242,18 +242,6 @@ def _device_number(device: int) -> int:
     if number < 0 or isinstance(device, bool):
         raise ArgumentError(f"CupyBackend: the device is a number from 0 on, not {device!r}")
     return number
-
-
-def _dtypes_of(cupy: Any) -> dict[Any, DType]:
-    """CuPy's dtypes, which are NumPy's, mapped to ours."""
-    result: dict[Any, DType] = {}
-    for dtype in DTYPES.values():
-        if dtype.kind != "quantized":
-            try:
-                result[cupy.dtype(dtype.dtype)] = dtype
-            except DTypeError:  # bfloat16 without ml_dtypes
-                continue
-    return result
 
 
 def method(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from backburn.backend.contract import Backend, Capabilities
 from backburn.backend.quantized import Quantized
 from backburn.backend.table import OPERATIONS
-from backburn.base.dtypes import DTYPES, STORAGES, DType
+from backburn.base.dtypes import STORAGES, DType, host_dtypes, qint8
 from backburn.base.errors import ArgumentError, BackendMismatchError, BackendUnavailableError, DTypeError
 from backburn_numpy import (
     activate,
@@ -173,26 +173,14 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         raise BackendMismatchError(f"{type(x).__name__} is no primitive of the numpy backend{hint}")
 
 
-def _host_dtypes() -> dict[np.dtype[Any], DType]:
-    """NumPy's dtypes mapped to ours."""
-    result = {}
-    for dtype in DTYPES.values():
-        if dtype.kind != "quantized":
-            try:
-                result[dtype.dtype] = dtype
-            except DTypeError:  # bfloat16 without ml_dtypes
-                continue
-    return result
-
-
-_DTYPES = _host_dtypes()
+_DTYPES = host_dtypes()
 
 
 def _capabilities(propagates: bool) -> Capabilities:
     uses = frozenset({"storage", "arithmetic"})
     fast = uses | {"accelerated"}
     dtypes = {d: fast if d.name in ("float32", "float64") else uses for d in _DTYPES.values()}
-    dtypes[DTYPES["qint8_symmetric_tensor_float32"]] = frozenset({"storage"})
+    dtypes[qint8] = frozenset({"storage"})
     return Capabilities(dtypes, storages=frozenset(STORAGES), propagates=propagates)
 
 

@@ -14,6 +14,7 @@ and booleans with its own width, an integer wins over a boolean, and Python scal
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from operator import index
 from typing import Any, ClassVar, Final
 
@@ -347,6 +348,16 @@ def as_dtype(dtype: Any) -> DType:
             hint = "A scheme of quantized tensors says all of itself: qint4_symmetric_block32_float16 is one"
         raise DTypeError(f"{name} is not a dtype of backburn. {hint}")
     return found
+
+
+def host_dtypes() -> dict[np.dtype[Any], DType]:
+    """The dtypes of tensors by those of NumPy arrays; without bfloat16 where ``ml_dtypes`` is not installed."""
+    known: dict[np.dtype[Any], DType] = {}
+    for dtype in DTYPES.values():
+        if dtype.kind != "quantized":
+            with suppress(DTypeError):
+                known[dtype.dtype] = dtype
+    return known
 
 
 def _promote_ints(a: IntDType, b: IntDType) -> IntDType:
