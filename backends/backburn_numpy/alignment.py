@@ -9,8 +9,8 @@ import numpy as np
 from backburn.backend.alignment import IMPOSSIBLE, Lattice, ctc_shape, gradient_of, loss_of
 from backburn_numpy import compiled
 from backburn_numpy.blocks import WORTH
+from backburn_numpy.derived import backend
 from backburn_numpy.memory import empty
-from backburn_numpy.quantize import plain
 from backburn_numpy.threads import for_parts
 
 Array = Any
@@ -18,13 +18,13 @@ Array = Any
 
 def ctc(log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, /, blank: int = 0) -> Array:
     ctc_shape(log_probs.shape, targets.shape, input_lengths.shape, target_lengths.shape, blank=blank)
-    return loss_of(_Lattice, plain(), log_probs, targets, input_lengths, target_lengths, blank)
+    return loss_of(_Lattice, backend(), log_probs, targets, input_lengths, target_lengths, blank)
 
 
 def ctc_backward(
     grad: Array, log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, /, blank: int = 0
 ) -> Array:
-    return gradient_of(_Lattice, plain(), grad, log_probs, targets, input_lengths, target_lengths, blank)
+    return gradient_of(_Lattice, backend(), grad, log_probs, targets, input_lengths, target_lengths, blank)
 
 
 class _Lattice(Lattice):

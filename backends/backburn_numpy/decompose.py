@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from backburn.backend.decompose import EPS, LEADING, solution
-from backburn.backend.table import OPERATIONS
 from backburn.base.errors import LinearAlgebraError, ShapeError, SingularMatrixError
 from backburn_numpy import blas, compiled
 from backburn_numpy.blocks import WORTH
 from backburn_numpy.choice import tril, triu
 from backburn_numpy.compiled import address
+from backburn_numpy.derived import derived
 from backburn_numpy.halves import narrowed, widened
 from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.threads import for_parts
@@ -238,17 +238,15 @@ def slogdet(x: Array, /) -> tuple[Array, Array]:
 
 @quietly
 def cofactors(x: Array, /) -> Array:
-    from backburn_numpy.backend import NumpyBackend
-
-    wide, body = widened(x), OPERATIONS["cofactors"].body
+    wide = widened(x)
     found = _solved(wide, None, wide.shape[-1])
     try:
         inverse = np.linalg.inv(wide) if found is None else found[0]
     except np.linalg.LinAlgError:
-        return body(NumpyBackend(), x)
+        return derived("cofactors", x)
     result = det(wide)[..., None, None] * np.matrix_transpose(inverse)
     # Singular values are needed only for nearly singular matrices, by their condition number.
     condition = np.linalg.norm(wide, axis=(-2, -1)) * np.linalg.norm(inverse, axis=(-2, -1))
     if (near := np.logical_not(condition * EPS[wide.dtype.name] < 0.001)).any():
-        result[near] = body(NumpyBackend(), wide[near])
+        result[near] = derived("cofactors", wide[near])
     return narrowed(result, x)

@@ -13,9 +13,10 @@ from backburn.base.dtypes import DType, int64
 from backburn.base.errors import ArgumentError, OutOfRangeError
 from backburn_numpy import compiled
 from backburn_numpy.blocks import WORTH
+from backburn_numpy.derived import backend
 from backburn_numpy.halves import narrowed, wide_dtype
 from backburn_numpy.memory import THRESHOLD, contiguous, empty
-from backburn_numpy.quantize import QuantizedArray, plain
+from backburn_numpy.quantize import QuantizedArray
 from backburn_numpy.threads import for_parts
 
 Array = Any
@@ -30,7 +31,7 @@ LONG = 16
 
 def slice(x: Array, /, key: Any) -> Array:
     if x.__class__ is QuantizedArray:
-        return quantized_moves.slice_(plain(), x, key)
+        return quantized_moves.slice_(backend(), x, key)
     return x[(*key, ...)]  # the Ellipsis keeps a 0-d result an array
 
 
@@ -48,7 +49,7 @@ def slice_backward(grad: Array, /, shape: Shape, key: Any) -> Array:
 
 def gather(x: Array, indices: Array, /, axis: int) -> Array:
     if x.__class__ is QuantizedArray:
-        return quantized_moves.gather(plain(), x, indices, axis)
+        return quantized_moves.gather(backend(), x, indices, axis)
     gathered(x.shape, indices.shape, axis=axis)  # NumPy would broadcast the indices
     pays = x.itemsize in (4, 8) and indices.size >= compiled.FEW_PASSES.get("take_places", 1)
     if pays and math.prod(x.shape[axis + 1 :]) == 1 and compiled.kernel("take_places") is not None:
@@ -90,7 +91,7 @@ def scatter_reduce(x: Array, indices: Array, values: Array, /, axis: int, mode: 
 
 def take(x: Array, indices: Array, /, axis: int) -> Array:
     if x.__class__ is QuantizedArray:
-        return quantized_moves.take(plain(), x, indices, axis)
+        return quantized_moves.take(backend(), x, indices, axis)
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
     size = math.prod(shape)
     if size and size * x.itemsize < THRESHOLD:

@@ -21,6 +21,7 @@ from backburn.backend.quantized import (
 )  # fmt: skip
 from backburn.base.dtypes import DType, QuantizedDType, float32, qint8, uint8
 from backburn_numpy import compiled
+from backburn_numpy.derived import backend
 from backburn_numpy.halves import widened
 from backburn_numpy.memory import contiguous, empty
 
@@ -35,13 +36,6 @@ class QuantizedArray(Quantized[NDArray[Any]]):
     def nbytes(self) -> int:
         """The bytes of values, scales and zero points together."""
         return self.values.nbytes + self.scale.nbytes + (0 if self.zero is None else self.zero.nbytes)
-
-
-def plain() -> Any:
-    """The backend, for code generic over backends."""
-    from backburn_numpy.backend import NumpyBackend
-
-    return NumpyBackend()
 
 
 #: Elements rounded at a time, in float64, so that no temporary is as large as the tensor.
@@ -99,7 +93,7 @@ def _by_kernel(x: Array, ends: tuple[Array, ...], dtype: QuantizedDType, steps: 
 
 def _quantized(x: Array, low: Array, high: Array, dtype: QuantizedDType) -> QuantizedArray:
     """``x`` quantized over a float64 range that includes 0."""
-    scale, zero = steps_for(plain(), low, high, dtype)
+    scale, zero = steps_for(backend(), low, high, dtype)
     if not np.isfinite(scale).all():
         raise refuse(float(np.maximum(-low, high).max()), x.shape, dtype)
     # Rows of one channel, or rows of blocks; with a single scale, rows may end anywhere.

@@ -11,13 +11,13 @@ import numpy as np
 from backburn.backend.quantized import block_lengths
 from backburn.backend.quantized_moves import permute_dims
 from backburn.backend.quantized_products import depth, is_integral, linear_shape, product_shape, row_blocks
-from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import DType, QuantizedDType, float32, float64, uint8
 from backburn_numpy import blas, compiled
 from backburn_numpy.blocks import WORTH
+from backburn_numpy.derived import backend, derived
 from backburn_numpy.halves import narrowed, widened
 from backburn_numpy.memory import empty
-from backburn_numpy.quantize import QuantizedArray, dequantize, plain, row_steps, stored, unpack
+from backburn_numpy.quantize import QuantizedArray, dequantize, row_steps, stored, unpack
 from backburn_numpy.threads import available, for_parts
 
 Array = Any
@@ -66,7 +66,7 @@ def _as_it_lies(weight: QuantizedArray, transposed: bool) -> tuple[QuantizedArra
     values: Array = weight.values
     if weight.dtype.is_packed or values.flags.c_contiguous or not values.T.flags.c_contiguous:
         return weight, transposed
-    contiguous: Any = permute_dims(plain(), weight, (1, 0))
+    contiguous: Any = permute_dims(backend(), weight, (1, 0))
     return contiguous, not transposed
 
 
@@ -186,7 +186,7 @@ def _of_integers(x: QuantizedArray, y: QuantizedArray, transposed: bool) -> Arra
 
 def _of_floats(x: Array, weight: QuantizedArray, transposed: bool) -> Array:
     """The product with the dequantized weight, for sums of stored values that overflow before scaling."""
-    return OPERATIONS["q_linear"].body(plain(), x, weight, None, transposed)
+    return derived("q_linear", x, weight, None, transposed)
 
 
 class _Expanded:

@@ -14,6 +14,7 @@ from backburn.backend import random as formulas
 from backburn.backend.random import DIGITS, GAMMAS, MANY, POISSONS, TERMS, WORDS, check_range, check_stream, threshold
 from backburn.base.dtypes import DType, float32
 from backburn_numpy import compiled
+from backburn_numpy.derived import backend
 from backburn_numpy.memory import empty
 from backburn_numpy.threads import for_parts
 
@@ -215,7 +216,7 @@ def permutation(key: int, offset: int, n: int) -> Array:
 
 
 def gamma(alpha: Array, /, key: int, offset: int, log: bool = False) -> Array:
-    k, each = _backend(), 2 if alpha.dtype == np.float64 else 1
+    k, each = backend(), 2 if alpha.dtype == np.float64 else 1
 
     def make(alpha: Array, columns: Columns) -> Array:
         alpha = alpha.astype(np.float64 if each == 2 else np.float32, copy=False)
@@ -240,7 +241,7 @@ def gamma(alpha: Array, /, key: int, offset: int, log: bool = False) -> Array:
 
 
 def poisson(rate: Array, /, key: int, offset: int) -> Array:
-    k = _backend()
+    k = backend()
 
     def make(rate: Array, columns: Columns) -> Array:
         rate = rate.astype(np.float64)
@@ -315,9 +316,3 @@ def _columns(key: int, offset: int, count: int, size: int) -> Columns:
         return [*out]
 
     return made
-
-
-def _backend() -> Any:
-    from backburn_numpy.backend import NumpyBackend
-
-    return NumpyBackend()

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from backburn.backend.reduce import count, one_axis, quantile_positions, result_shape
-from backburn.backend.table import OPERATIONS
 from backburn_numpy import reductions
 from backburn_numpy.arithmetic import square
+from backburn_numpy.derived import derived
 from backburn_numpy.halves import is_half, narrowed, widened
 from backburn_numpy.ufuncs import binary
 
@@ -57,9 +57,7 @@ def prod_of_others(x: Array, /, axis: Axes) -> Array:
     size = np.absolute(whole)
     if (size >= TINY[wide.dtype]).all() and (size < math.inf).all():
         return narrowed(divide(whole, wide), x)
-    from backburn_numpy.backend import NumpyBackend  # one is 0, or their product is NaN or not a normal number
-
-    return OPERATIONS["prod_of_others"].body(NumpyBackend(), x, axis)
+    return derived("prod_of_others", x, axis)  # one is 0, or their product is NaN or not a normal number
 
 
 def count_nonzero(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
@@ -195,9 +193,7 @@ def norm(x: Array, /, axis: Axes, ord: float = 2.0, keepdims: bool = False) -> A
             least, most = (f.reduce(total, None, initial=1.0) for f in (np.minimum, np.maximum))
         if least > LEAST[total.dtype] and most < math.inf:
             return narrowed(np.sqrt(total, out=total), x)
-    from backburn_numpy.backend import NumpyBackend
-
-    return OPERATIONS["norm"].body(NumpyBackend(), x, axis, ord, keepdims)
+    return derived("norm", x, axis, ord, keepdims)
 
 
 def logsumexp(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:

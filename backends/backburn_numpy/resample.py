@@ -12,6 +12,7 @@ from backburn.backend.resample import neighbours
 from backburn.backend.table import OPERATIONS
 from backburn_numpy import compiled
 from backburn_numpy.blocks import WORTH
+from backburn_numpy.derived import backend, derived
 from backburn_numpy.halves import narrowed, widened
 from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.threads import for_parts
@@ -27,14 +28,14 @@ def interpolate(x: Array, /, size: Shape, mode: str = "nearest", align_corners: 
     options = {"mode": mode, "align_corners": align_corners}
     OPERATIONS["interpolate"].result_shape((x,), {"size": size, **options})
     found = _resized("resize", x, x.shape[2:], size, mode, align_corners)
-    return OPERATIONS["interpolate"].body(_backend(), x, size, **options) if found is None else found
+    return derived("interpolate", x, size, **options) if found is None else found
 
 
 def interpolate_backward(grad: Array, /, places: Shape, mode: str = "nearest", align_corners: bool = False) -> Array:
     options = {"mode": mode, "align_corners": align_corners}
     OPERATIONS["interpolate_backward"].result_shape((grad,), {"places": places, **options})
     found = _resized("resize_backward", grad, places, grad.shape[2:], mode, align_corners)
-    return OPERATIONS["interpolate_backward"].body(_backend(), grad, places, **options) if found is None else found
+    return derived("interpolate_backward", grad, places, **options) if found is None else found
 
 
 def _resized(name: str, x: Array, old: Shape, new: Shape, mode: str, align_corners: bool) -> Array | None:
@@ -63,14 +64,9 @@ def _resized(name: str, x: Array, old: Shape, new: Shape, mode: str, align_corne
 @lru_cache(64)
 def _neighbours(n: int, m: int, mode: str, align_corners: bool, dtype: Any) -> tuple[Array, Array]:
     """The places that each new element reads, and their weights, each (number, m)."""
-    chosen = neighbours(_backend(), n, m, mode, align_corners, _backend().dtype(np.empty(0, dtype)))
+    k = backend()
+    chosen = neighbours(k, n, m, mode, align_corners, k.dtype(np.empty(0, dtype)))
     return np.array([places for places, _ in chosen], np.int32), np.array([weights for _, weights in chosen], dtype)
-
-
-def _backend() -> Any:
-    from backburn_numpy.backend import NumpyBackend
-
-    return NumpyBackend()
 
 
 def sample(x: Array, positions: Array, /, mode: str = "linear", padding: str = "zeros", slopes: Shape = ()) -> Array:
@@ -103,7 +99,7 @@ def _by_kernel(
     if fast is None or not fits or (slopes and mode != "linear") or wide.dtype != (at := widened(positions)).dtype:
         if name == "sample_backward":
             attributes["places"] = places
-        return OPERATIONS[name].body(_backend(), x, positions, **attributes)
+        return derived(name, x, positions, **attributes)
     out = empty(shape, wide.dtype)
     if name == "sample_backward":
         out.fill(0)

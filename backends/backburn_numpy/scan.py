@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from backburn.backend.table import OPERATIONS
 from backburn_numpy import compiled
 from backburn_numpy.blocks import BLOCK, WORTH, in_columns, in_parts
 from backburn_numpy.compiled import FLOAT32
+from backburn_numpy.derived import derived
 from backburn_numpy.halves import is_half, widened
 from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.threads import for_parts
@@ -64,9 +64,7 @@ def diff(x: Array, /, axis: int, n: int = 1) -> Array:
         out = empty((*x.shape[:axis], width - 1), x.dtype)
         if in_parts("diff_rows", (out, x), x.size // width, width):
             return out
-    from backburn_numpy.backend import NumpyBackend
-
-    return OPERATIONS["diff"].body(NumpyBackend(), x, axis, n)
+    return derived("diff", x, axis, n)
 
 
 def logcumsumexp(x: Array, /, axis: int) -> Array:

@@ -15,8 +15,9 @@ from numpy.lib.stride_tricks import as_strided
 from backburn.backend import quantized_moves
 from backburn.backend.shapes import joined, overlapped, padded, tiled, windows
 from backburn_numpy import compiled, memory
+from backburn_numpy.derived import backend
 from backburn_numpy.halves import narrowed, wide_dtype
-from backburn_numpy.quantize import QuantizedArray, plain
+from backburn_numpy.quantize import QuantizedArray
 from backburn_numpy.threads import available
 
 Array = Any
@@ -31,13 +32,13 @@ MANY = 1 << 15
 
 def reshape(x: Array, /, shape: Shape) -> Array:
     if x.__class__ is QuantizedArray:
-        return quantized_moves.reshape(plain(), x, shape)
+        return quantized_moves.reshape(backend(), x, shape)
     return x.reshape(shape)
 
 
 def broadcast_to(x: Array, /, shape: Shape) -> Array:
     if x.__class__ is QuantizedArray:
-        return quantized_moves.broadcast_to(plain(), x, shape)
+        return quantized_moves.broadcast_to(backend(), x, shape)
     if x.shape == shape:
         return x
     if x.ndim <= len(shape) and math.prod(shape) * x.itemsize <= FEW:
@@ -54,13 +55,13 @@ def broadcast_to(x: Array, /, shape: Shape) -> Array:
 
 def permute_dims(x: Array, /, axes: Shape) -> Array:
     if x.__class__ is QuantizedArray:
-        return quantized_moves.permute_dims(plain(), x, axes)
+        return quantized_moves.permute_dims(backend(), x, axes)
     return x.transpose(axes)
 
 
 def concat(tensors: Sequence[Array], /, axis: int) -> Array:
     if tensors[0].__class__ is QuantizedArray:
-        return quantized_moves.concat(plain(), tensors, axis)
+        return quantized_moves.concat(backend(), tensors, axis)
     if sum([x.nbytes for x in tensors]) < MANY:
         return np.concatenate(tensors, axis)
     shape = joined([x.shape for x in tensors], axis=axis)

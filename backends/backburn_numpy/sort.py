@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from backburn.backend.sort import topmost
-from backburn.backend.table import OPERATIONS
 from backburn_numpy import reduce
+from backburn_numpy.derived import derived
 from backburn_numpy.halves import narrowed, widened
 from backburn_numpy.index import gather
 from backburn_numpy.memory import contiguous
@@ -201,6 +201,4 @@ def searchsorted(x: Array, values: Array, /, right: bool = False) -> Array:
     if x.ndim == 1:
         found = np.searchsorted(widened(x), widened(values), side="right" if right else "left")
         return np.asarray(found, np.int64)
-    from backburn_numpy.backend import NumpyBackend
-
-    return OPERATIONS["searchsorted"].body(NumpyBackend(), x, values, right)
+    return derived("searchsorted", x, values, right)
