@@ -12,7 +12,7 @@ from typing import Any
 
 from backburn.backend.random import dropped
 from backburn.backend.sequence import attended, masked_scores, products_gradient, weights_of
-from backburn.backend.table import OPERATIONS
+from backburn.backend.table import shape_rule
 from backburn.backend.views import transposed
 from backburn_cupy import attend_fused
 from backburn_cupy.create import converted
@@ -43,9 +43,8 @@ def scaled_dot_product_attention_backward(
     keep: Array | None = None, y: Array | None = None, /, causal: bool = False, scale: float = 1.0,
     dropout: float = 0.0, softcap: float | None = None,
 ) -> Any:  # fmt: skip
-    rule = OPERATIONS["scaled_dot_product_attention_backward"].shape
-    assert rule is not None
-    rule(*(None if t is None else t.shape for t in (grad, query, key, value, mask, keep, y)))
+    given = (None if t is None else t.shape for t in (grad, query, key, value, mask, keep, y))
+    shape_rule("scaled_dot_product_attention_backward")(*given)
     if softcap is None:
         options = Options(mask, keep, causal, float(scale), dropout)
         gradients = attend_fused.backward(k, grad, query, key, value, y, options)

@@ -14,7 +14,7 @@ import cupy
 import numpy as np
 
 from backburn.backend import decompose as contract
-from backburn.backend.table import OPERATIONS
+from backburn.backend.table import shape_rule
 from backburn_cupy.create import converted
 from backburn_cupy.reduce import widened
 
@@ -33,9 +33,7 @@ def _found(k: Any, operation: str, given: tuple[Array, ...], results: tuple[Arra
 
 def _shape(operation: str, *operands: Array) -> Any:
     """The shapes by an operation's shape rule."""
-    rule = OPERATIONS[operation].shape
-    assert rule is not None
-    return rule(*(x.shape for x in operands))
+    return shape_rule(operation)(*(x.shape for x in operands))
 
 
 def _narrowed(x: Array, results: tuple[Array, ...]) -> tuple[Array, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import cupy
 
-from backburn.backend.table import OPERATIONS
+from backburn.backend.table import shape_rule
 from backburn.base.errors import CaptureError
 from backburn.base.replay import REPLAY
 from backburn_cupy.capture import keep
@@ -31,9 +31,7 @@ def rfft(k: Any, x: Array, /, axis: int) -> tuple[Array, Array]:
 
 
 def irfft(k: Any, real: Array, imag: Array, /, length: int, axis: int) -> Array:
-    rule = OPERATIONS["irfft"].shape
-    assert rule is not None
-    rule(real.shape, imag.shape, length=length, axis=axis)  # CuPy would truncate or zero-pad
+    shape_rule("irfft")(real.shape, imag.shape, length=length, axis=axis)  # CuPy would truncate or zero-pad
     if not real.size:
         return cupy.zeros((*real.shape[:axis], length, *real.shape[axis + 1 :]), real.dtype)
     numbers = cupy.ndarray(real.shape, "D" if real.dtype.itemsize == 8 else "F")

@@ -13,7 +13,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from backburn.backend.table import OPERATIONS
+from backburn.backend.table import shape_rule
 from backburn.base.errors import ArgumentError
 from backburn_cupy.create import NUMBERS, checked, converted, fitted
 from backburn_cupy.faults import NUMBER, REPORT
@@ -25,9 +25,7 @@ Shape = tuple[int, ...]
 
 def _check(operation: str, *operands: Any, **attributes: Any) -> None:
     """Apply an operation's shape rule, where CuPy or a kernel would accept more."""
-    rule = OPERATIONS[operation].shape
-    assert rule is not None
-    rule(*(getattr(x, "shape", None) for x in operands), **attributes)
+    shape_rule(operation)(*(getattr(x, "shape", None) for x in operands), **attributes)
 
 
 # ---- ranges ----

@@ -18,7 +18,7 @@ import cupy
 import numpy as np
 
 from backburn.backend.shapes import matmul as product_shape
-from backburn.backend.table import OPERATIONS
+from backburn.backend.table import OPERATIONS, shape_rule
 from backburn.backend.views import transposed
 from backburn_cupy import cublaslt
 from backburn_cupy.cublaslt import Layout, Sizes
@@ -59,9 +59,7 @@ def matmul(k: Any, x: Array, y: Array, /) -> Array:
 
 @functools.lru_cache(maxsize=4096)
 def _shape_of_linear(x: Shape, weight: Shape, bias: Shape | None) -> Shape:
-    rule = OPERATIONS["linear"].shape
-    assert rule is not None
-    return rule(x, weight, bias)
+    return shape_rule("linear")(x, weight, bias)
 
 
 def linear(k: Any, x: Array, weight: Array, bias: Array | None = None, /) -> Array:
@@ -73,9 +71,7 @@ def linear(k: Any, x: Array, weight: Array, bias: Array | None = None, /) -> Arr
 
 @functools.lru_cache(maxsize=4096)
 def _shapes_of_weight_backward(grad: Shape, x: Shape) -> tuple[Shape, Shape]:
-    rule = OPERATIONS["linear_weight_backward"].shape
-    assert rule is not None
-    return rule(grad, x)
+    return shape_rule("linear_weight_backward")(grad, x)
 
 
 def linear_weight_backward(k: Any, grad: Array, x: Array, /) -> tuple[Array, Array]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from backburn.backend.conv import Pairs
 from backburn.backend.pool import pool_windows
-from backburn.backend.table import OPERATIONS
+from backburn.backend.table import shape_rule
 from backburn.base.errors import ShapeError
 from backburn_cupy.kernels import geometry
 from backburn_cupy.kernels.runner import Runner
@@ -70,9 +70,7 @@ def avg_pool_backward(
 def _windows(
     x: Shape, size: Shape, stride: Shape, padding: Pairs, dilation: Shape, ceil_mode: bool
 ) -> Windows:  # fmt: skip
-    rule = OPERATIONS["max_pool"].shape
-    assert rule is not None
-    rule(x, size=size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode)
+    shape_rule("max_pool")(x, size=size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode)
     counts, _ = pool_windows(x[2:], size, stride, padding, dilation, ceil_mode)
     return Windows(size, counts, stride, padding, dilation)
 

@@ -164,6 +164,13 @@ def notify(name: str) -> None:
         listener(name)
 
 
+def shape_rule(name: str) -> ShapeRule:
+    """The shape rule of an operation that has one."""
+    rule = OPERATIONS[name].shape
+    assert rule is not None
+    return rule
+
+
 def missing(name: str) -> NoReturn:
     """The body of a required member: raises an error that names it if a backend lacks it."""
     entry = OPERATIONS.get(name)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from backburn.backend.table import OPERATIONS
+from backburn.backend.table import shape_rule
 from backburn.base.errors import ArgumentError, ShapeError
 from backburn.tensor.dispatch import call, promoted, tensor_operand
 from backburn.tensor.messages import describe
@@ -84,9 +84,7 @@ class Program:
 
     def do(self, name: str, *operands: int, **attributes: Any) -> int:
         """Add a step; the number of what it makes."""
-        rule = OPERATIONS[name].shape
-        assert rule is not None
-        self.shapes.append(rule(*(self.shapes[i] for i in operands), **attributes))
+        self.shapes.append(shape_rule(name)(*(self.shapes[i] for i in operands), **attributes))
         self.steps.append(Step(name, operands, attributes))
         return len(self.shapes) - 1
 
