@@ -37,7 +37,7 @@ def compile_operation(operation: Operation) -> Callable[..., Any]:
 
 
 def missing_rule(operation: str, operand: str) -> None:
-    """The error for recording an operation without a gradient rule."""
+    """Raise :class:`MissingRuleError` for an operand that the rules of an operation leave out."""
     raise MissingRuleError(
         f"{operation}: there is no gradient rule for its operand {operand!r}, which is on the graph or has a tangent. "
         f"Attach one with gradient({operation!r}, {operand}=...), or detach the operand"

@@ -43,8 +43,8 @@ def silence(error: RuntimeWarning | FloatingPointError, backend: Any) -> Abstrac
 
     RuntimeWarnings of the backend's package are ignored from now on. A backend over NumPy does so when it is imported,
     but a program or test runner may turn all warnings into errors later. If it was ``np.seterr`` instead, its setting
-    is suspended for the repetition. This is called only when an exception arrives, so that other calls pay nothing.
-    Those from other packages are raised again.
+    is suspended for the repetition. What was raised in another package is raised again. This is called only when an
+    exception arrives, so that other calls pay nothing.
     """
     while (inner := getattr(backend, "inner_backend", None) or getattr(backend, "wrapped", None)) is not None:
         backend = inner

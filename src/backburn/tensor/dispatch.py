@@ -239,7 +239,7 @@ def unwrap(name: str, operands: Sequence[Any]) -> tuple[AnyBackend, list[Any]]:
     else:
         if backend is not None:
             return backend, primitives
-    # Operands that others' levels lift.
+    # Operands on several levels, which are lifted to the highest.
     backend = common_backend(name, flat(operands))
     return backend, [
         [lift(t, backend) for t in x] if x.__class__ is list else lift(x, backend) if is_tensor(x) else x
