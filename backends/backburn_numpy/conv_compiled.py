@@ -152,8 +152,7 @@ def _convolve_directly(x: Array, weight: Array, bias: Array | None, g: Geometry)
 
     def part(start: int, stop: int) -> None:
         memory = empty((size,), np.dtype(np.float32)), np.empty(table, np.int64)
-        kernel = compiled.kernel("conv_direct")
-        assert kernel is not None
+        kernel: Any = compiled.kernel("conv_direct")
         kernel(*compiled.addresses(out, *whole, *memory, g.numbers, numbers[start:]), stop - start, rows)
 
     in_threads(part, len(blocks), g.products)
@@ -248,7 +247,6 @@ def _over_blocks(work: Callable[[Array, tuple[Array, Array]], None], g: Geometry
 def _call(
     name: str, arrays: Sequence[Array | None], memory: tuple[Array, Array], g: Geometry, options: Shape, blocks: Array
 ) -> None:
-    kernel = compiled.kernel(name)
-    assert kernel is not None
+    kernel: Any = compiled.kernel(name)
     at = compiled.addresses(*arrays, *memory)
     kernel(*at, blas.product(), compiled.address(g.numbers), *options, compiled.address(blocks), len(blocks))

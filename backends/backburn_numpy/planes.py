@@ -68,8 +68,8 @@ def normalized(
     x: Array, scale: Array | None, bias: Array | None, eps: float, centred: bool, planes: Planes, keep: bool = False
 ) -> tuple[Array, Array | None, Array | None]:
     """The standardized planes, times ``scale``, plus ``bias``; with ``keep`` also the means and variances."""
-    out, kernel = empty(x.shape, x.dtype), compiled.kernel("normalize_planes")
-    assert kernel is not None
+    kernel: Any = compiled.kernel("normalize_planes")
+    out = empty(x.shape, x.dtype)
     mean, variance = (np.empty(planes.statistics, x.dtype) if keep else None for _ in range(2))
     arrays = [None if a is None else contiguous(a) for a in (x, scale, bias)]
     at = compiled.addresses(out, mean, variance, *arrays, planes.numbers)
@@ -81,9 +81,8 @@ def normalized_backward(
     grad: Array, x: Array, scale: Array, eps: float, centred: bool, planes: Planes
 ) -> tuple[Array, Array]:
     """The gradient for ``x``, and the sums over each plane of that for ``scale``: (statistics, planes)."""
-    out, kernel = empty(x.shape, x.dtype), compiled.kernel("normalize_planes_backward")
-    assert kernel is not None
-    sums = np.empty((planes.statistics, planes.planes), x.dtype)
+    kernel: Any = compiled.kernel("normalize_planes_backward")
+    out, sums = empty(x.shape, x.dtype), np.empty((planes.statistics, planes.planes), x.dtype)
     arrays = [contiguous(a) for a in (grad, x, scale)]
     at = compiled.addresses(out, sums, *arrays, planes.numbers)
     planes.over(lambda first, last: kernel(*at, eps, centred, first, last))

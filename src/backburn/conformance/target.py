@@ -12,6 +12,7 @@ from backburn.backend.contract import Backend, Capabilities, is_backend
 from backburn.backend.contract import lacking as lacking_members
 from backburn.backend.registry import check_autodiff_backend, load_backend
 from backburn.backend.table import OPERATIONS, Operation
+from backburn.base.calls import plain
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, BackburnError, BackendUnavailableError
 from backburn.conformance.whole_backend import missing_operations
@@ -131,6 +132,4 @@ def signature(operation: Operation) -> str:
     >>> signature(OPERATIONS["sum"])
     'sum(x, /, axis, keepdims=False)'
     """
-    own = inspect.signature(operation.body)
-    plain = [p.replace(annotation=p.empty) for n, p in own.parameters.items() if n != "self"]
-    return f"{operation.name}{inspect.Signature(plain)}"
+    return f"{operation.name}{plain(inspect.signature(operation.body))}"
