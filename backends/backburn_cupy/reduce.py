@@ -34,8 +34,7 @@ def _combined(function: Callable[..., Array], x: Array, axis: Axes, keepdims: bo
     if not axis:
         return x
     # CuPy converts while reading: nothing of the size of x is allocated.
-    result = function(x, axis, np.float32 if is_narrow(x) else x.dtype, None, keepdims)
-    return converted(result, x.dtype)
+    return converted(function(x, axis, widened_dtype(x), None, keepdims), x.dtype)
 
 
 def sum(k: Any, x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
@@ -47,7 +46,7 @@ def prod(k: Any, x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
 
 
 def mean(k: Any, x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
-    total = cupy.sum(x, axis, np.float32 if is_narrow(x) else x.dtype, None, keepdims) if axis else widened(x)
+    total = cupy.sum(x, axis, widened_dtype(x), None, keepdims) if axis else widened(x)
     return converted(cupy.true_divide(total, float(count(x, axis))), x.dtype)
 
 

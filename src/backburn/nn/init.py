@@ -44,28 +44,28 @@ def fans(shape: Shape) -> tuple[int, int]:
 
 def zeros(shape: Shape, **options: Any) -> FloatTensor:
     """A tensor of zeros; options are ``dtype`` and ``backend``."""
-    return _float(create.zeros(shape, **options))
+    return create.zeros(shape, **options)
 
 
 def ones(shape: Shape, **options: Any) -> FloatTensor:
     """A tensor of ones; options are ``dtype`` and ``backend``."""
-    return _float(create.ones(shape, **options))
+    return create.ones(shape, **options)
 
 
 def constant(shape: Shape, value: float, **options: Any) -> FloatTensor:
     """A tensor filled with ``value``; options are ``dtype`` and ``backend``."""
-    return _float(create.full(shape, float(number("constant", "value", value)), **options))
+    return create.full(shape, float(number("constant", "value", value)), **options)
 
 
 def uniform(shape: Shape, bound: float, **options: Any) -> FloatTensor:
     """Uniform between ``-bound`` and ``bound``."""
     bound = number("uniform", "bound", bound)
-    return _float(random.uniform(shape, low=-bound, high=bound, **options))
+    return random.uniform(shape, low=-bound, high=bound, **options)
 
 
 def normal(shape: Shape, std: float = 1.0, **options: Any) -> FloatTensor:
     """Normal with mean 0 and standard deviation ``std``."""
-    return _float(random.normal(shape, std=std, **options))
+    return random.normal(shape, std=std, **options)
 
 
 def trunc_normal(shape: Shape, std: float = 1.0, bound: float = 2.0, **options: Any) -> FloatTensor:
@@ -81,7 +81,7 @@ def trunc_normal(shape: Shape, std: float = 1.0, bound: float = 2.0, **options: 
     bound = bounded("trunc_normal", "bound", bound, above=0, below=math.inf)
     edge = math.erf(bound / math.sqrt(2.0))  # the probability of what is drawn
     drawn = special.erfinv(random.uniform(shape, low=-edge, high=edge, **options)) * (std * math.sqrt(2.0))
-    return _float(drawn.clip(-bound * std, bound * std))
+    return drawn.clip(-bound * std, bound * std)
 
 
 def kaiming_uniform(shape: Shape, gain: float = math.sqrt(2.0), fan: int | None = None, **options: Any) -> FloatTensor:
@@ -126,7 +126,7 @@ def orthogonal(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTensor:
     rows, columns = shape[0], math.prod(shape[1:])
     q, r = decompose.qr(random.normal((max(rows, columns), min(rows, columns)), **options))
     q = q * (1.0 - 2.0 * (r.diagonal() < 0.0).astype(q.dtype))  # as likely one way as the other
-    return _float((q if rows >= columns else q.mT).reshape(shape) * gain)
+    return (q if rows >= columns else q.mT).reshape(shape) * gain
 
 
 def _gain(name: str, gain: float) -> float:
@@ -135,10 +135,6 @@ def _gain(name: str, gain: float) -> float:
 
 def _fan(shape: Shape, fan: int | None) -> int:
     return max(1, fans(shape)[0] if fan is None else integer("fans", "fan", fan, least=0))
-
-
-def _float(x: Any) -> FloatTensor:
-    return x
 
 
 if not TYPE_CHECKING:
