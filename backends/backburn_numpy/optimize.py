@@ -8,12 +8,11 @@ recycled memory: those of the step before last are usually free.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from backburn.backend.optimize import adam_factors, check_lengths
+from backburn.backend.optimize import adam_factors, check_lengths, in_turn
 from backburn.base.errors import ShapeError
 from backburn_numpy import compiled
 from backburn_numpy.blocks import SHARED, in_parts
@@ -178,7 +177,7 @@ def adam_steps(
         assert at_once is not None
         table = np.array(rows, np.int64)
         at_once(compiled.address(table), len(rows) // 8, *numbers)
-    return tuple(chain.from_iterable(zip(*results, strict=True)))
+    return in_turn(results)
 
 
 def _adam_numbers(

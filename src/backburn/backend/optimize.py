@@ -118,7 +118,7 @@ class Optimize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         check_lengths(params, grads, velocities or params)
         moved: Sequence[F | None] = velocities or [None] * len(params)
-        return _in_turn(
+        return in_turn(
             self.sgd_step(
                 *tensors, lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay, donate=donate
             )
@@ -182,7 +182,7 @@ class Optimize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         All tensors have one dtype, and all parameters are at the same step; a backend may update them together.
         """
         check_lengths(params, grads, ms, vs)
-        return _in_turn(
+        return in_turn(
             self.adam_step(
                 *tensors, lr=lr, beta1=beta1, beta2=beta2, eps=eps, step=step,
                 weight_decay=weight_decay, decoupled=decoupled, donate=donate,
@@ -191,6 +191,6 @@ class Optimize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         )  # fmt: skip
 
 
-def _in_turn(steps: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
+def in_turn(steps: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
     """What single steps result in, in the order of steps of many: the first results of all, then the second ones."""
     return tuple(chain.from_iterable(zip(*steps, strict=True)))

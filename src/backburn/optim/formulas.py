@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from itertools import chain
 from math import prod
 from typing import Any, ClassVar
 
+from backburn.backend.optimize import in_turn
 from backburn.base.replay import REPLAY
 from backburn.optim.optimizer import Optimizer
 
@@ -35,7 +35,7 @@ class ElementWise(Optimizer):
         places = tuple(range(2, 2 + len(remembered))) if donate else ()
         tensors = zip(params, grads, *remembered, strict=True)
         steps = [k.one_pass(self._formula, *of_one, *numbers, donate=places) for of_one in tensors]
-        return tuple(chain.from_iterable(zip(*steps, strict=True)))
+        return in_turn(steps)
 
 
 def numbers_of_step(k: Any, like: Any, formula: Callable[..., tuple[float, ...]], lr: float, step: int) -> list[Any]:

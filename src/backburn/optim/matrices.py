@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from math import inf, prod, sqrt
 from typing import Any, ClassVar
 
+from backburn.backend.optimize import in_turn
 from backburn.base.errors import ArgumentError, ShapeError
 from backburn.base.mutable_trees import Leaf
 from backburn.optim.formulas import length, mean, numbers_of_step
@@ -92,7 +93,7 @@ class Adafactor(Optimizer):
             _adafactor(k, x, g, rows, columns, rate, beta, shrink, self.d, least, smallest)
             for x, g, rows, columns in zip(params, grads, *remembered, strict=True)
         ]
-        return tuple(x for results in zip(*steps, strict=True) for x in results)
+        return in_turn(steps)
 
 
 class Muon(Optimizer):
