@@ -711,6 +711,22 @@ def test_trees_of_gradients_on_a_backend_without_gradients() -> None:
     assert [nested["a"][0].item(), nested["b"].item()] == [0.75, 2.0]
 
 
+@pytest.mark.parametrize("make", [lambda: SGD(0.1), lambda: Adam(0.1), lambda: optim.Groups({"*": AdamW(0.1)})])
+def test_a_model_on_a_backend_of_dual_numbers_is_trained(make: Any) -> None:
+    """``forward(...)`` marks no tensors: as on a plain backend, every parameter is trained."""
+
+    def trained(spec: str) -> Any:
+        model, optimizer = {"w": bb.asarray([1.0, -2.0], backend=spec)}, make()
+        for _ in range(2):
+            optimizer.step(model, bb.grad(lambda model: (model["w"] ** 2.0).sum())(model))
+        return model["w"]
+
+    assert trained("forward(numpy)").backend.spec == "forward(numpy)"
+    assert trained("forward(numpy)").tolist() == trained("numpy").tolist() != [1.0, -2.0]
+    with pytest.raises(GraphError, match=r"backward: forward\(numpy\) does not differentiate: make the tensor on"):
+        trained("forward(numpy)").sum().backward()
+
+
 def test_norms_of_trees_of_gradients() -> None:
     """A gradient module is as good as its gradients by path."""
     model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm(3), nn.Linear(3, 1))

@@ -648,6 +648,13 @@ def test_inside_a_transform_it_runs_as_it_is() -> None:
     assert "inside of a transform" in captured.reason
 
 
+def test_a_backend_of_dual_numbers_is_told_what_records() -> None:
+    for level in ("forward(numpy)", "forward(capture(numpy))"):
+        captured = bb.capture(lambda x: x * x, state=False)
+        assert captured(bb.asarray([2.0], backend=f"autodiff({level})")).tolist() == [4.0]
+        assert captured.reason == f"{level} does not record; capture(numpy) does"
+
+
 def test_what_the_host_does_for_a_replay_is_taken_back_as_far_as_it_came() -> None:
     fails: list[int] = []
 

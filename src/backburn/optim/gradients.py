@@ -18,13 +18,14 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from backburn.backend.contract import is_autodiff
 from backburn.base.contexts import ACTIVE
 from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError, DTypeError, ShapeError, hint_for
 from backburn.base.mutable_trees import Leaf, MutableTree
 from backburn.base.trees import NODE_TYPES, leaves_with_paths
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.dispatch import cast, widened
-from backburn.tensor.levels import inner_of, innermost
+from backburn.tensor.levels import innermost
 from backburn.tensor.messages import describe
 from backburn.tensor.options import bounded, number
 from backburn.tensor.reduce import vector_norm
@@ -200,6 +201,11 @@ def _named(name: str, gradients: Any) -> NamedGradients:
     return named
 
 
+def place_of_steps(own: Any) -> Any:
+    """The backend on which a parameter of the backend ``own`` is updated: below its level of autodiff, if any."""
+    return own.inner_backend if is_autodiff(own) else own
+
+
 def by_leaf(name: str, model: Any, leaves: list[Leaf], gradients: Any, lower: bool = True) -> dict[int, FloatTensor]:
     """Each leaf's gradient on the inner backend, by the leaf's position in ``leaves``.
 
@@ -231,7 +237,7 @@ def by_leaf(name: str, model: Any, leaves: list[Leaf], gradients: Any, lower: bo
         if gradient is x and in_tree:
             raise ArgumentError(f"{name}: takes gradients, and {path!r} is the parameter itself")
         own = x._backend
-        k = inner_of(own) or own
+        k = place_of_steps(own)
         gradient = _fitting(name, path, x, gradient, k if lower else None)
         if k is own or x.is_require_grad or not lower:
             found[i] = found[i] + gradient if i in found else gradient

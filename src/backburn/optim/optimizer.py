@@ -19,13 +19,12 @@ from backburn.base.hints.elsewhere import OPTIMIZERS
 from backburn.base.mutable_trees import Leaf, MutableTree
 from backburn.base.quiet import quietly
 from backburn.base.replay import REPLAY, Recording
-from backburn.optim.gradients import by_leaf, is_float_tensor, is_tree
+from backburn.optim.gradients import by_leaf, is_float_tensor, is_tree, place_of_steps
 from backburn.optim.settled import Settled
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.copying import lasting
 from backburn.tensor.dispatch import widened_dtype
 from backburn.tensor.host import asarray
-from backburn.tensor.levels import inner_of
 from backburn.tensor.messages import describe
 from backburn.tensor.options import bounded, flags
 from backburn.tensor.wrapping import is_tensor
@@ -210,7 +209,7 @@ class Optimizer(Settled):
                 f"{leaf.path!r} is in a {type(node.value).__name__}, which never changes; use a list or a dict"
             )
         x = leaf.value
-        k: Any = inner_of(x._backend) or x._backend
+        k: Any = place_of_steps(x._backend)
         widens = x.dtype.bits < 32 and not (self._is_operation and k.capabilities.wide_steps)
         return Update(leaf, k, gradient, self._state(leaf, k), widens)
 

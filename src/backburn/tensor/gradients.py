@@ -145,7 +145,7 @@ def _autodiff(name: str, x: Tensor, gradients: Any = None) -> Any:
     """The tensor's backend, which must differentiate and, if gradients are given, be the one that computed them."""
     if not is_autodiff(x.backend):
         spec = x.backend.spec
-        if inner_of(x.backend) is not None:
+        if inner_of(x.backend) is not None and ACTIVE.get() is not None:
             raise GraphError(f"{name}: {_inside(spec)}, where nothing is recorded: {_INSTEAD}")
         raise GraphError(
             f"{name}: {spec} does not differentiate: make the tensor on 'autodiff({spec})', or move it there with "

@@ -136,8 +136,14 @@ class Captured:
             latest.leave()
         slots = _Slots(state)
         base = _base(slots, inputs)
-        if any(inner_of(_computing(x.backend)) is not None for x in (*slots.tensors, *inputs.tensors)):
-            self.reason = "it is called inside of a transform: capture that, as in bb.capture(bb.vmap(f), state=False)"
+        computing = [_computing(x.backend) for x in (*slots.tensors, *inputs.tensors)]
+        if (level := next((k for k in computing if inner_of(k) is not None), None)) is not None:
+            records = base.spec if base.capabilities.capture else f"capture({base.spec})"
+            self.reason = (
+                f"{level.spec} does not record; {records} does"
+                if ACTIVE.get() is None
+                else "it is called inside of a transform: capture that, as in bb.capture(bb.vmap(f), state=False)"
+            )
             return self._run(slots, batch)
         if not base.capabilities.capture:
             self.reason = f"{base.spec} does not record; capture({base.spec}) does"
