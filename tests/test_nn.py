@@ -53,6 +53,7 @@ class Everything(nn.Module):
         self.register_buffer("steps", tensor([0.0]))
         self.register_buffer("stats", {"mean": tensor([5.0])})
         self.sizes = [2, 3]
+        self.kernel = (3, [5, "same"])
         self.name = "everything"
         self.nothing = None
         self.later: list[Any] = []
@@ -83,6 +84,8 @@ def test_a_module_is_a_node_of_trees() -> None:
     assert flatten(again)[1] == structure
     assert again.sizes == [2, 3]
     assert again.sizes is not model.sizes
+    assert again.kernel == model.kernel
+    assert again.kernel[1] is not model.kernel[1]
     assert (again.name, again.nothing) == ("everything", None)
     doubled = tree_map(lambda x: x * 2.0 if isinstance(x, bb.FloatTensor) else x, model)
     assert doubled.weight.tolist() == [2.0, 4.0]

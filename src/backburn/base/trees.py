@@ -208,7 +208,12 @@ def same(a: Any, b: Any) -> bool:
     if a is b:
         return True
     if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+        if a.keys() != b.keys():
+            return False
+        for k, x in a.items():  # noqa: SIM110 (most are one object, which needs no call)
+            if x is not b[k] and not same(x, b[k]):
+                return False
+        return True
     if isinstance(a, (tuple, list)) and type(a) is type(b):
         return len(a) == len(b) and all(map(same, a, b))
     try:

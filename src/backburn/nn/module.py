@@ -412,7 +412,21 @@ def _is_part(value: Any, above: tuple[int, ...] = ()) -> bool:
     children = kind.flatten(value)[0]
     if not children:
         return isinstance(value, (list, dict))
-    return any(_is_part(child, (*above, id(value))) for child in children)
+    for child in children:
+        cls = child.__class__
+        if cls in TENSORS or (NODE_TYPES[cls] is not None and _is_part(child, (*above, id(value)))):
+            return True
+    return False
+
+
+def _is_fixed(value: Any) -> bool:
+    """Whether what is no part needs no copy: no container, or a tuple of none, such as the size of a kernel."""
+    if value.__class__ is not tuple:
+        return NODE_TYPES[value.__class__] is None
+    for item in value:  # noqa: SIM110 (a generator takes longer than the tuple)
+        if NODE_TYPES[item.__class__] is not None:
+            return False
+    return True
 
 
 def attribute_parts(module: Module, skip: str = "") -> Parts:
@@ -432,7 +446,7 @@ def module_from_parts(children: Sequence[Any], keys: Sequence[Any], rest: Any) -
     attributes = vars(made)
     attributes.update(zip(keys, children, strict=True))
     for name, value in rest[1].items():
-        attributes[name] = value if NODE_TYPES[value.__class__] is None else tree_map(lambda leaf: leaf, value)
+        attributes[name] = value if _is_fixed(value) else tree_map(lambda leaf: leaf, value)
     return made
 
 
