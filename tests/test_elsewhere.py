@@ -547,16 +547,31 @@ def test_attributes_that_others_set_are_told(name: str) -> None:
         setattr(x, name, False)
 
 
+def test_tensors_of_other_libraries_have_its_name() -> None:
+    theirs = pytest.importorskip("torch").ones(2, 3)
+    with pytest.raises(bb.errors.DTypeError, match=r"Linear: takes a tensor, not torch\.Tensor\. bb\.asarray"):
+        nn.Linear(3, 2)(theirs)
+    with pytest.raises(bb.errors.DTypeError, match=r"add: takes tensors and Python numbers, not torch\.Tensor; bb"):
+        bb.ones((2, 3)) + theirs
+
+
 def test_calls_of_other_libraries_are_told_in_ours() -> None:
     tensor: Any = bb.tensor
     with pytest.raises(TypeError, match=r"bb\.asarray\(data\) makes a tensor"):
         tensor([1.0])
+    for kind in (bb.Tensor, bb.FloatTensor):
+        with pytest.raises(TypeError, match=rf"{kind.__name__} is for isinstance; bb\.asarray\(data\) makes a tensor"):
+            kind([1.0])
     with pytest.raises(bb.errors.SpecError, match=r"to: float64 is neither a backend .*; astype\('float64'\) casts"):
         bb.ones(2).to(bb.float64)  # type: ignore[arg-type]
     with pytest.raises(bb.errors.SpecError, match=r"'float64'. That is a dtype: astype\('float64'\) casts"):
         bb.ones(2).to("float64")
-    with pytest.raises(bb.errors.ArgumentError, match=r"Sequential: holds modules, .*; write Sequential\(\*modules\)"):
+    with pytest.raises(bb.errors.ArgumentError, match=r"Sequential: holds modules, not a list; write Sequential"):
         nn.Sequential([nn.ReLU()])  # type: ignore[call-overload]
+    head, embed = nn.Linear(3, 5, bias=False), nn.Embedding(5, 3)
+    head.weight = embed.weight
+    with pytest.raises(bb.errors.ShapeError, match=r"the weight 5; the weight is \(inputs, outputs\): transpose it"):
+        head(bb.ones((1, 3)))
     polygamma: Any = bb.polygamma
     with pytest.raises(bb.errors.DTypeError, match=r"polygamma: the tensor comes first, .*: bb.polygamma\(x, 1\)"):
         polygamma(1, bb.ones(2))

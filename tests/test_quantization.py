@@ -79,7 +79,7 @@ def error(m: Any, q: Any) -> float:
 def test_ranges_are_those_of_numpy(axis: int | None) -> None:
     parts = [RANDOM.standard_normal((4, 6)).astype(np.float32) for _ in range(5)]
     observers = [
-        MinMax(axis=axis), MovingAverage(axis=axis, momentum=0.5), Percentile(axis=axis, percent=80),
+        MinMax(axis=axis), MovingAverage(0.5, axis=axis), Percentile(80, axis=axis),
         AbsMean(axis=axis),
     ]  # fmt: skip
     for part in parts:

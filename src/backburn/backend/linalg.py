@@ -19,7 +19,9 @@ def _linear(x: Shape, weight: Shape, bias: Shape | None = None, **_: Any) -> Sha
     if len(weight) != 2:
         raise ShapeError(f"the weight must have two axes, (inputs, outputs), not {len(weight)}")
     if not x or x[-1] != weight[0]:
-        raise ShapeError(f"axis -1 of the input is {x[-1] if x else 'missing'} and axis 0 of the weight {weight[0]}")
+        hint = "; the weight is (inputs, outputs): transpose it" if x and x[-1] == weight[1] else ""
+        have = x[-1] if x else "missing"
+        raise ShapeError(f"axis -1 of the input is {have} and axis 0 of the weight {weight[0]}{hint}")
     if bias is not None and bias != weight[1:]:
         raise ShapeError(f"the bias must have the {weight[1]} outputs of the weight, not the shape {list(bias)}")
     return x[:-1] + weight[1:]

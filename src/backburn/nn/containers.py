@@ -47,14 +47,15 @@ class ModuleList(Module):
 
     def _checked(self, module: Module) -> Module:
         if not isinstance(module, Module):
-            hint = "nn.Function(f) makes a function one"
+            what, hint = repr(module), "nn.Function(f) makes a function one"
             if isinstance(module, type):
                 hint = f"write {module.__name__}(...)"
             elif isinstance(module, (list, tuple)):
-                hint = "write Sequential(*modules)"
+                what, hint = f"a {type(module).__name__}", "write Sequential(*modules)"
             elif isinstance(module, Mapping):
+                what = f"a {type(module).__name__}"
                 hint = "modules have numbers here: write Sequential(*modules.values())"
-            raise ArgumentError(f"{type(self).__name__}: holds modules, not {module!r}; {hint}")
+            raise ArgumentError(f"{type(self).__name__}: holds modules, not {what}; {hint}")
         return module
 
     @overload

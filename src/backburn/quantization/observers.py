@@ -155,7 +155,7 @@ class MovingAverage(MinMax):
         5.0
     """
 
-    momentum: float = 0.9
+    momentum: float = field(default=0.9, kw_only=False)
 
     def __post_init__(self) -> None:
         bounded("MovingAverage", "momentum", self.momentum, least=0, below=1)
@@ -251,7 +251,7 @@ class Percentile(_Sampling):
         [10.0, 90.0]
     """
 
-    percent: float = 99.99
+    percent: float = field(default=99.99, kw_only=False)
 
     def __post_init__(self) -> None:
         self._check_keep()

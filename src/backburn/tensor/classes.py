@@ -49,6 +49,10 @@ if TYPE_CHECKING:
     from backburn.tensor.kinds import BoolKind, FloatKind, IntKind, QuantizedKind
 
 
+#: The backend and dtype of a tensor that is made as in other libraries, from data alone.
+_MISSING: Any = None
+
+
 class Tensor(metaclass=HidesHints):
     """An immutable array of one dtype on one backend.
 
@@ -68,8 +72,10 @@ class Tensor(metaclass=HidesHints):
     _backend: AnyBackend
     _dtype: DType
 
-    def __init__(self, primitive: Any, backend: AnyBackend, dtype: DType) -> None:
+    def __init__(self, primitive: Any, backend: AnyBackend = _MISSING, dtype: DType = _MISSING) -> None:
         """A tensor over a primitive; use :func:`asarray` for data."""
+        if dtype is None:
+            raise TypeError(f"{type(self).__name__} is for isinstance; bb.asarray(data) makes a tensor")
         self._primitive = primitive
         self._backend = backend
         self._dtype = dtype

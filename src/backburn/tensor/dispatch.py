@@ -18,7 +18,7 @@ from backburn.base.dtypes import DType, FloatDType, float32, promote, promote_sc
 from backburn.base.errors import ArgumentError, BackburnError, DeviceMemoryError, DTypeError
 from backburn.base.quiet import RAISED, silence
 from backburn.tensor.levels import common_backend, lift
-from backburn.tensor.messages import describe, explain
+from backburn.tensor.messages import describe, explain, type_name
 from backburn.tensor.wrapping import CLASSES, TENSORS, flat, is_tensor, wrap
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def operand(name: str, value: Any, among: Sequence[Any]) -> Any:
             hint = "complex numbers have no dtype here"
         words = ", ".join(describe((x,)) or "None" for x in among)
         raise DTypeError(
-            f"{name}: takes tensors and Python numbers, not {type(value).__name__}; {hint}. Operands: {words}"
+            f"{name}: takes tensors and Python numbers, not {type_name(value)}; {hint}. Operands: {words}"
         )
     return scalar
 
@@ -335,7 +335,7 @@ def tensor_operand(name: str, value: Any) -> Any:
     """``value``, which must be a tensor."""
     if value.__class__ in TENSORS:
         return value
-    raise DTypeError(f"{name}: takes a tensor, not {type(value).__name__}. bb.asarray(...) makes one")
+    raise DTypeError(f"{name}: takes a tensor, not {type_name(value)}. bb.asarray(...) makes one")
 
 
 def float_operand(name: str, value: Any) -> FloatTensor:

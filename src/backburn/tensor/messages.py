@@ -37,6 +37,12 @@ _REPR.maxother = _REPR.maxstring = _REPR.maxlong = 100
 LONGEST = 256
 
 
+def type_name(value: Any) -> str:
+    """The name of a value's type; of another library's ``Tensor``, with the library's."""
+    kind = type(value)
+    return f"{kind.__module__.partition('.')[0]}.Tensor" if kind.__name__ == "Tensor" else kind.__name__
+
+
 def describe(operands: Iterable[Any]) -> str:
     """``float32[2,3] (numpy), 1.5``: every operand's dtype, shape and backend, for messages; arrays by their type."""
     words = []
