@@ -677,15 +677,15 @@ def test_null_knows_shapes_and_memory_without_values() -> None:
     k: Any = load_backend("autodiff(null)")
     inner = k.inner_backend
     inner.memory_cleanup()
-    before = inner.memory_stats()["in_use"]
+    before = inner.memory_stats()["used"]
     x = k.set_require_grad(k.zeros((1000, 784), float32), True)
     w = k.set_require_grad(k.zeros((784, 10), float32), True)
     y = k.matmul(x, w)
-    assert inner.memory_stats()["in_use"] - before == 4 * (1000 * 784 + 784 * 10 + 1000 * 10)
+    assert inner.memory_stats()["used"] - before == 4 * (1000 * 784 + 784 * 10 + 1000 * 10)
     gradients = k.backward(y)
     assert k.grad(w, gradients).shape == (784, 10)
     del x, w, y, gradients
-    assert inner.memory_stats()["in_use"] == before
+    assert inner.memory_stats()["used"] == before
     assert inner.memory_stats()["peak"] > before
     with pytest.raises(BackburnError, match="depends on values"):
         inner.nonzero(inner.zeros((2,), float32))

@@ -22,20 +22,20 @@ class _Memory:
     """The bytes that all live primitives would take, and their peak."""
 
     def __init__(self) -> None:
-        self.in_use = 0
+        self.used = 0
         self.peak = 0
         self._lock = threading.Lock()
 
     def add(self, size: int) -> None:
         """Add ``size`` bytes, which may be negative."""
         with self._lock:
-            self.in_use += size
-            self.peak = max(self.peak, self.in_use)
+            self.used += size
+            self.peak = max(self.peak, self.used)
 
     def restart(self) -> None:
         """Reset the peak to what is in use now."""
         with self._lock:
-            self.peak = self.in_use
+            self.peak = self.used
 
 
 _MEMORY = _Memory()
@@ -105,8 +105,8 @@ class NullBackend(Backend[Null, Null, Null, Null]):
         return x.dtype
 
     def memory_stats(self) -> Mapping[str, int]:
-        """``in_use``: the bytes of all live primitives; ``peak``: the most since :meth:`memory_cleanup`."""
-        return {"in_use": _MEMORY.in_use, "peak": _MEMORY.peak}
+        """``used``: the bytes of all live primitives; ``peak``: the most since :meth:`memory_cleanup`."""
+        return {"used": _MEMORY.used, "peak": _MEMORY.peak}
 
     def memory_cleanup(self) -> None:
         """Reset the peak."""

@@ -165,7 +165,7 @@ class Backend(
         return {}
 
     def memory_stats(self) -> Mapping[str, int]:
-        """Bytes in use and held, by name; empty if unknown."""
+        """Bytes by name: ``used`` by live primitives, and others such as ``held`` and ``peak``; empty if unknown."""
         return {}
 
     def memory_cleanup(self) -> None:
