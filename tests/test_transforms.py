@@ -1139,6 +1139,14 @@ def test_a_parameter_in_two_places_of_a_module_is_one() -> None:
     assert (first.tolist(), second.tolist()) == ([1.0, 4.0], [2.0, 8.0])
 
 
+def test_the_leaf_that_has_no_gradient_is_named() -> None:
+    for bad, words in ((bb.asarray([1, 2]), r"only float tensors .*, at 'k\.1'"), (3, "an integer, at 'k.1': use")):
+        with pytest.raises(NotDifferentiableError, match=words):
+            bb.grad(lambda x, p: (x * p["k"][0]).sum(), argnums=1)(bb.ones(2), {"k": [bb.ones(2), bad]})
+    with pytest.raises(DTypeError, match="differentiates for float tensors and floats, not ndarray, at 'w'"):
+        bb.jvp(lambda p: p["w"], ({"w": np.ones(2)},), ({"w": np.ones(2)},))
+
+
 def test_tensors_of_a_module_that_are_no_floats() -> None:
     """They belong to the module, stand in gradients as they are, and are carried out where they were replaced."""
 

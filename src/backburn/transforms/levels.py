@@ -21,7 +21,7 @@ from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import ACTIVE, RECORDING, scoped
 from backburn.base.errors import ArgumentError, DTypeError, GraphError, NotDifferentiableError
 from backburn.base.mutable_trees import MutableTree, TreeNode
-from backburn.base.trees import Structure, flatten, paths, same_constants
+from backburn.base.trees import Structure, flatten, leaves_with_paths, paths, same_constants
 from backburn.batching import Batched, is_mapped
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.defaults import default_backend
@@ -36,14 +36,14 @@ def check_function(name: str, f: Any) -> None:
         raise ArgumentError(f"{name}: takes a function, not {type(f).__name__}: the function itself, not its value")
 
 
-def float_leaves(name: str, tree: Any) -> tuple[list[FloatTensor], Any]:
+def float_leaves(name: str, args: Any) -> tuple[list[FloatTensor], Any]:
     """The leaves of arguments to differentiate for, as float tensors, and their structure.
 
     Python floats become tensors. Tensors of a module that are not of floats belong to the structure. Raises for ints
-    ("use 2.0"), other int and bool tensors, and anything else.
+    ("use 2.0"), other int and bool tensors, and anything else, and names its path in its argument.
     """
-    leaves, structure = flatten(tree, is_constant=is_no_float)
-    return [_float_leaf(name, x) for x in leaves], structure
+    leaves, structure = flatten(args, is_constant=is_no_float)
+    return [_float_leaf(name, x, args) for x in leaves], structure
 
 
 def is_no_float(x: Any) -> bool:
@@ -51,22 +51,24 @@ def is_no_float(x: Any) -> bool:
     return isinstance(x, Tensor) and not isinstance(x, FloatTensor)
 
 
-def _float_leaf(name: str, x: Any) -> FloatTensor:
+def _float_leaf(name: str, x: Any, args: Any) -> FloatTensor:
     if isinstance(x, FloatTensor):
         return x
     if isinstance(x, float):
         return cast(FloatTensor, asarray(x))
+    inside = (path.partition(".")[2] for path, leaf in leaves_with_paths(args) if leaf is x)
+    place = next((f", at {path!r}" for path in inside if path), "")
     if isinstance(x, int):
         raise NotDifferentiableError(
-            f"{name}: differentiates for floats, and {x!r} is an integer: use {float(x)!r} (or, for a field of a "
-            f'dataclass that is no leaf, field(metadata={{"static": True}}))'
+            f"{name}: differentiates for floats, and {x!r} is an integer{place}: use {float(x)!r} (or, for a field of "
+            f'a dataclass that is no leaf, field(metadata={{"static": True}}))'
         )
     if isinstance(x, Tensor):
-        raise NotDifferentiableError(f"{name}: only float tensors have gradients, and this is {describe((x,))}")
+        raise NotDifferentiableError(f"{name}: only float tensors have gradients, and this is {describe((x,))}{place}")
     advice = ". bb.asarray(...) makes a tensor" if hasattr(x, "__array__") else ""
     if isinstance(x, str):
         advice = '. A field of a dataclass that is no leaf is declared field(metadata={"static": True})'
-    raise DTypeError(f"{name}: differentiates for float tensors and floats, not {type(x).__name__}{advice}")
+    raise DTypeError(f"{name}: differentiates for float tensors and floats, not {type(x).__name__}{place}{advice}")
 
 
 def level_below(name: str, tensors: list[Any]) -> AnyBackend:
