@@ -421,11 +421,21 @@ def test_lines_for_random_numbers_run() -> None:
         assert eval(LINES[name], names).shape == shape
 
 
-def test_names_of_jax_random_are_told_there_alone() -> None:
-    for name in RANDOM:
-        with pytest.raises(AttributeError, match=rf"'backburn.random' has no attribute '{name}'; here: bb.random"):
+def test_names_of_random_are_told_there_alone() -> None:
+    known = {"bb": bb, "math": math, "seed": 0, "n": 5, "p": 0.25, "a": 2.0, "shape": (20_000,)}
+    means = {"binomial": 1.25, "geometric": 4.0, "laplace": 1.0, "rademacher": 1.0}
+    means |= {"rayleigh": math.sqrt(math.pi / 2.0), "weibull": math.sqrt(math.pi) / 2.0}
+    for name, hint in RANDOM.items():
+        with pytest.raises(AttributeError, match=rf"'backburn.random' .* '{name}'; here: {re.escape(hint)}"):
             getattr(bb.random, name)
-        assert len(eval(RANDOM[name], {"bb": bb, "seed": 0, "n": 2})) == 2
+        with bb.random.fork(0):
+            found = eval(hint, known)
+        if name in means:
+            assert float(bb.abs(found).astype("float32").mean()) == pytest.approx(means[name], rel=0.03)
+    for name in ("laplace", "rademacher"):
+        assert abs(float(eval(RANDOM[name], known).mean())) < 0.05
+    assert float(bb.median(bb.abs(eval(RANDOM["cauchy"], known)))) == pytest.approx(1.0, rel=0.05)
+    assert len(eval(RANDOM["split"], known)) == 5
 
 
 def test_how_jax_defines_derivatives_is_told() -> None:

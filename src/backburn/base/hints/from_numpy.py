@@ -127,8 +127,18 @@ LINES = {
     "while_loop": "while condition, a loop of Python",
 }
 
-#: Names of JAX's ``random`` that are others elsewhere here.
-RANDOM = {"split": "bb.random.Generator(seed).spawn(n)"}
+#: Names of ``random`` in NumPy and JAX that are others elsewhere here, and formulas for distributions.
+RANDOM = {
+    "RandomState": "bb.random.Generator(seed)",
+    "binomial": "bb.random.bernoulli((n, *shape), p=p).sum(axis=0)",
+    "cauchy": "bb.tan(bb.pi * (bb.random.uniform(shape) - 0.5))",
+    "geometric": "bb.floor(bb.log1p(-bb.random.uniform(shape)) / math.log1p(-p)) + 1.0",
+    "laplace": "bb.log1p(-bb.random.uniform(shape)) - bb.log1p(-bb.random.uniform(shape))",
+    "rademacher": "bb.where(bb.random.bernoulli(shape), 1.0, -1.0)",
+    "rayleigh": "bb.sqrt(-2.0 * bb.log1p(-bb.random.uniform(shape)))",
+    "split": "bb.random.Generator(seed).spawn(n)",
+    "weibull": "(-bb.log1p(-bb.random.uniform(shape))) ** (1.0 / a)",
+}
 
 #: Methods of JAX's ``x.at[index]``.
 AT = {

@@ -7,6 +7,7 @@ operands in their order; in schedules ``n`` is the number of steps.
 from __future__ import annotations
 
 _ATTENTION = "bb.nn.MultiHeadAttention(size, heads), called with queries, keys and values"
+_AVERAGE = "bb.trees.tree_map(lambda a, p: 0.99 * a + 0.01 * p.detach(), average, model)"
 _COSINE = "bb.optim.schedules.Cosine(0.1, 1000)"
 _CROSS_ENTROPY = "bb.nn.functional.cross_entropy(x, targets, reduction='none')"
 _GROUPS = "bb.optim.Groups({'*.bias': bb.optim.SGD(0.1), '*': bb.optim.AdamW()}), optimizers by patterns of paths"
@@ -61,17 +62,23 @@ INIT = {
 
 #: Names of ``optim``.
 OPTIM = {
+    "AveragedModel": _AVERAGE,
+    "EMA": _AVERAGE,
     "MultiSteps": "bb.optim.scale(bb.optim.add(first, second), 1 / 2) before the step",
+    "SparseAdam": "bb.optim.Adam(0.001), whose gradients are dense",
     "amsgrad": "bb.optim.Adam(0.001, amsgrad=True)",
     "apply_updates": "optimizer.step(model, gradients), which puts new tensors into the model",
     "chain": "what changes gradients before optimizer.step(model, gradients), such as bb.optim.clip_grad_norm",
     "clip": "bb.optim.clip_grad_value(gradients, 1.0)",
     "clip_by_global_norm": "gradients, norm = bb.optim.clip_grad_norm(gradients, 1.0)",
+    "ema": _AVERAGE,
+    "incremental_update": _AVERAGE,
     "masked": _GROUPS,
     "multi_transform": _GROUPS,
     "partition": _GROUPS,
     "set_to_zero": "model.freeze('encoder')",
     "sign_sgd": "bb.optim.Lion(0.001, betas=(0.0, 0.0))",
+    "swa_utils": _AVERAGE,
 }
 
 #: Names of ``optim.schedules``.
