@@ -345,7 +345,10 @@ def as_dtype(dtype: Any) -> DType:
         if name.startswith("complex"):
             hint = "There are no complex dtypes: bb.fourier computes with pairs of real tensors"
         if name.removeprefix("q") in STORAGES or _MEANT.match(name):
-            hint = "A scheme of quantized tensors says all of itself: qint4_symmetric_block32_float16 is one"
+            hint = (
+                "A scheme names its storage, mode, granularity (tensor, channel and an axis, or block and a length) "
+                "and the dtype of its steps, as in qint8_symmetric_channel0_float32 and qint4_symmetric_block32_float16"
+            )
         raise DTypeError(f"{name} is not a dtype of backburn. {hint}")
     return found
 
