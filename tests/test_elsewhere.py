@@ -18,7 +18,17 @@ import pytest
 import backburn as bb
 from backburn import nn, optim
 from backburn.base.hints import of_models
-from backburn.base.hints.elsewhere import FUNCTIONAL, FUNCTIONS, GENERATORS, METHODS, MODELS, OPTIMIZERS, SET, TREES
+from backburn.base.hints.elsewhere import (
+    FUNCTIONAL,
+    FUNCTIONS,
+    GENERATORS,
+    GRADIENTS,
+    METHODS,
+    MODELS,
+    OPTIMIZERS,
+    SET,
+    TREES,
+)
 from backburn.base.hints.from_burn import BURN, NAMES
 from backburn.base.hints.from_numpy import AT, LINES, RANDOM
 from backburn.base.hints.from_numpy import FORMULAS as OF_NUMPY
@@ -491,8 +501,8 @@ def test_functions_that_are_methods_elsewhere(name: str) -> None:
 
 def test_methods_of_models_optimizers_and_generators() -> None:
     """The same for these."""
-    owners = nn.Linear(1, 1), optim.SGD(0.1), bb.random.Generator(0)
-    for owner, names in zip(owners, (MODELS, OPTIMIZERS, GENERATORS), strict=True):
+    owners = nn.Linear(1, 1), optim.SGD(0.1), bb.random.Generator(0), bb.ones(()).require_grad().backward()
+    for owner, names in zip(owners, (MODELS, OPTIMIZERS, GENERATORS, GRADIENTS), strict=True):
         for name in names:
             with pytest.raises(AttributeError, match=f"has no attribute '{name}'; here: "):
                 getattr(owner, name)
@@ -578,6 +588,8 @@ def test_calls_of_other_libraries_are_told_in_ours() -> None:
         bb.ones(2).to("float64")
     with pytest.raises(bb.errors.ArgumentError, match=r"Sequential: holds modules, not a list; write Sequential"):
         nn.Sequential([nn.ReLU()])  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r"repeat\(\) takes .*; the whole tensor .* is bb\.tile\(x, \(2, 1, 1\)\)"):
+        bb.ones((2, 3)).repeat(2, 1, 1)  # type: ignore[arg-type]
     head, embed = nn.Linear(3, 5, bias=False), nn.Embedding(5, 3)
     head.weight = embed.weight
     with pytest.raises(bb.errors.ShapeError, match=r"the weight 5; the weight is \(inputs, outputs\): transpose it"):
@@ -752,7 +764,7 @@ def test_signatures_stay() -> None:
         nn.Conv2d(0, 1, 2)
 
 
-TABLES = METHODS, BURN, FUNCTIONAL, FUNCTIONS, GENERATORS, MODELS, OPTIMIZERS, SET, RANDOM, AT
+TABLES = METHODS, BURN, FUNCTIONAL, FUNCTIONS, GENERATORS, GRADIENTS, MODELS, OPTIMIZERS, SET, RANDOM, AT
 HINTS = {hint for names in (*TABLES, *(table for _, table in OF_MODELS)) for hint in names.values()}
 
 

@@ -14,6 +14,8 @@ from backburn.backend.decorating import make_operations
 from backburn.backend.registry import check_autodiff_backend
 from backburn.base.dtypes import DType
 from backburn.base.errors import BackendMismatchError, DTypeError, GraphError, NotDifferentiableError, ShapeError
+from backburn.base.hints import add_hints
+from backburn.base.hints.elsewhere import GRADIENTS
 
 
 class Gradients(Generic[BK]):
@@ -65,6 +67,9 @@ class Gradients(Generic[BK]):
 
         def __getitem__(self, x: Any) -> NoReturn:
             raise TypeError("gradients are read by their tensors: w.grad(gradients), and not gradients[w]")
+
+
+add_hints(Gradients, GRADIENTS)
 
 
 class Autodiff(

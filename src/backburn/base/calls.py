@@ -144,6 +144,7 @@ OF_LAYERS = {
 TOGETHER = {
     "shape": "a shape is one argument: {name}((2, 3))",
     "axes": "several axes are one argument: {name}((1, 0))",
+    "repeats": "the whole tensor several times along each axis is bb.tile(x, (2, 1, 1))",
     "f": "the function comes alone: {name}(f)(x)",
 }
 

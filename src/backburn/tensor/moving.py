@@ -107,7 +107,10 @@ def _tiled(x: Any, times: Shape) -> Any:
     return x
 
 
-def repeat(x: T, repeats: int | Sequence[int] | Tensor, /, axis: int | None = None) -> T:
+@plain_signature
+def repeat(
+    x: T, repeats: int | Sequence[int] | Tensor, /, axis: int | None = None, *surplus: Never, **wrong: Never
+) -> T:
     """Each entry along ``axis`` repeated ``repeats`` times in a row; one number for all entries, or one for each.
 
     Without an axis the elements are taken in row-major order. An int tensor of ``repeats`` is read on the host, since
@@ -117,6 +120,8 @@ def repeat(x: T, repeats: int | Sequence[int] | Tensor, /, axis: int | None = No
         >>> bb.repeat(bb.asarray([1, 2]), 2).tolist(), bb.repeat(bb.asarray([1, 2, 3]), [0, 1, 2]).tolist()
         ([1, 1, 2, 2], [2, 3, 3])
     """
+    if surplus or wrong:
+        refuse(repeat, surplus, wrong)
     return exact_or_float(lambda y: _repeated(y, repeats, axis), kind_operand("repeat", x, "FIBQ"))
 
 

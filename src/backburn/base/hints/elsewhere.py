@@ -136,6 +136,11 @@ OPTIMIZERS = {
     "zero_grad": "nothing: backward returns gradients, and none are kept in the model",
 }
 
+#: Methods of what ``backward`` returns.
+GRADIENTS = dict.fromkeys(
+    ("get", "items", "keys", "values"), "bb.optim.named_gradients(model, gradients), a dict by path"
+)
+
 #: Methods of random generators.
 GENERATORS = {
     **{
