@@ -212,7 +212,8 @@ def test_a_step_that_is_not_recorded_is_not_timed_as_one(monkeypatch: pytest.Mon
     monkeypatch.setattr(Options, "torch_device", None)
     found = parts.speed(Options("numpy", small=True, rounds=1), lambda _: None)
     assert set(found["mlp"]) == {"eager"}
-    assert found["problems"] == ["mlp: replayed: not recorded, since numpy does not record; capture(numpy) does"]
+    why = "autodiff(numpy) does not record; autodiff(capture(numpy)) does"
+    assert found["problems"] == [f"mlp: replayed: not recorded, since {why}"]
 
 
 @pytest.mark.parametrize("part", ["kernels", "speed"])

@@ -72,7 +72,7 @@ def capture(step: Callable[..., Any], *, state: bool = True, on_fallback: OnFall
         >>> for _ in range(3):
         ...     model, loss = train(model, bb.asarray(1.0))
         >>> loss.item(), train
-        (6.553..., <captured step: runs as it is, since numpy does not record; capture(numpy) does>)
+        (6.553..., <captured step: runs as it is, since autodiff(numpy) does not record; autodiff(capture(numpy)) does>)
 
         >>> slope = bb.capture(bb.grad(lambda x: (x**3.0).sum()), state=False)
         >>> x = bb.asarray([1.0, 2.0], backend="capture(numpy)")
@@ -146,7 +146,8 @@ class Captured:
             )
             return self._run(slots, batch)
         if not base.capabilities.capture:
-            self.reason = f"{base.spec} does not record; capture({base.spec}) does"
+            above, spec, end = (slots.tensors or inputs.tensors)[0].backend.spec.rpartition(base.spec)
+            self.reason = f"{above}{spec}{end} does not record; {above}capture({spec}){end} does"
             return self._run(slots, batch)
         key = (slots.key(), inputs.key, *contexts)
         index = next((i for i, (known, _) in enumerate(self._plans) if same(known, key)), None)
