@@ -379,7 +379,7 @@ def test_capture_is_left_out_where_a_backend_does_not_record() -> None:
     trainer = Trainer(changed(TINY, "train", capture=True), backend())
     run(trainer)
     step: Any = trainer._step
-    assert step.reason.startswith("numpy does not record")
+    assert step.reason.startswith("autodiff(numpy) does not record")
     assert trainer.history == run(Trainer(TINY, backend())).history
 
 
