@@ -30,6 +30,8 @@ LONG = 1 << 22
 MOST_CHANNELS, LANES = 8, 16
 #: the fewest output channels for its use, elements of a window in all channels, and windows,
 FEW, DEEP, MANY = 8, 18, 256
+#: the fewest input channels for its use for the gradient of the weight,
+FEW_INPUTS = 4
 #: the largest factor by which padding may increase the number of positions, and the most planes of an image, unless
 #: windows overlap: most of the time would go into copying them.
 WASTE, APART = 1.8, 4
@@ -37,6 +39,8 @@ WASTE, APART = 1.8, 4
 SHORT = 48
 #: The most positions that kernels sum at a time.
 TILE = 64
+#: How many blocks of the inputs and the gradients fit the L2 cache, of as many positions as :func:`cut` makes.
+DEPTHS = 2
 #: Elements of the image rows that the direct kernel copies at a time, which fit the L2 cache.
 ROWS = 1 << 18
 
@@ -82,6 +86,9 @@ class Geometry:
             and self.examples * positions >= MANY
             and -(-self.counts[0] * length // LANES) * LANES <= WASTE * positions
         )
+
+        #: Whether the direct kernel is faster for the gradient of the weight, whose tiles have 2 or 4 inputs.
+        self.is_weighed_directly = math.prod(size) > 1 and self.inputs >= FEW_INPUTS and self.outputs >= FEW
 
     def layout(self, rows: int) -> tuple[int, int, int, int]:
         """How kernels lay out images for windows of so many rows (layout.h).
@@ -168,10 +175,13 @@ def _flipped(weight: Array, g: Geometry) -> Array:
 
 def weight_gradient(x: Array, grad: Array, g: Geometry) -> Array:
     """The gradient of the weight: (groups, outputs, depth)."""
-    # Products are faster with the longer side first; for large ones, transposing the result costs more than that.
-    transposed = g.outputs < min(g.depth, TURNED) and not g.is_thin
     totals: dict[tuple[int, int], Array] = {}
     whole = _whole(x, grad)
+    if g.is_weighed_directly:
+        _weigh_directly(totals, whole, g)
+        return _sum(totals).swapaxes(1, 2)[:, : g.outputs]
+    # Products are faster with the longer side first; for large ones, transposing the result costs more than that.
+    transposed = g.outputs < min(g.depth, TURNED) and not g.is_thin
 
     def work(blocks: Array, memory: tuple[Array, Array]) -> None:
         shape = (g.groups, g.depth, g.outputs) if transposed else (g.groups, g.outputs, g.depth)
@@ -181,10 +191,39 @@ def weight_gradient(x: Array, grad: Array, g: Geometry) -> Array:
 
     least = PLACES * (g.depth * g.outputs // COLUMNS)  # summing large products costs more than cache misses
     _over_blocks(work, g, _blocks(g, least))
+    result = _sum(totals)
+    return result.swapaxes(1, 2) if transposed else result
+
+
+def _weigh_directly(totals: dict[tuple[int, int], Array], whole: list[Array | None], g: Geometry) -> None:
+    """Fill ``totals`` with the gradient of the weight in each thread's part of the blocks: (groups, depth, width).
+
+    The width is that of all outputs, rounded up to whole vectors.
+    """
+    width = -(-g.outputs // LANES) * LANES
+    blocks = _numbers(cut(g.examples, g.counts, DEPTHS * (g.inputs + g.outputs)))
+    window, stride, spacing = ([int(n) for n in g.numbers[i : i + 2]] for i in (7, 9, 13))
+    reach = [(n - 1) * d + 1 for n, d in zip(window, spacing, strict=True)]
+
+    def part(start: int, stop: int) -> None:
+        mine = blocks[start:stop]
+        examples, rows = int((mine[:, 1] - mine[:, 0]).max()), int((mine[:, 3] - mine[:, 2]).max())
+        padded = ((rows - 1) * stride[0] + reach[0]) * ((g.counts[1] - 1) * stride[1] + reach[1])
+        memory = empty((examples * (g.inputs * padded + rows * g.counts[1] * 2 * LANES),), np.dtype(np.float32))
+        total = totals[int(mine[0, 0]), int(mine[0, 2])] = np.zeros((g.groups, g.depth, width), np.float32)
+        kernel = compiled.kernel("conv_weight_direct")
+        assert kernel is not None
+        kernel(*compiled.addresses(total, *whole, memory, g.numbers), width, compiled.address(mine), len(mine))
+
+    in_threads(part, len(blocks), g.products)
+
+
+def _sum(totals: dict[tuple[int, int], Array]) -> Array:
+    """The sum of what threads have found, in the order of their blocks."""
     result = totals[min(totals)]
     for first in sorted(totals)[1:]:
         result += totals[first]
-    return result.swapaxes(1, 2) if transposed else result
+    return result
 
 
 def add_windows(y: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:

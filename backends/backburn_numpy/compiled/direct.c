@@ -1,5 +1,6 @@
 /* Direct convolutions: sums for a tile of output channels by positions stay in registers over all elements of the
- * windows. Only the image is copied; results at positions between rows are discarded. */
+ * windows. Only the image is copied; results at positions between rows are discarded. For the gradient of the weight,
+ * sums for a tile of inputs by elements by outputs stay there over all positions of a block. */
 #define UNROLLED
 #include "kernels.h"
 
@@ -81,4 +82,105 @@ KERNEL(conv_direct, float *restrict out, const float *restrict x, const float *r
                 }
             }
         }
+}
+
+/* ---- the gradient of the weight ---- */
+
+/* Sums of a tile stay in registers over the positions of a block: of elements of the windows by inputs, each times some
+ * vectors of outputs. A position's gradients of all outputs lie together, so that a sum is a vector of them. */
+enum { ELEMENTS = 3, INPUTS = LANES > 8 ? 4 : 2, OUTPUTS = 2 * LANES };
+
+/* Where the inputs of a block lie: how far apart those are that follow in each direction. */
+typedef struct {
+    int64_t plane, example, row, column;
+} Steps;
+
+/* Adds to the sums at to, of which there are `vectors` vectors, what INPUTS inputs at x and ELEMENTS elements of their
+ * windows have of them in count examples of rows by columns. Gradients are OUTPUTS apart. */
+INLINE void add_tile(float *const to[INPUTS][ELEMENTS], const float *const x[INPUTS],
+                     const int64_t offsets[ELEMENTS], const float *restrict slopes, int64_t count, int64_t rows,
+                     int64_t columns, const Steps *by, const int vectors) {
+    Lanes sums[INPUTS][ELEMENTS][2] = {0};
+    for (int64_t n = 0; n < count; n++)
+        for (int64_t row = 0; row < rows; row++) {
+            const int64_t start = n * by->example + row * by->row;
+            for (int64_t i = 0; i < columns; i++, slopes += OUTPUTS) {
+                Lanes slope[2];
+                for (int v = 0; v < vectors; v++) slope[v] = lanes_at(slopes + v * LANES);
+                for (int c = 0; c < INPUTS; c++)
+                    for (int e = 0; e < ELEMENTS; e++) {
+                        const float value = x[c][start + offsets[e] + i * by->column];
+                        for (int v = 0; v < vectors; v++) sums[c][e][v] += value * slope[v];
+                    }
+            }
+        }
+    for (int c = 0; c < INPUTS; c++)
+        for (int e = 0; e < ELEMENTS; e++)
+            for (int v = 0; to[c][e] && v < vectors; v++) {
+                const Lanes sum = lanes_at(to[c][e] + v * LANES) + sums[c][e][v];
+                memcpy(to[c][e] + v * LANES, &sum, sizeof sum);
+            }
+}
+
+/* The gradients of outputs from first on, up to `number`, side by side for each position; 0 where there are no more. */
+static void lay_slopes(float *restrict to, const float *restrict grad, const Geometry *g, const Block *b, int64_t group,
+                       int64_t first, int64_t number) {
+    const int64_t plane = g->rows * g->columns, count = (b->last - b->first) * g->columns;
+    const int64_t left = g->outputs - first < number ? g->outputs - first : number;
+    for (int64_t n = b->start; n < b->stop; n++, to += count * OUTPUTS) {
+        const float *from = grad + ((n * g->groups + group) * g->outputs + first) * plane + b->first * g->columns;
+        for (int64_t i = 0; i < count; i += LANES) {
+            const int64_t end = i + LANES < count ? i + LANES : count;
+            for (int64_t m = 0; m < left; m++)
+                for (int64_t k = i; k < end; k++) to[k * OUTPUTS + m] = from[m * plane + k];
+            for (int64_t m = left; m < number; m++)
+                for (int64_t k = i; k < end; k++) to[k * OUTPUTS + m] = 0.0f;
+        }
+    }
+}
+
+/* Adds the gradient of the weight to out: (groups, depth, width), of which the first outputs are wanted, and width is
+ * a multiple of LANES. memory is scratch for the padded inputs and the gradients of a block. */
+KERNEL(conv_weight_direct, float *restrict out, const float *restrict x, const float *restrict grad,
+       float *restrict memory, const Geometry *g, int64_t width, const Block *blocks, int64_t number) {
+    const int64_t elements = g->size[0] * g->size[1];
+    for (const Block *b = blocks; b < blocks + number; b++) {
+        const int64_t rows = b->last - b->first, count = b->stop - b->start;
+        const int64_t height = (rows - 1) * g->stride[0] + (g->size[0] - 1) * g->dilation[0] + 1;
+        const int64_t length = (g->columns - 1) * g->stride[1] + (g->size[1] - 1) * g->dilation[1] + 1;
+        const Steps by = {height * length, g->inputs * height * length, g->stride[0] * length, g->stride[1]};
+        float *slopes = memory + count * by.example;
+        for (int64_t group = 0; group < g->groups; group++) {
+            for (int64_t n = 0; n < count; n++)
+                for (int64_t c = 0; c < g->inputs; c++) {
+                    const int64_t at = ((b->start + n) * g->groups + group) * g->inputs + c;
+                    lay_out(memory + n * by.example + c * by.plane, height, length, x + at * g->height * g->width,
+                            g->height, g->width, b->first * g->stride[0] - g->before[0], 1, -g->before[1], 1, 0);
+                }
+            for (int64_t m = 0; m < width; m += OUTPUTS) {
+                const int vectors = width - m > LANES ? 2 : 1;
+                lay_slopes(slopes, grad, g, b, group, m, vectors * LANES);
+                for (int64_t c = 0; c < g->inputs; c += INPUTS)
+                    for (int64_t e = 0; e < elements; e += ELEMENTS) {
+                        float *to[INPUTS][ELEMENTS];
+                        const float *from[INPUTS];
+                        int64_t offsets[ELEMENTS];
+                        for (int j = 0; j < ELEMENTS; j++) {
+                            const int64_t at = e + j < elements ? e + j : e;
+                            offsets[j] = at / g->size[1] * g->dilation[0] * length + at % g->size[1] * g->dilation[1];
+                        }
+                        for (int i = 0; i < INPUTS; i++) {
+                            const int64_t depth = (group * g->inputs + c + i) * elements + e;
+                            from[i] = memory + (c + i < g->inputs ? c + i : c) * by.plane;
+                            for (int j = 0; j < ELEMENTS; j++)
+                                to[i][j] = c + i < g->inputs && e + j < elements ? out + (depth + j) * width + m : 0;
+                        }
+                        if (vectors == 2)
+                            add_tile(to, from, offsets, slopes, count, rows, g->columns, &by, 2);
+                        else
+                            add_tile(to, from, offsets, slopes, count, rows, g->columns, &by, 1);
+                    }
+            }
+        }
+    }
 }
