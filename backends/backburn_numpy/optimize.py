@@ -26,8 +26,8 @@ Array = Any
 # Elements per block. Five such arrays fit in the L2 cache, and one is long enough to hide the overhead of the calls.
 BLOCK = 1 << 15
 
-# For fewer bytes two calls of NumPy are faster than a kernel.
-SMALL = 1 << 12
+# For fewer bytes two calls of NumPy are faster than one of a kernel, which has their addresses to find.
+SMALL = 1 << 16
 
 # Elements per block of the plain step, whose few passes are so short that on smaller blocks threads would wait for the
 # GIL.

@@ -161,7 +161,8 @@ def clip_grad_value(gradients: Any, max_value: float) -> NamedGradients:
 
 def _beside(x: FloatTensor, number: Any) -> FloatTensor:
     """A 0-d tensor where ``x`` is: a model may have parts on several backends."""
-    return number if innermost(number.backend) == innermost(x.backend) else number.to(x.backend)
+    own, other = number._backend, x._backend
+    return number if own is other or innermost(own) == innermost(other) else number.to(other)
 
 
 # ---- gradients by path, and in trees like the model ----
