@@ -90,7 +90,8 @@ def uniform(
     if first != 0.0 or last != 1.0:
         if not last - first <= finfo(found).max:
             raise ArgumentError(f"uniform: {first} to {last} is wider than the largest number of {found}")
-        x = binary("add", binary("mul", x, last - first), first)
+        x = binary("mul", x, last - first)  # a name for each step would keep three arrays at once
+        x = binary("add", x, first)
     return x
 
 
