@@ -30,8 +30,8 @@ LONG = 1 << 22
 MOST_CHANNELS, LANES = 8, 16
 #: the fewest output channels for its use, elements of a window in all channels, and windows,
 FEW, DEEP, MANY = 8, 18, 256
-#: the fewest input channels for its use for the gradient of the weight,
-FEW_INPUTS = 4
+#: the fewest input channels for the direct kernels for small images and for the gradient of the weight, and columns,
+FEW_INPUTS, ACROSS = 4, 4
 #: the largest factor by which padding may increase the number of positions, and the most planes of an image, unless
 #: windows overlap: most of the time would go into copying them.
 WASTE, APART = 1.8, 4
@@ -87,6 +87,15 @@ class Geometry:
             and -(-self.counts[0] * length // LANES) * LANES <= WASTE * positions
         )
 
+        #: Whether the direct kernel for small images is, which packs the weight for as many windows.
+        self.is_small = (
+            not self.is_direct
+            and math.prod(size) > 1
+            and self.inputs >= FEW_INPUTS
+            and self.outputs >= 2 * FEW
+            and self.counts[1] >= ACROSS
+            and self.examples * positions >= MANY >> 1
+        )
         #: Whether the direct kernel is faster for the gradient of the weight, whose tiles have 2 or 4 inputs.
         self.is_weighed_directly = math.prod(size) > 1 and self.inputs >= FEW_INPUTS and self.outputs >= FEW
 
@@ -102,6 +111,14 @@ class Geometry:
         above, beside = (n // step for n, step in zip(last, stride, strict=True))
         length = self.counts[1] + beside
         return planes, length, (rows + above) * length + beside + TILE, 2 * math.prod(size) + planes + 1
+
+    def padded(self, blocks: Array) -> int:
+        """Elements of the padded inputs of the largest of the blocks, and of two vectors for each of its positions."""
+        window, stride, spacing = ([int(n) for n in self.numbers[i : i + 2]] for i in (7, 9, 13))
+        examples, rows = int((blocks[:, 1] - blocks[:, 0]).max()), int((blocks[:, 3] - blocks[:, 2]).max())
+        counts = rows, self.counts[1]
+        sides = ((c - 1) * s + (n - 1) * d + 1 for c, s, n, d in zip(counts, stride, window, spacing, strict=True))
+        return examples * (self.inputs * math.prod(sides) + 2 * LANES * math.prod(counts))
 
     def turned_round(self) -> Geometry | None:
         """That of the transposed convolution as one with the flipped weight; None unless the stride is 1."""
@@ -132,6 +149,8 @@ def convolve(x: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
     """The convolution of ``x``."""
     if g.is_direct:
         return _convolve_directly(x, weight, bias, g)
+    if g.is_small:
+        return _convolve_small(x, weight, bias, g)
     out = empty(g.places, x.dtype)
     whole = _whole(out, x, weight, bias)
 
@@ -161,6 +180,26 @@ def _convolve_directly(x: Array, weight: Array, bias: Array | None, g: Geometry)
         memory = empty((size,), np.dtype(np.float32)), np.empty(table, np.int64)
         kernel: Any = compiled.kernel("conv_direct")
         kernel(*compiled.addresses(out, *whole, *memory, g.numbers, numbers[start:]), stop - start, rows)
+
+    in_threads(part, len(blocks), g.products)
+    return out
+
+
+def _convolve_small(x: Array, weight: Array, bias: Array | None, g: Geometry, flipped: bool = False) -> Array:
+    """The convolution of small images ``x``, with the weight of a transposed convolution if ``flipped``."""
+    out, whole = empty(g.places, x.dtype), _whole(x, weight, bias)
+    blocks = _numbers(cut(g.examples, g.counts, DEPTHS * (g.inputs + g.outputs)))
+    packed = -(-g.outputs // (2 * LANES)) * 2 * LANES * g.depth
+
+    def part(start: int, stop: int) -> None:
+        mine = blocks[start:stop]
+        memory = empty((packed + g.padded(mine),), np.dtype(np.float32))
+        kernel = compiled.kernel("conv_small")
+        assert kernel is not None
+        offsets = np.empty(math.prod(g.size), np.int64)
+        kernel(
+            *compiled.addresses(out, *whole, memory, offsets, g.numbers), flipped, compiled.address(mine), len(mine)
+        )
 
     in_threads(part, len(blocks), g.products)
     return out
@@ -202,14 +241,10 @@ def _weigh_directly(totals: dict[tuple[int, int], Array], whole: list[Array | No
     """
     width = -(-g.outputs // LANES) * LANES
     blocks = _numbers(cut(g.examples, g.counts, DEPTHS * (g.inputs + g.outputs)))
-    window, stride, spacing = ([int(n) for n in g.numbers[i : i + 2]] for i in (7, 9, 13))
-    reach = [(n - 1) * d + 1 for n, d in zip(window, spacing, strict=True)]
 
     def part(start: int, stop: int) -> None:
         mine = blocks[start:stop]
-        examples, rows = int((mine[:, 1] - mine[:, 0]).max()), int((mine[:, 3] - mine[:, 2]).max())
-        padded = ((rows - 1) * stride[0] + reach[0]) * ((g.counts[1] - 1) * stride[1] + reach[1])
-        memory = empty((examples * (g.inputs * padded + rows * g.counts[1] * 2 * LANES),), np.dtype(np.float32))
+        memory = empty((g.padded(mine),), np.dtype(np.float32))
         total = totals[int(mine[0, 0]), int(mine[0, 2])] = np.zeros((g.groups, g.depth, width), np.float32)
         kernel = compiled.kernel("conv_weight_direct")
         assert kernel is not None
@@ -229,6 +264,8 @@ def _sum(totals: dict[tuple[int, int], Array]) -> Array:
 def add_windows(y: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
     """The sums of the windows made from ``y``, in the shape of the images."""
     turned = g.turned_round()
+    if turned is not None and turned.is_small:
+        return _convolve_small(y, weight, bias, turned, flipped=True)
     if turned is not None and (turned.is_direct or turned.is_by_example):
         return convolve(y, _flipped(weight, g), bias, turned)
     out = empty(g.images, y.dtype)

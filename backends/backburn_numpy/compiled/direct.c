@@ -184,3 +184,105 @@ KERNEL(conv_weight_direct, float *restrict out, const float *restrict x, const f
         }
     }
 }
+
+/* ---- small images ---- */
+
+/* Here rows of equal length would waste too much. Sums of a tile of PIECES pieces of rows, ACROSS positions each, by
+ * vectors of outputs stay in registers over all elements of the windows. */
+enum { PIECES = 3, ACROSS = LANES > 8 ? 4 : 2 };
+
+/* The sums for pieces that begin at x. Weights are (inputs, elements, OUTPUTS), sums OUTPUTS apart. */
+INLINE void sum_pieces(float *const to[PIECES], const float *const x[PIECES], const float *restrict weight,
+                       const int64_t *restrict offsets, int64_t inputs, int64_t elements, const Steps *by,
+                       const int vectors) {
+    Lanes sums[PIECES][ACROSS][2] = {0};
+    for (int64_t c = 0; c < inputs; c++)
+        for (int64_t e = 0; e < elements; e++, weight += OUTPUTS) {
+            const int64_t at = c * by->plane + offsets[e];
+            Lanes some[2];
+            for (int v = 0; v < vectors; v++) some[v] = lanes_at(weight + v * LANES);
+            for (int p = 0; p < PIECES; p++)
+                for (int i = 0; i < ACROSS; i++) {
+                    const float value = x[p][at + i * by->column];
+                    for (int v = 0; v < vectors; v++) sums[p][i][v] += value * some[v];
+                }
+        }
+    for (int p = 0; p < PIECES; p++)
+        for (int i = 0; i < ACROSS; i++)
+            for (int v = 0; v < vectors; v++) memcpy(to[p] + i * OUTPUTS + v * LANES, &sums[p][i][v], sizeof(Lanes));
+}
+
+/* The weights of outputs from first on, side by side for each element of a window: (inputs, elements, OUTPUTS), 0 where
+ * there are no more. Flipped ones are those of a transposed convolution: (inputs, outputs, elements), in reverse. */
+static void lay_weights(float *restrict to, const float *restrict weight, const Geometry *g, int64_t first,
+                        int flipped) {
+    const int64_t elements = g->size[0] * g->size[1];
+    for (int64_t c = 0; c < g->inputs; c++)
+        for (int64_t e = 0; e < elements; e++, to += OUTPUTS)
+            for (int64_t m = 0; m < OUTPUTS; m++) {
+                const int64_t output = first + m;
+                const int64_t at = flipped ? (c * g->outputs + output + 1) * elements - 1 - e
+                                           : (output * g->inputs + c) * elements + e;
+                to[m] = output < g->outputs ? weight[at] : 0.0f;
+            }
+}
+
+/* Fills the outputs from first on, `left` of them, with the sums of an example's positions and the bias. */
+static void put_sums(float *restrict out, const float *restrict sums, const float *restrict bias, const Geometry *g,
+                     const Block *b, int64_t first, int64_t left, int64_t positions) {
+    for (int64_t n = b->start; n < b->stop; n++, sums += positions * OUTPUTS)
+        for (int64_t m = 0; m < left; m++) {
+            const float plus = bias ? bias[first + m] : 0.0f;
+            float *restrict to = out + ((n * g->groups * g->outputs + first + m) * g->rows + b->first) * g->columns;
+            for (int64_t i = 0; i < positions; i++) to[i] = sums[i * OUTPUTS + m] + plus;
+        }
+}
+
+/* Convolves x into out, whose rows have ACROSS positions or more; bias may be null. memory is scratch for the weights
+ * of a group, the padded inputs and the sums of a block; offsets for those of a window's elements. */
+KERNEL(conv_small, float *restrict out, const float *restrict x, const float *restrict weight,
+       const float *restrict bias, float *restrict memory, int64_t *restrict offsets, const Geometry *g, int flipped,
+       const Block *blocks, int64_t number) {
+    const int64_t elements = g->size[0] * g->size[1], depth = g->inputs * elements;
+    const int64_t length = (g->columns - 1) * g->stride[1] + (g->size[1] - 1) * g->dilation[1] + 1;
+    const int64_t pieces = (g->columns + ACROSS - 1) / ACROSS, parts = (g->outputs + OUTPUTS - 1) / OUTPUTS;
+    float *planes = memory + parts * depth * OUTPUTS;
+    for (int64_t e = 0; e < elements; e++)
+        offsets[e] = e / g->size[1] * g->dilation[0] * length + e % g->size[1] * g->dilation[1];
+    for (int64_t group = 0; group < g->groups; group++) {
+        for (int64_t part = 0; part < parts; part++)
+            lay_weights(memory + part * depth * OUTPUTS, weight + group * g->outputs * depth, g, part * OUTPUTS,
+                        flipped);
+        for (const Block *b = blocks; b < blocks + number; b++) {
+            const int64_t rows = b->last - b->first, count = b->stop - b->start, all = count * rows * pieces;
+            const int64_t height = (rows - 1) * g->stride[0] + (g->size[0] - 1) * g->dilation[0] + 1;
+            const Steps by = {height * length, g->inputs * height * length, g->stride[0] * length, g->stride[1]};
+            float *sums = planes + count * by.example;
+            for (int64_t n = 0; n < count * g->inputs; n++) {
+                const int64_t at = ((b->start + n / g->inputs) * g->groups + group) * g->inputs + n % g->inputs;
+                lay_out(planes + n * by.plane, height, length, x + at * g->height * g->width, g->height, g->width,
+                        b->first * g->stride[0] - g->before[0], 1, -g->before[1], 1, 0);
+            }
+            for (int64_t part = 0; part < parts; part++) {
+                const float *weights = memory + part * depth * OUTPUTS;
+                const int64_t first = part * OUTPUTS, rest = g->outputs - first, left = rest < OUTPUTS ? rest : OUTPUTS;
+                for (int64_t t = 0; t < all; t += PIECES) {
+                    float *to[PIECES];
+                    const float *from[PIECES];
+                    for (int p = 0; p < PIECES; p++) {
+                        const int64_t piece = t + p < all ? t + p : all - 1, line = piece / pieces;
+                        const int64_t next = piece % pieces * ACROSS, last = g->columns - ACROSS;
+                        const int64_t column = next < last ? next : last; /* pieces may overlap */
+                        to[p] = sums + (line * g->columns + column) * OUTPUTS;
+                        from[p] = planes + line / rows * by.example + line % rows * by.row + column * by.column;
+                    }
+                    if (left > LANES)
+                        sum_pieces(to, from, weights, offsets, g->inputs, elements, &by, 2);
+                    else
+                        sum_pieces(to, from, weights, offsets, g->inputs, elements, &by, 1);
+                }
+                put_sums(out, sums, bias, g, b, group * g->outputs + first, left, rows * g->columns);
+            }
+        }
+    }
+}
