@@ -312,6 +312,19 @@ def test_integers_in_lists_are_not_rounded() -> None:
         bb.asarray([np.int64(1), np.uint64(1)])
 
 
+@pytest.mark.parametrize("dtype", [None, "uint64"])
+def test_small_integers_beside_those_of_uint64(dtype: Any) -> None:
+    """NumPy makes floats of int64 and uint64 together, which would round both."""
+    for data in ([1, 2**64 - 1], [[2**53 + 1], [2**63 + 1]], [True, 2**63 + 1]):
+        x = bb.asarray(data, dtype=dtype)
+        assert (x.dtype, x.tolist()) == (bb.uint64, data)
+    assert bb.asarray([np.int64(3), np.uint64(2**63 + 1)], dtype="uint64").tolist() == [3, 2**63 + 1]
+    assert bb.asarray([-1, 2**63], dtype="float64").tolist() == [-1.0, 2.0**63]
+    assert bb.asarray([0, 2**63], dtype="bool").tolist() == [False, True]
+    with pytest.raises(ArgumentError, match="asarray: int64 does not hold integers from 1 to 9223372036854775809"):
+        bb.asarray([1, 2**63 + 1], dtype="int64")
+
+
 def test_asarray_dequantizes_where_another_dtype_is_named() -> None:
     q = bb.asarray([1.0, -127.0]).quantize()
     assert bb.asarray(q, dtype=bb.qint8) is q

@@ -155,8 +155,9 @@ def host_array(obj: Any, dtype: DType | None, default: DType) -> Any:
         raise ArgumentError(what) from cause
     if array.dtype.kind == "O" and _integers(array):
         raise ArgumentError("asarray: an integer is beyond the 64 bits of int64 and uint64; float(n) makes it a float")
-    if array.dtype.kind == "f" and dtype is None and not dtypes and numbers and float not in numbers:
-        raise ArgumentError("asarray: the integers fit neither into int64 nor into uint64; dtype='float64' rounds them")
+    kinds = {d.kind for d in dtypes}
+    if array.dtype.kind == "f" and (kinds or numbers) and float not in numbers and kinds.isdisjoint("fV"):
+        array = _unsigned(data, array, dtype)
     given = hasattr(obj, "dtype") or hasattr(obj, "__array__")
     if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
         what = f"data of type {array.dtype}" if given or array.dtype.kind != "O" else _words(obj)
@@ -184,6 +185,18 @@ def _of_numbers(array: Any, dtype: DType | None, default: DType) -> Any:
             raise ArgumentError(f"asarray: {dtype} does not hold integers from {array.min()} to {array.max()}")
         return fitted
     return array
+
+
+def _unsigned(data: Any, rounded: Any, dtype: DType | None) -> Any:
+    """Integers that NumPy has made floats, because some need uint64 and others would be int64, exactly."""
+    if dtype is not None and dtype.kind != "int":
+        return rounded
+    exact = np.asarray(data, object)
+    if exact.min() >= 0:
+        return exact.astype(np.uint64)
+    if dtype is None:
+        raise ArgumentError("asarray: the integers fit neither into int64 nor into uint64; dtype='float64' rounds them")
+    raise ArgumentError(f"asarray: {dtype} does not hold integers from {exact.min()} to {exact.max()}")
 
 
 _NUMBERS = frozenset((float, int, bool))
