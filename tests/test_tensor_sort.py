@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -151,6 +152,14 @@ def test_interpolation_is_that_of_numpy(ends: Any) -> None:
     np.testing.assert_array_equal(one, np.interp(BETWEEN[0], PLACES[:1], HEIGHTS[:1], **ends))
     assert bb.interp(bb.asarray([1, 2]), bb.asarray([0, 4]), bb.asarray([0, 1])).tolist() == [0.25, 0.5]
     assert bb.interp(bb.asarray([5.0]), xp, fp).item() == 1e9
+
+
+def test_interpolation_between_infinite_values_is_that_of_numpy() -> None:
+    """At a point it is the point's value, even where the line to the next one is infinite or NaN."""
+    places, x = np.arange(4.0), np.array([-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, np.nan])
+    for heights in itertools.product((1.0, -np.inf, np.inf, np.nan), repeat=4):
+        got = bb.interp(*(bb.asarray(a, dtype="float64") for a in (x, places, heights)))
+        np.testing.assert_array_equal(got.numpy(), np.interp(x, places, heights))
 
 
 def test_derivatives_of_interpolation() -> None:

@@ -168,7 +168,10 @@ def interp(
     if count > 1:
         low, high = (call("take", places, i, axis=0) for i in (index, index + 1))
         share = call("clamp", call("div", at - low, high - low), 0.0, 1.0)
-        y = call("lerp", y, call("take", values, index + 1, axis=0), share)
+        end = call("take", values, index + 1, axis=0)
+        line = call("lerp", y, end, share)
+        known = call("where", share < 0.5, y, end)  # at a point its value, though the line to the next be infinite
+        y = call("where", call("isnan", line) & ((share == 0.0) | (share == 1.0)), known, line)
     y = y if left is None else call("where", at < first, number("interp", "left", left), y)
     return y if right is None else call("where", at > last, number("interp", "right", right), y)
 
