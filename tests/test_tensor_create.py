@@ -312,6 +312,15 @@ def test_integers_in_lists_are_not_rounded() -> None:
         bb.asarray([np.int64(1), np.uint64(1)])
 
 
+def test_bfloat16_in_lists_becomes_another_dtype() -> None:
+    x = bb.asarray(1.5, dtype="bfloat16")
+    for data, expected in (([x, 257], [1.5, 257.0]), ([x, x], [1.5, 1.5]), ([[x], [np.int8(3)]], [[1.5], [3.0]])):
+        assert bb.asarray(data, dtype="float32").tolist() == expected
+        assert bb.asarray(data, dtype="int32").tolist() == np.asarray(expected).astype(np.int32).tolist()
+    with pytest.raises(DTypeError, match="asarray: objects of type NoneType"):
+        bb.asarray([[1, None], [x, x]], dtype="float32")
+
+
 @pytest.mark.parametrize("dtype", [None, "uint64"])
 def test_small_integers_beside_those_of_uint64(dtype: Any) -> None:
     """NumPy makes floats of int64 and uint64 together, which would round both."""

@@ -144,6 +144,9 @@ def host_array(obj: Any, dtype: DType | None, default: DType) -> Any:
         data = obj if obj.__class__ in _NUMBERS or obj.__class__ is np.ndarray else _gathered(obj, dtypes, numbers)
         natural = _promoted(dtypes, numbers, default) if dtypes and dtype is None else None
         array = np.asarray(data, natural and natural.dtype)
+        names = {d.name if d.kind in "VO" else "" for d in dtypes}
+        if "bfloat16" in names and dtype is not None and names <= {"", "bfloat16"}:  # NumPy does not promote it
+            array = array.astype(np.float64)
     except BackburnError:
         raise
     except OverflowError as cause:  # of Python integers beside arrays
