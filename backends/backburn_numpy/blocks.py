@@ -169,12 +169,9 @@ def in_parts(name: str, arrays: Sequence[Array], rows: int, width: int | None = 
     fast = compiled.serving(name, arrays[0])
     if fast is None:
         return False
-    whole, starts, rest, kept = [], [], [], []
-    for a in arrays:
-        # NumPy's scalars, which are no arrays, have their numbers elsewhere.
-        a = contiguous(a) if a.__class__ is np.ndarray else np.asarray(a)
-        whole.append(a)
-        starts.append(compiled.address(a))
+    whole = [contiguous(a) for a in arrays]
+    starts = [compiled.address(a) for a in whole]
+    rest, kept = [], []
     for option in options:
         if isinstance(option, np.ndarray):
             kept.append(contiguous(option))

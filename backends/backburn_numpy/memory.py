@@ -126,10 +126,12 @@ def empty_like(x: Any) -> Any:
 
 def contiguous(x: Any, dtype: np.dtype[Any] | None = None) -> Any:
     """``x`` in row-major order, and of the dtype if one is given; a copy, unless it is so, in a recycled block."""
-    dtype = x.dtype if dtype is None else dtype
-    if x.flags.c_contiguous and x.dtype == dtype:
+    if x.__class__ is not np.ndarray:  # NumPy's scalars, which have their numbers elsewhere
+        x = np.asarray(x)
+    wanted = x.dtype if dtype is None else dtype
+    if x.flags.c_contiguous and x.dtype == wanted:
         return x
-    copy = empty(x.shape, dtype)
+    copy = empty(x.shape, wanted)
     np.copyto(copy, x, "unsafe")
     return copy
 

@@ -313,10 +313,10 @@ class GRUCell(_Cell):
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> FloatTensor:
         """The hidden state after the step."""
-        projected, state = self._projected(x), self._state(x, state)
+        projected, before = self._projected(x), self._state(x, state)
         if not self.reset_after:
-            return _reset_first(self, projected, state)
-        return functional.gru_cell(projected, state, self.weight, self.bias)
+            return _reset_first(self, projected, before)
+        return functional.gru_cell(projected, before, self.weight, self.bias)
 
 
 class RNNCell(_Cell):

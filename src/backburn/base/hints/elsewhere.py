@@ -137,7 +137,7 @@ OPTIMIZERS = {
 }
 
 #: Methods of what ``backward`` returns.
-GRADIENTS = dict.fromkeys(
+GRADIENTS: dict[str, str] = dict.fromkeys(
     ("get", "items", "keys", "values"), "bb.optim.named_gradients(model, gradients), a dict by path"
 )
 
