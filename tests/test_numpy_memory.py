@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,3 +115,31 @@ def test_results_of_broadcast_operands_are_in_recycled_memory() -> None:
     for turned in (x.T, np.broadcast_to(x.T, (2, 333, 1000))):
         np.testing.assert_array_equal(k.add(turned, turned), turned + turned)
     assert k.add(x.T, 1.0).T.flags.c_contiguous, "a result has the layout of what it is made of"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64"])
+@pytest.mark.parametrize("order", [(1, 0, 2), (2, 1, 0), (1, 2, 0), (0, 1, 2)])
+def test_transposed_operands_are_computed_as_they_lie(dtype: str, order: tuple[int, ...]) -> None:
+    k = NumpyBackend()
+    x, y = (np.random.default_rng(i).normal(size=(40, 30, 50)).astype(dtype) * 3 for i in (0, 1))
+    a, b, plain = x.transpose(order), y.transpose(order), y.transpose(order).copy()
+    calls: list[Any] = [(k.add, a, b), (k.add, a, plain), (k.add, a, a[:1]), (k.mul, a, 2), (k.maximum, a, b)]
+    if dtype != "int64":
+        calls += [(k.gelu, a), (k.tanh, a), (k.tanh_backward, a, b), (k.tanh_backward, a, plain), (k.leaky_relu, a)]
+        calls += [(k.softplus, a), (k.lerp, a, b, a), (k.lerp, a, b, plain), (k.clamp, a, -1.0, 1.0)]
+    for function, *operands in calls:
+        got = function(*operands)
+        expected = function(*(v.copy() if isinstance(v, np.ndarray) else v for v in operands))
+        np.testing.assert_array_equal(got, expected)
+        if not any(v is plain for v in operands) and function is not k.clamp:
+            assert got.transpose(np.argsort(order)).flags.c_contiguous
+
+
+def test_what_lies_in_no_order_of_axes_is_not_turned() -> None:
+    x = np.arange(24.0).reshape(4, 6)
+    for other in (x, x[:, ::2].T, x[::-1].T, np.broadcast_to(x[0], (4, 6)).T, np.empty((0, 3)).T):
+        assert memory.turned(other) is None
+    views, back = memory.turned(x.T, 2.0, None, x.T, np.asarray(3.0)) or ([], [])
+    assert [v.shape if isinstance(v, np.ndarray) else v for v in views] == [(4, 6), 2.0, None, (4, 6), ()]
+    assert back == [1, 0]
+    assert memory.turned(x.T, x.T.copy()) is None

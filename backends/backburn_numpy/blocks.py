@@ -17,7 +17,7 @@ import numpy as np
 from backburn_numpy import compiled
 from backburn_numpy.formulas import kernel_in_one_pass
 from backburn_numpy.halves import fill, is_half, narrowed, widened
-from backburn_numpy.memory import aligned, contiguous, empty
+from backburn_numpy.memory import aligned, contiguous, empty, turned
 from backburn_numpy.threads import WORTH_A_THREAD, available, for_parts, num_threads
 
 Array = Any
@@ -95,6 +95,9 @@ class Lines:
 def elementwise(kernel: Kernel, *operands: Array) -> Array:
     """A new array of the operands' shape, filled by ``kernel(out, *operands)``."""
     first = operands[0]
+    if not first.flags.c_contiguous and (as_they_lie := turned(*operands)) is not None:
+        views, back = as_they_lie
+        return elementwise(kernel, *views).transpose(back)
     if _is_for_kernels(kernel, first):
         found = kernel_in_one_pass(kernel.__name__[1:], *operands)
         return narrowed(elementwise(kernel, *map(widened, operands)), first) if found is None else found

@@ -21,7 +21,7 @@ from backburn.base.dtypes import float32, float64, rounded
 from backburn.base.errors import Unsupported
 from backburn_numpy import compiled
 from backburn_numpy.compiled import FLOAT32
-from backburn_numpy.memory import contiguous, empty
+from backburn_numpy.memory import contiguous, empty, turned
 from backburn_numpy.threads import available
 
 Array = Any
@@ -271,6 +271,12 @@ def one_pass(formula: Formula, *values: Any, donate: tuple[int, ...] = (), few: 
     name = _name(dtype)
     if name is None or level is None or not (few or _pays(formula, main)):
         return None
+    if (as_they_lie := turned(main, *values)) is not None:
+        (_, *views), back = as_they_lie
+        found = one_pass(formula, *views, few=few)
+        if isinstance(found, tuple):
+            return tuple(x.transpose(back) for x in found)
+        return None if found is None else found.transpose(back)
     kinds: list[Any] = []
     operands: list[Array] = []
     for x in values:

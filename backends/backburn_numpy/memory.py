@@ -136,6 +136,28 @@ def contiguous(x: Any, dtype: np.dtype[Any] | None = None) -> Any:
     return copy
 
 
+def turned(*operands: Any) -> tuple[list[Any], list[int]] | None:
+    """Arrays that lie in memory alike, in row-major order but for that of their axes, such as transposed ones.
+
+    They are given with their axes in that order; with it comes the order that they had. Operands that are no arrays, or
+    have no axes, stay. None if an array is not like the first one, or that is in row-major order as it is.
+    """
+    first = operands[0]
+    if first.flags.c_contiguous:
+        return None
+    order = sorted(range(first.ndim), key=first.strides.__getitem__, reverse=True)
+    if not first.transpose(order).flags.c_contiguous:
+        return None
+    views = []
+    for x in operands:
+        if x.__class__ is np.ndarray and x.ndim:
+            if x.strides != first.strides or x.shape != first.shape:
+                return None
+            x = x.transpose(order)
+        views.append(x)
+    return views, sorted(range(first.ndim), key=order.__getitem__)
+
+
 def stats() -> dict[str, int]:
     """``used`` by live arrays, ``held`` by all blocks (those included), and ``peak``, the most ever held.
 

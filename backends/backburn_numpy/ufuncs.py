@@ -17,7 +17,7 @@ from backburn_numpy.blocks import Lines
 from backburn_numpy.compiled import FLOAT32, FLOAT64
 from backburn_numpy.formulas import FLIPPED, kernel_in_one_pass
 from backburn_numpy.halves import is_half, narrowed, widened
-from backburn_numpy.memory import THRESHOLD, empty
+from backburn_numpy.memory import THRESHOLD, empty, turned
 from backburn_numpy.threads import WORTH_A_THREAD, available, for_parts
 
 Array = Any
@@ -153,6 +153,9 @@ def by_kernel(name: str | None, x: Array, *others: Any, dtype: np.dtype[Any] = F
 
 def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:
     """``ufunc(x, *others)`` for a large array ``x``; other operands are arrays of its dtype or Python scalars."""
+    if (as_they_lie := turned(x, *others)) is not None:
+        views, back = as_they_lie
+        return large(ufunc, *views).transpose(back)
     kernels, dtype = (OF_DOUBLES, FLOAT64) if x.dtype is FLOAT64 else (KERNELS, FLOAT32)
     if (found := by_kernel(kernels.get(ufunc), x, *others, dtype=dtype)) is not None:
         return found
