@@ -43,7 +43,8 @@ from backburn.tensor.moving import (
 )  # fmt: skip
 from backburn.tensor.shape import (
     atleast_1d, atleast_2d, atleast_3d, broadcast_arrays, broadcast_to, chunk, concat, expand_dims, flatten, meshgrid,
-    moveaxis, permute_dims, reshape, split, squeeze, stack, swapaxes, unstack,
+    moveaxis, permute_dims, reshape, split, squeeze, stack, swapaxes, transpose,
+    unstack,
 )  # fmt: skip
 from backburn.tensor.logic import (
     allclose, bitwise_and, bitwise_invert, bitwise_left_shift, bitwise_or, bitwise_right_shift, bitwise_xor,
@@ -107,8 +108,8 @@ __all__ = [
     "repeat", "reshape", "result_type", "roll", "round", "rsqrt", "scatter", "scatter_nd", "searchsorted",
     "set_num_threads", "sigmoid", "sign", "signbit", "silu", "sin", "sinc", "sinh", "sliding_window", "softmax", "sort",
     "sort_with_indices", "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum",
-    "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "to", "topk", "trace", "tril", "triu",
-    "trunc", "uint16", "uint32", "uint64", "uint8", "unique_all", "unique_counts", "unique_inverse", "unique_values",
-    "unstack", "use_backend", "use_dtype", "value_and_grad", "var", "vecdot", "vector_norm", "vjp", "vmap", "where",
-    "zeros", "zeros_like",
+    "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "to", "topk", "trace", "transpose",
+    "tril", "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unique_all", "unique_counts", "unique_inverse",
+    "unique_values", "unstack", "use_backend", "use_dtype", "value_and_grad", "var", "vecdot", "vector_norm", "vjp",
+    "vmap", "where", "zeros", "zeros_like",
 ]  # fmt: skip

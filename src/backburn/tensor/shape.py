@@ -185,6 +185,27 @@ def permute_dims(x: T, /, axes: Sequence[int], *surplus: Never, **wrong: Never) 
     return call("permute_dims", x, axes=tuple(order))
 
 
+@plain_signature
+def transpose(x: T, /, axes: Sequence[int] | None = None, *surplus: Never, **wrong: Never) -> T:
+    """``x`` with its axes in the order ``axes``, as :func:`permute_dims`, or without ``axes`` in reverse order.
+
+    ``bb.swapaxes(x, axis1, axis2)`` swaps two axes, ``x.mT`` the last two. Raises :class:`AxisError` for an axis that
+    does not exist, is repeated or is left out.
+
+        >>> import backburn as bb
+        >>> bb.transpose(bb.zeros((2, 3, 4))).shape, bb.transpose(bb.zeros((2, 3, 4)), (0, 2, 1)).shape
+        ((4, 3, 2), (2, 4, 3))
+    """
+    if surplus or wrong:
+        refuse(transpose, surplus, wrong)
+    x = tensor_operand("transpose", x)
+    given = range(x.ndim)[::-1] if axes is None else integers_of("transpose", "axes", axes)
+    order = tuple([axis_of("transpose", x, a) for a in given])
+    if sorted(order) != list(range(x.ndim)):
+        raise AxisError(f"transpose: axes are an order of all axes, not {list(given)}. Operand: {describe((x,))}")
+    return call("permute_dims", x, axes=order)
+
+
 def moveaxis(x: T, source: int | Sequence[int], destination: int | Sequence[int], /) -> T:
     """``x`` with the axes ``source`` moved to the positions ``destination``; the others keep their order.
 

@@ -385,7 +385,6 @@ FUNCTIONS = {
     "take_along_dim": "bb.take_along_axis(x, indices, axis)",
     "tensor_split": "bb.split(x, lengths)",
     "thresholded_relu": "bb.nn.functional.threshold(x, alpha, 0.0)",
-    "transpose": "bb.permute_dims(x, axes), x.T or x.mT",
     "tree": "bb.trees",
     "tree_map": "bb.trees.tree_map(f, tree)",
     "tri": "bb.tril(bb.ones((n, m)))",
