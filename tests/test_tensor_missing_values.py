@@ -11,6 +11,7 @@ import pytest
 
 import backburn as bb
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, ShapeError
+from backburn.tensor import sort
 
 GAPS = np.array([[[1.0, np.nan, -3.0, 2.0], [np.nan] * 4, [0.5, 2.5, 2.5, -0.25]], [[4.0, np.nan, np.nan, 1.0]] * 3])
 NAMES = ["nansum", "nanmean", "nanvar", "nanstd", "nanmax", "nanmin"]
@@ -90,7 +91,7 @@ def test_batches_and_other_dtypes(name: str) -> None:
     assert function(ints, axis=1).dtype is getattr(bb, name[3:])(ints, axis=1).dtype
 
 
-METHODS = ["linear", "lower", "higher", "nearest", "midpoint"]
+METHODS = [*sort.METHODS]
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -15,7 +15,7 @@ from backburn.base.calls import plain_signature, refuse
 from backburn.base.dtypes import float64, int64
 from backburn.base.errors import BackburnError
 from backburn.tensor import reduce
-from backburn.tensor.arithmetic import maximum
+from backburn.tensor.arithmetic import maximum, minimum
 from backburn.tensor.dispatch import call, cast, float_operand, kind_operand, widened
 from backburn.tensor.functions import sqrt
 from backburn.tensor.host import asarray
@@ -23,16 +23,13 @@ from backburn.tensor.inspection import finfo
 from backburn.tensor.logic import isnan
 from backburn.tensor.messages import describe
 from backburn.tensor.options import axes_of, number, one_of
-from backburn.tensor.sort import BETWEEN, ordered_over, quantiles, reduced_shape
+from backburn.tensor.sort import METHODS, between, mean_of, ordered_over, place_among, quantiles, reduced_shape
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
 
 T = TypeVar("T", bound="Tensor")
 Axis = reduce.Axis
-
-#: By method, which elements beside a place in sorted order count.
-PLACES = {"linear": ("floor", "ceil"), **{method: tuple(f.__name__ for f in ends) for method, ends in BETWEEN.items()}}
 
 
 # ---- reductions ----
@@ -228,31 +225,29 @@ def _quantile(
     """Quantiles of what is sorted before NaN: of each line as many elements as it has."""
     y: Any = float_operand(name, x)
     axes = axes_of(name, y, axis)
-    ends = one_of(name, "method", method, PLACES, of=(x,))
+    _, _, ends = METHODS[one_of(name, "method", method, METHODS, of=(x,))]
     several = q if isinstance(q, tuple) else (q,)
     try:
         quantile_positions(several, math.prod(y.shape[a] for a in axes))
     except BackburnError as error:
         raise type(error)(f"{name}: {error}. Operand: {describe((x,))}") from None
     ordered: Any = ordered_over(y, axes)
-    last = maximum(reduce.sum(cast(~isnan(ordered), float64), axis=0, keepdims=True) - 1.0, 0.0)
+    count = reduce.sum(cast(~isnan(ordered), float64), axis=0, keepdims=True)
+    last = maximum(count - 1.0, 0.0)
     parts = asarray(several, dtype=float64, backend=y.backend).reshape((-1, *(1 for _ in last.shape[1:])))
-    places = parts * last
-    found = [call("gather", ordered, cast(call(end, places), int64), axis=0) for end in PLACES[ends]]
-    value = found[0] if len(found) == 1 else found[0] * 0.5 + found[1] * 0.5
-    if method == "linear":
-        low, high = found
-        value = _between(low, high, cast(places - call("floor", places), y.dtype))
+    places = place_among(parts, last + 1.0, method)
+
+    def at(found: Any) -> Any:
+        return call("gather", ordered, cast(minimum(maximum(found, 0.0), last), int64), axis=0)
+
+    if ends:
+        value = mean_of([at(call(how, places + plus) + then) for how, plus, then in ends])
+    else:
+        within = minimum(maximum(places, 0.0), last)
+        low = call("floor", within)
+        value = between(at(low), at(call("ceil", within)), cast(within - low, y.dtype))
     shape = reduced_shape(y.shape, axes, keepdims)
     return call("reshape", value, shape=(len(several), *shape) if isinstance(q, tuple) else shape)
-
-
-def _between(low: Any, high: Any, part: Any) -> Any:
-    """What lies at ``part`` of the way between two elements, and never outside of them."""
-    gap = high - low
-    near = call("where", part < 0.5, low + gap * part, high - gap * (1.0 - part))
-    near = call("where", call("isfinite", gap), near, low * (1.0 - part) + high * part)
-    return call("where", part == 0.0, low, near)
 
 
 def _extreme(name: str, extreme: Any, least: float, x: Any, axis: Axis, keepdims: bool) -> Any:

@@ -18,7 +18,7 @@ from backburn.base.errors import ArgumentError, BackburnError, DTypeError, NotDi
 from backburn.tensor.dispatch import call, create, float_operand, kind_operand, promoted, tensor_operand
 from backburn.tensor.host import asarray
 from backburn.tensor.messages import describe
-from backburn.tensor.options import axes_of, axis_of, integer, number, one_of
+from backburn.tensor.options import axes_of, axis_of, bounded, integer, number, one_of
 from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
@@ -145,23 +145,47 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
 
 
 def interp(
-    x: Tensor, xp: Tensor, fp: Tensor, /, *, left: float | None = None, right: float | None = None
+    x: Tensor,
+    xp: Tensor,
+    fp: Tensor,
+    /,
+    *,
+    left: float | None = None,
+    right: float | None = None,
+    period: float | None = None,
 ) -> FloatTensor:
     """Piecewise linear interpolation: the values at ``x`` of the line through the points ``(xp, fp)``.
 
     ``xp`` and ``fp`` are vectors of one length, and ``xp`` is increasing. Below the first point the result is ``left``,
     above the last one it is ``right``; by default, the value of that point. Integers become the default float dtype.
-    Gradients go to all three. Raises :class:`ShapeError` unless the points are two such vectors.
+    With ``period``, ``x`` and ``xp`` are taken modulo its size and the line goes on past the ends; then ``xp`` need not
+    be in order, and there are neither ``left`` nor ``right``. Gradients go to all three. Raises :class:`ShapeError`
+    unless the points are two such vectors, :class:`ArgumentError` for a ``period`` of 0 or one that is not finite.
 
         >>> import backburn as bb
         >>> xp, fp = bb.asarray([1.0, 2.0, 4.0]), bb.asarray([10.0, 20.0, 0.0])
         >>> bb.interp(bb.asarray([0.0, 1.5, 3.0, 9.0]), xp, fp).tolist()
         [10.0, 15.0, 10.0, 0.0]
+        >>> bb.interp(bb.asarray([4.5, 8.0]), xp, fp, period=5.0).tolist()
+        [2.5, 10.0]
     """
     at, places, values = promoted("interp", *(tensor_operand("interp", t) for t in (x, xp, fp)), kinds="F")
     count = places.size
     if places.ndim != 1 or places.shape != values.shape or not count:
         raise ShapeError(f"interp: xp and fp are vectors of one length, not {describe((xp, fp))}")
+    if period is not None:
+        size = abs(bounded("interp", "period", period, least=-math.inf, below=math.inf, of=(x,)))
+        if not 0.0 < size < math.inf or left is not None or right is not None:
+            raise ArgumentError(
+                f"interp: period is a finite number other than 0, without left and right, not {period!r}. "
+                f"Operands: {describe((x, xp, fp))}"
+            )
+        at, places = (call("remainder", t, size) for t in (at, places))
+        order = call("argsort", places, axis=0, descending=False)
+        places, values = (call("take", t, order, axis=0) for t in (places, values))
+        places = call("concat", [places[-1:] - size, places, places[:1] + size], axis=0)
+        values = call("concat", [values[-1:], values, values[:1]], axis=0)
+        count += 2
     first, last = places[0], places[count - 1]
     index = call("clamp", call("searchsorted", places, at, right=True) - 1, 0, max(count - 2, 0))
     y = call("take", values, index, axis=0)
@@ -178,13 +202,26 @@ def interp(
 
 # ---- quantiles ----
 
-#: The elements between which a quantile lies, by method: their places, of whose elements it is the mean.
-BETWEEN: dict[str, tuple[Callable[[float], int], ...]] = {
-    "lower": (math.floor,),
-    "higher": (math.ceil,),
-    "nearest": (round,),
-    "midpoint": (math.floor, math.ceil),
+#: By method, the parameters ``alpha`` and ``beta`` of a quantile's place among the sorted elements (Hyndman and Fan,
+#: "Sample Quantiles in Statistical Packages", 1996), and the elements whose mean is taken: the place plus the first
+#: number, rounded, plus the second one. Where there are none, it is interpolated between the elements beside the place.
+METHODS: dict[str, tuple[float, float, tuple[tuple[str, int, int], ...]]] = {
+    "linear": (1.0, 1.0, ()),
+    "lower": (1.0, 1.0, (("floor", 0, 0),)),
+    "higher": (1.0, 1.0, (("ceil", 0, 0),)),
+    "nearest": (1.0, 1.0, (("round", 0, 0),)),
+    "midpoint": (1.0, 1.0, (("floor", 0, 0), ("ceil", 0, 0))),
+    "inverted_cdf": (0.0, 1.0, (("ceil", 0, 0),)),
+    "averaged_inverted_cdf": (0.0, 1.0, (("ceil", 0, 0), ("floor", 1, 0))),
+    "closest_observation": (0.0, 1.0, (("round", 1, -1),)),
+    "interpolated_inverted_cdf": (0.0, 1.0, ()),
+    "hazen": (0.5, 0.5, ()),
+    "weibull": (0.0, 0.0, ()),
+    "median_unbiased": (1 / 3, 1 / 3, ()),
+    "normal_unbiased": (3 / 8, 3 / 8, ()),
 }
+
+_ROUNDING: dict[str, Callable[[float], int]] = {"floor": math.floor, "ceil": math.ceil, "round": round}
 
 
 @plain_signature
@@ -201,11 +238,15 @@ def quantile(
     """The quantile ``q`` of the elements over ``axis``.
 
     Between two adjacent elements, ``method`` interpolates (``"linear"``) or takes the ``"lower"`` or ``"higher"`` one,
-    the ``"nearest"`` (ties go to the even index) or their mean (``"midpoint"``). A sequence ``q`` gives one result for
-    each, along a new first axis. The result is NaN if an element is NaN. The gradient goes to the elements that are
-    used, and none to ``q``: :class:`NotDifferentiableError` is raised for a tracked one. Raises :class:`ArgumentError`
-    for a ``q`` outside 0 to 1 or an unknown ``method``, :class:`ShapeError` if there are no elements, and
-    :class:`DTypeError` for bool and quantized tensors.
+    the ``"nearest"`` (ties go to the even index) or their mean (``"midpoint"``). The other methods are NumPy's, those
+    of Hyndman and Fan: ``"inverted_cdf"``, ``"averaged_inverted_cdf"``, ``"closest_observation"``, which take elements
+    or means of two, ``"interpolated_inverted_cdf"``, ``"hazen"``, ``"weibull"``, ``"median_unbiased"`` and
+    ``"normal_unbiased"``, which interpolate. A sequence ``q`` gives one result for each, along a new first axis.
+
+    The result is NaN if an element is NaN. The gradient goes to the elements that are used, and none to ``q``:
+    :class:`NotDifferentiableError` is raised for a tracked one. Raises :class:`ArgumentError` for a ``q`` outside 0 to
+    1 or an unknown ``method``, :class:`ShapeError` if there are no elements, and :class:`DTypeError` for bool and
+    quantized tensors.
 
         >>> import backburn as bb
         >>> bb.quantile(bb.asarray([4.0, 1.0, 3.0, 2.0]), [0.0, 0.5, 1.0]).tolist()
@@ -217,7 +258,7 @@ def quantile(
         refuse(quantile, surplus, wrong)
     y, wanted = float_operand("quantile", x), quantiles("quantile", q)
     axes = axes_of("quantile", x, axis)
-    if one_of("quantile", "method", method, ("linear", *BETWEEN), of=(x,)) == "linear":
+    if one_of("quantile", "method", method, METHODS, of=(x,)) == "linear":
         return call("quantile", y, q=wanted, axis=axes, keepdims=keepdims)
     found = _among_elements(y, wanted, axes, method)
     shape = reduced_shape(y.shape, axes, keepdims)
@@ -246,20 +287,52 @@ def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool)
 
 
 def _among_elements(x: Any, q: float | tuple[float, ...], axes: tuple[int, ...], method: str) -> Any:
-    """Quantiles that need no interpolation, along a new first axis; the other axes are those that are kept."""
+    """Quantiles by another method than ``"linear"``, along a new first axis; the other axes are those that are kept."""
     length = math.prod(x.shape[a] for a in axes)
     try:
-        positions = [below + part for below, part in quantile_positions(q, length)]
+        quantile_positions(q, length)
     except BackburnError as error:
         raise type(error)(f"quantile: {error}. Operand: {describe((x,))}") from None
+    places = [place_among(one, float(length), method) for one in (q if isinstance(q, tuple) else (q,))]
     ordered = ordered_over(x, axes)
 
-    def at(places: list[int]) -> Any:
-        return call("take", ordered, asarray(places, dtype=int64, backend=x.backend), axis=0)
+    def at(found: list[int]) -> Any:
+        within = [min(max(place, 0), length - 1) for place in found]
+        return call("take", ordered, asarray(within, dtype=int64, backend=x.backend), axis=0)
 
-    found = [at([place(p) for p in positions]) for place in BETWEEN[method]]
-    mean = found[0] if len(found) == 1 else found[0] * 0.5 + found[1] * 0.5
-    return call("where", call("isnan", at([length - 1])), math.nan, mean)
+    _, _, ends = METHODS[method]
+    if ends:
+        found = mean_of([at([_ROUNDING[how](p + plus) + then for p in places]) for how, plus, then in ends])
+    else:
+        within = [min(max(place, 0.0), length - 1.0) for place in places]
+        low, high = ([how(place) for place in within] for how in (math.floor, math.ceil))
+        parts = asarray([p - n for p, n in zip(within, low, strict=True)], dtype=x.dtype, backend=x.backend)
+        found = between(at(low), at(high), call("reshape", parts, shape=(parts.size, *(1,) * (ordered.ndim - 1))))
+    return call("where", call("isnan", at([length - 1])), math.nan, found)
+
+
+def place_among(q: Any, count: Any, method: str) -> Any:
+    """The place, from 0, of a quantile among ``count`` sorted elements; both are numbers or float tensors.
+
+    It may lie before the first or after the last one.
+    """
+    alpha, beta, _ = METHODS[method]
+    if alpha == beta == 1.0:
+        return q * (count - 1.0)
+    return count * q + (alpha + q * (1.0 - alpha - beta)) - 1.0
+
+
+def mean_of(found: list[Any]) -> Any:
+    """The mean of one tensor or two, without overflow."""
+    return found[0] if len(found) == 1 else found[0] * 0.5 + found[1] * 0.5
+
+
+def between(low: Any, high: Any, part: Any) -> Any:
+    """What lies at ``part`` of the way between two elements, and never outside of them."""
+    gap = high - low
+    near = call("where", part < 0.5, low + gap * part, high - gap * (1.0 - part))
+    near = call("where", call("isfinite", gap), near, low * (1.0 - part) + high * part)
+    return call("where", part == 0.0, low, near)
 
 
 def ordered_over(x: Any, axes: tuple[int, ...]) -> Any:
