@@ -11,12 +11,23 @@ import operator
 from typing import TYPE_CHECKING, Any, Literal, Never, SupportsIndex, overload
 
 from backburn.backend.contract import AnyBackend
+from backburn.backend.shapes import broadcast
 from backburn.base.calls import plain_signature, refuse
 from backburn.base.contexts import default_float
 from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, bool_, float32, qint8
-from backburn.base.errors import ArgumentError, DTypeError, ShapeError
+from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, ShapeError
 from backburn.tensor.defaults import BackendLike, as_backend, given_backend
-from backburn.tensor.dispatch import Scalar, call, cast, create, fit, kind_operand, scalar_of, tensor_operand
+from backburn.tensor.dispatch import (
+    Scalar,
+    call,
+    cast,
+    create,
+    fit,
+    kind_operand,
+    promoted,
+    scalar_of,
+    tensor_operand,
+)
 from backburn.tensor.host import plain_dtype, to
 from backburn.tensor.inspection import iinfo
 from backburn.tensor.messages import describe
@@ -306,8 +317,8 @@ def arange(
 
 
 def linspace(
-    start: float | SupportsIndex,
-    stop: float | SupportsIndex,
+    start: float | SupportsIndex | Tensor,
+    stop: float | SupportsIndex | Tensor,
     /,
     num: int,
     *,
@@ -318,17 +329,52 @@ def linspace(
 ) -> FloatTensor:
     """``num`` evenly spaced numbers from ``start`` to ``stop``, which is exactly the last one.
 
-    Without ``endpoint`` the last number is one step before ``stop``. ``dtype`` is a float dtype.
+    Without ``endpoint`` the last number is one step before ``stop``. ``dtype`` is a float dtype. Where a bound is a
+    tensor, bounds broadcast, the numbers run along a new first axis, in the promoted float dtype by default and on the
+    tensors' backend, and gradients go to the bounds. Raises :class:`BackendMismatchError` for another ``backend``.
 
         >>> import backburn as bb
         >>> bb.linspace(0, 1, 5).tolist(), bb.linspace(0, 1, 4, endpoint=False).tolist()
         ([0.0, 0.25, 0.5, 0.75, 1.0], [0.0, 0.25, 0.5, 0.75])
+        >>> bb.linspace(bb.asarray([0.0, 1.0]), 4.0, 3).tolist()
+        [[0.0, 1.0], [2.0, 2.5], [4.0, 4.0]]
     """
+    (count,) = shape_of("linspace", integer("linspace", "num", num))
+    if _has_tensors(start, stop):
+        return _linspace_of_tensors(start, stop, count, dtype, bool(endpoint), backend, device)
     k = as_backend(given_backend(backend, device))
     chosen = plain_dtype("linspace", dtype_or_default(dtype, default_float(k), k), ("float",))
-    (count,) = shape_of("linspace", integer("linspace", "num", num))
     first, last = (fitted("linspace", _end(n), chosen) for n in (start, stop))
     return create("linspace", k, start=first, stop=last, num=count, endpoint=bool(endpoint), dtype=chosen)
+
+
+def _has_tensors(*ends: Any) -> bool:
+    """Whether an end is a tensor that is more than a number, as a 0-d int tensor is."""
+    return any(is_tensor(end) and (end.ndim > 0 or end.dtype.kind != "int") for end in ends)
+
+
+def _linspace_of_tensors(
+    start: Any, stop: Any, count: int, dtype: Any, endpoint: bool, backend: BackendLike, device: BackendLike
+) -> Any:
+    low, high = promoted("linspace", start, stop, kinds="F")
+    k, own = next((x.backend, x.dtype) for x in (low, high) if is_tensor(x))
+    try:
+        broadcast(*(x.shape for x in (low, high) if is_tensor(x)))
+    except ShapeError as error:
+        raise ShapeError(f"linspace: {error}. Operands: {describe((start, stop))}") from None
+    given = given_backend(backend, device)
+    if given is not None and as_backend(given) != k:
+        raise BackendMismatchError(
+            f"linspace: the numbers are on the backend of the bounds, not on {as_backend(given).spec!r}; .to(backend) "
+            f"moves them. Operands: {describe((start, stop))}"
+        )
+    chosen = own if dtype is None else plain_dtype("linspace", dtype_of(dtype, k), ("float",))
+    low, high = (x if is_tensor(x) else create("full", k, shape=(), value=x, dtype=own) for x in (low, high))
+    wide = float32 if chosen.bits < 32 and own.bits < 32 else max(chosen, own, key=lambda d: d.bits)
+    share = create("linspace", k, start=0.0, stop=1.0, num=count, endpoint=endpoint, dtype=wide)
+    share = call("reshape", share, shape=(count, *(1,) * max(low.ndim, high.ndim)))
+    parts = call("mul", cast(low, wide), call("sub", 1.0, share)), call("mul", cast(high, wide), share)
+    return cast(call("add", *parts), chosen)
 
 
 @plain_signature
