@@ -86,8 +86,8 @@ class Pad(Module):
     """The input ``(examples, channels, *spatial)`` padded at the ends of its spatial axes; see :func:`backburn.pad`.
 
     ``widths`` is one number for all ends, ``(before, after)`` for all spatial axes, or such a pair for each of them;
-    ``mode`` is ``"constant"`` (``value``), ``"reflect"``, ``"edge"`` or ``"wrap"``. Raises :class:`ShapeError` for an
-    input without spatial axes.
+    ``mode`` is ``"constant"`` (``value``), ``"reflect"``, ``"symmetric"``, ``"edge"`` or ``"wrap"``. Raises
+    :class:`ShapeError` for an input without spatial axes.
 
     >>> import backburn as bb
     >>> Pad(1)(bb.asarray([[[5.0, 6.0]]])).tolist(), Pad((0, 2), mode="edge")(bb.asarray([[[5.0, 6.0]]])).tolist()
@@ -98,7 +98,7 @@ class Pad(Module):
         self, widths: int | Sequence[int] | Sequence[Sequence[int]], mode: str = "constant", value: float = 0.0
     ) -> None:
         self.widths = widths
-        self.mode = one_of("Pad", "mode", mode, ("constant", "reflect", "edge", "wrap"))
+        self.mode = one_of("Pad", "mode", mode, moving.MODES)
         self.value = value
 
     def forward(self, x: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ T = TypeVar("T", bound="Tensor")
 Shape = tuple[int, ...]
 
 #: What :func:`pad` pads with.
-MODES = ("constant", "reflect", "edge", "wrap")
+MODES = ("constant", "reflect", "symmetric", "edge", "wrap")
 
 
 # ---- moving and repeating ----
@@ -158,13 +158,16 @@ def pad(
     """``x`` with more elements at the ends of its axes.
 
     ``widths`` is one number for all ends, ``(before, after)`` for all axes, or a pair for each axis. The new elements
-    depend on ``mode``: ``value`` (``"constant"``); ``x`` mirrored at its first and last element (``"reflect"``); these
-    two elements repeated (``"edge"``); or ``x`` continued periodically (``"wrap"``). A negative width cuts elements
-    off, in mode ``"constant"``; :class:`ShapeError` is raised where there are not so many.
+    depend on ``mode``: ``value`` (``"constant"``); ``x`` mirrored at its first and last element (``"reflect"``), or
+    beyond them, so that they are repeated (``"symmetric"``); only these two elements (``"edge"``); or ``x`` continued
+    periodically (``"wrap"``). A negative width cuts elements off, in mode ``"constant"``; :class:`ShapeError` is raised
+    where there are not so many.
 
         >>> import backburn as bb
         >>> bb.pad(bb.arange(3), (2, 1), mode="reflect").tolist(), bb.pad(bb.arange(2), 1, value=9).tolist()
         ([2, 1, 0, 1, 2, 1], [9, 0, 1, 9])
+        >>> bb.pad(bb.arange(3), (2, 1), mode="symmetric").tolist()
+        [1, 0, 0, 1, 2, 2]
         >>> bb.pad(bb.arange(4), (-1, 1)).tolist()
         [1, 2, 3, 0]
     """
@@ -176,7 +179,24 @@ def pad(
         raise ShapeError(f"pad: {len(ends)} pairs of widths for {x.ndim} axes. Operand: {describe((x,))}")
     if one_of("pad", "mode", mode, MODES, of=(x,)) == "constant" and any(n < 0 for pair in ends for n in pair):
         x, ends = _cut(x, ends), tuple((max(before, 0), max(after, 0)) for before, after in ends)
+    if mode == "symmetric":
+        return _mirrored(x, ends)
     return call("pad", x, widths=ends, mode=mode, value=fitted("pad", value, x.dtype))
+
+
+def _mirrored(x: Any, ends: tuple[Shape, ...]) -> Any:
+    """``x`` with its outermost elements before and after it in reverse order, along each axis."""
+    for axis, (before, after) in enumerate(ends):
+        length = x.shape[axis]
+        if not (0 <= before <= length and 0 <= after <= length):
+            raise ShapeError(
+                f"pad: mode 'symmetric' takes widths from 0 to the {length} elements of axis {axis}, not "
+                f"{[before, after]}. Operand: {describe((x,))}"
+            )
+        if before or after:
+            first, last = (split(x, [n, length - n], axis=axis)[i] for i, n in enumerate((before, length - after)))
+            x = call("concat", [flip(first, axis=axis), x, flip(last, axis=axis)], axis=axis)
+    return x
 
 
 def ends_of(name: str, widths: Any, rank: int) -> tuple[tuple[int, int], ...]:
