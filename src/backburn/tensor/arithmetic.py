@@ -186,6 +186,21 @@ def sign(x: T, /) -> T:
     return unary("sign", x)
 
 
+def heaviside(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
+    """0 where ``x`` is negative, ``y`` where it is 0, and 1 where it is positive; NaN stays NaN.
+
+    Integers become the default float. The derivative for ``x`` is 0; that for ``y`` is 1 where ``x`` is 0.
+
+        >>> import backburn as bb
+        >>> bb.heaviside(bb.asarray([-2.5, 0.0, 4.0]), 0.5).tolist()
+        [0.0, 0.5, 1.0]
+    """
+    edge, value = promoted("heaviside", x, y, kinds="F")
+    if not is_tensor(edge):
+        edge = create("full", value.backend, shape=(), value=edge, dtype=value.dtype)
+    return call("where", call("equal", edge, 0.0), value, call("clamp", call("sign", edge), 0.0, 1.0))
+
+
 def square(x: T, /) -> T:
     """``x * x``.
 

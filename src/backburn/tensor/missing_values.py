@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from backburn.backend.reduce import quantile_positions
 from backburn.base.calls import plain_signature, refuse
-from backburn.base.dtypes import float64, int64
+from backburn.base.dtypes import float64, int64, uint8
 from backburn.base.errors import BackburnError
 from backburn.tensor import reduce
 from backburn.tensor.arithmetic import maximum, minimum
@@ -22,11 +22,11 @@ from backburn.tensor.host import asarray
 from backburn.tensor.inspection import finfo
 from backburn.tensor.logic import isnan
 from backburn.tensor.messages import describe
-from backburn.tensor.options import axes_of, number, one_of
+from backburn.tensor.options import axes_of, axis_of, number, one_of
 from backburn.tensor.sort import METHODS, between, mean_of, ordered_over, place_among, quantiles, reduced_shape
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import FloatTensor, Tensor
+    from backburn.tensor.classes import FloatTensor, IntTensor, Tensor
 
 T = TypeVar("T", bound="Tensor")
 Axis = reduce.Axis
@@ -48,6 +48,21 @@ def nansum(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, 
     y: Any = kind_operand("nansum", x, "FIB")
     axes = axes_of("nansum", y, axis)
     return reduce.sum(_filled(y, 0.0) if y.dtype.kind == "float" else y, axis=axes, keepdims=keepdims)
+
+
+@plain_signature
+def nanprod(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> T:
+    """The product over ``axis``, ignoring NaN; 1 if there is nothing else. Dtypes are those of :func:`prod`.
+
+    >>> import backburn as bb
+    >>> bb.nanprod(bb.asarray([[2.0, bb.nan, 3.0], [bb.nan, bb.nan, bb.nan]]), axis=1).tolist()
+    [6.0, 1.0]
+    """
+    if surplus or wrong:
+        refuse(nanprod, surplus, wrong)
+    y: Any = kind_operand("nanprod", x, "FIB")
+    axes = axes_of("nanprod", y, axis)
+    return reduce.prod(_filled(y, 1.0) if y.dtype.kind == "float" else y, axis=axes, keepdims=keepdims)
 
 
 @plain_signature
@@ -131,6 +146,41 @@ def nanmin(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, 
     if surplus or wrong:
         refuse(nanmin, surplus, wrong)
     return _extreme("nanmin", reduce.min, math.inf, x, axis, keepdims)
+
+
+@plain_signature
+def nanargmax(
+    x: Tensor, /, axis: int | None = None, *surplus: Never, keepdims: bool = False, **wrong: Never
+) -> IntTensor:
+    """The index of the first largest element along ``axis``, ignoring NaN, in int64; -1 if there is nothing else.
+
+    Without an axis, the index is one in row-major order. NumPy raises an error where there is only NaN. Raises the
+    errors of :func:`argmax`.
+
+        >>> import backburn as bb
+        >>> bb.nanargmax(bb.asarray([[1.0, bb.nan, 2.0], [bb.nan, bb.nan, bb.nan]]), axis=1).tolist()
+        [2, -1]
+    """
+    if surplus or wrong:
+        refuse(nanargmax, surplus, wrong)
+    return _index("nanargmax", reduce.argmax, -math.inf, x, axis, keepdims)
+
+
+@plain_signature
+def nanargmin(
+    x: Tensor, /, axis: int | None = None, *surplus: Never, keepdims: bool = False, **wrong: Never
+) -> IntTensor:
+    """The index of the first smallest element along ``axis``, ignoring NaN, in int64; -1 if there is nothing else.
+
+    Without an axis, the index is one in row-major order. Raises the errors of :func:`argmin`.
+
+        >>> import backburn as bb
+        >>> bb.nanargmin(bb.asarray([bb.nan, 3.0, 2.0])).item()
+        2
+    """
+    if surplus or wrong:
+        refuse(nanargmin, surplus, wrong)
+    return _index("nanargmin", reduce.argmin, math.inf, x, axis, keepdims)
 
 
 @plain_signature
@@ -248,6 +298,21 @@ def _quantile(
         value = between(at(low), at(call("ceil", within)), cast(within - low, y.dtype))
     shape = reduced_shape(y.shape, axes, keepdims)
     return call("reshape", value, shape=(len(several), *shape) if isinstance(q, tuple) else shape)
+
+
+def _index(name: str, index: Any, least: float, x: Any, axis: int | None, keepdims: bool) -> Any:
+    y: Any = kind_operand(name, x, "FI")
+    if axis is not None:
+        axis = axis_of(name, y, axis)
+    found = index(_filled(y, least) if y.dtype.kind == "float" else y, axis=axis, keepdims=keepdims)
+    if y.dtype.kind != "float":
+        return found
+    # NaN looks like what is least: where that is the extremum, the first that is not NaN is meant.
+    numbers = ~isnan(y)
+    only_least = reduce.all(~numbers | (y == least), axis=axis, keepdims=keepdims)
+    first = reduce.argmax(cast(numbers, uint8), axis=axis, keepdims=keepdims)
+    found = call("where", only_least, first, found)
+    return call("where", reduce.any(numbers, axis=axis, keepdims=keepdims), found, -1)
 
 
 def _extreme(name: str, extreme: Any, least: float, x: Any, axis: Axis, keepdims: bool) -> Any:

@@ -20,7 +20,7 @@ from backburn.tensor.dispatch import call, is_quantized, kind_operand
 from backburn.tensor.messages import describe
 from backburn.tensor.options import axes_of, axis_of, integer, integers_of, one_of, shape_of
 from backburn.tensor.quantized import exact_or_float
-from backburn.tensor.shape import permute_dims, reshape, split
+from backburn.tensor.shape import permute_dims, reshape, split, swapaxes
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import Tensor
@@ -47,6 +47,29 @@ def flip(x: T, /, axis: int | Sequence[int] | None = None, *surplus: Never, **wr
         refuse(flip, surplus, wrong)
     x = kind_operand("flip", x)
     return call("flip", x, axis=axes_of("flip", x, axis))
+
+
+def rot90(x: T, /, k: int = 1, axes: Sequence[int] = (0, 1)) -> T:
+    """``x`` rotated ``k`` times by 90 degrees in the plane of two ``axes``, from the first towards the second.
+
+    A negative ``k`` rotates the other way. Raises :class:`AxisError` unless ``axes`` are two different axes.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([[1, 2], [3, 4]])
+        >>> bb.rot90(x).tolist(), bb.rot90(x, -1).tolist()
+        ([[2, 4], [1, 3]], [[3, 1], [4, 2]])
+    """
+    x = kind_operand("rot90", x, "FIBQ")
+    given = integers_of("rot90", "axes", axes)
+    plane = [axis_of("rot90", x, a) for a in given]
+    if len(set(plane)) != 2 or len(plane) != 2:
+        raise AxisError(f"rot90: axes are two different axes, not {list(given)}. Operand: {describe((x,))}")
+    turns = integer("rot90", "k", k) % 4
+    if turns == 2:
+        return flip(x, axis=plane)
+    if turns:
+        x = flip(swapaxes(x, *plane), axis=plane[0] if turns == 1 else plane[1])
+    return x
 
 
 @plain_signature

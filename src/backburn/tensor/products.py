@@ -1,4 +1,4 @@
-"""Tensor functions: outer, cross and Kronecker products, pairwise distances, and covariance."""
+"""Tensor functions: outer, cross and Kronecker products, convolutions, powers, pairwise distances, and covariance."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from backburn.base.errors import ArgumentError, AxisError, ShapeError
-from backburn.tensor.dispatch import call, cast, float_operand, kind_operand, promoted, tensor_operand, widened
+from backburn.tensor.dispatch import (
+    call,
+    cast,
+    create,
+    float_operand,
+    kind_operand,
+    promoted,
+    tensor_operand,
+    widened,
+)
 from backburn.tensor.levels import constant
 from backburn.tensor.messages import describe
-from backburn.tensor.options import integer, number, one_of
-from backburn.tensor.reduce import mean, sum, vector_norm
+from backburn.tensor.options import flags, integer, number, one_of
+from backburn.tensor.reduce import accumulated, mean, sum, vector_norm
 from backburn.tensor.shape import expand_dims
 
 if TYPE_CHECKING:
@@ -111,6 +120,80 @@ def kron(x1: Tensor, x2: Tensor, /) -> Tensor:
     right = call("reshape", y, shape=tuple(n for length in inner for n in (1, length)))
     shape = tuple(a * b for a, b in zip(blocks, inner, strict=True))
     return call("reshape", call("mul", left, right), shape=shape)
+
+
+def convolve(x1: Tensor, x2: Tensor, /, mode: str = "full") -> Tensor:
+    """The convolution of two vectors: ``out[k]`` is the sum of ``x1[i] * x2[k - i]``, the product of two polynomials.
+
+    With lengths n and m, n the larger, ``mode="full"`` gives all n + m - 1 elements, ``"same"`` the n in the middle,
+    and ``"valid"`` the n - m + 1 in which all of the shorter vector takes part. The dtype is the promoted one.
+    ``bb.nn.functional.conv`` takes batches and channels. The longer vector is extended with zeros, so that, unlike in
+    NumPy, an infinite element of the shorter one makes NaN beyond the ends. Raises :class:`ShapeError` unless both are
+    vectors with elements, :class:`ArgumentError` for another ``mode``, :class:`DTypeError` for bool and quantized
+    tensors.
+
+        >>> import backburn as bb
+        >>> x, y = bb.asarray([1, 2, 3]), bb.asarray([1, 10])
+        >>> bb.convolve(x, y).tolist(), bb.convolve(x, y, mode="valid").tolist()
+        ([1, 12, 23, 30], [12, 23])
+    """
+    x, y, mode = _vectors("convolve", x1, x2, mode)
+    if x.size < y.size:
+        x, y = y, x
+    return _slid(x, call("flip", y, axis=(0,)), mode)
+
+
+def correlate(x1: Tensor, x2: Tensor, /, mode: str = "valid") -> Tensor:
+    """The cross-correlation of two vectors: ``out[k]`` is the sum of ``x1[k + i] * x2[i]``, for shifts ``k``.
+
+    ``mode`` selects shifts as in :func:`convolve`; ``"full"`` begins at ``k = 1 - x2.size``. If ``x2`` is the longer
+    one, the result is that of the exchanged vectors, reversed. Dtype and errors are those of :func:`convolve`.
+
+        >>> import backburn as bb
+        >>> x, y = bb.asarray([1, 2, 3]), bb.asarray([1, 10])
+        >>> bb.correlate(x, y).tolist(), bb.correlate(x, y, mode="full").tolist()
+        ([21, 32], [10, 21, 32, 3])
+    """
+    x, y, mode = _vectors("correlate", x1, x2, mode)
+    return _slid(x, y, mode) if x.size >= y.size else call("flip", _slid(y, x, mode), axis=(0,))
+
+
+def _vectors(name: str, x1: Any, x2: Any, mode: str) -> tuple[Any, Any, str]:
+    """Two vectors in their common dtype, and the mode."""
+    x, y = promoted(name, tensor_operand(name, x1), tensor_operand(name, x2), kinds="FI")
+    if x.ndim != 1 or y.ndim != 1 or not x.size or not y.size:
+        raise ShapeError(f"{name}: takes two vectors that have elements. Operands: {describe((x1, x2))}")
+    return x, y, one_of(name, "mode", mode, ("full", "same", "valid"), of=(x1, x2))
+
+
+def _slid(x: Any, weights: Any, mode: str) -> Any:
+    """The products of ``weights`` with the windows of ``x``, which is not shorter, at its places."""
+    size = weights.size
+    before, after = {"full": (size - 1, size - 1), "same": (size // 2, (size - 1) // 2), "valid": (0, 0)}[mode]
+    zero = 0.0 if x.dtype.kind == "float" else 0
+    padded = call("pad", x, widths=((before, after),), mode="constant", value=zero) if before else x
+    return call("matmul", call("sliding_window", padded, axis=(0,), size=(size,), stride=(1,), dilation=(1,)), weights)
+
+
+def vander(x: Tensor, /, n: int | None = None, increasing: bool = False) -> Tensor:
+    """The Vandermonde matrix of a vector: a row of ``n`` powers of each element, n - 1 to 0, or ``increasing``.
+
+    By default, ``n`` is the length of ``x``. The dtype is that of :func:`cumulative_prod`. Raises :class:`ShapeError`
+    for other than one axis, :class:`ArgumentError` for an ``n`` that is not an integer of at least 0.
+
+        >>> import backburn as bb
+        >>> bb.vander(bb.asarray([2, 3]), 3).tolist(), bb.vander(bb.asarray([2, 3]), 3, increasing=True).tolist()
+        ([[4, 2, 1], [9, 3, 1]], [[1, 2, 4], [1, 3, 9]])
+    """
+    y = accumulated("vander", x, None)
+    if y.ndim != 1:
+        raise ShapeError(f"vander: takes a vector. Operand: {describe((x,))}")
+    count = y.size if n is None else integer("vander", "n", n, least=0)
+    flags("vander", increasing=increasing)
+    factors = call("broadcast_to", call("reshape", y, shape=(y.size, 1)), shape=(y.size, max(count - 1, 0)))
+    ones = create("ones", y.backend, shape=(y.size, min(count, 1)), dtype=y.dtype)
+    powers = call("cumprod", call("concat", [ones, factors], axis=1), axis=1)
+    return powers if increasing else call("flip", powers, axis=(1,))
 
 
 def cov(

@@ -7,16 +7,28 @@ of range or repeated.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar, overload
 
 from backburn.base.calls import plain_signature, refuse
 from backburn.base.contexts import default_float
 from backburn.base.dtypes import int64, uint64
-from backburn.base.errors import ArgumentError
-from backburn.tensor.dispatch import accepted, call, cast, float_operand, kind_operand, scalar_of, tensor_operand
+from backburn.base.errors import ArgumentError, ShapeError
+from backburn.tensor.dispatch import (
+    accepted,
+    call,
+    cast,
+    create,
+    float_operand,
+    kind_operand,
+    promoted,
+    scalar_of,
+    tensor_operand,
+    widened,
+)
 from backburn.tensor.messages import describe
-from backburn.tensor.options import axes_of, axis_of, dtype_of, number
+from backburn.tensor.options import axes_of, axis_of, dtype_of, flags, integers_of, number
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
@@ -166,6 +178,23 @@ def max_abs(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
 
 
 @plain_signature
+def ptp(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> T:
+    """The range over ``axis``, the largest minus the smallest element, in the dtype of ``x``; NaN if one is NaN.
+
+    Gradients and errors are those of :func:`max`.
+
+        >>> import backburn as bb
+        >>> bb.ptp(bb.asarray([[1.0, 9.0, 4.0], [7.0, 7.0, 7.0]]), axis=1).tolist()
+        [8.0, 0.0]
+    """
+    if surplus or wrong:
+        refuse(ptp, surplus, wrong)
+    y = kind_operand("ptp", x, "FI")
+    axes = axes_of("ptp", y, axis)
+    return call("sub", call("max", y, axis=axes, keepdims=keepdims), call("min", y, axis=axes, keepdims=keepdims))
+
+
+@plain_signature
 def argmax(x: Tensor, /, axis: int | None = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> IntTensor:
     """The index of the first largest element along ``axis``, or in row-major order without one, in int64.
 
@@ -294,6 +323,78 @@ def mean(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = Fals
     x = tensor_operand("mean", x)
     y = float_operand("mean", x) if x._dtype.kind != "bool" else cast(x, default_float(x._backend))
     return call("mean", y, axis=axes_of("mean", x, axis), keepdims=keepdims)
+
+
+@overload
+def average(
+    x: Tensor,
+    /,
+    axis: Axis = None,
+    *,
+    weights: Tensor | None = None,
+    returned: Literal[False] = False,
+    keepdims: bool = False,
+) -> FloatTensor: ...
+@overload
+def average(
+    x: Tensor, /, axis: Axis = None, *, weights: Tensor | None = None, returned: Literal[True], keepdims: bool = False
+) -> tuple[FloatTensor, FloatTensor]: ...
+@plain_signature
+def average(
+    x: Tensor,
+    /,
+    axis: Axis = None,
+    *surplus: Never,
+    weights: Tensor | None = None,
+    returned: bool = False,
+    keepdims: bool = False,
+    **wrong: Never,
+) -> FloatTensor | tuple[FloatTensor, FloatTensor]:
+    """The mean over ``axis`` weighted by ``weights``; with ``returned`` also the sums of the weights, of its shape.
+
+    ``weights`` have the shape of ``x``, or that of the axes in ``axis``, in their order. Gradients go to both. The
+    dtype is the promoted one, the default float for integers. Where the weights sum to 0, for which NumPy raises an
+    error, the result is infinite or NaN. Raises :class:`ShapeError` for weights that do not fit, :class:`DTypeError`
+    for bool and quantized tensors.
+
+        >>> import backburn as bb
+        >>> x, weights = bb.asarray([[1.0, 2.0], [3.0, 6.0]]), bb.asarray([1, 3])
+        >>> bb.average(x, axis=1, weights=weights).tolist()
+        [1.75, 5.25]
+        >>> [part.item() for part in bb.average(x, returned=True)]
+        [3.0, 4.0]
+    """
+    if surplus or wrong:
+        refuse(average, surplus, wrong)
+    flags("average", returned=returned, keepdims=keepdims)
+    y: Any = kind_operand("average", x, "FI")
+    axes = axes_of("average", y, axis)
+    if weights is None:
+        found: Any = mean(y, axis=axes, keepdims=keepdims)
+        if not returned:
+            return found
+        count = float(math.prod(y.shape[a] for a in axes))
+        return found, create("full", found.backend, shape=found.shape, value=count, dtype=found.dtype)
+    y, factors = promoted("average", y, kind_operand("average", weights, "FI"), kinds="F")
+    dtype = y.dtype
+    y, factors = widened(y), _spread(x, widened(factors), axis)
+    total = call("sum", factors, axis=axes, keepdims=keepdims)
+    found = call("div", call("sum", call("mul", y, factors), axis=axes, keepdims=keepdims), total)
+    result = cast(found, dtype)
+    return (result, cast(call("broadcast_to", total, shape=result.shape), dtype)) if returned else result
+
+
+def _spread(x: Any, weights: Any, axis: Axis) -> Any:
+    """``weights`` of the axes in ``axis``, in their order there, as weights of ``x``."""
+    if weights.shape == x.shape:
+        return weights
+    order = [axis_of("average", x, a) for a in integers_of("average", "axis", range(x.ndim) if axis is None else axis)]
+    if weights.shape != tuple(x.shape[a] for a in order):
+        raise ShapeError(
+            f"average: weights have the shape of x, or that of its axes {order}. Operands: {describe((x, weights))}"
+        )
+    weights = call("permute_dims", weights, axes=tuple(sorted(range(len(order)), key=order.__getitem__)))
+    return call("reshape", weights, shape=tuple(n if a in order else 1 for a, n in enumerate(x.shape)))
 
 
 @plain_signature

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 
 from backburn.base.calls import plain_signature, refuse
-from backburn.base.errors import ArgumentError
-from backburn.tensor.dispatch import call, float_operand, kind_operand, promoted, tensor_operand
+from backburn.base.errors import ArgumentError, DTypeError, ShapeError
+from backburn.tensor.dispatch import call, cast, float_operand, kind_operand, promoted, tensor_operand, widened
+from backburn.tensor.levels import constant
 from backburn.tensor.messages import describe
-from backburn.tensor.options import axis_of
+from backburn.tensor.options import axis_of, bounded, number, one_integer
 from backburn.tensor.reduce import accumulated
 from backburn.tensor.wrapping import wrap
 
@@ -181,3 +183,77 @@ def diff(
     if len(parts) > 1 and n != 0:
         y = call("concat", promoted("diff", *parts), axis=along)
     return call("diff", y, axis=along, n=n)
+
+
+def trapezoid(y: Tensor, x: Tensor | None = None, /, *, dx: float = 1.0, axis: int = -1) -> FloatTensor:
+    """The integral of ``y`` along ``axis`` by the trapezoidal rule, at the places ``x``, or ``dx`` apart.
+
+    ``x`` has the shape of ``y``, or is a vector for ``axis``. Integers become the default float. Gradients go to both.
+    Raises :class:`AxisError` for an axis that does not exist, :class:`ShapeError` for places that do not fit,
+    :class:`DTypeError` for bool and quantized tensors.
+
+        >>> import backburn as bb
+        >>> y = bb.asarray([1.0, 2.0, 4.0])
+        >>> bb.trapezoid(y).item(), bb.trapezoid(y, bb.asarray([0.0, 1.0, 3.0])).item()
+        (4.5, 7.5)
+    """
+    given = [kind_operand("trapezoid", t, "FI") for t in (y, x) if t is not None]
+    values, *places = promoted("trapezoid", *given, kinds="F")
+    dtype, along = values.dtype, axis_of("trapezoid", values, axis)
+    length = values.shape[along]
+    steps: Any = number("trapezoid", "dx", dx)
+    if places:
+        (at,) = places
+        if at.shape != values.shape and at.shape != (length,):
+            raise ShapeError(
+                f"trapezoid: x has the shape of y, or is a vector of length {length}. Operands: {describe((y, x))}"
+            )
+        steps = call("diff", widened(at), axis=along if at.ndim == values.ndim else 0, n=1)
+        if at.ndim != values.ndim:
+            steps = call("reshape", steps, shape=(steps.size, *(1,) * (values.ndim - along - 1)))
+    before, after = (_part(widened(values), along, *ends) for ends in ((0, length - 1), (1, length)))
+    areas = call("mul", call("add", before, after), call("mul", steps, 0.5) if places else 0.5 * steps)
+    return cast(call("sum", areas, axis=(along,)), dtype)
+
+
+def unwrap(x: T, /, *, discont: float | None = None, axis: int = -1, period: float = 2 * math.pi) -> T:
+    """``x`` with multiples of ``period`` added so that elements along ``axis`` differ by half of it at most.
+
+    Only where they differ by more than ``discont`` (at least half the period, the default). Integers stay integers
+    with an integer ``period``, otherwise they become the default float. The gradient is that of ``x``, since what is
+    added is constant. Raises :class:`ArgumentError` unless ``period`` is positive and finite, :class:`AxisError` for an
+    axis that does not exist, :class:`DTypeError` for unsigned integers, bool and quantized tensors.
+
+        >>> import backburn as bb
+        >>> bb.unwrap(bb.asarray([0, 80, -100, -20, 50]), period=360 // 2).tolist()
+        [0, 80, 80, 160, 230]
+    """
+    y: Any = kind_operand("unwrap", x, "FI")
+    bounded("unwrap", "period", period, above=0.0, below=math.inf, of=(x,))
+    if y.dtype.name.startswith("u"):
+        raise DTypeError(f"unwrap: differences of unsigned integers have no sign; cast. Operand: {describe((x,))}")
+    exact = one_integer(period) if y.dtype.kind == "int" else None
+    whole, period = (False, period) if exact is None else (True, exact)
+    y = y if whole else float_operand("unwrap", y)
+    along, dtype = axis_of("unwrap", y, axis), y.dtype
+    least = max(period / 2, 0.0 if discont is None else number("unwrap", "discont", discont, of=(x,)))
+    if y.shape[along] < 2:
+        return y
+    wide = y if whole else constant(widened(y))
+    steps = call("diff", wide, axis=along, n=1)
+    half: Any = period // 2 if whole else period / 2
+    near = call("sub", call("remainder", call("add", steps, half), period), half)
+    if not whole or period % 2 == 0:  # half a period either way is as near: the way it was
+        near = call("where", call("equal", near, -half) & call("greater", steps, 0 if whole else 0.0), half, near)
+    size = call("abs", steps)
+    added = call("where", size < (math.ceil(least) if whole else least), 0 if whole else 0.0, call("sub", near, steps))
+    total = cast(call("cumsum", added, axis=along), dtype)
+    first, rest = _part(y, along, 0, 1), _part(y, along, 1, y.shape[along])
+    return call("concat", [first, call("add", rest, total)], axis=along)
+
+
+def _part(x: Any, axis: int, start: int, stop: int) -> Any:
+    """The elements of ``x`` from ``start`` to ``stop`` along ``axis``."""
+    key = [slice(0, n, 1) for n in x.shape]
+    key[axis] = slice(min(start, x.shape[axis]), max(stop, 0), 1)
+    return call("slice", x, key=tuple(key))

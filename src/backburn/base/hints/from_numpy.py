@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-_OF_NUMBERS = "x[~bb.isnan(x)]"
-
 FORMULAS = {
     "arccosh": "bb.acosh(x)",
     "arcsinh": "bb.asinh(x)",
@@ -16,8 +14,6 @@ FORMULAS = {
     "choose": "bb.take_along_axis(bb.stack(choices), x[None], axis=0)[0]",
     "compress": "y[x]",
     "conjugate": "bb.conj(x)",
-    "convolve": "bb.nn.functional.conv(x[None, None], bb.flip(y)[None, None], padding=y.size - 1)[0, 0]",
-    "correlate": "bb.nn.functional.conv(x[None, None], y[None, None])[0, 0]",
     "degrees": "x * (180 / bb.pi)",
     "delete": "bb.concat([x[:i], x[i + 1 :]])",
     "diag_indices": "(bb.arange(n), bb.arange(n))",
@@ -44,12 +40,9 @@ FORMULAS = {
     "left_shift": "x << y",
     "lexsort": "i[bb.argsort(y[i])], with i = bb.argsort(x)",
     "modf": "bb.frac(x), bb.trunc(x)",
-    "nanargmax": "bb.argmax(bb.where(bb.isnan(x), -bb.inf, x))",
-    "nanargmin": "bb.argmin(bb.where(bb.isnan(x), bb.inf, x))",
     "nancumprod": "bb.cumulative_prod(bb.where(bb.isnan(x), 1.0, x))",
     "nancumsum": "bb.cumulative_sum(bb.where(bb.isnan(x), 0.0, x))",
     "nanpercentile": "bb.nanquantile(x, percent / 100)",
-    "nanprod": f"bb.prod({_OF_NUMBERS})",
     "ndim": "x.ndim",
     "ndtr": "bb.erfc(-x / 2**0.5) / 2",
     "partition": "bb.sort(x)",
@@ -70,7 +63,6 @@ FORMULAS = {
     "size": "x.size",
     "union1d": "bb.unique_values(bb.concat([x, y]))",
     "unravel_index": "bb.divmod(x, m) of matrices with m columns",
-    "vander": "x[:, None] ** bb.arange(x.shape[0] - 1, -1, -1)",
     "vecmat": "(x[..., None, :] @ y)[..., 0, :]",
     "vsplit": "bb.chunk(x, n)",
     "vstack": "bb.concat([x, y]) of matrices, bb.stack([x, y]) of vectors",
