@@ -265,6 +265,8 @@ def test_steps_between_tensors_are_those_of_numpy(endpoint: bool) -> None:
     got = bb.linspace(*ends, 11)
     assert got[0].tolist() == ends[0].tolist()
     assert got[-1].tolist() == ends[1].tolist()
+    equal = generator.normal(size=50).astype("float32")
+    assert (bb.linspace(bb.asarray(equal), bb.asarray(equal), 9) == bb.asarray(equal)).all()
     half = bb.linspace(bb.asarray(0.0, dtype="float16"), 1.0, 4)
     assert half.dtype is bb.float16
     np.testing.assert_array_equal(half.numpy(), np.linspace(0.0, 1.0, 4).astype("float16"))

@@ -373,8 +373,12 @@ def _linspace_of_tensors(
     wide = float32 if chosen.bits < 32 and own.bits < 32 else max(chosen, own, key=lambda d: d.bits)
     share = create("linspace", k, start=0.0, stop=1.0, num=count, endpoint=endpoint, dtype=wide)
     share = call("reshape", share, shape=(count, *(1,) * max(low.ndim, high.ndim)))
-    parts = call("mul", cast(low, wide), call("sub", 1.0, share)), call("mul", cast(high, wide), share)
-    return cast(call("add", *parts), chosen)
+    low, high = cast(low, wide), cast(high, wide)
+    gap = call("sub", high, low)
+    # From the nearer end: both are exact, and between equal ones all numbers are equal.
+    near = call("less", share, 0.5)
+    from_low = call("add", low, call("mul", gap, share))
+    return cast(call("where", near, from_low, call("sub", high, call("mul", gap, call("sub", 1.0, share)))), chosen)
 
 
 @plain_signature
