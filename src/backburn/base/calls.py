@@ -143,7 +143,7 @@ OF_LAYERS = {
 #: Parameters that take several numbers as one argument.
 TOGETHER = {
     "shape": "a shape is one argument: {name}((2, 3))",
-    "axes": "several axes are one argument: {name}((1, 0))",
+    "axes": "several axes are one argument: {name}((1, 0)); swapaxes swaps two",
     "repeats": "the whole tensor several times along each axis is bb.tile(x, (2, 1, 1))",
     "f": "the function comes alone: {name}(f)(x)",
 }
