@@ -1073,6 +1073,22 @@ def test_libraries_of_other_sources_are_removed_and_never_loaded(tmp_path: Path)
 
 
 @needs_kernels
+@pytest.mark.parametrize("level", USABLE)
+def test_gradients_of_few_outputs_are_laid_out_beside_the_images(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """17 outputs are three tiles of the smallest vectors: the width, 32, would have a fourth, with no output."""
+    use_level(monkeypatch, level)
+    x, grad = numbers(1, 4, 4, 5), numbers(1, 17, 3, 4, seed=1)
+    g = conv_compiled.Geometry(x.shape, grad.shape, (2, 2), (1, 1), ((0, 0), (0, 0)), (1, 1), 1)
+    blocks = np.array([[0, 1, 0, 3]], np.int64)
+    total, memory = np.zeros((1, 16, 32), np.float32), np.zeros(g.padded(blocks), np.float32)
+    kernel = compiled.kernel("conv_weight_direct")
+    assert kernel is not None
+    kernel(*compiled.addresses(total, x, grad, memory, g.numbers), 32, compiled.address(blocks), 1)
+    np.testing.assert_array_equal(memory[: x.size], x.ravel())
+    assert (total[..., 17:] == 0).all()
+
+
+@needs_kernels
 def test_the_best_library_that_is_there_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     names = build.of_this_processor()
     monkeypatch.setattr(compiled, "of_this_processor", lambda: [*names, "x86-64-v9"])

@@ -157,7 +157,7 @@ KERNEL(conv_weight_direct, float *restrict out, const float *restrict x, const f
                     lay_out(memory + n * by.example + c * by.plane, height, length, x + at * g->height * g->width,
                             g->height, g->width, b->first * g->stride[0] - g->before[0], 1, -g->before[1], 1, 0);
                 }
-            for (int64_t m = 0; m < width; m += OUTPUTS) {
+            for (int64_t m = 0; m < g->outputs; m += OUTPUTS) { /* not to the width, which may be a tile more */
                 const int vectors = width - m > LANES ? 2 : 1;
                 lay_slopes(slopes, grad, g, b, group, m, vectors * LANES);
                 for (int64_t c = 0; c < g->inputs; c += INPUTS)
