@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -1070,6 +1071,21 @@ def test_libraries_of_other_sources_are_removed_and_never_loaded(tmp_path: Path)
     made = build.build(tmp_path)
     assert made == [build.library(name, tmp_path) for name in ("processor", *build.levels())]
     assert sorted(tmp_path.iterdir()) == sorted(made)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell script is no compiler there")
+def test_after_a_failure_the_rest_is_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, script = tmp_path / "log", tmp_path / "my cc"
+    script.write_text(f"#!/bin/sh\necho >> '{log}'\nsleep 0.05\nexit 1\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("CC", f"'{script}' -m64")
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    with pytest.raises(build.NoCompilerError, match="my cc' -m64"):
+        build._compiled({"base": ()}, build.SOURCES, tmp_path)
+    assert len(log.read_text()) < len(build.SOURCES)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    with pytest.raises(build.NoCompilerError, match="no folder for what the compiler makes"):
+        build._compiled({"base": ()}, build.SOURCES, tmp_path)
 
 
 @needs_kernels

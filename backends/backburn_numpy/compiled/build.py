@@ -121,15 +121,22 @@ def _compiled(libraries: dict[str, tuple[str, ...]], sources: list[Path], folder
     # The largest first, lest one be compiled alone in the end.
     order = sorted(sources, key=lambda source: source.stat().st_size, reverse=True)
     made = []
-    with TemporaryDirectory() as objects, ThreadPoolExecutor(os.cpu_count()) as pool:
+    try:
+        scratch = TemporaryDirectory()
+    except OSError as error:
+        raise NoCompilerError(f"there is no folder for what the compiler makes: {error}") from error
+    with scratch as objects, ThreadPoolExecutor(os.cpu_count()) as pool:
         parts = {level: {source: Path(objects, f"{level}-{source.stem}.o") for source in order} for level in libraries}
         running = [
             pool.submit(_run, [*compiler, *FLAGS, *libraries[level], "-c", str(source)], part)
             for level, of_level in parts.items()
             for source, part in of_level.items()
         ]
-        for job in running:
-            job.result()
+        try:
+            for job in running:
+                job.result()
+        finally:  # after a failure or Ctrl-C the rest is not compiled
+            pool.shutdown(wait=False, cancel_futures=True)
         for level, flags in libraries.items():
             # Written under another name first, so that no process ever loads half a library.
             target = library(level, folder)
