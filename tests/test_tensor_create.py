@@ -330,6 +330,8 @@ def test_small_integers_beside_those_of_uint64(dtype: Any) -> None:
     assert bb.asarray([np.int64(3), np.uint64(2**63 + 1)], dtype="uint64").tolist() == [3, 2**63 + 1]
     assert bb.asarray([-1, 2**63], dtype="float64").tolist() == [-1.0, 2.0**63]
     assert bb.asarray([0, 2**63], dtype="bool").tolist() == [False, True]
+    assert bb.asarray([np.array([3], np.uint64), np.array([-1])], dtype="int64").tolist() == [[3], [-1]]
+    assert bb.asarray([np.zeros(0, np.uint64), np.zeros(0, np.int64)], dtype="int64").shape == (2, 0)
     with pytest.raises(ArgumentError, match="asarray: int64 does not hold integers from 1 to 9223372036854775809"):
         bb.asarray([1, 2**63 + 1], dtype="int64")
 

@@ -195,8 +195,10 @@ def _unsigned(data: Any, rounded: Any, dtype: DType | None) -> Any:
     if dtype is not None and dtype.kind != "int":
         return rounded
     exact = np.asarray(data, object)
-    if exact.min() >= 0:
+    if not exact.size or exact.min() >= 0:
         return exact.astype(np.uint64)
+    if exact.max() < 1 << 63:
+        return exact.astype(np.int64)
     if dtype is None:
         raise ArgumentError("asarray: the integers fit neither into int64 nor into uint64; dtype='float64' rounds them")
     raise ArgumentError(f"asarray: {dtype} does not hold integers from {exact.min()} to {exact.max()}")
