@@ -7,7 +7,10 @@ operands in their order; in schedules ``n`` is the number of steps.
 from __future__ import annotations
 
 _ATTENTION = "bb.nn.MultiHeadAttention(size, heads), called with queries, keys and values"
-_AVERAGE = "bb.trees.tree_map(lambda a, p: 0.99 * a + 0.01 * p.detach(), average, model)"
+_AVERAGE = (
+    "bb.trees.tree_map(lambda a, p: 0.99 * a + 0.01 * p.detach(), average, model) after each step, "
+    "from average = copy.deepcopy(model).freeze() on"
+)
 _COSINE = "bb.optim.schedules.Cosine(0.1, 1000)"
 _CROSS_ENTROPY = "bb.nn.functional.cross_entropy(x, targets, reduction='none')"
 _GROUPS = "bb.optim.Groups({'*.bias': bb.optim.SGD(0.1), '*': bb.optim.AdamW()}), optimizers by patterns of paths"
