@@ -18,6 +18,7 @@ from backburn.tensor.defaults import no_grad
 from backburn.tensor.host import asarray
 from backburn.tensor.random import Generator, fork
 from backburn.tensor.shape import stack
+from backburn.tensor.wrapping import is_tensor
 from backburn.train.config import Config, config_of
 from backburn.train.model import build_model, build_optimizer
 from backburn.transforms.capturing import capture
@@ -146,7 +147,7 @@ class Trainer:
         check_resumable(self.config, config_of(state["config"], "the saved state"))
         self.model.load_state_dict(state["model"])
         remembered = state["optimizer"].items()
-        tensors = {name: asarray(x, backend=self.backend) if hasattr(x, "shape") else x for name, x in remembered}
+        tensors = {name: _here(x, self.backend) if hasattr(x, "shape") else x for name, x in remembered}
         self.optimizer.load_state_dict(tensors)
         if isinstance(self.optimizer.lr, Plateau):
             self.optimizer.lr.load_state_dict(state["rate"])
@@ -167,6 +168,11 @@ def accuracy(model: Module, images: Any, labels: Any) -> float:
     with no_grad():
         logits = model(_rows(images, backend))
         return int((logits.argmax(axis=1) == asarray(labels, backend=backend)).sum().item()) / len(labels)
+
+
+def _here(x: Any, backend: AnyBackend) -> Any:
+    """A tensor of any backend, or an array, as a tensor of this one."""
+    return x.to(backend) if is_tensor(x) else asarray(x, backend=backend)
 
 
 def _rows(images: Any, backend: AnyBackend) -> Any:
