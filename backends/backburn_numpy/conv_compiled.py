@@ -96,8 +96,11 @@ class Geometry:
             and self.counts[1] >= ACROSS
             and self.examples * positions >= MANY >> 1
         )
-        #: Whether the direct kernel is faster for the gradient of the weight, whose tiles have 2 or 4 inputs.
-        self.is_weighed_directly = math.prod(size) > 1 and self.inputs >= FEW_INPUTS and self.outputs >= FEW
+        #: Whether the direct kernel is faster for the gradient of the weight, whose tiles have 2 or 4 inputs by 3
+        #: elements: for few of both most of the time goes into copying the gradients of the outputs.
+        self.is_weighed_directly = (
+            math.prod(size) > 2 and self.inputs >= FEW_INPUTS and self.outputs >= FEW and self.depth >= 2 * DEEP
+        )
 
     def layout(self, rows: int) -> tuple[int, int, int, int]:
         """How kernels lay out images for windows of so many rows (layout.h).
