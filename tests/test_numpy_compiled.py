@@ -621,6 +621,24 @@ def test_convolutions(image: Any, window: Any, given: dict[str, Any], monkeypatc
         np.testing.assert_allclose(got[0], expected[0], **close)
 
 
+def test_a_large_weight_is_packed_by_threads_that_have_many_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    pads = ((1, 1), (1, 1))
+    g = conv_compiled.Geometry((8, 16, 4, 4), (8, 32, 4, 4), (3, 3), (1, 1), pads, (1, 1), 1)
+    x, weight = numbers(8, 16, 4, 4), numbers(32, 16, 3, 3, seed=1)
+    options: dict[str, Any] = {"stride": (1, 1), "padding": pads, "dilation": (1, 1), "groups": 1}
+    expected = BASE.conv(x, weight, None, **options)
+    assert g.is_small
+    before = threads.num_threads()
+    try:
+        for count, large in ((1, False), (3, False), (1, True), (3, True)):
+            threads.set_num_threads(count)
+            monkeypatch.setattr(conv_compiled, "SOON", 0 if large else 1 << 20)
+            assert g.is_packed_in_time() == (count == 1 or not large)
+            np.testing.assert_allclose(BASE.conv(x, weight, None, **options), expected, rtol=1e-4, atol=1e-4)
+    finally:
+        threads.set_num_threads(before)
+
+
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
 def test_images_beside_one_that_is_not_a_number() -> None:

@@ -32,6 +32,8 @@ MOST_CHANNELS, LANES = 8, 16
 FEW, DEEP, MANY = 8, 18, 256
 #: the fewest input channels for the direct kernels for small images and for the gradient of the weight, and columns,
 FEW_INPUTS, ACROSS = 4, 4
+#: the most elements of a weight that each thread packs soon,
+SOON = 1 << 20
 #: the largest factor by which padding may increase the number of positions, and the most planes of an image, unless
 #: windows overlap: most of the time would go into copying them.
 WASTE, APART = 1.8, 4
@@ -102,6 +104,11 @@ class Geometry:
             math.prod(size) > 2 and self.inputs >= FEW_INPUTS and self.outputs >= FEW and self.depth >= 2 * DEEP
         )
 
+    def is_packed_in_time(self) -> bool:
+        """Whether threads have the windows for each to pack the weight, as the kernel for small images does."""
+        windows = self.examples * math.prod(self.counts)
+        return self.depth * self.outputs <= SOON or windows >= (MANY >> 1) * num_threads()
+
     def layout(self, rows: int) -> tuple[int, int, int, int]:
         """How kernels lay out images for windows of so many rows (layout.h).
 
@@ -152,7 +159,7 @@ def convolve(x: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
     """The convolution of ``x``."""
     if g.is_direct:
         return _convolve_directly(x, weight, bias, g)
-    if g.is_small:
+    if g.is_small and g.is_packed_in_time():
         return _convolve_small(x, weight, bias, g)
     out = empty(g.places, x.dtype)
     whole = _whole(out, x, weight, bias)
@@ -267,7 +274,7 @@ def _sum(totals: dict[tuple[int, int], Array]) -> Array:
 def add_windows(y: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
     """The sums of the windows made from ``y``, in the shape of the images."""
     turned = g.turned_round()
-    if turned is not None and turned.is_small:
+    if turned is not None and turned.is_small and turned.is_packed_in_time():
         return _convolve_small(y, weight, bias, turned, flipped=True)
     if turned is not None and (turned.is_direct or turned.is_by_example):
         return convolve(y, _flipped(weight, g), bias, turned)

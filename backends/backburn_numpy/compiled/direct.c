@@ -216,15 +216,22 @@ INLINE void sum_pieces(float *const to[PIECES], const float *const x[PIECES], co
  * there are no more. Flipped ones are those of a transposed convolution: (inputs, outputs, elements), in reverse. */
 static void lay_weights(float *restrict to, const float *restrict weight, const Geometry *g, int64_t first,
                         int flipped) {
-    const int64_t elements = g->size[0] * g->size[1];
-    for (int64_t c = 0; c < g->inputs; c++)
-        for (int64_t e = 0; e < elements; e++, to += OUTPUTS)
-            for (int64_t m = 0; m < OUTPUTS; m++) {
-                const int64_t output = first + m;
-                const int64_t at = flipped ? (c * g->outputs + output + 1) * elements - 1 - e
-                                           : (output * g->inputs + c) * elements + e;
-                to[m] = output < g->outputs ? weight[at] : 0.0f;
+    const int64_t elements = g->size[0] * g->size[1], depth = g->inputs * elements;
+    const int64_t left = g->outputs - first < OUTPUTS ? g->outputs - first : OUTPUTS;
+    const int64_t most = flipped ? elements : 16; /* a cache line: those of all outputs may be in one set */
+    for (int64_t k = 0; k < depth; k += most) {
+        const int64_t end = k + most < depth ? k + most : depth;
+        for (int64_t m = 0; m < left; m++)
+            if (flipped) {
+                const float *last = weight + (k / elements * g->outputs + first + m + 1) * elements - 1;
+                for (int64_t i = k; i < end; i++) to[i * OUTPUTS + m] = last[k - i];
+            } else {
+                const float *from = weight + (first + m) * depth;
+                for (int64_t i = k; i < end; i++) to[i * OUTPUTS + m] = from[i];
             }
+        for (int64_t m = left; m < OUTPUTS; m++)
+            for (int64_t i = k; i < end; i++) to[i * OUTPUTS + m] = 0.0f;
+    }
 }
 
 /* Fills the outputs from first on, `left` of them, with the sums of an example's positions and the bias. */
