@@ -710,7 +710,7 @@ def test_prelu_learns_its_slopes() -> None:
         nn.PReLU(3)(normal(2, 4, dtype="float64"))
     with pytest.raises(ShapeError, match=r"Pad: the input has the shape \(examples, channels, \*spatial\), not"):
         nn.Pad(1)(normal(2, 4))
-    with pytest.raises(ArgumentError, match="Pad: mode is one of 'constant', 'reflect', 'symmetric', .*, not 'zero'"):
+    with pytest.raises(ArgumentError, match=r"Pad: mode is one of 'constant', 'reflect', 'symmetric', .*, not 'zero'"):
         nn.Pad(1, "zero")
     with pytest.raises(ArgumentError, match=r"Pad: mode is one of .*, not 'replicate'; 'edge' is that$"):
         nn.Pad(1, "replicate")
