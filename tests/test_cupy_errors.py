@@ -217,6 +217,14 @@ def test_the_driver_fails(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         x.sum()
 
 
+@pytest.mark.parametrize("name", ["CUBLASError", "CuFFTError", "CUSOLVERError", "CURANDError", "CUDADriverError"])
+def test_errors_of_libraries_are_ours(fresh: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """By the names that CuPy's classes have."""
+    x = failing(monkeypatch, type(name, (RuntimeError,), {})("INTERNAL_ERROR"))
+    with pytest.raises(DeviceError, match=r"^sum: INTERNAL_ERROR \(cuda:0\)"):
+        bb.sum(x)
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -25,7 +25,8 @@ OF_LIBRARIES = (
     "CUBLASError",
     "CUDNNError",
     "CUSOLVERError",
-    "CUFFTError",
+    "CuFFTError",
+    "CURANDError",
     "NVRTCError",
 )
 

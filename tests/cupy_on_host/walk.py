@@ -119,7 +119,10 @@ class Walk:
             self.lacking.setdefault(name, str(error))
             return
         except Exception as error:
-            if not is_of_values(name, error):
+            # A library that is installed, and finds no device.
+            if "NOT_INITIALIZED" in str(error) or "CUFFT_INTERNAL_ERROR" in str(error):
+                self.lacking.setdefault(name, str(error))
+            elif not is_of_values(name, error):
                 self.failed[where] = f"{type(error).__name__}: {error}"[:300]
             return
         finally:
