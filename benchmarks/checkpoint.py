@@ -49,8 +49,8 @@ def _figures(checkpointed: bool) -> Figures:
     before = _resident()
     step()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    of_gradients = sum(p.size for p in parameters) * 4 / 1024
-    return {"step": min(step() for _ in range(STEPS)), "KiB of activations": peak - before - of_gradients}
+    gradients = sum(p.size for p in parameters) * 4 / 1024
+    return {"step": min(step() for _ in range(STEPS)), "KiB of activations": peak - before - gradients}
 
 
 @case("checkpoint", "backburn")

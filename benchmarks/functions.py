@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 Function = Callable[..., Any]
-#: The parts of a case: what each is called, and how backburn and PyTorch do it.
+#: The parts of a case: name, backburn's function, PyTorch's function.
 Parts = Iterator[tuple[str, Function, Function]]
 #: Cases by name, whose parts are made when they are measured.
 Cases = Iterable[tuple[str, Callable[[], Parts]]]
@@ -52,12 +52,12 @@ def cases(n: int) -> Iterator[Case]:
     index, labels = draw.integers(0, n, (n, n)), draw.integers(0, n, n)
     vector = draw.normal(size=n)
 
-    # Of one name in both.
-    of_reals = "abs exp expm1 sin cos tan sinh cosh tanh atan asinh erf erfc sigmoid square negative"
-    of_positives = "log log1p log2 sqrt rsqrt reciprocal lgamma digamma"
+    # Functions with equal names in both.
+    real = "abs exp expm1 sin cos tan sinh cosh tanh atan asinh erf erfc sigmoid square negative"
+    positives = "log log1p log2 sqrt rsqrt reciprocal lgamma digamma"
     activations = "relu gelu silu elu selu celu mish softplus softsign hardtanh leaky_relu relu6 tanhshrink softshrink"
     for module, peer, names, operand in (
-        (bb, torch, of_reals, x), (bb, torch, of_positives, positive), (bb, torch, "asin acos atanh erfinv", fraction),
+        (bb, torch, real, x), (bb, torch, positives, positive), (bb, torch, "asin acos atanh erfinv", fraction),
         (ours, theirs, activations, x),
     ):  # fmt: skip
         for name in names.split():
@@ -67,9 +67,9 @@ def cases(n: int) -> Iterator[Case]:
     for name in ["maximum", "minimum", "atan2", "hypot", "logaddexp", "pow"]:
         yield Case(name, getattr(bb, name), getattr(torch, name), (positive, fraction), leaves=2)
     for name in ["equal", "less", "logical_xor"]:
-        of_torch = {"equal": "eq", "less": "lt"}.get(name, name)
+        peer_name = {"equal": "eq", "less": "lt"}.get(name, name)
         operands = (x > 0, y > 0) if "logical" in name else (x, y)
-        yield Case(name, getattr(bb, name), getattr(torch, of_torch), operands, leaves=0)
+        yield Case(name, getattr(bb, name), getattr(torch, peer_name), operands, leaves=0)
     for name in ["l1_loss", "mse_loss", "huber_loss", "smooth_l1_loss"]:
         yield Case(name, getattr(ours, name), getattr(theirs, name), (x, y), leaves=2)
 

@@ -61,7 +61,7 @@ def ours(function: Callable[..., Any], *arrays: Any) -> Figures:
 
 
 def theirs(function: Callable[..., Any], *arrays: Any) -> Figures:
-    """The same for torch."""
+    """The figures of torch."""
     import torch
 
     leaves = [torch.from_numpy(a.copy()).requires_grad_() for a in arrays]

@@ -18,7 +18,7 @@ Model = tuple[Any, Callable[[], Any]]
 
 
 class Framework(NamedTuple):
-    """What models are written with: the modules and functions of a framework, and what goes by another name in it."""
+    """The modules and functions of a framework, and those that have different names in the two frameworks."""
 
     nn: Any
     functions: Any
@@ -49,7 +49,8 @@ def ours() -> Framework:
     from backburn import nn
 
     return Framework(
-        nn, nn.functional, bb.asarray, nn.BatchNorm, partial(nn.functional.scaled_dot_product_attention, causal=True),
+        nn, nn.functional, bb.asarray, nn.BatchNorm,
+        partial(nn.functional.scaled_dot_product_attention, is_causal=True),
         lambda x, index: bb.take_along_axis(x, index[:, None], axis=1)[:, 0],
         lambda x, index, rows: bb.index_add(x, index, rows, axis=0),
     )  # fmt: skip
@@ -98,13 +99,13 @@ def resnet(f: Framework) -> Model:
         def __init__(self, inputs: int, outputs: int, stride: int) -> None:
             super().__init__()
             self.first = n.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-            self.norm = f.batch_norm(outputs)
+            self.vector_norm = f.batch_norm(outputs)
             self.second = n.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
             self.last = f.batch_norm(outputs)
             self.short = n.Conv2d(inputs, outputs, 1, stride, bias=False)
 
         def forward(self, x: Any) -> Any:
-            return relu(self.last(self.second(relu(self.norm(self.first(x))))) + self.short(x))
+            return relu(self.last(self.second(relu(self.vector_norm(self.first(x))))) + self.short(x))
 
     model = n.Sequential(
         n.Conv2d(3, 16, 3, 1, 1, bias=False), f.batch_norm(16), n.ReLU(),
@@ -140,10 +141,10 @@ def gpt(f: Framework) -> Model:
             super().__init__()
             self.tokens, self.places = n.Embedding(500, width), n.Embedding(tokens, width)
             self.blocks = n.Sequential(Block(), Block())
-            self.norm, self.head = n.LayerNorm(width), n.Linear(width, 500)
+            self.vector_norm, self.head = n.LayerNorm(width), n.Linear(width, 500)
 
         def forward(self, ids: Any, places: Any) -> Any:
-            return self.head(self.norm(self.blocks(self.tokens(ids) + self.places(places))))
+            return self.head(self.vector_norm(self.blocks(self.tokens(ids) + self.places(places))))
 
     model, ids, labels = Decoder(), f.integers(500, 4, tokens), f.integers(500, 4 * tokens, seed=1)
     places = f.tensor(list(range(tokens)))
@@ -217,14 +218,8 @@ MODELS: dict[str, Callable[[Framework], Model]] = {
 
 
 def begin_alike(model: Any, peer: Any) -> None:
-    """Give our model the peer's parameters; the matrices of linear and recurrent layers are transposed in it."""
-    import torch
-
-    turned = {id(m.weight) for m in peer.modules() if isinstance(m, torch.nn.Linear)}
-    for layer in peer.modules():
-        if isinstance(layer, torch.nn.RNNBase):
-            turned |= {id(p) for name, p in layer.named_parameters() if name.startswith("weight")}
-    values = [p.detach().numpy().T if id(p) in turned else p.detach().numpy() for p in peer.parameters()]
+    """Give our model the peer's parameters."""
+    values = [p.detach().numpy() for p in peer.parameters()]
     names = [name for name, _ in model.named_parameters()]
     model.load_state_dict({**model.state_dict(), **dict(zip(names, values, strict=True))})
 

@@ -46,7 +46,7 @@ def quantized() -> Figures:
 
     def product_of(scheme: str, weight: Any) -> Callable[[Any], Any]:
         stored = k.quantize(weight, dtype=as_dtype(scheme))  # type: ignore[arg-type]
-        return lambda x: k.q_linear(x, stored, transposed=True)
+        return lambda x: k.quantized_linear(x, stored)
 
     return _figures(product_of)
 

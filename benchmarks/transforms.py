@@ -46,7 +46,7 @@ def ours(is_captured: bool = False) -> Framework:
     )  # fmt: skip
 
 
-def of_torch() -> Framework:
+def torch_framework() -> Framework:
     """PyTorch."""
     import torch
     from torch import func
@@ -57,7 +57,7 @@ def of_torch() -> Framework:
     )  # fmt: skip
 
 
-def of_jax(is_compiled: bool = True) -> Framework:
+def jax_framework(is_compiled: bool = True) -> Framework:
     """JAX."""
     import jax
 
@@ -71,7 +71,11 @@ def of_jax(is_compiled: bool = True) -> Framework:
     )  # fmt: skip
 
 
-PEERS: dict[str, Callable[[], Framework]] = {"torch": of_torch, "jax": of_jax, "jax-eager": partial(of_jax, False)}
+PEERS: dict[str, Callable[[], Framework]] = {
+    "torch": torch_framework,
+    "jax": jax_framework,
+    "jax-eager": partial(jax_framework, False),
+}
 
 
 def network(f: Framework, model: Tree, x: Any) -> Any:

@@ -17,13 +17,29 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.doctest",
     "sphinx.ext.napoleon",
+    "sphinx_design",
     "public_api",
     "operation_table",
+    "pictures",
+    "wide_tables",
 ]
 exclude_patterns = ["_build", "_ext"]
 
 html_theme = "furo"
 html_title = f"backburn {release}"
+html_static_path = ["_static", "images/logo-light.svg", "images/logo-dark.svg"]
+html_css_files = ["backburn.css"]
+html_favicon = "images/logo-light.svg"
+html_theme_options = {
+    "light_logo": "logo-light.svg",
+    "dark_logo": "logo-dark.svg",
+    "light_css_variables": {
+        "color-brand-primary": "#b23c0b",
+        "color-brand-content": "#b23c0b",
+        "color-sidebar-link-text--top-level": "var(--color-foreground-primary)",
+    },
+    "dark_css_variables": {"color-brand-primary": "#ff9a5c", "color-brand-content": "#ffab78"},
+}
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3

@@ -23,7 +23,7 @@ from backburn.nn import Module
 from backburn.nn.functional import cross_entropy
 from backburn.optim import Adam
 from backburn.quantization import MSE, MovingAverage, add_adapters, calibrate, gptq, quantize_model, sensitivity
-from backburn.tensor.defaults import no_grad
+from backburn.tensor.core.defaults import no_grad
 from backburn.train.config import read_config
 from backburn.train.trainer import Trainer
 

@@ -1,4 +1,4 @@
-"""What every test shares: a clean environment, and the markers' meaning."""
+"""Setup of every test: a clean environment, and the markers' meaning."""
 
 import gc
 import importlib
@@ -13,7 +13,7 @@ try:
 except ImportError:  # what is tested on a GPU needs nothing beside pytest
     hypothesis = None  # type: ignore[assignment]
 
-# What the developer has chosen for their own runs must not choose what is tested.
+# Variables of the developer's own runs must not choose what is tested.
 for variable in [name for name in os.environ if name.startswith("BACKBURN_")]:
     del os.environ[variable]
 # Workers share the processors: threads that wait for work spin, and would take them from the other workers. Libraries
@@ -22,7 +22,7 @@ if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
     for library in ("BACKBURN", "OPENBLAS", "OMP", "MKL"):
         os.environ.setdefault(f"{library}_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
 os.environ["MPLBACKEND"] = "Agg"
-# What JAX compiles in the tests is called once or twice: optimizing it takes longer than it saves.
+# Functions that JAX compiles in the tests are called once or twice: optimizing takes longer than it saves.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 # No timed assertion: a slow machine is not a failure. The same examples in every run: a failure repeats.
@@ -33,19 +33,20 @@ if hypothesis is not None:
 
 @pytest.fixture(autouse=True)
 def _no_operation_outlives_its_test() -> Iterator[None]:
-    """What a test adds to the operation table is gone after it: other tests walk over the table."""
-    from backburn.backend.custom import ADDED, withdraw
+    """Remove operations that a test has added to the table: other tests walk over the table."""
+    from backburn.backend.user_operations import withdraw
+    from backburn.ops.table import OPERATIONS
 
-    before = set(ADDED)
+    before = set(OPERATIONS)
     yield
-    for name in ADDED.keys() - before:
+    for name in OPERATIONS.keys() - before:
         withdraw(name)
 
 
 @pytest.fixture(scope="module")
 def cupy() -> Iterator[Any]:
     """The stand-in for CuPy, as the module ``cupy``."""
-    from tests.cupy_stand_in.use import standing_in
+    from tests.backends.cupy.stand_in.use import standing_in
 
     with standing_in() as module:
         yield module
@@ -54,7 +55,7 @@ def cupy() -> Iterator[Any]:
 @pytest.fixture
 def without_cudnn(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The stand-in for CuPy where there is none for cuDNN."""
-    from tests.cupy_stand_in.use import forget
+    from tests.backends.cupy.stand_in.use import forget
 
     monkeypatch.setitem(importlib.import_module("cudnn").SETTINGS, "version", None)
     forget()

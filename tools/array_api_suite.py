@@ -7,7 +7,7 @@
 Settings: version 2024.12 of the standard, real dtypes, plain NumPy as the backend, three examples for each property.
 Left out are the special cases of complex numbers, which the suite does not skip along with the dtypes, and the names
 of the extension ``fft``, which needs complex numbers and is not offered. The exceptions, with their reasons, are in
-``tests/array_api/xfails.txt``.
+``tests/tensor/array_api/xfails.txt``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-EXCEPTIONS = ROOT / "tests" / "array_api" / "xfails.txt"
+EXCEPTIONS = ROOT / "tests" / "tensor" / "array_api" / "xfails.txt"
 
 #: The tests left out: their name in the report, and a pattern of their identifiers.
 LEFT_OUT = {

@@ -2,7 +2,7 @@
 
 Run from the repository root; needs mpmath (about a minute)::
 
-    python tools/fit_special.py > src/backburn/backend/special_coefficients.py
+    python tools/fit_special.py > src/backburn/ops/bodies/special_coefficients.py
 
 Each entry of ``FITS`` is a function of one variable, an interval, and for each working precision the degrees of a
 rational function (or of a polynomial, if the second degree is 0). The fit minimizes the maximum norm of the
@@ -255,17 +255,17 @@ class Fit(NamedTuple):
 
 
 LIMITS: dict[str, tuple[str, float | dict[int, float]]] = {
-    "ERF_LIMIT": ("where erf rounds to 1", {32: 3.92, 64: 5.9375}),
+    "ERF_LIMIT": ("from here on erf is 1", {32: 3.92, 64: 5.9375}),
     "ERF_SPLIT": ("from here on erf in float64 is 1 - exp(...)", 1.0),
-    "ERFC_LIMIT": ("where erfc underflows to 0", {32: 10.25, 64: 28.0}),
+    "ERFC_LIMIT": ("from here on 1 - erf underflows to 0", {32: 10.25, 64: 28.0}),
     "ERFINV_SPLIT": ("from here on erfinv uses its tail", 0.75),
     "LGAMMA_SPLIT": ("from here on lgamma uses Stirling's series", 6.0),
-    "LGAMMA_OFFSET": ("what LGAMMA_MIDDLE leaves out", 0.375),
+    "LGAMMA_OFFSET": ("the constant added to LGAMMA_MIDDLE", 0.375),
     "DIGAMMA_SPLIT": ("from here on digamma uses its asymptotic series", {32: 4.0, 64: 5.0}),
-    "DIGAMMA_OFFSET": ("what DIGAMMA_MIDDLE leaves out", 0.75),
+    "DIGAMMA_OFFSET": ("the constant added to DIGAMMA_MIDDLE", 0.75),
     "BESSEL_SPLIT": ("from here on i0 and i1 use their asymptotic form", {32: 6.0, 64: 8.0}),
     "BESSEL_SHIFT": ("the exponent that I0_LARGE and I1_LARGE contain", 8.0),
-    "BESSEL_OFFSET": ("what I0_LARGE and I1_LARGE leave out", 1189.0),
+    "BESSEL_OFFSET": ("the constant added to I0_LARGE and I1_LARGE", 1189.0),
 }
 
 
@@ -282,9 +282,9 @@ FITS = [
     Fit("ERF_ARTANH", "artanh(erf(x)) / x in x**2", erf_artanh,
         {32: (0, split("ERF_LIMIT", 32) ** 2)}, {32: (3, 3)}, erf_artanh_weight),
     Fit("ERF_CENTRE", "erf(x) / x in x**2", erf_centre, {64: (0, split("ERF_SPLIT", 64) ** 2)}, {64: (4, 5)}),
-    Fit("ERF_TAIL", "log(erfc(x)); what counts is the error of erf", erf_tail,
+    Fit("ERF_TAIL", "log(1 - erf(x)), weighted for the error of erf", erf_tail,
         {64: (split("ERF_SPLIT", 64), split("ERF_LIMIT", 64))}, {64: (7, 5)}, erf_tail_weight),
-    Fit("ERFCX", "(1 + 2 x) exp(x**2) erfc(x) - 1", erfcx,
+    Fit("ERFCX", "(1 + 2 x) exp(x**2) (1 - erf(x)) - 1", erfcx,
         by_bits(lambda b: (0, split("ERFC_LIMIT", b))), {32: (5, 5), 64: (10, 10)}, erfcx_weight),
     Fit("ERFINV_CENTRE", "erfinv(x) / x - 1 in ERFINV_SPLIT**2 - x**2", erfinv_centre,
         by_bits(lambda b: (0, split("ERFINV_SPLIT", b) ** 2)), {32: (3, 3), 64: (6, 6)}, erfinv_centre_weight),

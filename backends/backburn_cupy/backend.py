@@ -10,13 +10,9 @@ import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
-from backburn.backend.capture import Program, Replay
 from backburn.backend.contract import Backend, Capabilities
-from backburn.backend.quantized import Quantized
-from backburn.backend.quantized_moves import take_quantized
-from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import STORAGES, DType, FloatDType, as_dtype, host_dtypes, qint8
 from backburn.base.errors import (
     ArgumentError,
@@ -25,15 +21,19 @@ from backburn.base.errors import (
     DeviceMemoryError,
     DTypeError,
 )
+from backburn.decorators.capture.protocol import Program, Replay
+from backburn.ops.bodies.quantized import Quantized
+from backburn.ops.bodies.quantized_moves import take_quantized
+from backburn.ops.table import OPERATIONS
 from backburn_cupy import detect
 from backburn_cupy.kernels.attach import attach
-from backburn_cupy.kernels.formulas import one_pass
+from backburn_cupy.kernels.fused import fuse
 from backburn_cupy.kernels.runner import CupyRunner, Runner
 
 #: The modules that define the operations. They import CuPy, and so are imported with the first instance.
 FAMILIES = (
-    "create", "elementwise", "special", "choice", "reduce", "scan", "sort", "shape", "index", "products", "convolve",
-    "attend", "recurrent", "decompose", "fft",
+    "creation", "elementwise", "special", "selection", "reduce", "scan", "sort", "shape", "index", "linalg", "conv",
+    "attention", "recurrent", "decompositions", "fft",
 )  # fmt: skip
 
 
@@ -52,7 +52,7 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         'cupy:0'
     """
 
-    _made: ClassVar[dict[tuple[Any, ...], CupyBackend]] = {}
+    _instances: ClassVar[dict[tuple[Any, ...], CupyBackend]] = {}
 
     def __new__(
         cls,
@@ -65,13 +65,13 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         if not isinstance(dtype, FloatDType):
             raise ArgumentError(f"CupyBackend: float_dtype is a float dtype, not {dtype}")
         key = (cls, number, dtype, bool(allow_tf32), bool(deterministic), os.getpid())
-        known = cls._made.get(key)
+        known = cls._instances.get(key)
         if known is None:
             cupy = detect.load(number)
             attach_families()
             known = super().__new__(cls)
             known._prepare(cupy, number, dtype, bool(allow_tf32), bool(deterministic))
-            cls._made[key] = known
+            cls._instances[key] = known
         return known
 
     def _prepare(self, cupy: Any, device: int, dtype: FloatDType, allow_tf32: bool, deterministic: bool) -> None:
@@ -82,7 +82,7 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         self.deterministic = deterministic
         self.process = os.getpid()
         self._recorded: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.faults = importlib.import_module("backburn_cupy.faults").Faults.of(device)
+        self.faults = importlib.import_module("backburn_cupy.faults").Faults.for_device(device)
         #: Runs the fused kernels; None leaves everything to CuPy.
         with cupy.cuda.Device(device):
             self.runner: Runner | None = CupyRunner(cupy, device, self.faults, deterministic)
@@ -106,8 +106,8 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         debug = os.environ.get("BACKBURN_CUPY_DEBUG", "") not in ("", "0")
         if several or debug:
             # Slower variants are set on the instance, over the class, so that no other instance pays for them.
-            for name in (*OPERATIONS, "one_pass", "synchronize", "memory_stats", "memory_cleanup"):
-                setattr(self, name, _guarded(self, name, getattr(self, name), debug))
+            for name in (*OPERATIONS, "fuse", "synchronize", "memory_stats", "memory_cleanup"):
+                setattr(self, name, _guard(self, name, getattr(self, name), debug))
 
     def __init__(self, *_: Any, **__: Any) -> None:
         """Done by ``__new__``, which may return an existing instance."""
@@ -124,7 +124,7 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
 
     @property
     def float_dtype(self) -> FloatDType:
-        """The options that the backend was made with."""
+        """The default dtype of new float tensors."""
         return self._float_dtype
 
     @property
@@ -140,7 +140,7 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         """
         from backburn_cupy import cublaslt, cudnn
 
-        with self.placed():
+        with self.device_context():
             return {"cuBLASLt": cublaslt.words(), "cuDNN": cudnn.found().words}
 
     @classmethod
@@ -157,7 +157,7 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         try:
             self._cupy.cuda.Device(self.number).synchronize()
         except Exception as error:
-            raise self._failure("synchronize", (), error) from error
+            self._reraise("synchronize", (), error)
         self.faults.check()
 
     def memory_stats(self) -> Mapping[str, int]:
@@ -176,15 +176,12 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         self._cupy.get_default_memory_pool().free_all_blocks()
         self._cupy.get_default_pinned_memory_pool().free_all_blocks()
 
-    def one_pass(self, formula: Callable[..., Any], /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
+    def fuse(self, formula: Callable[..., Any], /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
         """``formula(self, *values)``, by one kernel for each result where that can be."""
         try:
-            result = NotImplemented if self.runner is None else one_pass(self.runner, formula, *values)
+            result = NotImplemented if self.runner is None else fuse(self.runner, formula, *values)
         except Exception as error:
-            failure = self._failure(formula.__name__, values, error)
-            if failure is error:
-                raise
-            raise failure from error
+            self._reraise(formula.__name__, values, error)
         return formula(self, *values) if result is NotImplemented else result
 
     def dtype(self, x: Any, /) -> DType:
@@ -201,7 +198,7 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         )
 
     def capture(self, program: Program, state: Sequence[Any], inputs: Sequence[Any]) -> Replay:
-        """``program`` as a CUDA graph: see :class:`backburn.backend.capture.CapturingBackend`."""
+        """``program`` as a CUDA graph: see :class:`backburn.decorators.capture.protocol.CapturingBackend`."""
         from backburn_cupy.capture import ONE_AT_A_TIME, Recorded
 
         try:
@@ -212,26 +209,27 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         self._recorded.add(recorded)
         return recorded
 
-    def placed(self) -> Any:
+    def device_context(self) -> Any:
         """A context that makes this CuPy's current device."""
         return self._cupy.cuda.Device(self.number)
 
     @contextlib.contextmanager
-    def errors(self, name: str) -> Iterator[None]:
+    def translate_errors(self, name: str) -> Iterator[None]:
         """A context for device work outside of operations: errors inside are reported as of ``name``."""
         try:
-            with self.placed():
+            with self.device_context():
                 yield
         except Exception as error:
-            failure = self._failure(name, (), error)
-            if failure is error:
-                raise
-            raise failure from error
+            self._reraise(name, (), error)
 
-    def _failure(self, name: str, operands: tuple[Any, ...], error: Exception) -> Exception:
-        from backburn_cupy.failures import translated
+    def _reraise(self, name: str, operands: tuple[Any, ...], error: Exception) -> NoReturn:
+        """Raise an error being handled again, as one of backburn if it stems from CuPy or CUDA."""
+        from backburn_cupy.failures import translate_error
 
-        return translated(name, operands, error, device=self.number, process=self.process)
+        failure = translate_error(name, operands, error, device=self.number, process=self.process)
+        if failure is error:
+            raise error
+        raise failure from error
 
 
 def _device_number(device: int) -> int:
@@ -252,22 +250,19 @@ def method(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(self, *operands, **options)
         except Exception as error:
-            failure = self._failure(name, operands, error)
-            if failure is error:
-                raise
-            raise failure from error
+            self._reraise(name, operands, error)
 
     return operation
 
 
-def _guarded(k: CupyBackend, name: str, function: Callable[..., Any], debug: bool) -> Callable[..., Any]:
+def _guard(k: CupyBackend, name: str, function: Callable[..., Any], debug: bool) -> Callable[..., Any]:
     """``function`` on ``k``'s device, if there are several; in debugging, synchronized and checked on return."""
-    from backburn_cupy.failures import mixture
+    from backburn_cupy.failures import find_misplaced
 
     @functools.wraps(function)
     def operation(*operands: Any, **options: Any) -> Any:
         with k._cupy.cuda.Device(k.number):
-            if (mixed := mixture(operands, k.number)) is not None and name != "from_numpy":
+            if (mixed := find_misplaced(operands, k.number)) is not None and name != "from_numpy":
                 raise BackendMismatchError(f"{name}: {mixed}")
             result = function(*operands, **options)
             if debug and name in OPERATIONS:

@@ -18,24 +18,24 @@ from typing import Any
 import cupy
 import numpy as np
 
-from backburn.backend.capture import Program
-from backburn.backend.quantized import Quantized
-from backburn.backend.table import OPERATIONS
 from backburn.base.errors import CaptureError
-from backburn.base.replay import REPLAY, Overwritten, ReplayedFloat, ReplayedInt, contents
-from backburn_cupy.create import converted
+from backburn.decorators.capture.protocol import Program
+from backburn.decorators.capture.replay import REPLAY, Overwritten, ReplayedFloat, ReplayedInt, contents
+from backburn.ops.bodies.quantized import Quantized
+from backburn.ops.table import OPERATIONS
+from backburn_cupy.creation import cast
 from backburn_cupy.kernels.attach import LAUNCHERS
-from backburn_cupy.kernels.optimize import copy_tensors
-from backburn_cupy.kernels.runner import packed
+from backburn_cupy.kernels.optimizer_steps import copy_tensors
+from backburn_cupy.kernels.runner import number_bits
 
 Array = Any
 
-#: How many replays may be in flight before the host waits to write the numbers of the next.
+#: The most replays in flight: the host then waits before it writes the numbers of the next.
 AHEAD = 8
 
 
 class Recorded:
-    """A recorded program: see :class:`backburn.backend.capture.Replay`."""
+    """A recorded program: see :class:`backburn.decorators.capture.protocol.Replay`."""
 
     in_place = True
 
@@ -43,10 +43,10 @@ class Recorded:
         _check_plain(*state, *inputs)
         self._k = k
         gc.collect()  # free garbage now, so that none is collected while the step is recorded
-        give_back()
-        with k.errors("capture"):
+        release_memory()
+        with k.translate_errors("capture"):
             self._numbers = Numbers(k)
-            self._pool = cupy.cuda.MemoryPool(allocated)
+            self._pool = cupy.cuda.MemoryPool(allocate)
             self._pool.set_limit(size=0)  # at one it would give back what the graph uses
             #: Objects outside the pool to keep alive as long as the graph, by id.
             self._kept: dict[int, Any] = {}
@@ -60,36 +60,41 @@ class Recorded:
             k.faults.pending = pending
             cupy.cuda.get_current_stream().synchronize()  # the operands may still be being computed
             cupy.get_default_memory_pool().free_all_blocks()  # room for the new pool
-            with self._within():
+            with self._allocating():
                 self._own = self._pool.malloc(1).mem.pool
                 self.state = [x.copy() for x in state]
                 self._inputs = [x.copy() for x in inputs]
-                brought = recording.brought if (recording := REPLAY.get()) is not None else ()
-                #: What the step brings from the host, by its values: nothing can be brought during the capture.
+                transfers = recording.brought if (recording := REPLAY.get()) is not None else ()
+                #: Arrays that the step brings from the host, by their values: CUDA records no such transfer.
                 self.constants = {
                     (dtype, shape, data): cupy.array(np.frombuffer(data, dtype).reshape(shape))
-                    for dtype, shape, data in brought
+                    for dtype, shape, data in transfers
                 }
                 self._stream.synchronize()
-        with k.placed(), self._within(), _watched(k, self._read, self._made) as calls, self._recording():
+        with (
+            k.device_context(),
+            self._allocating(),
+            _watching(k, self._note_operands, self._note_results) as calls,
+            self._recording(),
+        ):
             new, out = program(list(self.state), list(self._inputs))
             _check_plain(*new, *out)
-            self._read((*new, *out))
+            self._note_operands((*new, *out))
             if self._is_stale:
                 raise Overwritten
-            with k.errors("capture"):
-                self._outputs = self._apart(out)
-                self._renew(new)
+            with k.translate_errors("capture"):
+                self._outputs = self._separate(out)
+                self._update_state(new)
         self.launches = nodes(self._graph) or len(calls)
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # Python or CUDA may have shut down already
-            _FORGOTTEN.append(vars(self).copy())
+            _RELEASED.append(vars(self).copy())
             vars(self).clear()
-            give_back()
+            release_memory()
 
     @contextlib.contextmanager
-    def _within(self) -> Iterator[None]:
+    def _allocating(self) -> Iterator[None]:
         """A context in which work goes to the recording's stream, and memory comes from its pool."""
         with self._stream, cupy.cuda.using_allocator(self._pool.malloc):
             yield
@@ -100,11 +105,11 @@ class Recorded:
         faults = self._k.faults
         pending, faults.pending = faults.pending, False
         runner = self._k.runner
-        _UNDER_WAY.append(self)
+        _IN_PROGRESS.append(self)
         if runner is not None:
             runner.recorded = self
         try:
-            with self._k.errors("capture"):
+            with self._k.translate_errors("capture"):
                 # In relaxed mode, CuPy's default, the pool may grow during the capture.
                 self._stream.begin_capture()
             try:
@@ -115,12 +120,12 @@ class Recorded:
                 if isinstance(error, Exception) and (found := refusal("a call of the step", error)) is not None:
                     raise found from error
                 raise
-            with self._k.errors("capture"):
+            with self._k.translate_errors("capture"):
                 self._graph = self._stream.end_capture()
         finally:
             self._may_fail, faults.pending = faults.pending, pending
             self._newer.clear()
-            _UNDER_WAY.remove(self)
+            _IN_PROGRESS.remove(self)
             if runner is not None:
                 runner.recorded = None
 
@@ -140,40 +145,40 @@ class Recorded:
         self._newer[id(newer)] = newer
         return newer
 
-    def _read(self, operands: Iterable[Any]) -> None:
+    def _note_operands(self, operands: Iterable[Any]) -> None:
         """Keep operands alive that are not the recording's own, lest their memory be reused; note overwritten ones."""
-        arrays = [x for x in flat(operands) if isinstance(x, cupy.ndarray)]
+        arrays = [x for x in flatten(operands) if isinstance(x, cupy.ndarray)]
         memories = [x.data.mem for x in arrays]
         self.keep(memory for memory in memories if getattr(memory, "pool", None) is not self._own)
         if self._overwritten:
             pairs = zip(arrays, memories, strict=True)
             self._is_stale |= any(m.ptr in self._overwritten and id(x) not in self._newer for x, m in pairs)
 
-    def _made(self, results: Any) -> None:
-        """Note results that lie in overwritten memory: they were made of what has been written there."""
+    def _note_results(self, results: Any) -> None:
+        """Note results that lie in overwritten memory: they follow from the new values."""
         if self._overwritten:
-            arrays = [x for x in flat((results,)) if isinstance(x, cupy.ndarray)]
+            arrays = [x for x in flatten((results,)) if isinstance(x, cupy.ndarray)]
             self._newer |= {id(x): x for x in arrays if x.data.mem.ptr in self._overwritten}
 
-    def _apart(self, out: Sequence[Array]) -> list[Array]:
+    def _separate(self, out: Sequence[Array]) -> list[Array]:
         """The outputs, separate from the state that is about to be overwritten."""
-        of_state = {x.data.mem.ptr for x in self.state}
-        return [x.copy() if x.data.mem.ptr in of_state else x for x in out]
+        state_addresses = {x.data.mem.ptr for x in self.state}
+        return [x.copy() if x.data.mem.ptr in state_addresses else x for x in out]
 
-    def _renew(self, new: Sequence[Array]) -> None:
+    def _update_state(self, new: Sequence[Array]) -> None:
         """Copy the new state over the old one, in one launch; not what an operation has written in place."""
         changed = [(x, old) for x, old in zip(new, self.state, strict=True) if not _is_same(x, old)]
-        of_state = {x.data.mem.ptr for x in self.state}
+        state_addresses = {x.data.mem.ptr for x in self.state}
         # Values that share the old state's memory are copied before it is overwritten.
-        aside = [(x.copy() if x.data.mem.ptr in of_state else x, old) for x, old in changed]
-        runner, at_once = self._k.runner, []
-        for x, old in aside:
+        separate = [(x.copy() if x.data.mem.ptr in state_addresses else x, old) for x, old in changed]
+        runner, batch = self._k.runner, []
+        for x, old in separate:
             if runner is not None and x.dtype == old.dtype and x.dtype.char in "fdeE" and x.flags.c_contiguous:
-                at_once.append((x, old))
+                batch.append((x, old))
             else:
                 old[...] = x
-        if runner is not None and at_once:
-            copy_tensors(runner, *zip(*at_once, strict=True))
+        if runner is not None and batch:
+            copy_tensors(runner, *zip(*batch, strict=True))
 
     @property
     def held(self) -> int:
@@ -181,11 +186,11 @@ class Recorded:
         return int(self._pool.total_bytes())
 
     def set_state(self, place: int, value: Array) -> None:
-        with self._k.errors("capture"):
+        with self._k.translate_errors("capture"):
             self.state[place][...] = value
 
     def __call__(self, inputs: Sequence[Array], numbers: Sequence[float]) -> list[Array]:
-        with self._k.errors("capture"), _in_order(self._k.number):
+        with self._k.translate_errors("capture"), _serialized(self._k.number):
             self._numbers.send(numbers)
             for held, x in zip(self._inputs, inputs, strict=True):
                 held[...] = x
@@ -197,45 +202,45 @@ class Recorded:
 #: Held by the recording thread: meanwhile the backend's methods are replaced, and no memory is released.
 ONE_AT_A_TIME = threading.RLock()
 #: Recordings to be released, and recordings in progress.
-_FORGOTTEN: list[dict[str, Any]] = []
-_UNDER_WAY: list[Recorded] = []
+_RELEASED: list[dict[str, Any]] = []
+_IN_PROGRESS: list[Recorded] = []
 
 
 def keep(things: Iterable[Any]) -> None:
     """Keep objects alive as long as the current recording, if any."""
-    if _UNDER_WAY:
+    if _IN_PROGRESS:
         found = list(things)
-        for recorded in _UNDER_WAY:
+        for recorded in _IN_PROGRESS:
             recorded.keep(found)
 
 
 def constant(host: Any) -> Array:
-    """The array of the current recording with the values of ``host``, if the step brought them before, too."""
+    """The array of the current recording with the values of ``host``, if the step brought them in the call before."""
     recording = REPLAY.get()
     assert recording is not None
-    if (array := _UNDER_WAY[-1].constants.get(contents(host))) is None:
+    if (array := _IN_PROGRESS[-1].constants.get(contents(host))) is None:
         words = f"brings values from the host ({host.dtype}{list(host.shape)}) that it did not bring in the call before"
         raise recording.refuse(CaptureError(f"from_numpy {words}: pass what changes in the batch"))
     return array
 
 
-def flat(operands: Iterable[Any]) -> list[Any]:
+def flatten(operands: Iterable[Any]) -> list[Any]:
     """The operands, including those in lists."""
     return [x for operand in operands for x in (operand if isinstance(operand, (list, tuple)) else (operand,))]
 
 
-def give_back() -> None:
+def release_memory() -> None:
     """Return the memory of released recordings to the device, unless one is in progress: CUDA may refuse it then."""
-    while not _UNDER_WAY:
+    while not _IN_PROGRESS:
         try:
-            members = _FORGOTTEN.pop()
+            members = _RELEASED.pop()
         except IndexError:  # another thread may have taken the last one
             return
         # A dropped pool would leak its memory: first its arrays are freed into it, then all of it to the device.
         pool, k = members.pop("_pool", None), members.get("_k")
         members.clear()
         if pool is not None and k is not None:
-            with k.placed():  # a pool releases what it has on the current device
+            with k.device_context():  # a pool releases what it has on the current device
                 pool.free_all_blocks()
 
 
@@ -245,7 +250,7 @@ _LAST: dict[int, Any] = {}
 
 
 @contextlib.contextmanager
-def _in_order(device: int) -> Iterator[None]:
+def _serialized(device: int) -> Iterator[None]:
     """A context that serializes the replays on a device, across threads and streams.
 
     All read their numbers from the same memory, and those of one recording write the same state.
@@ -261,7 +266,7 @@ def _in_order(device: int) -> Iterator[None]:
         yield
 
 
-def allocated(size: int, again: bool = True) -> Any:
+def allocate(size: int, again: bool = True) -> Any:
     """Device memory for a pool whose free memory a graph may use.
 
     When CUDA is out of memory, CuPy's pools release all free memory and retry. So this pool gets another error, after
@@ -275,7 +280,7 @@ def allocated(size: int, again: bool = True) -> Any:
         if not again:
             raise MemoryError(f"{size} bytes cannot be allocated for a recording ({error})") from error
     cupy.get_default_memory_pool().free_all_blocks()
-    return allocated(size, again=False)
+    return allocate(size, again=False)
 
 
 def _check_plain(*arrays: Array) -> None:
@@ -316,7 +321,7 @@ class Numbers:
         self._turn = (self._turn + 1) % AHEAD
         row, sent = self._host[self._turn], self._sent[self._turn]
         sent.synchronize()  # a copy queued long ago, if at all
-        row[:] = packed(numbers)
+        row[:] = number_bits(numbers)
         self._on_device[: len(numbers)].set(row)
         sent.record()
 
@@ -325,11 +330,13 @@ class Numbers:
 
 
 @contextlib.contextmanager
-def _watched(k: Any, read: Callable[[Iterable[Any]], None], made: Callable[[Any], None]) -> Iterator[list[str]]:
+def _watching(
+    k: Any, note_operands: Callable[[Iterable[Any]], None], note_results: Callable[[Any], None]
+) -> Iterator[list[str]]:
     """Pass numbers that change per replay to the operations of ``k`` as arrays; yields the operations' names.
 
-    ``read`` is called with their operands, and ``made`` with their result. The methods are set on the instance, over
-    the class, so that nothing is slower at other times.
+    ``note_operands`` is called with their operands, and ``note_results`` with their result. The methods are set on the
+    instance, over the class, so that nothing is slower at other times.
     """
     calls: list[str] = []
 
@@ -340,22 +347,22 @@ def _watched(k: Any, read: Callable[[Iterable[Any]], None], made: Callable[[Any]
             if REPLAY.get() is None:  # called from another thread
                 return function(*operands, **options)
             calls.append(name)
-            read(operands)
+            note_operands(operands)
             if not binds and any(isinstance(x, (ReplayedFloat, ReplayedInt)) for x in operands):
                 operands = _on_device(k, name, operands)
             result = function(*operands, **options)
-            made(result)
+            note_results(result)
             return result
 
         return operation
 
-    def in_one_pass(formula: Any, /, *values: Any, **options: Any) -> Any:
+    def fused(formula: Any, /, *values: Any, **options: Any) -> Any:
         if REPLAY.get() is not None:
-            read(values)
-        return one_pass(formula, *values, **options)
+            note_operands(values)
+        return fuse(formula, *values, **options)
 
-    before, names, one_pass = dict(vars(k)), (*OPERATIONS, "one_pass"), k.one_pass
-    k.one_pass = in_one_pass
+    before, names, fuse = dict(vars(k)), (*OPERATIONS, "fuse"), k.fuse
+    k.fuse = fused
     for name, entry in OPERATIONS.items():
         if getattr(type(k), name) is not entry.body:
             setattr(k, name, watching(name, getattr(k, name)))
@@ -375,10 +382,10 @@ def _on_device(k: Any, name: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
     def placed(x: Any) -> Any:
         if not isinstance(x, (ReplayedFloat, ReplayedInt)):
             return x
-        place = k.runner.bound(x) if like is not None and k.runner is not None else None
+        place = k.runner.device_number(x) if like is not None and k.runner is not None else None
         if place is None or like is None:
             return float(x) if isinstance(x, float) else int(x)  # CuPy takes only Python's own number types
-        return converted(place.reshape(()), like.dtype)
+        return cast(place.reshape(()), like.dtype)
 
     return tuple(placed(x) for x in operands[:count]) + operands[count:]
 

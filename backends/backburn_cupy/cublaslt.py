@@ -30,19 +30,19 @@ NONE_KNOWN = (INVALID_VALUE, ARCH_MISMATCH, NOT_SUPPORTED)
 TYPES = {"float16": 2, "bfloat16": 14, "float32": 0, "float64": 1}
 COMPUTE_FLOAT, COMPUTE_FLOAT_BY_TF32, COMPUTE_DOUBLE = 68, 77, 70
 #: cublasLtMatmulDescAttributes_t, cublasLtMatrixLayoutAttribute_t and cublasLtMatmulPreferenceAttributes_t.
-TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS_POINTER, BESIDE_POINTER, BESIDE_LEADING = 3, 4, 7, 8, 11, 12
+TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS_POINTER, AUX_POINTER, AUX_LEADING = 3, 4, 7, 8, 11, 12
 BATCH_COUNT, BATCH_STEP = 5, 6
 MAX_WORKSPACE, REDUCTION_SCHEMES, ALIGNMENT_A, ALIGNMENT_B, ALIGNMENT_C, ALIGNMENT_D = 1, 3, 5, 6, 7, 8
-#: cublasLtEpilogue_t: none, a bias per row, or sums of the left operand's rows.
-NOTHING, ADD_BIAS, SUM_LEFT = 1, 4, 256
-#: Those with a matrix beside the result: a bias per row and GELU, before which the sums are written to it; or the
-#: gradient of GELU, which was at that matrix, and sums of the result's rows.
+#: cublasLtEpilogue_t: none, a bias per row, or sums of the right operand's columns.
+NO_EPILOGUE, ADD_BIAS, SUM_RIGHT = 1, 4, 512
+#: Epilogues with an auxiliary matrix: a bias per row and GELU, whose operand is written to the matrix; or the gradient
+#: of GELU at the matrix, and sums of the result's rows.
 ADD_BIAS_AND_GELU, GELU_GRADIENT_AND_SUMS = 164, 208
-#: What the leading dimension of that matrix, and its address in bytes, must be multiples of.
-BESIDE_STEP, BESIDE_ALIGNMENT = 8, 16
+#: The multiples required of the auxiliary matrix's leading dimension, and of its address in bytes.
+AUX_STEP, AUX_ALIGNMENT = 8, 16
 #: cublasLtReductionScheme_t, how partial sums are added: in any way, or in the compute type rather than in that of a
 #: 16-bit result.
-ADDED_ANYHOW, ADDED_WIDE = 7, 2
+REDUCE_ANY, REDUCE_COMPUTE_TYPE = 7, 2
 
 
 class Heuristic(ctypes.Structure):
@@ -122,17 +122,17 @@ def call(name: str, *arguments: Any) -> None:
 
 @functools.cache
 def handle(device: int) -> int:
-    """The library's handle of a device; made by the first product, since making it cannot be recorded."""
+    """The library's handle of a device; created by the first product, since its creation cannot be recorded."""
     with cupy.cuda.Device(device):
-        return _made("cublasLtCreate")
+        return _create("cublasLtCreate")
 
 
-def _made(name: str, *arguments: Any) -> int:
+def _create(name: str, *arguments: Any) -> int:
     """The object that a function creates and stores through its first argument."""
-    made = _P()
-    call(name, ctypes.addressof(made), *arguments)
-    assert made.value is not None
-    return made.value
+    created = _P()
+    call(name, ctypes.addressof(created), *arguments)
+    assert created.value is not None
+    return created.value
 
 
 def _set(name: str, of: int, attribute: int, value: Any) -> None:
@@ -199,32 +199,32 @@ class Plan:
         self._factors = np.array([1, 0], np.float64 if wide else np.float32)
         self._one = self._factors.ctypes.data
         self._zero = self._one + self._factors.itemsize
-        self._what = self._kept("MatmulDesc", kind.compute, TYPES["float64" if wide else "float32"])
+        self._operation = self._descriptor("MatmulDesc", kind.compute, TYPES["float64" if wide else "float32"])
         for attribute, matrix in ((TRANSPOSE_A, kind.left), (TRANSPOSE_B, kind.right)):
-            _set("MatmulDesc", self._what, attribute, _I(matrix.transposed))
-        if kind.epilogue != NOTHING:
-            _set("MatmulDesc", self._what, EPILOGUE, ctypes.c_uint32(kind.epilogue))
+            _set("MatmulDesc", self._operation, attribute, _I(matrix.transposed))
+        if kind.epilogue != NO_EPILOGUE:
+            _set("MatmulDesc", self._operation, EPILOGUE, ctypes.c_uint32(kind.epilogue))
             # Only their alignment matters here.
-            _set("MatmulDesc", self._what, BIAS_POINTER, _P(kind.alignments[3]))
+            _set("MatmulDesc", self._operation, BIAS_POINTER, _P(kind.alignments[3]))
         if len(kind.alignments) > 4:
-            _set("MatmulDesc", self._what, BESIDE_POINTER, _P(kind.alignments[4]))
-            _set("MatmulDesc", self._what, BESIDE_LEADING, ctypes.c_int64(kind.rows))
+            _set("MatmulDesc", self._operation, AUX_POINTER, _P(kind.alignments[4]))
+            _set("MatmulDesc", self._operation, AUX_LEADING, ctypes.c_int64(kind.rows))
         self._left = self._layout(kind, kind.rows, kind.length, *kind.left)
         self._right = self._layout(kind, kind.length, kind.columns, *kind.right)
         whole = (kind.rows, kind.columns, kind.rows, kind.rows * kind.columns)
         self._out = self._layout(kind, *whole, dtype=kind.result)
         #: The best algorithm, which has to live as long as its address is used; None if there is none.
-        self._found = self._choose(kind)
+        self._found = self._find_algorithm(kind)
         self._algorithm = None if self._found is None else ctypes.addressof(self._found)
         self._workspace = 0 if self._found is None else int(self._found.workspace)
         self._multiply, self._set_attribute = library().cublasLtMatmul, library().cublasLtMatmulDescSetAttribute
         self._numbers = _P()
-        self._place_of_numbers = ctypes.addressof(self._numbers)
+        self._numbers_address = ctypes.addressof(self._numbers)
 
-    def _kept(self, what: str, *arguments: Any) -> int:
-        made = _made(f"cublasLt{what}Create", *arguments)
-        self._destroy.append((getattr(library(), f"cublasLt{what}Destroy"), made))
-        return made
+    def _descriptor(self, what: str, *arguments: Any) -> int:
+        created = _create(f"cublasLt{what}Create", *arguments)
+        self._destroy.append((getattr(library(), f"cublasLt{what}Destroy"), created))
+        return created
 
     def _layout(
         self, kind: Kind, rows: int, columns: int, leading: int, step: int, transposed: bool = False,
@@ -232,40 +232,40 @@ class Plan:
     ) -> int:  # fmt: skip
         """The descriptor of a matrix of (rows, columns) after transposition."""
         lies = (columns, rows) if transposed else (rows, columns)
-        made = self._kept("MatrixLayout", TYPES[dtype or kind.dtype], *lies, leading)
+        created = self._descriptor("MatrixLayout", TYPES[dtype or kind.dtype], *lies, leading)
         if kind.batch > 1:
-            _set("MatrixLayout", made, BATCH_COUNT, ctypes.c_int32(kind.batch))
-            _set("MatrixLayout", made, BATCH_STEP, ctypes.c_int64(step))
-        return made
+            _set("MatrixLayout", created, BATCH_COUNT, ctypes.c_int32(kind.batch))
+            _set("MatrixLayout", created, BATCH_STEP, ctypes.c_int64(step))
+        return created
 
-    def _choose(self, kind: Kind) -> Heuristic | None:
+    def _find_algorithm(self, kind: Kind) -> Heuristic | None:
         """The best algorithm by cuBLASLt's heuristic; None if it has none."""
-        wishes = _made("cublasLtMatmulPreferenceCreate")
+        preference = _create("cublasLtMatmulPreferenceCreate")
         try:
             a, b, d = kind.alignments[:3]
-            schemes = ADDED_WIDE if kind.dtype in ("float16", "bfloat16") else ADDED_ANYHOW
+            schemes = REDUCE_COMPUTE_TYPE if kind.dtype in ("float16", "bfloat16") else REDUCE_ANY
             values: Iterable[tuple[int, Any]] = (
                 (MAX_WORKSPACE, ctypes.c_uint64(WORKSPACE)), (REDUCTION_SCHEMES, ctypes.c_uint32(schemes)),
                 (ALIGNMENT_A, ctypes.c_uint32(a)), (ALIGNMENT_B, ctypes.c_uint32(b)),
                 (ALIGNMENT_C, ctypes.c_uint32(d)), (ALIGNMENT_D, ctypes.c_uint32(d)),
             )  # fmt: skip
             for attribute, value in values:
-                _set("MatmulPreference", wishes, attribute, value)
+                _set("MatmulPreference", preference, attribute, value)
             best, count = Heuristic(), _I()
             status = library().cublasLtMatmulAlgoGetHeuristic(
-                self._handle, self._what, self._left, self._right, self._out, self._out, wishes, 1,
+                self._handle, self._operation, self._left, self._right, self._out, self._out, preference, 1,
                 ctypes.addressof(best), ctypes.addressof(count),
             )  # fmt: skip
         finally:
-            call("cublasLtMatmulPreferenceDestroy", wishes)
+            call("cublasLtMatmulPreferenceDestroy", preference)
         if status not in (SUCCESS, *NONE_KNOWN):
             raise CUBLASError(f"cublasLtMatmulAlgoGetHeuristic fails with cublasStatus_t {status}")
         return best if status == SUCCESS and count.value and best.state == SUCCESS else None
 
-    def run(self, left: int, right: int, out: int, numbers: int | None = None, beside: int | None = None) -> bool:
+    def run(self, left: int, right: int, out: int, numbers: int | None = None, aux: int | None = None) -> bool:
         """Multiply the operands at these addresses; False if cuBLASLt has no algorithm.
 
-        ``numbers`` and ``beside`` are the epilogue's.
+        ``numbers`` and ``aux`` are the epilogue's.
         """
         if self._algorithm is None:
             return False
@@ -273,8 +273,8 @@ class Plan:
         # From CuPy's pool, which reuses memory only for later work on the same stream.
         workspace = cupy.ndarray((size,), np.uint8) if size else None
         arguments = (
-            self._handle, self._what, self._one, left, self._left, right, self._right, self._zero, out, self._out, out,
-            self._out, self._algorithm, workspace.data.ptr if workspace is not None else 0, size,
+            self._handle, self._operation, self._one, left, self._left, right, self._right, self._zero, out, self._out,
+            out, self._out, self._algorithm, workspace.data.ptr if workspace is not None else 0, size,
             cupy.cuda.get_current_stream().ptr,
         )  # fmt: skip
         if numbers is None:
@@ -282,14 +282,14 @@ class Plan:
         else:
             with self._lock:  # no other thread may interleave its own
                 self._numbers.value = numbers
-                status = self._set_attribute(self._what, BIAS_POINTER, self._place_of_numbers, 8)
-                if beside is not None:
-                    _set("MatmulDesc", self._what, BESIDE_POINTER, _P(beside))
+                status = self._set_attribute(self._operation, BIAS_POINTER, self._numbers_address, 8)
+                if aux is not None:
+                    _set("MatmulDesc", self._operation, AUX_POINTER, _P(aux))
                 status = status or self._multiply(*arguments)
         if status:
             raise CUBLASError(f"cublasLtMatmul fails with cublasStatus_t {status}")
         return True
 
     def __del__(self) -> None:
-        for destroy, made in self._destroy:
-            destroy(made)
+        for destroy, created in self._destroy:
+            destroy(created)

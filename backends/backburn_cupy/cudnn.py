@@ -46,7 +46,7 @@ class CUDNNError(RuntimeError):
 # ---- the library ----
 
 
-class Found(NamedTuple):
+class Frontend(NamedTuple):
     """The frontend's module, or None, and a description."""
 
     module: Any
@@ -54,7 +54,7 @@ class Found(NamedTuple):
 
 
 @functools.cache
-def found() -> Found:
+def found() -> Frontend:
     """Look for the frontend, for cuDNN, and for the cuBLASLt that it calls, all of CuPy's version of CUDA."""
     version = cupy.cuda.runtime.runtimeGetVersion() // 1000
     install = INSTALL.format(version=version)
@@ -62,22 +62,22 @@ def found() -> Found:
         module = importlib.import_module("cudnn")
         number = int(module.backend_version())
     except ModuleNotFoundError:
-        return Found(None, f"the frontend of cuDNN is not installed: {install}")
+        return Frontend(None, f"the frontend of cuDNN is not installed: {install}")
     except Exception as error:  # whatever keeps an optional library from loading
-        return Found(None, f"cuDNN does not load ({first_line(error)}): {install}")
+        return Frontend(None, f"cuDNN does not load ({first_line(error)}): {install}")
     if number < OLDEST:
-        return Found(None, f"cuDNN is too old ({number}, where {OLDEST} is needed): {install}")
+        return Frontend(None, f"cuDNN is too old ({number}, where {OLDEST} is needed): {install}")
     made_for = _cuda_of_library()
     if made_for not in (None, version):
-        return Found(None, f"cuDNN is for CUDA {made_for}, and CuPy for CUDA {version}: {install}")
+        return Frontend(None, f"cuDNN is for CUDA {made_for}, and CuPy for CUDA {version}: {install}")
     if cublaslt.library() is None:  # cuDNN aborts the process if it does not find it
-        return Found(None, "cuDNN needs cuBLASLt, which is missing")
+        return Frontend(None, "cuDNN needs cuBLASLt, which is missing")
     try:
         module.destroy_handle(module.create_handle())
     except RuntimeError as error:
-        return Found(None, f"cuDNN does not start on this device ({first_line(error)})")
+        return Frontend(None, f"cuDNN does not start on this device ({first_line(error)})")
     frontend = getattr(module, "__version__", "of an unknown version")
-    return Found(module, f"{number // 10000}.{number // 100 % 100}.{number % 100}, frontend {frontend}")
+    return Frontend(module, f"{number // 10000}.{number // 100 % 100}.{number % 100}, frontend {frontend}")
 
 
 def _cuda_of_library() -> int | None:
@@ -91,12 +91,12 @@ def _cuda_of_library() -> int | None:
     return int(ask()) // 1000
 
 
-_of_thread = threading.local()
+_thread = threading.local()
 
 
 def handle(device: int) -> int:
     """This thread's handle for a device, since threads must not share one."""
-    handles: dict[int, int] = vars(_of_thread).setdefault("handles", {})
+    handles: dict[int, int] = vars(_thread).setdefault("handles", {})
     if device not in handles:
         with cupy.cuda.Device(device):
             handles[device] = found().module.create_handle()
@@ -134,7 +134,7 @@ class Kind(Protocol):
 REFUSED: dict[Kind, str] = {}
 
 
-def described(kind: Kind, where: Mapping[str, Any]) -> Any:
+def describe_graph(kind: Kind, where: Mapping[str, Any]) -> Any:
     """The graph of ``kind``, complete, and validated by cuDNN as far as possible without a plan."""
     module = found().module
     compute = module.data_type.DOUBLE if kind.dtype == "float64" else module.data_type.FLOAT
@@ -152,8 +152,8 @@ def type_of(dtype: str) -> Any:
     return getattr(found().module.data_type, TYPES[dtype])
 
 
-def unwanted(kind: Kind) -> list[str]:
-    """What algorithms must not do: accumulate in 16 bits, or round float32 operands unless allowed."""
+def excluded_notes(kind: Kind) -> list[str]:
+    """Notes of excluded algorithms: they accumulate in 16 bits, or round float32 operands although not allowed."""
     notes = ["REDUCED_PRECISION_REDUCTION", *TRANSFORMS]
     if kind.dtype in ("float32", "float64") and not kind.tf32:
         notes += ["TENSOR_CORE", "DOWN_CONVERT_INPUTS"]
@@ -170,10 +170,10 @@ class Plan:
         self._graph: Any = None
         self.workspace = 0
         try:
-            graph = described(kind, target(kind.device))
+            graph = describe_graph(kind, target(kind.device))
             modes = module.heur_mode
             graph.create_execution_plans([modes.A, modes.FALLBACK])
-            graph.deselect_numeric_notes([getattr(module.numerical_note, name) for name in unwanted(kind)])
+            graph.deselect_numeric_notes([getattr(module.numerical_note, name) for name in excluded_notes(kind)])
             graph.deselect_workspace_greater_than(WORKSPACE)
             graph.check_support()
             graph.build_plans()
@@ -188,14 +188,14 @@ class Plan:
         """Run on operands at these addresses, by id, on the current stream; False if there is no plan."""
         if self._graph is None:
             return False
-        module, own = found().module, handle(self._device)
+        module, thread_handle = found().module, handle(self._device)
         # From CuPy's pool, which reuses memory only for later work on the same stream.
         workspace = cupy.ndarray((self.workspace,), np.uint8) if self.workspace else None
-        module.set_stream(handle=own, stream=cupy.cuda.get_current_stream().ptr)
+        module.set_stream(handle=thread_handle, stream=cupy.cuda.get_current_stream().ptr)
         try:
             with self._lock:
                 self._graph.execute(
-                    dict(addresses), workspace.data.ptr if workspace is not None else 0, handle=own
+                    dict(addresses), workspace.data.ptr if workspace is not None else 0, handle=thread_handle
                 )  # fmt: skip
         except (RuntimeError, module.cudnnGraphNotSupportedError) as error:
             raise CUDNNError(f"cuDNN fails: {first_line(error)}") from error

@@ -26,8 +26,8 @@ LIBRARIES = "The CUDA libraries are installed with: pip install '{distribution}[
 
 def unavailable(found: str, advice: str, cause: BaseException | None = None) -> NoReturn:
     """Raise the error for missing CUDA, with the reason and what to do."""
-    said = f" ({type(cause).__name__}: {first_line(cause)})" if cause is not None else ""
-    raise BackendUnavailableError(f"backend 'cupy': {found}{said}. {advice}") from None
+    details = f" ({type(cause).__name__}: {first_line(cause)})" if cause is not None else ""
+    raise BackendUnavailableError(f"backend 'cupy': {found}{details}. {advice}") from None
 
 
 def first_line(error: BaseException) -> str:
@@ -74,7 +74,7 @@ def load(device: int) -> Any:
             "CuPy is installed, and there is no CUDA driver (libcuda)",
             "Install NVIDIA's driver, and in a container pass the GPU on (docker run --gpus all). On the CPU: 'numpy'",
         )
-    cupy = imported(distribution)
+    cupy = import_cupy(distribution)
     count = devices(cupy, distribution)
     if device >= count:
         there = "the only device is cupy:0" if count == 1 else f"the devices are cupy:0 to cupy:{count - 1}"
@@ -83,8 +83,8 @@ def load(device: int) -> Any:
     return cupy
 
 
-def imported(distribution: str) -> Any:
-    """The module ``cupy``, imported; it supports bfloat16 only if ``ml_dtypes`` was imported before."""
+def import_cupy(distribution: str) -> Any:
+    """Import ``cupy``; it supports bfloat16 only if ``ml_dtypes`` was imported before."""
     if importlib.util.find_spec("ml_dtypes") is not None:
         importlib.import_module("ml_dtypes")
     try:
@@ -122,13 +122,13 @@ def devices(cupy: Any, distribution: str) -> int:
     try:
         count: int = runtime.getDeviceCount()
     except Exception as cause:
-        why_none(runtime, distribution, cause)
+        explain_no_devices(runtime, distribution, cause)
     if count == 0:
         unavailable("the CUDA driver sees no device", HIDDEN)
     return count
 
 
-def why_none(runtime: Any, distribution: str, cause: BaseException) -> NoReturn:
+def explain_no_devices(runtime: Any, distribution: str, cause: BaseException) -> NoReturn:
     """Raise the error that explains why devices cannot be counted."""
     text = str(cause)
     if "InitializationError" in text:

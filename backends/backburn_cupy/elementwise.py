@@ -13,9 +13,9 @@ from typing import Any
 
 import cupy
 
-from backburn.backend.formulas import method_of
-from backburn_cupy.create import NUMBERS, checked, converted, fitted, is_bfloat16
-from backburn_cupy.kernels.formulas import one_pass
+from backburn.backend.tracing import method_of
+from backburn_cupy.creation import NUMBERS, cast, cast_scalar, check_scalar, is_bfloat16
+from backburn_cupy.kernels.fused import fuse
 
 Array = Any
 
@@ -23,23 +23,23 @@ Array = Any
 LARGE = 1 << 20
 
 
-def _by_formula(name: str) -> Callable[..., Array]:
+def _fused(name: str) -> Callable[..., Array]:
     """An operation of large floats; NotImplemented for others, and for arrays that would have to be copied first."""
     formula = method_of(name)
 
     def operation(k: Any, *operands: Any) -> Array:
-        as_they_lie = all(x.flags.c_contiguous for x in operands if isinstance(x, cupy.ndarray))
-        return one_pass(k.runner, formula, *operands) if as_they_lie and k.runner is not None else NotImplemented
+        contiguous = all(x.flags.c_contiguous for x in operands if isinstance(x, cupy.ndarray))
+        return fuse(k.runner, formula, *operands) if contiguous and k.runner is not None else NotImplemented
 
     return operation
 
 
 def unary(function: Callable[..., Array], formula: str = "") -> Callable[..., Array]:
     """A unary function as an operation; large arrays by the operation named ``formula``, if any."""
-    of_large = _by_formula(formula)
+    fused = _fused(formula)
 
     def operation(k: Any, x: Array, /) -> Array:
-        if formula and x.size >= LARGE and (found := of_large(k, x)) is not NotImplemented:
+        if formula and x.size >= LARGE and (found := fused(k, x)) is not NotImplemented:
             return found
         return function(x)
 
@@ -48,31 +48,31 @@ def unary(function: Callable[..., Array], formula: str = "") -> Callable[..., Ar
 
 def binary(function: Callable[..., Array], formula: str = "") -> Callable[..., Array]:
     """A binary function as an operation; one operand may be a Python number. Large arrays as in :func:`unary`."""
-    of_large = _by_formula(formula)
+    fused = _fused(formula)
 
     def operation(k: Any, x: Array, y: Array, /) -> Array:
         if formula:
             size = getattr(y if x.__class__ in NUMBERS else x, "size", 0)
-            if size >= LARGE and (found := of_large(k, x, y)) is not NotImplemented:
+            if size >= LARGE and (found := fused(k, x, y)) is not NotImplemented:
                 return found
         if y.__class__ in NUMBERS:
-            return function(x, fitted(y, x.dtype))
+            return function(x, cast_scalar(y, x.dtype))
         if x.__class__ in NUMBERS:
-            return function(fitted(x, y.dtype), y)
+            return function(cast_scalar(x, y.dtype), y)
         return function(x, y)
 
     return operation
 
 
-def of_two(name: str, body: str) -> Callable[[Array, Array], Array]:
+def binary_kernel(name: str, body: str) -> Callable[[Array, Array], Array]:
     """A kernel for two operands of one dtype, either of which may be a Python number."""
     kernel = cupy.ElementwiseKernel("T x, T y", "T z", body, f"backburn_{name}")
 
     def function(x: Array, y: Array) -> Array:
         if x.__class__ in NUMBERS:
-            x = checked(x, y.dtype)
+            x = check_scalar(x, y.dtype)
         elif y.__class__ in NUMBERS:
-            y = checked(y, x.dtype)
+            y = check_scalar(y, x.dtype)
         return kernel(x, y)
 
     return function
@@ -121,11 +121,11 @@ _QUOTIENT = """
 _ENDS = {"remainder": (_REMAINDER, "rest"), "floor_divide": (_QUOTIENT, "whole"), "fmod": ("", "fmod(a, b)")}
 
 
-def _of_floats(name: str) -> Callable[[Array, Array], Array]:
+def _float_division(name: str) -> Callable[[Array, Array], Array]:
     """A float remainder or quotient as in NumPy; 16-bit ones are computed in float."""
     steps, result = _ENDS[name]
     kernels = {
-        wide: of_two(f"{name}_{wide}", f"{_C.format(wide=wide)}{steps} z = static_cast<T>({result});")
+        wide: binary_kernel(f"{name}_{wide}", f"{_C.format(wide=wide)}{steps} z = static_cast<T>({result});")
         for wide in ("float", "double")
     }
 
@@ -136,24 +136,24 @@ def _of_floats(name: str) -> Callable[[Array, Array], Array]:
     return function
 
 
-def _divided(name: str, of_integers: Callable[..., Array]) -> Callable[..., Array]:
-    of_floats = _of_floats(name)
+def _division(name: str, integers: Callable[..., Array]) -> Callable[..., Array]:
+    floats = _float_division(name)
 
-    def divided(x: Array, y: Array) -> Array:
+    def divide(x: Array, y: Array) -> Array:
         kind = (x if isinstance(x, cupy.ndarray) else y).dtype.kind
-        return (of_integers if kind in "iu" else of_floats)(x, y)
+        return (integers if kind in "iu" else floats)(x, y)
 
-    return binary(divided)
+    return binary(divide)
 
 
-floor_divide = _divided("floor_divide", cupy.floor_divide)
-remainder = _divided("remainder", cupy.remainder)
+floor_divide = _division("floor_divide", cupy.floor_divide)
+remainder = _division("remainder", cupy.remainder)
 # CuPy's converts integers to double, of 53 bits; -1 is excluded since the smallest integer % -1 overflows.
 _FMOD = """
 bool minus_one = T(-1) < T(0) && y == T(-1);
 z = y == T(0) || minus_one ? T(0) : static_cast<T>(x % y);
 """
-fmod = _divided("fmod", of_two("fmod_int", _FMOD))
+fmod = _division("fmod", binary_kernel("fmod_int", _FMOD))
 
 # ---- functions ----
 
@@ -190,7 +190,7 @@ def _logaddexp(x: Array, y: Array) -> Array:
     if not is_bfloat16(dtype):
         return cupy.logaddexp(x, y)
     wide = (o.astype("f") if isinstance(o, cupy.ndarray) else float(o) for o in (x, y))
-    return converted(cupy.logaddexp(*wide), dtype)
+    return cast(cupy.logaddexp(*wide), dtype)
 
 
 logaddexp = binary(_logaddexp)

@@ -15,11 +15,11 @@ from backburn.base.errors import (
     DeviceError,
     DeviceMemoryError,
 )
-from backburn_cupy.capture import flat, refusal
+from backburn_cupy.capture import flatten, refusal
 from backburn_cupy.detect import DISTRIBUTIONS, LIBRARIES, first_line, installed
 
 #: The exceptions of CUDA's libraries, looked up by name, since importing them may fail.
-OF_LIBRARIES = (
+LIBRARY_ERRORS = (
     "CUDARuntimeError",
     "CUDADriverError",
     "CUBLASError",
@@ -31,7 +31,7 @@ OF_LIBRARIES = (
 )
 
 
-def translated(name: str, operands: tuple[Any, ...], error: Exception, *, device: int, process: int) -> Exception:
+def translate_error(name: str, operands: tuple[Any, ...], error: Exception, *, device: int, process: int) -> Exception:
     """Our error for ``error`` in operation ``name``, or ``error`` itself if there is nothing to add.
 
     ``process`` is the one in which the backend was made.
@@ -45,14 +45,14 @@ def translated(name: str, operands: tuple[Any, ...], error: Exception, *, device
         )
     if (refused := refusal(name, error)) is not None:
         return refused
-    if name != "from_numpy" and (mixed := mixture(operands, device)) is not None:
+    if name != "from_numpy" and (mixed := find_misplaced(operands, device)) is not None:
         return BackendMismatchError(f"{name}: {mixed}")
     if isinstance(error, MemoryError):
         what = f"{name}: the memory of cuda:{device} is exhausted"
         return DeviceMemoryError(f"{what}: {first_line(error)}. {memory(device)}")
     if isinstance(error, cupy.cuda.compiler.CompileException):
         return DeviceError(f"{name}: a kernel does not compile: {first_line(error)}. {versions()}")
-    if type(error).__name__ in OF_LIBRARIES:
+    if type(error).__name__ in LIBRARY_ERRORS:
         return DeviceError(
             f"{name}: {first_line(error)} (cuda:{device}). An error of the device may stem from an earlier call: "
             f"BACKBURN_CUPY_DEBUG=1 waits for each. After an illegal access the process has to be started anew"
@@ -64,9 +64,9 @@ def translated(name: str, operands: tuple[Any, ...], error: Exception, *, device
     return error
 
 
-def mixture(operands: tuple[Any, ...], device: int) -> str | None:
+def find_misplaced(operands: tuple[Any, ...], device: int) -> str | None:
     """A message if the operands are not all on ``device``, or None."""
-    for x in flat(operands):
+    for x in flatten(operands):
         if isinstance(x, (np.ndarray, np.generic)):
             return (
                 f"an operand {x.dtype}{list(x.shape)} is in host memory. "
@@ -85,11 +85,11 @@ def memory(device: int) -> str:
     used, held = pool_bytes()
     try:
         free, total = cupy.cuda.runtime.memGetInfo()
-        of_device = f"Of {gigabytes(total)} on the device {gigabytes(free)} are free; "
+        device_words = f"Of {gigabytes(total)} on the device {gigabytes(free)} are free; "
     except Exception:  # the query may fail like the operation did
-        of_device = ""
+        device_words = ""
     return (
-        f"{of_device}arrays of this process take {gigabytes(used)}, and {gigabytes(held - used)} more are held for "
+        f"{device_words}arrays of this process take {gigabytes(used)}, and {gigabytes(held - used)} more are held for "
         f"reuse. A smaller batch, checkpoint(...), or memory_cleanup() of the backend may help"
     )
 

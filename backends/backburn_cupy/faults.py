@@ -14,11 +14,11 @@ import numpy as np
 
 from backburn.base.errors import BackburnError, LinearAlgebraError, OutOfRangeError, SingularMatrixError
 
-#: What a kernel records: the fault's code, and for an index, its value and the length of the axis.
+#: The numbers that a kernel records: the fault's code, and for an index, its value and the length of the axis.
 FIELDS = 3
 
 #: The codes: the operation and the error. The fused kernels do not know the operation, and record 1.
-KINDS: tuple[tuple[str, type[BackburnError], str], ...] = (
+FAULTS: tuple[tuple[str, type[BackburnError], str], ...] = (
     ("", BackburnError, ""),
     ("an operation", OutOfRangeError, ""),
     ("gather", OutOfRangeError, ""),
@@ -31,7 +31,7 @@ KINDS: tuple[tuple[str, type[BackburnError], str], ...] = (
     ("eigh", LinearAlgebraError, "a matrix has no decomposition that is found"),
     ("solve", SingularMatrixError, "a matrix is singular"),
 )
-NUMBER = {name: number for number, (name, _, _) in enumerate(KINDS) if name}
+NUMBER = {name: number for number, (name, _, _) in enumerate(FAULTS) if name}
 
 #: The preamble for kernels that report a fault; ``fault`` is the device's record.
 REPORT = """
@@ -55,16 +55,16 @@ _report_where = cupy.ElementwiseKernel(
 class Faults:
     """The fault record of one device."""
 
-    _of_device: ClassVar[dict[int, Faults]] = {}
+    _instances: ClassVar[dict[int, Faults]] = {}
 
     def __init__(self) -> None:
         self._record: Any = None
         self.pending = False
 
     @classmethod
-    def of(cls, device: int) -> Faults:
+    def for_device(cls, device: int) -> Faults:
         """The fault record of a device, shared by its backends."""
-        return cls._of_device.setdefault(device, cls())
+        return cls._instances.setdefault(device, cls())
 
     def record(self) -> Any:
         """The array that kernels write to; requested by each call that may find a fault."""
@@ -85,7 +85,7 @@ class Faults:
         self.pending = False
         if kind:
             self._record.fill(0)
-            operation, error, what = KINDS[kind]
+            operation, error, what = FAULTS[kind]
             what = what or f"index {index} is out of range for an axis of {length}"
             raise error(
                 f"{what} (in {operation}, called before: the device tells when it is waited for. "

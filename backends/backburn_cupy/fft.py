@@ -7,12 +7,12 @@ from typing import Any
 
 import cupy
 
-from backburn.backend.table import shape_rule
 from backburn.base.errors import CaptureError
-from backburn.base.replay import REPLAY
+from backburn.decorators.capture.replay import REPLAY
+from backburn.ops.table import shape_rule
 from backburn_cupy.capture import keep
-from backburn_cupy.create import converted
-from backburn_cupy.reduce import widened
+from backburn_cupy.creation import cast
+from backburn_cupy.reduce import upcast_half
 
 Array = Any
 
@@ -26,8 +26,8 @@ def rfft(k: Any, x: Array, /, axis: int) -> tuple[Array, Array]:
             raise ValueError("a Fourier transform of no elements")
         nothing = cupy.zeros((*x.shape[:axis], x.shape[axis] // 2 + 1, *x.shape[axis + 1 :]), x.dtype)
         return nothing, nothing
-    result = _planned(cupy.fft.rfft, widened(x), axis=axis)
-    return converted(result.real, x.dtype), converted(result.imag, x.dtype)
+    result = _transform(cupy.fft.rfft, upcast_half(x), axis=axis)
+    return cast(result.real, x.dtype), cast(result.imag, x.dtype)
 
 
 def irfft(k: Any, real: Array, imag: Array, /, length: int, axis: int) -> Array:
@@ -37,10 +37,10 @@ def irfft(k: Any, real: Array, imag: Array, /, length: int, axis: int) -> Array:
     numbers = cupy.ndarray(real.shape, "D" if real.dtype.itemsize == 8 else "F")
     numbers.real[...] = real
     numbers.imag[...] = imag
-    return converted(_planned(cupy.fft.irfft, numbers, length, axis=axis), real.dtype)
+    return cast(_transform(cupy.fft.irfft, numbers, length, axis=axis), real.dtype)
 
 
-def _planned(transform: Callable[..., Array], x: Array, *length: int, axis: int) -> Array:
+def _transform(transform: Callable[..., Array], x: Array, *length: int, axis: int) -> Array:
     """A transform by CuPy, which keeps a per-thread LRU cache of plans.
 
     A graph needs its plans' memory kept alive; and creating a plan during recording may abort the process.

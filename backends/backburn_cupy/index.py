@@ -13,11 +13,11 @@ from typing import Any
 import cupy
 import numpy as np
 
-from backburn.backend.table import shape_rule
 from backburn.base.errors import ArgumentError
-from backburn_cupy.create import NUMBERS, checked, converted, fitted
+from backburn.ops.table import shape_rule
+from backburn_cupy.creation import NUMBERS, cast, cast_scalar, check_scalar
 from backburn_cupy.faults import NUMBER, REPORT
-from backburn_cupy.reduce import is_narrow
+from backburn_cupy.reduce import is_half
 
 Array = Any
 Shape = tuple[int, ...]
@@ -38,7 +38,7 @@ def slice(k: Any, x: Array, /, key: Any) -> Array:
 def slice_assign(k: Any, x: Array, value: Any, /, key: Any) -> Array:
     _check("slice_assign", x, value, key=key)
     out = x.copy(order="C")
-    out[(*key, ...)] = fitted(value, x.dtype) if value.__class__ in NUMBERS else value
+    out[(*key, ...)] = cast_scalar(value, x.dtype) if value.__class__ in NUMBERS else value
     return out
 
 
@@ -97,7 +97,7 @@ _READ = ("read", "raw T x", "T out", "out = x[place];", "out = T();")
 _PLACE = ("place", "int64 nothing", "int64 out", "out = place;", "out = -1;")
 
 
-def _three(shape: Shape, axis: int) -> Shape:
+def _around_axis(shape: Shape, axis: int) -> Shape:
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 
 
@@ -105,26 +105,26 @@ def _contiguous(x: Array) -> Array:
     return x if x.flags.c_contiguous else cupy.ascontiguousarray(x)
 
 
-def _spread(indices: Array, shape: Shape, axis: int) -> Array:
+def _broadcast_indices(indices: Array, shape: Shape, axis: int) -> Array:
     """Indices (of any shape) of entries along ``axis``, broadcast to (before, count, after)."""
-    before, _, after = _three(shape, axis)
+    before, _, after = _around_axis(shape, axis)
     return cupy.broadcast_to(indices.reshape(1, -1, 1), (before, indices.size, after))
 
 
 # ---- reading ----
 
 
-def gather(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
-    _check("gather", x, indices, axis=axis)
+def take_along_axis(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
+    _check("take_along_axis", x, indices, axis=axis)
     out = cupy.ndarray(indices.shape, x.dtype)
-    index = indices.reshape(_three(indices.shape, axis))
+    index = indices.reshape(_around_axis(indices.shape, axis))
     _launch(k, "gather", _READ, index, _contiguous(x), x.shape[axis], out.reshape(index.shape))
     return out
 
 
 def take(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
     out = cupy.ndarray((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype)
-    index = _spread(indices, x.shape, axis)
+    index = _broadcast_indices(indices, x.shape, axis)
     _launch(k, "take", _READ, index, _contiguous(x), x.shape[axis], out.reshape(index.shape))
     return out
 
@@ -134,27 +134,27 @@ def take(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
 
 def scatter(k: Any, x: Array, indices: Array, values: Any, /, axis: int, mode: str = "assign") -> Array:
     _check("scatter", x, indices, values, axis=axis)
-    write = {"assign": _assigned, "add": _added}.get(mode)
+    write = {"assign": _assign, "add": _add}.get(mode)
     if write is None:
         raise ArgumentError(f"scatter: the mode is 'assign' or 'add', not {mode!r}")
-    return write(k, "scatter", x, indices.reshape(_three(indices.shape, axis)), values, axis)
+    return write(k, "scatter", x, indices.reshape(_around_axis(indices.shape, axis)), values, axis)
 
 
 def index_add(k: Any, x: Array, indices: Array, values: Any, /, axis: int) -> Array:
     _check("index_add", x, indices, values, axis=axis)
-    return _added(k, "index_add", x, _spread(indices, x.shape, axis), values, axis)
+    return _add(k, "index_add", x, _broadcast_indices(indices, x.shape, axis), values, axis)
 
 
 def _values(values: Any, index: Array, dtype: Any) -> Array:
     """The values to write, in the shape of ``index``; a scalar is broadcast."""
     if isinstance(values, cupy.ndarray):
-        return converted(values, dtype).reshape(index.shape)
+        return cast(values, dtype).reshape(index.shape)
     number = cupy.ndarray((), dtype)
-    number.fill(np.asarray(checked(values, dtype)).astype(dtype).item())  # a host array could not be recorded
+    number.fill(np.asarray(check_scalar(values, dtype)).astype(dtype).item())  # a host array could not be recorded
     return cupy.broadcast_to(number, index.shape)
 
 
-def _added(k: Any, operation: str, x: Array, index: Array, values: Any, axis: int) -> Array:
+def _add(k: Any, operation: str, x: Array, index: Array, values: Any, axis: int) -> Array:
     wide = _sum_dtype(x)
     out = x.astype(wide, order="C", copy=True)
     new = _values(values, index, wide)
@@ -163,14 +163,14 @@ def _added(k: Any, operation: str, x: Array, index: Array, values: Any, axis: in
     else:
         kernel = (f"add_{wide.name}", "T x", "raw T out", _ADD[wide.name.removeprefix("u")], "")
         _launch(k, operation, kernel, index, new, out.shape[axis], out)
-    return converted(out, x.dtype)
+    return cast(out, x.dtype)
 
 
 def _sum_dtype(x: Array) -> np.dtype[Any]:
     """The dtype to accumulate in: one with atomic additions, at least as wide as that of ``x``."""
     if x.dtype.kind in "iu":
         return np.dtype(f"{x.dtype.kind}{8 if x.dtype.itemsize == 8 else 4}")
-    return np.dtype(np.float32) if is_narrow(x) else x.dtype
+    return np.dtype(np.float32) if is_half(x) else x.dtype
 
 
 def _places(k: Any, operation: str, index: Array, length: int) -> Array:
@@ -191,7 +191,7 @@ _write = cupy.ElementwiseKernel(
 )  # fmt: skip
 
 
-def _assigned(k: Any, operation: str, x: Array, index: Array, values: Any, axis: int) -> Array:
+def _assign(k: Any, operation: str, x: Array, index: Array, values: Any, axis: int) -> Array:
     """``x`` with values put at ``index``; the last of duplicates wins, whatever the order of threads."""
     out = x.copy(order="C")
     if index.size:
@@ -247,6 +247,6 @@ def scatter_reduce(k: Any, x: Array, indices: Array, values: Array, /, axis: int
         raise ArgumentError(f"scatter_reduce: the mode is one of mul, min, max, not {mode!r}")
     _check("scatter_reduce", x, indices, values, axis=axis)
     out = x.astype(_sum_dtype(x), order="C", copy=True)
-    index = indices.reshape(_three(indices.shape, axis))
+    index = indices.reshape(_around_axis(indices.shape, axis))
     _combine(k, "scatter", mode, out, index, _values(values, index, out.dtype), axis)
-    return converted(out, x.dtype)
+    return cast(out, x.dtype)

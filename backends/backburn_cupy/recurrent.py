@@ -10,9 +10,9 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from backburn.backend.recurrent import gru_shapes, lstm_shapes
-from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import float32
+from backburn.ops.recurrent import gru_shapes, lstm_shapes
+from backburn.ops.table import OPERATIONS
 from backburn_cupy.kernels import geometry
 from backburn_cupy.kernels.sources import c_type
 
@@ -34,12 +34,13 @@ def _by_kernels(operation: Callable[..., Any]) -> Callable[..., Any]:
 def lstm(
     k: Any, projected: Array, hidden: Array, cell: Array, weight: Array, bias: Array | None = None, /
 ) -> tuple[Array, Array, Array]:
-    of_bias = None if bias is None else bias.shape
-    shapes = lstm_shapes(projected.shape, hidden.shape, cell.shape, weight.shape, of_bias)
+    bias_shape = None if bias is None else bias.shape
+    shapes = lstm_shapes(projected.shape, hidden.shape, cell.shape, weight.shape, bias_shape)
     hiddens, cells, gates = (k.runner.xp.ndarray(shape, projected.dtype) for shape in shapes)
-    projected, cell, bias = _dense(k, projected, cell, bias)
+    projected, cell, bias = _contiguous(k, projected, cell, bias)
+    transposed = weight.transpose(1, 0)
     for step in range(len(projected)):
-        products = k.matmul(hiddens[step - 1] if step else hidden, weight)
+        products = k.matmul(hiddens[step - 1] if step else hidden, transposed)
         _run(k, "lstm_step", hiddens, products, projected, bias, cell, hiddens, cells, gates, step)
     return hiddens, cells, gates
 
@@ -61,22 +62,22 @@ def lstm_backward(
     g_gates: Array | None = None,
     /,
 ) -> tuple[Array, Array, Array]:
-    cell, cells, gates, *given = _dense(k, cell, cells, gates, g_hiddens, g_cells, g_gates)
-    back = weight.transpose(1, 0)
-    of_sums, of_cell, of_hidden = k.runner.xp.ndarray(gates.shape, gates.dtype), _wide_zeros(k, cell), None
+    cell, cells, gates, *given = _contiguous(k, cell, cells, gates, g_hiddens, g_cells, g_gates)
+    grad_sums, grad_cell, grad_hidden = k.runner.xp.ndarray(gates.shape, gates.dtype), _wide_zeros(k, cell), None
     for step in reversed(range(len(gates))):
-        _run(k, "lstm_step_backward", cells, of_sums, of_cell, of_hidden, *given, cell, cells, gates, step)
-        of_hidden = k.matmul(of_sums[step], back)
-    return of_sums, of_hidden, k.cast(of_cell, k.dtype(cell))
+        _run(k, "lstm_step_backward", cells, grad_sums, grad_cell, grad_hidden, *given, cell, cells, gates, step)
+        grad_hidden = k.matmul(grad_sums[step], weight)
+    return grad_sums, grad_hidden, k.astype(grad_cell, k.dtype(cell))
 
 
 @_by_kernels
 def gru(k: Any, projected: Array, hidden: Array, weight: Array, bias: Array | None = None, /) -> tuple[Array, Array]:
     shapes = gru_shapes(projected.shape, hidden.shape, weight.shape, None if bias is None else bias.shape)
     hiddens, gates = (k.runner.xp.ndarray(shape, projected.dtype) for shape in shapes)
-    projected, hidden, bias = _dense(k, projected, hidden, bias)
+    projected, hidden, bias = _contiguous(k, projected, hidden, bias)
+    transposed = weight.transpose(1, 0)
     for step in range(len(projected)):
-        products = k.matmul(hiddens[step - 1] if step else hidden, weight)
+        products = k.matmul(hiddens[step - 1] if step else hidden, transposed)
         _run(k, "gru_step", hiddens, products, projected, bias, hidden, hiddens, gates, step)
     return hiddens, gates
 
@@ -97,19 +98,18 @@ def gru_backward(
     g_gates: Array | None = None,
     /,
 ) -> tuple[Array, Array, Array]:
-    hidden, hiddens, gates, *given = _dense(k, hidden, hiddens, gates, g_hiddens, g_gates)
-    sums = (*hiddens.shape[:2], weight.shape[1])
-    of_projected, of_products = (k.runner.xp.ndarray(sums, gates.dtype) for _ in range(2))
-    back = weight.transpose(1, 0)
-    of_state, of_hidden = _wide_zeros(k, hidden), None
+    hidden, hiddens, gates, *given = _contiguous(k, hidden, hiddens, gates, g_hiddens, g_gates)
+    sums = (*hiddens.shape[:2], weight.shape[0])
+    grad_projected, grad_products = (k.runner.xp.ndarray(sums, gates.dtype) for _ in range(2))
+    grad_state, grad_hidden = _wide_zeros(k, hidden), None
     for step in reversed(range(len(gates))):
-        operands = of_projected, of_products, of_state, of_hidden, *given, hidden, hiddens, gates
+        operands = grad_projected, grad_products, grad_state, grad_hidden, *given, hidden, hiddens, gates
         _run(k, "gru_step_backward", hiddens, *operands, step)
-        of_hidden = k.matmul(of_products[step], back)
-    return of_projected, of_products, k.add(of_hidden, k.cast(of_state, k.dtype(hidden)))
+        grad_hidden = k.matmul(grad_products[step], weight)
+    return grad_projected, grad_products, k.add(grad_hidden, k.astype(grad_state, k.dtype(hidden)))
 
 
-def _dense(k: Any, *arrays: Array | None) -> list[Array]:
+def _contiguous(k: Any, *arrays: Array | None) -> list[Array]:
     return [None if x is None else k.runner.xp.ascontiguousarray(x) for x in arrays]
 
 

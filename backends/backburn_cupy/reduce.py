@@ -8,118 +8,104 @@ from typing import Any
 import cupy
 import numpy as np
 
-from backburn.backend.reduce import count, extremum
-from backburn_cupy.create import converted
+from backburn.ops.reduce import count, extremum
+from backburn_cupy.creation import cast
 
 Array = Any
 Axes = tuple[int, ...]
 
 
-def is_narrow(x: Array) -> bool:
+def is_half(x: Array) -> bool:
     """Whether ``x`` holds 16-bit floats."""
     return bool(x.dtype.itemsize == 2 and x.dtype.kind not in "iu")
 
 
-def widened_dtype(x: Array) -> Any:
+def compute_dtype(x: Array) -> Any:
     """The dtype to sum in: float32 for 16-bit floats, else that of ``x``."""
-    return np.dtype(np.float32) if is_narrow(x) else x.dtype
+    return np.dtype(np.float32) if is_half(x) else x.dtype
 
 
-def widened(x: Array) -> Array:
+def upcast_half(x: Array) -> Array:
     """``x``, with 16-bit floats as float32."""
-    return x.astype(np.float32) if is_narrow(x) else x
+    return x.astype(np.float32) if is_half(x) else x
 
 
-def _combined(function: Callable[..., Array], x: Array, axis: Axes, keepdims: bool) -> Array:
-    if not axis:
-        return x
+def _reduce(function: Callable[..., Array], x: Array, axis: Axes, keepdims: bool) -> Array:
     # CuPy converts while reading: nothing of the size of x is allocated.
-    return converted(function(x, axis, widened_dtype(x), None, keepdims), x.dtype)
+    return cast(function(x, axis, compute_dtype(x), None, keepdims), x.dtype) if axis else x
 
 
 def sum(k: Any, x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
-    return _combined(cupy.sum, x, axis, keepdims)
+    return _reduce(cupy.sum, x, axis, keepdims)
 
 
 def prod(k: Any, x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
-    return _combined(cupy.prod, x, axis, keepdims)
+    return _reduce(cupy.prod, x, axis, keepdims)
 
 
 def mean(k: Any, x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
-    total = cupy.sum(x, axis, widened_dtype(x), None, keepdims) if axis else widened(x)
-    return converted(cupy.true_divide(total, float(count(x, axis))), x.dtype)
+    total = cupy.sum(x, axis, compute_dtype(x), None, keepdims) if axis else upcast_half(x)
+    return cast(cupy.true_divide(total, float(count(x, axis))), x.dtype)
 
 
-def any(k: Any, x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
-    return cupy.any(x, axis, None, keepdims) if axis else x
+def _logical(function: Callable[..., Array]) -> Callable[..., Array]:
+    def operation(k: Any, x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+        return function(x, axis, None, keepdims) if axis else x
+
+    return operation
 
 
-def all(k: Any, x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
-    return cupy.all(x, axis, None, keepdims) if axis else x
-
+any, all = _logical(cupy.any), _logical(cupy.all)
 
 # CuPy's CUB reductions start with the smallest finite number, and return it if all elements are minus infinity.
 _PREAMBLE = """
-template <typename T> struct Chosen {
+template <typename T> struct Candidate {
   T value;
   bool is_set;
-  __device__ Chosen() : is_set(false) {}
-  __device__ Chosen(T v) : value(v), is_set(true) {}
+  __device__ Candidate() : is_set(false) {}
+  __device__ Candidate(T v) : value(v), is_set(true) {}
 };
-template <typename T> __device__ Chosen<T> larger(const Chosen<T>& a, const Chosen<T>& b) {
+template <typename T> __device__ Candidate<T> larger(const Candidate<T>& a, const Candidate<T>& b) {
   if (!a.is_set || !b.is_set) return a.is_set ? a : b;
   return a.value != a.value || !(a.value < b.value || b.value != b.value) ? a : b;
 }
-template <typename T> __device__ Chosen<T> smaller(const Chosen<T>& a, const Chosen<T>& b) {
+template <typename T> __device__ Candidate<T> smaller(const Candidate<T>& a, const Candidate<T>& b) {
   if (!a.is_set || !b.is_set) return a.is_set ? a : b;
   return a.value != a.value || !(b.value < a.value || b.value != b.value) ? a : b;
 }
 """
 
 
-def _extremum(choose: str) -> Callable[[Array, Axes, bool], Array]:
+def _extremum(choose: str) -> Callable[..., Array]:
     # For CUB, CuPy substitutes other names for x and y, wherever these letters occur in the expressions.
     kernel = cupy.ReductionKernel(
-        "T x", "T y", "Chosen<T>(x)", f"{choose}(a, b)", "y = a.value", None, f"backburn_{choose}", "Chosen<T>",
+        "T x", "T y", "Candidate<T>(x)", f"{choose}(a, b)", "y = a.value", None, f"backburn_{choose}", "Candidate<T>",
         preamble=_PREAMBLE,
     )  # fmt: skip
 
-    def reduction(x: Array, axis: Axes, keepdims: bool) -> Array:
-        extremum(x.shape, axis=axis, keepdims=keepdims)
-        return kernel(x, axis=axis, keepdims=keepdims) if axis and x.size else _nothing(x, axis, keepdims)
+    def operation(k: Any, x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+        shape = extremum(x.shape, axis=axis, keepdims=keepdims)
+        if not axis:
+            return x
+        return kernel(x, axis=axis, keepdims=keepdims) if x.size else cupy.ndarray(shape, x.dtype)
 
-    return reduction
-
-
-def _nothing(x: Array, axis: Axes, keepdims: bool) -> Array:
-    """The result of a reduction over no axes, or of no elements."""
-    return x if not axis else cupy.ndarray(extremum(x.shape, axis=axis, keepdims=keepdims), x.dtype)
+    return operation
 
 
-_largest, _smallest = _extremum("larger"), _extremum("smaller")
-
-
-def max(k: Any, x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
-    return _largest(x, axis, keepdims)
-
-
-def min(k: Any, x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
-    return _smallest(x, axis, keepdims)
+max, min = _extremum("larger"), _extremum("smaller")
 
 
 def argmax(k: Any, x: Array, /, axis: int, keepdims: bool = False) -> Array:
-    return _place(cupy.argmax, order(x, nan_first=False), axis, keepdims)
+    return _arg_extremum(cupy.argmax, sort_keys(x, nan_first=False), axis, keepdims)
 
 
 def argmin(k: Any, x: Array, /, axis: int, keepdims: bool = False) -> Array:
-    return _place(cupy.argmin, order(x, nan_first=True), axis, keepdims)
+    return _arg_extremum(cupy.argmin, sort_keys(x, nan_first=True), axis, keepdims)
 
 
-def _place(function: Callable[..., Array], x: Array, axis: int, keepdims: bool) -> Array:
-    extremum(x.shape, axis=axis, keepdims=keepdims)
-    if not x.size:
-        return cupy.ndarray(extremum(x.shape, axis=axis, keepdims=keepdims), np.int64)
-    return function(x, axis, np.int64, None, keepdims)
+def _arg_extremum(function: Callable[..., Array], x: Array, axis: int, keepdims: bool) -> Array:
+    shape = extremum(x.shape, axis=axis, keepdims=keepdims)
+    return function(x, axis, np.int64, None, keepdims) if x.size else cupy.ndarray(shape, np.int64)
 
 
 # The bits of floats are ordered like their values, except that negative ones are reversed.
@@ -147,7 +133,7 @@ _order32, _order64 = (
 )
 
 
-def order(x: Array, falling: bool = False, nan_first: bool = False) -> Array:
+def sort_keys(x: Array, falling: bool = False, nan_first: bool = False) -> Array:
     """Integers ordered like ``x``, or reversed: equal for equal values, the largest or smallest for NaN."""
     if x.dtype.kind in "iu":
         return cupy.invert(x) if falling else x

@@ -7,23 +7,21 @@ from typing import Any
 
 import cupy
 
-from backburn_cupy.create import converted
-from backburn_cupy.reduce import widened
+from backburn_cupy.creation import cast
+from backburn_cupy.reduce import upcast_half
 
 Array = Any
 
 
-def _running(function: Callable[..., Array], x: Array, axis: int, reverse: bool) -> Array:
-    if not x.size:
-        return x
-    wide = widened(x)
-    result = function(cupy.flip(wide, axis) if reverse else wide, axis, wide.dtype)
-    return converted(cupy.flip(result, axis) if reverse else result, x.dtype)
+def _cumulative(function: Callable[..., Array]) -> Callable[..., Array]:
+    def operation(k: Any, x: Array, /, axis: int, reverse: bool = False) -> Array:
+        if not x.size:
+            return x
+        wide = upcast_half(x)
+        result = function(cupy.flip(wide, axis) if reverse else wide, axis, wide.dtype)
+        return cast(cupy.flip(result, axis) if reverse else result, x.dtype)
+
+    return operation
 
 
-def cumsum(k: Any, x: Array, /, axis: int, reverse: bool = False) -> Array:
-    return _running(cupy.cumsum, x, axis, reverse)
-
-
-def cumprod(k: Any, x: Array, /, axis: int, reverse: bool = False) -> Array:
-    return _running(cupy.cumprod, x, axis, reverse)
+cumulative_sum, cumulative_prod = _cumulative(cupy.cumsum), _cumulative(cupy.cumprod)

@@ -10,11 +10,11 @@ from typing import Any
 import cupy
 import numpy as np
 
-from backburn.backend.shapes import joined, overlapped, padded, stacked, windows
-from backburn.backend.table import OPERATIONS
-from backburn.base.replay import REPLAY
-from backburn_cupy.create import converted
-from backburn_cupy.reduce import is_narrow
+from backburn.decorators.capture.replay import REPLAY
+from backburn.ops.rules.shapes import joined, overlapped, padded, stacked, windows
+from backburn.ops.table import OPERATIONS
+from backburn_cupy.creation import cast
+from backburn_cupy.reduce import is_half
 
 Array = Any
 Shape = tuple[int, ...]
@@ -94,15 +94,15 @@ def sliding_window(k: Any, x: Array, /, size: Shape, stride: Shape, axis: Shape,
 
 def overlap_add(k: Any, x: Array, /, length: Shape, stride: Shape, axis: Shape, dilation: Shape) -> Array:
     shape = overlapped(x.shape, length=length, stride=stride, axis=axis, dilation=dilation)
-    total = cupy.zeros(shape, np.float32 if is_narrow(x) else x.dtype)
+    total = cupy.zeros(shape, np.float32 if is_half(x) else x.dtype)
     key: list[Any] = [slice(None)] * total.ndim
     for offsets in itertools.product(*(range(n) for n in x.shape[total.ndim :])):
         for a, offset, step, spacing in zip(axis, offsets, stride, dilation, strict=True):
             start = offset * spacing
             key[a] = slice(start, start + (x.shape[a] - 1) * step + 1, step)
         place = total[tuple(key)]
-        cupy.add(place, converted(x[(..., *offsets)], total.dtype), out=place)
-    return converted(total, x.dtype)
+        cupy.add(place, cast(x[(..., *offsets)], total.dtype), out=place)
+    return cast(total, x.dtype)
 
 
 def diagonal(k: Any, x: Array, /, offset: int, axis1: int, axis2: int) -> Array:

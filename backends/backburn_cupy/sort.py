@@ -7,7 +7,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from backburn_cupy.reduce import order
+from backburn_cupy.reduce import sort_keys
 
 Array = Any
 
@@ -16,4 +16,4 @@ def argsort(k: Any, x: Array, /, axis: int, descending: bool = False) -> Array:
     if not x.size:
         return cupy.ndarray(x.shape, np.int64)
     # 16-bit and narrower integers are widened: Thrust has a radix sort for all widths, but CuPy does not expose all.
-    return cupy.argsort(order(x, falling=descending), axis, "stable").astype(np.int64, copy=False)
+    return cupy.argsort(sort_keys(x, falling=descending), axis, "stable").astype(np.int64, copy=False)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from backburn.backend.contract import Backend, Capabilities
-from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import DTYPES, DType, as_dtype
 from backburn.base.errors import BackendMismatchError, DTypeError, Unsupported
+from backburn.ops.table import OPERATIONS, Operation
 
 Shape = tuple[int, ...]
 
@@ -64,7 +64,7 @@ class NullBackend(Backend[Null, Null, Null, Null]):
     """Shapes and dtypes without values: nothing is computed or allocated. There is a single instance.
 
     Models, gradients and optimizers run on it unchanged, and yield their shapes; :meth:`memory_stats` tells what their
-    values would take, each result in memory of its own. The host reads zeros. Operations whose result shape depends on
+    values would take, each result in separate memory. The host reads zeros. Operations whose result shape depends on
     values raise ``Unsupported``.
 
     >>> k = NullBackend()

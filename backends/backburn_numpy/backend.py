@@ -2,52 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
+import pkgutil
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backburn.backend.contract import Backend, Capabilities
-from backburn.backend.quantized import Quantized
-from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import STORAGES, DType, host_dtypes, qint8
 from backburn.base.errors import ArgumentError, BackendMismatchError, BackendUnavailableError, DTypeError
-from backburn_numpy import (
-    activate,
-    alignment,
-    arithmetic,
-    blas,
-    choice,
-    compiled,
-    conv,
-    create,
-    decompose,
-    fft,
-    formulas,
-    functions,
-    index,
-    linalg,
-    logic,
-    loss,
-    memory,
-    normalize,
-    optimize,
-    pool,
-    quantize,
-    quantized_products,
-    random,
-    recurrent,
-    reduce,
-    resample,
-    scan,
-    sequence,
-    shape,
-    sort,
-    special,
-)
-from backburn_numpy.quantize import QuantizedArray
+from backburn.ops.bodies.quantized import Quantized
+from backburn.ops.table import OPERATIONS
+from backburn_numpy import blas, compiled, fused, memory, ops
+from backburn_numpy.ops import elementwise, quantization, special
+from backburn_numpy.ops.quantization import QuantizedArray
+from backburn_numpy.quiet import quiet
 
 Array = Any
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
@@ -55,35 +28,7 @@ IntArray: TypeAlias = NDArray[np.integer[Any]]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
 #: The modules that define the operations, one per family of the contract.
-FAMILIES = (
-    create,
-    arithmetic,
-    functions,
-    special,
-    logic,
-    choice,
-    reduce,
-    scan,
-    sort,
-    shape,
-    index,
-    linalg,
-    conv,
-    pool,
-    resample,
-    recurrent,
-    alignment,
-    sequence,
-    decompose,
-    fft,
-    normalize,
-    activate,
-    loss,
-    random,
-    optimize,
-    quantize,
-    quantized_products,
-)
+FAMILIES = [import_module(f"{ops.__name__}.{module.name}") for module in pkgutil.iter_modules(ops.__path__)]
 
 
 class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
@@ -92,6 +37,8 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
     A float operation on quantized tensors has a float result, or with ``quantized="propagate"`` one quantized by the
     same scheme. The CPU is device 0, and the only one: ``"numpy:0"`` is ``"numpy"``.
 
+    >>> import numpy as np
+    >>> from backburn_numpy import NumpyBackend
     >>> k = NumpyBackend()
     >>> k.add(np.array([1.0, 2.0]), 1.0)
     array([2., 3.])
@@ -137,9 +84,10 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         """The instruction set of the compiled kernels, and whether they can call OpenBLAS."""
         level = compiled.level()
         without = "NumPy computes; python -m backburn_numpy.compiled compiles them"
+        has_blas = blas.sgemm_address() is not None
         return {
             "kernels": f"compiled for {level}" if level is not None else f"not compiled, or left out: {without}",
-            "OpenBLAS": "used by kernels" if blas.product() is not None else "not found: NumPy does some of their work",
+            "OpenBLAS": "used by kernels" if has_blas else "not found: NumPy does some of their work",
         }
 
     def memory_stats(self) -> Mapping[str, int]:
@@ -154,10 +102,10 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         """Return the memory held for reuse to the system, and reset the peak."""
         memory.cleanup()
 
-    def one_pass(self, formula: Callable[..., Any], x: Array, /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
+    def fuse(self, formula: Callable[..., Any], x: Array, /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
         """``formula(self, x, *values)``, in one pass over memory if there are kernels for it."""
-        is_small = x.__class__ is np.ndarray and x.size < formulas.FEWEST
-        found = None if is_small else formulas.one_pass(formula, x, *values, donate=donate)
+        is_small = x.__class__ is np.ndarray and x.size < fused.FEWEST
+        found = None if is_small else fused.fuse(formula, x, *values, donate=donate)
         return formula(self, x, *values) if found is None else found
 
     def dtype(self, x: Any, /) -> DType:
@@ -187,11 +135,22 @@ def _capabilities(propagates: bool) -> Capabilities:
 _CAPABILITIES = {"inhibit": _capabilities(False), "propagate": _capabilities(True)}
 
 
-for _module in FAMILIES:
-    for _name, _function in vars(_module).items():
-        # An imported helper may happen to have an operation's name.
-        if _name in OPERATIONS and getattr(_function, "__module__", "").startswith("backburn_numpy"):
-            setattr(NumpyBackend, _name, staticmethod(_function))
-for _name in formulas.FORMULAS:
-    setattr(NumpyBackend, _name, formulas.in_one_pass(_name, vars(NumpyBackend).get(_name)))
-NumpyBackend.quantized_from_parts = staticmethod(quantize.quantized_from_parts)  # type: ignore[method-assign,assignment]
+def _attach() -> None:
+    """Make methods of the families' functions. One whose first parameter is ``k`` gets the backend."""
+    functions: dict[str, Callable[..., Any]] = {**special.FUNCTIONS, **elementwise.FUNCTIONS}
+    for module in FAMILIES:
+        for name, function in vars(module).items():
+            # An imported helper may have an operation's name, such as ``empty``.
+            if name in OPERATIONS and getattr(function, "__module__", "") == module.__name__:
+                functions[name] = quiet(function)
+    for name in OPERATIONS:
+        function = functions.get(name)
+        if fused.is_fused(name, function is not None):
+            setattr(NumpyBackend, name, fused.fused_operation(name, function))
+        elif function is not None:
+            takes_backend = inspect.unwrap(function).__code__.co_varnames[:1] == ("k",)
+            setattr(NumpyBackend, name, function if takes_backend else staticmethod(function))
+    NumpyBackend.quantized_from_parts = staticmethod(quantization.quantized_from_parts)  # type: ignore[method-assign,assignment]
+
+
+_attach()

@@ -23,13 +23,13 @@ import numpy as np
 from backburn.base.threads import chosen, follow
 from backburn_numpy.processors import processors
 
-#: What the library itself reads its number of threads from when it is loaded.
+#: The environment variables from which the library reads its number of threads when it is loaded.
 VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 
 _PLACES = ("../numpy.libs/*openblas*", ".dylibs/*openblas*")
 _NAMES = ("scipy_openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads", "openblas_{}_num_threads")
 
-_PRODUCT = "scipy_cblas_sgemm64_"
+_SGEMM = "scipy_cblas_sgemm64_"
 
 _lock = threading.Lock()
 _users = 0
@@ -58,14 +58,14 @@ _functions = _found()
 
 
 @cache
-def product() -> int | None:
+def sgemm_address() -> int | None:
     """The address of ``cblas_sgemm`` with 64-bit integers, for compiled kernels; None for an unknown library.
 
     Not None only if :func:`single` works too.
     """
     for library in _libraries():
-        if hasattr(library, _PRODUCT) and _functions is not None:
-            return ctypes.cast(getattr(library, _PRODUCT), ctypes.c_void_p).value
+        if hasattr(library, _SGEMM) and _functions is not None:
+            return ctypes.cast(getattr(library, _SGEMM), ctypes.c_void_p).value
     return None
 
 

@@ -1,8 +1,8 @@
 """NumPy: processing large arrays in cache blocks, so that the temporaries stay in the processor's cache.
 
 A kernel gets a result to fill and operands of the same shape; 16-bit floats are passed to it as float32. Large results
-use recycled memory, and very large ones several threads. If :mod:`backburn_numpy.compiled` has a kernel of the same
-name (without the underscore), it is used for large float32 operands instead.
+use recycled memory, and very large ones several threads. Where :mod:`backburn_numpy.compiled` has a kernel for the same
+work, under the name that is passed, large float32 operands go to that one instead.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from backburn_numpy import compiled
-from backburn_numpy.formulas import kernel_in_one_pass
-from backburn_numpy.halves import fill, is_half, narrowed, widened
-from backburn_numpy.memory import aligned, contiguous, empty, turned
-from backburn_numpy.threads import WORTH_A_THREAD, available, for_parts, num_threads
+from backburn_numpy.fused import fuse_kernel
+from backburn_numpy.half_precision import cast_like, fill, is_half, upcast_half
+from backburn_numpy.memory import aligned, contiguous, empty, memory_ordered
+from backburn_numpy.threads import WORTH_A_THREAD, available, num_threads, parallel_for
 
 Array = Any
 Kernel = Callable[..., None]
@@ -30,21 +30,21 @@ BLOCK = 1 << 16
 WORTH = WORTH_A_THREAD >> 2
 
 
-#: The same for kernels with native threads, where handing over work takes 5 us.
+#: From this many elements on, a second native thread pays for a kernel: handing over work takes 5 us.
 SHARED = 1 << 15
 
 #: The fewest columns of a block that is cut along columns.
 WIDE = 256
 
 
-class _Kept(threading.local):
-    """A thread's temporaries, kept for the next block and the next operation."""
+class _Scratch(threading.local):
+    """A thread's temporaries, reused by the next block and the next operation."""
 
     def __init__(self) -> None:
         self.bytes: dict[int, Array] = {}
 
 
-_kept = _Kept()
+_scratch = _Scratch()
 
 
 def scratch(like: Array, slot: int = 0) -> Array:
@@ -55,9 +55,9 @@ def scratch(like: Array, slot: int = 0) -> Array:
     size = like.nbytes
     if size > 24 * BLOCK:
         return empty(like.shape, like.dtype)
-    kept = _kept.bytes.get(slot)
+    kept = _scratch.bytes.get(slot)
     if kept is None or kept.size < size:
-        kept = _kept.bytes[slot] = aligned(24 * BLOCK)
+        kept = _scratch.bytes[slot] = aligned(24 * BLOCK)
     return np.ndarray(like.shape, like.dtype, kept)
 
 
@@ -71,7 +71,7 @@ def block_rows(count: int, width: int) -> int:
     return max(1, size // max(width, 1))
 
 
-class Lines:
+class RowBuffer:
     """A context in which ufuncs combine rows of ``length`` with a broadcast column or row without buffering it.
 
     A ufunc copies a broadcast operand into its buffer, for as many rows as fit, which takes longer than the arithmetic;
@@ -92,17 +92,17 @@ class Lines:
             np.setbufsize(self.before)
 
 
-def elementwise(kernel: Kernel, *operands: Array) -> Array:
-    """A new array of the operands' shape, filled by ``kernel(out, *operands)``."""
+def elementwise(name: str | None, kernel: Kernel, *operands: Array) -> Array:
+    """A new array of the operands' shape, filled by the compiled kernel ``name`` or by ``kernel(out, *operands)``."""
     first = operands[0]
-    if not first.flags.c_contiguous and (as_they_lie := turned(*operands)) is not None:
-        views, back = as_they_lie
-        return elementwise(kernel, *views).transpose(back)
-    if _is_for_kernels(kernel, first):
-        found = kernel_in_one_pass(kernel.__name__[1:], *operands)
-        return narrowed(elementwise(kernel, *map(widened, operands)), first) if found is None else found
+    if not first.flags.c_contiguous and (in_order := memory_ordered(*operands)) is not None:
+        views, back = in_order
+        return elementwise(name, kernel, *views).transpose(back)
+    if name is not None and _upcasts(name, first):
+        found = fuse_kernel(name, *operands)
+        return cast_like(elementwise(name, kernel, *map(upcast_half, operands)), first) if found is None else found
     out = empty(first.shape, first.dtype)
-    if in_parts(kernel.__name__[1:], (out, *operands), first.size):
+    if name is not None and run_rows(name, (out, *operands), first.size):
         return out
     if first.size <= BLOCK and first.ndim and not is_half(first):  # NumPy would turn 0-d arrays into scalars
         kernel(out, *operands)
@@ -111,21 +111,21 @@ def elementwise(kernel: Kernel, *operands: Array) -> Array:
     return out
 
 
-def along(kernel: Kernel, axis: int, *operands: Array) -> Array:
-    """Like :func:`elementwise`, for ``kernel(out, *operands, axis)`` that needs whole lines along an axis.
+def along(name: str, kernel: Kernel, axis: int, *operands: Array) -> Array:
+    """A new array, filled as by :func:`elementwise`, by a kernel of whole lines along an axis, its last argument.
 
     Lines along the last axis become the rows of a matrix. Otherwise the axes after it are merged into one, the last of
     three, and split into blocks if that is long.
     """
-    first, name = operands[0], kernel.__name__[1:]
-    if _is_for_kernels(kernel, first):
-        return narrowed(along(kernel, axis, *map(widened, operands)), first)
+    first = operands[0]
+    if _upcasts(name, first):
+        return cast_like(along(name, kernel, axis, *map(upcast_half, operands)), first)
     out = empty(first.shape, first.dtype)
     if not first.size:
         return out
     length = first.shape[axis]
     if axis == first.ndim - 1:
-        if in_parts(name, (out, *operands), first.size // length, length):
+        if run_rows(name, (out, *operands), first.size // length, length):
             return out
         if first.size <= BLOCK and not is_half(first):
             kernel(out, *operands, -1)
@@ -133,7 +133,7 @@ def along(kernel: Kernel, axis: int, *operands: Array) -> Array:
             lines = [o.reshape(-1, length) for o in operands]
             _in_blocks(lambda *pieces: kernel(*pieces, -1), out.reshape(-1, length), lines, length)
         return out
-    if in_columns(name, (out, *operands), first.shape, axis):
+    if run_columns(name, (out, *operands), first.shape, axis):
         return out
     inner = math.prod(first.shape[axis + 1 :])
     target, *sources = (o.reshape(-1, length, inner) for o in (out, *operands))
@@ -147,22 +147,22 @@ def along(kernel: Kernel, axis: int, *operands: Array) -> Array:
     step = max(WIDE, BLOCK // length)
 
     def part(start: int, stop: int) -> None:
-        with Lines(step):
+        with RowBuffer(step):
             for i in range(len(target)):
                 for begin in range(start, stop, step):
                     piece = (slice(i, i + 1), slice(None), slice(begin, min(begin + step, stop)))
                     _fill(over_lines, target[piece], [s[piece] for s in sources])
 
-    for_parts(part, inner, max(1, WORTH * inner // first.size))
+    parallel_for(part, inner, max(1, WORTH * inner // first.size))
     return out
 
 
-def _is_for_kernels(kernel: Kernel, x: Array) -> bool:
-    """Whether ``x`` holds 16-bit floats and there is a compiled float32 kernel to use for them."""
-    return is_half(x) and compiled.kernel(kernel.__name__[1:]) is not None
+def _upcasts(name: str, x: Array) -> bool:
+    """Whether ``x`` holds 16-bit floats that the compiled kernel ``name`` computes in float32."""
+    return is_half(x) and compiled.kernel(name) is not None
 
 
-def in_parts(name: str, arrays: Sequence[Array], rows: int, width: int | None = None, *options: Any) -> bool:
+def run_rows(name: str, arrays: Sequence[Array], rows: int, width: int | None = None, *options: Any) -> bool:
     """Call the compiled kernel of that name, in several threads if it pays; False if there is none for ``arrays``.
 
     It gets the addresses of ``arrays``; ``options``, in which arrays are passed whole to every thread; and the sizes:
@@ -186,21 +186,21 @@ def in_parts(name: str, arrays: Sequence[Array], rows: int, width: int | None = 
         return True
     threads, steps = available(), [a.nbytes // rows for a in whole]
     if not options and len(starts) < (4 if width is None else 5):
-        compiled.share(fast, starts, steps, rows, width or 0, threads)
+        compiled.parallel_for(fast, starts, steps, rows, width or 0, threads)
         return True
-    if (shared_by_itself := compiled.kernel(f"share_{name}")) is not None:
-        shared_by_itself(*starts, *rest, rows, *sizes, compiled.portion(width or 0), threads)
+    if (parallel := compiled.kernel(f"parallel_{name}")) is not None:
+        parallel(*starts, *rest, rows, *sizes, compiled.portion(width or 0), threads)
         return True
 
     def part(start: int, stop: int) -> None:
         at = [address + start * step for address, step in zip(starts, steps, strict=True)]
         fast(*at, *rest, stop - start, *sizes)
 
-    for_parts(part, rows, max(1, WORTH // (width or 1)))
+    parallel_for(part, rows, max(1, WORTH // (width or 1)))
     return True
 
 
-def in_columns(name: str, arrays: Sequence[Array], shape: tuple[int, ...], axis: int) -> bool:
+def run_columns(name: str, arrays: Sequence[Array], shape: tuple[int, ...], axis: int) -> bool:
     """Call the kernel of that name for lines along an axis that is not the last; False if there is none for ``arrays``.
 
     It gets the addresses of ``arrays``, which have the ``shape`` or that without the axis, and are not empty. A result
@@ -214,7 +214,7 @@ def in_columns(name: str, arrays: Sequence[Array], shape: tuple[int, ...], axis:
     number, length, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
     if number == 1:
         worth = max(1, WORTH // length)
-        for_parts(lambda first, last: fast(*starts, 1, length, inner, first, last), inner, worth)
+        parallel_for(lambda first, last: fast(*starts, 1, length, inner, first, last), inner, worth)
         return True
     steps = [a.nbytes // number for a in whole]
 
@@ -222,7 +222,7 @@ def in_columns(name: str, arrays: Sequence[Array], shape: tuple[int, ...], axis:
         at = (start + first * step for start, step in zip(starts, steps, strict=True))
         fast(*at, last - first, length, inner, 0, inner)
 
-    for_parts(part, number, max(1, WORTH // (length * inner)))
+    parallel_for(part, number, max(1, WORTH // (length * inner)))
     return True
 
 
@@ -230,7 +230,7 @@ def _fill(kernel: Kernel, target: Array, pieces: list[Array]) -> None:
     """Fill one block by ``kernel``; 16-bit floats in float32."""
     if is_half(target):
         buffer = np.empty(target.shape, np.float32)
-        kernel(buffer, *map(widened, pieces))
+        kernel(buffer, *map(upcast_half, pieces))
         fill(target, buffer)
     else:
         kernel(target, *pieces)
@@ -241,9 +241,9 @@ def _in_blocks(kernel: Kernel, target: Array, sources: list[Array], width: int) 
     rows = block_rows(len(target), width)
 
     def part(start: int, stop: int) -> None:
-        with Lines(target.shape[-1] if target.ndim > 1 else 0):
+        with RowBuffer(target.shape[-1] if target.ndim > 1 else 0):
             for first in range(start, stop, rows):
                 last = min(first + rows, stop)
                 _fill(kernel, target[first:last], [s[first:last] for s in sources])
 
-    for_parts(part, len(target), max(1, WORTH // width))
+    parallel_for(part, len(target), max(1, WORTH // width))

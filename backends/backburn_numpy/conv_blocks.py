@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from backburn_numpy import blas
-from backburn_numpy.threads import for_parts, num_threads
+from backburn_numpy.threads import num_threads, parallel_for
 
+Array = Any
 Shape = tuple[int, ...]
 Block = tuple[slice, slice]
 
@@ -41,10 +43,18 @@ def cut(examples: int, counts: Shape, depth: int, least: int = 0) -> list[Block]
     return [(slice(n, n + 1), slice(r, min(r + step, rows))) for n in range(examples) for r in range(0, rows, step)]
 
 
-def in_threads(work: Callable[[int, int], None], size: int, products: int) -> None:
+def flip_weight(weight: Array, groups: int) -> Array:
+    """The weight (inputs, outputs / groups, ...) of a transposed convolution as that of a stride-1 convolution."""
+    inputs, outputs = weight.shape[0] // groups, weight.shape[1]
+    back = (slice(None, None, -1),) * (weight.ndim - 2)
+    split = weight.reshape(groups, inputs, *weight.shape[1:])[(..., *back)].swapaxes(1, 2)
+    return split.reshape(groups * outputs, inputs, *weight.shape[2:])
+
+
+def run_blocks(work: Callable[[int, int], None], size: int, products: int) -> None:
     """Call ``work`` on parts of ``range(size)``, in several threads with single-threaded products if it pays."""
     if size == 1 or products < WORTH or num_threads() == 1 or not blas.can_be_single():
         work(0, size)
         return
     with blas.single():
-        for_parts(work, size, 2)
+        parallel_for(work, size, 2)

@@ -1,7 +1,7 @@
 """NumPy: convolutions by compiled kernels, which copy windows and call the BLAS library block by block.
 
 A thread processes its blocks without taking the GIL in between. Over three axes, without kernels, or with an unknown
-BLAS library, the caller falls back to NumPy (:mod:`backburn_numpy.conv`).
+BLAS library, the caller falls back to NumPy (:mod:`backburn_numpy.ops.conv`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from backburn.backend.conv import Pairs
+from backburn.ops.conv import Pairs
 from backburn_numpy import blas, compiled
 from backburn_numpy.compiled import FLOAT32
-from backburn_numpy.conv_blocks import COLUMNS, PLACES, TURNED, Block, cut, in_threads
+from backburn_numpy.conv_blocks import COLUMNS, PLACES, TURNED, Block, cut, flip_weight, run_blocks
 from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.threads import num_threads
 
@@ -41,7 +41,7 @@ WASTE, APART = 1.8, 4
 SHORT = 48
 #: The most positions that kernels sum at a time.
 TILE = 64
-#: How many blocks of the inputs and the gradients fit the L2 cache, of as many positions as :func:`cut` makes.
+#: The blocks of inputs and gradients that fit the L2 cache, with the positions per block that :func:`cut` makes.
 DEPTHS = 2
 #: Elements of the image rows that the direct kernel copies at a time, which fit the L2 cache.
 ROWS = 1 << 18
@@ -100,17 +100,17 @@ class Geometry:
         )
         #: Whether the direct kernel is faster for the gradient of the weight, whose tiles have 2 or 4 inputs by 3
         #: elements: for few of both most of the time goes into copying the gradients of the outputs.
-        self.is_weighed_directly = (
+        self.has_direct_weight_grad = (
             math.prod(size) > 2 and self.inputs >= FEW_INPUTS and self.outputs >= FEW and self.depth >= 2 * DEEP
         )
 
-    def is_packed_in_time(self) -> bool:
+    def packing_pays(self) -> bool:
         """Whether threads have the windows for each to pack the weight, as the kernel for small images does."""
         windows = self.examples * math.prod(self.counts)
         return self.depth * self.outputs <= SOON or windows >= (MANY >> 1) * num_threads()
 
     def layout(self, rows: int) -> tuple[int, int, int, int]:
-        """How kernels lay out images for windows of so many rows (layout.h).
+        """The layout of images in kernels, for windows of ``rows`` rows (conv_layout.h).
 
         The number of planes, the length of their rows, their size, and that of a table.
         """
@@ -118,9 +118,9 @@ class Geometry:
         size, stride, spacing = window[:2], window[2:4], window[6:]
         last = [(n - 1) * d for n, d in zip(size, spacing, strict=True)]
         planes = math.prod(min(step, n + 1) for n, step in zip(last, stride, strict=True))
-        above, beside = (n // step for n, step in zip(last, stride, strict=True))
-        length = self.counts[1] + beside
-        return planes, length, (rows + above) * length + beside + TILE, 2 * math.prod(size) + planes + 1
+        above, left = (n // step for n, step in zip(last, stride, strict=True))
+        length = self.counts[1] + left
+        return planes, length, (rows + above) * length + left + TILE, 2 * math.prod(size) + planes + 1
 
     def padded(self, blocks: Array) -> int:
         """Elements of the padded inputs of the largest of the blocks, and of two vectors for each of its positions."""
@@ -130,8 +130,8 @@ class Geometry:
         sides = ((c - 1) * s + (n - 1) * d + 1 for c, s, n, d in zip(counts, stride, window, spacing, strict=True))
         return examples * (self.inputs * math.prod(sides) + 2 * LANES * math.prod(counts))
 
-    def turned_round(self) -> Geometry | None:
-        """That of the transposed convolution as one with the flipped weight; None unless the stride is 1."""
+    def flipped(self) -> Geometry | None:
+        """The geometry of the transposed convolution, with the flipped weight; None unless the stride is 1."""
         if max(self.stride) > 1:
             return None
         reaches = [(n - 1) * spacing for n, spacing in zip(self.size, self.dilation, strict=True)]
@@ -146,7 +146,7 @@ def geometry(
     """The geometry for the kernel on ``x``; None if there is no kernel for such arrays."""
     if len(size) > 2 or not math.prod(images) or not math.prod(places) or not math.prod(size):
         return None
-    if compiled.serving(kernel, x) is None or blas.product() is None:
+    if compiled.serving(kernel, x) is None or blas.sgemm_address() is None:
         return None
     found = _geometry(images, places, size, stride, padding, dilation, groups)
     return None if len(size) == 1 and found.depth * found.counts[1] > LONG else found
@@ -158,22 +158,22 @@ _geometry = lru_cache(maxsize=256)(Geometry)
 def convolve(x: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
     """The convolution of ``x``."""
     if g.is_direct:
-        return _convolve_directly(x, weight, bias, g)
-    if g.is_small and g.is_packed_in_time():
+        return _convolve_direct(x, weight, bias, g)
+    if g.is_small and g.packing_pays():
         return _convolve_small(x, weight, bias, g)
     out = empty(g.places, x.dtype)
-    whole = _whole(out, x, weight, bias)
+    whole = _contiguous(out, x, weight, bias)
 
     def work(blocks: Array, memory: tuple[Array, Array]) -> None:
-        _call("conv", whole, memory, g, (), blocks)
+        _run_kernel("conv", whole, memory, g, (), blocks)
 
-    _over_blocks(work, g, _blocks(g))
+    _run_over_blocks(work, g, _blocks(g))
     return out
 
 
-def _convolve_directly(x: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
+def _convolve_direct(x: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
     """The stride-1 convolution of ``x``, a few rows of an example at a time."""
-    out, whole = empty(g.places, x.dtype), _whole(x, weight, bias)
+    out, whole = empty(g.places, x.dtype), _contiguous(x, weight, bias)
     row = g.inputs * math.prod(g.images[2:]) // g.numbers[3]
     rows = min(max(8, ROWS // row), g.counts[0])
     blocks = [
@@ -184,21 +184,21 @@ def _convolve_directly(x: Array, weight: Array, bias: Array | None, g: Geometry)
     planes, length, step, table = g.layout(rows)
     packed = g.groups * -(-g.outputs // MOST_CHANNELS) * MOST_CHANNELS * g.depth
     size = packed + g.inputs * planes * step + MOST_CHANNELS * (rows * length + TILE)
-    numbers = _numbers(blocks)
+    numbers = _block_bounds(blocks)
 
     def part(start: int, stop: int) -> None:
         memory = empty((size,), np.dtype(np.float32)), np.empty(table, np.int64)
         kernel: Any = compiled.kernel("conv_direct")
         kernel(*compiled.addresses(out, *whole, *memory, g.numbers, numbers[start:]), stop - start, rows)
 
-    in_threads(part, len(blocks), g.products)
+    run_blocks(part, len(blocks), g.products)
     return out
 
 
 def _convolve_small(x: Array, weight: Array, bias: Array | None, g: Geometry, flipped: bool = False) -> Array:
     """The convolution of small images ``x``, with the weight of a transposed convolution if ``flipped``."""
-    out, whole = empty(g.places, x.dtype), _whole(x, weight, bias)
-    blocks = _numbers(cut(g.examples, g.counts, DEPTHS * (g.inputs + g.outputs)))
+    out, whole = empty(g.places, x.dtype), _contiguous(x, weight, bias)
+    blocks = _block_bounds(cut(g.examples, g.counts, DEPTHS * (g.inputs + g.outputs)))
     packed = -(-g.outputs // (2 * LANES)) * 2 * LANES * g.depth
 
     def part(start: int, stop: int) -> None:
@@ -207,27 +207,18 @@ def _convolve_small(x: Array, weight: Array, bias: Array | None, g: Geometry, fl
         kernel = compiled.kernel("conv_small")
         assert kernel is not None
         offsets = np.empty(math.prod(g.size), np.int64)
-        kernel(
-            *compiled.addresses(out, *whole, memory, offsets, g.numbers), flipped, compiled.address(mine), len(mine)
-        )
+        kernel(*compiled.addresses(out, *whole, memory, offsets, g.numbers), flipped, compiled.address(mine), len(mine))
 
-    in_threads(part, len(blocks), g.products)
+    run_blocks(part, len(blocks), g.products)
     return out
 
 
-def _flipped(weight: Array, g: Geometry) -> Array:
-    """The weight (outputs, inputs of a group, ...) flipped, for :meth:`Geometry.turned_round`."""
-    back = (slice(None, None, -1),) * len(g.size)
-    split = weight.reshape(g.groups, g.outputs, g.inputs, *g.size)[(..., *back)].swapaxes(1, 2)
-    return split.reshape(g.groups * g.inputs, g.outputs, *g.size)
-
-
-def weight_gradient(x: Array, grad: Array, g: Geometry) -> Array:
+def weight_grad(x: Array, grad: Array, g: Geometry) -> Array:
     """The gradient of the weight: (groups, outputs, depth)."""
     totals: dict[tuple[int, int], Array] = {}
-    whole = _whole(x, grad)
-    if g.is_weighed_directly:
-        _weigh_directly(totals, whole, g)
+    whole = _contiguous(x, grad)
+    if g.has_direct_weight_grad:
+        _direct_weight_grad(totals, whole, g)
         return _sum(totals).swapaxes(1, 2)[:, : g.outputs]
     # Products are faster with the longer side first; for large ones, transposing the result costs more than that.
     transposed = g.outputs < min(g.depth, TURNED) and not g.is_thin
@@ -236,21 +227,21 @@ def weight_gradient(x: Array, grad: Array, g: Geometry) -> Array:
         shape = (g.groups, g.depth, g.outputs) if transposed else (g.groups, g.outputs, g.depth)
         total = np.zeros(shape, np.float32)
         totals[int(blocks[0, 0]), int(blocks[0, 2])] = total
-        _call("conv_weight", [total, *whole], memory, g, (transposed,), blocks)
+        _run_kernel("conv_weight", [total, *whole], memory, g, (transposed,), blocks)
 
     least = PLACES * (g.depth * g.outputs // COLUMNS)  # summing large products costs more than cache misses
-    _over_blocks(work, g, _blocks(g, least))
+    _run_over_blocks(work, g, _blocks(g, least))
     result = _sum(totals)
     return result.swapaxes(1, 2) if transposed else result
 
 
-def _weigh_directly(totals: dict[tuple[int, int], Array], whole: list[Array | None], g: Geometry) -> None:
+def _direct_weight_grad(totals: dict[tuple[int, int], Array], whole: list[Array | None], g: Geometry) -> None:
     """Fill ``totals`` with the gradient of the weight in each thread's part of the blocks: (groups, depth, width).
 
     The width is that of all outputs, rounded up to whole vectors.
     """
     width = -(-g.outputs // LANES) * LANES
-    blocks = _numbers(cut(g.examples, g.counts, DEPTHS * (g.inputs + g.outputs)))
+    blocks = _block_bounds(cut(g.examples, g.counts, DEPTHS * (g.inputs + g.outputs)))
 
     def part(start: int, stop: int) -> None:
         mine = blocks[start:stop]
@@ -260,7 +251,7 @@ def _weigh_directly(totals: dict[tuple[int, int], Array], whole: list[Array | No
         assert kernel is not None
         kernel(*compiled.addresses(total, *whole, memory, g.numbers), width, compiled.address(mine), len(mine))
 
-    in_threads(part, len(blocks), g.products)
+    run_blocks(part, len(blocks), g.products)
 
 
 def _sum(totals: dict[tuple[int, int], Array]) -> Array:
@@ -271,16 +262,16 @@ def _sum(totals: dict[tuple[int, int], Array]) -> Array:
     return result
 
 
-def add_windows(y: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
+def overlap_windows(y: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
     """The sums of the windows made from ``y``, in the shape of the images."""
-    turned = g.turned_round()
-    if turned is not None and turned.is_small and turned.is_packed_in_time():
+    turned = g.flipped()
+    if turned is not None and turned.is_small and turned.packing_pays():
         return _convolve_small(y, weight, bias, turned, flipped=True)
     if turned is not None and (turned.is_direct or turned.is_by_example):
-        return convolve(y, _flipped(weight, g), bias, turned)
+        return convolve(y, flip_weight(weight, g.groups), bias, turned)
     out = empty(g.images, y.dtype)
-    whole = _whole(out, y, weight, bias)
-    blocks = _numbers(cut(g.examples, g.counts, g.depth))
+    whole = _contiguous(out, y, weight, bias)
+    blocks = _block_bounds(cut(g.examples, g.counts, g.depth))
     images = [blocks[blocks[:, 0] == first] for first in np.unique(blocks[:, 0])]
     # The windows of an example overlap, so threads split its channels.
     parts = min(g.inputs, num_threads()) if len(images) < num_threads() else 1
@@ -292,14 +283,14 @@ def add_windows(y: Array, weight: Array, bias: Array | None, g: Geometry) -> Arr
         for channels in bounds:
             mine = [image for image, some in units[start:stop] if some == channels]
             if mine:
-                _call("conv_input", whole, memory, g, channels, np.concatenate(mine))
+                _run_kernel("conv_input", whole, memory, g, channels, np.concatenate(mine))
 
-    in_threads(work, len(units), g.products)
+    run_blocks(work, len(units), g.products)
     return out
 
 
-def _whole(*arrays: Array | None) -> list[Array | None]:
-    return [None if a is None else contiguous(a, FLOAT32) for a in arrays]
+def _contiguous(*arrays: Array | None) -> list[Array | None]:
+    return [contiguous(a, FLOAT32) for a in arrays]
 
 
 def _blocks(g: Geometry, least: int = 0) -> list[Block]:
@@ -309,7 +300,7 @@ def _blocks(g: Geometry, least: int = 0) -> list[Block]:
     return cut(g.examples, g.counts, g.depth, least)
 
 
-def _numbers(blocks: list[Block]) -> Array:
+def _block_bounds(blocks: list[Block]) -> Array:
     return np.array([(e.start, e.stop, r.start, r.stop) for e, r in blocks], np.int64)
 
 
@@ -324,15 +315,15 @@ def _memory(g: Geometry, blocks: Array) -> tuple[Array, Array]:
     return empty((g.depth, count), np.dtype(np.float32)), empty((g.outputs, side), np.dtype(np.float32))
 
 
-def _over_blocks(work: Callable[[Array, tuple[Array, Array]], None], g: Geometry, blocks: list[Block]) -> None:
+def _run_over_blocks(work: Callable[[Array, tuple[Array, Array]], None], g: Geometry, blocks: list[Block]) -> None:
     """Call ``work(blocks, memory)`` for each thread's part of the blocks."""
-    numbers = _numbers(blocks)
-    in_threads(lambda i, j: work(numbers[i:j], _memory(g, numbers[i:j])), len(blocks), g.products)
+    numbers = _block_bounds(blocks)
+    run_blocks(lambda i, j: work(numbers[i:j], _memory(g, numbers[i:j])), len(blocks), g.products)
 
 
-def _call(
+def _run_kernel(
     name: str, arrays: Sequence[Array | None], memory: tuple[Array, Array], g: Geometry, options: Shape, blocks: Array
 ) -> None:
     kernel: Any = compiled.kernel(name)
     at = compiled.addresses(*arrays, *memory)
-    kernel(*at, blas.product(), compiled.address(g.numbers), *options, compiled.address(blocks), len(blocks))
+    kernel(*at, blas.sgemm_address(), compiled.address(g.numbers), *options, compiled.address(blocks), len(blocks))

@@ -31,7 +31,7 @@ _peak = 0
 _lock = threading.RLock()
 
 
-#: Where Linux tells a container how much memory it has, a number or "max": version 2 of control groups, and 1.
+#: The files in which Linux tells a container its memory, a number or "max": version 2 of control groups, and 1.
 CONTAINER = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -125,9 +125,11 @@ def empty_like(x: Any) -> Any:
 
 
 def contiguous(x: Any, dtype: np.dtype[Any] | None = None) -> Any:
-    """``x`` in row-major order, and of the dtype if one is given; a copy, unless it is so, in a recycled block."""
-    if x.__class__ is not np.ndarray:  # NumPy's scalars, which have their numbers elsewhere
-        x = np.asarray(x)
+    """``x`` in row-major order, and of the dtype if one is given, copied only if needed; None stays None."""
+    if x.__class__ is not np.ndarray:
+        if x is None:
+            return None
+        x = np.asarray(x)  # NumPy's scalars, which have their numbers elsewhere
     wanted = x.dtype if dtype is None else dtype
     if x.flags.c_contiguous and x.dtype == wanted:
         return x
@@ -136,7 +138,7 @@ def contiguous(x: Any, dtype: np.dtype[Any] | None = None) -> Any:
     return copy
 
 
-def turned(*operands: Any) -> tuple[list[Any], list[int]] | None:
+def memory_ordered(*operands: Any) -> tuple[list[Any], list[int]] | None:
     """Arrays that lie in memory alike, in row-major order but for that of their axes, such as transposed ones.
 
     They are given with their axes in that order; with it comes the order that they had. Operands that are no arrays, or

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-#: Where Linux mounts its control groups, and what it says of those of this process.
+#: The folder of Linux's control groups, and the file that lists those of this process.
 _MOUNT, _GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 

@@ -8,7 +8,7 @@ caller's; the default is the number of processors that the process may use. ``ba
     >>> squares = np.empty(3_000_000)
     >>> def work(start: int, stop: int) -> None:
     ...     np.square(np.arange(start, stop, dtype=np.float64), out=squares[start:stop])
-    >>> for_parts(work, squares.size)
+    >>> parallel_for(work, squares.size)
     >>> float(squares[-1])
     8999994000001.0
 """
@@ -22,6 +22,8 @@ from contextlib import suppress
 from contextvars import Context
 from queue import SimpleQueue
 
+import numpy as np
+
 from backburn.base.errors import ArgumentError
 from backburn.base.threads import follow
 from backburn_numpy.processors import processors
@@ -30,7 +32,7 @@ from backburn_numpy.processors import processors
 WORTH_A_THREAD = 1 << 20
 
 Work = Callable[[int, int], None]
-#: What was raised in the parts that have ended, None for one without an exception.
+#: The exceptions of the parts that have ended, None for a part without one.
 Outcomes = list[BaseException | None]
 #: A part of some work, the list for its outcome, and the queue that wakes who waits for it.
 Task = tuple[Work, int, int, Outcomes, "SimpleQueue[None]"]
@@ -87,6 +89,7 @@ class _Pool:
 
     def _serve(self) -> None:
         _inside.worker = True
+        np.seterr(all="ignore")  # of this thread: the caller's `np.errstate` is not here
         while (task := self.tasks.get()) is not None:
             work, start, stop, outcomes, ended = task
             try:
@@ -116,7 +119,7 @@ def _hand_over(tasks: list[Task]) -> bool:
         return _pool.workers > 0
 
 
-def for_parts(work: Work, size: int, worth: int = WORTH_A_THREAD) -> None:
+def parallel_for(work: Work, size: int, worth: int = WORTH_A_THREAD) -> None:
     """Call ``work(start, stop)`` for parts of ``range(size)``, in parallel if it pays.
 
     The parts are equal, at least ``worth`` / 2 long, and not empty. An exception in one of them is raised here once all
@@ -142,7 +145,7 @@ def for_parts(work: Work, size: int, worth: int = WORTH_A_THREAD) -> None:
 
 
 def _wait(ended: SimpleQueue[None], outcomes: Outcomes, parts: int) -> None:
-    """Wait until so many parts have ended, and only then raise what Ctrl-C raised meanwhile.
+    """Wait until ``parts`` parts have ended, and only then raise what Ctrl-C raised meanwhile.
 
     They write into memory that the caller's error would free.
     """

@@ -1,4 +1,4 @@
-"""NumPy's ufuncs as operations of the contract.
+"""NumPy's ufuncs as operations of the contract, which are quiet as :mod:`backburn_numpy.quiet` describes it.
 
 ``out=...`` (the Ellipsis) makes a ufunc return 0-d results as arrays instead of scalars. Large results use recycled
 memory, and very large ones are computed in several threads.
@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from backburn_numpy import compiled
-from backburn_numpy.blocks import Lines
+from backburn_numpy.blocks import RowBuffer
 from backburn_numpy.compiled import FLOAT32, FLOAT64
-from backburn_numpy.formulas import FLIPPED, kernel_in_one_pass
-from backburn_numpy.halves import is_half, narrowed, widened
-from backburn_numpy.memory import THRESHOLD, empty, turned
-from backburn_numpy.threads import WORTH_A_THREAD, available, for_parts
+from backburn_numpy.fused import FLIPPED, fuse_kernel
+from backburn_numpy.half_precision import cast_like, is_half, upcast_half
+from backburn_numpy.memory import THRESHOLD, empty, memory_ordered
+from backburn_numpy.quiet import RAISED, again
+from backburn_numpy.threads import WORTH_A_THREAD, available, parallel_for
 
 Array = Any
 
@@ -31,9 +32,6 @@ HALVES = 1 << 12
 #: The fewest bytes for a kernel of what NumPy computes for one number after another.
 DIVIDED, DIVISIONS = 1 << 12, (np.remainder, np.fmod, np.floor_divide)
 
-#: For NumPy functions written in Python, whose warnings point to NumPy's modules and so are not filtered.
-quietly = np.errstate(all="ignore")
-
 #: The kernels for NumPy's functions.
 KERNELS: dict[np.ufunc, str] = {
     np.negative: "negative", np.absolute: "absolute", np.square: "square", np.sqrt: "sqrt",
@@ -43,8 +41,8 @@ KERNELS: dict[np.ufunc, str] = {
     np.remainder: "remainder", np.fmod: "fmod", np.floor_divide: "floor_divide",
 }  # fmt: skip
 
-#: The same of float64, where they take half the time or less.
-OF_DOUBLES: dict[np.ufunc, str] = {
+#: The kernels of float64 that take at most half the time of NumPy's functions.
+DOUBLE_KERNELS: dict[np.ufunc, str] = {
     np.sin: "sin", np.cos: "cos", np.sqrt: "sqrt", np.reciprocal: "reciprocal", np.sign: "sign",
     np.remainder: "remainder", np.fmod: "fmod", np.floor_divide: "floor_divide",
 }  # fmt: skip
@@ -55,9 +53,12 @@ def unary(ufunc: np.ufunc) -> Callable[[Array], Array]:
     threshold, least = _thresholds(ufunc)
 
     def operation(x: Array, /) -> Array:
-        if x.nbytes >= least and (x.nbytes >= threshold or is_half(x)):
-            return large(ufunc, x)
-        return ufunc(x, out=...)
+        try:
+            if x.nbytes >= least and (x.nbytes >= threshold or is_half(x)):
+                return large(ufunc, x)
+            return ufunc(x, out=...)
+        except RAISED:
+            return again(operation, x)
 
     return operation
 
@@ -71,22 +72,25 @@ def binary(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
     (threshold, least), ndarray, flipped = _thresholds(ufunc), np.ndarray, FLIPPED.get(KERNELS.get(ufunc, ""))
 
     def operation(x: Array, y: Array, /) -> Array:
-        if x.__class__ is y.__class__:
-            if x.nbytes >= least and (x.nbytes >= threshold or is_half(x)):
-                return large(ufunc, x, y)
-        elif x.__class__ is ndarray:
-            if x.itemsize == 2 and x.dtype.isbuiltin != 1:
-                y = np.asarray(y, x.dtype)
-            if x.nbytes >= least and (x.nbytes >= threshold or is_half(x)):
-                return large(ufunc, x, y)
-        else:
-            if y.itemsize == 2 and y.dtype.isbuiltin != 1:
-                x = np.asarray(x, y.dtype)
-            if y.nbytes >= least and (y.nbytes >= threshold or is_half(y)):
-                found = by_kernel(flipped, y, x)
-                if found is not None:
-                    return found
-        return ufunc(x, y, out=...)
+        try:
+            if x.__class__ is y.__class__:
+                if x.nbytes >= least and (x.nbytes >= threshold or is_half(x)):
+                    return large(ufunc, x, y)
+            elif x.__class__ is ndarray:
+                if x.itemsize == 2 and x.dtype.isbuiltin != 1:
+                    y = np.asarray(y, x.dtype)
+                if x.nbytes >= least and (x.nbytes >= threshold or is_half(x)):
+                    return large(ufunc, x, y)
+            else:
+                if y.itemsize == 2 and y.dtype.isbuiltin != 1:
+                    x = np.asarray(x, y.dtype)
+                if y.nbytes >= least and (y.nbytes >= threshold or is_half(y)):
+                    found = run_kernel(flipped, y, x)
+                    if found is not None:
+                        return found
+            return ufunc(x, y, out=...)
+        except RAISED:
+            return again(operation, x, y)
 
     return operation
 
@@ -95,17 +99,20 @@ def comparison(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
     """A comparison of two operands, one of which may be a Python scalar, as an operation."""
 
     def operation(x: Array, y: Array, /) -> Array:
-        main = x if x.__class__ is np.ndarray else y
-        if main.itemsize == 2 and is_half(main) and (main.nbytes >= HALVES or main.dtype.isbuiltin != 1):
-            x, y = (_wide(o, main) for o in (x, y))
-        return ufunc(x, y, out=...)
+        try:
+            main = x if x.__class__ is np.ndarray else y
+            if main.itemsize == 2 and is_half(main) and (main.nbytes >= HALVES or main.dtype.isbuiltin != 1):
+                x, y = (_wide(o, main) for o in (x, y))
+            return ufunc(x, y, out=...)
+        except RAISED:
+            return again(operation, x, y)
 
     return operation
 
 
 def _wide(x: Array | float, like: Array) -> Array | float:
     """An array of 16-bit floats in float32, or a Python scalar rounded to them."""
-    return widened(x) if x.__class__ is np.ndarray else float(np.asarray(x, like.dtype))
+    return upcast_half(x) if x.__class__ is np.ndarray else float(np.asarray(x, like.dtype))
 
 
 def _thresholds(ufunc: np.ufunc) -> tuple[float, float]:
@@ -119,13 +126,13 @@ def _thresholds(ufunc: np.ufunc) -> tuple[float, float]:
     return (math.inf, math.inf) if all(t.endswith(("?", "O")) for t in ufunc.types) else (THRESHOLD, HALVES)
 
 
-def by_kernel(name: str | None, x: Array, *others: Any, dtype: np.dtype[Any] = FLOAT32) -> Array | None:
+def run_kernel(name: str | None, x: Array, *others: Any, dtype: np.dtype[Any] = FLOAT32) -> Array | None:
     """A kernel's result for a large contiguous array of its dtype, and another or a scalar; None if none applies.
 
     16-bit floats, of any layout, are converted within the same pass.
     """
     if name is not None and is_half(x):
-        return kernel_in_one_pass(name, x, *others)
+        return fuse_kernel(name, x, *others)
     if name is None or x.dtype is not dtype or not x.flags.c_contiguous:
         return None
     arrays = [x]
@@ -147,21 +154,21 @@ def by_kernel(name: str | None, x: Array, *others: Any, dtype: np.dtype[Any] = F
     starts = [compiled.address(a) for a in (out, *arrays)]
     size = dtype.itemsize
     steps = [size, *(size if a.ndim or a is x else 0 for a in arrays)]
-    compiled.share(fast, starts, steps, x.size, 0, available())
+    compiled.parallel_for(fast, starts, steps, x.size, 0, available())
     return out
 
 
 def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:
     """``ufunc(x, *others)`` for a large array ``x``; other operands are arrays of its dtype or Python scalars."""
-    if (as_they_lie := turned(x, *others)) is not None:
-        views, back = as_they_lie
+    if (in_order := memory_ordered(x, *others)) is not None:
+        views, back = in_order
         return large(ufunc, *views).transpose(back)
-    kernels, dtype = (OF_DOUBLES, FLOAT64) if x.dtype is FLOAT64 else (KERNELS, FLOAT32)
-    if (found := by_kernel(kernels.get(ufunc), x, *others, dtype=dtype)) is not None:
+    kernels, dtype = (DOUBLE_KERNELS, FLOAT64) if x.dtype is FLOAT64 else (KERNELS, FLOAT32)
+    if (found := run_kernel(kernels.get(ufunc), x, *others, dtype=dtype)) is not None:
         return found
     if is_half(x) and compiled.level() is not None:
         # The result is rounded once, as by NumPy's own loops for them.
-        return narrowed(large(ufunc, *(_wide(o, x) for o in (x, *others))), x)
+        return cast_like(large(ufunc, *(_wide(o, x) for o in (x, *others))), x)
     operands = (x, *others)
     arrays = [o for o in operands if o.__class__ is np.ndarray]
     shape = np.broadcast(*arrays).shape
@@ -172,7 +179,7 @@ def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:
     out, size = empty(shape, x.dtype), math.prod(shape)
     alike = all(o.__class__ is not np.ndarray or (o.shape == shape and o.flags.c_contiguous) for o in operands)
     if size < WORTH_A_THREAD:
-        with Lines(0 if alike else shape[-1]):
+        with RowBuffer(0 if alike else shape[-1]):
             return ufunc(*operands, out=out)
     rows = shape[0]
     if rows < 16 and alike:
@@ -186,8 +193,8 @@ def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:
             o[start:stop] if o.__class__ is np.ndarray and o.ndim == target.ndim and o.shape[0] == rows else o
             for o in operands
         )
-        with Lines(0 if alike else shape[-1]):
+        with RowBuffer(0 if alike else shape[-1]):
             ufunc(*pieces, out=target[start:stop])
 
-    for_parts(part, rows, max(1, WORTH_A_THREAD * rows // size))
+    parallel_for(part, rows, max(1, WORTH_A_THREAD * rows // size))
     return out

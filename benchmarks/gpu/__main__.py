@@ -95,7 +95,7 @@ def _say(found: dict[str, Any]) -> None:
     print(json.dumps(found), flush=True)
 
 
-#: What the parts of one report have in common.
+#: Facts that are equal for all parts of one report.
 SAME = ("backend", "small", "device", "commit", "versions")
 
 
@@ -161,7 +161,7 @@ def _text(file: Any) -> str:
 
 
 def _parsed(line: str) -> dict[str, Any] | None:
-    """What a part has reported; None for other lines, or a truncated one."""
+    """The report of a part; None for other lines, or a truncated one."""
     try:
         found = json.loads(line)
     except ValueError:

@@ -31,7 +31,7 @@ class OurFunctions:
         self.transpose = bb.matrix_transpose
         self.feed_forward = feed_forward
         self.split3 = lambda x: bb.chunk(x, 3, axis=-1)
-        self.attention = lambda q, k, v: f.scaled_dot_product_attention(q, k, v, causal=True)
+        self.attention = lambda q, k, v: f.scaled_dot_product_attention(q, k, v, is_causal=True)
         self.embedding = lambda table, ids: bb.take(table, ids, axis=0)
         self.conv = lambda x, w, stride, padding: f.conv(x, w, stride=stride, padding=padding)
         self.batch_norm = lambda x, scale, bias: f.batch_norm_training(x, scale, bias)[0]
@@ -85,14 +85,11 @@ class TorchFunctions:
         import torch
         from torch.nn import functional as f
 
-        def dense(x: Any, weight: Any, bias: Any) -> Any:
-            return f.linear(x, weight.t(), bias)
-
         self.relu, self.cross_entropy = torch.relu, f.cross_entropy
-        self.linear = self.dense = dense
-        self.layer_norm = lambda x, scale, bias: f.layer_norm(x, scale.shape, scale, bias)
+        self.linear = self.dense = f.linear
+        self.layer_norm = lambda x, weight, bias: f.layer_norm(x, weight.shape, weight, bias)
         self.reshape, self.permute, self.transpose = torch.reshape, torch.permute, torch.t
-        self.feed_forward = lambda x, up, down: dense(f.gelu(dense(x, **up), approximate="tanh"), **down)
+        self.feed_forward = lambda x, up, down: f.linear(f.gelu(f.linear(x, **up), approximate="tanh"), **down)
         self.split3 = lambda x: torch.chunk(x, 3, -1)
         self.attention = lambda q, k, v: f.scaled_dot_product_attention(q, k, v, is_causal=True)
         self.embedding = lambda table, ids: f.embedding(ids, table)
@@ -141,7 +138,7 @@ def torch_step(model: Model, device: str, mode: str | None) -> tuple[Step, Calla
 
 
 def torch_synchronize(device: str) -> Callable[[], None]:
-    """What waits for PyTorch's work on a device."""
+    """A function that waits for PyTorch's work on a device."""
     import torch
 
     return torch.cuda.synchronize if device != "cpu" else lambda: None

@@ -49,7 +49,7 @@ def mlp(small: bool = False) -> Model:
     sizes, batch = ((8, 16, 16, 4), 4) if small else ((784, 1024, 1024, 10), 128)
     random = Random()
     layers = [
-        {"weight": random.normal(n, m, std=math.sqrt(2 / n)), "bias": np.zeros(m, np.float32)}
+        {"weight": random.normal(m, n, std=math.sqrt(2 / n)), "bias": np.zeros(m, np.float32)}
         for n, m in itertools.pairwise(sizes)
     ]
 
@@ -71,10 +71,10 @@ def gpt(small: bool = False) -> Model:
     random, residual = Random(), 0.02 / math.sqrt(2 * layers)
 
     def dense(n: int, m: int, std: float = 0.02) -> Any:
-        return {"weight": random.normal(n, m, std=std), "bias": np.zeros(m, np.float32)}
+        return {"weight": random.normal(m, n, std=std), "bias": np.zeros(m, np.float32)}
 
     def norm() -> Any:
-        return {"scale": np.ones(width, np.float32), "bias": np.zeros(width, np.float32)}
+        return {"weight": np.ones(width, np.float32), "bias": np.zeros(width, np.float32)}
 
     blocks = [
         {
@@ -131,7 +131,7 @@ def resnet(small: bool = False) -> Model:
         before = width
     parameters = {
         "stem": unit(3, widths[0], 7), "stages": stages,
-        "head": {"weight": random.normal(before, classes, std=0.01), "bias": np.zeros(classes, np.float32)},
+        "head": {"weight": random.normal(classes, before, std=0.01), "bias": np.zeros(classes, np.float32)},
     }  # fmt: skip
 
     def convolved(f: Any, p: Any, x: Any, stride: int) -> Any:

@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Options:
-    """What to measure: a backend by its spec, at full size or ``small`` (to try the program itself).
+    """The options of a run: a backend by its spec, at full size or ``small`` (to try the program itself).
 
     ``model`` is the one that the parts of models take; None for all.
     """
@@ -44,7 +44,7 @@ class Options:
 
     @property
     def models(self) -> dict[str, Callable[[bool], Model]]:
-        """What makes each model, by name."""
+        """The factory of each model, by name."""
         return {name: make for name, make in MODELS.items() if self.model in (None, name)}
 
     @property
@@ -80,12 +80,12 @@ def conformance(options: Options, say: Say) -> Result:
 
 
 def gradients(options: Options, say: Say) -> Result:
-    """The same, under ``autodiff``."""
+    """The conformance suite under ``autodiff``."""
     return _conforms(options.training, options.small, say)
 
 
 def second_gradients(options: Options, say: Say) -> Result:
-    """The same, under ``autodiff`` twice: the first samples of each operation."""
+    """The conformance suite under ``autodiff`` twice: the first samples of each operation."""
     return _conforms(f"autodiff({options.training})", True, say)
 
 
@@ -143,7 +143,7 @@ def parity(options: Options, say: Say) -> Result:
 
 
 def _apart(ours: Step, theirs: Step, steps: int) -> float:
-    """The largest difference of the losses of so many steps; NaN if there is one, which ``max`` may pass over."""
+    """The largest difference of the losses of ``steps`` steps; NaN if one is NaN, which ``max`` may pass over."""
     found = [float(abs(ours().item() - theirs().item())) for _ in range(steps)]
     return next((d for d in found if math.isnan(d)), max(found))
 
@@ -276,7 +276,7 @@ def speed(options: Options, say: Say) -> Result:
 
 
 def compiled(options: Options, say: Say) -> Result:
-    """The same: ours replayed, and PyTorch compiled, which may take minutes."""
+    """A training step of each model: ours replayed, and PyTorch compiled, which may take minutes."""
     modes = {"mlp": "reduce-overhead"}
     return _speed(options, say, {"replayed": True}, {"torch compiled": lambda name: modes.get(name, "default")})
 
@@ -343,7 +343,7 @@ def kernels(options: Options, say: Say) -> Result:
             for n, t in times.items():
                 found[dtype][n]["of copy"] = times["copy"] / t
         say(found)
-    # Of random numbers: products of equal ones take less power, and so run at a higher clock.
+    # Random numbers: products of equal ones take less power, and so run at a higher clock.
     matrix = np.random.default_rng(0).standard_normal((side, side), np.float32)
     a = bb.asarray(matrix, dtype=bb.bfloat16, backend=options.backend)
     products: dict[str, tuple[Step, Callable[[], None]]] = {"backburn": (lambda: a @ a, wait)}
@@ -356,7 +356,7 @@ def kernels(options: Options, say: Say) -> Result:
 
 
 def products(options: Options, say: Say) -> Result:
-    """The products and the attention of a GPT's block, with what they compute beside and without; and PyTorch's."""
+    """The products and the attention of a GPT's block, with and without their fused parts; and PyTorch's."""
     import numpy as np
 
     import backburn as bb
@@ -371,35 +371,35 @@ def products(options: Options, say: Say) -> Result:
         return random.standard_normal(shape, np.float32)
 
     arrays = {
-        "x": host(rows, width), "up": host(width, wide), "down": host(wide, width), "bias": host(wide),
+        "x": host(rows, width), "up": host(wide, width), "down": host(width, wide), "bias": host(wide),
         "before": host(rows, wide), "grad": host(rows, width), "less": host(width),
-        "query": host(*heads), "of_attention": host(*heads),
+        "query": host(*heads), "grad_attention": host(*heads),
     }  # fmt: skip
-    x, up, down, bias, before, grad, less, query, of_attention = (
-        k.cast(k.from_numpy(array), bfloat16) for array in arrays.values()
+    x, up, down, bias, before, grad, less, query, grad_attention = (
+        k.astype(k.from_numpy(array), bfloat16) for array in arrays.values()
     )
 
-    def of_weight(x: Any, grad: Any) -> Any:
-        return k.matmul(k.permute_dims(x, (1, 0)), grad), k.sum(grad, (0,), False)
+    def weight_grads(x: Any, grad: Any) -> Any:
+        return k.matmul(k.permute_dims(grad, (1, 0)), x), k.sum(grad, (0,), False)
 
-    def of_feed_forward() -> Any:
-        of_before = k.gelu_backward(k.matmul(grad, k.permute_dims(down, (1, 0))), before, "tanh")
-        return of_before, of_weight(x, of_before)
+    def feed_forward_grads() -> Any:
+        grad_before = k.gelu_backward(k.matmul(grad, down), before, "tanh")
+        return grad_before, weight_grads(x, grad_before)
 
     y = k.scaled_dot_product_attention(query, query, query, causal=True, scale=0.125)
     steps: dict[str, Step] = {
         "linear": lambda: k.linear(x, up, bias),
         "weight gradient": lambda: k.linear_weight_backward(before, x),
-        "weight gradient, bias apart": lambda: of_weight(x, before),
+        "weight gradient, bias apart": lambda: weight_grads(x, before),
         "small weight gradient": lambda: k.linear_weight_backward(grad, x),
-        "small weight gradient, bias apart": lambda: of_weight(x, grad),
+        "small weight gradient, bias apart": lambda: weight_grads(x, grad),
         "feed forward": lambda: k.feed_forward(x, up, down, bias, less, "tanh"),
         "feed forward, GELU apart": lambda: k.linear(k.gelu(k.linear(x, up, bias), "tanh"), down, less),
         "feed forward gradient": lambda: k.feed_forward_backward(grad, x, down, before, "tanh"),
-        "feed forward gradient, GELU apart": of_feed_forward,
+        "feed forward gradient, GELU apart": feed_forward_grads,
         "attention": lambda: k.scaled_dot_product_attention(query, query, query, causal=True, scale=0.125),
         "attention gradient": lambda: k.scaled_dot_product_attention_backward(
-            of_attention, query, query, query, None, None, y, causal=True, scale=0.125
+            grad_attention, query, query, query, None, None, y, causal=True, scale=0.125
         ),
     }
     found: Result = {"problems": []}
@@ -419,12 +419,12 @@ def _torch_block(arrays: dict[str, Any], device: str) -> dict[str, tuple[Step, C
     query = given["query"].requires_grad_()
     y = f.scaled_dot_product_attention(query, query, query, is_causal=True)
     steps: dict[str, Step] = {
-        "torch linear": lambda: torch.addmm(given["bias"], given["x"], given["up"]),
-        "torch weight gradient": lambda: (given["x"].t() @ given["before"], given["before"].sum(0)),
-        "torch small weight gradient": lambda: (given["x"].t() @ given["grad"], given["grad"].sum(0)),
+        "torch linear": lambda: f.linear(given["x"], given["up"], given["bias"]),
+        "torch weight gradient": lambda: (given["before"].t() @ given["x"], given["before"].sum(0)),
+        "torch small weight gradient": lambda: (given["grad"].t() @ given["x"], given["grad"].sum(0)),
         "torch GELU": lambda: f.gelu(given["before"], approximate="tanh"),
         "torch attention": lambda: f.scaled_dot_product_attention(query, query, query, is_causal=True),
-        "torch attention gradient": lambda: torch.autograd.grad(y, query, given["of_attention"], retain_graph=True),
+        "torch attention gradient": lambda: torch.autograd.grad(y, query, given["grad_attention"], retain_graph=True),
     }
     return {name: (step, torch_synchronize(device)) for name, step in steps.items()}
 
@@ -450,5 +450,5 @@ PARTS: dict[str, Callable[[Options, Say], Result]] = {
     "second_gradients": second_gradients,
 }  # fmt: skip
 
-#: Those that take one model after the other: each in a process of its own, since an illegal access ends its process.
+#: Parts that take one model after the other, each in a separate process, since an illegal access ends the process.
 OF_MODELS = ("parity", "recording", "speed", "compiled")

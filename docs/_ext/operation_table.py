@@ -1,6 +1,5 @@
 """Writes the page of operations from the contract: a table for each family, and the docstrings that it links to."""
 
-import importlib
 import textwrap
 from collections.abc import Iterator
 from importlib.metadata import entry_points
@@ -9,9 +8,9 @@ from pathlib import Path
 from public_api import write_if_changed
 from sphinx.application import Sphinx
 
-from backburn.backend.table import KINDS, Operation, families
 from backburn.base import dtypes
-from backburn.conformance.samples import SAMPLES
+from backburn.conformance.samples.table import SAMPLES
+from backburn.ops.table import KINDS, Operation, families
 
 PAGE = """\
 # Operations
@@ -21,11 +20,11 @@ from the contract when the documentation is built.
 
 {counts}
 
-- **Kinds** are those of the main operand, and **dtypes** those in which it is checked (`bfloat16` where `float16` is);
-  each backend declares which ones it supports. They are {kinds}.
-- **Result** is the dtype of each output: *same* is that of the operands, *chosen* that of the option `dtype`.
-- Every backend implements the **required** operations. A **derived** one has a default body in terms of other
-  operations, which a backend may override; the backend columns show which do.
+- **Kinds** and **dtypes** belong to the main operand. Operations are checked in these dtypes (`bfloat16` where
+  `float16` is); each backend declares the dtypes that it supports. They are {kinds}.
+- **Result** is the dtype of each output: *same* as the operands, or *chosen* by the option `dtype`.
+- Every backend implements the **required** operations. A **derived** operation has a default {{term}}`body`, which a
+  backend may override; the backend columns show where.
 - The **gradient** comes from a *rule* for the named operands or from the *body* (which is recorded operation by
   operation); *none* means that the results are not floats or do not depend smoothly on the operands.
 
@@ -57,18 +56,11 @@ def backends() -> dict[str, type]:
     return {p.name: p.load() for p in points if p.dist is not None and p.dist.name == "backburn"}
 
 
-def rules() -> dict[str, list[tuple[str, ...]]]:
-    """The operands for which each operation has a gradient rule."""
-    importlib.import_module("backburn.autodiff.table")
-    found = importlib.import_module("backburn.autodiff.rules").RULES
-    return {name: [rule.operands for rule in group] for name, group in found.items()}
-
-
-def gradient(entry: Operation, known: dict[str, list[tuple[str, ...]]]) -> str:
-    """Where an operation's gradient comes from."""
+def gradient(entry: Operation) -> str:
+    """The origin of an operation's gradient."""
     if not entry.differentiable:
         return "none"
-    operands = ", ".join(f"`{name}`" for group in known.get(entry.name, ()) for name in group)
+    operands = ", ".join(f"`{name}`" for rule in entry.gradients for name in rule.operands)
     return f"rule: {operands}" if operands else "body"
 
 
@@ -78,22 +70,25 @@ def result(entry: Operation) -> str:
     return ", ".join(words.get(r, f"`{r}`") for r in entry.results)
 
 
-def rows(group: list[Operation], known: dict[str, list[tuple[str, ...]]], classes: dict[str, type]) -> Iterator[str]:
+def rows(group: list[Operation], classes: dict[str, type]) -> Iterator[str]:
     """A line of the table for each operation."""
     for entry in group:
         path = f"{entry.body.__module__}.{entry.body.__qualname__}"
         own = ("own" if getattr(c, entry.name, None) is not entry.body else "body" for c in classes.values())
-        yield " | ".join(
-            (
-                f"| {{py:meth}}`{entry.name} <{path}>`",
-                ", ".join(KINDS[kind] for kind in entry.kinds),
-                dtypes_of(entry),
-                result(entry),
-                "required" if entry.required else "derived",
-                gradient(entry, known),
-                *own,
+        yield (
+            " | ".join(
+                (
+                    f"| {{py:meth}}`{entry.name} <{path}>`",
+                    ", ".join(KINDS[kind] for kind in entry.kinds),
+                    dtypes_of(entry),
+                    result(entry),
+                    "required" if entry.required else "derived",
+                    gradient(entry),
+                    *own,
+                )
             )
-        ) + " |"
+            + " |"
+        )
 
 
 def dtypes_of(entry: Operation) -> str:
@@ -121,10 +116,10 @@ def docstrings(group: list[Operation]) -> str:
 
 def page() -> str:
     """The whole page."""
-    known, classes, found = rules(), backends(), entries()
+    classes, found = backends(), entries()
     every = [entry for _, group in found for entry in group]
     smooth = [entry for entry in every if entry.differentiable]
-    ruled = [entry for entry in smooth if known.get(entry.name)]
+    ruled = [entry for entry in smooth if entry.gradients]
     counts = (
         f"There are {len(every)} operations, {sum(e.required for e in every)} required and "
         f"{sum(not e.required for e in every)} derived. {len(smooth)} are differentiable: {len(ruled)} by a rule, "
@@ -140,7 +135,7 @@ def page() -> str:
             title=name.capitalize().replace("_", " "),
             backends=" | ".join(classes) or "",
             lines="|".join("---" for _ in classes) or "---",
-            rows="\n".join(rows(group, known, classes)),
+            rows="\n".join(rows(group, classes)),
             docstrings=docstrings(group),
         )
         for name, group in found

@@ -62,35 +62,36 @@ class Page:
     names: dict[str, object] = field(default_factory=dict)
 
 
-def modules_of(root: str) -> Iterator[ModuleType]:
-    """Yield a package and all modules below it, but not `__main__`: to import it is to run it.
+def modules_of(root: str) -> Iterator[tuple[str, ModuleType]]:
+    """Yield a package and all modules below it with the paths that lead to them, such as `backburn.linalg`.
 
-    Nor what needs an optional package that is not there, such as the operations of a backend.
+    Left out are `__main__`, whose import runs it, and modules that need an optional package that is not there.
     """
     package = importlib.import_module(root)
-    yield package
+    yield root, package
     for info in pkgutil.walk_packages(package.__path__, f"{root}."):
         if info.name.endswith(".__main__"):
             continue
         try:
-            yield importlib.import_module(info.name)
+            yield info.name, importlib.import_module(info.name)
         except ModuleNotFoundError as error:
             if error.name is None or error.name.split(".")[0] == root:
                 raise
             logger.info("%s is not documented: it needs %s", info.name, error.name)
 
 
-def is_public(module: ModuleType) -> bool:
+def is_public(path: str) -> bool:
     """Tell whether no part of a module's path has a leading underscore."""
-    return not any(part.startswith("_") for part in module.__name__.split("."))
+    return not any(part.startswith("_") for part in path.split("."))
 
 
-def pages(modules: list[ModuleType]) -> list[Page]:
+def pages(modules: list[tuple[str, ModuleType]]) -> list[Page]:
     """Give each public object to the module with the shortest path to it."""
     seen: set[tuple[str, int]] = set()
     result = []
-    for module in sorted(filter(is_public, modules), key=lambda module: module.__name__.count(".")):
-        page = Page(module.__name__)
+    public = ((path, module) for path, module in modules if is_public(path))
+    for path, module in sorted(public, key=lambda pair: pair[0].count(".")):
+        page = Page(path)
         for name in getattr(module, "__all__", ()):
             value = getattr(module, name)
             key = (name, id(value))
@@ -102,10 +103,10 @@ def pages(modules: list[ModuleType]) -> list[Page]:
     return result
 
 
-def constants(modules: list[ModuleType]) -> dict[str, str]:
-    """Return what the sources say about module-level names, in comments `#:` or in strings below them."""
+def constants(modules: list[tuple[str, ModuleType]]) -> dict[str, str]:
+    """Return the descriptions of module-level names, in comments `#:` or in strings below them."""
     described = {}
-    for module in modules:
+    for _, module in modules:
         for (scope, name), lines in ModuleAnalyzer.for_module(module.__name__).find_attr_docs().items():
             if not scope:
                 described[name] = "\n".join(lines).strip()

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from backburn import autodiff as autodiff
     from backburn import backend as backend
     from backburn import data as data
+    from backburn import decorators as decorators
+    from backburn import dtypes as dtypes
     from backburn import errors as errors
     from backburn import interop as interop
     from backburn import io as io
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from backburn import transforms as transforms
     from backburn import trees as trees
     from backburn._namespace import *  # noqa: F403
+    from backburn._namespace import __array_namespace_info__ as __array_namespace_info__
 
 __version__ = "0.1.0"
 __array_api_version__ = "2024.12"
@@ -30,13 +33,13 @@ __array_api_version__ = "2024.12"
 #: Packages that are found as attributes: ``backburn.nn`` after ``import backburn``.
 _PACKAGES = frozenset(
     {
-        "autodiff", "backend", "conformance", "data", "interop", "io", "nn", "optim", "quantization", "tape",
-        "errors", "train", "transforms", "trees",
+        "autodiff", "backend", "conformance", "data", "decorators", "dtypes", "errors", "interop", "io", "nn", "optim",
+        "quantization", "tape", "train", "transforms", "trees",
     }
 )  # fmt: skip
 
 
-if not TYPE_CHECKING:  # a checker knows every name, and so the ones that are not there
+if not TYPE_CHECKING:  # type checkers know every name, and report missing ones
 
     def __getattr__(name: str) -> Any:
         if name.startswith("__") and name not in ("__array_namespace_info__", "__all__"):
@@ -48,10 +51,10 @@ if not TYPE_CHECKING:  # a checker knows every name, and so the ones that are no
             value = getattr(namespace, name)
         except AttributeError:
             if name not in _PACKAGES:
-                from backburn.base.hints import missing_name
+                from backburn.hints import missing_name
 
                 if not name.startswith("_"):
-                    for package in ("nn", "optim"):  # whose name it may be
+                    for package in ("nn", "optim"):  # packages that may have the name
                         importlib.import_module(f"backburn.{package}")
                 raise missing_name("backburn", name) from None
             value = importlib.import_module(f"backburn.{name}")

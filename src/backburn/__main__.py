@@ -6,7 +6,7 @@ import sys
 
 def main() -> int:
     """Run the command line, and take Ctrl-C from the first import on."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # the encoding may lack letters of a folder's name
+    if isinstance(sys.stdout, io.TextIOWrapper):  # the encoding may lack letters in a folder's name
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         from backburn.cli import main as command

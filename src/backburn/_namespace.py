@@ -1,118 +1,98 @@
-"""Everything that ``backburn`` offers at the top level: one import line for each module of `tensor`.
+"""Everything that ``backburn`` offers at the top level.
 
-``import backburn`` is lazy: it loads this module when the first name is asked for.
+``import backburn`` is lazy: it loads this module when the first name is asked for. Of the modules in ``_FAMILIES``,
+every function is offered whose name does not begin with an underscore.
 """
 
-# ruff: noqa: I001 - names stand on as few lines as they need. `python tools/write_all.py` writes `__all__`.
+# pyright: reportGeneralTypeIssues=false
+# ruff: noqa: I001, F403 - what is imported is offered: `as` says so to type checkers.
 
+import importlib as _importlib
+import inspect as _inspect
+import typing as _typing
 
-from backburn.autodiff import Autodiff, Forward, Gradients, gradient
-from backburn.autodiff.anomaly import detect_anomaly
-from backburn.backend.custom import implement
+from backburn.autodiff import Autodiff as Autodiff, Forward as Forward, Gradients as Gradients, gradient as gradient
+from backburn.autodiff.anomaly import detect_anomaly as detect_anomaly
 from backburn.backend import (
-    AutodiffBackend, Backend, list_backends, list_decorators, load_backend, register_backend, register_decorator,
+    AutodiffBackend as AutodiffBackend, Backend as Backend, list_backends as list_backends,
+    list_decorators as list_decorators, load_backend as load_backend, register_backend as register_backend,
+    register_decorator as register_decorator,
 )  # fmt: skip
+from backburn.backend.user_operations import implement as implement
 from backburn.base.dtypes import (
-    DType, QuantizedDType, bfloat16, float16, float32, float64, int8, int16, int32, int64, qint8, uint8, uint16, uint32,
-    uint64,
+    DType as DType, QuantizedDType as QuantizedDType, bfloat16 as bfloat16, float16 as float16, float32 as float32,
+    float64 as float64, int8 as int8, int16 as int16, int32 as int32, int64 as int64, qint8 as qint8, uint8 as uint8,
+    uint16 as uint16, uint32 as uint32, uint64 as uint64,
 )  # fmt: skip
-from backburn.base.dtypes import bool_ as bool
-from backburn.base.errors import BackburnError
-from backburn.base.threads import set_num_threads
-from backburn.tensor.arithmetic import (
-    abs, add, clip, conj, divide, divmod, floor_divide, fmod, imag, lerp, maximum, minimum, multiply, negative,
-    heaviside, positive, real, reciprocal, remainder, sign, square, subtract,
+from backburn.base.dtypes import bool_ as _bool
+from backburn.base.errors import BackburnError as BackburnError
+from backburn.base.threads import set_num_threads as set_num_threads
+from backburn.tensor import fourier as fourier, random as random
+from backburn.tensor.activations import gelu as gelu, relu as relu, sigmoid as sigmoid, silu as silu
+from backburn.tensor.core.classes import (
+    BoolTensor as BoolTensor, FloatTensor as FloatTensor, IntTensor as IntTensor, QuantizedTensor as QuantizedTensor,
+    Tensor as Tensor,
 )  # fmt: skip
-from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, QuantizedTensor, Tensor
-from backburn.tensor.custom import operation
-from backburn.tensor.defaults import default_backend, default_dtype, no_grad, use_backend, use_dtype
-from backburn.tensor.functions import (
-    acos, acosh, asin, asinh, atan, atan2, atanh, ceil, cos, cosh, exp, exp2, expm1, floor, frac, hypot, log, log1p,
-    log2, log10, logaddexp, pow, round, rsqrt, sin, sinh, sqrt, tan, tanh, trunc,
+from backburn.tensor.core.defaults import (
+    default_backend as default_backend, default_dtype as default_dtype, no_grad as no_grad, use_backend as use_backend,
+    use_dtype as use_dtype,
 )  # fmt: skip
-from backburn.tensor import random
-from backburn.tensor.choice import mask_fill, masked_select, tril, triu, where
-from backburn.tensor.create import (
-    arange, astype, dequantize, empty, empty_like, eye, full, full_like, linspace, ones, ones_like, quantize, zeros,
-    zeros_like,
+from backburn.tensor.core.host import asarray as asarray, from_dlpack as from_dlpack, from_inner as from_inner, to as to
+from backburn.tensor.core.user_operations import operation as operation
+from backburn.tensor.einsum import einsum as einsum
+from backburn.tensor.inspection import (
+    broadcast_shapes as broadcast_shapes, can_cast as can_cast, finfo as finfo, iinfo as iinfo, isdtype as isdtype,
+    result_type as result_type,
 )  # fmt: skip
-from backburn.tensor.host import asarray, from_dlpack, from_inner, to
-from backburn.tensor.inspection import broadcast_shapes, can_cast, finfo, iinfo, isdtype, result_type
-from backburn.tensor.moving import (
-    diag, diagonal, flip, overlap_add, pad, repeat, roll, rot90, sliding_window, tile, trace,
+from backburn.tensor.linalg import namespace as _linalg
+from backburn.tensor.linalg.products import (
+    matmul as matmul, matrix_transpose as matrix_transpose, tensordot as tensordot, vecdot as vecdot,
 )  # fmt: skip
-from backburn.tensor.shape import (
-    atleast_1d, atleast_2d, atleast_3d, broadcast_arrays, broadcast_to, chunk, concat, expand_dims, flatten, meshgrid,
-    moveaxis, permute_dims, reshape, split, squeeze, stack, swapaxes, transpose,
-    unstack,
+from backburn.tensor.linalg.statistics import (
+    convolve as convolve, corrcoef as corrcoef, correlate as correlate, cov as cov, kron as kron, vander as vander,
 )  # fmt: skip
-from backburn.tensor.logic import (
-    allclose, bitwise_and, bitwise_invert, bitwise_left_shift, bitwise_or, bitwise_right_shift, bitwise_xor,
-    copysign, equal, greater, greater_equal, isclose, isfinite, isinf, isnan, less, less_equal, logical_and,
-    logical_not, logical_or, logical_xor, nextafter, not_equal, signbit,
+from backburn.tensor.normalization import log_softmax as log_softmax, softmax as softmax
+from backburn.tensor.quantized import (
+    fake_quantize as fake_quantize, quantized_linear as quantized_linear, quantized_matmul as quantized_matmul,
 )  # fmt: skip
-from backburn.tensor.reduce import (
-    all, any, argmax, argmin, average, count_nonzero, logsumexp, max, max_abs, max_with_indices, mean, min,
-    min_with_indices, prod, ptp, std, sum, var, vector_norm,
+from backburn.tensor.standard import (
+    __array_namespace_info__ as __array_namespace_info__, e as e, inf as inf, nan as nan, newaxis as newaxis, pi as pi,
 )  # fmt: skip
-from backburn.tensor.missing_values import (
-    nan_to_num, nanargmax, nanargmin, nanmax, nanmean, nanmedian, nanmin, nanprod, nanquantile, nanstd, nansum, nanvar,
-)  # fmt: skip
-from backburn.tensor.scan import (
-    cummax, cummin, cumulative_prod, cumulative_sum, diff, logcumsumexp, trapezoid, unwrap,
-)  # fmt: skip
-from backburn.tensor.sort import (
-    argsort, interp, kthvalue, median, median_with_indices, mode, quantile, searchsorted, sort, sort_with_indices, topk,
-)  # fmt: skip
-from backburn.tensor.special import digamma, erf, erfc, erfinv, i0, i1, lgamma, polygamma, sinc
-from backburn.tensor.activate import gelu, relu, sigmoid, silu
-from backburn.tensor.index import (
-    gather_nd, index_add, index_copy, nonzero, one_hot, scatter, scatter_nd, take, take_along_axis,
-)  # fmt: skip
-from backburn.tensor.linalg import matmul, matrix_transpose, tensordot, vecdot
-from backburn.tensor import fourier
-from backburn.tensor import linalg_namespace as linalg
-from backburn.tensor.einsum import einsum
-from backburn.tensor.products import convolve, corrcoef, correlate, cov, kron, vander
-from backburn.tensor.sets import bincount, histogram, isin, unique_all, unique_counts, unique_inverse, unique_values
-from backburn.tensor.normalize import log_softmax, softmax
-from backburn.tensor.quantized import fake_quantize, quantized_linear, quantized_matmul
 from backburn.transforms import (
-    capture, check_grads, checkpoint, custom_vjp, grad, hessian, hvp, jacobian, jvp, linearize, stop_gradient,
-    value_and_grad, vjp, vmap,
+    capture as capture, check_grads as check_grads, checkpoint as checkpoint, custom_vjp as custom_vjp, grad as grad,
+    hessian as hessian, hvp as hvp, jacobian as jacobian, jvp as jvp, linearize as linearize, stop_gradient as
+    stop_gradient, value_and_grad as value_and_grad, vjp as vjp, vmap as vmap,
 )  # fmt: skip
-from backburn.tensor.standard import __array_namespace_info__, e, inf, nan, newaxis, pi
 
-__all__ = [
-    "Autodiff", "AutodiffBackend", "BackburnError", "Backend", "BoolTensor", "DType", "FloatTensor", "Forward",
-    "Gradients", "IntTensor", "QuantizedDType", "QuantizedTensor", "Tensor", "__array_namespace_info__", "abs", "acos",
-    "acosh", "add", "all", "allclose", "any", "arange", "argmax", "argmin", "argsort", "asarray", "asin", "asinh",
-    "astype", "atan", "atan2", "atanh", "atleast_1d", "atleast_2d", "atleast_3d", "average", "bfloat16", "bincount",
-    "bitwise_and", "bitwise_invert", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bool",
-    "broadcast_arrays", "broadcast_shapes", "broadcast_to", "can_cast", "capture", "ceil", "check_grads", "checkpoint",
-    "chunk", "clip", "concat", "conj", "convolve", "copysign", "corrcoef", "correlate", "cos", "cosh", "count_nonzero",
-    "cov", "cummax", "cummin", "cumulative_prod", "cumulative_sum", "custom_vjp", "default_backend", "default_dtype",
-    "dequantize", "detect_anomaly", "diag", "diagonal", "diff", "digamma", "divide", "divmod", "e", "einsum", "empty",
-    "empty_like", "equal", "erf", "erfc", "erfinv", "exp", "exp2", "expand_dims", "expm1", "eye", "fake_quantize",
-    "finfo", "flatten", "flip", "float16", "float32", "float64", "floor", "floor_divide", "fmod", "fourier", "frac",
-    "from_dlpack", "from_inner", "full", "full_like", "gather_nd", "gelu", "grad", "gradient", "greater",
-    "greater_equal", "heaviside", "hessian", "histogram", "hvp", "hypot", "i0", "i1", "iinfo", "imag", "implement",
-    "index_add", "index_copy", "inf", "int16", "int32", "int64", "int8", "interp", "isclose", "isdtype", "isfinite",
-    "isin", "isinf", "isnan", "jacobian", "jvp", "kron", "kthvalue", "lerp", "less", "less_equal", "lgamma", "linalg",
-    "linearize", "linspace", "list_backends", "list_decorators", "load_backend", "log", "log10", "log1p", "log2",
-    "log_softmax", "logaddexp", "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp",
-    "mask_fill", "masked_select", "matmul", "matrix_transpose", "max", "max_abs", "max_with_indices", "maximum", "mean",
-    "median", "median_with_indices", "meshgrid", "min", "min_with_indices", "minimum", "mode", "moveaxis", "multiply",
-    "nan", "nan_to_num", "nanargmax", "nanargmin", "nanmax", "nanmean", "nanmedian", "nanmin", "nanprod", "nanquantile",
-    "nanstd", "nansum", "nanvar", "negative", "newaxis", "nextafter", "no_grad", "nonzero", "not_equal", "one_hot",
-    "ones", "ones_like", "operation", "overlap_add", "pad", "permute_dims", "pi", "polygamma", "positive", "pow",
-    "prod", "ptp", "qint8", "quantile", "quantize", "quantized_linear", "quantized_matmul", "random", "real",
-    "reciprocal", "register_backend", "register_decorator", "relu", "remainder", "repeat", "reshape", "result_type",
-    "roll", "rot90", "round", "rsqrt", "scatter", "scatter_nd", "searchsorted", "set_num_threads", "sigmoid", "sign",
-    "signbit", "silu", "sin", "sinc", "sinh", "sliding_window", "softmax", "sort", "sort_with_indices", "split", "sqrt",
-    "square", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum", "swapaxes", "take", "take_along_axis",
-    "tan", "tanh", "tensordot", "tile", "to", "topk", "trace", "transpose", "trapezoid", "tril", "triu", "trunc",
-    "uint16", "uint32", "uint64", "uint8", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack",
-    "unwrap", "use_backend", "use_dtype", "value_and_grad", "vander", "var", "vecdot", "vector_norm", "vjp", "vmap",
-    "where", "zeros", "zeros_like",
-]  # fmt: skip
+bool = _bool
+linalg = _linalg
+
+#: Modules of :mod:`backburn.tensor` whose functions are all public.
+_FAMILIES = (
+    "arithmetic", "creation", "elementwise", "index", "logic", "missing_values", "rearrange", "reduce", "scan",
+    "selection", "sets", "shape", "sort", "special",
+)  # fmt: skip
+
+if _typing.TYPE_CHECKING:
+    from backburn.tensor.arithmetic import *
+    from backburn.tensor.creation import *
+    from backburn.tensor.elementwise import *
+    from backburn.tensor.index import *
+    from backburn.tensor.logic import *
+    from backburn.tensor.missing_values import *
+    from backburn.tensor.rearrange import *
+    from backburn.tensor.reduce import *
+    from backburn.tensor.scan import *
+    from backburn.tensor.selection import *
+    from backburn.tensor.sets import *
+    from backburn.tensor.shape import *
+    from backburn.tensor.sort import *
+    from backburn.tensor.special import *
+else:
+    for _family in _FAMILIES:
+        _module = _importlib.import_module(f"backburn.tensor.{_family}")
+        for _name, _value in vars(_module).items():
+            if _inspect.isfunction(_value) and _value.__module__ == _module.__name__ and not _name.startswith("_"):
+                globals()[_name] = _value
+
+    __all__ = sorted(name for name in globals() if not name.startswith("_") or name == "__array_namespace_info__")

@@ -3,6 +3,6 @@
 import sys
 
 from backburn._namespace import linalg as _module
-from backburn.tensor.linalg_namespace import *  # noqa: F403 - for type checkers
+from backburn.tensor.linalg.namespace import *  # noqa: F403 - for type checkers
 
 sys.modules[__name__] = _module

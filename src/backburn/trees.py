@@ -11,9 +11,9 @@ attribute that is no field. Classes of your own become nodes by :func:`register_
 
 from typing import TYPE_CHECKING
 
-from backburn.base.hints import lookups
 from backburn.base.trees import Structure, flatten, leaves_with_paths, register_node, tree_map, unflatten
-from backburn.tensor.vectors import ravel
+from backburn.hints import lookups
+from backburn.tensor.linalg.vectors import ravel
 
 __all__ = ["Structure", "flatten", "leaves_with_paths", "ravel", "register_node", "tree_map", "unflatten"]
 

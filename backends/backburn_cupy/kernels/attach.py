@@ -6,12 +6,23 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from backburn.backend.table import OPERATIONS
-from backburn_cupy.kernels import activate, index, normalize, optimize, pool, random, reduce, scan, softmax
-from backburn_cupy.kernels.formulas import FORMULAS, in_one_pass
+from backburn.backend.tracing import is_formula
+from backburn.ops.table import OPERATIONS
+from backburn_cupy.kernels import (
+    activations,
+    index,
+    normalization,
+    optimizer_steps,
+    pool,
+    random,
+    reduce,
+    scan,
+    softmax,
+)
+from backburn_cupy.kernels.fused import prefer_fused
 
 #: The modules whose functions are operations of the contract, with a runner as their first argument.
-FAMILIES = (softmax, normalize, reduce, activate, index, optimize, random, scan, pool)
+FAMILIES = (softmax, normalization, reduce, activations, index, optimizer_steps, random, scan, pool)
 
 #: The launcher of each operation that has one. It returns NotImplemented for unsupported operands.
 LAUNCHERS: dict[str, Callable[..., Any]] = {
@@ -22,7 +33,7 @@ LAUNCHERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def preferred(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+def prefer_launcher(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     """The operation ``plain(k, ...)``, preceded by its launcher if there is one.
 
     Without a ``k.runner`` no kernels run.
@@ -40,8 +51,12 @@ def preferred(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def attach(backend: type, method: Callable[[str, Callable[..., Any]], Any] = lambda _, function: function) -> None:
-    """Put the launchers before the operations of the class ``backend``; ``method`` turns functions into methods."""
+    """Put the launchers before the operations of the class ``backend``; ``method`` turns functions into methods.
+
+    Element-wise operations for which the class has no function are fused.
+    """
     for name in LAUNCHERS:
-        setattr(backend, name, method(name, preferred(name, getattr(backend, name))))
-    for name in FORMULAS:
-        setattr(backend, name, method(name, in_one_pass(name, getattr(backend, name))))
+        setattr(backend, name, method(name, prefer_launcher(name, getattr(backend, name))))
+    for name in OPERATIONS:
+        if is_formula(name) and name not in vars(backend):
+            setattr(backend, name, method(name, prefer_fused(name, getattr(backend, name))))

@@ -1,7 +1,7 @@
 """Launchers: attention of 16-bit floats, and its gradient, without scores in memory.
 
-Operands have four axes: (examples, heads, positions, size). Not operations of the contract: :mod:`backburn_cupy.attend`
-chooses between these, cuDNN, and products.
+Operands have four axes: (examples, heads, positions, size). Not operations of the contract:
+:mod:`backburn_cupy.attention` chooses between these, cuDNN, and products.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from backburn_cupy.kernels.geometry import ceil_div
+from backburn_cupy.kernels.operands import structure
 from backburn_cupy.kernels.runner import Runner
 from backburn_cupy.kernels.sources import c_type
 
@@ -29,10 +30,9 @@ CAPABILITY = 80
 
 #: The structure ``Attention`` of attention.cu: ten stacks of an address and four strides, two addresses, seven numbers.
 _FORM = struct.Struct("<59q2d")
-_TYPE = np.dtype((np.void, _FORM.size))  # CuPy takes longer for one with fields
 
 
-def takes(on: Runner, query: Array, value: Array) -> bool:
+def supports(on: Runner, query: Array, value: Array) -> bool:
     """Whether there are kernels for these head sizes. Operands must not be empty."""
     sizes = (query.shape[-1], value.shape[-1])
     return (
@@ -76,18 +76,19 @@ def _launch(
     examples, heads, queries, size = query.shape
     keys, width = value.shape[2:]
     mask, keep, causal, scale, dropout = options
-    numbers = [n for stack in (*stacks, mask, keep) for n in _lies(on, stack)]
+    numbers = [n for stack in (*stacks, mask, keep) for n in _address_and_strides(on, stack)]
     numbers += [on.address(logarithms), 0 if products is None else on.address(products)]
     numbers += [heads, queries, keys, size, width, causal, mask is not None and mask.dtype.kind == "b"]
-    kept = 1.0 / (1.0 - dropout) if dropout < 1 else 0.0
-    parameters: Array = np.frombuffer(_FORM.pack(*numbers, scale, kept), _TYPE)
-    room = next(n for n in SIZES if n >= max(size, width))
+    keep_scale = 1.0 / (1.0 - dropout) if dropout < 1 else 0.0
+    parameters = structure(_FORM, *numbers, scale, keep_scale)
+    padded_size = next(n for n in SIZES if n >= max(size, width))
     masked = "false" if mask is None and keep is None else "true"
     blocks = examples * heads * ceil_div(rows, ROWS)
-    on.run("attention", f"{kernel}<{c_type(query)}, {room}, {masked}>", blocks, THREADS, parameters)
+    name = f"{kernel}<{c_type(query)}, {padded_size}, {masked}>"
+    on.run("attention", name, blocks, THREADS, parameters)
 
 
-def _lies(on: Runner, stack: Array | None) -> tuple[int, ...]:
+def _address_and_strides(on: Runner, stack: Array | None) -> tuple[int, ...]:
     """The address of a stack and its strides in elements."""
     if stack is None:
         return (0, 0, 0, 0, 0)

@@ -24,7 +24,7 @@ class Launch(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """How rows are processed.
+    """The launch of a row kernel, and its variant.
 
     ``lanes`` threads per row (0: a block) each keep up to ``items`` elements in registers (0: the row is reread in each
     pass).
@@ -64,7 +64,7 @@ def rows(count: int, length: int, itemsize: int, processors: int, address: int =
             groups = max(1, min(THREADS // lanes, count // (2 * processors)))
             block = ceil_div(groups * lanes, WARP) * WARP
             return Rows(lanes, items, min(ceil_div(count, block // lanes), MOST_BLOCKS), block)
-    # Of longer rows a thread has 16 elements: eight of 16 bits are one access, too few to have in flight, and of 32
+    # A thread has 16 elements of a longer row: eight of 16 bits are one access, too few to have in flight, and of 32
     # bits more bytes are in flight by fewer threads, as registers limit how many a multiprocessor runs.
     for lanes, items in ROW_VARIANTS[4 if itemsize <= 4 and span >= 2048 else 3 : 5]:
         block = ceil_div(ceil_div(span, items), WARP) * WARP
@@ -105,7 +105,7 @@ def rows_with_sums(count: int, length: int, itemsize: int, processors: int) -> R
 
 
 def planes(outer: int, channels: int, processors: int) -> int:
-    """In how many parts a channel's planes are summed: enough to occupy the device, at most one per plane."""
+    """The parts in which a channel's planes are summed: enough to occupy the device, at most one per plane."""
     return max(1, min(outer, ceil_div(8 * processors, channels)))
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from backburn.backend.conv import Pairs
-from backburn.backend.pool import pool_windows
-from backburn.backend.table import shape_rule
 from backburn.base.errors import ShapeError
+from backburn.ops.conv import Pairs
+from backburn.ops.pool import pool_windows
+from backburn.ops.table import shape_rule
 from backburn_cupy.kernels import geometry
 from backburn_cupy.kernels.runner import Runner
 from backburn_cupy.kernels.sources import c_type

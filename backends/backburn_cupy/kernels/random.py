@@ -1,4 +1,4 @@
-"""Launchers: random numbers, bit-identical to :mod:`backburn.backend.random`."""
+"""Launchers: random numbers, bit-identical to :mod:`backburn.ops.random`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from backburn.backend.random import check_stream, dropout_scale, threshold
 from backburn.base.dtypes import DType
+from backburn.ops.random import check_stream, dropout_scale, threshold
 from backburn_cupy.kernels import geometry
 from backburn_cupy.kernels.runner import Runner
 from backburn_cupy.kernels.sources import C_TYPES, c_type
@@ -20,15 +20,15 @@ BLOCK = 8
 
 
 def random_bits(on: Runner, key: int, offset: int, shape: Shape) -> Array:
-    return _filled(on, "random_bits", key, offset, on.xp.ndarray(shape, np.int64))
+    return _fill(on, "random_bits", key, offset, on.xp.ndarray(shape, np.int64))
 
 
 def bernoulli(on: Runner, key: int, offset: int, shape: Shape, p: float) -> Array:
-    return _filled(on, "bernoulli", key, offset, on.xp.ndarray(shape, np.bool_), threshold(p))
+    return _fill(on, "bernoulli", key, offset, on.xp.ndarray(shape, np.bool_), threshold(p))
 
 
 def uniform(on: Runner, key: int, offset: int, shape: Shape, dtype: DType) -> Array:
-    return _filled(on, f"uniform<{C_TYPES[dtype.name]}>", key, offset, on.xp.ndarray(shape, dtype.dtype))
+    return _fill(on, f"uniform<{C_TYPES[dtype.name]}>", key, offset, on.xp.ndarray(shape, dtype.dtype))
 
 
 def dropout(on: Runner, x: Array, /, key: int, offset: int, p: float) -> tuple[Array, Array]:
@@ -38,7 +38,7 @@ def dropout(on: Runner, x: Array, /, key: int, offset: int, p: float) -> tuple[A
     return out, keep
 
 
-def _filled(on: Runner, kernel: str, key: int, offset: int, out: Array, *more: int) -> Array:
+def _fill(on: Runner, kernel: str, key: int, offset: int, out: Array, *more: int) -> Array:
     words = out.size * (2 if kernel == "uniform<double>" else 1)  # elements of 64 bits take two
     _launch(on, kernel, key, offset, words, out, out.size, *more)
     return out
@@ -48,7 +48,12 @@ def _launch(on: Runner, kernel: str, key: int, offset: int, words: int, *argumen
     """Launch a kernel that uses ``words`` words of a stream from ``offset`` on."""
     check_stream(key, offset)
     if words:
-        moving = on.bound(offset)
-        stream = (np.uint64(key % 2**64), np.uint64(key >> 64), np.uint64(0 if moving is not None else offset), moving)
+        replayed = on.device_number(offset)
+        stream = (
+            np.uint64(key % 2**64),
+            np.uint64(key >> 64),
+            np.uint64(0 if replayed is not None else offset),
+            replayed,
+        )
         # One more block for the words skipped before the offset.
         on.run("random", kernel, *geometry.elements(words + BLOCK, BLOCK), *stream, *arguments)

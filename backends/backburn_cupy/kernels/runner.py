@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from backburn.base.replay import REPLAY
+from backburn.decorators.capture.replay import REPLAY
 from backburn_cupy.kernels.sources import OPTIONS, source
 
 Array = Any
@@ -19,7 +19,7 @@ Array = Any
 NUMBERS = 1 << 16
 
 
-def packed(numbers: Sequence[float]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+def number_bits(numbers: Sequence[float]) -> np.ndarray[Any, np.dtype[np.uint64]]:
     """The bits of each number: an int modulo ``2**64``, any other as float64."""
     result = np.zeros(len(numbers), np.uint64)
     for i, number in enumerate(numbers):
@@ -28,7 +28,7 @@ def packed(numbers: Sequence[float]) -> np.ndarray[Any, np.dtype[np.uint64]]:
 
 
 class Runner(Protocol):
-    """Where kernels run."""
+    """A device, or the tests' emulation of one, on which kernels run."""
 
     xp: Any
     """The array module of their operands; ``xp.ndarray`` makes new ones, as CuPy's ``empty`` does in more time."""
@@ -53,7 +53,7 @@ class Runner(Protocol):
         """The device address of an array's first element."""
         ...
 
-    def bound(self, number: float) -> Array | None:
+    def device_number(self, number: float) -> Array | None:
         """The element on the device that holds ``number`` at each replay of the step being recorded.
 
         A float64 or an int64; None for a number that does not change.
@@ -91,7 +91,7 @@ class CupyRunner:
         #: The numbers of recorded steps, by place.
         self.numbers = cupy.zeros(NUMBERS, "uint64")
         self._functions: dict[str, Any] = {}
-        #: What is being recorded (:class:`backburn_cupy.capture.Recorded`).
+        #: The recording in progress (:class:`backburn_cupy.capture.Recorded`).
         self.recorded: Any = None
 
     @property
@@ -103,7 +103,7 @@ class CupyRunner:
         """The address of an array's first element."""
         return int(x.data.ptr)
 
-    def bound(self, number: float) -> Array | None:
+    def device_number(self, number: float) -> Array | None:
         """Its place among the numbers on the device."""
         recording = REPLAY.get()
         if recording is None or getattr(number, "place", NUMBERS) >= NUMBERS:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from backburn.backend.loss import labelled, without_axis
-from backburn.base.errors import ShapeError
+from backburn.ops.losses import labelled, without_axis
 from backburn_cupy.kernels import geometry
+from backburn_cupy.kernels.operands import check_same_shape, int64
 from backburn_cupy.kernels.runner import Runner
 from backburn_cupy.kernels.sources import c_type
 
@@ -15,19 +15,19 @@ Array = Any
 
 
 def softmax(on: Runner, x: Array, /, axis: int) -> Array:
-    return _along(on, "softmax", axis, x)
+    return _run_along(on, "softmax", axis, x)
 
 
 def softmax_backward(on: Runner, grad: Array, y: Array, /, axis: int) -> Array:
-    return _along(on, "softmax_backward", axis, grad, y)
+    return _run_along(on, "softmax_backward", axis, grad, y)
 
 
 def log_softmax(on: Runner, x: Array, /, axis: int) -> Array:
-    return _along(on, "log_softmax", axis, x)
+    return _run_along(on, "log_softmax", axis, x)
 
 
 def log_softmax_backward(on: Runner, grad: Array, y: Array, /, axis: int) -> Array:
-    return _along(on, "log_softmax_backward", axis, grad, y)
+    return _run_along(on, "log_softmax_backward", axis, grad, y)
 
 
 def label_cross_entropy(on: Runner, x: Array, labels: Array, /, axis: int) -> Array:
@@ -35,7 +35,7 @@ def label_cross_entropy(on: Runner, x: Array, labels: Array, /, axis: int) -> Ar
     out = on.xp.ndarray(labels.shape, x.dtype)
     if out.size and not x.shape[axis]:
         return NotImplemented  # no label can be valid
-    _rows(on, "loss", "label_cross_entropy", _lines(on, x, axis), _int64(on, labels), out, fault=True)
+    _rows(on, "losses", "label_cross_entropy", _lines(on, x, axis), int64(on, labels), out, fault=True)
     return out
 
 
@@ -43,33 +43,33 @@ def label_cross_entropy_backward(on: Runner, grad: Array, x: Array, labels: Arra
     labelled(x.shape, labels.shape, axis=axis)
     lines = _lines(on, x, axis)
     out = on.xp.ndarray(lines.shape, x.dtype)
-    operands = (*_strided(on, grad), lines, _int64(on, labels))
-    _rows(on, "loss", "label_cross_entropy_backward", *operands, out, like=lines, fault=True)
-    return _back(on, out, axis)
+    operands = (*_with_step(on, grad), lines, int64(on, labels))
+    _rows(on, "losses", "label_cross_entropy_backward", *operands, out, like=lines, fault=True)
+    return _move_back(on, out, axis)
 
 
 def softmax_cross_entropy(on: Runner, x: Array, targets: Array, /, axis: int) -> Array:
-    _same("softmax_cross_entropy", x, targets)
+    check_same_shape("softmax_cross_entropy", x, targets)
     out = on.xp.ndarray(without_axis(x.shape, axis), x.dtype)
-    _rows(on, "loss", "softmax_cross_entropy", _lines(on, x, axis), _lines(on, targets, axis), out)
+    _rows(on, "losses", "softmax_cross_entropy", _lines(on, x, axis), _lines(on, targets, axis), out)
     return out
 
 
 def softmax_cross_entropy_backward(on: Runner, grad: Array, x: Array, targets: Array, /, axis: int) -> Array:
-    _same("softmax_cross_entropy_backward", x, targets)
+    check_same_shape("softmax_cross_entropy_backward", x, targets)
     lines = _lines(on, x, axis)
     out = on.xp.ndarray(lines.shape, x.dtype)
-    operands = (*_strided(on, grad), lines, _lines(on, targets, axis))
-    _rows(on, "loss", "softmax_cross_entropy_backward", *operands, out, like=lines)
-    return _back(on, out, axis)
+    operands = (*_with_step(on, grad), lines, _lines(on, targets, axis))
+    _rows(on, "losses", "softmax_cross_entropy_backward", *operands, out, like=lines)
+    return _move_back(on, out, axis)
 
 
-def _along(on: Runner, kernel: str, axis: int, *operands: Array) -> Array:
-    _same(kernel, *operands)
+def _run_along(on: Runner, kernel: str, axis: int, *operands: Array) -> Array:
+    check_same_shape(kernel, *operands)
     lines = [_lines(on, o, axis) for o in operands]
     out = on.xp.ndarray(lines[0].shape, lines[0].dtype)
     _rows(on, "softmax", kernel, *lines, out)
-    return _back(on, out, axis)
+    return _move_back(on, out, axis)
 
 
 def _lines(on: Runner, x: Array, axis: int) -> Array:
@@ -77,24 +77,14 @@ def _lines(on: Runner, x: Array, axis: int) -> Array:
     return on.xp.ascontiguousarray(x if axis == x.ndim - 1 else on.xp.moveaxis(x, axis, -1))
 
 
-def _back(on: Runner, out: Array, axis: int) -> Array:
+def _move_back(on: Runner, out: Array, axis: int) -> Array:
     """``out``, which has ``axis`` last, with that axis moved back."""
     return out if axis == out.ndim - 1 else on.xp.moveaxis(out, -1, axis)
 
 
-def _strided(on: Runner, grad: Array) -> tuple[Any, int]:
+def _with_step(on: Runner, grad: Array) -> tuple[Any, int]:
     """The elements of ``grad`` in order, and how far they lie apart: 0 if it was broadcast from one, else 1."""
     return (on.address(grad), 0) if not any(grad.strides) else (on.xp.ascontiguousarray(grad), 1)
-
-
-def _int64(on: Runner, labels: Array) -> Array:
-    return on.xp.ascontiguousarray(labels.astype("int64", copy=False))
-
-
-def _same(operation: str, first: Array, *others: Array) -> None:
-    for other in others:
-        if other.shape != first.shape:
-            raise ShapeError(f"{operation}: operands of the shapes {list(first.shape)} and {list(other.shape)}")
 
 
 def _rows(

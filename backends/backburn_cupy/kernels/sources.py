@@ -20,12 +20,12 @@ OPTIONS = ("-std=c++17",)
 C_TYPES = {"float32": "float", "float64": "double", "float16": "float16", "bfloat16": "bfloat16"}
 
 # NumPy builds a dtype's name on each access; its character is ready-made. "E" is bfloat16 of ml_dtypes.
-_OF_CHARACTER = {"f": "float", "d": "double", "e": "float16", "E": "bfloat16"}
+_C_TYPE_BY_CHAR = {"f": "float", "d": "double", "e": "float16", "E": "bfloat16"}
 
 
 def c_type(x: Any) -> str:
     """The name of a float array's dtype in the sources."""
-    return _OF_CHARACTER[x.dtype.char]
+    return _C_TYPE_BY_CHAR[x.dtype.char]
 
 
 #: The sources that are written while the program runs, by family.
@@ -46,12 +46,12 @@ _INCLUDE = re.compile(r'^#include "(.+)"\n', re.MULTILINE)
 def source(*families: str) -> str:
     """The text of each ``family.cu``, or of what was written as ``family``, with every header inlined once."""
     seen: set[str] = set()
-    return "".join(_expanded(f"{family}.cu", seen, _WRITTEN.get(family)) for family in families)
+    return "".join(_expand(f"{family}.cu", seen, _WRITTEN.get(family)) for family in families)
 
 
-def _expanded(name: str, seen: set[str], text: str | None = None) -> str:
+def _expand(name: str, seen: set[str], text: str | None = None) -> str:
     if name in seen:
         return ""
     seen.add(name)
     text = ((FOLDER / name).read_text("utf-8") if text is None else text).replace("#pragma once\n", "")
-    return _INCLUDE.sub(lambda match: _expanded(match[1], seen), text)
+    return _INCLUDE.sub(lambda match: _expand(match[1], seen), text)

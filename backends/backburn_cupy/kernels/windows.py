@@ -5,16 +5,14 @@ from __future__ import annotations
 import struct
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from backburn.backend.conv import Pairs
+from backburn.ops.conv import Pairs
+from backburn_cupy.kernels.operands import structure
 
 Array = Any
 Shape = tuple[int, ...]
 
 #: The structure ``Windows`` of windows.cuh.
 _FORM = struct.Struct("<25q")
-_TYPE = np.dtype((np.void, _FORM.size))  # CuPy takes longer for one with fields
 
 
 class Windows(NamedTuple):
@@ -36,4 +34,4 @@ def table(x: Array, windows: Windows) -> Array:
     size, places, stride, _, dilation = windows
     for fill, values in ((1, x.shape[2:]), (1, size), (1, places), (1, stride), (1, dilation), (0, before)):
         numbers += [*[fill] * more, *values]
-    return np.frombuffer(_FORM.pack(*numbers, *x.shape[:2]), _TYPE)
+    return structure(_FORM, *numbers, *x.shape[:2])

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from backburn.base.errors import ArgumentError
-from backburn_numpy.compiled.build import library, of_this_processor
+from backburn_numpy.compiled.build import library, supported_levels
 
 Array = Any
 
@@ -80,15 +80,15 @@ def _head() -> int:
     return size if _pointer(id(probe) + size).value == probe.__array_interface__["data"][0] else 0
 
 
-def share(kernel: Any, starts: list[int], steps: list[int], rows: int, width: int, threads: int) -> None:
+def parallel_for(kernel: Any, starts: list[int], steps: list[int], rows: int, width: int, threads: int) -> None:
     """Call a kernel on rows of 2 to 4 arrays, in several native threads.
 
     ``starts`` are the arrays' addresses and ``steps`` their row strides in bytes. Rows have ``width`` elements; if it
     is 0 the kernel takes no width, and at most 3 arrays. A portion is some 16,000 elements.
     """
-    sharing: Any = _kernels.get("share") or _find("share")
+    run: Any = _kernels.get("parallel_for") or _find("parallel_for")
     missing = _MISSING[len(starts)]
-    sharing(kernel.where, rows, width, portion(width), threads, len(starts), *starts, *missing, *steps, *missing)
+    run(kernel.where, rows, width, portion(width), threads, len(starts), *starts, *missing, *steps, *missing)
 
 
 def portion(width: int) -> int:
@@ -131,7 +131,7 @@ def _load() -> tuple[str, ctypes.CDLL] | None:
     if wanted == "0":
         return None
     try:
-        for name in reversed(of_this_processor()):
+        for name in reversed(supported_levels()):
             if library(name).exists():
                 return name, ctypes.CDLL(str(library(name)))
     except OSError:  # not compiled, or for another system
@@ -146,7 +146,7 @@ _library = _load()
 def _after_fork_in_child() -> None:
     """A forked child has none of the threads."""
     if _library is not None:
-        _library[1].backburn_team_forget()
+        _library[1].backburn_pool_reset()
 
 
 if hasattr(os, "register_at_fork"):

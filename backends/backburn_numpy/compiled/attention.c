@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 #include "kernels.h"
-#include "product.h"
-#include "team.h"
+#include "blas.h"
+#include "thread_pool.h"
 
 void backburn_attention_weights(float *restrict, float, int64_t, int64_t, int64_t, int64_t);
 void backburn_attention_scores(float *restrict, const float *restrict, float, int64_t, int64_t);
@@ -17,13 +17,13 @@ typedef struct {
 
 /* Indices into the caller's sizes. The strides of the attention and dropout masks are in bytes, over four axes. A float
  * mask is added to the scores; a bool mask is true where a query may attend. */
-enum { INNER, QUERIES, KEYS, SIZE, WIDTH, CAUSAL, PART, MASK_IS_ADDED, OF_MASK, OF_KEEP = OF_MASK + 4,
-       STRIDES = OF_KEEP + 4 };
+enum { INNER, QUERIES, KEYS, SIZE, WIDTH, CAUSAL, PART, MASK_IS_ADDED, MASK_STRIDES, KEEP_STRIDES = MASK_STRIDES + 4,
+       STRIDES = KEEP_STRIDES + 4 };
 
 typedef struct {
-    Product *product;
+    Sgemm *product;
     Matrices query, key, value, grad;
-    float *out, *of_query, *of_key, *of_value;
+    float *out, *grad_query, *grad_key, *grad_value;
     const char *mask, *keep; /* NULL: none */
     const int64_t *sizes;
     float scale, factor; /* of kept weights */
@@ -46,9 +46,9 @@ INLINE const char *row_of(const Attention *a, const char *mask, int strides, int
 }
 
 static void hide(const Attention *a, int64_t number, int64_t first, int64_t rows, int64_t seen, float *scores) {
-    const int64_t step = a->sizes[OF_MASK + 3];
+    const int64_t step = a->sizes[MASK_STRIDES + 3];
     for (int64_t r = 0; r < rows; r++, scores += seen) {
-        const char *mask = row_of(a, a->mask, OF_MASK, number, first + r);
+        const char *mask = row_of(a, a->mask, MASK_STRIDES, number, first + r);
         if (a->sizes[MASK_IS_ADDED]) {
             if (step == sizeof(float)) LOOP for (int64_t i = 0; i < seen; i++) scores[i] += ((const float *)mask)[i];
             else for (int64_t i = 0; i < seen; i++) scores[i] += *(const float *)(mask + i * step);
@@ -61,9 +61,9 @@ static void hide(const Attention *a, int64_t number, int64_t first, int64_t rows
 /* Applies dropout to rows of x; out may be x. */
 static void drop(const Attention *a, int64_t number, int64_t first, int64_t rows, int64_t seen, const float *x,
                  float *out) {
-    const int64_t step = a->sizes[OF_KEEP + 3];
+    const int64_t step = a->sizes[KEEP_STRIDES + 3];
     for (int64_t r = 0; r < rows; r++, x += seen, out += seen) {
-        const char *keep = row_of(a, a->keep, OF_KEEP, number, first + r);
+        const char *keep = row_of(a, a->keep, KEEP_STRIDES, number, first + r);
         for (int64_t i = 0; i < seen; i++) out[i] = keep[i * step] ? x[i] * a->factor : 0.0f;
     }
 }
@@ -82,8 +82,8 @@ static int64_t weigh(const Attention *a, int64_t number, int64_t first, int64_t 
 }
 
 /* Blocks of queries, numbered over all matrices. */
-static void forward(const void *what, int64_t start, int64_t stop) {
-    const Attention *a = what;
+static void forward(const void *context, int64_t start, int64_t stop) {
+    const Attention *a = context;
     const int64_t queries = a->sizes[QUERIES], width = a->sizes[WIDTH], part = a->sizes[PART];
     const int64_t parts = (queries + part - 1) / part;
     float *scores = malloc((size_t)(part * a->sizes[KEYS]) * sizeof *scores);
@@ -104,8 +104,8 @@ static void forward(const void *what, int64_t start, int64_t stop) {
 }
 
 /* Whole matrices: all queries add to the gradients of the keys and values. */
-static void backward(const void *what, int64_t start, int64_t stop) {
-    const Attention *a = what;
+static void backward(const void *context, int64_t start, int64_t stop) {
+    const Attention *a = context;
     const int64_t queries = a->sizes[QUERIES], keys = a->sizes[KEYS], size = a->sizes[SIZE], width = a->sizes[WIDTH];
     const int64_t part = a->sizes[PART];
     float *weights = malloc(2 * (size_t)(part * keys) * sizeof *weights), *scores = weights + part * keys;
@@ -116,46 +116,46 @@ static void backward(const void *what, int64_t start, int64_t stop) {
     for (int64_t i = start; i < stop; i++) {
         const float *query = matrix(a, &a->query, i), *key = matrix(a, &a->key, i), *value = matrix(a, &a->value, i);
         const float *grad = matrix(a, &a->grad, i);
-        float *of_query = a->of_query + i * queries * size, *of_key = a->of_key + i * keys * size;
-        float *of_value = a->of_value + i * keys * width;
-        memset(of_key, 0, (size_t)(keys * size) * sizeof *of_key);
-        memset(of_value, 0, (size_t)(keys * width) * sizeof *of_value);
+        float *grad_query = a->grad_query + i * queries * size, *grad_key = a->grad_key + i * keys * size;
+        float *grad_value = a->grad_value + i * keys * width;
+        memset(grad_key, 0, (size_t)(keys * size) * sizeof *grad_key);
+        memset(grad_value, 0, (size_t)(keys * width) * sizeof *grad_value);
         for (int64_t first = 0; first < queries; first += part) {
             const int64_t last = first + part < queries ? first + part : queries, rows = last - first;
             const int64_t seen = weigh(a, i, first, last, weights);
             const float *g = grad + first * a->grad.row;
             if (a->keep) drop(a, i, first, rows, seen, weights, scores);
             a->product(ROW_MAJOR, TRANS, NO_TRANS, seen, width, rows, 1.0f, a->keep ? scores : weights, seen, g,
-                       a->grad.row, 1.0f, of_value, width);
+                       a->grad.row, 1.0f, grad_value, width);
             a->product(ROW_MAJOR, NO_TRANS, TRANS, rows, seen, width, 1.0f, g, a->grad.row, value, a->value.row, 0.0f,
                        scores, seen);
             if (a->keep) drop(a, i, first, rows, seen, scores, scores);
             backburn_attention_scores(scores, weights, a->scale, rows, seen);
             a->product(ROW_MAJOR, NO_TRANS, NO_TRANS, rows, size, seen, 1.0f, scores, seen, key, a->key.row, 0.0f,
-                       of_query + first * size, size);
+                       grad_query + first * size, size);
             a->product(ROW_MAJOR, TRANS, NO_TRANS, seen, size, rows, 1.0f, scores, seen, query + first * a->query.row,
-                       a->query.row, 1.0f, of_key, size);
+                       a->query.row, 1.0f, grad_key, size);
         }
     }
     free(weights);
 }
 
 KERNEL(attention, float *out, const float *query, const float *key, const float *value, const char *mask,
-       const char *keep, Product *product, const int64_t *sizes, float scale, float factor,
+       const char *keep, Sgemm *product, const int64_t *sizes, float scale, float factor,
        int *failed, int64_t parts, int64_t grain, int threads) {
     const Attention all = {.product = product, .query = matrices(query, sizes, 0), .key = matrices(key, sizes, 1),
                            .value = matrices(value, sizes, 2), .out = out, .mask = mask, .keep = keep,
                            .sizes = sizes, .scale = scale, .factor = factor, .failed = failed};
-    backburn_team_do(forward, &all, parts, grain, threads);
+    backburn_pool_run(forward, &all, parts, grain, threads);
 }
 
-KERNEL(attention_backward, float *of_query, float *of_key, float *of_value, const float *query,
+KERNEL(attention_backward, float *grad_query, float *grad_key, float *grad_value, const float *query,
        const float *key, const float *value, const float *grad, const char *mask,
-       const char *keep, Product *product, const int64_t *sizes, float scale,
+       const char *keep, Sgemm *product, const int64_t *sizes, float scale,
        float factor, int *failed, int64_t count, int64_t grain, int threads) {
     const Attention all = {.product = product, .query = matrices(query, sizes, 0), .key = matrices(key, sizes, 1),
-                           .value = matrices(value, sizes, 2), .grad = matrices(grad, sizes, 3), .of_query = of_query,
-                           .of_key = of_key, .of_value = of_value, .mask = mask, .keep = keep, .sizes = sizes,
-                           .scale = scale, .factor = factor, .failed = failed};
-    backburn_team_do(backward, &all, count, grain, threads);
+                           .value = matrices(value, sizes, 2), .grad = matrices(grad, sizes, 3),
+                           .grad_query = grad_query, .grad_key = grad_key, .grad_value = grad_value, .mask = mask,
+                           .keep = keep, .sizes = sizes, .scale = scale, .factor = factor, .failed = failed};
+    backburn_pool_run(backward, &all, count, grain, threads);
 }

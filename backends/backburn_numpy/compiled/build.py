@@ -85,7 +85,7 @@ class NoCompilerError(RuntimeError):
     """There is no C compiler for this machine, or it failed; the message has the command and its output."""
 
 
-def of_this_processor(folder: Path = FOLDER) -> list[str]:
+def supported_levels(folder: Path = FOLDER) -> list[str]:
     """This processor's instruction sets, the lowest first. Raises :class:`OSError` if nothing is compiled."""
     number: int = ctypes.CDLL(str(library("processor", folder))).backburn_level()
     return list(levels())[: number + 1]
@@ -102,7 +102,7 @@ def build(folder: Path = FOLDER, only_best: bool = False) -> list[Path]:
     wanted = set(levels())
     if only_best:
         try:
-            wanted = {of_this_processor(folder)[-1]}
+            wanted = {supported_levels(folder)[-1]}
         except OSError as error:  # a cross compiler, or libraries of the compiler's that are not found at run time
             raise NoCompilerError(f"what the C compiler makes cannot be loaded on this machine: {error}") from error
     made += _compiled({name: flags for name, flags in levels().items() if name in wanted}, SOURCES, folder)
@@ -129,8 +129,8 @@ def _compiled(libraries: dict[str, tuple[str, ...]], sources: list[Path], folder
         parts = {level: {source: Path(objects, f"{level}-{source.stem}.o") for source in order} for level in libraries}
         running = [
             pool.submit(_run, [*compiler, *FLAGS, *libraries[level], "-c", str(source)], part)
-            for level, of_level in parts.items()
-            for source, part in of_level.items()
+            for level, level_parts in parts.items()
+            for source, part in level_parts.items()
         ]
         try:
             for job in running:

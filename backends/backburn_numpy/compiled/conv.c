@@ -1,16 +1,16 @@
 /* Convolutions over one or two axes, as matrix products: per block, the windows of some examples, or of some rows of
  * one, are copied into columns (im2col) and multiplied by the weight; for the gradient of the input, the products are
  * added back at the windows' positions (col2im). The matrix product is that of NumPy's BLAS library. */
-#include "geometry.h"
+#include "conv_geometry.h"
 #include "kernels.h"
-#include "product.h"
-#include "thin.h"
+#include "blas.h"
+#include "conv_few_channels.h"
 
 INLINE int64_t windows_in(const Geometry *g, const Block *b) {
     return (b->stop - b->start) * (b->last - b->first) * g->columns;
 }
 
-/* Where an element of the windows in rows first to last lies in the image: rows top to bottom - 1 and columns from to
+/* The part of the image where an element of the windows in rows first to last lies: rows top to bottom - 1 and columns from to
  * to - 1 of the windows, of which the first is at start. */
 typedef struct {
     int64_t top, bottom, from, to, start;
@@ -75,7 +75,7 @@ INLINE int is_shift(const Geometry *g, const Block *b) {
            b->last - b->first == g->rows && g->rows * g->columns <= SMALL;
 }
 
-/* Where an element of the windows of a block lies, and how it is a shift if s is not null. */
+/* The places of an element of the windows of a block; and as a shift, if s is not null. */
 static Place element_of(const Geometry *g, const Block *b, int64_t element, Shift *s) {
     const int64_t row_offset = element / g->size[1] * g->dilation[0] - g->before[0];
     const int64_t offset = element % g->size[1] * g->dilation[1] - g->before[1];
@@ -141,7 +141,7 @@ static const float *columns_of(const float *restrict x, float *restrict columns,
             for (int64_t n = b->start; n < b->stop; n++) {
                 float *restrict out = columns + (c * elements + e) * all + (n - b->start) * count;
                 const int64_t at = ((n * g->groups + group) * g->inputs + c) * plane, from = at + s.shift;
-                if (shifts && from >= start && from + count <= stop) /* beside the image there are others */
+                if (shifts && from >= start && from + count <= stop) /* there are other images before and after */
                     LOOP for (int64_t k = 0; k < count; k++) out[k] = masked(x[from + k], s.bits[k]);
                 else
                     copy_element(out, x + at, g, &p, b->last - b->first);
@@ -169,10 +169,10 @@ static const float *outputs_of(const float *restrict y, float *restrict side, co
 
 /* Convolves x into out; bias may be null. columns and side are scratch memory for one block. */
 KERNEL(conv, float *restrict out, const float *restrict x, const float *restrict weight,
-       const float *restrict bias, float *restrict columns, float *restrict side, Product *product,
+       const float *restrict bias, float *restrict columns, float *restrict side, Sgemm *product,
        const Geometry *g, const Block *blocks, int64_t number) {
-    if (is_thin(g)) {
-        convolve_thin((float *)x, out, (float *)weight, bias, columns, side, g, blocks, number, TO_OUTPUTS);
+    if (has_few_channels(g)) {
+        conv_few_channels((float *)x, out, (float *)weight, bias, columns, side, g, blocks, number, TO_OUTPUTS);
         return;
     }
     const int64_t depth = g->inputs * g->size[0] * g->size[1], plane = g->rows * g->columns;
@@ -200,10 +200,10 @@ KERNEL(conv, float *restrict out, const float *restrict x, const float *restrict
 
 /* Adds the gradient of the weight to out: (groups, outputs, depth), or (groups, depth, outputs) if transposed. */
 KERNEL(conv_weight, float *restrict out, const float *restrict x, const float *restrict grad,
-       float *restrict columns, float *restrict side, Product *product, const Geometry *g,
+       float *restrict columns, float *restrict side, Sgemm *product, const Geometry *g,
        int transposed, const Block *blocks, int64_t number) {
-    if (is_thin(g)) { /* never transposed */
-        convolve_thin((float *)x, (float *)grad, out, 0, columns, side, g, blocks, number, TO_WEIGHT);
+    if (has_few_channels(g)) { /* never transposed */
+        conv_few_channels((float *)x, (float *)grad, out, 0, columns, side, g, blocks, number, TO_WEIGHT);
         return;
     }
     const int64_t depth = g->inputs * g->size[0] * g->size[1];
@@ -227,10 +227,10 @@ KERNEL(conv_weight, float *restrict out, const float *restrict x, const float *r
  * the sums of y's windows; bias may be null. All blocks of an example must be given. */
 KERNEL(conv_input, float *restrict out, const float *restrict y, const float *restrict weight,
        const float *restrict bias, float *restrict columns, float *restrict side,
-       Product *product, const Geometry *g, int64_t first, int64_t last, const Block *blocks,
+       Sgemm *product, const Geometry *g, int64_t first, int64_t last, const Block *blocks,
        int64_t number) {
-    if (is_thin(g)) {
-        convolve_thin(out, (float *)y, (float *)weight, bias, columns, side, g, blocks, number, TO_IMAGE);
+    if (has_few_channels(g)) {
+        conv_few_channels(out, (float *)y, (float *)weight, bias, columns, side, g, blocks, number, TO_IMAGE);
         return;
     }
     const int64_t elements = g->size[0] * g->size[1], depth = g->inputs * elements, plane = g->height * g->width;

@@ -41,7 +41,7 @@ static const uint32_t *words_of(const uint64_t *key, uint64_t offset, int64_t co
     return room + skipped;
 }
 
-/* The words from offset on, of rows that are step words long: so many columns, as int64 (columns, number). Only the
+/* The words from offset on, of rows that are step words long: some columns, as int64 (columns, number). Only the
  * blocks that hold them are computed. */
 KERNEL(random_columns, int64_t *restrict out, const uint64_t *restrict key, uint64_t offset,
        const int64_t *restrict rows, int64_t step, int64_t columns, int64_t number) {
@@ -161,7 +161,7 @@ static void multiply(double *restrict terms, const double *restrict rates, doubl
     LOOP for (int64_t i = 0; i < count; i++) terms[i] *= rates[i] * factor;
 }
 
-/* How many sums of the first terms, of which the first is given, are below u; of most - 1 sums at most. Products are
+/* The number of sums of the first terms, of which the first is given, below u; of most - 1 sums at most. Products are
  * rounded before they are added, wherever this is compiled: hence the function. */
 KERNEL(poisson_below, double *restrict found, const double *restrict u, const double *restrict first,
        const double *restrict rates, int64_t most, int64_t count) {

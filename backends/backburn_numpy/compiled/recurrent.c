@@ -35,33 +35,33 @@ INLINE void add(float *restrict sum, const float *restrict more, int64_t count) 
     }
 }
 
-/* of_sums gets the gradients of the pre-activations. of_hidden and of_cell hold what later steps contribute to the
- * gradients of the new states; of_cell is overwritten with that of the previous cell state. g_* may be null. */
-KERNEL(lstm_step_backward, float *restrict of_sums, float *restrict of_cell, float *restrict of_hidden,
+/* grad_sums gets the gradients of the pre-activations. grad_hidden and grad_cell hold the gradients of the new states
+ * from later steps; grad_cell is overwritten with the gradient of the previous cell state. g_* may be null. */
+KERNEL(lstm_step_backward, float *restrict grad_sums, float *restrict grad_cell, float *restrict grad_hidden,
        const float *restrict g_hidden, const float *restrict g_cell,
        const float *restrict g_gates, const float *restrict cell,
        const float *restrict new_cell, const float *restrict gates, int64_t rows,
        int64_t size) {
-    add(of_hidden, g_hidden, rows * size);
-    add(of_cell, g_cell, rows * size);
+    add(grad_hidden, g_hidden, rows * size);
+    add(grad_cell, g_cell, rows * size);
     for (int64_t row = 0; row < rows; row++) {
         const int64_t wide = 4 * size * row;
         const float *i = gates + wide, *f = i + size, *g = f + size, *o = g + size;
-        float *of_i = of_sums + wide, *of_f = of_i + size, *of_g = of_f + size, *of_o = of_g + size;
+        float *grad_i = grad_sums + wide, *grad_f = grad_i + size, *grad_g = grad_f + size, *grad_o = grad_g + size;
         if (g_gates) {
-            memcpy(of_i, g_gates + wide, 4 * size * sizeof *of_i);
+            memcpy(grad_i, g_gates + wide, 4 * size * sizeof *grad_i);
         } else {
-            memset(of_i, 0, 4 * size * sizeof *of_i);
+            memset(grad_i, 0, 4 * size * sizeof *grad_i);
         }
         LOOP for (int64_t j = 0; j < size; j++) {
             const int64_t at = size * row + j;
-            const float state = tanh_of(new_cell[at]), through = of_hidden[at];
-            const float total = of_cell[at] + through * o[j] * under_tanh(state);
-            of_i[j] = (of_i[j] + total * g[j]) * under_sigmoid(i[j]);
-            of_f[j] = (of_f[j] + total * cell[at]) * under_sigmoid(f[j]);
-            of_g[j] = (of_g[j] + total * i[j]) * under_tanh(g[j]);
-            of_o[j] = (of_o[j] + through * state) * under_sigmoid(o[j]);
-            of_cell[at] = total * f[j];
+            const float state = tanh_of(new_cell[at]), through = grad_hidden[at];
+            const float total = grad_cell[at] + through * o[j] * under_tanh(state);
+            grad_i[j] = (grad_i[j] + total * g[j]) * under_sigmoid(i[j]);
+            grad_f[j] = (grad_f[j] + total * cell[at]) * under_sigmoid(f[j]);
+            grad_g[j] = (grad_g[j] + total * i[j]) * under_tanh(g[j]);
+            grad_o[j] = (grad_o[j] + through * state) * under_sigmoid(o[j]);
+            grad_cell[at] = total * f[j];
         }
     }
 }
@@ -89,28 +89,28 @@ KERNEL(gru_step, float *restrict gates, float *restrict state, const float *rest
     }
 }
 
-/* of_projected and of_products get the gradients of both sums. of_state holds what later steps contribute to the
- * gradient of the new state, and is overwritten with that of the old one, except for what comes through the product.
+/* grad_projected and grad_products get the gradients of both sums. grad_state holds the gradient of the new state from
+ * later steps, and is overwritten with the gradient of the old state, without its part through the product.
  * g_* may be null. */
-KERNEL(gru_step_backward, float *restrict of_projected, float *restrict of_products, float *restrict of_state,
+KERNEL(gru_step_backward, float *restrict grad_projected, float *restrict grad_products, float *restrict grad_state,
        const float *restrict g_state, const float *restrict g_gates, const float *restrict old,
        const float *restrict gates, int64_t rows, int64_t size) {
-    add(of_state, g_state, rows * size);
+    add(grad_state, g_state, rows * size);
     for (int64_t row = 0; row < rows; row++) {
         const float *reset = gates + 4 * size * row, *update = reset + size, *new = update + size, *inner = new + size;
-        float *restrict of_p = of_projected + 3 * size * row, *restrict of_r = of_products + 3 * size * row;
+        float *restrict grad_p = grad_projected + 3 * size * row, *restrict grad_r = grad_products + 3 * size * row;
         const float *g = g_gates ? g_gates + 4 * size * row : 0;
         LOOP for (int64_t j = 0; j < size; j++) {
             const int64_t at = size * row + j;
-            const float later = of_state[at];
+            const float later = grad_state[at];
             const float g_reset = g ? g[j] : 0.0f, g_update = g ? g[size + j] : 0.0f;
             const float g_new = g ? g[2 * size + j] : 0.0f, g_inner = g ? g[3 * size + j] : 0.0f;
-            const float of_new = (later - later * update[j] + g_new) * under_tanh(new[j]);
-            of_p[j] = of_r[j] = (of_new * inner[j] + g_reset) * under_sigmoid(reset[j]);
-            of_p[size + j] = of_r[size + j] = (later * (old[at] - new[j]) + g_update) * under_sigmoid(update[j]);
-            of_p[2 * size + j] = of_new;
-            of_r[2 * size + j] = of_new * reset[j] + g_inner;
-            of_state[at] = later * update[j];
+            const float grad_new = (later - later * update[j] + g_new) * under_tanh(new[j]);
+            grad_p[j] = grad_r[j] = (grad_new * inner[j] + g_reset) * under_sigmoid(reset[j]);
+            grad_p[size + j] = grad_r[size + j] = (later * (old[at] - new[j]) + g_update) * under_sigmoid(update[j]);
+            grad_p[2 * size + j] = grad_new;
+            grad_r[2 * size + j] = grad_new * reset[j] + g_inner;
+            grad_state[at] = later * update[j];
         }
     }
 }

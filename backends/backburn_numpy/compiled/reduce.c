@@ -2,12 +2,12 @@
 #define UNROLLED
 #include "kernels.h"
 
-#include "lanes.h"
+#include "simd.h"
 
 #define PRODUCT_OF(product) _Pragma(TEXT(omp simd reduction(* : product)))
 
 enum {
-    VECTORS = 4,  /* sums of their own: one would wait for each addition */
+    VECTORS = 4,  /* separate sums: one would wait for each addition */
     CHAINS = 8,   /* rows at a time: independent chains of operations hide their latency */
     BLOCK = 1024, /* elements summed in their type */
     NARROW = 24,  /* elements of a row that are joined one after the other, */
@@ -23,7 +23,7 @@ INLINE float backburn_sum_of_block(const float *restrict x, int64_t count) {
     if (count >= 2 * VECTORS * LANES) {
         Lanes sums[VECTORS] = {0};
         for (; start + VECTORS * LANES <= count; start += VECTORS * LANES)
-            for (int v = 0; v < VECTORS; v++) sums[v] += lanes_at(x + start + v * LANES);
+            for (int v = 0; v < VECTORS; v++) sums[v] += load_lanes(x + start + v * LANES);
         const Lanes all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
         SUM_OF(sum) for (int i = 0; i < LANES; i++) sum += all[i];
     }

@@ -1,6 +1,6 @@
 /* Kernels of reductions and running results, of the type REAL. Included once for each type. */
 
-/* Of sums (0), products (2), maxima (1) and minima (-1), in which the first NaN stays. */
+/* Kernels of sums (0), products (2), maxima (1) and minima (-1), in which the first NaN stays. */
 INLINE REAL NAMED(joined)(REAL x, REAL y, int operation) {
     if (operation == 0) return x + y;
     if (operation == 2) return x * y;
@@ -125,7 +125,7 @@ INLINE void NAMED(run_rows)(REAL *restrict out, const REAL *restrict x, int64_t 
     }
 }
 
-/* The same along the columns first to last - 1 of matrices (length, inner). */
+/* Running results along the columns first to last - 1 of matrices (length, inner). */
 INLINE void NAMED(run_columns)(REAL *restrict out, const REAL *restrict x, int64_t number, int64_t length,
                                int64_t inner, int64_t first, int64_t last, int operation, int backwards) {
     for (; number > 0; number--, out += length * inner, x += length * inner)

@@ -18,7 +18,7 @@ static int NAMED(corners_of)(NAMED(Corners) *c, const REAL *positions, const int
         unknown[i] = 0;
     }
     for (int64_t axis = 0; axis < rank; axis++, positions += wanted) {
-        const int32_t n = (int32_t)places[axis], most = zeros ? n : n - 1; /* n is no place */
+        const int32_t n = (int32_t)places[axis], most = zeros ? n : n - 1; /* place n does not exist */
         const REAL low = zeros ? -2 : 0, high = (REAL)(zeros ? n + 1 : n - 1), beyond = zeros, floors = linear;
         /* A corner's weight, of the part that a position is beyond the first; of a slope, 1, or 0 beyond the border. */
         const int slope = slopes >> axis & 1;
@@ -124,9 +124,9 @@ SAMPLING(sample_backward, spread, out + i * all, x + i * wanted + start)
 #undef FOR_CORNERS
 #undef SAMPLING
 
-/* ---- weighted sums of entries along one axis: of so many for each, which the weights (number, m) belong to ---- */
+/* ---- weighted sums of entries along one axis, with weights (number, m) ---- */
 
-/* Of a row of single elements. */
+/* Weighted sums of a row of single elements. */
 INLINE void NAMED(resized_row)(REAL *restrict out, const REAL *restrict x, const int32_t *restrict places,
                                const REAL *restrict weights, int64_t number, int64_t m) {
     LOOP for (int64_t j = 0; j < m; j++) {

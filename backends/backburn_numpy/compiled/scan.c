@@ -21,7 +21,7 @@ KERNEL(scan, float *restrict out, const float *restrict a, const float *restrict
 }
 
 /* Its gradients. s[t] = grad[t] + a[t + 1] s[t + 1] is the total gradient of h[t]; s ends as that of h0. */
-KERNEL(scan_backward, float *restrict of_a, float *restrict of_b, float *restrict of_x,
+KERNEL(scan_backward, float *restrict grad_a, float *restrict grad_b, float *restrict grad_x,
        const float *restrict grad, const float *restrict a, const float *restrict b,
        const float *restrict x, const float *restrict out, float *restrict s,
        const float *restrict h0, int backwards, int64_t outer, int64_t steps,
@@ -35,9 +35,9 @@ KERNEL(scan_backward, float *restrict of_a, float *restrict of_b, float *restric
             /* sum goes from a[t + 1] s[t + 1] to a[t] s[t], which is h0's gradient at the first step. */
             LOOP for (int64_t i = first; i < last; i++) {
                 const float reached = grad[at + i] + sum[i];
-                of_b[at + i] = reached * x[at + i];
-                of_x[at + i] = reached * b[at + i];
-                of_a[at + i] = before ? reached * before[i] : 0.0f;
+                grad_b[at + i] = reached * x[at + i];
+                grad_x[at + i] = reached * b[at + i];
+                grad_a[at + i] = before ? reached * before[i] : 0.0f;
                 sum[i] = reached * a[at + i];
             }
         }

@@ -1,4 +1,4 @@
-/* The logarithm of the gamma function and its derivative, as in backburn/backend/special.py and with its coefficients.
+/* The logarithm of the gamma function and its derivative, as in backburn/ops/bodies/special.py and with its coefficients.
  * What only numbers below -1/2 need is computed for a span that has one. */
 #include "kernels.h"
 

@@ -121,7 +121,7 @@ INLINE Circle circle_of(double x) {
     return (Circle){quarter & 2 ? -sine : sine, (quarter + 1) & 2 ? -cosine : cosine};
 }
 
-/* Of either type. WHOLE is where numbers have no fraction any more. */
+/* Kernels of either type. Numbers from WHOLE on have no fraction. */
 #define OF_TYPE(function, ...) _Generic((REAL)0, float: function##f, double: function)(__VA_ARGS__)
 #define WHOLE _Generic((REAL)0, float: 0x1p23f, double: 0x1p52)
 #define EXP(x) _Generic((x), float: exp_of, double: exp_of_double)(x)
@@ -165,18 +165,18 @@ INLINE double rest_of_double(double x, double y) {
 #define IS_FAR(x, y) _Generic((x), float: is_far_of_float, double: is_far_of_double)(x, y)
 #define REST(x, y) _Generic((x), float: rest_of_float, double: rest_of_double)(x, y)
 
-#include "operations.h"
+#include "elementwise.h"
 #undef REAL
 #undef NAMED
 #define REAL double
 #define NAMED(name) backburn_##name##_double
-#include "operations.h"
+#include "elementwise.h"
 #undef REAL
 #undef NAMED
 #define REAL float
 #define NAMED(name) backburn_##name
 
-/* Those few that are far away or not finite by the library's functions. Floats are computed as doubles. */
+/* The few numbers that are far away or not finite, by the library's functions. Floats are computed as doubles. */
 #define CIRCULAR(name, expression)                                                                                     \
     KERNEL(name##_double, double *out, const double *xs, int64_t count) {                                              \
         int64_t far = 0;                                                                                               \

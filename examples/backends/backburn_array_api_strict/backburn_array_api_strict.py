@@ -18,12 +18,19 @@ import array_api_strict as xp
 import numpy as np
 
 from backburn.backend import Backend, Capabilities, load_backend
-from backburn.backend.adapters import check_shapes, decompositions, falling, from_start, integral, scan
-from backburn.backend.create import arange_length
-from backburn.backend.quantized import Quantized
-from backburn.backend.quantized_moves import take_quantized
-from backburn.base.dtypes import STORAGES, DType, as_dtype, qint8
-from backburn.base.errors import BackendMismatchError, Unsupported
+from backburn.backend.adapters import (
+    Quantized,
+    arange_length,
+    check_shapes,
+    decompositions,
+    falling,
+    from_start,
+    integral,
+    scan,
+    take_quantized,
+)
+from backburn.dtypes import STORAGES, DType, as_dtype, qint8
+from backburn.errors import BackendMismatchError, Unsupported
 
 Array = Any
 Shape = tuple[int, ...]
@@ -72,7 +79,7 @@ class StrictBackend(Backend[Array, Array, Array, Quantized[Array]]):
         entries = xp.take(x, xp.reshape(from_start(self, indices, x.shape[axis]), (-1,)), axis=axis)
         return xp.reshape(entries, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
 
-    def gather(self, x: Array, indices: Array, /, axis: int) -> Array:
+    def take_along_axis(self, x: Array, indices: Array, /, axis: int) -> Array:
         return xp.take_along_axis(x, from_start(self, indices, x.shape[axis]), axis=axis)
 
 
@@ -137,7 +144,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "mul": xp.multiply,
     "div": xp.divide,
     "neg": xp.negative,
-    "cast": lambda x, /, dtype: xp.astype(x, theirs(dtype)),
+    "astype": lambda x, /, dtype: xp.astype(x, theirs(dtype)),
     "full": lambda shape, value, dtype: xp.full(shape, value, dtype=theirs(dtype)),
     "arange": arange,
     **{name: reduction(getattr(xp, name)) for name in ("max", "min", "any", "all", "argmax", "argmin")},
@@ -157,12 +164,12 @@ METHODS: dict[str, Callable[..., Any]] = {
     **decompositions(xp.linalg, np.linalg.LinAlgError),
     "floor_divide": integral(xp.floor_divide),
     "remainder": integral(xp.remainder),
-    "cumsum": scan(lambda x, axis: xp.cumulative_sum(x, axis=axis, dtype=x.dtype)),
-    "cumprod": scan(lambda x, axis: xp.cumulative_prod(x, axis=axis, dtype=x.dtype)),
+    "cumulative_sum": scan(lambda x, axis: xp.cumulative_sum(x, axis=axis, dtype=x.dtype)),
+    "cumulative_prod": scan(lambda x, axis: xp.cumulative_prod(x, axis=axis, dtype=x.dtype)),
 }
 for _name, _function in FUNCTIONS.items():
     setattr(StrictBackend, _name, staticmethod(quiet(_function)))
 for _name, _function in METHODS.items():
     setattr(StrictBackend, _name, quiet(_function))
-check_shapes(StrictBackend, "slice_assign", "gather", "scatter", "irfft")
+check_shapes(StrictBackend, "slice_assign", "take_along_axis", "scatter", "irfft")
 take_quantized(StrictBackend)

@@ -19,12 +19,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from backburn.backend import Backend, BackendWarning, Capabilities
-from backburn.backend.adapters import check_shapes, decompositions, falling, from_start, held, holding, integral, scan
-from backburn.backend.create import arange_length
-from backburn.backend.quantized import Quantized
-from backburn.backend.quantized_moves import take_quantized
-from backburn.base.dtypes import DTYPES, DType, as_dtype, qint8
-from backburn.base.errors import ArgumentError, BackendMismatchError
+from backburn.backend.adapters import (
+    Quantized,
+    arange_length,
+    check_shapes,
+    decompositions,
+    falling,
+    from_start,
+    held,
+    holding,
+    integral,
+    scan,
+    take_quantized,
+)
+from backburn.dtypes import DTYPES, DType, as_dtype, qint8
+from backburn.errors import ArgumentError, BackendMismatchError
 
 Array = jax.Array
 Shape = tuple[int, ...]
@@ -83,7 +92,7 @@ class JaxBackend(Backend[Array, Array, Array, Quantized[Array]]):
     def take(self, x: Array, indices: Array, /, axis: int) -> Array:
         return jnp.take(x, from_start(self, indices, x.shape[axis]), axis=axis)
 
-    def gather(self, x: Array, indices: Array, /, axis: int) -> Array:
+    def take_along_axis(self, x: Array, indices: Array, /, axis: int) -> Array:
         return jnp.take_along_axis(x, from_start(self, indices, x.shape[axis]), axis)
 
     def scatter(self, x: Array, indices: Array, values: Any, /, axis: int, mode: str = "assign") -> Array:
@@ -141,7 +150,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "mul": jnp.multiply,
     "div": jnp.divide,
     "neg": jnp.negative,
-    "cast": lambda x, /, dtype: x.astype(dtype.dtype),
+    "astype": lambda x, /, dtype: x.astype(dtype.dtype),
     "sum": functools.partial(accumulation, jnp.sum),
     "prod": functools.partial(accumulation, jnp.prod),
     "matmul": matmul,
@@ -159,12 +168,12 @@ METHODS: dict[str, Callable[..., Any]] = {
     **decompositions(jnp.linalg),
     "floor_divide": integral(jnp.floor_divide),
     "remainder": integral(jnp.remainder),
-    "cumsum": scan(lambda x, axis: jnp.cumsum(x, axis, dtype=x.dtype)),
-    "cumprod": scan(lambda x, axis: jnp.cumprod(x, axis, dtype=x.dtype)),
+    "cumulative_sum": scan(lambda x, axis: jnp.cumsum(x, axis, dtype=x.dtype)),
+    "cumulative_prod": scan(lambda x, axis: jnp.cumprod(x, axis, dtype=x.dtype)),
 }
 for _name, _function in FUNCTIONS.items():
     setattr(JaxBackend, _name, staticmethod(_function))
 for _name, _function in METHODS.items():
     setattr(JaxBackend, _name, _function)
-check_shapes(JaxBackend, "slice", "slice_assign", "gather", "scatter", "irfft")
+check_shapes(JaxBackend, "slice", "slice_assign", "take_along_axis", "scatter", "irfft")
 take_quantized(JaxBackend)

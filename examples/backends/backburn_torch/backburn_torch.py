@@ -18,12 +18,9 @@ import numpy as np
 import torch
 
 from backburn.backend import Backend, Capabilities, adapters
-from backburn.backend.create import arange_length
-from backburn.backend.quantized import Quantized
-from backburn.backend.quantized_moves import take_quantized
-from backburn.base.dtypes import STORAGES, DType, as_dtype, qint8
-from backburn.base.errors import ArgumentError, BackendMismatchError, Unsupported
-from backburn.base.threads import follow
+from backburn.backend.adapters import Quantized, arange_length, take_quantized
+from backburn.dtypes import STORAGES, DType, as_dtype, qint8
+from backburn.errors import ArgumentError, BackendMismatchError, Unsupported
 
 Array = torch.Tensor
 
@@ -33,7 +30,7 @@ OURS = {getattr(torch, name): as_dtype(name) for name in NAMES}
 THEIRS: dict[DType, torch.dtype] = {ours: theirs for theirs, ours in OURS.items()}
 
 
-follow(torch.set_num_threads)
+adapters.follow(torch.set_num_threads)
 
 
 class TorchBackend(Backend[Array, Array, Array, Quantized[Array]]):
@@ -109,7 +106,7 @@ class TorchBackend(Backend[Array, Array, Array, Quantized[Array]]):
         entries = x.index_select(axis, adapters.from_start(self, indices, x.shape[axis]).reshape(-1))
         return entries.reshape((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
 
-    def gather(self, x: Array, indices: Array, /, axis: int) -> Array:
+    def take_along_axis(self, x: Array, indices: Array, /, axis: int) -> Array:
         return x.gather(axis, adapters.from_start(self, indices, x.shape[axis]))
 
     def scatter(self, x: Array, indices: Array, values: Any, /, axis: int, mode: str = "assign") -> Array:
@@ -163,7 +160,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(torch, name) for name in ALIKE.split()},
     "bitwise_invert": torch.bitwise_not,
     "sign": lambda x, /: torch.where(x.isnan(), x, x.sign()),
-    "cast": lambda x, /, dtype: x.to(theirs(dtype)),
+    "astype": lambda x, /, dtype: x.to(theirs(dtype)),
     # Without axes PyTorch reduces over all of them.
     "sum": lambda x, /, axis, keepdims=False: x.sum(axis, keepdims, dtype=x.dtype) if axis else x,
     "max": lambda x, /, axis, keepdims=False: x.amax(axis, keepdims) if axis else x,
@@ -185,15 +182,15 @@ METHODS: dict[str, Callable[..., Any]] = {
     "floor_divide": adapters.integral(operator.floordiv),
     "remainder": adapters.integral(operator.mod),
     # On CUDA, _int_mm needs more than 16 rows, and multiples of 8 otherwise.
-    "q_matmul": adapters.integer_products(
+    "quantized_matmul": adapters.integer_products(
         lambda x, y: None if x.is_cuda and (len(x) <= 16 or (x.shape[1] | y.shape[1]) % 8) else torch._int_mm(x, y)
     ),
-    "cumsum": adapters.scan(lambda x, axis: torch.cumsum(x, axis, dtype=x.dtype)),
-    "cumprod": adapters.scan(lambda x, axis: torch.cumprod(x, axis, dtype=x.dtype)),
+    "cumulative_sum": adapters.scan(lambda x, axis: torch.cumsum(x, axis, dtype=x.dtype)),
+    "cumulative_prod": adapters.scan(lambda x, axis: torch.cumprod(x, axis, dtype=x.dtype)),
 }
 for _name, _function in FUNCTIONS.items():
     setattr(TorchBackend, _name, staticmethod(_function))
 for _name, _function in METHODS.items():
     setattr(TorchBackend, _name, _function)
-adapters.check_shapes(TorchBackend, "concat", "gather", "scatter", "prod", "rfft", "irfft")
+adapters.check_shapes(TorchBackend, "concat", "take_along_axis", "scatter", "prod", "rfft", "irfft")
 take_quantized(TorchBackend)

@@ -1,11 +1,11 @@
 """Automatic differentiation by decorators around any backend: ``Autodiff`` (reverse mode) and ``Forward``."""
 
-from backburn.autodiff.decorator import Autodiff, Gradients
-from backburn.autodiff.duals import Dual
 from backburn.autodiff.forward import Forward
+from backburn.autodiff.forward_codegen import Dual
 from backburn.autodiff.graph import Tracked
-from backburn.autodiff.rules import gradient
-from backburn.autodiff.tangents import elementwise, linear, reduction, tangent, through_body, way
+from backburn.autodiff.reverse import Autodiff, Gradients
+from backburn.ops.rules.gradients import gradient
+from backburn.ops.rules.tangents import decompose, elementwise, jvp_strategy, linear_in, reduction, tangent
 
 __all__ = [
     "Autodiff",
@@ -15,9 +15,9 @@ __all__ = [
     "Tracked",
     "elementwise",
     "gradient",
-    "linear",
+    "linear_in",
     "reduction",
     "tangent",
-    "through_body",
-    "way",
+    "decompose",
+    "jvp_strategy",
 ]

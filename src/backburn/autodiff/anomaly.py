@@ -15,18 +15,18 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from backburn.autodiff.decorator import Autodiff
-from backburn.autodiff.duals import Dual
 from backburn.autodiff.forward import Forward
+from backburn.autodiff.forward_codegen import Dual
 from backburn.autodiff.graph import MovedGradient, Node, OutputNode, Tracked
-from backburn.autodiff.slices import SliceGradient
-from backburn.backend.table import OPERATIONS
+from backburn.autodiff.reverse import Autodiff
 from backburn.base.contexts import Block, scoped
 from backburn.base.errors import NumericalInstabilityError
+from backburn.ops.rules.slices import SliceGradient
+from backburn.ops.table import OPERATIONS
 
-_LOOKING: ContextVar[bool] = ContextVar("backburn_anomaly", default=False)
-#: The operation that is running and the line that called it: what others it is made of stand for it.
-_INSIDE: ContextVar[tuple[str, str] | None] = ContextVar("backburn_anomaly_inside", default=None)
+_WATCHED: ContextVar[bool] = ContextVar("backburn_anomaly", default=False)
+#: The outermost operation that is running and the line that called it; inner operations are reported as this one.
+_CALL_SITE: ContextVar[tuple[str, str] | None] = ContextVar("backburn_anomaly_inside", default=None)
 _lock = threading.Lock()
 _depth = 0
 _originals: dict[tuple[type[Any], str], Any] = {}
@@ -49,24 +49,24 @@ def detect_anomaly() -> Block[None]:
             ...
         backburn.base.errors.NumericalInstabilityError: log: the result has 1 infinite value of 2. Operands: ...
     """
-    return Block("detect_anomaly", _watching)
+    return Block("detect_anomaly", _watch_block)
 
 
 def watches() -> bool:
     """Whether operations are checked."""
-    return _LOOKING.get()
+    return _WATCHED.get()
 
 
 def unwatched() -> AbstractContextManager[bool]:
     """A context in which operations are not checked: their infinities are intended, and absent from the result."""
-    return scoped(_LOOKING, False)
+    return scoped(_WATCHED, False)
 
 
 @contextmanager
-def _watching() -> Iterator[None]:
+def _watch_block() -> Iterator[None]:
     _install()
     try:
-        with scoped(_LOOKING, True):
+        with scoped(_WATCHED, True):
             yield
     finally:
         _remove()
@@ -78,8 +78,8 @@ def _install() -> None:
         if _depth == 0:
             for level in (Autodiff, Forward):
                 for name in OPERATIONS:
-                    _replace(level, name, _looking)
-            _replace(Autodiff, "backward", _looking_at_graph)
+                    _replace(level, name, _checked_operation)
+            _replace(Autodiff, "backward", _checked_backward)
         _depth += 1  # now that all are replaced: Ctrl-C may come in between
 
 
@@ -99,19 +99,16 @@ def _remove() -> None:
             _originals.clear()
 
 
-def _looking(name: str, original: Any) -> Callable[..., Any]:
+def _checked_operation(name: str, original: Any) -> Callable[..., Any]:
     """An operation that checks its results, and makes its rule check the gradients."""
 
     @functools.wraps(original)
     def operation(self: Any, /, *operands: Any, **attributes: Any) -> Any:
-        nonlocal original
-        if hasattr(original, "compiled"):  # at its first call, which else puts it in the place of this
-            original = original.compiled()
-        if not _LOOKING.get():
+        if not _WATCHED.get():
             return original(self, *operands, **attributes)
-        inside = _INSIDE.get()
+        inside = _CALL_SITE.get()
         called = inside or (name, _user_line())
-        with scoped(_INSIDE, called):
+        with scoped(_CALL_SITE, called):
             result = original(self, *operands, **attributes)
         for output in result if isinstance(result, tuple) else (result,):
             if inside is None:
@@ -136,12 +133,12 @@ def _check(name: str, k: Any, output: Any, operands: Any, site: str) -> None:
             )
 
 
-def _looking_at_graph(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """``backward``, after adding checks to rules that were recorded outside the block."""
+def _checked_backward(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """``backward``, which first adds checks to rules that were recorded outside the block."""
 
     @functools.wraps(original)
     def backward(self: Any, tensor: Any, *args: Any, **options: Any) -> Any:
-        if _LOOKING.get():
+        if _WATCHED.get():
             seen: set[Node] = set()
             waiting = [getattr(tensor, "node", None)]
             while waiting:
@@ -162,7 +159,7 @@ def _name_of(node: Node) -> str:
 
 
 def _watch(called: tuple[str, str], node: Node | None) -> None:
-    """Let the rule of a recorded operation look at the gradients that it returns."""
+    """Make the rule of a recorded operation check the gradients that it returns."""
     if isinstance(node, OutputNode):
         node = node.parents[0]
     if node is None or node.backward is None or hasattr(node.backward, "__wrapped__"):
@@ -172,9 +169,9 @@ def _watch(called: tuple[str, str], node: Node | None) -> None:
 
     @functools.wraps(rule)
     def backward(below: Any, g: Any, at: Node) -> Any:
-        with scoped(_INSIDE, called):
+        with scoped(_CALL_SITE, called):
             gradients = tuple(rule(below, g, at))
-        for found in gradients if _INSIDE.get() is None else ():
+        for found in gradients if _CALL_SITE.get() is None else ():
             if found is None or found.__class__ is list:
                 continue
             gradient = found.gradient if found.__class__ in (SliceGradient, MovedGradient) else found
@@ -199,7 +196,7 @@ def host_values(k: Any, x: Any) -> Any:
 
 
 def _problem(k: Any, x: Any) -> str:
-    """What is not finite among the values of a float primitive, in words; empty when all are."""
+    """The number of NaN and infinite values of a float primitive, in words; empty if all are finite."""
     values = host_values(k, x)
     if values.dtype.kind not in "fV":
         return ""
@@ -227,7 +224,7 @@ def _described(k: Any, operands: Any) -> str:
 
 
 def _user_line() -> str:
-    """Where the program called the operation: the last line on the stack that is not backburn's."""
+    """The line of the program that called the operation: the last one on the stack that is not backburn's."""
     for frame in reversed(traceback.extract_stack()):
         if not frame.filename.startswith(_PACKAGES) and "backburn_" not in frame.filename:
             return f"Called at {frame.filename}:{frame.lineno}: {frame.line}"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from backburn.autodiff.differentiating import BoolOf, Differentiating, IntOf, QuantizedOf, of_kind
-from backburn.autodiff.duals import Dual, compile_operation
+from backburn.autodiff.base import BoolOf, DifferentiatingDecorator, IntOf, QuantizedOf, check_kind
+from backburn.autodiff.forward_codegen import Dual, compile_operation
 from backburn.backend.contract import BK, Backend
-from backburn.backend.decorating import make_operations
+from backburn.backend.wrapper import make_operations
 from backburn.base.dtypes import DType
 from backburn.base.errors import DTypeError, NotDifferentiableError, ShapeError
 
 
-class Forward(Differentiating[BK], Backend[Dual[BK], IntOf[BK], BoolOf[BK], QuantizedOf[BK]]):
+class Forward(DifferentiatingDecorator[BK], Backend[Dual[BK], IntOf[BK], BoolOf[BK], QuantizedOf[BK]]):
     """``inner`` with tangents: a backend like any other, so that it can be wrapped again, also by ``Autodiff``.
 
     Its float primitives are dual numbers: an inner float primitive, and a tangent like it unless it is a constant; the
@@ -36,7 +36,7 @@ class Forward(Differentiating[BK], Backend[Dual[BK], IntOf[BK], BoolOf[BK], Quan
     @classmethod
     def level(cls, inner: BK) -> Self:
         """An object around ``inner`` that equals no other, so that two runs cannot confuse their tangents."""
-        return cls._around(inner)
+        return cls._wrap(inner)
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -83,7 +83,7 @@ class Forward(Differentiating[BK], Backend[Dual[BK], IntOf[BK], BoolOf[BK], Quan
 
     def from_inner(self, x: Any) -> Dual[BK]:
         """An inner float primitive as a constant."""
-        return Dual(of_kind("float", self, "from_inner", x))
+        return Dual(check_kind("float", self, "from_inner", x))
 
 
 def _float(operation: str, x: Any) -> Any:

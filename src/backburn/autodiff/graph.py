@@ -7,23 +7,23 @@ backwards with a heap, which holds only the nodes still to be visited.
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections.abc import Callable, Collection, Iterable
+from heapq import heappop, heappush
 from typing import Any
 
-from backburn.autodiff.differentiating import Box
-from backburn.autodiff.slices import SliceGradient, assemble
+from backburn.autodiff.base import Box
 from backburn.backend.contract import BK
 from backburn.base.contexts import RECORDING, scoped
 from backburn.base.errors import ConsumedGraphError, GraphError
-from backburn.base.quiet import RAISED, quietly, silence
+from backburn.ops.bodies.reductions import sum_terms, sum_to
+from backburn.ops.rules.slices import SlicedGradient, SliceGradient
 
 next_stamp = itertools.count().__next__
 
 
 class Node:
-    """One recorded operation: where its gradient goes, and what its rule needs.
+    """One recorded operation: the nodes of its operands, its gradient rule, and the values that the rule needs.
 
     ``backward(k, g, node)`` returns a gradient (or None) for each of ``parents``; a leaf has none. ``saved`` are inner
     primitives. ``keep`` is true if ``backward`` returns the node's gradient: for leaves, and where it was requested.
@@ -80,7 +80,7 @@ class Tracked(Box[BK]):
         return f"Tracked({self.value!r}{state})"
 
 
-def passed_on(k: Any, g: Any, node: Node) -> tuple[Any]:
+def identity_rule(k: Any, g: Any, node: Node) -> tuple[Any]:
     """The rule of the identity."""
     return (g,)
 
@@ -91,7 +91,7 @@ def leaf(shape: tuple[int, ...]) -> Node:
 
 
 def consumed(k: Any, g: Any, node: Node) -> Any:
-    """Takes the place of a rule after a reverse pass has released what the rule had saved."""
+    """Replacement for a rule after a reverse pass has released the values that the rule had saved."""
     raise ConsumedGraphError(
         "backward: the graph was consumed by an earlier backward, and what it had saved is released. "
         "Pass retain_graph=True to the first backward, or compute the loss again"
@@ -106,10 +106,6 @@ class MovedGradient:
     def __init__(self, gradient: Any, backend: Any) -> None:
         self.gradient = gradient
         self.backend = backend
-
-
-#: Gradients that are no primitives: those of an operation's several outputs, one on another backend, one of a slice.
-_SPECIAL = frozenset({list, MovedGradient, SliceGradient})
 
 
 def reverse(
@@ -130,89 +126,76 @@ def reverse(
     gradient is on a backend other than ``k``.
     """
     homes = {} if homes is None else homes
-    first = k
     gradients: dict[Node, Any] = {root: seed}
-    slices: dict[Node, list[SliceGradient]] = {}
     heap = [(-root.stamp, root)]
-    push, pop = heapq.heappush, heapq.heappop
+    first = k
     with scoped(RECORDING, True):
         while heap:
-            node = pop(heap)[1]
-            if slices and node in slices:
-                _settle(homes.get(node, first), node, slices.pop(node), gradients)
+            node = heappop(heap)[1]
+            g = gradients[node]
+            if homes and (k := homes.get(node, first)) is not first:
+                homes.update((parent, k) for parent in node.parents if parent is not None)
+            if g.__class__ is SlicedGradient:
+                g = gradients[node] = g.assembled(k, node.shape)
             parents, backward = node.parents, node.backward  # in this order: a pass in another thread clears them last
             if backward is None or (since and node.stamp < since):
                 continue
-            if homes:
-                k = homes.get(node, first)
-                if k is not first:
-                    homes.update((parent, k) for parent in parents if parent is not None)
-            g = gradients[node] if node.keep or (keep and node in keep) else gradients.pop(node)
-            try:
-                found = backward(k, g, node)
-            except RAISED as raised:
-                with silence(raised, k):
-                    found = backward(k, g, node)
-            for parent, gradient in zip(parents, found):  # noqa: B905 - one for each parent
-                if gradient is None or parent is None:
+            if not node.keep and node not in keep:
+                del gradients[node]
+            for parent, new in zip(parents, backward(k, g, node)):  # noqa: B905 - one for each parent
+                if new is None or parent is None:
                     continue
-                if gradient.__class__ in _SPECIAL:
-                    if gradient.__class__ is SliceGradient:
-                        if parent not in slices and parent not in gradients:
-                            push(heap, (-parent.stamp, parent))
-                        slices.setdefault(parent, []).append(gradient)
-                        continue
-                    known = gradients.get(parent)
-                    if gradient.__class__ is list:
-                        gradient = gradient if known is None else merged(k, known, gradient)
-                    else:
-                        gradient = _moved(known, gradient, parent, homes)
-                else:
-                    if gradient.shape != parent.shape:
-                        gradient = sum_to(k, gradient, parent.shape, backward)
-                    known = gradients.get(parent)
-                    if known is not None:
-                        try:
-                            gradient = k.add(known, gradient)
-                        except RAISED as raised:
-                            with silence(raised, k):
-                                gradient = k.add(known, gradient)
-                gradients[parent] = gradient
-                if known is None and not (slices and parent in slices):
-                    push(heap, (-parent.stamp, parent))
-            del found
+                known = gradients.get(parent)
+                if known is None:
+                    heappush(heap, (-parent.stamp, parent))
+                if known is not None or new.__class__ in _SPECIAL or new.shape != parent.shape:
+                    new = accumulate(k, known, new, parent, backward, homes)
+                gradients[parent] = new
             if not retain_graph:
                 node.backward, node.saved, node.parents = consumed, (), ()
     return gradients
 
 
-def _moved(known: Any, gradient: Any, node: Node, homes: dict[Node, Any]) -> Any:
-    """The sum of what is known of a node's gradient and what comes from another backend, which is then its home."""
-    k = homes[node] = gradient.backend
-    return gradient.gradient if known is None else quietly(k, k.add, known, gradient.gradient)
+#: Gradients that are no primitives: those of an operation's several outputs, one of a slice, one on another backend.
+_SPECIAL = frozenset({list, SliceGradient, MovedGradient})
 
 
-def _settle(k: Any, node: Node, slices: list[SliceGradient], gradients: dict[Node, Any]) -> None:
-    """Add what came from slices of a tensor to its gradient."""
-    gradient, known = quietly(k, assemble, k, slices, node.shape), gradients.get(node)
-    gradients[node] = gradient if known is None else quietly(k, k.add, known, gradient)
+def accumulate(
+    k: Any, known: Any, new: Any, node: Node, rule: Callable[..., Any], homes: dict[Node, Any]
+) -> Any:  # fmt: skip
+    """The sum of the ``known`` gradient of ``node``, None at first, and the ``new`` one that ``rule`` has returned.
+
+    The gradients of an operation's several outputs are a list, and those of slices are collected. A gradient on
+    another backend makes that backend the home of ``node``.
+    """
+    kind = new.__class__
+    if kind is list:
+        return new if known is None else [sum_terms(k, both) for both in zip(known, new, strict=True)]
+    if kind is MovedGradient:
+        k = homes[node] = new.backend
+        new = new.gradient
+    if kind is SliceGradient or known.__class__ is SlicedGradient:
+        sliced = known if known.__class__ is SlicedGradient else SlicedGradient(known)
+        if kind is SliceGradient:
+            sliced.slices.append(new)
+        else:
+            sliced.rest = accumulate(k, sliced.rest, new, node, rule, homes)
+        return sliced
+    if new.shape != node.shape:
+        new = unbroadcast(k, new, node.shape, rule)
+    return new if known is None else k.add(known, new)
 
 
-def sum_to(k: Any, gradient: Any, shape: tuple[int, ...], backward: Callable[..., Any]) -> Any:
-    """Undo broadcasting: sum what ``backward`` returned to ``shape``; what is not from broadcasting is an error."""
-    extra = len(gradient.shape) - len(shape)
-    ones = range(len(shape)) if extra >= 0 else ()
-    axes = (*range(extra), *(extra + i for i in ones if shape[i] == 1 and gradient.shape[extra + i] != 1))
-    result = k.reshape(quietly(k, k.sum, gradient, axes, False), shape) if axes else gradient
+def unbroadcast(k: Any, gradient: Any, shape: tuple[int, ...], rule: Callable[..., Any]) -> Any:
+    """The gradient that ``rule`` returned, summed to the shape of an operand that was broadcast.
+
+    Raises :class:`GraphError` for a shape that the operand does not broadcast to.
+    """
+    result = sum_to(k, gradient, shape)
     if result.shape != shape:
-        rule = getattr(backward, "__qualname__", "an operation")
+        name = getattr(rule, "__qualname__", "an operation")
         raise GraphError(
-            f"the gradient rule of {rule} returned shape {list(gradient.shape)} for an operand of shape {list(shape)}. "
+            f"the gradient rule of {name} returned shape {list(gradient.shape)} for an operand of shape {list(shape)}. "
             f"Return the operand's shape, or one that it broadcasts to"
         )
     return result
-
-
-def merged(k: Any, known: list[Any], more: list[Any]) -> list[Any]:
-    """The sums of the gradients of an operation's outputs, output by output; None where there is no gradient."""
-    return [b if a is None else a if b is None else quietly(k, k.add, a, b) for a, b in zip(known, more, strict=True)]

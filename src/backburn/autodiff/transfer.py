@@ -1,16 +1,16 @@
 """Moving primitives to another base backend, with gradients that flow back.
 
-It is the only operation whose gradient runs on another backend: the reverse pass, which began on one, continues there.
-Levels of autodiff are matched from the inside, and each records its own part; the gradient of a move is a move back,
-which is recorded in turn where it is differentiated again.
+The gradient of a move is on another backend, where the reverse pass continues; no other operation's is.
+Levels of autodiff are matched from the inside, and each records its own part. The gradient is a move back, which is
+recorded in turn for higher derivatives.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from backburn.autodiff.decorator import Autodiff
 from backburn.autodiff.graph import MovedGradient, Node, Tracked, next_stamp
+from backburn.autodiff.reverse import Autodiff
 from backburn.base.contexts import RECORDING
 from backburn.base.errors import ArgumentError
 
@@ -21,32 +21,32 @@ def transfer(x: Any, source: Any, target: Any) -> tuple[Any, Any]:
     Raises :class:`ArgumentError` where ``x`` is tracked on a level that ``target`` does not have.
     """
     level = source
-    while _depth(level) > _depth(target) and not _on_a_graph(x, level):
+    while _depth(level) > _depth(target) and not _is_tracked(x, level):
         x, level = x.value if x.__class__ is Tracked else x, level.inner_backend
     there = target
     while _depth(there) > _depth(level):
         there = there.inner_backend
-    if _depth(level) > _depth(there) or _on_a_graph(*_base(x, level)):
+    if _depth(level) > _depth(there) or _is_tracked(*_base(x, level)):
         raise ArgumentError(
             f"to: the tensor is on the graph of {level.spec}, which does not extend to {target.spec}: "
             f"write x.detach().to({target.spec!r})"
         )
-    return _moved(x, level, there), there
+    return _move(x, level, there), there
 
 
-def _on_a_graph(x: Any, k: Any) -> bool:
-    """Whether a primitive is of floats, and tracked by ``k`` itself."""
+def _is_tracked(x: Any, k: Any) -> bool:
+    """Whether a primitive is a float one that ``k`` itself tracks."""
     return bool(k.dtype(x).kind == "float" and k.is_tracked(x))
 
 
 def _base(x: Any, k: Any) -> tuple[Any, Any]:
-    """A primitive on the backend under all levels of ``Autodiff``, around which another decorator may be, and that."""
+    """A primitive on the backend under the outer levels of ``Autodiff``, and that backend."""
     while isinstance(k, Autodiff):
         x, k = x.value if x.__class__ is Tracked else x, k.inner_backend
     return x, k
 
 
-def _moved(x: Any, source: Any, target: Any) -> Any:
+def _move(x: Any, source: Any, target: Any) -> Any:
     """``x`` on ``target``, which has as many levels as ``source``."""
     if source is target or source == target:
         return x
@@ -54,17 +54,17 @@ def _moved(x: Any, source: Any, target: Any) -> Any:
         return target.from_numpy(source.to_numpy(x))
     inner, outer = source.inner_backend, target.inner_backend
     if x.__class__ is not Tracked:
-        return _moved(x, inner, outer)
-    value = _moved(x.value, inner, outer)
+        return _move(x, inner, outer)
+    value = _move(x.value, inner, outer)
     if x.node is None or not RECORDING.get():
         return Tracked(value)
-    return Tracked(value, Node(_back, (x.node,), (inner, outer), x.shape, next_stamp()))
+    return Tracked(value, Node(_move_back, (x.node,), (inner, outer), x.shape, next_stamp()))
 
 
-def _back(k: Any, g: Any, node: Node) -> tuple[MovedGradient]:
+def _move_back(k: Any, g: Any, node: Node) -> tuple[MovedGradient]:
     """The gradient of a move, on the backend that the tensor came from."""
     source, target = node.saved
-    return (MovedGradient(_moved(g, target, source), source),)
+    return (MovedGradient(_move(g, target, source), source),)
 
 
 def _depth(k: Any) -> int:

@@ -10,8 +10,6 @@ from backburn.backend.contract import (
     is_autodiff,
     is_backend,
 )
-from backburn.backend.decorating import Wrapper
-from backburn.backend.profiling import Cost, Profile
 from backburn.backend.registry import (
     BackendInfo,
     BackendWarning,
@@ -22,8 +20,8 @@ from backburn.backend.registry import (
     register_backend,
     register_decorator,
 )
-from backburn.backend.replaying import Capture
-from backburn.backend.table import OPERATIONS, Operation
+from backburn.backend.wrapper import Wrapper
+from backburn.ops.table import OPERATIONS, Operation
 
 __all__ = [
     "AUTODIFF_METHODS",
@@ -35,10 +33,7 @@ __all__ = [
     "BackendInfo",
     "BackendWarning",
     "Capabilities",
-    "Capture",
-    "Cost",
     "Operation",
-    "Profile",
     "Wrapper",
     "check_autodiff_backend",
     "is_autodiff",

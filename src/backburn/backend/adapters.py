@@ -5,21 +5,45 @@ Each function takes the backend, ``k``, or makes a method of one.
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Callable
 from typing import Any
 
-from backburn.backend import decompose
-from backburn.backend.quantized_products import Multiply, product
-from backburn.backend.reduce import widened
-from backburn.backend.scalars import both_tensors, is_scalar
-from backburn.backend.table import OPERATIONS, Operation
-from backburn.backend.totals import all_of, axes_of
 from backburn.base.dtypes import DType, float32, int64
 from backburn.base.errors import LinearAlgebraError, OutOfRangeError, SingularMatrixError
+from backburn.base.threads import follow
+from backburn.ops import decompositions as decompose
+from backburn.ops.bodies.half_precision import upcast_half
+from backburn.ops.bodies.quantized import Quantized
+from backburn.ops.bodies.quantized_moves import take_quantized
+from backburn.ops.bodies.reductions import all_axes, all_true
+from backburn.ops.bodies.scalars import both_tensors, is_scalar
+from backburn.ops.creation import arange_length
+from backburn.ops.quantized_products import Multiply, product
+from backburn.ops.table import OPERATIONS, Operation
+
+__all__ = [
+    "Quantized", "arange_length", "check_shapes", "decompositions", "falling", "follow", "forwards", "from_start",
+    "held", "holding", "ignore_warnings", "integer_products", "integral", "of_tensors", "scan", "take_quantized",
+]  # fmt: skip
 
 Method = Callable[..., Any]
 Shape = tuple[int, ...]
 Key = tuple[slice, ...]
+
+#: The packages that have called :func:`ignore_warnings`.
+PACKAGES: set[str] = set()
+
+
+def ignore_warnings(package: str) -> None:
+    """Ignore RuntimeWarnings that point to the modules of a package; called by a backend's package when it is imported.
+
+    The conformance suite then ignores them even if a test runner has reset the warning filters, as pytest does for each
+    test. Where a program makes errors of all warnings later, the backend itself has to handle them.
+    """
+    PACKAGES.add(package)
+    warnings.filterwarnings("ignore", category=RuntimeWarning, module=rf"{re.escape(package)}(\.|$)")
 
 
 def of_tensors(function: Callable[[Any, Any], Any]) -> Method:
@@ -66,9 +90,9 @@ def scan(function: Callable[[Any, int], Any]) -> Method:
     """Make a method of a cumulative function, for both directions; 16-bit floats are computed in float32."""
 
     def method(k: Any, x: Any, /, axis: int, reverse: bool = False) -> Any:
-        wide = widened(k, x)
+        wide = upcast_half(k, x)
         running = function(k.flip(wide, (axis,)) if reverse else wide, axis)
-        return k.cast(k.flip(running, (axis,)) if reverse else running, k.dtype(x))
+        return k.astype(k.flip(running, (axis,)) if reverse else running, k.dtype(x))
 
     return method
 
@@ -123,9 +147,9 @@ def from_start(k: Any, indices: Any, length: int) -> Any:
     They are checked on the host, and :class:`OutOfRangeError` is raised for one out of range: many libraries would read
     another element instead, or fail in a way from which a program cannot recover.
     """
-    indices = k.cast(indices, int64)
+    indices = k.astype(indices, int64)
     outside = k.logical_or(k.less(indices, -length), k.less_equal(length, indices))
-    if k.to_numpy(k.any(outside, axes_of(outside))):
+    if k.to_numpy(k.any(outside, all_axes(outside))):
         raise OutOfRangeError(f"an index is out of range for an axis of {length}")
     return k.where(k.less(indices, 0), k.add(indices, length), indices)
 
@@ -138,7 +162,7 @@ def decompositions(linalg: Any, refusal: type[Exception] | None = None) -> dict[
     """
 
     def found(k: Any, function: Method, *operands: Any, error: Any = LinearAlgebraError, **options: Any) -> Any:
-        wide = tuple(widened(k, x) for x in operands)
+        wide = tuple(upcast_half(k, x) for x in operands)
         try:
             result = function(*wide, **options)
         except Exception as cause:
@@ -148,13 +172,13 @@ def decompositions(linalg: Any, refusal: type[Exception] | None = None) -> dict[
         results = tuple(result) if isinstance(result, tuple) else (result,)
         if refusal is None and are_finite(k, wide) and not are_finite(k, results):
             raise error("a matrix is singular, not positive definite, or has no decomposition that is found")
-        return tuple(k.cast(part, k.dtype(wide[0])) for part in results)
+        return tuple(k.astype(part, k.dtype(wide[0])) for part in results)
 
     def narrowed(k: Any, x: Any, results: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(k.cast(result, k.dtype(x)) for result in results)
+        return tuple(k.astype(result, k.dtype(x)) for result in results)
 
     def cholesky(k: Any, x: Any, /) -> Any:
-        return narrowed(k, x, found(k, linalg.cholesky, decompose.symmetric(k, widened(k, x))))[0]
+        return narrowed(k, x, found(k, linalg.cholesky, decompose.symmetric(k, upcast_half(k, x))))[0]
 
     def qr(k: Any, x: Any, /, complete: bool = False) -> tuple[Any, ...]:
         factors = found(k, linalg.qr, x, mode="complete" if complete else "reduced")
@@ -164,11 +188,11 @@ def decompositions(linalg: Any, refusal: type[Exception] | None = None) -> dict[
         return narrowed(k, x, decompose.turned_svd(k, *found(k, linalg.svd, x, full_matrices=full)))
 
     def eigh(k: Any, x: Any, /) -> tuple[Any, ...]:
-        factors = found(k, linalg.eigh, decompose.symmetric(k, widened(k, x)))
+        factors = found(k, linalg.eigh, decompose.symmetric(k, upcast_half(k, x)))
         return narrowed(k, x, decompose.turned_eigh(k, *factors))
 
     def solve(k: Any, x: Any, y: Any, /) -> Any:
-        # What has one axis less than the matrices is taken for vectors by some libraries.
+        # Some libraries take an operand with one axis less than the matrices for vectors.
         y = k.reshape(y, (*(1,) * (len(x.shape) - len(y.shape)), *y.shape))
         return narrowed(k, x, found(k, linalg.solve, x, y, error=SingularMatrixError))[0]
 
@@ -176,5 +200,5 @@ def decompositions(linalg: Any, refusal: type[Exception] | None = None) -> dict[
 
 
 def are_finite(k: Any, tensors: tuple[Any, ...]) -> bool:
-    """Whether no element is infinite or NaN."""
-    return all(all_of(k, k.isfinite(x)) for x in tensors)
+    """Whether all elements are finite."""
+    return all(all_true(k, k.isfinite(x)) for x in tensors)

@@ -9,37 +9,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from typing_extensions import TypeVar
 
-from backburn.backend.activate import Activate
-from backburn.backend.alignment import Alignment
-from backburn.backend.arithmetic import Arithmetic
-from backburn.backend.choice import Choice
-from backburn.backend.conv import Convolution
-from backburn.backend.create import Create
-from backburn.backend.decompose import Decompose
-from backburn.backend.fft import Fourier
-from backburn.backend.functions import Functions
-from backburn.backend.index import Index
-from backburn.backend.kinds import Kinds
-from backburn.backend.linalg import LinearAlgebra
-from backburn.backend.logic import Logic
-from backburn.backend.loss import Loss
-from backburn.backend.normalize import Normalize
-from backburn.backend.optimize import Optimize
-from backburn.backend.pool import Pool
-from backburn.backend.quantized_products import QuantizedProducts
-from backburn.backend.random import Random
-from backburn.backend.recurrent import Recurrent
-from backburn.backend.reduce import Reduce
-from backburn.backend.resample import Resample
-from backburn.backend.scan import Scan
-from backburn.backend.sequence import Sequence
-from backburn.backend.sets import Sets
-from backburn.backend.shape import ShapeOperations
-from backburn.backend.sort import Sort
-from backburn.backend.table import OPERATIONS, missing
-from backburn.backend.types import B, F, I, Q
 from backburn.base.dtypes import DType, FloatDType, IntDType, float32, int64
 from backburn.base.errors import ArgumentError
+from backburn.ops import Operations
+from backburn.ops.primitives import Primitives
+from backburn.ops.table import OPERATIONS, missing
+from backburn.ops.types import B, F, I, Primitive, Q
 
 #: The version of the contract. Operations that are added after 1.0 are always derived, so that a backend written for
 #: an older version of the same major number keeps working.
@@ -52,11 +27,12 @@ class Capabilities:
 
     ``dtypes`` maps each dtype to how it may be used: any of ``"storage"``, ``"arithmetic"``, ``"accelerated"``.
     ``groups`` names optional groups of operations (the contract has none yet), ``deterministic`` whether equal calls
-    give equal bits, ``capture`` whether it records programs (:class:`backburn.backend.capture.CapturingBackend`). With
-    ``wide_steps``, the steps of optimizers take the state of 16-bit parameters in float32. ``storages`` are those of
-    quantized tensors (``"int8"``, ``"uint8"``, ``"int4"``, ``"int2"``, ``"float8_e4m3fn"``, ``"float8_e5m2"``) for
-    which every scheme works. With ``propagates``, float results of quantized operands are quantized again; it is an
-    option of the backend, ``numpy(quantized=propagate)``.
+    give equal bits, ``capture`` whether it records programs
+    (:class:`backburn.decorators.capture.protocol.CapturingBackend`). With ``wide_steps``, the steps of optimizers take
+    the state of 16-bit parameters in float32. ``storages`` are those of quantized tensors (``"int8"``, ``"uint8"``,
+    ``"int4"``, ``"int2"``, ``"float8_e4m3fn"``, ``"float8_e5m2"``) for which every scheme works. With
+    ``propagates``, float results of quantized operands are quantized again; it is an option of the backend,
+    ``numpy(quantized=propagate)``.
     """
 
     dtypes: Mapping[DType, frozenset[str]]
@@ -73,51 +49,47 @@ class Capabilities:
 
 
 if TYPE_CHECKING:
-    from abc import ABCMeta as _Asked  # what the metaclass of protocols is to a type checker
+    from abc import ABCMeta as _ProtocolMeta  # what the metaclass of protocols is to a type checker
 else:
 
-    class _Asked(type(Protocol)):
-        """``isinstance`` with one of the two protocols asks what :func:`is_backend` and :func:`is_autodiff` do."""
+    class _ProtocolMeta(type(Protocol)):
+        """``isinstance`` with one of the two protocols is :func:`is_backend` or :func:`is_autodiff`."""
 
         def __instancecheck__(cls, instance: Any) -> bool:
-            asks = _ASKS.get(cls)
-            return super().__instancecheck__(instance) if asks is None else asks(type(instance))
+            check = _CLASS_CHECKS.get(cls)
+            return super().__instancecheck__(instance) if check is None else check(type(instance))
 
         def __subclasscheck__(cls, kind: type) -> bool:
-            asks = _ASKS.get(cls)
-            return super().__subclasscheck__(kind) if asks is None else asks(kind)
+            check = _CLASS_CHECKS.get(cls)
+            return super().__subclasscheck__(kind) if check is None else check(kind)
+
+
+#: Former names of operations, and their names.
+RENAMED = {
+    "cast": "astype",
+    "clamp": "clip",
+    "ctc": "ctc_loss",
+    "ctc_backward": "ctc_loss_backward",
+    "cumprod": "cumulative_prod",
+    "cumsum": "cumulative_sum",
+    "gather": "take_along_axis",
+    "gather_backward": "take_along_axis_backward",
+    "huber": "huber_loss",
+    "l1": "l1_loss",
+    "mask_fill": "masked_fill",
+    "mse": "mse_loss",
+    "nll": "nll_loss",
+    "norm": "vector_norm",
+    "q_linear": "quantized_linear",
+    "q_matmul": "quantized_matmul",
+}
 
 
 @runtime_checkable
 class Backend(
-    Create[F, I, B, Q],
-    Arithmetic[F, I, B, Q],
-    Functions[F, I, B, Q],
-    Logic[F, I, B, Q],
-    Choice[F, I, B, Q],
-    Reduce[F, I, B, Q],
-    Scan[F, I, B, Q],
-    Sort[F, I, B, Q],
-    Sets[F, I, B, Q],
-    ShapeOperations[F, I, B, Q],
-    Index[F, I, B, Q],
-    LinearAlgebra[F, I, B, Q],
-    QuantizedProducts[F, I, B, Q],
-    Convolution[F, I, B, Q],
-    Pool[F, I, B, Q],
-    Resample[F, I, B, Q],
-    Recurrent[F, I, B, Q],
-    Sequence[F, I, B, Q],
-    Alignment[F, I, B, Q],
-    Decompose[F, I, B, Q],
-    Fourier[F, I, B, Q],
-    Normalize[F, I, B, Q],
-    Activate[F, I, B, Q],
-    Loss[F, I, B, Q],
-    Random[F, I, B, Q],
-    Optimize[F, I, B, Q],
+    Operations[F, I, B, Q],
     Protocol[F, I, B, Q],
-    metaclass=_Asked,
+    metaclass=_ProtocolMeta,
 ):
     """A collection of functions on opaque primitives of four kinds: float, int, bool and quantized.
 
@@ -172,7 +144,7 @@ class Backend(
         """Release memory that is held for reuse to the system."""
         return None
 
-    def one_pass(self, formula: Callable[..., Any], x: Any, /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
+    def fuse(self, formula: Callable[..., Any], x: Any, /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
         """``formula(self, x, *values)``, for an element-wise function such as a gradient rule of several steps.
 
         A backend may compute it in another way, such as in one pass over memory. A formula may return a tuple of
@@ -181,8 +153,16 @@ class Backend(
         """
         return formula(self, x, *values)
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse a class that implements an operation under a name that it no longer has."""
+        super().__init_subclass__(**options)
+        for name in RENAMED.keys() & vars(cls).keys():
+            raise ArgumentError(
+                f"{cls.__name__}.{name}: the operation is called {RENAMED[name]} now; rename the method"
+            )
+
     def __eq__(self, other: Any) -> bool:
-        # Not a subclass: one that keeps the spec would be taken for this backend, and its own operations be left out.
+        # A subclass is not equal: one with the same spec would be taken for this backend, without its own operations.
         return self is other or (type(self) is type(other) and self.spec == other.spec)
 
     def __hash__(self) -> int:
@@ -203,10 +183,10 @@ BK = TypeVar("BK", bound=AnyBackend)
 BK_co = TypeVar("BK_co", bound=AnyBackend, covariant=True)
 G = TypeVar("G")
 T_co = TypeVar("T_co", covariant=True)
-FI = TypeVar("FI")
-II = TypeVar("II")
-BI = TypeVar("BI")
-QI = TypeVar("QI")
+FI = TypeVar("FI", bound=Primitive)
+II = TypeVar("II", bound=Primitive)
+BI = TypeVar("BI", bound=Primitive)
+QI = TypeVar("QI", bound=Primitive)
 
 
 class Wraps(Protocol[T_co]):
@@ -218,10 +198,10 @@ class Wraps(Protocol[T_co]):
         ...
 
 
-FloatsOf: TypeAlias = Wraps[Kinds[FI, Any, Any, Any]]
-IntsOf: TypeAlias = Wraps[Kinds[Any, II, Any, Any]]
-BoolsOf: TypeAlias = Wraps[Kinds[Any, Any, BI, Any]]
-QuantizedsOf: TypeAlias = Wraps[Kinds[Any, Any, Any, QI]]
+FloatsOf: TypeAlias = Wraps[Primitives[FI, Any, Any, Any]]
+IntsOf: TypeAlias = Wraps[Primitives[Any, II, Any, Any]]
+BoolsOf: TypeAlias = Wraps[Primitives[Any, Any, BI, Any]]
+QuantizedsOf: TypeAlias = Wraps[Primitives[Any, Any, Any, QI]]
 
 
 @runtime_checkable
@@ -286,7 +266,7 @@ class AutodiffBackend(Backend[F, I, B, Q], Protocol[F, I, B, Q, BK_co, G]):
         return missing("q_from_inner")
 
 
-#: What a backend that differentiates has beside the contract.
+#: The methods that a backend that differentiates has in addition to the contract.
 AUTODIFF_METHODS = (
     "backward", "grad", "grad_remove", "grad_replace",
     "inner", "int_inner", "bool_inner", "q_inner",
@@ -333,7 +313,7 @@ def lacking(value: object) -> str:
     )
 
 
-#: What a class must have that does not inherit it. An operation that is added later is not asked for.
+#: The members that a class which does not inherit :class:`Backend` must have; operations added later are not required.
 _MEMBERS = tuple(name for name in dir(Backend) if not name.startswith("_"))
 
 
@@ -350,9 +330,9 @@ def is_autodiff(value: object) -> bool:
 
 @lru_cache(256)
 def _differentiates(kind: type) -> bool:
-    """The answer for the objects of a class; every tensor that is made asks."""
+    """Whether the objects of a class differentiate; cached, since the creation of every tensor asks."""
     return is_class_of_backends(kind) and all(hasattr(kind, name) for name in AUTODIFF_METHODS)
 
 
-#: What ``isinstance`` and ``issubclass`` with the two protocols ask of a class.
-_ASKS: dict[Any, Callable[[type], bool]] = {Backend: is_class_of_backends, AutodiffBackend: _differentiates}
+#: The checks behind ``isinstance`` and ``issubclass`` with the two protocols.
+_CLASS_CHECKS: dict[Any, Callable[[type], bool]] = {Backend: is_class_of_backends, AutodiffBackend: _differentiates}

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from backburn.backend.contract import AnyBackend, is_autodiff, is_backend, lacking
-from backburn.backend.expression import Decorated, Expression, misspelt, parse
+from backburn.backend.spec import Decorated, Expression, misspelt, parse
 from backburn.base.errors import BackburnError, BackendMismatchError, BackendUnavailableError, SpecError
 
 BACKENDS = "backburn.backends"
 DECORATORS = "backburn.decorators"
 
-#: What ships with backburn; found without installed metadata, and not replaced by what is installed.
+#: Backends and decorators that ship with backburn: found without installed metadata, never replaced by a plug-in.
 BUILT_IN: dict[str, dict[str, str]] = {
     BACKENDS: {
         "cupy": "backburn_cupy:CupyBackend",
@@ -33,22 +33,22 @@ BUILT_IN: dict[str, dict[str, str]] = {
     },
     DECORATORS: {
         "autodiff": "backburn.autodiff:Autodiff",
-        "capture": "backburn.backend:Capture",
+        "capture": "backburn.decorators:Capture",
         "forward": "backburn.autodiff:Forward",
-        "profile": "backburn.backend:Profile",
+        "profile": "backburn.decorators:Profile",
     },
 }
-#: What installs the adapters for other libraries that the repository has as examples, by the names that they then have.
+#: The directories of the adapters that are examples, for ``pip install``, by the names of their backends.
 ADAPTERS = {
     "array_api_strict": "./examples/backends/backburn_array_api_strict",
     "jax": "./examples/backends/backburn_jax",
     "torch": "./examples/backends/backburn_torch",
 }
-#: What was registered in this process, by group and name.
+#: The factories that were registered in this process, by group and name.
 _registered: dict[tuple[str, str], Any] = {}
 _loaded: dict[str, AnyBackend] = {}
-#: The options that the specs of what was loaded do not tell, by these specs.
-_given: dict[str, dict[str, Any]] = {}
+#: The options that a loaded backend was given and its spec does not contain, by spec.
+_loaded_options: dict[str, dict[str, Any]] = {}
 
 
 class BackendWarning(UserWarning):
@@ -139,7 +139,7 @@ def load_backend(spec: str) -> AnyBackend:
         known = None
     if known is None:
         expression = parse(spec)
-        known = _loaded[spec] = _interned(expression, _made(expression))
+        known = _loaded[spec] = _intern(expression, _build(expression))
     return known
 
 
@@ -162,7 +162,7 @@ def list_decorators() -> list[BackendInfo]:
 
 
 def _listed(group: str) -> list[BackendInfo]:
-    """Everything known in ``group``, and whether it can be loaded."""
+    """The backends or decorators known in ``group``, and whether each can be loaded."""
     packages, decorates = _packages(group), group == DECORATORS
     result = []
     for name, target in sorted(_targets(group).items()):
@@ -205,13 +205,13 @@ def _entry_points(group: str) -> list[Any]:
 
 
 def _targets(group: str) -> dict[str, Any]:
-    """Everything known in ``group``: name to an object, or to ``"module:attribute"``."""
+    """The targets known in ``group``: by name an object, or ``"module:attribute"``."""
     found = {e.name: e.value for e in _entry_points(group)}
     return {**found, **BUILT_IN[group], **{n: f for (g, n), f in _registered.items() if g == group}}
 
 
 def _where(target: Any) -> str:
-    """The ``module:attribute`` of what makes a backend; of an object without a name, that of its class."""
+    """The ``module:attribute`` of a factory; for an object without a name, that of its class."""
     if isinstance(target, str):
         return target
     named = target if hasattr(target, "__qualname__") else type(target)
@@ -257,13 +257,13 @@ def _is_decorator(name: str) -> bool:
 # ---- from an expression to a backend ----
 
 
-def _made(expression: Expression) -> AnyBackend:
+def _build(expression: Expression) -> AnyBackend:
     """The backend that a parsed expression names."""
     name = expression.name
     if _is_decorator(name):
         if not isinstance(expression, Decorated):
             raise expression.error(f"{name} wraps a backend: write {name}(numpy)")
-        inner = _interned(expression.inner, _made(expression.inner))
+        inner = _intern(expression.inner, _build(expression.inner))
         return _call(expression, _find(DECORATORS, name), (inner,), {})
     factory = _find(BACKENDS, name)
     if factory is None:
@@ -294,21 +294,21 @@ def _refusal(name: str, factory: Any, operands: int, words: list[str], cause: Ty
     return f"{name} does not take {', '.join(words)}{known}"
 
 
-def _interned(expression: Expression, made: AnyBackend) -> AnyBackend:
-    """The backend that goes by the spec of ``made``, which is ``made`` itself unless there is one already."""
-    known, untold = _loaded.setdefault(made.spec, made), _untold(expression, made)
+def _intern(expression: Expression, made: AnyBackend) -> AnyBackend:
+    """The loaded backend with the spec of ``made``: an earlier one, else ``made`` itself."""
+    known, untold = _loaded.setdefault(made.spec, made), _hidden_options(expression, made)
     if known is made:
-        _given[made.spec] = untold
-    elif untold != _given.get(made.spec, {}):
+        _loaded_options[made.spec] = untold
+    elif untold != _loaded_options.get(made.spec, {}):
         raise expression.error(
             f"the spec of what {expression.name} makes, {made.spec!r}, does not tell "
-            f"{', '.join(untold or _given[made.spec])}, and one with other options goes by it already: "
+            f"{', '.join(untold or _loaded_options[made.spec])}, and one with other options goes by it already: "
             f"override spec in {type(made).__name__}, so that it tells the options that are not the default"
         )
     return known
 
 
-def _untold(expression: Expression, made: AnyBackend) -> dict[str, Any]:
+def _hidden_options(expression: Expression, made: AnyBackend) -> dict[str, Any]:
     """The options of an expression that the resulting spec does not contain, without defaults."""
     told = parse(made.spec).options
     if expression.options.keys() <= told.keys():

@@ -212,7 +212,7 @@ class QuantizedDType(DType):
         return self.bits < 8
 
     def bytes_for(self, values: int) -> int:
-        """The bytes that so many neighbouring values take."""
+        """The bytes that ``values`` neighbouring values take."""
         return -(-values * self.bits // 8)
 
     @property
@@ -226,17 +226,17 @@ class QuantizedDType(DType):
         return int8 if self.storage is int8 else uint8
 
     def over(self, axis: int) -> QuantizedDType:
-        """The same scheme with another channel axis."""
+        """This scheme with another channel axis."""
         return QuantizedDType(self.storage, self.scale, self.mode, "channel", axis=axis)
 
     def in_blocks(self, lengths: tuple[int, ...]) -> QuantizedDType:
-        """The same scheme with blocks of these lengths along the last axes, or with one step for all values."""
+        """This scheme with blocks of these lengths along the last axes, or with one step for all values."""
         if not lengths:
             return self.for_tensor()
         return QuantizedDType(self.storage, self.scale, self.mode, "block", block=lengths)
 
     def for_tensor(self) -> QuantizedDType:
-        """The same scheme with one step for all values."""
+        """This scheme with one step for all values."""
         return QuantizedDType(self.storage, self.scale, self.mode)
 
 
@@ -272,35 +272,36 @@ uint8: Final = IntDType("uint8", 8)
 uint16: Final = IntDType("uint16", 16)
 uint32: Final = IntDType("uint32", 32)
 uint64: Final = IntDType("uint64", 64)
-#: Stored by quantized tensors, two and four to a byte; no dtypes of tensors of their own.
+#: Dtypes of stored values of quantized tensors, two and four to a byte; not dtypes of tensors.
 int4: Final = IntDType("int4", 4)
 int2: Final = IntDType("int2", 2)
-#: Stored by quantized tensors as bytes; no dtypes of tensors of their own.
+#: Dtypes of stored values of quantized tensors, one to a byte; not dtypes of tensors.
 float8_e4m3fn: Final = FloatDType("float8_e4m3fn", 8)
 float8_e5m2: Final = FloatDType("float8_e5m2", 8)
 LARGEST_FLOAT8: Final = {"float8_e4m3fn": 448, "float8_e5m2": 57344}
 bool_: Final = BoolDType("bool", 8)
-#: What quantized tensors store, by name.
+#: The dtypes of stored values of quantized tensors, by name.
 STORAGES: Final[dict[str, IntDType | FloatDType]] = {
     d.name: d for d in (int8, uint8, int4, int2, float8_e4m3fn, float8_e5m2)
 }
 _SCALES: Final = {d.name: d for d in (float32, float16, bfloat16)}
 _SCHEMES: Final[dict[str, QuantizedDType]] = {}
 _SCHEME_NAME: Final = re.compile(r"q(\w+)_([a-z]+)_(tensor|channel|block)(-?\d+(?:x-?\d+)*)?_(\w+)")
-#: What begins like a scheme.
-_MEANT: Final = re.compile(r"q(u?int|float)\d")
+#: Matches names that look like a quantization scheme: a misspelt one gets an error about its parts.
+_SCHEME_PREFIX: Final = re.compile(r"q(u?int|float)\d")
 qint8: Final = QuantizedDType()
 
 FLOATS: Final = (float16, bfloat16, float32, float64)
 INTS: Final = (int8, int16, int32, int64, uint8, uint16, uint32, uint64)
+#: Every dtype of tensors, by name.
 DTYPES: Final[dict[str, DType]] = {d.name: d for d in (*FLOATS, *INTS, bool_, qint8)}
 
 _PYTHON: Final[dict[type, DType]] = {float: float32, int: int64, bool: bool_}
 #: NumPy's dtypes, by the names that they share with ours, and ours by NumPy's types of scalars.
 _HOST = {name: np.dtype(name) for name, d in DTYPES.items() if d.kind != "quantized" and name != "bfloat16"}
 _SCALARS = {host.type: DTYPES[name] for name, host in _HOST.items()}
-#: Names elsewhere that are near to others here, or to none.
-_ELSEWHERE: Final = {
+#: Names of other libraries whose nearest name here is another dtype, or that have none.
+_FOREIGN_NAMES: Final = {
     "double": "float64", "fp16": "float16", "fp32": "float32", "fp64": "float64", "half": "float16", "int": "int64",
     "long": "int64", "short": "int16", "single": "float32", "uint": "uint64",
 }  # fmt: skip
@@ -339,12 +340,12 @@ def as_dtype(dtype: Any) -> DType:
         if len(numbers) == (granularity == "channel"):
             return QuantizedDType(storage, scale, mode, granularity, axis=numbers[0] if numbers else None)
     if found is None:
-        hint = hint_for(_ELSEWHERE.get(name, name), DTYPES)
+        hint = hint_for(_FOREIGN_NAMES.get(name, name), DTYPES)
         if dtype is None:
             hint = "Name one, such as 'float32'; bb.default_dtype() is the default"
         if name.startswith("complex"):
             hint = "There are no complex dtypes: bb.fourier computes with pairs of real tensors"
-        if name.removeprefix("q") in STORAGES or _MEANT.match(name):
+        if name.removeprefix("q") in STORAGES or _SCHEME_PREFIX.match(name):
             hint = (
                 "A scheme names its storage, mode, granularity (tensor, channel and an axis, or block and a length) "
                 "and the dtype of its steps, as in qint8_symmetric_channel0_float32 and qint4_symmetric_block32_float16"

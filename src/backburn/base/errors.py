@@ -11,14 +11,14 @@ import difflib
 import re
 from collections.abc import Iterable
 
-from backburn.base.callers import called_function
+from backburn.base.call_site import called_function
 
 
 class BackburnError(Exception):
     """The base class of all errors of backburn.
 
     A message begins with the name of the function that the user called, even where a function inside it fails; see
-    :mod:`backburn.base.callers`.
+    :mod:`backburn.base.call_site`.
 
         >>> import backburn as bb
         >>> try:
@@ -43,15 +43,15 @@ class AxisError(ShapeError, IndexError):
     """An axis is out of range or given twice."""
 
 
-class NoAxisError(ShapeError, TypeError):
+class ZeroDimError(ShapeError, TypeError):
     """A 0-d tensor has no length and cannot be iterated over."""
 
 
-class NotAnIndexError(ShapeError, TypeError):
+class IndexConversionError(ShapeError, TypeError):
     """Only a 0-d integer tensor can be used as a Python index."""
 
 
-class NoMatrixError(ShapeError, AttributeError):
+class MatrixTransposeError(ShapeError, AttributeError):
     """Only a matrix has the attribute ``T``."""
 
 

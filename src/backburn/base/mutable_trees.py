@@ -161,7 +161,7 @@ class MutableTree:
 
 
 def _contents(node: TreeNode) -> tuple[tuple[Any, ...], Any]:
-    """What a node holds, and, where it has no live view of that, its keys and what else it is made of."""
+    """The children of a node; for a type without a live view of them, also its keys and other data."""
     if node.kind.members is not None:
         return tuple(node.kind.members(node.value)), None
     children, keys, rest = node.kind.flatten(node.value)

@@ -31,7 +31,7 @@ Parts = tuple[Sequence[Any], Sequence[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class NodeType:
-    """How nodes of one type are flattened, unflattened and, if mutable, modified.
+    """The functions that flatten, unflatten and, for mutable types, modify the nodes of one type.
 
     ``flatten(node)`` is ``(children, keys, rest)``, ``unflatten(children, keys, rest)`` the node. ``put(node, key,
     child)`` replaces a child of a mutable node, and is None for immutable types. ``members(node)`` is a live view of
@@ -49,15 +49,15 @@ class NodeType:
 _NODES: dict[type, NodeType] = {}
 
 
-class _Found(dict[type, NodeType | None]):
-    """The node type of each class that was asked for, found at the first time."""
+class _NodeTypes(dict[type, NodeType | None]):
+    """The node type of each class, found when it is first asked for."""
 
     def __missing__(self, cls: type) -> NodeType | None:
         return self.setdefault(cls, _find(cls))
 
 
 #: The node type of the instances of each class; None if they are leaves.
-NODE_TYPES = _Found()
+NODE_TYPES = _NodeTypes()
 
 
 def register_node(
@@ -152,7 +152,7 @@ NONE = Structure(type(None), (), None, ())
 
 
 def difference(a: Structure, b: Structure, path: str = "") -> str | None:
-    """Where and how two structures differ, in words; None when they are equal."""
+    """The first difference of two structures, in words; None if they are equal."""
     if _equal(a, b):
         return None
     where = f"at {path!r}" if path else "at the root"
@@ -392,13 +392,13 @@ def flatten_like(
     """
     leaves, found = flatten(tree, is_leaf, is_constant)
     if difference(structure, found):
-        found, leaves = _in_order_of(structure, found, leaves)
+        found, leaves = _reorder_like(structure, found, leaves)
         if words := difference(structure, found):
             raise ArgumentError(f"{operation}: the trees differ: {words}")
     return leaves
 
 
-def _in_order_of(like: Structure, found: Structure, leaves: list[Any]) -> tuple[Structure, list[Any]]:
+def _reorder_like(like: Structure, found: Structure, leaves: list[Any]) -> tuple[Structure, list[Any]]:
     """A tree with the entries of its dicts in the order in which ``like`` has them."""
     if found.cls is not like.cls or found.cls in (None, _Again, _Constant) or set(found.keys) != set(like.keys):
         return found, leaves
@@ -406,7 +406,7 @@ def _in_order_of(like: Structure, found: Structure, leaves: list[Any]) -> tuple[
     for key, child in zip(found.keys, found.children, strict=True):
         parts[key] = child, leaves[start : start + child.size]
         start += child.size
-    ordered = [_in_order_of(x, *parts[key]) for key, x in zip(like.keys, like.children, strict=True)]
+    ordered = [_reorder_like(x, *parts[key]) for key, x in zip(like.keys, like.children, strict=True)]
     structure = Structure(found.cls, like.keys, found.rest, tuple(child for child, _ in ordered))
     return structure, [leaf for _, part in ordered for leaf in part]
 
@@ -479,7 +479,7 @@ def _dataclass_node(cls: type) -> NodeType:
         kept = {n: getattr(node, n) for n in static}
         held = getattr(node, "__dict__", None)
         if held is not None and not held.keys() <= known:
-            kept.update(_others(node, known))
+            kept.update(_extra_attributes(node, known))
         return [getattr(node, n) for n in names], names, (type(node), kept)
 
     def unflatten_fields(children: Sequence[Any], keys: Sequence[Any], rest: Any) -> Any:
@@ -493,7 +493,7 @@ def _dataclass_node(cls: type) -> NodeType:
     return NodeType(flatten_fields, unflatten_fields, None if frozen else setattr)
 
 
-def _others(node: Any, fields: set[str]) -> dict[str, Any]:
+def _extra_attributes(node: Any, fields: set[str]) -> dict[str, Any]:
     """The attributes that are no fields, but for those that Python sets or computes again. Arrays are refused."""
     others: dict[str, Any] = {}
     for name, value in vars(node).items():

@@ -1,6 +1,14 @@
 """Implicit batch axes: the decorator on which ``vmap`` runs functions, and its table of batching rules."""
 
-from backburn.batching import table as _table  # noqa: F401 - fills the table of rules
+from backburn.batching import (  # noqa: F401 - each attaches its rules
+    axes,
+    index,
+    layers,
+    products,
+    quantized,
+    random,
+    shape,
+)
 from backburn.batching.decorator import Batched, NeedsValues, levels_of_vmap
 from backburn.batching.rules import (
     FallbackWarning,

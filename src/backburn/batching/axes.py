@@ -10,8 +10,8 @@ from backburn.batching.rules import Rule, along, batching, front, is_mapped, mov
 # Reductions and running results.
 for name in (
     "sum", "prod", "max", "min", "max_abs", "any", "all", "argmax", "argmin", "max_with_indices", "min_with_indices",
-    "prod_of_others", "count_nonzero", "mean", "var", "std", "median", "norm", "logsumexp", "normalize",
-    "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "diff",
+    "prod_of_others", "count_nonzero", "mean", "var", "std", "median", "vector_norm", "logsumexp", "normalize",
+    "cumulative_sum", "cumulative_prod", "cummax", "cummin", "logcumsumexp", "diff",
     "softmax", "softmax_backward", "log_softmax", "log_softmax_backward", "softmin", "glu",
     "softmax_cross_entropy", "softmax_cross_entropy_backward", "label_cross_entropy", "label_cross_entropy_backward",
 ):  # fmt: skip
@@ -19,7 +19,7 @@ for name in (
 
 # Orders, Fourier transforms, and positions of which there is one for each element.
 for name in (
-    "argsort", "sort", "sort_with_indices", "topk", "kthvalue", "rfft", "irfft", "fft", "gather", "scatter",
+    "argsort", "sort", "sort_with_indices", "topk", "kthvalue", "rfft", "irfft", "fft", "take_along_axis", "scatter",
     "scatter_reduce",
 ):  # fmt: skip
     batching(name, along(name, "axis"))
@@ -33,25 +33,25 @@ for name in (
 
 
 def quantile(level: Any, x: Any, *, q: Any, axis: Any, keepdims: bool) -> Any:
-    """Several fractions make a first axis, before that of the examples."""
+    """Several fractions make a first axis, before the batch axis."""
     k = level.inner_backend
     found = k.quantile(front(level, x), q, tuple(a + 1 for a in axis), keepdims)
     return moved(k, found, 1, 0) if isinstance(q, tuple) else found
 
 
 def scan(name: str) -> Rule:
-    """Coefficients and input broadcast to the states, and a first state, the last operand, to those without time."""
+    """The rule of a scan: operands broadcast to the states, the last one (the first state) to a state without time."""
 
     def rule(level: Any, *operands: Any, axis: int, reverse: bool) -> Any:
         *over_time, first = operands
         rank = max(map(rank_of, over_time))
-        fitted = [spread(level, t, rank) for t in over_time]
-        return getattr(level.inner_backend, name)(*fitted, spread(level, first, rank - 1), axis + 1, reverse)
+        fitted = [front_with_rank(level, t, rank) for t in over_time]
+        return getattr(level.inner_backend, name)(*fitted, front_with_rank(level, first, rank - 1), axis + 1, reverse)
 
     return rule
 
 
-def spread(level: Any, x: Any, rank: int) -> Any:
+def front_with_rank(level: Any, x: Any, rank: int) -> Any:
     """An operand with ``rank`` axes after the batch axis; anything but a tensor is returned unchanged."""
     if not hasattr(x, "shape"):
         return x

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from backburn.backend import views
 from backburn.backend.contract import AnyBackend, Backend
-from backburn.backend.decorating import Delegating, make_operations
-from backburn.backend.shapes import broadcast, unchanged
-from backburn.backend.table import Operation
+from backburn.backend.wrapper import DecoratorBase, make_operations
 from backburn.base.dtypes import DType
 from backburn.base.errors import GraphError, Unsupported
-from backburn.batching.rules import RULES, FallbackWarning, Mapped, Same, as_tuple, is_mapped
+from backburn.batching.rules import FallbackWarning, Mapped, Same, as_tuple, is_mapped, rule_of
+from backburn.ops.bodies import slicing as views
+from backburn.ops.rules.shapes import broadcast, unchanged
+from backburn.ops.table import Operation
 
 _serial = itertools.count(1).__next__
 
@@ -26,7 +26,7 @@ class NeedsValues(Unsupported):
     """The values of a single example are requested inside ``vmap``."""
 
 
-class Batched(Delegating, Backend[Any, Any, Any, Any]):
+class Batched(DecoratorBase, Backend[Any, Any, Any, Any]):
     """``inner`` with an implicit batch axis of length ``size``: primitives appear as one example and hold all of them.
 
     Its primitives are inner primitives, which are the same for all examples, and :class:`Mapped` ones. An operation on
@@ -44,7 +44,7 @@ class Batched(Delegating, Backend[Any, Any, Any, Any]):
     """
 
     def __init__(self, inner: AnyBackend, size: int, *, randomness: str = "error", on_fallback: str = "warn") -> None:
-        """A level of its own over ``inner``."""
+        """A new level over ``inner``."""
         self._inner = inner
         self.size = size
         self.randomness = randomness
@@ -100,7 +100,7 @@ class Batched(Delegating, Backend[Any, Any, Any, Any]):
             return [self.example(t, index) for t in x]
         if not is_mapped(self, x):
             return x
-        return views.entry(self.inner_backend, x.value, 0, index)
+        return views.index_axis(self.inner_backend, x.value, 0, index)
 
     def from_inner(self, tensor: Any) -> Any:
         """An inner primitive, unchanged: the same for all examples."""
@@ -129,6 +129,10 @@ class Batched(Delegating, Backend[Any, Any, Any, Any]):
         if flag:
             raise GraphError("require_grad: inside vmap, bb.grad and bb.vjp differentiate for each example")
         return self.detach(x)
+
+    def new_leaf(self, x: Any, /) -> Any:
+        """Raises: as :meth:`set_require_grad` for True."""
+        return self.set_require_grad(x, True)
 
     def is_require_grad(self, x: Any, /) -> bool:
         """Whether the inner primitive is a leaf."""
@@ -198,10 +202,9 @@ class Batched(Delegating, Backend[Any, Any, Any, Any]):
             )
         k = self.inner_backend
         if not self.size:
-            return self._of_none(entry, operands, attributes)
+            return self._empty_results(entry, operands, attributes)
         results = [
-            as_tuple(getattr(k, name)(*(self.example(x, i) for x in operands), **attributes))
-            for i in range(self.size)
+            as_tuple(getattr(k, name)(*(self.example(x, i) for x in operands), **attributes)) for i in range(self.size)
         ]
         stacked = []
         for parts in zip(*results, strict=True):
@@ -211,8 +214,8 @@ class Batched(Delegating, Backend[Any, Any, Any, Any]):
             stacked.append(Mapped(k.concat(rows, 0), self))
         return tuple(stacked) if len(entry.results) > 1 else stacked[0]
 
-    def _of_none(self, entry: Operation, operands: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
-        """The results of an operation for no example at all."""
+    def _empty_results(self, entry: Operation, operands: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
+        """The results of an operation without examples."""
         if entry.shape is None:
             raise Unsupported(f"{entry.name}: without examples, vmap cannot tell the shape of the result")
         found = entry.result_shape(operands, attributes)
@@ -256,7 +259,7 @@ def _is_batched(kind: type) -> bool:
 
 
 def _depth_of_caller() -> int:
-    """How many frames up the program's own line is."""
+    """The number of frames up to the caller outside the package."""
     depth, frame = 1, sys._getframe(1)
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "backburn":
         frame, depth = frame.f_back, depth + 1
@@ -272,7 +275,7 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
     names, defaults = tuple(entry.attributes), entry.defaults
     padding = (None,) * count
     always = entry.family == "random"
-    rule = RULES.get(name)
+    rule = rule_of(entry)
     # A rule gives the inner backend one axis more, with which it may take what is refused for one example.
     check = entry.shape not in (broadcast, unchanged)
 

@@ -9,7 +9,7 @@ from backburn.batching.rules import Rule, batching, folded, front, is_mapped, mo
 
 Axes = tuple[int, ...]
 
-# The first axis is one of independent places; the examples become more of them.
+# The batch axis is merged into the first axis, whose entries are independent.
 for name in (
     "max_pool", "avg_pool", "avg_pool_backward", "adaptive_avg_pool", "adaptive_max_pool",
     "unfold", "fold", "interpolate", "interpolate_backward", "group_norm", "instance_norm",
@@ -58,7 +58,7 @@ batching("gru_backward", over_steps("gru_backward", 1, 2, 3, 4, 5))
 
 
 def normalization(name: str) -> Rule:
-    """Scale and bias broadcast to ``x``, also those of each example."""
+    """The rule of a normalization: scale and bias broadcast to ``x``, shared or not."""
 
     def rule(level: Any, x: Any, *parameters: Any, axis: Axes, eps: float) -> Any:
         fitted = (with_rank(level, p, len(x.shape)) for p in parameters)
@@ -68,15 +68,15 @@ def normalization(name: str) -> Rule:
 
 
 def normalization_backward(name: str) -> Rule:
-    """The gradient of the scale is each example's own, whether the scale is or not."""
+    """The rule of a normalization's gradient: each example has a gradient of the scale, also of a shared one."""
 
     def rule(level: Any, grad: Any, x: Any, scale: Any, *, axis: Axes, eps: float) -> Any:
         k = level.inner_backend
         missing = (1,) * (len(x.shape) - len(scale.shape))
         own = k.reshape(front(level, scale), (level.size, *missing, *scale.shape))
         backward = getattr(k, name)
-        of_x, of_scale = backward(front(level, grad), front(level, x), own, tuple(a + 1 for a in axis), eps)
-        return of_x, k.reshape(of_scale, (level.size, *scale.shape))
+        grad_x, grad_scale = backward(front(level, grad), front(level, x), own, tuple(a + 1 for a in axis), eps)
+        return grad_x, k.reshape(grad_scale, (level.size, *scale.shape))
 
     return rule
 
@@ -105,7 +105,7 @@ def batch_norm_training(level: Any, x: Any, scale: Any, bias: Any, *, axis: int,
 
 
 def attention(name: str, *masks: int) -> Rule:
-    """Queries, keys and values agree in their leading axes; the operands ``masks`` broadcast to the scores."""
+    """The rule of attention, whose operands ``masks`` broadcast to the scores; the others agree in leading axes."""
 
     def rule(level: Any, *operands: Any, **attributes: Any) -> Any:
         rank = len(operands[0].shape)
@@ -128,19 +128,19 @@ def embedding(level: Any, weight: Any, indices: Any, *, padding_idx: int | None)
     return rows.value
 
 
-def ctc(level: Any, log_probs: Any, *labels: Any, blank: int) -> Any:
+def ctc_loss(level: Any, log_probs: Any, *labels: Any, blank: int) -> Any:
     """The sequences of all examples are aligned together."""
     k, places = level.inner_backend, log_probs.shape[1]
-    found = k.ctc(into_channels(level, log_probs), *(into_rows(level, t) for t in labels), blank)
+    found = k.ctc_loss(into_channels(level, log_probs), *(into_rows(level, t) for t in labels), blank)
     return k.reshape(found, (level.size, places))
 
 
-def ctc_backward(level: Any, grad: Any, log_probs: Any, *labels: Any, blank: int) -> Any:
-    """The gradient of :func:`ctc`."""
+def ctc_loss_backward(level: Any, grad: Any, log_probs: Any, *labels: Any, blank: int) -> Any:
+    """The gradient of :func:`ctc_loss`."""
     k = level.inner_backend
     operands = into_rows(level, grad), into_channels(level, log_probs), *(into_rows(level, t) for t in labels)
     steps, places, classes = log_probs.shape
-    return moved(k, k.reshape(k.ctc_backward(*operands, blank), (steps, level.size, places, classes)), 1, 0)
+    return moved(k, k.reshape(k.ctc_loss_backward(*operands, blank), (steps, level.size, places, classes)), 1, 0)
 
 
 batching("layer_norm", normalization("layer_norm"))
@@ -153,5 +153,5 @@ batching("scaled_dot_product_attention", attention("scaled_dot_product_attention
 batching("scaled_dot_product_attention_backward", attention("scaled_dot_product_attention_backward", 4, 5))
 batching("embedding", embedding)
 batching("feed_forward", sharing("feed_forward"))
-batching("ctc", ctc)
-batching("ctc_backward", ctc_backward)
+batching("ctc_loss", ctc_loss)
+batching("ctc_loss_backward", ctc_loss_backward)

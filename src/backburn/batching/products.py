@@ -46,7 +46,7 @@ def as_matrices(level: Any, x: Any, place: int) -> Any:
 
 
 def pinv(level: Any, x: Any, rtol: Any) -> Any:
-    """The threshold broadcasts to the axes before those of the matrices."""
+    """The inverses; the threshold broadcasts to the leading axes."""
     return level.inner_backend.pinv(front(level, x), with_rank(level, rtol, len(x.shape) - 2))
 
 
@@ -72,7 +72,7 @@ def into_rows(level: Any, weight: Any) -> Any:
 
 
 def convolution(name: str) -> Rule:
-    """The examples are more places to convolve; where their weights differ, more groups of channels."""
+    """The rule of a convolution: examples extend the first axis or, where weights differ, the groups."""
     same_weight = folded(name, 0)
 
     def rule(level: Any, x: Any, weight: Any, bias: Any, *, groups: int, **attributes: Any) -> Any:
@@ -94,7 +94,7 @@ def convolution(name: str) -> Rule:
 
 
 def conv_weight_backward(level: Any, x: Any, grad: Any, *, groups: int, **attributes: Any) -> Any:
-    """A weight for each example: its channels are groups of their own."""
+    """A weight gradient for each example, whose channels become separate groups."""
     if not level.size:
         return NotImplemented
     k = level.inner_backend
@@ -105,7 +105,8 @@ def conv_weight_backward(level: Any, x: Any, grad: Any, *, groups: int, **attrib
 
 batching("matmul", matmul)
 batching("linear", sharing("linear"))
-batching("q_linear", sharing("q_linear"))
+batching("quantized_linear", sharing("quantized_linear"))
+batching("quantized_linear_backward", sharing("quantized_linear_backward"))
 batching("solve", broadcasting("solve"))
 batching("triangular_solve", broadcasting("triangular_solve"))
 batching("pinv", pinv)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from backburn.backend.quantized import scale_shape
 from backburn.base.dtypes import QuantizedDType
 from backburn.batching.rules import batching, front, moved
+from backburn.ops.bodies.quantized import scale_shape
 
 
 def fake_quantize(level: Any, x: Any, *, dtype: QuantizedDType) -> Any:

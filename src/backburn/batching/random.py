@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from backburn.backend.table import OPERATIONS
 from backburn.base.errors import ArgumentError
 from backburn.batching.rules import Rule, Same, batching, front, is_mapped
+from backburn.ops.table import OPERATIONS
 
 
-def drawing(name: str) -> Rule:
+def draw_rule(name: str) -> Rule:
     """The rule of a draw of a shape: if examples differ, each takes the next words of the stream."""
 
     def rule(level: Any, *, shape: tuple[int, ...], **attributes: Any) -> Any:
@@ -27,10 +27,10 @@ def drawing(name: str) -> Rule:
 
 
 for name in ("random_bits", "uniform", "integers", "bernoulli", "normal"):
-    batching(name, drawing(name))
+    batching(name, draw_rule(name))
 
 
-def by_body(level: Any, *operands: Any, **attributes: Any) -> Any:
+def use_body(level: Any, *operands: Any, **attributes: Any) -> Any:
     """The rule of an operation whose body draws: it is run on the level, even if the operation is differentiated."""
     return NotImplemented
 
@@ -47,5 +47,5 @@ def gamma(level: Any, alpha: Any, **attributes: Any) -> Any:
     return NotImplemented
 
 
-batching("dropout", by_body)
+batching("dropout", use_body)
 batching("gamma", gamma)

@@ -1,4 +1,4 @@
-"""The table of batching rules, and helpers for writing them.
+"""Batching rules of operations, and helpers for writing them.
 
 A rule computes an operation for all examples at once. It is called with the level, the operands and the attributes as
 the operation is; at least one operand is :class:`Mapped`. It calls the level's inner backend and returns the inner
@@ -10,9 +10,9 @@ the operation's default body on the level::
 
     batching("cumsum", cumulate)
 
-Most operations fall into a few families, for which a rule is made from the operation's name: :func:`broadcasting`,
-:func:`along` and :func:`folded`. An operation without a rule runs its default body, and a required one without a rule
-one example after another.
+Element-wise operations need no rule. Most others fall into a few families, for which a rule is made from the name:
+:func:`broadcasting`, :func:`along` and :func:`folded`. An operation without a rule runs its default body, and a
+required one without a rule one example after another.
 """
 
 from __future__ import annotations
@@ -20,18 +20,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from backburn.backend.scalars import is_scalar
-from backburn.backend.table import ATTACHED, OPERATIONS, notify
+from backburn.ops.bodies.scalars import is_scalar
+from backburn.ops.rules.shapes import broadcast, unchanged
+from backburn.ops.table import OPERATIONS, Operation, notify
 
 if TYPE_CHECKING:
     from backburn.batching.decorator import Batched
 
 Rule = Callable[..., Any]
 Shape = tuple[int, ...]
-
-#: The rule of each operation that has one, by its name.
-RULES: dict[str, Rule] = {}
-ATTACHED.append(RULES)
 
 
 class FallbackWarning(UserWarning):
@@ -84,10 +81,20 @@ def batching(operation: Callable[..., Any] | str, rule: Rule) -> None:
         [1.0, 2.0]
     """
     name = operation if isinstance(operation, str) else operation.__name__
-    if name not in OPERATIONS or name in RULES:
+    if name not in OPERATIONS or OPERATIONS[name].batching is not None:
         raise ValueError(f"{name} is not an operation, or has a batching rule already")
-    RULES[name] = rule
+    OPERATIONS[name].batching = rule
     notify(name)
+
+
+def rule_of(entry: Operation) -> Rule | None:
+    """The batching rule of an operation: its own, or, element by element, the operation with one more leading axis."""
+    if entry.batching is not None or not entry.elementwise:
+        return entry.batching
+    if entry.shape is broadcast:
+        return broadcasting(entry.name)
+    # Operands of one and the same shape may not be broadcast to it by the backend itself.
+    return along(entry.name) if entry.shape is unchanged else None
 
 
 # ---- operands ----
@@ -117,14 +124,14 @@ def rank_of(x: Any) -> int:
 def aligned(level: Batched, *operands: Any) -> list[Any]:
     """Operands that broadcast, as inner primitives that broadcast to the batched result.
 
-    Those that are the same for all examples are unchanged.
+    Operands that all examples share are unchanged.
     """
     rank = max(map(rank_of, operands))
     return [with_rank(level, x, rank) for x in operands]
 
 
 def with_rank(level: Batched, x: Any, rank: int) -> Any:
-    """The inner primitive of ``x`` with ``rank`` axes after the batch axis, new ones first; ``x`` if it has no such."""
+    """The inner primitive of ``x`` with ``rank`` axes after the batch axis, new ones first; a shared ``x`` itself."""
     if not is_mapped(level, x):
         return x
     missing = rank - len(x.shape)
@@ -153,7 +160,7 @@ def broadcasting(name: str) -> Rule:
 
 
 def along(name: str, *axes: str) -> Rule:
-    """The rule of an operation along the axes that its attributes ``axes`` name; other axes do not see one another."""
+    """The rule of an operation along the axes that its attributes ``axes`` name; all other axes are independent."""
 
     def rule(level: Batched, *operands: Any, **attributes: Any) -> Any:
         for axis in axes:
@@ -165,7 +172,7 @@ def along(name: str, *axes: str) -> Rule:
 
 
 def sharing(name: str) -> Rule:
-    """The rule of an operation of which all examples go together where they share all operands but the first."""
+    """The rule of an operation that takes all examples at once if they share all operands but the first."""
 
     def rule(level: Batched, x: Any, *others: Any, **attributes: Any) -> Any:
         if any(is_mapped(level, p) for p in others):

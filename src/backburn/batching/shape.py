@@ -12,27 +12,27 @@ batching("diagonal", along("diagonal", "axis1", "axis2"))
 
 
 def reshape(level: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
-    """Each example on its own."""
+    """The reshaped examples."""
     return level.inner_backend.reshape(x.value, (level.size, *shape))
 
 
 def broadcast_to(level: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
-    """New axes come behind that of the examples."""
+    """The broadcast examples: new axes follow the batch axis."""
     return level.inner_backend.broadcast_to(with_rank(level, x, max(len(shape), len(x.shape))), (level.size, *shape))
 
 
 def permute_dims(level: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
-    """The examples stay first."""
+    """The permuted axes; the batch axis stays first."""
     return level.inner_backend.permute_dims(x.value, (0, *(a + 1 for a in axes)))
 
 
 def tile(level: Any, x: Any, *, repeats: tuple[int, ...]) -> Any:
-    """The examples are not repeated."""
+    """The tiled examples; the batch axis is not repeated."""
     return level.inner_backend.tile(x.value, (1, *repeats))
 
 
 def pad(level: Any, x: Any, *, widths: Any, mode: str, value: Any) -> Any:
-    """Nothing is added to the examples."""
+    """The padded examples; the batch axis is not padded."""
     return level.inner_backend.pad(front(level, x), ((0, 0), *widths), mode, value)
 
 

@@ -62,10 +62,10 @@ def add_conformance(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def conformance(options: argparse.Namespace) -> int:
     """Run the checks, print the report, write the files."""
-    # Not at the top: every other command would wait for the samples.
-    from backburn.conformance.expected import read_expected
-    from backburn.conformance.run import check_backend
-    from backburn.conformance.terminal import summary, text
+    # Imported late: every other command would wait for the samples.
+    from backburn.conformance.checks.expected import read_expected
+    from backburn.conformance.reports.terminal import summary, text
+    from backburn.conformance.runner.run import check_backend
 
     if options.new:
         from backburn.conformance.template import write_template
@@ -114,7 +114,7 @@ def _write(report: Any, options: argparse.Namespace) -> None:
 
 
 def _progress() -> tuple[Callable[[Any, int, int], None] | None, Callable[[], None]]:
-    """What shows how far the run is, where there is somebody to see it, and what ends the showing."""
+    """A function that shows the progress of the run on a terminal, if there is one, and a function that ends it."""
     if not sys.stderr.isatty():
         return None, lambda: None
     if find_spec("tqdm") is None:

@@ -1,9 +1,10 @@
-"""``backburn backends`` and ``backburn info``: what is installed, what can be used, what an operation is."""
+"""``backburn backends`` and ``backburn info``: installed and usable backends, versions, and one operation."""
 
 from __future__ import annotations
 
 import argparse
 import inspect
+import linecache
 import os
 import platform
 import sys
@@ -13,14 +14,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, get_overloads
 
-from backburn.autodiff import table as _table  # noqa: F401 - fills the table of gradient rules
-from backburn.autodiff.rules import RULES
+from backburn.autodiff import forward_codegen, reverse_codegen
 from backburn.backend import CONTRACT_VERSION, OPERATIONS, BackendInfo, Operation, list_backends, load_backend
 from backburn.backend.registry import list_decorators
-from backburn.backend.table import KINDS, families
 from backburn.base.errors import ArgumentError, BackburnError, hint_for
-from backburn.batching.rules import RULES as BATCHING
-from backburn.tensor.defaults import default_backend
+from backburn.batching.rules import rule_of
+from backburn.ops.table import KINDS, families
+from backburn.tensor.core.defaults import default_backend
 
 #: Packages whose versions matter in a report.
 PACKAGES = ("numpy", "typing-extensions", "ml-dtypes", "pydantic", "tqdm", "matplotlib", "safetensors")
@@ -44,6 +44,7 @@ def add_info(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     command.add_argument("operation", nargs="?", metavar="OPERATION", help="an operation of the contract, such as add")
     command.add_argument("--required", action="store_true", help="list what a backend has to implement")
+    command.add_argument("--source", action="store_true", help="print its code on Autodiff and Forward")
     command.set_defaults(run=show_info)
 
 
@@ -66,9 +67,11 @@ def show_backends(options: argparse.Namespace) -> int:
 
 
 def show_info(options: argparse.Namespace) -> int:
-    """Print versions and a check of each backend, or what ``OPERATION`` or ``--required`` asks for."""
+    """Print versions and a check of each backend, or the answer for ``OPERATION`` or ``--required``."""
+    if options.source and not options.operation:
+        raise ArgumentError("info: --source prints the code of one operation: write backburn info OPERATION --source")
     if options.operation:
-        print(describe_operation(options.operation))
+        print((generated_sources if options.source else describe_operation)(options.operation))
         return 0
     if options.required:
         print(describe_required())
@@ -97,7 +100,7 @@ def show_info(options: argparse.Namespace) -> int:
 
 
 def describe_operation(name: str) -> str:
-    """What an operation is: signature, family, kinds, doc, gradient rules, samples.
+    """The description of an operation: signature, family, kinds, doc, gradient rules, samples.
 
     >>> print(describe_operation("neg"))
     neg(...
@@ -105,9 +108,7 @@ def describe_operation(name: str) -> str:
     """
     from backburn.conformance import SAMPLES
 
-    entry = OPERATIONS.get(name)
-    if entry is None:
-        raise ArgumentError(f"info: the contract has no operation {name!r}. {_near(name)}")
+    entry = _entry(name)
     cases = SAMPLES[name].cases if name in SAMPLES else ()
     lines = [
         *_signatures(entry),
@@ -126,8 +127,42 @@ def describe_operation(name: str) -> str:
     return "\n".join(lines)
 
 
+def generated_sources(name: str) -> str:
+    """The Python code of an operation on ``Autodiff`` and on ``Forward``, each generated at the first call.
+
+    Names that begin with an underscore belong to the generator: ``_rule_0`` is the first of the operation's gradient
+    rules, which ``backburn info OPERATION`` prints, and ``_tangent_0`` the first of its tangent rules.
+
+        >>> print(generated_sources("neg"))
+        # Autodiff.neg
+        def _backward(k, g, _node):
+        ...
+    """
+    return "\n".join(f"# {decorator}.{name}\n{generated_source(name, decorator)}" for decorator in _GENERATORS).rstrip()
+
+
+def generated_source(name: str, decorator: str) -> str:
+    """The Python code of an operation on one decorator, ``"Autodiff"`` or ``"Forward"``."""
+    function = _GENERATORS[decorator](_entry(name))
+    return "".join(linecache.getlines(function.__code__.co_filename))
+
+
+#: Generators of the methods of the differentiating decorators.
+_GENERATORS: dict[str, Callable[[Operation], Callable[..., Any]]] = {
+    "Autodiff": reverse_codegen.compile_operation,
+    "Forward": forward_codegen.compile_operation,
+}
+
+
+def _entry(name: str) -> Operation:
+    """The table's entry of an operation; :class:`ArgumentError` for any other name."""
+    if name not in OPERATIONS:
+        raise ArgumentError(f"info: the contract has no operation {name!r}. {_near(name)}")
+    return OPERATIONS[name]
+
+
 def describe_required() -> str:
-    """The signatures of all required operations, by family; then what else a backend has to say of itself.
+    """The signatures of all required operations, by family, and the required properties and methods.
 
     F, I, B and Q stand for the backend's primitives of the four kinds.
     """
@@ -154,7 +189,7 @@ class _Bare(str):
 
 
 def _signatures(entry: Operation) -> list[str]:
-    """What can be called: one signature for each overload, or the only one."""
+    """The signatures of an operation: one for each overload, or the only one."""
     return [f"{entry.name}{_signature(body)}" for body in (get_overloads(entry.body) or [entry.body])]
 
 
@@ -165,8 +200,8 @@ def _signature(body: Callable[..., Any]) -> inspect.Signature:
 
 
 def _batching(entry: Operation) -> str:
-    """How ``vmap`` computes an operation for all examples."""
-    if entry.name in BATCHING:
+    """The way ``vmap`` computes an operation for all examples, in words."""
+    if rule_of(entry) is not None:
         return "by a batching rule"
     if entry.shape is None or entry.results in (("host",), ("data",)):
         return "not where values differ between examples: its result depends on them"
@@ -177,7 +212,7 @@ def _batching(entry: Operation) -> str:
 
 def _rule_lines(entry: Operation) -> list[str]:
     """The source of an operation's gradient rules, and where it stands."""
-    rules = RULES.get(entry.name, [])
+    rules = entry.gradients
     if not rules:
         how = "none: its body is recorded operation by operation" if entry.differentiable else "none"
         return [f"gradient rule   {how}"]
@@ -201,7 +236,7 @@ def _installed() -> tuple[list[BackendInfo], list[BackendInfo]]:
 
 
 def _check(info: BackendInfo) -> tuple[str, str]:
-    """Whether a backend adds 1 to two numbers, or is absent, and the result or what went wrong."""
+    """Whether a backend adds 1 to two numbers, or is absent, and the result or the error."""
     if not info.usable:
         return "absent" if info.absent else "FAIL", info.reason
     try:
@@ -211,13 +246,13 @@ def _check(info: BackendInfo) -> tuple[str, str]:
             right = answer.shape == (2,)
             return _outcome(right), f"[1, 1] + 1 has shape {answer.shape}; no values are computed"
         result = backend.to_numpy(answer).tolist()
-    except Exception as error:  # whatever a backend raises is what the report is about
+    except Exception as error:  # the report is about any error of a backend
         return "FAIL", f"{type(error).__name__}: {error}"
     return _outcome(result == [2.0, 2.0]), f"[1, 1] + 1 = {result} on {backend.device}"
 
 
 def _libraries(info: BackendInfo) -> Mapping[str, str]:
-    """What computes for a backend besides its own code; an older one does not say."""
+    """The libraries that compute for a backend, by name; none for a backend that does not list them."""
     return getattr(load_backend(info.name), "libraries", {})
 
 

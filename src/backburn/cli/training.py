@@ -17,9 +17,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from backburn.backend import AnyBackend, Profile, is_autodiff, load_backend
+from backburn.backend import AnyBackend, is_autodiff, load_backend
 from backburn.base.errors import BackburnError, ConfigError, NumericalInstabilityError
-from backburn.tensor.create import full
+from backburn.decorators import Profile
+from backburn.tensor.creation import full
 
 DEFAULT = "autodiff(numpy)"
 #: Exit statuses of a run that a signal has ended: 128 and the signal's number.
@@ -165,7 +166,7 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-#: Seconds from one save of a run to the next: what a kill may cost, besides an epoch.
+#: Seconds from one save of a run to the next, which a kill may cost in addition to an epoch.
 PAUSE = 1.0
 
 
@@ -173,7 +174,7 @@ def _train(trainer: Any, folder: Path) -> tuple[int, KeyboardInterrupt | None]:
     """Run the remaining epochs and save the run; returns how many are saved, and what interrupted the run.
 
     It is saved after the first epoch that ends :data:`PAUSE` seconds or more after the save before, and in the end,
-    also where a signal ends it or the loss is not a finite number. Saving happens in a thread of its own during the
+    also where a signal ends it or the loss is not a finite number. A second thread saves it during the
     next epoch.
     """
     from tqdm import tqdm
@@ -197,7 +198,7 @@ def _train(trainer: Any, folder: Path) -> tuple[int, KeyboardInterrupt | None]:
         try:
             for number in range(saved + 1, epochs + 1):
                 shown = {"desc": f"epoch {number}/{epochs}", "total": trainer.steps_per_epoch, "unit": "batch"}
-                # Where standard error is not a terminal, there is no bar.
+                # The bar is shown only if standard error is a terminal.
                 epoch = trainer.run_epoch(partial(tqdm, leave=False, disable=None, **shown))
                 waiting = state = trainer.state()
                 if time.perf_counter() >= due:
@@ -209,7 +210,7 @@ def _train(trainer: Any, folder: Path) -> tuple[int, KeyboardInterrupt | None]:
                     f"accuracy {epoch.accuracy:7.2%}  {trainer.unseen_name} {epoch.unseen:7.2%}",
                     flush=True,
                 )
-        except KeyboardInterrupt as interrupt:  # what the unfinished epoch did to the model is left out
+        except KeyboardInterrupt as interrupt:  # the unfinished epoch is not saved
             signalled = interrupt
         except NumericalInstabilityError as error:
             diverged = error
@@ -250,7 +251,7 @@ def _print_result(accuracy: float) -> None:
 
 
 def _how_to_resume(options: argparse.Namespace, done: int, epochs: int, folder: Path) -> str:
-    """What is left of an interrupted run, and how to resume it."""
+    """A message about the saved part of an interrupted run, and how to resume it."""
     if not done:
         return "interrupted in the first epoch: there is nothing to keep"
     words = ["backburn", "train", str(options.config), "--resume"]

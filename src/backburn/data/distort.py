@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
-from backburn.tensor.options import bounded
+from backburn.tensor.core.options import bounded
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def distort(images: NDArray[Any], how: Distortion, random: np.random.Generator) 
 
 
 def _positions(shape: tuple[int, ...], how: Distortion, random: np.random.Generator) -> NDArray[Any]:
-    """For each image and pixel, the row and column that it is read from: shape (number, height, width, 2)."""
+    """The row and column from which each pixel of each image is read: shape (number, height, width, 2)."""
     number, height, width = shape
     angle = np.deg2rad(random.uniform(-how.rotation, how.rotation, number))
     stretch = np.exp(random.uniform(-how.scale, how.scale, (number, 2)))

@@ -8,14 +8,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from backburn.base.calls import checked
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
-from backburn.tensor.options import flags
+from backburn.hints.arguments import explained
+from backburn.tensor.core.options import flags
 
 Arrays: TypeAlias = tuple[NDArray[Any], ...]
 
 
-@checked
+@explained
 def hold_out(*arrays: NDArray[Any], parts: int = 5) -> tuple[Arrays, Arrays]:
     """Split arrays of one length into a training set and the last of ``parts`` equal parts, which is held out.
 
@@ -35,7 +35,7 @@ def hold_out(*arrays: NDArray[Any], parts: int = 5) -> tuple[Arrays, Arrays]:
     return tuple(a[:kept] for a in arrays), tuple(a[kept:] for a in arrays)
 
 
-@checked
+@explained
 def batches(
     *arrays: NDArray[Any], batch_size: int, seed: int | None = None, epoch: int = 0, drop_last: bool = False
 ) -> Batches:

@@ -1,1 +1,1 @@
-"""What other libraries need to know of tensors, one module for each; importing a module tells its library."""
+"""Registration of tensors with other libraries, one module for each; importing the module registers them."""

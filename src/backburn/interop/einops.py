@@ -11,18 +11,18 @@ from typing import Any
 
 from einops._backends import AbstractBackend
 
-from backburn.tensor.classes import Tensor
-from backburn.tensor.create import arange
+from backburn.tensor.core.classes import Tensor
+from backburn.tensor.core.host import asarray
+from backburn.tensor.creation import arange
 from backburn.tensor.einsum import einsum
-from backburn.tensor.host import asarray
-from backburn.tensor.moving import tile
+from backburn.tensor.rearrange import tile
 from backburn.tensor.shape import concat, expand_dims, permute_dims, reshape, stack
 
 __all__ = ["EinopsBackend"]
 
 
 class EinopsBackend(AbstractBackend):
-    """What ``einops`` calls to work on tensors. It finds the class by itself, once this module is imported.
+    """The functions that ``einops`` calls on tensors. It finds the class by itself, once this module is imported.
 
     >>> import backburn as bb
     >>> import backburn.interop.einops

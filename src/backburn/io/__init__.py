@@ -2,14 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from backburn.base.hints import lookups
+from backburn.hints import lookups
 from backburn.io.atomic import write_atomically
 from backburn.io.npz import load_npz, save_npz
 from backburn.io.safe import FORMAT_VERSION, Saved, load_model, load_state, save_model, save_state
+from backburn.io.torch_state import torch_state
 
 __all__ = [
     "FORMAT_VERSION", "Saved", "load_model", "load_npz", "load_state", "save_model", "save_npz", "save_state",
-    "write_atomically",
+    "torch_state", "write_atomically",
 ]  # fmt: skip
 
 

@@ -39,6 +39,6 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     except BaseException as error:
         with contextlib.suppress(OSError):
             unfinished.unlink()
-        if isinstance(error, OSError) and error.filename is not None:  # by the name that the caller knows
+        if isinstance(error, OSError) and error.filename is not None:  # under the caller's name for the file
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise

@@ -1,4 +1,4 @@
-"""Quantized tensors as named arrays: what is stored, its steps and zero points, and a table of scheme and shape."""
+"""Quantized tensors as named arrays: stored values, steps and zero points, and a table of scheme and shape."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backburn.backend.float8 import magnitudes
-from backburn.backend.quantized import scale_shape
 from backburn.base.dtypes import QuantizedDType, as_dtype
 from backburn.base.errors import BackburnError, FileFormatError
-from backburn.tensor.classes import QuantizedTensor
-from backburn.tensor.host import quantized_from_parts, quantized_parts
+from backburn.ops.bodies.float8 import magnitudes
+from backburn.ops.bodies.quantized import scale_shape
+from backburn.tensor.core.classes import QuantizedTensor
+from backburn.tensor.core.host import quantized_from_parts, quantized_parts
 
 
 def part_names(name: str) -> tuple[str, str, str]:
-    """Under what names the parts of a quantized tensor are saved."""
+    """The names of the saved parts of a quantized tensor: values, steps and zero points."""
     return name, f"{name}.scale", f"{name}.zero"
 
 
 def parts_of(name: str, x: QuantizedTensor, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
-    """Put the parts of ``x`` into ``arrays``; what else is to be known of it."""
+    """Put the parts of ``x`` into ``arrays``; return its scheme and shape."""
     for part, array in zip(part_names(name), quantized_parts(x), strict=True):
         if part in arrays:
             raise FileFormatError(f"{part!r} is both a tensor and a part of {name!r}")

@@ -22,11 +22,13 @@ from backburn.base.errors import BackburnError, DTypeError, FileFormatError
 from backburn.io.atomic import write_atomically
 from backburn.io.plain import check_names, put_together, take_apart
 from backburn.io.quantized import of_parts, parts_of
-from backburn.tensor.classes import QuantizedTensor
+from backburn.tensor.core.classes import QuantizedTensor
 
 #: The version of the files that this release writes, and the only one that it reads.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 KEY = "backburn"
+#: Why files of an earlier version are refused.
+REASONS = {1: "whose weights of linear, bilinear and recurrent layers are transposed and in part named otherwise"}
 #: The name that the format keeps for the metadata.
 RESERVED = "__metadata__"
 MODEL = "backburn model"
@@ -69,10 +71,12 @@ def save_model(
     for name, x in state.items():
         if isinstance(x, QuantizedTensor):
             schemes[name] = parts_of(name, x, arrays)
-    beside: dict[str, NDArray[Any]] = {}
-    document = take_apart(dict(about or {}), "", beside)
-    if beside:
-        raise DTypeError(f"save_model: about holds plain values, and {min(beside)} is an array: save_state takes trees")
+    tensors: dict[str, NDArray[Any]] = {}
+    document = take_apart(dict(about or {}), "", tensors)
+    if tensors:
+        raise DTypeError(
+            f"save_model: about holds plain values, and {min(tensors)} is an array: save_state takes trees"
+        )
     _write(path, MODEL, arrays, document, schemes)
 
 
@@ -172,7 +176,7 @@ def _read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[An
 
 
 def _header(path: Path, kind: str, metadata: Mapping[str, str]) -> dict[str, Any]:
-    """What a file says of itself, if it is of a kind and version that can be read."""
+    """The header of a file, checked: its kind and version can be read."""
     if KEY not in metadata:
         raise FileFormatError(
             f"{path}: this is a file of tensors that backburn did not write, and not a {kind}; "
@@ -185,9 +189,10 @@ def _header(path: Path, kind: str, metadata: Mapping[str, str]) -> dict[str, Any
     if header["format"] != kind:
         raise FileFormatError(f"{path}: this is a {header['format']}, and not a {kind}")
     if header["version"] != FORMAT_VERSION:
+        reason = REASONS.get(header["version"], "")
         raise FileFormatError(
-            f"{path}: format version {header['version']}, and this release of backburn reads version "
-            f"{FORMAT_VERSION}: use the release that wrote the file"
+            f"{path}: format version {header['version']}{', ' * bool(reason)}{reason}, and this release of backburn "
+            f"reads version {FORMAT_VERSION}: use the release that wrote the file"
         )
     return header
 

@@ -8,8 +8,8 @@ differentiates.
 
 from typing import TYPE_CHECKING
 
-from backburn.base.hints import add_hints, add_option_hints, lookups
-from backburn.base.hints.elsewhere import MODELS
+from backburn.hints import add_hints, explain_arguments, lookups
+from backburn.hints.general import MODELS
 from backburn.nn import functional, init
 from backburn.nn.activation import (
     CELU,
@@ -40,17 +40,33 @@ from backburn.nn.activation import (
     Tanhshrink,
     Threshold,
 )
-from backburn.nn.attention import KeyValueCache, MultiHeadAttention, RotaryEmbedding
+from backburn.nn.attention import KeyValueCache, MultiheadAttention, RotaryEmbedding
 from backburn.nn.containers import Function, ModuleList, Sequential
 from backburn.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from backburn.nn.linear import Bilinear, Embedding, EmbeddingBag, Linear
 from backburn.nn.module import Module, parameter
-from backburn.nn.moving import AlphaDropout, Dropout, Flatten, Pad, Unflatten
-from backburn.nn.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RMSNorm
+from backburn.nn.normalization import (
+    BatchNorm,
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    GroupNorm,
+    InstanceNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    LayerNorm,
+    LocalResponseNorm,
+    RMSNorm,
+)
+from backburn.nn.padding import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, Flatten, Pad, Unflatten
 from backburn.nn.pool import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
     AdaptiveAvgPool3d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d,
     AvgPool1d,
     AvgPool2d,
     AvgPool3d,
@@ -74,18 +90,22 @@ from backburn.nn.transformer import TransformerDecoderLayer, TransformerEncoderL
 __all__ = [
     "Module", "parameter", "Sequential", "ModuleList", "Function",
     "Linear", "Bilinear", "Embedding", "EmbeddingBag",
-    "Identity", "Flatten", "Unflatten", "Pad", "Dropout", "AlphaDropout",
+    "Identity", "Flatten", "Unflatten", "Pad",
+    "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout",
     "ReLU", "ReLU6", "LeakyReLU", "PReLU", "ELU", "CELU", "SELU", "GELU", "SiLU", "Mish", "GLU", "Tanh", "Sigmoid",
     "LogSigmoid", "Softplus", "Softsign", "Hardsigmoid", "Hardswish", "Hardtanh", "Hardshrink", "Softshrink",
     "Tanhshrink", "Threshold", "Softmax", "LogSoftmax", "Softmin",
-    "LayerNorm", "RMSNorm", "BatchNorm", "GroupNorm", "InstanceNorm", "LocalResponseNorm",
+    "LayerNorm", "RMSNorm", "GroupNorm", "LocalResponseNorm",
+    "BatchNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d",
+    "InstanceNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d",
     "WeightNorm", "SpectralNorm",
     "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
     "MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d",
     "LPPool1d", "LPPool2d", "LPPool3d", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d",
-    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "Upsample",
+    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d",
+    "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "Upsample",
     "RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell",
-    "MultiHeadAttention", "KeyValueCache", "RotaryEmbedding", "TransformerEncoderLayer",
+    "MultiheadAttention", "KeyValueCache", "RotaryEmbedding", "TransformerEncoderLayer",
     "TransformerDecoderLayer",
     "QuantizedLinear", "QuantizedConv", "quantize_model", "quantize_like", "fake_quantize_model",
     "FakeQuantizedLinear", "FakeQuantizedConv", "LoRALinear", "add_adapters",
@@ -94,7 +114,7 @@ __all__ = [
 
 
 add_hints(Module, MODELS)
-add_option_hints(*(globals()[name] for name in __all__ if name != "Module"))
+explain_arguments(*(globals()[name] for name in __all__ if name != "Module"))
 
 
 if not TYPE_CHECKING:

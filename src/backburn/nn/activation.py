@@ -1,18 +1,19 @@
-"""Activation functions, dropout and reshaping as modules without parameters."""
+"""Activation functions as modules."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from backburn.base.errors import ShapeError
 from backburn.nn import functional
 from backburn.nn.linear import sizes
 from backburn.nn.module import Module, parameter
-from backburn.tensor import create
-from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import tensor_operand
-from backburn.tensor.messages import describe
-from backburn.tensor.options import number, one_of
+from backburn.tensor import creation
+from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.core.dispatch import tensor_operand
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.options import number, one_of
 
 
 class Identity(Module):
@@ -23,34 +24,64 @@ class Identity(Module):
         return x
 
 
-class ReLU(Module):
-    """``max(x, 0)``."""
+class _Activation(Module):
+    """The base class of activations: the function of a class, without options or with those of a subclass."""
+
+    _function: ClassVar[Callable[..., FloatTensor]]
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The activation of each element."""
-        return functional.relu(x)
+        return self._function(x)
 
 
-class LeakyReLU(Module):
-    """``x`` above 0, else ``slope * x``."""
-
-    def __init__(self, slope: float = 0.01) -> None:
-        self.slope = slope
+class _AlongAxis(_Activation):
+    def __init__(self, axis: int = -1) -> None:
+        self.axis = axis
 
     def forward(self, x: Tensor) -> FloatTensor:
-        """The activation of each element."""
-        return functional.leaky_relu(x, slope=self.slope)
+        """The activation along the axis."""
+        return self._function(x, axis=self.axis)
 
 
-class ELU(Module):
-    """``x`` above 0, else ``alpha * (exp(x) - 1)``."""
-
+class _WithAlpha(_Activation):
     def __init__(self, alpha: float = 1.0) -> None:
         self.alpha = alpha
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The activation of each element."""
-        return functional.elu(x, alpha=self.alpha)
+        return self._function(x, alpha=self.alpha)
+
+
+class _WithThreshold(_Activation):
+    def __init__(self, lambd: float = 0.5) -> None:
+        self.lambd = lambd
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The activation of each element."""
+        return self._function(x, self.lambd)
+
+
+class ReLU(_Activation):
+    """``max(x, 0)``."""
+
+    _function = staticmethod(functional.relu)
+
+
+class LeakyReLU(Module):
+    """``x`` above 0, else ``negative_slope * x``."""
+
+    def __init__(self, negative_slope: float = 0.01) -> None:
+        self.negative_slope = negative_slope
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The activation of each element."""
+        return functional.leaky_relu(x, self.negative_slope)
+
+
+class ELU(_WithAlpha):
+    """``x`` above 0, else ``alpha * (exp(x) - 1)``."""
+
+    _function = staticmethod(functional.elu)
 
 
 class GELU(Module):
@@ -64,102 +95,82 @@ class GELU(Module):
         return functional.gelu(x, approximate=self.approximate)
 
 
-class SiLU(Module):
+class SiLU(_Activation):
     """``x * sigmoid(x)``."""
 
-    def forward(self, x: Tensor) -> FloatTensor:
-        """The activation of each element."""
-        return functional.silu(x)
+    _function = staticmethod(functional.silu)
 
 
-class Tanh(Module):
+class Tanh(_Activation):
     """The hyperbolic tangent."""
 
-    def forward(self, x: Tensor) -> FloatTensor:
-        """The activation of each element."""
-        return functional.tanh(x)
+    _function = staticmethod(functional.tanh)
 
 
-class Sigmoid(Module):
+class Sigmoid(_Activation):
     """``1 / (1 + exp(-x))``."""
 
-    def forward(self, x: Tensor) -> FloatTensor:
-        """The activation of each element."""
-        return functional.sigmoid(x)
+    _function = staticmethod(functional.sigmoid)
 
 
-class Softmax(Module):
+class Softmax(_AlongAxis):
     """``exp(x) / sum(exp(x))`` along ``axis``."""
 
-    def __init__(self, axis: int = -1) -> None:
-        self.axis = axis
-
-    def forward(self, x: Tensor) -> FloatTensor:
-        """The softmax, which sums to 1 along the axis."""
-        return functional.softmax(x, axis=self.axis)
+    _function = staticmethod(functional.softmax)
 
 
-class ReLU6(Module):
+class ReLU6(_Activation):
     """``x`` clamped to the range from 0 to 6."""
 
-    def forward(self, x: Tensor) -> FloatTensor:
-        """The activation of each element."""
-        return functional.relu6(x)
+    _function = staticmethod(functional.relu6)
 
 
 class PReLU(Module):
-    """``x`` above 0, else ``slope * x`` with a learnt ``slope``: one for all elements, or one for each of ``channels``.
+    """``x`` above 0, else ``weight * x`` with a learnt ``weight``: one number, or one for each of ``num_parameters``.
 
-    The channels are axis 1, as in convolutions. After He et al. (2015). Raises :class:`ShapeError` for another number
-    of channels.
+    With several parameters there is one for each channel, which are axis 1 as in convolutions. They begin as ``init``.
+    After He et al. (2015). Raises :class:`ShapeError` for another number of channels.
 
     >>> import backburn as bb
     >>> PReLU()(bb.asarray([-2.0, 2.0])).tolist()
     [-0.5, 2.0]
     """
 
-    def __init__(self, channels: int = 1, slope: float = 0.25) -> None:
-        (channels,) = sizes("PReLU", channels=channels)
-        self.slope = parameter(create.full((channels,), float(number("PReLU", "slope", slope))))
+    weight: FloatTensor
+
+    def __init__(self, num_parameters: int = 1, init: float = 0.25) -> None:
+        (count,) = sizes("PReLU", num_parameters=num_parameters)
+        self.weight = parameter(creation.full((count,), float(number("PReLU", "init", init))))
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The activation of each element."""
         tensor_operand("PReLU", x)
-        slope, count = self.slope, self.slope.shape[0]
+        weight, count = self.weight, self.weight.shape[0]
         if count > 1:
             if x.ndim < 2 or x.shape[1] != count:
                 raise ShapeError(f"PReLU: axis 1 of the input has {count} channels, not {describe((x,))}")
-            slope = slope.reshape((count, *(1,) * (x.ndim - 2)))
+            weight = weight.reshape((count, *(1,) * (x.ndim - 2)))
         elif not x.ndim:
-            slope = slope.reshape(())
-        return functional.prelu(x, slope)
+            weight = weight.reshape(())
+        return functional.prelu(x, weight)
 
 
-class CELU(Module):
+class CELU(_WithAlpha):
     """``max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0)``."""
 
-    def __init__(self, alpha: float = 1.0) -> None:
-        self.alpha = alpha
-
-    def forward(self, x: Tensor) -> FloatTensor:
-        """The activation of each element."""
-        return functional.celu(x, alpha=self.alpha)
+    _function = staticmethod(functional.celu)
 
 
-class SELU(Module):
+class SELU(_Activation):
     """ELU with the constants of self-normalizing networks (Klambauer et al. 2017)."""
 
-    def forward(self, x: Tensor) -> FloatTensor:
-        """The activation of each element."""
-        return functional.selu(x)
+    _function = staticmethod(functional.selu)
 
 
-class Mish(Module):
+class Mish(_Activation):
     """``x * tanh(softplus(x))`` (Misra 2019)."""
 
-    def forward(self, x: Tensor) -> FloatTensor:
-        """The activation of each element."""
-        return functional.mish(x)
+    _function = staticmethod(functional.mish)
 
 
 class Softplus(Module):
@@ -174,78 +185,58 @@ class Softplus(Module):
         return functional.softplus(x, beta=self.beta, threshold=self.threshold)
 
 
-class Softsign(Module):
+class Softsign(_Activation):
     """``x / (1 + |x|)``."""
 
-    def forward(self, x: Tensor) -> FloatTensor:
-        """The activation of each element."""
-        return functional.softsign(x)
+    _function = staticmethod(functional.softsign)
 
 
-class LogSigmoid(Module):
+class LogSigmoid(_Activation):
     """The logarithm of :class:`Sigmoid`."""
 
-    def forward(self, x: Tensor) -> FloatTensor:
-        """The activation of each element."""
-        return functional.log_sigmoid(x)
+    _function = staticmethod(functional.log_sigmoid)
 
 
-class Hardsigmoid(Module):
+class Hardsigmoid(_Activation):
     """``x / 6 + 1/2`` from 0 to 1."""
 
-    def forward(self, x: Tensor) -> FloatTensor:
-        """The activation of each element."""
-        return functional.hard_sigmoid(x)
+    _function = staticmethod(functional.hard_sigmoid)
 
 
-class Hardswish(Module):
+class Hardswish(_Activation):
     """``x`` times :class:`Hardsigmoid` of ``x`` (Howard et al. 2019)."""
 
-    def forward(self, x: Tensor) -> FloatTensor:
-        """The activation of each element."""
-        return functional.hard_swish(x)
+    _function = staticmethod(functional.hard_swish)
 
 
 class Hardtanh(Module):
-    """``x`` clamped to the range from ``low`` to ``high``."""
+    """``x`` clamped to the range from ``min_val`` to ``max_val``."""
 
-    def __init__(self, low: float = -1.0, high: float = 1.0) -> None:
-        self.low = low
-        self.high = high
-
-    def forward(self, x: Tensor) -> FloatTensor:
-        """The activation of each element."""
-        return functional.hardtanh(x, low=self.low, high=self.high)
-
-
-class Hardshrink(Module):
-    """``x``, or 0 where ``|x|`` is at most ``threshold``."""
-
-    def __init__(self, threshold: float = 0.5) -> None:
-        self.threshold = threshold
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0) -> None:
+        self.min_val = min_val
+        self.max_val = max_val
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The activation of each element."""
-        return functional.hardshrink(x, threshold=self.threshold)
+        return functional.hardtanh(x, self.min_val, self.max_val)
 
 
-class Softshrink(Module):
-    """``x`` moved towards 0 by ``threshold``, at most to 0."""
+class Hardshrink(_WithThreshold):
+    """``x``, or 0 where ``|x|`` is at most ``lambd``."""
 
-    def __init__(self, threshold: float = 0.5) -> None:
-        self.threshold = threshold
-
-    def forward(self, x: Tensor) -> FloatTensor:
-        """The activation of each element."""
-        return functional.softshrink(x, threshold=self.threshold)
+    _function = staticmethod(functional.hardshrink)
 
 
-class Tanhshrink(Module):
+class Softshrink(_WithThreshold):
+    """``x`` moved towards 0 by ``lambd``, at most to 0."""
+
+    _function = staticmethod(functional.softshrink)
+
+
+class Tanhshrink(_Activation):
     """``x - tanh(x)``."""
 
-    def forward(self, x: Tensor) -> FloatTensor:
-        """The activation of each element."""
-        return functional.tanhshrink(x)
+    _function = staticmethod(functional.tanhshrink)
 
 
 class Threshold(Module):
@@ -260,34 +251,19 @@ class Threshold(Module):
         return functional.threshold(x, threshold=self.threshold, value=self.value)
 
 
-class GLU(Module):
+class GLU(_AlongAxis):
     """The first half of ``x`` along ``axis`` times the sigmoid of the second."""
 
-    def __init__(self, axis: int = -1) -> None:
-        self.axis = axis
-
-    def forward(self, x: Tensor) -> FloatTensor:
-        """The activation of each element."""
-        return functional.glu(x, axis=self.axis)
+    _function = staticmethod(functional.glu)
 
 
-class LogSoftmax(Module):
+class LogSoftmax(_AlongAxis):
     """The logarithm of :class:`Softmax` along ``axis``, without overflow."""
 
-    def __init__(self, axis: int = -1) -> None:
-        self.axis = axis
-
-    def forward(self, x: Tensor) -> FloatTensor:
-        """The activation of each element."""
-        return functional.log_softmax(x, axis=self.axis)
+    _function = staticmethod(functional.log_softmax)
 
 
-class Softmin(Module):
+class Softmin(_AlongAxis):
     """:class:`Softmax` of ``-x``."""
 
-    def __init__(self, axis: int = -1) -> None:
-        self.axis = axis
-
-    def forward(self, x: Tensor) -> FloatTensor:
-        """The activation of each element."""
-        return functional.softmin(x, axis=self.axis)
+    _function = staticmethod(functional.softmin)

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from backburn.base.errors import ArgumentError, ShapeError
-from backburn.nn import functional
+from backburn.nn import functional, init
 from backburn.nn.linear import Linear, sizes
-from backburn.nn.module import Module
-from backburn.tensor import choice, create, logic, shape
-from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import tensor_operand
-from backburn.tensor.messages import describe
-from backburn.tensor.options import bounded, flags
+from backburn.nn.module import Module, parameter
+from backburn.tensor import creation, logic, selection, shape
+from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.core.dispatch import tensor_operand
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.options import bounded, flags
 
 
 class RotaryEmbedding(Module):
     """Each vector rotated by angles proportional to its position; see :func:`functional.rotary`.
 
-    It has no parameters. ``MultiHeadAttention(size, heads, rotary=RotaryEmbedding())`` rotates queries and keys. Raises
+    It has no parameters. ``MultiheadAttention(8, 2, rotary=RotaryEmbedding())`` rotates queries and keys. Raises
     :class:`ArgumentError` for a ``base`` that is not above 0.
 
     >>> import backburn as bb
@@ -43,13 +44,13 @@ class KeyValueCache:
     """The keys and values of earlier steps, for generating a sequence step by step.
 
     Begin with an empty cache for each layer, and pass it to every call together with the new steps only; use
-    ``bb.no_grad()`` for inference. The tensors (..., heads, steps, size / heads) may be replaced, for example in beam
-    search.
+    ``bb.no_grad()`` for inference. The tensors (..., num_kv_heads, steps, head_dim) may be replaced, for example in
+    beam search.
 
     >>> import backburn as bb
-    >>> attention, cache = MultiHeadAttention(8, 2), KeyValueCache()
+    >>> attention, cache = MultiheadAttention(8, 2), KeyValueCache()
     >>> for step in bb.zeros((3, 1, 8)):
-    ...     y = attention(step, causal=True, cache=cache)
+    ...     y = attention(step, is_causal=True, cache=cache)
     >>> y.shape, cache.length
     ((1, 8), 3)
     """
@@ -69,63 +70,104 @@ class KeyValueCache:
         return shape.concat([self.key, key], axis=-2), shape.concat([self.value, value], axis=-2)
 
 
-class MultiHeadAttention(Module):
-    """Multi-head attention: attention in ``heads`` parts of the ``size`` features, between linear layers.
+class MultiheadAttention(Module):
+    """Multi-head attention: attention in ``num_heads`` parts of the ``embed_dim`` features, between linear layers.
 
-    Called with queries (..., queries, size) and optional keys and values (..., keys, size), which default to the
-    queries; returns (..., queries, size). ``mask`` and ``causal`` are those of
-    :func:`functional.scaled_dot_product_attention`; the mask broadcasts to (..., heads, queries, keys). ``dropout``
-    drops weights in training mode. After Vaswani et al., Attention is all you need, 2017.
+    Called with queries (..., queries, embed_dim) and optional keys (..., keys, kdim) and values (..., keys, vdim),
+    which default to the queries and the keys; returns (..., queries, embed_dim). ``mask`` and ``is_causal`` are those
+    of :func:`functional.scaled_dot_product_attention`; the mask broadcasts to (..., num_heads, queries, keys), and True
+    attends. ``dropout`` drops weights in training mode. After Vaswani et al., Attention is all you need, 2017.
 
-    With fewer ``kv_heads``, each head of keys and values is shared by ``heads / kv_heads`` query heads (Ainslie et al.,
-    GQA, 2023). ``rotary``, a :class:`RotaryEmbedding`, rotates queries and keys by their positions. With a ``cache``,
-    the queries also attend to the steps in it, and the new keys and values are appended to it. ``softcap`` bounds the
-    scores.
+    The projections are the :class:`Linear` layers ``q_proj``, ``k_proj``, ``v_proj`` and ``out_proj``.
+    :meth:`~Module.load_state_dict` also takes the packed ``in_proj_weight`` and ``in_proj_bias`` of PyTorch's layer,
+    which :func:`backburn.io.torch_state` writes. The weights of the first three begin uniform between plus and minus
+    ``sqrt(6 / (inputs + outputs))``, with the outputs of all three, and all biases with 0.
 
-    Raises :class:`ArgumentError` unless ``heads`` divides ``size`` and ``kv_heads`` divides ``heads``, and for a
-    ``bias`` that is not a boolean or a ``softcap`` that is not above 0; when called :class:`ShapeError` for inputs that
-    do not fit.
+    ``kdim`` and ``vdim`` are the features of keys and values, by default ``embed_dim``. With fewer ``num_kv_heads``,
+    each head of keys and values is shared by ``num_heads / num_kv_heads`` query heads (Ainslie et al., GQA, 2023).
+    ``rotary``, a :class:`RotaryEmbedding`, rotates queries and keys by their positions. With a ``cache``, the queries
+    also attend to the steps in it, and the new keys and values are appended to it. ``softcap`` bounds the scores.
+
+    Raises :class:`ArgumentError` unless ``num_heads`` divides ``embed_dim`` and ``num_kv_heads`` divides ``num_heads``,
+    and for a ``bias`` that is not a boolean or a ``softcap`` that is not above 0; when called :class:`ShapeError` for
+    inputs that do not fit.
 
     >>> import backburn as bb
-    >>> MultiHeadAttention(8, 2)(bb.zeros((3, 5, 8)), causal=True).shape
+    >>> MultiheadAttention(8, 2)(bb.zeros((3, 5, 8)), is_causal=True).shape
     (3, 5, 8)
     """
 
+    PACKED_STATE = MappingProxyType(
+        {
+            "in_proj_weight": ("q_proj.weight", "k_proj.weight", "v_proj.weight"),
+            "in_proj_bias": ("q_proj.bias", "k_proj.bias", "v_proj.bias"),
+            "q_proj_weight": ("q_proj.weight",),
+            "k_proj_weight": ("k_proj.weight",),
+            "v_proj_weight": ("v_proj.weight",),
+        }
+    )
+
     def __init__(
         self,
-        size: int,
-        heads: int,
-        bias: bool = True,
+        embed_dim: int,
+        num_heads: int,
         dropout: float = 0.0,
-        kv_heads: int | None = None,
+        bias: bool = True,
+        *,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        num_kv_heads: int | None = None,
         rotary: RotaryEmbedding | None = None,
         softcap: float | None = None,
     ) -> None:
-        name = "MultiHeadAttention"
-        size, heads, kv_heads = sizes(name, size=size, heads=heads, kv_heads=heads if kv_heads is None else kv_heads)
+        name = "MultiheadAttention"
+        embed_dim, num_heads = sizes(name, embed_dim=embed_dim, num_heads=num_heads)
+        (num_kv_heads,) = sizes(name, num_kv_heads=num_heads if num_kv_heads is None else num_kv_heads)
+        self.kdim, self.vdim = sizes(
+            name, kdim=embed_dim if kdim is None else kdim, vdim=embed_dim if vdim is None else vdim
+        )
         flags(name, bias=bias)
         functional.check_probability(name, dropout)
-        if size % heads:
-            raise ArgumentError(f"{name}: {size} features do not form {heads} heads of equal size")
-        if heads % kv_heads:
+        if embed_dim % num_heads:
+            raise ArgumentError(f"{name}: {embed_dim} features do not form {num_heads} heads of equal size")
+        if num_heads % num_kv_heads:
             raise ArgumentError(
-                f"{name}: {kv_heads} heads of keys do not serve equally many of {heads} heads of queries"
+                f"{name}: {num_kv_heads} heads of keys do not serve equally many of {num_heads} heads of queries"
             )
-        width = size // heads
+        width = embed_dim // num_heads
         if rotary is not None and not isinstance(rotary, Module):
             raise ArgumentError(f"{name}: rotary is a RotaryEmbedding() or None, not {rotary!r}")
         if rotary is not None and width % 2:
-            raise ArgumentError(f"{name}: rotary turns pairs of features, and heads have {width} ({size} / {heads})")
-        self.size = size
-        self.heads = heads
-        self.kv_heads = kv_heads
+            raise ArgumentError(
+                f"{name}: rotary turns pairs of features, and heads have {width} ({embed_dim} / {num_heads})"
+            )
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.num_kv_heads = num_kv_heads
+        self.head_dim = width
         self.dropout = dropout
         self.rotary = rotary
         self.softcap = None if softcap is None else bounded(name, "softcap", softcap, above=0, below=math.inf)
-        self.query = Linear(size, size, bias)
-        self.key = Linear(size, kv_heads * width, bias)
-        self.value = Linear(size, kv_heads * width, bias)
-        self.output = Linear(size, size, bias)
+        self.q_proj = Linear(embed_dim, embed_dim, bias)
+        self.k_proj = Linear(self.kdim, num_kv_heads * width, bias)
+        self.v_proj = Linear(self.vdim, num_kv_heads * width, bias)
+        self.out_proj = Linear(embed_dim, embed_dim, bias)
+        self._initialize()
+
+    def _initialize(self) -> None:
+        """Draw the projections uniformly with the variance of Glorot and Bengio (2010); biases are 0.
+
+        The three have one bound, as parts of one weight, where their inputs have the same number of features.
+        """
+        layers = self.q_proj, self.k_proj, self.v_proj
+        outputs = [self.embed_dim, *(self.num_kv_heads * self.head_dim,) * 2]
+        inputs = [self.embed_dim, self.kdim, self.vdim]
+        joint = sum(outputs) if len({*inputs}) == 1 else 0
+        for layer, n, m in zip(layers, inputs, outputs, strict=True):
+            bound = math.sqrt(6.0 / (n + (joint or m)))
+            layer.weight = parameter(init.uniform(layer.weight.shape, -bound, bound))
+        for layer in (*layers, self.out_proj):
+            layer.bias = None if layer.bias is None else parameter(init.zeros(layer.bias.shape))
 
     def forward(
         self,
@@ -133,57 +175,56 @@ class MultiHeadAttention(Module):
         key: Tensor | None = None,
         value: Tensor | None = None,
         mask: Tensor | None = None,
-        causal: bool = False,
+        is_causal: bool = False,
         cache: KeyValueCache | None = None,
     ) -> FloatTensor:
         """The attention output for each query."""
+        name = "MultiheadAttention"
         if cache is not None and not isinstance(cache, KeyValueCache):
-            raise ArgumentError(f"MultiHeadAttention: cache is a KeyValueCache() or None, not {cache!r}")
+            raise ArgumentError(f"{name}: cache is a KeyValueCache() or None, not {cache!r}")
         if cache is not None and not (key is None and value is None):
-            raise ArgumentError("MultiHeadAttention: a cache is for queries alone, which are keys and values too")
+            raise ArgumentError(f"{name}: a cache is for queries alone, which are keys and values too")
         key = query if key is None else key
         value = key if value is None else value
-        for x in (query, key, value):
-            if tensor_operand("MultiHeadAttention", x).ndim < 2 or x.shape[-1] != self.size:
-                raise ShapeError(
-                    f"MultiHeadAttention: made for inputs (..., length, {self.size}), not {describe((x,))}"
-                )
-        q, k, v = (self._split(layer(x)) for layer, x in ((self.query, query), (self.key, key), (self.value, value)))
+        for x, features in ((query, self.embed_dim), (key, self.kdim), (value, self.vdim)):
+            if tensor_operand(name, x).ndim < 2 or x.shape[-1] != features:
+                raise ShapeError(f"{name}: made for inputs (..., length, {features}), not {describe((x,))}")
+        layers = ((self.q_proj, query), (self.k_proj, key), (self.v_proj, value))
+        q, k, v = (self._split(layer(x)) for layer, x in layers)
         before = 0 if cache is None else cache.length
         if self.rotary is not None:
             q, k = (self.rotary(x, _positions(x, before)) for x in (q, k))
         if cache is not None:
             k, v = cache.followed_by(k, v)
-        if causal and before:
-            mask, causal = _until(q, before, mask), False
+        if is_causal and before:
+            mask, is_causal = _until(q, before, mask), False
         joint: Any = functional.scaled_dot_product_attention(
-            q, k, v, mask, causal=causal, dropout=self.dropout if self.training else 0.0, softcap=self.softcap,
-            enable_gqa=self.kv_heads != self.heads,
+            q, k, v, mask, self.dropout if self.training else 0.0, is_causal, softcap=self.softcap,
+            enable_gqa=self.num_kv_heads != self.num_heads,
         )  # fmt: skip
         if cache is not None:
             cache.key, cache.value = k, v
         joint = shape.swapaxes(joint, -2, -3)
-        return self.output(joint.reshape((*joint.shape[:-2], self.size)))
+        return self.out_proj(joint.reshape((*joint.shape[:-2], self.embed_dim)))
 
     def _split(self, x: Any) -> Any:
-        """(..., length, n * size / heads) as (..., n, length, size / heads)."""
-        width = self.size // self.heads
-        return shape.swapaxes(x.reshape((*x.shape[:-1], x.shape[-1] // width, width)), -2, -3)
+        """(..., length, n * head_dim) as (..., n, length, head_dim)."""
+        return shape.swapaxes(x.reshape((*x.shape[:-1], x.shape[-1] // self.head_dim, self.head_dim)), -2, -3)
 
 
 def _positions(x: Any, before: int) -> Tensor | None:
-    """Those of the steps of ``x`` after as many as were ``before``."""
-    return create.arange(before, before + x.shape[-2], backend=x.backend) if before else None
+    """The positions of the steps of ``x`` that follow ``before`` earlier steps."""
+    return creation.arange(before, before + x.shape[-2], backend=x.backend) if before else None
 
 
 def _until(q: Any, before: int, mask: Tensor | None) -> Tensor | None:
     """``mask`` combined with a causal mask for queries that follow ``before`` keys."""
     steps = q.shape[-2]
     if steps == 1:
-        return mask  # it sees all keys
-    seen: Any = choice.tril(create.ones((steps, before + steps), dtype="bool", backend=q.backend), before)
+        return mask  # the last query attends to all keys
+    seen: Any = selection.tril(creation.ones((steps, before + steps), dtype="bool", backend=q.backend), before)
     if mask is None:
         return seen
-    if tensor_operand("MultiHeadAttention", mask).dtype.kind == "float":
-        return choice.where(seen, mask, -math.inf)
+    if tensor_operand("MultiheadAttention", mask).dtype.kind == "float":
+        return selection.where(seen, mask, -math.inf)
     return logic.logical_and(seen, mask)

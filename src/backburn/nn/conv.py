@@ -3,125 +3,140 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from backburn.base.errors import ArgumentError
 from backburn.nn import functional, init
+from backburn.nn.functional.window_options import Padding, Sizes, each, pairs
 from backburn.nn.linear import sizes
 from backburn.nn.module import parameter
-from backburn.nn.pool import Spatial
-from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.options import flags
-from backburn.tensor.window_options import Padding, Sizes, each, pairs
+from backburn.nn.spatial import Spatial
+from backburn.tensor import rearrange
+from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.core.options import flags, one_of
+
+#: The mode of :func:`backburn.pad` for each ``padding_mode``.
+_PAD_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
 class Convolution(Spatial):
     """The base class of convolutions: weights and options."""
 
+    ABOUT = """
+    The input is ``(examples, in_channels, *spatial)``, the result ``(examples, out_channels, *spatial)``; see
+    :func:`functional.conv`. ``weight`` has the shape ``(out_channels, in_channels / groups, *kernel_size)`` and
+    ``bias`` (out_channels,); both are initialized uniformly between plus and minus ``1 / sqrt(k)``, where ``k`` is the
+    number of weights per output channel. ``padding`` is a number, a number or a pair for each axis, ``"same"`` or
+    ``"valid"``; ``padding_mode`` is ``"zeros"``, ``"reflect"``, ``"replicate"`` or ``"circular"``. Raises
+    :class:`ArgumentError` for sizes and options out of range, and when called :class:`ShapeError` for an input that
+    does not fit.
+
+    >>> import backburn as bb
+    >>> NAME(2, 3, 4, padding="same")(bb.zeros((1, 2, <8>))).shape
+    (1, 3, <8>)
+    """
     TRANSPOSED: ClassVar[bool] = False
     weight: FloatTensor
     bias: FloatTensor | None
 
     def __init__(
         self,
-        inputs: int,
-        outputs: int,
-        size: Sizes,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
         stride: Sizes = 1,
         padding: Padding = 0,
         dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
+        padding_mode: str = "zeros",
     ) -> None:
-        name = type(self).__name__
-        inputs, outputs, groups = sizes(name, inputs=inputs, outputs=outputs, groups=groups)
+        name, rank = type(self).__name__, self._rank
+        inputs, outputs, groups = sizes(name, in_channels=in_channels, out_channels=out_channels, groups=groups)
         if inputs % groups or outputs % groups:
-            raise ArgumentError(f"{name}: {inputs} inputs and {outputs} outputs do not form {groups} equal groups")
+            raise ArgumentError(f"{name}: {inputs} and {outputs} channels do not form {groups} equal groups")
         flags(name, bias=bias)
-        window = each(name, "size", size, self.RANK)
-        self.size = window
-        self.stride = each(name, "stride", stride, self.RANK)
+        window = each(name, "kernel_size", kernel_size, rank)
+        self.in_channels = inputs
+        self.out_channels = outputs
+        self.kernel_size = window
+        self.stride = each(name, "stride", stride, rank)
         self.padding = padding
-        self.dilation = each(name, "dilation", dilation, self.RANK)
-        pairs(name, padding, window, self.stride, self.dilation)  # raises now rather than at the first input
+        self.dilation = each(name, "dilation", dilation, rank)
         self.groups = groups
+        self.padding_mode: str = one_of(name, "padding_mode", padding_mode, _PAD_MODES)
+        self._widths()  # raises before the first input
         first, second = (inputs, outputs) if self.TRANSPOSED else (outputs, inputs)
         bound = 1.0 / math.sqrt(second // groups * math.prod(window))
-        self.weight = parameter(init.uniform((first, second // groups, *window), bound))
-        self.bias = parameter(init.uniform((outputs,), bound)) if bias else None
+        self.weight = parameter(init.uniform((first, second // groups, *window), -bound, bound))
+        self.bias = parameter(init.uniform((outputs,), -bound, bound)) if bias else None
+
+    def _widths(self) -> tuple[tuple[int, int], ...]:
+        """The padding of each axis at both ends."""
+        return pairs(type(self).__name__, self.padding, self.kernel_size, self.stride, self.dilation)
 
     def forward(self, x: Tensor) -> FloatTensor:
-        """The result, of shape ``(examples, outputs, *spatial)``."""
+        """The result, of shape ``(examples, out_channels, *spatial)``."""
         self._check(x)
+        padding: Any = self.padding
+        if self.padding_mode != "zeros":
+            x = rearrange.pad(x, ((0, 0), (0, 0), *self._widths()), mode=_PAD_MODES[self.padding_mode])
+            padding = 0
         return functional.conv(
             x,
             self.weight,
             self.bias,
             stride=self.stride,
-            padding=self.padding,
+            padding=padding,
             dilation=self.dilation,
             groups=self.groups,
         )
 
 
-class Conv1d(Convolution):
-    """A convolution over one axis of an input (examples, inputs, places); see :func:`functional.conv`.
-
-    ``weight`` has the shape (outputs, inputs / groups, size) and ``bias`` (outputs,); both are initialized uniformly
-    between plus and minus ``1 / sqrt(inputs / groups * size)``. ``padding`` is a number, a pair for each axis,
-    ``"same"`` or ``"valid"``. Raises :class:`ArgumentError` for sizes and options out of range, and when called
-    :class:`ShapeError` for an input that does not fit.
-
-    >>> import backburn as bb
-    >>> Conv1d(2, 3, 4, padding="same")(bb.zeros((1, 2, 10))).shape
-    (1, 3, 10)
-    """
-
-    RANK = 1
+class Conv1d(Convolution, rank=1):
+    """A convolution over one axis."""
 
 
-class Conv2d(Convolution):
-    """A convolution over two axes of an input (examples, inputs, rows, columns), like :class:`Conv1d`.
-
-    >>> import backburn as bb
-    >>> Conv2d(1, 8, 3, stride=2, padding=1)(bb.zeros((4, 1, 28, 28))).shape
-    (4, 8, 14, 14)
-    """
-
-    RANK = 2
+class Conv2d(Convolution, rank=2):
+    """A convolution over two axes."""
 
 
-class Conv3d(Convolution):
-    """A convolution over three axes of an input ``(examples, inputs, *spatial)``, like :class:`Conv1d`.
-
-    >>> import backburn as bb
-    >>> Conv3d(1, 2, (1, 2, 3))(bb.zeros((1, 1, 4, 4, 4))).shape
-    (1, 2, 4, 3, 2)
-    """
-
-    RANK = 3
+class Conv3d(Convolution, rank=3):
+    """A convolution over three axes."""
 
 
 class _Transposed(Convolution):
+    ABOUT = """
+    The input is ``(examples, in_channels, *spatial)``, the result ``(examples, out_channels, *spatial)``, which
+    ``output_padding`` lengthens; see :func:`functional.conv_transpose`. ``weight`` has the shape ``(in_channels,
+    out_channels / groups, *kernel_size)``. ``padding_mode`` is ``"zeros"``. Initialization and errors are those of
+    :class:`Conv1d`.
+
+    >>> import backburn as bb
+    >>> NAME(3, 2, 4, stride=2, padding=1)(bb.zeros((1, 3, <5>))).shape
+    (1, 2, <10>)
+    """
     TRANSPOSED = True
 
     def __init__(
         self,
-        inputs: int,
-        outputs: int,
-        size: Sizes,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
         stride: Sizes = 1,
         padding: Padding = 0,
         output_padding: Sizes = 0,
-        dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
+        dilation: Sizes = 1,
+        padding_mode: str = "zeros",
     ) -> None:
-        super().__init__(inputs, outputs, size, stride, padding, dilation, groups, bias)
-        self.output_padding = each(type(self).__name__, "output_padding", output_padding, self.RANK, 0)
+        one_of(type(self).__name__, "padding_mode", padding_mode, ("zeros",))
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)
+        self.output_padding = each(type(self).__name__, "output_padding", output_padding, self._rank, 0)
 
     def forward(self, x: Tensor) -> FloatTensor:
-        """The result, of shape ``(examples, outputs, *spatial)``."""
+        """The result, of shape ``(examples, out_channels, *spatial)``."""
         self._check(x)
         return functional.conv_transpose(
             x,
@@ -135,37 +150,13 @@ class _Transposed(Convolution):
         )
 
 
-class ConvTranspose1d(_Transposed):
-    """A transposed convolution over one axis of an input (examples, inputs, places).
-
-    ``weight`` has the shape (inputs, outputs / groups, size), ``output_padding`` lengthens the result; see
-    :func:`functional.conv_transpose`. Initialization and errors are as in :class:`Conv1d`.
-
-    >>> import backburn as bb
-    >>> ConvTranspose1d(3, 2, 4, stride=2, padding=1)(bb.zeros((1, 3, 5))).shape
-    (1, 2, 10)
-    """
-
-    RANK = 1
+class ConvTranspose1d(_Transposed, rank=1):
+    """A transposed convolution over one axis."""
 
 
-class ConvTranspose2d(_Transposed):
-    """A transposed convolution over two axes, like :class:`ConvTranspose1d`.
-
-    >>> import backburn as bb
-    >>> ConvTranspose2d(3, 2, 3, stride=2, padding=1, output_padding=1)(bb.zeros((1, 3, 4, 4))).shape
-    (1, 2, 8, 8)
-    """
-
-    RANK = 2
+class ConvTranspose2d(_Transposed, rank=2):
+    """A transposed convolution over two axes."""
 
 
-class ConvTranspose3d(_Transposed):
-    """A transposed convolution over three axes, like :class:`ConvTranspose1d`.
-
-    >>> import backburn as bb
-    >>> ConvTranspose3d(1, 1, 2)(bb.zeros((1, 1, 2, 2, 2))).shape
-    (1, 1, 3, 3, 3)
-    """
-
-    RANK = 3
+class ConvTranspose3d(_Transposed, rank=3):
+    """A transposed convolution over three axes."""

@@ -1,9 +1,9 @@
 """Initialization of parameters.
 
 Each function returns a new tensor on the default backend (or ``backend``) in the default float dtype (or ``dtype``),
-drawn from the default generator (or ``generator``). Weights of linear layers have the shape ``(inputs, outputs)``; with
-more axes they are convolution kernels of shape ``(outputs, inputs, *window)``. ``layer.weight =
-nn.parameter(init.orthogonal(layer.weight.shape))`` initializes a parameter anew.
+drawn from the default generator (or ``generator``). Weights have the shape ``(outputs, inputs)``, kernels of
+convolutions ``(outputs, inputs, *window)``. To initialize a parameter anew, write
+``layer.weight = nn.parameter(init.orthogonal(layer.weight.shape))``.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from backburn.base.errors import ArgumentError
-from backburn.base.hints import lookups
-from backburn.tensor import create, decompose, random, special
-from backburn.tensor.classes import FloatTensor
-from backburn.tensor.options import bounded, integer, number, shape_of
+from backburn.hints import lookups
+from backburn.tensor import creation, random, special
+from backburn.tensor.core.classes import FloatTensor
+from backburn.tensor.core.options import bounded, number, one_of, shape_of
+from backburn.tensor.linalg import decompositions
 
 __all__ = [
-    "fans", "zeros", "ones", "constant", "uniform", "normal", "trunc_normal", "kaiming_uniform", "kaiming_normal",
-    "xavier_uniform", "xavier_normal", "orthogonal",
+    "fans", "calculate_gain", "zeros", "ones", "constant", "uniform", "normal", "trunc_normal", "kaiming_uniform",
+    "kaiming_normal", "xavier_uniform", "xavier_normal", "orthogonal",
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
@@ -31,83 +32,111 @@ def fans(shape: Shape) -> tuple[int, int]:
     Raises :class:`ArgumentError` for fewer than two axes.
 
     >>> fans((784, 128)), fans((32, 16, 3, 3))
-    ((784, 128), (144, 288))
+    ((128, 784), (144, 288))
     """
     shape = shape_of("fans", shape)
     if len(shape) < 2:
         raise ArgumentError(f"fans: the weight of a layer has two axes or more, not the shape {list(shape)}")
-    if len(shape) == 2:
-        return shape[0], shape[1]
     window = math.prod(shape[2:])
     return shape[1] * window, shape[0] * window
 
 
 def zeros(shape: Shape, **options: Any) -> FloatTensor:
     """A tensor of zeros; options are ``dtype`` and ``backend``."""
-    return create.zeros(shape, **options)
+    return creation.zeros(shape, **options)
 
 
 def ones(shape: Shape, **options: Any) -> FloatTensor:
     """A tensor of ones; options are ``dtype`` and ``backend``."""
-    return create.ones(shape, **options)
+    return creation.ones(shape, **options)
 
 
-def constant(shape: Shape, value: float, **options: Any) -> FloatTensor:
-    """A tensor filled with ``value``; options are ``dtype`` and ``backend``."""
-    return create.full(shape, float(number("constant", "value", value)), **options)
+def constant(shape: Shape, val: float, **options: Any) -> FloatTensor:
+    """A tensor filled with ``val``; options are ``dtype`` and ``backend``."""
+    return creation.full(shape, float(number("constant", "val", val)), **options)
 
 
-def uniform(shape: Shape, bound: float, **options: Any) -> FloatTensor:
-    """Uniform between ``-bound`` and ``bound``."""
-    bound = number("uniform", "bound", bound)
-    return random.uniform(shape, low=-bound, high=bound, **options)
+def uniform(shape: Shape, a: float = 0.0, b: float = 1.0, **options: Any) -> FloatTensor:
+    """Uniform values from ``a`` to ``b``."""
+    return random.uniform(shape, low=number("uniform", "a", a), high=number("uniform", "b", b), **options)
 
 
-def normal(shape: Shape, std: float = 1.0, **options: Any) -> FloatTensor:
-    """Normal with mean 0 and standard deviation ``std``."""
-    return random.normal(shape, std=std, **options)
+def normal(shape: Shape, mean: float = 0.0, std: float = 1.0, **options: Any) -> FloatTensor:
+    """Normally distributed values with the given mean and standard deviation."""
+    return random.normal(shape, mean=mean, std=std, **options)
 
 
-def trunc_normal(shape: Shape, std: float = 1.0, bound: float = 2.0, **options: Any) -> FloatTensor:
-    """Normal with mean 0 and standard deviation ``std``, truncated to ``[-bound * std, bound * std]``.
+def trunc_normal(
+    shape: Shape, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, **options: Any
+) -> FloatTensor:
+    """Normally distributed values, truncated to ``[a, b]``; mean and standard deviation are those before truncation.
 
-    The standard deviation is that before truncation. Raises :class:`ArgumentError` for a negative ``std`` and for a
-    ``bound`` that is not positive.
+    Raises :class:`ArgumentError` for a ``std`` that is not positive, and for an empty range.
 
-    >>> bool(abs(trunc_normal((1000,), std=0.5).numpy()).max() <= 1.0)
+    >>> bool(abs(trunc_normal((1000,), std=0.5, a=-1.0, b=1.0).numpy()).max() <= 1.0)
     True
     """
-    std = bounded("trunc_normal", "std", std, least=0, below=math.inf)
-    bound = bounded("trunc_normal", "bound", bound, above=0, below=math.inf)
-    edge = math.erf(bound / math.sqrt(2.0))  # the probability of what is drawn
-    drawn = special.erfinv(random.uniform(shape, low=-edge, high=edge, **options)) * (std * math.sqrt(2.0))
-    return drawn.clip(-bound * std, bound * std)
+    name = "trunc_normal"
+    mean, std = number(name, "mean", mean), bounded(name, "std", std, above=0, below=math.inf)
+    a, b = number(name, "a", a), number(name, "b", b)
+    low, high = (math.erf((edge - mean) / (std * math.sqrt(2.0))) for edge in (a, b))
+    if not low < high:
+        raise ArgumentError(f"{name}: nothing of the distribution is between a = {a!r} and b = {b!r}")
+    drawn = special.erfinv(random.uniform(shape, low=low, high=high, **options)) * (std * math.sqrt(2.0)) + mean
+    return drawn.clip(a, b)
 
 
-def kaiming_uniform(shape: Shape, gain: float = math.sqrt(2.0), fan: int | None = None, **options: Any) -> FloatTensor:
-    """Uniform with standard deviation ``gain / sqrt(inputs)`` (He et al. 2015); ``fan`` replaces the inputs.
+#: The gains of :func:`calculate_gain` that do not depend on a parameter.
+_GAINS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3.0, "relu": math.sqrt(2.0), "selu": 0.75}
 
-    The gain of ReLU is the square root of 2.
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """The factor by which the values before a nonlinearity are larger, so that those after it have the variance 1.
+
+    ``nonlinearity`` is ``"linear"``, ``"sigmoid"``, ``"tanh"``, ``"relu"``, ``"leaky_relu"`` (whose slope is ``param``,
+    0.01 by default) or ``"selu"``. Raises :class:`ArgumentError` for others.
+
+    >>> round(calculate_gain("relu"), 4), calculate_gain("tanh")
+    (1.4142, 1.6666666666666667)
+    """
+    slope = number("calculate_gain", "param", 0.01 if param is None else param)
+    if one_of("calculate_gain", "nonlinearity", nonlinearity, (*_GAINS, "leaky_relu")) == "leaky_relu":
+        return math.sqrt(2.0 / (1.0 + slope * slope))
+    return _GAINS[nonlinearity]
+
+
+def kaiming_uniform(
+    shape: Shape, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", **options: Any
+) -> FloatTensor:
+    """Uniform with standard deviation ``gain / sqrt(inputs)`` (He et al. 2015).
+
+    The gain is that of ``nonlinearity`` (:func:`calculate_gain`), where ``a`` is the slope of ``"leaky_relu"``: 0 for
+    ReLU. With ``mode="fan_out"`` the number of outputs replaces that of inputs.
 
         >>> kaiming_uniform((100, 10)).shape
         (100, 10)
     """
-    return uniform(shape, _gain("kaiming_uniform", gain) * math.sqrt(3.0 / _fan(shape, fan)), **options)
+    bound = math.sqrt(3.0) * _kaiming("kaiming_uniform", shape, a, mode, nonlinearity)
+    return uniform(shape, -bound, bound, **options)
 
 
-def kaiming_normal(shape: Shape, gain: float = math.sqrt(2.0), fan: int | None = None, **options: Any) -> FloatTensor:
-    """Normal with standard deviation ``gain / sqrt(inputs)`` (He et al. 2015); ``fan`` replaces the inputs."""
-    return normal(shape, _gain("kaiming_normal", gain) / math.sqrt(_fan(shape, fan)), **options)
+def kaiming_normal(
+    shape: Shape, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", **options: Any
+) -> FloatTensor:
+    """Normal with standard deviation ``gain / sqrt(inputs)`` (He et al. 2015); options as :func:`kaiming_uniform`."""
+    return normal(shape, std=_kaiming("kaiming_normal", shape, a, mode, nonlinearity), **options)
 
 
 def xavier_uniform(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTensor:
     """Uniform with standard deviation ``gain * sqrt(2 / (inputs + outputs))`` (Glorot and Bengio 2010)."""
-    return uniform(shape, _gain("xavier_uniform", gain) * math.sqrt(6.0 / max(1, sum(fans(shape)))), **options)
+    bound = _gain("xavier_uniform", gain) * math.sqrt(6.0 / max(1, sum(fans(shape))))
+    return uniform(shape, -bound, bound, **options)
 
 
 def xavier_normal(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTensor:
     """Normal with standard deviation ``gain * sqrt(2 / (inputs + outputs))`` (Glorot and Bengio 2010)."""
-    return normal(shape, _gain("xavier_normal", gain) * math.sqrt(2.0 / max(1, sum(fans(shape)))), **options)
+    std = _gain("xavier_normal", gain) * math.sqrt(2.0 / max(1, sum(fans(shape))))
+    return normal(shape, std=std, **options)
 
 
 def orthogonal(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTensor:
@@ -124,8 +153,8 @@ def orthogonal(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTensor:
     fans(shape)
     shape, gain = shape_of("orthogonal", shape), _gain("orthogonal", gain)
     rows, columns = shape[0], math.prod(shape[1:])
-    q, r = decompose.qr(random.normal((max(rows, columns), min(rows, columns)), **options))
-    q = q * (1.0 - 2.0 * (r.diagonal() < 0.0).astype(q.dtype))  # as likely one way as the other
+    q, r = decompositions.qr(random.normal((max(rows, columns), min(rows, columns)), **options))
+    q = q * (1.0 - 2.0 * (r.diagonal() < 0.0).astype(q.dtype))  # both signs are equally likely
     return (q if rows >= columns else q.mT).reshape(shape) * gain
 
 
@@ -133,8 +162,11 @@ def _gain(name: str, gain: float) -> float:
     return bounded(name, "gain", gain, least=0, below=math.inf)
 
 
-def _fan(shape: Shape, fan: int | None) -> int:
-    return max(1, fans(shape)[0] if fan is None else integer("fans", "fan", fan, least=0))
+def _kaiming(name: str, shape: Shape, a: float, mode: str, nonlinearity: str) -> float:
+    """The standard deviation of both forms of Kaiming's initialization."""
+    inputs, outputs = fans(shape)
+    fan = inputs if one_of(name, "mode", mode, ("fan_in", "fan_out")) == "fan_in" else outputs
+    return calculate_gain(nonlinearity, a) / math.sqrt(max(1, fan))
 
 
 if not TYPE_CHECKING:

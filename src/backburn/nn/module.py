@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from backburn.backend.contract import AnyBackend, is_autodiff
@@ -28,16 +29,17 @@ from backburn.base.contexts import ACTIVE
 from backburn.base.dtypes import FloatDType, as_dtype
 from backburn.base.errors import ArgumentError, BackburnError, DTypeError, GraphError, ShapeError, Unsupported, hint_for
 from backburn.base.mutable_trees import Leaf, MutableTree, path_matches
-from backburn.base.trees import NODE_TYPES, Parts, flatten, leaves_with_paths, register_node, tree_map
+from backburn.base.trees import NODE_TYPES, Parts, flatten, joined, leaves_with_paths, register_node, tree_map
 from backburn.nn.summary import summary
-from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.defaults import as_backend, default_dtype
-from backburn.tensor.dispatch import cast as cast_to
-from backburn.tensor.dispatch import tensor_operand
-from backburn.tensor.host import asarray
-from backburn.tensor.levels import has_history
-from backburn.tensor.messages import describe
-from backburn.tensor.wrapping import TENSORS, is_tensor
+from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.core.defaults import as_backend, default_dtype
+from backburn.tensor.core.dispatch import cast as cast_to
+from backburn.tensor.core.dispatch import tensor_operand
+from backburn.tensor.core.host import asarray
+from backburn.tensor.core.levels import has_history
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.wrapping import TENSORS, is_tensor
+from backburn.tensor.shape import concat
 
 if TYPE_CHECKING:
     from typing import Self
@@ -77,10 +79,15 @@ class Module:
         11
     """
 
-    #: Whether the model is being trained; layers such as Dropout compute something else then. Set by :meth:`train`.
+    #: Whether the model is being trained, which layers such as Dropout depend on. Set by :meth:`train`.
     training: bool = True
+    #: Attributes that a loaded state need not have, such as counters that other versions do not save.
+    OPTIONAL_STATE: ClassVar[frozenset[str]] = frozenset()
+    #: Names in PyTorch's state dicts of tensors that this module holds in parts: the paths of the parts, which are
+    #: stacked along axis 0 there. :func:`backburn.io.torch_state` writes the first of the names that have a part.
+    PACKED_STATE: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
     _buffers: frozenset[str] = frozenset()
-    _results: frozenset[str] = frozenset()  # the attributes that hold what was computed
+    _results: frozenset[str] = frozenset()  # the attributes that hold computed tensors
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Raises :class:`ArgumentError` for ``__slots__``, in which tensors would be neither trained nor saved."""
@@ -134,7 +141,7 @@ class Module:
     def register_buffer(self, name: str, value: Any) -> None:
         """Set attribute ``name`` to a tensor (or a tree of tensors) that is part of the state and never trained.
 
-        None leaves it without one. Raises :class:`DTypeError` for arrays and numbers, which are no part of the state.
+        None leaves it without one. Raises :class:`DTypeError` for arrays and numbers, which the state leaves out.
         """
         if value is not None and not is_tensor(value) and _is_data(value):
             raise DTypeError(f"register_buffer: {name} is no tensor: {describe((value,))}; bb.asarray(...) makes one")
@@ -179,10 +186,11 @@ class Module:
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Replace parameters and buffers by the tensors (or arrays) of ``state``, moved to their backends.
 
-        Frozen parameters stay frozen. For a shared tensor, any of its paths suffices. Unless ``strict``, missing and
-        unexpected paths are ignored. Raises :class:`ArgumentError` for missing and unexpected paths, and for different
-        values under the paths of a shared tensor, :class:`ShapeError` and :class:`DTypeError` for tensors that do not
-        fit; then nothing is changed.
+        Frozen parameters stay frozen. For a shared tensor, any of its paths suffices. Names that a layer declares in
+        :attr:`PACKED_STATE`, such as PyTorch's ``in_proj_weight``, are split into the layer's own. Unless ``strict``,
+        missing and unexpected paths are ignored. Raises :class:`ArgumentError` for missing and unexpected paths, and
+        for different values under the paths of a shared tensor, :class:`ShapeError` and :class:`DTypeError` for tensors
+        that do not fit; then nothing is changed.
 
             >>> from backburn.nn import Linear
             >>> a, b = Linear(2, 2), Linear(2, 2)
@@ -196,10 +204,14 @@ class Module:
             raise ArgumentError(
                 f"load_state_dict: takes tensors by path, as state_dict() gives them, not {given!r:.80}{inside}"
             )
-        leaves = self._tensors()
+        tree = MutableTree(self, is_tensor)
+        leaves = [leaf for leaf in tree.leaves if not _is_result(leaf)]
         known = {path for leaf in leaves for path in leaf.paths}
+        state = _unpacked(state, tree, {path: leaf.value for leaf in leaves for path in leaf.paths})
         if strict:
-            missing = [leaf.path for leaf in leaves if not any(path in state for path in leaf.paths)]
+            missing = [
+                leaf.path for leaf in leaves if not any(p in state for p in leaf.paths) and not _is_optional(leaf)
+            ]
             _refuse_paths(missing, sorted(map(str, set(state) - known)), known)
         fitting: list[tuple[Leaf, Tensor]] = []
         problems: dict[type[Exception], list[str]] = {ShapeError: [], DTypeError: [], ArgumentError: []}
@@ -217,10 +229,7 @@ class Module:
                 advice = "quantize_like(model, state) makes a model for it" if kinds[0] else "load it, then quantize"
                 problems[DTypeError].append(f"{path} is {new.dtype} there and {old.dtype} here: {advice}")
             elif new.shape != old.shape:
-                turned = ", where its .T fits" * (new.ndim == 2 and new.shape == old.shape[::-1])
-                problems[ShapeError].append(
-                    f"{path} has shape {list(new.shape)} there and {list(old.shape)} here{turned}"
-                )
+                problems[ShapeError].append(f"{path} has shape {list(new.shape)} there and {list(old.shape)} here")
             elif new.dtype is not old.dtype:
                 problems[DTypeError].append(f"{path} is {new.dtype} there and {old.dtype} here")
             elif len(leaf.paths) > 1 and not kinds[1]:
@@ -318,8 +327,8 @@ class Module:
     # ---- helpers ----
 
     def _note_result(self, name: str, held: Any, value: Any) -> None:
-        """Note whether an attribute, which ``held`` something else, is set to what was computed."""
-        inside = ACTIVE.get() is not None  # what is computed takes the place of parameters there
+        """Note whether an attribute, which ``held`` another value, is set to computed tensors."""
+        inside = ACTIVE.get() is not None  # computed tensors take the place of parameters there
         if _was_computed(value, inside):
             leaves = (x for x in flatten(held)[0] if is_tensor(x) and x.is_require_grad)
             if not inside and not all(map(_was_computed, leaves)):
@@ -377,7 +386,7 @@ def parameter(x: Tensor) -> FloatTensor:
 
 
 def holding(module: M, **attributes: Any) -> M:
-    """A shallow copy of a module with other attributes, to which nothing is assigned."""
+    """A shallow copy of a module with other attributes, set without the checks of an assignment."""
     made = copy.copy(module)
     vars(made).update(attributes)
     return made
@@ -420,7 +429,7 @@ def _is_part(value: Any, above: tuple[int, ...] = ()) -> bool:
 
 
 def _is_fixed(value: Any) -> bool:
-    """Whether what is no part needs no copy: no container, or a tuple of none, such as the size of a kernel."""
+    """Whether an attribute outside the tree needs no copy: a plain value, or a tuple of them, such as a kernel size."""
     if value.__class__ is not tuple:
         return NODE_TYPES[value.__class__] is None
     for item in value:  # noqa: SIM110 (a generator takes longer than the tuple)
@@ -484,8 +493,14 @@ def _is_buffer(leaf: Leaf) -> bool:
     return leaf.value.dtype.kind != "float" or name in module._buffers
 
 
+def _is_optional(leaf: Leaf) -> bool:
+    """Whether a loaded state need not have a tensor."""
+    module, name = _attribute(leaf)
+    return name in module.OPTIONAL_STATE
+
+
 def _is_result(leaf: Leaf) -> bool:
-    """Whether a tensor is not part of the state: in an attribute that was set to what was computed."""
+    """Whether a tensor is not part of the state: in an attribute that was set to computed tensors."""
     module, name = _attribute(leaf)
     return name in module._results
 
@@ -530,6 +545,47 @@ def _on(value: Any, backend: AnyBackend) -> Any:
     if not is_tensor(value):
         return asarray(value, backend=backend)
     return _value(value).to(backend)
+
+
+def _packs(tree: MutableTree) -> Iterable[tuple[str, tuple[str, ...]]]:
+    """The paths of the packed tensors that the modules of a tree declare, each with the paths of its parts."""
+    for node in tree.nodes:
+        if isinstance(node.value, Module):
+            for name, parts in node.value.PACKED_STATE.items():
+                yield joined(node.path, name), tuple(joined(node.path, part) for part in parts)
+
+
+def _unpacked(state: Mapping[str, Any], tree: MutableTree, here: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``state`` with packed tensors split into the parts that are ``here``, unless it has one of the parts too."""
+    made = state
+    for packed, parts in _packs(tree):
+        if packed not in made or any(part in made or part not in here for part in parts):
+            continue
+        own = [here[part] for part in parts]
+        try:
+            value = _on(made[packed], own[0].backend)
+        except DTypeError as error:
+            raise DTypeError(f"load_state_dict: the value of {packed}: {error}. Nothing was loaded") from error
+        ends = [sum(x.shape[0] for x in own[: i + 1]) for i in range(len(own))]
+        if value.shape != (ends[-1], *own[0].shape[1:]):
+            raise ShapeError(
+                f"load_state_dict: {packed} has shape {list(value.shape)} there and is made of {', '.join(parts)} "
+                f"here, together {[ends[-1], *own[0].shape[1:]]}. Nothing was loaded"
+            )
+        split = {part: value[end - x.shape[0] : end] for part, x, end in zip(parts, own, ends, strict=True)}
+        made = {**{path: x for path, x in made.items() if path != packed}, **split}
+    return made
+
+
+def packed_state(module: Module) -> dict[str, Tensor]:
+    """``module.state_dict()`` with the parts packed that :attr:`Module.PACKED_STATE` declares."""
+    state = module.state_dict()
+    for packed, parts in _packs(MutableTree(module, is_tensor)):
+        own = [state[part] for part in parts if part in state]
+        if len(own) == len(parts) and len({x.shape[1:] for x in own}) == 1:
+            joint = own[0] if len(own) == 1 else concat(own, axis=0)
+            state = {path: x for path, x in state.items() if path not in parts} | {packed: joint}
+    return state
 
 
 def _refuse_paths(missing: list[str], unexpected: list[str], known: Iterable[str]) -> None:

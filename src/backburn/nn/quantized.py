@@ -14,13 +14,12 @@ from backburn.nn import functional, init
 from backburn.nn.conv import Convolution
 from backburn.nn.linear import Linear, sizes
 from backburn.nn.module import Module, holding, parameter
-from backburn.tensor.classes import FloatTensor, QuantizedTensor, Tensor
-from backburn.tensor.create import zeros
-from backburn.tensor.defaults import use_backend
-from backburn.tensor.dispatch import cast
-from backburn.tensor.levels import has_history
-from backburn.tensor.linalg import matmul
-from backburn.tensor.options import number
+from backburn.tensor.core.classes import FloatTensor, QuantizedTensor, Tensor
+from backburn.tensor.core.defaults import use_backend
+from backburn.tensor.core.dispatch import cast
+from backburn.tensor.core.levels import has_history
+from backburn.tensor.core.options import number
+from backburn.tensor.creation import zeros
 from backburn.tensor.quantized import fake_quantize
 
 
@@ -33,8 +32,8 @@ class Ranges(Protocol):
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A weight that is quantized already, such as a saved one; it is taken in the place of a layer's own."""
+class SavedWeight:
+    """A quantized weight, such as a saved one, that replaces the weight of a layer."""
 
     weight: QuantizedTensor
 
@@ -48,7 +47,7 @@ class InputRange(Protocol):
 
 
 class QuantizedInputs(Module):
-    """What layers share whose inputs may be quantized: their scheme, and their range where it is known.
+    """The base class of layers whose inputs may be quantized: the scheme, and the range if it is known.
 
     ``inputs`` is empty, and its dtype is the scheme: so it is a part of the layer's state, as the range from ``low`` to
     ``high`` is. All are None where inputs stay floats.
@@ -117,20 +116,20 @@ class QuantizedLinear(QuantizedInputs):
         layer: Linear,
         scheme: QuantizedDType | str = qint8,
         *,
-        weights: Ranges | Kept | None = None,
+        weights: Ranges | SavedWeight | None = None,
         activations: QuantizedDType | str | None = None,
         inputs: InputRange | None = None,
     ) -> None:
-        self.weight = _quantized(layer.weight.detach().T, as_scheme("QuantizedLinear", scheme), weights)
+        self.weight = _quantized(layer.weight.detach(), as_scheme("QuantizedLinear", scheme), weights)
         self.bias = None if layer.bias is None else layer.bias.detach()
         self._quantize_inputs(self.weight, activations, inputs)
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The product, of shape (..., outputs)."""
         if self.inputs is None or x.dtype.kind != "float" or has_history(x) or levels_of_vmap(x.backend):
-            return functional.quantized_linear(self._rounded(x), self.weight, self.bias, transposed=True)
+            return functional.quantized_linear(self._rounded(x), self.weight, self.bias)
         q = x.quantize(dtype=self.inputs.dtype, low=self.low, high=self.high)
-        product = functional.quantized_linear(q, self.weight, self.bias, transposed=True)
+        product = functional.quantized_linear(q, self.weight, self.bias)
         return cast(product, x.dtype)
 
 
@@ -157,15 +156,13 @@ class QuantizedConv(QuantizedInputs):
         layer: Convolution,
         scheme: QuantizedDType | str = qint8,
         *,
-        weights: Ranges | Kept | None = None,
+        weights: Ranges | SavedWeight | None = None,
         activations: QuantizedDType | str | None = None,
         inputs: InputRange | None = None,
     ) -> None:
         weight = layer.weight.detach()
         self.weight_shape = weight.shape
-        self.weight = _quantized(
-            weight.reshape(weight.shape[0], -1), as_scheme("QuantizedConv", scheme), weights
-        )
+        self.weight = _quantized(weight.reshape(weight.shape[0], -1), as_scheme("QuantizedConv", scheme), weights)
         bias = None if layer.bias is None else layer.bias.detach()
         self.layer = holding(layer.layer if isinstance(layer, FakeQuantizedConv) else layer, weight=None, bias=bias)
         self._quantize_inputs(self.weight, activations, inputs)
@@ -178,21 +175,21 @@ class QuantizedConv(QuantizedInputs):
 
 def as_scheme(name: str, scheme: DType | str) -> QuantizedDType:
     """The scheme that ``scheme`` names. Raises :class:`ArgumentError` for any other dtype."""
-    chosen = as_dtype(scheme)
-    if not isinstance(chosen, QuantizedDType):
-        raise ArgumentError(f"{name}: {chosen} is not a scheme; bb.qint8 is one")
-    return chosen
+    dtype = as_dtype(scheme)
+    if not isinstance(dtype, QuantizedDType):
+        raise ArgumentError(f"{name}: {dtype} is not a scheme; bb.qint8 is one")
+    return dtype
 
 
-def _quantized(weight: FloatTensor, scheme: QuantizedDType, weights: Ranges | Kept | None) -> QuantizedTensor:
+def _quantized(weight: FloatTensor, scheme: QuantizedDType, weights: Ranges | SavedWeight | None) -> QuantizedTensor:
     """A constant weight by ``scheme``, for the ranges that ``weights`` finds."""
     if weights is None:
         return weight.quantize(dtype=scheme)
-    if isinstance(weights, Kept):
-        kept = weights.weight
-        if kept.shape != weight.shape:
-            raise ShapeError(f"the weight has the shape {list(kept.shape)} there and {list(weight.shape)} here")
-        return kept.to(weight.backend)
+    if isinstance(weights, SavedWeight):
+        saved = weights.weight
+        if saved.shape != weight.shape:
+            raise ShapeError(f"the weight has the shape {list(saved.shape)} there and {list(weight.shape)} here")
+        return saved.to(weight.backend)
     low, high = weights.weight_range(weight, scheme)
     return weight.quantize(dtype=scheme, low=low, high=high)
 
@@ -208,7 +205,7 @@ class FakeQuantizedLinear(QuantizedInputs, Linear):
         >>> layer = FakeQuantizedLinear(Linear(4, 3), "qint4_symmetric_block4_float32")
         >>> loss = layer(bb.ones((2, 4))).sum()
         >>> layer.weight.grad(loss.backward()).shape
-        (4, 3)
+        (3, 4)
     """
 
     def __init__(
@@ -225,7 +222,7 @@ class FakeQuantizedLinear(QuantizedInputs, Linear):
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The product of the rounded values, of shape (..., outputs)."""
-        return functional.linear(self._rounded(x), fake_quantize(self.weight.T, dtype=self.scheme).T, self.bias)
+        return functional.linear(self._rounded(x), fake_quantize(self.weight, dtype=self.scheme), self.bias)
 
 
 class FakeQuantizedConv(QuantizedInputs, Convolution):
@@ -260,33 +257,33 @@ class FakeQuantizedConv(QuantizedInputs, Convolution):
 
 
 class LoRALinear(Module):
-    """``base(x) + (x @ down @ up) * (alpha / rank)``: a low-rank adapter for a frozen layer.
+    """``base(x) + x @ lora_A.T @ lora_B.T * (alpha / rank)``: a low-rank adapter for a frozen layer.
 
-    Only ``down``, initialized uniformly, and ``up``, initialized with zeros, are trained. ``base`` is a
-    :class:`QuantizedLinear` layer, or a :class:`Linear` one, which is copied and frozen. (Hu et al. (2021), *LoRA:
-    Low-Rank Adaptation of Large Language Models*, arXiv:2106.09685.)
+    Only ``lora_A`` (rank, inputs), initialized uniformly, and ``lora_B`` (outputs, rank), initialized with zeros, are
+    trained. ``base`` is a :class:`QuantizedLinear` layer, or a :class:`Linear` one, which is copied and frozen. (Hu et
+    al. (2021), *LoRA: Low-Rank Adaptation of Large Language Models*, arXiv:2106.09685.)
 
         >>> import backburn as bb
         >>> layer = LoRALinear(QuantizedLinear(Linear(8, 3)), rank=2)
         >>> layer(bb.zeros((5, 8))).shape, [name for name, x in layer.named_parameters() if x.is_require_grad]
-        ((5, 3), ['down', 'up'])
+        ((5, 3), ['lora_A', 'lora_B'])
     """
 
     base: QuantizedLinear | Linear
-    down: FloatTensor
-    up: FloatTensor
+    lora_A: FloatTensor  # noqa: N815 -- names of PEFT
+    lora_B: FloatTensor  # noqa: N815
 
     def __init__(self, base: QuantizedLinear | Linear, rank: int = 4, alpha: float | None = None) -> None:
         (rank,) = sizes("LoRALinear", rank=rank)
         self.base = copy.deepcopy(base).freeze()
-        shape = base.weight.shape
-        outputs, inputs = shape if isinstance(base, QuantizedLinear) else shape[::-1]
+        outputs, inputs = base.weight.shape
         self.scaling = 1.0 if alpha is None else number("LoRALinear", "alpha", alpha) / rank
         with use_backend(base.weight.backend):
-            self.down = parameter(init.uniform((inputs, rank), 1.0 / math.sqrt(inputs)))
-            self.up = parameter(zeros((rank, outputs)))
+            bound = 1.0 / math.sqrt(inputs)
+            self.lora_A = parameter(init.uniform((rank, inputs), -bound, bound))
+            self.lora_B = parameter(zeros((outputs, rank)))
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The base layer's result and the adapter's, of shape (..., outputs)."""
-        change = matmul(matmul(x, self.down), self.up)
+        change = functional.linear(functional.linear(x, self.lora_A), self.lora_B)
         return self.base(x) + change * self.scaling

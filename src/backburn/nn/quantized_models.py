@@ -18,22 +18,25 @@ from backburn.nn.quantized import (
     FakeQuantizedConv,
     FakeQuantizedLinear,
     InputRange,
-    Kept,
     LoRALinear,
     QuantizedConv,
     QuantizedLinear,
     Ranges,
+    SavedWeight,
     as_scheme,
 )
-from backburn.tensor.classes import QuantizedTensor, Tensor
-from backburn.tensor.defaults import use_backend
-from backburn.tensor.host import asarray
-from backburn.tensor.wrapping import is_tensor
+from backburn.tensor.core.classes import QuantizedTensor, Tensor
+from backburn.tensor.core.defaults import use_backend
+from backburn.tensor.core.host import asarray
+from backburn.tensor.core.wrapping import is_tensor
 
 M = TypeVar("M", bound=Module)
 
 #: Patterns of layers' paths: with shell wildcards, one or several.
 Patterns = str | tuple[str, ...]
+#: The classes that replace linear and convolutional layers.
+_Kinds = tuple[Callable[..., Module], Callable[..., Module]]
+_QUANTIZED: _Kinds = (QuantizedLinear, QuantizedConv)
 
 
 def quantize_model(
@@ -61,22 +64,33 @@ def quantize_model(
         >>> [type(layer).__name__ for layer in model]
         ['QuantizedLinear', 'ReLU', 'QuantizedLinear']
     """
-    chosen = as_scheme("quantize_model", scheme)
+    layers = quantizable_layers("quantize_model", model, pattern, skip)
+    return _converted("quantize_model", model, layers, _QUANTIZED, scheme, activations, inputs, weights=weights)
+
+
+def _converted(
+    name: str,
+    model: M,
+    layers: list[tuple[str, Any]],
+    kinds: _Kinds,
+    scheme: QuantizedDType | str,
+    activations: QuantizedDType | str | None,
+    inputs: Mapping[str, InputRange] | None,
+    **options: Any,
+) -> M:
+    """A copy of ``model`` with other kinds of layers at the paths of ``layers``."""
+    scheme = as_scheme(name, scheme)
     changed: dict[str, Module] = {}
-    for path, layer in quantizable_layers("quantize_model", model, pattern, skip):
-        known = known_range("quantize_model", path, activations, inputs)
-        options: dict[str, Any] = {"weights": weights, "activations": activations, "inputs": known}
-        kind = QuantizedLinear if isinstance(layer, Linear) else QuantizedConv
-        changed[path] = _made("quantize_model", path, kind, layer, chosen, **options)
+    for path, layer in layers:
+        known = known_range(name, path, activations, inputs)
+        changed[path] = _made(name, path, kinds, layer, scheme, activations=activations, inputs=known, **options)
     return replaced(model, changed)
 
 
-def _made(
-    name: str, path: str, kind: Callable[..., Module], layer: Module, scheme: QuantizedDType, **options: Any
-) -> Module:
-    """What is to stand in the place of a layer; an error names the layer's path."""
+def _made(name: str, path: str, kinds: _Kinds, layer: Module, scheme: QuantizedDType, **options: Any) -> Module:
+    """The layer that replaces another; an error names the path."""
     try:
-        return kind(layer, scheme, **options)
+        return kinds[not isinstance(layer, Linear)](layer, scheme, **options)
     except BackburnError as error:
         raise type(error)(f"{name}: the layer {path!r}: {error}") from error
 
@@ -103,14 +117,9 @@ def fake_quantize_model(
         >>> type(quantize_model(trained)[0]).__name__
         'QuantizedLinear'
     """
-    chosen = as_scheme("fake_quantize_model", scheme)
-    changed: dict[str, Module] = {}
-    for path, layer in quantizable_layers("fake_quantize_model", model, pattern, skip):
-        known = known_range("fake_quantize_model", path, activations, inputs)
-        options: dict[str, Any] = {"activations": activations, "inputs": known}
-        kind = FakeQuantizedLinear if isinstance(layer, Linear) else FakeQuantizedConv
-        changed[path] = _made("fake_quantize_model", path, kind, copy.deepcopy(layer), chosen, **options)
-    return replaced(model, changed)
+    name, kinds = "fake_quantize_model", (FakeQuantizedLinear, FakeQuantizedConv)
+    layers = [(path, copy.deepcopy(layer)) for path, layer in quantizable_layers(name, model, pattern, skip)]
+    return _converted(name, model, layers, kinds, scheme, activations, inputs)
 
 
 def known_range(
@@ -151,17 +160,16 @@ def quantize_like(model: M, state: Mapping[str, Any]) -> M:
         if isinstance(weight, QuantizedTensor) and isinstance(layer, (Linear, Convolution)):
             low, high, inputs = (state.get(f"{path}.{part}") for part in ("low", "high", "inputs"))
             with use_backend(layer.weight.backend):
-                known = None if low is None or high is None else _Saved(asarray(low), asarray(high))
-            activations = None if inputs is None else inputs.dtype
-            options = {"weights": Kept(weight), "activations": activations, "inputs": known}
-            kind = QuantizedLinear if isinstance(layer, Linear) else QuantizedConv
-            scheme = as_scheme("quantize_like", weight.dtype)
-            changed[path] = _made("quantize_like", path, kind, layer, scheme, **options)
+                known = None if low is None or high is None else _SavedRange(asarray(low), asarray(high))
+            changed[path] = _made(
+                "quantize_like", path, _QUANTIZED, layer, as_scheme("quantize_like", weight.dtype),
+                weights=SavedWeight(weight), activations=None if inputs is None else inputs.dtype, inputs=known,
+            )  # fmt: skip
     return replaced(model, changed)
 
 
 @dataclass(frozen=True)
-class _Saved:
+class _SavedRange:
     """A range of inputs that is known already."""
 
     low: Tensor
@@ -179,7 +187,7 @@ def add_adapters(model: M, rank: int = 4, alpha: float | None = None, pattern: P
         >>> import backburn as bb
         >>> model = add_adapters(bb.nn.Sequential(bb.nn.Linear(4, 2)), rank=1)
         >>> [path for path, x in model.named_parameters() if x.is_require_grad]
-        ['0.down', '0.up']
+        ['0.lora_A', '0.lora_B']
     """
     frozen = copy.deepcopy(model)
     layers = quantizable_layers("add_adapters", frozen, pattern, (), (Linear, QuantizedLinear))
@@ -200,7 +208,7 @@ def quantizable_layers(
     if isinstance(model, kinds):
         raise ArgumentError(f"{name}: the model is a layer itself; put it into Sequential(...)")
     modules = list(model.named_modules())
-    layers = [  # those without a weight are parts of others, which compute it
+    layers = [  # a layer without a weight is part of one that computes it
         (path, module) for path, module in modules if isinstance(module, kinds) and vars(module)["weight"] is not None
     ]
     if not layers:
@@ -211,11 +219,11 @@ def quantizable_layers(
         if not any(isinstance(module, all_kinds) and _matches(path, (p,)) for path, module in modules):
             known = _listed(layers)
             raise ArgumentError(f"{name}: no layer's path matches {p!r}, which is to be skipped. Layers: {known}")
-    chosen = [(p, x) for p, x in layers if _matches(p, wanted) and not _matches(p, without)]
-    if not chosen:
+    matching = [(p, x) for p, x in layers if _matches(p, wanted) and not _matches(p, without)]
+    if not matching:
         what = repr(pattern) if not without else f"{pattern!r} and not {skip!r}"
         raise ArgumentError(f"{name}: no layer's path matches {what}. Layers: {_listed(layers)}")
-    return chosen
+    return matching
 
 
 def _check_module(name: str, model: object) -> None:

@@ -4,28 +4,51 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 from backburn.base.errors import ArgumentError, ShapeError
 from backburn.nn import functional, init
 from backburn.nn.linear import sizes
 from backburn.nn.module import Module, parameter
-from backburn.tensor import create, moving, shape
-from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import tensor_operand
-from backburn.tensor.messages import describe
-from backburn.tensor.options import flags, one_of
+from backburn.tensor import creation, rearrange, shape
+from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.core.dispatch import tensor_operand
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.options import flags, integer, one_of
 
 
-class _Layer(Module):
-    """The weights of one layer in one direction."""
+class _Weights(NamedTuple):
+    """The parameters of one layer in one direction; the first four have a row for each gate of each unit."""
 
-    def __init__(self, inputs: int, size: int, gates: int, bias: bool) -> None:
-        bound = 1.0 / math.sqrt(size)
-        self.input_weight = parameter(init.uniform((inputs, gates * size), bound))
-        self.weight = parameter(init.uniform((size, gates * size), bound))
-        self.input_bias = parameter(init.uniform((gates * size,), bound)) if bias else None
-        self.bias = parameter(init.uniform((gates * size,), bound)) if bias else None
+    weight_ih: Any
+    weight_hh: Any
+    bias_ih: Any
+    bias_hh: Any
+    weight_hr: Any  # the projection of the hidden state, (proj_size, size)
+
+
+def _initialize(
+    module: Module, suffix: str, inputs: int, size: int, gates: int, bias: bool, proj_size: int = 0
+) -> None:
+    """Set the parameters whose names end with ``suffix``, uniformly distributed."""
+    rows = gates * size
+    shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, inputs), "weight_hh": (rows, proj_size or size)}
+    if bias:
+        shapes.update(bias_ih=(rows,), bias_hh=(rows,))
+    if proj_size:
+        shapes["weight_hr"] = (proj_size, size)
+    bound = 1.0 / math.sqrt(size)
+    for name in _Weights._fields:
+        if name in shapes:
+            setattr(module, name + suffix, parameter(init.uniform(shapes[name], -bound, bound)))
+        elif name != "weight_hr":
+            setattr(module, name + suffix, None)
+
+
+def _weights(module: Module, suffix: str = "") -> _Weights:
+    """The parameters whose names end with ``suffix``."""
+    return _Weights(*(getattr(module, name + suffix, None) for name in _Weights._fields))
 
 
 class _Recurrent(Module):
@@ -34,89 +57,114 @@ class _Recurrent(Module):
     GATES: ClassVar[int]
     STATES: ClassVar[int]
 
+    weight_ih_l0: FloatTensor
+    weight_hh_l0: FloatTensor
+    bias_ih_l0: FloatTensor | None
+    bias_hh_l0: FloatTensor | None
+
     def __init__(
         self,
-        inputs: int,
-        size: int,
-        layers: int = 1,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
         bias: bool = True,
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        proj_size: int = 0,
     ) -> None:
         name = type(self).__name__
-        inputs, size, layers = sizes(name, inputs=inputs, size=size, layers=layers)
+        given = {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}
+        input_size, hidden_size, num_layers = sizes(name, **given)
         flags(name, bias=bias, batch_first=batch_first, bidirectional=bidirectional)
         functional.check_probability(name, dropout)
-        self.inputs = inputs
-        self.size = size
+        if not 0 <= integer(name, "proj_size", proj_size) < hidden_size:
+            raise ArgumentError(f"{name}: proj_size is from 0 to hidden_size - 1, {hidden_size - 1}, not {proj_size!r}")
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
         self.batch_first = batch_first
         self.dropout = dropout
-        self.directions = 2 if bidirectional else 1
-        lengths = [inputs] + [size * self.directions] * (layers - 1)
-        self.layers = [_Layer(n, size, self.GATES, bias) for n in lengths for _ in range(self.directions)]
+        self.bidirectional = bidirectional
+        self.proj_size = proj_size
+        for number, suffix in enumerate(self._suffixes()):
+            before = number // (1 + bidirectional)
+            inputs = (1 + bidirectional) * (proj_size or hidden_size) if before else input_size
+            _initialize(self, suffix, inputs, hidden_size, self.GATES, bias, proj_size)
+
+    def _suffixes(self) -> list[str]:
+        """The ends of the names of the parameters of each layer and direction."""
+        directions = ("", "_reverse") if self.bidirectional else ("",)
+        return [f"_l{layer}{direction}" for layer in range(self.num_layers) for direction in directions]
 
     def _run(self, x: Tensor, states: Any) -> tuple[Any, tuple[Any, ...]]:
         """The outputs of the last layer, and the last states of all layers and directions."""
         name = type(self).__name__
         tensor_operand(name, x)
-        if x.ndim != 3 or x.shape[2] != self.inputs:
+        if x.ndim != 3 or x.shape[2] != self.input_size:
             axes = "examples, steps" if self.batch_first else "steps, examples"
             hint = "; expand_dims adds an axis for a single example" if x.ndim == 2 else ""
-            raise ShapeError(f"{name}: the input has the shape ({axes}, {self.inputs}), not {describe((x,))}{hint}")
+            raise ShapeError(f"{name}: the input has the shape ({axes}, {self.input_size}), not {describe((x,))}{hint}")
         if self.batch_first:
             x = shape.swapaxes(x, 0, 1)
         if not x.shape[0]:
             raise ShapeError(f"{name}: there is no step in {describe((x,))}")
-        expected = (len(self.layers), x.shape[1], self.size)
+        suffixes, lengths = self._suffixes(), (self.proj_size or self.hidden_size, self.hidden_size)
+        expected = [(len(suffixes), x.shape[1], length) for length in lengths[: self.STATES]]
         if states is None:
-            zeros = create.zeros(expected, dtype=self.layers[0].weight.dtype, backend=x.backend)
-            states = (zeros,) * self.STATES
+            like: Any = {"dtype": self.weight_hh_l0.dtype, "backend": x.backend}
+            states = tuple(creation.zeros(shape, **like) for shape in expected)
         if not isinstance(states, (tuple, list)) or len(states) != self.STATES:
             raise ArgumentError(f"{name}: the first states are two, (hidden, cell), or None")
-        for state in states:
-            if tensor_operand(name, state).shape != expected:
-                raise ShapeError(f"{name}: a first state has the shape {list(expected)}, not {describe((state,))}")
+        for state, wanted in zip(states, expected, strict=True):
+            if tensor_operand(name, state).shape != wanted:
+                raise ShapeError(f"{name}: a first state has the shape {list(wanted)}, not {describe((state,))}")
         last: list[tuple[Any, ...]] = []
-        for index in range(0, len(self.layers), self.directions):
+        directions = 1 + self.bidirectional
+        for index in range(0, len(suffixes), directions):
             if index:
                 x = functional.dropout(x, self.dropout, training=self.training)
             outputs = []
-            for backwards in range(self.directions):
+            for backwards in range(directions):
                 number = index + backwards
                 first = tuple(state[number] for state in states)
-                found, after = self._direction(self.layers[number], x, first, bool(backwards))
+                found, after = self._direction(_weights(self, suffixes[number]), x, first, bool(backwards))
                 outputs.append(found)
                 last.append(after)
             x = outputs[0] if len(outputs) == 1 else shape.concat(outputs, axis=2)
         stacked = tuple(shape.stack([after[i] for after in last], axis=0) for i in range(self.STATES))
         return shape.swapaxes(x, 0, 1) if self.batch_first else x, stacked
 
-    def _direction(self, layer: Any, x: Tensor, states: tuple[Any, ...], backwards: bool) -> Any:
-        projected = functional.linear(x, layer.input_weight, layer.input_bias)
+    def _direction(self, w: _Weights, x: Tensor, states: tuple[Any, ...], backwards: bool) -> Any:
+        projected = functional.linear(x, w.weight_ih, w.bias_ih)
         if not backwards:
-            return self._steps(layer, projected, states)
-        outputs, states = self._steps(layer, moving.flip(projected, axis=0), states)
-        return moving.flip(outputs, axis=0), states
+            return self._steps(w, projected, states)
+        outputs, states = self._steps(w, rearrange.flip(projected, axis=0), states)
+        return rearrange.flip(outputs, axis=0), states
 
-    def _steps(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    def _steps(self, w: _Weights, projected: Any, states: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         """The outputs of all steps, and the states after the last."""
         raise NotImplementedError
 
 
 class LSTM(_Recurrent):
-    """Long short-term memory over the steps of an input (steps, examples, inputs).
+    """Long short-term memory over the steps of an input (steps, examples, input_size).
 
-    Called with ``x`` and, optionally, the initial hidden and cell states, each (layers * directions, examples, size);
-    it returns the outputs (steps, examples, directions * size) and the final states. With ``batch_first`` the examples
-    are the first axis of input and output. ``dropout`` is applied between layers in training mode. Each layer has an
-    ``input_weight`` (inputs, 4 * size), a ``weight`` (size, 4 * size) and two biases, initialized uniformly between
-    plus and minus ``1 / sqrt(size)``; their four parts are input gate, forget gate, candidate and output gate. After
-    Hochreiter and Schmidhuber (1997) and Gers, Schmidhuber and Cummins (2000). Raises :class:`ShapeError` for inputs
-    that do not fit.
+    Called with ``x`` and, optionally, the initial hidden and cell states, each (num_layers * directions, examples,
+    hidden_size); it returns the outputs (steps, examples, directions * hidden_size) and the final states. With
+    ``batch_first`` the examples are the first axis of input and output. ``dropout`` is applied between layers in
+    training mode. With a ``proj_size`` above 0, the hidden state of each step is multiplied by a matrix and has that
+    length (Sak, Senior and Beaufays, 2014), which is computed step by step and takes longer.
+
+    The first layer has the parameters ``weight_ih_l0`` (4 * hidden_size, input_size), ``weight_hh_l0`` (4 *
+    hidden_size, hidden_size), ``bias_ih_l0`` and ``bias_hh_l0`` (4 * hidden_size,), and with a projection
+    ``weight_hr_l0`` (proj_size, hidden_size); the second has ``weight_ih_l1`` and so on, and names of the backward
+    direction end with ``_reverse``. Rows are those of the input gate, the forget gate, the candidate and the output
+    gate. All are initialized uniformly between plus and minus ``1 / sqrt(hidden_size)``. After Hochreiter and
+    Schmidhuber (1997) and Gers, Schmidhuber and Cummins (2000). Raises :class:`ShapeError` for inputs that do not fit.
 
         >>> import backburn as bb
-        >>> outputs, (hidden, cell) = LSTM(3, 4, layers=2)(bb.zeros((5, 2, 3)))
+        >>> outputs, (hidden, cell) = LSTM(3, 4, num_layers=2)(bb.zeros((5, 2, 3)))
         >>> outputs.shape, hidden.shape, cell.shape
         ((5, 2, 4), (2, 2, 4), (2, 2, 4))
     """
@@ -131,9 +179,11 @@ class LSTM(_Recurrent):
         outputs, (hidden, cell) = self._run(x, states)
         return outputs, (hidden, cell)
 
-    def _steps(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    def _steps(self, w: _Weights, projected: Any, states: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         hidden, cell = states
-        hiddens, cells = functional.lstm(projected, hidden, cell, layer.weight, layer.bias)
+        if self.proj_size:
+            return _one_by_one(_projected_lstm_step, w, projected, hidden, cell)
+        hiddens, cells = functional.lstm(projected, hidden, cell, w.weight_hh, w.bias_hh)
         return hiddens, (hiddens[-1], cells[-1])
 
 
@@ -147,10 +197,10 @@ class _OneState(_Recurrent):
 
 
 class GRU(_OneState):
-    """Gated recurrent units over the steps of an input (steps, examples, inputs), like :class:`LSTM`.
+    """Gated recurrent units over the steps of an input (steps, examples, input_size), like :class:`LSTM`.
 
     There is one state, and the weights have three parts: reset gate, update gate and candidate. The candidate is made
-    of ``reset * (h @ weight)``, or with ``reset_after=False`` of ``(reset * h) @ weight`` as in the paper, which is
+    of ``reset * (h @ weight.T)``, or with ``reset_after=False`` of ``(reset * h) @ weight.T`` as in the paper, which is
     computed step by step and takes longer. After Cho et al. (2014).
 
     >>> import backburn as bb
@@ -163,30 +213,31 @@ class GRU(_OneState):
 
     def __init__(
         self,
-        inputs: int,
-        size: int,
-        layers: int = 1,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
         bias: bool = True,
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        *,
         reset_after: bool = True,
     ) -> None:
         flags("GRU", reset_after=reset_after)
-        super().__init__(inputs, size, layers, bias, batch_first, dropout, bidirectional)
+        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
         self.reset_after = reset_after
 
-    def _steps(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    def _steps(self, w: _Weights, projected: Any, states: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         if self.reset_after:
-            hiddens = functional.gru(projected, states[0], layer.weight, layer.bias)
+            hiddens = functional.gru(projected, states[0], w.weight_hh, w.bias_hh)
             return hiddens, (hiddens[-1],)
-        return _one_by_one(projected, states[0], lambda step, state: _reset_first(layer, step, state))
+        return _one_by_one(_reset_first, w, projected, *states)
 
 
 class RNN(_OneState):
-    """Layers of ``tanh(x @ input_weight + h @ weight + biases)`` over the steps of an input, like :class:`GRU`.
+    """Layers of ``tanh(x @ weight_ih.T + h @ weight_hh.T + biases)`` over the steps of an input, like :class:`GRU`.
 
-    ``activation`` is ``"tanh"`` or ``"relu"``. After Elman (1990).
+    ``nonlinearity`` is ``"tanh"`` or ``"relu"``. After Elman (1990).
 
     >>> import backburn as bb
     >>> outputs, hidden = RNN(3, 4)(bb.zeros((5, 2, 3)))
@@ -198,72 +249,84 @@ class RNN(_OneState):
 
     def __init__(
         self,
-        inputs: int,
-        size: int,
-        layers: int = 1,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
         bias: bool = True,
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        activation: str = "tanh",
     ) -> None:
-        one_of("RNN", "the activation", activation, ("tanh", "relu"))
-        super().__init__(inputs, size, layers, bias, batch_first, dropout, bidirectional)
-        self.activation = activation
+        one_of("RNN", "the nonlinearity", nonlinearity, ("tanh", "relu"))
+        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
+        self.nonlinearity = nonlinearity
 
-    def _steps(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-        return _one_by_one(projected, states[0], lambda step, state: _elman_step(layer, self.activation, step, state))
+    def _steps(self, w: _Weights, projected: Any, states: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+        return _one_by_one(partial(_elman_step, self.nonlinearity), w, projected, *states)
 
 
-def _one_by_one(projected: Any, state: Any, step: Callable[[Any, Any], Any]) -> tuple[Any, tuple[Any, ...]]:
-    """The states of all steps, and the last."""
+def _one_by_one(step: Callable[..., Any], w: _Weights, projected: Any, *states: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The first state after each step, and all states after the last."""
     outputs = []
     for one in shape.unstack(projected, axis=0):
-        state = step(one, state)
-        outputs.append(state)
-    return shape.stack(outputs, axis=0), (state,)
+        states = step(w, one, *states)
+        outputs.append(states[0])
+    return shape.stack(outputs, axis=0), states
 
 
-def _reset_first(layer: _Layer, projected: Any, state: Any) -> Any:
+def _projected_lstm_step(w: _Weights, projected: Any, hidden: Any, cell: Any) -> tuple[Any, Any]:
+    """The states after a step of an LSTM whose hidden state is projected."""
+    i, f, g, o = shape.chunk(projected + functional.linear(hidden, w.weight_hh, w.bias_hh), 4, axis=1)
+    cell = functional.sigmoid(f) * cell + functional.sigmoid(i) * functional.tanh(g)
+    return functional.linear(functional.sigmoid(o) * functional.tanh(cell), w.weight_hr), cell
+
+
+def _reset_first(w: _Weights, projected: Any, state: Any) -> tuple[Any]:
     """The state after a step of a GRU that resets the state before its product."""
     gates = 2 * state.shape[1]
-    biases = (None, None) if layer.bias is None else (layer.bias[:gates], layer.bias[gates:])
-    both = functional.sigmoid(projected[:, :gates] + functional.linear(state, layer.weight[:, :gates], biases[0]))
+    biases = (None, None) if w.bias_hh is None else (w.bias_hh[:gates], w.bias_hh[gates:])
+    both = functional.sigmoid(projected[:, :gates] + functional.linear(state, w.weight_hh[:gates], biases[0]))
     reset, update = shape.chunk(both, 2, axis=1)
-    product = functional.linear(reset * state, layer.weight[:, gates:], biases[1])
+    product = functional.linear(reset * state, w.weight_hh[gates:], biases[1])
     new = functional.tanh(projected[:, gates:] + product)
-    return new + update * (state - new)
+    return (new + update * (state - new),)
 
 
-def _elman_step(layer: _Layer, activation: str, projected: Any, state: Any) -> Any:
+def _elman_step(nonlinearity: str, w: _Weights, projected: Any, state: Any) -> tuple[Any]:
     """The state after a step."""
-    total = projected + functional.linear(state, layer.weight, layer.bias)
-    return functional.tanh(total) if activation == "tanh" else functional.relu(total)
+    total = projected + functional.linear(state, w.weight_hh, w.bias_hh)
+    return (functional.tanh(total) if nonlinearity == "tanh" else functional.relu(total),)
 
 
-class _Cell(_Layer):
+class _Cell(Module):
     """One step: the weights of a layer, and states that are zeros if there are none."""
 
     GATES: ClassVar[int]
 
-    def __init__(self, inputs: int, size: int, bias: bool = True) -> None:
+    weight_ih: FloatTensor
+    weight_hh: FloatTensor
+    bias_ih: FloatTensor | None
+    bias_hh: FloatTensor | None
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
         name = type(self).__name__
-        inputs, size = sizes(name, inputs=inputs, size=size)
+        self.input_size, self.hidden_size = sizes(name, input_size=input_size, hidden_size=hidden_size)
         flags(name, bias=bias)
-        super().__init__(inputs, size, self.GATES, bias)
+        _initialize(self, "", self.input_size, self.hidden_size, self.GATES, bias)
 
     def _projected(self, x: Tensor) -> Any:
         """The input of a step, projected."""
-        name, inputs = type(self).__name__, self.input_weight.shape[0]
-        if tensor_operand(name, x).ndim != 2 or x.shape[1] != inputs:
-            raise ShapeError(f"{name}: the input has the shape (examples, {inputs}), not {describe((x,))}")
-        return functional.linear(x, self.input_weight, self.input_bias)
+        name = type(self).__name__
+        if tensor_operand(name, x).ndim != 2 or x.shape[1] != self.input_size:
+            raise ShapeError(f"{name}: the input has the shape (examples, {self.input_size}), not {describe((x,))}")
+        return functional.linear(x, self.weight_ih, self.bias_ih)
 
     def _state(self, x: Tensor, state: Tensor | None) -> Any:
-        """A state of as many examples as the input has."""
-        expected = (x.shape[0], self.weight.shape[0])
+        """A state for the examples of the input, zeros by default."""
+        expected = (x.shape[0], self.hidden_size)
         if state is None:
-            return create.zeros(expected, dtype=self.weight.dtype, backend=x.backend)
+            return creation.zeros(expected, dtype=self.weight_hh.dtype, backend=x.backend)
         name = type(self).__name__
         if tensor_operand(name, state).shape != expected:
             raise ShapeError(f"{name}: a state has the shape {list(expected)}, not {describe((state,))}")
@@ -271,10 +334,11 @@ class _Cell(_Layer):
 
 
 class LSTMCell(_Cell):
-    """One step of :class:`LSTM`, for an input (examples, inputs).
+    """One step of :class:`LSTM`, for an input (examples, input_size).
 
-    Called with ``x`` and, optionally, the hidden and cell states, each (examples, size); it returns the new states.
-    Weights are those of a layer of :class:`LSTM`. Raises :class:`ShapeError` for operands that do not fit.
+    Called with ``x`` and, optionally, the hidden and cell states, each (examples, hidden_size); it returns the new
+    states. The parameters ``weight_ih``, ``weight_hh``, ``bias_ih`` and ``bias_hh`` are those of a layer of
+    :class:`LSTM`. Raises :class:`ShapeError` for operands that do not fit.
 
         >>> import backburn as bb
         >>> cell = LSTMCell(3, 4)
@@ -293,11 +357,11 @@ class LSTMCell(_Cell):
         if not isinstance(given, (tuple, list)) or len(given) != 2:
             raise ArgumentError("LSTMCell: the states are two, (hidden, cell), or None")
         hidden, cell = (self._state(x, state) for state in given)
-        return functional.lstm_cell(projected, hidden, cell, self.weight, self.bias)
+        return functional.lstm_cell(projected, hidden, cell, self.weight_hh, self.bias_hh)
 
 
 class GRUCell(_Cell):
-    """One step of :class:`GRU`, for an input (examples, inputs), like :class:`LSTMCell`; there is one state.
+    """One step of :class:`GRU`, for an input (examples, input_size), like :class:`LSTMCell`; there is one state.
 
     >>> import backburn as bb
     >>> GRUCell(3, 4)(bb.zeros((2, 3))).shape
@@ -306,23 +370,24 @@ class GRUCell(_Cell):
 
     GATES = 3
 
-    def __init__(self, inputs: int, size: int, bias: bool = True, reset_after: bool = True) -> None:
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, *, reset_after: bool = True) -> None:
         flags("GRUCell", reset_after=reset_after)
-        super().__init__(inputs, size, bias)
+        super().__init__(input_size, hidden_size, bias)
         self.reset_after = reset_after
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> FloatTensor:
         """The hidden state after the step."""
         projected, before = self._projected(x), self._state(x, state)
         if not self.reset_after:
-            return _reset_first(self, projected, before)
-        return functional.gru_cell(projected, before, self.weight, self.bias)
+            after: FloatTensor = _reset_first(_weights(self), projected, before)[0]
+            return after
+        return functional.gru_cell(projected, before, self.weight_hh, self.bias_hh)
 
 
 class RNNCell(_Cell):
-    """One step of :class:`RNN`, for an input (examples, inputs), like :class:`GRUCell`.
+    """One step of :class:`RNN`, for an input (examples, input_size), like :class:`GRUCell`.
 
-    ``activation`` is ``"tanh"`` or ``"relu"``.
+    ``nonlinearity`` is ``"tanh"`` or ``"relu"``.
 
         >>> import backburn as bb
         >>> RNNCell(3, 4)(bb.zeros((2, 3))).shape
@@ -331,11 +396,13 @@ class RNNCell(_Cell):
 
     GATES = 1
 
-    def __init__(self, inputs: int, size: int, bias: bool = True, activation: str = "tanh") -> None:
-        one_of("RNNCell", "the activation", activation, ("tanh", "relu"))
-        super().__init__(inputs, size, bias)
-        self.activation = activation
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh") -> None:
+        one_of("RNNCell", "the nonlinearity", nonlinearity, ("tanh", "relu"))
+        super().__init__(input_size, hidden_size, bias)
+        self.nonlinearity = nonlinearity
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> FloatTensor:
         """The hidden state after the step."""
-        return _elman_step(self, self.activation, self._projected(x), self._state(x, state))
+        before = self._state(x, state)
+        after: FloatTensor = _elman_step(self.nonlinearity, _weights(self), self._projected(x), before)[0]
+        return after

@@ -11,15 +11,15 @@ from backburn.nn.conv import Convolution
 from backburn.nn.linear import Bilinear, Embedding, EmbeddingBag, Linear
 from backburn.nn.module import Module, holding, parameter
 from backburn.nn.normalization import lowered
-from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.linalg import matmul, vecdot
-from backburn.tensor.messages import describe
-from backburn.tensor.options import axis_of, bounded, integer
+from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.options import axis_of, bounded, integer
+from backburn.tensor.core.wrapping import is_tensor
+from backburn.tensor.linalg.products import matmul, vecdot
 from backburn.tensor.reduce import vector_norm
 from backburn.tensor.shape import moveaxis
-from backburn.tensor.wrapping import is_tensor
 
-#: The power iterations with which a spectral norm is found at first.
+#: The number of initial power iterations of a spectral norm.
 FIRST = 15
 
 
@@ -48,11 +48,9 @@ class Reparametrized(Module):
         """The axis, from 0 on, of which each index is normalized on its own."""
         kind = type(self).__name__
         if axis == "outputs":
-            if isinstance(layer, (Linear, Bilinear)):
-                return weight.ndim - 1
             if isinstance(layer, Convolution):
                 return int(layer.TRANSPOSED)
-            if isinstance(layer, (Embedding, EmbeddingBag)):
+            if isinstance(layer, (Linear, Bilinear, Embedding, EmbeddingBag)):
                 return 0
             raise ArgumentError(
                 f"{kind}: which axis of {self.name!r} has the outputs of a {type(layer).__name__} is not known: "
@@ -71,7 +69,7 @@ class Reparametrized(Module):
         return holding(self.layer, **{self.name: parameter(value) if self.weight.is_tracked else value})
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
-        """What the layer computes."""
+        """The result of the layer."""
         return holding(self.layer, **{self.name: self.weight}).forward(*inputs, **options)
 
 
@@ -90,9 +88,9 @@ class WeightNorm(Reparametrized):
         >>> import backburn as bb
         >>> layer = WeightNorm(bb.nn.Linear(3, 2))
         >>> [(path, x.shape) for path, x in layer.named_parameters()]
-        [('layer.bias', (2,)), ('magnitude', (1, 2)), ('direction', (3, 2))]
+        [('layer.bias', (2,)), ('magnitude', (2, 1)), ('direction', (2, 3))]
         >>> layer(bb.ones((5, 3))).shape, layer.plain().weight.shape
-        ((5, 2), (3, 2))
+        ((5, 2), (2, 3))
     """
 
     magnitude: FloatTensor
@@ -194,7 +192,7 @@ class SpectralNorm(Reparametrized):
         return self.original / vecdot(self.u, matmul(self._matrix(self.original), self.v))
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
-        """What the layer computes; in training mode, after refining the singular vectors."""
+        """The result of the layer; training mode first refines the singular vectors."""
         if self.training and self._iterates:
             self._iterate(self.n_power_iterations)
         return super().forward(*inputs, **options)

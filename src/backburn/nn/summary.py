@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from backburn.backend.contract import is_autodiff
 from backburn.base.trees import NODE_TYPES, joined
-from backburn.tensor.wrapping import is_tensor
+from backburn.tensor.core.wrapping import is_tensor
 
 _SHORT = {"float": "f", "int": "i", "uint": "u", "bfloat": "bf"}
 
@@ -30,7 +30,7 @@ def summary(module: Any, roles: Mapping[str, str]) -> str:
     first_paths: dict[int, str] = {}
 
     def visit(value: Any, name: str, path: str, depth: int) -> int:
-        """Describe ``value`` and what is in it; the number of its parameters."""
+        """Describe ``value`` and its parts; return the number of parameters."""
         start = "  " * depth + (f"{name}: " if name else "")
         kind = None if value is None else NODE_TYPES[value.__class__]
         known = first_paths.setdefault(id(value), path)

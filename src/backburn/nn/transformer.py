@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from backburn.nn import functional
-from backburn.nn.attention import KeyValueCache, MultiHeadAttention
+from backburn.nn.attention import KeyValueCache, MultiheadAttention
 from backburn.nn.linear import Linear, sizes
 from backburn.nn.module import Module
 from backburn.nn.normalization import LayerNorm
-from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import tensor_operand
-from backburn.tensor.options import flags, one_of
+from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.core.dispatch import tensor_operand
+from backburn.tensor.core.options import flags, one_of
 
 
 class _Layer(Module):
@@ -21,41 +21,42 @@ class _Layer(Module):
 
     def __init__(
         self,
-        size: int,
-        heads: int,
-        hidden: int | None = None,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
         dropout: float = 0.1,
-        activation: str = "gelu",
-        pre_norm: bool = True,
-        eps: float = 1e-5,
+        activation: str = "relu",
+        layer_norm_eps: float = 1e-5,
+        *,
+        norm_first: bool = False,
+        bias: bool = True,
     ) -> None:
         name = type(self).__name__
-        one_of(name, "the activation", activation, ("gelu", "gelu_tanh", "relu"))
-        size, heads = sizes(name, size=size, heads=heads)
-        (hidden,) = sizes(name, hidden=4 * size if hidden is None else hidden)
+        one_of(name, "the activation", activation, ("relu", "gelu", "gelu_tanh"))
+        d_model, nhead, hidden = sizes(name, d_model=d_model, nhead=nhead, dim_feedforward=dim_feedforward)
         functional.check_probability(name, dropout)
-        flags(name, pre_norm=pre_norm)
-        self.attention = MultiHeadAttention(size, heads, dropout=dropout)
+        flags(name, norm_first=norm_first, bias=bias)
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias)
         if self._is_crossed:
-            self.cross_attention = MultiHeadAttention(size, heads, dropout=dropout)
-        self.first = Linear(size, hidden)
-        self.second = Linear(hidden, size)
-        self.attention_norm = LayerNorm(size, eps=eps)
+            self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, bias)
+        self.linear1 = Linear(d_model, hidden, bias)
+        self.linear2 = Linear(hidden, d_model, bias)
+        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias)
+        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias)
         if self._is_crossed:
-            self.cross_attention_norm = LayerNorm(size, eps=eps)
-        self.feedforward_norm = LayerNorm(size, eps=eps)
+            self.norm3 = LayerNorm(d_model, layer_norm_eps, bias=bias)
         self.dropout = dropout
         self.activation = activation
-        self.pre_norm = pre_norm
+        self.norm_first = norm_first
 
     def _added(self, x: Any, norm: LayerNorm, part: Any) -> Any:
         """The residual connection ``x + part(x)``, normalized before or after."""
-        if self.pre_norm:
+        if self.norm_first:
             return x + self._dropped(part(norm(x)))
         return norm(x + self._dropped(part(x)))
 
     def _feedforward(self, x: Tensor) -> Any:
-        first, second = self.first, self.second
+        first, second = self.linear1, self.linear2
         if not (self.training and self.dropout) and _is_plain(first) and _is_plain(second):
             return functional.feed_forward(x, first.weight, first.bias, second.weight, second.bias, self.activation)
         hidden, form = first(x), functional.GELUS.get(self.activation)
@@ -74,33 +75,33 @@ def _is_plain(layer: Module) -> bool:
 class TransformerEncoderLayer(_Layer):
     """Self-attention and two linear layers, each with a residual connection and layer norm.
 
-    With ``pre_norm`` (the default) the input of each part is normalized, which trains without warm-up (Xiong et al.
-    2020); else the sum is normalized (Vaswani et al. 2017). ``activation`` is ``"gelu"``, ``"gelu_tanh"`` (its tanh
-    form) or ``"relu"``; ``hidden`` (by default ``4 * size``) is the width between the linear layers. In training mode,
-    ``dropout`` applies to attention weights, hidden features and the results of both parts.
+    The sum is normalized (Vaswani et al. 2017), or with ``norm_first`` the input of each part, which trains without
+    warm-up (Xiong et al. 2020). ``activation`` is ``"relu"``, ``"gelu"`` or ``"gelu_tanh"`` (its tanh form);
+    ``dim_feedforward`` is the width between the linear layers. In training mode, ``dropout`` applies to attention
+    weights, hidden features and the results of both parts. Without ``bias``, no layer has one.
 
     >>> import backburn as bb
-    >>> TransformerEncoderLayer(8, heads=2)(bb.zeros((3, 5, 8))).shape
+    >>> TransformerEncoderLayer(8, nhead=2)(bb.zeros((3, 5, 8))).shape
     (3, 5, 8)
     """
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, causal: bool = False, cache: KeyValueCache | None = None
+        self, x: Tensor, mask: Tensor | None = None, is_causal: bool = False, cache: KeyValueCache | None = None
     ) -> Tensor:
-        """The sequences (..., length, size); the options are those of :class:`MultiHeadAttention`."""
+        """The sequences (..., length, d_model); the options are those of :class:`MultiheadAttention`."""
         tensor_operand("TransformerEncoderLayer", x)
-        x = self._added(x, self.attention_norm, lambda y: self.attention(y, mask=mask, causal=causal, cache=cache))
-        return self._added(x, self.feedforward_norm, self._feedforward)
+        x = self._added(x, self.norm1, lambda y: self.self_attn(y, mask=mask, is_causal=is_causal, cache=cache))
+        return self._added(x, self.norm2, self._feedforward)
 
 
 class TransformerDecoderLayer(_Layer):
     """:class:`TransformerEncoderLayer` with cross-attention between its two parts.
 
-    Called with the sequences (..., length, size) and with ``memory`` (..., other length, size), such as the output of
-    an encoder. The options are those of :class:`TransformerEncoderLayer`. After Vaswani et al. (2017).
+    Called with the sequences (..., length, d_model) and with ``memory`` (..., other length, d_model), such as the
+    output of an encoder. The options are those of :class:`TransformerEncoderLayer`. After Vaswani et al. (2017).
 
     >>> import backburn as bb
-    >>> TransformerDecoderLayer(8, heads=2)(bb.zeros((3, 5, 8)), bb.zeros((3, 7, 8)), causal=True).shape
+    >>> TransformerDecoderLayer(8, nhead=2)(bb.zeros((3, 5, 8)), bb.zeros((3, 7, 8)), is_causal=True).shape
     (3, 5, 8)
     """
 
@@ -112,15 +113,15 @@ class TransformerDecoderLayer(_Layer):
         memory: Tensor,
         mask: Tensor | None = None,
         memory_mask: Tensor | None = None,
-        causal: bool = False,
+        is_causal: bool = False,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
-        """The sequences; ``mask``, ``causal`` and ``cache`` are for self-attention.
+        """The sequences; ``mask``, ``is_causal`` and ``cache`` are for self-attention.
 
-        ``memory_mask`` broadcasts to (..., heads, length, other length).
+        ``memory_mask`` broadcasts to (..., nhead, length, other length).
         """
         for given in (x, memory):
             tensor_operand("TransformerDecoderLayer", given)
-        x = self._added(x, self.attention_norm, lambda y: self.attention(y, mask=mask, causal=causal, cache=cache))
-        x = self._added(x, self.cross_attention_norm, lambda y: self.cross_attention(y, memory, mask=memory_mask))
-        return self._added(x, self.feedforward_norm, self._feedforward)
+        x = self._added(x, self.norm1, lambda y: self.self_attn(y, mask=mask, is_causal=is_causal, cache=cache))
+        x = self._added(x, self.norm2, lambda y: self.multihead_attn(y, memory, mask=memory_mask))
+        return self._added(x, self.norm3, self._feedforward)

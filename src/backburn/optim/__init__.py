@@ -12,7 +12,7 @@ Nothing is stored on tensors, so that nothing has to be zeroed between steps.
 
 from typing import TYPE_CHECKING
 
-from backburn.base.hints import add_option_hints, lookups
+from backburn.hints import explain_arguments, lookups
 from backburn.optim import schedules
 from backburn.optim.adaptive import Adadelta, Adagrad, RMSprop
 from backburn.optim.algorithms import SGD, Adam, AdamW
@@ -29,8 +29,8 @@ __all__ = [
     "clip_grad_norm", "clip_grad_value",
 ]  # fmt: skip
 
-add_option_hints(SGD, Adam, AdamW, Adamax, NAdam, RAdam, Lion, Adan, RMSprop, Adagrad, Adadelta)
-add_option_hints(Adafactor, Muon, LBFGS, Groups)
+explain_arguments(SGD, Adam, AdamW, Adamax, NAdam, RAdam, Lion, Adan, RMSprop, Adagrad, Adadelta)
+explain_arguments(Adafactor, Muon, LBFGS, Groups)
 
 
 if not TYPE_CHECKING:

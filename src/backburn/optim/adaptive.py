@@ -60,21 +60,22 @@ class RMSprop(ElementWise):
         *before, alpha, eps, weight_decay, momentum, centered, lr = rest
         velocity = [before.pop(0)] if momentum else []
         g = decayed(k, g, x, weight_decay)
-        spread = square = mean_square(k, before[0], g, alpha)
+        variance = square = mean_square(k, before[0], g, alpha)
         means = [mean(k, before[1], g, alpha)] if centered else []
         if centered:  # below 0 by rounding alone
-            spread = k.maximum(k.sub(square, k.square(means[0])), 0.0)
-        along = k.div(g, k.add(k.sqrt(spread), eps))
+            variance = k.maximum(k.sub(square, k.square(means[0])), 0.0)
+        update = k.div(g, k.add(k.sqrt(variance), eps))
         if momentum:
-            along = velocity[0] = k.add(k.mul(velocity[0], momentum), along)
-        return (k.sub(x, k.mul(along, lr)), *velocity, square, *means)
+            update = velocity[0] = k.add(k.mul(velocity[0], momentum), update)
+        return (k.sub(x, k.mul(update, lr)), *velocity, square, *means)
 
 
 class Adagrad(ElementWise):
     """Gradients divided by the root of the sum of all their squares (Duchi, Hazan and Singer 2011).
 
     With ``g = gradient + weight_decay * x``, a step subtracts ``lr * g / (sqrt(sum of g**2) + eps)`` from the parameter
-    ``x``. The sum begins at ``initial``. Raises :class:`ArgumentError` for options out of range.
+    ``x``. The sum begins at ``initial_accumulator_value``. With ``lr_decay`` the rate after ``n`` steps is ``lr / (1 +
+    n * lr_decay)``. Raises :class:`ArgumentError` for options out of range.
 
         >>> import backburn as bb
         >>> model = {"w": bb.asarray([3.0, -2.0]).require_grad()}
@@ -85,16 +86,32 @@ class Adagrad(ElementWise):
     """
 
     remembers = ("sum",)
-    _numbers: ClassVar[Mapping[str, float]] = {"eps": inf, "weight_decay": inf, "initial": inf}
+    _numbers: ClassVar[Mapping[str, float]] = {
+        "lr_decay": inf,
+        "weight_decay": inf,
+        "initial_accumulator_value": inf,
+        "eps": inf,
+    }
 
-    def __init__(self, lr: Rate = 1e-2, eps: float = 1e-10, weight_decay: float = 0.0, initial: float = 0.0) -> None:
+    def __init__(
+        self,
+        lr: Rate = 1e-2,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+    ) -> None:
         super().__init__(lr)
-        self.eps = eps
+        self.lr_decay = lr_decay
         self.weight_decay = weight_decay
-        self.initial = initial
+        self.initial_accumulator_value = initial_accumulator_value
+        self.eps = eps
+
+    def _rate(self) -> float:
+        return super()._rate() / (1.0 + self.steps * self.lr_decay)
 
     def _first(self) -> float:
-        return self.initial
+        return self.initial_accumulator_value
 
     def _constants(self) -> tuple[Any, ...]:
         return self.eps, self.weight_decay

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any, ClassVar
 
-from backburn.backend.optimize import adam_factors
+from backburn.ops.optimizer_steps import adam_factors
 from backburn.optim.moments import Moments, adam_formula
-from backburn.optim.optimizer import Optimizer, Rate
-from backburn.tensor.options import bounded
+from backburn.optim.optimizer import Optimizer, Rate, StepInputs
+from backburn.tensor.core.options import bounded
 
 
 class SGD(Optimizer):
@@ -33,7 +33,9 @@ class SGD(Optimizer):
     _numbers: ClassVar[Mapping[str, float]] = {"momentum": 1.0, "weight_decay": inf}
     _flags = ("nesterov",)
 
-    def __init__(self, lr: Rate, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0) -> None:
+    def __init__(
+        self, lr: Rate = 1e-3, momentum: float = 0.0, *, weight_decay: float = 0.0, nesterov: bool = False
+    ) -> None:
         super().__init__(lr)
         self.momentum = momentum
         self.weight_decay = weight_decay
@@ -50,10 +52,8 @@ class SGD(Optimizer):
             bounded("SGD", "momentum with nesterov", self.momentum, above=0)
         return value
 
-    def _update(
-        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
-        donate: bool,
-    ) -> tuple[Any, ...]:  # fmt: skip
+    def _update(self, k: Any, inputs: StepInputs) -> tuple[Any, ...]:
+        params, grads, remembered, lr, _, donate = inputs
         return k.sgd_steps(
             params, grads, *(remembered or [[]]),
             lr=lr, momentum=self.momentum, nesterov=self.nesterov, weight_decay=self.weight_decay, donate=donate,
@@ -104,12 +104,10 @@ class Adam(Moments):
         """Both moments, and with ``amsgrad`` the largest second moment so far."""
         return ("m", "v", "peak") if self.amsgrad else ("m", "v")
 
-    def _update(
-        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
-        donate: bool,
-    ) -> tuple[Any, ...]:  # fmt: skip
+    def _update(self, k: Any, inputs: StepInputs) -> tuple[Any, ...]:
         if not self._is_operation:
-            return super()._update(k, params, grads, remembered, lr, step, donate)
+            return super()._update(k, inputs)
+        params, grads, remembered, lr, step, donate = inputs
         beta1, beta2 = self.betas
         return k.adam_steps(
             params, grads, *remembered,
@@ -151,6 +149,7 @@ class AdamW(Adam):
         eps: float = 1e-8,
         weight_decay: float = 0.01,
         amsgrad: bool = False,
+        *,
         cautious: bool = False,
     ) -> None:
         super().__init__(lr, betas, eps, weight_decay, amsgrad)

@@ -1,4 +1,4 @@
-"""Optimizers whose step is an element-wise formula, and the parts that such formulas have in common."""
+"""Optimizers whose step is an element-wise formula, and parts of such formulas."""
 
 from __future__ import annotations
 
@@ -7,47 +7,52 @@ from collections.abc import Callable
 from math import prod
 from typing import Any, ClassVar
 
-from backburn.backend.optimize import in_turn
-from backburn.base.replay import REPLAY
-from backburn.optim.optimizer import Optimizer
+from backburn.decorators.capture.replay import REPLAY
+from backburn.ops.optimizer_steps import transpose_results
+from backburn.optim.optimizer import Optimizer, StepInputs
 
 
-class ElementWise(Optimizer):
+class PerParameter(Optimizer):
+    """The base class of optimizers that update one parameter after another, by numbers common to all of them."""
+
+    @abstractmethod
+    def _update_one(self, k: Any, inputs: StepInputs, numbers: list[Any], x: Any, g: Any, *state: Any) -> Any:
+        """The new value of a parameter, and its new state."""
+
+    def _factors(self, lr: float, step: int) -> tuple[float, ...]:
+        """The numbers that may change from step to step."""
+        return (lr,)
+
+    def _update(self, k: Any, inputs: StepInputs) -> tuple[Any, ...]:
+        numbers = self._numbers_of_step(k, inputs)
+        tensors = zip(inputs.params, inputs.grads, *inputs.remembered, strict=True)
+        return transpose_results([self._update_one(k, inputs, numbers, *own) for own in tensors])
+
+    def _numbers_of_step(self, k: Any, inputs: StepInputs) -> list[Any]:
+        """The factors as 0-d tensors; in a recorded step, those of the current rate and step number.
+
+        Python numbers would be constants of an element-wise formula, which a backend would compile again for each new
+        value.
+        """
+        recording, rate = REPLAY.get(), (inputs.lr, inputs.step)
+        numbers = self._factors(*rate) if recording is None else recording.derived(self._factors, *rate)
+        one = k.full((), 1.0, k.dtype(inputs.params[0]))
+        return [k.mul(one, number) for number in numbers]
+
+
+class ElementWise(PerParameter):
     """The base class of optimizers whose step is an element-wise formula, computed in one pass over memory."""
 
-    #: ``formula(k, x, gradient, *remembered, *constants, *factors)``: the new parameter, and what is remembered next.
+    #: ``formula(k, x, gradient, *state, *constants, *factors)``: the new parameter, and its new state.
     _formula: ClassVar[Callable[..., tuple[Any, ...]]]
 
     @abstractmethod
     def _constants(self) -> tuple[Any, ...]:
         """The options in the formula, which a backend may compile into it."""
 
-    def _factors(self, lr: float, step: int) -> tuple[float, ...]:
-        """The numbers in the formula that may change from step to step."""
-        return (lr,)
-
-    def _update(
-        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
-        donate: bool,
-    ) -> tuple[Any, ...]:  # fmt: skip
-        factors = numbers_of_step(k, params[0], self._factors, lr, step)
-        numbers = (*self._constants(), *factors)
-        places = tuple(range(2, 2 + len(remembered))) if donate else ()
-        tensors = zip(params, grads, *remembered, strict=True)
-        steps = [k.one_pass(self._formula, *of_one, *numbers, donate=places) for of_one in tensors]
-        return in_turn(steps)
-
-
-def numbers_of_step(k: Any, like: Any, formula: Callable[..., tuple[float, ...]], lr: float, step: int) -> list[Any]:
-    """The numbers ``formula(lr, step)`` as 0-d tensors; in a recorded step, those of the current rate and step number.
-
-    Python numbers would be constants of an element-wise formula, which a backend would compile again for each new
-    value.
-    """
-    recording = REPLAY.get()
-    numbers = formula(lr, step) if recording is None else recording.derived(formula, lr, step)
-    one = k.full((), 1.0, k.dtype(like))
-    return [k.mul(one, number) for number in numbers]
+    def _update_one(self, k: Any, inputs: StepInputs, numbers: list[Any], x: Any, g: Any, *state: Any) -> Any:
+        places = tuple(range(2, 2 + len(state))) if inputs.donate else ()
+        return k.fuse(self._formula, x, g, *state, *self._constants(), *numbers, donate=places)
 
 
 # ---- parts of formulas ----
@@ -72,10 +77,10 @@ def mean_square(k: Any, before: Any, x: Any, beta: float) -> Any:
 
 
 def total(k: Any, x: Any) -> Any:
-    """The sum of all elements, in row-major order whatever the memory layout, so that a resumed run rounds alike."""
+    """The sum of all elements, in row-major order whatever the memory layout: a resumed run gets the same bits."""
     return k.sum(k.reshape(x, (prod(x.shape),)), (0,), False)
 
 
 def length(k: Any, x: Any) -> Any:
-    """The Euclidean norm of all elements, in row-major order too."""
-    return k.norm(k.reshape(x, (prod(x.shape),)), (0,))
+    """The Euclidean norm of all elements, in row-major order."""
+    return k.vector_norm(k.reshape(x, (prod(x.shape),)), (0,))

@@ -23,14 +23,14 @@ from backburn.base.contexts import ACTIVE
 from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError, DTypeError, ShapeError, hint_for
 from backburn.base.mutable_trees import Leaf, MutableTree
 from backburn.base.trees import NODE_TYPES, leaves_with_paths
-from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import cast, widened
-from backburn.tensor.levels import innermost
-from backburn.tensor.messages import describe
-from backburn.tensor.options import bounded, number
+from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.core.dispatch import cast, upcast_half
+from backburn.tensor.core.levels import innermost
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.options import bounded, number
+from backburn.tensor.core.wrapping import is_tensor
 from backburn.tensor.reduce import vector_norm
 from backburn.tensor.shape import stack
-from backburn.tensor.wrapping import is_tensor
 
 NamedGradients: TypeAlias = dict[str, FloatTensor]
 
@@ -97,41 +97,41 @@ def scale(gradients: Any, factor: float | Tensor) -> NamedGradients:
     if isinstance(factor, Tensor):
         if factor.shape:
             raise ArgumentError(f"scale: factor is a number or a 0-d tensor, not {describe((factor,))}")
-        return {path: cast(x * _beside(x, factor), x.dtype) for path, x in named.items()}
+        return {path: cast(x * _to_backend_of(x, factor), x.dtype) for path, x in named.items()}
     times = float(number("scale", "factor", factor))
     return {path: gradient * times for path, gradient in named.items()}
 
 
-def global_norm(gradients: Any, *, ord: float = 2.0) -> FloatTensor:
+def global_norm(gradients: Any, norm_type: float = 2.0) -> FloatTensor:
     """The norm of all gradients as one vector: a 0-d tensor, at least float32, on the backend of the first gradient.
 
-    It is Euclidean by default, or of another positive order ``ord``; with ``inf`` it is the largest absolute value. No
-    intermediate result overflows unless the norm does. Raises :class:`ArgumentError` if there are no gradients, and
-    unless ``ord`` is positive.
+    It is Euclidean by default, or of another positive order ``norm_type``; with ``inf`` it is the largest absolute
+    value. No intermediate result overflows unless the norm does. Raises :class:`ArgumentError` if there are no
+    gradients, and unless ``norm_type`` is positive.
 
         >>> import backburn as bb
         >>> gradients = {"a": bb.asarray([3.0]), "b": bb.asarray([[-4.0]])}
-        >>> global_norm(gradients).item(), global_norm(gradients, ord=float("inf")).item()
+        >>> global_norm(gradients).item(), global_norm(gradients, norm_type=float("inf")).item()
         (5.0, 4.0)
     """
-    return _norm("global_norm", _named("global_norm", gradients), ord)
+    return _norm("global_norm", _named("global_norm", gradients), norm_type)
 
 
-def _norm(name: str, named: NamedGradients, ord: float) -> FloatTensor:
+def _norm(name: str, named: NamedGradients, norm_type: float) -> FloatTensor:
     """The norm of the norms of all gradients."""
-    order = bounded(name, "ord", ord, above=0)
+    order = bounded(name, "norm_type", norm_type, above=0)
     if not named:
         raise ArgumentError(f"{name}: there are no gradients")
-    norms = [vector_norm(widened(g), ord=order) for g in named.values()]
-    return vector_norm(stack([_beside(norms[0], norm) for norm in norms]), ord=order)
+    norms = [vector_norm(upcast_half(g), ord=order) for g in named.values()]
+    return vector_norm(stack([_to_backend_of(norms[0], norm) for norm in norms]), ord=order)
 
 
-def clip_grad_norm(gradients: Any, max_norm: float, *, ord: float = 2.0) -> tuple[NamedGradients, FloatTensor]:
+def clip_grad_norm(gradients: Any, max_norm: float, norm_type: float = 2.0) -> tuple[NamedGradients, FloatTensor]:
     """The gradients, scaled down if their :func:`global_norm` is above ``max_norm``, and the original norm.
 
     The factor is that of Pascanu, Mikolov and Bengio (2013), ``max_norm / norm``. Nothing is copied to the host. A norm
     that is not finite makes every gradient NaN or 0; check ``norm.item()`` if that may happen. Raises
-    :class:`ArgumentError` unless ``max_norm`` and ``ord`` are positive.
+    :class:`ArgumentError` unless ``max_norm`` and ``norm_type`` are positive.
 
         >>> import backburn as bb
         >>> clipped, norm = clip_grad_norm({"a": bb.asarray([3.0, 4.0], backend="numpy")}, 1.0)
@@ -140,27 +140,27 @@ def clip_grad_norm(gradients: Any, max_norm: float, *, ord: float = 2.0) -> tupl
     """
     bounded("clip_grad_norm", "max_norm", max_norm, above=0, below=math.inf)
     named = _named("clip_grad_norm", gradients)
-    norm = _norm("clip_grad_norm", named, ord)
-    # max_norm / max(norm, max_norm) is 1 for small norms, and 0 has no special part in it.
+    norm = _norm("clip_grad_norm", named, norm_type)
+    # max_norm / max(norm, max_norm) is 1 for small norms, also for 0.
     return scale(named, max_norm / norm.maximum(max_norm)), norm
 
 
-def clip_grad_value(gradients: Any, max_value: float) -> NamedGradients:
-    """The gradients with every element clipped to the range from ``-max_value`` to ``max_value``.
+def clip_grad_value(gradients: Any, clip_value: float) -> NamedGradients:
+    """The gradients with every element clipped to the range from ``-clip_value`` to ``clip_value``.
 
-    Raises :class:`ArgumentError` unless ``max_value`` is positive.
+    Raises :class:`ArgumentError` unless ``clip_value`` is positive.
 
         >>> import backburn as bb
         >>> clip_grad_value({"a": bb.asarray([3.0, -0.25], backend="numpy")}, 0.5)
         {'a': Tensor([ 0.5 , -0.25], dtype=float32, backend=numpy)}
     """
-    bounded("clip_grad_value", "max_value", max_value, above=0)
+    bounded("clip_grad_value", "clip_value", clip_value, above=0)
     named = _named("clip_grad_value", gradients)
-    return {path: gradient.clip(-max_value, max_value) for path, gradient in named.items()}
+    return {path: gradient.clip(-clip_value, clip_value) for path, gradient in named.items()}
 
 
-def _beside(x: FloatTensor, number: Any) -> FloatTensor:
-    """A 0-d tensor where ``x`` is: a model may have parts on several backends."""
+def _to_backend_of(x: FloatTensor, number: Any) -> FloatTensor:
+    """A 0-d tensor on the backend of ``x``: a model may have parts on several backends."""
     own, other = number._backend, x._backend
     return number if own is other or innermost(own) == innermost(other) else number.to(other)
 
@@ -169,19 +169,19 @@ def _beside(x: FloatTensor, number: Any) -> FloatTensor:
 
 
 def is_tree(gradients: Any) -> bool:
-    """Whether gradients are tensors in a container, rather than what ``backward`` returned."""
+    """Whether gradients are tensors in a container, rather than the result of ``backward``."""
     return isinstance(gradients, Mapping) or (gradients is not None and NODE_TYPES[gradients.__class__] is not None)
 
 
 def _is_by_path(gradients: Any) -> bool:
-    """Whether gradients are a dict of tensors by path, in which nothing is nested."""
+    """Whether gradients are a flat dict of tensors by path."""
     return isinstance(gradients, Mapping) and not any(
         value is not None and NODE_TYPES[value.__class__] for value in gradients.values()
     )
 
 
 def _named(name: str, gradients: Any) -> NamedGradients:
-    """Gradients by path as a new dict, each tensor of a tree once; what holds no gradients is refused."""
+    """Gradients by path as a new dict, each tensor of a tree once; anything without gradients is refused."""
     if _is_by_path(gradients):
         given = {path: gradient for path, gradient in gradients.items() if gradient is not None}
         for path, gradient in given.items():

@@ -6,19 +6,19 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from backburn.base.errors import ArgumentError, hint_for
-from backburn.base.hints import add_hints
-from backburn.base.hints.elsewhere import OPTIMIZERS
 from backburn.base.mutable_trees import Leaf, MutableTree, path_matches
-from backburn.base.replay import REPLAY
+from backburn.decorators.capture.replay import REPLAY
+from backburn.hints import add_hints
+from backburn.hints.general import OPTIMIZERS
+from backburn.optim.fixed_attributes import FixedAttributes
 from backburn.optim.gradients import is_float_tensor, named_by_leaf
 from backburn.optim.optimizer import Optimizer
-from backburn.optim.settled import Settled
-from backburn.tensor.classes import FloatTensor
+from backburn.tensor.core.classes import FloatTensor
 
 T = TypeVar("T")
 
 
-class Groups(Settled):
+class Groups(FixedAttributes):
     """Optimizers by patterns of paths: a parameter belongs to the first pattern that its path matches.
 
     A pattern contains shell wildcards, or is the path of a part of the model, such as ``"layers.0"``, and then stands
@@ -43,10 +43,10 @@ class Groups(Settled):
         self.optimizers = dict(optimizers)
         self._tree: MutableTree | None = None
         self._patterns: list[str] = []
-        self._chosen: dict[str, str | None] = {}
+        self._pattern_of_path: dict[str, str | None] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled and copied: all but the walk over the model, which is done again."""
+        """The state for pickling and copying, without the cached walk over the model."""
         return {**vars(self), "_tree": None}
 
     def __repr__(self) -> str:
@@ -63,22 +63,22 @@ class Groups(Settled):
         named = named_by_leaf(model, tree.leaves, gradients)
         parts: dict[str, dict[str, Any]] = {pattern: {} for pattern in self.optimizers}
         for path, gradient in named.items():
-            pattern = self._chosen[path]
+            pattern = self._pattern_of_path[path]
             if pattern is None:
                 known = ", ".join(map(repr, parts))
                 raise ArgumentError(f'step: no pattern matches the parameter {path!r}: {known}. "*" matches all')
             parts[pattern][path] = gradient
         if not named:
-            next(iter(self.optimizers.values())).step(model, gradients)  # which says what is wrong
+            next(iter(self.optimizers.values())).step(model, gradients)  # raises the error
         for pattern, part in parts.items():
             if part:
                 self.optimizers[pattern]._look_at(tree)
                 self.optimizers[pattern].step(model, part)
         if REPLAY.get() is not None:
-            self._tree = None  # its tensors are those of the recording, which nothing is to keep
+            self._tree = None  # its tensors belong to the recording alone
 
     def _walked(self, model: Any) -> MutableTree:
-        """The leaves of ``model``, and which pattern each is of, looked for again only when something has changed."""
+        """The leaves of ``model`` and their patterns, searched again only after a change."""
         tree, patterns = self._tree, list(self.optimizers)
         if tree is None or tree.root is not model or patterns != self._patterns or not tree.unchanged():
             tree = MutableTree(model, is_float_tensor)
@@ -86,7 +86,7 @@ class Groups(Settled):
             for pattern in patterns:
                 if not any(path_matches(path, pattern) for path in every):
                     raise ArgumentError(f"step: no parameter's path matches {pattern!r}. {hint_for(pattern, every)}")
-            self._chosen = {leaf.path: self._pattern_of(leaf) for leaf in tree.leaves}
+            self._pattern_of_path = {leaf.path: self._pattern_of(leaf) for leaf in tree.leaves}
             self._tree, self._patterns = tree, patterns
         return tree
 
@@ -103,15 +103,15 @@ class Groups(Settled):
         for optimizer, part in zip(self.optimizers.values(), parts, strict=True):
             optimizer.load_state_dict(part)
 
-    def carried(self) -> dict[str, FloatTensor]:
+    def state_tensors(self) -> dict[str, FloatTensor]:
         """The tensors of the state, for a captured step."""
-        return _joined(optimizer.carried() for optimizer in self.optimizers.values())
+        return _joined(optimizer.state_tensors() for optimizer in self.optimizers.values())
 
-    def carry(self, tensors: Mapping[str, Any], owned: bool) -> None:
-        """Replace the tensors of :meth:`carried`."""
-        parts = _parted(tensors, len(self.optimizers), "carry")
+    def load_tensors(self, tensors: Mapping[str, Any], owned: bool) -> None:
+        """Replace the tensors of :meth:`state_tensors`."""
+        parts = _parted(tensors, len(self.optimizers), "load_tensors")
         for optimizer, part in zip(self.optimizers.values(), parts, strict=True):
-            optimizer.carry(part, owned)
+            optimizer.load_tensors(part, owned)
 
 
 add_hints(Groups, OPTIMIZERS)

@@ -11,25 +11,26 @@ from typing import Any
 from backburn.base.errors import ArgumentError
 from backburn.optim.formulas import total
 from backburn.optim.gradients import NamedGradients, named_gradients
-from backburn.optim.optimizer import Optimizer, Rate
-from backburn.tensor.classes import FloatTensor
-from backburn.tensor.messages import describe
-from backburn.tensor.options import integer
+from backburn.optim.optimizer import Optimizer, Rate, StepInputs
+from backburn.tensor.core.classes import FloatTensor
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.options import integer
 
-#: A pair whose curvature, the product of move and change of gradient, is not above this is left out. (What is left out
-#: near a minimum is missed: pairs get as small there as the squares of what is left to go.)
+#: The least curvature of a pair, the product of move and change of gradient; other pairs are ignored. (Near a minimum,
+#: curvatures become as small as the squared distance from it, and still matter.)
 CURVATURE = 1e-30
-#: Of the slope, how much the loss falls at least; what part of it may be left; and how often the loss is computed.
-LESS, FLATTER, EVALUATIONS = 1e-4, 0.9, 30
+#: The line search: the least fall of the loss and the largest remaining slope, as shares of the first slope, and the
+#: largest number of evaluations.
+DECREASE, SLOPE_LEFT, EVALUATIONS = 1e-4, 0.9, 30
 
 
 class LBFGS(Optimizer):
     """Limited-memory BFGS: the two-loop recursion (Nocedal and Wright, "Numerical Optimization", 2006, algorithm 7.4).
 
-    Each step is ``lr`` times an approximate Newton step, computed from the last ``history`` changes of the parameters
-    and the gradient; the length of the first is at most ``lr``. The loss should be that of all data, not of batches
-    that change from step to step. Parameters of one dtype share one Hessian. ``2 * history`` tensors are kept for each
-    parameter.
+    Each step is ``lr`` times an approximate Newton step, computed from the last ``history_size`` changes of the
+    parameters and the gradient; the length of the first is at most ``lr``. The loss should be that of all data, not of
+    batches that change from step to step. Parameters of one dtype share one Hessian. ``2 * history_size`` tensors are
+    kept for each parameter.
 
     ``step(model, gradients)`` takes this step without a line search: near a minimum ``lr=1`` is right, elsewhere it may
     be too large. ``step(model, loss)``, where ``loss`` is a function of the model, searches along the line, by
@@ -48,19 +49,19 @@ class LBFGS(Optimizer):
         True
     """
 
-    def __init__(self, lr: Rate = 1.0, history: int = 10) -> None:
+    def __init__(self, lr: Rate = 1.0, *, history_size: int = 100) -> None:
         super().__init__(lr)
-        self.history = history
+        self.history_size = history_size
 
     @property
     def remembers(self) -> tuple[str, ...]:  # type: ignore[override]  # it follows from the options
         """The gradient, and the changes of the parameters and the gradient, newest first."""
-        n = self.history
+        n = self.history_size
         return ("gradient", *(f"move{i}" for i in range(n)), *(f"change{i}" for i in range(1, n)))
 
     def _checked(self, name: str, value: Any) -> Any:
-        if name == "history":
-            return integer("LBFGS", "history", value, least=1)
+        if name == "history_size":
+            return integer("LBFGS", name, value, least=1)
         return super()._checked(name, value)
 
     def step(self, model: Any, gradients: Any, steps: int = 1) -> float | None:  # type: ignore[override]
@@ -117,29 +118,27 @@ class LBFGS(Optimizer):
         try:
             times = _by_wolfe(along, value, _inner(slopes, moves))
         except BaseException:
-            self.steps, self._states = known  # nothing has been done
+            self.steps, self._states = known  # as if the step had not begun
             raise
         finally:
             go(times)
             self._tree.remember()
         if not times:
-            self._states.clear()  # what led nowhere
+            self._states.clear()  # the pairs did not lead downwards
         for leaf in leaves if times else ():
             entry = self._state(leaf, self._states[leaf.path].backend)
             entry.values[1] = entry.backend.mul(entry.values[1], times)
         return times, reached if last == times else None
 
-    def _update(
-        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
-        donate: bool,
-    ) -> tuple[Any, ...]:  # fmt: skip
-        moves = remembered[1 : 1 + self.history]
-        changes = [_map(k.sub, grads, remembered[0]), *remembered[1 + self.history :]]
+    def _update(self, k: Any, inputs: StepInputs) -> tuple[Any, ...]:
+        params, grads, remembered, lr, *_ = inputs
+        moves = remembered[1 : 1 + self.history_size]
+        changes = [_map(k.sub, grads, remembered[0]), *remembered[1 + self.history_size :]]
         direction = _newton(k, grads, moves, changes)
         stepped = k.sgd_steps(params, direction, [], lr=lr, momentum=0.0, nesterov=False, weight_decay=0.0)
         news = list(stepped[: len(params)])
-        kept = [_map(k.sub, news, params), *moves[:-1], *changes[:-1]]
-        return (*news, *grads, *(x for values in kept for x in values))
+        pairs = [_map(k.sub, news, params), *moves[:-1], *changes[:-1]]
+        return (*news, *grads, *(x for values in pairs for x in values))
 
 
 def _evaluated(loss: Any, model: Any) -> tuple[float, NamedGradients]:
@@ -155,13 +154,13 @@ def _inner(slopes: NamedGradients, moves: NamedGradients) -> float:
 
 
 def _by_wolfe(along: Callable[[float], tuple[float, float]], value: float, slope: float) -> float:
-    """How many times a move is gone from where the loss is ``value`` and falls with ``slope``; 0 where it does not."""
+    """The factor of a move from a point of loss ``value`` and derivative ``slope``; 0 if the loss does not fall."""
     low, high, times = 0.0, math.inf, 1.0
     for _ in range(EVALUATIONS):
         found, steepness = along(times)
-        if not found <= value + LESS * times * slope:  # also where it is NaN
+        if not found <= value + DECREASE * times * slope:  # true for NaN, too
             high = times
-        elif not steepness >= FLATTER * slope:
+        elif not steepness >= SLOPE_LEFT * slope:
             low = times
         else:
             return times
@@ -181,7 +180,7 @@ def _newton(k: Any, grads: list[Any], moves: list[list[Any]], changes: list[list
         shares.append(k.mul(weight, _dot(k, s, r)))
         r = _moved(k, r, k.neg(shares[-1]), y)
     length = reduce(k.add, [total(k, k.abs(g)) for g in grads])
-    # Without a pair, the first step of gradient descent is no longer than 1.
+    # The first step, gradient descent without a pair, has at most the length 1.
     first = k.div(1.0, k.maximum(length, 1.0))
     scale = k.where(usable[0], k.div(safe[0], k.where(usable[0], _dot(k, changes[0], changes[0]), 1.0)), first)
     r = [k.mul(x, scale) for x in r]

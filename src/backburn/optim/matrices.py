@@ -6,18 +6,17 @@ from collections.abc import Mapping
 from math import inf, prod, sqrt
 from typing import Any, ClassVar
 
-from backburn.backend.optimize import in_turn
 from backburn.base.errors import ArgumentError, ShapeError
 from backburn.base.mutable_trees import Leaf
-from backburn.optim.formulas import length, mean, numbers_of_step
-from backburn.optim.optimizer import Optimizer, Rate
+from backburn.optim.formulas import PerParameter, length, mean
+from backburn.optim.optimizer import Rate, StepInputs
+from backburn.tensor.core.options import bounded, integer, number, one_of
 from backburn.tensor.inspection import finfo
-from backburn.tensor.options import bounded, integer, number, one_of
 
 Shape = tuple[int, ...]
 
 
-class Adafactor(Optimizer):
+class Adafactor(PerParameter):
     """Adam without momentum, with factored second moments (Shazeer and Stern, "Adafactor", 2018).
 
     The mean squares of the gradients are kept for the rows and the columns of the last two axes, each with the decay
@@ -37,7 +36,7 @@ class Adafactor(Optimizer):
         >>> print(model["w"].numpy().round(2))
         [[ 1.06 -1.08]
          [ 0.43  2.4 ]]
-        >>> [(name, x.shape) for name, x in optimizer.carried().items()]
+        >>> [(name, x.shape) for name, x in optimizer.state_tensors().items()]
         [('w.rows', (2, 1)), ('w.columns', (1, 2))]
     """
 
@@ -81,29 +80,31 @@ class Adafactor(Optimizer):
     def _factors(self, lr: float, step: int) -> tuple[float, ...]:
         return min(lr, 1.0 / sqrt(step)), 1.0 - step**self.beta2_decay, 1.0 - lr * self.weight_decay
 
-    def _update(
-        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
-        donate: bool,
-    ) -> tuple[Any, ...]:  # fmt: skip
-        rate, beta, shrink = numbers_of_step(k, params[0], self._factors, lr, step)
-        least, smallest = self.eps
+    def _update_one(self, k: Any, inputs: StepInputs, numbers: list[Any], x: Any, g: Any, *state: Any) -> Any:
+        (rate, beta, shrink), (rows, columns), (least, smallest) = numbers, state, self.eps
         if least is None:
-            least = finfo(k.dtype(params[0])).eps
-        steps = [
-            _adafactor(k, x, g, rows, columns, rate, beta, shrink, self.d, least, smallest)
-            for x, g, rows, columns in zip(params, grads, *remembered, strict=True)
-        ]
-        return in_turn(steps)
+            least = finfo(k.dtype(x)).eps
+        size, axis = k.maximum(_rms(k, x), smallest), len(x.shape) - 1
+        if axis < 1:
+            update, columns = k.fuse(_by_square, g, columns, beta, least * least)
+        else:
+            squares = k.square(g)
+            rows = _decayed_mean(k, rows, k.mean(squares, (axis,), True), beta)
+            columns = _decayed_mean(k, columns, k.mean(squares, (axis - 1,), True), beta)
+            ratio = k.div(rows, k.maximum(k.mean(rows, (axis - 1,), True), least))
+            update = k.div(g, k.sqrt(k.maximum(k.mul(ratio, columns), least * least)))
+        rate = k.div(k.mul(size, rate), k.maximum(k.div(_rms(k, update), self.d), 1.0))
+        return k.fuse(_stepped, x, update, shrink, rate), rows, columns
 
 
-class Muon(Optimizer):
+class Muon(PerParameter):
     """Orthogonalized momentum, for matrices (Jordan et al., "Muon: an optimizer for hidden layers", 2024).
 
     The mean of the gradients becomes ``m = momentum * m + (1 - momentum) * g``. It is orthogonalized, or with
     ``nesterov`` the mean ``momentum * m + (1 - momentum) * g`` is: divided by its Frobenius norm (or ``eps``, if that
     is larger), its singular values are brought near 1 by ``ns_steps`` Newton-Schulz iterations with the polynomial ``a
     * s + b * s**3 + c * s**5``, whose coefficients are ``ns_coefficients``. A step multiplies the parameter ``x`` of
-    shape (inputs, outputs) by ``1 - lr * weight_decay``, and then subtracts the orthogonalized matrix times ``lr *
+    shape (outputs, inputs) by ``1 - lr * weight_decay``, and then subtracts the orthogonalized matrix times ``lr *
     sqrt(max(1, outputs / inputs))``. With ``adjust_lr_fn="match_rms_adamw"`` the factor is ``lr * 0.2 *
     sqrt(max(inputs, outputs))``, for which the learning rates of :class:`AdamW` are suitable (Liu et al., "Muon is
     scalable for LLM training", 2025).
@@ -137,7 +138,7 @@ class Muon(Optimizer):
         ns_coefficients: tuple[float, float, float] = (3.4445, -4.7750, 2.0315),
         eps: float = 1e-7,
         ns_steps: int = 5,
-        adjust_lr_fn: str = "original",
+        adjust_lr_fn: str | None = None,
     ) -> None:
         super().__init__(lr)
         self.weight_decay = weight_decay
@@ -152,7 +153,7 @@ class Muon(Optimizer):
         if name == "ns_steps":
             return integer("Muon", name, value, least=0)
         if name == "adjust_lr_fn":
-            return one_of("Muon", name, value, ("original", "match_rms_adamw"))
+            return one_of("Muon", name, "original" if value is None else value, ("original", "match_rms_adamw"))
         if name == "ns_coefficients":
             if not isinstance(value, (tuple, list)) or len(value) != 3:
                 raise ArgumentError(f"Muon: ns_coefficients are three numbers, not {value!r}")
@@ -171,22 +172,15 @@ class Muon(Optimizer):
     def _factors(self, lr: float, step: int) -> tuple[float, ...]:
         return lr, 1.0 - lr * self.weight_decay
 
-    def _update(
-        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
-        donate: bool,
-    ) -> tuple[Any, ...]:  # fmt: skip
-        rate, shrink = numbers_of_step(k, params[0], self._factors, lr, step)
-        news, means = [], []
-        for x, g, before in zip(params, grads, *remembered, strict=True):
-            m, along = k.one_pass(_momentum, before, g, self.momentum, self.nesterov)
-            along = _orthogonal(k, along, self.ns_coefficients, self.ns_steps, self.eps)
-            news.append(k.one_pass(_moved, x, along, shrink, k.mul(rate, self._scale(x.shape))))
-            means.append(m)
-        return (*news, *means)
+    def _update_one(self, k: Any, inputs: StepInputs, numbers: list[Any], x: Any, g: Any, *state: Any) -> Any:
+        rate, shrink = numbers
+        m, update = k.fuse(_momentum, *state, g, self.momentum, self.nesterov)
+        update = _orthogonal(k, update, self.ns_coefficients, self.ns_steps, self.eps)
+        return k.fuse(_stepped, x, update, shrink, k.mul(rate, self._scale(x.shape))), m
 
     def _scale(self, shape: Shape) -> float:
-        """By which the rate is multiplied."""
-        inputs, outputs = shape
+        """The factor of the rate."""
+        outputs, inputs = shape
         if self.adjust_lr_fn == "original":
             return sqrt(max(1.0, outputs / max(inputs, 1)))
         return 0.2 * sqrt(max(inputs, outputs))
@@ -195,30 +189,13 @@ class Muon(Optimizer):
 # ---- formulas ----
 
 
-def _adafactor(
-    k: Any, x: Any, g: Any, rows: Any, columns: Any, rate: Any, beta: Any, shrink: Any,
-    d: float, least: float, smallest: float,
-) -> tuple[Any, ...]:  # fmt: skip
-    size, axis = k.maximum(_rms(k, x), smallest), len(x.shape) - 1
-    if axis < 1:
-        along, columns = k.one_pass(_by_square, g, columns, beta, least * least)
-    else:
-        squares = k.square(g)
-        rows = _decayed_mean(k, rows, k.mean(squares, (axis,), True), beta)
-        columns = _decayed_mean(k, columns, k.mean(squares, (axis - 1,), True), beta)
-        share = k.div(rows, k.maximum(k.mean(rows, (axis - 1,), True), least))
-        along = k.div(g, k.sqrt(k.maximum(k.mul(share, columns), least * least)))
-    far = k.div(k.mul(size, rate), k.maximum(k.div(_rms(k, along), d), 1.0))
-    return k.one_pass(_moved, x, along, shrink, far), rows, columns
-
-
 def _by_square(k: Any, g: Any, v: Any, beta: Any, floor: float) -> tuple[Any, ...]:
     v = _decayed_mean(k, v, k.square(g), beta)
     return k.div(g, k.sqrt(k.maximum(v, floor))), v
 
 
-def _moved(k: Any, x: Any, along: Any, shrink: Any, far: Any) -> Any:
-    return k.sub(k.mul(x, shrink), k.mul(along, far))
+def _stepped(k: Any, x: Any, update: Any, shrink: Any, rate: Any) -> Any:
+    return k.sub(k.mul(x, shrink), k.mul(update, rate))
 
 
 def _decayed_mean(k: Any, before: Any, x: Any, beta: Any) -> Any:
@@ -243,7 +220,7 @@ def _orthogonal(k: Any, x: Any, coefficients: tuple[float, float, float], steps:
     tall = x.shape[0] > x.shape[1]
     for _ in range(steps):
         turned = k.permute_dims(x, (1, 0))
-        gram = k.matmul(turned, x) if tall else k.matmul(x, turned)  # the smaller of the two
+        gram = k.matmul(turned, x) if tall else k.matmul(x, turned)  # the smaller Gram matrix
         factor = k.add(k.mul(gram, b), k.mul(k.matmul(gram, gram), c))
         x = k.add(k.mul(x, a), k.matmul(x, factor) if tall else k.matmul(factor, x))
     return x

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from math import inf, sqrt
 from typing import Any, ClassVar
 
-from backburn.backend.optimize import adam_factors
 from backburn.base.errors import ArgumentError
+from backburn.ops.optimizer_steps import adam_factors
 from backburn.optim.formulas import ElementWise, decayed, mean, mean_square
 from backburn.optim.optimizer import Rate
-from backburn.tensor.options import bounded
+from backburn.tensor.core.options import bounded
 
 
 def adam_formula(k: Any, x: Any, g: Any, m: Any, v: Any, *rest: Any) -> tuple[Any, ...]:
@@ -137,7 +137,7 @@ class NAdam(Moments):
         product = 1.0
         for i in range(1, step + 1):
             product *= self._momentum(i)
-            if product < 1e-18:  # which 1 - product does not tell from 0
+            if product < 1e-18:  # 1 - product rounds to 1
                 break
         now, soon = self._momentum(step), self._momentum(step + 1)
         root = sqrt(1.0 - self.betas[1] ** step)
@@ -154,8 +154,8 @@ class NAdam(Moments):
     ) -> tuple[Any, ...]:  # fmt: skip
         g = decayed(k, g, x, weight_decay)
         m, v = mean(k, m, g, beta1), mean_square(k, v, g, beta2)
-        along = k.add(k.mul(g, new), k.mul(m, old))
-        return k.sub(k.mul(x, shrink), k.div(along, k.add(k.sqrt(v), floor))), m, v
+        update = k.add(k.mul(g, new), k.mul(m, old))
+        return k.sub(k.mul(x, shrink), k.div(update, k.add(k.sqrt(v), floor))), m, v
 
 
 class RAdam(Moments):
@@ -299,8 +299,8 @@ class Adan(Moments):
         k: Any, x: Any, g: Any, m: Any, n: Any, v: Any, before: Any, beta1: float, beta2: float, beta3: float,
         rate: Any, ahead: Any, floor: Any, shrink: Any, known: Any,
     ) -> tuple[Any, ...]:  # fmt: skip
-        change = k.mul(k.add(g, before), known)  # the gradient before is remembered with the other sign
+        change = k.mul(k.add(g, before), known)  # ``before`` is the negative of the last gradient
         m, n = mean(k, m, g, beta1), mean(k, n, change, beta2)
         v = mean_square(k, v, k.add(g, k.mul(change, beta2)), beta3)
-        along = k.div(k.add(k.mul(m, rate), k.mul(n, ahead)), k.add(k.sqrt(v), floor))
-        return k.sub(k.mul(x, shrink), along), m, n, v, k.neg(g)
+        update = k.div(k.add(k.mul(m, rate), k.mul(n, ahead)), k.add(k.sqrt(v), floor))
+        return k.sub(k.mul(x, shrink), update), m, n, v, k.neg(g)

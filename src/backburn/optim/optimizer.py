@@ -14,20 +14,19 @@ from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.contexts import ACTIVE
 from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError, hint_for
-from backburn.base.hints import add_hints
-from backburn.base.hints.elsewhere import OPTIMIZERS
 from backburn.base.mutable_trees import Leaf, MutableTree
-from backburn.base.quiet import quietly
-from backburn.base.replay import REPLAY, Recording
+from backburn.decorators.capture.replay import REPLAY, Recording
+from backburn.hints import add_hints
+from backburn.hints.general import OPTIMIZERS
+from backburn.optim.fixed_attributes import FixedAttributes
 from backburn.optim.gradients import by_leaf, is_float_tensor, is_tree, place_of_steps
-from backburn.optim.settled import Settled
-from backburn.tensor.classes import FloatTensor
-from backburn.tensor.copying import lasting
-from backburn.tensor.dispatch import widened_dtype
-from backburn.tensor.host import asarray
-from backburn.tensor.messages import describe
-from backburn.tensor.options import bounded, flags
-from backburn.tensor.wrapping import is_tensor
+from backburn.tensor.core.classes import FloatTensor
+from backburn.tensor.core.copying import copy_if_overwritten
+from backburn.tensor.core.dispatch import upcast_half_dtype
+from backburn.tensor.core.host import asarray
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.options import bounded, flags
+from backburn.tensor.core.wrapping import is_tensor
 
 if TYPE_CHECKING:
     from typing import Self
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 Rate = float | Callable[[int], float]
 _TREES = (list, tuple, dict, Iterator)
 
-#: About so many elements of 16-bit parameters are updated at once: of each there are copies in float32 meanwhile.
+#: The approximate number of elements of 16-bit parameters that are updated at once, as copies in float32.
 WIDENED = 1 << 24
 
 
@@ -53,6 +52,10 @@ class ParameterState:
         self.step = step
         self.values = values
         self.owned = owned
+
+    def tensors(self) -> list[FloatTensor]:
+        """The primitives as tensors."""
+        return [FloatTensor(value, self.backend, self.backend.dtype(value)) for value in self.values]
 
     def count(self, steps: int) -> int:
         """Add to the number of steps, and return it."""
@@ -73,25 +76,40 @@ class Update(NamedTuple):
     widens: bool
 
 
-class Optimizer(Settled):
+class StepInputs(NamedTuple):
+    """The primitives and numbers of one step of parameters of one dtype on one backend.
+
+    ``remembered`` has one list of tensors, parameter by parameter, for each name of the optimizer's ``remembers``; with
+    ``donate`` they may be used up. ``step`` is the number of the step, if the optimizer corrects by it.
+    """
+
+    params: list[Any]
+    grads: list[Any]
+    remembered: list[list[Any]]
+    lr: float
+    step: int
+    donate: bool
+
+
+class Optimizer(FixedAttributes):
     """The base class of optimizers: parameters are found by walking over the model, and their state is kept by path.
 
     A model is a module or any other tree of tensors that can be changed in place. Steps are computed on the inner
     backend, where nothing is recorded. Parameters of 16-bit floats are updated, and their state is kept, in float32.
 
     Options may be set between steps, as in ``optimizer.lr = 0.5 * optimizer.lr``, and are validated; those that
-    determine the kept state are fixed. A subclass sets all of its attributes in ``__init__``.
+    determine the kept state are fixed. A subclass sets all attributes in ``__init__``.
     """
 
-    #: The names of the tensors that are remembered for each parameter.
+    #: The names of the state tensors of each parameter.
     remembers: tuple[str, ...] = ()
     #: The options that are numbers of at least 0, each with the number that it must be below.
     _numbers: ClassVar[Mapping[str, float]] = {}
     #: The options that are True or False.
     _flags: ClassVar[tuple[str, ...]] = ()
-    #: Whether the operation of a step is given its number.
+    #: Whether a step depends on its number.
     _corrects = False
-    #: Whether a step is an operation of the contract, which some backends have for parameters of 16 bits as they are.
+    #: Whether a step is an operation of the contract, which some backends compute for 16-bit parameters directly.
     _is_operation = False
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
@@ -116,7 +134,7 @@ class Optimizer(Settled):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an option to a valid value, or another existing attribute."""
-        if "_settled" not in vars(self) or name.startswith("_"):
+        if "_is_complete" not in vars(self) or name.startswith("_"):
             super().__setattr__(name, self._checked(name, value))
             return
         before, old = self.remembers, getattr(self, name, None)
@@ -138,15 +156,8 @@ class Optimizer(Settled):
         return bounded(kind, name, value, least=0, below=inf) if name == "lr" and not callable(value) else value
 
     @abstractmethod
-    def _update(
-        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
-        donate: bool,
-    ) -> tuple[Any, ...]:  # fmt: skip
-        """The new values of parameters of one dtype, then, list for list, of their state.
-
-        ``step`` is the number of their step, if the optimizer corrects by it; with ``donate`` what is ``remembered``
-        may be used up.
-        """
+    def _update(self, k: Any, inputs: StepInputs) -> tuple[Any, ...]:
+        """The new values of parameters of one dtype, then, list for list, of their state."""
 
     def step(self, model: Any, gradients: Any) -> None:
         """Update each parameter of ``model`` that has a gradient.
@@ -187,7 +198,7 @@ class Optimizer(Settled):
             )
         if recording is not None:
             entries = self._states.copy()
-            recording.assume(lambda: self._states == entries)  # others may have been loaded
+            recording.assume(lambda: self._states == entries)  # another state may have been loaded
         groups = self._groups(work)
         numbers = [self._number(group, recording) for group in groups]
         news = [self._renewed(group, lr, number) for group, number in zip(groups, numbers, strict=True)]
@@ -198,11 +209,11 @@ class Optimizer(Settled):
         if recording is None:
             self._tree.remember()
         else:
-            self._tree = None  # its tensors are those of the recording, which nothing is to keep
+            self._tree = None  # its tensors belong to the recording alone
         self._count_one(self, recording)
 
     def _task(self, leaf: Leaf, gradient: Any) -> Update:
-        """How to update a parameter by its gradient. Raises for one that nothing can replace."""
+        """The update of a parameter by its gradient. Raises for a parameter that nothing can replace."""
         if (node := leaf.fixed) is not None:
             raise ArgumentError(
                 f"step: takes the model, into which the new parameters are put: step(model, gradients). "
@@ -210,7 +221,7 @@ class Optimizer(Settled):
             )
         x = leaf.value
         k: Any = place_of_steps(x._backend)
-        widens = x.dtype.bits < 32 and not (self._is_operation and k.capabilities.wide_steps)
+        widens = x._dtype.bits < 32 and not (self._is_operation and k.capabilities.wide_steps)
         return Update(leaf, k, gradient, self._state(leaf, k), widens)
 
     def count(self, steps: int) -> int:
@@ -260,7 +271,7 @@ class Optimizer(Settled):
         narrow = 0
         for update in work:
             x, entry = update.leaf.value, update.state
-            name, portion = x.dtype.name, 0
+            name, portion = x._dtype.name, 0
             if update.widens:
                 name, portion = "float32", narrow // WIDENED
                 narrow += prod(x.shape)
@@ -273,13 +284,13 @@ class Optimizer(Settled):
         k, params, grads = group[0].k, [], []
         for update in group:
             x, gradient = update.leaf.value, update.gradient
-            param = x.primitive if x._backend is k else x._backend.inner(x.primitive)
+            param = x._primitive if x._backend is k else x._backend.inner(x._primitive)
             if update.widens:
-                param, gradient = k.cast(param, float32), k.cast(gradient, float32)
+                param, gradient = k.astype(param, float32), k.astype(gradient, float32)
             params.append(param)
             grads.append(gradient)
         remembered = [list(values) for values in zip(*(update.state.values for update in group), strict=True)]
-        results = quietly(k, self._update, k, params, grads, remembered, lr, step, group[0].state.owned)
+        results = self._update(k, StepInputs(params, grads, remembered, lr, step, group[0].state.owned))
         count, news = len(group), []
         lists = [results[i * count : (i + 1) * count] for i in range(1 + len(remembered))]
         for update, primitive, *values in zip(group, *lists, strict=True):
@@ -287,9 +298,9 @@ class Optimizer(Settled):
             home: Any = x._backend
             update.state.values, update.state.owned = values, True
             if update.widens:
-                primitive = quietly(k, k.cast, primitive, x.dtype)
+                primitive = k.astype(primitive, x.dtype)
             if home is not k:
-                primitive = home.set_require_grad(home.from_inner(primitive), True)
+                primitive = home.new_leaf(primitive)
             news.append(FloatTensor(primitive, home, x._dtype))
         return news
 
@@ -327,36 +338,34 @@ class Optimizer(Settled):
             entry, x = self._states.get(leaf.path), leaf.value
             if entry is None:
                 continue
-            for value, shape in zip(entry.values, self._shapes(leaf), strict=True):
-                dtype = entry.backend.dtype(value)
-                if dtype is not widened_dtype(x.dtype) or tuple(value.shape) != shape:
+            for remembered, shape in zip(entry.tensors(), self._shapes(leaf), strict=True):
+                wrong_dtype = remembered.dtype is not upcast_half_dtype(x.dtype)
+                if wrong_dtype or remembered.shape != shape:
                     self._tree = None
-                    kept = describe((FloatTensor(value, entry.backend, dtype),))
-                    raise (DTypeError if dtype is not widened_dtype(x.dtype) else ShapeError)(
-                        f"step: what is remembered of {leaf.path} is {kept}, and the parameter is {describe((x,))}: "
-                        f"an optimizer belongs to one model"
+                    raise (DTypeError if wrong_dtype else ShapeError)(
+                        f"step: what is remembered of {leaf.path} is {describe((remembered,))}, and the parameter is "
+                        f"{describe((x,))}: an optimizer belongs to one model"
                     )
 
     def _state(self, leaf: Leaf, k: AnyBackend) -> ParameterState:
         """The state of a parameter, on the backend where it is updated."""
         entry = self._states.get(leaf.path)
         if entry is None:
-            first, dtype = self._first(), widened_dtype(leaf.value.dtype)
+            first, dtype = self._first(), upcast_half_dtype(leaf.value.dtype)
             values = [k.full(shape, first, dtype) for shape in self._shapes(leaf)]
             entry = self._states[leaf.path] = ParameterState(k, 0, values, True)
             return entry
         if entry.backend is not k and entry.backend != k:
-            there = entry.backend
-            entry.values = [FloatTensor(v, there, there.dtype(v)).to(k).primitive for v in entry.values]
+            entry.values = [x.to(k).primitive for x in entry.tensors()]
             entry.backend, entry.owned = k, False
         return entry
 
     def _shapes(self, leaf: Leaf) -> list[tuple[int, ...]]:
-        """The shapes of the tensors that are remembered for a parameter."""
+        """The shapes of the state tensors of a parameter."""
         return [leaf.value.shape] * len(self.remembers)
 
     def _first(self) -> float:
-        """What is remembered before the first step."""
+        """The initial value of the state's elements."""
         return 0.0
 
     # ---- state ----
@@ -370,20 +379,20 @@ class Optimizer(Settled):
         for path, entry in self._states.items():
             state[f"{path}.step"] = entry.step
             entry.owned = False
-            for name, value in zip(self.remembers, entry.values, strict=True):
-                state[f"{path}.{name}"] = lasting(FloatTensor(value, entry.backend, entry.backend.dtype(value)))
+            for name, x in zip(self.remembers, entry.tensors(), strict=True):
+                state[f"{path}.{name}"] = copy_if_overwritten(x)
         return state
 
-    def carried(self) -> dict[str, FloatTensor]:
+    def state_tensors(self) -> dict[str, FloatTensor]:
         """The tensors of the state, ``"<path>.<name>"``, for a captured step."""
         return {
-            f"{path}.{name}": FloatTensor(value, entry.backend, entry.backend.dtype(value))
+            f"{path}.{name}": x
             for path, entry in self._states.items()
-            for name, value in zip(self.remembers, entry.values, strict=True)
+            for name, x in zip(self.remembers, entry.tensors(), strict=True)
         }
 
-    def carry(self, tensors: Mapping[str, Any], owned: bool) -> None:
-        """Replace the tensors of :meth:`carried`."""
+    def load_tensors(self, tensors: Mapping[str, Any], owned: bool) -> None:
+        """Replace the tensors of :meth:`state_tensors`."""
         for path, entry in self._states.items():
             entry.values = [tensors[f"{path}.{name}"].primitive for name in self.remembers]
             entry.owned = owned
@@ -424,7 +433,7 @@ class Optimizer(Settled):
             if not is_float_tensor(value):
                 raise DTypeError(f"load_state_dict: {path}.{name} is a float tensor, not {type(value).__name__}")
         lowered = [_innermost(value) for value in values]
-        backend: Any = lowered[0].backend if lowered else None  # where nothing is remembered, any will do
+        backend: Any = lowered[0].backend if lowered else None  # without state, the backend does not matter
         step = _count(f"{path}.step", found["step"])
         return ParameterState(backend, step, [value.primitive for value in lowered], False)
 
@@ -453,21 +462,21 @@ def _innermost(x: FloatTensor) -> FloatTensor:
 
 
 def _found(leaves: list[Leaf], gradients: Any) -> list[Any]:
-    """The primitives of the leaves' gradients in what ``backward`` returned, each None if there is none."""
+    """The primitives of the leaves' gradients in the result of ``backward``, or None for each without one."""
     if not isinstance(gradients, Gradients):
         hint = ": step(model, loss.backward())" if is_tensor(gradients) else ""
         raise DTypeError(f"step: takes the gradients that backward returned, not {type(gradients).__name__}{hint}")
     found, covered = list[Any](), dict[int, bool]()
     for leaf in leaves:
         x = leaf.value
-        k: Any = x.backend
+        k: Any = x._backend
         if (is_covered := covered.get(id(k))) is None:
             is_covered = covered[id(k)] = is_autodiff(k) and gradients.covers(k)
         if not is_covered and x.is_require_grad:
             raise BackendMismatchError(
                 f"step: the gradients belong to {gradients.backend.spec}, and the parameter is {describe((x,))}"
             )
-        found.append(k.grad(x.primitive, gradients) if is_covered else None)
+        found.append(k.grad(x._primitive, gradients) if is_covered else None)
     return found
 
 

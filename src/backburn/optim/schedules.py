@@ -1,7 +1,9 @@
 """Learning-rate schedules: functions of the number of steps taken, passed to an optimizer as ``lr``.
 
-Apart from :class:`Plateau`, a schedule has no state: the optimizer counts the steps, and saves their number. Any
-function will do. ::
+Names are those of PyTorch's schedulers, with the rate ``lr`` where these have the optimizer.
+
+Apart from :class:`ReduceOnPlateau`, a schedule has no state: the optimizer counts the steps, and saves their number.
+Any function will do. ::
 
     optimizer = AdamW(Warmup(100, Cosine(1e-3, 10_000)), weight_decay=0.1)
 """
@@ -10,16 +12,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from backburn.base.errors import ArgumentError
-from backburn.base.hints import add_option_hints, lookups
-from backburn.tensor.options import bounded, integer, number, one_of
+from backburn.hints import explain_arguments, lookups
+from backburn.tensor.core.options import bounded, integer, number, one_of
 
 __all__ = [
-    "Schedule", "Linear", "Polynomial", "Cosine", "Restarts", "Exponential", "Step", "MultiStep", "OneCycle", "Warmup",
-    "Plateau",
+    "Schedule", "Linear", "Polynomial", "Cosine", "CosineWarmRestarts", "Exponential", "Step", "MultiStep", "OneCycle",
+    "Warmup", "ReduceOnPlateau",
 ]  # fmt: skip
 
 
@@ -27,8 +29,10 @@ if not TYPE_CHECKING:
     __dir__, __getattr__ = lookups("backburn.optim.schedules", __all__)
 
 
-#: The options that are numbers, in the place of which there is no other schedule.
-_NUMBERS = ("rate", "start", "end", "factor", "power", "rise", "fall")
+#: Options that are numbers of steps.
+_COUNTS = ("total_iters", "total_steps", "T_max", "T_0", "T_mult", "step_size", "warmup_steps")
+#: Options that are divisors, of at least 1.
+_DIVISORS = ("div_factor", "final_div_factor")
 
 
 class Schedule:
@@ -43,106 +47,106 @@ class Schedule:
             object.__setattr__(self, option, _checked(type(self).__name__, option, value))
 
     def __call__(self, step: int) -> float:
-        """The rate after so many steps."""
+        """The rate after ``step`` steps."""
         raise NotImplementedError
 
 
 def _checked(name: str, option: str, value: Any) -> Any:
     """The valid value of an option."""
-    if option in ("steps", "every", "growth"):
+    if option in _COUNTS:
         return integer(name, option, value, least=1)
-    if option == "at":
+    if option == "milestones":
         if not isinstance(value, (tuple, list)):
-            raise ArgumentError(f"{name}: at are numbers of steps, such as (30, 80), not {value!r}")
-        return tuple(integer(name, f"at[{i}]", step, least=0) for i, step in enumerate(value))
-    if option == "share":
+            raise ArgumentError(f"{name}: milestones are numbers of steps, such as (30, 80), not {value!r}")
+        return tuple(integer(name, f"milestones[{i}]", step, least=0) for i, step in enumerate(value))
+    if option == "pct_start":
         return bounded(name, option, value, least=0, below=1)
-    if callable(value) and option not in _NUMBERS:
+    if option == "after" and callable(value):
         return value
-    return bounded(name, option, value, least=1 if option in ("rise", "fall") else 0, below=math.inf)
+    return bounded(name, option, value, least=1 if option in _DIVISORS else 0, below=math.inf)
 
 
 @dataclass(frozen=True)
 class Linear(Schedule):
-    """From ``start`` to ``end`` in ``steps`` equal steps; constant after that.
+    """A line from ``init_value`` to ``end_value`` in ``total_iters`` equal steps; constant after that.
 
-    >>> rate = Linear(1.0, 0.0, steps=4)
+    >>> rate = Linear(1.0, 0.0, total_iters=4)
     >>> [rate(n) for n in (0, 1, 4, 9)]
     [1.0, 0.75, 0.0, 0.0]
     """
 
-    start: float
-    end: float
-    steps: int
+    init_value: float
+    end_value: float
+    total_iters: int
 
     def __call__(self, step: int) -> float:
-        """The rate after so many steps."""
-        return self.start + (self.end - self.start) * min(step / self.steps, 1.0)
+        """The rate after ``step`` steps."""
+        return self.init_value + (self.end_value - self.init_value) * min(step / self.total_iters, 1.0)
 
 
 @dataclass(frozen=True)
 class Polynomial(Schedule):
-    """From ``rate`` to ``end`` in ``steps`` steps, following the remaining share of steps raised to ``power``.
+    """A fall from ``lr`` to ``end_value`` in ``total_iters`` steps, by the remaining share of steps to the ``power``.
 
-    >>> rate = Polynomial(1.0, steps=4, power=2.0)
+    >>> rate = Polynomial(1.0, total_iters=4, power=2.0)
     >>> [rate(n) for n in (0, 1, 2, 4, 9)]
     [1.0, 0.5625, 0.25, 0.0, 0.0]
     """
 
-    rate: float
-    steps: int
+    lr: float
+    total_iters: int
     power: float = 1.0
-    end: float = 0.0
+    end_value: float = 0.0
 
     def __call__(self, step: int) -> float:
-        """The rate after so many steps."""
-        left = 1.0 - min(step / self.steps, 1.0)
-        return float(self.end + (self.rate - self.end) * left**self.power)
+        """The rate after ``step`` steps."""
+        left = 1.0 - min(step / self.total_iters, 1.0)
+        return float(self.end_value + (self.lr - self.end_value) * left**self.power)
 
 
 @dataclass(frozen=True)
 class Cosine(Schedule):
-    """From ``rate`` to ``end`` along half a cosine in ``steps`` steps (Loshchilov and Hutter, "SGDR", 2017).
+    """Half a cosine from ``lr`` to ``eta_min`` in ``T_max`` steps (Loshchilov and Hutter, "SGDR", 2017).
 
-    >>> rate = Cosine(1.0, steps=100)
+    >>> rate = Cosine(1.0, T_max=100)
     >>> [round(rate(n), 4) for n in (0, 50, 100, 200)]
     [1.0, 0.5, 0.0, 0.0]
     """
 
-    rate: float
-    steps: int
-    end: float = 0.0
+    lr: float
+    T_max: int
+    eta_min: float = 0.0
 
     def __call__(self, step: int) -> float:
-        """The rate after so many steps."""
-        done = min(step / self.steps, 1.0)
-        return self.end + (self.rate - self.end) * 0.5 * (1.0 + math.cos(math.pi * done))
+        """The rate after ``step`` steps."""
+        done = min(step / self.T_max, 1.0)
+        return self.eta_min + (self.lr - self.eta_min) * 0.5 * (1.0 + math.cos(math.pi * done))
 
 
 @dataclass(frozen=True)
-class Restarts(Schedule):
-    """From ``rate`` to ``end`` along half a cosine, over and over (Loshchilov and Hutter, "SGDR", 2017).
+class CosineWarmRestarts(Schedule):
+    """Half a cosine from ``lr`` to ``eta_min``, over and over (Loshchilov and Hutter, "SGDR", 2017).
 
-    The first cycle takes ``steps`` steps, and each further one ``growth`` times as many as the one before.
+    The first cycle takes ``T_0`` steps, and each further one ``T_mult`` times as many as the one before.
 
-        >>> rate = Restarts(1.0, steps=2, growth=2)
+        >>> rate = CosineWarmRestarts(1.0, T_0=2, T_mult=2)
         >>> [round(rate(n), 4) for n in range(8)]
         [1.0, 0.5, 1.0, 0.8536, 0.5, 0.1464, 1.0, 0.9619]
     """
 
-    rate: float
-    steps: int
-    growth: int = 1
-    end: float = 0.0
+    lr: float
+    T_0: int
+    T_mult: int = 1
+    eta_min: float = 0.0
 
     def __call__(self, step: int) -> float:
-        """The rate after so many steps."""
-        length = self.steps
-        if self.growth == 1:
+        """The rate after ``step`` steps."""
+        length = self.T_0
+        if self.T_mult == 1:
             step %= length
         while step >= length:
-            step, length = step - length, length * self.growth
-        return self.end + (self.rate - self.end) * 0.5 * (1.0 + math.cos(math.pi * step / length))
+            step, length = step - length, length * self.T_mult
+        return self.eta_min + (self.lr - self.eta_min) * 0.5 * (1.0 + math.cos(math.pi * step / length))
 
 
 def _power(factor: float, exponent: float) -> float:
@@ -155,113 +159,115 @@ def _power(factor: float, exponent: float) -> float:
 
 @dataclass(frozen=True)
 class Exponential(Schedule):
-    """``rate * factor ** (n / every)`` after ``n`` steps: smooth exponential decay.
+    """``lr * gamma ** (n / step_size)`` after ``n`` steps: smooth exponential decay.
 
-    >>> rate = Exponential(1.0, 0.5, every=10)
+    >>> rate = Exponential(1.0, 0.5, step_size=10)
     >>> [rate(n) for n in (0, 10, 20)]
     [1.0, 0.5, 0.25]
     """
 
-    rate: float
-    factor: float
-    every: int = 1
+    lr: float
+    gamma: float
+    step_size: int = 1
 
     def __call__(self, step: int) -> float:
-        """The rate after so many steps."""
-        return self.rate * _power(self.factor, step / self.every)
+        """The rate after ``step`` steps."""
+        return self.lr * _power(self.gamma, step / self.step_size)
 
 
 @dataclass(frozen=True)
 class Step(Schedule):
-    """``rate * factor ** (n // every)`` after ``n`` steps: decay by ``factor`` every ``every`` steps.
+    """``lr * gamma ** (n // step_size)`` after ``n`` steps: decay by ``gamma`` every ``step_size`` steps.
 
-    >>> rate = Step(1.0, 0.5, every=10)
+    >>> rate = Step(1.0, step_size=10, gamma=0.5)
     >>> [rate(n) for n in (0, 9, 10, 25)]
     [1.0, 1.0, 0.5, 0.25]
     """
 
-    rate: float
-    factor: float
-    every: int
+    lr: float
+    step_size: int
+    gamma: float = 0.1
 
     def __call__(self, step: int) -> float:
-        """The rate after so many steps."""
-        return self.rate * _power(self.factor, step // self.every)
+        """The rate after ``step`` steps."""
+        return self.lr * _power(self.gamma, step // self.step_size)
 
 
 @dataclass(frozen=True)
 class MultiStep(Schedule):
-    """``rate``, multiplied by ``factor`` at each of the step numbers ``at``.
+    """``lr``, multiplied by ``gamma`` at each of the step numbers ``milestones``.
 
-    >>> rate = MultiStep(1.0, 0.5, at=(30, 80))
+    >>> rate = MultiStep(1.0, (30, 80), gamma=0.5)
     >>> [rate(n) for n in (0, 29, 30, 79, 80)]
     [1.0, 1.0, 0.5, 0.5, 0.25]
     """
 
-    rate: float
-    factor: float
-    at: tuple[int, ...]
+    lr: float
+    milestones: tuple[int, ...]
+    gamma: float = 0.1
 
     def __call__(self, step: int) -> float:
-        """The rate after so many steps."""
-        return self.rate * _power(self.factor, sum(step >= n for n in self.at))
+        """The rate after ``step`` steps."""
+        return self.lr * _power(self.gamma, sum(step >= n for n in self.milestones))
 
 
 @dataclass(frozen=True)
 class OneCycle(Schedule):
-    """Up to ``rate`` in the first ``share`` of ``steps``, and down again, along half cosines (Smith and Topin, 2019).
+    """Up to ``max_lr`` in the first ``pct_start`` of ``total_steps``, and down again, along half cosines.
 
-    It begins at ``rate / rise`` and ends at that divided by ``fall``, as in "Super-convergence".
+    It begins at ``max_lr / div_factor`` and ends at that divided by ``final_div_factor``, as in "Super-convergence"
+    (Smith and Topin, 2019).
 
-        >>> rate = OneCycle(1.0, steps=100)
+        >>> rate = OneCycle(1.0, total_steps=100)
         >>> [round(rate(n), 4) for n in (0, 30, 65, 100)]
         [0.04, 1.0, 0.5, 0.0]
     """
 
-    rate: float
-    steps: int
-    share: float = 0.3
-    rise: float = 25.0
-    fall: float = 1e4
+    max_lr: float
+    total_steps: int
+    _: KW_ONLY
+    pct_start: float = 0.3
+    div_factor: float = 25.0
+    final_div_factor: float = 1e4
 
     def __call__(self, step: int) -> float:
-        """The rate after so many steps."""
-        up, low = self.share * self.steps, self.rate / self.rise
+        """The rate after ``step`` steps."""
+        up, low = self.pct_start * self.total_steps, self.max_lr / self.div_factor
         if step < up:
-            return low + (self.rate - low) * 0.5 * (1.0 - math.cos(math.pi * step / up))
-        done = min((step - up) / (self.steps - up), 1.0)
-        end = low / self.fall
-        return end + (self.rate - end) * 0.5 * (1.0 + math.cos(math.pi * done))
+            return low + (self.max_lr - low) * 0.5 * (1.0 - math.cos(math.pi * step / up))
+        done = min((step - up) / (self.total_steps - up), 1.0)
+        end = low / self.final_div_factor
+        return end + (self.max_lr - end) * 0.5 * (1.0 + math.cos(math.pi * done))
 
 
 @dataclass(frozen=True)
 class Warmup(Schedule):
-    """A linear rise in ``steps`` steps to the first rate of ``after``, a schedule or a number, which then follows.
+    """A linear rise in ``warmup_steps`` steps to the first rate of ``after``, a schedule or number, which then follows.
 
     The rate of the first step is one increment rather than 0.
 
-        >>> rate = Warmup(4, Cosine(1.0, steps=10))
+        >>> rate = Warmup(4, Cosine(1.0, T_max=10))
         >>> [round(rate(n), 4) for n in (0, 1, 3, 4, 9, 14)]
         [0.25, 0.5, 1.0, 1.0, 0.5, 0.0]
     """
 
-    steps: int
+    warmup_steps: int
     after: float | Callable[[int], float]
 
     def __call__(self, step: int) -> float:
-        """The rate after so many steps."""
-        after = self.after(max(step - self.steps, 0)) if callable(self.after) else self.after
-        return after * min((step + 1) / self.steps, 1.0)
+        """The rate after ``step`` steps."""
+        after = self.after(max(step - self.warmup_steps, 0)) if callable(self.after) else self.after
+        return after * min((step + 1) / self.warmup_steps, 1.0)
 
 
-class Plateau(Schedule):
-    """``rate``, multiplied by ``factor`` whenever a metric has not improved in more than ``patience`` observations.
+class ReduceOnPlateau(Schedule):
+    """``lr``, multiplied by ``factor`` whenever a metric has not improved in more than ``patience`` observations.
 
-    ``rate`` is a number or another schedule. Call :meth:`observe` with the metric, such as the loss of an epoch. With
+    ``lr`` is a number or another schedule. Call :meth:`observe` with the metric, such as the loss of an epoch. With
     ``mode="min"`` it improves if it is below the best value so far by more than ``threshold``, with ``"max"`` if it is
     above it by more than that; the threshold is relative to the best value (``threshold_mode="rel"``) or absolute
     (``"abs"``). NaN is no improvement. After a reduction, the next ``cooldown`` observations are not counted. The rate
-    does not fall below ``end``.
+    does not fall below ``min_lr``.
 
     Unlike the other schedules, it has state, which is not part of the optimizer's (several optimizers may share one):
     save both. A captured step asks for the rate at each replay; call :meth:`observe` outside of it.
@@ -269,7 +275,7 @@ class Plateau(Schedule):
     Raises :class:`ArgumentError` for options out of range.
 
         >>> import backburn as bb
-        >>> rate = Plateau(0.5, factor=0.5, patience=1)
+        >>> rate = ReduceOnPlateau(0.5, factor=0.5, patience=1)
         >>> optimizer = bb.optim.Adam(rate)
         >>> for loss in (3.0, 2.0, 2.5, 2.25, 1.0):
         ...     reduced = rate.observe(loss)
@@ -283,43 +289,43 @@ class Plateau(Schedule):
 
     def __init__(
         self,
-        rate: float | Callable[[int], float],
+        lr: float | Callable[[int], float],
+        mode: str = "min",
         factor: float = 0.1,
         patience: int = 10,
         threshold: float = 1e-4,
         threshold_mode: str = "rel",
         cooldown: int = 0,
-        end: float = 0.0,
-        mode: str = "min",
+        min_lr: float = 0.0,
     ) -> None:
-        self.rate = rate if callable(rate) else bounded("Plateau", "rate", rate, least=0, below=math.inf)
-        self.factor = bounded("Plateau", "factor", factor, least=0, below=1)
-        self.patience = integer("Plateau", "patience", patience, least=0)
-        self.threshold = bounded("Plateau", "threshold", threshold, least=0, below=math.inf)
-        self.threshold_mode = one_of("Plateau", "threshold_mode", threshold_mode, ("rel", "abs"))
-        self.cooldown = integer("Plateau", "cooldown", cooldown, least=0)
-        self.end = bounded("Plateau", "end", end, least=0, below=math.inf)
-        self.mode = one_of("Plateau", "mode", mode, ("min", "max"))
-        #: The best metric so far, or None; the observations since it that count; those left that do not; reductions.
+        self.lr = lr if callable(lr) else bounded("ReduceOnPlateau", "lr", lr, least=0, below=math.inf)
+        self.mode = one_of("ReduceOnPlateau", "mode", mode, ("min", "max"))
+        self.factor = bounded("ReduceOnPlateau", "factor", factor, least=0, below=1)
+        self.patience = integer("ReduceOnPlateau", "patience", patience, least=0)
+        self.threshold = bounded("ReduceOnPlateau", "threshold", threshold, least=0, below=math.inf)
+        self.threshold_mode = one_of("ReduceOnPlateau", "threshold_mode", threshold_mode, ("rel", "abs"))
+        self.cooldown = integer("ReduceOnPlateau", "cooldown", cooldown, least=0)
+        self.min_lr = bounded("ReduceOnPlateau", "min_lr", min_lr, least=0, below=math.inf)
+        #: The best metric so far, or None; counted observations since then; ignored ones to come; reductions.
         self.best: float | None = None
         self.failures = 0
         self.waits = 0
         self.reductions = 0
 
     def __repr__(self) -> str:
-        return f"Plateau({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+        return f"ReduceOnPlateau({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
     def __call__(self, step: int) -> float:
-        """The rate after so many steps."""
-        rate = self.rate(step) if callable(self.rate) else self.rate
-        return max(rate * self.factor**self.reductions, min(rate, self.end))
+        """The rate after ``step`` steps."""
+        rate = self.lr(step) if callable(self.lr) else self.lr
+        return max(rate * self.factor**self.reductions, min(rate, self.min_lr))
 
     def observe(self, metric: Any) -> bool:
         """Take the next value of the metric, a number or a 0-d tensor; returns whether it reduces the rate.
 
         Raises :class:`ArgumentError` for anything else.
         """
-        value = float(number("Plateau", "a metric", metric.item() if hasattr(metric, "item") else metric))
+        value = float(number("ReduceOnPlateau", "a metric", metric.item() if hasattr(metric, "item") else metric))
         if self._improves(value):
             self.best, self.failures = value, 0
         else:
@@ -334,7 +340,7 @@ class Plateau(Schedule):
     def _improves(self, value: float) -> bool:
         """Whether ``value`` is better than the best so far by more than the threshold."""
         sign = 1.0 if self.mode == "min" else -1.0
-        if self.best is None or math.isinf(self.best):  # of infinity no share can be taken
+        if self.best is None or math.isinf(self.best):  # no margin is relative to infinity
             return sign * value < (math.inf if self.best is None else sign * self.best)
         margin = self.threshold * (abs(self.best) if self.threshold_mode == "rel" else 1.0)
         return sign * value < sign * self.best - margin
@@ -342,7 +348,7 @@ class Plateau(Schedule):
     def state_dict(self) -> dict[str, float | int | None]:
         """The state for saving, without the options: ``best``, ``failures``, ``waits`` and ``reductions``.
 
-        >>> Plateau(0.1).state_dict()
+        >>> ReduceOnPlateau(0.1).state_dict()
         {'best': None, 'failures': 0, 'waits': 0, 'reductions': 0}
         """
         return {name: getattr(self, name) for name in _STATE}
@@ -352,14 +358,15 @@ class Plateau(Schedule):
         given: object = state
         if not isinstance(given, Mapping) or given.keys() != set(_STATE):
             names = ", ".join(_STATE)
-            raise ArgumentError(f"load_state_dict: the state of a Plateau has {names}, and this is {given!r}")
+            raise ArgumentError(f"load_state_dict: the state of a ReduceOnPlateau has {names}, and this is {given!r}")
         counts = {name: integer("load_state_dict", name, state[name], least=0) for name in _STATE[1:]}
         best = None if state["best"] is None else float(number("load_state_dict", "best", state["best"]))
         vars(self).update(best=best, **counts)
 
 
-#: What :class:`Plateau` saves.
+#: The attributes that :class:`ReduceOnPlateau` saves.
 _STATE = ("best", "failures", "waits", "reductions")
 
 
-add_option_hints(Linear, Polynomial, Cosine, Restarts, Exponential, Step, MultiStep, OneCycle, Warmup, Plateau)
+explain_arguments(Linear, Polynomial, Cosine, CosineWarmRestarts, Exponential, Step, MultiStep, OneCycle, Warmup)
+explain_arguments(ReduceOnPlateau)

@@ -21,19 +21,19 @@ from backburn.nn.quantized_models import known_range, quantizable_layers, replac
 from backburn.quantization.calibration import run, watch
 from backburn.quantization.observers import MinMax, Range
 from backburn.tensor import shape
-from backburn.tensor.choice import where
-from backburn.tensor.classes import Tensor
-from backburn.tensor.create import eye
-from backburn.tensor.decompose import cholesky
-from backburn.tensor.defaults import use_backend
-from backburn.tensor.linalg import matmul
-from backburn.tensor.options import bounded
+from backburn.tensor.core.classes import Tensor
+from backburn.tensor.core.defaults import use_backend
+from backburn.tensor.core.options import bounded
+from backburn.tensor.creation import eye
+from backburn.tensor.linalg.decompositions import cholesky
+from backburn.tensor.linalg.products import matmul
+from backburn.tensor.linalg.solve import inv
 from backburn.tensor.quantized import fake_quantize
-from backburn.tensor.solve import inv
+from backburn.tensor.selection import where
 
 M = TypeVar("M", bound=Module)
 
-#: Columns after which the weights to the right are brought up to date at once, where no block of a scheme says so.
+#: The number of columns per update of the weights to the right, for schemes without blocks.
 COLUMNS = 128
 
 
@@ -70,9 +70,9 @@ def gptq(
         hessian = _hessian(made, path, data)
         if hessian is None:
             raise ArgumentError(f"gptq: no data reach the layer {path!r}: give batches, or leave it out with skip")
-        rounded, ends = compensated(layer.weight.detach().T, hessian, chosen, damping=damping, weights=weights)
+        rounded, ends = compensated(layer.weight.detach(), hessian, chosen, damping=damping, weights=weights)
         moved = copy.copy(layer)
-        moved.weight = rounded.T
+        moved.weight = rounded
         options: dict[str, Any] = {"activations": activations, "inputs": known_range("gptq", path, activations, inputs)}
         made = replaced(made, {path: QuantizedLinear(moved, chosen, weights=_Known(ends), **options)})
     return made
@@ -133,7 +133,7 @@ def compensated(
     size = scheme.block_shape[-1] if scheme.block_shape else COLUMNS
     for start in range(0, inputs, size):
         stop = min(start + size, inputs)
-        block = rest[:, :stop - start]
+        block = rest[:, : stop - start]
         if scheme.block_shape:
             found.append(finder.weight_range(block, scheme))
         factor, errors = upper[start:stop, start:], []
@@ -162,8 +162,7 @@ def _factor(hessian: Tensor, damping: float) -> tuple[Tensor, Tensor]:
     dead = diagonal == 0.0
     added = diagonal.mean() * damping + where(dead, 1.0, diagonal * 0.0)
     try:
-        # The factor of the inverse from that of the matrix with its axes reversed would save the inverse, and is
-        # less plain: the layers' matrices are small.
+        # A factor of the matrix with reversed axes would save the inverse, but is less plain; the matrices are small.
         return cholesky(inv(hessian + identity * added), upper=True), dead
     except BackburnError as error:
         raise NumericalInstabilityError(

@@ -1,7 +1,7 @@
 """Observers: statistics of observed values, and the range that a scheme should represent.
 
 An observer is shown tensors, one after another, and returns the ends of a range for :func:`backburn.quantize`. With an
-``axis``, each index along it has a range of its own. The state of an observer is in its attributes.
+``axis``, each index along it has its own range. The state of an observer is in its attributes.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from backburn.backend.quantized import block_over, scale_shape
 from backburn.base.dtypes import QuantizedDType
 from backburn.base.errors import ArgumentError, NumericalInstabilityError, ShapeError
+from backburn.ops.bodies.quantized import block_shape, scale_shape
 from backburn.tensor import shape
-from backburn.tensor.choice import where
-from backburn.tensor.classes import Tensor
-from backburn.tensor.create import arange
-from backburn.tensor.defaults import use_backend
-from backburn.tensor.dispatch import float_operand
-from backburn.tensor.messages import describe
-from backburn.tensor.options import axis_of, bounded, integer
+from backburn.tensor.core.classes import Tensor
+from backburn.tensor.core.defaults import use_backend
+from backburn.tensor.core.dispatch import float_operand
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.options import axis_of, bounded, integer
+from backburn.tensor.creation import arange
+from backburn.tensor.selection import where
 from backburn.tensor.sort import quantile
 
 Range = tuple[Tensor, Tensor]
@@ -29,7 +29,7 @@ Range = tuple[Tensor, Tensor]
 class Observer:
     """The base class of observers, which override ``_see`` and ``_range``.
 
-    ``axis`` is the axis along which each index has a range of its own, by default none. ``count`` is the number of
+    ``axis`` is the axis along which each index has its own range, by default none. ``count`` is the number of
     values seen so far for each range.
     """
 
@@ -83,13 +83,13 @@ class Observer:
             steps = scale_shape(y.shape, scheme)
         except ShapeError as error:
             raise ShapeError(f"{type(self).__name__}.weight_range: {error}") from None
-        for axis, size in enumerate(block_over(scheme, y.ndim)):
+        for axis, size in enumerate(block_shape(scheme, y.ndim)):
             whole = y.shape[axis] // size * size
-            if 0 < whole < y.shape[axis]:  # the last block is shorter, and is looked at for itself
+            if 0 < whole < y.shape[axis]:  # the last block is shorter, and is observed alone
                 parts = shape.split(y, [whole, y.shape[axis] - whole], axis=axis)
                 lows, highs = zip(*(self.weight_range(part, scheme) for part in parts), strict=True)
                 return shape.concat(lows, axis=axis), shape.concat(highs, axis=axis)
-        # Whole blocks only: the numbers of the block along all axes first, and then the places in it.
+        # Whole blocks only: first the axes of block numbers, then the axes within a block.
         apart = [n for length, count in zip(y.shape, steps, strict=True) for n in (count, length // max(1, count))]
         blocks = shape.permute_dims(y.reshape(apart), (*range(0, 2 * y.ndim, 2), *range(1, 2 * y.ndim, 2)))
         low, high = self._of(blocks.reshape(math.prod(steps), math.prod(apart[1::2])), 0, scheme)
@@ -101,7 +101,7 @@ class Observer:
         return fresh.range(scheme)
 
     def _see(self, rows: Tensor) -> None:
-        """Take a matrix into account, each row of which has a range of its own."""
+        """Take a matrix into account, each row of which has its own range."""
         raise NotImplementedError
 
     def _range(self, scheme: QuantizedDType) -> Range:
@@ -222,7 +222,7 @@ class _Sampling(Observer):
 
 
 def spread_out(rows: Tensor, count: int) -> Tensor:
-    """``count`` columns of a matrix, spread over it such that no period in it is favoured; the same ones every time.
+    """``count`` columns of a matrix, spread over it such that no period is favoured; always the same columns.
 
     Column ``i * s mod n`` for the first ``s`` from 0.618 n on that has no divisor in common with n.
     """

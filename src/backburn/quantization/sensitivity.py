@@ -12,8 +12,8 @@ from backburn.nn.module import Module
 from backburn.nn.quantized import Ranges, as_scheme
 from backburn.nn.quantized_models import quantizable_layers, quantize_model
 from backburn.quantization.calibration import run
-from backburn.tensor.messages import describe
-from backburn.tensor.wrapping import is_tensor
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.wrapping import is_tensor
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,8 @@
-"""The explicit tapes over tensors: what :mod:`backburn.autodiff.tape` has on primitives, with tensors going in and out.
+"""The explicit tapes over tensors: values and gradients are tensors on the tape's backend."""
 
-Everything is documented there; here values and gradients are tensors of the tape's backend::
-
-    >>> from backburn.tape import GradientTape
-    >>> tape = GradientTape()
-    >>> x = tape.input([1.0, 2.0])
-    >>> y = tape.record_mul(x, x)
-    >>> tape.backward([1.0, 1.0])[x]
-    Tensor([2., 4.], dtype=float32, backend=numpy)
-"""
-
-from backburn.autodiff.tape import AnyGradOp, GradOp, Record
-from backburn.tape.record import GradientTape
-from backburn.tape.typed import GradGraph
+from backburn.tapes.nodes import AnyGradOp, GradOp
+from backburn.tapes.records import Record
+from backburn.tapes.tensors import GradGraph
+from backburn.tapes.tensors import RecordTape as GradientTape
 
 __all__ = ["AnyGradOp", "GradGraph", "GradOp", "GradientTape", "Record"]

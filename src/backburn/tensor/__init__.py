@@ -1,4 +1,4 @@
-"""What users hold: tensors of four kinds, and functions of them under their Array API names."""
+"""Tensors of four kinds, and functions of them under their Array API names."""
 
 import sys
 from types import ModuleType

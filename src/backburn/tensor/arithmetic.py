@@ -7,27 +7,27 @@ quantized tensors), and :class:`BackendMismatchError` for operands on different 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from backburn.base.errors import ArgumentError
-from backburn.tensor.dispatch import (
+from backburn.tensor.core.dispatch import (
     Scalar,
     binary,
     call,
     create,
     is_plain_float,
     kind_operand,
-    promoted,
+    promote_operands,
     tensor_operand,
     unary,
 )
-from backburn.tensor.messages import describe
-from backburn.tensor.wrapping import is_tensor
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.methods import method
+from backburn.tensor.core.types import T
+from backburn.tensor.core.wrapping import is_tensor
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import FloatTensor, Tensor
-
-T = TypeVar("T", bound="Tensor")
+    from backburn.tensor.core.classes import FloatTensor, Tensor
 
 
 def add(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
@@ -94,6 +94,7 @@ def remainder(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
     return binary("remainder", x, y)
 
 
+@method
 def fmod(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
     """The remainder of truncated division, with the sign of ``x``; an integer zero divisor gives 0.
 
@@ -166,6 +167,7 @@ def imag(x: T, /) -> T:
     return create("zeros", x.backend, shape=x.shape, dtype=x.dtype)
 
 
+@method
 def abs(x: T, /) -> T:
     """``|x|``; the derivative at 0 is 0.
 
@@ -176,6 +178,7 @@ def abs(x: T, /) -> T:
     return unary("abs", x)
 
 
+@method
 def sign(x: T, /) -> T:
     """-1, 0 or 1 with the sign of ``x``; NaN stays NaN. The derivative is 0.
 
@@ -195,12 +198,13 @@ def heaviside(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
         >>> bb.heaviside(bb.asarray([-2.5, 0.0, 4.0]), 0.5).tolist()
         [0.0, 0.5, 1.0]
     """
-    edge, value = promoted("heaviside", x, y, kinds="F")
+    edge, value = promote_operands("heaviside", x, y, kinds="F")
     if not is_tensor(edge):
         edge = create("full", value.backend, shape=(), value=edge, dtype=value.dtype)
-    return call("where", call("equal", edge, 0.0), value, call("clamp", call("sign", edge), 0.0, 1.0))
+    return call("where", call("equal", edge, 0.0), value, call("clip", call("sign", edge), 0.0, 1.0))
 
 
+@method
 def square(x: T, /) -> T:
     """``x * x``.
 
@@ -211,6 +215,7 @@ def square(x: T, /) -> T:
     return unary("square", x)
 
 
+@method
 def reciprocal(x: Tensor, /) -> FloatTensor:
     """``1 / x``; integers become the default float.
 
@@ -221,6 +226,7 @@ def reciprocal(x: Tensor, /) -> FloatTensor:
     return unary("reciprocal", x)
 
 
+@method
 def maximum(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
     """The larger of both; NaN if either is. The gradient of a tie is shared equally.
 
@@ -231,6 +237,7 @@ def maximum(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
     return binary("maximum", x, y)
 
 
+@method
 def minimum(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
     """The smaller of both; NaN if either is. The gradient of a tie is shared equally.
 
@@ -241,6 +248,7 @@ def minimum(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
     return binary("minimum", x, y)
 
 
+@method
 def clip(x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None) -> Tensor:
     """``x`` with its values limited to the range from ``min`` to ``max``; None sets no bound.
 
@@ -254,14 +262,15 @@ def clip(x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar 
         ([-1.0, 0.5, 2.0], [0.0, 1.0, 1.0])
     """
     if min.__class__ is max.__class__ is float and is_plain_float(x):
-        return call("clamp", x, min, max)
-    operands = promoted("clamp", tensor_operand("clip", x), *[b for b in (min, max) if b is not None])
+        return call("clip", x, min, max)
+    operands = promote_operands("clip", tensor_operand("clip", x), *[b for b in (min, max) if b is not None])
     for place, bound in ((1, min), (2, max)):
         if bound is None:
             operands.insert(place, None)
-    return call("clamp", *operands)
+    return call("clip", *operands)
 
 
+@method
 def lerp(x: Tensor | Scalar, y: Tensor | Scalar, /, weight: Tensor | Scalar) -> FloatTensor:
     """``(1 - weight) * x + weight * y``: exactly ``x`` at weight 0 and ``y`` at weight 1.
 
@@ -275,4 +284,4 @@ def lerp(x: Tensor | Scalar, y: Tensor | Scalar, /, weight: Tensor | Scalar) -> 
         raise ArgumentError(
             f"lerp: x or y must be a tensor. bb.asarray(...) makes one. Operands: {describe((x, y, weight))}"
         )
-    return call("lerp", *promoted("lerp", x, y, weight))
+    return call("lerp", *promote_operands("lerp", x, y, weight))

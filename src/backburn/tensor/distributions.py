@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from backburn.backend.shapes import broadcast
 from backburn.base.errors import ShapeError
-from backburn.tensor import create
-from backburn.tensor.defaults import BackendLike, given_backend
-from backburn.tensor.dispatch import binary, call, cast, float_operand
+from backburn.ops.rules.shapes import broadcast
+from backburn.tensor import creation
+from backburn.tensor.core.defaults import BackendLike, given_backend
+from backburn.tensor.core.dispatch import binary, call, cast, float_operand
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.options import bounded, shape_of
+from backburn.tensor.core.wrapping import is_tensor
 from backburn.tensor.generators import Generator, draw, drawn_from, float_dtype, plain_number
-from backburn.tensor.messages import describe
-from backburn.tensor.options import bounded, shape_of
-from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import FloatTensor, Tensor
+    from backburn.tensor.core.classes import FloatTensor, Tensor
 
 Shape = int | tuple[int, ...]
 
@@ -173,5 +173,5 @@ def _parameters(
             made.append(call("broadcast_to", cast(tensors[option], found), shape=whole))
             continue
         value = bounded(name, option, plain_number(name, x), least=0)
-        made.append(create.full(whole, value, dtype=found, backend=place))
+        made.append(creation.full(whole, value, dtype=found, backend=place))
     return made

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from backburn.backend.table import shape_rule
 from backburn.base.errors import ArgumentError, ShapeError
-from backburn.tensor.dispatch import call, promoted, tensor_operand
-from backburn.tensor.messages import describe
+from backburn.ops.table import shape_rule
+from backburn.tensor.core.dispatch import call, promote_operands, tensor_operand
+from backburn.tensor.core.messages import describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from backburn.tensor.classes import Tensor
+    from backburn.tensor.core.classes import Tensor
 
 #: A letter, or for the axes of an ellipsis a number: -1 is the last of them.
 Label = str | int
@@ -46,12 +46,12 @@ def einsum(subscripts: str, /, *operands: Tensor) -> Tensor:
     """
     if not isinstance(subscripts, str):
         raise ArgumentError(f"einsum: the subscripts are a string such as 'ij,jk->ik', not {type(subscripts).__name__}")
-    given = tuple(tensor_operand("einsum", x) for x in operands)
+    tensors = tuple(tensor_operand("einsum", x) for x in operands)
     try:
-        program = compiled(subscripts, tuple(x.shape for x in given))
+        program = compiled(subscripts, tuple(x.shape for x in tensors))
     except (ArgumentError, ShapeError) as error:
-        raise type(error)(f"{error}\nOperands: {describe(given)}") from None
-    values: list[Any] = promoted("einsum", *given, kinds="FI")
+        raise type(error)(f"{error}\nOperands: {describe(tensors)}") from None
+    values: list[Any] = promote_operands("einsum", *tensors, kinds="FI")
     for step in program.steps:
         values.append(call(step.name, *(values[i] for i in step.operands), **step.attributes))
         for i in step.last:
@@ -83,7 +83,7 @@ class Program:
         self.result = 0
 
     def do(self, name: str, *operands: int, **attributes: Any) -> int:
-        """Add a step; the number of what it makes."""
+        """Add a step; returns the number of its result."""
         self.shapes.append(shape_rule(name)(*(self.shapes[i] for i in operands), **attributes))
         self.steps.append(Step(name, operands, attributes))
         return len(self.shapes) - 1
@@ -109,12 +109,12 @@ class Program:
 def compiled(subscripts: str, shapes: tuple[Shape, ...]) -> Program:
     """The program for subscripts and operands of these shapes. Raises as :func:`einsum` does."""
     plan, program = read(subscripts, shapes), Program(shapes)
-    terms = [_prepared(program, x, labels, plan) for x, labels in enumerate(plan.inputs)]
+    terms = [_take_diagonals(program, x, labels, plan) for x, labels in enumerate(plan.inputs)]
     while len(terms) > 1:
         first, second = min(itertools.combinations(range(len(terms)), 2), key=lambda pair: _work(terms, pair, plan))
         others = [term for i, term in enumerate(terms) if i not in (first, second)]
-        terms = [*others, _product(program, terms[first], terms[second], _needed(others, plan), plan.lengths)]
-    x, labels = _summed(program, *terms[0], set(plan.output))
+        terms = [*others, _product(program, terms[first], terms[second], _needed_labels(others, plan), plan.lengths)]
+    x, labels = _sum_labels(program, *terms[0], set(plan.output))
     program.finish(program.ordered(x, tuple(labels.index(label) for label in plan.output)))
     return program
 
@@ -124,7 +124,7 @@ def compiled(subscripts: str, shapes: tuple[Shape, ...]) -> Program:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the subscripts say of these operands: labels of each axis, of the result's axes, and their lengths."""
+    """The parsed subscripts: labels of each operand's axes and of the result's axes, and their lengths."""
 
     inputs: list[list[Label]]
     output: list[Label]
@@ -241,7 +241,7 @@ def _result(
 Term = tuple[int, list[Label]]
 
 
-def _prepared(program: Program, x: int, labels: list[Label], plan: Plan) -> Term:
+def _take_diagonals(program: Program, x: int, labels: list[Label], plan: Plan) -> Term:
     """An operand on the diagonals of repeated labels, and without axes of length 1 that are longer in others."""
     labels = list(labels)
     for label, times in Counter(labels).items():
@@ -251,23 +251,23 @@ def _prepared(program: Program, x: int, labels: list[Label], plan: Plan) -> Term
             x = program.do("diagonal", x, offset=0, axis1=first, axis2=second)
             labels = [*(one for i, one in enumerate(labels) if i not in (first, second)), label]
     shape = program.shapes[x]
-    kept = [i for i, label in enumerate(labels) if shape[i] == plan.lengths[label]]
-    return program.shaped(x, tuple(shape[i] for i in kept)), [labels[i] for i in kept]
+    kept_axes = [i for i, label in enumerate(labels) if shape[i] == plan.lengths[label]]
+    return program.shaped(x, tuple(shape[i] for i in kept_axes)), [labels[i] for i in kept_axes]
 
 
-def _needed(terms: list[Term], plan: Plan) -> set[Label]:
-    """What labels the result or other operands have."""
+def _needed_labels(terms: list[Term], plan: Plan) -> set[Label]:
+    """The labels of the result and of other operands."""
     return {*plan.output, *(label for _, labels in terms for label in labels)}
 
 
 def _work(terms: list[Term], pair: tuple[int, int], plan: Plan) -> int:
-    """How many multiplications the product of a pair takes, less what its operands hold."""
+    """The number of multiplications in the product of a pair, less the number of its operands' elements."""
     labels = {*terms[pair[0]][1], *terms[pair[1]][1]}
     sizes = sum(math.prod(plan.lengths[label] for label in terms[i][1]) for i in pair)
     return math.prod(plan.lengths[label] for label in labels) - sizes
 
 
-def _summed(program: Program, x: int, labels: list[Label], needed: set[Label]) -> Term:
+def _sum_labels(program: Program, x: int, labels: list[Label], needed: set[Label]) -> Term:
     """A term summed over the labels that nothing else needs."""
     axes = tuple(i for i, label in enumerate(labels) if label not in needed)
     if not axes:
@@ -277,8 +277,8 @@ def _summed(program: Program, x: int, labels: list[Label], needed: set[Label]) -
 
 def _product(program: Program, first: Term, second: Term, needed: set[Label], lengths: dict[Label, int]) -> Term:
     """The product of two terms, summed over the labels that nothing else needs."""
-    x, left = _summed(program, *first, {*needed, *second[1]})
-    y, right = _summed(program, *second, {*needed, *left})
+    x, left = _sum_labels(program, *first, {*needed, *second[1]})
+    y, right = _sum_labels(program, *second, {*needed, *left})
     both = [label for label in left if label in right and label in needed]
     inner = [label for label in left if label in right and label not in needed]
     rows = [label for label in left if label not in right]

@@ -17,15 +17,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from backburn.backend.contract import AnyBackend
 from backburn.base.errors import ArgumentError, NumericalInstabilityError, ShapeError
-from backburn.base.hints import lookups
-from backburn.tensor.defaults import BackendLike, as_backend
-from backburn.tensor.dispatch import call, cast, create, float_operand, promoted, tensor_operand, widened
-from backburn.tensor.messages import describe
-from backburn.tensor.options import axes_of, axis_of, integers_of, number, one_of
+from backburn.hints import lookups
+from backburn.tensor.core.defaults import BackendLike, as_backend
+from backburn.tensor.core.dispatch import (
+    call,
+    cast,
+    create,
+    float_operand,
+    promote_operands,
+    tensor_operand,
+    upcast_half,
+)
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.options import axes_of, axis_of, integers_of, number, one_of
+from backburn.tensor.scan import _slice_axis
 from backburn.tensor.windows import blackman_window, float_dtype, hamming_window, hann_window, points
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import FloatTensor, Tensor
+    from backburn.tensor.core.classes import FloatTensor, Tensor
 
 __all__ = [
     "Complex", "blackman_window", "fft", "fftfreq", "fftn", "fftshift", "hamming_window", "hann_window", "ifft",
@@ -51,32 +60,27 @@ class Complex(NamedTuple):
     imag: FloatTensor
 
 
-def _scaled(name: str, x: Any, n: int, norm: str, done: float, inverse: bool = False) -> Any:
-    """``x`` times the factor of ``norm``; that of exponent ``done`` is in it already."""
+def _normalize(name: str, x: Any, n: int, norm: str, done: float, inverse: bool = False) -> Any:
+    """``x`` times the factor of ``norm``, of which the backend has applied the exponent ``done``."""
     one_of(name, "norm", norm, NORMS, of=(x,))
     exponent = (-1.0 - NORMS[norm] if inverse else NORMS[norm]) - done
     return x if exponent == 0 else call("mul", x, float(n) ** exponent)
 
 
-def _resized(x: Any, length: int, axis: int) -> Any:
+def _resize(x: Any, length: int, axis: int) -> Any:
     """``x`` truncated or zero-padded to ``length`` along ``axis``."""
     known = x.shape[axis]
     if known > length:
-        return _part(x, 0, length, axis)
+        return _slice_axis(x, axis, 0, length)
     if known == length:
         return x
     widths = tuple((0, length - known if a == axis else 0) for a in range(x.ndim))
     return call("pad", x, widths=widths, mode="constant", value=0.0)
 
 
-def _part(x: Any, start: int, stop: int, axis: int) -> Any:
-    whole = [slice(0, length, 1) for length in x.shape]
-    return call("slice", x, key=(*whole[:axis], slice(start, stop, 1), *whole[axis + 1 :]))
-
-
 def _pair(name: str, real: Any, imag: Any) -> tuple[Any, Any]:
     """The parts of a complex operand, which have one shape and dtype."""
-    re, im = promoted("irfft", tensor_operand(name, real), tensor_operand(name, imag))
+    re, im = promote_operands("irfft", tensor_operand(name, real), tensor_operand(name, imag))
     if re.shape != im.shape:
         raise ShapeError(f"{name}: the real and imaginary parts differ in shape. Operands: {describe((real, imag))}")
     return re, im
@@ -96,8 +100,8 @@ def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
     y = float_operand("rfft", x)
     along = axis_of("rfft", y, axis)
     length = points("rfft", "n", n, y.shape[along])
-    parts = call("rfft", _resized(y, length, along), axis=along)
-    return Complex(*(_scaled("rfft", part, length, norm, 0.0) for part in parts))
+    parts = call("rfft", _resize(y, length, along), axis=along)
+    return Complex(*(_normalize("rfft", part, length, norm, 0.0) for part in parts))
 
 
 def irfft(
@@ -114,9 +118,9 @@ def irfft(
     length = points("irfft", "n", n, 2 * (re.shape[along] - 1))
     if length < 1:
         raise ArgumentError(f"irfft: n must be given for one frequency. Operands: {describe((real, imag))}")
-    parts = (_resized(part, length // 2 + 1, along) for part in (re, im))
+    parts = (_resize(part, length // 2 + 1, along) for part in (re, im))
     result = call("irfft", *parts, length=length, axis=along)
-    return _scaled("irfft", result, length, norm, -1.0, True)
+    return _normalize("irfft", result, length, norm, -1.0, True)
 
 
 def fft(
@@ -134,10 +138,7 @@ def fft(
     >>> bb.fourier.fft(bb.asarray([0.0, 1.0])).real.tolist()
     [1.0, -1.0]
     """
-    re, im = _parts("fft", real, imag)
-    along = axis_of("fft", re, axis)
-    length = points("fft", "n", n, re.shape[along])
-    return Complex(*_transformed("fft", re, im, [(along, length)], norm))
+    return _transform_one("fft", *_parts("fft", real, imag), n, axis, norm)
 
 
 def _parts(name: str, real: Any, imag: Any) -> tuple[Any, Any]:
@@ -148,31 +149,32 @@ def _parts(name: str, real: Any, imag: Any) -> tuple[Any, Any]:
     return re, create("zeros", re.backend, shape=re.shape, dtype=re.dtype)
 
 
-def _transformed(
+def _transform(
     name: str, re: Any, im: Any, axes: Sequence[tuple[int, int]], norm: str, inverse: bool = False
 ) -> tuple[Any, Any]:
     """The parts of the transform along axes of some lengths, or of its inverse, which has all parts exchanged."""
     for along, length in axes:
-        re, im = (_resized(part, length, along) for part in (re, im))
+        re, im = (_resize(part, length, along) for part in (re, im))
     found = call("fft", *((im, re) if inverse else (re, im)), axis=tuple(sorted(along for along, _ in axes)))
     number = math.prod(length for _, length in axes)
-    first, second = (_scaled(name, part, number, norm, 0.0, inverse) for part in found)
+    first, second = (_normalize(name, part, number, norm, 0.0, inverse) for part in found)
     return (second, first) if inverse else (first, second)
 
 
-def ifft(
-    real: Tensor, imag: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
-) -> Complex:
+def ifft(real: Tensor, imag: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Complex:
     """The inverse of :func:`fft`.
 
     >>> import backburn as bb
     >>> bb.fourier.ifft(*bb.fourier.fft(bb.asarray([0.0, 1.0]))).real.tolist()
     [0.0, 1.0]
     """
-    re, im = _pair("ifft", real, imag)
-    along = axis_of("ifft", re, axis)
-    length = points("ifft", "n", n, re.shape[along])
-    return Complex(*_transformed("ifft", re, im, [(along, length)], norm, True))
+    return _transform_one("ifft", *_pair("ifft", real, imag), n, axis, norm, True)
+
+
+def _transform_one(name: str, re: Any, im: Any, n: int | None, axis: int, norm: str, inverse: bool = False) -> Complex:
+    """The transform along one axis, or its inverse."""
+    along = axis_of(name, re, axis)
+    return Complex(*_transform(name, re, im, [(along, points(name, "n", n, re.shape[along]))], norm, inverse))
 
 
 # ---- along several axes ----
@@ -192,10 +194,10 @@ def _each_axis(name: str, x: Any, n: Any, axis: Any, norm: str) -> list[tuple[in
     return [(a, points(name, "each n", length, x.shape[a])) for a, length in zip(found, lengths, strict=True)]
 
 
-def _along_all(
+def _transform_all(
     name: str, re: Any, im: Any, axes: Sequence[tuple[int, int]], norm: str, inverse: bool = False
 ) -> Complex:
-    found = _transformed(name, widened(re), widened(im), axes, norm, inverse)
+    found = _transform(name, upcast_half(re), upcast_half(im), axes, norm, inverse)
     return Complex(*(cast(part, re.dtype) for part in found))
 
 
@@ -211,8 +213,8 @@ def rfftn(x: Tensor, /, *, n: Sequence[int] | None = None, axis: Axes = None, no
     """
     y = float_operand("rfftn", x)
     *others, (last, length) = _each_axis("rfftn", y, n, axis, norm)
-    found = rfft(widened(y), n=length, axis=last, norm=norm)
-    parts = _transformed("rfftn", found.real, found.imag, others, norm) if others else found
+    found = rfft(upcast_half(y), n=length, axis=last, norm=norm)
+    parts = _transform("rfftn", found.real, found.imag, others, norm) if others else found
     return Complex(*(cast(part, y.dtype) for part in parts))
 
 
@@ -228,9 +230,9 @@ def irfftn(
     """
     re, im = _pair("irfftn", real, imag)
     *others, (last, length) = _each_axis("irfftn", re, n, axis, norm)
-    first, second = widened(re), widened(im)
+    first, second = upcast_half(re), upcast_half(im)
     if others:
-        first, second = _transformed("irfftn", first, second, others, norm, True)
+        first, second = _transform("irfftn", first, second, others, norm, True)
     return cast(irfft(first, second, n=None if n is None else length, axis=last, norm=norm), re.dtype)
 
 
@@ -250,7 +252,7 @@ def fftn(
     [[10.0, -2.0], [-4.0, 0.0]]
     """
     re, im = _parts("fftn", real, imag)
-    return _along_all("fftn", re, im, _each_axis("fftn", re, n, axis, norm), norm)
+    return _transform_all("fftn", re, im, _each_axis("fftn", re, n, axis, norm), norm)
 
 
 def ifftn(
@@ -263,7 +265,7 @@ def ifftn(
     [[1.0, 2.0], [3.0, 4.0]]
     """
     re, im = _pair("ifftn", real, imag)
-    return _along_all("ifftn", re, im, _each_axis("ifftn", re, n, axis, norm), norm, True)
+    return _transform_all("ifftn", re, im, _each_axis("ifftn", re, n, axis, norm), norm, True)
 
 
 # ---- frequencies ----
@@ -271,10 +273,12 @@ def ifftn(
 
 def _numbers(n: int, d: float, start: int, stop: int, dtype: Any, backend: Any) -> Any:
     target: AnyBackend = as_backend(backend)
-    wanted, d = float_dtype("fftfreq", dtype, target), number("fftfreq", "d", d)
+    out_dtype, d = float_dtype("fftfreq", dtype, target), number("fftfreq", "d", d)
     if d == 0:
         raise ArgumentError("fftfreq: d is the time between samples, and not 0")
-    return create("arange", target, start=start / (n * d), stop=(stop - 0.5) / (n * d), step=1 / (n * d), dtype=wanted)
+    return create(
+        "arange", target, start=start / (n * d), stop=(stop - 0.5) / (n * d), step=1 / (n * d), dtype=out_dtype
+    )
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: BackendLike = None) -> FloatTensor:
@@ -381,8 +385,8 @@ def stft(
     frames = call("sliding_window", y, size=(size,), stride=(hop,), axis=(last,), dilation=(1,))
     parts = call("rfft", call("mul", frames, _window("stft", window, size, win_length, y)), axis=last + 1)
     order = (*range(last), last + 1, last)
-    turned = (call("permute_dims", part, axes=order) for part in parts)
-    return Complex(*(_scaled("stft", part, size, norm, 0.0) for part in turned))
+    permuted = (call("permute_dims", part, axes=order) for part in parts)
+    return Complex(*(_normalize("stft", part, size, norm, 0.0) for part in permuted))
 
 
 def istft(
@@ -424,18 +428,20 @@ def istft(
     count = re.shape[windows]
     total = size + hop * (count - 1)
     frames = call("irfft", re, im, length=size, axis=last)
-    frames = call("permute_dims", _scaled("istft", frames, size, norm, -1.0, True), axes=(*range(last), windows, last))
+    frames = call(
+        "permute_dims", _normalize("istft", frames, size, norm, -1.0, True), axes=(*range(last), windows, last)
+    )
     options = {"length": (total,), "stride": (hop,), "dilation": (1,)}
     signal = call("overlap_add", call("mul", frames, shape), axis=(last,), **options)
     squares = call("broadcast_to", call("square", shape), shape=(count, size))
     weight = call("overlap_add", squares, axis=(0,), **options)
     start = size // 2 if center else 0
     stop = total - start if length is None else min(total, start + points("istft", "length", length, 1))
-    signal, weight = _part(signal, start, stop, last), _part(weight, start, stop, 0)
+    signal, weight = _slice_axis(signal, last, start, stop), _slice_axis(weight, 0, start, stop)
     if weight.size and not weight.min().item() > 1e-11:
         raise NumericalInstabilityError(
             f"istft: a point lies under no window of {size} points, {hop} apart: choose a smaller hop, or a window "
             f"that is 0 nowhere. Operands: {describe((real, imag))}"
         )
     signal = call("div", signal, weight)
-    return signal if length is None else _resized(signal, length, last)
+    return signal if length is None else _resize(signal, length, last)

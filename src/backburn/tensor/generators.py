@@ -11,22 +11,22 @@ from operator import index
 from typing import TYPE_CHECKING, Any
 
 from backburn.backend.contract import AnyBackend
-from backburn.backend.random import KEYS, WORDS, draws
 from backburn.base.contexts import ACTIVE, Block, default_float, scoped
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, CaptureError, DTypeError
-from backburn.base.hints import add_hints
-from backburn.base.hints.elsewhere import GENERATORS
-from backburn.base.replay import REPLAY, Recording
 from backburn.batching import levels_of_vmap
-from backburn.tensor.defaults import BackendLike, as_backend
-from backburn.tensor.dispatch import call, create, scalar_of
-from backburn.tensor.levels import levels_between, lift
-from backburn.tensor.options import dtype_or_default, integer, number
-from backburn.tensor.wrapping import wrap
+from backburn.decorators.capture.replay import REPLAY, Recording
+from backburn.hints import add_hints
+from backburn.hints.general import GENERATORS
+from backburn.ops.random import KEYS, WORDS, draws
+from backburn.tensor.core.defaults import BackendLike, as_backend
+from backburn.tensor.core.dispatch import as_scalar, call, create
+from backburn.tensor.core.levels import levels_between, lift
+from backburn.tensor.core.options import dtype_or_default, integer, number
+from backburn.tensor.core.wrapping import wrap
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import FloatTensor
+    from backburn.tensor.core.classes import FloatTensor
 
 
 class Generator:
@@ -73,7 +73,7 @@ class Generator:
         with self._lock:
             self.key, self.offset = key, offset
 
-    def _assumed_by(self, recording: Recording) -> None:
+    def _assume_key(self, recording: Recording) -> None:
         """A recording that has not set the key assumes that it stays as it is."""
         if not any(x is self for x in recording.known):
             key = self.key
@@ -88,7 +88,7 @@ class Generator:
         recording = REPLAY.get()
         if recording is None:
             return self.key, self._advance(count)
-        self._assumed_by(recording)
+        self._assume_key(recording)
         return self.key, recording.number(lambda: self._advance(count), lambda: self._advance(-count))
 
     def _advance(self, count: int) -> int:
@@ -119,7 +119,7 @@ class Generator:
         if recording is None:
             with self._lock:
                 return {"key": self.key, "offset": self.offset}
-        self._assumed_by(recording)
+        self._assume_key(recording)
         offset = _RecordedOffset(self.offset)
         recording.host(lambda: setattr(offset, "now", self.offset), lambda: None)
         return {"key": self.key, "offset": offset}
@@ -233,10 +233,10 @@ def fork(start: Generator | Mapping[str, int] | int | None = None) -> Block[Gene
     """
     if not (start is None or isinstance(start, Generator | Mapping | int)):
         raise ArgumentError(f"fork: begins at a generator, a saved state, a seed or None, not {start!r}")
-    return Block("fork", lambda: scoped(_CURRENT, _forked(start)))
+    return Block("fork", lambda: scoped(_CURRENT, _fork(start)))
 
 
-def _forked(start: Generator | Mapping[str, int] | int | None) -> Generator:
+def _fork(start: Generator | Mapping[str, int] | int | None) -> Generator:
     """The generator for a block that is being entered."""
     if isinstance(start, Generator):
         return start
@@ -294,7 +294,7 @@ def plain_number(name: str, value: Any) -> float:
     """``value`` as a Python float."""
     if value.__class__ is float:
         return value
-    scalar = scalar_of(value)
+    scalar = as_scalar(value)
     if scalar is None:
         raise DTypeError(f"{name}: takes tensors and Python numbers, not {type(value).__name__}")
     return float(number(name, "each parameter", scalar))

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
-from backburn.autodiff import decorator
+from backburn.autodiff import reverse
 from backburn.backend.contract import is_autodiff
-from backburn.base.calls import plain_signature, refuse
 from backburn.base.contexts import ACTIVE
 from backburn.base.errors import BackendMismatchError, GraphError, NotDifferentiableError
-from backburn.tensor.copying import lasting
-from backburn.tensor.levels import INNER, inner_of, lift
-from backburn.tensor.messages import describe, exhausted
-from backburn.tensor.spent import check_useful
-from backburn.tensor.wrapping import CLASSES, is_tensor
+from backburn.hints.arguments import plain_signature, refuse
+from backburn.tensor.core.copying import copy_if_overwritten
+from backburn.tensor.core.invalidation import check_valid
+from backburn.tensor.core.levels import INNER, inner_of, lift
+from backburn.tensor.core.messages import describe, raise_out_of_memory
+from backburn.tensor.core.methods import method
+from backburn.tensor.core.wrapping import CLASSES, is_tensor
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import FloatTensor, Tensor
+    from backburn.tensor.core.classes import FloatTensor, Tensor
 
 T = TypeVar("T", bound="Tensor")
 
 __all__ = ["backward", "detach", "grad", "grad_remove", "grad_replace", "inner", "require_grad", "retain_grad"]
 
 
+@method
 def require_grad(self: Tensor) -> FloatTensor:
     """A leaf with this tensor's values whose gradient ``backward`` computes; the tensor itself is unchanged.
 
@@ -35,23 +37,26 @@ def require_grad(self: Tensor) -> FloatTensor:
         Tensor([2., 4.], dtype=float32, backend=numpy)
     """
     _check_outside("require_grad", self)
-    return _tracking("require_grad", self, lambda k: k.set_require_grad(self._primitive, True))
+    return _call_backend("require_grad", self, lambda k: k.set_require_grad(self._primitive, True))
 
 
+@method
 def detach(self: Tensor) -> FloatTensor:
-    """The same values without their history at this level of autodiff."""
-    return lasting(_tracking("detach", self, lambda k: k.detach(self._primitive), plain=True))
+    """This tensor without its history at this level of autodiff."""
+    return copy_if_overwritten(_call_backend("detach", self, lambda k: k.detach(self._primitive), plain=True))
 
 
+@method
 def retain_grad(self: Tensor) -> FloatTensor:
     """This tensor with its gradient kept by ``backward``, though it is not a leaf. Use the returned tensor."""
-    return _tracking("retain_grad", self, lambda k: k.retain_grad(self._primitive))
+    return _call_backend("retain_grad", self, lambda k: k.retain_grad(self._primitive))
 
 
+@method
 @plain_signature
 def backward(
     self: Tensor, cotangent: Tensor | None = None, *surplus: Never, retain_graph: bool = False, **wrong: Never
-) -> decorator.Gradients[Any]:
+) -> reverse.Gradients[Any]:
     """The gradients of this tensor for every leaf it was computed from, in a container.
 
     ``cotangent``, a tensor of this shape on the inner backend, weights the elements; the default is ones. The graph is
@@ -71,29 +76,33 @@ def backward(
     try:
         return k.backward(self._primitive, **options)
     except MemoryError as error:
-        exhausted("backward", f" Operand: {describe((self,))}.", k.device, error)
+        raise_out_of_memory("backward", f" Operand: {describe((self,))}.", k.device, error)
 
 
-def grad(self: Tensor, gradients: decorator.Gradients[Any]) -> FloatTensor | None:
+@method
+def grad(self: Tensor, gradients: reverse.Gradients[Any]) -> FloatTensor | None:
     """This tensor's gradient, a tensor of the inner backend; None if there is none."""
     return _read("grad", self, gradients)
 
 
-def grad_remove(self: Tensor, gradients: decorator.Gradients[Any]) -> FloatTensor | None:
+@method
+def grad_remove(self: Tensor, gradients: reverse.Gradients[Any]) -> FloatTensor | None:
     """This tensor's gradient, which is removed from ``gradients``."""
     return _read("grad_remove", self, gradients)
 
 
-def grad_replace(self: Tensor, gradients: decorator.Gradients[Any], grad: Tensor) -> None:
+@method
+def grad_replace(self: Tensor, gradients: reverse.Gradients[Any], grad: Tensor) -> None:
     """Replace this tensor's gradient by ``grad``, a tensor of the inner backend."""
     _check_float("grad_replace", self)
     k = _autodiff("grad_replace", self, gradients)
     k.grad_replace(self._primitive, gradients, lift(_inner_tensor("grad_replace", self, grad), k.inner_backend))
 
 
+@method
 def inner(self: T) -> T:
     """This tensor on the inner backend, where this level of autodiff records nothing."""
-    check_useful(self)
+    check_valid(self)
     k: Any = self.backend
     if inner_of(k) is None:
         raise GraphError(f"inner: {k.spec} does not differentiate; 'autodiff({k.spec})' does")
@@ -107,7 +116,7 @@ def _inside(spec: str) -> str:
     return f"the tensor is on {spec}, inside of a transform"
 
 
-def _tracking(name: str, x: Tensor, function: Any, plain: bool = False) -> FloatTensor:
+def _call_backend(name: str, x: Tensor, function: Any, plain: bool = False) -> FloatTensor:
     """``function`` of the tensor's backend, as a tensor; ``plain`` backends, without autodiff, must be allowed."""
     _check_float(name, x)
     if not plain:
@@ -122,7 +131,7 @@ def _check_outside(name: str, x: Tensor) -> None:
 
 
 def _check_float(name: str, x: Tensor) -> None:
-    check_useful(x)
+    check_valid(x)
     if x._dtype.kind != "float":
         raise NotDifferentiableError(
             f"{name}: only float tensors have gradients, and this is {describe((x,))}; "
@@ -151,7 +160,7 @@ def _autodiff(name: str, x: Tensor, gradients: Any = None) -> Any:
             f"{name}: {spec} does not differentiate: make the tensor on 'autodiff({spec})', or move it there with "
             f".to('autodiff({spec})')"
         )
-    if isinstance(gradients, decorator.Gradients) and not gradients.covers(x.backend):
+    if isinstance(gradients, reverse.Gradients) and not gradients.covers(x.backend):
         raise BackendMismatchError(
             f"{name}: the gradients belong to {gradients.backend.spec} and the tensor lives on {x.backend.spec}"
         )

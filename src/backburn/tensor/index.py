@@ -11,31 +11,41 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Never, TypeVar
+from typing import TYPE_CHECKING, Any, Never
 
 from backburn.autodiff.anomaly import unwatched
-from backburn.base.calls import plain_signature, refuse
 from backburn.base.dtypes import DType, int64, promote
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from backburn.tensor.dispatch import accepted, call, cast, fit, kind_operand, scalar_of, tensor_operand, widened
-from backburn.tensor.host import first_outside
+from backburn.hints.arguments import explained, plain_signature, refuse
+from backburn.tensor.core.dispatch import (
+    Scalar,
+    accept_dtype,
+    as_scalar,
+    call,
+    cast,
+    fit,
+    kind_operand,
+    tensor_operand,
+    upcast_half,
+)
+from backburn.tensor.core.host import first_out_of_range
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.methods import method
+from backburn.tensor.core.options import axis_of, dtype_of, integer, one_of
+from backburn.tensor.core.types import T
+from backburn.tensor.core.wrapping import is_tensor
 from backburn.tensor.inspection import iinfo
-from backburn.tensor.messages import describe
-from backburn.tensor.options import axis_of, dtype_of, integer, one_of
-from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import IntTensor, Tensor
-    from backburn.tensor.kinds import Indices
-
-T = TypeVar("T", bound="Tensor")
-
-#: What becomes of the elements at the places of :func:`scatter`.
-MODES = ("assign", "add", "mul", "min", "max", "mean")
-Scalar = bool | int | float
+    from backburn.tensor.core.classes import IntTensor, Tensor
+    from backburn.tensor.core.typing_stubs import Indices
 
 
-def indices_operand(name: str, value: Any) -> Any:
+#: The modes of :func:`scatter`.
+_MODES = ("assign", "add", "mul", "min", "max", "mean")
+
+
+def _indices_operand(name: str, value: Any) -> Any:
     """``value`` as a tensor of indices."""
     indices = tensor_operand(name, value)
     if indices.dtype.kind != "int":
@@ -43,10 +53,10 @@ def indices_operand(name: str, value: Any) -> Any:
     return cast(indices, int64)
 
 
-def plain_operand(name: str, value: Any) -> Any:
+def _plain_operand(name: str, value: Any) -> Any:
     """``value`` as a float, int or bool tensor."""
     x = tensor_operand(name, value)
-    accepted(name, x.dtype, "FIB", (x,))
+    accept_dtype(name, x.dtype, "FIB", (x,))
     return x
 
 
@@ -54,12 +64,12 @@ def plain_operand(name: str, value: Any) -> Any:
 _PYTHON, _KINDS = (bool, int, float), ("bool", "int", "float")
 
 
-def written_value(name: str, x: Any, value: Any) -> Any:
+def _value_operand(name: str, x: Any, value: Any) -> Any:
     """A value to write into ``x``: a Python number, or a tensor cast to the dtype of ``x``.
 
     Raises :class:`DTypeError` for a dtype that does not promote to that of ``x``, such as a float into an int tensor.
     """
-    scalar = None if is_tensor(value) else scalar_of(value)
+    scalar = None if is_tensor(value) else as_scalar(value)
     if scalar is None:
         given: DType = tensor_operand(name, value).dtype
         if given is x.dtype:
@@ -80,6 +90,7 @@ def written_value(name: str, x: Any, value: Any) -> Any:
 # ---- along one axis, whole entries ----
 
 
+@method
 @plain_signature
 def take(x: T, indices: Indices, /, axis: int | None = None, *surplus: Never, **wrong: Never) -> T:
     """The entries of ``x`` at ``indices`` along ``axis``, which the axes of ``indices`` replace.
@@ -100,9 +111,10 @@ def take(x: T, indices: Indices, /, axis: int | None = None, *surplus: Never, **
     kind_operand("take", x)
     if axis is None:
         x, axis = x if x.ndim == 1 else call("reshape", x, shape=(x.size,)), 0
-    return call("take", x, indices_operand("take", indices), axis=axis_of("take", x, axis))
+    return call("take", x, _indices_operand("take", indices), axis=axis_of("take", x, axis))
 
 
+@method
 @plain_signature
 def index_add(
     x: T, indices: Indices, values: Tensor | Scalar, /, axis: int, *surplus: Never, **wrong: Never
@@ -120,6 +132,7 @@ def index_add(
     return _write("index_add", x, indices, values, axis)
 
 
+@method
 @plain_signature
 def index_copy(
     x: T, indices: Indices, values: Tensor | Scalar, /, axis: int, *surplus: Never, **wrong: Never
@@ -139,15 +152,15 @@ def index_copy(
 
 def _write(name: str, x: T, indices: Any, values: Any, axis: int) -> T:
     """An operation that writes values into ``x`` at indices along one axis."""
-    plain_operand(name, x)
-    operands = (x, _indices_before(name, indices, axis), written_value(name, x, values))
+    _plain_operand(name, x)
+    operands = (x, _indices_before(name, indices, axis), _value_operand(name, x, values))
     return call(name, *operands, axis=axis_of(name, x, axis))
 
 
 def _indices_before(name: str, indices: Any, axis: Any) -> Any:
-    """:func:`indices_operand`, with an error for PyTorch's order of arguments."""
+    """:func:`_indices_operand`, with an error for PyTorch's order of arguments."""
     try:
-        return indices_operand(name, indices)
+        return _indices_operand(name, indices)
     except DTypeError:
         if not is_tensor(axis) or is_tensor(indices):
             raise
@@ -157,6 +170,7 @@ def _indices_before(name: str, indices: Any, axis: Any) -> Any:
 # ---- along one axis, an index for each element ----
 
 
+@method
 @plain_signature
 def take_along_axis(x: T, indices: Indices, /, axis: int = -1, *surplus: Never, **wrong: Never) -> T:
     """The elements of ``x`` at ``indices`` along ``axis``; the other axes broadcast.
@@ -171,30 +185,23 @@ def take_along_axis(x: T, indices: Indices, /, axis: int = -1, *surplus: Never, 
     if surplus or wrong:
         refuse(take_along_axis, surplus, wrong)
     kind_operand("take_along_axis", x, "FIBQ")
-    chosen = indices_operand("take_along_axis", indices)
+    chosen = _indices_operand("take_along_axis", indices)
     place = axis_of("take_along_axis", x, axis)
     if chosen.ndim != x.ndim:
         raise ShapeError(f"take_along_axis: both operands need as many axes: {describe((x, indices))}")
     shape = [max(n, m) if 1 in (n, m) else n for n, m in zip(x.shape, chosen.shape, strict=True)]
     wanted = (*shape[:place], x.shape[place], *shape[place + 1 :])
-    of_indices = (*shape[:place], chosen.shape[place], *shape[place + 1 :])
+    index_shape = (*shape[:place], chosen.shape[place], *shape[place + 1 :])
     wide = x if x.shape == wanted else call("broadcast_to", x, shape=wanted)
-    if chosen.shape != of_indices:
-        chosen = call("broadcast_to", chosen, shape=of_indices)
-    return call("gather", wide, chosen, axis=place)
+    if chosen.shape != index_shape:
+        chosen = call("broadcast_to", chosen, shape=index_shape)
+    return call("take_along_axis", wide, chosen, axis=place)
 
 
-@plain_signature
+@method
+@explained
 def scatter(
-    x: T,
-    indices: Indices,
-    values: Tensor | Scalar,
-    /,
-    axis: int,
-    *surplus: Never,
-    mode: str = "assign",
-    include_self: bool = True,
-    **wrong: Never,
+    x: T, indices: Indices, values: Tensor | Scalar, /, axis: int, *, mode: str = "assign", include_self: bool = True
 ) -> T:
     """``x`` with ``values`` written at ``indices`` along ``axis``; the writing counterpart of :func:`take_along_axis`.
 
@@ -210,43 +217,41 @@ def scatter(
         >>> bb.scatter(x, where, bb.asarray([[10.0, 20.0]]), axis=1, mode="mean", include_self=False).tolist()
         [[1.0, 2.0, 15.0]]
     """
-    if surplus or wrong:
-        refuse(scatter, surplus, wrong)
-    plain_operand("scatter", x)
+    _plain_operand("scatter", x)
     chosen = _indices_before("scatter", indices, axis)
-    value, place = written_value("scatter", x, values), axis_of("scatter", x, axis)
+    value, place = _value_operand("scatter", x, values), axis_of("scatter", x, axis)
 
     def write(into: Any, value: Any, mode: str) -> Any:
         if mode in ("assign", "add"):
             return call("scatter", into, chosen, value, axis=place, mode=mode)
-        value = value if is_tensor(value) else _filled(into, value, chosen.shape)
+        value = value if is_tensor(value) else _full(into, value, chosen.shape)
         return call("scatter_reduce", into, chosen, value, axis=place, mode=mode)
 
-    return _combined("scatter", x, value, mode, include_self, write)
+    return _write_mode("scatter", x, value, mode, include_self, write)
 
 
-def _combined(
+def _write_mode(
     name: str, x: Any, value: Any, mode: str, include_self: bool, write: Callable[[Any, Any, str], Any]
 ) -> Any:
     """``x`` with ``value`` written by ``write``; checks that the mode exists for the kind of ``x``."""
-    if one_of(name, "mode", mode, MODES, of=(x,)) not in ("assign", "add"):
+    if one_of(name, "mode", mode, _MODES, of=(x,)) not in ("assign", "add"):
         kind_operand(name, x, "FI")
     if mode == "mean" and x.dtype.kind != "float":
         raise DTypeError(f"{name}: means are those of floats; cast with astype('float32'). Operand: {describe((x,))}")
     kept = x
     if not include_self and mode != "assign":
         with unwatched():
-            kept = write(x, _neutral(x.dtype, mode), "assign")
+            kept = write(x, _neutral_element(x.dtype, mode), "assign")
     if mode != "mean":
         return write(kept, value, mode)
-    wide = widened(kept)
-    counts = _filled(wide, 1.0, x.shape)
+    wide = upcast_half(kept)
+    counts = _full(wide, 1.0, x.shape)
     counts = write(counts if include_self else write(counts, 0.0, "assign"), 1.0, "add")
     total = write(wide, cast(value, wide.dtype) if is_tensor(value) else value, "add")
     return cast(call("div", total, counts), x.dtype)
 
 
-def _neutral(dtype: DType, mode: str) -> Scalar:
+def _neutral_element(dtype: DType, mode: str) -> Scalar:
     """The neutral element of a mode."""
     if mode in ("add", "mul", "mean"):
         return fit(mode == "mul", dtype)
@@ -255,7 +260,7 @@ def _neutral(dtype: DType, mode: str) -> Scalar:
     return math.inf if mode == "min" else -math.inf
 
 
-def _filled(x: Any, value: Scalar, shape: tuple[int, ...]) -> Any:
+def _full(x: Any, value: Scalar, shape: tuple[int, ...]) -> Any:
     """A number as a tensor of the dtype of ``x``."""
     k = x.backend
     return x.__class__(k.full(shape, value, x.dtype), k, x.dtype)
@@ -272,11 +277,11 @@ def gather_nd(x: T, indices: Indices, /) -> T:
     >>> bb.gather_nd(x, bb.asarray([[0, 1], [1, 0]])).tolist(), bb.gather_nd(x, bb.asarray([[1]])).tolist()
     ([2, 3], [[3, 4]])
     """
-    chosen = indices_operand("gather_nd", indices)
+    chosen = _indices_operand("gather_nd", indices)
     try:
-        return call("gather_nd", plain_operand("gather_nd", x), chosen)
+        return call("gather_nd", _plain_operand("gather_nd", x), chosen)
     except OutOfRangeError as error:
-        raise outside("gather_nd", x, _numbered(x, chosen), error) from error
+        raise _out_of_range_error("gather_nd", x, _axis_indices(x, chosen), error) from error
 
 
 def scatter_nd(
@@ -291,28 +296,30 @@ def scatter_nd(
         >>> bb.scatter_nd(x, places, 0).tolist(), bb.scatter_nd(x, places, 5, mode="mul").tolist()
         ([[1, 0], [0, 4]], [[1, 10], [15, 4]])
     """
-    plain_operand("scatter_nd", x)
-    chosen, value = indices_operand("scatter_nd", indices), written_value("scatter_nd", x, values)
+    _plain_operand("scatter_nd", x)
+    chosen, value = _indices_operand("scatter_nd", indices), _value_operand("scatter_nd", x, values)
 
     def write(into: Any, value: Any, mode: str) -> Any:
         return call("scatter_nd", into, chosen, value, mode=mode)
 
     try:
-        return _combined("scatter_nd", x, value, mode, include_self, write)
+        return _write_mode("scatter_nd", x, value, mode, include_self, write)
     except OutOfRangeError as error:
-        raise outside("scatter_nd", x, _numbered(x, chosen), error) from error
+        raise _out_of_range_error("scatter_nd", x, _axis_indices(x, chosen), error) from error
 
 
-def _numbered(x: Any, indices: Any) -> Iterator[tuple[int, Any]]:
+def _axis_indices(x: Any, indices: Any) -> Iterator[tuple[int, Any]]:
     """The axes that the last axis of ``indices`` numbers, and the indices for each."""
     return ((axis, indices[..., axis]) for axis in range(min(x.ndim, indices.shape[-1])))
 
 
-def outside(name: str, x: Any, indices: Iterable[tuple[int, Any]], error: OutOfRangeError) -> OutOfRangeError:
+def _out_of_range_error(
+    name: str, x: Any, indices: Iterable[tuple[int, Any]], error: OutOfRangeError
+) -> OutOfRangeError:
     """The error for the first index out of range, of tensors for axes of ``x``; ``error`` if all are in range."""
     for axis, positions in indices:
         length = x.shape[axis]
-        wrong = first_outside(positions, length)
+        wrong = first_out_of_range(positions, length)
         if wrong is not None:
             where = f"axis {axis}, which has {length} element{'s' if length != 1 else ''}"
             return OutOfRangeError(f"{name}: index {wrong} is out of range for {where}. Operand: {describe((x,))}")
@@ -322,6 +329,7 @@ def outside(name: str, x: Any, indices: Iterable[tuple[int, Any]], error: OutOfR
 # ---- indices from values, and values from indices ----
 
 
+@method
 def nonzero(x: Tensor, /) -> tuple[IntTensor, ...]:
     """The indices of the elements that are not 0, one int64 tensor for each axis, in row-major order.
 
@@ -334,21 +342,21 @@ def nonzero(x: Tensor, /) -> tuple[IntTensor, ...]:
     x = kind_operand("nonzero", x)
     if not x.ndim:
         raise ShapeError(f"nonzero: a 0-d tensor has no axis. Operand: {describe((x,))}")
-    return columns(call("nonzero", x))
+    return _columns(call("nonzero", x))
 
 
-def columns(positions: Any) -> tuple[Any, ...]:
+def _columns(positions: Any) -> tuple[Any, ...]:
     """Each column of a matrix as a vector: of positions, those along each axis."""
     rows, count = positions.shape
     found = (call("slice", positions, key=(slice(0, rows, 1), slice(i, i + 1, 1))) for i in range(count))
     return tuple(call("reshape", column, shape=(rows,)) for column in found)
 
 
-def one_hot(x: Tensor, /, classes: int | None = None, *, dtype: Any = int64) -> Tensor:
-    """A new last axis of length ``classes`` that is 1 at the index given by ``x`` and 0 elsewhere.
+def one_hot(x: Tensor, /, num_classes: int | None = None, *, dtype: Any = int64) -> Tensor:
+    """A new last axis of length ``num_classes`` that is 1 at the index given by ``x`` and 0 elsewhere.
 
-    Without ``classes``, their number is the largest index plus one, which is read on the host; then a negative index
-    raises :class:`OutOfRangeError`, and an empty ``x`` :class:`ArgumentError`.
+    Without ``num_classes``, their number is the largest index plus one, which is read on the host; then a negative
+    index raises :class:`OutOfRangeError`, and an empty ``x`` :class:`ArgumentError`.
 
         >>> import backburn as bb
         >>> bb.one_hot(bb.asarray([0, 2]), 3).tolist()
@@ -356,14 +364,14 @@ def one_hot(x: Tensor, /, classes: int | None = None, *, dtype: Any = int64) -> 
         >>> bb.one_hot(bb.asarray([0, 1])).tolist()
         [[1, 0], [0, 1]]
     """
-    index = indices_operand("one_hot", x)
-    if classes is None:
+    index = _indices_operand("one_hot", x)
+    if num_classes is None:
         if not index.size:
             raise ArgumentError(f"one_hot: no index tells how many classes there are. Operand: {describe((x,))}")
         if index.min().item() < 0:
             raise OutOfRangeError(f"one_hot: a negative index needs a number of classes. Operand: {describe((x,))}")
-        classes = int(index.max().item()) + 1
-    depth = integer("one_hot", "classes", classes, least=0)
+        num_classes = int(index.max().item()) + 1
+    depth = integer("one_hot", "num_classes", num_classes, least=0)
     wanted = dtype_of(dtype, index.backend)
     if wanted.kind == "quantized":
         raise DTypeError(f"one_hot: the dtype is that of floats, integers or truth values, not {wanted}")

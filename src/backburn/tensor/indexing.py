@@ -12,21 +12,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from backburn.backend.index import canonical_slice, sliced
-from backburn.backend.shapes import broadcast
 from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, ImmutableError, OutOfRangeError, ShapeError
-from backburn.base.hints import add_hints
-from backburn.base.hints.from_numpy import AT
-from backburn.tensor.dispatch import call, cast, kind_operand
-from backburn.tensor.host import asarray
-from backburn.tensor.index import columns, outside, plain_operand, written_value
-from backburn.tensor.messages import describe
-from backburn.tensor.shape import viewed
-from backburn.tensor.wrapping import is_tensor
+from backburn.hints import add_hints
+from backburn.hints.numpy import AT
+from backburn.ops.index import canonical_slice, sliced
+from backburn.ops.rules.shapes import broadcast
+from backburn.tensor.core.dispatch import call, cast, kind_operand
+from backburn.tensor.core.host import asarray
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.wrapping import is_tensor
+from backburn.tensor.index import _columns, _out_of_range_error, _plain_operand, _value_operand
+from backburn.tensor.shape import _slice_and_reshape
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import Tensor
+    from backburn.tensor.core.classes import Tensor
 
 T = TypeVar("T", bound="Tensor")
 Scalar = bool | int | float
@@ -47,7 +47,7 @@ def getitem(x: T, key: Any, /) -> T:
         ([4, 5, 6], [[3, 2, 1], [6, 5, 4]], [5, 6], [4, 3])
     """
     if x._dtype.kind != "quantized" and (basic := _basic(x.shape, key)) is not None:
-        return viewed(x, *basic)
+        return _slice_and_reshape(x, *basic)
     if is_tensor(key) and key.dtype.kind == "int" and x.ndim:
         return call("take", x, cast(key, int64), axis=0)
     kind_operand("x[...]", x, "FIBQ")
@@ -55,26 +55,26 @@ def getitem(x: T, key: Any, /) -> T:
         y = getitem(x, None)
         return y if truth else getitem(y, slice(0, 0))
     if is_tensor(key) and key.dtype.kind == "bool" and key.shape == x.shape and x.ndim:
-        return call("masked_select", plain_operand("x[mask]", x), key)
+        return call("masked_select", _plain_operand("x[mask]", x), key)
     if is_tensor(key) and key.dtype.kind == "bool" and key.shape == x.shape[:1]:
         return call("take", x, _index_tensors(x, key, 0)[0][0], axis=0)
-    plan = plan_of(x, key)
+    plan = plan_index(x, key)
     y = x if plan.is_whole else call("slice", x, key=plan.ranges)
     if not plan.positions:
-        return _shaped(y, plan.shape)
-    y = _shaped(y, plan.kept)
+        return _reshape(y, plan.shape)
+    y = _reshape(y, plan.kept_shape)
     if len(plan.axes) == 1 and plan.place == plan.axes[0]:
         y = call("take", y, plan.positions[0], axis=plan.place)
     else:
-        plain_operand("x[...] by several positions", y)
+        _plain_operand("x[...] by several positions", y)
         try:
-            y = _moved(call("gather_nd", _moved(y, plan.front), _joined(plan)), plan.back)
+            y = _permute(call("gather_nd", _permute(y, plan.front), _stack_positions(plan)), plan.back)
         except OutOfRangeError as error:
-            raise outside("x[...]", x, _indexed(x, plan), error) from error
-    return _shaped(y, plan.shape)
+            raise _out_of_range_error("x[...]", x, _indexed_axes(x, plan), error) from error
+    return _reshape(y, plan.shape)
 
 
-def unchanged(x: Any, key: Any, value: Any) -> ImmutableError:
+def immutable_error(x: Any, key: Any, value: Any) -> ImmutableError:
     """The error for ``x[key] = value``."""
     return ImmutableError(
         "x[i] = v: tensors are never changed: x = x.at[i].set(v) makes a changed copy, and for x[i] += v "
@@ -199,33 +199,34 @@ def _basic(lengths: Shape, key: Any) -> tuple[tuple[slice, ...], Shape] | None:
 class Plan:
     """A parsed key.
 
-    First ``ranges``, a slice for each axis, gives the shape ``sliced``. Then the axes that integers ``took`` are
-    dropped, which leaves the shape ``kept``. ``positions`` are integer tensors for the axes ``axes`` of that, and
-    ``joined`` the same as one tensor where they came as one; ``indexed`` is their common shape, which stands at axis
-    ``place`` of the result. ``plain`` is the shape of the result without its new axes of length 1, ``shape`` with them.
+    First ``ranges``, a slice for each axis, gives the shape ``sliced``. Then ``integer_axes``, which one integer
+    each indexes, are dropped, which leaves the shape ``kept_shape``. ``positions`` are int tensors for its axes
+    ``axes``, and ``stacked`` one tensor of them where the key had one; ``indexed`` is their common shape, which stands
+    at axis ``place`` of the result. ``plain`` is the shape of the result without its new axes of length 1, ``shape``
+    with them.
     """
 
     ranges: tuple[slice, ...]
     is_whole: bool
     sliced: Shape
-    took: frozenset[int]
+    integer_axes: frozenset[int]
     axes: tuple[int, ...]
     positions: tuple[Any, ...]
-    joined: Any
+    stacked: Any
     indexed: Shape
     place: int
     plain: Shape
     shape: Shape
 
     @property
-    def kept(self) -> Shape:
+    def kept_shape(self) -> Shape:
         """The shape of the ranges without the axes that integers took."""
-        return tuple(n for i, n in enumerate(self.sliced) if i not in self.took)
+        return tuple(n for i, n in enumerate(self.sliced) if i not in self.integer_axes)
 
     @property
     def front(self) -> Shape:
         """The order of axes that has the indexed ones first."""
-        return (*self.axes, *(i for i in range(len(self.kept)) if i not in self.axes))
+        return (*self.axes, *(i for i in range(len(self.kept_shape)) if i not in self.axes))
 
     @property
     def back(self) -> Shape:
@@ -234,23 +235,23 @@ class Plan:
         return (*range(count, count + self.place), *range(count), *range(count + self.place, len(self.plain)))
 
 
-def plan_of(x: Any, key: Any) -> Plan:
+def plan_index(x: Any, key: Any) -> Plan:
     """Read ``key`` for the tensor ``x``."""
     ranges: list[slice] = []
-    took: set[int] = set()
+    integer_axes: set[int] = set()
     axes: list[int] = []
     positions: list[Any] = []
     masks: list[Any] = []
-    advanced: list[int] = []  # the numbers of the items that are integers or tensors
-    lengths: list[int] = []  # of the result's axes, those of the indices left out
-    plain: list[int] = []  # the same without new axes
-    place = plain_place = 0  # where those of the indices stand among them
+    advanced: list[int] = []  # numbers of the items that are integers or tensors
+    lengths: list[int] = []  # lengths of the result's axes without those of the indices
+    plain: list[int] = []  # ``lengths`` without new axes
+    place = plain_place = 0  # position of the indices' axes among the axes
     for number, item in _items(x, key):
         axis = len(ranges)
         if item is None:
             lengths.append(1)
         elif isinstance(item, slice):
-            ranges.append(_range(x, item, axis))
+            ranges.append(_axis_slice(x, item, axis))
             plain.append(len(range(*item.indices(x.shape[axis]))))
             lengths.append(plain[-1])
         else:
@@ -258,28 +259,28 @@ def plan_of(x: Any, key: Any) -> Plan:
                 place, plain_place = len(lengths), len(plain)
             advanced.append(number)
             if item.__class__ is int:
-                index = _index(x, item, axis)
+                index = _axis_index(x, item, axis)
                 ranges.append(slice(index, index + 1, 1))
-                took.add(axis)
+                integer_axes.add(axis)
                 continue
             found, mask = _index_tensors(x, item, axis)
             positions.extend(found)
             masks.append(mask)
             for _ in found:
-                axes.append(len(ranges) - len(took))
+                axes.append(len(ranges) - len(integer_axes))
                 ranges.append(slice(0, x.shape[len(ranges)], 1))
     if advanced and advanced[-1] - advanced[0] >= len(advanced):
-        place = plain_place = 0  # NumPy's rule: with something between them, the axes of the indices come first
+        place = plain_place = 0  # NumPy's rule: axes of separated indices come first
     indexed = _common_shape(positions)
     shape = sliced(x.shape, key=tuple(ranges))
     return Plan(
         ranges=tuple(ranges),
         is_whole=shape == x.shape and all(s.step == 1 for s in ranges),
         sliced=shape,
-        took=frozenset(took),
+        integer_axes=frozenset(integer_axes),
         axes=tuple(axes),
         positions=tuple(positions),
-        joined=masks[0] if len(masks) == 1 else None,
+        stacked=masks[0] if len(masks) == 1 else None,
         indexed=indexed,
         place=plain_place,
         plain=(*plain[:plain_place], *indexed, *plain[plain_place:]),
@@ -307,7 +308,7 @@ def _items(x: Any, key: Any) -> list[tuple[int, Any]]:
 
 def _item(x: Any, part: Any) -> Any:
     """One part of a key; a sequence or an array becomes a tensor."""
-    if isinstance(part, (tuple, range)):  # inside the tuple that a key of several parts is
+    if isinstance(part, (tuple, range)):  # inside the tuple of a key of several parts
         part = list(part)
     if part is None or part is Ellipsis or isinstance(part, slice) or part.__class__ is int:
         return part
@@ -345,7 +346,7 @@ def _axes_taken(part: Any) -> int:
     return int(part.ndim) if is_tensor(part) and part.dtype.kind == "bool" else 1
 
 
-def _range(x: Any, part: slice, axis: int) -> slice:
+def _axis_slice(x: Any, part: slice, axis: int) -> slice:
     try:
         return canonical_slice(part, x.shape[axis])
     except (TypeError, ValueError) as error:
@@ -353,7 +354,7 @@ def _range(x: Any, part: slice, axis: int) -> slice:
         raise ours(f"x[...]: {part} at axis {axis}: {error}. Operand: {describe((x,))}") from None
 
 
-def _index(x: Any, index: int, axis: int) -> int:
+def _axis_index(x: Any, index: int, axis: int) -> int:
     length: int = x.shape[axis]
     if not -length <= index < length:
         raise OutOfRangeError(
@@ -376,7 +377,7 @@ def _index_tensors(x: Any, item: Any, axis: int) -> tuple[Sequence[Any], Any]:
     if not item.ndim:
         raise DTypeError(f"x[...]: one truth value is an index only alone. Operand: {describe((x,))}")
     found = call("nonzero", item)
-    return columns(found), found
+    return _columns(found), found
 
 
 def _common_shape(positions: list[Any]) -> Shape:
@@ -389,126 +390,126 @@ def _common_shape(positions: list[Any]) -> Shape:
 # ---- following a plan ----
 
 
-def _moved(x: Any, axes: Shape) -> Any:
+def _permute(x: Any, axes: Shape) -> Any:
     """``x`` with its axes in another order."""
     return x if axes == tuple(range(len(axes))) else call("permute_dims", x, axes=axes)
 
 
-def _inverse(axes: Shape) -> Shape:
+def _inverse_axes(axes: Shape) -> Shape:
     """The order that undoes another."""
     return tuple(axes.index(i) for i in range(len(axes)))
 
 
-def _shaped(x: Any, shape: Shape) -> Any:
+def _reshape(x: Any, shape: Shape) -> Any:
     return x if x.shape == shape else call("reshape", x, shape=shape)
 
 
-def _spread(x: Any, shape: Shape) -> Any:
+def _broadcast(x: Any, shape: Shape) -> Any:
     return x if x.shape == shape else call("broadcast_to", x, shape=shape)
 
 
-def _joined(plan: Plan) -> Any:
+def _stack_positions(plan: Plan) -> Any:
     """The positions as one tensor, whose last axis numbers the axes that they index."""
-    if plan.joined is not None:
-        return plan.joined
-    columns = [call("reshape", _spread(p, plan.indexed), shape=(*plan.indexed, 1)) for p in plan.positions]
+    if plan.stacked is not None:
+        return plan.stacked
+    columns = [call("reshape", _broadcast(p, plan.indexed), shape=(*plan.indexed, 1)) for p in plan.positions]
     return columns[0] if len(columns) == 1 else call("concat", columns, axis=len(plan.indexed))
 
 
 def _write(x: Any, key: Any, value: Any, how: str) -> Any:
     """A copy of ``x`` with ``value`` combined with ``x[key]`` by the operation ``how`` ("assign", "add", ...)."""
     name = "x.at[...]"
-    plain_operand(name, x)
+    _plain_operand(name, x)
     if how != "assign" and x._dtype.kind == "bool":
         raise DTypeError(f"{name}: truth values are set, not calculated with. Operand: {describe((x,))}")
     basic = _basic(x.shape, key)
     if basic is not None and getattr(value, "shape", ()) in ((), basic[1]):
-        value = written_value(name, x, value)
-        # Where integers take the first axes alone, the value broadcasts to what is left.
+        value = _value_operand(name, x, value)
+        # Integers for the first axes alone: the value broadcasts to the remaining axes.
         if is_tensor(value) and value.ndim and (places := sliced(x.shape, key=basic[0]))[-value.ndim :] != value.shape:
-            value = _shaped(value, places)
-        return _written_in(x, basic[0], value, how)
+            value = _reshape(value, places)
+        return _write_ranges(x, basic[0], value, how)
     is_mask = is_tensor(key) and key.dtype.kind == "bool" and key.shape == x.shape[: key.ndim]
-    is_one_value = is_mask and getattr(value, "shape", ()) == () and how in _IN_PLACES
+    is_one_value = is_mask and getattr(value, "shape", ()) == () and how in _MASK_MODES
     if not is_one_value and (truth := _one_truth(key)) is not None:
         if truth:
             return _write(x, None, value, how)
-        _write(_shaped(x, (1, *x.shape)), slice(0, 0), value, how)  # checks the value; there is nothing to write it to
+        _write(_reshape(x, (1, *x.shape)), slice(0, 0), value, how)  # checks the value; there is nothing to write it to
         return x
     if is_one_value:
-        value = written_value(name, x, value)
-        return _written_where(x, _shaped(key, (*key.shape, *(1,) * (x.ndim - key.ndim))), value, how)
-    if how in _ENTRIES and is_tensor(key) and key.dtype.kind == "int" and key.ndim == 1 and x.ndim:
+        value = _value_operand(name, x, value)
+        return _write_where(x, _reshape(key, (*key.shape, *(1,) * (x.ndim - key.ndim))), value, how)
+    if how in _AXIS_OPERATIONS and is_tensor(key) and key.dtype.kind == "int" and key.ndim == 1 and x.ndim:
         places = (*key.shape, *x.shape[1:])
         if getattr(value, "shape", ()) in ((), places):
-            value = written_value(name, x, value)
+            value = _value_operand(name, x, value)
             try:
-                return _written_entries(x, cast(key, int64), value, places, how)
+                return _write_entries(x, cast(key, int64), value, places, how)
             except OutOfRangeError as error:
-                raise outside(name, x, [(0, key)], error) from error
-    plan = plan_of(x, key)
-    value = written_value(name, x, value)
-    return _written_by(plan, name, x, _fitted(name, x, value, plan) if is_tensor(value) else value, how)
+                raise _out_of_range_error(name, x, [(0, key)], error) from error
+    plan = plan_index(x, key)
+    value = _value_operand(name, x, value)
+    return _write_plan(plan, name, x, _fit_value(name, x, value, plan) if is_tensor(value) else value, how)
 
 
-def _written_by(plan: Plan, name: str, x: Any, value: Any, how: str) -> Any:
+def _write_plan(plan: Plan, name: str, x: Any, value: Any, how: str) -> Any:
     """A copy of ``x`` with ``value``, which fits the plan, combined with what the plan reads."""
     if plan.positions:
         part = x if plan.is_whole else call("slice", x, key=plan.ranges)
         try:
-            new = _shaped(_written_at(_shaped(part, plan.kept), value, plan, how), plan.sliced)
+            new = _reshape(_write_positions(_reshape(part, plan.kept_shape), value, plan, how), plan.sliced)
         except OutOfRangeError as error:
-            raise outside(name, x, _indexed(x, plan), error) from error
+            raise _out_of_range_error(name, x, _indexed_axes(x, plan), error) from error
         return new if plan.is_whole else call("slice_assign", x, new, key=plan.ranges)
-    if is_tensor(value) and plan.took:
+    if is_tensor(value) and plan.integer_axes:
         lengths = iter((1,) * (len(plan.plain) - value.ndim) + value.shape)
-        value = _shaped(value, tuple(1 if i in plan.took else next(lengths) for i in range(len(plan.sliced))))
-    return _written_in(x, plan.ranges, value, how)
+        value = _reshape(value, tuple(1 if i in plan.integer_axes else next(lengths) for i in range(len(plan.sliced))))
+    return _write_ranges(x, plan.ranges, value, how)
 
 
-def _written_in(x: Any, ranges: tuple[slice, ...], value: Any, how: str) -> Any:
+def _write_ranges(x: Any, ranges: tuple[slice, ...], value: Any, how: str) -> Any:
     """``x`` with ``value``, which broadcasts to these ranges of its axes, combined with them by ``how``."""
     new = value if how == "assign" else call(_COMBINE[how], call("slice", x, key=ranges), value)
     return call("slice_assign", x, new, key=ranges)
 
 
-def _indexed(x: Any, plan: Plan) -> Iterable[tuple[int, Any]]:
+def _indexed_axes(x: Any, plan: Plan) -> Iterable[tuple[int, Any]]:
     """The axes of ``x`` that tensors index, and these tensors."""
-    axes = [i for i in range(x.ndim) if i not in plan.took]
+    axes = [i for i in range(x.ndim) if i not in plan.integer_axes]
     return ((axes[axis], position) for axis, position in zip(plan.axes, plan.positions, strict=True))
 
 
-#: What needs no position of a truth value to write one value where it is true, and so works inside vmap as well.
-_IN_PLACES = ("assign", "add", "mul")
+#: Modes in which one value is written through a mask without its positions, so that they work inside vmap as well.
+_MASK_MODES = ("assign", "add", "mul")
 
 
-def _written_where(x: Any, mask: Any, value: Any, how: str) -> Any:
-    """``x`` with one value written where ``mask`` is true."""
+def _write_where(x: Any, mask: Any, value: Any, how: str) -> Any:
+    """``x`` with one value written at the elements where ``mask`` is true."""
     if how == "assign":
         return call("where", mask, value, x)
     if how == "add":
         return call("where", mask, call("add", x, value), x)
-    # 1 stands for what is not written: with an infinite value its gradient would be NaN, though it is not chosen.
+    # 1 replaces elements that are not written: multiplied by an infinite value, their gradient would be NaN.
     one = {"float": 1.0, "int": 1}[x.dtype.kind]
     return call("where", mask, call("mul", call("where", mask, x, one), value), x)
 
 
-#: What writes entries at positions along one axis.
-_ENTRIES = {"assign": "index_copy", "add": "index_add"}
+#: The operation that writes entries at positions along one axis, by mode.
+_AXIS_OPERATIONS = {"assign": "index_copy", "add": "index_add"}
 
 
-def _written_entries(x: Any, positions: Any, value: Any, places: Shape, how: str) -> Any:
+def _write_entries(x: Any, positions: Any, value: Any, places: Shape, how: str) -> Any:
     """``x`` with ``value``, which broadcasts to ``places``, written at positions along its first axis."""
     count = math.prod(positions.shape)
     if is_tensor(value):
-        value = _shaped(_spread(value, places), (count, *x.shape[1:]))
-    return call(_ENTRIES[how], x, _shaped(positions, (count,)), value, axis=0)
+        value = _reshape(_broadcast(value, places), (count, *x.shape[1:]))
+    return call(_AXIS_OPERATIONS[how], x, _reshape(positions, (count,)), value, axis=0)
 
 
 _COMBINE = {"add": "add", "mul": "mul", "min": "minimum", "max": "maximum"}
 
 
-def _fitted(name: str, x: Any, value: Any, plan: Plan) -> Any:
+def _fit_value(name: str, x: Any, value: Any, plan: Plan) -> Any:
     """``value`` without the new axes of the result; an error where it does not broadcast to the result."""
     try:
         fits = broadcast(value.shape, plan.shape) == plan.shape
@@ -519,17 +520,17 @@ def _fitted(name: str, x: Any, value: Any, plan: Plan) -> Any:
             f"{name}: a value of shape {list(value.shape)} does not broadcast to the place, which has the shape "
             f"{list(plan.shape)}. Operands: {describe((x, value))}"
         )
-    return value if plan.shape == plan.plain else _shaped(_spread(value, plan.shape), plan.plain)
+    return value if plan.shape == plan.plain else _reshape(_broadcast(value, plan.shape), plan.plain)
 
 
-def _written_at(x: Any, value: Any, plan: Plan, how: str) -> Any:
-    """``x``, of the plan's shape ``kept``, with ``value`` written at the positions."""
+def _write_positions(x: Any, value: Any, plan: Plan, how: str) -> Any:
+    """``x``, of the plan's shape ``kept_shape``, with ``value`` written at the positions."""
     order = plan.front
-    moved = _moved(x, order)
+    moved = _permute(x, order)
     if is_tensor(value):
-        value = _moved(_spread(value, plan.plain), _inverse(plan.back))
-    if len(plan.axes) == 1 and how in _ENTRIES:
-        written = _written_entries(moved, plan.positions[0], value, (*plan.indexed, *moved.shape[1:]), how)
+        value = _permute(_broadcast(value, plan.plain), _inverse_axes(plan.back))
+    if len(plan.axes) == 1 and how in _AXIS_OPERATIONS:
+        written = _write_entries(moved, plan.positions[0], value, (*plan.indexed, *moved.shape[1:]), how)
     else:
-        written = call("scatter_nd", moved, _joined(plan), value, mode=how)
-    return _moved(written, _inverse(order))
+        written = call("scatter_nd", moved, _stack_positions(plan), value, mode=how)
+    return _permute(written, _inverse_axes(order))

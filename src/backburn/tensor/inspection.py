@@ -6,17 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from backburn.backend.shapes import broadcast
 from backburn.base.dtypes import DType, IntDType, as_dtype, promote, promote_scalar
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
-from backburn.base.hints import add_hints
-from backburn.tensor.defaults import default_dtype
-from backburn.tensor.dispatch import scalar_of
-from backburn.tensor.options import shape_of
-from backburn.tensor.wrapping import is_tensor
+from backburn.hints import add_hints
+from backburn.ops.rules.shapes import broadcast
+from backburn.tensor.core.defaults import default_dtype
+from backburn.tensor.core.dispatch import as_scalar
+from backburn.tensor.core.options import shape_of
+from backburn.tensor.core.wrapping import is_tensor
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import Tensor
+    from backburn.tensor.core.classes import Tensor
 
 
 def _dtype(value: Any) -> DType:
@@ -37,7 +37,7 @@ def result_type(*arrays_and_dtypes: Tensor | DType | float | str) -> DType:
     scalars: list[Any] = []
     dtypes: list[DType] = []
     for value in arrays_and_dtypes:
-        scalar = scalar_of(value)
+        scalar = as_scalar(value)
         if scalar is None or isinstance(value, str | DType):
             dtypes.append(_dtype(value))
         else:

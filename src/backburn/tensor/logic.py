@@ -7,18 +7,19 @@ for shapes that do not broadcast, :class:`DTypeError` for kinds of tensors that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from backburn.tensor.arithmetic import abs, add, multiply, subtract
-from backburn.tensor.dispatch import Scalar, binary, call, promoted, tensor_operand
-from backburn.tensor.host import asarray
-from backburn.tensor.options import bounded
-from backburn.tensor.wrapping import is_tensor
+from backburn.tensor.core.dispatch import Scalar, binary, call, promote_operands, tensor_operand
+from backburn.tensor.core.host import asarray
+from backburn.tensor.core.methods import method
+from backburn.tensor.core.options import bounded
+from backburn.tensor.core.types import T
+from backburn.tensor.core.wrapping import is_tensor
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
+    from backburn.tensor.core.classes import BoolTensor, FloatTensor, IntTensor, Tensor
 
-T = TypeVar("T", bound="Tensor")
 
 # ---- comparisons ----
 
@@ -83,6 +84,7 @@ def greater_equal(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
     return binary("greater_equal", x, y)
 
 
+@method
 def isclose(
     x: Tensor | Scalar, y: Tensor | Scalar, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> BoolTensor:
@@ -95,7 +97,7 @@ def isclose(
         [True, False, True]
     """
     _check_tolerances("isclose", rtol, atol)
-    a, b = promoted("isclose", x, y, kinds="F")
+    a, b = promote_operands("isclose", x, y, kinds="F")
     a = a if is_tensor(a) else asarray(a, dtype=b.dtype, backend=b.backend)
     b = b if is_tensor(b) else asarray(b, dtype=a.dtype, backend=a.backend)
     near = less_equal(abs(subtract(a, b)), add(multiply(abs(b), rtol), atol))
@@ -103,6 +105,7 @@ def isclose(
     return logical_or(result, logical_and(isnan(a), isnan(b))) if equal_nan else result
 
 
+@method
 def allclose(
     x: Tensor | Scalar, y: Tensor | Scalar, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> bool:
@@ -126,13 +129,14 @@ def _check_tolerances(name: str, rtol: Any, atol: Any) -> None:
 # ---- what a number is ----
 
 
-def predicate(name: str, x: Any, of_others: str) -> Any:
+def _predicate(name: str, x: Any, of_others: str) -> Any:
     """A predicate of floats; for other numbers, which are always finite, ``of_others`` compares ``x`` with itself."""
     if tensor_operand(name, x).dtype.kind in ("int", "bool"):
         return call(of_others, x, x)
-    return call(name, *promoted(name, x))
+    return call(name, *promote_operands(name, x))
 
 
+@method
 def isnan(x: Tensor, /) -> BoolTensor:
     """Whether ``x`` is NaN.
 
@@ -140,9 +144,10 @@ def isnan(x: Tensor, /) -> BoolTensor:
     >>> bb.isnan(bb.asarray([1.0, float("nan")])).tolist()
     [False, True]
     """
-    return predicate("isnan", x, "not_equal")
+    return _predicate("isnan", x, "not_equal")
 
 
+@method
 def isinf(x: Tensor, /) -> BoolTensor:
     """Whether ``x`` is infinite, of either sign.
 
@@ -150,9 +155,10 @@ def isinf(x: Tensor, /) -> BoolTensor:
     >>> bb.isinf(bb.asarray([1.0, -float("inf")])).tolist()
     [False, True]
     """
-    return predicate("isinf", x, "not_equal")
+    return _predicate("isinf", x, "not_equal")
 
 
+@method
 def isfinite(x: Tensor, /) -> BoolTensor:
     """Whether ``x`` is neither infinite nor NaN.
 
@@ -160,9 +166,10 @@ def isfinite(x: Tensor, /) -> BoolTensor:
     >>> bb.isfinite(bb.asarray([1.0, float("inf"), float("nan")])).tolist()
     [True, False, False]
     """
-    return predicate("isfinite", x, "equal")
+    return _predicate("isfinite", x, "equal")
 
 
+@method
 def signbit(x: Tensor, /) -> BoolTensor:
     """Whether ``x`` is negative, -0.0 included; unspecified for NaN.
 
@@ -170,9 +177,10 @@ def signbit(x: Tensor, /) -> BoolTensor:
     >>> bb.signbit(bb.asarray([1.0, -0.0])).tolist()
     [False, True]
     """
-    return call("signbit", *promoted("signbit", x))
+    return call("signbit", *promote_operands("signbit", x))
 
 
+@method
 def copysign(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
     """``|x|`` with the sign of ``y``, also that of -0.0; integers become the default float.
 
@@ -185,6 +193,7 @@ def copysign(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
     return binary("copysign", x, y)
 
 
+@method
 def nextafter(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
     """The next representable number after ``x`` towards ``y``; ``y`` where both are equal.
 
@@ -200,6 +209,7 @@ def nextafter(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
 # ---- booleans ----
 
 
+@method
 def logical_and(x: Tensor | bool, y: Tensor | bool, /) -> BoolTensor:
     """Whether both booleans are true. Raises :class:`DTypeError` for tensors of numbers.
 
@@ -207,9 +217,10 @@ def logical_and(x: Tensor | bool, y: Tensor | bool, /) -> BoolTensor:
     >>> bb.logical_and(bb.asarray([True, False]), True).tolist()
     [True, False]
     """
-    return call("logical_and", *promoted("logical_and", x, y))
+    return call("logical_and", *promote_operands("logical_and", x, y))
 
 
+@method
 def logical_or(x: Tensor | bool, y: Tensor | bool, /) -> BoolTensor:
     """Whether either boolean is true. Raises :class:`DTypeError` for tensors of numbers.
 
@@ -217,9 +228,10 @@ def logical_or(x: Tensor | bool, y: Tensor | bool, /) -> BoolTensor:
     >>> bb.logical_or(bb.asarray([True, False]), bb.asarray([False, False])).tolist()
     [True, False]
     """
-    return call("logical_or", *promoted("logical_or", x, y))
+    return call("logical_or", *promote_operands("logical_or", x, y))
 
 
+@method
 def logical_xor(x: Tensor | bool, y: Tensor | bool, /) -> BoolTensor:
     """Whether exactly one boolean is true. Raises :class:`DTypeError` for tensors of numbers.
 
@@ -227,9 +239,10 @@ def logical_xor(x: Tensor | bool, y: Tensor | bool, /) -> BoolTensor:
     >>> bb.logical_xor(bb.asarray([True, False]), True).tolist()
     [False, True]
     """
-    return call("logical_xor", *promoted("logical_xor", x, y))
+    return call("logical_xor", *promote_operands("logical_xor", x, y))
 
 
+@method
 def logical_not(x: Tensor, /) -> BoolTensor:
     """The negated boolean. Raises :class:`DTypeError` for tensors of numbers.
 
@@ -237,15 +250,15 @@ def logical_not(x: Tensor, /) -> BoolTensor:
     >>> bb.logical_not(bb.asarray([True, False])).tolist()
     [False, True]
     """
-    return call("logical_not", *promoted("logical_not", x))
+    return call("logical_not", *promote_operands("logical_not", x))
 
 
 # ---- bits ----
 
 
-def bits(name: str, x: Any, y: Any) -> Any:
+def _bits(name: str, x: Any, y: Any) -> Any:
     """A bitwise operation on integers; on booleans, the logical operation of the same name."""
-    operands = promoted(f"bitwise_{name}", x, y, kinds="IB")
+    operands = promote_operands(f"bitwise_{name}", x, y, kinds="IB")
     kind = next(t.dtype.kind for t in operands if is_tensor(t))
     return call(f"logical_{name}" if kind == "bool" else f"bitwise_{name}", *operands)
 
@@ -257,7 +270,7 @@ def bitwise_and(x: Tensor | int, y: Tensor | int, /) -> Tensor:
     >>> bb.bitwise_and(bb.asarray([6, 5]), 3).tolist()
     [2, 1]
     """
-    return bits("and", x, y)
+    return _bits("and", x, y)
 
 
 def bitwise_or(x: Tensor | int, y: Tensor | int, /) -> Tensor:
@@ -267,7 +280,7 @@ def bitwise_or(x: Tensor | int, y: Tensor | int, /) -> Tensor:
     >>> bb.bitwise_or(bb.asarray([6, 5]), 3).tolist()
     [7, 7]
     """
-    return bits("or", x, y)
+    return _bits("or", x, y)
 
 
 def bitwise_xor(x: Tensor | int, y: Tensor | int, /) -> Tensor:
@@ -277,7 +290,7 @@ def bitwise_xor(x: Tensor | int, y: Tensor | int, /) -> Tensor:
     >>> bb.bitwise_xor(bb.asarray([6, 5]), 3).tolist()
     [5, 6]
     """
-    return bits("xor", x, y)
+    return _bits("xor", x, y)
 
 
 def bitwise_invert(x: T, /) -> T:
@@ -287,7 +300,7 @@ def bitwise_invert(x: T, /) -> T:
     >>> bb.bitwise_invert(bb.asarray([0, 5])).tolist()
     [-1, -6]
     """
-    (x,) = promoted("bitwise_invert", x, kinds="IB")
+    (x,) = promote_operands("bitwise_invert", x, kinds="IB")
     return call("logical_not" if x.dtype.kind == "bool" else "bitwise_invert", x)
 
 
@@ -298,7 +311,7 @@ def bitwise_left_shift(x: Tensor | int, y: Tensor | int, /) -> IntTensor:
     >>> bb.bitwise_left_shift(bb.asarray([1, -3]), 2).tolist()
     [4, -12]
     """
-    return call("bitwise_left_shift", *promoted("bitwise_left_shift", x, y))
+    return call("bitwise_left_shift", *promote_operands("bitwise_left_shift", x, y))
 
 
 def bitwise_right_shift(x: Tensor | int, y: Tensor | int, /) -> IntTensor:
@@ -308,4 +321,4 @@ def bitwise_right_shift(x: Tensor | int, y: Tensor | int, /) -> IntTensor:
     >>> bb.bitwise_right_shift(bb.asarray([5, -5]), 1).tolist()
     [2, -3]
     """
-    return call("bitwise_right_shift", *promoted("bitwise_right_shift", x, y))
+    return call("bitwise_right_shift", *promote_operands("bitwise_right_shift", x, y))

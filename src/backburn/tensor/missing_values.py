@@ -8,65 +8,67 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Never, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from backburn.backend.reduce import quantile_positions
-from backburn.base.calls import plain_signature, refuse
 from backburn.base.dtypes import float64, int64, uint8
 from backburn.base.errors import BackburnError
+from backburn.hints.arguments import explained
+from backburn.ops.reduce import quantile_positions
 from backburn.tensor import reduce
 from backburn.tensor.arithmetic import maximum, minimum
-from backburn.tensor.dispatch import call, cast, float_operand, kind_operand, widened
-from backburn.tensor.functions import sqrt
-from backburn.tensor.host import asarray
+from backburn.tensor.core.dispatch import call, cast, float_operand, kind_operand, upcast_half
+from backburn.tensor.core.host import asarray
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.options import axes_of, axis_of, number, one_of
+from backburn.tensor.core.types import Axis, T
+from backburn.tensor.elementwise import sqrt
 from backburn.tensor.inspection import finfo
 from backburn.tensor.logic import isnan
-from backburn.tensor.messages import describe
-from backburn.tensor.options import axes_of, axis_of, number, one_of
-from backburn.tensor.sort import METHODS, between, mean_of, ordered_over, place_among, quantiles, reduced_shape
+from backburn.tensor.sort import (
+    _METHODS,
+    _interpolate,
+    _mean_pair,
+    _quantile_position,
+    _quantiles,
+    _reduced_shape,
+    _sort_over,
+)
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import FloatTensor, IntTensor, Tensor
-
-T = TypeVar("T", bound="Tensor")
-Axis = reduce.Axis
+    from backburn.tensor.core.classes import FloatTensor, IntTensor, Tensor
 
 
 # ---- reductions ----
 
 
-@plain_signature
-def nansum(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> T:
+@explained
+def nansum(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
     """The sum over ``axis``, ignoring NaN; 0 if there is nothing else. Dtypes are those of :func:`sum`.
 
     >>> import backburn as bb
     >>> bb.nansum(bb.asarray([[1.0, bb.nan], [bb.nan, bb.nan]]), axis=1).tolist()
     [1.0, 0.0]
     """
-    if surplus or wrong:
-        refuse(nansum, surplus, wrong)
     y: Any = kind_operand("nansum", x, "FIB")
     axes = axes_of("nansum", y, axis)
-    return reduce.sum(_filled(y, 0.0) if y.dtype.kind == "float" else y, axis=axes, keepdims=keepdims)
+    return reduce.sum(_fill_nan(y, 0.0) if y.dtype.kind == "float" else y, axis=axes, keepdims=keepdims)
 
 
-@plain_signature
-def nanprod(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> T:
+@explained
+def nanprod(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
     """The product over ``axis``, ignoring NaN; 1 if there is nothing else. Dtypes are those of :func:`prod`.
 
     >>> import backburn as bb
     >>> bb.nanprod(bb.asarray([[2.0, bb.nan, 3.0], [bb.nan, bb.nan, bb.nan]]), axis=1).tolist()
     [6.0, 1.0]
     """
-    if surplus or wrong:
-        refuse(nanprod, surplus, wrong)
     y: Any = kind_operand("nanprod", x, "FIB")
     axes = axes_of("nanprod", y, axis)
-    return reduce.prod(_filled(y, 1.0) if y.dtype.kind == "float" else y, axis=axes, keepdims=keepdims)
+    return reduce.prod(_fill_nan(y, 1.0) if y.dtype.kind == "float" else y, axis=axes, keepdims=keepdims)
 
 
-@plain_signature
-def nanmean(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> FloatTensor:
+@explained
+def nanmean(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> FloatTensor:
     """The mean over ``axis``, ignoring NaN; NaN if there is nothing else.
 
     Dtypes are those of :func:`mean`.
@@ -75,19 +77,15 @@ def nanmean(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = F
         >>> bb.nanmean(bb.asarray([[1.0, bb.nan, 2.0], [bb.nan, bb.nan, bb.nan]]), axis=1).tolist()
         [1.5, nan]
     """
-    if surplus or wrong:
-        refuse(nanmean, surplus, wrong)
     y: Any = kind_operand("nanmean", x, "FIB")
     axes = axes_of("nanmean", y, axis)
     if y.dtype.kind != "float":
         return reduce.mean(y, axis=axes, keepdims=keepdims)
-    return cast(_mean(widened(y), axes, keepdims), y.dtype)
+    return cast(_mean(upcast_half(y), axes, keepdims), y.dtype)
 
 
-@plain_signature
-def nanvar(
-    x: Tensor, /, axis: Axis = None, *surplus: Never, correction: float = 0.0, keepdims: bool = False, **wrong: Never
-) -> FloatTensor:
+@explained
+def nanvar(x: Tensor, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> FloatTensor:
     """The variance over ``axis`` of the ``n`` elements that are not NaN; NaN unless ``n > correction``.
 
     Dtypes and ``correction`` are those of :func:`var`.
@@ -96,17 +94,13 @@ def nanvar(
         >>> bb.nanvar(bb.asarray([1.0, bb.nan, 5.0])).item()
         4.0
     """
-    if surplus or wrong:
-        refuse(nanvar, surplus, wrong)
     y, differences, freedom = _deviations("nanvar", x, axis, correction, keepdims)
     squares = reduce.sum(differences * differences, axis=axes_of("nanvar", y, axis), keepdims=keepdims)
     return cast(squares / freedom, y.dtype)
 
 
-@plain_signature
-def nanstd(
-    x: Tensor, /, axis: Axis = None, *surplus: Never, correction: float = 0.0, keepdims: bool = False, **wrong: Never
-) -> FloatTensor:
+@explained
+def nanstd(x: Tensor, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> FloatTensor:
     """The standard deviation over ``axis``, ignoring NaN: the square root of :func:`nanvar`.
 
     As in :func:`std`, the gradient is 0 where all of the elements are equal.
@@ -115,43 +109,35 @@ def nanstd(
         >>> bb.nanstd(bb.asarray([1.0, bb.nan, 5.0])).item()
         2.0
     """
-    if surplus or wrong:
-        refuse(nanstd, surplus, wrong)
     y, differences, freedom = _deviations("nanstd", x, axis, correction, keepdims)
     norm = reduce.vector_norm(differences, axis=axes_of("nanstd", y, axis), keepdims=keepdims)
     return cast(norm / sqrt(freedom), y.dtype)
 
 
-@plain_signature
-def nanmax(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> T:
+@explained
+def nanmax(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
     """The largest element over ``axis``, ignoring NaN; NaN if there is nothing else. Raises the errors of :func:`max`.
 
     >>> import backburn as bb
     >>> bb.nanmax(bb.asarray([[1.0, bb.nan, 2.0], [bb.nan, bb.nan, bb.nan]]), axis=1).tolist()
     [2.0, nan]
     """
-    if surplus or wrong:
-        refuse(nanmax, surplus, wrong)
     return _extreme("nanmax", reduce.max, -math.inf, x, axis, keepdims)
 
 
-@plain_signature
-def nanmin(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> T:
+@explained
+def nanmin(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
     """The smallest element over ``axis``, ignoring NaN; NaN if there is nothing else. Raises the errors of :func:`min`.
 
     >>> import backburn as bb
     >>> bb.nanmin(bb.asarray([3.0, bb.nan, 2.0])).item()
     2.0
     """
-    if surplus or wrong:
-        refuse(nanmin, surplus, wrong)
     return _extreme("nanmin", reduce.min, math.inf, x, axis, keepdims)
 
 
-@plain_signature
-def nanargmax(
-    x: Tensor, /, axis: int | None = None, *surplus: Never, keepdims: bool = False, **wrong: Never
-) -> IntTensor:
+@explained
+def nanargmax(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False) -> IntTensor:
     """The index of the first largest element along ``axis``, ignoring NaN, in int64; -1 if there is nothing else.
 
     Without an axis, the index is one in row-major order. NumPy raises an error where there is only NaN. Raises the
@@ -161,15 +147,11 @@ def nanargmax(
         >>> bb.nanargmax(bb.asarray([[1.0, bb.nan, 2.0], [bb.nan, bb.nan, bb.nan]]), axis=1).tolist()
         [2, -1]
     """
-    if surplus or wrong:
-        refuse(nanargmax, surplus, wrong)
     return _index("nanargmax", reduce.argmax, -math.inf, x, axis, keepdims)
 
 
-@plain_signature
-def nanargmin(
-    x: Tensor, /, axis: int | None = None, *surplus: Never, keepdims: bool = False, **wrong: Never
-) -> IntTensor:
+@explained
+def nanargmin(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False) -> IntTensor:
     """The index of the first smallest element along ``axis``, ignoring NaN, in int64; -1 if there is nothing else.
 
     Without an axis, the index is one in row-major order. Raises the errors of :func:`argmin`.
@@ -178,34 +160,23 @@ def nanargmin(
         >>> bb.nanargmin(bb.asarray([bb.nan, 3.0, 2.0])).item()
         2
     """
-    if surplus or wrong:
-        refuse(nanargmin, surplus, wrong)
     return _index("nanargmin", reduce.argmin, math.inf, x, axis, keepdims)
 
 
-@plain_signature
-def nanmedian(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> FloatTensor:
+@explained
+def nanmedian(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> FloatTensor:
     """The median over ``axis``, ignoring NaN; NaN if there is nothing else. Raises the errors of :func:`median`.
 
     >>> import backburn as bb
     >>> bb.nanmedian(bb.asarray([[1.0, bb.nan, 2.0], [bb.nan, bb.nan, bb.nan]]), axis=1).tolist()
     [1.5, nan]
     """
-    if surplus or wrong:
-        refuse(nanmedian, surplus, wrong)
     return _quantile("nanmedian", x, 0.5, axis, keepdims, "linear")
 
 
-@plain_signature
+@explained
 def nanquantile(
-    x: Tensor,
-    q: float | Sequence[float],
-    /,
-    axis: Axis = None,
-    *surplus: Never,
-    keepdims: bool = False,
-    method: str = "linear",
-    **wrong: Never,
+    x: Tensor, q: float | Sequence[float], /, axis: Axis = None, *, keepdims: bool = False, method: str = "linear"
 ) -> FloatTensor:
     """The quantile ``q`` over ``axis``, ignoring NaN; NaN if there is nothing else.
 
@@ -215,9 +186,7 @@ def nanquantile(
         >>> bb.nanquantile(bb.asarray([4.0, 1.0, bb.nan, 3.0, 2.0]), [0.0, 0.5, 1.0]).tolist()
         [1.0, 2.5, 4.0]
     """
-    if surplus or wrong:
-        refuse(nanquantile, surplus, wrong)
-    return _quantile("nanquantile", x, quantiles("nanquantile", q), axis, keepdims, method)
+    return _quantile("nanquantile", x, _quantiles("nanquantile", q), axis, keepdims, method)
 
 
 # ---- numbers in the place of NaN ----
@@ -249,7 +218,7 @@ def nan_to_num(x: T, /, *, nan: float = 0.0, posinf: float | None = None, neginf
 # ---- what they share ----
 
 
-def _filled(x: Any, value: float) -> Any:
+def _fill_nan(x: Any, value: float) -> Any:
     return call("where", isnan(x), value, x)
 
 
@@ -258,13 +227,13 @@ def _count(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
 
 
 def _mean(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
-    return reduce.sum(_filled(x, 0.0), axis=axes, keepdims=keepdims) / _count(x, axes, keepdims)
+    return reduce.sum(_fill_nan(x, 0.0), axis=axes, keepdims=keepdims) / _count(x, axes, keepdims)
 
 
 def _deviations(name: str, x: Any, axis: Axis, correction: float, keepdims: bool) -> tuple[Any, Any, Any]:
     """The operand, its deviations from the mean, which are 0 where it is NaN, and what their squares are divided by."""
     y: Any = float_operand(name, x)
-    axes, wide = axes_of(name, y, axis), widened(y)
+    axes, wide = axes_of(name, y, axis), upcast_half(y)
     differences = call("where", isnan(wide), 0.0, wide - _mean(wide, axes, True))
     return y, differences, maximum(_count(wide, axes, keepdims) - number(name, "correction", correction), 0.0)
 
@@ -272,31 +241,31 @@ def _deviations(name: str, x: Any, axis: Axis, correction: float, keepdims: bool
 def _quantile(
     name: str, x: Any, q: float | tuple[float, ...], axis: Axis, keepdims: bool, method: str
 ) -> Any:  # fmt: skip
-    """Quantiles of what is sorted before NaN: of each line as many elements as it has."""
+    """Quantiles of the elements that are sorted before NaN; their number differs from line to line."""
     y: Any = float_operand(name, x)
     axes = axes_of(name, y, axis)
-    _, _, ends = METHODS[one_of(name, "method", method, METHODS, of=(x,))]
+    _, _, ends = _METHODS[one_of(name, "method", method, _METHODS, of=(x,))]
     several = q if isinstance(q, tuple) else (q,)
     try:
         quantile_positions(several, math.prod(y.shape[a] for a in axes))
     except BackburnError as error:
         raise type(error)(f"{name}: {error}. Operand: {describe((x,))}") from None
-    ordered: Any = ordered_over(y, axes)
+    ordered: Any = _sort_over(y, axes)
     count = reduce.sum(cast(~isnan(ordered), float64), axis=0, keepdims=True)
     last = maximum(count - 1.0, 0.0)
     parts = asarray(several, dtype=float64, backend=y.backend).reshape((-1, *(1 for _ in last.shape[1:])))
-    places = place_among(parts, last + 1.0, method)
+    places = _quantile_position(parts, last + 1.0, method)
 
     def at(found: Any) -> Any:
-        return call("gather", ordered, cast(minimum(maximum(found, 0.0), last), int64), axis=0)
+        return call("take_along_axis", ordered, cast(minimum(maximum(found, 0.0), last), int64), axis=0)
 
     if ends:
-        value = mean_of([at(call(how, places + plus) + then) for how, plus, then in ends])
+        value = _mean_pair([at(call(how, places + plus) + then) for how, plus, then in ends])
     else:
         within = minimum(maximum(places, 0.0), last)
         low = call("floor", within)
-        value = between(at(low), at(call("ceil", within)), cast(within - low, y.dtype))
-    shape = reduced_shape(y.shape, axes, keepdims)
+        value = _interpolate(at(low), at(call("ceil", within)), cast(within - low, y.dtype))
+    shape = _reduced_shape(y.shape, axes, keepdims)
     return call("reshape", value, shape=(len(several), *shape) if isinstance(q, tuple) else shape)
 
 
@@ -304,10 +273,10 @@ def _index(name: str, index: Any, least: float, x: Any, axis: int | None, keepdi
     y: Any = kind_operand(name, x, "FI")
     if axis is not None:
         axis = axis_of(name, y, axis)
-    found = index(_filled(y, least) if y.dtype.kind == "float" else y, axis=axis, keepdims=keepdims)
+    found = index(_fill_nan(y, least) if y.dtype.kind == "float" else y, axis=axis, keepdims=keepdims)
     if y.dtype.kind != "float":
         return found
-    # NaN looks like what is least: where that is the extremum, the first that is not NaN is meant.
+    # NaN was replaced by the least value: where that is the extremum, the first element that is not NaN counts.
     numbers = ~isnan(y)
     only_least = reduce.all(~numbers | (y == least), axis=axis, keepdims=keepdims)
     first = reduce.argmax(cast(numbers, uint8), axis=axis, keepdims=keepdims)
@@ -320,5 +289,5 @@ def _extreme(name: str, extreme: Any, least: float, x: Any, axis: Axis, keepdims
     axes = axes_of(name, y, axis)
     if y.dtype.kind != "float":
         return extreme(y, axis=axes, keepdims=keepdims)
-    found = extreme(_filled(y, least), axis=axes, keepdims=keepdims)
+    found = extreme(_fill_nan(y, least), axis=axes, keepdims=keepdims)
     return call("where", reduce.all(isnan(y), axis=axes, keepdims=keepdims), math.nan, found)

@@ -6,20 +6,28 @@ import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from backburn.backend.quantized import scale_shape
-from backburn.backend.quantized_products import linear_shape, product_shape, row_blocks
-from backburn.backend.shapes import broadcast_to, check_axis
 from backburn.base.contexts import RECORDING
 from backburn.base.dtypes import QuantizedDType, as_dtype, float32, float64, qint8
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, NotDifferentiableError, ShapeError
-from backburn.tensor.dispatch import call, cast, create, dequantized, float_operand, is_quantized, tensor_operand
-from backburn.tensor.levels import has_history
-from backburn.tensor.messages import describe
-from backburn.tensor.options import dtype_of, number
-from backburn.tensor.wrapping import is_tensor
+from backburn.ops.bodies.quantized import scale_shape
+from backburn.ops.quantized_products import linear_shape, product_shape, row_blocks
+from backburn.ops.rules.shapes import broadcast_to, check_axis
+from backburn.tensor.core.dispatch import (
+    call,
+    cast,
+    create,
+    dequantize_operand,
+    float_operand,
+    is_quantized,
+    tensor_operand,
+)
+from backburn.tensor.core.levels import has_history
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.options import dtype_of, number
+from backburn.tensor.core.wrapping import is_tensor
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import FloatTensor, Tensor
+    from backburn.tensor.core.classes import FloatTensor, Tensor
 
 
 def scheme_for(name: str, x: Tensor, dtype: Any) -> QuantizedDType:
@@ -80,10 +88,8 @@ def fake_quantize(x: Tensor, /, *, dtype: Any = qint8, low: Any = None, high: An
     return call(name, y, *ends, dtype=scheme)
 
 
-def quantized_linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, /, *, transposed: bool = False
-) -> FloatTensor:
-    """``x @ weight + bias`` for a quantized ``weight`` (inputs, outputs), or with ``transposed`` (outputs, inputs).
+def quantized_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, /) -> FloatTensor:
+    """``x @ weight.T + bias`` for a quantized ``weight`` of shape (outputs, inputs).
 
     The weight is never dequantized whole, and is a constant: gradients flow to ``x`` and ``bias``. A quantized ``x``,
     which has no gradient, is multiplied as in :func:`quantized_matmul`, with a result in float32. Raises
@@ -94,27 +100,27 @@ def quantized_linear(
         >>> quantized_linear(bb.asarray([1.0, 2.0]), weight).tolist()
         [127.0, 254.0]
     """
-    w = tensor_operand("q_linear", weight)
+    w = tensor_operand("quantized_linear", weight)
     if not is_quantized(w):
         raise DTypeError(f"q_linear: takes a quantized tensor, not {describe((w,))}; x.quantize() makes one")
-    if tensor_operand("q_linear", x).dtype.kind == "quantized":
-        return _of_quantized(x, w, bias, transposed)
-    y = float_operand("q_linear", x)
-    added = None if bias is None else cast(float_operand("q_linear", bias), y.dtype)
-    return call("q_linear", y, w, added, transposed=transposed)
+    if tensor_operand("quantized_linear", x).dtype.kind == "quantized":
+        return _quantized_input_linear(x, w, bias)
+    y = float_operand("quantized_linear", x)
+    added = None if bias is None else cast(float_operand("quantized_linear", bias), y.dtype)
+    return call("quantized_linear", y, w, added)
 
 
-def _of_quantized(x: Any, weight: Any, bias: Tensor | None, transposed: bool) -> Any:
+def _quantized_input_linear(x: Any, weight: Any, bias: Tensor | None) -> Any:
     """The linear map of a quantized input, whose leading axes are merged if its steps allow it."""
-    added = None if bias is None else cast(float_operand("q_linear", bias), float32)
+    added = None if bias is None else cast(float_operand("quantized_linear", bias), float32)
     try:
-        shape = linear_shape(x.shape, weight.shape, None if added is None else added.shape, transposed=transposed)
+        shape = linear_shape(x.shape, weight.shape, None if added is None else added.shape)
         rows = x if x.ndim == 2 else call("reshape", x, shape=(math.prod(x.shape[:-1]), x.shape[-1]))
     except ShapeError as error:
         if "would part values" not in str(error):
             raise ShapeError(f"q_linear: {error}. Operands: {describe((x, weight, bias))}") from None
-        return call("q_linear", call("dequantize", x, dtype=float32), weight, added, transposed=transposed)
-    product = call("q_matmul", rows, weight, dtype=float32, transposed=transposed)
+        return call("quantized_linear", call("dequantize", x, dtype=float32), weight, added)
+    product = call("quantized_matmul", rows, weight, dtype=float32, transposed=True)
     product = product if x.ndim == 2 else call("reshape", product, shape=shape)
     return product if added is None else call("add", product, added)
 
@@ -132,12 +138,12 @@ def quantized_matmul(x: Tensor, y: Tensor, /, *, dtype: Any = None) -> FloatTens
         >>> quantized_matmul(x, x.T).tolist(), quantized_matmul(x, bb.asarray([[1.0], [2.0]])).tolist()
         ([[16130.0]], [[129.0]])
     """
-    kinds = [tensor_operand("q_matmul", t).dtype.kind == "quantized" for t in (x, y)]
-    chosen = None if dtype is None else dtype_of(dtype, x.backend)
-    if chosen is not None and chosen.kind != "float":
-        raise DTypeError(f"q_matmul: the dtype of the product is a float one, not {chosen}")
+    kinds = [tensor_operand("quantized_matmul", t).dtype.kind == "quantized" for t in (x, y)]
+    out_dtype = None if dtype is None else dtype_of(dtype, x.backend)
+    if out_dtype is not None and out_dtype.kind != "float":
+        raise DTypeError(f"q_matmul: the dtype of the product is a float one, not {out_dtype}")
     if all(kinds):
-        return call("q_matmul", x, y, dtype=chosen or float32)
+        return call("quantized_matmul", x, y, dtype=out_dtype or float32)
     if not any(kinds):
         raise DTypeError(f"q_matmul: takes a quantized tensor, not {describe((x, y))}; x.quantize() makes one")
     try:
@@ -145,11 +151,11 @@ def quantized_matmul(x: Tensor, y: Tensor, /, *, dtype: Any = None) -> FloatTens
     except ShapeError as error:
         raise ShapeError(f"q_matmul: {error}. Operands: {describe((x, y))}") from None
     if kinds[1]:
-        result = call("q_linear", float_operand("q_matmul", x), y)
+        result = call("quantized_linear_backward", float_operand("quantized_matmul", x), y)
     else:
-        turned = call("permute_dims", float_operand("q_matmul", y), axes=(1, 0))
-        result = call("permute_dims", call("q_linear", turned, x, None, transposed=True), axes=(1, 0))
-    return cast(result, chosen or result.dtype)
+        y_transposed = call("permute_dims", float_operand("quantized_matmul", y), axes=(1, 0))
+        result = call("permute_dims", call("quantized_linear", y_transposed, x), axes=(1, 0))
+    return cast(result, out_dtype or result.dtype)
 
 
 def exact_or_float(move: Callable[..., Any], *tensors: Any) -> Any:
@@ -158,9 +164,9 @@ def exact_or_float(move: Callable[..., Any], *tensors: Any) -> Any:
         return move(*tensors)
     try:
         return move(*tensors)
-    except (ArgumentError, ShapeError):  # if it was another mistake, it is told of the floats
+    except (ArgumentError, ShapeError):  # another mistake raises again for the floats
         pass
-    return move(*map(dequantized, tensors))
+    return move(*map(dequantize_operand, tensors))
 
 
 def largest_error(x: Tensor, original: Tensor) -> float:

@@ -1,7 +1,7 @@
 """Random tensors, and the state of their generators.
 
 A :class:`Generator` is a key and an offset in the key's stream of random words; a draw reads the next words and
-advances the offset. Equal states give equal numbers on every backend (see :mod:`backburn.backend.random`), and the
+advances the offset. Equal states give equal numbers on every backend (see :mod:`backburn.ops.random`), and the
 numbers drawn depend only on the state, the distribution, shape and dtype.
 
 Functions draw from their ``generator`` or from the current one: that of the process, which takes its key from the
@@ -20,15 +20,18 @@ flow to them (the reparametrization trick).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Never, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from backburn.backend.random import check_range
-from backburn.base.calls import plain_signature, refuse
 from backburn.base.dtypes import IntDType, as_dtype, int64
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, ShapeError
-from backburn.base.hints import lookups
-from backburn.tensor.defaults import BackendLike, as_backend, given_backend
-from backburn.tensor.dispatch import binary, call, float_operand, kind_operand, scalar_of, widened
+from backburn.hints import lookups
+from backburn.hints.arguments import explained
+from backburn.ops.random import check_range
+from backburn.tensor.core.defaults import BackendLike, as_backend, given_backend
+from backburn.tensor.core.dispatch import as_scalar, binary, call, float_operand, kind_operand, upcast_half
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.options import axis_of, flags, integer, shape_of
+from backburn.tensor.core.wrapping import is_tensor
 from backburn.tensor.distributions import beta, dirichlet, gamma, poisson, student_t
 from backburn.tensor.generators import (
     Generator,
@@ -43,29 +46,25 @@ from backburn.tensor.generators import (
     set_state,
 )
 from backburn.tensor.inspection import finfo
-from backburn.tensor.messages import describe
-from backburn.tensor.options import axis_of, flags, integer, shape_of
 from backburn.tensor.sort import topk
-from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
+    from backburn.tensor.core.classes import BoolTensor, FloatTensor, IntTensor, Tensor
 
 T = TypeVar("T", bound="Tensor")
 Shape = int | tuple[int, ...]
 
 
-@plain_signature
+@explained
 def uniform(
     shape: Shape = (),
-    *surplus: Never,
+    *,
     low: Tensor | float = 0.0,
     high: Tensor | float = 1.0,
     dtype: Any = None,
     backend: BackendLike = None,
     device: BackendLike = None,
     generator: Generator | None = None,
-    **wrong: Never,
 ) -> FloatTensor:
     """Uniform numbers from ``low`` up to but excluding ``high`` (which rounding may reach unless they are 0 and 1).
 
@@ -77,8 +76,6 @@ def uniform(
         >>> ((x >= -1.0) & (x <= 2.0)).all().item()
         True
     """
-    if surplus or wrong:
-        refuse(uniform, surplus, wrong)
     where = as_backend(given_backend(backend, device))
     found, lengths = float_dtype("uniform", dtype, where), shape_of("uniform", shape)
     x = draw("uniform", lengths, found, where, generator, shape=lengths, dtype=found)
@@ -95,17 +92,16 @@ def uniform(
     return x
 
 
-@plain_signature
+@explained
 def normal(
     shape: Shape = (),
-    *surplus: Never,
+    *,
     mean: Tensor | float = 0.0,
     std: Tensor | float = 1.0,
     dtype: Any = None,
     backend: BackendLike = None,
     device: BackendLike = None,
     generator: Generator | None = None,
-    **wrong: Never,
 ) -> FloatTensor:
     """Normally distributed numbers with the given mean and standard deviation.
 
@@ -116,8 +112,6 @@ def normal(
         >>> bb.random.normal((2, 3), std=0.1, dtype=bb.float64).dtype
         float64
     """
-    if surplus or wrong:
-        refuse(normal, surplus, wrong)
     where = as_backend(given_backend(backend, device))
     found, lengths = float_dtype("normal", dtype, where), shape_of("normal", shape)
     centre, spread = (n if is_tensor(n) else plain_number("normal", n) for n in (mean, std))
@@ -131,17 +125,16 @@ def normal(
     return x
 
 
-@plain_signature
+@explained
 def integers(
     shape: Shape = (),
     low: int = 0,
     high: int | None = None,
-    *surplus: Never,
+    *,
     dtype: Any = None,
     backend: BackendLike = None,
     device: BackendLike = None,
     generator: Generator | None = None,
-    **wrong: Never,
 ) -> IntTensor:
     """Uniformly distributed integers from ``low`` up to but excluding ``high``; with ``low`` alone, from 0 up to it.
 
@@ -154,8 +147,6 @@ def integers(
         >>> ((dice >= 1) & (dice <= 6)).all().item()
         True
     """
-    if surplus or wrong:
-        refuse(integers, surplus, wrong)
     found = int64 if dtype is None else as_dtype(dtype)
     if not isinstance(found, IntDType):
         raise DTypeError(f"integers: draws integers, not {found}; bb.random.uniform and normal draw floats")
@@ -169,7 +160,7 @@ def integers(
         )
     lengths = shape_of("integers", shape)
     first, last = (0, low) if high is None else (low, high)
-    bounds = [scalar_of(n) for n in (first, last)]
+    bounds = [as_scalar(n) for n in (first, last)]
     if not all(type(n) is int for n in bounds):
         raise DTypeError(f"integers: the bounds are integers, not {first!r} and {last!r}")
     try:
@@ -177,9 +168,7 @@ def integers(
     except ArgumentError as error:
         raise ArgumentError(f"integers: {error}") from None
     where = given_backend(backend, device)
-    return draw(
-        "integers", lengths, found, where, generator, shape=lengths, low=bounds[0], high=bounds[1], dtype=found
-    )
+    return draw("integers", lengths, found, where, generator, shape=lengths, low=bounds[0], high=bounds[1], dtype=found)
 
 
 def bernoulli(
@@ -200,7 +189,7 @@ def bernoulli(
     """
     where = given_backend(backend, device)
     if is_tensor(p):
-        chances = widened(float_operand("bernoulli", p))  # the few numbers of 16 bits from 0 to 1 would be too coarse
+        chances = upcast_half(float_operand("bernoulli", p))  # 16-bit floats from 0 to 1 are too coarse
         lengths = chances.shape if shape is None else shape_of("bernoulli", shape)
         place = chances.backend if where is None else where
         x = draw("uniform", lengths, chances.dtype, place, generator, shape=lengths, dtype=chances.dtype)
@@ -231,7 +220,7 @@ def permutation(
     [0, 1, 2, 3]
     """
     if is_tensor(x):
-        y = _staying("permutation", x, given_backend(backend, device))
+        y = _check_backend("permutation", x, given_backend(backend, device))
         along = axis_of("permutation", y, axis)
         n = y.shape[along]
         order = draw("permutation", (n,), int64, y.backend, generator, n=n)
@@ -241,11 +230,11 @@ def permutation(
     return draw("permutation", (n,), int64, where, generator, n=n)
 
 
-#: What numbers are drawn from: how many there are.
+#: The argument of ``choice`` and ``permutation`` in messages.
 _COUNT = "x, unless it is a tensor,"
 
 
-def _staying(name: str, x: Any, place: Any) -> Any:
+def _check_backend(name: str, x: Any, place: Any) -> Any:
     """A tensor whose entries are drawn; raises :class:`BackendMismatchError` for another place than its own."""
     y: Any = kind_operand(name, x, "FIB")
     if place is not None and (asked := as_backend(place)) != y.backend:
@@ -256,19 +245,18 @@ def _staying(name: str, x: Any, place: Any) -> Any:
     return y
 
 
-@plain_signature
+@explained
 def choice(
     x: int | Tensor,
     /,
     shape: Shape = (),
-    *surplus: Never,
+    *,
     p: Tensor | None = None,
     replace: bool = True,
     axis: int = 0,
     backend: BackendLike = None,
     device: BackendLike = None,
     generator: Generator | None = None,
-    **wrong: Never,
 ) -> Tensor:
     """Random numbers from 0 to ``x - 1``, or random entries of a tensor along ``axis``, which ``shape`` replaces.
 
@@ -286,13 +274,11 @@ def choice(
         >>> bb.random.choice(letters, (2,), p=bb.asarray([0.0, 1.0, 0.0]), axis=1).tolist()
         [[2, 2], [5, 5]]
     """
-    if surplus or wrong:
-        refuse(choice, surplus, wrong)
     flags("choice", replace=replace)
     lengths, place = shape_of("choice", shape), given_backend(backend, device)
     count, values, along = math.prod(lengths), None, 0
     if is_tensor(x):
-        values = _staying("choice", x, place)
+        values = _check_backend("choice", x, place)
         along = axis_of("choice", values, axis)
         n, place = values.shape[along], values.backend
     else:
@@ -301,7 +287,7 @@ def choice(
         raise ArgumentError(f"choice: {count} are to be drawn from {n}{'' if replace else ', none of them twice'}")
     drawn: Any
     if p is not None:
-        drawn = _weighted(n, lengths, count, p, replace, generator)
+        drawn = _weighted_choice(n, lengths, count, p, replace, generator)
     elif replace:
         drawn = integers(lengths, 0, max(n, 1), backend=place, generator=generator)
     else:
@@ -309,12 +295,14 @@ def choice(
     return drawn if values is None else call("take", values, drawn, axis=along)
 
 
-def _weighted(n: int, shape: tuple[int, ...], count: int, p: Any, replace: bool, generator: Generator | None) -> Any:
+def _weighted_choice(
+    n: int, shape: tuple[int, ...], count: int, p: Any, replace: bool, generator: Generator | None
+) -> Any:
     """Indices drawn with the probabilities ``p``."""
     chances: Any = float_operand("choice", p)
     if chances.shape != (n,):
         raise ShapeError(f"choice: p has one probability for each of {n}, and is {describe((chances,))}")
-    logits: Any = call("log", widened(chances))
+    logits: Any = call("log", upcast_half(chances))
     if replace:
         return categorical(logits, shape, generator=generator)
     u = uniform((n,), dtype=logits.dtype, backend=p.backend, generator=generator)

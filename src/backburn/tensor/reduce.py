@@ -8,43 +8,41 @@ of range or repeated.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, overload
 
-from backburn.base.calls import plain_signature, refuse
 from backburn.base.contexts import default_float
 from backburn.base.dtypes import int64, uint64
 from backburn.base.errors import ArgumentError, ShapeError
-from backburn.tensor.dispatch import (
-    accepted,
+from backburn.hints.arguments import explained, plain_signature, refuse
+from backburn.tensor.core.dispatch import (
+    accept_dtype,
+    as_scalar,
     call,
     cast,
     create,
     float_operand,
     kind_operand,
-    promoted,
-    scalar_of,
+    promote_operands,
     tensor_operand,
-    widened,
+    upcast_half,
 )
-from backburn.tensor.messages import describe
-from backburn.tensor.options import axes_of, axis_of, dtype_of, flags, integers_of, number
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.methods import method
+from backburn.tensor.core.options import axes_of, axis_of, dtype_of, flags, integers_of, number
+from backburn.tensor.core.types import Axis, T
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
-
-T = TypeVar("T", bound="Tensor")
-Axis = int | Sequence[int] | None
+    from backburn.tensor.core.classes import BoolTensor, FloatTensor, IntTensor, Tensor
 
 
-def accumulated(name: str, value: Any, dtype: Any) -> Any:
+def _to_accumulator(name: str, value: Any, dtype: Any) -> Any:
     """A tensor in the dtype in which ``name`` accumulates: ``dtype``, else the widest integer for integers.
 
     Booleans become int64; floats keep their dtype.
     """
     x = kind_operand(name, value, "FIB")
     if dtype is not None:
-        return cast(x, accepted(name, dtype_of(dtype, x.backend), "FI", (x,)))
+        return cast(x, accept_dtype(name, dtype_of(dtype, x.backend), "FI", (x,)))
     if x._dtype.kind == "float":
         return x
     return cast(x, uint64 if x.dtype.name.startswith("u") else int64)
@@ -61,6 +59,7 @@ def sum(
 ) -> IntTensor: ...
 @overload
 def sum(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor: ...
+@method
 @plain_signature
 def sum(
     x: Tensor, /, axis: Axis = None, *surplus: Never, dtype: Any = None, keepdims: bool = False, **wrong: Never
@@ -78,7 +77,7 @@ def sum(
     """
     if surplus or wrong:
         refuse(sum, surplus, wrong)
-    y = accumulated("sum", x, dtype)
+    y = _to_accumulator("sum", x, dtype)
     return call("sum", y, axis=axes_of("sum", x, axis), keepdims=keepdims)
 
 
@@ -90,6 +89,7 @@ def prod(
 ) -> IntTensor: ...
 @overload
 def prod(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor: ...
+@method
 @plain_signature
 def prod(
     x: Tensor, /, axis: Axis = None, *surplus: Never, dtype: Any = None, keepdims: bool = False, **wrong: Never
@@ -106,22 +106,19 @@ def prod(
     """
     if surplus or wrong:
         refuse(prod, surplus, wrong)
-    y = accumulated("prod", x, dtype)
+    y = _to_accumulator("prod", x, dtype)
     return call("prod", y, axis=axes_of("prod", x, axis), keepdims=keepdims)
 
 
-@plain_signature
-def count_nonzero(
-    x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never
-) -> IntTensor:
+@method
+@explained
+def count_nonzero(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> IntTensor:
     """The number of elements over ``axis`` that are not 0 (or are true), in int64; NaN counts as not 0.
 
     >>> import backburn as bb
     >>> bb.count_nonzero(bb.asarray([[0.0, 2.0], [0.0, 0.0]]), axis=1).tolist()
     [1, 0]
     """
-    if surplus or wrong:
-        refuse(count_nonzero, surplus, wrong)
     x = kind_operand("count_nonzero", x, "FIB")
     return call("count_nonzero", x, axis=axes_of("count_nonzero", x, axis), keepdims=keepdims)
 
@@ -129,6 +126,7 @@ def count_nonzero(
 # ---- extrema ----
 
 
+@method
 @plain_signature
 def max(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> T:
     """The largest element over ``axis``, in the dtype of ``x``; NaN if one is NaN.
@@ -147,6 +145,7 @@ def max(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **w
     return call("max", y, axis=axes_of("max", y, axis), keepdims=keepdims)
 
 
+@method
 @plain_signature
 def min(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> T:
     """The smallest element over ``axis``, in the dtype of ``x``; NaN if one is NaN.
@@ -163,6 +162,7 @@ def min(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **w
     return call("min", y, axis=axes_of("min", y, axis), keepdims=keepdims)
 
 
+@method
 def max_abs(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
     """The largest absolute value over ``axis``, in the dtype of ``x``; NaN if one is NaN.
 
@@ -177,8 +177,8 @@ def max_abs(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
     return call("max_abs", y, axis=axes_of("max_abs", y, axis), keepdims=keepdims)
 
 
-@plain_signature
-def ptp(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> T:
+@explained
+def ptp(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
     """The range over ``axis``, the largest minus the smallest element, in the dtype of ``x``; NaN if one is NaN.
 
     Gradients and errors are those of :func:`max`.
@@ -187,13 +187,12 @@ def ptp(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **w
         >>> bb.ptp(bb.asarray([[1.0, 9.0, 4.0], [7.0, 7.0, 7.0]]), axis=1).tolist()
         [8.0, 0.0]
     """
-    if surplus or wrong:
-        refuse(ptp, surplus, wrong)
     y = kind_operand("ptp", x, "FI")
     axes = axes_of("ptp", y, axis)
     return call("sub", call("max", y, axis=axes, keepdims=keepdims), call("min", y, axis=axes, keepdims=keepdims))
 
 
+@method
 @plain_signature
 def argmax(x: Tensor, /, axis: int | None = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> IntTensor:
     """The index of the first largest element along ``axis``, or in row-major order without one, in int64.
@@ -210,6 +209,7 @@ def argmax(x: Tensor, /, axis: int | None = None, *surplus: Never, keepdims: boo
     return _index("argmax", x, axis, keepdims)
 
 
+@method
 @plain_signature
 def argmin(x: Tensor, /, axis: int | None = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> IntTensor:
     """The index of the first smallest element along ``axis``, or in row-major order without one, in int64.
@@ -234,6 +234,7 @@ def _index(name: str, x: Any, axis: int | None, keepdims: bool) -> IntTensor:
     return call("reshape", index, shape=(1,) * x.ndim) if keepdims else index
 
 
+@method
 @plain_signature
 def max_with_indices(
     x: T, /, axis: int = -1, *surplus: Never, keepdims: bool = False, **wrong: Never
@@ -253,6 +254,7 @@ def max_with_indices(
     return call("max_with_indices", y, axis=axis_of("max_with_indices", y, axis), keepdims=keepdims)
 
 
+@method
 @plain_signature
 def min_with_indices(
     x: T, /, axis: int = -1, *surplus: Never, keepdims: bool = False, **wrong: Never
@@ -275,6 +277,7 @@ def min_with_indices(
 # ---- booleans ----
 
 
+@method
 @plain_signature
 def any(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> BoolTensor:
     """Whether any element over ``axis`` is true; False if there are none. A number is true unless it is 0.
@@ -289,6 +292,7 @@ def any(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False
     return call("any", y, axis=axes_of("any", x, axis), keepdims=keepdims)
 
 
+@method
 @plain_signature
 def all(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> BoolTensor:
     """Whether all elements over ``axis`` are true; True if there are none. A number is true unless it is 0.
@@ -306,6 +310,7 @@ def all(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False
 # ---- statistics ----
 
 
+@method
 @plain_signature
 def mean(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> FloatTensor:
     """The mean over ``axis``, in the dtype of ``x`` or the default float for integers; NaN if there are no elements.
@@ -339,16 +344,9 @@ def average(
 def average(
     x: Tensor, /, axis: Axis = None, *, weights: Tensor | None = None, returned: Literal[True], keepdims: bool = False
 ) -> tuple[FloatTensor, FloatTensor]: ...
-@plain_signature
+@explained
 def average(
-    x: Tensor,
-    /,
-    axis: Axis = None,
-    *surplus: Never,
-    weights: Tensor | None = None,
-    returned: bool = False,
-    keepdims: bool = False,
-    **wrong: Never,
+    x: Tensor, /, axis: Axis = None, *, weights: Tensor | None = None, returned: bool = False, keepdims: bool = False
 ) -> FloatTensor | tuple[FloatTensor, FloatTensor]:
     """The mean over ``axis`` weighted by ``weights``; with ``returned`` also the sums of the weights, of its shape.
 
@@ -364,8 +362,6 @@ def average(
         >>> [part.item() for part in bb.average(x, returned=True)]
         [3.0, 4.0]
     """
-    if surplus or wrong:
-        refuse(average, surplus, wrong)
     flags("average", returned=returned, keepdims=keepdims)
     y: Any = kind_operand("average", x, "FI")
     axes = axes_of("average", y, axis)
@@ -375,16 +371,16 @@ def average(
             return found
         count = float(math.prod(y.shape[a] for a in axes))
         return found, create("full", found.backend, shape=found.shape, value=count, dtype=found.dtype)
-    y, factors = promoted("average", y, kind_operand("average", weights, "FI"), kinds="F")
+    y, factors = promote_operands("average", y, kind_operand("average", weights, "FI"), kinds="F")
     dtype = y.dtype
-    y, factors = widened(y), _spread(x, widened(factors), axis)
+    y, factors = upcast_half(y), _broadcast_weights(x, upcast_half(factors), axis)
     total = call("sum", factors, axis=axes, keepdims=keepdims)
     found = call("div", call("sum", call("mul", y, factors), axis=axes, keepdims=keepdims), total)
     result = cast(found, dtype)
     return (result, cast(call("broadcast_to", total, shape=result.shape), dtype)) if returned else result
 
 
-def _spread(x: Any, weights: Any, axis: Axis) -> Any:
+def _broadcast_weights(x: Any, weights: Any, axis: Axis) -> Any:
     """``weights`` of the axes in ``axis``, in their order there, as weights of ``x``."""
     if weights.shape == x.shape:
         return weights
@@ -397,6 +393,7 @@ def _spread(x: Any, weights: Any, axis: Axis) -> Any:
     return call("reshape", weights, shape=tuple(n if a in order else 1 for a, n in enumerate(x.shape)))
 
 
+@method
 @plain_signature
 def var(
     x: Tensor, /, axis: Axis = None, *surplus: Never, correction: float = 0.0, keepdims: bool = False, **wrong: Never
@@ -418,6 +415,7 @@ def var(
     return call("var", y, axis=axes, correction=number("var", "correction", correction), keepdims=keepdims)
 
 
+@method
 @plain_signature
 def std(
     x: Tensor, /, axis: Axis = None, *surplus: Never, correction: float = 0.0, keepdims: bool = False, **wrong: Never
@@ -438,6 +436,7 @@ def std(
 # ---- norms ----
 
 
+@method(name="norm")
 @plain_signature
 def vector_norm(
     x: Tensor, /, *surplus: Never, axis: Axis = None, keepdims: bool = False, ord: float = 2, **wrong: Never
@@ -456,13 +455,14 @@ def vector_norm(
     if surplus or wrong:
         refuse(vector_norm, surplus, wrong)
     y = float_operand("vector_norm", x)
-    power = scalar_of(ord)
+    power = as_scalar(ord)
     if power is None or power != power:
         raise ArgumentError(f"vector_norm: ord is a number, inf or -inf, not {ord!r}. Operand: {describe((x,))}")
     axes = axes_of("vector_norm", x, axis)
-    return call("norm", y, axis=axes, ord=float(number("vector_norm", "ord", power)), keepdims=keepdims)
+    return call("vector_norm", y, axis=axes, ord=float(number("vector_norm", "ord", power)), keepdims=keepdims)
 
 
+@method
 @plain_signature
 def logsumexp(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> FloatTensor:
     """``log(sum(exp(x)))`` over ``axis``, without overflow; -inf if there are no elements.

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Never, overload
 
-from backburn.base.calls import plain_signature, refuse
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
-from backburn.tensor.dispatch import call, cast, float_operand, kind_operand, promoted, tensor_operand, widened
-from backburn.tensor.levels import constant
-from backburn.tensor.messages import describe
-from backburn.tensor.options import axis_of, bounded, number, one_integer
-from backburn.tensor.reduce import accumulated
-from backburn.tensor.wrapping import wrap
+from backburn.hints.arguments import explained, plain_signature, refuse
+from backburn.tensor.core.dispatch import (
+    call,
+    cast,
+    float_operand,
+    kind_operand,
+    promote_operands,
+    tensor_operand,
+    upcast_half,
+)
+from backburn.tensor.core.levels import constant
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.methods import method
+from backburn.tensor.core.options import axis_of, bounded, number, one_integer
+from backburn.tensor.core.types import T
+from backburn.tensor.core.wrapping import wrap
+from backburn.tensor.reduce import _to_accumulator
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
-
-T = TypeVar("T", bound="Tensor")
+    from backburn.tensor.core.classes import BoolTensor, FloatTensor, IntTensor, Tensor
 
 
 @overload
@@ -32,6 +40,7 @@ def cumulative_sum(
 def cumulative_sum(
     x: Tensor, /, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
 ) -> Tensor: ...
+@method(name="cumsum")
 @plain_signature
 def cumulative_sum(
     x: Tensor,
@@ -57,7 +66,7 @@ def cumulative_sum(
     """
     if surplus or wrong:
         refuse(cumulative_sum, surplus, wrong)
-    return _cumulative("cumulative_sum", "cumsum", x, axis, dtype, include_initial, 0)
+    return _cumulative("cumulative_sum", "cumulative_sum", x, axis, dtype, include_initial, 0)
 
 
 @overload
@@ -72,6 +81,7 @@ def cumulative_prod(
 def cumulative_prod(
     x: Tensor, /, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
 ) -> Tensor: ...
+@method(name="cumprod")
 @plain_signature
 def cumulative_prod(
     x: Tensor,
@@ -93,13 +103,13 @@ def cumulative_prod(
     """
     if surplus or wrong:
         refuse(cumulative_prod, surplus, wrong)
-    return _cumulative("cumulative_prod", "cumprod", x, axis, dtype, include_initial, 1)
+    return _cumulative("cumulative_prod", "cumulative_prod", x, axis, dtype, include_initial, 1)
 
 
 def _cumulative(
     name: str, operation: str, x: Any, axis: int | None, dtype: Any, include_initial: bool, initial: int
 ) -> Tensor:
-    y = accumulated(name, x, dtype)
+    y = _to_accumulator(name, x, dtype)
     if axis is None:
         if x.ndim != 1:
             raise ArgumentError(f"{name}: say along which axis; only one axis could be left out: {describe((x,))}")
@@ -114,6 +124,7 @@ def _cumulative(
     return result
 
 
+@method
 def cummax(x: T, /, axis: int) -> T:
     """The largest element so far along ``axis``; NaN from the first NaN on.
 
@@ -128,6 +139,7 @@ def cummax(x: T, /, axis: int) -> T:
     return call("cummax", y, axis=axis_of("cummax", y, axis))
 
 
+@method
 def cummin(x: T, /, axis: int) -> T:
     """The smallest element so far along ``axis``; NaN from the first NaN on.
 
@@ -141,6 +153,7 @@ def cummin(x: T, /, axis: int) -> T:
     return call("cummin", y, axis=axis_of("cummin", y, axis))
 
 
+@method
 def logcumsumexp(x: Tensor, /, axis: int) -> FloatTensor:
     """``log(cumulative_sum(exp(x)))`` along ``axis``, without overflow. Raises the errors of :func:`cummax`.
 
@@ -152,17 +165,9 @@ def logcumsumexp(x: Tensor, /, axis: int) -> FloatTensor:
     return call("logcumsumexp", y, axis=axis_of("logcumsumexp", x, axis))
 
 
-@plain_signature
-def diff(
-    x: T,
-    /,
-    *surplus: Never,
-    axis: int = -1,
-    n: int = 1,
-    prepend: T | None = None,
-    append: T | None = None,
-    **wrong: Never,
-) -> T:
+@method
+@explained
+def diff(x: T, /, *, axis: int = -1, n: int = 1, prepend: T | None = None, append: T | None = None) -> T:
     """The difference of each element along ``axis`` and the one before it, taken ``n`` times; shorter by ``n``.
 
     ``prepend`` and ``append``, which match ``x`` in all other axes, are joined to ``x`` first, unless ``n`` is 0; the
@@ -175,13 +180,11 @@ def diff(
         >>> bb.diff(x).tolist(), bb.diff(x, n=2).tolist(), bb.diff(x, prepend=bb.asarray([0])).tolist()
         ([3, 5, 7], [2, 2], [1, 3, 5, 7])
     """
-    if surplus or wrong:
-        refuse(diff, surplus, wrong)
     y = kind_operand("diff", x, "FI")
     along = axis_of("diff", y, axis)
     parts = [tensor_operand("diff", part) for part in (prepend, y, append) if part is not None]
     if len(parts) > 1 and n != 0:
-        y = call("concat", promoted("diff", *parts), axis=along)
+        y = call("concat", promote_operands("diff", *parts), axis=along)
     return call("diff", y, axis=along, n=n)
 
 
@@ -198,7 +201,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, /, *, dx: float = 1.0, axis: i
         (4.5, 7.5)
     """
     given = [kind_operand("trapezoid", t, "FI") for t in (y, x) if t is not None]
-    values, *places = promoted("trapezoid", *given, kinds="F")
+    values, *places = promote_operands("trapezoid", *given, kinds="F")
     dtype, along = values.dtype, axis_of("trapezoid", values, axis)
     length = values.shape[along]
     steps: Any = number("trapezoid", "dx", dx)
@@ -208,10 +211,10 @@ def trapezoid(y: Tensor, x: Tensor | None = None, /, *, dx: float = 1.0, axis: i
             raise ShapeError(
                 f"trapezoid: x has the shape of y, or is a vector of length {length}. Operands: {describe((y, x))}"
             )
-        steps = call("diff", widened(at), axis=along if at.ndim == values.ndim else 0, n=1)
+        steps = call("diff", upcast_half(at), axis=along if at.ndim == values.ndim else 0, n=1)
         if at.ndim != values.ndim:
             steps = call("reshape", steps, shape=(steps.size, *(1,) * (values.ndim - along - 1)))
-    before, after = (_part(widened(values), along, *ends) for ends in ((0, length - 1), (1, length)))
+    before, after = (_slice_axis(upcast_half(values), along, *ends) for ends in ((0, length - 1), (1, length)))
     areas = call("mul", call("add", before, after), call("mul", steps, 0.5) if places else 0.5 * steps)
     return cast(call("sum", areas, axis=(along,)), dtype)
 
@@ -239,20 +242,20 @@ def unwrap(x: T, /, *, discont: float | None = None, axis: int = -1, period: flo
     least = max(period / 2, 0.0 if discont is None else number("unwrap", "discont", discont, of=(x,)))
     if y.shape[along] < 2:
         return y
-    wide = y if whole else constant(widened(y))
+    wide = y if whole else constant(upcast_half(y))
     steps = call("diff", wide, axis=along, n=1)
     half: Any = period // 2 if whole else period / 2
     near = call("sub", call("remainder", call("add", steps, half), period), half)
-    if not whole or period % 2 == 0:  # half a period either way is as near: the way it was
+    if not whole or period % 2 == 0:  # half a period in either direction is as near: keep the sign
         near = call("where", call("equal", near, -half) & call("greater", steps, 0 if whole else 0.0), half, near)
     size = call("abs", steps)
     added = call("where", size < (math.ceil(least) if whole else least), 0 if whole else 0.0, call("sub", near, steps))
-    total = cast(call("cumsum", added, axis=along), dtype)
-    first, rest = _part(y, along, 0, 1), _part(y, along, 1, y.shape[along])
+    total = cast(call("cumulative_sum", added, axis=along), dtype)
+    first, rest = _slice_axis(y, along, 0, 1), _slice_axis(y, along, 1, y.shape[along])
     return call("concat", [first, call("add", rest, total)], axis=along)
 
 
-def _part(x: Any, axis: int, start: int, stop: int) -> Any:
+def _slice_axis(x: Any, axis: int, start: int, stop: int) -> Any:
     """The elements of ``x`` from ``start`` to ``stop`` along ``axis``."""
     key = [slice(0, n, 1) for n in x.shape]
     key[axis] = slice(min(start, x.shape[axis]), max(stop, 0), 1)

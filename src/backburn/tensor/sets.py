@@ -6,51 +6,29 @@ The shapes of some results depend on data. Raises :class:`DTypeError` for quanti
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from backburn.base.calls import plain_signature, refuse
 from backburn.base.dtypes import int64, uint8
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from backburn.tensor.dispatch import call, cast, create, float_operand, kind_operand, promoted, tensor_operand, widened
-from backburn.tensor.messages import describe
-from backburn.tensor.options import integer, number
-from backburn.tensor.reduce import accumulated
-from backburn.tensor.wrapping import is_tensor
+from backburn.hints.arguments import explained
+from backburn.tensor.core.dispatch import (
+    call,
+    cast,
+    create,
+    float_operand,
+    kind_operand,
+    promote_operands,
+    tensor_operand,
+    upcast_half,
+)
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.options import integer, number
+from backburn.tensor.core.types import HistogramResult, T, UniqueAllResult, UniqueCountsResult, UniqueInverseResult
+from backburn.tensor.core.wrapping import is_tensor
+from backburn.tensor.reduce import _to_accumulator
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
-
-T = TypeVar("T", bound="Tensor")
-
-
-class UniqueAllResult(NamedTuple, Generic[T]):
-    """The distinct values, their first indices, the index of each element among them, and their counts."""
-
-    values: T
-    indices: IntTensor
-    inverse_indices: IntTensor
-    counts: IntTensor
-
-
-class UniqueCountsResult(NamedTuple, Generic[T]):
-    """The distinct values and their counts."""
-
-    values: T
-    counts: IntTensor
-
-
-class UniqueInverseResult(NamedTuple, Generic[T]):
-    """The distinct values, and the index of each element among them."""
-
-    values: T
-    inverse_indices: IntTensor
-
-
-class HistogramResult(NamedTuple):
-    """The number of elements in each bin, and the edges of the bins, one more."""
-
-    counts: Tensor
-    edges: FloatTensor
+    from backburn.tensor.core.classes import BoolTensor, Tensor
 
 
 def unique_all(x: T, /) -> UniqueAllResult[T]:
@@ -101,7 +79,7 @@ def unique_values(x: T, /) -> T:
     x = tensor_operand("unique_values", x)
     if x.dtype.kind != "int" or not x.size:
         return unique_all(x).values
-    # In half the time; integers have no gradient, which the first occurrence of a value would get.
+    # Half the time; integers have no gradient that the first occurrence of a value would get.
     ordered = call("sort", call("reshape", x, shape=(x.size,)), axis=0)
     is_new = call("concat", [ordered[:1] == ordered[:1], ordered[1:] != ordered[:-1]], axis=0)
     return ordered[is_new]
@@ -116,7 +94,7 @@ def isin(x1: Tensor | float, x2: Tensor | float, /, *, invert: bool = False) -> 
         >>> bb.isin(bb.asarray([1, 2, 3]), bb.asarray([3, 1])).tolist()
         [True, False, True]
     """
-    pair = promoted("isin", x1, x2, kinds="FIB")
+    pair = promote_operands("isin", x1, x2, kinds="FIB")
     dtype = next(t.dtype for t in pair if is_tensor(t))
     backend = next(t.backend for t in pair if is_tensor(t))
     x, values = (t if is_tensor(t) else create("full", backend, shape=(), value=t, dtype=dtype) for t in pair)
@@ -148,31 +126,30 @@ def bincount(x: Tensor, /, *, weights: Tensor | None = None, minlength: int = 0)
         if places.min().item() < 0:
             raise OutOfRangeError(f"bincount: there is a negative number. Operand: {describe((x,))}")
         length = int(places.max().item()) + 1
-    return _counted("bincount", cast(places, int64), weights, max(length, least))
+    return _weighted_counts("bincount", cast(places, int64), weights, max(length, least))
 
 
-def _counted(name: str, places: Any, weights: Any, length: int) -> Any:
+def _weighted_counts(name: str, places: Any, weights: Any, length: int) -> Any:
     """The sum of the weights for each index, or the number of its occurrences."""
     if weights is None:
         zeros = create("zeros", places.backend, shape=(length,), dtype=int64)
         return call("index_add", zeros, places, 1, axis=0)
-    values = accumulated(name, kind_operand(name, weights, "FI"), None)
+    values = _to_accumulator(name, kind_operand(name, weights, "FI"), None)
     if values.shape != places.shape:
         raise ShapeError(f"{name}: there is a weight for each element. Operands: {describe((places, weights))}")
     zeros = create("zeros", values.backend, shape=(length,), dtype=values.dtype)
     return call("index_add", zeros, places, values, axis=0)
 
 
-@plain_signature
+@explained
 def histogram(
     x: Tensor,
     /,
-    *surplus: Never,
+    *,
     bins: int | Tensor = 10,
     range: Sequence[float] | None = None,
     weights: Tensor | None = None,
     density: bool = False,
-    **wrong: Never,
 ) -> HistogramResult:
     """The number of elements in each of several bins.
 
@@ -187,8 +164,6 @@ def histogram(
         >>> counts.tolist(), edges.tolist()
         ([3, 1], [0.0, 2.0, 4.0])
     """
-    if surplus or wrong:
-        refuse(histogram, surplus, wrong)
     y: Any = float_operand("histogram", x)
     y = call("reshape", y, shape=(y.size,))
     if weights is not None:
@@ -200,14 +175,14 @@ def histogram(
     intervals = edges.size - 1
     after = call("searchsorted", edges, y, right=True)
     first, last = edges[0], edges[intervals]
-    # What equals the last edge is in the last interval; what is in none is counted beyond it.
+    # Elements equal to the last edge are in the last interval; elements in none are counted beyond it.
     place = call("where", call("equal", y, last), intervals - 1, call("sub", after, 1))
     inside = call("logical_and", call("greater_equal", y, first), call("less_equal", y, last))
-    counts = _counted("histogram", call("where", inside, place, intervals), weights, intervals + 1)[:intervals]
+    counts = _weighted_counts("histogram", call("where", inside, place, intervals), weights, intervals + 1)[:intervals]
     if density:
         dtype = counts.dtype if counts.dtype.kind == "float" else edges.dtype
-        # 16 bits hold no great counts.
-        share = widened(counts) if counts.dtype.kind == "float" else cast(counts, widened(edges).dtype)
+        # 16-bit floats do not hold large counts.
+        share = upcast_half(counts) if counts.dtype.kind == "float" else cast(counts, upcast_half(edges).dtype)
         total = call("sum", share, axis=(0,))
         counts = cast(call("div", call("div", share, call("diff", cast(edges, share.dtype), axis=0)), total), dtype)
     return HistogramResult(counts, edges)

@@ -10,29 +10,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Never, TypeVar
+from typing import TYPE_CHECKING, Any, Never
 
-from backburn.backend.shapes import broadcast, check_axis
-from backburn.base.calls import plain_signature, refuse
 from backburn.base.errors import ArgumentError, AxisError, ShapeError
-from backburn.tensor.dispatch import call, is_quantized, kind_operand, promoted, tensor_operand
-from backburn.tensor.messages import describe, explain
-from backburn.tensor.options import axes_of, axis_of, integer, integers_of, one_integer, one_of, shape_of
+from backburn.hints.arguments import explained, plain_signature, refuse
+from backburn.ops.rules.shapes import broadcast, check_axis
+from backburn.tensor.core.dispatch import call, is_quantized, kind_operand, promote_operands, tensor_operand
+from backburn.tensor.core.messages import describe, explain
+from backburn.tensor.core.methods import method
+from backburn.tensor.core.options import axes_of, axis_of, integer, integers_of, one_integer, one_of, shape_of
+from backburn.tensor.core.types import T
+from backburn.tensor.core.wrapping import is_tensor
 from backburn.tensor.quantized import exact_or_float
-from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import Tensor
+    from backburn.tensor.core.classes import Tensor
 
-T = TypeVar("T", bound="Tensor")
-Shape = tuple[int, ...]
+_Shape = tuple[int, ...]
 
 
 # ---- the shape alone ----
 
 
 def reshape(x: T, /, shape: int | Sequence[int], *, copy: bool | None = None) -> T:
-    """The same elements in row-major order in another shape; one length may be -1, and is then inferred.
+    """``x`` in another shape, its elements in row-major order; one length may be -1, and is then inferred.
 
     ``copy`` is there for the Array API and changes nothing, since tensors are immutable. Raises :class:`ShapeError` if
     the number of elements differs.
@@ -42,17 +43,18 @@ def reshape(x: T, /, shape: int | Sequence[int], *, copy: bool | None = None) ->
         ([[0, 1, 2], [3, 4, 5]], (3, 2))
     """
     x = tensor_operand("reshape", x)
-    return call("reshape", x, shape=_whole("reshape", x, shape))
+    return call("reshape", x, shape=_infer_length("reshape", x, shape))
 
 
-def reshape_method(x: T, /, *shape: Any, **wrong: Never) -> T:
-    """The same elements in another shape, given as lengths or as one tuple. See :func:`backburn.reshape`."""
+@method(name="reshape")
+def _reshape_method(x: T, /, *shape: Any, **wrong: Never) -> T:
+    """This tensor in another shape, given as lengths or as one tuple. See :func:`backburn.reshape`."""
     if wrong:
         refuse(reshape, (), wrong)
-    return call("reshape", x, shape=_whole("reshape", x, shape[0] if len(shape) == 1 else shape))
+    return call("reshape", x, shape=_infer_length("reshape", x, shape[0] if len(shape) == 1 else shape))
 
 
-def _whole(name: str, x: Any, shape: Any) -> Shape:
+def _infer_length(name: str, x: Any, shape: Any) -> _Shape:
     """``shape`` with -1 replaced by the inferred length."""
     lengths = integers_of(name, "a shape", shape)
     if not lengths or min(lengths) >= 0:
@@ -69,12 +71,13 @@ def _whole(name: str, x: Any, shape: Any) -> Shape:
     return tuple([x.size // known if n == -1 else n for n in lengths])
 
 
+@method
 @plain_signature
-def flatten(x: T, /, start: int = 0, end: int = -1, *surplus: Never, **wrong: Never) -> T:
-    """``x`` with its axes from ``start`` to ``end``, both included, merged into one; a 0-d tensor becomes a vector.
+def flatten(x: T, /, start_axis: int = 0, end_axis: int = -1, *surplus: Never, **wrong: Never) -> T:
+    """``x`` with its axes from ``start_axis`` to ``end_axis``, both included, merged into one; of 0-d, a vector.
 
     >>> import backburn as bb
-    >>> bb.zeros((2, 3, 4)).flatten().shape, bb.zeros((2, 3, 4)).flatten(start=1).shape
+    >>> bb.zeros((2, 3, 4)).flatten().shape, bb.zeros((2, 3, 4)).flatten(start_axis=1).shape
     ((24,), (2, 12))
     """
     if surplus or wrong:
@@ -82,13 +85,14 @@ def flatten(x: T, /, start: int = 0, end: int = -1, *surplus: Never, **wrong: Ne
     x = tensor_operand("flatten", x)
     if x.ndim == 0:
         return reshape(x, (1,))
-    first, last = axis_of("flatten", x, start), axis_of("flatten", x, end)
+    first, last = axis_of("flatten", x, start_axis), axis_of("flatten", x, end_axis)
     if first > last:
-        raise AxisError(f"flatten: axis {start} comes after axis {end}. Operand: {describe((x,))}")
+        raise AxisError(f"flatten: axis {start_axis} comes after axis {end_axis}. Operand: {describe((x,))}")
     shape = x.shape
     return call("reshape", x, shape=(*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]))
 
 
+@method
 @plain_signature
 def squeeze(x: T, /, axis: int | Sequence[int] | None = None, *surplus: Never, **wrong: Never) -> T:
     """``x`` without ``axis``, whose length must be 1; without ``axis``, without all axes of length 1.
@@ -108,6 +112,7 @@ def squeeze(x: T, /, axis: int | Sequence[int] | None = None, *surplus: Never, *
     return call("reshape", x, shape=tuple(n for a, n in enumerate(shape) if a not in axes))
 
 
+@method
 @plain_signature
 def expand_dims(x: T, /, axis: int | Sequence[int] = 0, *surplus: Never, **wrong: Never) -> T:
     """``x`` with new axes of length 1 at the positions ``axis`` of the result.
@@ -170,6 +175,7 @@ def atleast_3d(x: T, /) -> T:
 # ---- the order of axes ----
 
 
+@method
 @plain_signature
 def permute_dims(x: T, /, axes: Sequence[int], *surplus: Never, **wrong: Never) -> T:
     """``x`` with its axes in the order ``axes``: axis ``i`` of the result is axis ``axes[i]`` of ``x``.
@@ -206,6 +212,7 @@ def transpose(x: T, /, axes: Sequence[int] | None = None, *surplus: Never, **wro
     return call("permute_dims", x, axes=order)
 
 
+@method
 def moveaxis(x: T, source: int | Sequence[int], destination: int | Sequence[int], /) -> T:
     """``x`` with the axes ``source`` moved to the positions ``destination``; the others keep their order.
 
@@ -227,6 +234,7 @@ def moveaxis(x: T, source: int | Sequence[int], destination: int | Sequence[int]
     return call("permute_dims", x, axes=tuple(order))
 
 
+@method
 def swapaxes(x: T, axis1: int, axis2: int, /) -> T:
     """``x`` with two axes swapped.
 
@@ -244,6 +252,7 @@ def swapaxes(x: T, axis1: int, axis2: int, /) -> T:
 # ---- broadcasting ----
 
 
+@method
 def broadcast_to(x: T, /, shape: int | Sequence[int]) -> T:
     """``x`` broadcast to ``shape``. The gradient is summed over the repetitions.
 
@@ -267,7 +276,7 @@ def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
     return [call("broadcast_to", x, shape=shape) for x in tensors]
 
 
-def _common_shape(name: str, tensors: list[Any]) -> Shape:
+def _common_shape(name: str, tensors: list[Any]) -> _Shape:
     try:
         return broadcast(*(x.shape for x in tensors))
     except ShapeError as error:
@@ -293,7 +302,7 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy", sparse: bool = False) -> lis
             raise ShapeError(f"meshgrid: takes one-dimensional tensors, not {describe((x,))}")
     rank = len(tensors)
     axes = [1, 0, *range(2, rank)] if indexing == "xy" and rank > 1 else list(range(rank))
-    shape = tuple(tensors[a].size for a in axes)  # two exchanged places: the order is its own opposite
+    shape = tuple(tensors[a].size for a in axes)  # an exchange of two axes is its own inverse
     along = (tuple(x.size if b == a else 1 for b in range(rank)) for a, x in zip(axes, tensors, strict=True))
     lying = [reshape(x, lengths) for x, lengths in zip(tensors, along, strict=True)]
     return lying if sparse else [broadcast_to(x, shape) for x in lying]
@@ -314,7 +323,7 @@ def concat(arrays: Sequence[Tensor], /, axis: int | None = 0, *surplus: Never, *
     """
     if surplus or wrong:
         refuse(concat, surplus, wrong)
-    tensors = promoted("concat", *listed("concat", arrays))
+    tensors = promote_operands("concat", *_tensor_list("concat", arrays))
     if axis is None:
         tensors, axis = [reshape(x, (-1,)) if x.size else reshape(x, (0,)) for x in tensors], 0
     return call("concat", tensors, axis=axis_of("concat", tensors[0], axis))
@@ -330,13 +339,13 @@ def stack(arrays: Sequence[Tensor], /, axis: int = 0, *surplus: Never, **wrong: 
     """
     if surplus or wrong:
         refuse(stack, surplus, wrong)
-    tensors = listed("stack", arrays)
+    tensors = _tensor_list("stack", arrays)
     if not is_quantized(tensors[0]) or any(x.dtype is not tensors[0].dtype for x in tensors):
-        return _stacked(promoted("stack", *tensors), axis)
-    return exact_or_float(lambda *xs: _stacked(xs, axis), *tensors)
+        return _stack(promote_operands("stack", *tensors), axis)
+    return exact_or_float(lambda *xs: _stack(xs, axis), *tensors)
 
 
-def _stacked(tensors: Sequence[Any], axis: int) -> Any:
+def _stack(tensors: Sequence[Any], axis: int) -> Any:
     try:
         place = check_axis(axis, tensors[0].ndim + 1)
     except AxisError as error:
@@ -346,7 +355,7 @@ def _stacked(tensors: Sequence[Any], axis: int) -> Any:
     return call("stack", list(tensors), axis=place)
 
 
-def listed(name: str, arrays: Any) -> list[Any]:
+def _tensor_list(name: str, arrays: Any) -> list[Any]:
     """One or more tensors."""
     if is_tensor(arrays):
         raise ArgumentError(f"{name}: takes a list of tensors, not one tensor: {describe((arrays,))}")
@@ -363,8 +372,9 @@ def listed(name: str, arrays: Any) -> list[Any]:
 # ---- cutting ----
 
 
-@plain_signature
-def split(x: T, size: int | Sequence[int], /, axis: int = 0, *surplus: Never, **wrong: Never) -> tuple[T, ...]:
+@method
+@explained
+def split(x: T, size: int | Sequence[int], /, axis: int = 0) -> tuple[T, ...]:
     """``x`` split along ``axis`` into pieces of length ``size``, the last perhaps shorter, or of the given lengths.
 
     Raises :class:`ShapeError` if several lengths do not sum to the length of the axis.
@@ -373,8 +383,6 @@ def split(x: T, size: int | Sequence[int], /, axis: int = 0, *surplus: Never, **
         >>> [p.tolist() for p in bb.arange(5).split(2)], [p.tolist() for p in bb.arange(5).split([1, 4])]
         ([[0, 1], [2, 3], [4]], [[0], [1, 2, 3, 4]])
     """
-    if surplus or wrong:
-        refuse(split, surplus, wrong)
     return exact_or_float(lambda y: _split(y, size, axis), kind_operand("split", x, "FIBQ"))
 
 
@@ -397,8 +405,9 @@ def _split(x: Any, size: int | Sequence[int], axis: int) -> tuple[Any, ...]:
     return tuple(pieces)
 
 
-@plain_signature
-def chunk(x: T, chunks: int, /, axis: int = 0, *surplus: Never, **wrong: Never) -> tuple[T, ...]:
+@method
+@explained
+def chunk(x: T, chunks: int, /, axis: int = 0) -> tuple[T, ...]:
     """``x`` split along ``axis`` into ``chunks`` pieces of equal length, rounded up; the last may be shorter.
 
     There may be fewer pieces; an axis of length 0 gives ``chunks`` empty ones.
@@ -407,8 +416,6 @@ def chunk(x: T, chunks: int, /, axis: int = 0, *surplus: Never, **wrong: Never) 
         >>> [p.tolist() for p in bb.arange(5).chunk(2)], len(bb.arange(6).chunk(4))
         ([[0, 1, 2], [3, 4]], 3)
     """
-    if surplus or wrong:
-        refuse(chunk, surplus, wrong)
     x = kind_operand("chunk", x, "FIBQ")
     axis = axis_of("chunk", x, axis)
     count = integer("chunk", "chunks", chunks)
@@ -418,6 +425,7 @@ def chunk(x: T, chunks: int, /, axis: int = 0, *surplus: Never, **wrong: Never) 
     return split(x, -(-length // count) if length else [0] * count, axis=axis)
 
 
+@method
 @plain_signature
 def unstack(x: T, /, axis: int = 0, *surplus: Never, **wrong: Never) -> tuple[T, ...]:
     """The entries along ``axis`` as a tuple of tensors without it: the inverse of :func:`stack`.
@@ -436,12 +444,14 @@ def unstack(x: T, /, axis: int = 0, *surplus: Never, **wrong: Never) -> tuple[T,
         if is_quantized(y):
             return tuple([call("reshape", p, shape=shape) for p in split(y, [1] * y.shape[axis], axis=axis)])
         before, after = (tuple([slice(0, n, 1) for n in part]) for part in (shape[:axis], shape[axis:]))
-        return tuple([viewed(y, (*before, slice(i, i + 1, 1), *after), shape) for i in range(y.shape[axis])])
+        return tuple(
+            [_slice_and_reshape(y, (*before, slice(i, i + 1, 1), *after), shape) for i in range(y.shape[axis])]
+        )
 
     return exact_or_float(entries, x)
 
 
-def viewed(x: T, ranges: tuple[slice, ...], shape: Shape) -> T:
+def _slice_and_reshape(x: T, ranges: tuple[slice, ...], shape: _Shape) -> T:
     """A tensor that is not quantized in these ranges of its axes, and then in this shape."""
     k, y = x._backend, x._primitive
     try:

@@ -8,35 +8,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from backburn.backend.reduce import quantile_positions
-from backburn.base.calls import plain_signature, refuse
 from backburn.base.contexts import RECORDING
 from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, BackburnError, DTypeError, NotDifferentiableError, ShapeError
-from backburn.tensor.dispatch import call, create, float_operand, kind_operand, promoted, tensor_operand
-from backburn.tensor.host import asarray
-from backburn.tensor.messages import describe
-from backburn.tensor.options import axes_of, axis_of, bounded, integer, number, one_of
-from backburn.tensor.wrapping import is_tensor
+from backburn.hints.arguments import explained
+from backburn.ops.reduce import quantile_positions
+from backburn.tensor.core.dispatch import call, create, float_operand, kind_operand, promote_operands, tensor_operand
+from backburn.tensor.core.host import asarray
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.methods import method
+from backburn.tensor.core.options import axes_of, axis_of, bounded, integer, number, one_of
+from backburn.tensor.core.types import Axis, ModeResult, T
+from backburn.tensor.core.wrapping import is_tensor
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import FloatTensor, IntTensor, Tensor
-    from backburn.tensor.reduce import Axis
-
-T = TypeVar("T", bound="Tensor")
+    from backburn.tensor.core.classes import FloatTensor, IntTensor, Tensor
 
 
-class ModeResult(NamedTuple, Generic[T]):
-    """The most frequent elements, and their counts."""
-
-    values: T
-    counts: IntTensor
-
-
-@plain_signature
-def sort(x: T, /, axis: int = -1, *surplus: Never, descending: bool = False, stable: bool = True, **wrong: Never) -> T:
+@method
+@explained
+def sort(x: T, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> T:
     """The elements of ``x`` sorted along ``axis``, ascending or ``descending``.
 
     The sort is stable whatever ``stable`` says. The gradient of an element goes back to its position.
@@ -46,16 +39,13 @@ def sort(x: T, /, axis: int = -1, *surplus: Never, descending: bool = False, sta
         >>> bb.sort(x).tolist(), x.sort(axis=0, descending=True).tolist()
         ([[1, 2, 3], [7, 8, 9]], [[9, 7, 8], [3, 1, 2]])
     """
-    if surplus or wrong:
-        refuse(sort, surplus, wrong)
     y = kind_operand("sort", x, "FIB")
     return call("sort", y, axis=axis_of("sort", y, axis), descending=descending)
 
 
-@plain_signature
-def argsort(
-    x: Tensor, /, axis: int = -1, *surplus: Never, descending: bool = False, stable: bool = True, **wrong: Never
-) -> IntTensor:
+@method
+@explained
+def argsort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> IntTensor:
     """The indices, in int64, that sort ``x`` along ``axis``; see :func:`sort`.
 
     >>> import backburn as bb
@@ -63,12 +53,11 @@ def argsort(
     >>> bb.argsort(x).tolist(), bb.argsort(x, descending=True).tolist()
     ([3, 1, 0, 2], [0, 2, 1, 3])
     """
-    if surplus or wrong:
-        refuse(argsort, surplus, wrong)
     x = kind_operand("argsort", x, "FIB")
     return call("argsort", x, axis=axis_of("argsort", x, axis), descending=descending)
 
 
+@method
 def sort_with_indices(x: T, /, axis: int = -1, *, descending: bool = False) -> tuple[T, IntTensor]:
     """The sorted elements of ``x`` along ``axis``, and their indices: :func:`sort` and :func:`argsort` in one.
 
@@ -82,8 +71,9 @@ def sort_with_indices(x: T, /, axis: int = -1, *, descending: bool = False) -> t
     return call("sort_with_indices", y, axis=along, descending=descending)
 
 
-@plain_signature
-def topk(x: T, k: int, /, axis: int = -1, *surplus: Never, largest: bool = True, **wrong: Never) -> tuple[T, IntTensor]:
+@method
+@explained
+def topk(x: T, k: int, /, axis: int = -1, *, largest: bool = True) -> tuple[T, IntTensor]:
     """The ``k`` largest (or smallest) elements along ``axis``, in order, and their indices.
 
     Of equal elements those with the lowest indices are taken; NaN is taken last. Raises :class:`ArgumentError` when
@@ -94,16 +84,13 @@ def topk(x: T, k: int, /, axis: int = -1, *surplus: Never, largest: bool = True,
         >>> values.tolist(), indices.tolist()
         ([9, 9, 5], [1, 3, 0])
     """
-    if surplus or wrong:
-        refuse(topk, surplus, wrong)
     y = kind_operand("topk", x, "FI")
     return call("topk", y, count=integer("topk", "k", k), axis=axis_of("topk", y, axis), largest=largest)
 
 
-@plain_signature
-def kthvalue(
-    x: T, k: int, /, axis: int = -1, *surplus: Never, keepdims: bool = False, **wrong: Never
-) -> tuple[T, IntTensor]:
+@method
+@explained
+def kthvalue(x: T, k: int, /, axis: int = -1, *, keepdims: bool = False) -> tuple[T, IntTensor]:
     """The ``k``-th smallest element along ``axis``, counted from 1, and its index.
 
     Raises :class:`ArgumentError` when there is no such element, :class:`DTypeError` for bool tensors.
@@ -113,13 +100,12 @@ def kthvalue(
         >>> value.item(), index.item()
         (5.0, 0)
     """
-    if surplus or wrong:
-        refuse(kthvalue, surplus, wrong)
     y = kind_operand("kthvalue", x, "FI")
     along = axis_of("kthvalue", y, axis)
     return call("kthvalue", y, nth=integer("kthvalue", "k", k), axis=along, keepdims=keepdims)
 
 
+@method
 def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None) -> IntTensor:
     """For each value of ``x2``, the index at which inserting it keeps the sorted ``x1`` in order, in int64.
 
@@ -135,12 +121,12 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
         [3, 4]
     """
     one_of("searchsorted", "side", side, ("left", "right"))
-    x, values = promoted("searchsorted", tensor_operand("searchsorted", x1), tensor_operand("searchsorted", x2))
+    x, values = promote_operands("searchsorted", tensor_operand("searchsorted", x1), tensor_operand("searchsorted", x2))
     if sorter is not None:
         order = tensor_operand("searchsorted", sorter)
         if order.dtype.kind != "int" or order.shape != x.shape:
             raise DTypeError(f"searchsorted: sorter holds an int index for each element: {describe((x, order))}")
-        x = call("gather", x, order, axis=axis_of("searchsorted", x, -1))
+        x = call("take_along_axis", x, order, axis=axis_of("searchsorted", x, -1))
     return call("searchsorted", x, values, right=side == "right")
 
 
@@ -169,7 +155,7 @@ def interp(
         >>> bb.interp(bb.asarray([4.5, 8.0]), xp, fp, period=5.0).tolist()
         [2.5, 10.0]
     """
-    at, places, values = promoted("interp", *(tensor_operand("interp", t) for t in (x, xp, fp)), kinds="F")
+    at, places, values = promote_operands("interp", *(tensor_operand("interp", t) for t in (x, xp, fp)), kinds="F")
     count = places.size
     if places.ndim != 1 or places.shape != values.shape or not count:
         raise ShapeError(f"interp: xp and fp are vectors of one length, not {describe((xp, fp))}")
@@ -187,14 +173,14 @@ def interp(
         values = call("concat", [values[-1:], values, values[:1]], axis=0)
         count += 2
     first, last = places[0], places[count - 1]
-    index = call("clamp", call("searchsorted", places, at, right=True) - 1, 0, max(count - 2, 0))
+    index = call("clip", call("searchsorted", places, at, right=True) - 1, 0, max(count - 2, 0))
     y = call("take", values, index, axis=0)
     if count > 1:
         low, high = (call("take", places, i, axis=0) for i in (index, index + 1))
-        share = call("clamp", call("div", at - low, high - low), 0.0, 1.0)
+        share = call("clip", call("div", at - low, high - low), 0.0, 1.0)
         end = call("take", values, index + 1, axis=0)
         line = call("lerp", y, end, share)
-        known = call("where", share < 0.5, y, end)  # at a point its value, though the line to the next be infinite
+        known = call("where", share < 0.5, y, end)  # exact at a point, even if the line to the next is infinite
         y = call("where", call("isnan", line) & ((share == 0.0) | (share == 1.0)), known, line)
     y = y if left is None else call("where", at < first, number("interp", "left", left), y)
     return y if right is None else call("where", at > last, number("interp", "right", right), y)
@@ -204,8 +190,8 @@ def interp(
 
 #: By method, the parameters ``alpha`` and ``beta`` of a quantile's place among the sorted elements (Hyndman and Fan,
 #: "Sample Quantiles in Statistical Packages", 1996), and the elements whose mean is taken: the place plus the first
-#: number, rounded, plus the second one. Where there are none, it is interpolated between the elements beside the place.
-METHODS: dict[str, tuple[float, float, tuple[tuple[str, int, int], ...]]] = {
+#: number, rounded, plus the second one. Without such elements, it is interpolated between the two nearest ones.
+_METHODS: dict[str, tuple[float, float, tuple[tuple[str, int, int], ...]]] = {
     "linear": (1.0, 1.0, ()),
     "lower": (1.0, 1.0, (("floor", 0, 0),)),
     "higher": (1.0, 1.0, (("ceil", 0, 0),)),
@@ -224,16 +210,10 @@ METHODS: dict[str, tuple[float, float, tuple[tuple[str, int, int], ...]]] = {
 _ROUNDING: dict[str, Callable[[float], int]] = {"floor": math.floor, "ceil": math.ceil, "round": round}
 
 
-@plain_signature
+@method
+@explained
 def quantile(
-    x: Tensor,
-    q: float | Sequence[float],
-    /,
-    axis: Axis = None,
-    *surplus: Never,
-    keepdims: bool = False,
-    method: str = "linear",
-    **wrong: Never,
+    x: Tensor, q: float | Sequence[float], /, axis: Axis = None, *, keepdims: bool = False, method: str = "linear"
 ) -> FloatTensor:
     """The quantile ``q`` of the elements over ``axis``.
 
@@ -254,18 +234,16 @@ def quantile(
         >>> bb.quantile(bb.asarray([4.0, 1.0, 3.0, 2.0]), 0.5, method="higher").item()
         3.0
     """
-    if surplus or wrong:
-        refuse(quantile, surplus, wrong)
-    y, wanted = float_operand("quantile", x), quantiles("quantile", q)
+    y, fractions = float_operand("quantile", x), _quantiles("quantile", q)
     axes = axes_of("quantile", x, axis)
-    if one_of("quantile", "method", method, METHODS, of=(x,)) == "linear":
-        return call("quantile", y, q=wanted, axis=axes, keepdims=keepdims)
-    found = _among_elements(y, wanted, axes, method)
-    shape = reduced_shape(y.shape, axes, keepdims)
-    return call("reshape", found, shape=(*found.shape[:1], *shape) if isinstance(wanted, tuple) else shape)
+    if one_of("quantile", "method", method, _METHODS, of=(x,)) == "linear":
+        return call("quantile", y, q=fractions, axis=axes, keepdims=keepdims)
+    found = _element_quantile(y, fractions, axes, method)
+    shape = _reduced_shape(y.shape, axes, keepdims)
+    return call("reshape", found, shape=(*found.shape[:1], *shape) if isinstance(fractions, tuple) else shape)
 
 
-def quantiles(name: str, q: Any) -> float | tuple[float, ...]:
+def _quantiles(name: str, q: Any) -> float | tuple[float, ...]:
     """One number or several, as floats; tracked tensors are refused, because their gradient would be lost."""
     try:
         if isinstance(q, int | float):
@@ -273,77 +251,78 @@ def quantiles(name: str, q: Any) -> float | tuple[float, ...]:
         single = getattr(q, "ndim", None) == 0  # a tensor, or a scalar of NumPy
         several = (q,) if single else tuple(q)
         if not (RECORDING.get() and any(is_tensor(one) and one.is_tracked for one in several)):
-            wanted = tuple(float(one) for one in several)
-            return wanted[0] if single else wanted
+            fractions = tuple(float(one) for one in several)
+            return fractions[0] if single else fractions
     except (TypeError, ValueError, OverflowError) as cause:
         given = describe((q,)) or None
         raise ArgumentError(f"{name}: q is a number from 0 to 1 or a sequence of them, not {given}") from cause
     raise NotDifferentiableError(f"{name}: q has no gradient: detach {describe((q,))} first")
 
 
-def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
+def _reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
     """A shape without some axes, or with the length 1 of them."""
     return tuple(1 if a in axes else n for a, n in enumerate(shape) if keepdims or a not in axes)
 
 
-def _among_elements(x: Any, q: float | tuple[float, ...], axes: tuple[int, ...], method: str) -> Any:
+def _element_quantile(x: Any, q: float | tuple[float, ...], axes: tuple[int, ...], method: str) -> Any:
     """Quantiles by another method than ``"linear"``, along a new first axis; the other axes are those that are kept."""
     length = math.prod(x.shape[a] for a in axes)
     try:
         quantile_positions(q, length)
     except BackburnError as error:
         raise type(error)(f"quantile: {error}. Operand: {describe((x,))}") from None
-    places = [place_among(one, float(length), method) for one in (q if isinstance(q, tuple) else (q,))]
-    ordered = ordered_over(x, axes)
+    places = [_quantile_position(one, float(length), method) for one in (q if isinstance(q, tuple) else (q,))]
+    ordered = _sort_over(x, axes)
 
     def at(found: list[int]) -> Any:
         within = [min(max(place, 0), length - 1) for place in found]
         return call("take", ordered, asarray(within, dtype=int64, backend=x.backend), axis=0)
 
-    _, _, ends = METHODS[method]
+    _, _, ends = _METHODS[method]
     if ends:
-        found = mean_of([at([_ROUNDING[how](p + plus) + then for p in places]) for how, plus, then in ends])
+        found = _mean_pair([at([_ROUNDING[how](p + plus) + then for p in places]) for how, plus, then in ends])
     else:
         within = [min(max(place, 0.0), length - 1.0) for place in places]
         low, high = ([how(place) for place in within] for how in (math.floor, math.ceil))
         parts = asarray([p - n for p, n in zip(within, low, strict=True)], dtype=x.dtype, backend=x.backend)
-        found = between(at(low), at(high), call("reshape", parts, shape=(parts.size, *(1,) * (ordered.ndim - 1))))
+        found = _interpolate(at(low), at(high), call("reshape", parts, shape=(parts.size, *(1,) * (ordered.ndim - 1))))
     return call("where", call("isnan", at([length - 1])), math.nan, found)
 
 
-def place_among(q: Any, count: Any, method: str) -> Any:
+def _quantile_position(q: Any, count: Any, method: str) -> Any:
     """The place, from 0, of a quantile among ``count`` sorted elements; both are numbers or float tensors.
 
     It may lie before the first or after the last one.
     """
-    alpha, beta, _ = METHODS[method]
+    alpha, beta, _ = _METHODS[method]
     if alpha == beta == 1.0:
         return q * (count - 1.0)
     return count * q + (alpha + q * (1.0 - alpha - beta)) - 1.0
 
 
-def mean_of(found: list[Any]) -> Any:
+def _mean_pair(found: list[Any]) -> Any:
     """The mean of one tensor or two, without overflow."""
     return found[0] if len(found) == 1 else found[0] * 0.5 + found[1] * 0.5
 
 
-def between(low: Any, high: Any, part: Any) -> Any:
-    """What lies at ``part`` of the way between two elements, and never outside of them."""
+def _interpolate(low: Any, high: Any, part: Any) -> Any:
+    """The value at ``part`` of the way between two elements, never outside of them."""
     gap = high - low
     near = call("where", part < 0.5, low + gap * part, high - gap * (1.0 - part))
     near = call("where", call("isfinite", gap), near, low * (1.0 - part) + high * part)
     return call("where", part == 0.0, low, near)
 
 
-def ordered_over(x: Any, axes: tuple[int, ...]) -> Any:
+def _sort_over(x: Any, axes: tuple[int, ...]) -> Any:
     """The sorted elements over ``axes``, along a new first axis."""
-    kept = tuple(a for a in range(x.ndim) if a not in axes)
-    shape = (math.prod(x.shape[a] for a in axes), *(x.shape[a] for a in kept))
-    return call("sort", call("reshape", call("permute_dims", x, axes=(*axes, *kept)), shape=shape), axis=0)
+    kept_axes = tuple(a for a in range(x.ndim) if a not in axes)
+    shape = (math.prod(x.shape[a] for a in axes), *(x.shape[a] for a in kept_axes))
+    return call("sort", call("reshape", call("permute_dims", x, axes=(*axes, *kept_axes)), shape=shape), axis=0)
 
 
-@plain_signature
-def median(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> FloatTensor:
+@method
+@explained
+def median(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> FloatTensor:
     """The middle of the sorted elements over ``axis``, or the mean of the two in the middle; NaN if one is NaN.
 
     Raises :class:`ShapeError` where there is no element, :class:`DTypeError` for bool and quantized tensors.
@@ -352,16 +331,13 @@ def median(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = Fa
         >>> bb.median(bb.asarray([9.0, 1.0, 2.0, 4.0])).item()
         3.0
     """
-    if surplus or wrong:
-        refuse(median, surplus, wrong)
     y = float_operand("median", x)
     return call("median", y, axis=axes_of("median", x, axis), keepdims=keepdims)
 
 
-@plain_signature
-def median_with_indices(
-    x: T, /, axis: int = -1, *surplus: Never, keepdims: bool = False, **wrong: Never
-) -> tuple[T, IntTensor]:
+@method
+@explained
+def median_with_indices(x: T, /, axis: int = -1, *, keepdims: bool = False) -> tuple[T, IntTensor]:
     """The middle of the sorted elements along ``axis``, or the lower of the two in the middle, and its index.
 
     The first NaN, if there is one. The element gets the whole gradient. Raises :class:`ShapeError` where there is no
@@ -373,8 +349,6 @@ def median_with_indices(
         ([2.0, 3.0], [2, 0])
     """
     name = "median_with_indices"
-    if surplus or wrong:
-        refuse(median_with_indices, surplus, wrong)
     y: Any = kind_operand(name, x, "FI")
     along = axis_of(name, y, axis)
     n = y.shape[along]
@@ -384,13 +358,14 @@ def median_with_indices(
     if y.dtype.kind == "float":
         top, place = call("max_with_indices", y, axis=along, keepdims=True)
         index = call("where", call("isnan", top), place, index)
-    found = call("gather", y, index, axis=along), index
-    shape = reduced_shape(y.shape, (along,), keepdims)
+    found = call("take_along_axis", y, index, axis=along), index
+    shape = _reduced_shape(y.shape, (along,), keepdims)
     return found if keepdims else (call("reshape", found[0], shape=shape), call("reshape", index, shape=shape))
 
 
-@plain_signature
-def mode(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> ModeResult[T]:
+@method
+@explained
+def mode(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> ModeResult[T]:
     """The most frequent element over ``axis`` (the smallest, if there are several), and its count, in int64.
 
     Each NaN is distinct from all others; 0 and -0 are equal. The gradient goes to one of the equal elements. Raises
@@ -401,11 +376,9 @@ def mode(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **
         >>> values.tolist(), counts.tolist()
         ([3, 2], [2, 2])
     """
-    if surplus or wrong:
-        refuse(mode, surplus, wrong)
     y = kind_operand("mode", x, "FI")
     axes = axes_of("mode", y, axis)
-    ordered: Any = ordered_over(y, axes)
+    ordered: Any = _sort_over(y, axes)
     n, rest = ordered.shape[0], ordered.shape[1:]
     if n == 0:
         raise ShapeError(f"mode: there is no element to choose from. Operand: {describe((x,))}")
@@ -416,5 +389,7 @@ def mode(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **
     starts = call("where", call("logical_or", call("equal", places, 0), other), places, 0)
     runs = places - call("cummax", starts, axis=0) + 1
     end = call("argmax", runs, axis=0, keepdims=True)
-    shape = reduced_shape(y.shape, axes, keepdims)
-    return ModeResult(*(call("reshape", call("gather", part, end, axis=0), shape=shape) for part in (ordered, runs)))
+    shape = _reduced_shape(y.shape, axes, keepdims)
+    return ModeResult(
+        *(call("reshape", call("take_along_axis", part, end, axis=0), shape=shape) for part in (ordered, runs))
+    )

@@ -1,7 +1,7 @@
 """Tensor functions: special functions of each element.
 
 Integers become the default float; other dtypes stay. Raises :class:`DTypeError` for bool and quantized tensors. Sources
-and error bounds are given in :mod:`backburn.backend.special`.
+and error bounds are given in :mod:`backburn.ops.bodies.special`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backburn.base.errors import DTypeError
-from backburn.tensor.dispatch import call, float_operand, unary
-from backburn.tensor.wrapping import is_tensor
+from backburn.tensor.core.dispatch import call, float_operand, unary
+from backburn.tensor.core.methods import method
+from backburn.tensor.core.wrapping import is_tensor
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import FloatTensor, Tensor
+    from backburn.tensor.core.classes import FloatTensor, Tensor
 
 
+@method
 def erf(x: Tensor, /) -> FloatTensor:
     """The error function: ``2 / sqrt(pi)`` times the integral of ``exp(-t**2)`` from 0 to ``x``.
 
@@ -26,6 +28,7 @@ def erf(x: Tensor, /) -> FloatTensor:
     return unary("erf", x)
 
 
+@method
 def erfc(x: Tensor, /) -> FloatTensor:
     """``1 - erf(x)``, with its full relative precision where it is small.
 
@@ -36,6 +39,7 @@ def erfc(x: Tensor, /) -> FloatTensor:
     return unary("erfc", x)
 
 
+@method
 def erfinv(x: Tensor, /) -> FloatTensor:
     """The inverse of :func:`erf`; infinite at -1 and 1, NaN beyond.
 
@@ -46,6 +50,7 @@ def erfinv(x: Tensor, /) -> FloatTensor:
     return unary("erfinv", x)
 
 
+@method
 def lgamma(x: Tensor, /) -> FloatTensor:
     """The logarithm of the absolute value of the gamma function; infinite at 0, -1, -2, ...
 
@@ -60,6 +65,7 @@ def lgamma(x: Tensor, /) -> FloatTensor:
     return unary("lgamma", x)
 
 
+@method
 def digamma(x: Tensor, /) -> FloatTensor:
     """The derivative of :func:`lgamma`; NaN at -1, -2, ...
 
@@ -74,6 +80,7 @@ def digamma(x: Tensor, /) -> FloatTensor:
     return unary("digamma", x)
 
 
+@method
 def polygamma(x: Tensor, /, n: int = 1) -> FloatTensor:
     """The derivative of order ``n``, from 1 (the trigamma function) to 10, of :func:`digamma`.
 
@@ -89,6 +96,7 @@ def polygamma(x: Tensor, /, n: int = 1) -> FloatTensor:
     return call("polygamma", float_operand("polygamma", x), n=n)
 
 
+@method
 def sinc(x: Tensor, /) -> FloatTensor:
     """``sin(pi x) / (pi x)``, and 1 at 0.
 
@@ -99,6 +107,7 @@ def sinc(x: Tensor, /) -> FloatTensor:
     return unary("sinc", x)
 
 
+@method
 def i0(x: Tensor, /) -> FloatTensor:
     """The modified Bessel function of the first kind and order 0.
 
@@ -109,6 +118,7 @@ def i0(x: Tensor, /) -> FloatTensor:
     return unary("i0", x)
 
 
+@method
 def i1(x: Tensor, /) -> FloatTensor:
     """The modified Bessel function of the first kind and order 1.
 

@@ -1,4 +1,4 @@
-"""What the Array API standard requires of a namespace besides functions: constants and inspection."""
+"""Constants and inspection, which the Array API standard requires of a namespace besides functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import default_float
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError
-from backburn.tensor.defaults import BackendLike, as_backend, default_backend
+from backburn.tensor.core.defaults import BackendLike, as_backend, default_backend
 from backburn.tensor.inspection import KINDS, isdtype
 
 #: The versions of the standard that the namespace follows, for real dtypes.
@@ -22,10 +22,11 @@ e: Final = math.e
 pi: Final = math.pi
 #: Positive infinity.
 inf: Final = math.inf
-#: What is not a number.
+#: Not a number.
 nan: Final = math.nan
 #: A new axis in an index: ``x[:, newaxis]``.
 newaxis: Final = None
+
 
 def namespace(api_version: str | None) -> Any:
     """The package itself as the namespace of a version of the standard."""
@@ -55,9 +56,7 @@ class NamespaceInfo:
         backend = as_backend(device)
         return {"real floating": default_float(backend), "integral": backend.int_dtype, "indexing": backend.int_dtype}
 
-    def dtypes(
-        self, *, device: BackendLike = None, kind: str | tuple[str, ...] | None = None
-    ) -> dict[str, DType]:
+    def dtypes(self, *, device: BackendLike = None, kind: str | tuple[str, ...] | None = None) -> dict[str, DType]:
         """The standard's dtypes that a backend supports, by name; only those of ``kind`` if it is given."""
         kinds = tuple(KINDS) if kind is None else (kind,) if isinstance(kind, str) else kind
         unknown = [k for k in kinds if k not in KINDS]

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from backburn.base.contexts import default_float
 from backburn.base.errors import DTypeError
-from backburn.tensor.defaults import BackendLike, as_backend
-from backburn.tensor.dispatch import call, cast, create, widened_dtype
-from backburn.tensor.options import dtype_or_default, integer
+from backburn.tensor.core.defaults import BackendLike, as_backend
+from backburn.tensor.core.dispatch import call, cast, create, upcast_half_dtype
+from backburn.tensor.core.options import dtype_or_default, integer
 
 if TYPE_CHECKING:
     from backburn.backend.contract import AnyBackend
     from backburn.base.dtypes import DType
-    from backburn.tensor.classes import FloatTensor
+    from backburn.tensor.core.classes import FloatTensor
 
 
 def points(name: str, option: str, value: Any, default: int | None = None, least: int = 1) -> int:
@@ -24,31 +24,29 @@ def points(name: str, option: str, value: Any, default: int | None = None, least
 
 def float_dtype(name: str, dtype: Any, backend: AnyBackend) -> DType:
     """``dtype``, which must be a float dtype, or the default one."""
-    wanted = dtype_or_default(dtype, default_float(backend), backend)
-    if wanted.kind != "float":
-        raise DTypeError(f"{name}: the dtype is a float dtype, not {wanted}")
-    return wanted
+    out_dtype = dtype_or_default(dtype, default_float(backend), backend)
+    if out_dtype.kind != "float":
+        raise DTypeError(f"{name}: the dtype is a float dtype, not {out_dtype}")
+    return out_dtype
 
 
 def _cosines(name: str, n: int, periodic: bool, dtype: Any, backend: Any, *coefficients: float) -> Any:
     """``sum(c[j] * cos(2 pi j t / n))``; a symmetric window is a periodic one of one point less, closed."""
     length = points(name, "the length", n, least=0)
     target = as_backend(backend)
-    wanted = float_dtype(name, dtype, target)
+    out_dtype = float_dtype(name, dtype, target)
     if length < 2:
-        return create("full", target, shape=(length,), value=1.0, dtype=wanted)
-    wide = widened_dtype(wanted)  # 16 bits do not hold every place
+        return create("full", target, shape=(length,), value=1.0, dtype=out_dtype)
+    wide = upcast_half_dtype(out_dtype)  # 16-bit floats do not hold every position
     times = create("arange", target, start=0.0, stop=float(length), step=1.0, dtype=wide)
     result = create("full", target, shape=(length,), value=coefficients[0], dtype=wide)
     for j, coefficient in enumerate(coefficients[1:], 1):
         angles = call("mul", times, 2 * math.pi * j / (length if periodic else length - 1))
         result = call("add", result, call("mul", call("cos", angles), coefficient))
-    return cast(result, wanted)
+    return cast(result, out_dtype)
 
 
-def hann_window(
-    n: int, /, periodic: bool = True, *, dtype: Any = None, backend: BackendLike = None
-) -> FloatTensor:
+def hann_window(n: int, /, periodic: bool = True, *, dtype: Any = None, backend: BackendLike = None) -> FloatTensor:
     """Hann's window of ``n`` points, ``(1 - cos(2 pi t / n)) / 2``; with ``periodic=False`` both ends are 0.
 
     >>> import backburn as bb
@@ -58,9 +56,7 @@ def hann_window(
     return _cosines("hann_window", n, periodic, dtype, backend, 0.5, -0.5)
 
 
-def hamming_window(
-    n: int, /, periodic: bool = True, *, dtype: Any = None, backend: BackendLike = None
-) -> FloatTensor:
+def hamming_window(n: int, /, periodic: bool = True, *, dtype: Any = None, backend: BackendLike = None) -> FloatTensor:
     """Hamming's window of ``n`` points, ``0.54 - 0.46 cos(2 pi t / n)``.
 
     >>> import backburn as bb
@@ -70,9 +66,7 @@ def hamming_window(
     return _cosines("hamming_window", n, periodic, dtype, backend, 0.54, -0.46)
 
 
-def blackman_window(
-    n: int, /, periodic: bool = True, *, dtype: Any = None, backend: BackendLike = None
-) -> FloatTensor:
+def blackman_window(n: int, /, periodic: bool = True, *, dtype: Any = None, backend: BackendLike = None) -> FloatTensor:
     """Blackman's window of ``n`` points, ``0.42 - 0.5 cos(2 pi t / n) + 0.08 cos(4 pi t / n)``.
 
     >>> import backburn as bb

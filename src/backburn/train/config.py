@@ -18,7 +18,7 @@ from backburn.train.toml import line_of, read_toml
 
 Positive: TypeAlias = Annotated[int, Field(gt=0)]
 Share: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
-#: Text of more than blanks and quotation marks, such as a shell's empty '' where it is taken literally.
+#: Text with more than blanks and quotation marks: a shell may pass an empty '' literally.
 Name: TypeAlias = Annotated[str, Field(pattern="[^\\s'\"]")]
 Amount: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 ActivationName: TypeAlias = Literal["relu", "gelu", "silu", "tanh", "sigmoid"]
@@ -162,7 +162,7 @@ def _checked(tables: dict[str, Any], source: Path, text: str) -> Config:
 
 
 def _problem(location: Sequence[str | int], kind: str, message: str, value: Any) -> str:
-    """What is wrong with a value, in words."""
+    """The fault of a value, in words."""
     names = [str(part) for part in location]
     if kind == "extra_forbidden":
         *tables, key = names

@@ -1,4 +1,4 @@
-"""From a configuration to a model and its optimizer."""
+"""The model and the optimizer of a configuration."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from backburn.backend import AnyBackend
 from backburn.nn import GELU, Dropout, Linear, Module, ReLU, Sequential, Sigmoid, SiLU, Tanh
 from backburn.optim import SGD, Adam, AdamW, Optimizer
 from backburn.optim.optimizer import Rate
-from backburn.optim.schedules import Cosine, Plateau
-from backburn.tensor.defaults import use_backend
+from backburn.optim.schedules import Cosine, ReduceOnPlateau
+from backburn.tensor.core.defaults import use_backend
 from backburn.train.config import ModelConfig, OptimizerConfig
 
 ACTIVATIONS: dict[str, Callable[[], Module]] = {
@@ -44,19 +44,19 @@ def build_model(config: ModelConfig, pixels: int, classes: int, backend: AnyBack
 
 
 def build_optimizer(config: OptimizerConfig, steps: int) -> Optimizer:
-    """The optimizer of a run of so many steps.
+    """The optimizer of a run of ``steps`` steps.
 
         >>> optimizer = build_optimizer(OptimizerConfig(name="sgd", learning_rate=0.5, schedule="cosine"), 100)
         >>> [round(optimizer.lr(step), 4) for step in (0, 50, 100)]
         [0.5, 0.25, 0.0]
 
-    The learning rate is a number, or a :class:`backburn.optim.schedules.Cosine` or ``Plateau``.
+    The learning rate is a number, or a :class:`backburn.optim.schedules.Cosine` or ``ReduceOnPlateau``.
     """
     lr: Rate = config.learning_rate
     if config.schedule == "cosine":
         lr = Cosine(config.learning_rate, steps)
     elif config.schedule == "plateau":
-        lr = Plateau(config.learning_rate, config.factor, config.patience)
+        lr = ReduceOnPlateau(config.learning_rate, factor=config.factor, patience=config.patience)
     if config.name == "sgd":
         return SGD(lr, momentum=config.momentum, weight_decay=config.weight_decay)
     kind = AdamW if config.name == "adamw" else Adam

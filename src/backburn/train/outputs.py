@@ -39,14 +39,12 @@ def prepare(folder: str | os.PathLike[str], keeps: bool = False) -> Path:
         trial.write_bytes(b"")
         trial.unlink()
     except OSError as error:
-        raise ConfigError(
-            f"the output folder {folder} cannot be written to: {error.strerror}. {ANOTHER}"
-        ) from error
+        raise ConfigError(f"the output folder {folder} cannot be written to: {error.strerror}. {ANOTHER}") from error
     return folder
 
 
 def save(folder: Path, state: dict[str, Any], version: str, backend: AnyBackend) -> None:
-    """Write the model and the state of a run into its folder, from what :meth:`Trainer.state` returned.
+    """Write the model and the state of a run into its folder, from the result of :meth:`Trainer.state`.
 
     Each file is written atomically, so that a run can always be resumed.
     """

@@ -45,8 +45,8 @@ def line_of(text: str, keys: Sequence[str | int]) -> int | None:
     known = _existing(_parsed(text) or {}, keys)
     if not known:
         return None
-    # A key is set by the statement after which, and not before which, the text so far knows it. The text can be cut
-    # between statements only, so that the first line of one follows the last place at which it could be cut.
+    # The text up to the end of a statement sets its key, the text before it does not. A prefix of the text parses only
+    # if it ends between statements: a statement's first line follows the last such end.
     start = 0
     for end in range(1, len(lines) + 1):
         tables = _parsed("".join(lines[:end]))
@@ -66,7 +66,7 @@ def _parsed(text: str) -> dict[str, Any] | None:
 
 
 def _existing(tables: Any, keys: Sequence[str | int]) -> list[str | int]:
-    """As many of ``keys``, from the first on, as lead somewhere."""
+    """The longest beginning of ``keys`` that leads to a value."""
     found: list[str | int] = []
     for key in keys:
         try:

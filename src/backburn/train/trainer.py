@@ -13,17 +13,17 @@ from backburn.data import CLASSES, Distortion, batches, distort, hold_out, load_
 from backburn.data.loader import generator
 from backburn.nn import Module
 from backburn.nn.functional import cross_entropy
-from backburn.optim.schedules import Plateau
-from backburn.tensor.defaults import no_grad
-from backburn.tensor.host import asarray
+from backburn.optim.schedules import ReduceOnPlateau
+from backburn.tensor.core.defaults import no_grad
+from backburn.tensor.core.host import asarray
+from backburn.tensor.core.wrapping import is_tensor
 from backburn.tensor.random import Generator, fork
 from backburn.tensor.shape import stack
-from backburn.tensor.wrapping import is_tensor
 from backburn.train.config import Config, config_of
 from backburn.train.model import build_model, build_optimizer
 from backburn.transforms.capturing import capture
 
-#: The stream of random numbers from which distortions are drawn; stream 0 is that of the order.
+#: The stream of random numbers for distortions; stream 0 is for the order.
 DISTORTIONS = 1
 
 
@@ -53,9 +53,9 @@ class Trainer:
         self.config = config
         self.backend = backend
         (images, labels), self.held_out = hold_out(*load_digits())
-        kept = len(images) - round(config.data.validation * len(images))
-        self.images, self.labels = images[:kept], labels[:kept]
-        self.unseen = (images[kept:], labels[kept:]) if kept < len(images) else self.held_out
+        size = len(images) - round(config.data.validation * len(images))
+        self.images, self.labels = images[:size], labels[:size]
+        self.unseen = (images[size:], labels[size:]) if size < len(images) else self.held_out
         self.random = Generator(config.train.seed)
         with fork(self.random):
             self.model = model_of(config, backend)
@@ -65,7 +65,7 @@ class Trainer:
 
     @property
     def unseen_name(self) -> str:
-        """What the images are called that are measured after each epoch."""
+        """The name of the images that are measured after each epoch."""
         return "held out" if self.unseen is self.held_out else "validation"
 
     @property
@@ -92,7 +92,7 @@ class Trainer:
                 losses.append(loss)
                 right.append(correct)
                 counts.append(len(pixels))
-        # Read here only: a device would wait at each step.
+        # One transfer per epoch: reading at each step would make a device wait.
         values = stack(losses).tolist()
         if bad := next((value for value in values if not isfinite(value)), None):
             raise self._diverged(f"the loss is {bad} in epoch {number}")
@@ -103,7 +103,7 @@ class Trainer:
         unseen = accuracy(self.model, *self.unseen)
         epoch = Epoch(number, loss_sum / len(images), accurate, unseen)
         self.history.append(epoch)
-        if isinstance(self.optimizer.lr, Plateau):
+        if isinstance(self.optimizer.lr, ReduceOnPlateau):
             self.optimizer.lr.observe(epoch.loss)
         return epoch
 
@@ -135,7 +135,7 @@ class Trainer:
             "model": dict(self.model.state_dict()),
             "optimizer": dict(self.optimizer.state_dict()),
             "random": self.random.state(),
-            **({"rate": rate.state_dict()} if isinstance(rate, Plateau) else {}),
+            **({"rate": rate.state_dict()} if isinstance(rate, ReduceOnPlateau) else {}),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -149,7 +149,7 @@ class Trainer:
         remembered = state["optimizer"].items()
         tensors = {name: _here(x, self.backend) if hasattr(x, "shape") else x for name, x in remembered}
         self.optimizer.load_state_dict(tensors)
-        if isinstance(self.optimizer.lr, Plateau):
+        if isinstance(self.optimizer.lr, ReduceOnPlateau):
             self.optimizer.lr.load_state_dict(state["rate"])
         self.history = [Epoch(**epoch) for epoch in state["history"]]
         self.random.set_state(state["random"])

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Never
+from typing import Any
 
 from backburn.backend.contract import AnyBackend
-from backburn.backend.shapes import check_axis
-from backburn.base.calls import plain_signature, refuse
 from backburn.base.contexts import ACTIVE, scoped
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, GraphError, ShapeError
 from backburn.base.trees import NODE_TYPES, Structure, flatten, joined, paths, unflatten
 from backburn.batching import Batched, front, is_mapped, moved
-from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.defaults import default_backend
-from backburn.tensor.levels import common_backend, constant, levels_between, lift
-from backburn.tensor.messages import describe
-from backburn.tensor.options import integer, one_of
-from backburn.transforms.levels import check_function, level_below, lowered, put_back, taken_down
+from backburn.hints.arguments import explained
+from backburn.ops.rules.shapes import check_axis
+from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.core.defaults import default_backend
+from backburn.tensor.core.levels import common_backend, constant, levels_between, lift
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.options import integer, one_of
+from backburn.transforms.levels import check_function, level_below, lower, restore_state, to_level
 
 Function = Callable[..., Any]
 
@@ -26,16 +26,15 @@ RANDOMNESS = ("error", "different", "same")
 ON_FALLBACK = ("warn", "error", "allow")
 
 
-@plain_signature
+@explained
 def vmap(
     f: Function | None = None,
     in_axes: Any = 0,
     out_axes: Any = 0,
-    *surplus: Never,
+    *,
     axis_size: int | None = None,
     randomness: str = "error",
     on_fallback: str = "warn",
-    **wrong: Never,
 ) -> Function:
     """Vectorize ``f``, a function of one example, over a batch: each operation computes all examples at once.
 
@@ -65,8 +64,6 @@ def vmap(
         >>> vmap(bb.grad(lambda w, x: (x @ w) ** 2.0), in_axes=(None, 0))(w, x).tolist()
         [[42.0, 84.0], [258.0, 344.0]]
     """
-    if surplus or wrong:
-        refuse(vmap, surplus, wrong)
     one_of("vmap", "randomness", randomness, RANDOMNESS)
     one_of("vmap", "on_fallback", on_fallback, ON_FALLBACK)
     if axis_size is not None:
@@ -83,7 +80,7 @@ def vmap(
     @functools.wraps(f)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, structure = flatten((args, kwargs))
-        axes = _spread_over_arguments(in_axes, args, structure.children[0])
+        axes = _argument_axes(in_axes, args, structure.children[0])
         axes += [0 if isinstance(x, Tensor) else None for x in leaves[len(axes) :]]  # those among the keywords
         size = _number_of_examples(leaves, axes, structure, axis_size)
         tensors = [x for x in leaves if isinstance(x, Tensor)]
@@ -91,19 +88,19 @@ def vmap(
         level = Batched(below, size, randomness=randomness, on_fallback=on_fallback)
         try:
             with scoped(ACTIVE, level):
-                entered = [_entered(level, x, axis) for x, axis in zip(leaves, axes, strict=True)]
+                entered = [_enter_level(level, x, axis) for x, axis in zip(leaves, axes, strict=True)]
                 given, named_given = unflatten(structure, entered)
                 out = f(*given, **named_given)
             results, out_structure = flatten(out)
-            result_axes = _spread("out_axes", out_axes, out, out_structure, "")
+            result_axes = _leaf_axes("out_axes", out_axes, out, out_structure, "")
             home = common_backend("vmap", tensors) if tensors else below
             returned = [
-                _left(level, x, axis, path, home)
+                _leave_level(level, x, axis, path, home)
                 for path, x, axis in zip(paths(out_structure), results, result_axes, strict=True)
             ]
-            put_back(
+            restore_state(
                 (args, kwargs), structure, (given, named_given), entered,
-                lambda path, new, old: _outside(level, new, axes[[*paths(structure)].index(path)], path, old.backend),
+                lambda path, new, old: _to_module(level, new, axes[[*paths(structure)].index(path)], path, old.backend),
             )  # fmt: skip
         finally:
             level.close()
@@ -119,7 +116,7 @@ def _is_axis(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _spread_over_arguments(in_axes: Any, args: tuple[Any, ...], structure: Structure) -> list[int | None]:
+def _argument_axes(in_axes: Any, args: tuple[Any, ...], structure: Structure) -> list[int | None]:
     """The axis of each leaf of the positional arguments, which have this structure."""
     if isinstance(in_axes, (tuple, list)) and len(in_axes) != len(args):
         raise ArgumentError(
@@ -129,11 +126,11 @@ def _spread_over_arguments(in_axes: Any, args: tuple[Any, ...], structure: Struc
     return [
         axis
         for number, (axes, argument, part) in enumerate(zip(by_argument, args, structure.children, strict=True))
-        for axis in _spread("in_axes", axes, argument, part, str(number))
+        for axis in _leaf_axes("in_axes", axes, argument, part, str(number))
     ]
 
 
-def _spread(what: str, axes: Any, tree: Any, structure: Structure, path: str) -> list[int | None]:
+def _leaf_axes(what: str, axes: Any, tree: Any, structure: Structure, path: str) -> list[int | None]:
     """The axis of each leaf of ``tree``; ``axes`` is a tree like it, whose leaves may stand for whole branches."""
     if axes is None or _is_axis(axes):
         return [axes] * len(structure)
@@ -151,7 +148,7 @@ def _spread(what: str, axes: Any, tree: Any, structure: Structure, path: str) ->
     return [
         axis
         for name, branch, part in zip(names, branches, structure.children, strict=True)
-        for axis in _spread(what, by_key[name], branch, part, joined(path, name))
+        for axis in _leaf_axes(what, by_key[name], branch, part, joined(path, name))
     ]
 
 
@@ -160,16 +157,14 @@ def _at(path: str) -> str:
 
 
 def _named(structure: Structure, leaf: int) -> str:
-    """How a leaf of the arguments is named in messages."""
+    """The name of a leaf of the arguments in messages."""
     kind, _, rest = [*paths(structure)][leaf].partition(".")
     number, _, inside = rest.partition(".")
     name = f"argument {number}" if kind == "0" else f"argument {number!r}"
     return f"{name} at {inside!r}" if inside else name
 
 
-def _number_of_examples(
-    leaves: list[Any], axes: list[int | None], structure: Structure, axis_size: int | None
-) -> int:
+def _number_of_examples(leaves: list[Any], axes: list[int | None], structure: Structure, axis_size: int | None) -> int:
     """The common length of the batch axes."""
     size, first = axis_size, -1  # the leaf that it is taken from
     for number, (x, axis) in enumerate(zip(leaves, axes, strict=True)):
@@ -204,8 +199,8 @@ def _number_of_examples(
 # ---- into the level and out of it ----
 
 
-def _entered(level: Batched, x: Any, axis: int | None) -> Any:
-    """An argument as one example sees it."""
+def _enter_level(level: Batched, x: Any, axis: int | None) -> Any:
+    """An argument on the level of one example."""
     if axis is None:
         return x
     k = level.inner_backend
@@ -213,15 +208,15 @@ def _entered(level: Batched, x: Any, axis: int | None) -> Any:
     return type(x)(level.mapped(value), level, x.dtype)
 
 
-def _outside(level: Batched, x: Any, axis: int | None, path: str, home: AnyBackend) -> Any:
-    """What the function has put into a module among its arguments, as it is outside."""
+def _to_module(level: Batched, x: Any, axis: int | None, path: str, home: AnyBackend) -> Any:
+    """A tensor that the function has put into a module among its arguments, as a constant outside."""
     if axis is not None:
-        x = _left(level, x, axis, path, home)
+        x = _leave_level(level, x, axis, path, home)
         x = constant(x) if isinstance(x, FloatTensor) else x
-    return taken_down(x, home)
+    return to_level(x, home)
 
 
-def _left(level: Batched, x: Any, axis: int | None, path: str, home: AnyBackend) -> Any:
+def _leave_level(level: Batched, x: Any, axis: int | None, path: str, home: AnyBackend) -> Any:
     """A result of all examples on the level below, or where the arguments came from, if it is a constant above."""
     where = f"the result {_at(path)}" if path else "the result"
     if not isinstance(x, Tensor):
@@ -242,4 +237,4 @@ def _left(level: Batched, x: Any, axis: int | None, path: str, home: AnyBackend)
         except AxisError as error:
             raise AxisError(f"vmap: {where}, {describe((x,))} and an axis of examples: {error}") from None
         value = moved(k, front(level, primitive), 0, axis)
-    return lowered(type(x)(value, k, x.dtype), home)
+    return lower(type(x)(value, k, x.dtype), home)

@@ -8,26 +8,35 @@ from operator import is_
 from typing import Any, Literal, overload
 
 from backburn.autodiff.anomaly import watches
-from backburn.backend.capture import Replay, copied
 from backburn.backend.contract import is_autodiff
 from backburn.base.contexts import ACTIVE, DEFAULT_BACKEND, DEFAULT_FLOAT, RECORDING, scoped
 from backburn.base.errors import ArgumentError, CaptureError
 from backburn.base.mutable_trees import MutableTree
-from backburn.base.replay import BROUGHT, REPLAY, Carrier, Contents, Overwritten, Recording, plays, renewed
 from backburn.base.trees import Structure, flatten, same, unflatten
+from backburn.decorators.capture.protocol import Replay, copy_primitive
+from backburn.decorators.capture.replay import (
+    BROUGHT,
+    REPLAY,
+    Contents,
+    HasState,
+    Overwritten,
+    Recording,
+    overwritten_ids,
+    register_player,
+)
 from backburn.tensor import generators
-from backburn.tensor.classes import Tensor
-from backburn.tensor.levels import FROM_INNER, INNER, inner_of, innermost
-from backburn.tensor.messages import describe, explain
-from backburn.tensor.options import flags, one_of
-from backburn.tensor.spent import STATE, spend
-from backburn.tensor.wrapping import wrap
+from backburn.tensor.core.classes import Tensor
+from backburn.tensor.core.invalidation import STATE, invalidate
+from backburn.tensor.core.levels import FROM_INNER, INNER, inner_of, innermost
+from backburn.tensor.core.messages import describe, explain
+from backburn.tensor.core.options import flags, one_of
+from backburn.tensor.core.wrapping import wrap
 from backburn.transforms.levels import check_function
 
 OnFallback = Literal["warn", "error", "allow"]
 
-#: For how many kinds of arguments and states a step is recorded at most. More come of numbers that change.
-KINDS = 64
+#: The most kinds of arguments and states for which a step is recorded; numbers that change would make more.
+MAX_RECORDINGS = 64
 
 
 class CaptureWarning(UserWarning):
@@ -47,7 +56,7 @@ def capture(step: Callable[..., Any], *, state: bool = True, on_fallback: OnFall
 
     ``state`` is a tree of everything that changes from step to step: models, optimizers, tensors. ``batch`` and ``out``
     are trees of tensors. The first call with arguments of certain shapes runs ``step`` as it is; the second records
-    forward pass, backward pass and update as one program with memory of its own, which later calls replay. Values that
+    forward pass, backward pass and update as one program with separate memory, which later calls replay. Values that
     the host counts (an optimizer's steps, its learning rate from a schedule, the offset of random draws) are updated at
     each replay. Other Python code of ``step`` runs only in the first two calls: numbers that it computes are constants
     after that.
@@ -93,14 +102,14 @@ class Captured:
     """The result of :func:`capture`. Not thread-safe."""
 
     def __init__(self, step: Callable[..., tuple[Any, Any]], on_fallback: OnFallback, frames: int = 0) -> None:
-        """Initialize a step that has not run yet; between its caller and the user are so many ``frames``."""
+        """Initialize a step that has not run yet; ``frames`` are between its caller and the user."""
         self._step = step
         self._frames = frames
         self._on_fallback = on_fallback
         #: By kind of arguments and state: a plan, why there is none, or what the step brought when it ran for the first
         #: time.
         self._plans: list[tuple[Any, _Plan | str | set[Contents]]] = []
-        #: What was replayed last: the plan, the state that it left, and the keys of the rest.
+        #: The last replay: the plan, the state that it left, and the keys of the rest.
         self._last: tuple[_Plan, _Slots, Any] | None = None
         #: Why the last call did not replay; empty if it did.
         self.reason = "it has not been called"
@@ -151,8 +160,8 @@ class Captured:
             return self._run(slots, batch)
         key = (slots.key(), inputs.key, *contexts)
         index = next((i for i, (known, _) in enumerate(self._plans) if same(known, key)), None)
-        if index is None and len(self._plans) >= 2 * KINDS:
-            words = f"it came with {KINDS} kinds of arguments and states: use tensors for numbers that change"
+        if index is None and len(self._plans) >= 2 * MAX_RECORDINGS:
+            words = f"it came with {MAX_RECORDINGS} kinds of arguments and states: use tensors for numbers that change"
             self.reason = self._refused(CaptureError(words))
             return self._run(slots, batch)
         if index is None:
@@ -180,7 +189,7 @@ class Captured:
         before = slots.tensors
         state, out = _pair(self._step(slots.state, *batch))
         kept = {id(x) for x in (*_Slots(state).tensors, *flatten((out, batch))[0])}
-        spend((x for x in before if id(x) not in kept), STATE)
+        invalidate((x for x in before if id(x) not in kept), STATE)
         return state, out
 
     def _record(self, base: Any, slots: _Slots, inputs: _Inputs, brought: Collection[Contents]) -> _Plan | str:
@@ -194,7 +203,7 @@ class Captured:
         plan, before = _Plan(base, recording), slots.tensors
 
         def program(state: list[Any], values: list[Any]) -> tuple[list[Any], list[Any]]:
-            slots.put([_rebuilt(x, p) for x, p in zip(before, state, strict=True)], owned=True)
+            slots.put([_maker(x)(p) for x, p in zip(before, state, strict=True)], owned=True)
             batch = inputs.tree(values)
             there = flatten(batch)
             new, out = _pair(self._step(slots.state, *batch))
@@ -230,7 +239,7 @@ class Captured:
                 )
         except CaptureError as error:
             return self._refused(error, stacklevel=5)
-        plays(plan)
+        register_player(plan)
         return plan
 
     def _refused(self, error: CaptureError, stacklevel: int = 3) -> str:
@@ -269,7 +278,7 @@ class CapturedFunction:
         return repr(self._captured).replace("step", "function", 1)
 
     def __call__(self, *batch: Any) -> Any:
-        """What the function returns."""
+        """The result of the function."""
         return self._captured((), *batch)[1]
 
 
@@ -293,7 +302,7 @@ class _Plan:
         return [x for x in leaves if isinstance(x, Tensor)]
 
     def kept(self) -> str:
-        """What something still holds of the recorded run, in words; empty if nothing does, or none can tell."""
+        """A result of the recorded run that is still referenced, in words; empty if none is known."""
         of_program = getattr(self.program, "kept", None)
         return "" if of_program is None else of_program()
 
@@ -319,10 +328,14 @@ class _Plan:
             (i, x, p) for i, ((x, p), held) in enumerate(zip(given, self.program.state, strict=True)) if p is not held
         ]
         if self._has_run:
-            # What is not known to lie elsewhere may lie where another part is about to be written.
-            elsewhere = renewed() - {id(held) for held in self.program.state}
+            # A primitive that is not known to be elsewhere may share memory with a part that is about to be written.
+            elsewhere = overwritten_ids() - {id(held) for held in self.program.state}
             changed = [
-                (i, x, p if id(p) in elsewhere or x.dtype.kind == "quantized" else copied(innermost(x.backend), p))
+                (
+                    i,
+                    x,
+                    p if id(p) in elsewhere or x.dtype.kind == "quantized" else copy_primitive(innermost(x.backend), p),
+                )
                 for i, x, p in changed
             ]
         for place, _, value in changed:
@@ -371,15 +384,15 @@ class _Slots:
     def __init__(self, state: Any) -> None:
         self._box = [state]
         self._leaves = flatten(self._box)
-        self._tree = MutableTree(self._box, lambda x: isinstance(x, Tensor | Carrier))
+        self._tree = MutableTree(self._box, lambda x: isinstance(x, Tensor | HasState))
         self.tensors: list[Tensor] = []
-        self._carried: dict[int, list[str]] = {}
+        self._state_names: dict[int, list[str]] = {}
         self._makers: list[Maker] = []
         for i, leaf in enumerate(self._tree.leaves):
-            if isinstance(leaf.value, Carrier):
-                carried = leaf.value.carried()
-                self._carried[i] = list(carried)
-                self.tensors += carried.values()
+            if isinstance(leaf.value, HasState):
+                tensors = leaf.value.state_tensors()
+                self._state_names[i] = list(tensors)
+                self.tensors += tensors.values()
             else:
                 self.tensors.append(leaf.value)
 
@@ -392,8 +405,8 @@ class _Slots:
         """Replace :attr:`tensors`, in order; ``owned`` if nobody else will read the new ones."""
         rest = iter(tensors)
         for i, leaf in enumerate(self._tree.leaves):
-            if i in self._carried:
-                leaf.value.carry({name: next(rest) for name in self._carried[i]}, owned)
+            if i in self._state_names:
+                leaf.value.load_tensors({name: next(rest) for name in self._state_names[i]}, owned)
             else:
                 leaf.put(next(rest))
 
@@ -412,7 +425,7 @@ class _Slots:
         self.tensors = [make(p) for make, p in zip(self._makers, primitives, strict=True)]
         self.put(self.tensors)
         self._tree.remember()
-        spend(before, STATE)
+        invalidate(before, STATE)
 
     def are_as_left(self, state: Any) -> bool:
         """Whether ``state``, or a tuple of the same parts, is unchanged since the last :meth:`put`."""
@@ -428,20 +441,20 @@ class _Slots:
             return False
         rest = iter(self.tensors)
         for i, leaf in enumerate(self._tree.leaves):
-            if i not in self._carried:
+            if i not in self._state_names:
                 next(rest)
                 continue
-            now = leaf.value.carried()
-            if list(now) != self._carried[i] or any(x.primitive is not next(rest).primitive for x in now.values()):
+            now = leaf.value.state_tensors()
+            if list(now) != self._state_names[i] or any(x.primitive is not next(rest).primitive for x in now.values()):
                 return False
         return True
 
     def key(self) -> Any:
-        """What must be equal for one program to serve two states."""
+        """A key that is equal for two states that one program can serve."""
         leaves, structure = self._leaves
         others = [None if isinstance(x, Tensor) else _constant(x) for x in leaves]  # of an optimizer, which one it is
         paths = [leaf.paths for leaf in self._tree.leaves]
-        return structure, others, paths, list(self._carried.items()), [_description(x) for x in self.tensors]
+        return structure, others, paths, list(self._state_names.items()), [_description(x) for x in self.tensors]
 
     def differs(self, key: Any) -> str:
         """The first difference to another key, in words."""
@@ -472,7 +485,7 @@ class _Inputs:
         self.primitives = [_primitive(x) for x in self.tensors]
         abouts = [_description(x) for x in self.tensors]
         first: dict[int, int] = {}
-        #: For each tensor, the place of the first one that is the same leaf: what they share is one parameter.
+        #: The place, for each tensor, of the first one that is the same leaf: shared ones are one parameter.
         self._same = [
             first.setdefault(id(x.primitive), i) if about[-1] else i
             for i, (x, about) in enumerate(zip(self.tensors, abouts, strict=True))
@@ -483,7 +496,7 @@ class _Inputs:
         """The batch with tensors over other primitives."""
         made: list[Tensor] = []
         for i, (x, p) in enumerate(zip(self.tensors, primitives, strict=True)):
-            made.append(made[self._same[i]] if self._same[i] < i else _rebuilt(x, p))
+            made.append(made[self._same[i]] if self._same[i] < i else _maker(x)(p))
         rest = iter(made)
         return unflatten(self._structure, [next(rest) if isinstance(x, Tensor) else x for x in self._leaves])
 
@@ -502,12 +515,12 @@ def _base(slots: _Slots, inputs: _Inputs) -> Any:
 
 
 def _constant(x: Any) -> tuple[Any, Any]:
-    """What must be equal of two values that are no tensors; 1, 1.0 and True are equal, and so are 0.0 and -0.0."""
+    """A key for a value that is not a tensor: by class, and floats by their ``repr``, which tells 0.0 from -0.0."""
     return x.__class__, repr(x) if x.__class__ is float else x
 
 
 def _description(x: Tensor) -> tuple[Any, ...]:
-    """What must be equal of two tensors for one program; raises for a tensor with a history."""
+    """A key of a tensor, equal for those that one program can serve; raises for a tensor with a history."""
     is_leaf = x.is_require_grad
     if not is_leaf and x.is_tracked:
         if x.backend is ACTIVE.get():
@@ -537,16 +550,14 @@ def _primitive(x: Tensor) -> Any:
     return primitive
 
 
-def _rebuilt(x: Tensor, primitive: Any) -> Tensor:
-    """A tensor over ``primitive`` like ``x``: on its backend, of its kind, a leaf that requires gradients like it."""
-    return _maker(x)(primitive)
-
-
 Maker = Callable[[Any], Tensor]
 
 
 def _maker(x: Tensor, require_grad: bool = True) -> Maker:
-    """What makes a tensor like ``x`` over another primitive of the backend that computes."""
+    """A function that makes tensors like ``x`` over primitives of the backend that computes.
+
+    They have the backend and the kind of ``x``, and with ``require_grad`` require gradients if ``x`` does.
+    """
     levels: list[Any] = []
     k: Any = x.backend
     while is_autodiff(k):

@@ -9,10 +9,10 @@ from typing import Any
 
 from backburn.base.errors import ArgumentError, DTypeError
 from backburn.base.trees import flatten, unflatten
-from backburn.tensor.classes import FloatTensor
-from backburn.tensor.host import asarray, fixed_noise
-from backburn.tensor.levels import innermost
-from backburn.tensor.options import bounded, integer
+from backburn.tensor.core.classes import FloatTensor
+from backburn.tensor.core.host import asarray, fixed_noise
+from backburn.tensor.core.levels import innermost
+from backburn.tensor.core.options import bounded, integer
 from backburn.transforms.derivatives import jvp, vjp
 from backburn.transforms.levels import check_function, float_leaves, is_no_float
 

@@ -6,24 +6,24 @@ import functools
 from collections.abc import Callable
 from contextlib import ExitStack
 from contextvars import copy_context
-from typing import Any, Never, cast
+from typing import Any, cast
 
 from backburn.autodiff.graph import Node, next_stamp, outputs_node, reverse
-from backburn.autodiff.recorder import with_outputs
+from backburn.autodiff.reverse_codegen import with_outputs
 from backburn.backend.contract import is_autodiff
-from backburn.base.calls import plain_signature, refuse
 from backburn.base.contexts import ACTIVE, RECORDING
 from backburn.base.errors import GraphError
 from backburn.base.trees import NODE_TYPES, NodeType, flatten, unflatten
 from backburn.batching import Batched, is_mapped, levels_of_vmap
+from backburn.hints.arguments import explained
 from backburn.tensor import random
-from backburn.tensor.classes import FloatTensor
-from backburn.tensor.levels import common_backend
-from backburn.transforms.levels import check_function, outlive, raised
+from backburn.tensor.core.classes import FloatTensor
+from backburn.tensor.core.levels import common_backend
+from backburn.transforms.levels import check_function, lift_nodes, retain_graphs
 
 
-@plain_signature
-def checkpoint(f: Callable[..., Any], *surplus: Never, **wrong: Never) -> Callable[..., Any]:
+@explained
+def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
     """``f`` with its intermediate values recomputed in the reverse pass instead of stored.
 
     Only the arguments and what ``f`` captures are stored: lists, dicts and the like among the arguments with what they
@@ -38,8 +38,6 @@ def checkpoint(f: Callable[..., Any], *surplus: Never, **wrong: Never) -> Callab
         >>> x.grad(block(x).backward()).tolist() == x.grad(bb.tanh(x * x).backward()).tolist()
         True
     """
-    if surplus or wrong:
-        refuse(checkpoint, surplus, wrong)
     check_function("checkpoint", f)
 
     @functools.wraps(f)
@@ -51,33 +49,33 @@ def checkpoint(f: Callable[..., Any], *surplus: Never, **wrong: Never) -> Callab
         out = f(*args, **kwargs)
         del args, kwargs
         leaves, structure = flatten(out)
-        bare = [_of_all_examples(x) for x in leaves]
+        bare = [_unbatch(x) for x in leaves]
         recorded = [x for x in bare if isinstance(x, FloatTensor) and is_autodiff(x.backend) and x.is_tracked]
         if not recorded or not RECORDING.get():
             return out
         outer = common_backend("checkpoint", recorded)
         if ACTIVE.get() is not outer:  # the reverse pass may come after the transforms that run above it
-            outlive()
+            retain_graphs()
         recorded = [x for x in recorded if x.backend is outer]
-        parents = _entries(recorded, since)
+        parents = _entry_nodes(recorded, since)
 
         def again() -> list[Any]:
             with random.fork(random_state), ExitStack() as stack:
                 for level in levels:
                     stack.enter_context(level.reopened())
                 same, named = unflatten(form, given)
-                found = map(_of_all_examples, flatten(f(*same, **named))[0])
+                found = map(_unbatch, flatten(f(*same, **named))[0])
             return [x for x in found if isinstance(x, FloatTensor) and x.backend is outer and x.is_tracked]
 
-        def as_then() -> list[Any]:
+        def run_again() -> list[Any]:
             """Run it under the settings of the first time, among the transforms that were running."""
             return context.copy().run(again)
 
-        node = Node(_recompute, parents, (as_then,), (), next_stamp())
+        node = Node(_recompute, parents, (run_again,), (), next_stamp())
         parts = iter(with_outputs(node, tuple(x.primitive.value for x in recorded), (True,) * len(recorded)))
         ids = {id(x) for x in recorded}
         replaced = [
-            _as_example(FloatTensor(next(parts), x.backend, x.dtype), shown) if id(x) in ids else shown
+            _rebatch(FloatTensor(next(parts), x.backend, x.dtype), shown) if id(x) in ids else shown
             for x, shown in zip(bare, leaves, strict=True)
         ]
         return unflatten(structure, replaced)
@@ -90,24 +88,24 @@ def _has_state(x: Any) -> bool:
     return cast(NodeType, NODE_TYPES[x.__class__]).shares
 
 
-def _of_all_examples(x: Any) -> Any:
+def _unbatch(x: Any) -> Any:
     """``x`` below the levels of ``vmap``, which have no graph: what an example sees, of all of them."""
     while isinstance(x, FloatTensor) and isinstance(x.backend, Batched):
         x = FloatTensor(x.backend.unmapped(x.primitive), x.backend.inner_backend, x.dtype)
     return x
 
 
-def _as_example(x: FloatTensor, shown: FloatTensor) -> FloatTensor:
+def _rebatch(x: FloatTensor, shown: FloatTensor) -> FloatTensor:
     """The inverse: ``x`` as ``shown`` stands for all examples."""
     if not isinstance(shown.backend, Batched):
         return x
     level: Batched = shown.backend
-    below = _as_example(x, FloatTensor(level.unmapped(shown.primitive), level.inner_backend, x.dtype))
+    below = _rebatch(x, FloatTensor(level.unmapped(shown.primitive), level.inner_backend, x.dtype))
     mapped = is_mapped(level, shown.primitive)
     return FloatTensor(level.mapped(below.primitive) if mapped else below.primitive, level, x.dtype)
 
 
-def _entries(outputs: list[Any], since: int) -> tuple[Node, ...]:
+def _entry_nodes(outputs: list[Any], since: int) -> tuple[Node, ...]:
     """The nodes through which the graph behind ``outputs`` was entered: those older than ``since``, and leaves."""
     found: dict[Node, None] = {}
     seen: set[Node] = set()
@@ -136,7 +134,7 @@ def _recompute(k: Any, g: list[Any], node: Any) -> tuple[Any, ...]:
             f"in the reverse pass: it must do the same both times"
         )
     reached = [(x, cotangent) for x, cotangent in zip(outputs, g, strict=True) if cotangent is not None]
-    nodes = raised([x for x, _ in reached], recorded[0].backend.inner_backend, k)
+    nodes = lift_nodes([x for x, _ in reached], recorded[0].backend.inner_backend, k)
     root = outputs_node(nodes, [c for _, c in reached])
     del recorded, outputs, reached, nodes
     gradients = reverse(k, root, None, retain_graph=False, since=since)

@@ -9,20 +9,20 @@ from collections.abc import Callable
 from typing import Any
 
 from backburn.autodiff import Autodiff, Dual, Forward
-from backburn.autodiff.duals import paired
+from backburn.autodiff.forward_codegen import paired
 from backburn.autodiff.graph import Node, next_stamp
-from backburn.autodiff.recorder import with_outputs
+from backburn.autodiff.reverse_codegen import with_outputs
 from backburn.base.contexts import ACTIVE, RECORDING, scoped
 from backburn.base.errors import ArgumentError, BackendMismatchError, GraphError, ShapeError
-from backburn.base.hints import add_hints
 from backburn.base.trees import NODE_TYPES, Structure, flatten, joined, paths, tree_map, unflatten
 from backburn.batching import Batched, is_mapped
-from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.levels import common_backend, constant, has_history, inner_of, levels_between, lift
-from backburn.tensor.messages import describe
+from backburn.hints import add_hints
+from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.core.levels import common_backend, constant, has_history, inner_of, levels_between, lift
+from backburn.tensor.core.messages import describe
 from backburn.transforms.batching import vmap
 from backburn.transforms.derivatives import zeros_like
-from backburn.transforms.levels import check_function, put_back, running, taken_down
+from backburn.transforms.levels import check_function, restore_state, to_level, transform_scope
 
 
 def stop_gradient(tree: Any) -> Any:
@@ -96,11 +96,11 @@ class custom_vjp:  # noqa: N801 - a decorator
         below = outer.inner_backend
         lifted = [type(x)(lift(x, outer), outer, x.dtype) if isinstance(x, Tensor) else x for x in leaves]
         inner = [x.inner() if isinstance(x, Tensor) else x for x in lifted]
-        # On the level of its operands, what it keeps of a transform inside is of use to the other half.
+        # The level is that of the operands, so that residuals of an inner transform are valid in the backward function.
         around, given = ACTIVE.get(), unflatten(structure, inner)
         with scoped(ACTIVE, below if around is outer else around):
             out, residuals = _pair(self.name, self.forward(*given))
-        put_back(args, structure, given, inner, lambda path, new, old: _where(new, old.backend))
+        restore_state(args, structure, given, inner, lambda path, new, old: _at_home(new, old.backend))
         outputs, form = flatten(out)
         is_float = tuple(isinstance(x, FloatTensor) for x in outputs)
         values = [_on_level(x, below, "forward", self.name) for x in outputs]
@@ -118,7 +118,7 @@ class custom_vjp:  # noqa: N801 - a decorator
 
         with_notes = [x.primitive for x, t in zip(lifted, tracked, strict=True) if t]
         if isinstance(outer, Forward):
-            made = _transposed(below, pulled, outputs, values, [x.tangent for x in with_notes])
+            made = _transpose_rule(below, pulled, outputs, values, [x.tangent for x in with_notes])
         else:
 
             def pull(k: Any, g: list[Any], node: Node) -> tuple[Any, ...]:
@@ -135,15 +135,15 @@ class custom_vjp:  # noqa: N801 - a decorator
         given = unflatten(structure, inner)
         with scoped(ACTIVE, outer.inner_backend if around is outer else around):
             out = self(*given)
-        put_back(args, structure, given, inner, lambda path, new, old: _where(new, old.backend))
-        return tree_map(lambda x: _where(x, outer) if isinstance(x, Tensor) else x, out)
+        restore_state(args, structure, given, inner, lambda path, new, old: _at_home(new, old.backend))
+        return tree_map(lambda x: _at_home(x, outer) if isinstance(x, Tensor) else x, out)
 
 
 add_hints(custom_vjp, {"defvjp": "define(forward, backward)"})
 
 
 def _pair(name: str, pair: Any) -> tuple[Any, Any]:
-    """What a forward function returned: a tree of tensors, some of floats, and the residuals."""
+    """The value and the residuals that a forward function returned; the value is a tree of tensors, some of floats."""
     if isinstance(pair, tuple) and len(pair) == 2:
         leaves = flatten(pair[0])[0]
         if all(isinstance(x, Tensor) for x in leaves):
@@ -160,10 +160,10 @@ def _pair(name: str, pair: Any) -> tuple[Any, Any]:
     )
 
 
-def _where(x: Tensor, home: Any) -> Tensor:
-    """``x``, of a level around ``home``, there."""
+def _at_home(x: Tensor, home: Any) -> Tensor:
+    """``x``, of a level above or below ``home``, as a tensor of ``home``."""
     below = levels_between(x.backend, home) is not None
-    return type(x)(lift(x, home), home, x.dtype) if below else taken_down(x, home)
+    return type(x)(lift(x, home), home, x.dtype) if below else to_level(x, home)
 
 
 def _on_level(x: Tensor, below: Any, half: str, name: str) -> Any:
@@ -197,7 +197,7 @@ def _by_position(name: str, f: Callable[..., Any], args: tuple[Any, ...], kwargs
     return bound.args
 
 
-def _transposed(
+def _transpose_rule(
     below: Any, pulled: Callable[..., Any], outputs: list[Any], values: list[Any], tangents: list[Any]
 ) -> list[Any]:
     """The outputs with the tangents that a rule for cotangents implies.
@@ -209,8 +209,8 @@ def _transposed(
         below.zeros(tuple(v.shape), x.dtype) if isinstance(x, FloatTensor) else None
         for x, v in zip(outputs, values, strict=True)
     ]
-    us = [None if z is None else middle.set_require_grad(middle.from_inner(z), True) for z in zeros]
-    with running(middle):
+    us = [None if z is None else middle.new_leaf(z) for z in zeros]
+    with transform_scope(middle):
         cotangents = pulled(us, middle)
     dtype = next(x.dtype for x in outputs if isinstance(x, FloatTensor))
     product = paired(middle, zip(cotangents, tangents, strict=True), dtype)

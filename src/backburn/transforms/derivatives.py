@@ -11,25 +11,25 @@ from backburn.autodiff import Autodiff, Dual, Forward
 from backburn.autodiff.graph import Node, outputs_node, reverse
 from backburn.base.errors import ArgumentError, ConsumedGraphError, DTypeError, ShapeError
 from backburn.base.trees import flatten, flatten_like, tree_map, unflatten
-from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.levels import common_backend, lift
-from backburn.tensor.messages import describe, exhausted
-from backburn.tensor.spent import ARGUMENT, spend
+from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.core.invalidation import ARGUMENT, invalidate
+from backburn.tensor.core.levels import common_backend, lift
+from backburn.tensor.core.messages import describe, raise_out_of_memory
 from backburn.transforms.levels import (
     as_output,
     as_recorded,
-    carry_out,
     check_function,
     check_leaves_are_ours,
     float_leaves,
+    foreign_graph_error,
     is_no_float,
     level_below,
-    lowered,
-    not_ours,
-    raised,
-    running,
+    lift_nodes,
+    lower,
     scalar_output,
-    taken_down,
+    sync_module_state,
+    to_level,
+    transform_scope,
     variables,
 )
 
@@ -58,7 +58,7 @@ def vjp(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """
     check_function("vjp", f)
     valued, aux = with_aux("vjp", f, has_aux)
-    value, pullback, _ = pulled_back(valued, primals, aux)
+    value, pullback, _ = make_pullback(valued, primals, aux)
     return (value, pullback, aux[0]) if has_aux else (value, pullback)
 
 
@@ -79,15 +79,15 @@ def with_aux(name: str, f: Function, has_aux: bool) -> tuple[Function, list[Any]
     return valued, aux
 
 
-def values_of(aux: Any, below: Any, home: Any) -> Any:
-    """A function's auxiliary data without what levels above ``below`` know, on ``home`` where they are constants."""
-    return tree_map(lambda x: as_recorded(lowered(taken_down(x, below), home)), aux)
+def export_aux(aux: Any, below: Any, home: Any) -> Any:
+    """Auxiliary data taken down to the level ``below``, and further to ``home`` if they are constants."""
+    return tree_map(lambda x: as_recorded(lower(to_level(x, below), home)), aux)
 
 
-def pulled_back(
+def make_pullback(
     f: Function, primals: tuple[Any, ...], aux: list[Any] | None = None, once: bool = False
 ) -> tuple[Any, Pullback, list[FloatTensor]]:
-    """What :func:`vjp` returns, and the tensors of use to ``f`` alone; the data in ``aux`` as its caller sees them.
+    """The value and the pullback of :func:`vjp`, and the tensors valid in ``f`` alone; ``aux`` is exported in place.
 
     With ``once`` the pullback may be called only once, and releases what has been saved as it goes.
     """
@@ -97,34 +97,34 @@ def pulled_back(
     inputs = variables(outer, leaves)
     nodes = [x.primitive.node for x in inputs]
     given = unflatten(structure, inputs)
-    with running(outer) as outlived:
+    with transform_scope(outer) as retained:
         out = f(*given)
-    carry_out(primals, structure, given, inputs)
+    sync_module_state(primals, structure, given, inputs)
     outputs, out_structure = flatten(out)
     outputs = [as_output("vjp", x, outer) for x in outputs]
     home = [x.backend for x in leaves]
 
     def pullback(cotangent: Any) -> tuple[Any, ...]:
         given = flatten_like(out_structure, cotangent, "vjp")
-        gradients = _pull(outer, outputs, given, nodes, leaves, retain_graph=not once or bool(outlived))
-        moved = [lowered(as_recorded(g), k) for g, k in zip(gradients, home, strict=True)]
+        gradients = _pull_back(outer, outputs, given, nodes, leaves, retain_graph=not once or bool(retained))
+        moved = [lower(as_recorded(g), k) for g, k in zip(gradients, home, strict=True)]
         return unflatten(structure, moved)
 
     target = home[0] if home else below
     value = unflatten(out_structure, [_value(outer, x, target) for x in outputs])
     if aux:
-        aux[0] = values_of(aux[0], below, target)
-    return value, pullback, [] if outlived else inputs
+        aux[0] = export_aux(aux[0], below, target)
+    return value, pullback, [] if retained else inputs
 
 
 def _value(outer: Any, x: Any, home: Any) -> Any:
     """An output of the function as its caller sees it."""
     if isinstance(x, Tensor) and x.backend is outer:
         x = x.inner()
-    return lowered(as_recorded(x), home)
+    return lower(as_recorded(x), home)
 
 
-def _pull(
+def _pull_back(
     outer: Autodiff[Any],
     outputs: list[Any],
     cotangents: list[Any],
@@ -142,19 +142,19 @@ def _pull(
         for x, c in zip(outputs, cotangents, strict=True)
         if isinstance(x, FloatTensor) and x.backend is outer and x.is_tracked
     ]
-    pairs = [(x, lowered(_like("vjp", "cotangent", x, c), below)) for _, x, c in tracked]
-    # Where a cotangent stands on a higher level (of vmap, say), the pass runs there, and what was saved is constant.
+    pairs = [(x, lower(_like("vjp", "cotangent", x, c), below)) for _, x, c in tracked]
+    # The pass runs on the level of the highest cotangent (of vmap, say), on which saved values are constants.
     k: Any = common_backend("vjp", [t for pair in pairs for t in pair]) if pairs else below
     found: dict[Node, Any] = {}
     if pairs:
-        nodes = raised([node for node, *_ in tracked], below, k)
+        nodes = lift_nodes([node for node, *_ in tracked], below, k)
         root = outputs_node(nodes, [lift(c, k) for _, c in pairs])
         try:
             found = reverse(k, root, None, retain_graph=retain_graph)
         except ConsumedGraphError:  # that of an earlier transform
-            raise not_ours(outer) from None
+            raise foreign_graph_error(outer) from None
         except MemoryError as error:
-            exhausted("vjp", f" Operands: {describe(like)}.", k.device, error)
+            raise_out_of_memory("vjp", f" Operands: {describe(like)}.", k.device, error)
         check_leaves_are_ours(outer, found, inputs)
     result = []
     for node, x in zip(inputs, like, strict=True):
@@ -174,7 +174,7 @@ def positions(name: str, argnums: Any) -> tuple[int, ...]:
     return numbers
 
 
-def of_chosen(
+def select_arguments(
     name: str, f: Function, numbers: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Function, list[Any]]:
     """``f`` as a function of its arguments ``numbers`` alone, the others being as given; and those arguments."""
@@ -187,13 +187,13 @@ def of_chosen(
             f"{len(args)}{by_name}"
         )
 
-    def of_these(*chosen: Any) -> Any:
+    def selected(*chosen: Any) -> Any:
         full = list(args)
         for n, value in zip(indices, chosen, strict=True):
             full[n] = value
         return f(*full, **kwargs)
 
-    return of_these, [args[n] for n in indices]
+    return selected, [args[n] for n in indices]
 
 
 def value_and_grad(f: Function, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False) -> Function:
@@ -212,12 +212,12 @@ def value_and_grad(f: Function, argnums: int | tuple[int, ...] = 0, *, has_aux: 
 
     @functools.wraps(f)
     def differentiated(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        of_numbered, primals = of_chosen("grad", f, numbers, args, kwargs)
-        valued, aux = with_aux("grad", of_numbered, has_aux)
-        value, pullback, inputs = pulled_back(lambda *x: scalar_output(valued(*x)), tuple(primals), aux, once=True)
+        selected, primals = select_arguments("grad", f, numbers, args, kwargs)
+        valued, aux = with_aux("grad", selected, has_aux)
+        value, pullback, inputs = make_pullback(lambda *x: scalar_output(valued(*x)), tuple(primals), aux, once=True)
         gradients = pullback(1.0)
         gradient = gradients if isinstance(argnums, (tuple, list)) else gradients[0]
-        spend(inputs, ARGUMENT)
+        invalidate(inputs, ARGUMENT)
         return ((value, aux[0]) if has_aux else value), gradient
 
     return differentiated
@@ -264,9 +264,9 @@ def linearize(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, .
     below = level_below("linearize", leaves)
     middle = Autodiff(below)
     home = leaves[0].backend if leaves else below
-    with running(middle):
+    with transform_scope(middle):
         valued, aux = with_aux("linearize", f, has_aux)
-        out, pullback, _ = pulled_back(valued, primals)
+        out, pullback, _ = make_pullback(valued, primals)
         outputs, out_structure = flatten(out)
         floats = [x for x in outputs if isinstance(x, FloatTensor)]
         start = variables(middle, [zeros_like(below, x) for x in floats])
@@ -277,15 +277,14 @@ def linearize(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, .
     def tangent_map(*tangents: Any) -> Any:
         given = flatten_like(structure, tangents, "linearize", is_constant=is_no_float)
         given = [_like("linearize", "tangent", x, t) for x, t in zip(leaves, given, strict=True)]
-        found = iter(_pull(middle, pulled, given, [x.primitive.node for x in start], start))
+        found = iter(_pull_back(middle, pulled, given, [x.primitive.node for x in start], start))
         moved = [
-            lowered(as_recorded(next(found)), home) if isinstance(x, FloatTensor) else _tangent_of_other(x)
-            for x in outputs
+            lower(as_recorded(next(found)), home) if isinstance(x, FloatTensor) else _other_tangent(x) for x in outputs
         ]
         return unflatten(out_structure, moved)
 
     value = unflatten(out_structure, [_value(middle, x, home) for x in outputs])
-    return (value, tangent_map, values_of(aux[0], below, home)) if has_aux else (value, tangent_map)
+    return (value, tangent_map, export_aux(aux[0], below, home)) if has_aux else (value, tangent_map)
 
 
 def zeros_like(k: Any, x: FloatTensor) -> FloatTensor:
@@ -301,9 +300,7 @@ def jvp(
 def jvp(
     f: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...], *, has_aux: Literal[True]
 ) -> tuple[Any, Any, Any]: ...
-def jvp(
-    f: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...], *, has_aux: bool = False
-) -> tuple[Any, ...]:
+def jvp(f: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...], *, has_aux: bool = False) -> tuple[Any, ...]:
     """``f(*primals)`` and its directional derivative along ``tangents``, which are like ``primals``.
 
     The function is run once, on dual numbers (:class:`backburn.autodiff.Forward`): nothing is recorded, and the cost is
@@ -324,32 +321,32 @@ def jvp(
     level = Forward.level(below)
     home = leaves[0].backend if leaves else below
     duals: list[Dual[Any]] = [Dual(lift(x, below), lift(t, below)) for x, t in zip(leaves, given, strict=True)]
-    with running(level) as outlived:
+    with transform_scope(level) as retained:
         inputs = [FloatTensor(d, level, x.dtype) for d, x in zip(duals, leaves, strict=True)]
         valued, aux = with_aux("jvp", f, has_aux)
         copies = unflatten(structure, inputs)
         out = valued(*copies)
-    carry_out(primals, structure, copies, inputs)
+    sync_module_state(primals, structure, copies, inputs)
     outputs, out_structure = flatten(out)
     outputs = [as_output("jvp", x, level) for x in outputs]
-    moved = [lowered(as_recorded(_tangent(level, x)), home) for x in outputs]
+    moved = [lower(as_recorded(_tangent(level, x)), home) for x in outputs]
     value = unflatten(out_structure, [_value(level, x, home) for x in outputs])
-    rest = (values_of(aux[0], below, home),) if has_aux else ()
-    spend([] if outlived else inputs, ARGUMENT)
+    rest = (export_aux(aux[0], below, home),) if has_aux else ()
+    invalidate([] if retained else inputs, ARGUMENT)
     return value, unflatten(out_structure, moved), *rest
 
 
 def _tangent(level: Forward[Any], x: Any) -> Any:
     """The tangent of an output of a function that was run on ``level``; zeros for a constant."""
     if not isinstance(x, FloatTensor):
-        return _tangent_of_other(x)
+        return _other_tangent(x)
     below = level.inner_backend if x.backend is level else x.backend
     found = x.primitive.tangent if x.backend is level else None
     return zeros_like(below, x) if found is None else FloatTensor(found, below, x.dtype)
 
 
-def _tangent_of_other(x: Any) -> Any:
-    """What stands in a tangent for anything but a float tensor: 0.0 for a number that could have one, else itself."""
+def _other_tangent(x: Any) -> Any:
+    """The entry of a tangent for anything but a float tensor: 0.0 for a float, else the object itself."""
     return 0.0 if isinstance(x, float) else x
 
 

@@ -8,27 +8,27 @@ from typing import Any
 from backburn.base.errors import ArgumentError
 from backburn.base.trees import flatten, unflatten
 from backburn.tensor import random
-from backburn.tensor.classes import FloatTensor
-from backburn.tensor.defaults import default_backend
-from backburn.tensor.dispatch import call, create
-from backburn.tensor.levels import common_backend, innermost, levels_between, lift
-from backburn.tensor.options import one_of
-from backburn.tensor.spent import ARGUMENT, spend
+from backburn.tensor.core.classes import FloatTensor
+from backburn.tensor.core.defaults import default_backend
+from backburn.tensor.core.dispatch import call, create
+from backburn.tensor.core.invalidation import ARGUMENT, invalidate
+from backburn.tensor.core.levels import common_backend, innermost, levels_between, lift
+from backburn.tensor.core.options import one_of
 from backburn.transforms.batching import vmap
 from backburn.transforms.derivatives import (
     Function,
     check_pairs,
     grad,
     jvp,
-    of_chosen,
+    make_pullback,
     positions,
-    pulled_back,
+    select_arguments,
     with_aux,
     zeros_like,
 )
-from backburn.transforms.levels import carry_out, check_function, float_leaves, is_no_float
+from backburn.transforms.levels import check_function, float_leaves, is_no_float, sync_module_state
 
-#: How many cotangents or tangents are taken through the function together, and how many elements they have at most.
+#: The most cotangents or tangents that are propagated together, and the most elements that they have.
 AT_ONCE, ELEMENTS = 256, 1 << 26
 
 
@@ -109,9 +109,9 @@ def _derivative(
     has_aux: bool,
 ) -> Any:
     """The derivative of ``f`` with respect to its arguments ``numbers``; a tuple where ``several`` were asked for."""
-    of_numbered, primals = of_chosen(name, f, numbers, args, kwargs)
+    selected, primals = select_arguments(name, f, numbers, args, kwargs)
     leaves, structure = float_leaves(name, tuple(primals))
-    valued, aux = with_aux(name, of_numbered, has_aux)
+    valued, aux = with_aux(name, selected, has_aux)
     made = _Derivative(name, valued, tuple(primals), leaves, structure)
     rest = list(aux)
     trees = [unflatten(structure, row) for row in (made.by_rows() if mode == "reverse" else made.by_columns())]
@@ -134,27 +134,27 @@ class _Derivative:
         self.state = random.get_state()
         given = self.copies()
         out = f(*given)
-        carry_out(primals, structure, given, leaves)
+        sync_module_state(primals, structure, given, leaves)
         self.outputs, self.out_structure = flatten(out, is_constant=is_no_float)
         for x in self.outputs:
             if not isinstance(x, FloatTensor):
                 raise ArgumentError(f"{name}: the function must return float tensors, not {type(x).__name__}")
 
     def copies(self) -> tuple[Any, ...]:
-        """The arguments, with modules of their own."""
+        """The arguments, with copies of their modules."""
         return unflatten(self.structure, self.leaves)
 
     def by_rows(self) -> list[list[Any]]:
-        """From a cotangent for each element of the result."""
+        """The blocks by reverse mode: a cotangent for each element of the result."""
         zeros = [zeros_like(innermost(x.backend), x) for x in self.outputs]
         blocks = []
         for place, out in enumerate(self.outputs):
 
             def pulled(unit: Any, place: int = place) -> list[Any]:
                 with random.fork(self.state):
-                    _, pullback, inputs = pulled_back(self.f, self.copies())
+                    _, pullback, inputs = make_pullback(self.f, self.copies())
                 found = pullback(unflatten(self.out_structure, [*zeros[:place], unit, *zeros[place + 1 :]]))
-                spend(inputs, ARGUMENT)
+                invalidate(inputs, ARGUMENT)
                 return flatten(found, is_constant=is_no_float)[0]
 
             rows = _for_each_unit(pulled, zeros[place], self.leaves, self.home)
@@ -162,7 +162,7 @@ class _Derivative:
         return blocks
 
     def by_columns(self) -> list[list[Any]]:
-        """From a tangent for each element of the leaves."""
+        """The blocks by forward mode: a tangent for each element of the leaves."""
         zeros = [zeros_like(innermost(x.backend), x) for x in self.leaves]
         by_leaf = []
         for place, leaf in enumerate(self.leaves):
@@ -174,9 +174,9 @@ class _Derivative:
 
             columns = _for_each_unit(pushed, zeros[place], self.outputs, self.home)
             turned = [c.backend.permute_dims(c.primitive, (*range(1, c.ndim), 0)) for c in columns]
-            of_columns = [FloatTensor(t, c.backend, c.dtype) for t, c in zip(turned, columns, strict=True)]
+            column_tensors = [FloatTensor(t, c.backend, c.dtype) for t, c in zip(turned, columns, strict=True)]
             shapes = [out.shape + leaf.shape for out in self.outputs]
-            by_leaf.append([self.block(c, shape) for c, shape in zip(of_columns, shapes, strict=True)])
+            by_leaf.append([self.block(c, shape) for c, shape in zip(column_tensors, shapes, strict=True)])
         return [[column[i] for column in by_leaf] for i in range(len(self.outputs))]
 
     def block(self, x: Any, shape: tuple[int, ...]) -> Any:
@@ -187,7 +187,7 @@ class _Derivative:
 
 
 def _for_each_unit(function: Any, zero: FloatTensor, results: list[FloatTensor], home: Any) -> list[Any]:
-    """What ``function`` returns, tensors like ``results``, for each tensor like ``zero`` with a single 1, stacked.
+    """The stacked results of ``function``, tensors like ``results``, for each tensor like ``zero`` with a single 1.
 
     All are taken through it above ``home``, the level of what it captures.
     """
@@ -195,7 +195,7 @@ def _for_each_unit(function: Any, zero: FloatTensor, results: list[FloatTensor],
     count = zero.size
     if not count:
         return [FloatTensor(x.backend.zeros((0, *x.shape), x.dtype), x.backend, x.dtype) for x in results]
-    # What the results take is asked for first: memory that does not hold them is better told before than after hours.
+    # The memory of all results is allocated first: too little of it is better reported before hours of work than after.
     create("empty", k, shape=(count, sum(x.size for x in results)), dtype=zero.dtype)
     together = max(1, min(AT_ONCE, ELEMENTS // count))
     mapped = vmap(function, randomness="same", on_fallback="allow")
@@ -205,9 +205,9 @@ def _for_each_unit(function: Any, zero: FloatTensor, results: list[FloatTensor],
         units = create("eye", k, n=rows, m=count, offset=start, dtype=zero.dtype)
         units = call("reshape", units, shape=(rows, *zero.shape))
         parts.append(mapped(FloatTensor(lift(units, home), home, units.dtype)))
-    return [_joined(list(column)) for column in zip(*parts, strict=True)]
+    return [_concat(list(column)) for column in zip(*parts, strict=True)]
 
 
-def _joined(parts: list[Any]) -> Any:
+def _concat(parts: list[Any]) -> Any:
     """Tensors on one level, side by side along their first axis."""
     return parts[0] if len(parts) == 1 else call("concat", parts, axis=0)

@@ -23,11 +23,11 @@ from backburn.base.errors import ArgumentError, DTypeError, GraphError, NotDiffe
 from backburn.base.mutable_trees import MutableTree, TreeNode
 from backburn.base.trees import Structure, flatten, leaves_with_paths, paths, same_constants
 from backburn.batching import Batched, is_mapped
-from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.defaults import default_backend
-from backburn.tensor.host import asarray
-from backburn.tensor.levels import as_constant, common_backend, constant, inner_of, levels_between, lift
-from backburn.tensor.messages import describe
+from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.core.defaults import default_backend
+from backburn.tensor.core.host import asarray
+from backburn.tensor.core.levels import as_constant, common_backend, constant, inner_of, levels_between, lift
+from backburn.tensor.core.messages import describe
 
 
 def check_function(name: str, f: Any) -> None:
@@ -80,35 +80,35 @@ def level_below(name: str, tensors: list[Any]) -> AnyBackend:
     return below
 
 
-#: A list for each transform that is running, which :func:`outlive` fills.
+#: A list for each active transform, filled by :func:`retain_graphs`.
 _RUNNING: ContextVar[tuple[list[bool], ...]] = ContextVar("backburn_running", default=())
 
 
 @contextmanager
-def running(outer: AnyBackend) -> Iterator[list[bool]]:
-    """While the function of a transform runs, other transforms run above ``outer``, and it differentiates.
+def transform_scope(outer: AnyBackend) -> Iterator[list[bool]]:
+    """A scope in which the function of a transform runs: other transforms run above ``outer``, and gradients are on.
 
     A transform inside ``no_grad`` differentiates all the same; its results are constants (:func:`as_recorded`). The
-    list is filled where the function may be asked again after the transform: what it was given stays useful then.
+    list is not empty if the function may be called again after the transform: its arguments stay valid then.
     """
-    outlived: list[bool] = []
-    with scoped(ACTIVE, outer), scoped(RECORDING, True), scoped(_RUNNING, (*_RUNNING.get(), outlived)):
-        yield outlived
+    retained: list[bool] = []
+    with scoped(ACTIVE, outer), scoped(RECORDING, True), scoped(_RUNNING, (*_RUNNING.get(), retained)):
+        yield retained
 
 
-def outlive() -> None:
-    """Tell the transforms that are running that something inside will run again after them."""
-    for outlived in _RUNNING.get():
-        outlived.append(True)
+def retain_graphs() -> None:
+    """Tell the active transforms that a part of their functions will be called again after them."""
+    for retained in _RUNNING.get():
+        retained.append(True)
 
 
 def as_recorded(x: Any) -> Any:
-    """What a transform returns: a constant inside ``no_grad``."""
+    """A result of a transform: a constant inside ``no_grad``."""
     return x if RECORDING.get() or not isinstance(x, FloatTensor) else constant(x)
 
 
-def raised(nodes: Iterable[Node], below: Any, k: Any) -> list[Node]:
-    """``nodes``, recorded above ``below``, with what they and those behind them saved as constants of ``k``.
+def lift_nodes(nodes: Iterable[Node], below: Any, k: Any) -> list[Node]:
+    """``nodes``, recorded above ``below``, and all their ancestors, with the saved values as constants of ``k``.
 
     ``k`` is ``below`` or a level above it, on which a reverse pass then runs. Leaves stay what they are.
     """
@@ -149,8 +149,8 @@ def variables(outer: Autodiff[Any], tensors: list[FloatTensor]) -> list[FloatTen
     return [FloatTensor(Tracked(v, leaf(v.shape)), outer, x.dtype) for v, x in zip(values, tensors, strict=True)]
 
 
-def lowered(x: Any, target: AnyBackend) -> Any:
-    """A tensor, taken down from levels at which it is a constant, as far as ``target``."""
+def lower(x: Any, target: AnyBackend) -> Any:
+    """A tensor on a lower level: below those at which it is a constant, but not below ``target``."""
     while isinstance(x, Tensor) and x.backend is not target and inner_of(x.backend) is not None and not x.is_tracked:
         if isinstance(x.backend, Batched) and is_mapped(x.backend, x.primitive):
             return x
@@ -161,10 +161,10 @@ def lowered(x: Any, target: AnyBackend) -> Any:
     return x
 
 
-def carry_out(primals: Any, structure: Structure, given: Any, inputs: list[FloatTensor]) -> None:
-    """Put into the modules among ``primals`` what a function has put into their copies, ``given``.
+def sync_module_state(primals: Any, structure: Structure, given: Any, inputs: list[FloatTensor]) -> None:
+    """Copy state that a function changed (running statistics) from the modules in ``given`` to those in ``primals``.
 
-    These had ``inputs`` for float leaves before the function ran, and the ``structure`` that :func:`float_leaves` gave.
+    The copies had ``inputs`` for float leaves before the call, and the ``structure`` that :func:`float_leaves` gave.
     """
     if not _has_object(structure):
         return
@@ -173,18 +173,17 @@ def carry_out(primals: Any, structure: Structure, given: Any, inputs: list[Float
         return
     remaining = iter(inputs)
     before = [x if is_no_float(x) else next(remaining) for x in flatten(primals)[0]]
-    put_back(primals, structure, given, before, lambda path, new, old: taken_down(new, old.backend))
+    restore_state(primals, structure, given, before, lambda path, new, old: to_level(new, old.backend))
 
 
-def put_back(
+def restore_state(
     primals: Any, structure: Structure, given: Any, before: list[Any], outside: Callable[[str, Tensor, Tensor], Tensor]
 ) -> None:
-    """Put into the modules among ``primals`` what a function has put into their copies, ``given``.
+    """Copy state that a function changed from the modules in ``given``, copies, back to those in ``primals``.
 
-    These had the leaves ``before`` when the function began: running statistics, say, are others now. What they are
-    ``outside`` (of a path, the new tensor and the old one there) is put in as a constant; what required a gradient
-    before does so again. Lists and dicts that are parts of no module stay as they are: a function may well change those
-    that it was given.
+    The copies had the leaves ``before`` when the function began. A changed tensor is stored as the constant
+    ``outside(path, new, old)``, and requires a gradient if the old one did. Lists and dicts outside of modules stay as
+    they are: a function may change those that it was given.
     """
     if not _has_object(structure):
         return
@@ -201,7 +200,7 @@ def put_back(
                 value = outside(path, changed[path], old)
             except GraphError as error:
                 if isinstance(old, FloatTensor) and old.is_tracked and not old.is_require_grad:
-                    continue  # what an earlier call has computed is no state: nothing is lost with that of this one
+                    continue  # a value computed by an earlier call is not state, so nothing is lost
                 raise GraphError(
                     f"the function has put into {path!r} of its arguments what differs between the examples of vmap, "
                     f"and outside there is one for all. Where BatchNorm moves its statistics, model.eval() keeps them; "
@@ -236,7 +235,7 @@ def as_output(name: str, x: Any, level: AnyBackend) -> Any:
     Raises for an output with a history elsewhere, which would be lost: it was computed from a tensor that leaked out of
     an inner transform.
     """
-    x = lowered(x, level)
+    x = lower(x, level)
     if isinstance(x, FloatTensor) and levels_between(x.backend, level) is None and x.is_tracked:
         raise GraphError(
             f"{name}: the function returned {describe((x,))}, whose history is not on {level.spec}, the level of the "
@@ -247,7 +246,7 @@ def as_output(name: str, x: Any, level: AnyBackend) -> Any:
     return x
 
 
-def taken_down(x: Any, target: AnyBackend) -> Any:
+def to_level(x: Any, target: AnyBackend) -> Any:
     """A tensor of a level above ``target`` as its value there; anything else as it is."""
     while isinstance(x, Tensor) and x.backend is not target and levels_between(target, x.backend):
         x = x.inner()
@@ -257,13 +256,13 @@ def taken_down(x: Any, target: AnyBackend) -> Any:
 def check_leaves_are_ours(outer: Any, gradients: Iterable[Node], inputs: list[Node]) -> None:
     """Raise for a captured variable of another transform on the same level, whose gradient would be lost.
 
-    A gradient that ``retain_grad`` asks for between them is no loss: no transform returns it.
+    A gradient requested by ``retain_grad`` between them is not lost: no transform returns it.
     """
     if any(node.backward is None for node in set(gradients).difference(inputs)):
-        raise not_ours(outer)
+        raise foreign_graph_error(outer)
 
 
-def not_ours(outer: Any) -> GraphError:
+def foreign_graph_error(outer: Any) -> GraphError:
     """The error for a tensor with a history of another transform on the same level."""
     return GraphError(
         f"vjp: the function uses a tensor that is tracked on {outer.spec}, the level of the transform itself. "

@@ -9,15 +9,15 @@
 constexpr int ATTENTION_WARPS = 4, ATTENTION_ROWS = 16 * ATTENTION_WARPS;  // per block
 constexpr float LOG2E = 1.4426950408889634f;
 
-// Matrices over two batch axes; strides in elements. Operands have contiguous columns; a null address is no operand.
+// Matrices over two batch axes; strides in elements. Columns are contiguous; a null address: an absent operand.
 struct Stack { word_t at; index_t example, head, row, column; };
 
 struct Attention {
-  Stack query, key, value, out, grad, of_query, of_key, of_value, mask, keep;
+  Stack query, key, value, out, grad, grad_query, grad_key, grad_value, mask, keep;
   // A float per query: its log-sum-exp; the product of its result and the result's gradient.
   word_t logarithms, products;
   index_t heads, queries, keys, size, width, causal, mask_is_bool;
-  double scale, kept;  // `kept` multiplies weights that are not dropped
+  double scale, keep_scale;  // keep_scale: the factor of weights that are not dropped
 };
 
 // A block's part: rows of one matrix of the stack.
@@ -29,10 +29,10 @@ struct Part {
     first = (last_first ? tiles - 1 - tile : tile) * ATTENTION_ROWS;
     head = matrix % a.heads, example = matrix / a.heads;
   }
-  template <class T> __device__ T* of(const Stack& s) const {
+  template <class T> __device__ T* pointer(const Stack& s) const {
     return reinterpret_cast<T*>(s.at) + example * s.example + head * s.head;
   }
-  __device__ float* of_queries(const Attention& a, word_t at) const {
+  __device__ float* per_query(const Attention& a, word_t at) const {
     return reinterpret_cast<float*>(at) + (example * a.heads + head) * a.queries;
   }
 };
@@ -46,17 +46,17 @@ template <class T, bool MASKED> struct Masks {
   float scale;
   __device__ Masks(const Attention& a_, const Part& part) : a(a_), scale(float(a_.scale) * LOG2E) {
     if (!MASKED) return;
-    if (a.mask.at && a.mask_is_bool) allowed = part.of<const bool>(a.mask);
-    if (a.mask.at && !a.mask_is_bool) added = part.of<const T>(a.mask);
-    if (a.keep.at) keep = part.of<const bool>(a.keep);
+    if (a.mask.at && a.mask_is_bool) allowed = part.pointer<const bool>(a.mask);
+    if (a.mask.at && !a.mask_is_bool) added = part.pointer<const T>(a.mask);
+    if (a.keep.at) keep = part.pointer<const bool>(a.keep);
   }
   // Whether a tile has invalid pairs: out of bounds, or of a query and a later key.
-  __device__ bool cut(index_t first_query, index_t end_query, index_t end_key) const {
+  __device__ bool is_partial(index_t first_query, index_t end_query, index_t end_key) const {
     return end_query > a.queries || end_key > a.keys || (a.causal && end_key - 1 > first_query);
   }
-  __device__ float score(float product, index_t query, index_t key, bool is_cut) const {
+  __device__ float score(float product, index_t query, index_t key, bool partial) const {
     float x = product * scale;
-    if (is_cut && (query >= a.queries || key >= a.keys || (a.causal && key > query))) return -infinity(0.0f);
+    if (partial && (query >= a.queries || key >= a.keys || (a.causal && key > query))) return -infinity(0.0f);
     if (MASKED && allowed && !allowed[query * a.mask.row + key * a.mask.column]) return -infinity(0.0f);
     if (MASKED && added) x += widen(added[query * a.mask.row + key * a.mask.column]) * LOG2E;
     return x;
@@ -64,7 +64,7 @@ template <class T, bool MASKED> struct Masks {
   __device__ float factor(index_t query, index_t key) const {
     if (!MASKED || !keep) return 1;
     bool exists = query < a.queries && key < a.keys;
-    return exists && keep[query * a.keep.row + key * a.keep.column] ? float(a.kept) : 0.0f;
+    return exists && keep[query * a.keep.row + key * a.keep.column] ? float(a.keep_scale) : 0.0f;
   }
 };
 
@@ -77,8 +77,8 @@ template <int COLUMNS, class F> __device__ inline void for_fragments(F f) {
     for (int i = 0; i < 4; ++i) f(n, i, row + i / 2 * 8, n * 8 + lane % 4 * 2 + i % 2);
 }
 
-// Reduces over the four threads of a row.
-template <class F> __device__ inline float of_row(float value, F combine) {
+// A reduction over the four threads of a row.
+template <class F> __device__ inline float reduce_row(float value, F combine) {
   value = combine(value, __shfl_xor_sync(0xffffffffu, value, 1));
   return combine(value, __shfl_xor_sync(0xffffffffu, value, 2));
 }
@@ -134,29 +134,29 @@ __global__ void __launch_bounds__(32 * ATTENTION_WARPS) attend(const __grid_cons
   T* tiles = reinterpret_cast<T*>(memory);
   Part part(a, a.queries, true);
   Masks<T, MASKED> masks(a, part);
-  int of_warp = threadIdx.x / 32 * 16;
+  int warp_row = threadIdx.x / 32 * 16;
   unsigned query[SIZE / 16][4];
-  load_rows<T, SIZE>(query, tiles, part.of<const T>(a.query), a.query, part, a.queries, a.size);
+  load_rows<T, SIZE>(query, tiles, part.pointer<const T>(a.query), a.query, part, a.queries, a.size);
 
   float out[SIZE / 8][4] = {}, top[2] = {-infinity(0.0f), -infinity(0.0f)}, sum[2] = {};
-  Pipeline<T, SIZE, COUNT> pairs{tiles, part.of<const T>(a.key), part.of<const T>(a.value), a.key.row, a.value.row,
-                                 a.keys, a.size, a.width};
+  Pipeline<T, SIZE, COUNT> pairs{tiles, part.pointer<const T>(a.key), part.pointer<const T>(a.value), a.key.row,
+                                 a.value.row, a.keys, a.size, a.width};
   index_t end = a.causal && part.first + ATTENTION_ROWS < a.keys ? part.first + ATTENTION_ROWS : a.keys;
   pairs.run(0, end, [&](index_t first, T* keys, T* values) {
     float weights[COUNT / 8][4] = {}, base[2];
     multiply_by_rows<T, SIZE, COUNT>(weights, query, keys);
-    bool cut = masks.cut(part.first + of_warp, part.first + of_warp + 16, first + COUNT);
-    float most[2] = {top[0], top[1]};
+    bool partial = masks.is_partial(part.first + warp_row, part.first + warp_row + 16, first + COUNT);
+    float highest[2] = {top[0], top[1]};
     for_fragments<COUNT>([&](int n, int i, int row, int column) {
-      weights[n][i] = masks.score(weights[n][i], part.first + row, first + column, cut);
-      most[i / 2] = fmaxf(most[i / 2], weights[n][i]);
+      weights[n][i] = masks.score(weights[n][i], part.first + row, first + column, partial);
+      highest[i / 2] = fmaxf(highest[i / 2], weights[n][i]);
     });
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      most[i] = of_row(most[i], fmaxf);
-      base[i] = most[i] == -infinity(0.0f) ? 0 : most[i];
+      highest[i] = reduce_row(highest[i], fmaxf);
+      base[i] = highest[i] == -infinity(0.0f) ? 0 : highest[i];
       float factor = exp2f(top[i] - base[i]);
-      top[i] = most[i], sum[i] *= factor;
+      top[i] = highest[i], sum[i] *= factor;
 #pragma unroll
       for (int n = 0; n < SIZE / 8; ++n) out[n][2 * i] *= factor, out[n][2 * i + 1] *= factor;
     }
@@ -171,15 +171,15 @@ __global__ void __launch_bounds__(32 * ATTENTION_WARPS) attend(const __grid_cons
   int lane = threadIdx.x % 32;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    float all = of_row(sum[i], Sum()), inverse = all == 0 ? 0 : 1 / all;
-    index_t row = part.first + of_warp + lane / 4 + 8 * i;
+    float all = reduce_row(sum[i], Sum()), inverse = all == 0 ? 0 : 1 / all;
+    index_t row = part.first + warp_row + lane / 4 + 8 * i;
     // For a query that attends to nothing, infinity makes all weights 0 in the backward pass as well.
     if (lane % 4 == 0 && row < a.queries)
-      part.of_queries(a, a.logarithms)[row] = all == 0 ? infinity(0.0f) : top[i] + log2f(all);
+      part.per_query(a, a.logarithms)[row] = all == 0 ? infinity(0.0f) : top[i] + log2f(all);
 #pragma unroll
     for (int n = 0; n < SIZE / 8; ++n) out[n][2 * i] *= inverse, out[n][2 * i + 1] *= inverse;
   }
-  store_rows<T, SIZE>(out, tiles + of_warp * STRIDE<SIZE>, part.of<T>(a.out), a.out.row, part.first + of_warp,
+  store_rows<T, SIZE>(out, tiles + warp_row * STRIDE<SIZE>, part.pointer<T>(a.out), a.out.row, part.first + warp_row,
                       a.queries, a.width);
 }
 
@@ -190,11 +190,11 @@ __global__ void __launch_bounds__(32 * ATTENTION_WARPS) attend_backward_queries(
   T* tiles = reinterpret_cast<T*>(memory);
   Part part(a, a.queries, true);
   Masks<T, MASKED> masks(a, part);
-  int of_warp = threadIdx.x / 32 * 16, lane = threadIdx.x % 32;
+  int warp_row = threadIdx.x / 32 * 16, lane = threadIdx.x % 32;
   unsigned query[SIZE / 16][4], grad[SIZE / 16][4], out[SIZE / 16][4];
-  load_rows<T, SIZE>(out, tiles, part.of<const T>(a.out), a.out, part, a.queries, a.width);
-  load_rows<T, SIZE>(grad, tiles, part.of<const T>(a.grad), a.grad, part, a.queries, a.width);
-  load_rows<T, SIZE>(query, tiles, part.of<const T>(a.query), a.query, part, a.queries, a.size);
+  load_rows<T, SIZE>(out, tiles, part.pointer<const T>(a.out), a.out, part, a.queries, a.width);
+  load_rows<T, SIZE>(grad, tiles, part.pointer<const T>(a.grad), a.grad, part, a.queries, a.width);
+  load_rows<T, SIZE>(query, tiles, part.pointer<const T>(a.query), a.query, part, a.queries, a.size);
 
   float product[2] = {}, logarithm[2];
 #pragma unroll
@@ -204,34 +204,34 @@ __global__ void __launch_bounds__(32 * ATTENTION_WARPS) attend_backward_queries(
       product[i % 2] += low<T>(out[n][i]) * low<T>(grad[n][i]) + high<T>(out[n][i]) * high<T>(grad[n][i]);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    index_t row = part.first + of_warp + lane / 4 + 8 * i;
-    product[i] = of_row(product[i], Sum());
-    logarithm[i] = row < a.queries ? part.of_queries(a, a.logarithms)[row] : infinity(0.0f);
-    if (lane % 4 == 0 && row < a.queries) part.of_queries(a, a.products)[row] = product[i];
+    index_t row = part.first + warp_row + lane / 4 + 8 * i;
+    product[i] = reduce_row(product[i], Sum());
+    logarithm[i] = row < a.queries ? part.per_query(a, a.logarithms)[row] : infinity(0.0f);
+    if (lane % 4 == 0 && row < a.queries) part.per_query(a, a.products)[row] = product[i];
   }
 
-  float of_query[SIZE / 8][4] = {};
-  Pipeline<T, SIZE, COUNT> pairs{tiles, part.of<const T>(a.key), part.of<const T>(a.value), a.key.row, a.value.row,
-                                 a.keys, a.size, a.width};
+  float grad_query[SIZE / 8][4] = {};
+  Pipeline<T, SIZE, COUNT> pairs{tiles, part.pointer<const T>(a.key), part.pointer<const T>(a.value), a.key.row,
+                                 a.value.row, a.keys, a.size, a.width};
   index_t end = a.causal && part.first + ATTENTION_ROWS < a.keys ? part.first + ATTENTION_ROWS : a.keys;
   pairs.run(0, end, [&](index_t first, T* keys, T* values) {
-    float scores[COUNT / 8][4] = {}, of_weights[COUNT / 8][4] = {};
+    float scores[COUNT / 8][4] = {}, grad_weights[COUNT / 8][4] = {};
     multiply_by_rows<T, SIZE, COUNT>(scores, query, keys);
-    multiply_by_rows<T, SIZE, COUNT>(of_weights, grad, values);
-    bool cut = masks.cut(part.first + of_warp, part.first + of_warp + 16, first + COUNT);
+    multiply_by_rows<T, SIZE, COUNT>(grad_weights, grad, values);
+    bool partial = masks.is_partial(part.first + warp_row, part.first + warp_row + 16, first + COUNT);
     for_fragments<COUNT>([&](int n, int i, int row, int column) {
       index_t q = part.first + row, k = first + column;
-      float weight = exp2f(masks.score(scores[n][i], q, k, cut) - logarithm[i / 2]);
-      scores[n][i] = weight * (of_weights[n][i] * masks.factor(q, k) - product[i / 2]);
+      float weight = exp2f(masks.score(scores[n][i], q, k, partial) - logarithm[i / 2]);
+      scores[n][i] = weight * (grad_weights[n][i] * masks.factor(q, k) - product[i / 2]);
     });
-    multiply_by_tile<T, SIZE, COUNT>(of_query, scores, keys);
+    multiply_by_tile<T, SIZE, COUNT>(grad_query, scores, keys);
   });
 #pragma unroll
   for (int n = 0; n < SIZE / 8; ++n)
 #pragma unroll
-    for (int i = 0; i < 4; ++i) of_query[n][i] *= float(a.scale);
-  store_rows<T, SIZE>(of_query, tiles + of_warp * STRIDE<SIZE>, part.of<T>(a.of_query), a.of_query.row,
-                      part.first + of_warp, a.queries, a.size);
+    for (int i = 0; i < 4; ++i) grad_query[n][i] *= float(a.scale);
+  store_rows<T, SIZE>(grad_query, tiles + warp_row * STRIDE<SIZE>, part.pointer<T>(a.grad_query), a.grad_query.row,
+                      part.first + warp_row, a.queries, a.size);
 }
 
 // Runs after attend_backward_queries, which writes `products`.
@@ -242,37 +242,39 @@ __global__ void __launch_bounds__(32 * ATTENTION_WARPS) attend_backward_keys(con
   T* tiles = reinterpret_cast<T*>(memory);
   Part part(a, a.keys, false);
   Masks<T, MASKED> masks(a, part);
-  int of_warp = threadIdx.x / 32 * 16;
+  int warp_row = threadIdx.x / 32 * 16;
   unsigned key[SIZE / 16][4], value[SIZE / 16][4];
-  load_rows<T, SIZE>(key, tiles, part.of<const T>(a.key), a.key, part, a.keys, a.size);
-  load_rows<T, SIZE>(value, tiles, part.of<const T>(a.value), a.value, part, a.keys, a.width);
-  const float *logarithms = part.of_queries(a, a.logarithms), *products = part.of_queries(a, a.products);
+  load_rows<T, SIZE>(key, tiles, part.pointer<const T>(a.key), a.key, part, a.keys, a.size);
+  load_rows<T, SIZE>(value, tiles, part.pointer<const T>(a.value), a.value, part, a.keys, a.width);
+  const float *logarithms = part.per_query(a, a.logarithms), *products = part.per_query(a, a.products);
 
-  float of_key[SIZE / 8][4] = {}, of_value[SIZE / 8][4] = {};
-  Pipeline<T, SIZE, COUNT> pairs{tiles, part.of<const T>(a.query), part.of<const T>(a.grad), a.query.row, a.grad.row,
-                                 a.queries, a.size, a.width};
+  float grad_key[SIZE / 8][4] = {}, grad_value[SIZE / 8][4] = {};
+  Pipeline<T, SIZE, COUNT> pairs{tiles, part.pointer<const T>(a.query), part.pointer<const T>(a.grad), a.query.row,
+                                 a.grad.row, a.queries, a.size, a.width};
   pairs.run(a.causal ? part.first / COUNT * COUNT : 0, a.queries, [&](index_t first, T* queries, T* grads) {
     float scores[COUNT / 8][4] = {}, weights[COUNT / 8][4] = {};
     multiply_by_rows<T, SIZE, COUNT>(scores, key, queries);
     multiply_by_rows<T, SIZE, COUNT>(weights, value, grads);  // first their gradients
-    bool cut = masks.cut(first, first + COUNT, part.first + of_warp + 16);
+    bool partial = masks.is_partial(first, first + COUNT, part.first + warp_row + 16);
     for_fragments<COUNT>([&](int n, int i, int row, int column) {
       index_t q = first + column, k = part.first + row;
       bool exists = q < a.queries;
       float factor = masks.factor(q, k);
-      float weight = exp2f(masks.score(scores[n][i], q, k, cut) - (exists ? logarithms[q] : infinity(0.0f)));
+      float weight = exp2f(masks.score(scores[n][i], q, k, partial) - (exists ? logarithms[q] : infinity(0.0f)));
       scores[n][i] = weight * (weights[n][i] * factor - (exists ? products[q] : 0));
       weights[n][i] = weight * factor;
     });
-    multiply_by_tile<T, SIZE, COUNT>(of_value, weights, grads);
-    multiply_by_tile<T, SIZE, COUNT>(of_key, scores, queries);
+    multiply_by_tile<T, SIZE, COUNT>(grad_value, weights, grads);
+    multiply_by_tile<T, SIZE, COUNT>(grad_key, scores, queries);
   });
 #pragma unroll
   for (int n = 0; n < SIZE / 8; ++n)
 #pragma unroll
-    for (int i = 0; i < 4; ++i) of_key[n][i] *= float(a.scale);
-  T* tile = tiles + of_warp * STRIDE<SIZE>;
-  store_rows<T, SIZE>(of_key, tile, part.of<T>(a.of_key), a.of_key.row, part.first + of_warp, a.keys, a.size);
+    for (int i = 0; i < 4; ++i) grad_key[n][i] *= float(a.scale);
+  T* tile = tiles + warp_row * STRIDE<SIZE>;
+  store_rows<T, SIZE>(grad_key, tile, part.pointer<T>(a.grad_key), a.grad_key.row, part.first + warp_row, a.keys,
+                      a.size);
   __syncwarp();
-  store_rows<T, SIZE>(of_value, tile, part.of<T>(a.of_value), a.of_value.row, part.first + of_warp, a.keys, a.width);
+  store_rows<T, SIZE>(grad_value, tile, part.pointer<T>(a.grad_value), a.grad_value.row, part.first + warp_row, a.keys,
+                      a.width);
 }

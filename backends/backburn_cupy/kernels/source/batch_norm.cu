@@ -66,7 +66,7 @@ sum_planes(const T* x, const T* grad, const compute<T>* centre, compute<T>* part
   }
 }
 
-// The same for columns: blocks of 32 packs by 8 rows, `tiles` of them across the channels.
+// sum_planes for columns: blocks of 32 packs by 8 rows, `tiles` blocks across the channels.
 template <class T>
 __global__ void __launch_bounds__(256)
 sum_columns(const T* x, const T* grad, const compute<T>* centre, compute<T>* partial, index_t outer, index_t channels,
@@ -158,7 +158,7 @@ finish_moments(const compute<T>* partial, const compute<T>* centre, const T* sca
 
 // Coefficients from given statistics, as in inference.
 template <class T>
-__global__ void given_moments(const T* mean, const T* variance, const T* scale, const T* bias, compute<T>* coefficients,
+__global__ void moment_coefficients(const T* mean, const T* variance, const T* scale, const T* bias, compute<T>* coefficients,
                               index_t channels, double eps) {
   typedef compute<T> C;
   index_t channel = blockIdx.x * (index_t)blockDim.x + threadIdx.x;
@@ -172,7 +172,7 @@ __global__ void given_moments(const T* mean, const T* variance, const T* scale, 
 // Overwrites the forward coefficients with the backward ones; also the gradient for the scale.
 template <class T>
 __global__ void __launch_bounds__(1024)
-finish_products(const compute<T>* partial, compute<T>* coefficients, T* of_scale, index_t parts, index_t channels,
+finish_products(const compute<T>* partial, compute<T>* coefficients, T* grad_scale, index_t parts, index_t channels,
                 index_t count) {
   typedef compute<T> C;
   index_t channel = blockIdx.x * 32ll + threadIdx.x;
@@ -181,7 +181,7 @@ finish_products(const compute<T>* partial, compute<T>* coefficients, T* of_scale
   C weight = coefficients[WEIGHT * channels + channel], inverse = coefficients[INVERSE * channels + channel];
   coefficients[SLOPE * channels + channel] = -weight * inverse * inverse * product / count;
   coefficients[OFFSET * channels + channel] = -weight * sum / count;
-  narrow(product * inverse, of_scale[channel]);
+  narrow(product * inverse, grad_scale[channel]);
 }
 
 // out = (x - centre) * slope + offset, plus grad * weight if there is a gradient.

@@ -56,12 +56,12 @@ add_columns(const compute<T>* columns, T* out, const __grid_constant__ Windows w
       at[a] = rest % w.sizes[a] + w.before[a];
       rest /= w.sizes[a];
     }
-    const compute<T>* of_channel = columns + rest % w.channels * taps * length + rest / w.channels * per_example;
+    const compute<T>* tap_row = columns + rest % w.channels * taps * length + rest / w.channels * per_example;
     compute<T> sum = 0;
     int tap[3];
     for (tap[0] = 0; tap[0] < w.window[0]; ++tap[0])
       for (tap[1] = 0; tap[1] < w.window[1]; ++tap[1])
-        for (tap[2] = 0; tap[2] < w.window[2]; ++tap[2], of_channel += length) {
+        for (tap[2] = 0; tap[2] < w.window[2]; ++tap[2], tap_row += length) {
           bool exists = true;
           index_t place = 0;
 #pragma unroll
@@ -70,7 +70,7 @@ add_columns(const compute<T>* columns, T* out, const __grid_constant__ Windows w
             exists = exists && from >= 0 && from % stride == 0 && from / stride < w.places[a];
             place = place * w.places[a] + from / stride;
           }
-          if (exists) sum += of_channel[place];
+          if (exists) sum += tap_row[place];
         }
     narrow(sum, out[i]);
   }

@@ -1,7 +1,7 @@
 // Shared by all kernels: 16-bit floats, 16-byte accesses, reductions over a group of threads, rows of a matrix.
 //
 // Every kernel parameter has eight bytes (a pointer, a long long or a double), so that a launch needs no table of
-// types. No system headers: a source compiles with NVRTC alone, and with g++ after tests/cuda/emulation.h.
+// types. No system headers: a source compiles with NVRTC alone, and with g++ after tests/backends/cupy/emulation/emulation.h.
 #pragma once
 
 typedef long long index_t;
@@ -35,9 +35,9 @@ __device__ inline float near_inverse(float x) {
 __device__ inline float infinity(float) { return __int_as_float(0x7f800000); }
 __device__ inline double infinity(double) { return __longlong_as_double(0x7ff0000000000000ll); }
 #define CHECK_ALIGNED(pointer, bytes)
-// What depends on it is computed again, instead of being kept in registers until then.
+// Makes the compiler compute values that depend on the number again, instead of keeping them in registers.
 __device__ inline void forget(index_t& number) { asm volatile("" : "+l"(number)); }
-// Explicitly, since the compiler may split a store of eight converted halves.
+// One explicit store, since the compiler may split a store of eight converted halves.
 __device__ inline void write_whole(void* p, uint4 v) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
@@ -147,7 +147,7 @@ __device__ inline void read_both(const T* line, const T* other, index_t start, i
   widen(packs[0][0], values), widen(packs[0][1], others);
 }
 
-template <class T> __device__ inline Pack<T> narrowed(const compute<T>* values) {
+template <class T> __device__ inline Pack<T> narrow_pack(const compute<T>* values) {
   Pack<T> pack;
 #pragma unroll
   for (int j = 0; j < PACK<T>; ++j) narrow(values[j], pack.at[j]);
@@ -155,28 +155,28 @@ template <class T> __device__ inline Pack<T> narrowed(const compute<T>* values) 
 }
 
 #if __CUDA_ARCH__ >= 800
-__device__ inline unsigned packed(float low, float high, float16) {
+__device__ inline unsigned narrow_pair(float low, float high, float16) {
   unsigned pair;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 }
-__device__ inline unsigned packed(float low, float high, bfloat16) {
+__device__ inline unsigned narrow_pair(float low, float high, bfloat16) {
   unsigned pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 }
-template <class T> __device__ inline Pack<T> of_pairs(const float* v) {
+template <class T> __device__ inline Pack<T> narrow_pairs(const float* v) {
   Pack<T> pack;
   T t{};
-  pack.whole = uint4{packed(v[0], v[1], t), packed(v[2], v[3], t), packed(v[4], v[5], t), packed(v[6], v[7], t)};
+  pack.whole = uint4{narrow_pair(v[0], v[1], t), narrow_pair(v[2], v[3], t), narrow_pair(v[4], v[5], t), narrow_pair(v[6], v[7], t)};
   return pack;
 }
-template <> __device__ inline Pack<float16> narrowed<float16>(const float* v) { return of_pairs<float16>(v); }
-template <> __device__ inline Pack<bfloat16> narrowed<bfloat16>(const float* v) { return of_pairs<bfloat16>(v); }
+template <> __device__ inline Pack<float16> narrow_pack<float16>(const float* v) { return narrow_pairs<float16>(v); }
+template <> __device__ inline Pack<bfloat16> narrow_pack<bfloat16>(const float* v) { return narrow_pairs<bfloat16>(v); }
 #endif
 
 template <class T> __device__ inline void write(T* line, index_t start, index_t length, const compute<T>* values) {
-  Pack<T> pack = narrowed<T>(values);
+  Pack<T> pack = narrow_pack<T>(values);
   if (is_whole(line, start, length)) {
     CHECK_ALIGNED(line + start, 16);
     write_whole(line + start, pack.whole);
@@ -202,28 +202,28 @@ __device__ inline float larger(float a, float b) {
 struct Sum { template <class C> __device__ C operator()(C a, C b) const { return a + b; } };
 struct Max { template <class C> __device__ C operator()(C a, C b) const { return larger(a, b); } };
 
-template <int LANES, class C, class F> __device__ inline C combined(C value, F combine, C none) {
+template <int LANES, class C, class F> __device__ inline C reduce_group(C value, F combine, C none) {
   constexpr int width = LANES ? LANES : 32;
 #pragma unroll
   for (int step = width / 2; step; step /= 2) value = combine(value, __shfl_xor_sync(0xffffffffu, value, step));
   if constexpr (LANES == 0) {
-    __shared__ C of_warp[32];
-    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
+    __shared__ C warp_values[32];
+    if (threadIdx.x % 32 == 0) warp_values[threadIdx.x / 32] = value;
     __syncthreads();
-    value = threadIdx.x % 32 < blockDim.x / 32 ? of_warp[threadIdx.x % 32] : none;
+    value = threadIdx.x % 32 < blockDim.x / 32 ? warp_values[threadIdx.x % 32] : none;
 #pragma unroll
     for (int step = 16; step; step /= 2) value = combine(value, __shfl_xor_sync(0xffffffffu, value, step));
-    __syncthreads();  // of_warp is free for the next one
+    __syncthreads();  // warp_values is free for the next one
   }
   return value;
 }
 
-template <int LANES, class C> __device__ inline C total(C value) { return combined<LANES>(value, Sum(), C(0)); }
+template <int LANES, class C> __device__ inline C total(C value) { return reduce_group<LANES>(value, Sum(), C(0)); }
 template <int LANES, class C> __device__ inline C largest(C value) {
-  return combined<LANES>(value, Max(), -infinity(C(0)));
+  return reduce_group<LANES>(value, Max(), -infinity(C(0)));
 }
 
-// ---- rows: one per group; a thread keeps up to ITEMS of its elements in registers, or rereads it in every pass if
+// ---- rows: one per group; a thread keeps up to ITEMS elements in registers, or rereads the row in every pass if
 // ITEMS is 0 ----
 
 // The most threads per block: fewer if each needs more registers. Rows that are reread need 512; with one operand, three

@@ -2,7 +2,7 @@
 #include "common.cuh"
 #include "fault.cuh"
 
-__device__ inline index_t wrapped(index_t index, index_t length, Fault* fault) {
+__device__ inline index_t wrap_index(index_t index, index_t length, Fault* fault) {
   if (index >= -length && index < length) return index < 0 ? index + length : index;
   report(fault, index, length);
   return -1;
@@ -12,7 +12,7 @@ __device__ inline index_t wrapped(index_t index, index_t length, Fault* fault) {
 __global__ void __launch_bounds__(256)
 wrap_indices(const index_t* indices, index_t* out, index_t count, index_t length, Fault* fault) {
   for (index_t i = blockIdx.x * (index_t)blockDim.x + threadIdx.x; i < count; i += (index_t)gridDim.x * blockDim.x) {
-    index_t index = wrapped(indices[i], length, fault);
+    index_t index = wrap_index(indices[i], length, fault);
     out[i] = index < 0 ? length : index;
   }
 }
@@ -22,7 +22,7 @@ template <class T> __global__ void __launch_bounds__(256)
 take_rows(const T* table, const index_t* indices, T* out, index_t count, index_t width, index_t length, Fault* fault) {
   constexpr int P = PACK<T>;
   for (index_t row = blockIdx.x * 8ll + threadIdx.y; row < count; row += gridDim.x * 8ll) {
-    index_t index = wrapped(indices[row], length, threadIdx.x == 0 ? fault : nullptr);
+    index_t index = wrap_index(indices[row], length, threadIdx.x == 0 ? fault : nullptr);
     const T* source = table + index * width;
     T* target = out + row * width;
     if (index >= 0 && width % P == 0 && is_aligned(source) && is_aligned(target)) {
@@ -40,14 +40,14 @@ template <class T> __global__ void __launch_bounds__(256)
 add_rows(const T* grad, const index_t* indices, compute<T>* sums, index_t count, index_t width, index_t length,
          Fault* fault) {
   for (index_t row = blockIdx.x * 8ll + threadIdx.y; row < count; row += gridDim.x * 8ll) {
-    index_t index = wrapped(indices[row], length, threadIdx.x == 0 ? fault : nullptr);
+    index_t index = wrap_index(indices[row], length, threadIdx.x == 0 ? fault : nullptr);
     if (index < 0) continue;
     for (index_t i = threadIdx.x; i < width; i += 32) atomicAdd(&sums[index * width + i], widen(grad[row * width + i]));
   }
 }
 
-// The same in a fixed order. `keys` are sorted indices, `order` their original positions. A block has a chunk of CHUNK
-// rows and a tile of columns; runs continued from the previous chunk, or into the next, go to heads and tails.
+// Sums of grad's rows in a fixed order. `keys` are sorted indices, `order` their original positions. A block has a chunk
+// of CHUNK rows and a tile of columns; runs continued from the previous chunk, or into the next, go to heads and tails.
 constexpr int CHUNK = 32;
 
 template <class T> __global__ void __launch_bounds__(256)

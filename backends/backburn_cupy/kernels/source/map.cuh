@@ -50,7 +50,7 @@ __device__ inline void map(const T* const (&operands)[N], T* out, index_t count,
         results[j] = f(at);
       }
       if (whole)
-        write_whole(out + start + p * step, narrowed<T>(results).whole);
+        write_whole(out + start + p * step, narrow_pack<T>(results).whole);
       else
         write(out, start + p * step, count, results);
     }

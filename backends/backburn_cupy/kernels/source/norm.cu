@@ -45,7 +45,7 @@ norm_backward(const T* grad, const T* x, const T* scale, T* out, compute<T>* par
   constexpr int P = PACK<T>;
   Group<LANES> group;
   C* sums = partial + blockIdx.x * length;
-  C of_scale[Line::PACKS][P] = {};
+  C grad_scale[Line::PACKS][P] = {};
   if constexpr (ITEMS == 0)
     for (index_t i = threadIdx.x; i < length; i += blockDim.x) sums[i] = 0;
   __syncthreads();
@@ -82,7 +82,7 @@ norm_backward(const T* grad, const T* x, const T* scale, T* out, compute<T>* par
         y[j] = (v[0][j] * factor[j] - total_inner - normal * slope) * inverse;
         if (start + j < length) {
           if constexpr (ITEMS > 0)
-            of_scale[p][j] += v[0][j] * normal;
+            grad_scale[p][j] += v[0][j] * normal;
           else
             sums[start + j] += v[0][j] * normal;
         }
@@ -97,22 +97,22 @@ norm_backward(const T* grad, const T* x, const T* scale, T* out, compute<T>* par
 #pragma unroll
         for (int j = 0; j < P; ++j) {
           index_t column = ((index_t)group.lane + p * group.size) * P + j;
-          if (column < length) sums[column] = of_scale[p][j];
+          if (column < length) sums[column] = grad_scale[p][j];
         }
     } else {  // one group of the block after the other, for reproducible sums
-      __shared__ C of_block[LANES * Line::PACKS * P];
+      __shared__ C block_sums[LANES * Line::PACKS * P];
       for (int turn = 0; turn < group.rows; ++turn) {
         if (group.row == turn)
 #pragma unroll
           for (int p = 0; p < Line::PACKS; ++p)
 #pragma unroll
             for (int j = 0; j < P; ++j) {
-              C& sum = of_block[(group.lane + p * LANES) * P + j];
-              sum = (turn ? sum : C(0)) + of_scale[p][j];
+              C& sum = block_sums[(group.lane + p * LANES) * P + j];
+              sum = (turn ? sum : C(0)) + grad_scale[p][j];
             }
         __syncthreads();
       }
-      for (int i = threadIdx.x; i < length; i += blockDim.x) sums[i] = of_block[i];
+      for (int i = threadIdx.x; i < length; i += blockDim.x) sums[i] = block_sums[i];
     }
   }
 }

@@ -2,7 +2,7 @@
 #include "windows.cuh"
 
 // The indices along the last three axes of element `i` of a contiguous array; returns the index of the matrix.
-__device__ inline index_t places_of(index_t i, const index_t (&lengths)[3], int (&at)[3]) {
+__device__ inline index_t split_index(index_t i, const index_t (&lengths)[3], int (&at)[3]) {
 #pragma unroll
   for (int a = 2; a >= 0; --a) {
     at[a] = i % lengths[a];
@@ -39,18 +39,18 @@ __global__ void __launch_bounds__(256)
 max_pool(const T* x, T* out, index_t* index, const __grid_constant__ Windows w, index_t count) {
   for (index_t i = (index_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (index_t)gridDim.x * blockDim.x) {
     int window[3];
-    index_t matrix = places_of(i, w.places, window), chosen = -1;
+    index_t matrix = split_index(i, w.places, window), best_index = -1;
     compute<T> best = 0;
     each_in_window(x, w, matrix, window, [&](index_t number, compute<T> v) {
-      if (chosen < 0 || v > best || (v != v && best == best)) best = v, chosen = number;
+      if (best_index < 0 || v > best || (v != v && best == best)) best = v, best_index = number;
     });
     narrow(best, out[i]);
-    index[i] = chosen;
+    index[i] = best_index;
   }
 }
 
 // The divisor of a window's sum: its elements inside the array, or with `padded` in the padding too, of which only
-// `after` counts at the end, not what the last window has beyond.
+// `after` counts at the end: elements of the last window beyond do not.
 struct After { index_t at[3], padded; };
 __device__ inline double divisor(const Windows& w, const After& after, const int (&window)[3]) {
   double product = 1;
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(256) avg_pool(
   After after{{after0, after1, after2}, padded};
   for (index_t i = (index_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (index_t)gridDim.x * blockDim.x) {
     int window[3];
-    index_t matrix = places_of(i, w.places, window);
+    index_t matrix = split_index(i, w.places, window);
     compute<T> sum = 0;
     each_in_window(x, w, matrix, window, [&](index_t, compute<T> v) { sum += v; });
     narrow(sum / compute<T>(divisor(w, after, window)), out[i]);
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(256) avg_pool_backward(
   index_t per_matrix = w.places[0] * w.places[1] * w.places[2];
   for (index_t i = (index_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (index_t)gridDim.x * blockDim.x) {
     int at[3], first[3], last[3], window[3];
-    const T* of_matrix = grad + places_of(i, w.sizes, at) * per_matrix;
+    const T* matrix_grad = grad + split_index(i, w.sizes, at) * per_matrix;
 #pragma unroll
     for (int a = 0; a < 3; ++a) {
       int from = at[a] + w.before[a], stride = w.stride[a], behind = from - (int)w.window[a];
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(256) avg_pool_backward(
     for (window[0] = first[0]; window[0] <= last[0]; ++window[0])
       for (window[1] = first[1]; window[1] <= last[1]; ++window[1])
         for (window[2] = first[2]; window[2] <= last[2]; ++window[2])
-          sum += widen(of_matrix[(window[0] * w.places[1] + window[1]) * w.places[2] + window[2]]) /
+          sum += widen(matrix_grad[(window[0] * w.places[1] + window[1]) * w.places[2] + window[2]]) /
                  compute<T>(divisor(w, after, window));
     narrow(sum, out[i]);
   }

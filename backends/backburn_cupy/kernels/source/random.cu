@@ -92,9 +92,9 @@ dropout(word_t low, word_t high, word_t offset, const word_t* advance, const T* 
     for (int j = 0; j < 8; j += PACK<T>) read(x, start + j, count, values + j);
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      bool kept = words.at[j] < threshold;
-      values[j] = kept ? values[j] * C(scale) : C(0);
-      truths |= (word_t)kept << (8 * j);
+      bool is_kept = words.at[j] < threshold;
+      values[j] = is_kept ? values[j] * C(scale) : C(0);
+      truths |= (word_t)is_kept << (8 * j);
     }
 #pragma unroll
     for (int j = 0; j < 8; j += PACK<T>) write(out, start + j, count, values + j);

@@ -1,13 +1,13 @@
-// Steps of LSTMs and GRUs, between the products with their weights: a thread for each unit of each example. Arrays are
-// those of all steps, of which the kernels take number `step`; the state before the first one is `first`.
+// Steps of LSTMs and GRUs, between the products with their weights: a thread for each unit of each example. Arrays have
+// all steps, of which a kernel computes number `step`; `first` is the state before the first step.
 #include "common.cuh"
 
 #define FOR_UNITS(at, count) \
   for (index_t at = blockIdx.x * (index_t)blockDim.x + threadIdx.x; at < (count); at += (index_t)gridDim.x * blockDim.x)
 
 template <class C> __device__ inline C logistic(C x) { return C(1) / (C(1) + exp(-x)); }
-template <class C> __device__ inline C under_logistic(C y) { return y * (C(1) - y); }
-template <class C> __device__ inline C under_tanh(C y) { return C(1) - y * y; }
+template <class C> __device__ inline C logistic_slope(C y) { return y * (C(1) - y); }
+template <class C> __device__ inline C tanh_slope(C y) { return C(1) - y * y; }
 
 // The element at `p`, or 0 without an array.
 template <class T> __device__ inline compute<T> widen_or_zero(const T* p, index_t at) {
@@ -16,7 +16,7 @@ template <class T> __device__ inline compute<T> widen_or_zero(const T* p, index_
 
 // The sum of a product, the projected input and the bias.
 template <class T>
-__device__ inline compute<T> before_gate(const T* products, const T* projected, const T* bias, index_t at, index_t j) {
+__device__ inline compute<T> gate_sum(const T* products, const T* projected, const T* bias, index_t at, index_t j) {
   return widen(projected[at]) + (widen(products[at]) + widen_or_zero(bias, j));
 }
 
@@ -33,7 +33,7 @@ lstm_step(const T* products, const T* projected, const T* bias, const T* first, 
     C gate[4];
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
-      const C sum = before_gate(products, projected, bias, wide + n * size, j + n * size);
+      const C sum = gate_sum(products, projected, bias, wide + n * size, j + n * size);
       gate[n] = n == 2 ? tanh(sum) : logistic(sum);
       narrow(gate[n], gates[wide + n * size]);
     }
@@ -43,11 +43,11 @@ lstm_step(const T* products, const T* projected, const T* bias, const T* first, 
   }
 }
 
-// of_cell holds what later steps contribute to the gradient of the cell state, and gets that of the one before. of_hidden
-// is what they contribute to that of the hidden state; it and g_* may be null.
+// grad_cell has the contribution of later steps to the cell state's gradient, and gets the one for the step before.
+// grad_hidden is their contribution to the hidden state's gradient; grad_hidden and g_* may be null.
 template <class T>
 __global__ void __launch_bounds__(256)
-lstm_step_backward(T* of_sums, compute<T>* of_cell, const T* of_hidden, const T* g_hiddens, const T* g_cells,
+lstm_step_backward(T* grad_sums, compute<T>* grad_cell, const T* grad_hidden, const T* g_hiddens, const T* g_cells,
                    const T* g_gates, const T* first, const T* cells, const T* gates, index_t step, index_t rows,
                    index_t size) {
   typedef compute<T> C;
@@ -58,16 +58,16 @@ lstm_step_backward(T* of_sums, compute<T>* of_cell, const T* of_hidden, const T*
     const C i = widen(gates[wide]), f = widen(gates[wide + size]);
     const C g = widen(gates[wide + 2 * size]), o = widen(gates[wide + 3 * size]);
     const C new_cell = tanh(widen(cells[states + at]));
-    const C through = widen_or_zero(of_hidden, at) + widen_or_zero(g_hiddens, states + at);
-    const C total = of_cell[at] + widen_or_zero(g_cells, states + at) + through * o * under_tanh(new_cell);
-    const C of_gates[4] = {total * g, total * widen(cell[at]), total * i, through * new_cell};
-    const C slopes[4] = {under_logistic(i), under_logistic(f), under_tanh(g), under_logistic(o)};
+    const C grad_output = widen_or_zero(grad_hidden, at) + widen_or_zero(g_hiddens, states + at);
+    const C grad_next = grad_cell[at] + widen_or_zero(g_cells, states + at) + grad_output * o * tanh_slope(new_cell);
+    const C grad_gates[4] = {grad_next * g, grad_next * widen(cell[at]), grad_next * i, grad_output * new_cell};
+    const C slopes[4] = {logistic_slope(i), logistic_slope(f), tanh_slope(g), logistic_slope(o)};
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
       const index_t to = wide + n * size;
-      narrow((of_gates[n] + widen_or_zero(g_gates, to)) * slopes[n], of_sums[to]);
+      narrow((grad_gates[n] + widen_or_zero(g_gates, to)) * slopes[n], grad_sums[to]);
     }
-    of_cell[at] = total * f;
+    grad_cell[at] = grad_next * f;
   }
 }
 
@@ -81,8 +81,8 @@ gru_step(const T* products, const T* projected, const T* bias, const T* first, T
   projected += 3 * count * step, gates += 4 * count * step, hiddens += count * step;
   FOR_UNITS(at, count) {
     const index_t j = at % size, from = at / size * 3 * size + j, to = at / size * 4 * size + j;
-    const C reset = logistic(before_gate(products, projected, bias, from, j));
-    const C update = logistic(before_gate(products, projected, bias, from + size, j + size));
+    const C reset = logistic(gate_sum(products, projected, bias, from, j));
+    const C update = logistic(gate_sum(products, projected, bias, from + size, j + size));
     const C inner = widen(products[from + 2 * size]) + widen_or_zero(bias, j + 2 * size);
     const C candidate = tanh(widen(projected[from + 2 * size]) + reset * inner);
     narrow(reset, gates[to]);
@@ -93,11 +93,11 @@ gru_step(const T* products, const T* projected, const T* bias, const T* first, T
   }
 }
 
-// of_state holds what later steps contribute to the gradient of the state besides the product, which is of_hidden, and
-// gets that for the state before. of_hidden and g_* may be null.
+// grad_state has the contribution of later steps to the state's gradient, apart from their products (grad_hidden), and
+// gets the one for the step before. grad_hidden and g_* may be null.
 template <class T>
 __global__ void __launch_bounds__(256)
-gru_step_backward(T* of_projected, T* of_products, compute<T>* of_state, const T* of_hidden, const T* g_hiddens,
+gru_step_backward(T* grad_projected, T* grad_products, compute<T>* grad_state, const T* grad_hidden, const T* g_hiddens,
                   const T* g_gates, const T* first, const T* hiddens, const T* gates, index_t step, index_t rows,
                   index_t size) {
   typedef compute<T> C;
@@ -107,15 +107,15 @@ gru_step_backward(T* of_projected, T* of_products, compute<T>* of_state, const T
     const index_t j = at % size, from = 4 * states + at / size * 4 * size + j, to = 3 * states + at / size * 3 * size + j;
     const C reset = widen(gates[from]), update = widen(gates[from + size]);
     const C candidate = widen(gates[from + 2 * size]), inner = widen(gates[from + 3 * size]);
-    const C later = of_state[at] + widen_or_zero(of_hidden, at) + widen_or_zero(g_hiddens, states + at);
-    const C of_new = (later - later * update + widen_or_zero(g_gates, from + 2 * size)) * under_tanh(candidate);
-    const C of_reset = (of_new * inner + widen_or_zero(g_gates, from)) * under_logistic(reset);
-    const C of_update =
-        (later * (widen(old[at]) - candidate) + widen_or_zero(g_gates, from + size)) * under_logistic(update);
-    narrow(of_reset, of_projected[to]), narrow(of_reset, of_products[to]);
-    narrow(of_update, of_projected[to + size]), narrow(of_update, of_products[to + size]);
-    narrow(of_new, of_projected[to + 2 * size]);
-    narrow(of_new * reset + widen_or_zero(g_gates, from + 3 * size), of_products[to + 2 * size]);
-    of_state[at] = later * update;
+    const C grad_next = grad_state[at] + widen_or_zero(grad_hidden, at) + widen_or_zero(g_hiddens, states + at);
+    const C grad_candidate = (grad_next - grad_next * update + widen_or_zero(g_gates, from + 2 * size)) * tanh_slope(candidate);
+    const C grad_reset = (grad_candidate * inner + widen_or_zero(g_gates, from)) * logistic_slope(reset);
+    const C grad_update =
+        (grad_next * (widen(old[at]) - candidate) + widen_or_zero(g_gates, from + size)) * logistic_slope(update);
+    narrow(grad_reset, grad_projected[to]), narrow(grad_reset, grad_products[to]);
+    narrow(grad_update, grad_projected[to + size]), narrow(grad_update, grad_products[to + size]);
+    narrow(grad_candidate, grad_projected[to + 2 * size]);
+    narrow(grad_candidate * reset + widen_or_zero(g_gates, from + 3 * size), grad_products[to + 2 * size]);
+    grad_state[at] = grad_next * update;
   }
 }

@@ -91,8 +91,8 @@ __device__ inline void multiply_by_tile(float (&c)[SIZE / 8][4], const float (&a
 #pragma unroll
   for (int i = 0; i < COUNT / 16; ++i) {
     const float(&l)[4] = a[2 * i], (&r)[4] = a[2 * i + 1];
-    unsigned left[4] = {packed(l[0], l[1], T()), packed(l[2], l[3], T()), packed(r[0], r[1], T()),
-                        packed(r[2], r[3], T())};
+    unsigned left[4] = {narrow_pair(l[0], l[1], T()), narrow_pair(l[2], l[3], T()), narrow_pair(r[0], r[1], T()),
+                        narrow_pair(r[2], r[3], T())};
 #pragma unroll
     for (int n = 0; n < SIZE / 16; ++n) {
       unsigned b[4];
@@ -114,7 +114,7 @@ __device__ inline void store_rows(
 #pragma unroll
     for (int i = 0; i < 2; ++i)
       *reinterpret_cast<unsigned*>(tile + (lane / 4 + 8 * i) * STRIDE<SIZE> + n * 8 + lane % 4 * 2) =
-          packed(c[n][2 * i], c[n][2 * i + 1], T());
+          narrow_pair(c[n][2 * i], c[n][2 * i + 1], T());
   __syncwarp();
 #pragma unroll 4
   for (int i = lane; i < 16 * CHUNKS; i += 32) {

@@ -1,13 +1,8 @@
-"""Explicit tapes: automatic differentiation operation by operation, on the graph and the rules of ``Autodiff``.
+"""The explicit tapes over primitives: values and gradients are primitives of the tape's backend."""
 
-:class:`GradientTape` records operations on numbered slots; :class:`GradGraph` holds typed nodes, each of which is a
-:class:`GradOp`; :class:`closures.GradientTape` holds functions that compute gradients. All of them work on primitives
-of any backend.
-"""
-
-from backburn.autodiff.tape.operations import AnyGradOp, GradOp
-from backburn.autodiff.tape.record import GradientTape
-from backburn.autodiff.tape.records import Record
-from backburn.autodiff.tape.typed import GradGraph
+from backburn.tapes.graph import GradGraph
+from backburn.tapes.nodes import AnyGradOp, GradOp
+from backburn.tapes.record import RecordTape as GradientTape
+from backburn.tapes.records import Record
 
 __all__ = ["AnyGradOp", "GradGraph", "GradOp", "GradientTape", "Record"]

@@ -46,7 +46,7 @@ def write_template(name: str, folder: Path) -> list[Path]:
 
 
 def _holder(name: str) -> str:
-    """What goes by a name, or by that of the package that would be made for it; ``""`` where nothing does."""
+    """The holder of a name, or of the name of its package; ``""`` if both are free."""
     known = {*BUILT_IN[BACKENDS], *BUILT_IN[DECORATORS]}
     for group in (BACKENDS, DECORATORS):
         known |= {point.name for point in entry_points(group=group)}

@@ -1,4 +1,4 @@
-"""The UCI handwritten digits, which are shipped along; ``LICENSE.txt`` beside the data says whose they are."""
+"""The UCI handwritten digits, part of the package; ``LICENSE.txt`` in its folder names the authors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Images: TypeAlias = NDArray[np.float32]
 Labels: TypeAlias = NDArray[np.int64]
 
-#: How many digits there are.
+#: The number of digits.
 CLASSES = 10
 #: A pixel counts the set bits of a block of 4 x 4.
 BRIGHTEST = 16

@@ -1,0 +1,75 @@
+// Fused log-softmax and cross-entropy: a row of logits is read once, and the forward pass never stores its softmax. The
+// gradients of the losses lie `step` apart, 0 for the gradient of a mean, which all rows share.
+#include "fault.cuh"
+#include "powers.cuh"
+
+template <class T, int LANES, int ITEMS>
+__global__ void __launch_bounds__(THREADS<T, LANES, ITEMS>, BLOCKS<T, ITEMS>)
+label_cross_entropy(const T* x, const index_t* labels, T* out, index_t rows, index_t length, Fault* fault) {
+  typedef compute<T> C;
+  Group<LANES> group;
+  FOR_ROWS(group, row, rows) {
+    Row<T, LANES, ITEMS, 1> line(group, row, rows, length, true, x);
+    C top, sum;
+    powers<T, LANES>(line, top, sum);
+    if (row < rows && group.lane == 0) {
+      index_t label = labels[row];
+      bool known = label >= 0 && label < length;
+      if (!known) report(fault, label, length);
+      // A label out of range gives NaN here, and raises when the host next checks.
+      C picked = known ? widen(x[row * length + label]) - top : infinity(C(0)) - infinity(C(0));
+      narrow(log(sum) - picked, out[row]);
+    }
+  }
+}
+
+template <class T, int LANES, int ITEMS>
+__global__ void __launch_bounds__(THREADS<T, LANES, ITEMS>, BLOCKS<T, ITEMS>)
+label_cross_entropy_backward(const T* grad, index_t step, const T* x, const index_t* labels, T* out, index_t rows,
+                             index_t length, Fault* fault) {
+  typedef compute<T> C;
+  Group<LANES> group;
+  FOR_ROWS(group, row, rows) {
+    Row<T, LANES, ITEMS, 1> line(group, row, rows, length, true, x);
+    C top, sum;
+    powers<T, LANES>(line, top, sum);
+    index_t label = row < rows ? labels[row] : 0;
+    C g = row < rows ? widen(grad[row * step]) : C(0), inverse = C(1) / sum;
+    if (row < rows && group.lane == 0 && (label < 0 || label >= length)) report(fault, label, length);
+    line.store(out + row * length, [&](C v, C, index_t element) {
+      return (exponential<T>(v - top) * inverse - (element == label ? C(1) : C(0))) * g;
+    });
+  }
+}
+
+template <class T, int LANES, int ITEMS>
+__global__ void __launch_bounds__(THREADS<T, LANES, ITEMS>)
+softmax_cross_entropy(const T* x, const T* targets, T* out, index_t rows, index_t length) {
+  typedef compute<T> C;
+  Group<LANES> group;
+  FOR_ROWS(group, row, rows) {
+    Row<T, LANES, ITEMS, 2> line(group, row, rows, length, true, x, targets);
+    C top, sum, loss = 0;
+    powers<T, LANES>(line, top, sum);
+    C logarithm = log(sum);
+    line.each([&](C v, C target, index_t) { loss += target == C(0) ? C(0) : target * (v - top - logarithm); });
+    loss = total<LANES>(loss);
+    if (row < rows && group.lane == 0) narrow(-loss, out[row]);
+  }
+}
+
+template <class T, int LANES, int ITEMS>
+__global__ void __launch_bounds__(THREADS<T, LANES, ITEMS>)
+softmax_cross_entropy_backward(const T* grad, index_t step, const T* x, const T* targets, T* out, index_t rows,
+                               index_t length) {
+  typedef compute<T> C;
+  Group<LANES> group;
+  FOR_ROWS(group, row, rows) {
+    Row<T, LANES, ITEMS, 2> line(group, row, rows, length, true, x, targets);
+    C top, sum, weight = 0;
+    powers<T, LANES>(line, top, sum);
+    line.each([&](C, C target, index_t) { weight += target; });
+    C share = total<LANES>(weight) / sum, g = row < rows ? widen(grad[row * step]) : C(0);
+    line.store(out + row * length, [&](C v, C target, index_t) { return (exponential<T>(v - top) * share - target) * g; });
+  }
+}

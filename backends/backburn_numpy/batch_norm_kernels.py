@@ -1,0 +1,104 @@
+"""NumPy: batch and group normalization by compiled kernels, which see an array as contiguous planes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from backburn_numpy import compiled
+from backburn_numpy.blocks import WORTH
+from backburn_numpy.compiled import FLOAT32
+from backburn_numpy.memory import contiguous, empty
+from backburn_numpy.threads import parallel_for
+
+Array = Any
+Axes = tuple[int, ...]
+Shape = tuple[int, ...]
+
+#: Planes shorter than a SIMD vector are left to NumPy.
+SHORT = 8
+
+
+class Planes:
+    """The layout of the elements that share statistics, and of those that share a scale.
+
+    Each of the ``statistics`` sets has ``planes`` planes of ``length`` elements.
+    """
+
+    def __init__(self, statistics: int, numbers: tuple[int, ...]) -> None:
+        self.statistics, self.planes, self.length = statistics, numbers[1], numbers[3]
+        self.numbers = np.array(numbers, np.int64)
+
+    def over(self, work: Callable[[int, int], None]) -> None:
+        """Call ``work`` for all sets, in several threads if it pays."""
+        parallel_for(work, self.statistics, max(1, WORTH // (self.planes * self.length)))
+
+
+def plane_layout(x: Array, axis: Axes, scale: Shape | None) -> Planes | None:
+    """The planes of ``x``, standardized over ``axis``, with a scale of that shape; None if no kernel applies."""
+    if x.ndim < 3 or compiled.serving("normalize_planes", x) is None:
+        return None
+    shape, rank = x.shape, x.ndim
+    lengths = (1,) * (rank - len(scale or ())) + (scale or ())
+    varies = [i for i, n in enumerate(lengths) if n != 1]
+    if any(lengths[i] != shape[i] for i in varies):
+        return None
+    if axis == (0, *range(2, rank)) and varies in ([], [1]):  # over a batch, for each channel
+        examples, channels, length = shape[0], shape[1], math.prod(shape[2:])
+        numbers = (length, examples, channels * length, length, channels, 1 if varies else 0, 0)
+        return Planes(channels, numbers) if length >= SHORT else None
+    first = rank - len(axis)
+    if axis != tuple(range(first, rank)) or varies != list(range(varies[0], varies[-1] + 1) if varies else ()):
+        return None
+    end = max(first, varies[-1] + 1 if varies else 0)  # over groups of channels, for each example
+    planes, length = math.prod(shape[first:end]), math.prod(shape[end:])
+    scaled_planes = planes if varies and varies[-1] >= first else 1
+    if length < SHORT or (varies and not varies[0] <= first <= varies[-1] + 1):
+        return None
+    scales = math.prod(shape[varies[0] : first]) if varies else 1
+    is_scaled = int(bool(varies))
+    numbers = (planes * length, planes, length, length, scales, is_scaled * scaled_planes, int(scaled_planes > 1))
+    return Planes(math.prod(shape[:first]), numbers)
+
+
+def batch_norm_train(
+    x: Array, scale: Array | None, bias: Array | None, eps: float, centred: bool, planes: Planes, keep: bool = False
+) -> tuple[Array, Array | None, Array | None]:
+    """The standardized planes, times ``scale``, plus ``bias``; with ``keep`` also the means and variances."""
+    kernel: Any = compiled.kernel("normalize_planes")
+    out = empty(x.shape, x.dtype)
+    mean, variance = (np.empty(planes.statistics, x.dtype) if keep else None for _ in range(2))
+    arrays = [contiguous(a) for a in (x, scale, bias)]
+    at = compiled.addresses(out, mean, variance, *arrays, planes.numbers)
+    planes.over(lambda first, last: kernel(*at, eps, centred, first, last))
+    return out, mean, variance
+
+
+def batch_norm_train_backward(
+    grad: Array, x: Array, scale: Array, eps: float, centred: bool, planes: Planes
+) -> tuple[Array, Array]:
+    """The gradient for ``x``, and the sums over each plane of that for ``scale``: (statistics, planes)."""
+    kernel: Any = compiled.kernel("normalize_planes_backward")
+    out, sums = empty(x.shape, x.dtype), np.empty((planes.statistics, planes.planes), x.dtype)
+    arrays = [contiguous(a) for a in (grad, x, scale)]
+    at = compiled.addresses(out, sums, *arrays, planes.numbers)
+    planes.over(lambda first, last: kernel(*at, eps, centred, first, last))
+    return out, sums
+
+
+def batch_norm_apply(x: Array, mean: Array, factor: Array, bias: Array | None, axis: int) -> Array | None:
+    """``(x - mean) * factor + bias``, each with one element for each channel along ``axis``; None without a kernel."""
+    kernel = compiled.serving("normalize_by", x)
+    if kernel is None:
+        return None
+    out, channels, length = empty(x.shape, x.dtype), len(mean), math.prod(x.shape[axis + 1 :])
+    bias = np.zeros_like(factor) if bias is None else bias
+    arrays = [contiguous(a, FLOAT32) for a in (x, mean, factor, bias)]
+    at = compiled.addresses(out, *arrays)
+    examples, size = math.prod(x.shape[:axis]), channels * length
+    count = examples if length == 1 else examples * channels
+    parallel_for(lambda first, last: kernel(*at, channels, length, first, last), count, max(1, WORTH * count // size))
+    return out

@@ -1,0 +1,96 @@
+/* Element-wise activation functions and their gradients. */
+#include "kernels.h"
+
+/* log(1 + exp(-|x|)) */
+INLINE float tail_of(float x) { return log_of_one_plus(exp_of(-fabsf(x))); }
+
+UNARY(sigmoid, sigmoid_of(x))
+BINARY(relu_backward, grad, y, y > 0.0f ? grad : 0.0f)
+BINARY(sigmoid_backward, grad, y, (1.0f - y) * y * grad)
+BINARY(tanh_backward, grad, y, (1.0f - y * y) * grad)
+UNARY(log_sigmoid, (x > 0.0f ? 0.0f : x) - tail_of(x))
+UNARY(softplus, (x < 0.0f ? 0.0f : x) + tail_of(x))
+UNARY(silu, x * sigmoid_of(x))
+
+INLINE float silu_slope(float x) {
+    const float gate = sigmoid_of(x);
+    return ((1.0f - gate) * x + 1.0f) * gate;
+}
+BINARY(silu_backward, grad, x, silu_slope(x) * grad)
+
+/* ---- the error functions, with the coefficients of backburn/ops/bodies/special_coefficients.py ---- */
+
+/* tanh(x r), r a rational function of x**2 that is artanh(erf(x)) / x up to where erf rounds to 1. */
+INLINE float erf_of(float x) {
+    const float square = x * x, z = square > 15.3664f ? 15.3664f : square;
+    const float p = ((6.70396996f * z + 131.2509f) * z + 861.146179f) * z + 3472.75146f;
+    const float q = ((z + 72.9091263f) * z + 482.85965f) * z + 3077.64575f;
+    return tanh_of(x * (p / q));
+}
+UNARY(erf, erf_of(x))
+
+/* exp(scale y**2) for y in 0 to 15: the leading bits of y have an exact square, so the large exponent is not rounded. */
+INLINE float gauss_of(float y, float scale) {
+    const float leading = from_bits(to_bits(y) & -(1 << 12)), rest = y - leading;
+    return exp_of_sum(scale * (leading * leading), scale * (rest * (y + leading)));
+}
+
+/* exp(-y**2) (1 + p / q) / (1 + 2 y) for y = |x|, up to where it underflows. */
+INLINE float erfc_of(float x) {
+    const float size = fabsf(x), y = size > 10.25f ? 10.25f : size;
+    const float p = ((((0.128386915f * y + 1.41132736f) * y + 5.84634495f) * y + 12.4719591f) * y + 12.9622545f) * y -
+                    3.84186514e-08f;
+    const float q =
+        ((((y + 6.60108566f) * y + 20.8843956f) * y + 36.9663734f) * y + 35.7516479f) * y + 14.8714314f;
+    const float above = gauss_of(y, -1.0f) * ((p / q + 1.0f) / (2.0f * y + 1.0f));
+    return x < 0.0f ? 2.0f - above : above;
+}
+UNARY(erfc, erfc_of(x))
+
+/* ---- GELU: x times the normal CDF at x ---- */
+
+/* The upper tail of the normal distribution at y = |x| is p(y) / q(y) exp(-y**2 / 2); p / q is a Remez fit on 0 to 14.6
+ * (error 2**-27.3), beyond which the tail underflows float32. Sets density to the exponential; returns the tail. */
+INLINE float mass_above(float y, float *density) {
+    *density = gauss_of(y, -0.5f);
+    const float p = (((0.3989468369f * y + 3.935827965f) * y + 17.74102709f) * y + 42.42109394f) * y + 48.37106885f;
+    const float q =
+        ((((y + 9.866274741f) * y + 45.45579191f) * y + 116.392779f) * y + 162.0312867f) * y + 96.74213713f;
+    return p / q * *density;
+}
+
+INLINE float clipped(float x) {
+    const float y = fabsf(x);
+    return y > 14.6f ? 14.6f : y;
+}
+
+INLINE float gelu_of(float x) {
+    float density;
+    const float y = clipped(x);
+    return (x < 0.0f ? 0.0f : x) - mass_above(y, &density) * y; /* no cancellation below 0 */
+}
+
+/* With t = mass - y density / sqrt(2 pi), the derivative is t below 0 and 1 - t above. */
+INLINE float gelu_slope(float x) {
+    float density;
+    const float y = clipped(x), mass = mass_above(y, &density), t = mass - y * 0.39894228040143268f * density;
+    return x < 0.0f ? t : 1.0f - t;
+}
+
+UNARY(gelu, gelu_of(x))
+BINARY(gelu_backward, grad, x, gelu_slope(x) * grad)
+
+#define LINEAR 1.5957691216057308f /* 2 sqrt(2 / pi) */
+#define CUBIC 0.07135481627159936f /* 0.044715 LINEAR */
+
+/* x sigmoid(u) with u = x (LINEAR + CUBIC x**2): the tanh approximation, rewritten. */
+UNARY(gelu_tanh, x * sigmoid_of(x * (LINEAR + CUBIC * (x * x))))
+
+/* With e = exp(-u): (1 + e + x u' e) / (1 + e)**2. Beyond +-9 it is 0 or 1 within 1e-26; clamping prevents overflow. */
+INLINE float gelu_tanh_slope(float x) {
+    x = x > 9.0f ? 9.0f : x;
+    x = x < -9.0f ? -9.0f : x;
+    const float square = x * x, e = exp_of(-(x * (LINEAR + CUBIC * square))), below = 1.0f + e;
+    return (below + x * (LINEAR + 3.0f * CUBIC * square) * e) / (below * below);
+}
+BINARY(gelu_tanh_backward, grad, x, gelu_tanh_slope(x) * grad)

@@ -1,0 +1,295 @@
+/* Direct convolutions: sums for a tile of output channels by positions stay in registers over all elements of the
+ * windows. Only the image is copied; results at positions between rows are discarded. For the gradient of the weight,
+ * sums for a tile of inputs by elements by outputs stay there over all positions of a block. */
+#define UNROLLED
+#include "kernels.h"
+
+#include "simd.h"
+#include "conv_layout.h"
+
+enum { CHANNELS = LANES > 8 ? 8 : 4, VECTORS = LANES > 4 ? 3 : 2, POSITIONS = LANES * VECTORS };
+
+/* The sums at positions of some vectors of CHANNELS channels, y_step apart in y, of inputs x_step apart. Weights are
+ * (inputs, elements, CHANNELS). */
+INLINE void sum_vectors(float *restrict y, int64_t y_step, const float *restrict x, int64_t x_step,
+                        const float *restrict weight, const int64_t *restrict offsets, int64_t inputs,
+                        int64_t elements, const int vectors) {
+    Lanes sums[CHANNELS][VECTORS] = {0};
+    for (int64_t c = 0; c < inputs; c++, x += x_step)
+        for (int64_t e = 0; e < elements; e++, weight += CHANNELS) {
+            const float *at = x + offsets[e];
+            Lanes values[VECTORS];
+            for (int n = 0; n < vectors; n++) values[n] = load_lanes(at + n * LANES);
+            for (int m = 0; m < CHANNELS; m++)
+                for (int n = 0; n < vectors; n++) sums[m][n] += weight[m] * values[n];
+        }
+    for (int m = 0; m < CHANNELS; m++)
+        for (int n = 0; n < vectors; n++) memcpy(y + m * y_step + n * LANES, &sums[m][n], sizeof(Lanes));
+}
+
+/* The sums at the next of the count remaining positions, as many as fit the registers. */
+static void sum_tile(float *restrict y, int64_t y_step, const float *restrict x, int64_t x_step,
+                     const float *restrict weight, const int64_t *restrict offsets, int64_t inputs, int64_t elements,
+                     int64_t left) {
+    if (left > 2 * LANES)
+        sum_vectors(y, y_step, x, x_step, weight, offsets, inputs, elements, VECTORS);
+    else if (left > LANES)
+        sum_vectors(y, y_step, x, x_step, weight, offsets, inputs, elements, 2);
+    else
+        sum_vectors(y, y_step, x, x_step, weight, offsets, inputs, elements, 1);
+}
+
+/* Packs the weight of a group (outputs, depth) as (parts, depth, CHANNELS), padding the outputs with zeros; the
+ * elements of the windows come in the order of the indices. */
+static void pack(float *restrict packed, const float *restrict weight, const int64_t *restrict indices,
+                 int64_t elements, const Geometry *g) {
+    const int64_t depth = g->inputs * elements;
+    for (int64_t first = 0; first < g->outputs; first += CHANNELS)
+        for (int64_t k = 0; k < depth; k += elements)
+            for (int64_t e = 0; e < elements; e++)
+                for (int64_t m = first; m < first + CHANNELS; m++)
+                    *packed++ = m < g->outputs ? weight[m * depth + k + indices[e]] : 0.0f;
+}
+
+/* Convolves x into out; bias may be null. Each block is rows of one example, at most `most`. memory is scratch for the
+ * packed weight, the planes of the inputs and the outputs; table is that of a layout. */
+KERNEL(conv_direct, float *restrict out, const float *restrict x, const float *restrict weight,
+       const float *restrict bias, float *restrict memory, int64_t *restrict table, const Geometry *g,
+       const Block *blocks, int64_t number, int64_t most) {
+    const Layout of = layout_of(g, most, POSITIONS, table);
+    const int64_t elements = g->size[0] * g->size[1], depth = g->inputs * elements;
+    const int64_t parts = (g->outputs + CHANNELS - 1) / CHANNELS, packed = parts * depth * CHANNELS;
+    const int64_t plane = of.planes[0] * of.planes[1] * of.step;
+    for (int64_t group = 0; group < g->groups; group++)
+        pack(memory + group * packed, weight + group * g->outputs * depth, of.indices, elements, g);
+    float *planes = memory + g->groups * packed, *restrict sums = planes + g->inputs * plane;
+    for (const Block *b = blocks; b < blocks + number; b++)
+        for (int64_t group = 0; group < g->groups; group++) {
+            const int64_t rows = b->last - b->first, count = rows * of.length, step = count + POSITIONS;
+            const int64_t at = b->start * g->groups + group;
+            for (int64_t c = 0; c < g->inputs; c++)
+                lay_planes(planes + c * plane, x + (at * g->inputs + c) * g->height * g->width, g, &of, b->first, rows);
+            for (int64_t part = 0; part < parts; part++) {
+                const float *weights = memory + group * packed + part * depth * CHANNELS;
+                for (int64_t p = 0; p < count; p += POSITIONS)
+                    sum_tile(sums + p, step, planes + p, plane, weights, of.offsets, g->inputs, elements, count - p);
+                for (int64_t m = part * CHANNELS; m < (part + 1) * CHANNELS && m < g->outputs; m++) {
+                    const float plus = bias ? bias[group * g->outputs + m] : 0.0f;
+                    const float *restrict from = sums + (m - part * CHANNELS) * step;
+                    float *restrict to = out + ((at * g->outputs + m) * g->rows + b->first) * g->columns;
+                    for (int64_t row = 0; row < rows; row++, from += of.length, to += g->columns)
+                        LOOP for (int64_t i = 0; i < g->columns; i++) to[i] = from[i] + plus;
+                }
+            }
+        }
+}
+
+/* ---- the gradient of the weight ---- */
+
+/* Sums of a tile stay in registers over the positions of a block: of elements of the windows by inputs, each times some
+ * vectors of outputs. A position's gradients of all outputs lie together, so that a sum is a vector of them. */
+enum { ELEMENTS = 3, INPUTS = LANES > 8 ? 4 : 2, OUTPUTS = 2 * LANES };
+
+/* The layout of the inputs of a block: the distance of neighbours in each direction. */
+typedef struct {
+    int64_t plane, example, row, column;
+} Steps;
+
+/* Adds to the sums at to, of which there are `vectors` vectors, what INPUTS inputs at x and ELEMENTS elements of their
+ * windows have of them in count examples of rows by columns. Gradients are OUTPUTS apart. */
+INLINE void add_tile(float *const to[INPUTS][ELEMENTS], const float *const x[INPUTS],
+                     const int64_t offsets[ELEMENTS], const float *restrict slopes, int64_t count, int64_t rows,
+                     int64_t columns, const Steps *by, const int vectors) {
+    Lanes sums[INPUTS][ELEMENTS][2] = {0};
+    for (int64_t n = 0; n < count; n++)
+        for (int64_t row = 0; row < rows; row++) {
+            const int64_t start = n * by->example + row * by->row;
+            for (int64_t i = 0; i < columns; i++, slopes += OUTPUTS) {
+                Lanes slope[2];
+                for (int v = 0; v < vectors; v++) slope[v] = load_lanes(slopes + v * LANES);
+                for (int c = 0; c < INPUTS; c++)
+                    for (int e = 0; e < ELEMENTS; e++) {
+                        const float value = x[c][start + offsets[e] + i * by->column];
+                        for (int v = 0; v < vectors; v++) sums[c][e][v] += value * slope[v];
+                    }
+            }
+        }
+    for (int c = 0; c < INPUTS; c++)
+        for (int e = 0; e < ELEMENTS; e++)
+            for (int v = 0; to[c][e] && v < vectors; v++) {
+                const Lanes sum = load_lanes(to[c][e] + v * LANES) + sums[c][e][v];
+                memcpy(to[c][e] + v * LANES, &sum, sizeof sum);
+            }
+}
+
+/* The gradients of outputs from first on, up to `number`, side by side for each position; 0 where there are no more. */
+static void lay_slopes(float *restrict to, const float *restrict grad, const Geometry *g, const Block *b, int64_t group,
+                       int64_t first, int64_t number) {
+    const int64_t plane = g->rows * g->columns, count = (b->last - b->first) * g->columns;
+    const int64_t left = g->outputs - first < number ? g->outputs - first : number;
+    for (int64_t n = b->start; n < b->stop; n++, to += count * OUTPUTS) {
+        const float *from = grad + ((n * g->groups + group) * g->outputs + first) * plane + b->first * g->columns;
+        for (int64_t i = 0; i < count; i += LANES) {
+            const int64_t end = i + LANES < count ? i + LANES : count;
+            for (int64_t m = 0; m < left; m++)
+                for (int64_t k = i; k < end; k++) to[k * OUTPUTS + m] = from[m * plane + k];
+            for (int64_t m = left; m < number; m++)
+                for (int64_t k = i; k < end; k++) to[k * OUTPUTS + m] = 0.0f;
+        }
+    }
+}
+
+/* Adds the gradient of the weight to out: (groups, depth, width), of which the first outputs are wanted, and width is
+ * a multiple of LANES. memory is scratch for the padded inputs and the gradients of a block. */
+KERNEL(conv_weight_direct, float *restrict out, const float *restrict x, const float *restrict grad,
+       float *restrict memory, const Geometry *g, int64_t width, const Block *blocks, int64_t number) {
+    const int64_t elements = g->size[0] * g->size[1];
+    for (const Block *b = blocks; b < blocks + number; b++) {
+        const int64_t rows = b->last - b->first, count = b->stop - b->start;
+        const int64_t height = (rows - 1) * g->stride[0] + (g->size[0] - 1) * g->dilation[0] + 1;
+        const int64_t length = (g->columns - 1) * g->stride[1] + (g->size[1] - 1) * g->dilation[1] + 1;
+        const Steps by = {height * length, g->inputs * height * length, g->stride[0] * length, g->stride[1]};
+        float *slopes = memory + count * by.example;
+        for (int64_t group = 0; group < g->groups; group++) {
+            for (int64_t n = 0; n < count; n++)
+                for (int64_t c = 0; c < g->inputs; c++) {
+                    const int64_t at = ((b->start + n) * g->groups + group) * g->inputs + c;
+                    lay_out(memory + n * by.example + c * by.plane, height, length, x + at * g->height * g->width,
+                            g->height, g->width, b->first * g->stride[0] - g->before[0], 1, -g->before[1], 1, 0);
+                }
+            for (int64_t m = 0; m < g->outputs; m += OUTPUTS) { /* not to the width, which may be a tile more */
+                const int vectors = width - m > LANES ? 2 : 1;
+                lay_slopes(slopes, grad, g, b, group, m, vectors * LANES);
+                for (int64_t c = 0; c < g->inputs; c += INPUTS)
+                    for (int64_t e = 0; e < elements; e += ELEMENTS) {
+                        float *to[INPUTS][ELEMENTS];
+                        const float *from[INPUTS];
+                        int64_t offsets[ELEMENTS];
+                        for (int j = 0; j < ELEMENTS; j++) {
+                            const int64_t at = e + j < elements ? e + j : e;
+                            offsets[j] = at / g->size[1] * g->dilation[0] * length + at % g->size[1] * g->dilation[1];
+                        }
+                        for (int i = 0; i < INPUTS; i++) {
+                            const int64_t depth = (group * g->inputs + c + i) * elements + e;
+                            from[i] = memory + (c + i < g->inputs ? c + i : c) * by.plane;
+                            for (int j = 0; j < ELEMENTS; j++)
+                                to[i][j] = c + i < g->inputs && e + j < elements ? out + (depth + j) * width + m : 0;
+                        }
+                        if (vectors == 2)
+                            add_tile(to, from, offsets, slopes, count, rows, g->columns, &by, 2);
+                        else
+                            add_tile(to, from, offsets, slopes, count, rows, g->columns, &by, 1);
+                    }
+            }
+        }
+    }
+}
+
+/* ---- small images ---- */
+
+/* Here rows of equal length would waste too much. Sums of a tile of PIECES pieces of rows, ACROSS positions each, by
+ * vectors of outputs stay in registers over all elements of the windows. */
+enum { PIECES = 3, ACROSS = LANES > 8 ? 4 : 2 };
+
+/* The sums for pieces that begin at x. Weights are (inputs, elements, OUTPUTS), sums OUTPUTS apart. */
+INLINE void sum_pieces(float *const to[PIECES], const float *const x[PIECES], const float *restrict weight,
+                       const int64_t *restrict offsets, int64_t inputs, int64_t elements, const Steps *by,
+                       const int vectors) {
+    Lanes sums[PIECES][ACROSS][2] = {0};
+    for (int64_t c = 0; c < inputs; c++)
+        for (int64_t e = 0; e < elements; e++, weight += OUTPUTS) {
+            const int64_t at = c * by->plane + offsets[e];
+            Lanes some[2];
+            for (int v = 0; v < vectors; v++) some[v] = load_lanes(weight + v * LANES);
+            for (int p = 0; p < PIECES; p++)
+                for (int i = 0; i < ACROSS; i++) {
+                    const float value = x[p][at + i * by->column];
+                    for (int v = 0; v < vectors; v++) sums[p][i][v] += value * some[v];
+                }
+        }
+    for (int p = 0; p < PIECES; p++)
+        for (int i = 0; i < ACROSS; i++)
+            for (int v = 0; v < vectors; v++) memcpy(to[p] + i * OUTPUTS + v * LANES, &sums[p][i][v], sizeof(Lanes));
+}
+
+/* The weights of outputs from first on, side by side for each element of a window: (inputs, elements, OUTPUTS), 0 where
+ * there are no more. Flipped ones are those of a transposed convolution: (inputs, outputs, elements), in reverse. */
+static void lay_weights(float *restrict to, const float *restrict weight, const Geometry *g, int64_t first,
+                        int flipped) {
+    const int64_t elements = g->size[0] * g->size[1], depth = g->inputs * elements;
+    const int64_t left = g->outputs - first < OUTPUTS ? g->outputs - first : OUTPUTS;
+    const int64_t most = flipped ? elements : 16; /* a cache line: those of all outputs may be in one set */
+    for (int64_t k = 0; k < depth; k += most) {
+        const int64_t end = k + most < depth ? k + most : depth;
+        for (int64_t m = 0; m < left; m++)
+            if (flipped) {
+                const float *last = weight + (k / elements * g->outputs + first + m + 1) * elements - 1;
+                for (int64_t i = k; i < end; i++) to[i * OUTPUTS + m] = last[k - i];
+            } else {
+                const float *from = weight + (first + m) * depth;
+                for (int64_t i = k; i < end; i++) to[i * OUTPUTS + m] = from[i];
+            }
+        for (int64_t m = left; m < OUTPUTS; m++)
+            for (int64_t i = k; i < end; i++) to[i * OUTPUTS + m] = 0.0f;
+    }
+}
+
+/* Fills the outputs from first on, `left` of them, with the sums of an example's positions and the bias. */
+static void put_sums(float *restrict out, const float *restrict sums, const float *restrict bias, const Geometry *g,
+                     const Block *b, int64_t first, int64_t left, int64_t positions) {
+    for (int64_t n = b->start; n < b->stop; n++, sums += positions * OUTPUTS)
+        for (int64_t m = 0; m < left; m++) {
+            const float plus = bias ? bias[first + m] : 0.0f;
+            float *restrict to = out + ((n * g->groups * g->outputs + first + m) * g->rows + b->first) * g->columns;
+            for (int64_t i = 0; i < positions; i++) to[i] = sums[i * OUTPUTS + m] + plus;
+        }
+}
+
+/* Convolves x into out, whose rows have ACROSS positions or more; bias may be null. memory is scratch for the weights
+ * of a group, the padded inputs and the sums of a block; offsets for those of a window's elements. */
+KERNEL(conv_small, float *restrict out, const float *restrict x, const float *restrict weight,
+       const float *restrict bias, float *restrict memory, int64_t *restrict offsets, const Geometry *g, int flipped,
+       const Block *blocks, int64_t number) {
+    const int64_t elements = g->size[0] * g->size[1], depth = g->inputs * elements;
+    const int64_t length = (g->columns - 1) * g->stride[1] + (g->size[1] - 1) * g->dilation[1] + 1;
+    const int64_t pieces = (g->columns + ACROSS - 1) / ACROSS, parts = (g->outputs + OUTPUTS - 1) / OUTPUTS;
+    float *planes = memory + parts * depth * OUTPUTS;
+    for (int64_t e = 0; e < elements; e++)
+        offsets[e] = e / g->size[1] * g->dilation[0] * length + e % g->size[1] * g->dilation[1];
+    for (int64_t group = 0; group < g->groups; group++) {
+        for (int64_t part = 0; part < parts; part++)
+            lay_weights(memory + part * depth * OUTPUTS, weight + group * g->outputs * depth, g, part * OUTPUTS,
+                        flipped);
+        for (const Block *b = blocks; b < blocks + number; b++) {
+            const int64_t rows = b->last - b->first, count = b->stop - b->start, all = count * rows * pieces;
+            const int64_t height = (rows - 1) * g->stride[0] + (g->size[0] - 1) * g->dilation[0] + 1;
+            const Steps by = {height * length, g->inputs * height * length, g->stride[0] * length, g->stride[1]};
+            float *sums = planes + count * by.example;
+            for (int64_t n = 0; n < count * g->inputs; n++) {
+                const int64_t at = ((b->start + n / g->inputs) * g->groups + group) * g->inputs + n % g->inputs;
+                lay_out(planes + n * by.plane, height, length, x + at * g->height * g->width, g->height, g->width,
+                        b->first * g->stride[0] - g->before[0], 1, -g->before[1], 1, 0);
+            }
+            for (int64_t part = 0; part < parts; part++) {
+                const float *weights = memory + part * depth * OUTPUTS;
+                const int64_t first = part * OUTPUTS, rest = g->outputs - first, left = rest < OUTPUTS ? rest : OUTPUTS;
+                for (int64_t t = 0; t < all; t += PIECES) {
+                    float *to[PIECES];
+                    const float *from[PIECES];
+                    for (int p = 0; p < PIECES; p++) {
+                        const int64_t piece = t + p < all ? t + p : all - 1, line = piece / pieces;
+                        const int64_t next = piece % pieces * ACROSS, last = g->columns - ACROSS;
+                        const int64_t column = next < last ? next : last; /* pieces may overlap */
+                        to[p] = sums + (line * g->columns + column) * OUTPUTS;
+                        from[p] = planes + line / rows * by.example + line % rows * by.row + column * by.column;
+                    }
+                    if (left > LANES)
+                        sum_pieces(to, from, weights, offsets, g->inputs, elements, &by, 2);
+                    else
+                        sum_pieces(to, from, weights, offsets, g->inputs, elements, &by, 1);
+                }
+                put_sums(out, sums, bias, g, b, group * g->outputs + first, left, rows * g->columns);
+            }
+        }
+    }
+}

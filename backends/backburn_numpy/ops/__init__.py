@@ -1,0 +1,1 @@
+"""The operations of the NumPy backend, one module per family of the contract."""

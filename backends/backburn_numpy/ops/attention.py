@@ -1,0 +1,315 @@
+"""NumPy: attention in blocks of queries, so that the scores of long sequences never exist as a whole.
+
+For float32 and 16-bit floats compiled kernels do all of it, threads included, without copying strided heads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from backburn.base.errors import ShapeError
+from backburn.ops.attention import attention_shape
+from backburn_numpy import blas, compiled
+from backburn_numpy.blocks import SHARED
+from backburn_numpy.compiled import FLOAT32
+from backburn_numpy.half_precision import cast_like, is_half, upcast_half
+from backburn_numpy.memory import contiguous, empty
+from backburn_numpy.threads import available, parallel_for
+
+Array = Any
+Block = tuple[slice, slice, slice]
+
+#: Half the smallest positive float32: numbers up to this round to 0.
+LEAST = 2.0**-150
+
+#: Scores per block, which fit in the L2 cache.
+SCORES = 1 << 17
+
+
+def scaled_dot_product_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Array | None = None,
+    keep: Array | None = None,
+    /,
+    causal: bool = False,
+    scale: float = 1.0,
+    dropout: float = 0.0,
+    softcap: float | None = None,
+) -> Array:
+    shape = _shape(query, key, value, mask, keep)
+    fast = _run_kernel("attention", (query, key, value), mask, keep, causal, scale, dropout, softcap)
+    if fast is not None:
+        return cast_like(fast.attend().reshape(shape), query)
+    q, keys, values = (_stacked(upcast_half(t)) for t in (query, key, value))
+    out = empty((*q.shape[:2], values.shape[2]), query.dtype)
+    options = _stack_mask(mask, query), _stack_mask(keep, query), causal, scale if softcap is None else 1.0, dropout
+
+    def part(start: int, stop: int) -> None:
+        for block in _blocks(start, stop, q.shape[1], keys.shape[1], causal):
+            b, rows, seen = block
+            _, dropped = _weights(_products(q, keys, block, scale, softcap), block, *options)
+            np.copyto(out[b, rows], np.matmul(dropped, values[b, seen]), casting="same_kind")
+
+    parallel_for(part, len(q), _worth(q, keys))
+    return out.reshape(shape)
+
+
+def scaled_dot_product_attention_backward(
+    grad: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Array | None = None,
+    keep: Array | None = None,
+    y: Array | None = None,
+    /,
+    causal: bool = False,
+    scale: float = 1.0,
+    dropout: float = 0.0,
+    softcap: float | None = None,
+) -> tuple[Array, Array, Array]:
+    operands = query, key, value
+    if grad.shape != (shape := _shape(*operands, mask, keep)):
+        raise ShapeError(f"the gradient of a result of the shape {list(shape)} has the shape {list(grad.shape)}")
+    fast = _run_kernel("attention_backward", (*operands, grad), mask, keep, causal, scale, dropout, softcap)
+    if fast is not None:
+        return tuple(cast_like(g.reshape(t.shape), t) for g, t in zip(fast.gradients(), operands, strict=True))
+    g, q, keys, values = (_stacked(upcast_half(t)) for t in (grad, query, key, value))
+    masks, kept = _stack_mask(mask, query), _stack_mask(keep, query)
+    grad_query, grad_key, grad_value = (empty(t.shape, q.dtype) for t in (q, keys, values))
+    for t in (grad_query, grad_key, grad_value):
+        t.fill(0)
+
+    def part(start: int, stop: int) -> None:
+        for block in _blocks(start, stop, q.shape[1], keys.shape[1], causal):
+            b, rows, seen = block
+            scores = _products(q, keys, block, scale, softcap)
+            slopes = None if softcap is None else 1 - np.square(scores / softcap)
+            weights, dropped = _weights(scores, block, masks, kept, causal, scale if slopes is None else 1.0, dropout)
+            grad_value[b, seen] += np.matmul(dropped.swapaxes(1, 2), g[b, rows])
+            grad_scores = np.matmul(g[b, rows], values[b, seen].swapaxes(1, 2))
+            _drop(grad_scores, kept, block, dropout)
+            _softmax_backward(grad_scores, weights, scale)
+            if slopes is not None:
+                np.multiply(grad_scores, slopes, out=grad_scores)
+            grad_query[b, rows] = np.matmul(grad_scores, keys[b, seen])
+            grad_key[b, seen] += np.matmul(grad_scores.swapaxes(1, 2), q[b, rows])
+
+    parallel_for(part, len(q), _worth(q, keys))
+    return tuple(
+        cast_like(t.reshape(like.shape), query)
+        for t, like in ((grad_query, query), (grad_key, key), (grad_value, value))
+    )
+
+
+def _shape(query: Array, key: Array, value: Array, *masks: Array | None) -> tuple[int, ...]:
+    """The shape of the result."""
+    return attention_shape(query.shape, key.shape, value.shape, *(None if m is None else m.shape for m in masks))
+
+
+# ---- by kernels ----
+
+
+class _Call:
+    """A call of the kernel for attention, or for its gradient, on float32 matrices."""
+
+    def __init__(
+        self, kernel: Callable[..., None], operands: list[Array], mask: Array | None, keep: Array | None, causal: bool,
+        scale: float, dropout: float,
+    ) -> None:  # fmt: skip
+        self.kernel, self.operands = kernel, [_readable(t) for t in operands]
+        outer, self.inner, self.queries, self.size = self.operands[0].shape
+        self.keys, self.width = self.operands[2].shape[2:]
+        self.count, self.scores = outer * self.inner, self.queries * self.keys
+        self.part = self.queries if self.scores <= SCORES else max(1, SCORES // self.keys)
+        whole = (*operands[0].shape[:-1], self.keys)
+        self.masks = [None if m is None else _with_four_axes(np.broadcast_to(m, whole)) for m in (mask, keep)]
+        self.causal, self.factors = causal, (scale, 1.0 / (1.0 - dropout) if dropout < 1 else 0.0)
+
+    def attend(self) -> Array:
+        """The result, as a stack of matrices."""
+        out = empty((self.count, self.queries, self.width), FLOAT32)
+        self._call([out], self.count * -(-self.queries // self.part), self.part * self.keys)
+        return out
+
+    def gradients(self) -> list[Array]:
+        """The gradients for queries, keys and values, each as a stack of matrices."""
+        rows = (self.queries, self.size), (self.keys, self.size), (self.keys, self.width)
+        results = [empty((self.count, *shape), FLOAT32) for shape in rows]
+        self._call(results, self.count, self.scores)
+        return results
+
+    def _call(self, results: list[Array], parts: int, scores: int) -> None:
+        """Fill the results, in ``parts`` of ``scores`` scores."""
+        mask = self.masks[0]
+        sizes = [self.inner, self.queries, self.keys, self.size, self.width, int(self.causal), self.part]
+        sizes.append(int(mask is not None and mask.dtype == FLOAT32))
+        mask_strides = [step for m in self.masks for step in ((0, 0, 0, 0) if m is None else m.strides)]
+        steps = [step for t in self.operands for step in _steps(t)]
+        numbers, failed = np.array([*sizes, *mask_strides, *steps], np.int64), np.zeros(1, np.intc)
+        at = compiled.addresses(*results, *self.operands, *self.masks)
+        threads = min(available(), parts) if self.count * self.scores >= SHARED else 1
+        with blas.single() if threads > 1 else nullcontext():
+            self.kernel(
+                *at, blas.sgemm_address(), compiled.address(numbers), *self.factors, compiled.address(failed), parts,
+                max(1, compiled.PORTION // scores), threads,
+            )  # fmt: skip
+        if failed[0]:
+            raise MemoryError("no memory for the scores of some queries")
+
+
+def _run_kernel(
+    name: str, operands: tuple[Array, ...], mask: Array | None, keep: Array | None, causal: bool, scale: float,
+    dropout: float, softcap: float | None,
+) -> _Call | None:  # fmt: skip
+    """A call of the kernel of that name; None if it does not take these."""
+    upcast = [upcast_half(t) for t in operands] if is_half(operands[0]) else [*operands]
+    kernel = compiled.serving(name, upcast[0])
+    if kernel is None or blas.sgemm_address() is None or 0 in (n for t in upcast for n in t.shape):
+        return None
+    if softcap is not None:  # the kernels cap no scores
+        return None
+    if abs(scale) <= LEAST:  # with alpha = 0 BLAS ignores the operands, and their NaN
+        return None
+    if mask is not None and mask.dtype != np.bool_:
+        mask = mask.astype(FLOAT32, copy=False)
+    return _Call(kernel, upcast, mask, keep, causal, scale, dropout)
+
+
+def _with_four_axes(x: Array) -> Array:
+    """``x`` with four axes."""
+    return x.reshape(math.prod(x.shape[:-3]), *(1,) * (3 - x.ndim), *x.shape[-3:])
+
+
+def _readable(x: Array) -> Array:
+    """``x`` with four axes, as a view if its rows are contiguous and do not overlap, else a copy."""
+    four = _with_four_axes(x)
+    rows, size = four.shape[2:]
+    steps = four.strides
+    gapless = (size == 1 or steps[3] == 4) and (rows == 1 or steps[2] >= 4 * size) and not any(n % 4 for n in steps)
+    return four if gapless else contiguous(four)
+
+
+def _steps(x: Array) -> tuple[int, int, int]:
+    """The strides in elements of the batch axes and of rows; a single row has the stride of its width."""
+    outer, inner, row = (n // 4 for n in x.strides[:3])
+    return outer, inner, row if x.shape[2] > 1 else x.shape[3]
+
+
+# ---- block by block ----
+
+
+def _stacked(x: Array) -> Array:
+    """``x`` as a stack of matrices."""
+    return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
+
+
+def _stack_mask(x: Array | None, query: Array) -> Array | None:
+    """A mask with one leading axis, of length 1 if all matrices share it."""
+    if x is None:
+        return None
+    mask: Array = x.reshape((1,) * (query.ndim - x.ndim) + x.shape)
+    if any(n != 1 for n in mask.shape[:-2]):
+        mask = np.broadcast_to(mask, (*query.shape[:-2], *mask.shape[-2:]))
+    return _stacked(mask)
+
+
+def _worth(q: Array, keys: Array) -> int:
+    """The fewest matrices that make a second thread pay."""
+    return int(max(1, (1 << 19) // max(1, q.shape[1] * keys.shape[1])))
+
+
+def _blocks(start: int, stop: int, queries: int, keys: int, causal: bool) -> Iterator[Block]:
+    """Slices of matrices, of queries, and of the keys that these may attend to."""
+    one = queries * keys
+    if one <= SCORES:
+        step = max(1, SCORES // max(1, one))
+        for first in range(start, stop, step):
+            yield slice(first, min(first + step, stop)), slice(0, queries), slice(0, keys)
+        return
+    step = max(1, SCORES // keys)
+    for number in range(start, stop):
+        for first in range(0, queries, step):
+            last = min(first + step, queries)
+            yield slice(number, number + 1), slice(first, last), slice(0, min(last, keys) if causal else keys)
+
+
+def _mask_block(x: Array, block: Block) -> Array:
+    """The part of a mask that belongs to a block; axes of length 1 stay."""
+    return x[tuple(slice(None) if n == 1 else s for n, s in zip(x.shape, block, strict=True))]
+
+
+def _products(q: Array, keys: Array, block: Block, scale: float, softcap: float | None) -> Array:
+    """The products of a block's queries and keys; with a cap the scores, scaled and capped."""
+    b, rows, seen = block
+    products = np.matmul(q[b, rows], keys[b, seen].swapaxes(1, 2))
+    if softcap is not None:
+        np.multiply(products, scale / softcap, out=products)
+        np.multiply(np.tanh(products, out=products), softcap, out=products)
+    return products
+
+
+def _weights(
+    scores: Array, block: Block, mask: Array | None, keep: Array | None, causal: bool, scale: float, dropout: float
+) -> tuple[Array, Array]:
+    """The attention weights of a block, before and after dropout, in place of what ``scale`` makes its scores."""
+    rows = block[1]
+    fast = compiled.serving("attention_weights", scores) if mask is None else None
+    if fast is not None:
+        count, queries, length = scores.shape
+        fast(compiled.address(scores), scale, rows.start if causal else -1, queries, count * queries, length)
+    else:
+        _softmax(scores, block, mask, causal, scale)
+    dropped = scores
+    if keep is not None:
+        dropped = scores.copy()
+        _drop(dropped, keep, block, dropout)
+    return scores, dropped
+
+
+def _softmax(scores: Array, block: Block, mask: Array | None, causal: bool, scale: float) -> None:
+    """Replace a block's scores by weights in place; 0 for a query that sees no key."""
+    _, rows, seen = block
+    np.multiply(scores, scale, out=scores)
+    if mask is not None:
+        part = _mask_block(mask, block)
+        if part.dtype == np.bool_:
+            np.copyto(scores, -np.inf, where=~part)
+        else:
+            np.add(scores, upcast_half(part), out=scores)
+    if causal:
+        later = np.arange(seen.start, seen.stop) > np.arange(rows.start, rows.stop)[:, None]
+        np.copyto(scores, -np.inf, where=later)
+    if scores.size:
+        top = np.maximum.reduce(scores, axis=-1, keepdims=True)
+        top[top == -np.inf] = 0
+        np.exp(np.subtract(scores, top, out=scores), out=scores)
+        total = np.add.reduce(scores, axis=-1, keepdims=True)
+        total[total == 0] = 1
+        np.divide(scores, total, out=scores)
+
+
+def _softmax_backward(grad: Array, weights: Array, scale: float) -> None:
+    """Replace the gradients of the weights in place by those of the unscaled scores."""
+    fast = compiled.serving("attention_scores", grad)
+    if fast is not None:
+        fast(compiled.address(grad), compiled.address(weights), scale, grad.shape[0] * grad.shape[1], grad.shape[2])
+        return
+    mean = np.einsum("bij,bij->bi", grad, weights)[..., None]
+    np.subtract(grad, mean, out=grad)
+    np.multiply(grad, weights, out=grad)
+    np.multiply(grad, scale, out=grad)
+
+
+def _drop(x: Array, keep: Array | None, block: Block, dropout: float) -> None:
+    """Dropout in place."""
+    if keep is not None:
+        np.multiply(x, 1.0 / (1.0 - dropout) if dropout < 1 else 0.0, out=x)
+        np.copyto(x, 0, where=~_mask_block(keep, block))

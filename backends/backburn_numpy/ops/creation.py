@@ -1,0 +1,77 @@
+"""NumPy: array creation and dtype conversion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from backburn.base.dtypes import DType, as_dtype
+from backburn.ops.bodies.quantized import Quantized
+from backburn.ops.creation import arange_length
+from backburn_numpy import memory
+from backburn_numpy.half_precision import convert
+from backburn_numpy.ops.quantization import dequantize
+from backburn_numpy.quiet import quietly
+
+Array = Any
+Shape = tuple[int, ...]
+
+
+def from_numpy(array: Any) -> Array:
+    host = as_dtype(array.dtype).dtype  # raises for unknown dtypes; in native byte order
+    if array.nbytes < memory.THRESHOLD:
+        return np.array(array, dtype=host, copy=True, order="C")
+    result = memory.empty(array.shape, host)
+    np.copyto(result, array, casting="equiv")
+    return result
+
+
+def to_numpy(x: Array, /) -> Array:
+    return dequantize(x) if isinstance(x, Quantized) else x.copy()
+
+
+def astype(x: Array, /, dtype: DType) -> Array:
+    host = dtype.dtype
+    if (x.itemsize == 2 or host.itemsize == 2) and x.flags.c_contiguous:
+        return convert(x, host)
+    if x.nbytes < memory.THRESHOLD or x.dtype == host or not x.flags.c_contiguous:
+        return x.astype(host, copy=False)
+    result = memory.empty(x.shape, host)
+    np.copyto(result, x, casting="unsafe")
+    return result
+
+
+def full(shape: Shape, value: float, dtype: DType) -> Array:
+    result = memory.empty(shape, dtype.dtype)
+    result.fill(value)
+    return result
+
+
+def zeros(shape: Shape, dtype: DType) -> Array:
+    return full(shape, 0, dtype)
+
+
+def ones(shape: Shape, dtype: DType) -> Array:
+    return full(shape, 1, dtype)
+
+
+def empty(shape: Shape, dtype: DType) -> Array:
+    return memory.empty(shape, dtype.dtype)
+
+
+def arange(start: float, stop: float, step: float, dtype: DType) -> Array:
+    if dtype.kind == "int":
+        return np.arange(int(start), int(stop), int(step), dtype=dtype.dtype)
+    places = np.arange(arange_length(start, stop, step), dtype=np.float64)
+    return (places * step + start).astype(dtype.dtype, copy=False)
+
+
+def eye(n: int, m: int, offset: int, dtype: DType) -> Array:
+    return np.eye(n, m, offset, dtype.dtype)
+
+
+@quietly
+def linspace(start: float, stop: float, num: int, endpoint: bool, dtype: DType) -> Array:
+    with np.errstate(all="ignore"):  # NumPy's own Python code, whose warnings we do not filter
+        return np.linspace(start, stop, num, endpoint, dtype=dtype.dtype)

@@ -1,0 +1,252 @@
+"""NumPy: matrix decompositions, solve, inverses and determinants, by LAPACK in 32 and 64 bits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_void_p
+from typing import Any
+
+import numpy as np
+
+from backburn.base.errors import LinearAlgebraError, ShapeError, SingularMatrixError
+from backburn.ops.decompositions import EPS, LEADING, solution
+from backburn.ops.table import OPERATIONS
+from backburn_numpy import blas, compiled
+from backburn_numpy.blocks import WORTH
+from backburn_numpy.compiled import address
+from backburn_numpy.half_precision import cast_like, upcast_half
+from backburn_numpy.memory import contiguous, empty
+from backburn_numpy.ops.selection import tril, triu
+from backburn_numpy.quiet import quietly
+from backburn_numpy.threads import parallel_for
+
+Array = Any
+
+#: BLAS's names of the forms of operands.
+ROW_MAJOR, NO_TRANS, TRANS, UPPER, LOWER, NON_UNIT, LEFT = 101, 111, 112, 121, 122, 131, 141
+
+
+@quietly
+def _attempt(
+    function: Callable[..., Any], x: Array, *others: Any, why: str, error: type[LinearAlgebraError], **options: Any
+) -> Any:
+    """``function(x, *others)``; if LAPACK fails, our error, which names the first matrix it fails on."""
+    try:
+        return function(x, *others, **options)
+    except np.linalg.LinAlgError as cause:
+        for place in np.ndindex(x.shape[:-2]):
+            try:
+                function(x[place], *(o[(0,) * (o.ndim - 2)] for o in others), **options)
+            except np.linalg.LinAlgError:
+                which = f"the matrix at {list(place)}" if place else "the matrix"
+                raise error(f"{which} {why}") from cause
+        raise
+
+
+_DIVERGES = "has no decomposition that LAPACK finds, as with NaN or infinite elements"
+
+
+def _signs(vectors: Array) -> Array:
+    """The signs that normalize the columns as the contract requires, as a row."""
+    if 0 in vectors.shape:
+        return np.ones((*vectors.shape[:-2], 1, vectors.shape[-1]), vectors.dtype)
+    size = np.abs(vectors)
+    first = np.argmax(size >= LEADING * size.max(-2, keepdims=True), axis=-2, keepdims=True)
+    leading = np.take_along_axis(vectors, first, -2)
+    return np.where(leading < 0, vectors.dtype.type(-1), vectors.dtype.type(1))
+
+
+def _symmetric(x: Array) -> Array:
+    if x.shape[-2] != x.shape[-1]:  # the sum below would broadcast a row and a column
+        raise ShapeError(f"the matrices must be square, and they are {x.shape[-2]} by {x.shape[-1]}")
+    half = np.multiply(upcast_half(x), 0.5)
+    return np.add(half, np.matrix_transpose(half))
+
+
+#: From this many rows on, functions of the BLAS library are called for each matrix.
+LARGE = 32
+
+
+def cholesky(x: Array, /) -> Array:
+    why = "is not positive definite"
+    return cast_like(_attempt(_cholesky, _symmetric(x), why=why, error=LinearAlgebraError), x)
+
+
+def _cholesky(x: Array) -> Array:
+    """NumPy's for symmetric matrices, without the copies that it makes of a large one."""
+    rows = x.shape[-1]
+    number, text = POINTER(c_int64), c_char_p
+    name = f"scipy_{_letter(x)}potrf_64_"
+    if x.ndim > 2 or rows < LARGE or (fast := blas.function(name, text, number, c_void_p, number, number)) is None:
+        return np.linalg.cholesky(x)
+    size, failed, factor = c_int64(rows), c_int64(0), x.copy()
+    fast(b"L", size, address(factor), size, failed)  # by columns
+    if failed.value:
+        raise np.linalg.LinAlgError
+    return tril(factor.T, 0)
+
+
+def _letter(x: Array) -> str:
+    """The letter by which BLAS names the dtype."""
+    return "d" if x.dtype == np.float64 else "s"
+
+
+def lu(x: Array, /) -> tuple[Array, Array, Array]:
+    (*stack, rows, columns), inner = x.shape, min(x.shape[-2:])
+    y = np.array(upcast_half(x)).reshape(math.prod(stack), rows, columns)
+    order = np.tile(np.arange(rows), (len(y), 1))
+    every = np.arange(len(y))
+    for c in range(inner):
+        best = c + np.argmax(np.abs(y[:, c:, c]), axis=1)
+        for a in (y, order):
+            a[every, best], a[:, c] = a[:, c].copy(), a[every, best]
+        row, below = y[:, c, None], y[:, c + 1 :]
+        below[..., c] /= np.where(row[..., c] == 0, 1, row[..., c])  # a zero pivot has only zeros below
+        below[..., c + 1 :] -= below[..., c, None] * row[..., c + 1 :]
+    y = y.reshape(x.shape)
+    lower = np.tril(y, -1)[..., :inner] + np.eye(rows, inner, dtype=y.dtype)
+    return order.reshape(x.shape[:-1]), cast_like(lower, x), cast_like(np.triu(y)[..., :inner, :], x)
+
+
+@quietly
+def qr(x: Array, /, complete: bool = False) -> tuple[Array, Array]:
+    q, r = np.linalg.qr(upcast_half(x), mode="complete" if complete else "reduced")
+    inner = min(x.shape[-2:])
+    diagonal = np.diagonal(r, axis1=-2, axis2=-1)[..., None, :]
+    signs = _signs(q)
+    signs[..., :inner] = np.where(diagonal < 0, -1, 1)
+    # Adding 0 turns the negative zeros of flipped rows into zeros.
+    return cast_like(q * signs, x), cast_like(r * np.matrix_transpose(signs) + 0.0, x)
+
+
+def _check_finite(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, which raises for non-finite elements: LAPACK may return NaN, or print to standard output."""
+
+    def checked(x: Array, **options: Any) -> Any:
+        if not np.isfinite(x).all():
+            raise np.linalg.LinAlgError
+        return function(x, **options)
+
+    return checked
+
+
+_svd, _svdvals = _check_finite(np.linalg.svd), _check_finite(np.linalg.svdvals)
+_eigh, _eigvalsh = _check_finite(np.linalg.eigh), _check_finite(np.linalg.eigvalsh)
+
+
+def svd(x: Array, /, full: bool = False) -> tuple[Array, Array, Array]:
+    u, s, vh = _attempt(_svd, upcast_half(x), full_matrices=full, why=_DIVERGES, error=LinearAlgebraError)
+    left, inner = _signs(u), s.shape[-1]
+    right = left[..., :inner]
+    if vh.shape[-2] > inner:
+        right = np.concat([right, _signs(np.matrix_transpose(vh)[..., inner:])], axis=-1)
+    return cast_like(u * left, x), cast_like(s, x), cast_like(vh * np.matrix_transpose(right), x)
+
+
+def eigh(x: Array, /) -> tuple[Array, Array]:
+    values, vectors = _attempt(_eigh, _symmetric(x), why=_DIVERGES, error=LinearAlgebraError)
+    return cast_like(values, x), cast_like(vectors * _signs(vectors), x)
+
+
+def svdvals(x: Array, /) -> Array:
+    return cast_like(_attempt(_svdvals, upcast_half(x), why=_DIVERGES, error=LinearAlgebraError), x)
+
+
+def eigvalsh(x: Array, /) -> Array:
+    return cast_like(_attempt(_eigvalsh, _symmetric(x), why=_DIVERGES, error=LinearAlgebraError), x)
+
+
+#: The most rows of matrices, and the fewest matrices, that a kernel solves side by side.
+SIDE, MANY = 8, 16
+
+
+def _solve_small(x: Array, y: Array | None = None, columns: int = 0) -> tuple[Array, Array] | None:
+    """The solutions for ``y``, or for columns of the identity, and the pivots after the sign of the rows' order.
+
+    None if that is for LAPACK: of few or large matrices, and where a pivot is 0 or not finite.
+    """
+    rows, stack = x.shape[-1], x.shape[:-2]
+    if y is not None and x.shape[-2:] == (rows, *y.shape[-2:-1]) and x.dtype == y.dtype:
+        stack, columns = np.broadcast_shapes(stack, y.shape[:-2]), y.shape[-1]
+    elif y is not None:
+        return None
+    if x.shape[-2] != rows or not 0 < rows <= SIDE or columns > SIDE or (number := math.prod(stack)) < MANY:
+        return None
+    if (fast := compiled.serving("solve_small", x)) is None:
+        return None
+    out, pivots = empty((*stack, rows, columns), x.dtype), empty((rows + 1, number), x.dtype)
+    x, y = (a if a is None else contiguous(np.broadcast_to(a, (*stack, *a.shape[-2:]))) for a in (x, y))
+    at = compiled.addresses(out, x, y, pivots)
+    parallel_for(lambda first, last: fast(*at, rows, columns, number, first, last), number, max(1, WORTH // rows**2))
+    return (out, pivots.reshape(-1, *stack)) if pivots.all() and np.isfinite(pivots).all() else None
+
+
+def solve(x: Array, y: Array, /) -> Array:
+    y = upcast_half(y)[None] if y.ndim == 1 else upcast_half(y)
+    if (found := _solve_small(upcast_half(x), y)) is not None:
+        return cast_like(found[0], x)
+    return cast_like(_attempt(np.linalg.solve, upcast_half(x), y, why="is singular", error=SingularMatrixError), x)
+
+
+def triangular_solve(x: Array, y: Array, /, upper: bool = False) -> Array:
+    a, b = upcast_half(x), upcast_half(y)
+    real = c_double if a.dtype == np.float64 else c_float
+    types = (*[c_int] * 5, c_int64, c_int64, real, c_void_p, c_int64, c_void_p, c_int64)
+    fast = blas.function(f"scipy_cblas_{_letter(a)}trsm64_", *types) if a.shape[-1] >= LARGE else None
+    shape = solution(a.shape, b.shape)
+    rows, columns = shape[-2:]
+    pivots = np.abs(np.diagonal(a, axis1=-2, axis2=-1))  # by whose reciprocals BLAS multiplies
+    if fast is None or not columns or not (pivots >= np.finfo(a.dtype).tiny).all():
+        return solve(triu(x, 0) if upper else tril(x, 0), y)
+    a, out = np.broadcast_to(a, (*shape[:-2], rows, rows)), np.array(np.broadcast_to(b, shape), order="C")
+    for place in np.ndindex(shape[:-2]):
+        one, turned = a[place], a[place].T
+        by_rows = one.flags.c_contiguous or not turned.flags.c_contiguous
+        whole = contiguous(one if by_rows else turned)
+        form = UPPER if upper == by_rows else LOWER, NO_TRANS if by_rows else TRANS
+        fast(ROW_MAJOR, LEFT, *form, NON_UNIT, rows, columns, 1.0, address(whole), rows, address(out[place]), columns)
+    return cast_like(out, x)
+
+
+def inv(x: Array, /) -> Array:
+    if (found := _solve_small(upcast_half(x), None, x.shape[-1])) is not None:
+        return cast_like(found[0], x)
+    return cast_like(_attempt(np.linalg.inv, upcast_half(x), why="is singular", error=SingularMatrixError), x)
+
+
+def _keep_nan(x: Array, found: Array) -> Array:
+    """The results ``found`` for matrices, with NaN for those that contain NaN, which LAPACK may take for singular."""
+    return np.asarray(np.where(np.isnan(x).any((-2, -1)), math.nan, found), x.dtype)
+
+
+@quietly
+def det(x: Array, /) -> Array:
+    if (found := _solve_small(upcast_half(x))) is not None:
+        return cast_like(np.multiply.reduce(found[1]), x)
+    return _keep_nan(x, np.linalg.det(upcast_half(x)))
+
+
+@quietly
+def slogdet(x: Array, /) -> tuple[Array, Array]:
+    if (found := _solve_small(upcast_half(x))) is not None:
+        logarithm = np.add.reduce(np.log(np.abs(found[1])))
+        return cast_like(np.multiply.reduce(np.sign(found[1])), x), cast_like(logarithm, x)
+    sign, logarithm = np.linalg.slogdet(upcast_half(x))
+    return _keep_nan(x, sign), _keep_nan(x, logarithm)
+
+
+@quietly
+def cofactors(k: Any, x: Array, /) -> Array:
+    wide = upcast_half(x)
+    found = _solve_small(wide, None, wide.shape[-1])
+    try:
+        inverse = np.linalg.inv(wide) if found is None else found[0]
+    except np.linalg.LinAlgError:
+        return OPERATIONS["cofactors"].body(k, x)
+    result = det(wide)[..., None, None] * np.matrix_transpose(inverse)
+    # Singular values are needed only for nearly singular matrices, by their condition number.
+    condition = np.linalg.norm(wide, axis=(-2, -1)) * np.linalg.norm(inverse, axis=(-2, -1))
+    if (near := np.logical_not(condition * EPS[wide.dtype.name] < 0.001)).any():
+        result[near] = OPERATIONS["cofactors"].body(k, wide[near])
+    return cast_like(result, x)

@@ -1,0 +1,280 @@
+"""NumPy: indexing, gather and scatter."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from backburn.base.dtypes import DType, int64
+from backburn.base.errors import ArgumentError, OutOfRangeError
+from backburn.ops.bodies import quantized_moves
+from backburn.ops.bodies.scalars import shape_or_none
+from backburn.ops.index import added, gathered, scattered
+from backburn_numpy import compiled
+from backburn_numpy.blocks import WORTH
+from backburn_numpy.half_precision import cast_like, compute_dtype
+from backburn_numpy.memory import THRESHOLD, contiguous, empty
+from backburn_numpy.ops.quantization import QuantizedArray
+from backburn_numpy.threads import parallel_for
+
+Array = Any
+Shape = tuple[int, ...]
+
+# Elements per block of positions: the temporaries stay in the processor's cache.
+BLOCK = 1 << 15
+
+# The fewest elements per entry for which looking for duplicate indices pays.
+LONG = 16
+
+
+def slice(k: Any, x: Array, /, key: Any) -> Array:
+    if x.__class__ is QuantizedArray:
+        return quantized_moves.slice_(k, x, key)
+    return x[(*key, ...)]  # the Ellipsis keeps a 0-d result an array
+
+
+def slice_assign(x: Array, value: Any, /, key: Any) -> Array:
+    out = _copy(x)
+    out[key] = value
+    return out
+
+
+def slice_backward(grad: Array, /, shape: Shape, key: Any) -> Array:
+    out = _zeros(shape, grad.dtype)
+    out[key] = grad
+    return out
+
+
+def take_along_axis(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
+    if x.__class__ is QuantizedArray:
+        return quantized_moves.take_along_axis(k, x, indices, axis)
+    gathered(x.shape, indices.shape, axis=axis)  # NumPy would broadcast the indices
+    pays = x.itemsize in (4, 8) and indices.size >= compiled.FEW_PASSES.get("take_places", 1)
+    if pays and math.prod(x.shape[axis + 1 :]) == 1 and compiled.kernel("take_places") is not None:
+        out = empty(indices.shape, x.dtype)
+        _run_places_kernel("take_places", x, _wrap_indices(indices, x.shape[axis]), out, axis)
+        return out
+    return x[_grid(indices, axis)]
+
+
+def take_along_axis_backward(grad: Array, indices: Array, /, shape: Shape, axis: int) -> Array:
+    out = _zeros(shape, compute_dtype(grad))
+    _scatter_add(out, indices, grad, axis)
+    return cast_like(out, grad)
+
+
+def scatter(x: Array, indices: Array, values: Any, /, axis: int, mode: str = "assign") -> Array:
+    scattered(x.shape, indices.shape, getattr(values, "shape", None), axis=axis)
+    if mode == "assign":
+        out = _copy(x)
+        # The last of several values for one position wins only if NumPy walks the indices forwards.
+        out[_grid(np.ascontiguousarray(indices), axis)] = values
+        return out
+    if mode != "add":
+        raise ArgumentError(f"scatter: the mode is 'assign' or 'add', not {mode!r}")
+    out = _copy(x, compute_dtype(x))
+    _scatter_add(out, indices, values, axis)
+    return cast_like(out, x)
+
+
+def scatter_reduce(x: Array, indices: Array, values: Array, /, axis: int, mode: str) -> Array:
+    ufunc = {"mul": np.multiply, "min": np.minimum, "max": np.maximum}.get(mode)
+    if ufunc is None:
+        raise ArgumentError(f"scatter_reduce: the mode is one of mul, min, max, not {mode!r}")
+    scattered(x.shape, indices.shape, shape_or_none(values), axis=axis)
+    out = _copy(x, compute_dtype(x))
+    ufunc.at(out, _grid(indices, axis), values)
+    return cast_like(out, x)
+
+
+def take(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
+    if x.__class__ is QuantizedArray:
+        return quantized_moves.take(k, x, indices, axis)
+    shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    size = math.prod(shape)
+    if size and size * x.itemsize < THRESHOLD:
+        return np.asarray(x.take(indices, axis))  # else a single element would be a scalar
+    # NumPy does not check the indices of an empty result, and writes to ``out`` directly only in a mode without checks.
+    return np.take(x, _wrap_indices(indices, x.shape[axis]), axis, out=empty(shape, x.dtype), mode="clip")
+
+
+def take_backward(grad: Array, indices: Array, /, length: int, axis: int) -> Array:
+    shape = (*grad.shape[:axis], length, *grad.shape[axis + indices.ndim :])
+    out = _zeros(shape, compute_dtype(grad))
+    _add_entries(out, indices.reshape(-1), grad, axis)
+    return cast_like(out, grad)
+
+
+def index_add(x: Array, indices: Array, values: Any, /, axis: int) -> Array:
+    added(x.shape, indices.shape, shape_or_none(values), axis=axis)
+    out = _copy(x, compute_dtype(x))
+    _add_entries(out, indices, values, axis)
+    return cast_like(out, x)
+
+
+def index_copy(x: Array, indices: Array, values: Any, /, axis: int) -> Array:
+    added(x.shape, indices.shape, shape_or_none(values), axis=axis)
+    out = _copy(x)
+    out[(*[np.s_[:]] * axis, np.ascontiguousarray(indices))] = values
+    return out
+
+
+def gather_nd(x: Array, indices: Array, /) -> Array:
+    if not indices.shape[-1]:  # no axis is indexed: every entry is x itself
+        return np.broadcast_to(x, (*indices.shape[:-1], *x.shape))
+    return np.asarray(x[(*np.moveaxis(indices, -1, 0), ...)])
+
+
+def nonzero(x: Array, /) -> Array:
+    return x.nonzero()[0][:, None] if x.ndim == 1 else np.argwhere(x)
+
+
+def one_hot(x: Array, /, depth: int, dtype: DType = int64) -> Array:
+    out = np.zeros((x.size, depth), dtype.dtype)
+    out[np.arange(x.size), x.reshape(-1)] = 1
+    return out.reshape(*x.shape, depth)
+
+
+def _grid(indices: Array, axis: int) -> tuple[Array, ...]:
+    """``indices`` along ``axis``, and each element's own position along the other axes."""
+    rank = indices.ndim
+    grid = [
+        indices if i == axis else np.arange(n).reshape(-1, *[1] * (rank - 1 - i)) for i, n in enumerate(indices.shape)
+    ]
+    return tuple(grid)
+
+
+def _copy(x: Array, dtype: Any = None) -> Array:
+    """A writable C-contiguous copy, in another dtype if one is given."""
+    out = empty(x.shape, x.dtype if dtype is None else dtype)
+    np.copyto(out, x)
+    return out
+
+
+def _zeros(shape: Shape, dtype: Any) -> Array:
+    """Writable zeros."""
+    out = empty(shape, dtype)
+    if out.nbytes < THRESHOLD:
+        out.fill(0)
+        return out
+    flat = out.reshape(-1)
+    parallel_for(lambda start, stop: flat[start:stop].fill(0), flat.size)
+    return out
+
+
+def _wrap_indices(indices: Array, length: int) -> Array:
+    """``indices`` made non-negative; raises for one out of range."""
+    if not indices.size:
+        return indices.astype(np.intp)
+    # Without their signs, negative indices are large.
+    if indices.dtype == np.int64 and np.maximum.reduce(indices.view(np.uint64), None) < length:
+        return indices
+    low, high = int(np.minimum.reduce(indices, None)), int(np.maximum.reduce(indices, None))
+    if low < -length or high >= length:
+        raise OutOfRangeError(f"index {high if high >= length else low} is out of range for an axis of {length}")
+    indices = indices.astype(np.intp, copy=False)
+    return np.where(indices < 0, indices + length, indices) if low < 0 else indices
+
+
+def _scatter_add(out: Array, indices: Array, values: Any, axis: int) -> None:
+    """Add ``values`` to ``out`` at ``indices`` along ``axis``."""
+    if indices.shape[axis] == 1:  # no duplicates
+        place = _grid(indices, axis)
+        out[place] += values
+        return
+    length, after = out.shape[axis], math.prod(out.shape[axis + 1 :])
+    before = math.prod(out.shape[:axis])
+    in_range = _wrap_indices(indices, length)
+    joins = after == 1 and np.ndim(values) and out.dtype == values.dtype
+    if joins and compiled.serving("add_places", values) is not None:
+        _run_places_kernel("add_places", out, in_range, values, axis)
+        return
+    flat = in_range.reshape(before, indices.shape[axis], after) * after
+    flat += (np.arange(before) * (length * after))[:, None, None]
+    flat += np.arange(after)
+    _add_at(out.reshape(-1), flat.reshape(-1), values)
+
+
+def _run_places_kernel(kernel: str, x: Array, indices: Array, values: Array, axis: int) -> None:
+    """Call a kernel on the elements of ``x`` at ``indices`` along ``axis``, the last longer than 1, and the values.
+
+    A vector of indices is for all lines along the axis.
+    """
+    fast: Any = compiled.kernel(kernel if x.itemsize == 4 else f"{kernel}_double")
+    shared = indices.ndim == 1
+    length, count = x.shape[axis], indices.size if shared else indices.shape[axis]
+    whole = [contiguous(a) for a in (x, indices.astype(np.int64, copy=False), values)]
+    between = 0 if shared else count
+    at, steps = [compiled.address(a) for a in whole], (x.itemsize * length, 8 * between, x.itemsize * count)
+    if values.size < WORTH:
+        fast(*at, values.size // (count or 1), length, count, between)
+        return
+
+    def part(start: int, stop: int) -> None:
+        fast(*(a + start * step for a, step in zip(at, steps, strict=True)), stop - start, length, count, between)
+
+    parallel_for(part, values.size // count, max(1, WORTH // count))
+
+
+def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:
+    """Add the entries of ``values`` to those of ``out`` at ``indices``, along ``axis``."""
+    length, after = out.shape[axis], math.prod(out.shape[axis + 1 :])
+    before = math.prod(out.shape[:axis])
+    entries = _wrap_indices(indices, length)
+    joins = np.ndim(values) and out.dtype == values.dtype
+    if after == 1 and joins and compiled.serving("add_places", values) is not None:
+        _run_places_kernel("add_places", out, entries, values, axis)
+        return
+    if before == after == 1:
+        _add_elements(out.reshape(-1), entries, values)
+        return
+    if before != 1:
+        entries = (entries + (np.arange(before) * length)[:, None]).reshape(-1)
+    if np.ndim(values):
+        values = values.reshape(entries.size, after)
+        fast = compiled.serving("add_rows", values) if joins else None
+        if fast is not None:
+            values, entries = contiguous(values), contiguous(entries, np.dtype(np.int64))
+            at = compiled.addresses(out, entries, values)
+            # Threads split the columns, since indices may repeat.
+            parallel_for(
+                lambda first, last: fast(*at, entries.size, after, first, last), after, max(1, WORTH // entries.size)
+            )
+            return
+    if after >= LONG:
+        # Entries without duplicates are added in one go: one per index, then the remaining ones.
+        numbers, winners = np.arange(entries.size), np.empty(before * length, np.intp)
+        winners[entries] = numbers
+        is_unique = winners[entries] == numbers
+        rows = entries[is_unique]
+        target = out.reshape(before * length, after)
+        if np.ndim(values):
+            target[rows] += values if rows.size == entries.size else values[is_unique]
+            values = values[~is_unique]
+        else:
+            target[rows] += values
+        entries = entries[~is_unique]
+    flat = out.reshape(-1)
+    step = max(1, BLOCK // max(after, 1))
+    inside = np.arange(after)
+    for start in range(0, entries.size, step):
+        stop = start + step
+        positions = (entries[start:stop, None] * after + inside).reshape(-1)
+        _add_at(flat, positions, values[start:stop] if np.ndim(values) else values)
+
+
+def _add_elements(out: Array, positions: Array, values: Any) -> None:
+    """Add the elements of a vector, or one number, to those of ``out`` at positions in range."""
+    if not np.ndim(values) and out.dtype.kind in "iu" and out.size <= positions.size:
+        out += np.bincount(positions, minlength=out.size).astype(out.dtype) * values  # wraps as sums do
+    else:
+        _add_at(out, positions, values)
+
+
+def _add_at(out: Array, positions: Array, values: Any) -> None:
+    """Add to a flat array in place; NumPy's fast path needs flat operands of one dtype."""
+    if np.ndim(values):
+        values = values.reshape(-1).astype(out.dtype, copy=False)
+    np.add.at(out, positions, values)

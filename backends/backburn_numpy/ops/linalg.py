@@ -1,0 +1,105 @@
+"""NumPy: matrix and vector products."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from backburn.base.errors import ShapeError
+from backburn_numpy.blocks import RowBuffer
+from backburn_numpy.half_precision import cast_like, is_half, upcast_half
+from backburn_numpy.memory import THRESHOLD, empty
+from backburn_numpy.ops.reduce import sum
+
+Array = Any
+
+#: Rows of at least this length are multiplied by a column two to four times as fast elementwise as by a matrix product.
+OUTER = 8
+
+#: The most rows for which OpenBLAS computes ``(weight @ x.T).T`` faster than ``x @ weight.T``, in down to a third of
+#: the time on processors with AVX-512; and the multiplications from which on that is worth the copy into rows.
+MOST, WORTH = 64, 5 << 14
+
+
+def matmul(x: Array, y: Array, /) -> Array:
+    if y.ndim == 2 and x.ndim > 2:
+        # One large product is faster than a stack of small ones.
+        return _product(_rows(x), y).reshape(*x.shape[:-1], y.shape[1])
+    return _product(x, y)
+
+
+def linear(x: Array, weight: Array, bias: Array | None = None, /) -> Array:
+    if weight.ndim != 2:
+        raise ShapeError(f"the weight must have two axes, (outputs, inputs), not {weight.ndim}")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ShapeError(f"the bias must have the shape {list(weight.shape[:1])}, not {list(bias.shape)}")
+    rows = x if x.ndim == 2 else _rows(x)
+    product = _few_rows(rows, weight, bias) if are_few(rows.shape, weight) else affine(rows, weight.T, bias)
+    return product if x.ndim == 2 else product.reshape(*x.shape[:-1], weight.shape[0])
+
+
+def affine(x: Array, y: Array, bias: Array | None) -> Array:
+    """``x @ y + bias`` for matrices."""
+    product = _multiply(upcast_half(x), upcast_half(y))
+    if bias is not None:
+        np.add(product, upcast_half(bias), out=product)
+    return cast_like(product, x)
+
+
+def are_few(shape: tuple[int, ...], weight: Array) -> bool:
+    """Whether rows of this shape are so few that :func:`times` is faster by the product's transpose."""
+    return 2 <= shape[0] <= min(MOST, shape[1] >> 2) and shape[0] * weight.size >= WORTH
+
+
+def times(x: Array, weight: Array, out: Array) -> None:
+    """``out[...] = x @ weight.T`` for matrices."""
+    if are_few(x.shape, weight):
+        np.copyto(out, np.matmul(weight, x.T).T)
+    else:
+        np.matmul(x, weight.T, out=out)
+
+
+def _few_rows(x: Array, weight: Array, bias: Array | None) -> Array:
+    """:func:`affine` with the transposed weight; the sum with the bias turns the product."""
+    wide = upcast_half(x)
+    product, out = np.matmul(upcast_half(weight), wide.T).T, empty((len(x), len(weight)), wide.dtype)
+    if bias is None:
+        np.copyto(out, product)
+    else:
+        np.add(product, upcast_half(bias), out=out)
+    return cast_like(out, x)
+
+
+def linear_weight_backward(grad: Array, x: Array, /) -> tuple[Array, Array]:
+    rows, grads = (upcast_half(t if t.ndim == 2 else _rows(t)) for t in (x, grad))
+    return cast_like(_multiply(grads.T, rows), x), cast_like(sum(grads, (0,)), x)
+
+
+def _product(x: Array, y: Array) -> Array:
+    """NumPy's product, through float32 for 16-bit floats."""
+    return cast_like(_multiply(upcast_half(x), upcast_half(y)), x) if is_half(x) else _multiply(x, y)
+
+
+def _multiply(x: Array, y: Array) -> Array:
+    """NumPy's product; a large matrix product uses recycled memory, and one of columns and rows is elementwise."""
+    if x.shape[-1:] == (1,) and y.ndim > 1 and y.shape[-2] == 1 and y.shape[-1] >= OUTER and x.ndim > 1:
+        lead = x.shape[:-1] if y.ndim == 2 else np.broadcast_shapes(x.shape[:-1], (*y.shape[:-2], 1))
+        shape = (*lead, y.shape[-1])
+        out = empty(shape, x.dtype)
+        if out.nbytes < THRESHOLD:
+            return np.multiply(x, y, out=out)
+        with RowBuffer(shape[-1]):
+            return np.multiply(x, y, out=out)
+    if x.size * y.size < THRESHOLD or x.ndim < 2 or y.ndim < 2 or x.shape[-1] != y.shape[-2]:
+        return np.matmul(x, y, out=...)
+    shape = (x.shape[-2], y.shape[-1])
+    if x.ndim > 2 or y.ndim > 2:
+        shape = (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), *shape)
+    return np.matmul(x, y, out=empty(shape, x.dtype))
+
+
+def _rows(x: Array) -> Array:
+    """``x`` as a matrix whose rows are its last axis."""
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])

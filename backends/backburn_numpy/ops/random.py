@@ -1,0 +1,314 @@
+"""NumPy: random numbers. The bits are those of ``numpy.random.Philox``; all else follows the contract's formulas."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from backburn.base.dtypes import DType, float32
+from backburn.ops import random as formulas
+from backburn.ops.random import DIGITS, GAMMAS, MANY, POISSONS, TERMS, WORDS, check_range, check_stream, threshold
+from backburn_numpy import compiled
+from backburn_numpy.memory import empty
+from backburn_numpy.threads import parallel_for
+
+Array = Any
+Shape = tuple[int, ...]
+#: Words of some rows: from which column on, and of how many columns.
+Columns = Callable[[Any, int, int], list[Array]]
+
+#: Elements per block: they and their temporaries stay in the processor's cache.
+BLOCK = 1 << 14
+#: The fewest blocks that make a second thread pay.
+WORTH_A_THREAD = 8
+#: The bits of a permutation's keys that a kernel counts by within a part; the others tell the part.
+NEAR = 10
+WORD = np.dtype("<u4")
+PAIR = np.dtype("<u8")
+
+
+class _Stream(threading.local):
+    """A generator per thread, repositioned for each call: constructing one takes five times as long."""
+
+    def __init__(self) -> None:
+        self.bits = np.random.Philox(key=0)
+        self.state: Any = self.bits.state
+
+    def at(self, key: int, block: int) -> np.random.Philox:
+        place = self.state["state"]
+        place["key"][:] = key % 2**64, key >> 64
+        place["counter"][0] = block
+        self.bits.state = self.state
+        return self.bits
+
+
+_STREAM = _Stream()
+
+
+def words(key: int, offset: int, count: int) -> Array:
+    """Words ``offset`` to ``offset + count - 1`` of the stream of ``key``."""
+    made = run_kernel("random_words", (count,), np.uint32, key, offset)
+    if made is not None:
+        return made
+    block, skipped = divmod(offset, 8)
+    raw = _STREAM.at(key, block).random_raw((skipped + count + 1) // 2)
+    return raw.astype(PAIR, copy=False).view(WORD)[skipped : skipped + count]
+
+
+def run_kernel(
+    name: str, shape: Shape, dtype: Any, key: int, offset: int, option: int = 0
+) -> Array | None:  # fmt: skip
+    """An array filled by a compiled kernel, one word per element; None if there is no such kernel."""
+    check_stream(key, offset)
+    draw, size = compiled.kernel(name), math.prod(shape)
+    if draw is None or offset + size >= WORDS:
+        return None
+    result, both = empty(shape, np.dtype(dtype)), _halves(key)
+    start, halves = compiled.address(result), compiled.address(both)
+    if size <= BLOCK:
+        draw(start, halves, offset, option, size)
+        return result
+
+    def work(first: int, last: int) -> None:
+        begin, end = first * BLOCK, min(last * BLOCK, size)
+        draw(start + begin * result.itemsize, halves, offset + begin, option, end - begin)
+
+    parallel_for(work, -(-size // BLOCK), WORTH_A_THREAD)
+    return result
+
+
+@lru_cache(8)
+def _halves(key: int) -> Array:
+    """The low and the high 64 bits of a key."""
+    return np.array([key % 2**64, key >> 64], np.uint64)
+
+
+def fill_words(
+    shape: Shape, dtype: Any, key: int, offset: int, each: int, make: Callable[[Array, Array], None]
+) -> Array:
+    """An array whose blocks are filled by ``make(words, out)``, with ``each`` words per element."""
+    result = empty((math.prod(shape),), np.dtype(dtype))
+
+    def work(first: int, last: int) -> None:
+        for start in range(first * BLOCK, min(last * BLOCK, result.size), BLOCK):
+            out = result[start : start + BLOCK]
+            # An even number of elements' words, so that the last one still has a pair.
+            make(words(key, offset + start * each, (out.size + out.size % 2) * each), out)
+
+    parallel_for(work, -(-result.size // BLOCK), WORTH_A_THREAD)
+    return result.reshape(shape)
+
+
+def random_bits(key: int, offset: int, shape: Shape) -> Array:
+    def make(bits: Array, out: Array) -> None:
+        out[...] = bits[: out.size]
+
+    return fill_words(shape, np.int64, key, offset, 1, make)
+
+
+def uniform(key: int, offset: int, shape: Shape, dtype: DType) -> Array:
+    if dtype.name == "float32" and (made := run_kernel("random_uniform", shape, np.float32, key, offset)) is not None:
+        return made
+    digits = DIGITS[dtype.name]
+
+    def make(bits: Array, out: Array) -> None:
+        whole = bits.view(PAIR) >> 11 if digits == 53 else (bits >> (32 - digits)).view(np.int32)
+        np.multiply(whole[: out.size].astype(out.dtype), out.dtype.type(2.0**-digits), out=out)
+
+    return fill_words(shape, dtype.dtype, key, offset, 2 if digits == 53 else 1, make)
+
+
+def integers(key: int, offset: int, shape: Shape, low: int, high: int, dtype: DType) -> Array:
+    check_range(low, high, dtype)  # type: ignore[arg-type]
+    count = high - low
+    factor, first = (np.uint64(n % 2**64) for n in (count, low))
+
+    def make(bits: Array, out: Array) -> None:
+        pairs = bits.view(PAIR)[: out.size]
+        value = pairs if count == 2**64 else multiply_high(pairs & _LOW, pairs >> _HALF, factor)
+        out[...] = (value + first).astype(out.dtype)
+
+    return fill_words(shape, dtype.dtype, key, offset, 2, make)
+
+
+_LOW, _HALF = np.uint64(2**32 - 1), np.uint64(32)
+
+
+def multiply_high(low: Array, high: Array, factor: np.uint64) -> Array:
+    """The 64 highest bits of ``(high * 2**32 + low) * factor``."""
+    lower, upper = factor & _LOW, factor >> _HALF
+    right = high * lower + (low * lower >> _HALF)
+    if not upper:
+        return right >> _HALF
+    left = low * upper + (right & _LOW)
+    return high * upper + (right >> _HALF) + (left >> _HALF)
+
+
+def bernoulli(key: int, offset: int, shape: Shape, p: float) -> Array:
+    below = threshold(p)
+    made = run_kernel("random_below", shape, np.bool_, key, offset, below)
+    if made is not None:
+        return made
+
+    def make(bits: Array, out: Array) -> None:
+        np.less(bits[: out.size], below, out=out)
+
+    return fill_words(shape, np.bool_, key, offset, 1, make)
+
+
+def normal(key: int, offset: int, shape: Shape, dtype: DType) -> Array:
+    if dtype is float32 and (made := run_kernel("random_normal", shape, np.float32, key, offset)) is not None:
+        return made
+    double = dtype.name == "float64"
+
+    def make(bits: Array, out: Array) -> None:
+        if double:
+            pairs = bits.view(PAIR).reshape(-1, 2) >> np.uint64(11)
+            u = (pairs[:, 0] + np.uint64(1)).astype(np.float64) * 2.0**-53
+            angle = pairs[:, 1].astype(np.float64) * 2.0**-21
+        else:
+            u = np.add(bits[::2], 1, dtype=np.int64).astype(np.float32) * np.float32(2.0**-32)
+            angle = bits[1::2].astype(np.float32)
+        angle *= angle.dtype.type(2.0 * math.pi / 2.0**32)
+        radius = np.log(u, out=u)
+        radius *= -2.0
+        np.sqrt(radius, out=radius)
+        both = np.empty((u.size, 2), u.dtype)
+        np.multiply(radius, np.cos(angle), out=both[:, 0])
+        np.multiply(radius, np.sin(angle), out=both[:, 1])
+        out[...] = both.reshape(-1)[: out.size]
+
+    return fill_words(shape, dtype.dtype, key, offset, 2 if double else 1, make)
+
+
+def permutation(key: int, offset: int, n: int) -> Array:
+    bits, fast = n.bit_length(), compiled.kernel("order_of_random")
+    if fast is not None and bits < 31:
+        made, order = words(key, offset, 2 * n), empty((n,), np.dtype(np.int64))
+        starts, scratch = empty(((1 << max(bits - NEAR, 0)) + 1,), WORD), empty((n, 2), PAIR)
+        fast(*compiled.addresses(order, made, starts, scratch), n, bits)
+        return order
+    keys = (words(key, offset, 2 * n).view(PAIR) >> np.uint64(1)).view(np.int64)
+    # Sorted as integers whose lowest bits are the index, which is several times faster than their order.
+    mask = (1 << max(n - 1, 0).bit_length()) - 1
+    numbers = keys & ~mask
+    numbers |= np.arange(n)
+    numbers.sort()
+    order = numbers & mask
+    alike = (numbers[1:] ^ numbers[:-1]) <= mask
+    if alike.any():  # those that differ in the lowest bits alone
+        among = np.zeros(n, np.bool_)
+        among[1:] |= alike
+        among[:-1] |= alike
+        found = order[among]
+        order[among] = found[np.lexsort((found, keys[found]))]
+    return order
+
+
+# New candidates are drawn only for the rejected ones, block by block.
+
+
+def gamma(k: Any, alpha: Array, /, key: int, offset: int, log: bool = False) -> Array:
+    each = 2 if alpha.dtype == np.float64 else 1
+
+    def make(alpha: Array, columns: Columns) -> Array:
+        alpha = alpha.astype(np.float64 if each == 2 else np.float32, copy=False)
+        d, c = formulas.gamma_scale(k, alpha)
+        t, left = np.zeros_like(d), np.arange(d.size)
+        for i in range(0, GAMMAS, 2):
+            waits = np.ones(left.size, np.bool_)
+            for z, u in formulas.gamma_numbers(k, columns(left, 2 * each * i, 4 * each)):
+                found, accepted = formulas.gamma_candidate(k, d[left], c[left], z, u)
+                accepted &= waits
+                t[left[accepted]] = found[accepted]
+                waits &= ~accepted
+            left = left[waits]
+            if not left.size:
+                break
+        last, small = [np.zeros(d.size, np.int64) for _ in range(each)], np.flatnonzero(alpha < 1)
+        for word, found in zip(last, columns(small, 2 * GAMMAS * each, each), strict=True):
+            word[small] = found
+        return np.asarray(formulas.gamma_result(k, alpha, d, t, last, log))
+
+    return _fill_blocks(alpha, key, offset, (2 * GAMMAS + 1) * each, make)
+
+
+def poisson(k: Any, rate: Array, /, key: int, offset: int) -> Array:
+    def make(rate: Array, columns: Columns) -> Array:
+        rate = rate.astype(np.float64)
+        few, many = np.zeros_like(rate), np.floor(rate)
+        left = np.flatnonzero(rate < MANY)
+        some = rate[left]
+        few[left] = _poisson_count(formulas.open_uniform(k, columns(left, 0, 1)), np.exp(-some), some)
+        left = np.flatnonzero(rate >= MANY)
+        for i in range(POISSONS):
+            if not left.size:
+                break
+            first, second = (formulas.open_uniform(k, [x]) for x in columns(left, 2 * i, 2))
+            found, accepted = formulas.poisson_candidate(k, np.minimum(rate[left], 2.0**1000), first, second)
+            many[left[accepted]] = found[accepted]
+            left = left[~accepted]
+        return np.asarray(formulas.poisson_result(k, rate, few, many))
+
+    return _fill_blocks(rate, key, offset, 2 * POISSONS, make)
+
+
+def _poisson_count(u: Array, term: Array, rate: Array) -> Array:
+    """The number of sums of the first terms below ``u``, for the given first term."""
+    count, fast = np.zeros(u.size), compiled.kernel("poisson_below")
+    if fast is not None:
+        fast(*compiled.addresses(count, u, term, rate), TERMS, u.size)
+        return count
+    found, left, total = count.copy(), np.arange(u.size), term.copy()
+    for n in range(1, TERMS + 1):
+        waits = u > total
+        count += waits
+        number = np.count_nonzero(waits)
+        if not number or n == TERMS:
+            break
+        if 2 * number < count.size:  # what is found goes on, unchanged, until it is more than half
+            found[left] = count
+            left, u, term, total, rate, count = (x[waits] for x in (left, u, term, total, rate, count))
+        term *= rate * (1.0 / n)
+        total += term
+    found[left] = count
+    return found
+
+
+def _fill_blocks(x: Array, key: int, offset: int, count: int, make: Callable[[Array, Columns], Array]) -> Array:
+    """``make(elements, columns)`` of each block of ``x``, with ``count`` words in the row of each element."""
+    check_stream(key, offset)
+    flat, result = x.reshape(-1), empty((x.size,), x.dtype)
+
+    def work(first: int, last: int) -> None:
+        for start in range(first * BLOCK, min(last * BLOCK, result.size), BLOCK):
+            some = flat[start : start + BLOCK]
+            with np.errstate(all="ignore"):
+                columns = _columns(key, offset + start * count, count, some.size)
+                result[start : start + some.size] = make(some, columns)
+
+    parallel_for(work, -(-result.size // BLOCK), WORTH_A_THREAD)
+    return result.reshape(x.shape)
+
+
+def _columns(key: int, offset: int, count: int, size: int) -> Columns:
+    """A function for the words of ``size`` rows of ``count``; a kernel makes only the words that are asked for."""
+    fast = compiled.kernel("random_columns")
+    if fast is None or offset + size * count >= WORDS:
+        bits = words(key, offset, size * count + size * count % 2)[: size * count].reshape(size, count)
+        return lambda rows, first, number: [bits[rows, first + i].astype(np.int64) for i in range(number)]
+    every, both = np.arange(size), _halves(key)
+
+    def made(rows: Any, first: int, number: int) -> list[Array]:
+        chosen = every[rows]  # contiguous, whatever the rows are
+        out = np.empty((number, chosen.size), np.int64)
+        places = compiled.address(out), compiled.address(both), offset + first, compiled.address(chosen)
+        fast(*places, count, number, chosen.size)
+        return [*out]
+
+    return made

@@ -1,0 +1,197 @@
+"""NumPy: reductions.
+
+``out=...`` (the Ellipsis) makes a reduction return 0-d results as arrays instead of scalars.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from backburn.ops.reduce import count, merge_axes, quantile_positions, result_shape
+from backburn.ops.table import OPERATIONS
+from backburn_numpy import reduction_kernels as kernels
+from backburn_numpy.half_precision import cast_like, is_half, upcast_half
+from backburn_numpy.ops.elementwise import divide, square
+
+Array = Any
+Axes = tuple[int, ...]
+INT64 = np.dtype(np.int64)
+TINY = {np.dtype(t): np.finfo(t).tiny for t in (np.float32, np.float64)}
+
+
+def _in_float32(
+    operation: Callable[..., Array], kernel: str, join: Callable[[Array], Any], x: Array, axis: Axes, keepdims: bool
+) -> Array:
+    """A reduction of 16-bit floats, in float32; by a kernel if there is one for the axes."""
+    found = kernels.reduce_half(x, axis, kernel, join)
+    return (
+        operation(upcast_half(x), axis, keepdims) if found is None else found.reshape(result_shape(x, axis, keepdims))
+    )
+
+
+def _reduction(
+    ufunc: np.ufunc, name: str, long: float = kernels.ROWS, least: int = kernels.SMALL
+) -> Callable[..., Array]:
+    """The reduction by a ufunc, by kernels for ``long`` columns of a matrix, and for ``least`` elements and more."""
+
+    def operation(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+        if is_half(x):
+            return cast_like(_in_float32(operation, f"{name}_rows", ufunc.reduce, x, axis, keepdims), x)
+        is_long = x.ndim > 1 and axis == (0,) and len(x) >= long
+        if (is_long or x.size >= least) and (found := _run_kernel(x, axis, name, ufunc.reduce)) is not None:
+            return found.reshape(result_shape(x, axis, keepdims))
+        return ufunc.reduce(x, axis=axis, dtype=x.dtype, keepdims=keepdims, out=...)
+
+    operation.__name__ = name
+    return operation
+
+
+def _run_kernel(x: Array, axis: Axes, name: str, join: Callable[[Array], Any]) -> Array | None:
+    """The result of a kernel for the axes; None if there is none."""
+    if name == "sum":
+        return kernels.sum_all(x, axis)
+    found = kernels.reduce_matrices(x, axis, name)
+    return kernels.reduce_rows(x, axis, f"{name}_rows", join) if found is None else found
+
+
+sum, max, min = _reduction(np.add, "sum"), _reduction(np.maximum, "max"), _reduction(np.minimum, "min")
+prod = _reduction(np.multiply, "prod", math.inf, kernels.LARGE)
+
+
+def prod_of_others(k: Any, x: Array, /, axis: Axes) -> Array:
+    wide = upcast_half(x)
+    whole = prod(wide, axis, True)
+    size = np.absolute(whole)
+    if (size >= TINY[wide.dtype]).all() and (size < math.inf).all():
+        return cast_like(divide(whole, wide), x)
+    return OPERATIONS["prod_of_others"].body(k, x, axis)  # one is 0, or their product is NaN or not a normal number
+
+
+def count_nonzero(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+    return np.asarray(np.count_nonzero(x, axis=axis, keepdims=keepdims), INT64)
+
+
+def max_abs(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+    if is_half(x):
+        return cast_like(max_abs(upcast_half(x), axis, keepdims), x)
+    largest = np.maximum.reduce(x, axis=axis, keepdims=keepdims, out=...)
+    if x.dtype.kind == "u":
+        return largest
+    smallest = np.minimum.reduce(x, axis=axis, keepdims=keepdims, out=...)
+    if x.dtype.kind == "i":  # the smallest integer has no absolute value
+        np.maximum(smallest, -np.iinfo(x.dtype).max, out=smallest)
+    return np.maximum(np.abs(largest, out=largest), np.abs(smallest, out=smallest), out=largest)
+
+
+def argmax(x: Array, /, axis: int, keepdims: bool = False) -> Array:
+    return np.asarray(upcast_half(x).argmax(axis, keepdims=keepdims), INT64)
+
+
+def argmin(x: Array, /, axis: int, keepdims: bool = False) -> Array:
+    return np.asarray(upcast_half(x).argmin(axis, keepdims=keepdims), INT64)
+
+
+def any(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+    return np.logical_or.reduce(x, axis=axis, keepdims=keepdims, out=...)
+
+
+def all(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+    return np.logical_and.reduce(x, axis=axis, keepdims=keepdims, out=...)
+
+
+def mean(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+    total = _in_float32(sum, "sum_rows", np.add.reduce, x, axis, keepdims) if is_half(x) else sum(x, axis, keepdims)
+    number = count(x, axis)
+    if not total.ndim and number and total.dtype.kind == "f":  # rounded to float32, the quotient of doubles is exact
+        total = np.array(total.item() / number, total.dtype)
+    else:
+        total /= number
+    return cast_like(total, x)
+
+
+def var(x: Array, /, axis: Axes, correction: float = 0.0, keepdims: bool = False) -> Array:
+    wide = upcast_half(x)
+    total = kernels.squared_deviations(wide, axis) if x.size >= kernels.LARGE else None
+    if total is not None:
+        total = total.reshape(result_shape(x, axis, keepdims))
+    else:
+        squares = np.subtract(wide, mean(wide, axis, True), out=...)
+        squares *= squares
+        total = np.add.reduce(squares, axis=axis, keepdims=keepdims, out=...)
+    freedom = count(x, axis) - correction
+    total /= freedom if freedom > 0 else 0.0
+    return cast_like(total, x)
+
+
+def quantile(x: Array, /, q: float | tuple[float, ...], axis: Axes, keepdims: bool = False) -> Array:
+    line = merge_axes(_ShapeOps, upcast_half(x), axis)
+    length = line.shape[-1]
+    positions = quantile_positions(q, length)
+    above = [below + 1 for below, part in positions if part]
+    # NaN sorts last, so the last element is NaN if any is.
+    line = np.partition(line, sorted({length - 1, *above, *(below for below, _ in positions)}), axis=-1)
+    result = np.empty((len(positions), *line.shape[:-1]), line.dtype)
+    for i, (below, part) in enumerate(positions):
+        result[i] = _interpolate(line[..., below], line[..., below + 1], part) if part else line[..., below]
+    result[:, np.isnan(line[..., -1])] = math.nan
+    shape = result_shape(x, axis, keepdims)
+    return cast_like(result, x).reshape((len(q), *shape) if isinstance(q, tuple) else shape)
+
+
+def _interpolate(below: Array, above: Array, part: float) -> Array:
+    weighted = below * (1.0 - part) + above * part
+    if part == 0.5:
+        return weighted
+    gap = above - below
+    near = below + gap * part if part < 0.5 else above - gap * (1.0 - part)
+    return np.where(np.isfinite(gap), near, weighted)
+
+
+class _ShapeOps:
+    """The operations that :func:`merge_axes` needs."""
+
+    permute_dims = staticmethod(np.transpose)
+    reshape = staticmethod(np.reshape)
+
+
+#: Sums of squares above this have not suffered from underflow.
+LEAST = {np.dtype(t): float(np.finfo(t).tiny / np.finfo(t).eps) for t in (np.float32, np.float64)}
+
+
+def _norm(x: Array) -> Any:
+    """The norm of a vector."""
+    return np.sqrt(np.add.reduce(np.square(x)))
+
+
+def vector_norm(k: Any, x: Array, /, axis: Axes, ord: float = 2.0, keepdims: bool = False) -> Array:
+    if ord == 2 and x.dtype.kind == "f":
+        if x.size >= kernels.LARGE and (found := kernels.reduce_rows(x, axis, "norm_rows", _norm)) is not None:
+            return found.reshape(result_shape(x, axis, keepdims))
+        wide = upcast_half(x)
+        total = sum(square(wide), axis, keepdims)
+        # Without overflow or underflow of the squares, no scaling is needed.
+        if total.size == 1:
+            least = most = total.item()
+        else:
+            least, most = (f.reduce(total, None, initial=1.0) for f in (np.minimum, np.maximum))
+        if least > LEAST[total.dtype] and most < math.inf:
+            return cast_like(np.sqrt(total, out=total), x)
+    return OPERATIONS["vector_norm"].body(k, x, axis, ord, keepdims)
+
+
+def logsumexp(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+    if count(x, axis) == 0:
+        return np.full(result_shape(x, axis, keepdims), -math.inf, x.dtype)
+    wide = upcast_half(x)
+    if x.size >= kernels.LARGE and (result := kernels.logsumexp(wide, axis)) is not None:
+        return cast_like(result.reshape(result_shape(x, axis, keepdims)), x)
+    top = np.maximum.reduce(wide, axis=axis, keepdims=True, out=...)
+    top[np.isinf(top)] = 0.0
+    terms = np.subtract(wide, top, out=...)
+    total = np.add.reduce(np.exp(terms, out=terms), axis=axis, keepdims=True, out=...)
+    np.add(np.log(total, out=total), top, out=total)
+    return cast_like(total.reshape(result_shape(x, axis, keepdims)), x)

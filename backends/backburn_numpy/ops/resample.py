@@ -1,0 +1,117 @@
+"""NumPy: resizing, and sampling at arbitrary positions."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from backburn.ops.resample import neighbours
+from backburn.ops.table import OPERATIONS
+from backburn_numpy import compiled
+from backburn_numpy.blocks import WORTH
+from backburn_numpy.half_precision import cast_like, upcast_half
+from backburn_numpy.memory import contiguous, empty
+from backburn_numpy.threads import parallel_for
+
+Array = Any
+Shape = tuple[int, ...]
+
+#: The most places, which kernels count in 32 bits, and a float32 exactly along an axis.
+MOST, LONGEST = 1 << 29, 1 << 22
+
+
+def interpolate(k: Any, x: Array, /, size: Shape, mode: str = "nearest", align_corners: bool = False) -> Array:
+    options = {"mode": mode, "align_corners": align_corners}
+    OPERATIONS["interpolate"].result_shape((x,), {"size": size, **options})
+    found = _resized(k, "resize", x, x.shape[2:], size, mode, align_corners)
+    return OPERATIONS["interpolate"].body(k, x, size, **options) if found is None else found
+
+
+def interpolate_backward(
+    k: Any, grad: Array, /, places: Shape, mode: str = "nearest", align_corners: bool = False
+) -> Array:
+    options = {"mode": mode, "align_corners": align_corners}
+    OPERATIONS["interpolate_backward"].result_shape((grad,), {"places": places, **options})
+    found = _resized(k, "resize_backward", grad, places, grad.shape[2:], mode, align_corners)
+    return OPERATIONS["interpolate_backward"].body(k, grad, places, **options) if found is None else found
+
+
+def _resized(k: Any, name: str, x: Array, old: Shape, new: Shape, mode: str, align_corners: bool) -> Array | None:
+    """``x`` resized from or, for its gradient, to ``old`` places, one axis after the other; None without a kernel."""
+    y = contiguous(upcast_half(x))
+    fast: Any = compiled.serving(name, y)
+    if fast is None or mode.startswith("nearest") or max(old, default=0) >= MOST:
+        return None
+    axes = range(2, x.ndim)
+    # The last axis, whose elements are gathered, while there are few.
+    for axis in reversed(axes) if (math.prod(old) < math.prod(new)) == (name == "resize") else axes:
+        n, m = old[axis - 2], new[axis - 2]
+        if n == m:
+            continue
+        places, weights = _neighbours(k, n, m, mode, align_corners, y.dtype)
+        inner = math.prod(y.shape[axis + 1 :])
+        out = empty((*y.shape[:axis], m if name == "resize" else n, *y.shape[axis + 1 :]), y.dtype)
+        if name == "resize_backward":
+            out.fill(0)
+        part = partial(fast, *compiled.addresses(out, y, places, weights), len(places), n, m, inner)
+        parallel_for(part, math.prod(y.shape[:axis]), max(1, WORTH // (m * inner or 1)))
+        y = out
+    return cast_like(y, x)
+
+
+@lru_cache(64)
+def _neighbours(k: Any, n: int, m: int, mode: str, align_corners: bool, dtype: Any) -> tuple[Array, Array]:
+    """The places that each new element reads, and their weights, each (number, m)."""
+    chosen = neighbours(k, n, m, mode, align_corners, k.dtype(np.empty(0, dtype)))
+    return np.array([places for places, _ in chosen], np.int32), np.array([weights for _, weights in chosen], dtype)
+
+
+def sample(
+    k: Any, x: Array, positions: Array, /, mode: str = "linear", padding: str = "zeros", slopes: Shape = ()
+) -> Array:
+    attributes = {"mode": mode, "padding": padding, "slopes": slopes}
+    shape = OPERATIONS["sample"].result_shape((x, positions), attributes)
+    return _run_kernel(k, "sample", x, positions, x.shape[2:], shape, attributes)
+
+
+def sample_backward(
+    k: Any,
+    grad: Array,
+    positions: Array,
+    /,
+    places: Shape,
+    mode: str = "linear",
+    padding: str = "zeros",
+    slopes: Shape = (),
+) -> Array:
+    attributes = {"mode": mode, "padding": padding, "slopes": slopes}
+    shape = OPERATIONS["sample_backward"].result_shape((grad, positions), {**attributes, "places": places})
+    return _run_kernel(k, "sample_backward", grad, positions, places, shape, attributes)
+
+
+def _run_kernel(
+    k: Any, name: str, x: Array, positions: Array, places: Shape, shape: Shape, attributes: dict[str, Any]
+) -> Array:
+    """The result of a kernel, or of the operation's body if there is none."""
+    mode, slopes, wide = attributes["mode"], attributes["slopes"], upcast_half(x)
+    fast: Any = compiled.serving(name, wide)
+    fits = len(places) <= 3 and math.prod(places) < MOST and max(places) < LONGEST
+    if fast is None or not fits or (slopes and mode != "linear") or wide.dtype != (at := upcast_half(positions)).dtype:
+        if name == "sample_backward":
+            attributes["places"] = places
+        return OPERATIONS[name].body(k, x, positions, **attributes)
+    out = empty(shape, wide.dtype)
+    if name == "sample_backward":
+        out.fill(0)
+    whole = [out, contiguous(wide), contiguous(at), np.array(places, np.int64)]
+    options = attributes["padding"] == "zeros", mode == "linear", sum(1 << axis for axis in slopes)
+    sizes, channels, wanted = compiled.addresses(*whole), x.shape[1], positions.shape[2]
+    parallel_for(
+        lambda first, last: fast(*sizes, len(places), channels, wanted, *options, first, last),
+        x.shape[0] * channels,
+        max(1, WORTH // (wanted or 1)),
+    )
+    return cast_like(out, x)

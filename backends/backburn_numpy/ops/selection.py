@@ -1,0 +1,102 @@
+"""NumPy: selection by conditions and masks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from backburn.ops.rules.shapes import broadcast
+from backburn_numpy import compiled
+from backburn_numpy.memory import contiguous, empty
+from backburn_numpy.threads import WORTH_A_THREAD, available, parallel_for
+
+Array = Any
+
+#: From this many elements on, selection is bitwise arithmetic: ``np.where`` branches on each element of the condition,
+#: and a mispredicted branch costs ten times as much as the arithmetic.
+MANY = 4096
+UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+def where(condition: Array, x: Array, y: Array, /) -> Array:
+    if y.__class__ is not np.ndarray:
+        if x.size >= MANY and _is_zero(y):
+            return _mask(x, condition)
+        y = np.asarray(y, x.dtype)
+    elif x.__class__ is not np.ndarray:
+        if y.size >= MANY and _is_zero(x):
+            return _mask(y, np.logical_not(condition))
+        x = np.asarray(x, y.dtype)
+    if max(condition.size, x.size, y.size) < MANY or x.dtype != y.dtype:
+        return np.where(condition, x, y)
+    unsigned = UNSIGNED[x.itemsize]
+
+    def select(condition: Array, x: Array, y: Array, out: Array) -> None:
+        np.bitwise_xor(x, y, out=out)
+        np.multiply(out, condition, out=out)
+        np.bitwise_xor(out, y, out=out)
+
+    return _fill_parallel(select, condition, x.view(unsigned), y.view(unsigned)).view(x.dtype)
+
+
+def _is_zero(scalar: float) -> bool:
+    """Whether a Python scalar is all zero bits in every dtype; negative zero is not."""
+    return scalar == 0 and math.copysign(1.0, scalar) > 0
+
+
+def _mask(x: Array, condition: Array) -> Array:
+    """``x`` where ``condition`` is true, else 0, also in place of infinity and NaN."""
+
+    def keep(condition: Array, x: Array, out: Array) -> None:
+        np.multiply(x, condition, out=out)
+
+    return _fill_parallel(keep, condition, x.view(UNSIGNED[x.itemsize])).view(x.dtype)
+
+
+def _fill_parallel(work: Callable[..., None], *operands: Array) -> Array:
+    """An array of the last operand's dtype, filled by ``work(*operands, out)``; a large one in several threads."""
+    shape = np.broadcast_shapes(*(x.shape for x in operands))
+    result = empty(shape, operands[-1].dtype)
+    if result.size < WORTH_A_THREAD or any(x.shape != shape or not x.flags.c_contiguous for x in operands):
+        work(*operands, result)
+    else:
+        flat = [x.reshape(-1) for x in (*operands, result)]
+        parallel_for(lambda start, stop: work(*(x[start:stop] for x in flat)), result.size)
+    return result
+
+
+def triu(x: Array, /, offset: int = 0) -> Array:
+    return _triangle(x, offset, True)
+
+
+def tril(x: Array, /, offset: int = 0) -> Array:
+    return _triangle(x, offset + 1, False)
+
+
+def _triangle(x: Array, offset: int, upper: bool) -> Array:
+    """The part on and above a diagonal, or that below it, by a kernel if there is one."""
+    if not x.size or (fast := compiled.kernel("triangle")) is None:
+        above = _upper_mask(x, offset)
+        return where(above, x, 0) if upper else where(above, 0, x)
+    (height, width), out = x.shape[-2:], empty(x.shape, x.dtype)
+    offset = min(max(offset, -height), width)  # beyond, it is the same, and may be no 64-bit number
+    whole = contiguous(x)
+    sizes = x.itemsize, height, width, offset, upper, x.size // width, compiled.PORTION // width or 1
+    fast(compiled.address(out), compiled.address(whole), *sizes, available())
+    return out
+
+
+def _upper_mask(x: Array, offset: int) -> Array:
+    """For each place of a matrix, whether it is on or above the diagonal ``offset`` above the main one."""
+    rows, columns = x.shape[-2:]
+    return np.arange(offset, offset + rows)[:, None] <= np.arange(columns)
+
+
+def masked_select(x: Array, mask: Array, /) -> Array:
+    if x.shape != mask.shape:
+        shape = broadcast(x.shape, mask.shape)
+        x, mask = np.broadcast_to(x, shape), np.broadcast_to(mask, shape)
+    return x[mask]

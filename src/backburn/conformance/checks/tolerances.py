@@ -1,0 +1,63 @@
+"""Tolerances: the largest accepted distance of a result from its float64 reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Relative and absolute tolerance of values, by dtype.
+VALUE = {"float64": (1e-13, 1e-14), "float32": (4e-6, 1e-6), "float16": (4e-3, 2e-3), "bfloat16": (3e-2, 2e-2)}
+
+#: The absolute tolerance of results that keep all their digits: the smallest normal number, by dtype.
+NORMAL = {"float64": 2.0**-1022, "float32": 2.0**-126, "float16": 2.0**-14, "bfloat16": 2.0**-126}
+
+#: Tolerance of first derivatives, relative to the size of the differentiated value, by dtype.
+GRADIENT = {"float64": 1e-6, "float32": 2e-4, "float16": 4e-2, "bfloat16": 3e-1}
+#: Tolerance of second derivatives, which are differences of first ones in float64.
+SECOND_GRADIENT = 1e-5
+
+
+def tolerance_factor(backend: Any, operation: str, dtype: str) -> float:
+    """The factor by which a backend declares to need more tolerance; its reports show it.
+
+    It is declared in an attribute ``conformance_tolerances``, with factors of at least 1 by operation, by dtype, or by
+    both: ``{"erf": 2.0, "float16": 4.0, "tan-float32": 3.0}``.
+    """
+    declared = getattr(backend, "conformance_tolerances", {})
+    return max(1.0, *(float(declared.get(key, 1.0)) for key in (operation, dtype, f"{operation}-{dtype}")))
+
+
+def compare(
+    got: NDArray[Any], expected: NDArray[Any], dtype: str, factor: float = 1.0, keeps_digits: bool = False
+) -> float:
+    """The worst error in units of tolerance; raises AssertionError on shapes that differ or errors above 1.
+
+    Shapes are compared before values, which would broadcast. NaN equals NaN, infinities equal themselves. Results that
+    ``keeps_digits`` have no absolute tolerance.
+    """
+    if got.shape != expected.shape:
+        raise AssertionError(f"shape {got.shape}, expected {expected.shape}")
+    if dtype not in VALUE:
+        if not np.array_equal(got, expected):
+            raise AssertionError(f"got {got!r}, expected {expected!r}")
+        return 0.0
+    got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
+    relative, absolute = VALUE[dtype]
+    if keeps_digits:
+        absolute = NORMAL[dtype]
+    with np.errstate(all="ignore"):
+        allowed = factor * (absolute + relative * np.abs(expected))
+        error = np.abs(got - expected) / allowed
+    same = (got == expected) | (np.isnan(got) & np.isnan(expected))
+    if dtype == "float16":  # what overflows the format is an infinity there
+        same |= np.isinf(got) & (np.abs(expected) > 6e4) & (np.sign(got) == np.sign(expected))
+    error = np.where(same, 0.0, np.where(np.isnan(error), np.inf, error))
+    worst = float(error.max(initial=0.0))
+    if worst > 1:
+        place = tuple(int(i) for i in np.unravel_index(int(error.argmax()), error.shape))
+        raise AssertionError(
+            f"{dtype}: error {worst:.3g} x tolerance at {place}: got {got[place]}, expected {expected[place]}"
+        )
+    return worst

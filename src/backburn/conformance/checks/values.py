@@ -1,0 +1,179 @@
+"""Checks of an operation's results: values, dtype and shape, each sample under the kind that its inputs make it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from backburn.base.dtypes import as_dtype
+from backburn.conformance.checks.calls import (
+    as_float64,
+    call,
+    dtypes_of,
+    expected_of,
+    flatten,
+    host_arrays,
+    operands_of,
+    promised_dtypes,
+    promised_shapes,
+    to_host,
+    to_primitives,
+)  # fmt: skip
+from backburn.conformance.checks.check import Check
+from backburn.conformance.checks.silence import assert_no_warnings
+from backburn.conformance.checks.tolerances import compare, tolerance_factor
+from backburn.conformance.samples.derived.dtypes import dtype_samples
+from backburn.conformance.samples.derived.edge_values import samples_of
+from backburn.conformance.samples.table import SAMPLES, Array, Sample, Stored
+from backburn.ops.rules.shapes import broadcast
+from backburn.ops.table import OPERATIONS, Operation
+
+
+@cache
+def value_kind(operation: Operation, sample: Sample) -> str:
+    """The kind of check that comparing the results of a sample with the reference is."""
+    found = [*host_arrays(sample), *(o.values for o in sample.operands if isinstance(o, Stored))]
+    if operation.family == "random":
+        return "random"
+    shape = sample.attributes.get("shape")
+    if any(a.size == 0 for a in found) or (not found and isinstance(shape, tuple) and 0 in shape):
+        return "zero_size"
+    if any(a.dtype.kind == "f" and _special(a) for a in found):
+        return "special"
+    if any(a.dtype.kind in "iu" and _at_the_end(a) for a in found):
+        return "integer_edges"
+    if any(isinstance(o, bool | int | float) for o in sample.operands):
+        return "scalars"
+    if (found and all(a.ndim == 0 for a in found)) or (not found and shape == ()):
+        return "zero_d"
+    if operation.shape is broadcast and len({a.shape for a in found}) > 1:
+        return "broadcasting"
+    return "value"
+
+
+def _special(array: Array) -> bool:
+    return not np.isfinite(array).all() or bool(np.any((array == 0) & np.signbit(array)))
+
+
+def _at_the_end(array: Array) -> bool:
+    ends = np.iinfo(array.dtype)
+    return bool(np.any(array == ends.max) or (ends.min != 0 and np.any(array == ends.min)))
+
+
+def value_checks(backend: Any, operation: Operation) -> Iterator[Check]:
+    """Every sample in every dtype against the float64 reference."""
+    for dtype, index, sample in _samples_in_dtypes(backend, operation):
+        kind = value_kind(operation, sample)
+        yield Check(operation.name, dtype, kind, index, backend, check_value, sample, "the values of the reference")
+
+
+def _samples_in_dtypes(backend: Any, operation: Operation) -> Iterator[tuple[str, int, Sample]]:
+    """Dtype, index and sample of every call of an operation: written samples in each dtype, then derived ones."""
+    for index, sample in samples_of(operation.name):
+        for dtype in dtypes_of(operation.name, sample, backend):
+            yield dtype, index, sample
+    yield from dtype_samples(backend, operation)
+
+
+def check_value(check: Check) -> float:
+    """Compare the values with the reference, by the tolerance of the dtype that the table promises."""
+    operation, samples, sample = OPERATIONS[check.operation], SAMPLES[check.operation], check.sample
+    operands = operands_of(check.operation, sample, check.dtype)
+    inputs = to_primitives(check.backend, operands)
+    with assert_no_warnings(check.operation):
+        primitives = call(check.backend, check.operation, inputs, sample.attributes)
+        results = to_host(check.backend, check.operation, primitives)
+    expected = expected_of(samples, sample, operands)
+    dtypes = promised_dtypes(operation, operands, sample.attributes, len(expected))
+    assert len(results) == len(expected), f"{len(results)} outputs, and the table has {len(expected)}"
+    if operation.results != ("host",):
+        for primitive, promised in zip(primitives, dtypes, strict=False):
+            made = check.backend.dtype(primitive)  # refuses what is no primitive, such as a number for a 0-d one
+            assert promised is None or made == promised, f"the result is {made}, the table says {promised}"
+    factor = samples.tolerance * tolerance_factor(check.backend, check.operation, check.dtype)
+    worst = 0.0
+    for got, reference, promised in zip(results, expected, dtypes, strict=False):
+        held = as_dtype(got.dtype) if promised is None or promised.kind == "quantized" else promised
+        tolerance = held.name if held.kind == "float" else ""
+        if promised is not None and promised.kind == "int":
+            reference = reference.astype(promised.name)  # integers are taken modulo the size of their dtype
+        worst = max(worst, compare(got, reference, tolerance, factor, sample.relative))
+        assert not sample.exact or np.array_equal(as_float64(got), reference), (
+            f"got {got}, and exactly {reference} is right"
+        )
+        if check.kind == "special" and tolerance and _keeps_zeros(operation):
+            _compare_zeros(as_float64(got), as_float64(reference))
+    return worst
+
+
+def _keeps_zeros(operation: Operation) -> bool:
+    """Whether the sign of a zero is promised: by IEEE 754 and C, and wherever values only move."""
+    exact = ("add", "sub", "mul", "div", "fmod", "reciprocal", "neg", "abs", "copysign")
+    moving = ("where", "masked_fill", "masked_select", "triu", "tril")
+    return operation.family in ("elementwise", "shape", "index") or operation.name in exact + moving
+
+
+def _compare_zeros(got: Array, reference: Array) -> None:
+    """Raise AssertionError where a zero has not the sign of the reference's."""
+    zeros = (got == 0) & (reference == 0)
+    wrong = zeros & (np.signbit(got) != np.signbit(reference))
+    if wrong.any():
+        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise AssertionError(f"the zero at {place} is {got[place]}, and must be {reference[place]}")
+
+
+def dtype_checks(backend: Any, operation: Operation) -> Iterator[Check]:
+    """The dtype of each output, for each dtype of the operands that the backend declares."""
+    name, seen = operation.name, set()
+    for dtype, index, sample in _samples_in_dtypes(backend, operation):
+        kinds = tuple(a.dtype.kind for a in host_arrays(sample))
+        key = (dtype, kinds, sample.attributes.get("dtype"), any(isinstance(o, int | float) for o in sample.operands))
+        if key not in seen:
+            seen.add(key)
+            yield Check(name, dtype, "dtype", index, backend, check_dtype, sample, "the dtypes that the table says")
+
+
+def check_dtype(check: Check) -> None:
+    """Compare the dtypes of the outputs with the operation table."""
+    operation, backend = OPERATIONS[check.operation], check.backend
+    operands = operands_of(check.operation, check.sample, check.dtype)
+    results = call(backend, check.operation, to_primitives(backend, operands), check.sample.attributes)
+    if operation.results == ("host",):
+        for got, given in zip(results, flatten(operands), strict=True):
+            assert isinstance(got, np.ndarray), f"the host gets {type(got).__name__}, not a NumPy array"
+            assert got.dtype == given.dtype, f"the host gets {got.dtype} for {given.dtype}"
+        return
+    promised = promised_dtypes(operation, operands, check.sample.attributes, len(results))
+    assert len(results) == len(promised), f"{len(results)} outputs, and the table has {len(promised)}"
+    for number, (result, dtype) in enumerate(zip(results, promised, strict=True)):
+        if dtype is not None:
+            got = backend.dtype(result)
+            assert got == dtype, f"output {number} is {got}, the table says {dtype}"
+
+
+def shape_checks(backend: Any, operation: Operation) -> Iterator[Check]:
+    """The shape of each output of every sample, in one dtype."""
+    if operation.shape is None or operation.results == ("host",):
+        return
+    for index, sample in samples_of(operation.name):
+        for dtype in dtypes_of(operation.name, sample, backend)[:1]:
+            yield Check(operation.name, dtype, "shape", index, backend, check_shape, sample, "the shape rule")
+
+
+def check_shape(check: Check) -> None:
+    """Compare the shapes of the outputs with the shape rule; a shape is a tuple of ints."""
+    operation, backend = OPERATIONS[check.operation], check.backend
+    operands = operands_of(check.operation, check.sample, check.dtype)
+    promised = promised_shapes(operation, operands, check.sample.attributes)
+    results = call(backend, check.operation, to_primitives(backend, operands), check.sample.attributes)
+    for result in results:
+        assert isinstance(result.shape, tuple), f"a shape is a tuple, not {type(result.shape).__name__}"
+    got = tuple(tuple(r.shape) for r in results)
+    assert got == promised, f"shapes {got}, the rule says {promised}"
+    if operation.results[0] != "dtype" or backend.dtype(results[0]).kind != "quantized":
+        for result in results:
+            seen = backend.to_numpy(result).shape
+            assert seen == tuple(result.shape), f"shape {result.shape}, and on the host {seen}"

@@ -1,0 +1,1 @@
+"""Runs checks: targets, worker processes, time limits, shrinking of failures, and their probable causes."""

@@ -1,0 +1,85 @@
+"""The program of a worker process: creates the checks of a backend, and runs those that it is asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from typing import IO, Any
+
+#: Seconds that the device may take to finish its work.
+WAITING = 5.0
+
+
+def main() -> None:
+    """Read the task and then ids from standard input, one per line, and answer each with a line of JSON."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what a backend prints must not come between the answers
+    order = json.loads(sys.stdin.readline())
+    if order["folder"] not in sys.path:
+        sys.path.insert(0, order["folder"])
+    warnings.simplefilter("ignore")
+    _serve(order, answers)
+
+
+def limit_memory(gigabytes: float) -> None:
+    """Let allocations beyond this address space fail in this process; raises if the system sets no such limit."""
+    from backburn.base.errors import ArgumentError
+
+    size = int(gigabytes * 2**30)
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
+    except (ImportError, ValueError, OSError) as cause:  # on Windows; on macOS; beyond the limit that is set
+        raise ArgumentError(f"memory cannot be limited to {gigabytes:g} GB on this system: {cause}") from cause
+
+
+def _serve(order: dict[str, Any], answers: IO[str]) -> None:
+    from backburn.base.errors import BackburnError
+    from backburn.conformance.runner.run import outcome, prepare
+    from backburn.conformance.runner.target import deserialize
+
+    def answer(words: dict[str, Any]) -> None:
+        answers.write(json.dumps(words) + "\n")
+        answers.flush()
+
+    try:
+        if order["memory"] is not None:
+            limit_memory(order["memory"])
+        backend = deserialize(order["sent"])
+        found, prepared = prepare(backend, order["options"], order["expected"])
+    except Exception as error:
+        known = isinstance(error, BackburnError)
+        words = str(error) if known else f"{order['target']}: {type(error).__name__}: {error}"
+        answer({"refused": words, "class": type(error).__name__ if known else "BackendUnavailableError"})
+        return
+    by_id = {check.id: check for check in found}
+    answer({**prepared, "checks": [[check.id, check.title] for check in found]})
+    for line in sys.stdin:
+        became = outcome(by_id[json.loads(line)])
+        answer({**became, "lost": bool(became["failed"]) and is_lost(backend)})
+
+
+def is_lost(backend: Any) -> bool:
+    """Whether the device fails every call, as a CUDA device does in a process after an illegal access."""
+    from backburn.base.errors import DeviceError, DeviceMemoryError
+    from backburn.conformance.runner.timeout import time_limit
+
+    for _ in range(2):  # what earlier work has done wrong is told once
+        try:
+            with time_limit(WAITING):
+                backend.synchronize()
+        except DeviceMemoryError:
+            return False
+        except DeviceError:
+            continue
+        except BaseException:
+            return False
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main()

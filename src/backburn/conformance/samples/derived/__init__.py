@@ -1,0 +1,1 @@
+"""Samples derived from others: edge values, and other dtypes."""

@@ -1,0 +1,63 @@
+"""Recording a program of a backend's operations, to replay it without Python.
+
+A backend that can do so (by CUDA graphs, say) declares ``capabilities.capture`` and implements
+:class:`CapturingBackend`; others need nothing.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+#: A function from the state and the inputs of a step to its new state and its outputs.
+Program = Callable[[list[Any], list[Any]], tuple[list[Any], list[Any]]]
+
+
+class Replay(Protocol):
+    """A recorded program with separate memory."""
+
+    #: The primitives that hold the state, undefined until they are set. A replay writes over them, or replaces them.
+    state: list[Any]
+    #: Whether it writes over them; otherwise nothing is copied, and the state is let go of while another is replayed.
+    in_place: bool
+    #: The number of recorded launches (calls of the device, or of operations).
+    launches: int
+
+    @abstractmethod
+    def set_state(self, place: int, value: Any) -> None:
+        """Copy a primitive into the state, or hold it there; None, in a program that is not in place, lets go of it."""
+
+    @abstractmethod
+    def __call__(self, inputs: Sequence[Any], numbers: Sequence[float]) -> list[Any]:
+        """Run the program once: copy ``inputs`` in, update ``state`` in place, return copies of the outputs.
+
+        ``numbers`` are the values of the recording's numbers
+        (:class:`backburn.decorators.capture.replay.Recording`), by place.
+        """
+
+
+class CapturingBackend(Protocol):
+    """A backend that records."""
+
+    @abstractmethod
+    def capture(self, program: Program, state: Sequence[Any], inputs: Sequence[Any]) -> Replay:
+        """Record one run of ``program`` on copies of ``state`` and ``inputs``, without changing either.
+
+        ``program`` has run before, so that whatever it needs is compiled. It is called once; its results are not used
+        until it is replayed. Numbers that differ from replay to replay reach operations as ``ReplayedFloat`` and
+        ``ReplayedInt``: each is bound (``REPLAY.get().bind(number)``). Values from the host are constants if the step
+        brought the same when it ran before (``REPLAY.get().brought``, where the backend has put them: ``BROUGHT``).
+        A backend that writes new state over the old one while the step goes on raises ``Overwritten`` if the old one is
+        read after that, and is then called once more, where it must not (``REPLAY.get().overwrites``).
+        Raises :class:`CaptureError` for what cannot be recorded, such as reading a value on the host, with nothing
+        changed.
+        """
+
+
+def copy_primitive(k: Any, primitive: Any) -> Any:
+    """A copy of a primitive of ``k``, in separate memory."""
+    dtype, shape = k.dtype(primitive), tuple(primitive.shape)
+    if dtype.kind == "quantized":
+        return k.quantized_from_parts(*k.quantized_parts(primitive), dtype=dtype, shape=shape)
+    return k.slice_assign(primitive, primitive, tuple(slice(0, n, 1) for n in shape))

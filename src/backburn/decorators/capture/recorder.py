@@ -1,0 +1,303 @@
+"""``Capture``: steps of any backend recorded as a list of calls, and replayed without the Python code that led to them.
+
+A replay skips the Python code of dispatch, differentiation and optimizers: one generated function calls the wrapped
+backend's operations one after the other. Operations whose operands never change have been computed once, unused ones
+are left out, and element-wise ones are fused (:mod:`backburn.decorators.capture.fusion`).
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import replace
+from itertools import count
+from operator import is_
+from typing import Any, ClassVar
+from weakref import ReferenceType, ref
+
+from backburn.backend.contract import Capabilities
+from backburn.backend.wrapper import Wrapper
+from backburn.base.contexts import scoped
+from backburn.base.errors import CaptureError, SpecError
+from backburn.decorators.capture.fusion import fuse_calls
+from backburn.decorators.capture.program import (
+    Call,
+    Number,
+    Variable,
+    compile_program,
+    live_calls,
+    variables_in,
+    varies,
+)
+from backburn.decorators.capture.protocol import Program, copy_primitive
+from backburn.decorators.capture.replay import (
+    BROUGHT,
+    LARGEST_CONSTANT,
+    REPLAY,
+    Recording,
+    ReplayedFloat,
+    ReplayedInt,
+    contents,
+)
+from backburn.ops.table import OPERATIONS
+
+
+class Capture(Wrapper):
+    """A backend that records: :func:`backburn.capture` replays steps on it, whatever backend is ``wrapped``.
+
+    A replay makes the calls that the step made of the wrapped backend, without the time that dispatch, differentiation
+    and optimizers take in Python; where tensors are small, that is most of the time. Element-wise calls on 4,096
+    elements and more that follow from one another are joined (``fuse``), which may round differently; with
+    ``join=False``, as in ``capture(numpy, join=false)``, they are not, and a replay gives the bits that the step gives.
+    Other calls cost a little more than those of the wrapped backend.
+
+    Raises :class:`SpecError` around a backend that records by itself.
+
+        >>> import backburn as bb
+        >>> train = bb.capture(lambda state, x: (state + x, state * x))
+        >>> k = bb.load_backend("capture(numpy)")
+        >>> state = bb.asarray(1.0, backend=k)
+        >>> for _ in range(4):
+        ...     state, out = train(state, bb.asarray(2.0, backend=k))
+        >>> state.item(), out.item(), train
+        (9.0, 14.0, <captured step: replayed>)
+    """
+
+    name: ClassVar[str] = "capture"
+
+    def __init__(self, wrapped: Any, join: bool = True) -> None:
+        """Around a backend, which stays as it is."""
+        super().__init__(wrapped)
+        if not isinstance(join, bool):
+            raise SpecError(f"capture: join is true or false, not {join!r}")
+        if wrapped.capabilities.capture:
+            raise SpecError(f"capture: {wrapped.spec} records by itself; leave the decorator out")
+        self._join = join
+
+    @property
+    def spec(self) -> str:
+        """The expression, with the option if it is not the default."""
+        return f"{self.name}({self._inner.spec}{'' if self._join else ', join=false'})"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The wrapped backend's, and capture."""
+        return replace(self._inner.capabilities, capture=True)
+
+    def call(self, operation: str, /, *operands: Any, **attributes: Any) -> Any:
+        """Call an operation of the wrapped backend, and record the call if a step is being recorded."""
+        function = getattr(self._inner, operation)
+        tape = _tape_for(operands)
+        if tape is not None:
+            return tape.call(operation, function, operands, attributes)
+        if operation == "from_numpy" and (brought := BROUGHT.get()) is not None:
+            array = operands[0]
+            if array.nbytes <= LARGEST_CONSTANT:
+                brought.add(contents(array))
+        return function(*operands, **attributes)
+
+    def fuse(self, formula: Callable[..., Any], x: Any, /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
+        """Compute a formula as the wrapped backend does; in a recording, as one call."""
+        if not hasattr(self._inner, "fuse"):
+            return super().fuse(formula, x, *values, donate=donate)
+        tape = _tape_for((x, *values))
+        if tape is None:
+            return self._inner.fuse(formula, x, *values, donate=donate)
+        return tape.call("fuse", self._inner.fuse, (formula, x, *values), {"donate": donate})
+
+    def quantized_parts(self, x: Any, /) -> tuple[Any, Any, Any]:
+        """The wrapped backend's, on the host: it cannot be recorded."""
+        if (tape := _tape_for((x,))) is not None:
+            raise tape.reads("quantized_parts")
+        return self._inner.quantized_parts(x)
+
+    def capture(self, program: Program, state: Sequence[Any], inputs: Sequence[Any]) -> Replayed:
+        """Record one run of ``program``: see :class:`backburn.decorators.capture.protocol.CapturingBackend`."""
+        return Replayed(self._inner, program, state, inputs, self._join)
+
+
+class _Tape:
+    """The calls of a step while it is recorded."""
+
+    def __init__(self, k: Any, recording: Recording) -> None:
+        self._k = k
+        self.recording = recording
+        self.calls: list[Call] = []
+        self._known: dict[int, Variable] = {}
+        #: The primitives of the variables, held weakly, so that a recording takes no more memory than the step does.
+        self._primitives: dict[int, Any] = {}
+        #: The results of recorded calls, by what was called.
+        self._results: dict[Any, Any] = {}
+        self._count = count()
+
+    def variable(self, primitive: Any) -> Variable:
+        """A new variable, for a primitive."""
+        identity = id(primitive)
+
+        def forget(_: Any) -> None:
+            del self._known[identity], self._primitives[identity]
+
+        self._primitives[identity] = _weak(primitive, forget)
+        found = self._known[identity] = Variable(next(self._count), tuple(primitive.shape), self._k.dtype(primitive))
+        return found
+
+    def operand(self, value: Any) -> Any:
+        """The variable or number that stands for ``value`` in a recorded call; a constant stands for itself."""
+        if (place := self.recording.bind(value)) is not None:
+            return Number(place)
+        if isinstance(value, list | tuple):
+            found = [self.operand(x) for x in value]
+            return value if all(map(is_, found, value)) else found
+        return self._known.get(id(value), value)
+
+    def call(self, name: str, function: Any, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+        """Make a call, and record it if its result may differ from replay to replay."""
+        if name == "from_numpy":
+            self._check_brought(*operands)
+        elif (entry := OPERATIONS.get(name)) and (entry.shape is None or entry.results[0] == "host"):
+            raise self.reads(name)
+        # A replay never writes over what it was given: something else of the step may read that.
+        attributes = {n: x for n, x in attributes.items() if n != "donate"}
+        given, options = [self.operand(x) for x in operands], {n: self.operand(x) for n, x in attributes.items()}
+        key = name, _key(given), _key([*options.items()])
+        is_one, references = self._results.get(key, (True, ()))
+        known = [reference() for reference in references]
+        if known and all(x is not None for x in known):
+            return known[0] if is_one else tuple(known)
+        result = function(*map(plain_number, operands), **{n: plain_number(x) for n, x in attributes.items()})
+        is_one = not isinstance(result, list | tuple)
+        news = [None if id(x) in self._known else x for x in ([result] if is_one else result)]
+        if any(x is not None for x in news) and varies([given, [*options.values()]]):
+            results = [None if x is None else self.variable(x) for x in news]
+            self.calls.append(Call(name, function, given, options, results[0] if is_one else results))
+            self._results[key] = is_one, [_weak(x) for x in ([result] if is_one else result)]
+        return result
+
+    def reads(self, name: str) -> CaptureError:
+        """The error of an operation that makes the step impossible to record."""
+        words = f"{name} reads values on the host, or has a shape that depends on them"
+        return self.recording.refuse(CaptureError(words))
+
+    def refuse_from_elsewhere(self, operands: Sequence[Any]) -> None:
+        """Refuse the recording if a thread whose calls are not recorded computes with what differs between replays."""
+        if any(varies(self.operand(x)) for x in operands):
+            self.recording.refuse(CaptureError("it computes in another thread, whose calls are not recorded"))
+
+    def kept(self) -> list[Variable]:
+        """The variables whose primitives something still holds."""
+        return [self._known[i] for i, x in self._primitives.items() if isinstance(x, ReferenceType) and x() is not None]
+
+    def _check_brought(self, array: Any) -> None:
+        if contents(array) not in self.recording.brought:
+            words = f"({array.dtype}{list(array.shape)}) that it did not bring in the call before"
+            error = CaptureError(f"from_numpy brings values from the host {words}: pass what changes in the batch")
+            raise self.recording.refuse(error)
+
+
+#: The step that this thread records.
+_TAPE: ContextVar[_Tape | None] = ContextVar("backburn_tape", default=None)
+#: The steps that any thread records.
+_TAPES: list[_Tape] = []
+
+
+def _tape_for(operands: Sequence[Any]) -> _Tape | None:
+    """The tape that records a call with these operands, if one does."""
+    tape = _TAPE.get()
+    if tape is None and _TAPES:
+        for other in _TAPES.copy():
+            other.refuse_from_elsewhere(operands)
+    return tape
+
+
+class Replayed:
+    """A recorded program: see :class:`backburn.decorators.capture.protocol.Replay`."""
+
+    in_place = False
+
+    def __init__(self, k: Any, program: Program, state: Sequence[Any], inputs: Sequence[Any], join: bool) -> None:
+        recording = REPLAY.get()
+        assert recording is not None
+        self._k = k
+        self.state = list(state)
+        tape = _Tape(k, recording)
+        # Copies, since one primitive may be given in several places, and differ there at the next replay.
+        given = [[copy_primitive(k, x) for x in primitives] for primitives in (state, inputs)]
+        variables = [[tape.variable(x) for x in primitives] for primitives in given]
+        _TAPES.append(tape)
+        try:
+            with scoped(_TAPE, tape):
+                found = program(*given)
+        finally:
+            _TAPES.remove(tape)
+        results = [[tape.operand(x) for x in primitives] for primitives in found]
+        calls = live_calls(tape.calls, results)
+        if join and hasattr(k, "fuse"):
+            calls = fuse_calls(calls, set(variables_in(results)), k)
+        self.launches = len(calls)
+        self._run, self._calls = compile_program(calls, variables, results)
+        self._tape: _Tape | None = tape
+
+    def kept(self) -> str:
+        """A result of the run that is still referenced, such as "float32[2]"; asked for once, right after recording."""
+        tape, self._tape = self._tape, None
+        assert tape is not None
+        if tape.kept():
+            gc.collect()  # which may be parts of cycles
+        return next((f"{v.dtype}{list(v.shape)}" for v in tape.kept()), "")
+
+    def set_state(self, place: int, value: Any) -> None:
+        """Hold a primitive as a part of the state, or None."""
+        self.state[place] = value
+
+    def __call__(self, inputs: Sequence[Any], numbers: Sequence[float]) -> list[Any]:
+        """Make the calls, and return the outputs; :attr:`state` is another one then."""
+        self.state, out = self._run(self.state, inputs, numbers)
+        return out
+
+    def failed(self, error: BaseException) -> tuple[str, list[Any], dict[str, Any]] | None:
+        """The operation whose call raised ``error`` in a replay, with its operands and attributes."""
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code is not self._run.__code__:
+            trace = trace.tb_next
+        call = self._calls.get(trace.tb_lineno) if trace is not None else None
+        if trace is None or call is None or call.operation not in OPERATIONS:
+            return None
+        values = trace.tb_frame.f_locals
+
+        def value(x: Any) -> Any:
+            if isinstance(x, list):
+                return [*map(value, x)]
+            if isinstance(x, Variable):
+                return values[f"v{x.index}"]
+            return values["numbers"][x.place] if isinstance(x, Number) else x
+
+        return call.operation, value(call.operands), {n: value(x) for n, x in call.attributes.items()}
+
+
+def _weak(x: Any, forget: Callable[[Any], None] | None = None) -> Callable[[], Any]:
+    """A weak reference, or another function that returns ``x`` where its type has none."""
+    try:
+        return ref(x, forget)
+    except TypeError:
+        return lambda: x
+
+
+def _key(value: Any) -> Any:
+    """A key that is equal for equal operands: variables, numbers, plain values, and other objects by identity."""
+    if isinstance(value, list | tuple):
+        return value.__class__, *map(_key, value)
+    if isinstance(value, slice):
+        return slice, value.start, value.stop, value.step
+    if isinstance(value, Variable | Number):
+        return value
+    return (value.__class__, repr(value)) if value.__class__ in (int, float, bool, str) else id(value)
+
+
+def plain_number(value: Any) -> Any:
+    """The value of a number that changes, of an ordinary class, for which backends look; anything else as it is."""
+    if isinstance(value, ReplayedFloat):
+        return float(value)
+    if isinstance(value, ReplayedInt):
+        return int(value)
+    return value

@@ -1,0 +1,1 @@
+"""Algorithms that default bodies and gradient rules are written with."""

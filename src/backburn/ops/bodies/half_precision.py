@@ -1,0 +1,23 @@
+"""Computations on 16-bit floats in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from backburn.base.dtypes import float32
+from backburn.ops.bodies.scalars import is_scalar
+
+
+def upcast_half(k: Any, x: Any) -> Any:
+    """``x`` itself, or a 16-bit float in float32."""
+    dtype = k.dtype(x)
+    return k.astype(x, float32) if dtype.kind == "float" and dtype.bits < 32 else x
+
+
+def in_float32(k: Any, slope: Callable[..., Any], g: Any, *operands: Any) -> Any:
+    """``slope(k, g, *operands)``; of 16-bit floats in float32, where nothing on the way overflows or vanishes."""
+    dtype = k.dtype(g)
+    if dtype.bits >= 32:
+        return slope(k, g, *operands)
+    return k.astype(slope(k, *(x if is_scalar(x) else upcast_half(k, x) for x in (g, *operands))), dtype)

@@ -1,0 +1,660 @@
+"""Decompositions of matrices, and what follows from them: solutions, inverses, determinants.
+
+The matrices are in the last two axes; the axes before them are batch axes and, with two operands, broadcast. 16-bit
+floats are computed in float32. Where the definition leaves a choice, it is fixed, so that all backends agree:
+
+* in ``lu`` the pivot is the first of the largest elements;
+* in ``qr`` the diagonal of R is not negative;
+* in ``eigh`` and ``svd`` (for the left vectors) the sign of each vector is such that the first of its elements whose
+  absolute value is at least three tenths of the largest is positive.
+
+``cholesky`` and ``eigh`` decompose the symmetric part ``(x + x.T) / 2`` of any matrix, so that gradients are symmetric.
+An operation that has no result for a matrix raises a :class:`LinearAlgebraError`.
+
+Vectors of equal eigenvalues or singular values are not determined, and have no derivative. By convention, a term that
+would be divided by a difference of values that are equal up to rounding, or by a singular value of 0, is 0. The
+gradient is then finite, and correct for functions of equal values and their vectors as a whole: sums of equal values,
+and the projection to the space that their vectors span. It is incomplete for functions that combine each value with its
+own vector, such as ``v @ diag(f(w)) @ v.T``: it lacks the effect of a change that makes equal values differ.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any, Protocol
+
+from backburn.base.dtypes import DType, int64
+from backburn.base.errors import ShapeError, SingularMatrixError
+from backburn.ops.bodies.half_precision import upcast_half
+from backburn.ops.bodies.reductions import sum_terms
+from backburn.ops.bodies.scalars import is_scalar
+from backburn.ops.bodies.slicing import slice_axis, transpose
+from backburn.ops.primitives import Primitives
+from backburn.ops.rules.gradients import gradient
+from backburn.ops.rules.shapes import Shape, broadcast, broadcast_to, unchanged
+from backburn.ops.rules.tangents import linear_in, reduction, tangent
+from backburn.ops.table import missing, operation
+from backburn.ops.types import B, F, I, Q
+
+#: The distance from 1 to the next larger number, by dtype.
+EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+#: A vector's sign is that of its first element of at least this part of the largest.
+LEADING = 0.3
+
+
+# ---- shapes ----
+
+
+def _matrix(x: Shape, **_: Any) -> tuple[int, int]:
+    if len(x) < 2:
+        raise ShapeError(f"a matrix has two axes at least, and the shape is {list(x)}")
+    return x[-2], x[-1]
+
+
+def _square(x: Shape, *_: Any, **__: Any) -> Shape:
+    rows, columns = _matrix(x)
+    if rows != columns:
+        raise ShapeError(f"the matrices must be square, and they are {rows} by {columns}")
+    return x
+
+
+def _lu(x: Shape, **_: Any) -> tuple[Shape, Shape, Shape]:
+    rows, columns = _matrix(x)
+    inner = min(rows, columns)
+    return x[:-1], (*x[:-2], rows, inner), (*x[:-2], inner, columns)
+
+
+def _qr(x: Shape, *, complete: bool = False, **_: Any) -> tuple[Shape, Shape]:
+    rows, columns = _matrix(x)
+    inner = rows if complete else min(rows, columns)
+    return (*x[:-2], rows, inner), (*x[:-2], inner, columns)
+
+
+def _eigh(x: Shape, **_: Any) -> tuple[Shape, Shape]:
+    return _square(x)[:-1], x
+
+
+def _svd(x: Shape, *, full: bool = False, **_: Any) -> tuple[Shape, Shape, Shape]:
+    rows, columns = _matrix(x)
+    inner = min(rows, columns)
+    left, right = (rows, columns) if full else (inner, inner)
+    return (*x[:-2], rows, left), (*x[:-2], inner), (*x[:-2], right, columns)
+
+
+def solution(x: Shape, y: Shape, **_: Any) -> Shape:
+    """The shape of ``solve``."""
+    _square(x)
+    rows, columns = _matrix(y)
+    if rows != x[-1]:
+        raise ShapeError(f"axis -1 of the matrices is {x[-1]}, and axis -2 of the right-hand sides {rows}")
+    return (*broadcast(x[:-2], y[:-2], trailing=2), rows, columns)
+
+
+def _number(x: Shape, **_: Any) -> Shape:
+    return _square(x)[:-2]
+
+
+def _inverse(x: Shape, rtol: Shape | None = None, **_: Any) -> Shape:
+    rows, columns = _matrix(x)
+    if rtol is not None:
+        broadcast_to(rtol, shape=x[:-2])
+    return (*x[:-2], columns, rows)
+
+
+# ---- bodies ----
+
+
+def symmetric(k: Any, x: Any) -> Any:
+    """``(x + x.T) / 2``, which for a symmetric matrix is that matrix to the last digit."""
+    _square(x.shape)  # the sum below would broadcast a row and a column
+    half = k.mul(x, 0.5)
+    return k.add(half, transpose(k, half))
+
+
+def signs(k: Any, vectors: Any) -> Any:
+    """1 or -1 for each column, as a row: the factors that give columns the signs of the contract."""
+    shape, axis = vectors.shape, len(vectors.shape) - 2
+    if 0 in shape:
+        return k.ones((*shape[:-2], 1, shape[-1]), k.dtype(vectors))
+    size = k.abs(vectors)
+    leading = k.greater_equal(size, k.mul(k.max(size, (axis,), True), LEADING))
+    first = k.argmax(k.where(leading, 1.0, k.zeros(shape, k.dtype(vectors))), axis, True)
+    return k.where(k.less(k.take_along_axis(vectors, first, axis), 0.0), -1.0, k.ones(first.shape, k.dtype(vectors)))
+
+
+def turned_qr(k: Any, q: Any, r: Any) -> tuple[Any, Any]:
+    """``q`` and ``r`` with the signs of the contract."""
+    inner = min(r.shape[-2:])
+    diagonal = k.diagonal(r, 0, len(r.shape) - 2, len(r.shape) - 1)
+    own = k.where(k.less(diagonal, 0.0), -1.0, k.ones(diagonal.shape, k.dtype(r)))
+    own = k.reshape(own, (*own.shape[:-1], 1, inner))
+    if q.shape[-1] > inner:
+        rest = signs(k, slice_axis(k, q, len(q.shape) - 1, inner, q.shape[-1]))
+        own = k.concat([own, rest], len(own.shape) - 1)
+    # A turned row has negative zeros left of the diagonal, which are not part of a triangle.
+    return k.mul(q, own), k.triu(k.mul(r, transpose(k, own)), 0)
+
+
+def turned_eigh(k: Any, values: Any, vectors: Any) -> tuple[Any, Any]:
+    """``values`` and ``vectors`` with the signs of the contract."""
+    return values, k.mul(vectors, signs(k, vectors))
+
+
+def turned_svd(k: Any, u: Any, s: Any, vh: Any) -> tuple[Any, Any, Any]:
+    """``u``, ``s`` and ``vh`` with the signs of the contract."""
+    left, inner, axis = signs(k, u), s.shape[-1], len(u.shape) - 1
+    right = slice_axis(k, left, axis, 0, inner)
+    if vh.shape[-2] > inner:
+        rest = slice_axis(k, vh, axis - 1, inner, vh.shape[-2])
+        right = k.concat([right, signs(k, transpose(k, rest))], axis)
+    return k.mul(u, left), s, k.mul(vh, transpose(k, right))
+
+
+def eps_of(k: Any, x: Any) -> float:
+    """The distance from 1 to the next larger number in the dtype of ``x``."""
+    return EPS[k.dtype(x).name]
+
+
+def identity(k: Any, n: int, dtype: DType) -> Any:
+    """The identity matrix."""
+    return k.eye(n, n, 0, dtype)
+
+
+def pivots(k: Any, x: Any) -> tuple[Any, Any]:
+    """The diagonal that Gaussian elimination with row exchanges leaves, and the sign of the exchanges.
+
+    A pivot is 0 if its whole column is, in which case nothing is left to eliminate.
+    """
+    batch, rank = x.shape[:-2], len(x.shape)
+    sign, found = k.ones(batch, k.dtype(x)), []
+    while n := x.shape[-1]:
+        column = slice_axis(k, x, rank - 1, 0, 1)
+        best = k.argmax(k.abs(column), rank - 2, True)
+        row = k.take_along_axis(x, k.broadcast_to(best, (*batch, 1, n)), rank - 2)
+        pivot = slice_axis(k, row, rank - 1, 0, 1)
+        found.append(k.reshape(pivot, (*batch, 1)))
+        sign = k.where(k.equal(k.reshape(best, batch), 0), sign, k.neg(sign))
+        # The first row takes the place of the one that was chosen.
+        x = k.scatter(x, k.broadcast_to(best, (*batch, 1, n)), slice_axis(k, x, rank - 2, 0, 1), rank - 2, "assign")
+        below = slice_axis(k, x, rank - 2, 1, n)
+        nothing = k.equal(pivot, 0.0)
+        factor = k.where(nothing, 0.0, k.div(slice_axis(k, below, rank - 1, 0, 1), k.where(nothing, 1.0, pivot)))
+        x = k.sub(slice_axis(k, below, rank - 1, 1, n), k.mul(factor, slice_axis(k, row, rank - 1, 1, n)))
+    return (k.concat(found, len(batch)) if found else k.ones((*batch, 0), k.dtype(x))), sign
+
+
+def eliminated(k: Any, x: Any) -> tuple[Any, Any]:
+    """The order of rows in Gaussian elimination with row exchanges, and the result, with factors below the diagonal."""
+    shape, rank = x.shape, len(x.shape)
+    rows = k.reshape(k.arange(0, shape[-2], 1, int64), (shape[-2], 1))
+    columns = k.arange(0, shape[-1], 1, int64)
+    order = k.broadcast_to(k.reshape(rows, shape[-2:-1]), shape[:-1])
+    for c in range(min(shape[-2:])):
+        size = k.abs(slice_axis(k, x, rank - 1, c, c + 1))
+        best = k.argmax(k.where(k.less(rows, c), -1.0, size), rank - 2, True)
+        source = k.where(k.equal(rows, c), best, k.where(k.equal(rows, best), c, rows))
+        x = k.take_along_axis(x, k.broadcast_to(source, shape), rank - 2)
+        order = k.take_along_axis(order, k.reshape(source, shape[:-1]), rank - 2)
+        row, column = slice_axis(k, x, rank - 2, c, c + 1), slice_axis(k, x, rank - 1, c, c + 1)
+        pivot, below = slice_axis(k, row, rank - 1, c, c + 1), k.greater(rows, c)
+        # Below a pivot of 0 are zeros alone.
+        factor = k.where(below, k.div(column, k.where(k.equal(pivot, 0.0), 1.0, pivot)), 0.0)
+        rest = k.sub(x, k.mul(factor, k.where(k.greater(columns, c), row, 0.0)))
+        x = k.where(k.logical_and(below, k.equal(columns, c)), factor, rest)
+    return order, x
+
+
+def near_diagonal(k: Any, x: Any) -> Any:
+    """The cofactors of nearly diagonal matrices, to first order in what is off their diagonal."""
+    n, rank = x.shape[-1], len(x.shape)
+    unit, last = identity(k, n, k.dtype(x)), (rank - 1,)
+    diagonal = k.reshape(k.diagonal(x, 0, rank - 2, rank - 1), (*x.shape[:-1], 1))
+    row = transpose(k, diagonal)
+    # Row i holds the diagonal with 1 at place i, so that what is left out besides place j is place i.
+    rows = k.broadcast_to(row, x.shape)
+    without_two = k.prod_of_others(k.where(k.equal(unit, 1.0), 1.0, rows), last)
+    off_diagonal = k.neg(k.mul(transpose(k, x), without_two))
+    return k.where(k.equal(unit, 1.0), k.prod_of_others(rows, last), off_diagonal)
+
+
+# ---- gradients ----
+
+
+def matmul_chain(k: Any, *matrices: Any) -> Any:
+    """The product of several matrices, from the left."""
+    return reduce(k.matmul, matrices)
+
+
+def columns(k: Any, x: Any, start: int, stop: int) -> Any:
+    """The columns ``start`` to ``stop`` of the matrices."""
+    return slice_axis(k, x, len(x.shape) - 1, start, stop)
+
+
+def diagonal_matrices(k: Any, values: Any) -> Any:
+    """Matrices with ``values`` on the diagonal."""
+    unit = identity(k, values.shape[-1], k.dtype(values))
+    return k.mul(k.reshape(values, (*values.shape[:-1], 1, values.shape[-1])), unit)
+
+
+def masked_inverse(k: Any, mask: Any, x: Any) -> Any:
+    """``1 / x`` where ``mask`` holds, else 0, with finite derivatives."""
+    return k.where(mask, k.div(1.0, k.where(mask, x, 1.0)), 0.0)
+
+
+def rounding_tolerance(k: Any, values: Any, n: int) -> Any:
+    """The difference of values below which it counts as rounding."""
+    return k.mul(k.max(k.abs(values), (len(values.shape) - 1,), True), n * eps_of(k, values))
+
+
+def inverse_gaps(k: Any, values: Any, n: int) -> Any:
+    """``1 / (values[j] - values[i])`` for row i and column j; 0 where they are equal to rounding."""
+    batch, count = values.shape[:-1], values.shape[-1]
+    difference = k.sub(k.reshape(values, (*batch, 1, count)), k.reshape(values, (*batch, count, 1)))
+    tiny = k.reshape(rounding_tolerance(k, values, n), (*batch, 1, 1))
+    return masked_inverse(k, k.greater(k.abs(difference), tiny), difference)
+
+
+def grad_cholesky(k: Any, g: Any, out: Any) -> Any:
+    """``L^-T P L^-1`` made symmetric, with P the lower triangle of ``L^T g``, its diagonal halved."""
+    upper = transpose(k, out)
+    half = k.sub(1.0, k.mul(identity(k, out.shape[-1], k.dtype(out)), 0.5))
+    lower = k.mul(k.tril(k.matmul(upper, k.tril(g, 0)), 0), half)
+    left = k.triangular_solve(upper, lower, True)
+    return symmetric(k, k.triangular_solve(upper, transpose(k, left), True))
+
+
+def grad_lu(k: Any, g: Any, out: Any) -> Any:
+    """With square factors, the rows in order: ``L^-T (tril(L^T g_l, -1) + triu(g_u U^T)) U^-T``.
+
+    Further columns of U are ``L^-1`` times columns of the matrix, further rows of L rows of the matrix times ``U^-1``.
+    """
+    (_, g_l, g_u), (order, l, u) = g, out
+    (*stack, m, inner), n, axis = l.shape, u.shape[-1], len(l.shape) - 2
+    if 0 in (*stack, m, n):
+        return k.zeros((*stack, m, n), k.dtype(l))
+    g_l, g_u = (k.zeros(f.shape, k.dtype(f)) if d is None else d for f, d in ((l, g_l), (u, g_u)))
+    lower, upper = slice_axis(k, l, axis, 0, inner), columns(k, u, 0, inner)
+
+    def by_lower(y: Any) -> Any:
+        return k.triangular_solve(transpose(k, lower), y, True)
+
+    def by_upper(y: Any) -> Any:
+        try:
+            return transpose(k, k.triangular_solve(upper, transpose(k, y), True))
+        except SingularMatrixError as cause:
+            raise SingularMatrixError(
+                f"lu: the gradient needs pivots that are not 0. Operand: "
+                f"{k.dtype(l)}[{','.join(map(str, (*stack, m, n)))}] ({k.spec})"
+            ) from cause
+
+    grad_lower = k.matmul(transpose(k, lower), slice_axis(k, g_l, axis, 0, inner))
+    grad_upper = k.matmul(columns(k, g_u, 0, inner), transpose(k, upper))
+    further = columns(k, g_u, inner, n) if n > inner else slice_axis(k, g_l, axis, inner, m)
+    if n > inner:
+        grad_lower = k.sub(grad_lower, k.matmul(further, transpose(k, columns(k, u, inner, n))))
+    if m > inner:
+        grad_upper = k.sub(grad_upper, k.matmul(transpose(k, slice_axis(k, l, axis, inner, m)), further))
+    result = by_upper(by_lower(k.add(k.tril(grad_lower, -1), k.triu(grad_upper, 0))))
+    if n > inner:
+        result = k.concat([result, by_lower(further)], axis + 1)
+    if m > inner:
+        result = k.concat([result, by_upper(further)], axis)
+    places = k.reshape(k.argsort(order, axis), (*stack, m, 1))
+    return k.take_along_axis(result, k.broadcast_to(places, (*stack, m, n)), axis)
+
+
+def grad_tall_qr(k: Any, g_q: Any, g_r: Any, q: Any, r: Any, x_shape: Any) -> Any:
+    """The gradient where Q has as many columns as the matrix and R is square."""
+    inner = None if g_r is None else k.matmul(r, transpose(k, k.triu(g_r, 0)))
+    if g_q is not None:
+        inner = sum_terms(k, (inner, k.neg(k.matmul(transpose(k, g_q), q))))
+    if inner is None:
+        return None
+    lower = k.add(k.tril(inner, 0), transpose(k, k.tril(inner, -1)))
+    total = sum_terms(k, (g_q, k.matmul(q, lower)))
+    # Rows of R that rounding alone has made different from 0 would make the gradient huge; for zeros solving raises.
+    diagonal = k.abs(k.diagonal(r, 0, len(r.shape) - 2, len(r.shape) - 1))
+    counts = k.greater(diagonal, rounding_tolerance(k, diagonal, q.shape[-2]))
+    safe = k.where(k.reshape(counts, (*counts.shape, 1)), r, 0.0)
+    try:
+        return transpose(k, k.triangular_solve(safe, transpose(k, total), True))
+    except SingularMatrixError as cause:
+        first = "columns" if q.shape[-2] > q.shape[-1] else f"first {q.shape[-1]} columns"
+        raise SingularMatrixError(
+            f"qr: the gradient needs independent {first}, and to rounding they are not. Operand: "
+            f"{k.dtype(r)}[{','.join(map(str, x_shape))}] ({k.spec})"
+        ) from cause
+
+
+def grad_qr(k: Any, g: Any, x_shape: Any, out: Any) -> Any:
+    """The gradient of QR; further columns of a wide matrix are ``Q^T x``, those of Q of a tall one the complement."""
+    (g_q, g_r), (q, r), (m, n) = g, out, x_shape[-2:]
+    if 0 in x_shape:
+        return k.zeros(x_shape, k.dtype(r))
+    if m < n:
+        square = columns(k, r, 0, m)
+        if g_r is None:
+            rest = k.zeros((*x_shape[:-1], n - m), k.dtype(r))
+            first = grad_tall_qr(k, g_q, None, q, square, x_shape)
+        else:
+            grad_rest = columns(k, g_r, m, n)
+            rest = k.matmul(q, grad_rest)
+            from_rest = matmul_chain(k, q, columns(k, r, m, n), transpose(k, grad_rest))
+            first = grad_tall_qr(k, sum_terms(k, (g_q, from_rest)), columns(k, g_r, 0, m), q, square, x_shape)
+        return k.concat([first, rest], len(x_shape) - 1)
+    if q.shape[-1] > n:
+        axis = len(x_shape) - 2
+        q, g_q = first_vectors(k, q, g_q, n)
+        r, g_r = slice_axis(k, r, axis, 0, n), None if g_r is None else slice_axis(k, g_r, axis, 0, n)
+    return grad_tall_qr(k, g_q, g_r, q, r, x_shape)
+
+
+def grad_eigh(k: Any, g: Any, out: Any) -> Any:
+    """``V (diag(g_values) + gaps * V^T g_vectors) V^T``, made symmetric."""
+    (g_values, g_vectors), (values, vectors) = g, out
+    if 0 in vectors.shape:
+        return k.zeros(vectors.shape, k.dtype(vectors))
+    back = transpose(k, vectors)
+    inner = None if g_values is None else diagonal_matrices(k, g_values)
+    if g_vectors is not None:
+        inner = sum_terms(k, (inner, k.mul(inverse_gaps(k, values, values.shape[-1]), k.matmul(back, g_vectors))))
+    return symmetric(k, matmul_chain(k, vectors, inner, back))
+
+
+def grad_svd(k: Any, g: Any, x_shape: Any, out: Any) -> Any:
+    """Rotations among the vectors over differences of squared values, and parts outside their space over the values."""
+    (g_u, g_s, g_vh), (u, s, vh), (m, n) = g, out, x_shape[-2:]
+    if 0 in x_shape:
+        return k.zeros(x_shape, k.dtype(s))
+    batch, inner = s.shape[:-1], s.shape[-1]
+    u, g_u = first_vectors(k, u, g_u, inner)
+    v, g_v = first_vectors(k, transpose(k, vh), None if g_vh is None else transpose(k, g_vh), inner)
+    middle = None if g_s is None else diagonal_matrices(k, g_s)
+    if g_u is None and g_v is None:
+        return matmul_chain(k, u, middle, transpose(k, v))
+    row, column = k.reshape(s, (*batch, 1, inner)), k.reshape(s, (*batch, inner, 1))
+    total = k.add(row, column)
+    by_squares = k.mul(inverse_gaps(k, s, max(m, n)), masked_inverse(k, k.greater(total, 0.0), total))
+    inverse = k.reshape(masked_inverse(k, k.greater(s, rounding_tolerance(k, s, max(m, n))), s), row.shape)
+    result = None
+    if g_u is not None:
+        middle = sum_terms(k, (middle, k.mul(k.mul(rotation(k, u, g_u), by_squares), row)))
+        if m > inner:
+            result = k.matmul(k.mul(complement(k, u, g_u), inverse), transpose(k, v))
+    if g_v is not None:
+        middle = sum_terms(k, (middle, k.mul(k.mul(rotation(k, v, g_v), by_squares), column)))
+        if n > inner:
+            result = sum_terms(k, (result, k.matmul(k.mul(u, inverse), transpose(k, complement(k, v, g_v)))))
+    return sum_terms(k, (result, matmul_chain(k, u, middle, transpose(k, v))))
+
+
+def first_vectors(k: Any, vectors: Any, g: Any, count: int) -> tuple[Any, Any]:
+    """The first vectors, and their gradient with that of the space which the others span."""
+    if vectors.shape[-1] == count:
+        return vectors, g
+    first, rest = columns(k, vectors, 0, count), columns(k, vectors, count, vectors.shape[-1])
+    if g is None:
+        return first, None
+    grad_rest = columns(k, g, count, vectors.shape[-1])
+    return first, k.sub(columns(k, g, 0, count), matmul_chain(k, rest, transpose(k, grad_rest), first))
+
+
+def rotation(k: Any, vectors: Any, g: Any) -> Any:
+    """The part of ``g`` that rotates the vectors among themselves."""
+    inner = k.matmul(transpose(k, vectors), g)
+    return k.sub(inner, transpose(k, inner))
+
+
+def complement(k: Any, vectors: Any, g: Any) -> Any:
+    """The part of ``g`` outside the space of the vectors."""
+    return k.sub(g, matmul_chain(k, vectors, k.matmul(transpose(k, vectors), g)))
+
+
+def grad_solve(k: Any, g: Any, x: Any, out: Any) -> tuple[Any, Any]:
+    """``x^-T g`` for the right-hand side, and its product with the solution for the matrix."""
+    grad_y = k.solve(transpose(k, x), g)
+    return k.neg(k.matmul(grad_y, transpose(k, out))), grad_y
+
+
+def grad_triangular_solve(k: Any, g: Any, x: Any, out: Any, upper: bool) -> tuple[Any, Any]:
+    """The gradients of ``solve``, the matrix's limited to its triangle."""
+    grad_y = k.triangular_solve(transpose(k, x), g, not upper)
+    grad_x = k.neg(k.matmul(grad_y, transpose(k, out)))
+    return k.triu(grad_x, 0) if upper else k.tril(grad_x, 0), grad_y
+
+
+def grad_inv(k: Any, g: Any, out: Any) -> Any:
+    """``-x^-T g x^-T``."""
+    back = transpose(k, out)
+    return k.neg(matmul_chain(k, back, g, back))
+
+
+def grad_pinv(k: Any, g: Any, x: Any, out: Any) -> Any:
+    """The gradient of the inverse, and the parts outside the spaces of rows and of columns."""
+    back, turned = transpose(k, out), transpose(k, g)
+    result = k.neg(matmul_chain(k, back, g, back))
+    outside_columns = k.sub(turned, matmul_chain(k, x, out, turned))
+    inside_rows = matmul_chain(k, back, out, turned)
+    outside_rows = k.sub(inside_rows, matmul_chain(k, inside_rows, out, x))
+    return k.add(k.add(result, matmul_chain(k, outside_columns, out, back)), outside_rows)
+
+
+def grad_slogdet(k: Any, g: Any, x: Any, out: Any) -> Any:
+    """The transposed inverse; NaN where there is none."""
+    if g[1] is None:
+        return k.zeros(x.shape, k.dtype(x))
+    grad_log = k.reshape(g[1], (*g[1].shape, 1, 1))
+    regular = k.reshape(k.not_equal(out[0], 0.0), grad_log.shape)
+    safe = k.where(regular, x, identity(k, x.shape[-1], k.dtype(x)))
+    return k.where(regular, k.mul(grad_log, transpose(k, k.inv(safe))), float("nan"))
+
+
+def tangent_triangular_solve(k: Any, t: Any, x: Any, out: Any, upper: bool) -> Any:
+    """The tangent of the solution: the solution for the triangle's tangent times the solution, negated."""
+    moved = k.triu(t, 0) if upper else k.tril(t, 0)
+    return k.neg(k.triangular_solve(x, k.matmul(moved, out), upper))
+
+
+def tangent_slogdet(k: Any, t: Any, x: Any, out: Any) -> Any:
+    """The sum of the tangent times the gradient; the sign is constant."""
+    gradient = grad_slogdet(k, (None, k.ones(out[1].shape, k.dtype(x))), x, out)
+    rank = len(x.shape)
+    return None, k.sum(k.mul(t, gradient), (rank - 2, rank - 1), False)
+
+
+class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
+    """Decompositions of matrices, solutions, inverses and determinants."""
+
+    # ---- decompositions ----
+
+    @operation(kinds="F", shape=_square, required=True, differentiable=True)
+    def cholesky(self, x: F, /) -> F:
+        """The lower triangular matrix whose product with its transpose is the symmetric part of ``x``.
+
+        Its diagonal is positive. Raises where the symmetric part is not positive definite.
+        """
+        return missing("cholesky")
+
+    gradient(cholesky, x=grad_cholesky)
+
+    @operation(kinds="F", shape=_lu, result=("int64", "same", "same"), differentiable=True)
+    def lu(self: Any, x: F, /) -> tuple[I, F, F]:
+        """An order of the rows of ``x`` in which it is the product of a lower triangular L and an upper triangular U.
+
+        Row ``i`` of the product is row ``order[i]`` of ``x``. L has ones on its diagonal and no element of absolute
+        value above 1: each step takes the first of the largest elements as its pivot. The gradient needs the leading
+        square part of U, as large as the shorter side of ``x``, to be invertible, and raises otherwise.
+        """
+        shape, dtype = x.shape, self.dtype(x)
+        rows, inner = shape[-2], min(_matrix(shape))
+        order, factors = eliminated(self, upcast_half(self, x))
+        last = len(shape) - 1
+        lower = slice_axis(self, self.tril(factors, -1), last, 0, inner)
+        lower = self.add(lower, self.eye(rows, inner, 0, self.dtype(lower)))
+        upper = slice_axis(self, self.triu(factors, 0), last - 1, 0, inner)
+        return order, self.astype(lower, dtype), self.astype(upper, dtype)
+
+    gradient(lu, x=grad_lu)
+
+    @operation(kinds="F", shape=_qr, result=("same", "same"), required=True, differentiable=True)
+    def qr(self, x: F, /, complete: bool = False) -> tuple[F, F]:
+        """``x`` as the product of a matrix Q with orthonormal columns and an upper triangular R.
+
+        Q has as many columns as the shorter side of ``x``, or with ``complete`` as many as ``x`` has rows. The diagonal
+        of R is not negative. The gradient needs the first columns of ``x``, as many as its shorter side, to be linearly
+        independent, and raises if an element of R's diagonal is 0 relative to the largest, up to rounding. For the
+        columns of Q that only ``complete`` adds, it is correct for functions of the space that they span.
+        """
+        return missing("qr")
+
+    gradient(qr, x=grad_qr)
+
+    @operation(kinds="F", shape=_svd, result=("same", "same", "same"), required=True, differentiable=True)
+    def svd(self, x: F, /, full: bool = False) -> tuple[F, F, F]:
+        """``u``, ``s`` and ``vh`` whose product ``(u * s) @ vh`` is ``x``; ``s`` is in descending order.
+
+        ``u`` has as many columns, and ``vh`` as many rows, as the shorter side of ``x``; with ``full`` they are square.
+        In each column of ``u`` the first element of at least three tenths of the largest one's size is positive, and
+        the row of ``vh`` turns with it; so it is in the rows of ``vh`` that only ``full`` adds.
+        The gradient of the sum of equal values is correct; for that of their vectors, see the module. For the vectors
+        that only ``full`` adds, it is correct for functions of the space that they span.
+        """
+        return missing("svd")
+
+    gradient(svd, x=grad_svd)
+
+    @operation(kinds="F", shape=_eigh, result=("same", "same"), required=True, differentiable=True)
+    def eigh(self, x: F, /) -> tuple[F, F]:
+        """The eigenvalues of the symmetric part of ``x`` in ascending order, and its eigenvectors, the columns.
+
+        In each column the first element of at least three tenths of the largest one's size is positive.
+        """
+        return missing("eigh")
+
+    gradient(eigh, x=grad_eigh)
+
+    @operation(kinds="F", shape=lambda x: _svd(x)[1], differentiable=True)
+    def svdvals(self: Any, x: F, /) -> F:
+        """The singular values in descending order."""
+        return self.svd(x)[1]
+
+    @operation(kinds="F", shape=lambda x: _square(x)[:-1], differentiable=True)
+    def eigvalsh(self: Any, x: F, /) -> F:
+        """The eigenvalues of the symmetric part in ascending order."""
+        return self.eigh(x)[0]
+
+    # ---- solutions and inverses ----
+
+    @operation(kinds="F", shape=solution, required=True, differentiable=True)
+    def solve(self, x: F, y: F, /) -> F:
+        """The matrix ``z`` with ``x @ z = y``. Raises for a singular ``x``."""
+        return missing("solve")
+
+    gradient(solve, ("x", "y"), grad_solve)
+    linear_in(solve, "y")
+    tangent(solve, x=lambda k, t, x, out: k.neg(k.solve(x, k.matmul(t, out))))
+
+    @operation(kinds="F", shape=solution, differentiable=True)
+    def triangular_solve(self: Any, x: F, y: F, /, upper: bool = False) -> F:
+        """``solve`` with the lower or upper triangle of ``x``; the other elements are not read.
+
+        Raises if an element of the diagonal is 0.
+        """
+        return self.solve(self.triu(x, 0) if upper else self.tril(x, 0), y)
+
+    gradient(triangular_solve, ("x", "y"), grad_triangular_solve)
+    linear_in(triangular_solve, "y")
+    tangent(triangular_solve, x=tangent_triangular_solve)
+
+    @operation(kinds="F", shape=_square, differentiable=True)
+    def inv(self: Any, x: F, /) -> F:
+        """The inverse. Raises for a singular ``x``."""
+        return self.solve(x, identity(self, _square(x.shape)[-1], self.dtype(x)))
+
+    gradient(inv, x=grad_inv)
+    tangent(inv, x=lambda k, t, out: k.neg(matmul_chain(k, out, t, out)))
+
+    @operation(kinds="F", shape=_inverse, like=("x",), differentiable=True)
+    def pinv(self: Any, x: F, rtol: F | float, /) -> F:
+        """The Moore-Penrose pseudoinverse; singular values up to ``rtol`` times the largest are taken to be 0.
+
+        ``rtol``, one number or one for each matrix, is a constant. The gradient is that at constant rank, also where
+        singular values are equal. (Golub and Pereyra, The differentiation of pseudo-inverses and nonlinear least
+        squares problems whose variables separate, 1973)
+        """
+        shape = _inverse(x.shape, None if is_scalar(rtol) else rtol.shape)
+        u, s, vh = self.svd(x)
+        if 0 in s.shape:
+            return self.zeros(shape, self.dtype(x))
+        part_of_largest = rtol if is_scalar(rtol) else self.reshape(rtol, (*rtol.shape, 1))
+        counts = self.greater(s, self.mul(self.max(s, (len(s.shape) - 1,), True), part_of_largest))
+        inverse = self.where(counts, self.div(1.0, self.where(counts, s, 1.0)), 0.0)
+        inverse = self.reshape(inverse, (*inverse.shape, 1))
+        return self.matmul(transpose(self, vh), self.mul(inverse, transpose(self, u)))
+
+    gradient(pinv, x=grad_pinv, rtol=lambda k, g: None)
+
+    # ---- determinants ----
+
+    @operation(kinds="F", shape=_number, differentiable=True)
+    def det(self: Any, x: F, /) -> F:
+        """The determinant; 1 for an empty matrix.
+
+        Its first two derivatives are correct everywhere, including singular matrices.
+        """
+        diagonal, sign = pivots(self, upcast_half(self, _checked(x)))
+        return self.astype(self.mul(sign, self.prod(diagonal, (len(sign.shape),))), self.dtype(x))
+
+    gradient(det, x=lambda k, g, x: k.mul(k.reshape(g, (*g.shape, 1, 1)), k.cofactors(x)))
+    reduction(det, axes=(-2, -1))
+
+    @operation(kinds="F", shape=lambda x: (_number(x), _number(x)), result=("same", "same"), differentiable=True)
+    def slogdet(self: Any, x: F, /) -> tuple[F, F]:
+        """The sign of the determinant and the logarithm of its absolute value: 0 and -inf for a singular matrix.
+
+        The gradient of the logarithm is NaN there.
+        """
+        diagonal, sign = pivots(self, upcast_half(self, _checked(x)))
+        axis, dtype = (len(sign.shape),), self.dtype(x)
+        sign = self.mul(sign, self.prod(self.sign(diagonal), axis))
+        return self.astype(sign, dtype), self.astype(self.sum(self.log(self.abs(diagonal)), axis), dtype)
+
+    gradient(slogdet, x=grad_slogdet)
+    tangent(slogdet, x=tangent_slogdet)
+
+    @operation(kinds="F", shape=_square, differentiable=True)
+    def cofactors(self: Any, x: F, /) -> F:
+        """The derivatives of ``det``: for each element, the determinant without its row and column.
+
+        For an invertible ``x`` it is ``det(x) * inv(x).T``. Otherwise ``x`` is made diagonal by its singular vectors,
+        which are held constant: the cofactors are then products of the other singular values, known to first order in
+        each element.
+        """
+        n, dtype = _square(x.shape)[-1], self.dtype(x)
+        if 0 in x.shape:
+            return x
+        wide = upcast_half(self, x)
+        held = self.stop_gradient(wide)
+        u, s, vh = self.svd(self.where(self.isfinite(held), held, 0.0))  # of NaN the products below are NaN
+        axis = len(s.shape) - 1
+        largest, smallest = slice_axis(self, s, axis, 0, 1), slice_axis(self, s, axis, n - 1, n)
+        singular = self.less_equal(smallest, self.mul(largest, n * eps_of(self, wide)))
+        singular = self.reshape(singular, (*singular.shape, 1))
+        unit = identity(self, n, self.dtype(wide))
+        regular = self.where(singular, unit, wide)
+        regular = self.mul(self.reshape(self.det(regular), singular.shape), transpose(self, self.inv(regular)))
+        around = self.matmul(self.matmul(transpose(self, u), wide), transpose(self, vh))
+        sign = self.sign(self.mul(self.det(u), self.det(vh)))
+        singular_cofactors = self.matmul(self.matmul(u, near_diagonal(self, self.where(singular, around, unit))), vh)
+        singular_cofactors = self.mul(singular_cofactors, self.reshape(sign, singular.shape))
+        return self.astype(self.where(singular, singular_cofactors, regular), dtype)
+
+    @operation(kinds="FIB", shape=unchanged)
+    def stop_gradient(self, x: Any, /) -> Any:
+        """``x`` as a constant at every level of differentiation."""
+        return x
+
+
+def _checked(x: Any) -> Any:
+    _square(x.shape)
+    return x

@@ -1,0 +1,196 @@
+"""Steps of optimizers: the new value of a parameter, from its gradient and the optimizer's state.
+
+They are operations of the contract, so that a backend may fuse them. They are not differentiable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, Protocol
+
+from backburn.base.errors import ArgumentError, ShapeError
+from backburn.ops.bodies.scalars import shape_or_none
+from backburn.ops.primitives import Primitives
+from backburn.ops.table import operation
+from backburn.ops.types import B, F, I, Q
+
+Shape = tuple[int, ...]
+
+
+def _step_shape(results: int) -> Any:
+    """The shape rule of a step with ``results`` results: all tensors have the parameter's shape."""
+
+    def rule(param: Shape, *others: Shape | None, **_: Any) -> tuple[Shape, ...]:
+        for other in others:
+            if other is not None and other != param:
+                raise ShapeError(f"the parameter has shape {list(param)} and what comes with it {list(other)}")
+        return (param,) * results
+
+    return rule
+
+
+_sgd_shape, _adam_shape = _step_shape(2), _step_shape(3)
+
+
+def _multi_step_shape(results: int) -> Any:
+    """The shape rule of a step of many: lists of one length, and ``results`` results for each parameter."""
+    one = _step_shape(results)
+
+    def rule(params: Sequence[Shape], *lists: Sequence[Shape], **_: Any) -> tuple[Shape, ...]:
+        check_lengths(params, *lists)
+        for param, *others in zip(params, *lists, strict=True):
+            one(param, *others)
+        return (*params,) * results
+
+    return rule
+
+
+def _sgd_shapes(params: Sequence[Shape], grads: Sequence[Shape], velocities: Sequence[Shape], **_: Any) -> Any:
+    return _multi_step_shape(2)(params, grads, velocities or params)
+
+
+def check_lengths(params: Sequence[Any], *lists: Sequence[Any]) -> None:
+    """Raise for lists of other lengths than that of the parameters."""
+    for others in lists:
+        if len(others) != len(params):
+            raise ShapeError(f"a step of {len(params)} parameters takes as many of the others, and {len(others)} came")
+
+
+def adam_factors(lr: float, beta1: float, beta2: float, eps: float, step: int) -> tuple[float, float]:
+    """The bias corrections of Adam folded into its step: ``m * rate / (sqrt(v) + floor)``.
+
+    Raises :class:`ArgumentError` for a ``step`` below 1.
+    """
+    if step < 1:
+        raise ArgumentError(f"steps are counted from 1, and this is step {step}")
+    root = math.sqrt(1.0 - beta2**step)
+    return lr * root / (1.0 - beta1**step), eps * root
+
+
+class OptimizerSteps(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
+    """Steps of optimizers."""
+
+    @operation(kinds="F", shape=_sgd_shape, result=("same", "same"))
+    def sgd_step(
+        self: Any,
+        param: F,
+        grad: F,
+        velocity: F | None = None,
+        /,
+        lr: float = 0.01,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+        donate: bool = False,
+    ) -> tuple[F, F]:
+        """A step of gradient descent with momentum: the new parameter and the new velocity.
+
+        With ``g = grad + weight_decay * param``, the velocity becomes ``momentum * velocity + g`` (an absent one is 0,
+        and without momentum it is ``g``). The step subtracts from the parameter ``lr`` times the new velocity, or, with
+        ``nesterov``, times ``g + momentum * velocity`` (Sutskever et al. 2013, in the form usual in deep learning).
+        ``donate`` allows the backend to reuse the memory of ``velocity``, which is then lost.
+        """
+        _sgd_shape(*map(shape_or_none, (param, grad, velocity)))
+        g = grad if weight_decay == 0.0 else self.add(grad, self.mul(param, weight_decay))
+        moving = g if velocity is None or momentum == 0.0 else self.add(self.mul(velocity, momentum), g)
+        along = self.add(g, self.mul(moving, momentum)) if nesterov else moving
+        return self.sub(param, self.mul(along, lr)), moving
+
+    @operation(kinds="F", shape=_sgd_shapes, result=("same", "..."), lists=("params", "grads", "velocities"))
+    def sgd_steps(
+        self: Any,
+        params: Sequence[F],
+        grads: Sequence[F],
+        velocities: Sequence[F],
+        /,
+        lr: float = 0.01,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+        donate: bool = False,
+    ) -> tuple[F, ...]:
+        """:meth:`sgd_step` of several parameters: the new parameters, then their new velocities.
+
+        An empty ``velocities`` means that all are absent. All tensors have one dtype; a backend may update them
+        together.
+        """
+        check_lengths(params, grads, velocities or params)
+        moved: Sequence[F | None] = velocities or [None] * len(params)
+        return transpose_results(
+            self.sgd_step(
+                *tensors, lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay, donate=donate
+            )
+            for tensors in zip(params, grads, moved, strict=True)
+        )
+
+    @operation(kinds="F", shape=_adam_shape, result=("same", "same", "same"))
+    def adam_step(
+        self: Any,
+        param: F,
+        grad: F,
+        m: F,
+        v: F,
+        /,
+        lr: float = 1e-3,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        eps: float = 1e-8,
+        step: int = 1,
+        weight_decay: float = 0.0,
+        decoupled: bool = False,
+        donate: bool = False,
+    ) -> tuple[F, F, F]:
+        """A step of Adam (Kingma and Ba 2015): the new parameter and the new first and second moments.
+
+        ``m`` becomes ``beta1 * m + (1 - beta1) * g`` and ``v`` becomes ``beta2 * v + (1 - beta2) * g**2``; the step
+        subtracts ``lr * m' / (sqrt(v') + eps)`` from the parameter, where ``m' = m / (1 - beta1**step)`` and ``v' = v /
+        (1 - beta2**step)``; the first step has number 1. The weight decay is added to the gradient, ``g = grad +
+        weight_decay * param``, or, if ``decoupled`` (AdamW, Loshchilov and Hutter 2019), the parameter is first
+        multiplied by ``1 - lr * weight_decay``. ``donate`` allows the backend to reuse the memory of ``m`` and ``v``,
+        which are then lost.
+        """
+        _adam_shape(param.shape, grad.shape, m.shape, v.shape)
+        rate, floor = adam_factors(lr, beta1, beta2, eps, step)
+        g = grad if decoupled or weight_decay == 0.0 else self.add(grad, self.mul(param, weight_decay))
+        kept = self.mul(param, 1.0 - lr * weight_decay) if decoupled else param
+        m = self.add(self.mul(m, beta1), self.mul(g, 1.0 - beta1))
+        v = self.add(self.mul(v, beta2), self.mul(self.mul(g, g), 1.0 - beta2))
+        change = self.div(self.mul(m, rate), self.add(self.sqrt(v), floor))
+        return self.sub(kept, change), m, v
+
+    @operation(kinds="F", shape=_multi_step_shape(3), result=("same", "..."), lists=("params", "grads", "ms", "vs"))
+    def adam_steps(
+        self: Any,
+        params: Sequence[F],
+        grads: Sequence[F],
+        ms: Sequence[F],
+        vs: Sequence[F],
+        /,
+        lr: float = 1e-3,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        eps: float = 1e-8,
+        step: int = 1,
+        weight_decay: float = 0.0,
+        decoupled: bool = False,
+        donate: bool = False,
+    ) -> tuple[F, ...]:
+        """:meth:`adam_step` of several parameters: the new parameters, then the first and the second moments.
+
+        All tensors have one dtype, and all parameters are at the same step; a backend may update them together.
+        """
+        check_lengths(params, grads, ms, vs)
+        return transpose_results(
+            self.adam_step(
+                *tensors, lr=lr, beta1=beta1, beta2=beta2, eps=eps, step=step,
+                weight_decay=weight_decay, decoupled=decoupled, donate=donate,
+            )
+            for tensors in zip(params, grads, ms, vs, strict=True)
+        )  # fmt: skip
+
+
+def transpose_results(steps: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """The results of single steps in the order of one step of many: all first results, then all second ones."""
+    return tuple(chain.from_iterable(zip(*steps, strict=True)))

@@ -1,0 +1,1 @@
+"""Rules of operations: shapes of results, gradients, tangents."""

@@ -1,0 +1,101 @@
+"""Gradients of slices of a tensor, which are assembled once, when all of them have arrived.
+
+A step of a loop that reads ``x[t]`` has a gradient for that entry alone. Padding each to the shape of ``x`` and adding
+them up would cost a pass over all of ``x`` at every step; joining the slices makes the gradient in one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+Shape = tuple[int, ...]
+
+
+class SliceGradient:
+    """The gradient of the slice ``key`` of a tensor."""
+
+    __slots__ = ("gradient", "key")
+
+    def __init__(self, gradient: Any, key: tuple[slice, ...]) -> None:
+        self.gradient = gradient
+        self.key = key
+
+
+class SlicedGradient:
+    """The gradient of a tensor of which slices were read: their gradients, and the ``rest``, None at first."""
+
+    __slots__ = ("rest", "slices")
+
+    def __init__(self, rest: Any) -> None:
+        self.rest = rest
+        self.slices: list[SliceGradient] = []
+
+    def assembled(self, k: Any, shape: Shape) -> Any:
+        """The whole gradient, of a tensor of ``shape``."""
+        gradient = assemble(k, self.slices, shape)
+        return gradient if self.rest is None else k.add(self.rest, gradient)
+
+
+def assemble(k: Any, slices: Sequence[SliceGradient], shape: Shape) -> Any:
+    """The gradient of a tensor of ``shape`` from the gradients of its slices; overlapping ones are summed."""
+    if len(slices) > 1:
+        slices = _sum_same_slices(k, slices)
+    for axis in reversed(range(len(shape))):
+        if len(slices) == 1:
+            break
+        slices = _join_slices(k, slices, shape, axis)
+    total = None
+    for part in slices:
+        full = all(s == slice(0, n, 1) for s, n in zip(part.key, shape, strict=True))
+        gradient = part.gradient if full else k.slice_backward(part.gradient, shape, part.key)
+        total = gradient if total is None else k.add(total, gradient)
+    return total
+
+
+def _bounds(key: tuple[slice, ...]) -> tuple[tuple[Any, ...], ...]:
+    """The bounds of a key's slices, as a hashable tuple."""
+    return tuple((s.start, s.stop, s.step) for s in key)
+
+
+def _sum_same_slices(k: Any, slices: Sequence[SliceGradient]) -> list[SliceGradient]:
+    """One gradient for each key: a slice that was read several times has several."""
+    found: dict[tuple[Any, ...], SliceGradient] = {}
+    for part in slices:
+        bounds = _bounds(part.key)
+        known = found.get(bounds)
+        found[bounds] = part if known is None else SliceGradient(k.add(known.gradient, part.gradient), part.key)
+    return list(found.values())
+
+
+def _join_slices(k: Any, slices: Sequence[SliceGradient], shape: Shape, axis: int) -> list[SliceGradient]:
+    """Slices that differ along ``axis`` only, and do not overlap, become one along all of it."""
+    groups: dict[tuple[Any, ...], list[SliceGradient]] = {}
+    for part in slices:
+        groups.setdefault(_bounds((*part.key[:axis], *part.key[axis + 1 :])), []).append(part)
+    result: list[SliceGradient] = []
+    for group in groups.values():
+        group.sort(key=lambda part: part.key[axis].start)
+        ranges = [part.key[axis] for part in group]
+        by_one = all(r.step == 1 for r in ranges)
+        if len(group) == 1 or not by_one or any(a.stop > b.start for a, b in pairwise(ranges)):
+            result.extend(group)
+            continue
+        pieces, end = [], 0
+        for part, r in zip(group, ranges, strict=True):
+            if end < r.start:
+                pieces.append(_zeros_like(k, part, axis, r.start - end))
+            pieces.append(part.gradient)
+            end = r.stop
+        if end < shape[axis]:
+            pieces.append(_zeros_like(k, group[0], axis, shape[axis] - end))
+        key = (*group[0].key[:axis], slice(0, shape[axis], 1), *group[0].key[axis + 1 :])
+        result.append(SliceGradient(k.concat(pieces, axis), key))
+    return result
+
+
+def _zeros_like(k: Any, part: SliceGradient, axis: int, length: int) -> Any:
+    """Zeros of the shape and dtype of a slice's gradient, of another length along ``axis``."""
+    shape = part.gradient.shape
+    return k.zeros((*shape[:axis], length, *shape[axis + 1 :]), k.dtype(part.gradient))

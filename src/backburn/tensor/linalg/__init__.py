@@ -1,0 +1,1 @@
+"""Linear algebra of tensors: products, decompositions, solutions, norms."""

@@ -1,0 +1,349 @@
+"""A user's own operation, and the detection of anomalies."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn.autodiff import anomaly
+from backburn.autodiff.tape import GradientTape
+from backburn.backend import OPERATIONS, Backend
+from backburn.backend.user_operations import withdraw
+from backburn.base.errors import ArgumentError, BackburnError, GraphError, NumericalInstabilityError
+from backburn.batching import Batched
+from backburn.conformance.checks.derivatives import check_derivative
+from backburn.conformance.samples.table import Sample, real
+from backburn_numpy import NumpyBackend, compiled
+
+
+@pytest.fixture
+def scaled_tanh() -> Any:
+    @bb.operation()
+    def scaled_tanh(k: Any, x: Any, /, scale: float = 1.0) -> Any:
+        """``scale * tanh(x)``."""
+        return k.mul(k.tanh(x), scale)
+
+    return scaled_tanh
+
+
+def test_a_body_alone_runs_and_differentiates_everywhere(scaled_tanh: Any) -> None:
+    x = bb.asarray([0.3, 0.7], dtype="float64").require_grad()
+    y = scaled_tanh(x, scale=2.0)
+    np.testing.assert_allclose(y.numpy(), 2 * np.tanh(x.numpy()))
+    np.testing.assert_allclose(x.grad(y.backward()).numpy(), 2 / np.cosh(x.numpy()) ** 2)  # type: ignore[union-attr]
+    assert scaled_tanh(bb.asarray([1])).dtype == "float32"
+    assert scaled_tanh(bb.asarray([1.0], backend="numpy")).backend.spec == "numpy"
+
+
+def test_the_decorator_may_stand_without_parentheses() -> None:
+    @bb.operation
+    def bare_cube(k: Any, x: Any, /) -> Any:
+        """The third power."""
+        return k.mul(x, k.mul(x, x))
+
+    assert bb.grad(bare_cube)(2.0).item() == 12.0
+
+
+def test_a_tensor_has_the_dtype_that_the_body_returns() -> None:
+    """Also where the declaration leaves out that it is another than the operand's."""
+
+    @bb.operation()
+    def undeclared_widening(k: Any, x: Any, /) -> Any:
+        """Compute in float64."""
+        return k.astype(x, bb.float64)
+
+    found = undeclared_widening(bb.asarray([0.5]))
+    assert found.dtype is bb.float64
+    assert found.numpy().dtype == np.float64
+
+
+def test_a_formula_is_computed_in_one_pass() -> None:
+    """The body and the rule are called once with arrays of numbers for what is traced, and then no more."""
+    calls: list[str] = []
+
+    @bb.operation(fuse=True)
+    def soft_step(k: Any, x: Any, /, width: float = 1.0, height: float = 2.0) -> Any:
+        """A sigmoid of a given width and height."""
+        calls.append(type(k).__name__)
+        return k.mul(k.sigmoid(k.div(x, width)), height)
+
+    def slope(k: Any, g: Any, out: Any, width: float, height: float) -> Any:
+        calls.append(type(k).__name__)
+        return k.mul(g, k.div(k.mul(out, k.sub(1.0, k.div(out, height))), width))
+
+    bb.gradient(soft_step, x=slope)
+    try:
+        wide = np.linspace(-3, 3, 9000).astype(np.float32).reshape(90, 100)
+        expected = 3 / (1 + np.exp(-wide / 0.5))
+        x = bb.asarray(wide, backend="autodiff(numpy)").require_grad()
+        y = soft_step(x, width=0.5, height=3.0)
+        gradient = x.grad(bb.sum(y).backward())
+        assert gradient is not None
+        np.testing.assert_allclose(y.numpy(), expected, rtol=2e-6)
+        np.testing.assert_allclose(gradient.numpy(), expected * (1 - expected / 3) / 0.5, rtol=1e-4, atol=1e-5)
+        if compiled.level() is not None:
+            assert calls == ["_Trace", "_Trace"]
+            bb.grad(lambda x: bb.sum(soft_step(x, 0.5, height=3.0)))(x.detach())
+            assert calls == ["_Trace", "_Trace"]
+        # Small arrays, broadcast ones, batches and second derivatives take the formula itself.
+        assert soft_step(bb.asarray([0.0], backend="numpy"), height=2.0).tolist() == [1.0]
+        rows = bb.vmap(lambda row: soft_step(row, 0.5, height=3.0))(x.detach())
+        np.testing.assert_allclose(rows.numpy(), expected, rtol=2e-6)
+        assert bb.grad(bb.grad(lambda x: soft_step(x, 0.5, height=3.0)))(0.0).item() == 0.0
+        with pytest.raises(BackburnError, match="depth"):
+            soft_step(x, depth=1.0)
+    finally:
+        withdraw("soft_step")
+    assert "soft_step" not in OPERATIONS
+
+
+def test_tapes_record_it(scaled_tanh: Any) -> None:
+    x = np.array([0.3, 0.7])
+    tape = GradientTape()
+    slot = tape.input(x)
+    assert tape.record_scaled_tanh(slot, scale=2.0) == 1
+    np.testing.assert_allclose(tape.backward(np.ones(2))[slot], 2 / np.cosh(x) ** 2)
+    bb.gradient(scaled_tanh, x=lambda k, g, out, scale: k.mul(g, 7.0))
+    tape.reset()
+    slot = tape.input(x)
+    tape.record_scaled_tanh(slot)
+    np.testing.assert_allclose(tape.backward(np.ones(2))[slot], 7.0)
+    withdraw("scaled_tanh")
+    assert not hasattr(tape, "record_scaled_tanh")
+
+    @bb.operation(differentiable=False)
+    def rounded_up(k: Any, x: Any, /) -> Any:
+        """The next integer."""
+        return k.ceil(x)
+
+    with pytest.raises(AttributeError, match="record_rounded_up: it has no gradient"):
+        _ = tape.record_rounded_up
+
+
+def test_an_operation_may_be_added_again_and_taken_back(scaled_tanh: Any) -> None:
+    def add(factor: float) -> Any:
+        @bb.operation()
+        def added_again(k: Any, x: Any, /) -> Any:
+            """Some multiple of each element."""
+            return k.mul(x, factor)
+
+        return added_again
+
+    bb.gradient(add(2.0), x=lambda k, g: k.mul(g, 2.0))
+    again = add(3.0)  # as when a cell of a notebook runs once more: without the old rule
+    assert bb.grad(again)(1.0).item() == 3.0
+    bb.implement(again, NumpyBackend)(lambda x: np.multiply(x, 4.0, out=...))
+    assert again(bb.asarray(1.0)).item() == 4.0
+    withdraw("added_again")
+    assert "added_again" not in OPERATIONS
+    for cls in (Backend, bb.Autodiff, bb.Forward, Batched, NumpyBackend):
+        assert not hasattr(cls, "added_again")
+    withdraw("sin")  # the contract's own stay
+    assert "sin" in OPERATIONS
+    with pytest.raises(ArgumentError, match="taken by the contract"):
+
+        @bb.operation()
+        def sin(k: Any, x: Any, /) -> Any:
+            """The name is taken."""
+            return x
+
+
+def test_a_rule_makes_it_one_node_and_holds_at_every_order(scaled_tanh: Any) -> None:
+    bb.gradient(scaled_tanh, x=lambda k, g, out, scale: k.mul(g, k.sub(scale, k.div(k.square(out), scale))))
+    sample = Sample((real(2, 3),), {"scale": 2.0})
+    for order in (1, 2, 3):
+        check_derivative("scaled_tanh", sample, NumpyBackend(), order)
+    x = bb.asarray([0.5]).require_grad()
+    assert scaled_tanh(x).primitive.node.parents == (x.primitive.node,)
+
+
+def test_a_rule_that_returns_another_shape_is_named(scaled_tanh: Any) -> None:
+    bb.gradient(scaled_tanh, x=lambda k, g, x: k.sum(g, (0,), False))
+    x = bb.ones((2, 3)).require_grad()
+    with pytest.raises(GraphError, match=r"rule of scaled_tanh returned shape \[3\] for an operand of shape \[2, 3\]"):
+        scaled_tanh(x, 1.5).sum().backward()
+
+
+def test_one_backend_may_have_its_own_implementation(scaled_tanh: Any) -> None:
+    calls = []
+
+    @bb.implement(scaled_tanh, NumpyBackend)
+    def fused(x: Any, scale: float = 1.0) -> Any:
+        calls.append(1)
+        return np.multiply(np.tanh(x), scale, out=...)
+
+    bb.gradient(scaled_tanh, x=lambda k, g, out, scale: k.mul(g, k.sub(scale, k.div(k.square(out), scale))))
+    x = bb.asarray([0.5]).require_grad()
+    scaled_tanh(x, scale=3.0).backward()
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("by_rule", [False, True])
+def test_operands_and_options_have_any_names(by_rule: bool) -> None:
+    """Names that the decorators use for themselves are allowed, too."""
+
+    @bb.operation()
+    def odd_names(k: Any, body: Any, /, constant: float = 3.0, name: float = 1.0, parents: float = 1.0) -> Any:
+        """A multiple of the square."""
+        return k.mul(k.mul(body, body), constant * name * parents)
+
+    if by_rule:
+        bb.gradient(odd_names, body=lambda k, g, body, constant: k.mul(g, k.mul(body, 2.0 * constant)))
+
+    def f(x: Any) -> Any:
+        return odd_names(x, constant=3.0, name=1.0, parents=1.0)
+
+    assert bb.grad(f)(2.0).item() == bb.jvp(f, (bb.asarray(2.0),), (bb.asarray(1.0),))[1].item() == 12.0
+    assert bb.grad(bb.grad(f))(2.0).item() == 6.0
+    assert bb.vmap(f)(bb.asarray([2.0])).tolist() == [12.0]
+
+
+def test_what_cannot_be_an_operation_is_refused() -> None:
+    def add(k: Any, x: Any, /) -> Any:
+        """Taken."""
+
+    def nameless(k: Any, x: Any, /) -> Any:
+        return x
+
+    def greedy(k: Any, g: Any, /) -> Any:
+        """An operand that rules reserve."""
+
+    def ambiguous(k: Any, x: Any, x_shape: Any, /) -> Any:
+        """An operand that is the shape of another to a rule."""
+
+    def pointless(k: Any, x: Any) -> Any:
+        """No operand."""
+
+    def late(k: Any, x: Any, /, *, scale: float = 1.0) -> Any:
+        """An option that has no position."""
+
+    def known(k: Any, x: Any, /) -> Any:
+        """Truth, which is no float."""
+
+    for body, words in (
+        (late, r"is keyword-only: leave out the \* before it"),
+        (add, "taken"),
+        (nameless, "docstring"),
+        (greedy, "reserved"),
+        (ambiguous, "reserved"),
+        (pointless, "operands"),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            bb.operation()(body)
+        assert body is add or body.__name__ not in OPERATIONS
+    with pytest.raises(ArgumentError, match="one pass"):
+        bb.operation(fuse=True, result="bool")(known)
+    with pytest.raises(ArgumentError, match="is not an operation"):
+        bb.implement("nothing", NumpyBackend)
+
+
+def test_a_docstring_that_python_has_stripped_is_not_missed() -> None:
+    program = "import backburn as bb\n@bb.operation\ndef cube(k, x, /):\n '''x**3'''\n return k.mul(x, k.mul(x, x))\n"
+    run = [sys.executable, "-OO", "-c", f"{program}print(bb.grad(cube)(2.0).item())"]
+    assert subprocess.run(run, capture_output=True, text=True, check=False).stdout == "12.0\n"
+
+
+# ---- anomalies ----
+
+
+def test_the_first_nan_forward_is_reported_with_operation_operands_and_line() -> None:
+    x = bb.asarray([-1.0, 4.0]).require_grad()
+    with pytest.raises(NumericalInstabilityError) as caught, bb.detect_anomaly():
+        bb.exp(bb.sqrt(x))  # the line to be named
+    message = str(caught.value)
+    assert "sqrt: the result has 1 NaN of 2" in message
+    assert "float32[2] from -1.0 to 4.0" in message
+    assert "test_custom.py" in message
+    assert "# the line to be named" in message
+
+
+def test_the_first_infinity_backward_is_reported_with_the_line_of_the_forward() -> None:
+    x = bb.asarray([0.0, 4.0]).require_grad()
+    with bb.detect_anomaly():
+        y = bb.sqrt(x)  # finite here, infinite in its derivative
+        with pytest.raises(NumericalInstabilityError) as caught:
+            y.sum().backward()
+    message = str(caught.value)
+    assert "backward of sqrt: a gradient of shape [2] has 1 infinite value of 2" in message
+    assert "# finite here" in message
+
+
+WATCHED: dict[str, Any] = {
+    "grad": lambda f, x: bb.grad(f)(x),
+    "grad of a checkpoint": lambda f, x: bb.grad(bb.checkpoint(f))(x),
+    "grad of each example": lambda f, x: bb.vmap(bb.grad(f))(x),
+    "hessian": lambda f, x: bb.hessian(f)(x),
+    "jacobian, forward": lambda f, x: bb.jacobian(f, mode="forward")(x),
+    "jvp": lambda f, x: bb.jvp(f, (x,), (x + 1.0,)),
+    "vjp": lambda f, x: bb.vjp(f, x)[1](1.0),
+}
+
+
+@pytest.mark.parametrize("derivative", WATCHED)
+def test_the_operation_and_line_are_the_users_in_derivatives_of_functions(derivative: str) -> None:
+    """Not those of the operations that a rule is made of, on the level below, nor the line of the transform."""
+
+    def f(x: Any) -> Any:
+        r = bb.sqrt(x * 1.0)  # finite here
+        return (r * 2.0).sum()
+
+    expected = r"^(\w+: )?(backward of )?sqrt: .*# finite here"
+    with pytest.raises(NumericalInstabilityError, match=expected), bb.detect_anomaly():
+        WATCHED[derivative](f, bb.asarray([0.0, 4.0]))
+
+
+def test_anomalies_of_second_order() -> None:
+    with pytest.raises(NumericalInstabilityError, match=r"backward of pow: .*# of third halves"), bb.detect_anomaly():
+        bb.grad(bb.grad(lambda x: x**1.5))(0.0)  # of third halves
+
+
+def test_what_was_recorded_before_is_looked_at_too() -> None:
+    x = bb.asarray([0.0, 4.0]).require_grad()
+    y = bb.sqrt(x).sum()
+    with pytest.raises(NumericalInstabilityError, match=r"of sqrt: .* recorded outside"), bb.detect_anomaly():
+        y.backward()
+
+
+def test_off_it_leaves_nothing_behind() -> None:
+    before = dict(vars(bb.Autodiff)), dict(vars(bb.Forward))
+    with bb.detect_anomaly(), bb.detect_anomaly():
+        assert vars(bb.Autodiff)["mul"] is not before[0]["mul"]
+    assert (dict(vars(bb.Autodiff)), dict(vars(bb.Forward))) == before
+    assert bb.log(bb.asarray([0.0])).tolist() == [float("-inf")]
+
+
+def test_infinities_that_are_gone_in_the_result_are_none() -> None:
+    x, where = bb.asarray([1.0, 2.0]), bb.asarray([0, 0])
+    with bb.detect_anomaly():
+        loss = lambda x: bb.scatter(x, where, 2.0 * x, axis=0, mode="max", include_self=False).sum()
+        assert bb.grad(loss)(x).tolist() == [0.0, 3.0]
+
+
+def test_it_works_under_nesting() -> None:
+    with bb.detect_anomaly():
+        assert bb.grad(bb.grad(lambda x: x**3.0))(2.0).item() == 12.0
+        with pytest.raises(NumericalInstabilityError, match="log"):
+            bb.grad(lambda x: bb.log(x))(0.0)
+
+
+def test_an_interrupted_block_leaves_the_next_one_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C comes while the operations are being replaced."""
+    before, looking = dict(vars(bb.Autodiff)), anomaly._checked_operation
+
+    def interrupted(name: str, original: Any) -> Any:
+        if name == "log":
+            raise KeyboardInterrupt
+        return looking(name, original)
+
+    monkeypatch.setattr(anomaly, "_checked_operation", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        bb.detect_anomaly().__enter__()
+    monkeypatch.undo()
+    with pytest.raises(NumericalInstabilityError, match="log"), bb.detect_anomaly():
+        bb.log(bb.asarray(0.0).require_grad())
+    assert dict(vars(bb.Autodiff)) == before

@@ -1,0 +1,213 @@
+"""Calls every operation of the CuPy backend through the real CuPy, and writes as JSON what went wrong.
+
+``python -m tests.backends.cupy.on_host.walk``, in an environment where ``patched.build`` has put a driver into
+LD_LIBRARY_PATH.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tests.backends.cupy.on_host import patched
+
+#: The first samples of each operation, each in these dtypes (or in its first, if it has none of them).
+SAMPLES_OF_EACH, DTYPES = 6, ("float32", "bfloat16")
+
+#: Operations whose results' shapes depend on values, which are not computed.
+OF_VALUES = ("nonzero", "masked_select", "unique_all")
+
+
+def is_of_values(name: str, error: Exception) -> bool:
+    """Whether an operation refuses values, which are not computed."""
+    from backburn.base.errors import ArgumentError, NumericalInstabilityError
+
+    return isinstance(error, NumericalInstabilityError) or ("quantize" in name and isinstance(error, ArgumentError))
+
+
+def backend() -> Any:
+    """The CuPy backend, with the stand-in for cuBLASLt."""
+    import cupy
+    from tests.backends.cupy.stand_in.compiled import HERE, shared
+
+    from backburn_cupy import CupyBackend, cublaslt, detect
+
+    vars(detect).update(check_compiler=lambda _: None, driver=lambda: patched.NAME)
+    version = cupy.cuda.runtime.runtimeGetVersion() // 1000
+    products = (HERE / "prelude.h").read_text() + (HERE / "cublaslt.cpp").read_text()
+    assert "120901" in products
+    products = products.replace("120901", f"{version}0000")  # that of CuPy's CUDA
+    library = ctypes.CDLL(str(shared(products)))
+    vars(cublaslt).update(_candidates=lambda _: iter([library]))
+    return CupyBackend()
+
+
+class Walk:
+    """The calls, and what they have found."""
+
+    def __init__(self, host: Any) -> None:
+        import cupy
+
+        self.host, self.cupy, self.k = host, cupy, backend()
+        self.stream, self.pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
+        self.calls = 0
+        self.failed: dict[str, str] = {}
+        self.lacking: dict[str, str] = {}
+        self.refused: dict[str, str] = {}
+
+    def reversed(self, x: Any) -> Any:
+        """``x`` as a view with gaps, its last axis backwards in memory."""
+        if not isinstance(x, self.cupy.ndarray):
+            return x
+        wide = self.cupy.zeros((*x.shape[:-1], 2 * x.shape[-1] + 1) if x.ndim else (3,), x.dtype)
+        view = wide[..., 1:][..., ::-2] if x.ndim else wide[1:2].reshape(())
+        view[...] = x
+        return view
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record the calls that are made inside, and forget them."""
+        from backburn.base.contexts import scoped
+        from backburn.decorators.capture.replay import REPLAY, Recording
+
+        with self.stream, self.cupy.cuda.using_allocator(self.pool.malloc), scoped(REPLAY, Recording()):
+            self.stream.begin_capture()
+            try:
+                yield
+            finally:
+                self.stream.end_capture()
+
+    def go(self) -> None:
+        """Call each operation with its samples: as they are, as views, and while a step is recorded."""
+        from backburn.conformance import SAMPLES
+        from backburn.conformance.checks.calls import dtypes_of
+
+        for name, samples in SAMPLES.items():
+            for i, sample in enumerate(samples.cases[:SAMPLES_OF_EACH]):
+                possible = dtypes_of(name, sample, self.k)
+                for dtype in [d for d in DTYPES if d in possible] or possible[:1]:
+                    where = f"{name} {i} {dtype}"
+                    if name not in OF_VALUES:
+                        self.call(where, samples, sample, dtype)
+                        self.call(f"{where} of views", samples, sample, dtype, self.reversed)
+                    if name not in self.lacking:
+                        self.record(name, sample, dtype)
+
+    def inputs(self, sample: Any, dtype: str, lay: Callable[[Any], Any] = lambda x: x) -> list[Any]:
+        """The operands of a sample on the device, each array as ``lay`` makes it lie."""
+        from backburn.conformance.checks.calls import arrays, map_operands, store_quantized
+
+        return store_quantized(
+            self.k, map_operands(map_operands(arrays(sample, dtype), self.k.from_numpy), lay, self.cupy.ndarray)
+        )
+
+    def call(
+        self, where: str, samples: Any, sample: Any, dtype: str, lay: Callable[[Any], Any] = lambda x: x
+    ) -> None:  # fmt: skip
+        """Call an operation, and look at the dtypes and shapes of its results; their values are not computed."""
+        from backburn.base.errors import BackendUnavailableError
+        from backburn.conformance.checks.calls import arrays, as_tuple, expected_of, promised_dtypes
+        from backburn.ops.table import OPERATIONS
+
+        self.calls += 1
+        name = samples.name
+        try:
+            results = as_tuple(getattr(self.k, name)(*self.inputs(sample, dtype, lay), **sample.attributes))
+        except BackendUnavailableError as error:
+            self.lacking.setdefault(name, str(error))
+            return
+        except Exception as error:
+            # A library that is installed, and finds no device.
+            if "NOT_INITIALIZED" in str(error) or "CUFFT_INTERNAL_ERROR" in str(error):
+                self.lacking.setdefault(name, str(error))
+            elif not is_of_values(name, error):
+                self.failed[where] = f"{type(error).__name__}: {error}"[:300]
+            return
+        finally:
+            self.problems(where)
+        operation = OPERATIONS[name]
+        if operation.results == ("host",) or operation.shape is None:
+            return
+        operands = arrays(sample, dtype)
+        expected = expected_of(samples, sample, operands)
+        dtypes = promised_dtypes(operation, operands, sample.attributes, len(expected))
+        for result, reference, wanted in zip(results, expected, dtypes, strict=True):
+            if (wanted is not None and self.k.dtype(result) is not wanted) or result.shape != reference.shape:
+                self.failed[where] = f"{self.k.dtype(result)}{result.shape} instead of {wanted}{reference.shape}"
+
+    def record(self, name: str, sample: Any, dtype: str) -> None:
+        """Call an operation while a step is recorded."""
+        from backburn.base.errors import CaptureError
+
+        try:
+            inputs = self.inputs(sample, dtype)
+            with self.recording():
+                getattr(self.k, name)(*inputs, **sample.attributes)
+        except CaptureError as error:
+            self.refused[name] = str(error)
+        except Exception as error:
+            if not is_of_values(name, error):
+                self.failed[f"{name}, recorded"] = f"{type(error).__name__}: {error}"[:300]
+        self.problems(f"{name}, recorded")
+
+    def attend(self) -> None:
+        """Attention with heads of the sizes that there are kernels for, which those of the samples are not."""
+        from backburn.base import dtypes
+
+        k: Any = self.k
+        where = "attention by kernels"
+        for dtype, mask in ((dtypes.bfloat16, None), (dtypes.float16, k.full((70, 50), True, dtypes.bool_))):
+            query, key, value = (k.zeros((2, 3, n, 64), dtype) for n in (70, 50, 50))
+            with self.recording() if mask is None else contextlib.nullcontext():
+                y = k.scaled_dot_product_attention(query, key, value, mask)
+                grads = k.scaled_dot_product_attention_backward(y, query, key, value, mask, None, y)
+            if [g.shape for g in grads] != [x.shape for x in (query, key, value)]:
+                self.failed[where] = f"the gradients have the shapes {[g.shape for g in grads]}"
+        if not any(name.startswith("attend_backward_keys<float16, 64") for name in k.runner._functions):
+            self.failed[where] = "it was computed by others"
+        self.problems(where)
+
+    def keep(self) -> None:
+        """See that what a recorded step reads from elsewhere lives as long as the recording, and no longer."""
+        from backburn.base import dtypes
+        from backburn.base.contexts import scoped
+        from backburn.decorators.capture.replay import REPLAY, Recording
+
+        used, where = self.cupy.get_default_memory_pool().used_bytes, "memory from elsewhere"
+        x, tables = self.k.ones((1000,), dtypes.float32), [self.k.ones((1000,), dtypes.float32)]
+        with scoped(REPLAY, Recording()):
+            made = self.k.capture(lambda state, _: ([self.k.add(state[0], tables[0])], []), [x], [])
+        before = used()
+        tables.clear()
+        if used() != before:
+            self.failed[where] = "it is given to others while it is recorded"
+        del made
+        gc.collect()
+        if used() == before:
+            self.failed[where] = "it is kept for ever"
+
+    def problems(self, where: str) -> None:
+        """Take down what the driver reports."""
+        if words := self.host.host_problems().decode():
+            self.failed[where] = words.strip()[:300]
+            self.host.host_forget()
+
+
+def main() -> None:
+    """Walk, and write what was found."""
+    warnings.simplefilter("error")
+    walk = Walk(patched.install())
+    walk.attend()
+    walk.keep()
+    walk.go()
+    found = {"calls": walk.calls, "launches": walk.host.host_launches(), "failed": walk.failed}
+    print(json.dumps({**found, "lacking": walk.lacking, "refused": walk.refused}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""Convolutions of the NumPy backend, however they are cut into blocks and shared out: the same as by the bodies."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backburn.backend.registry import load_backend
+from backburn.ops.conv import convolved
+from backburn.ops.table import OPERATIONS
+from backburn_numpy import blas, threads
+from backburn_numpy.ops import conv
+
+BASE = load_backend("numpy")
+GENERATOR = np.random.default_rng(0)
+
+#: Shapes of input and weight, then stride, padding, dilation, groups.
+CASES: dict[str, tuple[Any, ...]] = {
+    "same": ((5, 4, 9, 8), (6, 4, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
+    "narrow": ((3, 2, 9, 8), (6, 2, 3, 2), (1, 1), ((0, 2), (1, 0)), (2, 1), 1),
+    "strides": ((4, 4, 11, 10), (6, 4, 3, 2), (2, 3), ((1, 1), (2, 0)), (1, 2), 1),
+    "groups": ((2, 6, 7, 9), (4, 3, 2, 3), (1, 1), ((1, 0), (1, 1)), (1, 1), 2),
+    "depthwise": ((3, 6, 7, 9), (6, 1, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 6),
+    "one place": ((3, 8, 5, 6), (4, 8, 1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), 1),
+    "one window": ((3, 4, 5, 6), (7, 4, 5, 6), (2, 1), ((0, 0), (0, 0)), (1, 1), 1),
+    "one window of groups": ((3, 4, 5, 6), (6, 2, 5, 6), (1, 1), ((0, 0), (0, 0)), (1, 1), 2),
+    "one window and padding": ((3, 4, 3, 2), (6, 4, 3, 3), (1, 1), ((0, 0), (1, 0)), (1, 1), 1),
+    "one window of volumes": ((2, 3, 2, 3, 4), (5, 3, 2, 3, 4), (1, 1, 1), ((0, 0),) * 3, (1, 1, 1), 1),
+    "single elements": ((3, 8, 1, 1), (4, 8, 1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), 1),
+    "one example": ((1, 3, 12, 9), (7, 3, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
+    "lines": ((3, 4, 20), (6, 4, 5), (1,), ((2, 2),), (1,), 1),
+    "volumes": ((2, 3, 6, 5, 7), (8, 3, 2, 3, 2), (1, 1, 1), ((1, 0), (1, 1), (0, 1)), (1, 2, 1), 1),
+    "volumes by strides": ((2, 3, 6, 5, 7), (2, 3, 2, 3, 2), (2, 1, 3), ((1, 0), (1, 1), (0, 1)), (1, 2, 1), 1),
+}
+
+
+@pytest.fixture(params=[1, 2, 3])
+def number_of_threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = threads.num_threads()
+    threads.set_num_threads(request.param)
+    yield request.param
+    threads.set_num_threads(before)
+
+
+def real(*shape: int) -> Any:
+    return GENERATOR.normal(size=shape)
+
+
+def check(name: str, *operands: Any) -> None:
+    """Compare with the default body; in float16 roughly."""
+    expected = OPERATIONS[name].body(BASE, *operands)
+    np.testing.assert_allclose(getattr(BASE, name)(*operands), expected, rtol=1e-10, atol=1e-10)
+    small = [o.astype(np.float16) if isinstance(o, np.ndarray) else o for o in operands]
+    got = getattr(BASE, name)(*small)
+    assert got.dtype == np.float16
+    np.testing.assert_allclose(got.astype(np.float64), expected, rtol=0.02, atol=0.2)
+
+
+@pytest.mark.parametrize("columns", [1 << 18, 1 << 9, 1])
+@pytest.mark.parametrize("shifts", [True, False])
+@pytest.mark.parametrize("case", CASES)
+def test_blocks(case: str, shifts: bool, columns: int, number_of_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("COLUMNS", columns), ("PLACES", 1), ("LONG", 1), ("WORTH", 1)):
+        monkeypatch.setattr(conv, name, value)
+    monkeypatch.setattr(conv, "_shifts_pay", lambda *_: shifts)
+    x_shape, weight_shape, stride, padding, dilation, groups = CASES[case]
+    x, weight, bias = real(*x_shape), real(*weight_shape), real(weight_shape[0])
+    check("conv", x, weight, bias, stride, padding, dilation, groups)
+    grad = real(*convolved(x_shape, weight_shape, stride=stride, padding=padding, dilation=dilation, groups=groups))
+    check("conv_weight_backward", x, grad, weight_shape[2:], stride, padding, dilation, groups)
+    for first in (None, real(x_shape[1])):
+        check("conv_transpose", grad, weight, first, stride, padding, (0,) * len(stride), dilation, groups)
+
+
+def test_weights_of_many_outputs_are_not_turned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conv, "TURNED", 1)
+    x, grad = real(3, 4, 9, 8), real(3, 6, 9, 8)
+    check("conv_weight_backward", x, grad, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1)
+
+
+def test_products_take_one_thread_inside_and_as_many_as_before_after() -> None:
+    if not blas.can_be_single():
+        pytest.skip("NumPy's products are not computed by a library that it brings")
+    assert blas._functions is not None
+    count, _ = blas._functions
+    before = count()
+    with blas.single():
+        assert count() == 1
+        with blas.single():
+            assert count() == 1
+        assert count() == 1
+    assert count() == before
+    with pytest.raises(ValueError, match="inside"), blas.single():
+        raise ValueError("inside")
+    assert count() == before
+
+
+def test_without_the_library_products_are_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blas, "_functions", None)
+    assert not blas.can_be_single()
+    with blas.single():
+        check("conv", real(3, 4, 9), real(2, 4, 3), None, (1,), ((0, 0),), (1,), 1)
+
+
+@pytest.mark.skipif(not blas.can_be_single(), reason="NumPy's products are not computed by a library that it brings")
+@pytest.mark.parametrize(("variable", "expected"), [(None, 1), ("OPENBLAS_NUM_THREADS", 2), ("OMP_NUM_THREADS", 2)])
+def test_products_use_no_more_threads_than_there_are_processors(variable: str | None, expected: int) -> None:
+    code = """
+from backburn_numpy import NumpyBackend, blas
+get, set_ = blas._functions
+set_(2)
+blas.processors = lambda: 1
+NumpyBackend()
+print(get())
+"""
+    environment = {k: v for k, v in os.environ.items() if k not in blas.VARIABLES}
+    if variable is not None:
+        environment[variable] = "2"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == [str(expected)], done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork") or not blas.can_be_single(), reason="needs fork and a known library")
+def test_the_threads_of_products_are_set_back_in_a_forked_child_with_its_own_next_products() -> None:
+    code = """
+import os
+from backburn_numpy import blas
+get, set_ = blas._functions
+before = get()
+calls = []
+blas._functions = get, lambda count: (calls.append(count), set_(count))
+with blas.single():
+    child = os.fork()
+    if not child:
+        assert calls == [1], calls  # nothing that may wait for the library in the fork itself
+        with blas.single(), blas.single():
+            assert get() == 1
+        os._exit(0 if get() == before and calls == [1, 1, before] else 1)
+assert os.waitpid(child, 0)[1] == 0
+assert get() == before
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_functions_of_the_library_are_called_on_x86_64_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+    assert blas.function.__wrapped__("scipy_cblas_strsm64_") is None
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    assert (blas.function.__wrapped__("scipy_cblas_strsm64_") is None) == (blas.sgemm_address() is None)

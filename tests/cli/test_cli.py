@@ -1,0 +1,579 @@
+"""The command line: what it prints, where it stops, and how it fails."""
+
+import ast
+import os
+import re
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import backburn as bb
+from backburn import cli
+from backburn.backend import OPERATIONS, registry
+from backburn.base.errors import ArgumentError
+from backburn.conformance.runner.target import PROPERTIES
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "digits.toml"
+
+#: Packages that the extra ``train`` installs.
+TRAIN_EXTRA = ("pydantic", "tqdm", "matplotlib", "safetensors")
+
+SMALL = """
+[model]
+hidden = [32]
+dropout = 0.1
+[train]
+epochs = 2
+[output]
+folder = "{folder}"
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL.format(folder=(tmp_path / "out").as_posix()))
+    return path
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command line; its exit status, standard output and standard error."""
+
+    def command(*arguments: object) -> tuple[int, str, str]:
+        status = cli.main([str(a) for a in arguments])
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return command
+
+
+def fresh(*arguments: object, module: str = "backburn", **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run ``python -m backburn`` in a process of its own."""
+    path = os.pathsep.join(p for p in sys.path if p)
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", module, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": path, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+
+
+def last(out: str) -> str:
+    return out.splitlines()[-1]
+
+
+# ---- train and evaluate ----
+
+
+def test_train_says_what_it_does_and_leaves_a_model(run, config: Path, tmp_path: Path) -> None:
+    status, out, err = run("train", config)
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert "data      1437 images to train on, 360 held out" in lines
+    assert "model     64-32-10 relu, 2410 parameters" in lines
+    assert "backend   autodiff(numpy)" in lines
+    epochs = [line for line in lines if line.startswith("epoch")]
+    assert len(epochs) == 2
+    for number, line in enumerate(epochs, 1):
+        shape = rf"epoch {number}/2  loss \d\.\d{{4}}  accuracy +\d+\.\d\d%  held out +\d+\.\d\d%"
+        assert re.fullmatch(shape, line), line
+    assert re.fullmatch(r"held-out accuracy: \d\d\.\d\d%", lines[-1])
+    assert out.endswith("%\n")
+    names = sorted(p.name for p in (tmp_path / "out").iterdir())
+    assert names == ["curves.png", "model.safetensors", "resume.safetensors"]
+    assert (tmp_path / "out" / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_profile_of_the_training_is_printed(run, config: Path) -> None:
+    status, out, err = run("train", config, "--backend", "autodiff(profile(numpy))", "--overwrite")
+    assert (status, err) == (0, "")
+    assert "profile(numpy), all epochs:" in out.splitlines()
+    assert re.search(r"^label_cross_entropy_backward +\d+( +\d+\.\d+){2} +\d+\.\d%$", out, re.M)
+    assert re.fullmatch(r"held-out accuracy: \d\d\.\d\d%", last(out))
+
+
+def test_evaluate_says_the_same_in_a_fresh_process(run, config: Path, tmp_path: Path) -> None:
+    _, out, _ = run("train", config)
+    model = tmp_path / "out" / "model.safetensors"
+    done = fresh("evaluate", model)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert last(done.stdout) == last(out)
+    for spec in ("numpy", "autodiff(autodiff(numpy))"):
+        assert last(run("evaluate", model, "--backend", spec)[1]) == last(out)
+
+
+def test_letters_that_the_output_lacks_are_escaped(config: Path, tmp_path: Path) -> None:
+    arguments = ("train", config, "--epochs", 1, "--out", tmp_path / "Größe")
+    trained = fresh(*arguments, PYTHONIOENCODING="ascii:strict")
+    assert trained.returncode == 0, trained.stderr
+    assert "Gr\\xf6\\xdfe" in trained.stdout
+
+
+def test_the_same_seed_gives_the_same_numbers(run, config: Path, tmp_path: Path) -> None:
+    def numbers(*options: object) -> list[str]:
+        return [line for line in run("train", config, *options)[1].splitlines() if re.match("epoch|held-out", line)]
+
+    first = numbers("--out", tmp_path / "a")
+    assert numbers("--out", tmp_path / "b") == first
+    assert numbers("--seed", 3) != first
+    for name in ("model.safetensors", "resume.safetensors"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_options_win_over_the_file(run, config: Path, tmp_path: Path) -> None:
+    _, out, _ = run("train", config, "--epochs", 1, "--out", tmp_path / "elsewhere", "--seed", 4)
+    assert len(re.findall("^epoch ", out, re.MULTILINE)) == 1
+    assert (tmp_path / "elsewhere" / "model.safetensors").exists()
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_order_in_which_a_backend_is_chosen(monkeypatch) -> None:
+    from backburn.cli.training import chosen_backend
+
+    assert chosen_backend(None, None).spec == "autodiff(numpy)"
+    assert chosen_backend(None, "numpy").spec == "numpy"
+    monkeypatch.setenv("BACKBURN_BACKEND", "autodiff(autodiff(numpy))")
+    assert chosen_backend(None, "numpy").spec == "autodiff(autodiff(numpy))"
+    assert chosen_backend("numpy", "autodiff(numpy)").spec == "numpy"
+    monkeypatch.setenv("BACKBURN_BACKEND", "")
+    assert chosen_backend(None, "numpy").spec == "numpy"
+    assert chosen_backend(None, None).spec == "autodiff(numpy)"
+
+
+def test_a_plain_backend_is_wrapped_with_a_note(run, config: Path) -> None:
+    status, out, err = run("train", config, "--backend", "numpy", "--epochs", 1)
+    assert status == 0
+    assert "backend   autodiff(numpy)" in out
+    assert err == "note: training needs gradients, which numpy does not have: using autodiff(numpy)\n"
+
+
+def test_resume_goes_on_where_a_run_ended(run, config: Path, tmp_path: Path) -> None:
+    _, whole, _ = run("train", config, "--epochs", 4, "--out", tmp_path / "whole")
+    run("train", config, "--epochs", 2)
+    status, out, _ = run("train", config, "--epochs", 4, "--resume")
+    assert status == 0
+    assert "resumed   after epoch 2" in out
+    assert [line for line in out.splitlines() if line.startswith("epoch")] == [
+        line for line in whole.splitlines() if re.match("epoch [34]/4", line)
+    ]
+    assert last(out) == last(whole)
+    _, again, _ = run("train", config, "--epochs", 4, "--resume")
+    assert "epoch 4/4" not in again
+    assert last(again) == last(whole)
+
+
+def test_a_run_is_not_overwritten_without_being_told(run, config: Path, tmp_path: Path) -> None:
+    assert run("train", config, "--epochs", 1)[0] == 0
+    model = tmp_path / "out" / "model.safetensors"
+    before = model.read_bytes()
+    status, out, err = run("train", config, "--seed", 5)
+    assert (status, out) == (2, "")
+    assert "has a run in it already (model.safetensors)" in err
+    assert all(option in err for option in ("--resume", "--overwrite", "--out"))
+    assert model.read_bytes() == before
+    model.unlink()  # what could be resumed is kept, too
+    assert "(resume.safetensors)" in run("train", config, "--seed", 5)[2]
+    assert run("train", config, "--seed", 5, "--overwrite")[0] == 0
+    assert model.exists()
+    with pytest.raises(SystemExit):
+        run("train", config, "--resume", "--overwrite")
+
+
+# Another test of the same process may have started threads of JAX, which warns of any fork.
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"])
+def test_a_signal_keeps_the_last_epoch(config: Path, tmp_path: Path, run, number: int, status: int) -> None:
+    path = os.pathsep.join(p for p in sys.path if p)
+    with subprocess.Popen(
+        [sys.executable, "-m", "backburn", "train", str(config), "--epochs", "100000"],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("epoch      3/"):
+                break
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == status
+    found = re.search(r"interrupted: the model of epoch (\d+) of 100000 is in (.*); go on with\n    (.*)\n", err)
+    assert found, err
+    assert int(found[1]) >= 3
+    assert found[2] == str(tmp_path / "out")
+    assert found[3] == f"backburn train {config} --resume --epochs 100000"
+    assert "Traceback" not in err
+    assert run("evaluate", tmp_path / "out" / "model.safetensors")[0] == 0
+    resumed, out, _ = run("train", config, "--resume", "--epochs", int(found[1]) + 1)
+    assert resumed == 0
+    assert len(re.findall("^epoch ", out, re.MULTILINE)) == 1
+
+
+def test_a_run_in_another_thread_leaves_signals_alone(run, config: Path) -> None:
+    """Python lets the main thread alone handle them."""
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(run, "train", config, "--epochs", 1).result()[0] == 0
+
+
+def test_a_killed_run_goes_on_from_its_last_saved_epoch(config: Path, tmp_path: Path, run) -> None:
+    """A run that is killed, as after a power cut, writes nothing at the end."""
+    path = os.pathsep.join(p for p in sys.path if p)
+    program = "import sys; from backburn.cli import main, training; training.PAUSE = 0.0; main(sys.argv[1:])"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "train", str(config), "--epochs", "100000"],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("epoch      4/"):
+                break
+        process.kill()
+        printed = [line, *process.stdout]
+    number = int(printed[-1].split()[1].partition("/")[0])
+    assert run("evaluate", tmp_path / "out" / "model.safetensors")[0] == 0
+    status, out, _ = run("train", config, "--resume", "--epochs", number + 1)
+    assert status == 0
+    found = re.search(r"resumed +after epoch (\d+)", out)
+    assert found
+    assert int(found[1]) >= number - 2  # the one that was being saved when the kill came, and the one before it
+
+
+def test_ctrl_c_while_it_is_imported_prints_no_traceback() -> None:
+    """The command takes Ctrl-C from its first import on."""
+    program = (
+        "import builtins, sys\n"
+        "real = builtins.__import__\n"
+        "def slow(name, *args, **kwargs):\n"
+        "    if name == 'argparse':\n"
+        "        raise KeyboardInterrupt\n"
+        "    return real(name, *args, **kwargs)\n"
+        "from backburn.__main__ import main\n"
+        "builtins.__import__ = slow\n"
+        "sys.exit(main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+def test_a_run_that_diverges_stops_with_an_error(run, config: Path, tmp_path: Path) -> None:
+    text = config.read_text()
+    config.write_text(f'{text}[optimizer]\nname = "sgd"\nlearning_rate = 1e30\n')
+    status, out, err = run("train", config)
+    words = r"training has diverged: the loss is (nan|inf) in epoch 1\. Try a smaller learning_rate than 1e\+30"
+    assert status == 2
+    assert re.match(f"backburn: {words}; there is nothing to keep", err)
+    assert "held-out accuracy" not in out
+
+
+def test_a_run_that_diverges_keeps_the_last_good_epoch(run, config: Path, tmp_path: Path, monkeypatch) -> None:
+    from backburn.io import load_model
+    from backburn.nn.functional import cross_entropy
+    from backburn.train import trainer
+
+    batches = iter(range(10**6))
+
+    def loss(*x: Any, **options: Any) -> Any:
+        return cross_entropy(*x, **options) * (1.0 if next(batches) < 100 else 1e39)
+
+    monkeypatch.setattr(trainer, "cross_entropy", loss)
+    config.write_text(config.read_text().replace("epochs = 2", "epochs = 5"))
+    status, _, err = run("train", config)
+    assert status == 2
+    found = re.search(r"in epoch (\d)\. .*; the model of epoch (\d) is in .*out$", err.strip())
+    assert found is not None
+    assert int(found[2]) == int(found[1]) - 1 > 0
+    assert load_model(tmp_path / "out" / "model.safetensors").about["epoch"] == int(found[2])
+    monkeypatch.undo()
+    assert run("train", config, "--resume")[0] == 0
+
+
+def test_ctrl_c_in_the_first_epoch_keeps_nothing(run, config: Path, tmp_path: Path, monkeypatch) -> None:
+    from backburn.train.trainer import Trainer
+
+    def interrupted(self: Trainer, progress: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trainer, "run_epoch", interrupted)
+    status, _, err = run("train", config)
+    assert (status, err) == (130, "interrupted in the first epoch: there is nothing to keep\n")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_the_example_reaches_97_percent(run, tmp_path: Path) -> None:
+    status, out, _ = run("train", EXAMPLE, "--out", tmp_path)
+    assert status == 0
+    assert float(last(out).removeprefix("held-out accuracy: ").removesuffix("%")) >= 97
+
+
+# ---- what goes wrong ----
+
+
+def test_a_model_is_not_measured_without_values(run, config: Path, tmp_path: Path) -> None:
+    assert run("train", config, "--epochs", 1)[0] == 0
+    status, _, err = run("evaluate", tmp_path / "out" / "model.safetensors", "--backend", "null")
+    assert status == 2
+    assert "--backend: null computes no values" in err
+
+
+def test_errors_are_one_message_without_a_traceback(run, tmp_path: Path) -> None:
+    (tmp_path / "wrong.toml").write_text("[train]\nepoch = 3\n")
+    (tmp_path / "file").write_text("")
+    (tmp_path / "foreign").write_bytes(b"no model")
+    (tmp_path / "elsewhere.toml").write_text("# where\nbackend = 'nunpy'\n")
+    (tmp_path / "used" / "model.safetensors").mkdir(parents=True)
+    cases = {
+        ("train", tmp_path / "nowhere.toml"): "nowhere.toml: the configuration cannot be read: No such file",
+        ("train", tmp_path / "wrong.toml"): "wrong.toml, line 2: [train] has no key 'epoch'. Did you mean 'epochs'?",
+        ("train", EXAMPLE, "--epochs", "0"): "the option for [train]: train.epochs = 0: it should be greater than 0",
+        ("train", EXAMPLE, "--out", tmp_path / "file"): "file cannot be written to: ",
+        ("train", EXAMPLE, "--out", tmp_path / "new", "--resume"): "there is nothing to resume in",
+        ("train", EXAMPLE, "--backend", "autodif(numpy)"): "--backend: no backend is called 'autodif'",
+        ("train", EXAMPLE, "--backend", "cupy"): "--backend: backend 'cupy': ",
+        ("train", EXAMPLE, "--backend", "null"): "--backend: null computes no values",
+        ("train", EXAMPLE, "--backend", "autodiff(null)"): "--backend: autodiff(null) computes no values",
+        ("train", tmp_path / "elsewhere.toml"): "elsewhere.toml, line 2: backend = 'nunpy': no backend is called",
+        ("train", EXAMPLE, "--out", ""): "the option for [output]: output.folder = '': this is not a name",
+        ("train", EXAMPLE, "--out", "''"): "this is not a name",
+        ("train", EXAMPLE, "--out", tmp_path / "used"): "used cannot be used: model.safetensors in it is a folder.",
+        ("evaluate", tmp_path / "foreign"): "foreign: no safetensors file, or a damaged one",
+        ("evaluate", tmp_path / "nowhere"): "nowhere",
+        ("info", "ad"): "the contract has no operation 'ad'",
+    }
+    for arguments, words in cases.items():
+        status, out, err = run(*arguments)
+        assert status == 2, arguments
+        assert err.startswith("backburn: "), err
+        assert words in err
+        assert "Traceback" not in err
+        assert "epoch " not in out
+
+
+def test_a_bad_variable_is_named(run, config: Path, monkeypatch) -> None:
+    monkeypatch.setenv("BACKBURN_BACKEND", "nunpy")
+    status, _, err = run("train", config)
+    assert status == 2
+    assert err == "backburn: BACKBURN_BACKEND: no backend is called 'nunpy'. Did you mean 'numpy'?\n"
+
+
+def test_an_unwritable_folder_is_refused_before_training(run, config: Path, tmp_path: Path, monkeypatch) -> None:
+    from backburn.train.trainer import Trainer
+
+    monkeypatch.setattr(Trainer, "__init__", lambda *_: pytest.fail("the run had begun"))
+    (tmp_path / "file").write_text("")
+    assert run("train", config, "--out", tmp_path / "file" / "below")[0] == 2
+
+
+@pytest.mark.parametrize("how", ["option", "variable"])
+def test_tracebacks_are_shown_on_demand(run, monkeypatch, how: str) -> None:
+    if how == "variable":
+        monkeypatch.setenv("BACKBURN_DEBUG", "1")
+    with pytest.raises(ArgumentError):
+        run("info", "ad", *(["--debug"] if how == "option" else []))
+
+
+@pytest.mark.parametrize("package", TRAIN_EXTRA)
+def test_a_missing_extra_says_how_to_install_it(config: Path, package: str) -> None:
+    program = f"import sys; sys.modules[{package!r}] = None; from backburn.cli import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "train", str(config), "--epochs", "1"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"backburn: {package} is not installed; training and model files need it: pip install 'backburn[train]'\n"
+    )
+    assert done.stdout == ""
+
+
+def test_information_needs_no_extra() -> None:
+    blocked = "; ".join(f"sys.modules[{package!r}] = None" for package in TRAIN_EXTRA)
+    program = f"import sys; {blocked}; from backburn.cli import main; sys.exit(main())"
+    for arguments in (["info"], ["backends"], ["info", "mul"], ["info", "--required"]):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", program, *arguments],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), arguments
+
+
+@pytest.mark.parametrize("arguments", [[], ["fly"], ["train"], ["train", "x.toml", "--epochs", "many"]])
+def test_wrong_usage_shows_the_usage(arguments: list[str], capsys) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code == 2
+    assert "usage: backburn" in capsys.readouterr().err
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    path = os.pathsep.join(p for p in sys.path if p)
+    with subprocess.Popen(
+        [sys.executable, "-m", "backburn", "info", "--required"],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(120) == 0
+
+
+def test_the_suite_is_also_a_module_that_runs() -> None:
+    run = fresh("numpy", "--only", "neg-float32-value-0", "--brief", module="backburn.conformance")
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.startswith("PASS  numpy: 1 of 1 checks")
+    run = fresh("nowhere", module="backburn.conformance")
+    assert (run.returncode, run.stderr[:37]) == (2, "backburn: no backend is called 'nowhe")
+
+
+# ---- backends and info ----
+
+
+def test_version(capsys) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"backburn {bb.__version__}\n"
+
+
+def test_backends_lists_what_is_installed(run) -> None:
+    status, out, err = run("backends")
+    assert (status, err) == (0, "")
+    assert re.search(r"^numpy +yes +cpu .*backburn_numpy:NumpyBackend$", out, re.MULTILINE)
+    assert re.search(r"^autodiff +yes .*backburn\.autodiff:Autodiff$", out, re.MULTILINE)
+    assert last(out) == "default: autodiff(numpy)"
+
+
+@pytest.fixture
+def broken():
+    """A backend that cannot be used."""
+
+    def no_driver() -> None:
+        raise RuntimeError("no driver")
+
+    bb.register_backend("toy", no_driver)
+    yield
+    del registry._registered[registry.BACKENDS, "toy"]
+
+
+def test_unusable_backends_say_why(run, broken) -> None:
+    status, out, err = run("backends")
+    assert (status, err) == (0, "")
+    assert re.search("^toy +no +- ", out, re.MULTILINE)
+    assert "toy cannot be used: backend 'toy': cannot be used here (RuntimeError: no driver)" in out
+    status, out, _ = run("info")
+    assert status == 1
+    assert re.search("^toy +FAIL .*no driver", out, re.MULTILINE)
+    assert re.search("^numpy +PASS ", out, re.MULTILINE)
+
+
+def test_the_default_is_shown_with_its_origin(run, monkeypatch) -> None:
+    monkeypatch.setenv("BACKBURN_BACKEND", "numpy")
+    assert last(run("backends")[1]) == "default: numpy (from BACKBURN_BACKEND=numpy)"
+    monkeypatch.setenv("BACKBURN_BACKEND", "nunpy")
+    status, out, _ = run("backends")
+    assert status == 0
+    assert "cannot be used (from BACKBURN_BACKEND=nunpy): no backend is called 'nunpy'" in last(out)
+    monkeypatch.setenv("BACKBURN_BACKEND", "")
+    assert last(run("backends")[1]) == "default: autodiff(numpy)"
+    assert bb.default_backend().spec == "autodiff(numpy)"
+    assert bb.zeros(1).backend.spec == "autodiff(numpy)"
+
+
+def test_info_shows_versions_and_checks_backends(run) -> None:
+    status, out, _ = run("info")
+    assert status == 0
+    required = sum(entry.required for entry in OPERATIONS.values())
+    assert re.search(rf"^backburn +{re.escape(bb.__version__)}$", out, re.MULTILINE)
+    assert f"{len(OPERATIONS)} operations, {required} of them required" in out
+    assert re.search(r"^numpy +\d+\.\d", out, re.MULTILINE)
+    assert re.search(r"^numpy +PASS +\[1, 1\] \+ 1 = \[2\.0, 2\.0\] on cpu$", out, re.MULTILINE)
+    assert re.search(r"^numpy +kernels +(compiled for |not compiled)", out, re.MULTILINE)
+    assert re.search(r"^cupy +(PASS|absent) ", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_operation_can_be_described(run, name: str) -> None:
+    status, out, _ = run("info", name)
+    entry = OPERATIONS[name]
+    assert status == 0
+    assert out.startswith(f"{name}(")
+    assert f"family          {entry.family}" in out
+    assert f"differentiable  {'yes' if entry.differentiable else 'no'}" in out
+    assert entry.doc.splitlines()[0] in out
+
+
+def test_an_operation_is_described_with_the_source_of_its_rules(run) -> None:
+    _, out, _ = run("info", "mul")
+    assert out.splitlines()[0] == "mul(x: F, y: F | float, /) -> F"
+    assert "implementation  required" in out
+    assert "gradient rules  for x, y" in out
+    assert "gradient(mul, x=lambda k, g, y: k.mul(g, y), y=lambda k, g, x: k.mul(g, x))" in out
+    assert re.search(r"samples +[1-9]", out)
+    _, out, _ = run("info", "argmax")
+    assert "gradient rule   none" in out
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_the_generated_source_of_every_operation_is_printed(run, name: str) -> None:
+    status, out, _ = run("info", name, "--source")
+    assert status == 0
+    autodiff, found, forward = out.partition(f"# Forward.{name}\n")
+    assert found
+    assert autodiff.startswith(f"# Autodiff.{name}\n")
+    for text in (autodiff, forward):
+        functions = [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+        assert functions in ([name], ["_backward", name])
+    assert ("_Node(_backward" in autodiff) == bool(OPERATIONS[name].gradients)
+
+
+def test_the_source_is_that_of_one_operation(run) -> None:
+    status, _, error = run("info", "--source")
+    assert status == 2
+    assert "backburn info OPERATION --source" in error
+    assert run("info", "ad", "--source")[0] == 2
+
+
+def test_required_operations_are_listed(run) -> None:
+    _, out, _ = run("info", "--required")
+    for entry in OPERATIONS.values():
+        assert (f"    {entry.name}(" in out) == entry.required, entry.name
+    assert all(f"    {name}" in out for name in PROPERTIES)
+
+
+def test_the_console_script_is_this_command() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert 'backburn = "backburn.__main__:main"' in text
+    done = fresh("info", "neg")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("neg(x: F, /) -> F\n")

@@ -1,0 +1,76 @@
+"""Pages and files that name facts of the project: versions, commands, stable modules, words of the glossary."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+import backburn
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "tapes").glob("*.md")])
+
+
+def text(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def test_the_citation_names_the_version() -> None:
+    found = re.search(r"^version: (.+)$", text("CITATION.cff"), re.MULTILINE)
+    assert found is not None
+    assert found[1] == backburn.__version__
+
+
+STABLE = re.findall(
+    r"`(backburn[\w.]*)`", "\n".join(re.findall(r"^\| (.*?) \|", text("docs/stability.md"), re.MULTILINE))
+)
+
+
+@pytest.mark.parametrize("name", STABLE)
+def test_stable_modules_list_their_names(name: str) -> None:
+    module = importlib.import_module(name)
+    names = getattr(module, "__all__", None) or dir(module)
+    assert names
+    assert all(hasattr(module, each) for each in names)
+
+
+def test_there_are_stable_modules() -> None:
+    assert {"backburn", "backburn.backend", "backburn.errors", "backburn.autodiff.tape"} <= set(STABLE)
+
+
+def test_words_that_pages_link_are_in_the_glossary() -> None:
+    entries = set(re.findall(r"^([a-z][\w ]*)\n  ", text("docs/glossary.md"), re.MULTILINE))
+    linked = {
+        word.strip(">").rpartition("<")[2]
+        for page in PAGES
+        for word in re.findall(r"\{term\}`([^`]+)`", page.read_text(encoding="utf-8").replace("\n", " "))
+    }
+    assert len(entries) > 20
+    assert {"spec", "primitive", "kind", "level", "tree", "capture", "inner backend", "cotangent"} <= entries
+    assert linked <= entries
+
+
+def test_every_group_of_tests_is_described() -> None:
+    described = set(
+        re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", text("tests/README.md"), re.MULTILINE)))
+    )
+    groups = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and any(path.rglob("*.py"))}
+    assert groups - {"backends", "__pycache__"} <= described
+
+
+def test_hooks_are_pinned_to_commits() -> None:
+    revisions = re.findall(r"^    rev: (\S+)", text(".pre-commit-config.yaml"), re.MULTILINE)
+    assert revisions
+    assert all(re.fullmatch(r"[0-9a-f]{40}", revision) for revision in revisions)
+
+
+def test_the_first_example_of_the_readme_prints_its_result(capsys: pytest.CaptureFixture[str]) -> None:
+    block = re.search(r"```python\n(.*?)```", text("README.md"), re.DOTALL)
+    assert block is not None
+    exec(block[1], {})
+    assert capsys.readouterr().out.strip() == "[3.0, 12.0, 27.0]"
+    assert "# [3.0, 12.0, 27.0]" in block[1]

@@ -1,0 +1,82 @@
+"""The pictures of the documentation: in step with the recorded figures, the packages and the pages that show them."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from decimal import Decimal
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from tests.project.test_layering import HEIGHT
+
+ROOT = Path(__file__).parents[2]
+IMAGES = ROOT / "docs" / "images"
+sys.path.insert(0, str(ROOT / "tools"))
+draw_figures = importlib.import_module("draw_figures")
+sys.path.remove(str(ROOT / "tools"))
+
+
+@pytest.mark.parametrize(("name", "text"), list(draw_figures.drawings()), ids=lambda value: value[:40].split("\n")[0])
+def test_the_file_shows_the_recorded_figures(name: str, text: str) -> None:
+    ElementTree.fromstring(text)
+    assert (IMAGES / name).read_text(encoding="utf-8") == text, "run `python tools/draw_figures.py`"
+
+
+def test_a_chart_draws_a_bar_of_the_ratio_of_each_figure() -> None:
+    data = draw_figures.measurements()
+    drawing = draw_figures.chart(data, "models")(draw_figures.THEMES["light"])
+    root = ElementTree.fromstring(drawing.svg())
+    words = ["".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")]
+    widths = [float(node.attrib["width"]) for node in root.iter("{http://www.w3.org/2000/svg}rect")][2:]
+    figures = [row[bar] for row in data["models"]["rows"] for bar in ("loss", "step")]
+    assert [word for word in words if re.fullmatch(r"\d\.\d\d", word)] == [str(figure) for figure in figures]
+    assert all(abs(w / widths[0] - float(f / figures[0])) < 0.01 for w, f in zip(widths, figures, strict=True))
+
+
+def test_figures_of_other_tables_are_theirs() -> None:
+    data = draw_figures.measurements()
+    assert data["overview"]["rows"][0]["ratio"] == data["models"]["rows"][-1]["step"]
+    assert all(isinstance(row["ratio"], Decimal) for row in data["overview"]["rows"])
+
+
+def test_geometric_means_follow_from_their_rows() -> None:
+    data = draw_figures.measurements()
+    for name in ("models", "derivatives", "replayed"):
+        *rows, mean = data[name]["rows"]
+        for bar in data[name]["bars"]:
+            product = 1.0
+            for row in rows:
+                product *= float(row[bar])
+            assert abs(product ** (1 / len(rows)) - float(mean[bar])) < 0.011, (name, bar)
+
+
+def test_every_table_names_a_machine_and_is_on_the_page() -> None:
+    data = draw_figures.measurements()
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    tables = {name for name in data if name != "machines"}
+    assert set(re.findall(r"```\{measured\} (\w+)", page)) == tables
+    assert all(data[name]["machine"] in data["machines"] and data[name]["date"] for name in tables)
+
+
+def test_the_picture_of_the_packages_is_that_of_the_layering() -> None:
+    heights = [{HEIGHT[name] for name, _ in row} for _, row in draw_figures.LAYERS]
+    assert all(len(height) == 1 for height in heights)
+    order = [height.pop() for height in heights]
+    assert order == sorted(order, reverse=True)
+    drawn = {name for _, row in draw_figures.LAYERS for name, _ in row}
+    packages = {path.parent.name for path in (ROOT / "src" / "backburn").glob("*/__init__.py")}
+    assert packages - drawn == {"conformance", "tape"}
+
+
+def test_pictures_that_pages_name_exist() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    named = {
+        f"{name}-{theme}.svg" for name in re.findall(r"```\{picture\} ([\w-]+)", text) for theme in ("light", "dark")
+    }
+    named |= set(re.findall(r"docs/images/([\w-]+\.svg)", text))
+    assert len(named) >= 10
+    assert not {name for name in named if not (IMAGES / name).exists()}

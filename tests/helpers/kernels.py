@@ -1,0 +1,60 @@
+"""The compiled kernels of the NumPy backend: their levels, and the backend with and without them."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backburn.backend.registry import load_backend
+from backburn_numpy import (
+    compiled,
+)
+from backburn_numpy.compiled import build
+
+BASE = load_backend("numpy")
+
+
+needs_kernels = pytest.mark.skipif(compiled.level() is None, reason="the kernels are not compiled here")
+
+
+#: The instruction sets of this processor that there is a library for.
+USABLE = [] if compiled.level() is None else [n for n in build.supported_levels() if build.library(n).exists()]
+
+
+def use_level(monkeypatch: pytest.MonkeyPatch, level: str) -> None:
+    monkeypatch.setattr(compiled, "_library", (level, ctypes.CDLL(str(build.library(level)))))
+    monkeypatch.setattr(compiled, "_kernels", {})
+
+
+def both(monkeypatch: pytest.MonkeyPatch, name: str, *operands: Any, **options: Any) -> tuple[list[Any], list[Any]]:
+    """The results of an operation by kernels, and by NumPy in float64."""
+
+    def results(*values: Any) -> list[Any]:
+        found = getattr(BASE, name)(*values, **options)
+        return list(found) if isinstance(found, tuple) else [found]
+
+    got = results(*operands)
+    wide = [o.astype(np.float64) if isinstance(o, np.ndarray) and o.dtype.kind == "f" else o for o in operands]
+    with monkeypatch.context() as without:
+        without.setattr(compiled, "_library", None)
+        without.setattr(compiled, "_kernels", {})
+        return got, results(*wide)
+
+
+def numbers(*shape: int, seed: int = 0, spread: float = 3.0) -> Any:
+    return (np.random.default_rng(seed).normal(size=shape) * spread).astype(np.float32)
+
+
+SPECIAL = np.array(
+    [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e38, -1e38, 88.8, -88.8, 104.5, -104.5, 1e-40, 15.0, -15.0], "f"
+)
+
+
+def ends(count: int) -> Any:
+    """Ordinary and special numbers, in an order that puts all pairs beside each other."""
+    x = numbers(count, seed=7)
+    x[::3] = np.resize(SPECIAL, len(x[::3]))
+    return x

@@ -1,0 +1,42 @@
+"""Functions and modules that the tests of transforms share."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import backburn as bb
+from backburn import nn
+from backburn.transforms import (
+    vjp,
+)
+
+
+def tensor(values: Any, **options: Any) -> Any:
+    return bb.asarray(values, dtype="float64", **options)
+
+
+def without_collector(function: Any) -> Any:
+    """Return the result of ``function`` while the cyclic collector does not run."""
+    gc.collect()
+    gc.freeze()  # what there is already would be walked over again by each collection
+    gc.disable()
+    try:
+        return function()
+    finally:
+        gc.enable()
+
+
+# ---- state of modules ----
+
+
+def normalized() -> Any:
+    with bb.random.fork(0), bb.use_dtype("float64"):
+        return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm(3), nn.ReLU(), nn.Linear(3, 2))
+
+
+def by_hand(f: Any) -> Any:
+    """``f`` of a module, with a derivative by hand, which is that of ``f``."""
+    made = bb.custom_vjp(f)
+    made.define(lambda m: vjp(f, m), lambda pullback, g: pullback(g))
+    return made

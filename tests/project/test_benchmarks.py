@@ -1,0 +1,42 @@
+"""The benchmarks of functions, models and transforms run, and compare what both frameworks compute."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_functions_are_compared_and_timed(torch: Any, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.functions", "--side", "8", "--seconds", "0.001"]
+    run = subprocess.run([*command, "--json", str(tmp_path / "ratios.json")], capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 0, run.stderr
+    ratios = json.loads((tmp_path / "ratios.json").read_text("utf-8"))
+    assert len(ratios) > 120
+    assert set(ratios["huber_loss"]) == {"call", "with gradients"}
+    assert set(ratios["floor"]) == {"call"}
+    assert "geometric mean" in run.stdout
+
+
+def test_models_are_compared_and_timed(torch: Any, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.models", "--seconds", "0.001", "Q-learning", "G*"]
+    run = subprocess.run([*command, "--json", str(tmp_path / "ratios.json")], capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 0, run.stderr
+    ratios = json.loads((tmp_path / "ratios.json").read_text("utf-8"))
+    assert ratios.keys() == {"Q-learning", "GPT", "GRU"}
+    assert all(figures.keys() == {"loss", "step"} for figures in ratios.values())
+
+
+@pytest.mark.parametrize(("peer", "pattern", "count"), [("torch", "*", 9), ("jax", "*by vector", 1)])
+def test_transforms_are_compared_and_timed(peer: str, pattern: str, count: int, tmp_path: Path) -> None:
+    pytest.importorskip(peer)
+    command = [sys.executable, "-m", "benchmarks.transforms", pattern, "--peer", peer, "--seconds", "0.001"]
+    run = subprocess.run([*command, "--json", str(tmp_path / "ratios.json")], capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 0, run.stderr
+    ratios = json.loads((tmp_path / "ratios.json").read_text("utf-8"))
+    assert len(ratios) == count
+    assert all(figures.keys() == {"64", "256"} for figures in ratios.values())

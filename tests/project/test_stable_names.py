@@ -1,0 +1,216 @@
+"""Stable names: what programs, configuration files and other packages refer to, written out here.
+
+A failing test means that a name is gone or new. A name that is gone breaks somebody's program: bring it back. A new one
+is added to the list, and is a promise from then on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tomllib
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from types import UnionType
+from typing import Any, get_args
+
+import pytest
+
+import backburn as bb
+from backburn.autodiff import Autodiff
+from backburn.backend import AUTODIFF_METHODS, OPERATIONS, AutodiffBackend, list_backends
+from backburn.backend.registry import list_decorators
+from backburn.backend.spec import parse
+from backburn.cli import parser
+from backburn.train.config import Config
+
+ROOT = Path(__file__).parents[2]
+
+# ---- entry points ----
+
+BACKENDS = {"cupy", "null", "numpy"}
+DECORATORS = {"autodiff", "capture", "forward", "profile"}
+
+
+def test_the_groups_of_entry_points() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {group: set(names) for group, names in project["entry-points"].items()} == {
+        "backburn.backends": BACKENDS,
+        "backburn.decorators": DECORATORS,
+    }
+    assert {b.name for b in list_backends()} >= BACKENDS
+    assert {d.name for d in list_decorators()} >= DECORATORS
+
+
+# ---- specs ----
+
+
+@pytest.mark.parametrize(
+    ("spec", "names", "device", "options"),
+    [
+        ("numpy", ["numpy"], None, {}),
+        ("numpy()", ["numpy"], None, {}),
+        ("autodiff(numpy)", ["autodiff", "numpy"], None, {}),
+        ("autodiff( autodiff( numpy ) )", ["autodiff", "autodiff", "numpy"], None, {}),
+        ("cupy:1", ["cupy"], 1, {}),
+        ("mine(a=1, b=-2.5e3)", ["mine"], None, {"a": 1, "b": -2500.0}),
+        ("mine:0(a=true, b=False, c=word)", ["mine"], 0, {"a": True, "b": False, "c": "word"}),
+        ("capture(numpy, join=false)", ["capture", "numpy"], None, {"join": False}),
+        ("autodiff(capture(cupy:2(tf32=true)))", ["autodiff", "capture", "cupy"], None, {}),
+    ],
+)
+def test_the_grammar_of_specs(spec: str, names: list[str], device: int | None, options: dict[str, Any]) -> None:
+    found = parse(spec)
+    assert (list(found.names()), found.device, found.options) == (names, device, options)
+
+
+@pytest.mark.parametrize("spec", ["numpy", "null", "autodiff(numpy)", "forward(numpy)", "capture(numpy, join=false)"])
+def test_a_backend_has_the_spec_by_which_it_is_loaded(spec: str) -> None:
+    assert bb.load_backend(spec).spec == spec
+
+
+# ---- the command line ----
+
+COMMANDS: dict[str, set[str]] = {
+    "train": {"config", "--backend", "--epochs", "--seed", "--out", "--resume", "--overwrite"},
+    "evaluate": {"model", "--backend"},
+    "conformance": {
+        "backend", "--quick", "--ops", "--dtypes", "--kinds", "--only", "--xfail", "--json", "--markdown", "--html",
+        "--brief", "--jobs", "--timeout", "--memory", "--in-process", "--new",
+    },
+    "backends": set(),
+    "info": {"operation", "--required", "--source"},
+}  # fmt: skip
+
+
+def test_commands_and_their_options() -> None:
+    found = next(a.choices for a in parser()._actions if isinstance(a, argparse._SubParsersAction))
+    assert found is not None
+    written = {
+        command: {name for a in made._actions for name in (a.option_strings[-1:] or [a.dest])}
+        for command, made in found.items()
+    }
+    assert written == {command: names | {"--help", "--debug"} for command, names in COMMANDS.items()}
+
+
+# ---- configuration ----
+
+KEYS = {
+    "backend",
+    "data.name", "data.validation",
+    "data.distort.rotation", "data.distort.scale", "data.distort.shear", "data.distort.shift",
+    "model.hidden", "model.activation", "model.dropout",
+    "optimizer.name", "optimizer.learning_rate", "optimizer.weight_decay", "optimizer.momentum", "optimizer.schedule",
+    "optimizer.factor", "optimizer.patience",
+    "train.epochs", "train.batch_size", "train.seed", "train.label_smoothing", "train.capture",
+    "output.folder",
+}  # fmt: skip
+
+
+def keys_of(section: Any, prefix: str = "") -> set[str]:
+    """The dotted keys of a section of the configuration, and of the sections in it."""
+    found: set[str] = set()
+    for name, field in section.model_fields.items():
+        inner = hasattr(field.annotation, "model_fields")
+        found |= keys_of(field.annotation, f"{prefix}{name}.") if inner else {prefix + name}
+    return found
+
+
+def test_the_keys_of_the_configuration() -> None:
+    assert keys_of(Config) == KEYS
+
+
+VARIABLES = {
+    "BACKBURN_BACKEND", "BACKBURN_COMPILED", "BACKBURN_CUPY_DEBUG", "BACKBURN_DEBUG", "BACKBURN_DISABLE_PLUGINS",
+    "BACKBURN_NUM_THREADS",
+}  # fmt: skip
+
+
+def test_the_variables_of_the_environment() -> None:
+    sources = [path.read_text(encoding="utf-8") for base in ("src", "backends") for path in (ROOT / base).rglob("*.py")]
+    assert {name for text in sources for name in re.findall(r'"(BACKBURN_[A-Z_]+)"', text)} == VARIABLES
+
+
+# ---- tapes ----
+
+TAPES = {"AnyGradOp", "GradGraph", "GradOp", "GradientTape", "Record"}
+CLOSURES = {"Cell", "Gradient", "Gradients", "GradientTape"}
+#: Public members of the classes, which are the same on primitives and on tensors.
+MEMBERS = {
+    "GradientTape": {"alloc", "backward", "input", "num_tensors", "record", "reset", "shape", "value"},
+    "GradGraph": {
+        "abs", "add", "backward", "backward_collect", "backward_with_seed", "batch_norm", "cat", "clamp", "clip_grad",
+        "clip_grad_norm", "cos", "cross_entropy", "div", "double_backward", "exp", "gather", "grad", "hessian",
+        "hessian_diag", "input", "jacobian", "layer_norm", "ln", "log2", "map_lookup", "mapping", "matmul", "mean",
+        "mul", "neg", "nodes", "parameter", "picture", "pow", "push_node", "record", "reforward", "relu", "reshape",
+        "scalar_mul", "set_tensor", "sigmoid", "sin", "softmax", "sqrt", "struct_field", "sub", "sum", "tanh_act",
+        "tensor", "transpose_op", "value", "vmap_forward", "where_cond", "zero_grad",
+    },
+    "closures.GradientTape": {"add_backward_op", "append", "backend", "execute", "record"},
+    "closures.Gradients": {
+        "backend", "get", "mut_and_ref", "mut_gradient", "ref_gradient", "remove", "unused",
+    },
+    "closures.Gradient": {"dtype", "shape", "value"},
+    "closures.Cell": {"add", "addmul", "dtype", "set", "shape", "value"},
+}  # fmt: skip
+#: The recording methods that are written out; every differentiable operation has one beside them.
+RECORDED = {
+    "record_add", "record_mul", "record_matmul", "record_silu", "record_layer_norm", "record_ssm_scan",
+}  # fmt: skip
+NODES = {
+    "Input", "Parameter", "Add", "Sub", "Mul", "Div", "Neg", "MatMul", "Sum", "Mean", "ScalarMul", "Exp", "Ln",
+    "StructField", "MapLookup", "Sin", "Cos", "Sqrt", "Pow", "Sigmoid", "Relu", "TanhAct", "Abs", "Log2", "Softmax",
+    "CrossEntropy", "LayerNorm", "BatchNorm", "Clamp", "Where", "Reshape", "TransposeOp", "CatOp", "GatherOp",
+}  # fmt: skip
+
+BOTH = pytest.mark.parametrize("package", ["backburn.tape", "backburn.autodiff.tape"])
+
+
+def public(names: Any) -> set[str]:
+    """The names without a leading underscore, and without the recording methods."""
+    return {n for n in names if not n.startswith(("_", "record_"))}
+
+
+@BOTH
+def test_the_names_of_the_tapes(package: str) -> None:
+    tapes, closures = import_module(package), import_module(f"{package}.closures")
+    assert set(tapes.__all__) == TAPES
+    assert set(closures.__all__) == CLOSURES
+    for path, members in MEMBERS.items():
+        found = getattr(closures if path.startswith("closures.") else tapes, path.removeprefix("closures."))
+        assert public(dir(found)) == members, path
+    backends = [tapes.GradientTape().backend.spec, tapes.GradGraph().backend.spec, closures.GradientTape().backend.spec]
+    assert backends == ["numpy"] * 3
+
+
+@BOTH
+def test_the_recording_methods(package: str) -> None:
+    tape = import_module(package).GradientTape
+    assert len(RECORDED) == 6
+    for name in RECORDED | {f"record_{name}" for name, entry in OPERATIONS.items() if entry.differentiable}:
+        assert callable(getattr(tape, name)), name
+
+
+@BOTH
+def test_the_types_of_nodes(package: str) -> None:
+    tapes = import_module(package)
+    assert len(NODES) == 34
+    assert isinstance(tapes.AnyGradOp, UnionType)
+    assert {variant.__qualname__ for variant in get_args(tapes.AnyGradOp)} == {f"GradOp.{name}" for name in NODES}
+    assert {name for name, value in vars(tapes.GradOp).items() if isinstance(value, type)} == NODES
+
+
+# ---- the trait of autodiff backends ----
+
+TRAIT = {
+    "backward", "grad", "grad_remove", "grad_replace", "inner", "int_inner", "bool_inner", "q_inner", "from_inner",
+    "int_from_inner", "bool_from_inner", "q_from_inner",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("has", [lambda name: hasattr(AutodiffBackend, name), lambda name: hasattr(Autodiff, name)])
+def test_the_methods_of_the_trait(has: Callable[[str], bool]) -> None:
+    assert len(TRAIT) == 12
+    assert set(AUTODIFF_METHODS) == TRAIT
+    assert all(map(has, TRAIT))

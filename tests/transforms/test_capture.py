@@ -1,0 +1,697 @@
+"""Steps that are recorded and replayed: on every backend what they give is what they would have given."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn import nn, optim
+from backburn.backend import Backend
+from backburn.base.errors import ArgumentError, CaptureError, GraphError
+from backburn.decorators import Capture
+from backburn.nn import functional
+from backburn.transforms import CaptureWarning, capturing
+
+RECORDING = "autodiff(capture(numpy))"
+
+
+def batches(n: int, backend: str, seed: int = 0) -> list[tuple[Any, Any]]:
+    rng = np.random.default_rng(seed)
+    made = [(rng.normal(size=(8, 5)).astype(np.float32), rng.integers(0, 3, 8)) for _ in range(n)]
+    return [(bb.asarray(x, backend=backend), bb.asarray(y, backend=backend)) for x, y in made]
+
+
+def model_on(backend: str, dropout: float = 0.0) -> nn.Module:
+    bb.random.seed(1)
+    model = nn.Sequential(nn.Linear(5, 16), nn.GELU(), nn.Dropout(dropout), nn.Linear(16, 3))
+    return model.to(backend)
+
+
+def train_step(state: Any, x: Any, y: Any) -> Any:
+    model, optimizer = state
+    loss = functional.cross_entropy(model(x), y)
+    optimizer.step(model, loss.backward())
+    return state, loss
+
+
+OPTIMIZERS = {
+    "sgd": lambda: optim.SGD(0.1, momentum=0.9),
+    "adam": lambda: optim.Adam(0.01),
+    "scheduled": lambda: optim.AdamW(lambda step: 0.05 / (1 + step)),
+    "rmsprop": lambda: optim.RMSprop(optim.schedules.Warmup(3, 0.01), momentum=0.9, centered=True),
+    "lbfgs": lambda: optim.LBFGS(0.1, history_size=3),
+    "amsgrad": lambda: optim.AdamW(optim.schedules.Linear(0.1, 0.01, 5), amsgrad=True),
+    "cautious": lambda: optim.AdamW(optim.schedules.Linear(0.1, 0.01, 5), weight_decay=0.1, cautious=True),
+    "adadelta": lambda: optim.Adadelta(optim.schedules.Linear(1.0, 0.1, 5)),
+    "adamax": lambda: optim.Adamax(optim.schedules.Linear(0.1, 0.01, 5), weight_decay=0.1),
+    "nadam": lambda: optim.NAdam(0.01, weight_decay=0.1, decoupled_weight_decay=True),
+    "radam": lambda: optim.RAdam(optim.schedules.Linear(0.1, 0.01, 5), (0.9, 0.9), weight_decay=0.1),
+    "lion": lambda: optim.Lion(optim.schedules.Linear(0.01, 0.001, 5), weight_decay=0.1),
+    "adan": lambda: optim.Adan(optim.schedules.Linear(0.1, 0.01, 5), weight_decay=0.1),
+    "adafactor": lambda: optim.Adafactor(optim.schedules.Linear(0.1, 0.01, 5), weight_decay=0.1),
+    "muon": lambda: optim.Groups({"*.weight": optim.Muon(optim.schedules.Linear(0.1, 0.01, 5)), "*": optim.SGD(0.1)}),
+    "groups": lambda: optim.Groups({"*.bias": optim.SGD(0.01, 0.9), "*": optim.Adagrad(0.1)}),
+}
+
+
+def losses(backend: str, optimizer: Any, wrap: Any, dropout: float = 0.0) -> tuple[list[float], Any, Any]:
+    state = (model_on(backend, dropout), optimizer())
+    step = wrap(train_step)
+    bb.random.seed(5)
+    found = []
+    for x, y in batches(7, backend):
+        state, loss = step(state, x, y)
+        found.append(loss.item())
+    return found, state, step
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_a_training_step_is_replayed_with_the_numbers_it_would_have_given(name: str, dropout: float) -> None:
+    plain, (model, optimizer), _ = losses("autodiff(numpy)", OPTIMIZERS[name], lambda f: f, dropout)
+    replayed, (other, other_optimizer), step = losses(RECORDING, OPTIMIZERS[name], bb.capture, dropout)
+    assert step.reason == ""
+    assert repr(step) == "<captured step: replayed>"
+    np.testing.assert_array_equal(plain, replayed)
+    for path, value in model.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), other.state_dict()[path].numpy())
+    assert other_optimizer.steps == optimizer.steps == 7
+    for path, value in optimizer.state_dict().items():
+        np.testing.assert_array_equal(np.asarray(value), np.asarray(other_optimizer.state_dict()[path]))
+    assert bb.random.get_state()["offset"] == 7 * 8 * 16 * bool(dropout)
+
+
+def test_the_rate_of_a_plateau_is_asked_for_at_each_replay() -> None:
+    found = []
+    for backend, wrap in (("autodiff(numpy)", lambda f: f), (RECORDING, bb.capture)):
+        rate = optim.schedules.ReduceOnPlateau(0.5, factor=0.5, patience=0)
+        state, step = (model_on(backend), optim.Adam(rate)), wrap(train_step)
+        for i, (x, y) in enumerate(batches(7, backend)):
+            state, loss = step(state, x, y)
+            found.append(loss.item())
+            rate.observe(float(i))
+        assert rate.reductions == 6
+    assert found[:7] == found[7:]
+    assert step.reason == ""
+
+
+def test_a_plateau_observes_nothing_inside_a_captured_step() -> None:
+    rate = optim.schedules.ReduceOnPlateau(0.5)
+
+    def step(state: Any, x: Any, y: Any) -> Any:
+        state, loss = train_step(state, x, y)
+        rate.observe(loss)
+        return state, loss
+
+    captured, state = bb.capture(step, on_fallback="error"), (model_on(RECORDING), optim.Adam(rate))
+    first, second = batches(2, RECORDING)
+    state, _ = captured(state, *first)
+    with pytest.raises(CaptureError):
+        captured(state, *second)
+
+
+@pytest.mark.parametrize("name", ["lion", "radam", "amsgrad", "cautious"])
+def test_steps_of_many_elements_are_replayed(name: str) -> None:
+    """Which NumPy computes in one pass: what it does not tell the operations of has to be recorded, too."""
+
+    def step(state: Any, x: Any) -> Any:
+        model, optimizer = state
+        loss = bb.silu(model["w"] * x - 1.0).square().sum()
+        optimizer.step(model, loss.backward())
+        return state, loss
+
+    found = []
+    for backend, wrap in (("autodiff(numpy)", lambda f: f), (RECORDING, bb.capture)):
+        start = np.linspace(-1.0, 1.0, 20_000, dtype=np.float32)
+        state, run = ({"w": bb.asarray(start, backend=backend).require_grad()}, OPTIMIZERS[name]()), wrap(step)
+        for factor in (1.0, 0.5, 2.0, 1.0, 3.0):
+            state, _ = run(state, bb.asarray(factor, dtype="float32", backend=backend))
+        found.append(state[0]["w"].numpy())
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-5)
+
+
+def test_a_replay_makes_no_call_of_the_step() -> None:
+    calls = []
+
+    def step(state: Any, x: Any) -> Any:
+        calls.append(1)
+        return {"w": state["w"] * 0.5 + x}, state["w"].sum()
+
+    captured, state = bb.capture(step), {"w": bb.asarray([1.0, 2.0], backend=RECORDING)}
+    sums = []
+    for i in range(5):
+        state, total = captured(state, bb.asarray(float(i), backend=RECORDING))
+        sums.append(total.item())
+    assert len(calls) == 2
+    w, expected = np.array([1.0, 2.0]), []
+    for i in range(5):
+        expected.append(w.sum())
+        w = w * 0.5 + i
+    np.testing.assert_allclose(sums, expected)
+    np.testing.assert_allclose(state["w"].numpy(), w)
+
+
+@pytest.mark.parametrize("backend", ["autodiff(numpy)", RECORDING])
+def test_the_state_is_given_away_on_every_backend(backend: str) -> None:
+    captured = bb.capture(lambda w, x: (w + x, w.sum()))
+    for _ in range(3):
+        w = bb.asarray([1.0], backend=backend)
+        new, _ = captured(w, bb.asarray(1.0, backend=backend))
+        assert new.tolist() == [2.0]
+        with pytest.raises(GraphError, match="used up"):
+            w + 1.0
+        for use in (bb.Tensor.numpy, bb.Tensor.detach, bb.Tensor.inner, copy.deepcopy):
+            with pytest.raises(GraphError, match="used up"):
+                use(w)
+        assert repr(w) == "<a tensor of a state that a captured step has used up>"
+        with pytest.raises(GraphError, match="used up"):
+            captured(w, bb.asarray(1.0, backend=backend))
+
+
+def test_outputs_outlive_the_next_replay() -> None:
+    captured = bb.capture(lambda w, x: (w + x, (w * 2.0, 7)))
+    w = bb.asarray([1.0], backend=RECORDING)
+    kept = []
+    for _ in range(4):
+        w, (double, seven) = captured(w, bb.asarray(1.0, backend=RECORDING))
+        kept.append(double)
+        assert seven == 7
+    assert [x.tolist() for x in kept] == [[2.0], [4.0], [6.0], [8.0]]
+
+
+def test_state_from_elsewhere_is_taken_up() -> None:
+    captured, w = bb.capture(lambda w, x: (w + x, None)), bb.asarray([1.0], backend=RECORDING)
+    one = bb.asarray(1.0, backend=RECORDING)
+    for _ in range(3):
+        w, _ = captured(w, one)
+    w, _ = captured(bb.asarray([10.0], backend=RECORDING), one)
+    assert w.tolist() == [11.0]
+
+
+@pytest.mark.parametrize("turn", [lambda a, b: (b, a), lambda a, b: (bb.flip(b), bb.flip(a)), lambda a, b: (b, b + a)])
+def test_parts_of_the_state_change_places(turn: Callable[[Any, Any], Any]) -> None:
+    def step(state: Any, x: Any) -> Any:
+        return (state[0] + x, state[1] * 2.0), None
+
+    results = []
+    for run in (step, bb.capture(step, on_fallback="error")):
+        with bb.use_backend(RECORDING):
+            state = (bb.asarray([1.0, 2.0, 3.0]), bb.asarray([10.0, 20.0, 30.0]))
+            for i in range(7):
+                state, _ = run(state, bb.ones(3))
+                if i >= 3:
+                    state = turn(*state)
+            results.append([x.tolist() for x in state])
+    assert results[0] == results[1]
+
+
+def test_other_shapes_are_recorded_on_their_own() -> None:
+    captured = bb.capture(lambda w, x: (w + x.sum(), x.shape[0]))
+    w = bb.asarray(0.0, backend=RECORDING)
+    reasons = []
+    for n in (2, 2, 3, 2, 3, 3):
+        w, rows = captured(w, bb.ones((n,), backend=RECORDING))
+        assert rows == n
+        reasons.append(captured.reason == "")
+    assert w.item() == 15.0
+    assert reasons == [False, True, False, True, True, True]
+
+
+def test_numbers_that_are_equal_may_be_other_arguments() -> None:
+    captured = bb.capture(lambda w, number: (w + 1.0, bb.full((), number)), on_fallback="error")
+    w = bb.asarray(0.0, backend=RECORDING)
+    with bb.use_backend(RECORDING):
+        for number in (1, 1, 1, 1.0, 1.0, True, -0.0, 0.0, -0.0, 0.0):
+            w, out = captured(w, number)
+            assert repr(out.item()) == repr(number)
+    assert captured.reason == ""
+
+
+def test_arguments_that_are_new_each_time_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capturing, "MAX_RECORDINGS", 3)
+    captured = bb.capture(lambda w, number: (w + number, None))
+    w = bb.asarray(0.0, backend=RECORDING)
+    for number in (0, 1, 2):
+        w, _ = captured(w, number)
+    for number in (3, 4):
+        with pytest.warns(CaptureWarning, match="3 kinds of arguments and states: use tensors") as told:
+            w, _ = captured(w, number)
+        assert told[0].filename == __file__
+    w, _ = captured(w, 2)
+    assert captured.reason == "", "what is remembered is recorded still"
+    assert w.item() == 12.0
+
+
+def test_a_captured_step_inside_another_is_a_part_of_it() -> None:
+    def step(w: Any, x: Any) -> Any:
+        return w * 0.5 + x, w.sum()
+
+    def two(inner: Any) -> Any:
+        return lambda w, x: inner(inner(w, x)[0], x)
+
+    results = []
+    for run in (two(step), bb.capture(two(bb.capture(step, on_fallback="error")), on_fallback="error")):
+        w, found = bb.asarray([1.0, 2.0], backend=RECORDING), []
+        for number in range(5):
+            w, out = run(w, bb.asarray(float(number), backend=RECORDING))
+            found += [w.tolist(), out.item()]
+        results.append(found)
+    assert results[0] == results[1]
+    assert run.reason == ""
+
+
+def test_tied_weights_stay_tied() -> None:
+    shared = bb.asarray([[1.0, 2.0], [3.0, 4.0]], backend=RECORDING).require_grad()
+    model = {"in": shared, "out": shared}
+
+    def step(state: Any, x: Any) -> Any:
+        model, optimizer = state
+        loss = ((x @ model["in"]) @ model["out"].T).sum()
+        optimizer.step(model, loss.backward())
+        return state, loss
+
+    captured, state = bb.capture(step), (model, optim.SGD(0.01))
+    for _ in range(4):
+        state, _ = captured(state, bb.ones((1, 2), backend=RECORDING))
+    assert captured.reason == ""
+    assert state[0]["in"] is state[0]["out"]
+
+
+# ---- what cannot be recorded ----
+
+
+def counting(read: Any) -> Any:
+    def step(state: Any, x: Any) -> Any:
+        model, optimizer = state
+        loss = ((x - model["w"]) ** 2.0).sum()
+        optimizer.step(model, loss.backward())
+        return state, read(loss)
+
+    return step
+
+
+@pytest.mark.parametrize("read", [lambda x: x.item(), lambda x: bool(x > 0.0), lambda x: bb.nonzero(x.reshape(1))])
+def test_a_step_that_reads_values_runs_as_it_is(read: Any) -> None:
+    results = []
+    for backend in ("autodiff(numpy)", RECORDING):
+        state = ({"w": bb.asarray([0.0], backend=backend).require_grad()}, optim.Adam(0.1))
+        captured = bb.capture(counting(read))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(5):
+                state, _ = captured(state, bb.asarray([1.0], backend=backend))
+        results.append((state[0]["w"].numpy(), state[1].steps))
+        if backend == RECORDING:
+            assert [w.category for w in caught] == [CaptureWarning]
+            assert "reads values on the host" in captured.reason
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    assert results[0][1] == results[1][1] == 5
+
+
+def test_a_fallback_may_be_an_error() -> None:
+    state = ({"w": bb.asarray([0.0], backend=RECORDING).require_grad()}, optim.SGD(0.1))
+    captured = bb.capture(counting(lambda x: x.item()), on_fallback="error")
+    x = bb.asarray([1.0], backend=RECORDING)
+    state, _ = captured(state, x)
+    before = state[0]["w"].tolist()
+    with pytest.raises(CaptureError, match="reads values"):
+        captured(state, x)
+    assert state[0]["w"].tolist() == before
+    assert state[1].steps == 1
+
+
+def test_numbers_that_would_freeze_are_found() -> None:
+    def step(state: Any, x: Any) -> Any:
+        return {"w": state["w"] + x, "count": state["count"] + 1}, None
+
+    for start in (0, np.zeros(2)):
+        captured, state = bb.capture(step), {"w": bb.asarray(0.0, backend=RECORDING), "count": start}
+        one = bb.asarray(1.0, backend=RECORDING)
+        state, _ = captured(state, one)
+        with pytest.warns(CaptureWarning, match="a number in it that is not a tensor changed"):
+            state, _ = captured({**state, "count": start}, one)
+        state, _ = captured({**state, "count": start}, one)
+        assert state["w"].item() == 3.0
+
+
+def test_rates_that_go_through_python_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("adam_step", "adam_steps"):  # the bodies compute with the numbers
+        monkeypatch.setattr(Capture, name, getattr(Backend, name))
+    with pytest.warns(CaptureWarning, match="went through Python arithmetic"):
+        found, (_, optimizer), _ = losses(RECORDING, OPTIMIZERS["adam"], bb.capture)
+    assert optimizer.steps == 7
+    np.testing.assert_allclose(found, losses("autodiff(numpy)", OPTIMIZERS["adam"], lambda f: f)[0], rtol=1e-6)
+
+
+def test_misuse_is_explained() -> None:
+    x = bb.asarray([1.0])
+    with pytest.raises(ArgumentError, match="takes a function"):
+        bb.capture(3)  # type: ignore[call-overload]
+    with pytest.raises(ArgumentError, match="on_fallback is"):
+        bb.capture(lambda s: (s, s), on_fallback="maybe")  # type: ignore[call-overload]
+    with pytest.raises(ArgumentError, match="returns the pair"):
+        bb.capture(lambda s: s)(x)
+    with pytest.raises(ArgumentError, match="neither the state nor the batch has a tensor"):
+        bb.capture(lambda s: (s, s))(3)
+    with pytest.raises(ArgumentError, match=r"use bb\.asarray"):
+        bb.capture(lambda s, x: (s, x))(x, np.ones(2))
+
+
+def _numbers(generator: Any = None) -> Any:
+    return bb.random.uniform((2,), backend=RECORDING, generator=generator)
+
+
+def _forked(state: Any) -> Any:
+    with bb.random.fork(3):
+        return state, _numbers()
+
+
+def _forked_from_here(state: Any) -> Any:
+    with bb.random.fork():
+        first = _numbers()
+    return state, bb.stack([first, _numbers(), _numbers()])
+
+
+def _checkpointed(state: Any) -> Any:
+    x = (_numbers() + 1.0).require_grad()
+    loss = bb.checkpoint(lambda x: x * _numbers())(x).sum()
+    return state, x.grad(loss.backward())
+
+
+def _seeded(state: Any) -> Any:
+    bb.random.seed(4)
+    return state, _numbers()
+
+
+@pytest.mark.parametrize("step", [
+    _forked, _forked_from_here, _checkpointed, _seeded,
+    lambda state: (state, _numbers()),
+    lambda state: (state, _numbers(bb.random.Generator(9))),
+])  # fmt: skip
+def test_a_replayed_step_draws_what_it_would_have_drawn(step: Any) -> None:
+    def run(step: Any) -> list[Any]:
+        bb.random.seed(0)
+        state, found = {"a": bb.asarray(1.0, backend=RECORDING)}, []
+        for number in range(9):
+            if number == 4:
+                bb.random.seed(7)
+            with bb.random.fork(5) if number == 6 else bb.random.fork(bb.random.default_generator()):
+                state, out = step(state)
+            found.append(out.tolist())
+        return [*found, bb.random.get_state()]
+
+    assert run(bb.capture(step, on_fallback="error")) == run(step)
+
+
+def test_a_step_in_a_new_fork_is_recorded_once() -> None:
+    """Forks of one seed draw the same; a generator that the step names is that one, wherever it is called."""
+    named, seen = bb.random.Generator(11), []
+
+    def step(state: Any) -> Any:
+        seen.append(state)
+        return state, bb.stack([_numbers(), _numbers(named), _numbers(bb.random.default_generator())])
+
+    def run(step: Any) -> list[Any]:
+        named.seed(11)
+        state, found = {"a": bb.asarray(1.0, backend=RECORDING)}, []
+        for start in (named, 5, 5, 5, named, {"key": 5, "offset": 7}):
+            with bb.random.fork(start) as current:
+                state, out = step(state)
+                found.append((out.tolist(), current.state()))
+        return found
+
+    expected = run(step)
+    seen.clear()
+    assert run(bb.capture(step, on_fallback="error")) == expected
+    assert len(seen) == 4  # as it is, then recorded for the key 5, for 11, and for 5 again
+
+
+def test_a_generator_without_a_seed_cannot_be_recorded() -> None:
+    step = bb.capture(lambda state: (state, _numbers(bb.random.Generator())), on_fallback="error")
+    state = {"a": bb.asarray(1.0, backend=RECORDING)}
+    state, _ = step(state)
+    with pytest.raises(CaptureError, match="without a seed"):
+        step(state)
+
+
+@pytest.mark.parametrize(("make", "options"), [
+    (lambda: optim.SGD(0.1, momentum=0.9), {"momentum": 0.1, "weight_decay": 0.5, "nesterov": True}),
+    (lambda: optim.Adam(0.1), {"betas": (0.1, 0.2), "eps": 0.5, "weight_decay": 0.5}),
+    (lambda: optim.SGD(0.1), {"lr": 0.5}),
+    (lambda: optim.SGD(lambda step: 0.1 / (1 + step)), {"steps": 50}),
+])  # fmt: skip
+def test_options_of_an_optimizer_may_change_between_replays(make: Any, options: dict[str, Any]) -> None:
+    def run(step: Any) -> list[float]:
+        state, found = (model_on(RECORDING), make()), []
+        for number, (x, y) in enumerate(batches(7, RECORDING)):
+            if number == 4:
+                vars(state[1]).update(options)
+            state, loss = step(state, x, y)
+            found.append(loss.item())
+        return found
+
+    assert run(bb.capture(train_step, on_fallback="error")) == run(train_step)
+
+
+@pytest.mark.parametrize("how", ["another is left out", "others are loaded"])
+def test_each_parameter_goes_on_from_its_own_step(how: str) -> None:
+    """Also after plain steps of a part of the model, and after state was loaded, between replays."""
+
+    def run(wrap: Any) -> list[list[float]]:
+        def step(state: Any, rate: Any) -> Any:
+            model, optimizer = state
+            loss: Any = sum((x * x * rate).sum() for x in model.values())
+            optimizer.step(model, loss.backward())
+            return state, loss
+
+        train, rate, found = wrap(step), bb.asarray(0.5, backend=RECORDING), []
+        model = {n: bb.asarray([1.0, -2.0], backend=RECORDING).require_grad() for n in "abc"}
+        optimizer = optim.Adam(0.1)
+        state, saved = (model, optimizer), {}
+        for i in range(9):
+            if i == 3:
+                saved = {n: x if isinstance(x, int) else x.numpy().copy() for n, x in optimizer.state_dict().items()}
+            if i in (4, 6) and how == "another is left out":
+                optimizer.step(model, (model["b"] * 3.0).sum().backward())
+            if i == 6 and how == "others are loaded":
+                optimizer.load_state_dict(saved)
+            state, _ = train(state, rate)
+            found.append([x for n in "abc" for x in model[n].tolist()])
+        found.append([v for n, v in optimizer.state_dict().items() if n.endswith("step")])
+        return found
+
+    recorded = []
+
+    def capture(step: Any) -> Any:
+        recorded.append(bb.capture(step, on_fallback="error"))
+        return recorded[0]
+
+    assert run(capture) == run(lambda f: f)
+    assert recorded[0].reason == ""
+
+
+def test_another_default_dtype_is_another_recording() -> None:
+    step = bb.capture(lambda state: (state, bb.zeros((2,), backend=RECORDING)), on_fallback="error")
+    state = {"a": bb.asarray(1.0, backend=RECORDING)}
+    for dtype in ("float32", "float32", "float32", "float64", "float64", "float64", "float32"):
+        with bb.use_dtype(dtype):
+            state, out = step(state)
+        assert out.dtype == dtype
+
+
+def test_an_output_that_is_a_part_of_the_old_state() -> None:
+    step = bb.capture(lambda state, x: ({"a": bb.flip(state["a"]) + x}, state["a"][1:]), on_fallback="error")
+    state, found = {"a": bb.asarray([1.0, 2.0, 3.0], backend=RECORDING)}, []
+    for number in range(4):
+        state, out = step(state, bb.asarray(float(number), backend=RECORDING))
+        found.append(out.tolist())
+    assert found == [[2.0, 3.0], [2.0, 1.0], [3.0, 4.0], [5.0, 4.0]]
+
+
+def without_bias(model: Any, optimizer: Any) -> None:
+    model[0].bias = (model[0].bias * 0.0).detach().require_grad()
+
+
+def step_besides(model: Any, optimizer: Any) -> None:
+    ((x, y),) = batches(1, model[0].weight.backend.spec)
+    train_step((model, optimizer), x, y)
+
+
+def forget(model: Any, optimizer: Any) -> None:
+    memories = optimizer.state_dict()
+    optimizer.load_state_dict({k: v if isinstance(v, int) else v * 0.0 for k, v in memories.items()})
+
+
+INTERVENTIONS: dict[str, Any] = {
+    "another parameter": without_bias,
+    "no dropout": lambda model, optimizer: model.eval(),
+    "a frozen layer": lambda model, optimizer: model.freeze("0.*"),
+    "another rate": lambda model, optimizer: setattr(optimizer, "lr", 0.3),
+    "what is remembered": forget,
+    "a step besides": step_besides,
+    "other weights": lambda model, optimizer: model.load_state_dict(
+        {path: value * 0.5 for path, value in model.state_dict().items()}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INTERVENTIONS)
+def test_what_is_changed_between_replays_is_seen(name: str) -> None:
+    """A state that is as a replay left it is not looked through again; one that is not, is."""
+
+    def run(backend: str, wrap: Any) -> list[float]:
+        model, optimizer = model_on(backend, 0.3), optim.Adam(0.05)
+        step, found = wrap(train_step), []
+        bb.random.seed(5)
+        for i, (x, y) in enumerate(batches(12, backend)):
+            if i == 6:
+                INTERVENTIONS[name](model, optimizer)
+            _, loss = step((model, optimizer), x, y)
+            found.append(loss.item())
+        return found
+
+    plain = run("autodiff(numpy)", lambda f: f)
+    np.testing.assert_array_equal(run(RECORDING, bb.capture), plain)
+
+
+def test_a_state_as_it_was_left_is_not_looked_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    walks = []
+    look = capturing._Slots.__init__
+
+    def looking(self: Any, state: Any) -> None:
+        walks.append(1)
+        look(self, state)
+
+    monkeypatch.setattr(capturing._Slots, "__init__", looking)
+    step, (model, optimizer) = bb.capture(train_step), (model_on(RECORDING), optim.Adam(0.01))
+    counts = []
+    for x, y in batches(6, RECORDING):
+        step((model, optimizer), x, y)
+        counts.append(len(walks))
+    assert counts[2:] == [counts[2]] * 4
+
+
+@dataclasses.dataclass
+class Counter:
+    value: Any
+    step: float = dataclasses.field(default=1.0, metadata={"static": True})
+
+
+def test_a_static_field_that_is_changed_between_replays_is_seen() -> None:
+    def add(counter: Counter) -> Any:
+        counter.value = counter.value + counter.step
+        return counter, counter.value * 1.0
+
+    step, counter, found = bb.capture(add), Counter(bb.asarray(0.0, backend=RECORDING)), []
+    for i in range(8):
+        if i == 5:
+            counter.step = 10.0
+        counter, out = step(counter)
+        found.append(out.item())
+    assert found == [1.0, 2.0, 3.0, 4.0, 5.0, 15.0, 25.0, 35.0]
+    assert not step.reason
+
+
+def test_static_fields_that_are_equal_may_be_others() -> None:
+    captured = bb.capture(lambda c: (c.value * 2.0, bb.full((), c.step)), state=False, on_fallback="error")
+    x, nan = bb.asarray(0.0, backend=RECORDING), float("nan")
+    with bb.use_backend(RECORDING):
+        for step in (1, 1, 1, True, 1.0, 1.0, -0.0, 0.0, -0.0, nan, float("nan"), float("nan")):
+            assert repr(captured(Counter(x, step))[1].item()) == repr(step)
+    assert captured.reason == "", "one NaN is another"
+
+
+def test_what_is_kept_between_replays_stays_as_it_is() -> None:
+    model, optimizer = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm(3)).to(RECORDING), optim.Adam(0.1)
+    model.register_buffer("count", bb.asarray([1, 2], backend=RECORDING))
+    step = bb.capture(train_step)
+    (*first, last) = batches(5, RECORDING)
+    for x, y in first:
+        step((model, optimizer), x, y)
+    assert not step.reason
+    target = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm(3)).to(RECORDING)
+    target.register_buffer("count", bb.asarray([0, 0], backend=RECORDING))
+    target.load_state_dict(model.state_dict())
+
+    def kept() -> Any:
+        return [
+            model.state_dict(),
+            copy.deepcopy(model).state_dict(),
+            [x.detach() for x in model.parameters()],
+            {name: x for name, x in optimizer.state_dict().items() if not isinstance(x, int)},
+            target.state_dict(),
+        ]
+
+    found = kept()
+    before = bb.trees.tree_map(lambda x: x.tolist(), found)
+    step((model, optimizer), *last)
+    assert bb.trees.tree_map(lambda x: x.tolist(), found) == before
+    after = bb.trees.tree_map(lambda x: x.tolist(), kept())
+    assert [now != then for now, then in zip(after, before, strict=True)] == [True, True, True, True, False]
+
+
+@pytest.mark.parametrize("backend", ["autodiff(numpy)", RECORDING])
+def test_a_derivative_of_a_captured_step_names_the_way_out(backend: str) -> None:
+    def step(w: Any, x: Any) -> Any:
+        return w * 2.0, (w * x * x).sum()
+
+    x = bb.asarray([3.0, 4.0], backend=backend)
+    captured, w = bb.capture(step), bb.asarray([1.0, 2.0], backend=backend)
+    with pytest.raises(ArgumentError, match=r"capture: .* transform around .* take them inside, as in bb\.capture"):
+        bb.jvp(lambda x: captured(w, x)[1], (x,), (x,))
+    inside = bb.capture(lambda w, x: (w * 1.0, bb.jvp(lambda x: step(w, x)[1], (x,), (x,))[1]), on_fallback="error")
+    for _ in range(4):
+        w, slope = inside(w, x)
+        assert slope.item() == 82.0
+
+
+def test_containers_that_the_step_replaces_in_the_state_are_renewed() -> None:
+    def step(state: Any, x: Any) -> Any:
+        state["mean"] = {name: value * 0.5 + x for name, value in state["mean"].items()}
+        state["last"] = [state["last"][0] + x, (state["last"][1][0] * 2.0,)]
+        state["count"].value = [state["count"].value[0] + 1.0]
+        return state, state["mean"]["a"].sum()
+
+    def run(step: Any) -> list[Any]:
+        with bb.use_backend(RECORDING):
+            state, found = {"mean": {"a": bb.ones(2)}, "last": [bb.ones(()), (bb.ones(()),)]}, []
+            state["count"] = Counter([bb.ones(())])  # type: ignore[assignment]
+            for number in range(6):
+                state, out = step(state, bb.asarray(float(number)))
+                found.append((out, state["mean"], state["last"], state["count"].value))
+                found[-1] = bb.trees.tree_map(lambda x: x.tolist(), found[-1])
+        return found
+
+    captured = bb.capture(step, on_fallback="error")
+    assert run(captured) == run(step)
+    assert captured.reason == ""
+
+
+@pytest.mark.parametrize("change", [
+    lambda state: state["list"].pop(), lambda state: state["list"].append(1), lambda state: state.pop("more"),
+    lambda state: state.update(other=1),
+])  # fmt: skip
+def test_a_state_that_the_step_gives_other_parts_is_left_as_it_was(change: Any) -> None:
+    def step(state: Any) -> Any:
+        state["w"] = state["w"] * 2.0
+        if len(calls) == 1:
+            change(state)
+        calls.append(1)
+        return state, None
+
+    calls: list[int] = []
+    captured = bb.capture(step, on_fallback="error")
+    with bb.use_backend(RECORDING):
+        state: Any = {"w": bb.ones(()), "list": [bb.ones(()), bb.ones(())], "more": bb.ones(())}
+    captured(state)
+    with pytest.raises(CaptureError, match="it has other parts"):
+        captured(state)
+    assert list(state) == ["w", "list", "more"]
+    assert (state["w"].item(), [x.item() for x in state["list"]]) == (2.0, [1.0, 1.0])
