@@ -8,8 +8,10 @@ signature that names a tensor, so the share stays below 1. Raise ``LEAST`` when 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 #: The least share of exported symbols with a known type.
 LEAST = 0.70
@@ -17,8 +19,11 @@ LEAST = 0.70
 
 def main() -> int:
     """Run pyright, print the counts and compare them."""
-    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--verifytypes", "backburn"]
-    run = subprocess.run([*command, "--ignoreexternal", "--outputjson"], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "pyright", "--verifytypes", "backburn", "--ignoreexternal", "--outputjson"]
+    # With --verifytypes pyright does not heed --pythonpath: it asks the first python3 on the path for packages.
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    environment = {**os.environ, "PATH": path}
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     try:
         report = json.loads(run.stdout)["typeCompleteness"]
     except (ValueError, KeyError):
