@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import backburn.tensor.core.classes  # noqa: F401 - the marks
+import backburn.tensor.classes  # noqa: F401 - the marks
 from backburn.tensor.core.methods import METHODS
 
 STUB = Path(__file__).parents[1] / "src" / "backburn" / "tensor" / "core" / "methods.pyi"

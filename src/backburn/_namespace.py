@@ -29,7 +29,7 @@ from backburn.base.errors import BackburnError as BackburnError
 from backburn.base.threads import set_num_threads as set_num_threads
 from backburn.tensor import fourier as fourier, random as random
 from backburn.tensor.activations import gelu as gelu, relu as relu, sigmoid as sigmoid, silu as silu
-from backburn.tensor.core.classes import (
+from backburn.tensor.classes import (
     BoolTensor as BoolTensor, FloatTensor as FloatTensor, IntTensor as IntTensor, QuantizedTensor as QuantizedTensor,
     Tensor as Tensor,
 )  # fmt: skip

@@ -12,8 +12,8 @@ import backburn as bb
 from backburn.autodiff import Autodiff, Forward, decompose, elementwise, jvp_strategy, tangent
 from backburn.backend.registry import load_backend
 from backburn.conformance import SAMPLES, Sample
-from backburn.conformance.checks.calls import leaves, store_quantized
 from backburn.conformance.checks.derivatives import STEP, direction, uneven, with_leaves
+from backburn.conformance.samples.calls import leaves, store_quantized
 from backburn.ops.table import OPERATIONS
 
 BASE: Any = load_backend("numpy")

@@ -27,8 +27,8 @@ from backburn.base.dtypes import DTYPES, as_dtype
 from backburn.base.errors import BackburnError, LinearAlgebraError, NumericalInstabilityError, ShapeError, Unsupported
 from backburn.cli import main
 from backburn.conformance import SAMPLES, Sample, checks
-from backburn.conformance.checks.calls import arrays, dtypes_of, map_operands
 from backburn.conformance.checks.kinds import VALUE_KINDS
+from backburn.conformance.samples.calls import arrays, dtypes_of, map_operands
 from backburn.io import load_model
 from backburn.ops.table import OPERATIONS
 

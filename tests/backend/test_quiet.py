@@ -15,7 +15,7 @@ from backburn.autodiff.tape import GradGraph, GradientTape, closures
 from backburn.backend.adapters import PACKAGES, ignore_warnings
 from backburn.base.errors import NumericalInstabilityError
 from backburn.conformance import SAMPLES, check_backend
-from backburn.conformance.checks.calls import (
+from backburn.conformance.samples.calls import (
     call,
     dtypes_of,
     is_float,

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from backburn.conformance import SAMPLES, Sample, SampleSet, checks
-from backburn.conformance.checks.calls import leaves
 from backburn.conformance.checks.derivatives import check_derivative
 from backburn.conformance.checks.kinds import VALUE_KINDS
+from backburn.conformance.samples.calls import leaves
 from backburn.ops.table import OPERATIONS
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "backends" / "backburn_torch"

@@ -24,15 +24,15 @@ from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, BackburnError, BackendUnavailableError, ConfigError
 from backburn.cli import main
 from backburn.conformance import KINDS, Result, check_backend, checks, parametrize_with_checks, read_expected
-from backburn.conformance.checks.calls import leaves
 from backburn.conformance.checks.check import parts_of
 from backburn.conformance.checks.kinds import UNEXPLAINED, holes
+from backburn.conformance.checks.timeout import can_limit, time_limit
 from backburn.conformance.reports.report import Report
 from backburn.conformance.reports.terminal import text
 from backburn.conformance.runner.shrinking import smallest_failing
 from backburn.conformance.runner.suite import QUICK_CHECKS, QUICK_SHAPES
-from backburn.conformance.runner.timeout import can_limit, time_limit
 from backburn.conformance.runner.worker import limit_memory
+from backburn.conformance.samples.calls import leaves
 from backburn.conformance.template import write_template
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import NumpyBackend

@@ -20,7 +20,7 @@ from backburn.backend import OPERATIONS, Wrapper, load_backend
 from backburn.base.contexts import scoped
 from backburn.base.errors import BackburnError, CaptureError, NumericalInstabilityError, OutOfRangeError, SpecError
 from backburn.conformance import SAMPLES, check_backend
-from backburn.conformance.checks.calls import flatten, operands_of, to_primitives
+from backburn.conformance.samples.calls import flatten, operands_of, to_primitives
 from backburn.decorators import Capture, Profile
 from backburn.decorators.capture.replay import REPLAY, Recording
 from backburn.nn import functional

@@ -11,8 +11,8 @@ from backburn.backend.registry import load_backend
 from backburn.base.errors import Unsupported
 from backburn.conformance import SAMPLES, Sample, SampleSet
 from backburn.conformance.checks.behaviour import must_raise, refused_calls
-from backburn.conformance.checks.calls import is_float, leaves, map_operands, store_quantized, to_primitives
 from backburn.conformance.checks.tolerances import compare
+from backburn.conformance.samples.calls import is_float, leaves, map_operands, store_quantized, to_primitives
 from backburn.conformance.samples.table import Stored
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import NumpyBackend

@@ -14,9 +14,9 @@ from backburn.autodiff import Autodiff
 from backburn.backend.registry import load_backend
 from backburn.conformance import SAMPLES
 from backburn.conformance.checks.behaviour import check_mutation
-from backburn.conformance.checks.calls import arrays, as_tuple, dtypes_of, leaves, map_operands, store_quantized
 from backburn.conformance.checks.check import Check
 from backburn.conformance.checks.derivatives import check_derivative
+from backburn.conformance.samples.calls import arrays, as_tuple, dtypes_of, leaves, map_operands, store_quantized
 from backburn.conformance.samples.table import Array, Stored
 from backburn.ops.table import OPERATIONS
 

@@ -51,14 +51,6 @@ BESIDE = {"conformance": {"base", "hints", "ops", "backend", "decorators", "auto
 # Packages of the core that a backend may import.
 BACKENDS_MAY_IMPORT = {"base", "ops", "backend", "decorators"}
 
-# Imports between the sub-packages of a package that would close a circle, and are allowed.
-CIRCULAR = {
-    # `Tensor` has the functions as methods; the functions take and make tensors.
-    "backburn.tensor": {("core", "linalg")},
-    # A check limits its own time. Edge values follow the kinds of operands. A report groups by the kinds of checks.
-    "backburn.conformance": {("checks", "runner"), ("samples", "checks"), ("reports", "runner")},
-}
-
 # The largest number of modules side by side in one folder.
 LARGEST_FOLDER = 30
 
@@ -265,11 +257,7 @@ def import_cycles(root: Path) -> Iterator[str]:
         for module, found in imports:
             if above := room_of(module.name):
                 needs.setdefault(above, set()).update(
-                    below
-                    for imported in found
-                    if (below := room_of(imported.target))
-                    and below != above
-                    and (above, below) not in CIRCULAR.get(package, ())
+                    below for imported in found if (below := room_of(imported.target)) and below != above
                 )
         try:
             TopologicalSorter(needs).prepare()
@@ -354,20 +342,10 @@ def test_packages_do_not_import_each_other_in_a_circle() -> None:
             },
             "backburn.nn.a: b -> c -> d -> b",
         ),
-        # The other imports of a package with an allowed one.
-        (
-            {
-                "src/backburn/tensor/linalg/x.py": "from backburn.tensor.core import dispatch",
-                "src/backburn/tensor/core/x.py": "from backburn.tensor.sets import y",
-                "src/backburn/tensor/sets/x.py": "from backburn.tensor.linalg import y",
-            },
-            "backburn.tensor: core -> sets -> linalg -> core",
-        ),
-        # No circle: modules of one folder, the functions of a package, an allowed import.
+        # No circle: modules of one folder, modules beside a sub-package.
         (
             {
                 "src/backburn/tensor/x.py": "from backburn.tensor.core import y",
-                "src/backburn/tensor/core/__init__.py": "from backburn.tensor.linalg import x",
                 "src/backburn/tensor/core/y.py": "from backburn.tensor import x",
                 "src/backburn/tensor/linalg/x.py": "from backburn.tensor.core import y",
             },

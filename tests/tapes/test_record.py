@@ -23,7 +23,7 @@ from backburn.base.errors import (
     ShapeError,
 )
 from backburn.conformance import SAMPLES
-from backburn.conformance.checks.calls import is_float
+from backburn.conformance.samples.calls import is_float
 from backburn.conformance.samples.table import Stored
 from backburn.ops.table import OPERATIONS
 from backburn.tapes import record

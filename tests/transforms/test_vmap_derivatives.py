@@ -17,8 +17,8 @@ import backburn.conformance.runner.suite as _suite  # noqa: F401 - fills the tab
 from backburn.autodiff import Autodiff, Forward
 from backburn.backend import load_backend
 from backburn.batching import Batched, Mapped
-from backburn.conformance.checks.calls import is_float
 from backburn.conformance.checks.derivatives import uneven
+from backburn.conformance.samples.calls import is_float
 from backburn.conformance.samples.table import SAMPLES, Sample
 from backburn.ops.table import OPERATIONS
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from einops._backends import AbstractBackend
 
-from backburn.tensor.core.classes import Tensor
+from backburn.tensor.classes import Tensor
 from backburn.tensor.core.host import asarray
 from backburn.tensor.creation import arange
 from backburn.tensor.einsum import einsum

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from backburn.base.dtypes import as_dtype
 from backburn.base.errors import DTypeError, FileFormatError
 from backburn.io.quantized import of_parts, part_names, parts_of
-from backburn.tensor.core.classes import QuantizedTensor, Tensor
+from backburn.tensor.classes import QuantizedTensor, Tensor
 from backburn.tensor.core.host import to_host
 
 #: The only key of the JSON object that stands for an array; no mapping that is saved may have it.

@@ -12,7 +12,7 @@ from backburn.base.dtypes import QuantizedDType, as_dtype
 from backburn.base.errors import BackburnError, FileFormatError
 from backburn.ops.bodies.float8 import magnitudes
 from backburn.ops.bodies.quantized import scale_shape
-from backburn.tensor.core.classes import QuantizedTensor
+from backburn.tensor.classes import QuantizedTensor
 from backburn.tensor.core.host import quantized_from_parts, quantized_parts
 
 

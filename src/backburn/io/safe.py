@@ -22,7 +22,7 @@ from backburn.base.errors import BackburnError, DTypeError, FileFormatError
 from backburn.io.atomic import write_atomically
 from backburn.io.plain import check_names, put_together, take_apart
 from backburn.io.quantized import of_parts, parts_of
-from backburn.tensor.core.classes import QuantizedTensor
+from backburn.tensor.classes import QuantizedTensor
 
 #: The version of the files that this release writes, and the only one that it reads.
 FORMAT_VERSION = 2

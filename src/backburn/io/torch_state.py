@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from backburn.base.errors import DTypeError
 from backburn.nn.module import Module, packed_state
-from backburn.tensor.core.classes import Tensor
+from backburn.tensor.classes import Tensor
 
 
 def torch_state(model: Module) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ from backburn.nn import functional
 from backburn.nn.linear import sizes
 from backburn.nn.module import Module, parameter
 from backburn.tensor import creation
-from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.core.dispatch import tensor_operand
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import number, one_of

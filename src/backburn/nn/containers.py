@@ -10,7 +10,7 @@ from typing_extensions import TypeVar
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError
 from backburn.base.trees import Parts, register_node
 from backburn.nn.module import Module, attribute_parts, module_from_parts, names_and_values
-from backburn.tensor.core.classes import FloatTensor
+from backburn.tensor.classes import FloatTensor
 
 R = TypeVar("R", covariant=True, default=FloatTensor)
 

@@ -12,7 +12,7 @@ from backburn.nn.linear import sizes
 from backburn.nn.module import parameter
 from backburn.nn.spatial import Spatial
 from backburn.tensor import rearrange
-from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.core.options import flags, one_of
 
 #: The mode of :func:`backburn.pad` for each ``padding_mode``.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from backburn.base.errors import ArgumentError
 from backburn.hints import lookups
 from backburn.tensor import creation, random, special
-from backburn.tensor.core.classes import FloatTensor
+from backburn.tensor.classes import FloatTensor
 from backburn.tensor.core.options import bounded, number, one_of, shape_of
 from backburn.tensor.linalg import decompositions
 

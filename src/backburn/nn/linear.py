@@ -8,7 +8,7 @@ from typing import Any
 from backburn.base.errors import ArgumentError
 from backburn.nn import functional, init
 from backburn.nn.module import Module, parameter
-from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.core.options import flags, integer, one_of
 
 

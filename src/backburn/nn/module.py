@@ -31,7 +31,7 @@ from backburn.base.errors import ArgumentError, BackburnError, DTypeError, Graph
 from backburn.base.mutable_trees import Leaf, MutableTree, path_matches
 from backburn.base.trees import NODE_TYPES, Parts, flatten, joined, leaves_with_paths, register_node, tree_map
 from backburn.nn.summary import summary
-from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.core.defaults import as_backend, default_dtype
 from backburn.tensor.core.dispatch import cast as cast_to
 from backburn.tensor.core.dispatch import tensor_operand

@@ -12,7 +12,7 @@ from backburn.nn.linear import sizes
 from backburn.nn.module import Module, parameter
 from backburn.nn.spatial import Spatial
 from backburn.tensor import creation
-from backburn.tensor.core.classes import FloatTensor, IntTensor, Tensor
+from backburn.tensor.classes import FloatTensor, IntTensor, Tensor
 from backburn.tensor.core.dispatch import cast, tensor_operand
 from backburn.tensor.core.levels import inner_of
 from backburn.tensor.core.messages import describe

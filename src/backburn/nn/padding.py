@@ -10,7 +10,7 @@ from backburn.nn import functional
 from backburn.nn.module import Module
 from backburn.nn.spatial import Spatial
 from backburn.tensor import creation, rearrange, shape
-from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.core.dispatch import tensor_operand
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import axis_of, integers_of, one_of

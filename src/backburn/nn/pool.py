@@ -13,7 +13,7 @@ from backburn.nn.functional.window_options import Padding, Sizes, each, pairs
 from backburn.nn.module import Module
 from backburn.nn.spatial import Spatial
 from backburn.ops.resample import INTERPOLATIONS
-from backburn.tensor.core.classes import FloatTensor, IntTensor, Tensor
+from backburn.tensor.classes import FloatTensor, IntTensor, Tensor
 from backburn.tensor.core.options import bounded, flags, number, one_of
 
 #: The result of a maximum: the values, or with ``return_indices`` a pair of values and indices.

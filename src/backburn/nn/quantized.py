@@ -14,7 +14,7 @@ from backburn.nn import functional, init
 from backburn.nn.conv import Convolution
 from backburn.nn.linear import Linear, sizes
 from backburn.nn.module import Module, holding, parameter
-from backburn.tensor.core.classes import FloatTensor, QuantizedTensor, Tensor
+from backburn.tensor.classes import FloatTensor, QuantizedTensor, Tensor
 from backburn.tensor.core.defaults import use_backend
 from backburn.tensor.core.dispatch import cast
 from backburn.tensor.core.levels import has_history

@@ -25,7 +25,7 @@ from backburn.nn.quantized import (
     SavedWeight,
     as_scheme,
 )
-from backburn.tensor.core.classes import QuantizedTensor, Tensor
+from backburn.tensor.classes import QuantizedTensor, Tensor
 from backburn.tensor.core.defaults import use_backend
 from backburn.tensor.core.host import asarray
 from backburn.tensor.core.wrapping import is_tensor

@@ -12,7 +12,7 @@ from backburn.nn import functional, init
 from backburn.nn.linear import sizes
 from backburn.nn.module import Module, parameter
 from backburn.tensor import creation, rearrange, shape
-from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.core.dispatch import tensor_operand
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import flags, integer, one_of

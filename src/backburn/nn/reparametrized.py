@@ -11,7 +11,7 @@ from backburn.nn.conv import Convolution
 from backburn.nn.linear import Bilinear, Embedding, EmbeddingBag, Linear
 from backburn.nn.module import Module, holding, parameter
 from backburn.nn.normalization import lowered
-from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import axis_of, bounded, integer
 from backburn.tensor.core.wrapping import is_tensor

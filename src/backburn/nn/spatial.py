@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from backburn.base.errors import ShapeError
 from backburn.nn.module import Module
-from backburn.tensor.core.classes import Tensor
+from backburn.tensor.classes import Tensor
 from backburn.tensor.core.dispatch import tensor_operand
 from backburn.tensor.core.messages import describe
 

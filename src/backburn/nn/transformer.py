@@ -9,7 +9,7 @@ from backburn.nn.attention import KeyValueCache, MultiheadAttention
 from backburn.nn.linear import Linear, sizes
 from backburn.nn.module import Module
 from backburn.nn.normalization import LayerNorm
-from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.core.dispatch import tensor_operand
 from backburn.tensor.core.options import flags, one_of
 

@@ -23,7 +23,7 @@ from backburn.base.contexts import ACTIVE
 from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError, DTypeError, ShapeError, hint_for
 from backburn.base.mutable_trees import Leaf, MutableTree
 from backburn.base.trees import NODE_TYPES, leaves_with_paths
-from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.core.dispatch import cast, upcast_half
 from backburn.tensor.core.levels import innermost
 from backburn.tensor.core.messages import describe

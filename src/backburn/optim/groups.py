@@ -13,7 +13,7 @@ from backburn.hints.general import OPTIMIZERS
 from backburn.optim.fixed_attributes import FixedAttributes
 from backburn.optim.gradients import is_float_tensor, named_by_leaf
 from backburn.optim.optimizer import Optimizer
-from backburn.tensor.core.classes import FloatTensor
+from backburn.tensor.classes import FloatTensor
 
 T = TypeVar("T")
 

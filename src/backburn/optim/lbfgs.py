@@ -12,7 +12,7 @@ from backburn.base.errors import ArgumentError
 from backburn.optim.formulas import total
 from backburn.optim.gradients import NamedGradients, named_gradients
 from backburn.optim.optimizer import Optimizer, Rate, StepInputs
-from backburn.tensor.core.classes import FloatTensor
+from backburn.tensor.classes import FloatTensor
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import integer
 

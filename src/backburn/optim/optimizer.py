@@ -20,7 +20,7 @@ from backburn.hints import add_hints
 from backburn.hints.general import OPTIMIZERS
 from backburn.optim.fixed_attributes import FixedAttributes
 from backburn.optim.gradients import by_leaf, is_float_tensor, is_tree, place_of_steps
-from backburn.tensor.core.classes import FloatTensor
+from backburn.tensor.classes import FloatTensor
 from backburn.tensor.core.copying import copy_if_overwritten
 from backburn.tensor.core.dispatch import upcast_half_dtype
 from backburn.tensor.core.host import asarray

@@ -10,7 +10,7 @@ from backburn.base.errors import ArgumentError
 from backburn.nn.module import Module
 from backburn.nn.quantized_models import quantizable_layers
 from backburn.quantization.observers import MinMax, Observer
-from backburn.tensor.core.classes import Tensor
+from backburn.tensor.classes import Tensor
 from backburn.tensor.core.defaults import no_grad
 
 M = TypeVar("M", bound=Module)

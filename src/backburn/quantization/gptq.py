@@ -21,7 +21,7 @@ from backburn.nn.quantized_models import known_range, quantizable_layers, replac
 from backburn.quantization.calibration import run, watch
 from backburn.quantization.observers import MinMax, Range
 from backburn.tensor import shape
-from backburn.tensor.core.classes import Tensor
+from backburn.tensor.classes import Tensor
 from backburn.tensor.core.defaults import use_backend
 from backburn.tensor.core.options import bounded
 from backburn.tensor.creation import eye

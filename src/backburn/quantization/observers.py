@@ -13,7 +13,7 @@ from backburn.base.dtypes import QuantizedDType
 from backburn.base.errors import ArgumentError, NumericalInstabilityError, ShapeError
 from backburn.ops.bodies.quantized import block_shape, scale_shape
 from backburn.tensor import shape
-from backburn.tensor.core.classes import Tensor
+from backburn.tensor.classes import Tensor
 from backburn.tensor.core.defaults import use_backend
 from backburn.tensor.core.dispatch import float_operand
 from backburn.tensor.core.messages import describe

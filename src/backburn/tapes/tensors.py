@@ -8,7 +8,7 @@ from backburn.backend.contract import AnyBackend
 from backburn.base.trees import tree_map
 from backburn.tapes import closures, graph, record
 from backburn.tapes.public import published
-from backburn.tensor.core import classes as _classes  # noqa: F401 - registers the class of each kind of tensor
+from backburn.tensor import classes as _classes  # noqa: F401 - registers the class of each kind of tensor
 from backburn.tensor.core.wrapping import wrap
 
 

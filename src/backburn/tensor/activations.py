@@ -15,7 +15,7 @@ from backburn.tensor.core.methods import method
 from backburn.tensor.core.options import axis_of, bounded, number
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import FloatTensor, Tensor
+    from backburn.tensor.classes import FloatTensor, Tensor
 
 __all__ = [
     "celu", "elu", "gelu", "glu", "hard_sigmoid", "hard_swish", "hardshrink", "hardtanh", "leaky_relu", "log_sigmoid",

@@ -27,7 +27,7 @@ from backburn.tensor.core.types import T
 from backburn.tensor.core.wrapping import is_tensor
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import FloatTensor, Tensor
+    from backburn.tensor.classes import FloatTensor, Tensor
 
 
 def add(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:

@@ -38,7 +38,7 @@ from backburn.tensor.inspection import iinfo
 from backburn.tensor.quantized import fake_quantize, range_for, scheme_for
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import BoolTensor, FloatTensor, IntTensor, QuantizedTensor, Tensor
+    from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, QuantizedTensor, Tensor
 
 
 def _fit_scalar(name: str, value: Any, dtype: DType) -> Scalar:

@@ -15,7 +15,7 @@ from backburn.tensor.core.wrapping import is_tensor
 from backburn.tensor.generators import Generator, draw, drawn_from, float_dtype, plain_number
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import FloatTensor, Tensor
+    from backburn.tensor.classes import FloatTensor, Tensor
 
 Shape = int | tuple[int, ...]
 

@@ -21,7 +21,7 @@ from backburn.tensor.core.messages import describe
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from backburn.tensor.core.classes import Tensor
+    from backburn.tensor.classes import Tensor
 
 #: A letter, or for the axes of an ellipsis a number: -1 is the last of them.
 Label = str | int

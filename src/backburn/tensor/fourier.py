@@ -34,7 +34,7 @@ from backburn.tensor.scan import _slice_axis
 from backburn.tensor.windows import blackman_window, float_dtype, hamming_window, hann_window, points
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import FloatTensor, Tensor
+    from backburn.tensor.classes import FloatTensor, Tensor
 
 __all__ = [
     "Complex", "blackman_window", "fft", "fftfreq", "fftn", "fftshift", "hamming_window", "hann_window", "ifft",

@@ -26,7 +26,7 @@ from backburn.tensor.core.options import dtype_or_default, integer, number
 from backburn.tensor.core.wrapping import wrap
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import FloatTensor
+    from backburn.tensor.classes import FloatTensor
 
 
 class Generator:

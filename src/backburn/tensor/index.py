@@ -37,7 +37,7 @@ from backburn.tensor.core.wrapping import is_tensor
 from backburn.tensor.inspection import iinfo
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import IntTensor, Tensor
+    from backburn.tensor.classes import IntTensor, Tensor
     from backburn.tensor.core.typing_stubs import Indices
 
 

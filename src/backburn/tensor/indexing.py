@@ -26,7 +26,7 @@ from backburn.tensor.index import _columns, _out_of_range_error, _plain_operand,
 from backburn.tensor.shape import _slice_and_reshape
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import Tensor
+    from backburn.tensor.classes import Tensor
 
 T = TypeVar("T", bound="Tensor")
 Scalar = bool | int | float

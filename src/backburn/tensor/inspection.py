@@ -16,7 +16,7 @@ from backburn.tensor.core.options import shape_of
 from backburn.tensor.core.wrapping import is_tensor
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import Tensor
+    from backburn.tensor.classes import Tensor
 
 
 def _dtype(value: Any) -> DType:

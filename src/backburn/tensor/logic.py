@@ -18,7 +18,7 @@ from backburn.tensor.core.types import T
 from backburn.tensor.core.wrapping import is_tensor
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import BoolTensor, FloatTensor, IntTensor, Tensor
+    from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
 
 
 # ---- comparisons ----

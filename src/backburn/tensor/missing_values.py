@@ -35,7 +35,7 @@ from backburn.tensor.sort import (
 )
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import FloatTensor, IntTensor, Tensor
+    from backburn.tensor.classes import FloatTensor, IntTensor, Tensor
 
 
 # ---- reductions ----

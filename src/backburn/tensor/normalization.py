@@ -17,7 +17,7 @@ from backburn.tensor.core.options import axes_of, axis_of, integer, number
 from backburn.tensor.inspection import finfo
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import FloatTensor, Tensor
+    from backburn.tensor.classes import FloatTensor, Tensor
 
 __all__ = [
     "batch_norm", "batch_norm_training", "group_norm", "instance_norm", "layer_norm", "log_softmax", "normalize",

@@ -27,7 +27,7 @@ from backburn.tensor.core.options import dtype_of, number
 from backburn.tensor.core.wrapping import is_tensor
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import FloatTensor, Tensor
+    from backburn.tensor.classes import FloatTensor, Tensor
 
 
 def scheme_for(name: str, x: Tensor, dtype: Any) -> QuantizedDType:

@@ -49,7 +49,7 @@ from backburn.tensor.inspection import finfo
 from backburn.tensor.sort import topk
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import BoolTensor, FloatTensor, IntTensor, Tensor
+    from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
 
 T = TypeVar("T", bound="Tensor")
 Shape = int | tuple[int, ...]

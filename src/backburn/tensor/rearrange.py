@@ -26,7 +26,7 @@ from backburn.tensor.quantized import exact_or_float
 from backburn.tensor.shape import permute_dims, reshape, split, swapaxes
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import Tensor
+    from backburn.tensor.classes import Tensor
 
 _Shape = tuple[int, ...]
 

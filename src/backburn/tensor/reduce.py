@@ -32,7 +32,7 @@ from backburn.tensor.core.options import axes_of, axis_of, dtype_of, flags, inte
 from backburn.tensor.core.types import Axis, T
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import BoolTensor, FloatTensor, IntTensor, Tensor
+    from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
 
 
 def _to_accumulator(name: str, value: Any, dtype: Any) -> Any:

@@ -25,7 +25,7 @@ from backburn.tensor.core.wrapping import wrap
 from backburn.tensor.reduce import _to_accumulator
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import BoolTensor, FloatTensor, IntTensor, Tensor
+    from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
 
 
 @overload

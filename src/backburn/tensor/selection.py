@@ -14,7 +14,7 @@ from backburn.tensor.core.types import T
 from backburn.tensor.core.wrapping import is_tensor
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import BoolTensor, Tensor
+    from backburn.tensor.classes import BoolTensor, Tensor
 
 
 def _condition(name: str, value: Any) -> BoolTensor:

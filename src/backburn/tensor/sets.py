@@ -28,7 +28,7 @@ from backburn.tensor.core.wrapping import is_tensor
 from backburn.tensor.reduce import _to_accumulator
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import BoolTensor, Tensor
+    from backburn.tensor.classes import BoolTensor, Tensor
 
 
 def unique_all(x: T, /) -> UniqueAllResult[T]:

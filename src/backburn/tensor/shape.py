@@ -24,7 +24,7 @@ from backburn.tensor.core.wrapping import is_tensor
 from backburn.tensor.quantized import exact_or_float
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import Tensor
+    from backburn.tensor.classes import Tensor
 
 _Shape = tuple[int, ...]
 

@@ -24,7 +24,7 @@ from backburn.tensor.core.types import Axis, ModeResult, T
 from backburn.tensor.core.wrapping import is_tensor
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import FloatTensor, IntTensor, Tensor
+    from backburn.tensor.classes import FloatTensor, IntTensor, Tensor
 
 
 @method

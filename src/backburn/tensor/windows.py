@@ -14,7 +14,7 @@ from backburn.tensor.core.options import dtype_or_default, integer
 if TYPE_CHECKING:
     from backburn.backend.contract import AnyBackend
     from backburn.base.dtypes import DType
-    from backburn.tensor.core.classes import FloatTensor
+    from backburn.tensor.classes import FloatTensor
 
 
 def points(name: str, option: str, value: Any, default: int | None = None, least: int = 1) -> int:

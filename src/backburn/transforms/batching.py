@@ -13,7 +13,7 @@ from backburn.base.trees import NODE_TYPES, Structure, flatten, joined, paths, u
 from backburn.batching import Batched, front, is_mapped, moved
 from backburn.hints.arguments import explained
 from backburn.ops.rules.shapes import check_axis
-from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.core.defaults import default_backend
 from backburn.tensor.core.levels import common_backend, constant, levels_between, lift
 from backburn.tensor.core.messages import describe

@@ -25,7 +25,7 @@ from backburn.decorators.capture.replay import (
     register_player,
 )
 from backburn.tensor import generators
-from backburn.tensor.core.classes import Tensor
+from backburn.tensor.classes import Tensor
 from backburn.tensor.core.invalidation import STATE, invalidate
 from backburn.tensor.core.levels import FROM_INNER, INNER, inner_of, innermost
 from backburn.tensor.core.messages import describe, explain

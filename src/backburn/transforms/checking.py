@@ -9,7 +9,7 @@ from typing import Any
 
 from backburn.base.errors import ArgumentError, DTypeError
 from backburn.base.trees import flatten, unflatten
-from backburn.tensor.core.classes import FloatTensor
+from backburn.tensor.classes import FloatTensor
 from backburn.tensor.core.host import asarray, fixed_noise
 from backburn.tensor.core.levels import innermost
 from backburn.tensor.core.options import bounded, integer

@@ -17,7 +17,7 @@ from backburn.base.trees import NODE_TYPES, NodeType, flatten, unflatten
 from backburn.batching import Batched, is_mapped, levels_of_vmap
 from backburn.hints.arguments import explained
 from backburn.tensor import random
-from backburn.tensor.core.classes import FloatTensor
+from backburn.tensor.classes import FloatTensor
 from backburn.tensor.core.levels import common_backend
 from backburn.transforms.levels import check_function, lift_nodes, retain_graphs
 

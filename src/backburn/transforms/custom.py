@@ -17,7 +17,7 @@ from backburn.base.errors import ArgumentError, BackendMismatchError, GraphError
 from backburn.base.trees import NODE_TYPES, Structure, flatten, joined, paths, tree_map, unflatten
 from backburn.batching import Batched, is_mapped
 from backburn.hints import add_hints
-from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.core.levels import common_backend, constant, has_history, inner_of, levels_between, lift
 from backburn.tensor.core.messages import describe
 from backburn.transforms.batching import vmap

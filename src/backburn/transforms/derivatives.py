@@ -11,7 +11,7 @@ from backburn.autodiff import Autodiff, Dual, Forward
 from backburn.autodiff.graph import Node, outputs_node, reverse
 from backburn.base.errors import ArgumentError, ConsumedGraphError, DTypeError, ShapeError
 from backburn.base.trees import flatten, flatten_like, tree_map, unflatten
-from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.core.invalidation import ARGUMENT, invalidate
 from backburn.tensor.core.levels import common_backend, lift
 from backburn.tensor.core.messages import describe, raise_out_of_memory

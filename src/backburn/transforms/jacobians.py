@@ -8,7 +8,7 @@ from typing import Any
 from backburn.base.errors import ArgumentError
 from backburn.base.trees import flatten, unflatten
 from backburn.tensor import random
-from backburn.tensor.core.classes import FloatTensor
+from backburn.tensor.classes import FloatTensor
 from backburn.tensor.core.defaults import default_backend
 from backburn.tensor.core.dispatch import call, create
 from backburn.tensor.core.invalidation import ARGUMENT, invalidate

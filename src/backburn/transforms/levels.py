@@ -23,7 +23,7 @@ from backburn.base.errors import ArgumentError, DTypeError, GraphError, NotDiffe
 from backburn.base.mutable_trees import MutableTree, TreeNode
 from backburn.base.trees import Structure, flatten, leaves_with_paths, paths, same_constants
 from backburn.batching import Batched, is_mapped
-from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.core.defaults import default_backend
 from backburn.tensor.core.host import asarray
 from backburn.tensor.core.levels import as_constant, common_backend, constant, inner_of, levels_between, lift

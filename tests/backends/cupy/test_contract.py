@@ -306,7 +306,7 @@ def test_a_matrix_without_a_result_is_told_the_same_way(k: Any, cupy: Any) -> No
 def test_no_operation_waits_unless_its_shape_depends_on_data(k: Any, cupy: Any) -> None:
     """Every sample of every operation: the host reads nothing, but where the table says why it must."""
     from backburn.conformance import SAMPLES
-    from backburn.conformance.checks.calls import operands_of, to_primitives
+    from backburn.conformance.samples.calls import operands_of, to_primitives
 
     may = {name for name, entry in OPERATIONS.items() if entry.shape is None} | {"to_numpy", "to_numpy_many"}
     # Quantized values must be finite, and the error names them; parts are joined where their steps are equal.

@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 
 from backburn.base.errors import BackburnError
-from backburn.conformance.checks.calls import (
+from backburn.conformance.checks.check import NO_DTYPE, Check
+from backburn.conformance.checks.tolerances import VALUE, compare
+from backburn.conformance.checks.values import value_kind
+from backburn.conformance.samples.calls import (
     POINTERS,
     as_float64,
     call,
@@ -26,9 +29,6 @@ from backburn.conformance.checks.calls import (
     to_host,
     to_primitives,
 )  # fmt: skip
-from backburn.conformance.checks.check import NO_DTYPE, Check
-from backburn.conformance.checks.tolerances import VALUE, compare
-from backburn.conformance.checks.values import value_kind
 from backburn.conformance.samples.table import SAMPLES, Array, Sample, case
 from backburn.ops.table import OPERATIONS, Operation
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from backburn.conformance.runner.timeout import time_limit
+from backburn.conformance.checks.timeout import time_limit
 from backburn.conformance.samples.table import Sample
 
 #: The operation in the ids of checks of the backend as a whole.
@@ -62,7 +62,7 @@ class Check:
         """Run the check: its error in units of tolerance (0 where nothing is rounded).
 
         Raises the backend's own errors, AssertionError for a wrong answer, and
-        :class:`~backburn.conformance.runner.timeout.OutOfTime` after ``timeout`` seconds.
+        :class:`~backburn.conformance.checks.timeout.OutOfTime` after ``timeout`` seconds.
         """
         with time_limit(self.timeout):
             return float(self.function(self) or 0.0)

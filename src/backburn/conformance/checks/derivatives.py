@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from backburn.autodiff import Autodiff
-from backburn.conformance.checks.calls import as_tuple, is_float, leaves, map_operands, store_quantized
+from backburn.conformance.samples.calls import as_tuple, is_float, leaves, map_operands, store_quantized
 from backburn.conformance.samples.table import Array, Sample
 from backburn.ops.table import OPERATIONS
 

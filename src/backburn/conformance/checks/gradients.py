@@ -13,7 +13,10 @@ from backburn.autodiff import Autodiff
 from backburn.backend.contract import is_autodiff
 from backburn.base.dtypes import as_dtype
 from backburn.conformance.checks.behaviour import shared_samples
-from backburn.conformance.checks.calls import (
+from backburn.conformance.checks.check import Check
+from backburn.conformance.checks.derivatives import STEP, check_derivative, direction, uneven, with_leaves
+from backburn.conformance.checks.tolerances import GRADIENT, SECOND_GRADIENT, compare, tolerance_factor
+from backburn.conformance.samples.calls import (
     as_float64,
     as_tuple,
     call,
@@ -27,9 +30,6 @@ from backburn.conformance.checks.calls import (
     to_host,
     to_primitives,
 )
-from backburn.conformance.checks.check import Check
-from backburn.conformance.checks.derivatives import STEP, check_derivative, direction, uneven, with_leaves
-from backburn.conformance.checks.tolerances import GRADIENT, SECOND_GRADIENT, compare, tolerance_factor
 from backburn.conformance.samples.table import SAMPLES, Array, Sample, Stored
 from backburn.ops.table import OPERATIONS, Operation
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeAlias
 
 from backburn.base.dtypes import DTYPES
 from backburn.base.errors import BackburnError
 from backburn.conformance.checks.behaviour import refused_calls
-from backburn.conformance.checks.calls import flatten, host_arrays, is_float, is_float_name, leaves, main_dtype
 from backburn.conformance.checks.whole_backend import ROUND_TRIPS
+from backburn.conformance.samples.calls import flatten, host_arrays, is_float, is_float_name, leaves, main_dtype
 from backburn.conformance.samples.derived.edge_values import EDGE_FAMILIES, OPEN
 from backburn.conformance.samples.table import SAMPLES
 from backburn.ops.rules.shapes import broadcast
@@ -60,6 +60,13 @@ GRADIENT_KINDS = (
 KIND_LETTERS = {kind: letter for letter, kind in LETTERS.items()}
 #: The reason of a hole that nothing explains.
 UNEXPLAINED = "no sample"
+
+
+def kinds_of(backend: Any) -> Collection[str] | None:
+    """The kinds of check that apply to a backend, as it or a wrapped one declares; None if it declares none."""
+    declared: Collection[str] | None = getattr(backend, "conformance_kinds", None)
+    inner = getattr(backend, "inner_backend", None)
+    return kinds_of(inner) if declared is None and inner is not None else declared
 
 
 def exists_in(operation: str, dtype: str) -> bool:

@@ -11,8 +11,8 @@ import numpy as np
 
 from backburn.base.dtypes import QuantizedDType, as_dtype, float32, float64, qint8
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
-from backburn.conformance.checks.calls import can_store, is_float
 from backburn.conformance.checks.check import Check
+from backburn.conformance.samples.calls import can_store, is_float
 from backburn.conformance.samples.table import SAMPLES, Array, Sample, real, stored
 from backburn.ops.bodies.float8 import FORMATS
 from backburn.ops.bodies.quantized import scale_shape

@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 
 from backburn.base.dtypes import as_dtype
-from backburn.conformance.checks.calls import (
+from backburn.conformance.checks.check import Check
+from backburn.conformance.checks.silence import assert_no_warnings
+from backburn.conformance.checks.tolerances import compare, tolerance_factor
+from backburn.conformance.samples.calls import (
     as_float64,
     call,
     dtypes_of,
@@ -22,9 +25,6 @@ from backburn.conformance.checks.calls import (
     to_host,
     to_primitives,
 )  # fmt: skip
-from backburn.conformance.checks.check import Check
-from backburn.conformance.checks.silence import assert_no_warnings
-from backburn.conformance.checks.tolerances import compare, tolerance_factor
 from backburn.conformance.samples.derived.dtypes import dtype_samples
 from backburn.conformance.samples.derived.edge_values import samples_of
 from backburn.conformance.samples.table import SAMPLES, Array, Sample, Stored

@@ -13,9 +13,9 @@ from backburn.backend.registry import load_backend
 from backburn.backend.spec import parse
 from backburn.base.dtypes import DTYPES, DType, as_dtype, bool_, float64
 from backburn.base.errors import BackburnError, Unsupported
-from backburn.conformance.checks.calls import as_float64, same_bits
 from backburn.conformance.checks.check import NO_DTYPE, WHOLE, Check
 from backburn.conformance.checks.tolerances import VALUE, compare
+from backburn.conformance.samples.calls import as_float64, same_bits
 from backburn.conformance.samples.table import Array, real
 from backburn.ops.table import OPERATIONS, Operation, missing
 

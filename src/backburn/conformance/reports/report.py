@@ -15,9 +15,8 @@ from typing import Any
 from backburn.backend.contract import CONTRACT_VERSION, is_autodiff
 from backburn.base.dtypes import DTYPES, as_dtype
 from backburn.conformance.checks.check import NO_DTYPE, WHOLE, parts_of
-from backburn.conformance.checks.kinds import KINDS, VALUE_KINDS, exists_in
+from backburn.conformance.checks.kinds import KINDS, VALUE_KINDS, exists_in, kinds_of
 from backburn.conformance.checks.tolerances import GRADIENT, SECOND_GRADIENT, VALUE
-from backburn.conformance.runner.suite import kinds_of
 from backburn.ops.table import OPERATIONS
 
 #: The kinds of check that compare values with a reference.

@@ -11,13 +11,13 @@ from typing import Any
 from backburn.base.errors import ArgumentError
 from backburn.conformance.checks.check import Check, parts_of
 from backburn.conformance.checks.expected import reason_for, unknown, with_reasons
-from backburn.conformance.checks.kinds import holes
+from backburn.conformance.checks.kinds import holes, kinds_of
+from backburn.conformance.checks.timeout import OutOfTime, time_limit
 from backburn.conformance.reports.report import Report, Result, describe
 from backburn.conformance.runner.causes import calls_of, causes_by_kind
 from backburn.conformance.runner.shrinking import smallest_failing
-from backburn.conformance.runner.suite import checks, kinds_of
+from backburn.conformance.runner.suite import checks
 from backburn.conformance.runner.target import has_name, name_of, resolve_backend
-from backburn.conformance.runner.timeout import OutOfTime, time_limit
 
 #: Seconds that the search for a smaller failing input may take.
 SEARCH = 5.0

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from backburn.conformance.checks.behaviour import out_of_bounds, refused_calls
-from backburn.conformance.checks.calls import dtypes_of, operands_of
 from backburn.conformance.checks.check import NO_SAMPLE, Check
+from backburn.conformance.checks.timeout import time_limit
 from backburn.conformance.checks.values import value_kind
 from backburn.conformance.runner.suite import size_of
-from backburn.conformance.runner.timeout import time_limit
+from backburn.conformance.samples.calls import dtypes_of, operands_of
 from backburn.conformance.samples.derived.edge_values import samples_of
 from backburn.conformance.samples.table import Sample
 from backburn.ops.rules.shapes import broadcast, unchanged

@@ -11,10 +11,9 @@ from backburn.base.dtypes import DTYPES
 from backburn.base.errors import ArgumentError, hint_for
 from backburn.conformance.checks.autodiff_methods import method_checks
 from backburn.conformance.checks.behaviour import behaviour_checks, bounds_checks, error_checks, signature_checks
-from backburn.conformance.checks.calls import host_arrays
 from backburn.conformance.checks.check import NO_DTYPE, NO_SAMPLE, WHOLE, Check
 from backburn.conformance.checks.gradients import gradient_checks
-from backburn.conformance.checks.kinds import GRADIENT_KINDS, KINDS, VALUE_KINDS
+from backburn.conformance.checks.kinds import GRADIENT_KINDS, KINDS, VALUE_KINDS, kinds_of
 from backburn.conformance.checks.quantized import quantized_checks
 from backburn.conformance.checks.values import dtype_checks, shape_checks, value_checks
 from backburn.conformance.checks.whole_backend import (
@@ -23,6 +22,7 @@ from backburn.conformance.checks.whole_backend import (
     random_checks,
     round_trip_checks,
 )  # fmt: skip
+from backburn.conformance.samples.calls import host_arrays
 from backburn.conformance.samples.table import SAMPLES, Sample
 from backburn.ops.table import OPERATIONS, Operation
 
@@ -63,13 +63,6 @@ def checks(
         and (declared is None or (check.kind in declared and _has_shape(check)))
     )
     return iter(_quick(list(found))) if quick else found
-
-
-def kinds_of(backend: Any) -> Collection[str] | None:
-    """The kinds of check that apply to a backend, as it or a wrapped one declares; None if it declares none."""
-    declared: Collection[str] | None = getattr(backend, "conformance_kinds", None)
-    inner = getattr(backend, "inner_backend", None)
-    return kinds_of(inner) if declared is None and inner is not None else declared
 
 
 def _has_shape(check: Check) -> bool:

@@ -65,7 +65,7 @@ def _serve(order: dict[str, Any], answers: IO[str]) -> None:
 def is_lost(backend: Any) -> bool:
     """Whether the device fails every call, as a CUDA device does in a process after an illegal access."""
     from backburn.base.errors import DeviceError, DeviceMemoryError
-    from backburn.conformance.runner.timeout import time_limit
+    from backburn.conformance.checks.timeout import time_limit
 
     for _ in range(2):  # what earlier work has done wrong is told once
         try:

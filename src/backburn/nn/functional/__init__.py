@@ -86,7 +86,7 @@ from backburn.tensor.activations import (
     tanhshrink,
     threshold,
 )  # fmt: skip
-from backburn.tensor.core.classes import FloatTensor, Tensor
+from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.core.dispatch import call, call_same_dtype, float_operand, promote_present
 from backburn.tensor.core.options import one_of
 from backburn.tensor.elementwise import tanh

@@ -23,7 +23,7 @@ from backburn.tensor.core.options import bounded, integer, number
 from backburn.tensor.core.wrapping import is_tensor
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import FloatTensor, Tensor
+    from backburn.tensor.classes import FloatTensor, Tensor
 
 __all__ = ["embedding", "gru", "gru_cell", "lstm", "lstm_cell", "scaled_dot_product_attention", "ssm_scan"]
 

@@ -12,8 +12,8 @@ from backburn.nn.functional.pooling import avg_pool, max_pool
 from backburn.nn.functional.window_options import Sizes, each, places_rank
 from backburn.ops.rules.shapes import broadcast
 from backburn.tensor import arithmetic, creation, elementwise, random, rearrange, selection, shape
+from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.core import host
-from backburn.tensor.core.classes import FloatTensor, Tensor
 from backburn.tensor.core.dispatch import (
     call,
     cast,

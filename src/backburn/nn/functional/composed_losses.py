@@ -17,7 +17,7 @@ from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import bounded, integer, number, one_of
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import FloatTensor, Tensor
+    from backburn.tensor.classes import FloatTensor, Tensor
 
 __all__ = [
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "ctc_loss", "gaussian_nll_loss", "huber_loss",

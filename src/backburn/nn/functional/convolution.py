@@ -16,7 +16,7 @@ from backburn.nn.functional.window_options import Padding, Sizes, each, pairs, p
 from backburn.tensor.core.dispatch import call, promote_present, tensor_operand
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import FloatTensor, Tensor
+    from backburn.tensor.classes import FloatTensor, Tensor
 
 __all__ = ["conv", "conv_transpose", "deform_conv2d"]
 

@@ -16,7 +16,7 @@ from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import axis_of, integer, number
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import FloatTensor, Tensor
+    from backburn.tensor.classes import FloatTensor, Tensor
 
 __all__ = ["cross_entropy", "l1_loss", "mse_loss", "nll_loss"]
 

@@ -18,7 +18,7 @@ from backburn.tensor.index import take_along_axis
 from backburn.tensor.shape import broadcast_arrays
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import FloatTensor, Tensor
+    from backburn.tensor.classes import FloatTensor, Tensor
 
 __all__ = [
     "cosine_embedding_loss", "cosine_similarity", "hinge_embedding_loss", "hinge_loss", "multi_margin_loss",

@@ -20,7 +20,7 @@ from backburn.tensor.core.options import beside, number
 from backburn.tensor.index import scatter
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import FloatTensor, IntTensor, Tensor
+    from backburn.tensor.classes import FloatTensor, IntTensor, Tensor
 
 __all__ = [
     "adaptive_avg_pool", "adaptive_max_pool", "adaptive_max_pool_with_indices", "avg_pool", "max_pool",

@@ -25,7 +25,7 @@ from backburn.tensor.creation import arange, ones
 from backburn.tensor.shape import meshgrid, reshape, stack
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import FloatTensor, Tensor
+    from backburn.tensor.classes import FloatTensor, Tensor
 
 __all__ = ["affine_grid", "fold", "grid_sample", "interpolate", "unfold"]
 

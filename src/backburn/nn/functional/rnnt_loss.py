@@ -18,7 +18,7 @@ from backburn.tensor.rearrange import pad
 from backburn.tensor.shape import concat, permute_dims, stack, unstack
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import FloatTensor, Tensor
+    from backburn.tensor.classes import FloatTensor, Tensor
 
 __all__ = ["rnnt_loss"]
 

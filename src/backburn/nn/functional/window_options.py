@@ -11,7 +11,7 @@ from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import beside
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import Tensor
+    from backburn.tensor.classes import Tensor
 
 #: One number for all axes, or one for each.
 Sizes: TypeAlias = int | Sequence[int]

@@ -17,7 +17,7 @@ from backburn.tensor.core.levels import INNER, as_constant, inner_of, levels_bet
 from backburn.tensor.core.messages import describe
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import Tensor
+    from backburn.tensor.classes import Tensor
 
 T = TypeVar("T", bound="Tensor")
 

@@ -21,7 +21,7 @@ from backburn.tensor.core.messages import describe, explain, type_name
 from backburn.tensor.core.wrapping import CLASSES, TENSORS, flat, is_tensor, wrap
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import FloatTensor
+    from backburn.tensor.classes import FloatTensor
 
 Scalar = bool | int | float
 BinaryFunction = Callable[[Any, Any], Any]

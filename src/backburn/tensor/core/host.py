@@ -30,7 +30,7 @@ from backburn.tensor.core.options import dtype_of
 from backburn.tensor.core.wrapping import is_tensor, wrap
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import BoolTensor, FloatTensor, IntTensor, Tensor
+    from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
 
 T = TypeVar("T", bound="Tensor")
 

@@ -10,11 +10,11 @@ from backburn.base.dtypes import BoolDType
 from backburn.base.dtypes import FloatDType
 from backburn.base.dtypes import IntDType
 from backburn.base.dtypes import qint8
-from backburn.tensor.core.classes import BoolTensor
-from backburn.tensor.core.classes import FloatTensor
-from backburn.tensor.core.classes import IntTensor
-from backburn.tensor.core.classes import QuantizedTensor
-from backburn.tensor.core.classes import Tensor
+from backburn.tensor.classes import BoolTensor
+from backburn.tensor.classes import FloatTensor
+from backburn.tensor.classes import IntTensor
+from backburn.tensor.classes import QuantizedTensor
+from backburn.tensor.classes import Tensor
 from backburn.tensor.core.defaults import BackendLike
 from backburn.tensor.core.dispatch import Scalar
 from backburn.tensor.core.types import Axis

@@ -21,7 +21,7 @@ from backburn.tensor.core.wrapping import is_tensor
 
 if TYPE_CHECKING:
     from backburn.backend.contract import AnyBackend
-    from backburn.tensor.core.classes import Tensor
+    from backburn.tensor.classes import Tensor
 
 
 def number(name: str, option: str, value: Any, *, of: Sequence[Any] = ()) -> float:

@@ -14,7 +14,7 @@ from backburn.base.dtypes import DType, QuantizedDType
 from backburn.base.errors import AxisError, ShapeError
 from backburn.ops.bodies.quantized import scale_shape
 from backburn.ops.table import OPERATIONS
-from backburn.tensor.core.classes import FloatTensor
+from backburn.tensor.classes import FloatTensor
 from backburn.tensor.core.dispatch import REQUANTIZING_CALL, call, dequantize_operand, is_quantized
 from backburn.tensor.core.wrapping import TENSORS, flat
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import FloatTensor, IntTensor, Tensor
+    from backburn.tensor.classes import FloatTensor, IntTensor, Tensor
 
 #: A tensor of one kind.
 T = TypeVar("T", bound="Tensor")

@@ -17,7 +17,7 @@ from typing import Protocol, overload
 
 from backburn.backend.contract import AnyBackend
 from backburn.base.dtypes import DType
-from backburn.tensor.core.classes import BoolTensor, FloatTensor, IntTensor, Tensor
+from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
 from backburn.tensor.core.dispatch import Scalar
 from backburn.tensor.core.types import Axis, ModeResult
 

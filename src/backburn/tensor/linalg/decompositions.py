@@ -19,7 +19,7 @@ from backburn.tensor.index import one_hot
 from backburn.tensor.linalg.products import matrix_transpose
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import FloatTensor, Tensor
+    from backburn.tensor.classes import FloatTensor, Tensor
 
 
 class LUResult(NamedTuple):

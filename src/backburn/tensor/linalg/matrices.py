@@ -21,7 +21,7 @@ from backburn.tensor.reduce import max, sum
 from backburn.tensor.shape import expand_dims, moveaxis
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import FloatTensor, Tensor
+    from backburn.tensor.classes import FloatTensor, Tensor
 
 
 class SlogdetResult(NamedTuple):

@@ -26,7 +26,7 @@ from backburn.tensor.core.options import integer, one_integer
 from backburn.tensor.quantized import quantized_matmul
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import Tensor
+    from backburn.tensor.classes import Tensor
 
 T = TypeVar("T", bound="Tensor")
 

@@ -16,7 +16,7 @@ from backburn.tensor.linalg.decompositions import check_square, matrices, svdval
 from backburn.tensor.linalg.products import matrix_transpose
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import FloatTensor, IntTensor, Tensor
+    from backburn.tensor.classes import FloatTensor, IntTensor, Tensor
 
 
 class LstsqResult(NamedTuple):

@@ -23,7 +23,7 @@ from backburn.tensor.reduce import _to_accumulator, mean, sum, vector_norm
 from backburn.tensor.shape import expand_dims
 
 if TYPE_CHECKING:
-    from backburn.tensor.core.classes import FloatTensor, Tensor
+    from backburn.tensor.classes import FloatTensor, Tensor
 
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from backburn.base.errors import ArgumentError, ShapeError
 from backburn.base.trees import flatten, unflatten
-from backburn.tensor.core.classes import FloatTensor
+from backburn.tensor.classes import FloatTensor
 from backburn.tensor.core.dispatch import call, cast, float_operand
 from backburn.tensor.core.messages import describe
 from backburn.tensor.shape import concat

@@ -85,7 +85,7 @@ class Walk:
     def go(self) -> None:
         """Call each operation with its samples: as they are, as views, and while a step is recorded."""
         from backburn.conformance import SAMPLES
-        from backburn.conformance.checks.calls import dtypes_of
+        from backburn.conformance.samples.calls import dtypes_of
 
         for name, samples in SAMPLES.items():
             for i, sample in enumerate(samples.cases[:SAMPLES_OF_EACH]):
@@ -100,7 +100,7 @@ class Walk:
 
     def inputs(self, sample: Any, dtype: str, lay: Callable[[Any], Any] = lambda x: x) -> list[Any]:
         """The operands of a sample on the device, each array as ``lay`` makes it lie."""
-        from backburn.conformance.checks.calls import arrays, map_operands, store_quantized
+        from backburn.conformance.samples.calls import arrays, map_operands, store_quantized
 
         return store_quantized(
             self.k, map_operands(map_operands(arrays(sample, dtype), self.k.from_numpy), lay, self.cupy.ndarray)
@@ -111,7 +111,7 @@ class Walk:
     ) -> None:  # fmt: skip
         """Call an operation, and look at the dtypes and shapes of its results; their values are not computed."""
         from backburn.base.errors import BackendUnavailableError
-        from backburn.conformance.checks.calls import arrays, as_tuple, expected_of, promised_dtypes
+        from backburn.conformance.samples.calls import arrays, as_tuple, expected_of, promised_dtypes
         from backburn.ops.table import OPERATIONS
 
         self.calls += 1

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from backburn.base.dtypes import DTYPES, DType
-from backburn.conformance.checks.calls import (
+from backburn.conformance.samples.calls import (
     POINTERS,
     dtypes_of,
     flatten,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from backburn.conformance.checks.calls import POINTERS, flatten, host_arrays, is_float, map_operands
+from backburn.conformance.samples.calls import POINTERS, flatten, host_arrays, is_float, map_operands
 from backburn.conformance.samples.table import SAMPLES, Array, Sample
 from backburn.ops.rules.shapes import broadcast
 from backburn.ops.table import OPERATIONS, Operation
