@@ -70,6 +70,15 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session
+def release(session: nox.Session) -> None:
+    """Build a dated release, check it, rehearse its upload, and tag it; arguments after -- go to tools/release.py."""
+    session.install(
+        "auditwheel>=6.8", "build>=1.2", "check-wheel-contents>=0.6.3", "hatchling>=1.27", "twine>=7", "ziglang==0.17.1"
+    )
+    session.run("python", "tools/release.py", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure against peers, in turns, and print ratios; arguments after -- choose benchmarks."""
     install(session, "train,bench")
@@ -82,12 +91,3 @@ def gpu(session: nox.Session) -> None:
     install(session, "train,cuda13,cudnn13")
     session.install("torch")
     session.run("python", "-m", "benchmarks.gpu", *session.posargs, success_codes=[0, 1])
-
-
-@nox.session
-def release(session: nox.Session) -> None:
-    """Build a dated release, check it, rehearse its upload, and tag it; arguments after -- go to tools/release.py."""
-    session.install(
-        "auditwheel>=6.8", "build>=1.2", "check-wheel-contents>=0.6.3", "hatchling>=1.27", "twine>=7", "ziglang==0.17.1"
-    )
-    session.run("python", "tools/release.py", *session.posargs)

@@ -104,7 +104,7 @@ def checked(root: Path, for_upload: bool = False) -> Release:
     wrong = []
     if version == "Unreleased":
         raise Refused(
-            f"{CHANGELOG}: the newest section is 'Unreleased'. Date it: python tools/release.py --prepare VERSION"
+            f"{CHANGELOG}: the newest section is 'Unreleased'. Date it: nox -s release -- --prepare VERSION"
         )
     try:
         number = Version(version)
@@ -197,7 +197,7 @@ def git(root: Path, *arguments: str, check: bool = True, text: str | None = None
     done = subprocess.run(["git", *arguments], cwd=root, input=text, capture_output=True, text=True, check=False)
     if check and done.returncode:
         raise Refused(f"git {' '.join(arguments)}: {done.stderr.strip()}")
-    return done.stdout.strip()
+    return done.stdout.rstrip()
 
 
 # ---- the files ----

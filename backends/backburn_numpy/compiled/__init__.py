@@ -45,17 +45,17 @@ def level() -> str | None:
     return None if _library is None else _library[0]
 
 
-def file() -> str | None:
-    """The path of the library of the kernels in use; None if NumPy does their work."""
-    return None if _library is None else _library[1]._name
-
-
 def kernel(name: str) -> Callable[..., None] | None:
     """The kernel of that name, which takes addresses and sizes; None if there is none.
 
     It checks nothing: arrays that are not C-contiguous, of its dtype and sizes, corrupt memory.
     """
     return _kernels.get(name) if name in _kernels else _find(name)
+
+
+def file() -> str | None:
+    """The path of the library of the kernels in use; None if NumPy does their work."""
+    return None if _library is None else _library[1]._name
 
 
 def serving(name: str, x: Array) -> Callable[..., None] | None:
