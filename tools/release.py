@@ -103,9 +103,7 @@ def checked(root: Path, for_upload: bool = False) -> Release:
     version, date, notes = release
     wrong = []
     if version == "Unreleased":
-        raise Refused(
-            f"{CHANGELOG}: the newest section is 'Unreleased'. Date it: nox -s release -- --prepare VERSION"
-        )
+        raise Refused(f"{CHANGELOG}: the newest section is 'Unreleased'. Date it: nox -s release -- --prepare VERSION")
     try:
         number = Version(version)
     except InvalidVersion:
