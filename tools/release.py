@@ -245,7 +245,8 @@ def upload(files: list[Path], rehearse: bool = False) -> None:
         return
     nobody = {"TWINE_USERNAME": "nobody", "TWINE_PASSWORD": "nothing", "TWINE_NON_INTERACTIVE": "1"}
     with forgetful_index() as (address, taken):
-        _run([*command, "--repository-url", address, *map(str, files)], **nobody)
+        # Without a proxy, which would look for the index elsewhere.
+        _run([*command, "--repository-url", address, *map(str, files)], **nobody, NO_PROXY="*", no_proxy="*")
     if lost := {path.name for path in files} - set(taken):
         raise Refused(f"twine would not upload {', '.join(sorted(lost))}")
 

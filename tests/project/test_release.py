@@ -107,6 +107,12 @@ def change(folder: Path, name: str, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1), encoding="utf-8", newline="\n")
 
 
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index of a rehearsal is on this machine."""
+    monkeypatch.setenv("no_proxy", "*")
+
+
 # ---- a tree that is ready ----
 
 
