@@ -5,6 +5,12 @@ import nox
 nox.options.sessions = ["tests", "lint", "types", "docs"]
 nox.options.reuse_existing_virtualenvs = True
 
+#: Packages that build and check the wheels of every platform.
+WHEEL_TOOLS = (
+    *("auditwheel>=6.8", "build>=1.2", "check-wheel-contents>=0.6.3"),
+    *("hatchling>=1.27", "twine>=7", "ziglang==0.17.1"),
+)
+
 
 def install(session: nox.Session, extras: str) -> None:
     """Install the checkout itself, editable, with the named extras of pyproject.toml."""
@@ -67,6 +73,13 @@ def docs(session: nox.Session) -> None:
     install(session, "docs")
     session.run("sphinx-build", "-W", "--keep-going", "-q", "-b", "html", "docs", "docs/_build/html")
     session.run("sphinx-build", "-W", "--keep-going", "-q", "-b", "doctest", "docs", "docs/_build/doctest")
+
+
+@nox.session
+def release(session: nox.Session) -> None:
+    """Build a dated release, check it, rehearse its upload, and tag it; arguments after -- go to tools/release.py."""
+    session.install(*WHEEL_TOOLS)
+    session.run("python", "tools/release.py", *session.posargs)
 
 
 @nox.session

@@ -1,5 +1,6 @@
 """Configuration of the documentation (Sphinx, furo, MyST)."""
 
+import re
 import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -10,6 +11,9 @@ project = "backburn"
 author = "The backburn authors"
 copyright = "The backburn authors"
 version = release = installed_version("backburn")
+#: The changelog has changes under *Unreleased*: the pages describe more than any release.
+changelog = (Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8")
+unreleased = re.search(r"^## Unreleased\n(?!\s*## )", changelog, re.MULTILINE) is not None
 
 extensions = [
     "myst_parser",
@@ -26,11 +30,12 @@ extensions = [
 exclude_patterns = ["_build", "_ext"]
 
 html_theme = "furo"
-html_title = f"backburn {release}"
+html_title = f"backburn {release}{', unreleased' if unreleased else ''}"
 html_static_path = ["_static", "images/logo-light.svg", "images/logo-dark.svg"]
 html_css_files = ["backburn.css"]
 html_favicon = "images/logo-light.svg"
 html_theme_options = {
+    **({"announcement": "These pages describe changes that no release has yet."} if unreleased else {}),
     "light_logo": "logo-light.svg",
     "dark_logo": "logo-dark.svg",
     "light_css_variables": {

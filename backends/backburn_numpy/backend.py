@@ -17,7 +17,7 @@ from backburn.base.dtypes import STORAGES, DType, host_dtypes, qint8
 from backburn.base.errors import ArgumentError, BackendMismatchError, BackendUnavailableError, DTypeError
 from backburn.ops.bodies.quantized import Quantized
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import blas, compiled, fused, memory, ops
+from backburn_numpy import blas, compiled, fused, memory, ops, threads
 from backburn_numpy.ops import elementwise, quantization, special
 from backburn_numpy.ops.quantization import QuantizedArray
 from backburn_numpy.quiet import quiet
@@ -81,13 +81,15 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
 
     @property
     def libraries(self) -> Mapping[str, str]:
-        """The instruction set of the compiled kernels, and whether they can call OpenBLAS."""
+        """The kernels in use, their file, the library of matrix products, and the numbers of threads."""
         level = compiled.level()
         without = "NumPy computes; python -m backburn_numpy.compiled compiles them"
-        has_blas = blas.sgemm_address() is not None
+        file, products = compiled.file(), blas.num_threads()
         return {
             "kernels": f"compiled for {level}" if level is not None else f"not compiled, or left out: {without}",
-            "OpenBLAS": "used by kernels" if has_blas else "not found: NumPy does some of their work",
+            **({} if file is None else {"kernel library": file}),
+            "BLAS": f"{blas.words()}, {'used' if blas.sgemm_address() else 'not used'} by kernels",
+            "threads": f"{threads.num_threads()}, in matrix products {products or 'an unknown number'}",
         }
 
     def memory_stats(self) -> Mapping[str, int]:

@@ -28,6 +28,7 @@ VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 
 _PLACES = ("../numpy.libs/*openblas*", ".dylibs/*openblas*")
 _NAMES = ("scipy_openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads", "openblas_{}_num_threads")
+_CONFIGURATIONS = ("scipy_openblas_get_config64_", "scipy_openblas_get_config", "openblas_get_config")
 
 _SGEMM = "scipy_cblas_sgemm64_"
 
@@ -55,6 +56,25 @@ def _found() -> tuple[Callable[[], int], Callable[[int], None]] | None:
 
 
 _functions = _found()
+
+
+def words() -> str:
+    """The library of NumPy's matrix products, its version, and the processor for which it chose its code.
+
+    Of an unknown library, the name and the version with which NumPy was compiled.
+    """
+    for library in _libraries():
+        for name in _CONFIGURATIONS:
+            if (found := getattr(library, name, None)) is not None:
+                found.restype = ctypes.c_char_p
+                return " ".join(found().decode().split())
+    built = (np.show_config(mode="dicts") or {}).get("Build Dependencies", {}).get("blas", {})
+    return f"{built.get('name', 'unknown')} {built.get('version', '')}".strip()
+
+
+def num_threads() -> int | None:
+    """The number of threads that products use; None for an unknown library."""
+    return None if _functions is None else _functions[0]()
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,19 @@ def test_the_citation_names_the_version() -> None:
     found = re.search(r"^version: (.+)$", text("CITATION.cff"), re.MULTILINE)
     assert found is not None
     assert found[1] == backburn.__version__
+
+
+@pytest.mark.parametrize("changes", ["", "- More.\n\n"], ids=["released", "unreleased"])
+def test_pages_say_whether_they_are_of_a_release(tmp_path: Path, changes: str) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "conf.py").write_text(text("docs/conf.py"), encoding="utf-8")
+    (tmp_path / "CHANGELOG.md").write_text(
+        f"# Changelog\n\n## Unreleased\n\n{changes}## 0.1.0 - 2026-01-31\n\n- All.\n"
+    )
+    settings = runpy.run_path(str(tmp_path / "docs" / "conf.py"))
+    assert ("announcement" in settings["html_theme_options"]) == bool(changes)
+    assert settings["html_title"].startswith(f"backburn {settings['release']}")
+    assert settings["html_title"].endswith(", unreleased") == bool(changes)
 
 
 STABLE = re.findall(

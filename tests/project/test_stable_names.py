@@ -80,7 +80,7 @@ COMMANDS: dict[str, set[str]] = {
         "--brief", "--jobs", "--timeout", "--memory", "--in-process", "--new",
     },
     "backends": set(),
-    "info": {"operation", "--required", "--source"},
+    "info": {"operation", "--json", "--required", "--source"},
 }  # fmt: skip
 
 

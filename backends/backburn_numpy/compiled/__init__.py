@@ -53,6 +53,11 @@ def kernel(name: str) -> Callable[..., None] | None:
     return _kernels.get(name) if name in _kernels else _find(name)
 
 
+def file() -> str | None:
+    """The path of the library of the kernels in use; None if NumPy does their work."""
+    return None if _library is None else _library[1]._name
+
+
 def serving(name: str, x: Array) -> Callable[..., None] | None:
     """The kernel of that name for the dtype of ``x``, float32 or float64, if it exists and pays; else None."""
     if x.size < FEW_PASSES.get(name, 1):

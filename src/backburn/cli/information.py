@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import linecache
-import os
-import platform
-import sys
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, get_overloads
 
 from backburn.autodiff import forward_codegen, reverse_codegen
-from backburn.backend import CONTRACT_VERSION, OPERATIONS, BackendInfo, Operation, list_backends, load_backend
-from backburn.backend.registry import list_decorators
-from backburn.base.errors import ArgumentError, BackburnError, hint_for
+from backburn.backend import OPERATIONS, BackendInfo, Operation
+from backburn.base.errors import ArgumentError, hint_for
 from backburn.batching.rules import rule_of
+from backburn.cli import environment
 from backburn.ops.table import KINDS, families
-from backburn.tensor.core.defaults import default_backend
-
-#: Packages whose versions matter in a report.
-PACKAGES = ("numpy", "typing-extensions", "ml-dtypes", "pydantic", "tqdm", "matplotlib", "safetensors")
 
 
 def add_backends(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -43,6 +35,7 @@ def add_info(commands: Any, common: argparse.ArgumentParser) -> None:
         description="Show versions and check each backend with one small operation; or describe an operation.",
     )
     command.add_argument("operation", nargs="?", metavar="OPERATION", help="an operation of the contract, such as add")
+    command.add_argument("--json", action="store_true", help="print the versions and checks as JSON, for a bug report")
     command.add_argument("--required", action="store_true", help="list what a backend has to implement")
     command.add_argument("--source", action="store_true", help="print its code on Autodiff and Forward")
     command.set_defaults(run=show_info)
@@ -50,8 +43,10 @@ def add_info(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def show_backends(options: argparse.Namespace) -> int:
     """Print each installed backend and decorator: usable or not and why, its device, package and version."""
-    backends, decorators = _installed()
-    known = [(b.name, "yes" if b.usable else "no", _device(b), _package(b), b.target) for b in backends]
+    backends, decorators = environment.installed()
+    known = [
+        (b.name, "yes" if b.usable else "no", environment.device(b) or "-", _package(b), b.target) for b in backends
+    ]
     _print_table([("backend", "usable", "device", "package", "from"), *known])
     for backend in backends:
         if not backend.usable:
@@ -62,7 +57,7 @@ def show_backends(options: argparse.Namespace) -> int:
     for decorator in decorators:
         if not decorator.usable:
             print(f"\n{decorator.name} cannot be used: {decorator.reason}")
-    print(f"\ndefault: {_default()}")
+    print(f"\ndefault: {_default(environment.default())}")
     return 0
 
 
@@ -70,33 +65,20 @@ def show_info(options: argparse.Namespace) -> int:
     """Print versions and a check of each backend, or the answer for ``OPERATION`` or ``--required``."""
     if options.source and not options.operation:
         raise ArgumentError("info: --source prints the code of one operation: write backburn info OPERATION --source")
+    if options.json and (options.operation or options.required):
+        raise ArgumentError("info: --json prints the report on the installation: leave OPERATION and --required out")
     if options.operation:
         print((generated_sources if options.source else describe_operation)(options.operation))
         return 0
     if options.required:
         print(describe_required())
         return 0
-    from backburn import __version__
-
-    required = sum(entry.required for entry in OPERATIONS.values())
-    rows = [
-        ("backburn", __version__),
-        ("contract", f"{CONTRACT_VERSION}: {len(OPERATIONS)} operations, {required} of them required"),
-        ("python", f"{platform.python_version()} ({sys.executable})"),
-        ("platform", platform.platform()),
-        ("default", _default()),
-        *((package, _version(package)) for package in PACKAGES),
-    ]
-    _print_table(rows)
-    print()
-    backends = _installed()[0]
-    results = [(b.name, *_check(b)) for b in backends]
-    _print_table(results)
-    words = [(b.name, name, text) for b in backends if b.usable for name, text in _libraries(b).items()]
-    if words:
-        print()
-        _print_table(words)
-    return 1 if any(outcome == "FAIL" for _, outcome, _ in results) else 0
+    report = environment.gather()
+    if options.json:
+        print(json.dumps(report, indent=2))
+    else:
+        _print_report(report)
+    return 1 if any(backend["check"]["outcome"] == "FAIL" for backend in report["backends"]) else 0
 
 
 def describe_operation(name: str) -> str:
@@ -228,60 +210,36 @@ def _rule_lines(entry: Operation) -> list[str]:
     return lines
 
 
-def _installed() -> tuple[list[BackendInfo], list[BackendInfo]]:
-    """Backends and decorators; that a package is broken stands in the table, and need not be warned of as well."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return list_backends(), list_decorators()
-
-
-def _check(info: BackendInfo) -> tuple[str, str]:
-    """Whether a backend adds 1 to two numbers, or is absent, and the result or the error."""
-    if not info.usable:
-        return "absent" if info.absent else "FAIL", info.reason
-    try:
-        backend = load_backend(info.name)
-        answer = backend.add(backend.full((2,), 1.0, dtype=backend.float_dtype), 1.0)
-        if "value" not in getattr(backend, "conformance_kinds", ["value"]):
-            right = answer.shape == (2,)
-            return _outcome(right), f"[1, 1] + 1 has shape {answer.shape}; no values are computed"
-        result = backend.to_numpy(answer).tolist()
-    except Exception as error:  # the report is about any error of a backend
-        return "FAIL", f"{type(error).__name__}: {error}"
-    return _outcome(result == [2.0, 2.0]), f"[1, 1] + 1 = {result} on {backend.device}"
-
-
-def _libraries(info: BackendInfo) -> Mapping[str, str]:
-    """The libraries that compute for a backend, by name; none for a backend that does not list them."""
-    return getattr(load_backend(info.name), "libraries", {})
-
-
-def _outcome(right: bool) -> str:
-    return "PASS" if right else "FAIL"
-
-
-def _device(info: BackendInfo) -> str:
-    return load_backend(info.name).device if info.usable else "-"
+def _print_report(report: Mapping[str, Any]) -> None:
+    contract, python, machine = report["contract"], report["python"], report["platform"]
+    operations = f"{contract['operations']} operations, {contract['required']} of them required"
+    kind = " free-threaded" if python["free_threaded"] else ""
+    rows = [
+        ("backburn", report["backburn"]),
+        ("contract", f"{contract['version']}: {operations}"),
+        ("python", f"{python['implementation']} {python['version']}{kind} ({python['executable']})"),
+        ("platform", machine["name"]),
+        ("processor", f"{machine['processors']} of {machine['processor'] or machine['machine']}"),
+        ("default", _default(report["default"])),
+        *((package, found or "not installed") for package, found in report["packages"].items()),
+        *report["variables"].items(),
+    ]
+    _print_table(rows)
+    print()
+    _print_table([(b["name"], b["check"]["outcome"], b["check"]["words"]) for b in report["backends"]])
+    words = [(b["name"], name, text) for b in report["backends"] for name, text in b["libraries"].items()]
+    if words:
+        print()
+        _print_table(words)
 
 
 def _package(info: BackendInfo) -> str:
     return info.distribution or "-"
 
 
-def _default() -> str:
-    chosen = os.environ.get("BACKBURN_BACKEND") or None
-    where = "" if chosen is None else f" (from BACKBURN_BACKEND={chosen})"
-    try:
-        return f"{(default_backend() if chosen is None else load_backend(chosen)).spec}{where}"
-    except BackburnError as error:
-        return f"cannot be used{where}: {error}"
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
+def _default(default: Mapping[str, str | None]) -> str:
+    where = f" (from BACKBURN_BACKEND={default['variable']})" if default["variable"] else ""
+    return f"{default['spec']}{where}" if default["spec"] else f"cannot be used{where}: {default['error']}"
 
 
 def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
