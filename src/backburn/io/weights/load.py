@@ -14,7 +14,7 @@ from backburn.base.errors import ArgumentError, DTypeError, ShapeError, hint_for
 from backburn.base.mutable_trees import Leaf
 from backburn.io.weights.report import WeightsReport
 from backburn.io.weights.sources import opened
-from backburn.io.weights.stored import Stored
+from backburn.io.weights.stored import Source, Stored
 from backburn.nn.module import Module, Pack, is_optional, state_places
 from backburn.tensor.core.dispatch import cast
 from backburn.tensor.core.host import asarray, to_host
@@ -49,9 +49,9 @@ def load_weights(
 
     Names decide, never shapes. ``rename`` is given each name of the source and returns the model's path; a path and
     ``"T"`` for a matrix that the source has transposed, or a path and axes for another order; or None, which leaves the
-    tensor out. Without it, the model's own :meth:`~backburn.nn.Module.rename_weight` is asked. Tensors that a layer
-    declares as packed are split, as in :meth:`~backburn.nn.Module.load_state_dict`. One name suffices for tied
-    parameters, which stay tied.
+    tensor out, without an error. Without it, the model's own :meth:`~backburn.nn.Module.rename_weight` is asked.
+    Tensors that a layer declares as packed are split, as in :meth:`~backburn.nn.Module.load_state_dict`. One name
+    suffices for tied parameters, which stay tied.
 
     Floats of any width, bfloat16 and 8-bit floats too, become those of the model, or of ``dtype``, which the model's
     other floats then become as well; integers become wider ones. Tensors are read one at a time out of mapped files, so
@@ -80,17 +80,19 @@ def load_weights(
     with opened(source) as found:
         leaves, packs = state_places(model)
         own = {path: leaf.value for leaf in leaves for path in leaf.paths}
-        named, unused = _renamed(found.where, found.tensors, rename or model.rename_weight)
+        named, left_out = _renamed(found.where, found.tensors, rename or model.rename_weight)
         named = _unpacked(found.where, named, packs, own)
-        unused += dict.fromkeys(x.name for path, x in named.items() if path not in own)
+        unused = list(dict.fromkeys(x.name for path, x in named.items() if path not in own))
         missing = [leaf for leaf in leaves if not any(path in named for path in leaf.paths)]
-        report = _report(leaves, named, unused, [x.path for x in missing if not is_optional(x)], wanted)
-        if strict:
-            _refuse_names(found.where, report, own)
-        _check(found.where, leaves, named, wanted)
+        required = [leaf.path for leaf in missing if not is_optional(leaf)]
+        if strict and (required or unused):
+            raise _wrong_names(found.where, required, unused, own)
+        report = _report(leaves, named, (*unused, *left_out), required, wanted)
+        _check(found, leaves, named, wanted)
         own.clear()  # which would keep what is replaced
         for leaf in leaves:
             _put(leaf, next((named[path] for path in leaf.paths if path in named), None), wanted)
+            found.release()
     return report
 
 
@@ -156,7 +158,11 @@ def _unpacked(where: str, named: dict[str, _Named], packs: Iterable[Pack], own: 
 
 
 def _report(
-    leaves: Iterable[Leaf], named: Mapping[str, _Named], unused: list[str], missing: list[str], wanted: DType | None
+    leaves: Iterable[Leaf],
+    named: Mapping[str, _Named],
+    unused: tuple[str, ...],
+    missing: list[str],
+    wanted: DType | None,
 ) -> WeightsReport:
     used, casts, renamed = {}, {}, {}
     for leaf in leaves:
@@ -169,7 +175,7 @@ def _report(
                     casts[path] = (found.stored.dtype, target.name)
                 if found.name != path or found.is_turned:
                     renamed[path] = found.name
-    return WeightsReport(used, tuple(unused), tuple(missing), casts, renamed)
+    return WeightsReport(used, unused, tuple(missing), casts, renamed)
 
 
 def _target(leaf: Leaf, wanted: DType | None) -> DType:
@@ -178,36 +184,38 @@ def _target(leaf: Leaf, wanted: DType | None) -> DType:
     return wanted if wanted is not None and own.kind == "float" else own
 
 
-def _refuse_names(where: str, report: WeightsReport, own: Mapping[str, Any]) -> None:
-    if not report.missing and not report.unused:
-        return
+def _wrong_names(where: str, missing: list[str], unused: list[str], own: Mapping[str, Any]) -> ArgumentError:
     words = [
         f"{kind}: {', '.join(names[:20])}{f' and {len(names) - 20} more' if len(names) > 20 else ''}."
-        for kind, names in (("missing", report.missing), ("unused", report.unused))
+        for kind, names in (("missing", missing), ("unused", unused))
         if names
     ]
-    raise ArgumentError(
-        f"load_weights: {where}: {' '.join(words)} {_advice(report, own)}. Nothing was loaded; strict=False leaves "
-        "such names alone"
+    return ArgumentError(
+        f"load_weights: {where}: {' '.join(words)} {_advice(missing, unused, own)}. Nothing was "
+        "loaded; strict=False leaves such names alone"
     )
 
 
-def _advice(report: WeightsReport, own: Mapping[str, Any]) -> str:
+def _advice(missing: list[str], unused: list[str], own: Mapping[str, Any]) -> str:
     """The renaming that names call for that differ by a prefix, or a name that is near."""
-    for theirs in report.unused:
-        for path in report.missing:
+    for theirs in unused:
+        for path in missing:
             if theirs.endswith(f".{path}"):
                 prefix = theirs.removesuffix(path)
-                return f"Write rename=lambda name: name.removeprefix({prefix!r})"
+                alone = all(name.startswith(prefix) for name in unused)
+                return f"Write rename=lambda name: name.removeprefix({prefix!r})" + (
+                    "" if alone else f" if name.startswith({prefix!r}) else None"
+                )
             if path.endswith(f".{theirs}"):
                 return f"Write rename=lambda name: {path.removesuffix(theirs)!r} + name"
-    if report.unused and report.missing:
-        return f"rename= gives them other names. {hint_for(report.unused[0], own)}".rstrip(".")
-    return "The model and the weights differ"
+    if unused and missing:
+        return f"rename= gives them other names. {hint_for(unused[0], own)}".rstrip(".")
+    return "rename= leaves those out for which it returns None" if unused else "The weights are of another model"
 
 
-def _check(where: str, leaves: Iterable[Leaf], named: Mapping[str, _Named], wanted: DType | None) -> None:
+def _check(source: Source, leaves: Iterable[Leaf], named: Mapping[str, _Named], wanted: DType | None) -> None:
     """Check all that can be wrong with the tensors, for a model that is replaced as a whole or not at all."""
+    where = source.where
     problems: dict[type[Exception], list[str]] = {ShapeError: [], DTypeError: []}
     chosen: list[tuple[Leaf, list[str]]] = []
     for leaf in leaves:
@@ -231,6 +239,7 @@ def _check(where: str, leaves: Iterable[Leaf], named: Mapping[str, _Named], want
             raise kind(f"load_weights: {where}: {'; '.join(lines[:20])}{more}. Nothing was loaded")
     for check in dict.fromkeys(named[path].stored.check for _, paths in chosen for path in paths):
         check()
+        source.release()
     for leaf, paths in chosen:
         for path in paths[1:]:
             first, other = (_made(named[p].stored, leaf.value.backend, _target(leaf, wanted)) for p in (paths[0], path))

@@ -7,7 +7,7 @@ import os
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,8 @@ from backburn.base.errors import FileFormatError
 class MappedFile:
     """A file's bytes, read-only.
 
-    Pages of a part that :meth:`array` has returned are given back when the next is asked for, so that reading a file
-    tensor by tensor keeps no more than one of them in memory.
+    Pages of a part that :meth:`array` has returned are given back when the next is asked for, or by :meth:`release`, so
+    that reading a file tensor by tensor keeps no more than one of them in memory.
     """
 
     def __init__(self, path: Path) -> None:
@@ -41,7 +41,7 @@ class MappedFile:
     def array(self, start: int, length: int, what: str) -> NDArray[np.uint8]:
         """A part of the file as an array; ``what`` it is, for errors."""
         self._check(start, length, what)
-        self._release()
+        self.release()
         self._last = (start, length)
         return np.frombuffer(self._map, np.uint8, length, start) if length else np.empty(0, np.uint8)
 
@@ -54,7 +54,7 @@ class MappedFile:
         if not (0 <= start <= self.size and 0 <= length <= self.size - start):
             raise FileFormatError(f"{self.where}: {what} ends behind the end of the file: truncated, or damaged")
 
-    def _release(self) -> None:
+    def release(self) -> None:
         """Give the pages of the last part back, which are read again if somebody still needs them."""
         start, length = self._last
         first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -64,11 +64,9 @@ class MappedFile:
                 self._map.madvise(mmap.MADV_DONTNEED, first, count)
         self._last = (0, 0)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *about: object) -> None:
-        self._release()
+    def close(self) -> None:
+        """Close the file."""
+        self.release()
         self.file.close()
         with suppress(BufferError):  # an array of an error's traceback lives on, and closes the map when it dies
             self._map.close()

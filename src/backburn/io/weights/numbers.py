@@ -56,9 +56,7 @@ def _bfloat16(bits: NDArray[np.uint16]) -> NDArray[Any]:
 def _widening(dtype: str) -> NDArray[Any]:
     """The numbers of the 256 bytes."""
     if dtype == "float8_e8m0fnu":
-        numbers = np.ldexp(np.float32(1), np.arange(256, dtype=np.int32) - 127)
-        numbers[255] = np.nan
-        return numbers
+        return np.array([2.0**exponent for exponent in range(-127, 128)] + [np.nan], np.float32)
     mantissa, bias, highest = _FLOAT8[dtype]
     magnitudes = np.empty(128)
     for code in range(128):

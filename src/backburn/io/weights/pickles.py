@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickletools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any, cast
 
 from backburn.base.errors import FileFormatError
 from backburn.io.weights.mapped import MappedFile
@@ -80,7 +80,7 @@ class Machine:
         stack: list[Any] = []
         memo: dict[int, Any] = {}
         try:
-            for opcode, argument, _ in pickletools.genops(stream):
+            for opcode, argument, _ in pickletools.genops(cast(IO[bytes], stream)):
                 self.left -= 1
                 if self.left < 0:
                     raise FileFormatError(f"{self.where}: a pickle of more than {MOST_OPCODES} opcodes is not read")

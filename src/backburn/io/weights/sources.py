@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +29,18 @@ def opened(source: Any) -> Source:
         hint = f": give {given}'s state_dict()" * hasattr(source, "state_dict")
         raise ArgumentError(f"load_weights: takes a file, a folder or arrays by name, not {given}{hint}")
     path = Path(os.fsdecode(source))
-    with ExitStack() as files:
+    found = Source(str(path), {})
 
-        def open_file(path: Path) -> dict[str, Stored]:
-            return _of_file(files.enter_context(MappedFile(path)))
+    def open_file(path: Path) -> dict[str, Stored]:
+        found.files.append(MappedFile(path))
+        return _of_file(found.files[-1])
 
-        tensors = folder.read(path, open_file) if path.is_dir() else open_file(path)
-        return Source(str(path), tensors, files.pop_all())
+    try:
+        found.tensors = folder.read(path, open_file) if path.is_dir() else open_file(path)
+    except BaseException:
+        found.__exit__()
+        raise
+    return found
 
 
 def _of_file(file: MappedFile) -> dict[str, Stored]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from backburn.base.dtypes import DTYPES
 from backburn.base.errors import FileFormatError
+from backburn.io.weights.mapped import MappedFile
 from backburn.io.weights.numbers import WIDENED
 
 
@@ -52,14 +52,20 @@ class Source:
 
     where: str
     tensors: dict[str, Stored]
-    files: ExitStack = field(default_factory=ExitStack)
+    files: list[MappedFile] = field(default_factory=list)
+
+    def release(self) -> None:
+        """Give back the memory of what was read; see :class:`MappedFile`."""
+        for file in self.files:
+            file.release()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *about: object) -> None:
         self.tensors.clear()
-        self.files.close()
+        for file in self.files:
+            file.close()
 
 
 def kind_of(dtype: str) -> str:

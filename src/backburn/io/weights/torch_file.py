@@ -9,7 +9,7 @@ storages) and then the storages, each behind its length. Names of tensors in dic
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -179,7 +179,7 @@ def _known(file: MappedFile, byte_order: str) -> dict[str, Known]:
             raise FileFormatError(f"{file.where}: a dict of what are no keys and values")
         return dict(pairs)
 
-    functions = {
+    functions: dict[str, Callable[..., Any]] = {
         "torch._utils._rebuild_tensor": tensor,
         "torch._utils._rebuild_tensor_v2": tensor,
         "torch._utils._rebuild_tensor_v3": typed,
