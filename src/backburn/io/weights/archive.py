@@ -100,18 +100,16 @@ def members(file: MappedFile) -> dict[str, Member]:
     try:
         with zipfile.ZipFile(file.file) as archive:
             listed, end = archive.infolist(), archive.start_dir
-    except OSError:
-        raise
-    except Exception as error:  # a hostile directory may trip the reader anywhere
+    except Exception as error:  # a hostile directory may trip the reader anywhere, as at an offset before the beginning
         raise FileFormatError(f"{file.where}: a damaged archive ({error})") from error
     found: dict[str, Member] = {}
     for info in sorted(listed, key=lambda info: info.header_offset, reverse=True):
         if info.filename in found:
             raise FileFormatError(f"{file.where}: two members have the name {info.filename!r}")
-        if not info.is_dir():
+        if not info.filename.endswith("/"):
             found[info.filename] = _member(file, info, end)
         end = info.header_offset
-    return {info.filename: found[info.filename] for info in listed if not info.is_dir()}
+    return {info.filename: found[info.filename] for info in listed if info.filename in found}
 
 
 def _member(file: MappedFile, info: zipfile.ZipInfo, end: int) -> Member:
