@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from backburn.base.dtypes import DTYPES
 from backburn.base.errors import ArgumentError, DTypeError
 from backburn.io.weights.stored import Stored, kind_of, nothing
 from backburn.tensor.core.wrapping import is_tensor
@@ -57,7 +58,7 @@ def _host(name: str, value: Any) -> Any:
         except Exception as error:  # of whatever library
             errors.append(error)
             continue
-        if found.dtype.kind in "fiub" or found.dtype.name == "bfloat16":
+        if found.dtype.name in DTYPES:
             return found
     raise DTypeError(f"load_weights: {name}, a {type(value).__name__}, does not become an array of NumPy's") from (
         errors[0] if errors else None

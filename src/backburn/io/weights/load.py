@@ -226,7 +226,7 @@ def _check(source: Source, leaves: Iterable[Leaf], named: Mapping[str, _Named], 
             about = f"{named[path].name} for {path}" if named[path].name != path else path
             if stored.where not in ("", where):
                 about = f"{about} (in {stored.where})"
-            if stored.shape != leaf.value.shape:
+            if stored.kind and stored.shape != leaf.value.shape:
                 problems[ShapeError].append(
                     f"{about} has shape {list(stored.shape)} there and {list(leaf.value.shape)} here"
                 )

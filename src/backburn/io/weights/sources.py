@@ -25,9 +25,9 @@ def opened(source: Any) -> Source:
     if isinstance(source, Mapping):
         return Source("the arrays", arrays.read(source))
     if not isinstance(source, (str, os.PathLike)):
-        given = f"a {type(source).__name__}"
-        hint = f": give {given}'s state_dict()" * hasattr(source, "state_dict")
-        raise ArgumentError(f"load_weights: takes a file, a folder or arrays by name, not {given}{hint}")
+        hint = ": give its state_dict()" * hasattr(source, "state_dict")
+        words = f"a file, a folder or arrays by name, not a {type(source).__name__}{hint}"
+        raise ArgumentError(f"load_weights: takes {words}")
     path = Path(os.fsdecode(source))
     found = Source(str(path), {})
 

@@ -9,6 +9,7 @@ storages) and then the storages, each behind its length. Names of tensors in dic
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -243,23 +244,19 @@ def _tensors(file: MappedFile, tree: Any) -> dict[str, Stored]:
     if isinstance(tree, Stored):
         raise FileFormatError(f"{file.where}: a single tensor, without a name")
     tensors: dict[str, Stored] = {}
-    for name, stored in _leaves(file, tree):
+    for name, stored in _leaves(file, tree, "", 0, itertools.count()):
         if name in tensors:
             raise FileFormatError(f"{file.where}: two tensors have the name {name!r}")
         tensors[name] = stored
     return tensors
 
 
-def _leaves(
-    file: MappedFile, tree: Any, path: str = "", depth: int = 0, visited: list[None] | None = None
-) -> Iterator[tuple[str, Stored]]:
+def _leaves(file: MappedFile, tree: Any, path: str, depth: int, visits: Iterator[int]) -> Iterator[tuple[str, Stored]]:
     """The tensors in a tree, each with its path; a part in many places is visited many times, but not without end."""
-    visited = [] if visited is None else visited
-    visited.append(None)
-    if depth > _MOST_DEPTH or len(visited) > _MOST_PARTS or len(path) > _LONGEST_NAME:
+    if depth > _MOST_DEPTH or next(visits) > _MOST_PARTS or len(path) > _LONGEST_NAME:
         raise FileFormatError(f"{file.where}: its pickle holds parts in parts too deep, too many, or of too long names")
     if isinstance(tree, Stored):
         yield path, tree
     elif isinstance(tree, (dict, list, tuple)):
         for key, part in tree.items() if isinstance(tree, dict) else enumerate(tree):
-            yield from _leaves(file, part, f"{path}.{key}" if path else str(key), depth + 1, visited)
+            yield from _leaves(file, part, f"{path}.{key}" if path else str(key), depth + 1, visits)
