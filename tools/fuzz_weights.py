@@ -18,6 +18,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tests.helpers.weight_files import (
@@ -35,7 +36,7 @@ from tests.helpers.weight_files import (
 import backburn as bb
 
 _RNG = np.random.default_rng(0)
-ARRAYS = {
+ARRAYS: dict[str, Any] = {
     "weight": _RNG.standard_normal((2, 256)).astype(np.float32),
     "half": _RNG.standard_normal((2, 32)).astype(np.float16),
     "steps": np.array([3]),

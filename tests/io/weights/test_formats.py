@@ -24,7 +24,7 @@ from backburn.io.weights import sources
 from backburn.io.weights.numbers import decoded
 
 RNG = np.random.default_rng(7)
-ARRAYS = {
+ARRAYS: dict[str, Any] = {
     "weight": RNG.standard_normal((4, 6)).astype(np.float32),
     "half": RNG.standard_normal((3,)).astype(np.float16),
     "wide": RNG.standard_normal((2, 2)),
@@ -280,7 +280,7 @@ def test_what_has_no_dtype_here_is_an_error_where_it_is_used(tmp_path: Path) -> 
 # ---- other libraries ----
 
 
-def torch_models(torch: Any) -> tuple[Any, nn.Module]:
+def torch_models(torch: Any) -> tuple[Any, Any]:
     torch.manual_seed(0)
     theirs = torch.nn.Sequential(
         torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8), torch.nn.MultiheadAttention(8, 2), torch.nn.Embedding(5, 8)
@@ -517,6 +517,33 @@ def test_files_of_ggufs_own_writer_are_read(tmp_path: Path) -> None:
     assert np.allclose(other.x.numpy(), 1, atol=1e-3)
 
 
+# ---- our own files ----
+
+
+def test_models_that_were_saved_are_read(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    model = Model()
+    bb.io.save_model(tmp_path / "x", ARRAYS, about={"epoch": 3})
+    load_weights(model, tmp_path / "x")
+    assert_holds(model, ARRAYS)
+    bb.io.save_npz(tmp_path / "x.npz", ARRAYS)
+    load_weights(model, tmp_path / "x.npz")
+    assert_holds(model, ARRAYS)
+
+
+def test_files_that_only_their_own_reader_understands_are_refused(tmp_path: Path) -> None:
+    """Those of another version have other layouts, and quantized tensors are in parts."""
+    pytest.importorskip("safetensors")
+    layer = nn.Sequential(nn.Linear(4, 4))
+    bb.io.save_model(tmp_path / "quantized", nn.quantize_model(layer).state_dict())
+    bb.io.save_state(tmp_path / "run", layer.state_dict())
+    about = json.dumps({"format": "backburn model", "version": 1})
+    (tmp_path / "old").write_bytes(files.safetensors_bytes(ARRAYS, {"backburn": about}))
+    for name, words in (("quantized", "model, version 2"), ("run", "state, version 2"), ("old", "version 1")):
+        with pytest.raises(FileFormatError, match=f"{words}.*load_model and load_state read it, or say why not"):
+            load_weights(layer, tmp_path / name)
+
+
 # ---- folders ----
 
 
@@ -566,7 +593,7 @@ def test_no_more_is_held_than_the_model_and_one_tensor(tmp_path: Path, monkeypat
     """When a tensor is read, those that earlier ones have replaced are gone, and so are the ones that were read."""
     arrays = {str(i): np.full((100,), i, np.float32) for i in range(8)}
     (tmp_path / "x").write_bytes(npz(arrays, zipfile.ZIP_DEFLATED))
-    model = nn.Sequential(*(Holder((100,)) for _ in arrays))
+    model: Any = nn.Sequential(*(Holder((100,)) for _ in arrays))
     old = [weakref.ref(model[int(name)].x.inner().primitive) for name in arrays]
     read: list[weakref.ref[Any]] = []
     alive: list[tuple[int, int]] = []

@@ -158,7 +158,8 @@ def test_bombs_are_refused_before_they_go_off(tmp_path: Path) -> None:
     }  # fmt: skip
     for name, (code, words) in bombs.items():
         for wrap in (files.torch_bytes, files.legacy_torch_bytes):
-            content = wrap({"0": X}, code, **({"keys": []} if wrap is files.legacy_torch_bytes else {}))
+            options: dict[str, Any] = {"keys": []} if wrap is files.legacy_torch_bytes else {}
+            content = wrap({"0": X}, code, **options)
             if words is not None:
                 refused(content, words, tmp_path, most=16 << 20)
             else:  # harmless here
@@ -318,6 +319,7 @@ def test_checksums_of_tensors_are_compared(tmp_path: Path) -> None:
         "{'descr': '<f4', 'fortran_order': False, 'shape': (2, -3), }",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4), }",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3" + "0" * 600 + "), }",
+        "{'descr': '|a4', 'fortran_order': False, 'shape': (6,), }",
         "{'descr': '<q9', 'fortran_order': False, 'shape': (2, 3), }",
         "{'descr': '<f4'}",
         "(" * 5000,
@@ -353,6 +355,10 @@ def entry(**changed: Any) -> dict[str, Any]:
         (b'{"x":' + b"[" * 50_000, X.tobytes(), "no JSON"),
         (b'{"x": {}, "x": {}}', b"", "has 'x' twice"),
         (b'{"\xff": {}}', b"", "no JSON"),
+        ({"__metadata__": 3, **entry()}, X.tobytes(), "its metadata are no table of strings"),
+        ({"__metadata__": {"a": 3}, **entry()}, X.tobytes(), "its metadata are no table of strings"),
+        ({"__metadata__": {"backburn": "{"}, **entry()}, X.tobytes(), "the metadata under 'backburn' are no JSON"),
+        ({"__metadata__": {"backburn": "3"}, **entry()}, X.tobytes(), "a file of backburn \\(None, version None\\)"),
         (entry(dtype=None), X.tobytes(), "'x' lacks its dtype"),
         (entry(dtype=3), X.tobytes(), "the dtype of 'x' is no name"),
         ({"x": 3}, b"", "'x' lacks its dtype"),

@@ -135,7 +135,7 @@ def test_names_that_differ_are_refused_with_advice() -> None:
 
 
 def test_without_strict_names_may_differ() -> None:
-    model = nn.Sequential(nn.Linear(2, 2))
+    model: Any = nn.Sequential(nn.Linear(2, 2))
     w, bias = normal(2, 2), model[0].bias.numpy()
     report = load_weights(model, {"0.weight": w, "x": w}, strict=False)
     assert (report.unused, report.missing) == (("x",), ("0.bias",))
@@ -197,7 +197,7 @@ def test_packed_weights_are_split() -> None:
 
 
 def test_frozen_parameters_stay_frozen_and_modes_stay() -> None:
-    model = nn.Sequential(nn.Linear(2, 2, bias=False)).freeze().eval()
+    model: Any = nn.Sequential(nn.Linear(2, 2, bias=False)).freeze().eval()
     load_weights(model, {"0.weight": normal(2, 2)})
     assert not model[0].weight.is_require_grad
     assert not model[0].training

@@ -122,14 +122,11 @@ def _member(file: MappedFile, info: zipfile.ZipInfo, end: int) -> Member:
         raise FileFormatError(f"{where}: {name!r} is compressed by a method that is not read, {info.compress_type}")
     if info.file_size > info.compress_size * _EXPANSION if is_deflated else info.file_size != info.compress_size:
         raise FileFormatError(f"{where}: {name!r} cannot have {info.file_size} bytes, of {info.compress_size}")
-    try:
-        local = _LOCAL.unpack(file.bytes(info.header_offset, _LOCAL.size, f"the header of {name!r}"))
-        start = info.header_offset + _LOCAL.size
-        own_name = file.bytes(start, local[9], f"the header of {name!r}")
-        same = own_name == name.encode("utf-8" if info.flag_bits & 0x800 else "cp437")
-    except UnicodeEncodeError:
-        same = False
-    if not same or local[0] != b"PK\x03\x04" or local[3] != info.compress_type:
+    local = _LOCAL.unpack(file.bytes(info.header_offset, _LOCAL.size, f"the header of {name!r}"))
+    start = info.header_offset + _LOCAL.size
+    own_name = file.bytes(start, local[9], f"the header of {name!r}")
+    listed_name = name.encode("utf-8" if info.flag_bits & 0x800 else "cp437", "replace")  # as it was decoded
+    if own_name != listed_name or local[0] != b"PK\x03\x04" or local[3] != info.compress_type:
         raise FileFormatError(f"{where}: the two headers of {name!r} disagree")
     start += local[9] + local[10]
     if start + info.compress_size > end:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from backburn.io.weights.stored import Stored, elements, kind_of
 
 #: The header of an array is shorter, unless it describes a record.
 _LONGEST_HEADER = 10_000
+_NUMBER = re.compile(r"[<>|=]?[biufc]\d{1,2}")
 _ENTRIES = {
     "descr": re.compile(r"'descr':\s*'([<>|=]?[A-Za-z]\d{0,4})'"),
     "fortran_order": re.compile(r"'fortran_order':\s*(True|False)"),
@@ -49,18 +50,22 @@ def _stored(name: str, member: Member) -> Stored:
     if descr is None or order is None or lengths is None:
         raise FileFormatError(f"{where}: {name!r} in it is no array of numbers with a header as NumPy writes it")
     try:
-        host = np.dtype(descr)
+        host = np.dtype(descr) if _NUMBER.fullmatch(descr) else None
         shape = tuple(int(n) for n in lengths.replace(",", " ").split())
         count = elements(where, name, shape)
     except (TypeError, ValueError) as error:
         raise FileFormatError(f"{where}: {name!r} has no dtype or shape ({error})") from error
+    if host is None:  # text, times, objects, dtypes of others
+        return Stored(
+            shape, f"NumPy's {descr}", partial(_values, member, data, np.dtype(np.uint8), shape, False), where
+        )
+    if count * host.itemsize != member.size - data:
+        raise FileFormatError(f"{where}: {name!r}, {host}{list(shape)}, does not take {member.size - data} bytes")
+    read = partial(_values, member, data, host, shape, order == "True")
     try:
         dtype = as_dtype(host).name
-    except DTypeError:
+    except DTypeError:  # complex numbers, long double
         dtype = host.name
-    if not host.hasobject and count * host.itemsize != member.size - data:
-        raise FileFormatError(f"{where}: {name!r}, {host}{list(shape)}, does not take {member.size - data} bytes")
-    read = functools.partial(_values, member, data, host, shape, order == "True")
     return Stored(shape, dtype, read, where, member.check, kind=kind_of(dtype))
 
 

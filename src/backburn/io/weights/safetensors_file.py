@@ -13,6 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from backburn.base.errors import FileFormatError
+from backburn.io.safe import FORMAT_VERSION, KEY, MODEL
 from backburn.io.weights.mapped import MappedFile
 from backburn.io.weights.numbers import ITEMSIZE, decoded
 from backburn.io.weights.stored import Stored, elements, kind_of
@@ -41,6 +42,7 @@ def read(file: MappedFile) -> dict[str, Stored]:
     if length > LONGEST_HEADER:
         raise FileFormatError(f"{file.where}: a header of {length} bytes; the format allows {LONGEST_HEADER}")
     header = _header(file, file.bytes(8, length, "the header"))
+    _check_metadata(file, header.get(METADATA, {}))
     tensors: dict[str, Stored] = {}
     places: list[tuple[int, int, str]] = []
     for name, about in header.items():
@@ -68,6 +70,24 @@ def _header(file: MappedFile, text: bytes) -> dict[str, Any]:
     if not isinstance(header, dict):
         raise FileFormatError(f"{file.where}: its header is no table of tensors")
     return header
+
+
+def _check_metadata(file: MappedFile, metadata: Any) -> None:
+    """Check that a file is none of ours that only :func:`~backburn.io.load_model` and its like can read."""
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise FileFormatError(f"{file.where}: its metadata are no table of strings")
+    if KEY not in metadata:
+        return
+    try:
+        about = json.loads(metadata[KEY])
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(f"{file.where}: the metadata under {KEY!r} are no JSON ({error})") from error
+    own = about if isinstance(about, dict) else {}
+    if (own.get("format"), own.get("version")) != (MODEL, FORMAT_VERSION) or "quantized" in own:
+        raise FileFormatError(
+            f"{file.where}: a file of backburn ({own.get('format')!s:.50}, version {own.get('version')!s:.20}) of "
+            "quantized tensors, of a whole run or of another release: load_model and load_state read it, or say why not"
+        )
 
 
 def _stored(file: MappedFile, data: int, name: str, about: Any) -> tuple[int, int, Stored]:
