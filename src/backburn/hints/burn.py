@@ -175,7 +175,7 @@ NAMES = {
     "PositionWiseFeedForward": "bb.nn.functional.feed_forward(x, weight1, bias1, weight2, bias2)",
     "PositionalEncoding": "x + bb.stack([bb.sin(t), bb.cos(t)], axis=-1).reshape((steps, size)), "
     "with t = bb.arange(steps)[:, None] / 10000 ** (bb.arange(0, size, 2) / size)",
-    "PytorchStore": "bb.io.load_model(path), of files that safetensors.torch.save_file wrote",
+    "PytorchStore": "bb.io.load_weights(model, path), of files that torch.save wrote, or safetensors",
     "QuantScheme": "bb.QuantizedDType('int8'), or its name, 'qint8_symmetric_tensor_float32'",
     "Quantizer": "bb.quantization.quantize_model(model, scheme)",
     "Reduction": "reduction='mean', 'sum' or 'none'",

@@ -288,7 +288,7 @@ FUNCTIONS = {
     "jit": "bb.capture(f, state=False), on the backend 'capture(numpy)' or 'cupy'",
     "kl_div": "bb.nn.functional.kl_div_loss(x, targets)",
     "le": "x <= y",
-    "load": "bb.io.load_model(path)",
+    "load": "bb.io.load_model(path), or bb.io.load_weights(model, path) for files of other libraries",
     "logit": "bb.log(x / (1 - x))",
     "logspace": "base ** bb.linspace(start, stop, num)",
     "long": "bb.int64",

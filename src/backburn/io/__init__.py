@@ -1,4 +1,4 @@
-"""Models and state on disk: safetensors and npz files, written atomically, read without executing code."""
+"""Models, state and weights on disk: written atomically, read without executing code, from files of any library."""
 
 from typing import TYPE_CHECKING
 
@@ -7,10 +7,11 @@ from backburn.io.atomic import write_atomically
 from backburn.io.npz import load_npz, save_npz
 from backburn.io.safe import FORMAT_VERSION, Saved, load_model, load_state, save_model, save_state
 from backburn.io.torch_state import torch_state
+from backburn.io.weights import WeightsReport, load_weights, save_weights
 
 __all__ = [
-    "FORMAT_VERSION", "Saved", "load_model", "load_npz", "load_state", "save_model", "save_npz", "save_state",
-    "torch_state", "write_atomically",
+    "FORMAT_VERSION", "Saved", "WeightsReport", "load_model", "load_npz", "load_state", "load_weights", "save_model",
+    "save_npz", "save_state", "save_weights", "torch_state", "write_atomically",
 ]  # fmt: skip
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 
-def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
+def write_atomically(path: str | os.PathLike[str], content: bytes | Iterable[bytes | memoryview]) -> None:
     """Write ``content`` to a temporary file and rename it to ``path``: a reader sees the old file or the new one.
+
+    Content that is large is given in parts, which are written one after the other.
 
     If writing is interrupted, an old file of that name is unchanged; only a killed process leaves the temporary file
     behind. If several threads or processes write, the last to finish wins. As with ``open``, links are followed and an
@@ -22,15 +25,17 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
         (['a.txt'], b'new')
     """
     path = Path(path)
+    parts = [content] if isinstance(content, bytes) else content
     if path.exists() and not path.is_file():
-        path.write_bytes(content)  # a folder raises
+        with open(path, "wb") as file:  # a folder raises
+            file.writelines(parts)
         return
     target = path.resolve()
     # Threads share a process number, and so do processes on machines that share a folder.
     unfinished = target.with_name(f".{target.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
         with open(unfinished, "xb") as file:
-            file.write(content)
+            file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
         with contextlib.suppress(FileNotFoundError):

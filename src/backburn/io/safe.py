@@ -18,7 +18,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from backburn.base.errors import BackburnError, DTypeError, FileFormatError
+from backburn.base.errors import BackburnError, BackendUnavailableError, DTypeError, FileFormatError
 from backburn.io.atomic import write_atomically
 from backburn.io.plain import check_names, put_together, take_apart
 from backburn.io.quantized import of_parts, parts_of
@@ -134,8 +134,6 @@ def load_state(path: str | os.PathLike[str]) -> Any:
 def _write(
     path: str | os.PathLike[str], kind: str, arrays: Mapping[str, NDArray[Any]], document: Any, schemes: Any = None
 ) -> None:
-    from safetensors.numpy import save
-
     if RESERVED in arrays:
         raise DTypeError(f"files keep the name {RESERVED!r} for what is no tensor: choose another")
     header = {
@@ -147,23 +145,35 @@ def _write(
     if schemes:
         header["quantized"] = schemes
     # One entry, for the library writes several in an order that changes from run to run.
-    write_atomically(path, save(dict(arrays), metadata={KEY: json.dumps(header, sort_keys=True)}))
+    write_atomically(path, _library().numpy.save(dict(arrays), metadata={KEY: json.dumps(header, sort_keys=True)}))
+
+
+def _library() -> Any:
+    """The package ``safetensors``. Raises :class:`BackendUnavailableError` where it is not installed."""
+    try:
+        import safetensors.numpy
+
+        return safetensors
+    except ImportError as cause:
+        raise BackendUnavailableError(
+            "files of save_model and save_state need the package safetensors: pip install 'backburn[train]'; save_npz "
+            "and save_weights do not"
+        ) from cause
 
 
 def _read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[Any]], Any, dict[str, Any]]:
     """The arrays, the document and the quantized tensors' schemes of a file, after every check."""
-    from safetensors import SafetensorError, safe_open
-
     path = Path(path)
+    library = _library()
     if path.is_dir():
         raise FileFormatError(f"{path}: this is a folder, not a file")
     try:
-        with safe_open(path, framework="numpy") as file:
+        with library.safe_open(path, framework="numpy") as file:
             header = _header(path, kind, file.metadata() or {})
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     except (BackburnError, OSError):
         raise
-    except SafetensorError as error:
+    except library.SafetensorError as error:
         raise FileFormatError(f"{path}: no safetensors file, or a damaged one ({error})") from error
     except Exception as error:  # a hostile header may trip the reader anywhere; whatever it says, the file is refused
         raise FileFormatError(f"{path}: cannot be read ({type(error).__name__}: {error})") from error
@@ -180,7 +190,7 @@ def _header(path: Path, kind: str, metadata: Mapping[str, str]) -> dict[str, Any
     if KEY not in metadata:
         raise FileFormatError(
             f"{path}: this is a file of tensors that backburn did not write, and not a {kind}; "
-            f"safetensors.numpy.load_file reads its arrays, which load_state_dict takes"
+            f"bb.io.load_weights(model, path) loads them"
         )
     header = json.loads(metadata[KEY])
     lacks = {"format", "version", "document", "sha256"} - set(header if isinstance(header, dict) else ())

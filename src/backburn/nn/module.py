@@ -21,7 +21,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from backburn.backend.contract import AnyBackend, is_autodiff
@@ -183,6 +183,21 @@ class Module:
         known = {path for leaf in self._tensors() for path in leaf.paths}
         return {path: _value(leaf) for path, leaf in leaves_with_paths(self) if path in known}
 
+    def rename_weight(self, name: str) -> str | tuple[str, str | tuple[int, ...]] | None:
+        """The path of a tensor that published files of this model call ``name``, for :func:`backburn.io.load_weights`.
+
+        To be overridden; returns ``name`` itself. A path and ``"T"`` say that the file has the matrix transposed, a
+        path and axes that it has them in another order; None leaves the tensor out.
+
+            >>> class GPT2(Module):
+            ...     def rename_weight(self, name):
+            ...         path = name.removeprefix("transformer.")
+            ...         return (path, "T") if path.endswith(("c_attn.weight", "c_fc.weight", "c_proj.weight")) else path
+            >>> GPT2().rename_weight("transformer.h.0.attn.c_attn.weight")
+            ('h.0.attn.c_attn.weight', 'T')
+        """
+        return name
+
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Replace parameters and buffers by the tensors (or arrays) of ``state``, moved to their backends.
 
@@ -204,13 +219,12 @@ class Module:
             raise ArgumentError(
                 f"load_state_dict: takes tensors by path, as state_dict() gives them, not {given!r:.80}{inside}"
             )
-        tree = MutableTree(self, is_tensor)
-        leaves = [leaf for leaf in tree.leaves if not _is_result(leaf)]
+        leaves, packs = state_places(self)
         known = {path for leaf in leaves for path in leaf.paths}
-        state = _unpacked(state, tree, {path: leaf.value for leaf in leaves for path in leaf.paths})
+        state = _unpacked(state, packs, {path: leaf.value for leaf in leaves for path in leaf.paths})
         if strict:
             missing = [
-                leaf.path for leaf in leaves if not any(p in state for p in leaf.paths) and not _is_optional(leaf)
+                leaf.path for leaf in leaves if not any(p in state for p in leaf.paths) and not is_optional(leaf)
             ]
             _refuse_paths(missing, sorted(map(str, set(state) - known)), known)
         fitting: list[tuple[Leaf, Tensor]] = []
@@ -493,7 +507,7 @@ def _is_buffer(leaf: Leaf) -> bool:
     return leaf.value.dtype.kind != "float" or name in module._buffers
 
 
-def _is_optional(leaf: Leaf) -> bool:
+def is_optional(leaf: Leaf) -> bool:
     """Whether a loaded state need not have a tensor."""
     module, name = _attribute(leaf)
     return name in module.OPTIONAL_STATE
@@ -547,18 +561,26 @@ def _on(value: Any, backend: AnyBackend) -> Any:
     return _value(value).to(backend)
 
 
-def _packs(tree: MutableTree) -> Iterable[tuple[str, tuple[str, ...]]]:
-    """The paths of the packed tensors that the modules of a tree declare, each with the paths of its parts."""
-    for node in tree.nodes:
-        if isinstance(node.value, Module):
-            for name, parts in node.value.PACKED_STATE.items():
-                yield joined(node.path, name), tuple(joined(node.path, part) for part in parts)
+#: The path of a packed tensor, and the paths of its parts.
+Pack: TypeAlias = tuple[str, tuple[str, ...]]
 
 
-def _unpacked(state: Mapping[str, Any], tree: MutableTree, here: Mapping[str, Any]) -> Mapping[str, Any]:
+def state_places(module: Module) -> tuple[list[Leaf], list[Pack]]:
+    """The places of a module's state, and the packed tensors that the modules in it declare."""
+    tree = MutableTree(module, is_tensor)
+    packs = [
+        (joined(node.path, name), tuple(joined(node.path, part) for part in parts))
+        for node in tree.nodes
+        if isinstance(node.value, Module)
+        for name, parts in node.value.PACKED_STATE.items()
+    ]
+    return [leaf for leaf in tree.leaves if not _is_result(leaf)], packs
+
+
+def _unpacked(state: Mapping[str, Any], packs: Iterable[Pack], here: Mapping[str, Any]) -> Mapping[str, Any]:
     """``state`` with packed tensors split into the parts that are ``here``, unless it has one of the parts too."""
     made = state
-    for packed, parts in _packs(tree):
+    for packed, parts in packs:
         if packed not in made or any(part in made or part not in here for part in parts):
             continue
         own = [here[part] for part in parts]
@@ -580,7 +602,7 @@ def _unpacked(state: Mapping[str, Any], tree: MutableTree, here: Mapping[str, An
 def packed_state(module: Module) -> dict[str, Tensor]:
     """``module.state_dict()`` with the parts packed that :attr:`Module.PACKED_STATE` declares."""
     state = module.state_dict()
-    for packed, parts in _packs(MutableTree(module, is_tensor)):
+    for packed, parts in state_places(module)[1]:
         own = [state[part] for part in parts if part in state]
         if len(own) == len(parts) and len({x.shape[1:] for x in own}) == 1:
             joint = own[0] if len(own) == 1 else concat(own, axis=0)

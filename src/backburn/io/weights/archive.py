@@ -1,0 +1,134 @@
+"""Zip archives as PyTorch and NumPy write them: where the bytes of each member are, checked against the file."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backburn.base.errors import FileFormatError
+from backburn.io.weights.mapped import MappedFile
+
+_LOCAL = struct.Struct("<4s5H3L2H")
+#: The most that deflate makes of a byte: 258 bytes of two bits.
+_EXPANSION = 1032
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file in an archive: ``length`` bytes at ``start``, which are ``size`` bytes when they are expanded."""
+
+    file: MappedFile
+    name: str
+    start: int
+    length: int
+    size: int
+    crc: int
+    is_compressed: bool
+
+    def array(self) -> NDArray[np.uint8]:
+        """The member's bytes: a view of the file, or a new array if it is compressed."""
+        if not self.is_compressed:
+            return self._stored()
+        expanded, place = np.empty(self.size, np.uint8), 0
+        for chunk in self._expanded():
+            expanded[place : place + len(chunk)] = np.frombuffer(chunk, np.uint8)
+            place += len(chunk)
+        return expanded
+
+    def beginning(self, length: int) -> bytes:
+        """The first ``length`` bytes, or all if there are fewer."""
+        if self.is_compressed:
+            return next(self._expanded(), b"")[:length]
+        return self.file.bytes(self.start, min(length, self.length), repr(self.name))
+
+    def check(self) -> None:
+        """Raise :class:`FileFormatError` unless the bytes have the checksum that the archive names.
+
+        A stored member without one, which is 0, is not read: PyTorch leaves checksums out on request.
+        """
+        crc = 0
+        if self.crc == 0 and not self.is_compressed:
+            return
+        if self.is_compressed:
+            for chunk in self._expanded():
+                crc = zlib.crc32(chunk, crc)
+        else:
+            raw = self._stored()
+            for start in range(0, len(raw), _CHUNK):
+                crc = zlib.crc32(raw[start : start + _CHUNK].data, crc)
+        if crc != self.crc:
+            raise FileFormatError(f"{self.file.where}: {self.name!r} is damaged: it does not have its checksum (CRC)")
+
+    def _stored(self) -> NDArray[np.uint8]:
+        return self.file.array(self.start, self.length, repr(self.name))
+
+    def _expanded(self) -> Iterator[bytes]:
+        """The expanded bytes, part by part; never more than the archive says."""
+        expand, left = zlib.decompressobj(-15), self.size
+        try:
+            for start in range(0, self.length, _CHUNK):
+                rest = self.file.bytes(self.start + start, min(_CHUNK, self.length - start), repr(self.name))
+                while rest:
+                    chunk = expand.decompress(rest, _CHUNK)
+                    left -= len(chunk)
+                    if left < 0:
+                        break
+                    yield chunk
+                    rest = expand.unconsumed_tail
+                if left < 0 or expand.eof:
+                    break
+        except zlib.error as error:
+            raise FileFormatError(f"{self.file.where}: {self.name!r} is damaged ({error})") from error
+        if left or not expand.eof:
+            raise FileFormatError(f"{self.file.where}: {self.name!r} does not expand to {self.size} bytes as is said")
+
+
+def members(file: MappedFile) -> dict[str, Member]:
+    """The members of an archive by name.
+
+    Raises :class:`FileFormatError` for archives that are damaged or encrypted, whose members overlap or have one name,
+    and whose two headers of a member disagree.
+    """
+    file.file.seek(0)
+    try:
+        with zipfile.ZipFile(file.file) as archive:
+            listed, end = archive.infolist(), archive.start_dir
+    except Exception as error:  # a hostile directory may trip the reader anywhere, as at an offset before the beginning
+        raise FileFormatError(f"{file.where}: a damaged archive ({error})") from error
+    found: dict[str, Member] = {}
+    for info in sorted(listed, key=lambda info: info.header_offset, reverse=True):
+        if info.filename in found:
+            raise FileFormatError(f"{file.where}: two members have the name {info.filename!r}")
+        if not info.filename.endswith("/"):
+            found[info.filename] = _member(file, info, end)
+        end = info.header_offset
+    return {info.filename: found[info.filename] for info in listed if info.filename in found}
+
+
+def _member(file: MappedFile, info: zipfile.ZipInfo, end: int) -> Member:
+    """The place of a member, which has to end before the next one begins."""
+    where, name = file.where, info.orig_filename
+    if info.flag_bits & 0x41:
+        raise FileFormatError(f"{where}: {name!r} is encrypted")
+    is_deflated = info.compress_type == zipfile.ZIP_DEFLATED
+    if info.compress_type != zipfile.ZIP_STORED and not is_deflated:
+        raise FileFormatError(f"{where}: {name!r} is compressed by a method that is not read, {info.compress_type}")
+    if info.file_size > info.compress_size * _EXPANSION if is_deflated else info.file_size != info.compress_size:
+        raise FileFormatError(f"{where}: {name!r} cannot have {info.file_size} bytes, of {info.compress_size}")
+    local = _LOCAL.unpack(file.bytes(info.header_offset, _LOCAL.size, f"the header of {name!r}"))
+    start = info.header_offset + _LOCAL.size
+    own_name = file.bytes(start, local[9], f"the header of {name!r}")
+    listed_name = name.encode("utf-8" if info.flag_bits & 0x800 else "cp437", "replace")  # as it was decoded
+    if own_name != listed_name or local[0] != b"PK\x03\x04" or local[3] != info.compress_type:
+        raise FileFormatError(f"{where}: the two headers of {name!r} disagree")
+    start += local[9] + local[10]
+    if start + info.compress_size > end:
+        raise FileFormatError(f"{where}: {name!r} overlaps what follows it")
+    return Member(file, info.filename, start, info.compress_size, info.file_size, info.CRC, is_deflated)

@@ -1,0 +1,69 @@
+"""Folders as Hugging Face lays them out: a file of weights, or several with an index that says what is where."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from backburn.base.errors import FileFormatError
+from backburn.io.weights.stored import Stored
+
+#: Names of the files of weights and of indexes, the first that exists is read.
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+_FILES = (SINGLE, INDEX, "pytorch_model.bin", "pytorch_model.bin.index.json")
+_SUFFIXES = (".safetensors", ".gguf", ".npz", ".pt", ".pth", ".bin")
+_LONGEST_INDEX = 100_000_000
+
+
+def read(folder: Path, open_file: Callable[[Path], dict[str, Stored]]) -> dict[str, Stored]:
+    """The tensors of a folder. Raises :class:`FileFormatError` if there is no file of weights, or more than one.
+
+    And for an index that names files outside the folder, or tensors that are not in the files that it names.
+    """
+    for name in _FILES:
+        path = folder / name
+        if path.is_file():
+            return _shards(path, open_file) if name.endswith(".json") else open_file(path)
+    found = sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES and path.is_file())
+    if len(found) == 1:
+        return open_file(found[0])
+    names = f"{len(found)} files of weights and no index: name one of {', '.join(p.name for p in found[:10])}"
+    raise FileFormatError(f"{folder}: {names if found else f'no file of weights, such as {SINGLE}'}")
+
+
+def _shards(index: Path, open_file: Callable[[Path], dict[str, Stored]]) -> dict[str, Stored]:
+    places = _weight_map(index)
+    tensors: dict[str, Stored] = {}
+    shards: dict[str, dict[str, Stored]] = {}
+    for shard in sorted(set(places.values())):
+        path = index.parent / shard
+        if not path.is_file():
+            raise FileFormatError(f"{index}: names the file {shard}, which is not there")
+        shards[shard] = open_file(path)
+        for name, stored in shards[shard].items():
+            if name in tensors:
+                raise FileFormatError(f"{index}: {name!r} is in two files, {tensors[name].where} and {stored.where}")
+            tensors[name] = stored
+    for name, shard in places.items():
+        if name not in shards[shard]:
+            raise FileFormatError(f"{index}: {name!r} is said to be in {shard}, and is not")
+    return tensors
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    """The name of the file of each tensor."""
+    if index.stat().st_size > _LONGEST_INDEX:
+        raise FileFormatError(f"{index}: an index of more than {_LONGEST_INDEX} bytes is not read")
+    try:
+        about: Any = json.loads(index.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(f"{index}: no JSON ({error})") from error
+    places = about.get("weight_map") if isinstance(about, dict) else None
+    if not isinstance(places, dict) or not places or not all(isinstance(p, str) for p in places.values()):
+        raise FileFormatError(f"{index}: has no weight_map, a table of the files of tensors")
+    for place in places.values():
+        if not place or place in (".", "..") or any(sign in place for sign in "/\\:\0"):
+            raise FileFormatError(f"{index}: names the file {place[:100]!r}, and files of weights are in its folder")
+    return places

@@ -1,0 +1,156 @@
+"""Files in the format GGUF of llama.cpp: metadata, a table of tensors, and their values, mostly in blocks of integers.
+
+(https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3.) Blocks are read as float32; their
+formats are in :mod:`~backburn.io.weights.gguf_blocks`. Axes are in the order of rows and columns here, the reverse of
+the file's.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backburn.base.errors import FileFormatError
+from backburn.io.weights.gguf_blocks import BLOCKS, dequantized
+from backburn.io.weights.mapped import MappedFile
+from backburn.io.weights.numbers import ITEMSIZE, decoded
+from backburn.io.weights.stored import Stored, elements
+
+MAGIC = b"GGUF"
+#: The numbers of types of tensors, those that are not read by name alone.
+TYPES = {
+    0: "float32", 1: "float16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1", 10: "Q2_K",
+    11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS",
+    19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "int8", 25: "int16", 26: "int32",
+    27: "int64", 28: "float64", 29: "IQ1_M", 30: "bfloat16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4",
+}  # fmt: skip
+#: The numbers of types of metadata: their bytes, and two of variable length.
+_VALUE_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+_STRING, _ARRAY = 8, 9
+_ALIGNMENT = "general.alignment"
+
+
+class _Cursor:
+    """A place in the file that moves as values are read; none is believed to be longer than the rest of the file."""
+
+    def __init__(self, file: MappedFile) -> None:
+        self.file = file
+        self.place = 4
+
+    def number(self, length: int) -> int:
+        """The next unsigned integer of so many bytes."""
+        return int.from_bytes(self.raw(length), "little")
+
+    def raw(self, length: int) -> bytes:
+        found = self.file.bytes(self.place, length, "the header")
+        self.place += length
+        return found
+
+    def text(self) -> str:
+        """The next string."""
+        length = self.number(8)
+        try:
+            return self.raw(length).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise FileFormatError(f"{self.file.where}: a name in its header is no text ({error})") from error
+
+    def skip(self, length: int) -> None:
+        """Move on; the file must not end before."""
+        if length > self.file.size - self.place:
+            raise FileFormatError(f"{self.file.where}: the header ends behind the end of the file")
+        self.place += length
+
+    def skip_value(self, kind: int, depth: int = 0) -> None:
+        """Move over a value of the metadata."""
+        if kind in _VALUE_BYTES:
+            self.skip(_VALUE_BYTES[kind])
+        elif kind == _STRING:
+            self.skip(self.number(8))
+        elif kind == _ARRAY and depth < 8:
+            inner, count = self.number(4), self.number(8)
+            if inner in _VALUE_BYTES:
+                self.skip(count * _VALUE_BYTES[inner])
+            elif count > self.file.size - self.place:  # each takes a byte at least
+                self.skip(count)
+            else:
+                for _ in range(count):
+                    self.skip_value(inner, depth + 1)
+        else:
+            raise FileFormatError(f"{self.file.where}: its metadata hold a value of an unknown type, {kind}")
+
+
+def read(file: MappedFile) -> dict[str, Stored]:
+    """The tensors of a file. Raises :class:`FileFormatError` for a header that does not describe it."""
+    cursor = _Cursor(file)
+    version = cursor.number(4)
+    if version not in (2, 3):
+        order = " (or of a machine with another byte order)" * (version % 65536 == 0)
+        raise FileFormatError(f"{file.where}: GGUF of version {version}{order}; versions 2 and 3 are read")
+    tensor_count, value_count = cursor.number(8), cursor.number(8)
+    alignment = _alignment(cursor, value_count)
+    listed: list[tuple[str, tuple[int, ...], int, int]] = []
+    names: set[str] = set()
+    for _ in range(tensor_count):
+        name, axes = cursor.text(), cursor.number(4)
+        if name in names:
+            raise FileFormatError(f"{file.where}: two tensors have the name {name!r}")
+        if axes > 8:
+            raise FileFormatError(f"{file.where}: {name!r} has {axes} axes, and tensors of this format have at most 4")
+        names.add(name)
+        shape = tuple(cursor.number(8) for _ in range(axes))[::-1]
+        listed.append((name, shape, cursor.number(4), cursor.number(8)))
+    data = -(-cursor.place // alignment) * alignment
+    tensors: dict[str, Stored] = {}
+    places = []
+    for name, shape, kind, offset in listed:
+        length, tensors[name] = _stored(file, data + offset, name, shape, kind)
+        places.append((offset, offset + length, name))
+        if offset % alignment:
+            raise FileFormatError(f"{file.where}: {name!r} begins at {offset}, no multiple of {alignment}")
+    last = 0
+    for start, end, name in sorted(places):
+        if start < last:
+            raise FileFormatError(f"{file.where}: {name!r} overlaps another tensor")
+        last = end
+    return tensors
+
+
+def _alignment(cursor: _Cursor, count: int) -> int:
+    """The multiple at which tensors begin, found while moving over the metadata."""
+    alignment = 32
+    for _ in range(count):
+        key, kind = cursor.text(), cursor.number(4)
+        if key == _ALIGNMENT and kind == 4:
+            alignment = cursor.number(4)
+        else:
+            cursor.skip_value(kind)
+    if alignment < 8 or alignment % 8:
+        raise FileFormatError(f"{cursor.file.where}: its alignment is {alignment}, no multiple of 8")
+    return alignment
+
+
+def _stored(file: MappedFile, start: int, name: str, shape: tuple[int, ...], number: int) -> tuple[int, Stored]:
+    """The bytes of a tensor, 0 where its type is not read, and the tensor."""
+    count = elements(file.where, name, shape)
+    dtype = TYPES.get(number, f"GGUF type {number}")
+    if dtype in ITEMSIZE:
+        length, kind = count * ITEMSIZE[dtype], "int" if dtype.startswith("int") else "float"
+    elif dtype in BLOCKS:
+        block = BLOCKS[dtype]
+        if not shape or shape[-1] % block.size:
+            raise FileFormatError(f"{file.where}: rows of {name!r} are no blocks of {block.size}: {list(shape)}")
+        length, kind = count // block.size * block.itemsize, "float"
+    else:
+        length, kind = 0, ""
+    if start + length > file.size:
+        raise FileFormatError(f"{file.where}: {name!r} ends behind the end of the file, which is truncated or damaged")
+    read = functools.partial(_values, file, start, length, name, dtype, shape)
+    return length, Stored(shape, dtype, read, file.where, kind=kind)
+
+
+def _values(file: MappedFile, start: int, length: int, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    raw: NDArray[np.uint8] = file.array(start, length, repr(name))
+    return (dequantized(raw, dtype) if dtype in BLOCKS else decoded(raw, dtype)).reshape(shape)

@@ -1,0 +1,286 @@
+"""Loading weights into a model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from backburn.base.dtypes import DType, FloatDType, as_dtype
+from backburn.base.errors import ArgumentError, DTypeError, ShapeError, hint_for
+from backburn.base.mutable_trees import Leaf
+from backburn.io.weights.report import WeightsReport
+from backburn.io.weights.sources import opened
+from backburn.io.weights.stored import Source, Stored
+from backburn.nn.module import Module, Pack, is_optional, state_places
+from backburn.tensor.core.dispatch import cast
+from backburn.tensor.core.host import asarray, to_host
+from backburn.tensor.core.wrapping import is_tensor
+
+#: A path in the model; with ``"T"`` or axes, whose order the source has otherwise; None leaves a tensor out.
+Renamed: TypeAlias = str | tuple[str, str | tuple[int, ...]] | None
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A tensor of the source under the model's name."""
+
+    name: str
+    stored: Stored
+    is_turned: bool
+
+
+def load_weights(
+    model: Module,
+    source: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    rename: Callable[[str], Renamed] | None = None,
+    dtype: FloatDType | str | None = None,
+    strict: bool = True,
+) -> WeightsReport:
+    """Load weights into a model from a file of any library, or from arrays by name; returns which names were used.
+
+    ``source`` is a file of safetensors, PyTorch (``.pt``, of either format), NumPy (``.npz``) or llama.cpp (GGUF), told
+    by its content; a folder as Hugging Face lays it out, with or without an index of shards; or a mapping of names to
+    arrays of any library, such as ``theirs.state_dict()``. Nothing in a file is executed.
+
+    Names decide, never shapes. ``rename`` is given each name of the source and returns the model's path; a path and
+    ``"T"`` for a matrix that the source has transposed, or a path and axes for another order; or None, which leaves the
+    tensor out, without an error. Without it, the model's own :meth:`~backburn.nn.Module.rename_weight` is asked.
+    Tensors that a layer declares as packed are split, as in :meth:`~backburn.nn.Module.load_state_dict`. One name
+    suffices for tied parameters, which stay tied.
+
+    Floats of any width, bfloat16 and 8-bit floats too, become those of the model, or of ``dtype``, which the model's
+    other floats then become as well; integers become wider ones. Tensors are read one at a time out of mapped files, so
+    that no more memory is needed than the model and one tensor take.
+
+    Raises :class:`ArgumentError` for unused and missing names (not with ``strict=False``) and names that collide,
+    :class:`ShapeError` and :class:`DTypeError` for tensors that do not fit, and :class:`FileFormatError` for damaged
+    and hostile files. Then the model is unchanged: everything that can be wrong with a source is checked before the
+    first tensor is replaced.
+
+        >>> import tempfile, backburn as bb
+        >>> model = bb.nn.Linear(2, 1)
+        >>> path = tempfile.mkdtemp() + "/fc.npz"
+        >>> bb.io.save_npz(path, {"fc.weight": bb.ones((1, 2), dtype="float16"), "fc.bias": bb.zeros(1)})
+        >>> print(load_weights(model, path, rename=lambda name: name.removeprefix("fc.")))
+        model   source     dtype
+        weight  fc.weight  float16 -> float32
+        bias    fc.bias
+        2 used, 0 unused, 0 missing, 1 cast, 2 renamed
+    """
+    if not isinstance(model, Module):
+        raise ArgumentError(f"load_weights: loads into a model, and not into a {type(model).__name__}")
+    wanted = None if dtype is None else as_dtype(dtype)
+    if wanted is not None and wanted.kind != "float":
+        raise DTypeError(f"load_weights: the floats of a model become those of a float dtype, not {wanted}")
+    with opened(source) as found:
+        leaves, packs = state_places(model)
+        own = {path: leaf.value for leaf in leaves for path in leaf.paths}
+        named, left_out = _renamed(found.where, found.tensors, rename or model.rename_weight)
+        named = _unpacked(found.where, named, packs, own)
+        unused = list(dict.fromkeys(x.name for path, x in named.items() if path not in own))
+        missing = [leaf for leaf in leaves if not any(path in named for path in leaf.paths)]
+        required = [leaf.path for leaf in missing if not is_optional(leaf)]
+        if strict and (required or unused):
+            raise _wrong_names(found.where, required, unused, own)
+        report = _report(leaves, named, (*unused, *left_out), required, wanted)
+        _check(found, leaves, named, wanted)
+        own.clear()  # which would keep what is replaced
+        for leaf in leaves:
+            _put(leaf, next((named[path] for path in leaf.paths if path in named), None), wanted)
+            found.release()
+    return report
+
+
+def _renamed(
+    where: str, tensors: Mapping[str, Stored], rename: Callable[[str], Renamed]
+) -> tuple[dict[str, _Named], list[str]]:
+    """The tensors by the model's paths, and the names that are left out."""
+    named: dict[str, _Named] = {}
+    unused: list[str] = []
+    for name, stored in tensors.items():
+        path, order = _answer(name, rename(name))
+        if path is None:
+            unused.append(name)
+        elif path in named:
+            raise ArgumentError(f"load_weights: {where}: {named[path].name} and {name} are both renamed to {path}")
+        else:
+            turned = stored if order is None else _turned(where, name, stored, order)
+            named[path] = _Named(name, turned, order is not None)
+    return named, unused
+
+
+def _answer(name: str, answer: Any) -> tuple[str | None, Any]:
+    """The path and the order of axes that ``rename`` returned."""
+    if answer is None or isinstance(answer, str):
+        return answer, None
+    if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], str):
+        path, order = answer
+        if order == "T" or (isinstance(order, tuple) and all(type(axis) is int for axis in order)):
+            return path, order
+    raise ArgumentError(
+        f"load_weights: rename({name!r}) returns a path, a path with 'T' or a tuple of axes, or None, not "
+        f"{answer!r:.100}"
+    )
+
+
+def _turned(where: str, name: str, stored: Stored, order: str | tuple[int, ...]) -> Stored:
+    axes = (1, 0) if isinstance(order, str) else order
+    if sorted(axes) != list(range(len(stored.shape))) or stored.kind == "quantized":
+        raise ShapeError(
+            f"load_weights: {where}: {name}, {stored.dtype}{list(stored.shape)}, has no order of axes {order!r}"
+        )
+    return stored.turned(axes)
+
+
+def _unpacked(where: str, named: dict[str, _Named], packs: Iterable[Pack], own: Mapping[str, Any]) -> dict[str, _Named]:
+    """The tensors, with packed ones split into the model's parts, unless the source has one of the parts too."""
+    for packed, parts in packs:
+        if packed not in named or any(part in named or part not in own for part in parts):
+            continue
+        whole, shapes = named[packed], [own[part].shape for part in parts]
+        together = (sum(shape[0] for shape in shapes), *shapes[0][1:])
+        if whole.stored.shape != together:
+            raise ShapeError(
+                f"load_weights: {where}: {whole.name} has shape {list(whole.stored.shape)} there and is made of "
+                f"{', '.join(parts)} here, together {list(together)}. Nothing was loaded"
+            )
+        named = {path: x for path, x in named.items() if path != packed}
+        start = 0
+        for part, shape in zip(parts, shapes, strict=True):
+            named[part] = replace(whole, stored=whole.stored.rows(start, start + shape[0]))
+            start += shape[0]
+    return named
+
+
+def _report(
+    leaves: Iterable[Leaf],
+    named: Mapping[str, _Named],
+    unused: tuple[str, ...],
+    missing: list[str],
+    wanted: DType | None,
+) -> WeightsReport:
+    used, casts, renamed = {}, {}, {}
+    for leaf in leaves:
+        for path in leaf.paths:
+            if path in named:
+                found = named[path]
+                used[path] = found.name
+                target = _target(leaf, wanted)
+                if found.stored.dtype != target.name:
+                    casts[path] = (found.stored.dtype, target.name)
+                if found.name != path or found.is_turned:
+                    renamed[path] = found.name
+    return WeightsReport(used, unused, tuple(missing), casts, renamed)
+
+
+def _target(leaf: Leaf, wanted: DType | None) -> DType:
+    """The dtype that a tensor of the model gets."""
+    own: DType = leaf.value.dtype
+    return wanted if wanted is not None and own.kind == "float" else own
+
+
+def _wrong_names(where: str, missing: list[str], unused: list[str], own: Mapping[str, Any]) -> ArgumentError:
+    words = [
+        f"{kind}: {', '.join(names[:20])}{f' and {len(names) - 20} more' if len(names) > 20 else ''}."
+        for kind, names in (("missing", missing), ("unused", unused))
+        if names
+    ]
+    return ArgumentError(
+        f"load_weights: {where}: {' '.join(words)} {_advice(missing, unused, own)}. Nothing was "
+        "loaded; strict=False leaves such names alone"
+    )
+
+
+def _advice(missing: list[str], unused: list[str], own: Mapping[str, Any]) -> str:
+    """The renaming that names call for that differ by a prefix, or a name that is near."""
+    for theirs in unused:
+        for path in missing:
+            if theirs.endswith(f".{path}"):
+                prefix = theirs.removesuffix(path)
+                alone = all(name.startswith(prefix) for name in unused)
+                return f"Write rename=lambda name: name.removeprefix({prefix!r})" + (
+                    "" if alone else f" if name.startswith({prefix!r}) else None"
+                )
+            if path.endswith(f".{theirs}"):
+                return f"Write rename=lambda name: {path.removesuffix(theirs)!r} + name"
+    if unused and missing:
+        return f"rename= gives them other names. {hint_for(unused[0], own)}".rstrip(".")
+    return "rename= leaves those out for which it returns None" if unused else "The weights are of another model"
+
+
+def _check(source: Source, leaves: Iterable[Leaf], named: Mapping[str, _Named], wanted: DType | None) -> None:
+    """Check all that can be wrong with the tensors, for a model that is replaced as a whole or not at all."""
+    where = source.where
+    problems: dict[type[Exception], list[str]] = {ShapeError: [], DTypeError: []}
+    chosen: list[tuple[Leaf, list[str]]] = []
+    for leaf in leaves:
+        paths = [path for path in leaf.paths if path in named]
+        chosen.append((leaf, paths))
+        for path in paths:
+            stored, target = named[path].stored, _target(leaf, wanted)
+            about = f"{named[path].name} for {path}" if named[path].name != path else path
+            if stored.where not in ("", where):
+                about = f"{about} (in {stored.where})"
+            if stored.kind and stored.shape != leaf.value.shape:
+                problems[ShapeError].append(
+                    f"{about} has shape {list(stored.shape)} there and {list(leaf.value.shape)} here"
+                )
+            elif not _fits(stored, target):
+                way_out = _way_out(stored, target)
+                problems[DTypeError].append(f"{about} is {stored.dtype} there and {target} here{way_out}")
+    for kind, lines in problems.items():
+        if lines:
+            more = f", and {len(lines) - 20} more" if len(lines) > 20 else ""
+            raise kind(f"load_weights: {where}: {'; '.join(lines[:20])}{more}. Nothing was loaded")
+    for check in dict.fromkeys(named[path].stored.check for _, paths in chosen for path in paths):
+        check()
+        source.release()
+    for leaf, paths in chosen:
+        for path in paths[1:]:
+            first, other = (_made(named[p].stored, leaf.value.backend, _target(leaf, wanted)) for p in (paths[0], path))
+            if not np.array_equal(to_host(first), to_host(other), equal_nan=True):
+                raise ArgumentError(
+                    f"load_weights: {where}: {paths[0]} and {path} are one parameter here and two there: leave one "
+                    "out by rename, or untie them. Nothing was loaded"
+                )
+
+
+def _fits(stored: Stored, target: DType) -> bool:
+    """Whether a tensor can be cast without surprise: floats to floats, integers to wider ones, others to their like."""
+    if stored.dtype == target.name:
+        return True
+    if stored.kind == "int" and target.kind == "int":
+        return np.can_cast(as_dtype(stored.dtype).dtype, target.dtype, "safe")
+    return stored.kind == "float" and target.kind == "float"
+
+
+def _way_out(stored: Stored, target: DType) -> str:
+    if not stored.kind:
+        return ", and this dtype is not read"
+    if "quantized" in (stored.kind, target.kind):
+        return ": load the float weights, then quantize"
+    return ""
+
+
+def _made(stored: Stored, backend: Any, target: DType) -> Any:
+    """The tensor on a backend, in a dtype; without history."""
+    value = stored.read()
+    if is_tensor(value):
+        return cast(value.detach().to(backend) if value.dtype.kind == "float" else value.to(backend), target)
+    return asarray(value, dtype=target, backend=backend)
+
+
+def _put(leaf: Leaf, found: _Named | None, wanted: DType | None) -> None:
+    old, target = leaf.value, _target(leaf, wanted)
+    if found is not None:
+        new = _made(found.stored, old.backend, target)
+    elif target is not old.dtype:
+        new = cast(old.detach(), target)
+    else:
+        return
+    leaf.put(new.require_grad() if old.is_require_grad else new)

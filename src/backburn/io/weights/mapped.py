@@ -1,0 +1,72 @@
+"""Files mapped into memory, of which no byte is read beyond the end."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backburn.base.errors import FileFormatError
+
+
+class MappedFile:
+    """A file's bytes, read-only.
+
+    Pages of a part that :meth:`array` has returned are given back when the next is asked for, or by :meth:`release`, so
+    that reading a file tensor by tensor keeps no more than one of them in memory.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.where = str(path)
+        self.file: BinaryIO = open(path, "rb")  # noqa: SIM115 (closed with this object)
+        try:
+            about = os.fstat(self.file.fileno())
+            if not stat.S_ISREG(about.st_mode):
+                raise FileFormatError(f"{path}: no ordinary file")
+            if about.st_size == 0:
+                raise FileFormatError(f"{path}: the file is empty")
+            self.size = about.st_size
+            self._map = mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._last = (0, 0)
+        except BaseException:
+            self.file.close()
+            raise
+
+    def array(self, start: int, length: int, what: str) -> NDArray[np.uint8]:
+        """A part of the file as an array; ``what`` it is, for errors."""
+        self._check(start, length, what)
+        self.release()
+        self._last = (start, length)
+        return np.frombuffer(self._map, np.uint8, length, start) if length else np.empty(0, np.uint8)
+
+    def bytes(self, start: int, length: int, what: str) -> bytes:
+        """A copy of a part of the file."""
+        self._check(start, length, what)
+        return self._map[start : start + length]
+
+    def _check(self, start: int, length: int, what: str) -> None:
+        if not (0 <= start <= self.size and 0 <= length <= self.size - start):
+            raise FileFormatError(f"{self.where}: {what} ends behind the end of the file: truncated, or damaged")
+
+    def release(self) -> None:
+        """Give the pages of the last part back, which are read again if somebody still needs them."""
+        start, length = self._last
+        first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+        count = (start + length - first) // mmap.PAGESIZE * mmap.PAGESIZE
+        if count > 0 and hasattr(mmap, "MADV_DONTNEED"):
+            with suppress(OSError):
+                self._map.madvise(mmap.MADV_DONTNEED, first, count)
+        self._last = (0, 0)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.release()
+        self.file.close()
+        with suppress(BufferError):  # an array of an error's traceback lives on, and closes the map when it dies
+            self._map.close()

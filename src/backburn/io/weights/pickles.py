@@ -1,0 +1,191 @@
+"""Pickles interpreted without running anything: a small machine for the opcodes that plain data need.
+
+Python's own reader calls whatever a pickle names. This one builds numbers, strings, tuples, lists and dicts; a class or
+function that a pickle names is looked up in a table of functions of ours, and a name that is not there ends the
+reading. Opcodes are counted, and no length is believed before the bytes are there.
+"""
+
+from __future__ import annotations
+
+import pickletools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import IO, Any, cast
+
+from backburn.base.errors import FileFormatError
+from backburn.io.weights.mapped import MappedFile
+
+#: The most opcodes that are read, several times those of the largest published models.
+MOST_OPCODES = 2_000_000
+_LONGEST_LINE = 1000
+_MARK = object()
+_CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_LITERALS = frozenset(
+    {"BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
+    | {"BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "SHORT_BINSTRING", "BINSTRING"}
+)
+_EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "EMPTY_SET": list}
+_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+
+
+class Stream:
+    """The bytes of a part of a file, read from the beginning on."""
+
+    def __init__(self, file: MappedFile, start: int, end: int) -> None:
+        self.file, self.place, self.end = file, start, end
+
+    def read(self, length: int) -> bytes:
+        """The next bytes, fewer at the end."""
+        found = self.file.bytes(self.place, max(0, min(length, self.end - self.place)), "a pickle")
+        self.place += len(found)
+        return found
+
+    def readline(self) -> bytes:
+        """The bytes up to the end of a line, which names a class."""
+        start = self.place
+        line, found, _ = self.read(_LONGEST_LINE).partition(b"\n")
+        if not found:
+            raise ValueError("a line without an end")
+        self.place = start + len(line) + 1
+        return line + found
+
+    def tell(self) -> int:
+        """The place in the file."""
+        return self.place
+
+
+@dataclass(frozen=True)
+class Known:
+    """A class or function that a pickle may name; ``make`` is ours, and is given the arguments."""
+
+    name: str
+    make: Callable[..., Any] | None = None
+    value: Any = None
+
+
+class Machine:
+    """Builds the data of pickles in a stream; ``known`` are the names that they may use.
+
+    ``persistent`` makes a value of each reference to data outside the pickle.
+    """
+
+    def __init__(self, where: str, known: Mapping[str, Known], persistent: Callable[[Any], Any] | None = None) -> None:
+        self.where = where
+        self.known = known
+        self.persistent = persistent
+        self.left = MOST_OPCODES
+
+    def load(self, stream: Stream) -> Any:
+        """The data of the next pickle. Raises :class:`FileFormatError` for whatever is not plain data."""
+        stack: list[Any] = []
+        memo: dict[int, Any] = {}
+        try:
+            for opcode, argument, _ in pickletools.genops(cast(IO[bytes], stream)):
+                self.left -= 1
+                if self.left < 0:
+                    raise FileFormatError(f"{self.where}: a pickle of more than {MOST_OPCODES} opcodes is not read")
+                if opcode.name == "STOP":
+                    return _popped(stack)
+                self._step(opcode.name, argument, stack, memo)
+        except FileFormatError:
+            raise
+        except Exception as error:  # damage may trip the machine anywhere
+            words = f"{type(error).__name__}: {error}" if isinstance(error, ValueError) else type(error).__name__
+            raise FileFormatError(f"{self.where}: a damaged pickle, near byte {stream.place} ({words:.200})") from error
+        raise FileFormatError(f"{self.where}: a pickle without an end")
+
+    def _step(self, name: str, argument: Any, stack: list[Any], memo: dict[int, Any]) -> None:
+        """One opcode."""
+        if name in ("BINPUT", "LONG_BINPUT"):
+            memo[argument] = stack[-1]
+        elif name == "MEMOIZE":
+            memo[len(memo)] = stack[-1]
+        elif name in ("BINGET", "LONG_BINGET"):
+            stack.append(memo[argument])
+        elif name in _LITERALS:
+            stack.append(argument)
+        elif name in _CONSTANTS:
+            stack.append(_CONSTANTS[name])
+        elif name in _EMPTY:
+            stack.append(_EMPTY[name]())
+        elif name == "MARK":
+            stack.append(_MARK)
+        elif name == "TUPLE":
+            items = _marked(stack)
+            stack.append(tuple(items))
+        elif name in _TUPLES:
+            count = _TUPLES[name]
+            stack.append(tuple(_popped(stack) for _ in range(count))[::-1])
+        elif name == "GLOBAL":
+            stack.append(self._named(argument.replace(" ", ".")))
+        elif name == "STACK_GLOBAL":
+            last, first = _popped(stack), _popped(stack)
+            stack.append(self._named(f"{first}.{last}" if isinstance(first, str) and isinstance(last, str) else ""))
+        elif name == "REDUCE":
+            arguments, function = _popped(stack), _popped(stack)
+            stack.append(self._made(function, arguments))
+        elif name == "BINPERSID" and self.persistent is not None:
+            stack.append(self.persistent(_popped(stack)))
+        elif name in ("SETITEM", "SETITEMS", "APPEND", "APPENDS", "ADDITEMS"):
+            self._fill(name, stack)
+        elif name == "BUILD":  # attributes, such as the versions of layers that a state dict carries along
+            _popped(stack)
+            if not isinstance(stack[-1], dict):
+                raise ValueError("attributes of what has none")
+        elif name == "POP":
+            _popped(stack)
+        elif name not in ("PROTO", "FRAME"):
+            raise FileFormatError(f"{self.where}: a pickle with the opcode {name}, which plain tensors do not need")
+
+    def _fill(self, name: str, stack: list[Any]) -> None:
+        """Put items from the stack into the list or dict below them."""
+        if name in ("SETITEM", "APPEND"):
+            items = [_popped(stack) for _ in range(2 if name == "SETITEM" else 1)][::-1]
+        else:
+            items = _marked(stack)
+        holder = stack[-1]
+        if name.startswith("SETITEM"):
+            if not isinstance(holder, dict) or len(items) % 2 or not all(map(_is_key, items[::2])):
+                raise ValueError("keys that are no strings or numbers, or a dict that is none")
+            holder.update(zip(items[::2], items[1::2], strict=True))
+        elif isinstance(holder, list):
+            holder.extend(items)
+        else:
+            raise ValueError("a list that is none")
+
+    def _named(self, name: str) -> Any:
+        """What stands for a class or function that the pickle names."""
+        if name not in self.known:
+            raise FileFormatError(
+                f"{self.where}: its pickle names {name[:100]!r}, which is no part of a dict of tensors, and nothing in "
+                "it is executed: save a model's state_dict()"
+            )
+        return self.known[name]
+
+    def _made(self, function: Any, arguments: Any) -> Any:
+        if not isinstance(function, Known) or function.make is None or not isinstance(arguments, tuple):
+            raise FileFormatError(f"{self.where}: its pickle calls what is no function of tensors")
+        return function.make(*arguments)
+
+
+def _popped(stack: list[Any]) -> Any:
+    """The last of a stack, which is no mark."""
+    value = stack.pop()
+    if value is _MARK:
+        raise ValueError("a mark in the place of a value")
+    return value
+
+
+def _marked(stack: list[Any]) -> list[Any]:
+    """All that has been put on the stack since the last mark."""
+    for place in range(len(stack) - 1, -1, -1):
+        if stack[place] is _MARK:
+            items = stack[place + 1 :]
+            del stack[place:]
+            return items
+    raise ValueError("no mark")
+
+
+def _is_key(value: Any) -> bool:
+    """Whether a dict of tensors may have such a key: a string or a number whose hash cannot be chosen at will."""
+    return isinstance(value, str) or value is None or (isinstance(value, int) and value.bit_length() < 60)

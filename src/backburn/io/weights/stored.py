@@ -1,0 +1,82 @@
+"""One tensor of a source, and sources: tensors by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+
+from backburn.base.dtypes import DTYPES
+from backburn.base.errors import FileFormatError
+from backburn.io.weights.mapped import MappedFile
+from backburn.io.weights.numbers import WIDENED
+
+
+def nothing() -> None:
+    """Check nothing."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor in a source: what is known of it before it is read.
+
+    ``dtype`` is a name: one of ours, or another, such as ``"float8_e4m3fn"`` and ``"Q4_K"``, of which ``read`` returns
+    the values in a float dtype that holds them. ``kind`` is ``"float"``, ``"int"``, ``"bool"`` or ``"quantized"``;
+    empty for what cannot be read. ``read`` returns an array that belongs to the source, or a tensor of ours. ``check``
+    raises if reading would fail, without keeping what it reads. ``where`` is the file, for errors.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    read: Callable[[], Any]
+    where: str = ""
+    check: Callable[[], object] = nothing
+    kind: str = field(default="", kw_only=True)
+
+    def rows(self, start: int, end: int) -> Stored:
+        """A part along the first axis."""
+        return replace(self, shape=(end - start, *self.shape[1:]), read=lambda: self.read()[start:end])
+
+    def turned(self, axes: tuple[int, ...]) -> Stored:
+        """The tensor with its axes in another order."""
+        shape = tuple(self.shape[axis] for axis in axes)
+        return replace(self, shape=shape, read=lambda: np.transpose(np.asarray(self.read()), axes))
+
+
+@dataclass
+class Source:
+    """Tensors by name, and the files they are in, which stay open until the source is closed."""
+
+    where: str
+    tensors: dict[str, Stored]
+    files: list[MappedFile] = field(default_factory=list)
+
+    def release(self) -> None:
+        """Give back the memory of what was read; see :class:`MappedFile`."""
+        for file in self.files:
+            file.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        self.tensors.clear()
+        for file in self.files:
+            file.close()
+
+
+def kind_of(dtype: str) -> str:
+    """The kind of tensors that a dtype is read as; empty for a dtype that is not read."""
+    return DTYPES[dtype].kind if dtype in DTYPES else "float" if dtype in WIDENED else ""
+
+
+def elements(where: str, name: str, shape: object) -> int:
+    """The number of elements of a shape that a file names. Raises :class:`FileFormatError` for what is no shape."""
+    if not isinstance(shape, (list, tuple)) or not all(type(n) is int and 0 <= n < 1 << 63 for n in shape):
+        raise FileFormatError(f"{where}: the shape of {name!r} is no list of lengths")
+    if len(shape) > 32:
+        raise FileFormatError(f"{where}: {name!r} has {len(shape)} axes, and tensors have at most 32")
+    return math.prod(shape)

@@ -1,0 +1,184 @@
+"""Changes files of weights at random and reads them: each is loaded, or refused by an error of ours.
+
+Run as ``python -m tools.fuzz_weights --count 100000``, with ``--formats`` and ``--seed`` on request. It prints how many
+files of each format were loaded and refused, and ends with the first that raised another error, gave a warning or
+changed the model although it was refused. The tests run a few of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import tempfile
+import time
+import warnings
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tests.helpers.weight_files import (
+    GGUFTensor,
+    gguf_bytes,
+    legacy_torch_bytes,
+    npy_bytes,
+    npz_bytes,
+    pickled,
+    safetensors_bytes,
+    torch_bytes,
+    torch_tree,
+)
+
+import backburn as bb
+
+_RNG = np.random.default_rng(0)
+ARRAYS: dict[str, Any] = {
+    "weight": _RNG.standard_normal((2, 256)).astype(np.float32),
+    "half": _RNG.standard_normal((2, 32)).astype(np.float16),
+    "steps": np.array([3]),
+}
+_BLOCKS = {
+    "weight": GGUFTensor(12, (2, 256), bytes(_RNG.integers(0, 256, 288, dtype=np.uint8))),
+    "half": GGUFTensor(8, (2, 32), bytes(_RNG.integers(0, 256, 68, dtype=np.uint8))),
+    "steps": GGUFTensor(27, (1,), bytes(8)),
+}
+#: Numbers that lengths and offsets are replaced by.
+_NUMBERS = [0, 1, 7, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
+
+
+class Model(bb.nn.Module):
+    """Has a place for each of the arrays."""
+
+    def __init__(self) -> None:
+        self.weight = bb.nn.parameter(bb.zeros((2, 256)))
+        self.half = bb.nn.parameter(bb.zeros((2, 32)))
+        self.steps = bb.zeros((1,), dtype="int64")
+
+
+def changed(content: bytes, choice: random.Random) -> bytes:
+    """The content with up to four changes, more often near its ends, where headers and directories are."""
+    made = bytearray(content)
+    for _ in range(choice.choice((1, 1, 2, 4))):
+        size = len(made)
+        if size == 0:
+            break
+        near = min(size, 600)
+        place = choice.choice((choice.randrange(size), choice.randrange(near), size - 1 - choice.randrange(near)))
+        length = choice.choice((1, 2, 4, 8))
+        kind = choice.randrange(7)
+        if kind == 0:
+            made[place] ^= 1 << choice.randrange(8)
+        elif kind == 1:
+            made[place] = choice.randrange(256)
+        elif kind == 2:
+            made[place : place + length] = (choice.choice(_NUMBERS) % (1 << 8 * length)).to_bytes(length, "little")
+        elif kind == 3:
+            del made[place : place + choice.randrange(1, 40)]
+        elif kind == 4:
+            del made[place:]
+        elif kind == 5:
+            made[place:place] = choice.randbytes(choice.randrange(1, 20))
+        else:
+            start = choice.randrange(size)
+            made[place:place] = made[start : start + choice.randrange(1, 60)]
+    return bytes(made)
+
+
+def _safetensors(choice: random.Random) -> bytes:
+    return changed(safetensors_bytes(ARRAYS, {"format": "pt"}), choice)
+
+
+def _torch(choice: random.Random) -> bytes:
+    if choice.random() < 0.4:
+        return changed(torch_bytes(ARRAYS), choice)
+    return torch_bytes(ARRAYS, changed(pickled(torch_tree(ARRAYS)), choice))  # with the checksum of what was changed
+
+
+def _legacy_torch(choice: random.Random) -> bytes:
+    return changed(legacy_torch_bytes(ARRAYS), choice)
+
+
+def _npz(choice: random.Random) -> bytes:
+    compression = choice.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
+    members = {f"{name}.npy": npy_bytes(x) for name, x in ARRAYS.items()}
+    if choice.random() < 0.5:
+        return changed(npz_bytes(members, compression), choice)
+    name = choice.choice(list(members))
+    return npz_bytes({**members, name: changed(members[name], choice)}, compression)
+
+
+def _gguf(choice: random.Random) -> bytes:
+    return changed(gguf_bytes(_BLOCKS), choice)
+
+
+def _index(choice: random.Random) -> bytes:
+    places = {name: f"model-{i}.safetensors" for i, name in enumerate(ARRAYS)}
+    return changed(json.dumps({"metadata": {}, "weight_map": places}).encode(), choice)
+
+
+FORMATS: dict[str, Callable[[random.Random], bytes]] = {
+    "safetensors": _safetensors,
+    "torch": _torch,
+    "legacy_torch": _legacy_torch,
+    "npz": _npz,
+    "gguf": _gguf,
+    "index": _index,
+}
+
+
+def fuzz(name: str, count: int, folder: Path, seed: int = 0) -> Counter[str]:
+    """Read ``count`` changed files of a format in ``folder``; the numbers of those loaded, and of errors by class.
+
+    Raises AssertionError for an error without the file's name, and for a refused file that changed the model. Errors
+    that are not ours are raised as they are, with a note that says which file it was.
+    """
+    outcomes: Counter[str] = Counter()
+    path = folder / (f"{name}.weights" if name != "index" else "model.safetensors.index.json")
+    if name == "index":
+        for i, (key, x) in enumerate(ARRAYS.items()):
+            (folder / f"model-{i}.safetensors").write_bytes(safetensors_bytes({key: x}))
+    source = folder if name == "index" else path
+    for number in range(count):
+        path.write_bytes(FORMATS[name](random.Random(f"{seed} {number}")))
+        model = Model()
+        before = dict(vars(model))
+        try:
+            bb.io.load_weights(model, source, strict=number % 4 > 0)
+        except bb.BackburnError as error:
+            outcome, words = type(error).__name__, str(error)
+        except BaseException as error:
+            error.add_note(f"format {name}, seed {seed}, number {number}: {path}")
+            raise
+        else:
+            outcome, words = "loaded", str(folder)
+            assert [x.shape for x in model.state_dict().values()] == [x.shape for x in ARRAYS.values()]
+        outcomes[outcome] += 1
+        assert str(folder) in words, words
+        if outcome != "loaded":
+            assert all(vars(model)[key] is value for key, value in before.items()), f"{name} {number}: {words}"
+    return outcomes
+
+
+def main() -> None:
+    """Run on the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=10_000, help="files of each format")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--formats", nargs="*", default=list(FORMATS), choices=list(FORMATS))
+    options = parser.parse_args()
+    warnings.simplefilter("error")
+    for name in options.formats:
+        with tempfile.TemporaryDirectory() as folder:
+            start = time.perf_counter()
+            outcomes = fuzz(name, options.count, Path(folder), options.seed)
+            seconds = time.perf_counter() - start
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(f"{name}: {options.count} in {seconds:.0f} s, {dict(outcomes)}, peak {peak:.0f} MiB", flush=True)
+
+
+if __name__ == "__main__":
+    main()
