@@ -278,7 +278,7 @@ def forgetful_index() -> Iterator[tuple[str, list[str]]]:
 
 
 def _run(command: list[str], **variables: str) -> None:
-    print(f"\n$ {' '.join(command[1:])}", flush=True)
+    print(f"\n$ python {' '.join(command[1:])}", flush=True)
     done = subprocess.run(command, env={**os.environ, **variables}, check=False)
     if done.returncode:
         raise Refused(f"the command above failed, with status {done.returncode}")
