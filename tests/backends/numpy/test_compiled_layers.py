@@ -182,6 +182,8 @@ POOLS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((2, 2, 4, 70), {"size": (2, 3), "stride": (1, 4), "ceil_mode": True}),
     ((2, 2, 5, 6, 20), {"size": (2, 3, 3), "stride": (2, 1, 2), "padding": ((1, 1), (0, 1), (1, 1))}),
     ((2, 2, 4, 5, 30), {"size": (3, 2, 2), "dilation": (1, 2, 3)}),
+    ((2, 2, 5, 150), {"size": (3, 4), "stride": (1, 2), "padding": ((2, 2), (3, 3))}),
+    ((2, 2, 4, 70), {"size": (2, 3), "padding": ((2, 3), (4, 7)), "dilation": (3, 4), "ceil_mode": True}),
 ]
 
 
