@@ -98,7 +98,7 @@ def _run_kernel(
     """The result of a kernel, or of the operation's body if there is none."""
     mode, slopes, wide = attributes["mode"], attributes["slopes"], upcast_half(x)
     fast: Any = compiled.serving(name, wide)
-    fits = len(places) <= 3 and math.prod(places) < MOST and max(places) < LONGEST
+    fits = mode != "cubic" and len(places) <= 3 and math.prod(places) < MOST and max(places) < LONGEST
     if fast is None or not fits or (slopes and mode != "linear") or wide.dtype != (at := upcast_half(positions)).dtype:
         if name == "sample_backward":
             attributes["places"] = places
