@@ -330,6 +330,11 @@ def first_out_of_range(indices: Any, length: int) -> int | None:
     return int(wrong[0]) if wrong.size else None
 
 
+def has_negative(x: Any) -> bool:
+    """Whether an element of a tensor is negative; inside ``vmap``, one of any example."""
+    return bool((host_values(x.backend, x.primitive) < 0).any())
+
+
 def places(numbers: Any) -> Any:
     """Each of the numbers 0, 1, ... repeated as often as ``numbers`` says, as an int64 host array."""
     return np.repeat(np.arange(len(numbers), dtype=np.int64), numbers)
