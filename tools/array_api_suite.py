@@ -4,7 +4,7 @@
     pip install -r SUITE/requirements.txt
     python tools/array_api_suite.py SUITE
 
-Settings: version 2024.12 of the standard, real dtypes, plain NumPy as the backend, three examples for each property.
+Settings: version 2025.12 of the standard, real dtypes, plain NumPy as the backend, three examples for each property.
 Left out are the special cases of complex numbers, which the suite does not skip along with the dtypes, and the names
 of the extension ``fft``, which needs complex numbers and is not offered. The exceptions, with their reasons, are in
 ``tests/tensor/array_api/xfails.txt``.
@@ -36,7 +36,7 @@ def environment() -> dict[str, str]:
         **os.environ,
         "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT / "backends"))),
         "ARRAY_API_TESTS_MODULE": "backburn",
-        "ARRAY_API_TESTS_VERSION": "2024.12",
+        "ARRAY_API_TESTS_VERSION": "2025.12",
         "ARRAY_API_TESTS_SKIP_DTYPES": "complex64,complex128",
         "BACKBURN_BACKEND": "numpy",
     }
