@@ -88,7 +88,7 @@ WIDELY_PADDED: list[tuple[Any, Any, dict[str, Any]]] = [
 ]
 
 
-def windows_of(x: Any, fill: float, size: int, options: dict[str, Any]) -> Any:
+def windows_of(x: Any, fill: float, size: Any, options: dict[str, Any]) -> Any:
     """The windows of padded values, by PyTorch's ``unfold`` of one spatial axis after the other; windows come last."""
     import torch
 

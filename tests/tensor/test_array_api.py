@@ -136,10 +136,31 @@ def test_dlpack_copies() -> None:
     x = bb.from_dlpack(array)
     array[0] = 5
     assert x.tolist() == [1, 1, 1]
-    with pytest.raises(ArgumentError, match="copy=False"):
+    with pytest.raises(ExportError, match="from_dlpack: copy=False"):
         bb.from_dlpack(array, copy=False)
     with pytest.raises(ExportError, match="copy=False"):
         x.__dlpack__(copy=False)
+
+
+@pytest.mark.parametrize("copy", [None, True, False])
+def test_tensors_are_not_copied(copy: bool | None) -> None:
+    x = bb.asarray([1.0, 2.0], backend="numpy")
+    assert bb.asarray(x, copy=copy) is x
+    same = bb.from_dlpack(x, copy=copy)
+    assert same.device is x.device
+    assert same.primitive is x.primitive
+    lifted = bb.from_dlpack(x, device="autodiff(numpy)", copy=copy)
+    assert (lifted.is_autodiff, lifted.tolist()) == (True, [1.0, 2.0])
+    constant = bb.from_dlpack(bb.asarray([1.0]).require_grad() * 2.0, copy=copy)
+    assert not constant.is_tracked
+    if copy is False:
+        with pytest.raises(ValueError, match=r"asarray: copy=False, but a cast to int64 copies float32\[2\]"):
+            bb.asarray(x, dtype="int64", copy=False)
+        with pytest.raises(BufferError, match=r"from_dlpack: copy=False, but a copy moves .* to 'null'"):
+            bb.from_dlpack(x, device="null", copy=False)
+    else:
+        assert bb.asarray(x, dtype="int64", copy=copy).dtype is bb.int64
+        assert bb.from_dlpack(x, device="null", copy=copy).shape == (2,)
 
 
 def test_dlpack_goes_to_the_host_only() -> None:

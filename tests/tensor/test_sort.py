@@ -125,7 +125,8 @@ def test_searchsorted() -> None:
     for number in (2, 2.0, 9, -math.inf, math.nan):
         for side in ("left", "right"):
             got = bb.searchsorted(bb.asarray(line), number, side=side)
-            assert (got.dtype, got.shape, got.item()) == (bb.int64, (), np.searchsorted(line, number, side=side))
+            expected: Any = np.searchsorted(line, np.float64(number), side=side)  # type: ignore[call-overload]
+            assert (got.dtype, got.shape, got.item()) == (bb.int64, (), expected)
     assert bb.searchsorted(bb.asarray(mixed), 2.0, sorter=bb.asarray(order), side="right").item() == 3
     assert bb.searchsorted(bb.asarray([1, 3]), 2.5).item() == 1
     assert bb.vmap(lambda row: bb.searchsorted(row, 2))(bb.asarray([[1, 3], [2, 4]])).tolist() == [1, 0]
