@@ -163,8 +163,10 @@ def _divisor(
 ) -> Array:  # fmt: skip
     """The number of elements that each window averages."""
     total = np.ones((1,) * len(places), dtype)
-    for axis, (n, *windows) in enumerate(zip(places, counts, size, stride, padding, strict=True)):
-        numbers = element_counts(n, *windows, include_pad, dilation[axis])
+    for axis, (n, count, width, step, pair, gap) in enumerate(
+        zip(places, counts, size, stride, padding, dilation, strict=True)
+    ):
+        numbers = element_counts(n, count, width, step, pair, include_pad, gap)
         if len(set(numbers)) == 1:
             numbers = numbers[:1]
         total = total * np.array(numbers, dtype).reshape(-1, *[1] * (len(places) - 1 - axis))

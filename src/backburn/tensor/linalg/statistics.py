@@ -204,7 +204,8 @@ def cov(
     The sums of products are divided by the number of observations minus ``correction``. ``fweights`` are integer
     frequencies of the observations, ``aweights`` their relative importance, which take part in promotion. For a vector,
     or a matrix of one row, the result is 0-d. 16-bit floats are computed in float32. Raises :class:`ShapeError` for
-    more than two axes and for weights that do not fit, and :class:`ArgumentError` for negative weights.
+    more than two axes and for weights that do not fit, and :class:`ArgumentError` for negative weights, which are read
+    on the host.
 
         >>> import backburn as bb
         >>> bb.cov(bb.asarray([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])).tolist()
