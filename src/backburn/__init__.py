@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from backburn._namespace import __array_namespace_info__ as __array_namespace_info__
 
 __version__ = "0.1.0"
-__array_api_version__ = "2024.12"
+__array_api_version__ = "2025.12"
 
 #: Packages that are found as attributes: ``backburn.nn`` after ``import backburn``.
 _PACKAGES = frozenset(

@@ -79,6 +79,85 @@ def test_dilated_pools_and_ties(torch: Any) -> None:
         np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
+WIDELY_PADDED: list[tuple[Any, Any, dict[str, Any]]] = [
+    ((2, 3, 5), 3, {"padding": 2, "stride": 1}),
+    ((1, 2, 6), 4, {"padding": ((3, 2),), "stride": 4, "ceil_mode": True}),
+    ((1, 2, 4, 5), (3, 2), {"padding": ((2, 1), (0, 1)), "stride": (2, 1), "dilation": (1, 3)}),
+    ((1, 2, 4, 5), (2, 3), {"padding": "same", "stride": 1, "dilation": 2}),
+    ((1, 1, 3, 2, 4), 2, {"padding": 1, "stride": 2, "dilation": (2, 1, 3)}),
+]
+
+
+def windows_of(x: Any, fill: float, size: Any, options: dict[str, Any]) -> Any:
+    """The windows of padded values, by PyTorch's ``unfold`` of one spatial axis after the other; windows come last."""
+    import torch
+
+    rank = x.ndim - 2
+    pairs = [(p, p) if isinstance(p, int) else p for p in options["padding"]]
+    for axis, ((before, after), n, step, gap) in enumerate(
+        zip(pairs, size, options["stride"], options["dilation"], strict=True), 2
+    ):
+        ends = [torch.full((*x.shape[:axis], m, *x.shape[axis + 1 :]), fill, dtype=x.dtype) for m in (before, after)]
+        x = torch.cat([ends[0], x, ends[1]], axis)
+        x = x.unfold(axis, gap * (n - 1) + 1, step)[..., ::gap]
+    return x.flatten(2 + rank)
+
+
+@pytest.mark.parametrize(("shape", "size", "options"), WIDELY_PADDED)
+def test_padding_above_half_the_window_and_dilated_means(
+    torch: Any, shape: Any, size: Any, options: dict[str, Any]
+) -> None:
+    rank = len(shape) - 2
+    x = normal(*shape)
+
+    def each(value: Any) -> Any:
+        return (value,) * rank if isinstance(value, int) else value
+
+    gaps = each(options.get("dilation", 1))
+    plain = {"stride": each(options["stride"]), "dilation": gaps, "padding": each(options["padding"])}
+    if options["padding"] == "same":
+        spans = [gap * (n - 1) for gap, n in zip(gaps, each(size), strict=True)]
+        plain["padding"] = [(span // 2, span - span // 2) for span in spans]
+    if options.get("ceil_mode"):  # as many places more as the last window lacks
+        plain["padding"] = [(3, 3)]
+    every = each(size)
+    functions_agree(
+        lambda x: layers.max_pool(x, size, **options), lambda x: windows_of(x, -math.inf, every, plain).amax(-1), x
+    )
+    bb.check_grads(lambda v: layers.max_pool(v, size, **options) ** 2.0, (bb.asarray(x),), order=2)
+    inside = windows_of(torch.ones(shape, dtype=torch.float64), 0.0, every, plain).sum(-1)
+    functions_agree(
+        lambda x: layers.avg_pool(x, size, count_include_pad=False, **options),
+        lambda x: windows_of(x, 0.0, every, plain).sum(-1) / inside,
+        x,
+    )
+    functions_agree(
+        lambda x: layers.avg_pool(x, size, divisor_override=3.0, **options),
+        lambda x: windows_of(x, 0.0, every, plain).sum(-1) / 3.0,
+        x,
+    )
+    if not options.get("ceil_mode"):
+        functions_agree(
+            lambda x: layers.avg_pool(x, size, **options), lambda x: windows_of(x, 0.0, every, plain).mean(-1), x
+        )
+        layer = getattr(nn, f"AvgPool{rank}d")(size, **options)
+        np.testing.assert_array_equal(
+            layer(bb.asarray(x)).numpy(), layers.avg_pool(bb.asarray(x), size, **options).numpy(), strict=True
+        )
+    bb.check_grads(lambda v: layers.avg_pool(v, size, **options) ** 2.0, (bb.asarray(x),), order=2)
+    rows = bb.stack([bb.asarray(x), bb.asarray(-x)])
+    np.testing.assert_array_equal(
+        bb.vmap(lambda v: layers.avg_pool(v, size, **options))(rows)[1].numpy(),
+        layers.avg_pool(bb.asarray(-x), size, **options).numpy(),
+    )
+
+
+def test_windows_of_padding_alone_have_the_mean_zero() -> None:
+    x = bb.asarray([[[2.0, 4.0]]])
+    assert layers.avg_pool(x, 2, padding=3, stride=1).tolist() == [[[0.0, 0.0, 1.0, 3.0, 2.0, 0.0, 0.0]]]
+    assert layers.avg_pool(x, 2, padding=3, stride=1, divisor_override=1).tolist() == [[[0, 0, 2, 6, 4, 0, 0]]]
+
+
 @pytest.mark.parametrize(("shape", "size"), [((2, 3, 10), 4), ((1, 2, 7, 5), (3, 2)), ((1, 2, 3, 4, 5), (2, 4, 3))])
 def test_adaptive_pools(torch: Any, shape: Any, size: Any) -> None:
     rank, x = len(shape) - 2, normal(*shape)
@@ -94,8 +173,14 @@ def test_pools_that_are_refused() -> None:
     x = bb.asarray(normal(1, 1, 4))
     with pytest.raises(ShapeError, match=r"max_pool: a window that reaches over 5 elements .*float64\[1,1,4\]"):
         layers.max_pool(x, 5)
-    with pytest.raises(ArgumentError, match="max_pool: padding is at most half the window"):
+    with pytest.raises(ShapeError, match="max_pool: the window 0 along axis 2 of 4 lies in the padding alone"):
         layers.max_pool(x, 2, padding=2)
+    with pytest.raises(ShapeError, match="avg_pool: the window 2 along axis 2 of 4 lies in the padding alone"):
+        layers.avg_pool(x, 2, padding=((0, 2),), count_include_pad=False)
+    with pytest.raises(ArgumentError, match="avg_pool: padding is 0 or more"):
+        layers.avg_pool(x, 2, padding=-1)
+    with pytest.raises(ArgumentError, match=r"AvgPool1d: dilation is 1 or more"):
+        nn.AvgPool1d(2, dilation=0)
     with pytest.raises(ShapeError, match="lies in the padding alone"):
         layers.max_pool(x[:, :, :1], 2, padding=1, dilation=2)
     with pytest.raises(ArgumentError, match="avg_pool: kernel_size is 1 or more"):

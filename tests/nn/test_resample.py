@@ -88,6 +88,53 @@ def test_grid_sample(torch: Any, padding: str, align: bool, shape: Any) -> None:
     np.testing.assert_array_equal(got, theirs)
 
 
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 2, 1, 3), (1, 1, 2, 2)])
+def test_cubic_grid_sample(torch: Any, padding: str, align: bool, shape: Any) -> None:
+    """Results equal torch's, which wants two axes, also far outside; gradients of the second order are consistent."""
+    options: dict[str, Any] = {"mode": "bicubic", "padding_mode": padding, "align_corners": align}
+    for reach in (1.0, 1.9, 9.0):
+        grid = GENERATOR.uniform(-reach, reach, (shape[0], 3, 2, 2))
+        functions_agree(
+            lambda x, g: layers.grid_sample(x, g, **options),
+            lambda x, g: torch.nn.functional.grid_sample(x, g, **options),
+            normal(*shape), grid,
+        )  # fmt: skip
+    near = bb.asarray(GENERATOR.uniform(-1.3, 1.3, (shape[0], 2, 1, 2)))
+    bb.check_grads(lambda x, g: layers.grid_sample(x, g, **options), (bb.asarray(normal(*shape)), near), order=2)
+
+
+def test_cubic_grid_sample_of_other_ranks_and_at_the_places() -> None:
+    x = bb.asarray(normal(1, 2, 4))
+    at = bb.asarray([[[-1.0], [-1 / 3], [1 / 3], [1.0]]], dtype="float64")
+    np.testing.assert_allclose(
+        layers.grid_sample(x, at, mode="bicubic", align_corners=True).numpy(), x.numpy(), rtol=1e-12
+    )
+    volume = bb.asarray(normal(1, 1, 3, 4, 5))
+    identity = bb.asarray(np.eye(3, 4)[None])
+    grid = layers.affine_grid(identity, volume.shape, align_corners=False)
+    for padding in ("zeros", "border", "reflection"):
+        found = layers.grid_sample(volume, grid, mode="bicubic", padding_mode=padding)
+        np.testing.assert_allclose(found.numpy(), volume.numpy(), rtol=1e-9, atol=1e-12)
+    middle = bb.zeros((1, 1, 1, 2), dtype="float16")
+    half = layers.grid_sample(bb.ones((1, 1, 2, 2), dtype="float16"), middle, "bicubic", "border")
+    assert (half.dtype, half.tolist()) == (bb.float16, [[[[1.0]]]])
+
+
+def test_third_derivatives_of_cubic_samples() -> None:
+    """Inside a cell a sample is a cubic polynomial of its position, whose fourth derivative is 0."""
+    x, place = bb.asarray(normal(1, 1, 5)), bb.asarray(0.1, dtype="float64")
+
+    def read(p: Any) -> Any:
+        return layers.grid_sample(x, p.reshape((1, 1, 1)), mode="bicubic").sum()
+
+    values = np.array([read(place + 0.05 * i).item() for i in range(4)])
+    third = bb.grad(bb.grad(bb.grad(read)))
+    np.testing.assert_allclose(third(place).item(), np.diff(values, 3)[0] / 0.05**3, rtol=1e-6)
+    assert bb.grad(third)(place).item() == 0.0
+
+
 @pytest.mark.parametrize("align", [False, True])
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (3, 1, 2, 3), (1, 2, 3, 2, 4)])
 def test_affine_grid(torch: Any, align: bool, shape: Any) -> None:
@@ -154,15 +201,15 @@ def test_grid_sample_reads_zeros_far_outside_of_infinite_edges() -> None:
     x = bb.full((2, 3, 1, 2), math.inf)
     far = bb.asarray([[9.0, 9.0], [-9.0, 0.0], [1e30, -1e30], [math.inf, -math.inf]])
     grid = bb.broadcast_to(far, (2, 1, 4, 2)).require_grad()
-    for mode in ("bilinear", "nearest"):
+    for mode in ("bilinear", "bicubic", "nearest"):
         found = layers.grid_sample(x, grid, mode=mode)
         assert found.tolist() == bb.zeros((2, 3, 1, 4)).tolist()
-    gradient = grid.grad(layers.grid_sample(x, grid).sum().backward())
-    assert gradient is not None
-    assert gradient.tolist() == bb.zeros((2, 1, 4, 2)).tolist()
+        gradient = grid.grad(found.sum().backward())
+        assert gradient is not None
+        assert gradient.tolist() == bb.zeros((2, 1, 4, 2)).tolist()
 
 
-@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic", "nearest"])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 def test_positions_that_are_nan_give_nan(mode: str, padding: str) -> None:
     x, grid = bb.ones((1, 1, 2, 3)), bb.asarray([[[[float("nan"), 0.0], [0.0, float("nan")], [0.0, 0.0]]]])

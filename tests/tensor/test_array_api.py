@@ -27,8 +27,9 @@ ROOT = Path(__file__).parents[2]
 def test_the_namespace_is_the_package() -> None:
     x = bb.asarray(X)
     assert x.__array_namespace__() is bb
+    assert x.__array_namespace__(api_version="2025.12") is bb
     assert x.__array_namespace__(api_version="2024.12") is bb
-    assert bb.__array_api_version__ == "2024.12"
+    assert bb.__array_api_version__ == "2025.12"
     with pytest.raises(ArgumentError, match="1999"):
         x.__array_namespace__(api_version="1999.12")
 
@@ -41,7 +42,7 @@ def test_the_extension_for_complex_numbers_is_not_there() -> None:
 def test_info() -> None:
     info = bb.__array_namespace_info__()
     assert info.capabilities() == {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": None}
-    assert info.default_device() in info.devices()
+    assert info.devices() == (info.default_device(),)
     assert bb.zeros(1).device == info.default_device()
     assert info.default_dtypes() == {"real floating": bb.float32, "integral": bb.int64, "indexing": bb.int64}
     assert set(info.dtypes()) == set(STANDARD)
@@ -86,9 +87,12 @@ def test_the_parts_of_real_numbers() -> None:
     assert complex(bb.asarray(1.5)) == 1.5 + 0j
 
 
-def test_lists_of_tensors_are_lists() -> None:
-    assert isinstance(bb.meshgrid(bb.arange(2), bb.arange(3)), list)
-    assert isinstance(bb.broadcast_arrays(bb.zeros(2), bb.zeros(())), list)
+def test_several_tensors_are_a_tuple() -> None:
+    for sparse in (False, True):
+        assert isinstance(bb.meshgrid(bb.arange(2), bb.arange(3), sparse=sparse), tuple)
+    assert bb.meshgrid() == ()
+    assert isinstance(bb.broadcast_arrays(bb.zeros(2), bb.zeros(())), tuple)
+    assert bb.broadcast_shapes((2, 1), (3,), ()) == (2, 3)
     assert bb.expand_dims(bb.zeros(2), 1).shape == bb.expand_dims(bb.zeros(2), axis=1).shape == (2, 1)
 
 
@@ -132,10 +136,31 @@ def test_dlpack_copies() -> None:
     x = bb.from_dlpack(array)
     array[0] = 5
     assert x.tolist() == [1, 1, 1]
-    with pytest.raises(ArgumentError, match="copy=False"):
+    with pytest.raises(ExportError, match="from_dlpack: copy=False"):
         bb.from_dlpack(array, copy=False)
     with pytest.raises(ExportError, match="copy=False"):
         x.__dlpack__(copy=False)
+
+
+@pytest.mark.parametrize("copy", [None, True, False])
+def test_tensors_are_not_copied(copy: bool | None) -> None:
+    x = bb.asarray([1.0, 2.0], backend="numpy")
+    assert bb.asarray(x, copy=copy) is x
+    same = bb.from_dlpack(x, copy=copy)
+    assert same.device is x.device
+    assert same.primitive is x.primitive
+    lifted = bb.from_dlpack(x, device="autodiff(numpy)", copy=copy)
+    assert (lifted.is_autodiff, lifted.tolist()) == (True, [1.0, 2.0])
+    constant = bb.from_dlpack(bb.asarray([1.0]).require_grad() * 2.0, copy=copy)
+    assert not constant.is_tracked
+    if copy is False:
+        with pytest.raises(ValueError, match=r"asarray: copy=False, but a cast to int64 copies float32\[2\]"):
+            bb.asarray(x, dtype="int64", copy=False)
+        with pytest.raises(BufferError, match=r"from_dlpack: copy=False, but a copy moves .* to 'null'"):
+            bb.from_dlpack(x, device="null", copy=False)
+    else:
+        assert bb.asarray(x, dtype="int64", copy=copy).dtype is bb.int64
+        assert bb.from_dlpack(x, device="null", copy=copy).shape == (2,)
 
 
 def test_dlpack_goes_to_the_host_only() -> None:

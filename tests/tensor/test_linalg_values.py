@@ -397,10 +397,29 @@ def test_weighted_covariances() -> None:
         close(bb.cov(tensor(given)), np.cov(given))
     close(bb.corrcoef(tensor(WIDE[:1])), np.corrcoef(WIDE[:1]))
     bb.check_grads(bb.cov, (tensor(WIDE[:1]),), order=2)
-    assert np.isnan(bb.cov(tensor(WIDE), fweights=tensor(-often)).numpy()).all()
-    assert np.isnan(bb.cov(tensor(WIDE), aweights=tensor(much - 0.2)).numpy()).all()
+    for wrong in ({"fweights": tensor(-often)}, {"aweights": tensor(much - 0.2)}):
+        with pytest.raises(ArgumentError, match=r"cov: weights are 0 or more, .*float64\[3,5\]"):
+            bb.cov(tensor(WIDE), **wrong)
+    rows = bb.stack([tensor(much), tensor(much - 0.2)])
+    with pytest.raises(ArgumentError, match="cov: weights are 0 or more"):
+        bb.vmap(lambda w: bb.cov(tensor(WIDE), aweights=w))(rows)
+    close(bb.vmap(lambda w: bb.cov(tensor(WIDE), aweights=w))(rows[:1])[0], np.cov(WIDE, aweights=much))
+    bb.check_grads(lambda x, w: bb.cov(x, aweights=w), (tensor(WIDE), tensor(much)), order=2)
     with pytest.raises(DTypeError, match="cov: takes int tensors, not float"):
         bb.cov(tensor(WIDE), fweights=tensor(much))
+
+
+def test_weights_of_covariances_take_part_in_promotion() -> None:
+    x, often, much = np.round(WIDE * 8.0), np.array([1, 3, 0, 2, 1]), np.array([0.5, 1.0, 2.0, 0.1, 0.7])
+    found = bb.cov(tensor(x, "float32"), aweights=tensor(much))
+    assert found.dtype is bb.float64
+    close(found, np.cov(x, aweights=much))
+    close(bb.cov(tensor(x.astype(int)), aweights=tensor(much)), np.cov(x, aweights=much))
+    assert bb.cov(tensor(x.astype(int)), aweights=tensor(much)).dtype is bb.float64
+    assert bb.cov(tensor(x), aweights=tensor(much, "float32")).dtype is bb.float64
+    assert bb.cov(tensor(x, "float16"), aweights=tensor(much, "float32")).dtype is bb.float32
+    for whole in ({"fweights": tensor(often)}, {"aweights": tensor(often)}):
+        assert bb.cov(tensor(x, "float32"), **whole).dtype is bb.float32
 
 
 def test_covariances_of_narrow_floats_do_not_overflow() -> None:

@@ -82,6 +82,48 @@ def test_any_and_all_of_every_kind() -> None:
     assert bb.asarray(TRUTHS).all(axis=0, keepdims=True).tolist() == [[False, False, True]]
 
 
+@pytest.mark.parametrize("name", ["max", "min", "nanmax", "nanmin"])
+@pytest.mark.parametrize("axis", [None, 0, 1, (0, 2), ()])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_extrema_with_an_initial_number(name: str, axis: Any, keepdims: bool) -> None:
+    options = {"axis": axis, "keepdims": keepdims}
+    numbers = np.array([REAL, -REAL, REAL * 2.0])
+    for array in (numbers, np.where(numbers < -1.0, math.nan, numbers), numbers[:, :0], (numbers * 4).astype(np.int8)):
+        for initial in (0, 2, -3) if array.dtype.kind == "i" else (0, -0.75, math.inf, -math.inf):
+            with np.errstate(invalid="ignore"):
+                expected = np.asarray(getattr(np, name)(array, initial=initial, **options))
+            got = getattr(bb, name)(bb.asarray(array), initial=initial, **options)
+            assert got.dtype.name == array.dtype.name
+            np.testing.assert_array_equal(got.numpy(), expected, strict=True)
+    rows = bb.vmap(lambda x: getattr(bb, name)(x, initial=1.0))(bb.asarray(numbers[:, :0]))
+    assert rows.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_gradients_of_extrema_with_an_initial_number() -> None:
+    x = bb.asarray([[1.0, 3.0, 3.0], [-1.0, 0.0, -2.0], [2.0, 1.0, 0.0]]).require_grad()
+    gradient = x.grad(bb.max(x, axis=1, initial=2.0).sum().backward())
+    assert gradient is not None
+    assert gradient.tolist() == [[0.0, 0.5, 0.5], [0.0, 0.0, 0.0], [0.5, 0.0, 0.0]]
+    bb.check_grads(lambda v: bb.min(v, axis=0, initial=0.7) ** 3.0, (bb.asarray(REAL.astype(np.float64)),), order=2)
+    nothing = bb.zeros((0, 2)).require_grad()
+    found = nothing.max(axis=0, initial=-1)
+    assert found.is_tracked
+    gradient = nothing.grad(found.sum().backward())
+    assert gradient is not None
+    assert gradient.shape == (0, 2)
+
+
+def test_initial_numbers_that_are_refused() -> None:
+    for value in (200, 2.5, math.inf, math.nan):
+        with pytest.raises(ArgumentError, match=r"max: int8 does not hold initial=.*: int8\[2\]"):
+            bb.max(bb.asarray([1, 2], dtype="int8"), initial=value)
+    with pytest.raises(ArgumentError, match=r"min: initial is a number, not float32\[\]"):
+        bb.min(bb.asarray([1.0]), initial=bb.asarray(1.0))  # type: ignore[arg-type]
+    most = 2**63 - 1
+    assert bb.min(bb.zeros((0,), dtype="int64"), initial=most).item() == most
+    assert bb.max(bb.zeros((0,), dtype="uint8"), initial=255).item() == 255
+
+
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
 def test_indices_of_extrema(name: str) -> None:
     for array in (REAL, INTS, np.array([2.0, math.nan, 9.0]), np.array(3.0)):
@@ -243,7 +285,7 @@ def test_the_mean_of_booleans_is_a_fraction() -> None:
         np.testing.assert_array_equal(bb.mean(x, axis=1, keepdims=True).numpy(), TRUTHS.mean(1, keepdims=True))
 
 
-@pytest.mark.parametrize("name", ["max", "min", "max_abs", "argmax", "argmin", "median"])
+@pytest.mark.parametrize("name", ["max", "min", "argmax", "argmin", "median"])
 def test_nothing_to_choose_from(name: str) -> None:
     with pytest.raises(ShapeError, match=rf"{name}: .*no element.*float32\[2,0\]"):
         getattr(bb, name)(bb.asarray(np.zeros((2, 0), np.float32)), axis=1)
@@ -256,7 +298,8 @@ def test_reductions_of_nothing() -> None:
     assert bb.prod(nothing).item() == 1.0
     assert math.isnan(bb.mean(nothing).item())
     assert bb.logsumexp(nothing).item() == -math.inf
-    assert bb.vector_norm(nothing).item() == 0.0
+    assert bb.vector_norm(nothing).item() == bb.max_abs(nothing).item() == 0.0
+    assert bb.max_abs(nothing.astype("int8"), axis=0, keepdims=True).tolist() == [[0, 0]]
     for order in (0, 1, 2, 3, math.inf):
         assert bb.vector_norm(nothing, axis=0, ord=order).tolist() == [0.0, 0.0]
     with pytest.raises(ShapeError, match="vector_norm: no elements have no smallest absolute value"):

@@ -122,6 +122,19 @@ def test_searchsorted() -> None:
     order = np.argsort(mixed)
     got = bb.searchsorted(bb.asarray(mixed), bb.asarray([2, 6]), sorter=bb.asarray(order), side="right")
     assert got.tolist() == [3, 4]
+    for number in (2, 2.0, 9, -math.inf, math.nan):
+        for side in ("left", "right"):
+            got = bb.searchsorted(bb.asarray(line), number, side=side)
+            expected: Any = np.searchsorted(line, np.float64(number), side=side)  # type: ignore[call-overload]
+            assert (got.dtype, got.shape, got.item()) == (bb.int64, (), expected)
+    assert bb.searchsorted(bb.asarray(mixed), 2.0, sorter=bb.asarray(order), side="right").item() == 3
+    assert bb.searchsorted(bb.asarray([1, 3]), 2.5).item() == 1
+    assert bb.vmap(lambda row: bb.searchsorted(row, 2))(bb.asarray([[1, 3], [2, 4]])).tolist() == [1, 0]
+    for wrong in ("2", None):
+        with pytest.raises(DTypeError, match="searchsorted: takes tensors and Python numbers"):
+            bb.searchsorted(bb.asarray(line), wrong)  # type: ignore[arg-type]
+    with pytest.raises(DTypeError, match="searchsorted"):
+        bb.searchsorted(2.0, bb.asarray(line))  # type: ignore[arg-type]
     rows = bb.searchsorted(bb.asarray([[1, 3], [2, 4]]), bb.asarray([[3, 0, 9], [3, 4, 5]]))
     assert rows.tolist() == [[1, 0, 2], [1, 1, 2]]
     with pytest.raises(ArgumentError, match=r"searchsorted: side is one of 'left', 'right', not 'middle'"):

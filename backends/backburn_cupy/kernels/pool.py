@@ -8,7 +8,6 @@ import numpy as np
 
 from backburn.base.errors import ShapeError
 from backburn.ops.conv import Pairs
-from backburn.ops.pool import pool_windows
 from backburn.ops.table import shape_rule
 from backburn_cupy.kernels import geometry
 from backburn_cupy.kernels.runner import Runner
@@ -26,7 +25,7 @@ def max_pool(
     on: Runner, x: Array, /, size: Shape = (1,), stride: Shape = (1,), padding: Pairs = ((0, 0),),
     dilation: Shape = (1,), ceil_mode: bool = False,
 ) -> Any:  # fmt: skip
-    windows = _windows(x.shape, size, stride, padding, dilation, ceil_mode)
+    windows = _windows(x.shape, size, stride, padding, dilation, ceil_mode, False)
     if max(x.shape[2:]) > LONGEST:
         return NotImplemented
     shape = (*x.shape[:2], *windows.places)
@@ -38,9 +37,9 @@ def max_pool(
 
 def avg_pool(
     on: Runner, x: Array, /, size: Shape = (1,), stride: Shape = (1,), padding: Pairs = ((0, 0),),
-    ceil_mode: bool = False, count_include_pad: bool = True,
+    ceil_mode: bool = False, count_include_pad: bool = True, dilation: Shape = (),
 ) -> Array:  # fmt: skip
-    windows = _windows(x.shape, size, stride, padding, (1,) * len(size), ceil_mode)
+    windows = _windows(x.shape, size, stride, padding, dilation, ceil_mode, count_include_pad)
     if max(x.shape[2:]) > LONGEST:
         return NotImplemented
     out = on.xp.ndarray((*x.shape[:2], *windows.places), x.dtype)
@@ -51,10 +50,10 @@ def avg_pool(
 
 def avg_pool_backward(
     on: Runner, grad: Array, /, places: Shape = (1,), size: Shape = (1,), stride: Shape = (1,),
-    padding: Pairs = ((0, 0),), ceil_mode: bool = False, count_include_pad: bool = True,
+    padding: Pairs = ((0, 0),), ceil_mode: bool = False, count_include_pad: bool = True, dilation: Shape = (),
 ) -> Array:  # fmt: skip
     shape = (*grad.shape[:2], *places)
-    windows = _windows(shape, size, stride, padding, (1,) * len(size), ceil_mode)
+    windows = _windows(shape, size, stride, padding, dilation, ceil_mode, count_include_pad)
     if grad.shape[2:] != windows.places:
         raise ShapeError(
             f"avg_pool_backward: the gradient {list(grad.shape)} is not of the windows {list(windows.places)}"
@@ -68,11 +67,13 @@ def avg_pool_backward(
 
 
 def _windows(
-    x: Shape, size: Shape, stride: Shape, padding: Pairs, dilation: Shape, ceil_mode: bool
-) -> Windows:  # fmt: skip
-    shape_rule("max_pool")(x, size=size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode)
-    counts, _ = pool_windows(x[2:], size, stride, padding, dilation, ceil_mode)
-    return Windows(size, counts, stride, padding, dilation)
+    x: Shape, size: Shape, stride: Shape, padding: Pairs, dilation: Shape, ceil_mode: bool, counts_pad: bool
+) -> Windows:
+    places = shape_rule("avg_pool")(
+        x, size=size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
+        count_include_pad=counts_pad,
+    )[2:]  # fmt: skip
+    return Windows(size, places, stride, padding, dilation or (1,) * len(size))
 
 
 def _run(on: Runner, kernel: str, count: int, *arguments: Any, after: tuple[Pairs, bool] | None = None) -> None:

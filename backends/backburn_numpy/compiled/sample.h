@@ -5,11 +5,42 @@ typedef struct {
     REAL weights[CORNERS][SPAN];
 } NAMED(Corners);
 
-/* The corners of count positions, of which those along the axes are wanted apart; whether all of them are places. */
+/* Four times the corners, for a cubic along an axis of n places that are step apart, of the given order of slopes. */
+INLINE void NAMED(cubic_corners)(NAMED(Corners) *c, const REAL *restrict positions, REAL *restrict unknown, int corners,
+                                 int32_t n, int32_t step, int64_t count, int zeros, int order) {
+    int32_t around[4][SPAN];
+    REAL shares[4][SPAN];
+    LOOP for (int64_t i = 0; i < count; i++) {
+        const REAL given = positions[i], some = given == given ? given : 0, least = some < -3 ? -3 : some;
+        const REAL cut = least > n + 2 ? n + 2 : least, near = (cut + SHIFT) - SHIFT;
+        const REAL start = near - (near > cut), part = cut - start;
+        const int32_t at = (int32_t)start - 1;
+        for (int k = 0; k < 4; k++) {
+            const double *factors = cubic[order][k];
+            const int32_t place = at + k, high = place < n ? place : n - 1, held = high < 0 ? 0 : high;
+            around[k][i] = zeros && place != held ? NOWHERE : held * step;
+            shares[k][i] = (REAL)factors[0] +
+                           part * ((REAL)factors[1] + part * ((REAL)factors[2] + part * (REAL)factors[3]));
+        }
+        unknown[i] = given == given ? unknown[i] : NAN;
+    }
+    for (int j = corners - 1; j >= 0; j--)
+        LOOP for (int64_t i = 0; i < count; i++) {
+            const int32_t place = c->places[j][i];
+            const REAL weight = c->weights[j][i];
+            for (int k = 3; k >= 0; k--) {
+                c->places[4 * j + k][i] = place + around[k][i];
+                c->weights[4 * j + k][i] = weight * shares[k][i];
+            }
+        }
+}
+
+/* The corners of count positions, of which those along the axes are wanted apart; whether all of them are places. Along
+ * an axis, reads places are read, and two bits of slopes are the order of the derivative. */
 static int NAMED(corners_of)(NAMED(Corners) *c, const REAL *positions, const int64_t *places, int64_t rank,
-                             int64_t wanted, int64_t count, int zeros, int linear, int slopes) {
+                             int64_t wanted, int64_t count, int zeros, int reads, int slopes) {
     int32_t step = 1, missing = 0;
-    int corners = 1;
+    int corners = 1, linear = reads == 2;
     REAL unknown[SPAN];
     for (int64_t axis = 0; axis < rank; axis++) step *= (int32_t)places[axis];
     LOOP for (int64_t i = 0; i < count; i++) {
@@ -21,11 +52,16 @@ static int NAMED(corners_of)(NAMED(Corners) *c, const REAL *positions, const int
         const int32_t n = (int32_t)places[axis], most = zeros ? n : n - 1; /* place n does not exist */
         const REAL low = zeros ? -2 : 0, high = (REAL)(zeros ? n + 1 : n - 1), beyond = zeros, floors = linear;
         /* A corner's weight, of the part that a position is beyond the first; of a slope, 1, or 0 beyond the border. */
-        const int slope = slopes >> axis & 1;
+        const int slope = slopes >> 2 * axis & 3;
         const REAL one = !slope, by_part = linear && !slope, by_moves = slope;
         int32_t first[SPAN], second[SPAN];
         REAL below[SPAN], above[SPAN];
         step /= n;
+        if (reads == 4) {
+            NAMED(cubic_corners)(c, positions, unknown, corners, n, step, count, zeros, slope);
+            corners *= 4;
+            continue;
+        }
         LOOP for (int64_t i = 0; i < count; i++) {
             const REAL given = positions[i], some = given == given ? given : 0, least = some < low ? low : some;
             const REAL cut = least > high ? high : least, near = (cut + SHIFT) - SHIFT;
@@ -90,17 +126,19 @@ INLINE void NAMED(spread)(REAL *restrict out, const REAL *restrict grad, const N
 #define FOR_CORNERS(move, ...)                                                                                         \
     if (corners == 4 && whole) NAMED(move)(__VA_ARGS__, 4, 1);                                                         \
     else if (corners == 4) NAMED(move)(__VA_ARGS__, 4, 0);                                                             \
+    else if (corners == 16 && whole) NAMED(move)(__VA_ARGS__, 16, 1);                                                  \
+    else if (corners == 16) NAMED(move)(__VA_ARGS__, 16, 0);                                                           \
     else if (corners == 1) NAMED(move)(__VA_ARGS__, 1, 0);                                                             \
     else if (corners == 2) NAMED(move)(__VA_ARGS__, 2, 0);                                                             \
     else NAMED(move)(__VA_ARGS__, 8, 0);
 
 /* Lines first to last - 1 of (examples, channels): x has all places, out those that are wanted. Each example has its
- * positions (rank, wanted); a bit of slopes is an axis. */
+ * positions (rank, wanted). */
 #define SAMPLING(name, move, to, from)                                                                                \
     KERNEL(name, REAL *restrict out, const REAL *restrict x, const REAL *restrict positions,                           \
-           const int64_t *places, int64_t rank, int64_t channels, int64_t wanted, int zeros, int linear,               \
+           const int64_t *places, int64_t rank, int64_t channels, int64_t wanted, int zeros, int reads,                \
            int slopes, int64_t first, int64_t last) {                                                                  \
-        const int corners = linear ? 1 << rank : 1;                                                                    \
+        const int corners = reads == 4 ? 1 << 2 * rank : reads == 2 ? 1 << rank : 1;                                   \
         int64_t all = 1;                                                                                               \
         NAMED(Corners) c;                                                                                              \
         for (int64_t axis = 0; axis < rank; axis++) all *= places[axis];                                               \
@@ -110,7 +148,7 @@ INLINE void NAMED(spread)(REAL *restrict out, const REAL *restrict grad, const N
             for (int64_t start = 0; start < wanted; start += SPAN) {                                                   \
                 const int64_t count = wanted - start < SPAN ? wanted - start : SPAN;                                   \
                 const int whole = NAMED(corners_of)(&c, positions + example * rank * wanted + start, places, rank,     \
-                                                    wanted, count, zeros, linear, slopes);                             \
+                                                    wanted, count, zeros, reads, slopes);                              \
                 for (int64_t i = line; i < stop; i++) {                                                                \
                     FOR_CORNERS(move, to, from, &c, count)                                                             \
                 }                                                                                                      \

@@ -29,7 +29,7 @@ def max_pool(
     ceil_mode: bool = False,
 ) -> tuple[Array, Array]:
     places = x.shape[2:]
-    counts, widths = pool_windows(places, size, stride, padding, dilation, ceil_mode)
+    counts, widths = pool_windows(places, size, stride, padding, dilation, ceil_mode, False)
     found = _run_kernel(x, size, stride, dilation, counts, widths)
     if found is not None:
         return found
@@ -118,15 +118,17 @@ def avg_pool(
     padding: Pairs = ((0, 0),),
     ceil_mode: bool = False,
     count_include_pad: bool = True,
+    dilation: Shape = (),
 ) -> Array:
-    places, ones = x.shape[2:], (1,) * len(size)
-    counts, widths = pool_windows(places, size, stride, padding, ones, ceil_mode)
+    places, spacing = x.shape[2:], dilation or (1,) * len(size)
+    counts, widths = pool_windows(places, size, stride, padding, spacing, ceil_mode, count_include_pad)
     images = _padded(upcast_half(x).reshape(-1, *places), widths, 0.0)
     total = empty((len(images), *counts), images.dtype)
     total.fill(0)
     for offset in offsets(size):
-        np.add(total, images[(slice(None), *window_slices(offset, counts, stride, ones))], out=total)
-    np.divide(total, _divisor(places, counts, size, stride, padding, count_include_pad, total.dtype), out=total)
+        np.add(total, images[(slice(None), *window_slices(offset, counts, stride, spacing))], out=total)
+    sizes = _divisor(places, counts, size, stride, padding, count_include_pad, spacing, total.dtype)
+    np.divide(total, sizes, out=total)
     return cast_like(total.reshape(*x.shape[:2], *counts), x)
 
 
@@ -139,28 +141,32 @@ def avg_pool_backward(
     padding: Pairs = ((0, 0),),
     ceil_mode: bool = False,
     count_include_pad: bool = True,
+    dilation: Shape = (),
 ) -> Array:
-    ones = (1,) * len(size)
-    counts, widths = pool_windows(places, size, stride, padding, ones, ceil_mode)
+    spacing = dilation or (1,) * len(size)
+    counts, widths = pool_windows(places, size, stride, padding, spacing, ceil_mode, count_include_pad)
     part = upcast_half(grad)
-    part = part / _divisor(places, counts, size, stride, padding, count_include_pad, part.dtype)
+    part = part / _divisor(places, counts, size, stride, padding, count_include_pad, spacing, part.dtype)
     padded = (n + before + after for n, (before, after) in zip(places, widths, strict=True))
     total = empty((*grad.shape[:2], *padded), part.dtype)
     total.fill(0)
     for offset in offsets(size):
-        place = total[(..., *window_slices(offset, counts, stride, ones))]
+        place = total[(..., *window_slices(offset, counts, stride, spacing))]
         np.add(place, part, out=place)
     cut = tuple(slice(before, before + n) for n, (before, _) in zip(places, widths, strict=True))
     return cast_like(total[(..., *cut)], grad)
 
 
 def _divisor(
-    places: Shape, counts: Shape, size: Shape, stride: Shape, padding: Pairs, include_pad: bool, dtype: Any
-) -> Array:
+    places: Shape, counts: Shape, size: Shape, stride: Shape, padding: Pairs, include_pad: bool, dilation: Shape,
+    dtype: Any,
+) -> Array:  # fmt: skip
     """The number of elements that each window averages."""
     total = np.ones((1,) * len(places), dtype)
-    for axis, n in enumerate(places):
-        numbers = element_counts(n, counts[axis], size[axis], stride[axis], padding[axis], include_pad)
+    for axis, (n, count, width, step, pair, gap) in enumerate(
+        zip(places, counts, size, stride, padding, dilation, strict=True)
+    ):
+        numbers = element_counts(n, count, width, step, pair, include_pad, gap)
         if len(set(numbers)) == 1:
             numbers = numbers[:1]
         total = total * np.array(numbers, dtype).reshape(-1, *[1] * (len(places) - 1 - axis))

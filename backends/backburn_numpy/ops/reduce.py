@@ -78,10 +78,10 @@ def count_nonzero(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
 def max_abs(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     if is_half(x):
         return cast_like(max_abs(upcast_half(x), axis, keepdims), x)
-    largest = np.maximum.reduce(x, axis=axis, keepdims=keepdims, out=...)
+    largest = np.maximum.reduce(x, axis=axis, keepdims=keepdims, initial=0, out=...)
     if x.dtype.kind == "u":
         return largest
-    smallest = np.minimum.reduce(x, axis=axis, keepdims=keepdims, out=...)
+    smallest = np.minimum.reduce(x, axis=axis, keepdims=keepdims, initial=0, out=...)
     if x.dtype.kind == "i":  # the smallest integer has no absolute value
         np.maximum(smallest, -np.iinfo(x.dtype).max, out=smallest)
     return np.maximum(np.abs(largest, out=largest), np.abs(smallest, out=smallest), out=largest)

@@ -19,6 +19,9 @@ from backburn_numpy.threads import parallel_for
 Array = Any
 Shape = tuple[int, ...]
 
+#: The number of places that a position reads along an axis.
+READS = {"nearest": 1, "linear": 2, "cubic": 4}
+
 #: The most places, which kernels count in 32 bits, and a float32 exactly along an axis.
 MOST, LONGEST = 1 << 29, 1 << 22
 
@@ -98,8 +101,8 @@ def _run_kernel(
     """The result of a kernel, or of the operation's body if there is none."""
     mode, slopes, wide = attributes["mode"], attributes["slopes"], upcast_half(x)
     fast: Any = compiled.serving(name, wide)
-    fits = len(places) <= 3 and math.prod(places) < MOST and max(places) < LONGEST
-    if fast is None or not fits or (slopes and mode != "linear") or wide.dtype != (at := upcast_half(positions)).dtype:
+    fits = len(places) <= (2 if mode == "cubic" else 3) and math.prod(places) < MOST and max(places) < LONGEST
+    if fast is None or not fits or (slopes and mode == "nearest") or wide.dtype != (at := upcast_half(positions)).dtype:
         if name == "sample_backward":
             attributes["places"] = places
         return OPERATIONS[name].body(k, x, positions, **attributes)
@@ -107,7 +110,7 @@ def _run_kernel(
     if name == "sample_backward":
         out.fill(0)
     whole = [out, contiguous(wide), contiguous(at), np.array(places, np.int64)]
-    options = attributes["padding"] == "zeros", mode == "linear", sum(1 << axis for axis in slopes)
+    options = attributes["padding"] == "zeros", READS[mode], sum(1 << 2 * axis for axis in slopes)
     sizes, channels, wanted = compiled.addresses(*whole), x.shape[1], positions.shape[2]
     parallel_for(
         lambda first, last: fast(*sizes, len(places), channels, wanted, *options, first, last),

@@ -161,10 +161,13 @@ class _AvgPool(_Pool):
         ceil_mode: bool = False,
         count_include_pad: bool = True,
         divisor_override: float | None = None,
+        *,
+        dilation: Sizes = 1,
     ) -> None:
         name = type(self).__name__
         flags(name, ceil_mode=ceil_mode, count_include_pad=count_include_pad)
-        self._set_windows(kernel_size, stride, padding)
+        self.dilation = each(name, "dilation", dilation, self._rank)
+        self._set_windows(kernel_size, stride, padding, self.dilation)
         self.ceil_mode = ceil_mode
         self.count_include_pad = count_include_pad
         given = divisor_override is not None
@@ -181,6 +184,7 @@ class _AvgPool(_Pool):
             ceil_mode=self.ceil_mode,
             count_include_pad=self.count_include_pad,
             divisor_override=self.divisor_override,
+            dilation=self.dilation,
         )
 
 

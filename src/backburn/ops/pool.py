@@ -1,8 +1,9 @@
 """Pooling: the largest element or the mean of windows over the last axes.
 
 ``x`` has the shape ``(examples, channels, *spatial)``. ``size``, ``stride`` and ``dilation`` have one number for each
-spatial axis, ``padding`` a pair. With ``ceil_mode`` the last window may extend beyond the end, as long as it begins in
-``x`` or in the padding before it. Indices are positions in one channel, in row-major order.
+spatial axis, ``padding`` a pair of any widths. With ``ceil_mode`` the last window may extend beyond the end, as long as
+it begins in ``x`` or in the padding before it. A window without any element of ``x`` is refused, unless it is one of a
+mean that counts padding. Indices are positions in one channel, in row-major order.
 """
 
 from __future__ import annotations
@@ -34,9 +35,12 @@ class Windows(NamedTuple):
 
 
 def pool_windows(
-    places: Shape, size: Shape, stride: Shape, padding: Pairs, dilation: Shape, ceil_mode: bool
+    places: Shape, size: Shape, stride: Shape, padding: Pairs, dilation: Shape, ceil_mode: bool, counts_pad: bool
 ) -> Windows:
-    """The windows along each axis. Raises for options that do not fit, and for a window without any element."""
+    """The windows along each axis. Raises for options that do not fit.
+
+    Unless padding counts as elements, it also raises for a window without any element.
+    """
     check_window(len(places), stride, padding, dilation)
     if len(size) != len(places):
         raise ArgumentError(f"the size {list(size)} needs one entry for each of {len(places)} axes")
@@ -48,8 +52,6 @@ def pool_windows(
         room = n + before + after - reach
         if width < 1:
             raise ShapeError(f"a window has 1 element or more along each axis, not {list(size)}")
-        if 2 * max(before, after) > width:
-            raise ArgumentError(f"padding is at most half the window: {(before, after)} for {width} along axis {axis}")
         count = (room + (step - 1 if ceil_mode else 0)) // step + 1
         if ceil_mode and (count - 1) * step >= n + before:  # it would begin behind the end
             count -= 1
@@ -58,9 +60,9 @@ def pool_windows(
                 f"a window that reaches over {reach} elements does not fit into axis {axis} of {n}, padded to "
                 f"{n + before + after}"
             )
-        for i in (0, count - 1) if spacing == 1 else range(count):
+        for i in () if counts_pad else (0, count - 1) if spacing == 1 else range(count):
             start = i * step - before
-            if not any(0 <= start + j * spacing < n for j in range(width)):
+            if (start if start >= 0 else start % spacing) >= min(n, start + reach):
                 raise ShapeError(f"the window {i} along axis {axis} of {n} lies in the padding alone")
         counts.append(count)
         widths.append((before, max(after, (count - 1) * step + reach - n - before)))
@@ -73,12 +75,16 @@ def _check_rank(x: Shape) -> None:
 
 
 def _pooled(
-    x: Shape, *, size: Shape, stride: Shape, padding: Pairs, dilation: Shape | None = None, ceil_mode: bool = False,
-    **_: Any,
+    x: Shape, *, size: Shape, stride: Shape, padding: Pairs, dilation: Shape = (), ceil_mode: bool = False,
+    counts_pad: bool = False,
 ) -> Shape:  # fmt: skip
     _check_rank(x)
-    counts, _padding = pool_windows(x[2:], size, stride, padding, dilation or (1,) * (len(x) - 2), ceil_mode)
+    counts, _padding = pool_windows(x[2:], size, stride, padding, dilation or (1,) * len(size), ceil_mode, counts_pad)
     return (*x[:2], *counts)
+
+
+def _averaged(x: Shape, *, count_include_pad: bool = True, **options: Any) -> Shape:
+    return _pooled(x, counts_pad=count_include_pad, **options)
 
 
 def _pooled_twice(x: Shape, **options: Any) -> tuple[Shape, Shape]:
@@ -100,12 +106,14 @@ def adaptive_places(n: int, m: int) -> list[range]:
     return [range(i * n // m, -((i + 1) * n // -m)) for i in range(m)]
 
 
-def element_counts(n: int, count: int, size: int, step: int, padding: tuple[int, int], include_pad: bool) -> list[int]:
+def element_counts(
+    n: int, count: int, size: int, step: int, padding: tuple[int, int], include_pad: bool, spacing: int
+) -> list[int]:
     """The number of elements that each of ``count`` windows averages: in ``x``, or in ``x`` and its padding."""
     before, after = padding
     low, high = (-before, n + after) if include_pad else (0, n)
     starts = [i * step - before for i in range(count)]
-    return [min(s + size, high) - max(s, low) for s in starts]
+    return [min(size, -((s - high) // spacing)) - max(0, -((s - low) // spacing)) for s in starts]
 
 
 def column(k: Any, values: list[int], axis: int, rank: int, dtype: Any) -> Any:
@@ -168,7 +176,7 @@ class Pool(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         shape = x.shape
         places, rank = shape[2:], len(shape)
-        counts, widths = pool_windows(places, size, stride, padding, dilation, ceil_mode)
+        counts, widths = pool_windows(places, size, stride, padding, dilation, ceil_mode, False)
         padded = self.pad(x, ((0, 0), (0, 0), *widths), "constant", -math.inf)
         starts = [
             self.add(self.mul(column(self, list(range(m)), a + 2, rank, int64), step), -before)
@@ -192,7 +200,7 @@ class Pool(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     gradient(max_pool, x=grad_max_pool)
     tangent(max_pool, x=tangent_max_pool)
 
-    @operation(kinds="F", shape=_pooled, differentiable=True)
+    @operation(kinds="F", shape=_averaged, differentiable=True)
     def avg_pool(
         self: Any,
         x: F,
@@ -202,25 +210,27 @@ class Pool(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         padding: Pairs = ((0, 0),),
         ceil_mode: bool = False,
         count_include_pad: bool = True,
+        dilation: Shape = (),
     ) -> F:
         """The mean of each window; zeros of the padding count as elements unless ``count_include_pad`` is False.
 
-        The part of a window beyond the padding, which ``ceil_mode`` allows, never counts.
+        The part of a window beyond the padding, which ``ceil_mode`` allows, never counts. Without ``dilation``, windows
+        have no gaps.
         """
-        shape, dtype, ones = x.shape, self.dtype(x), (1,) * len(size)
+        shape, dtype, spacing = x.shape, self.dtype(x), dilation or (1,) * len(size)
         places, wide = shape[2:], upcast_half(self, x)
-        counts, widths = pool_windows(places, size, stride, padding, ones, ceil_mode)
+        counts, widths = pool_windows(places, size, stride, padding, spacing, ceil_mode, count_include_pad)
         padded, rows = zero_padded(self, wide, widths), full_slices(*shape[:2])
         sums = sum_terms(
-            self, (self.slice(padded, (*rows, *window_slices(o, counts, stride, ones))) for o in offsets(size))
+            self, (self.slice(padded, (*rows, *window_slices(o, counts, stride, spacing))) for o in offsets(size))
         )
-        sizes = _divisor(self, places, counts, size, stride, padding, count_include_pad, self.dtype(wide))
+        sizes = _divisor(self, places, counts, size, stride, padding, count_include_pad, spacing, self.dtype(wide))
         return self.astype(self.div(sums, sizes), dtype)
 
     gradient(
         avg_pool,
-        x=lambda k, g, x_shape, size, stride, padding, ceil_mode, count_include_pad: k.avg_pool_backward(
-            g, x_shape[2:], size, stride, padding, ceil_mode, count_include_pad
+        x=lambda k, g, x_shape, size, stride, padding, ceil_mode, count_include_pad, dilation: k.avg_pool_backward(
+            g, x_shape[2:], size, stride, padding, ceil_mode, count_include_pad, dilation
         ),
     )
     linear_in(avg_pool)
@@ -240,24 +250,25 @@ class Pool(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         padding: Pairs = ((0, 0),),
         ceil_mode: bool = False,
         count_include_pad: bool = True,
+        dilation: Shape = (),
     ) -> F:
         """The gradient of :meth:`avg_pool`, whose input had these ``places``: an equal part to each element."""
-        shape, dtype, ones = grad.shape, self.dtype(grad), (1,) * len(size)
-        counts, widths = pool_windows(places, size, stride, padding, ones, ceil_mode)
+        shape, dtype, spacing = grad.shape, self.dtype(grad), dilation or (1,) * len(size)
+        counts, widths = pool_windows(places, size, stride, padding, spacing, ceil_mode, count_include_pad)
         wide = upcast_half(self, grad)
-        sizes = _divisor(self, places, counts, size, stride, padding, count_include_pad, self.dtype(wide))
+        sizes = _divisor(self, places, counts, size, stride, padding, count_include_pad, spacing, self.dtype(wide))
         part = self.div(wide, sizes)
         padded = tuple(n + before + after for n, (before, after) in zip(places, widths, strict=True))
         total = self.zeros((*shape[:2], *padded), self.dtype(wide))
         for offset in offsets(size):
-            key = (*full_slices(*shape[:2]), *window_slices(offset, counts, stride, ones))
+            key = (*full_slices(*shape[:2]), *window_slices(offset, counts, stride, spacing))
             total = self.add(total, self.slice_backward(part, total.shape, key))
         return self.astype(unpadded(self, total, places, widths), dtype)
 
     gradient(
         avg_pool_backward,
-        grad=lambda k, g, size, stride, padding, ceil_mode, count_include_pad: k.avg_pool(
-            g, size, stride, padding, ceil_mode, count_include_pad
+        grad=lambda k, g, size, stride, padding, ceil_mode, count_include_pad, dilation: k.avg_pool(
+            g, size, stride, padding, ceil_mode, count_include_pad, dilation
         ),
     )
     linear_in(avg_pool_backward)
@@ -326,12 +337,13 @@ class Pool(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
 
 def _divisor(
-    k: Any, places: Shape, counts: Shape, size: Shape, stride: Shape, padding: Pairs, include_pad: bool, dtype: Any
-) -> Any:
+    k: Any, places: Shape, counts: Shape, size: Shape, stride: Shape, padding: Pairs, include_pad: bool,
+    dilation: Shape, dtype: Any,
+) -> Any:  # fmt: skip
     """The number of elements that each window averages: one number, or a tensor that broadcasts."""
     by_axis = [
-        element_counts(n, m, width, step, pair, include_pad)
-        for n, m, width, step, pair in zip(places, counts, size, stride, padding, strict=True)
+        element_counts(n, m, width, step, pair, include_pad, spacing)
+        for n, m, width, step, pair, spacing in zip(places, counts, size, stride, padding, dilation, strict=True)
     ]
     if all(len(set(numbers)) == 1 for numbers in by_axis):
         return float(math.prod(numbers[0] for numbers in by_axis))

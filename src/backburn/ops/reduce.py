@@ -274,14 +274,16 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def max_abs(self, x: F, /, axis: Axes, keepdims: bool = False) -> F: ...
     @overload
     def max_abs(self, x: I, /, axis: Axes, keepdims: bool = False) -> I: ...
-    @operation(kinds="FI", shape=extremum, differentiable=True)
+    @operation(kinds="FI", shape=reduced, differentiable=True)
     def max_abs(self: Any, x: Any, /, axis: Axes, keepdims: bool = False) -> Any:
         """The largest absolute value over ``axis``; NaN if one is NaN. Elements that tie share the gradient.
 
-        The absolute value of the smallest integer, which its dtype cannot hold, becomes the largest. Raises ValueError
-        where there is no element to choose from.
+        The absolute value of the smallest integer, which its dtype cannot hold, becomes the largest. Without elements
+        it is 0.
         """
         dtype = self.dtype(x)
+        if 0 in [x.shape[a] for a in axis]:
+            return self.sum(x, axis, keepdims)
         if dtype.kind == "float" or not dtype.signed:
             return self.max(self.abs(x), axis, keepdims)
         below = self.minimum(self.bitwise_invert(self.min(x, axis, keepdims)), 2 ** (dtype.bits - 1) - 2)

@@ -27,7 +27,7 @@ from backburn.ops.types import B, F, I, Q
 Shape = tuple[int, ...]
 
 INTERPOLATIONS = ("nearest", "nearest-exact", "linear", "cubic", "lanczos3")
-SAMPLINGS = ("linear", "nearest")
+SAMPLINGS = ("linear", "nearest", "cubic")
 OUTSIDE = ("zeros", "border", "reflection")
 
 
@@ -150,18 +150,27 @@ def neighbours(
     elif mode == "lanczos3":
         weights = _lanczos(k, start, part, n)
     else:
-        weights = {step: _cubic(k, k.abs(k.sub(part, float(step))), step in (0, 1)) for step in (-1, 0, 1, 2)}
+        weights = {step: _cubic(k, part, step) for step in _CUBIC}
     return [(k.minimum(k.maximum(k.add(start, step), 0), n - 1), w) for step, w in weights.items()]
 
 
-def _cubic(k: Any, distance: Any, near: bool) -> Any:
-    """The weight of a place at a ``distance`` of up to 1 (``near``) or from 1 to 2 (Keys 1981, with a = -0.75)."""
-    a = -0.75
-    if near:
-        bent = k.mul(k.sub(k.mul(distance, a + 2.0), a + 3.0), k.square(distance))
-        return k.add(bent, 1.0)
-    inner = k.add(k.mul(k.sub(k.mul(distance, a), 5.0 * a), distance), 8.0 * a)
-    return k.sub(k.mul(inner, distance), 4.0 * a)
+#: The weights of four places around a position, as polynomials of its fractional part, the constant first; the place
+#: at the integral part has the number 0 (Keys 1981, with a = -0.75).
+_CUBIC = {
+    -1: (0.0, -0.75, 1.5, -0.75),
+    0: (1.0, 0.0, -2.25, 1.25),
+    1: (0.0, 0.75, 1.5, -1.25),
+    2: (0.0, 0.0, -0.75, 0.75),
+}
+
+
+def _cubic(k: Any, part: Any, step: int, order: int = 0) -> Any:
+    """The weight of a place for the fractional part of a position, or its derivative of an ``order`` up to 3."""
+    factors = [c * math.perm(power, order) for power, c in enumerate(_CUBIC[step])][order:]
+    weight = factors.pop() if len(factors) > 1 else k.mul(part, 0.0)
+    for factor in reversed(factors):
+        weight = k.add(k.mul(part, weight), factor)
+    return weight
 
 
 def _lanczos(k: Any, start: Any, part: Any, n: int) -> dict[int, Any]:
@@ -176,9 +185,16 @@ def _lanczos(k: Any, start: Any, part: Any, n: int) -> dict[int, Any]:
     return {step: k.div(w, total) for step, w in weights.items()}
 
 
-def _check_slopes(slopes: Shape, rank: int) -> None:
-    if any(a not in range(rank) for a in slopes) or len({*slopes}) != len(slopes):
-        raise ArgumentError(f"the slopes are along different axes below {rank}, not {list(slopes)}")
+def _degree(mode: str) -> int:
+    """The most derivatives along an axis that are not 0 everywhere."""
+    return 3 if mode == "cubic" else 1
+
+
+def _check_slopes(slopes: Shape, rank: int, mode: str) -> None:
+    if any(a not in range(rank) or slopes.count(a) > _degree(mode) for a in slopes):
+        raise ArgumentError(
+            f"the slopes are along axes below {rank}, each {_degree(mode)} times at most: {list(slopes)}"
+        )
 
 
 def _sample_shape(
@@ -190,7 +206,7 @@ def _sample_shape(
     _check_mode(mode, SAMPLINGS)
     if padding not in OUTSIDE[:2]:
         raise ArgumentError(f"the padding is one of {', '.join(OUTSIDE[:2])}, not {padding!r}")
-    _check_slopes(slopes, rank)
+    _check_slopes(slopes, rank, mode)
     if 0 in x[2:]:
         raise ShapeError(f"there is nothing to sample in {list(x)}")
     return (*x[:2], positions[2])
@@ -218,19 +234,30 @@ def _corners(k: Any, positions: Any, places: Shape, mode: str, padding: str, slo
     given = [index_axis(k, positions, 1, a) for a in range(rank)]
     unknown = [k.isnan(p) for p in given]
     given = [k.where(no_number, 0.0, p) for no_number, p in zip(unknown, given, strict=True)]
-    zeros, linear = padding == "zeros", mode == "linear"
-    widths = ((2, 3) if zeros else (0, 0),) * rank
+    zeros, linear, cubic = padding == "zeros", mode == "linear", mode == "cubic"
+    beyond = 3 if cubic else 2  # as far outside, only places outside are read
+    widths = ((2 * beyond - 2, 2 * beyond - 1) if zeros else (0, 0),) * rank
     lengths = [n + sum(width) for n, width in zip(places, widths, strict=True)]
     step = total = math.prod(lengths)
     first = k.reshape(k.mul(k.arange(0, examples, 1, int64), total), (examples, 1))
     choices: list[list[tuple[Any, float, Any]]] = []
     for axis, (n, length) in enumerate(zip(places, lengths, strict=True)):
         step //= length
-        # All that is far outside reads two zeros, also where what is at the edge is infinite.
-        position = k.clip(given[axis], *((-2.0, n + 1.0) if zeros else (0.0, n - 1.0)))
-        start = k.floor(position) if linear else k.round(position)
+        # All that is far outside reads zeros alone, also where what is at the edge is infinite.
+        position = k.clip(given[axis], *((float(-beyond), n - 1.0 + beyond) if zeros or cubic else (0.0, n - 1.0)))
+        start = k.round(position) if mode == "nearest" else k.floor(position)
         whole = k.astype(start, int64)
-        whole = k.add(whole, 2) if zeros else whole
+        whole = k.add(whole, widths[axis][0]) if zeros else whole
+        if cubic:
+            part = k.sub(position, start)
+            around = []
+            for offset in _CUBIC:
+                place = k.add(whole, offset)
+                rows = k.mul(place if zeros else k.minimum(k.maximum(place, 0), n - 1), step)
+                weight = _cubic(k, part, offset, slopes.count(axis))
+                around.append((rows if choices else k.add(rows, first), 1.0, weight))
+            choices.append(around)
+            continue
         low = k.mul(whole, step)
         low = low if choices else k.add(low, first)
         if not linear:
@@ -267,15 +294,22 @@ def _reflected(k: Any, position: Any, low: float, high: float) -> Any:
     return k.add(k.minimum(around, k.sub(2 * span, around)), low)
 
 
+def _mirrored_places(k: Any, n: int, more: int, align_corners: bool) -> Any:
+    """The places of ``n``, with ``more`` mirrored ones before and after them: at the edges, or at the outer places."""
+    period = max(2 * (n - 1), 1) if align_corners else 2 * n
+    around = k.remainder(k.arange(-more, n + more, 1, int64), period)
+    return k.minimum(around, k.sub(period if align_corners and n > 1 else period - 1, around))
+
+
 def grad_positions(k: Any, g: Any, x: Any, positions: Any, mode: str, padding: str, slopes: Shape) -> Any:
-    """The gradient of the positions: the channels' slopes along each axis, summed; 0 twice along one axis."""
+    """The gradient of the positions: the channels' slopes along each axis, summed; 0 beyond the mode's degree."""
     shape = positions.shape
     if mode == "nearest":
         return k.zeros(shape, k.dtype(positions))
     still = k.zeros((shape[0], shape[2]), k.dtype(positions))
     along = [
         still
-        if axis in slopes
+        if slopes.count(axis) == _degree(mode)
         else k.sum(k.mul(g, k.sample(x, positions, mode, padding, (*slopes, axis))), (1,), False)
         for axis in range(shape[1])
     ]
@@ -385,32 +419,38 @@ class Resample(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``x`` sampled at the positions in the last axis of ``grid``, the last axis of ``x`` first.
 
         -1 and 1 are the outer edges of the first and last element of an axis, or with ``align_corners`` their centres.
-        ``mode`` is ``"linear"`` or ``"nearest"`` (whose gradient for ``grid`` is 0). Outside, ``padding`` gives 0
-        (``"zeros"``), the nearest element (``"border"``), or ``x`` mirrored at its edges (``"reflection"``). A position
-        that is NaN gives NaN. After Jaderberg et al., Spatial transformer networks, 2015.
+        ``mode`` is ``"linear"``, ``"cubic"`` along each axis, as in :meth:`interpolate`, or ``"nearest"`` (whose
+        gradient for ``grid`` is 0). Outside, ``padding`` gives 0 (``"zeros"``), the nearest element (``"border"``), or
+        ``x`` mirrored at its edges (``"reflection"``). A position that is NaN gives NaN. After Jaderberg et al.,
+        Spatial transformer networks, 2015.
         """
         shape, dtype = x.shape, self.dtype(x)
         out, places, rank = _grid_sample_shape(shape, grid.shape, mode=mode, padding=padding), shape[2:], len(shape) - 2
         wanted = self.reshape(upcast_half(self, grid), (shape[0], math.prod(out[2:]), rank))
-        positions = []
+        wide, positions = upcast_half(self, x), []
+        mirrored = 2 if mode == "cubic" and padding == "reflection" else 0  # places on each side that are read too
         for axis, n in enumerate(places):
             given = self.add(index_axis(self, wanted, 2, rank - 1 - axis), 1.0)
             position = self.mul(given, (n - 1) / 2.0) if align_corners else self.sub(self.mul(given, n / 2.0), 0.5)
             if padding == "reflection":
                 edges = (0.0, n - 1.0) if align_corners else (-0.5, n - 0.5)
                 position = _reflected(self, position, *edges)
+            if mirrored:
+                wide = self.take(wide, _mirrored_places(self, n, mirrored, align_corners), axis + 2)
+                position = self.add(position, float(mirrored))
             positions.append(position)
         outside = "zeros" if padding == "zeros" else "border"
-        found = self.sample(upcast_half(self, x), self.stack(positions, 1), mode, outside)
+        found = self.sample(wide, self.stack(positions, 1), mode, outside)
         return self.astype(self.reshape(found, out), dtype)
 
     @operation(kinds="F", shape=_sample_shape, like=("x",), differentiable=True)
     def sample(self: Any, x: F, positions: F, /, mode: str = "linear", padding: str = "zeros", slopes: Shape = ()) -> F:
         """``x`` read at ``positions`` (examples, axes, wanted), numbers of elements from the first: all channels there.
 
-        ``mode`` is ``"linear"`` between elements along each axis, or ``"nearest"``. Outside is 0 or, with the
-        ``padding`` ``"border"``, the nearest element. A position that is NaN gives NaN. Along the axes ``slopes`` it
-        is the derivative for the position: 0 for NaN, and beyond the border.
+        ``mode`` is ``"linear"`` or ``"cubic"`` between elements along each axis, or ``"nearest"``. Outside is 0 or,
+        with the ``padding`` ``"border"``, the nearest element. A position that is NaN gives NaN. Along the axes
+        ``slopes`` it is the derivative for the position: 0 for NaN, and beyond the border. An axis may occur three
+        times in mode ``"cubic"``, else once.
         """
         shape, dtype, wide = x.shape, self.dtype(x), upcast_half(self, x)
         out = _sample_shape(shape, positions.shape, mode=mode, padding=padding, slopes=slopes)

@@ -115,25 +115,29 @@ def nanstd(x: Tensor, /, axis: Axis = None, *, correction: float = 0.0, keepdims
 
 
 @explained
-def nanmax(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
-    """The largest element over ``axis``, ignoring NaN; NaN if there is nothing else. Raises the errors of :func:`max`.
+def nanmax(x: T, /, axis: Axis = None, *, keepdims: bool = False, initial: float | None = None) -> T:
+    """The largest element over ``axis``, ignoring NaN; NaN if there is nothing else.
 
-    >>> import backburn as bb
-    >>> bb.nanmax(bb.asarray([[1.0, bb.nan, 2.0], [bb.nan, bb.nan, bb.nan]]), axis=1).tolist()
-    [2.0, nan]
+    ``initial`` and errors are those of :func:`max`.
+
+        >>> import backburn as bb
+        >>> bb.nanmax(bb.asarray([[1.0, bb.nan, 2.0], [bb.nan, bb.nan, bb.nan]]), axis=1).tolist()
+        [2.0, nan]
     """
-    return _extreme("nanmax", reduce.max, -math.inf, x, axis, keepdims)
+    return _extreme("nanmax", reduce.max, -math.inf, x, axis, keepdims, initial)
 
 
 @explained
-def nanmin(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
-    """The smallest element over ``axis``, ignoring NaN; NaN if there is nothing else. Raises the errors of :func:`min`.
+def nanmin(x: T, /, axis: Axis = None, *, keepdims: bool = False, initial: float | None = None) -> T:
+    """The smallest element over ``axis``, ignoring NaN; NaN if there is nothing else.
 
-    >>> import backburn as bb
-    >>> bb.nanmin(bb.asarray([3.0, bb.nan, 2.0])).item()
-    2.0
+    ``initial`` and errors are those of :func:`min`.
+
+        >>> import backburn as bb
+        >>> bb.nanmin(bb.asarray([3.0, bb.nan, 2.0])).item()
+        2.0
     """
-    return _extreme("nanmin", reduce.min, math.inf, x, axis, keepdims)
+    return _extreme("nanmin", reduce.min, math.inf, x, axis, keepdims, initial)
 
 
 @explained
@@ -284,10 +288,12 @@ def _index(name: str, index: Any, least: float, x: Any, axis: int | None, keepdi
     return call("where", reduce.any(numbers, axis=axis, keepdims=keepdims), found, -1)
 
 
-def _extreme(name: str, extreme: Any, least: float, x: Any, axis: Axis, keepdims: bool) -> Any:
+def _extreme(name: str, extreme: Any, least: float, x: Any, axis: Axis, keepdims: bool, initial: float | None) -> Any:
     y: Any = kind_operand(name, x, "FI")
     axes = axes_of(name, y, axis)
     if y.dtype.kind != "float":
-        return extreme(y, axis=axes, keepdims=keepdims)
-    found = extreme(_fill_nan(y, least), axis=axes, keepdims=keepdims)
+        return extreme(y, axis=axes, keepdims=keepdims, initial=initial)
+    found = extreme(_fill_nan(y, least), axis=axes, keepdims=keepdims, initial=initial)
+    if initial is not None:
+        return found
     return call("where", reduce.all(isnan(y), axis=axes, keepdims=keepdims), math.nan, found)

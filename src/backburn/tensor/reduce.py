@@ -128,29 +128,41 @@ def count_nonzero(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) ->
 
 @method
 @plain_signature
-def max(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> T:
+def max(
+    x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, initial: float | None = None, **wrong: Never
+) -> T:
     """The largest element over ``axis``, in the dtype of ``x``; NaN if one is NaN.
 
-    Elements that tie share the gradient equally. Raises :class:`ShapeError` where there is no element to choose from
-    and :class:`DTypeError` for bool and quantized tensors.
+    With ``initial``, it is at least that number, also where there is no element. Elements that tie share the gradient
+    equally, and half of it where they tie with ``initial``. Raises :class:`ShapeError` where there is nothing to choose
+    from, :class:`ArgumentError` for an ``initial`` that the dtype does not hold, and :class:`DTypeError` for bool and
+    quantized tensors.
 
         >>> import backburn as bb
         >>> x = bb.asarray([2.0, 5.0, 5.0]).require_grad()
         >>> x.max().item(), x.grad(x.max().backward()).tolist()
         (5.0, [0.0, 0.5, 0.5])
+        >>> bb.max(bb.zeros((0, 2)), axis=0, initial=-bb.inf).tolist()
+        [-inf, -inf]
     """
     if surplus or wrong:
         refuse(max, surplus, wrong)
     y = kind_operand("max", x, "FI")
-    return call("max", y, axis=axes_of("max", y, axis), keepdims=keepdims)
+    axes = axes_of("max", y, axis)
+    if initial is not None:
+        return _with_initial("max", "maximum", y, axes, keepdims, initial)
+    return call("max", y, axis=axes, keepdims=keepdims)
 
 
 @method
 @plain_signature
-def min(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> T:
+def min(
+    x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, initial: float | None = None, **wrong: Never
+) -> T:
     """The smallest element over ``axis``, in the dtype of ``x``; NaN if one is NaN.
 
-    Elements that tie share the gradient equally. Raises the errors of :func:`max`.
+    With ``initial``, it is at most that number, also where there is no element. Gradients and errors are those of
+    :func:`max`.
 
         >>> import backburn as bb
         >>> bb.min(bb.asarray([[3, 1], [2, 4]]), axis=1).tolist()
@@ -159,15 +171,33 @@ def min(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **w
     if surplus or wrong:
         refuse(min, surplus, wrong)
     y = kind_operand("min", x, "FI")
-    return call("min", y, axis=axes_of("min", y, axis), keepdims=keepdims)
+    axes = axes_of("min", y, axis)
+    if initial is not None:
+        return _with_initial("min", "minimum", y, axes, keepdims, initial)
+    return call("min", y, axis=axes, keepdims=keepdims)
+
+
+def _with_initial(name: str, pair: str, x: Any, axes: tuple[int, ...], keepdims: bool, initial: Any) -> Any:
+    """``name`` (max or min) over axes that may be empty; ``pair`` (maximum or minimum) is that of it and a number."""
+    start = number(name, "initial", initial, of=(x,))
+    if x.dtype.kind == "float":
+        start = float(start)
+    else:
+        least = -(1 << (x.dtype.bits - 1)) if x.dtype.signed else 0
+        if not least <= start < least + (1 << x.dtype.bits) or int(start) != start:
+            raise ArgumentError(f"{name}: {x.dtype} does not hold initial={initial!r}. Operand: {describe((x,))}")
+        start = int(start)
+    if 0 in [x.shape[a] for a in axes]:
+        return call("add", call("sum", x, axis=axes, keepdims=keepdims), start)
+    return call(pair, call(name, x, axis=axes, keepdims=keepdims), start)
 
 
 @method
 def max_abs(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
-    """The largest absolute value over ``axis``, in the dtype of ``x``; NaN if one is NaN.
+    """The largest absolute value over ``axis``, in the dtype of ``x``; NaN if one is NaN, 0 if there are no elements.
 
-    The absolute value of the smallest integer, which its dtype cannot hold, becomes the largest: 127 in int8. Raises
-    the errors of :func:`max`.
+    The absolute value of the smallest integer, which its dtype cannot hold, becomes the largest: 127 in int8. Elements
+    that tie share the gradient. Raises :class:`DTypeError` for bool and quantized tensors.
 
         >>> import backburn as bb
         >>> bb.max_abs(bb.asarray([2.0, -7.0])).item()

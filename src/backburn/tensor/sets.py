@@ -17,7 +17,7 @@ from backburn.tensor.core.dispatch import (
     create,
     float_operand,
     kind_operand,
-    promote_operands,
+    promote_to_tensors,
     tensor_operand,
     upcast_half,
 )
@@ -94,11 +94,8 @@ def isin(x1: Tensor | float, x2: Tensor | float, /, *, invert: bool = False) -> 
         >>> bb.isin(bb.asarray([1, 2, 3]), bb.asarray([3, 1])).tolist()
         [True, False, True]
     """
-    pair = promote_operands("isin", x1, x2, kinds="FIB")
-    dtype = next(t.dtype for t in pair if is_tensor(t))
-    backend = next(t.backend for t in pair if is_tensor(t))
-    x, values = (t if is_tensor(t) else create("full", backend, shape=(), value=t, dtype=dtype) for t in pair)
-    if dtype.kind == "bool":
+    x, values = promote_to_tensors("isin", x1, x2, kinds="FIB")
+    if x.dtype.kind == "bool":
         x, values = cast(x, uint8), cast(values, uint8)
     found = call("isin", x, values)
     return call("logical_not", found) if invert else found

@@ -264,8 +264,8 @@ def broadcast_to(x: T, /, shape: int | Sequence[int]) -> T:
     return call("broadcast_to", x, shape=shape_of("broadcast_to", shape))
 
 
-def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
-    """The tensors, broadcast to their common shape, in a list.
+def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
+    """The tensors, broadcast to their common shape, in a tuple.
 
     >>> import backburn as bb
     >>> [x.shape for x in bb.broadcast_arrays(bb.zeros((2, 1)), bb.zeros(3))]
@@ -273,7 +273,7 @@ def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
     """
     tensors = [tensor_operand("broadcast_arrays", x) for x in arrays]
     shape = _common_shape("broadcast_arrays", tensors)
-    return [call("broadcast_to", x, shape=shape) for x in tensors]
+    return tuple([call("broadcast_to", x, shape=shape) for x in tensors])
 
 
 def _common_shape(name: str, tensors: list[Any]) -> _Shape:
@@ -283,8 +283,8 @@ def _common_shape(name: str, tensors: list[Any]) -> _Shape:
         raise ShapeError(f"{name}: {error}. Operands: {describe(tensors)}") from None
 
 
-def meshgrid(*arrays: Tensor, indexing: str = "xy", sparse: bool = False) -> list[Tensor]:
-    """The coordinates of all points of a grid: a list with one tensor for each of the 1-d ``arrays``.
+def meshgrid(*arrays: Tensor, indexing: str = "xy", sparse: bool = False) -> tuple[Tensor, ...]:
+    """The coordinates of all points of a grid: a tuple with one tensor for each of the 1-d ``arrays``.
 
     With ``indexing="ij"`` axis ``i`` belongs to array ``i``; with ``"xy"`` the first two axes are swapped. ``sparse``
     leaves axes along which an array does not vary with length 1. Raises :class:`ShapeError` for arrays of two or more
@@ -304,8 +304,8 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy", sparse: bool = False) -> lis
     axes = [1, 0, *range(2, rank)] if indexing == "xy" and rank > 1 else list(range(rank))
     shape = tuple(tensors[a].size for a in axes)  # an exchange of two axes is its own inverse
     along = (tuple(x.size if b == a else 1 for b in range(rank)) for a, x in zip(axes, tensors, strict=True))
-    lying = [reshape(x, lengths) for x, lengths in zip(tensors, along, strict=True)]
-    return lying if sparse else [broadcast_to(x, shape) for x in lying]
+    lying = tuple([reshape(x, lengths) for x, lengths in zip(tensors, along, strict=True)])
+    return lying if sparse else tuple([broadcast_to(x, shape) for x in lying])
 
 
 # ---- joining ----

@@ -15,7 +15,15 @@ from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, BackburnError, DTypeError, NotDifferentiableError, ShapeError
 from backburn.hints.arguments import explained
 from backburn.ops.reduce import quantile_positions
-from backburn.tensor.core.dispatch import call, create, float_operand, kind_operand, promote_operands, tensor_operand
+from backburn.tensor.core.dispatch import (
+    call,
+    create,
+    float_operand,
+    kind_operand,
+    promote_operands,
+    promote_to_tensors,
+    tensor_operand,
+)
 from backburn.tensor.core.host import asarray
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.methods import method
@@ -106,22 +114,23 @@ def kthvalue(x: T, k: int, /, axis: int = -1, *, keepdims: bool = False) -> tupl
 
 
 @method
-def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None) -> IntTensor:
+def searchsorted(x1: Tensor, x2: Tensor | float, /, *, side: str = "left", sorter: Tensor | None = None) -> IntTensor:
     """For each value of ``x2``, the index at which inserting it keeps the sorted ``x1`` in order, in int64.
 
     With ``side="left"`` that is before equal elements, with ``"right"`` after them. ``sorter`` holds the indices that
     sort ``x1``. If ``x1`` has several axes, each row along the last is searched for the corresponding row of ``x2``.
+    A number ``x2`` is a 0-d tensor of the promoted dtype.
     Raises :class:`ArgumentError` for another ``side``, :class:`ShapeError` for shapes that do not fit.
 
         >>> import backburn as bb
         >>> x = bb.asarray([1.0, 2.0, 2.0, 5.0])
         >>> bb.searchsorted(x, bb.asarray([2.0, 9.0])).tolist()
         [1, 4]
-        >>> bb.searchsorted(x, bb.asarray([2.0, 9.0]), side="right").tolist()
-        [3, 4]
+        >>> bb.searchsorted(x, bb.asarray([2.0, 9.0]), side="right").tolist(), bb.searchsorted(x, 3).item()
+        ([3, 4], 3)
     """
     one_of("searchsorted", "side", side, ("left", "right"))
-    x, values = promote_operands("searchsorted", tensor_operand("searchsorted", x1), tensor_operand("searchsorted", x2))
+    x, values = promote_to_tensors("searchsorted", tensor_operand("searchsorted", x1), x2)
     if sorter is not None:
         order = tensor_operand("searchsorted", sorter)
         if order.dtype.kind != "int" or order.shape != x.shape:

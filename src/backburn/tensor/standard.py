@@ -14,7 +14,7 @@ from backburn.tensor.core.defaults import BackendLike, as_backend, default_backe
 from backburn.tensor.inspection import KINDS, isdtype
 
 #: The versions of the standard that the namespace follows, for real dtypes.
-VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12")
+VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 
 #: Euler's number, the base of the natural logarithm.
 e: Final = math.e
@@ -47,9 +47,9 @@ class NamespaceInfo:
         """The default backend."""
         return default_backend()
 
-    def devices(self) -> list[AnyBackend]:
+    def devices(self) -> tuple[AnyBackend, ...]:
         """The default backend, the one that is certainly available; others are loaded by name."""
-        return [default_backend()]
+        return (default_backend(),)
 
     def default_dtypes(self, *, device: BackendLike = None) -> dict[str, DType]:
         """The default dtypes."""

@@ -56,9 +56,10 @@ __device__ inline double divisor(const Windows& w, const After& after, const int
   double product = 1;
 #pragma unroll
   for (int a = 0; a < 3; ++a) {
-    index_t start = window[a] * w.stride[a] - w.before[a], end = start + w.window[a];
+    index_t start = window[a] * w.stride[a] - w.before[a], more = w.dilation[a] - 1;
     index_t low = after.padded ? -w.before[a] : 0, high = w.sizes[a] + (after.padded ? after.at[a] : 0);
-    product *= (end < high ? end : high) - (start > low ? start : low);
+    index_t first = start < low ? (low - start + more) / w.dilation[a] : 0, last = (high - start + more) / w.dilation[a];
+    product *= (last < w.window[a] ? last : w.window[a]) - first;
   }
   return product;
 }
@@ -77,7 +78,7 @@ __global__ void __launch_bounds__(256) avg_pool(
   }
 }
 
-// Each element of `out`, which is contiguous, sums its share of every window that covers it. The dilation is 1.
+// Each element of `out`, which is contiguous, sums its share of every window that has it.
 template <class T>
 __global__ void __launch_bounds__(256) avg_pool_backward(
     const T* grad, T* out, const __grid_constant__ Windows w, index_t count, index_t after0, index_t after1,
@@ -89,16 +90,22 @@ __global__ void __launch_bounds__(256) avg_pool_backward(
     const T* matrix_grad = grad + split_index(i, w.sizes, at) * per_matrix;
 #pragma unroll
     for (int a = 0; a < 3; ++a) {
-      int from = at[a] + w.before[a], stride = w.stride[a], behind = from - (int)w.window[a];
+      int from = at[a] + w.before[a], stride = w.stride[a], behind = from - (int)((w.window[a] - 1) * w.dilation[a] + 1);
       first[a] = behind < 0 ? 0 : behind / stride + 1;
       last[a] = from / stride < w.places[a] ? from / stride : w.places[a] - 1;
     }
     compute<T> sum = 0;
     for (window[0] = first[0]; window[0] <= last[0]; ++window[0])
       for (window[1] = first[1]; window[1] <= last[1]; ++window[1])
-        for (window[2] = first[2]; window[2] <= last[2]; ++window[2])
-          sum += widen(matrix_grad[(window[0] * w.places[1] + window[1]) * w.places[2] + window[2]]) /
-                 compute<T>(divisor(w, after, window));
+        for (window[2] = first[2]; window[2] <= last[2]; ++window[2]) {
+          bool inside = true;  // and not in a gap
+#pragma unroll
+          for (int a = 0; a < 3; ++a)
+            inside = inside && (at[a] + (int)w.before[a] - window[a] * (int)w.stride[a]) % (int)w.dilation[a] == 0;
+          if (inside)
+            sum += widen(matrix_grad[(window[0] * w.places[1] + window[1]) * w.places[2] + window[2]]) /
+                   compute<T>(divisor(w, after, window));
+        }
     narrow(sum, out[i]);
   }
 }

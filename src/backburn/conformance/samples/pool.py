@@ -48,10 +48,16 @@ def max_pool(
 
 
 def avg_pool(
-    x: Array, size: Any, stride: Any, padding: Any, ceil_mode: bool = False, count_include_pad: bool = True
+    x: Array,
+    size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    dilation: Any = (),
 ) -> Array:
     """The reference of ``avg_pool``."""
-    by_axis = windows(x, size, stride, padding, (1,) * len(size), ceil_mode)
+    by_axis = windows(x, size, stride, padding, dilation or (1,) * len(size), ceil_mode)
     total = by_window(x, by_axis, lambda values, _: values.sum())
     bounds = [(-b, n + a) if count_include_pad else (0, n) for n, (b, a) in zip(x.shape[2:], padding, strict=True)]
     for axis, (found, (low, high)) in enumerate(zip(by_axis, bounds, strict=True), 2):
@@ -79,6 +85,8 @@ samples(
     case(real(1, 1, 4, 5), size=(2, 3), stride=(1, 2), padding=((1, 0), (0, 1)), dilation=(2, 1), ceil_mode=False),
     case(real(1, 1, 2, 3, 2), **max_options(3, 2)),
     case(-real(1, 1, 4, low=1.0), **max_options(1, 2, 1, (1, 1)), note="zeros would be larger"),
+    case(real(1, 2, 4), **max_options(1, 3, 2, (2, 2)), note="more padding than half the window"),
+    case(real(1, 1, 3, 4), **max_options(2, 2, 1, (2, 1), 3, ceil_mode=True), note="more padding than the window"),
     case(real(0, 2, 4), **max_options(1, 2)),
     case(np.array([[[1.0, NAN, 2.0, -INF, -INF, INF]]]), **max_options(1, 2), smooth=0),
     case(np.array([[[-INF, -INF, 2.0]]]), **max_options(1, 2, 1, (1, 1)), smooth=0, note="padding is smaller"),
@@ -92,10 +100,11 @@ samples(
 
 
 def avg_options(rank: int, size: int, stride: int = 1, padding: Any = (0, 0), **more: Any) -> Any:
-    """The options of ``avg_pool``, equal for each axis."""
-    return {
-        name: value for name, value in max_options(rank, size, stride, padding, **more).items() if name != "dilation"
-    }
+    """The options of ``avg_pool``, equal for each axis; without ``dilation`` there is none."""
+    options = max_options(rank, size, stride, padding, **more)
+    if "dilation" not in more:
+        del options["dilation"]
+    return options
 
 
 MEANS = (
@@ -109,6 +118,13 @@ MEANS = (
     ((1, 2, 3, 4), avg_options(2, 2)),
     ((1, 1, 2, 3, 2), avg_options(3, 2, 1, (1, 0))),
     ((0, 2, 4), avg_options(1, 2)),
+    ((1, 2, 4), avg_options(1, 3, 2, (2, 3))),
+    ((1, 1, 2), avg_options(1, 2, 1, (3, 2))),
+    ((1, 1, 4), avg_options(1, 3, 1, (2, 2), count_include_pad=False)),
+    ((1, 2, 7), avg_options(1, 3, 2, dilation=2)),
+    ((1, 1, 5), avg_options(1, 3, 2, (2, 3), dilation=2, ceil_mode=True)),
+    ((1, 1, 5), avg_options(1, 3, 2, (2, 3), dilation=2, ceil_mode=True, count_include_pad=False)),
+    ((1, 1, 5, 4), {"size": (2, 3), "stride": (1, 2), "padding": ((1, 0), (2, 3)), "dilation": (3, 2)}),
 )
 samples("avg_pool", avg_pool, *(case(real(*shape), **options) for shape, options in MEANS))
 

@@ -124,8 +124,8 @@ samples(
 def max_abs(x: Array, axis: tuple[int, ...], keepdims: bool = False) -> Array:
     """The reference of ``max_abs``, by the next larger integers."""
     if x.dtype.kind != "i":
-        return np.asarray(np.max(np.abs(x), axis=axis, keepdims=keepdims))
-    largest = np.max(np.abs(x.astype(object)), axis=axis, keepdims=keepdims)
+        return np.asarray(np.max(np.abs(x), axis=axis, keepdims=keepdims, initial=0))
+    largest = np.max(np.abs(x.astype(object)), axis=axis, keepdims=keepdims, initial=0)
     return np.asarray(np.minimum(largest, np.iinfo(x.dtype).max)).astype(x.dtype)
 
 
@@ -135,6 +135,8 @@ samples(
     *AXES,
     *INTS,
     *(case(np.array([[np.iinfo(d).min, 1], [-3, 2]], d), axis=(1,)) for d in (np.int8, np.int32, np.int64)),
+    case(real(2, 0, 3), axis=(1,)),
+    case(np.zeros((0, 2), np.int8), axis=(0,), keepdims=True),
     case(SPECIAL, axis=(1,), smooth=0),
     case(
         np.array([[1.0, -3.0, 3.0], [0.0, 0.0, 0.0]]),

@@ -151,6 +151,26 @@ def linear_at(x: Array, position: Any) -> Array:
     return total
 
 
+def held(place: int, n: int, padding: str, align_corners: bool = False) -> int:
+    """The place among ``n`` that stands for one outside; outside it stays with ``"zeros"``."""
+    if padding == "border":
+        return min(max(place, 0), n - 1)
+    while padding == "reflection" and not 0 <= place < n:
+        around = 0 if align_corners else 1
+        place = 0 if n == 1 else -place - around if place < 0 else 2 * (n - 1) + around - place
+    return place
+
+
+def cubic_at(x: Array, position: Any, padding: str, align_corners: bool) -> Array:
+    """The channels of ``x`` (channels, *places) at a position, cubic between places."""
+    total = np.zeros(len(x))
+    for step in itertools.product((-1, 0, 1, 2), repeat=len(position)):
+        places = [math.floor(p) + s for p, s in zip(position, step, strict=True)]
+        read = [held(i, n, padding, align_corners) for i, n in zip(places, x.shape[1:], strict=True)]
+        total += value_at(x, read) * math.prod(cubic(p - i) for p, i in zip(position, places, strict=True))
+    return total
+
+
 def grid_sample(
     x: Array, grid: Array, mode: str = "linear", padding: str = "zeros", align_corners: bool = False
 ) -> Array:
@@ -160,13 +180,19 @@ def grid_sample(
         position = []
         for g, n in zip(grid[where][::-1], x.shape[2:], strict=True):
             p = (g + 1) / 2 * (n - 1) if align_corners else ((g + 1) * n - 1) / 2
+            if mode == "cubic":
+                position.append(p)
+                continue
             if padding == "reflection":
                 low, high = (0, n - 1) if align_corners else (-0.5, n - 0.5)
                 while high > low and not low <= p <= high:
                     p = 2 * low - p if p < low else 2 * high - p
             position.append(p if padding == "zeros" else min(max(p, 0), n - 1))
-        value = linear_at(x[where[0]], position)
-        if mode == "nearest":
+        if mode == "linear":
+            value = linear_at(x[where[0]], position)
+        elif mode == "cubic":
+            value = cubic_at(x[where[0]], position, padding, align_corners)
+        else:
             value = value_at(x[where[0]], tuple(int(np.round(p)) for p in position))
         out[(where[0], slice(None), *where[1:])] = value
     return out
@@ -189,12 +215,37 @@ samples(
     case(real(1, 1, 2, 2, 2), unit(1, 1, 2, 1, 3), note="three axes"),
     case(real(1, 1, 1, 3), unit(1, 2, 1, 2), padding="reflection", align_corners=True, note="an axis of one place"),
     case(real(1, 1, 2, 2), real(1, 0, 3, 2), note="nothing is wanted"),
+    case(PLANE, FAR, mode="cubic"),
+    case(PLANE, FAR, mode="cubic", align_corners=True),
+    case(PLANE, FAR, mode="cubic", padding="border"),
+    case(PLANE, FAR, mode="cubic", padding="reflection"),
+    case(PLANE, FAR, mode="cubic", padding="reflection", align_corners=True),
+    case(real(2, 1, 6), unit(2, 3, 1), mode="cubic", note="cubic along one axis"),
+    case(real(1, 1, 1, 3), unit(1, 2, 1, 2), mode="cubic", padding="reflection", note="cubic, an axis of one place"),
+    case(real(1, 1, 2, 3, 2), unit(1, 1, 2, 1, 3), mode="cubic", padding="border", note="cubic along three axes"),
     dtypes=("float64", "float32"),
 )
 
 
-def reads(n: int, position: float, mode: str, padding: str, slope: bool) -> Array:
-    """The weights of ``n`` elements seen from a position, or their derivatives for it."""
+#: The weight of a place by its distance, up to 1 and up to 2, after Keys.
+KEYS = np.poly1d([1.25, -2.25, 0.0, 1.0]), np.poly1d([-0.75, 3.75, -6.0, 3.0])
+
+
+def cubic_reads(n: int, position: float, padding: str, order: int) -> Array:
+    """The derivatives of an order of the weights of ``n`` elements seen from a position."""
+    weights = np.zeros(n)
+    for place in range(math.floor(position) - 1, math.floor(position) + 3):
+        distance = position - place
+        found, read = KEYS[int(abs(distance) > 1)].deriv(order)(abs(distance)), held(place, n, padding)
+        if 0 <= read < n:
+            weights[read] += found * (1.0 if distance >= 0 else -1.0) ** order
+    return weights
+
+
+def reads(n: int, position: float, mode: str, padding: str, slope: int) -> Array:
+    """The weights of ``n`` elements seen from a position, or their derivatives for it, of order ``slope``."""
+    if mode == "cubic":
+        return cubic_reads(n, position, padding, slope)
     weights, inside = np.zeros(n), 0 <= position <= n - 1
     near = position if padding == "zeros" else min(max(position, 0), n - 1)
     start = math.floor(near) if mode == "linear" else int(np.round(near))
@@ -202,9 +253,9 @@ def reads(n: int, position: float, mode: str, padding: str, slope: bool) -> Arra
         weight = 1.0 if mode == "nearest" else 1 - abs(near - place)
         if slope:
             weight = (2.0 * (place > start) - 1) * (mode == "linear" and (inside or padding == "zeros"))
-        held = place if padding == "zeros" else min(place, n - 1)
-        if 0 <= held < n:
-            weights[held] += weight
+        read = held(place, n, padding)
+        if 0 <= read < n:
+            weights[read] += weight
     return weights
 
 
@@ -214,7 +265,7 @@ def reading(positions: Array, places: Any, mode: str, padding: str, slopes: Any)
     for example, i in np.ndindex(out.shape[:2]):
         row = np.ones(1)
         for axis, n in enumerate(places):
-            row = np.outer(row, reads(n, positions[example, axis, i], mode, padding, axis in slopes)).reshape(-1)
+            row = np.outer(row, reads(n, positions[example, axis, i], mode, padding, slopes.count(axis))).reshape(-1)
         out[example, i] = row
     return out
 
@@ -249,6 +300,12 @@ READ: tuple[tuple[Any, Any, dict[str, Any]], ...] = (
     ((0, 2, 3), real(0, 1, 4), {}),
     ((2, 0, 3), real(2, 1, 4), {}),
     ((2, 2, 3), real(2, 1, 0), {}),
+    ((2, 2, 3, 2), AROUND, {"mode": "cubic"}),
+    ((2, 2, 3, 2), AROUND, {"mode": "cubic", "padding": "border"}),
+    ((2, 1, 3, 2), AROUND, {"mode": "cubic", "slopes": (1,)}),
+    ((2, 1, 3, 2), AROUND, {"mode": "cubic", "padding": "border", "slopes": (0, 1, 0)}),
+    ((1, 2, 4), real(1, 1, 6, low=-3.7, high=7.6), {"mode": "cubic", "slopes": (0, 0, 0)}),
+    ((1, 1, 2, 3, 2), real(1, 3, 4, low=-1.3, high=2.6), {"mode": "cubic"}),
 )
 samples(
     "sample",

@@ -1,9 +1,10 @@
 """Tensor functions: pooling over one, two or three axes.
 
 Inputs have the shape `(examples, channels, *spatial)`. ``kernel_size``, ``stride`` (by default the kernel's size) and
-``dilation`` are a number, or one for each spatial axis; ``padding`` is as in :func:`conv`, at most half the window, and
-never counts as an element for a maximum. With ``ceil_mode`` the last window may extend beyond the end. Raises
-:class:`ShapeError` if no window fits and :class:`ArgumentError` for options out of range.
+``dilation`` are a number, or one for each spatial axis; ``padding`` is as in :func:`conv`, of any width, and never
+counts as an element for a maximum. With ``ceil_mode`` the last window may extend beyond the end. Raises
+:class:`ShapeError` if no window fits, or one lies in padding that does not count, and :class:`ArgumentError` for
+options out of range.
 """
 
 from __future__ import annotations
@@ -116,6 +117,8 @@ def avg_pool(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: float | None = None,
+    *,
+    dilation: Sizes = 1,
 ) -> FloatTensor:
     """The mean of each window; zeros of the padding count as elements unless ``count_include_pad`` is False.
 
@@ -128,11 +131,12 @@ def avg_pool(
         [[[1.0, 2.0, 3.0]]]
         >>> avg_pool(bb.asarray([[[1.0, 3.0, 5.0, 7.0]]]), 2, divisor_override=1).tolist()
         [[[4.0, 12.0]]]
+        >>> avg_pool(bb.asarray([[[1.0, 3.0, 5.0, 7.0]]]), 2, stride=1, dilation=2).tolist()
+        [[[3.0, 5.0]]]
     """
-    x, options = _options("avg_pool", x, kernel_size, stride, padding, 1)
+    x, options = _options("avg_pool", x, kernel_size, stride, padding, dilation)
     if divisor_override is not None:
         return _scaled_sums(x, options, ceil_mode, number("avg_pool", "divisor_override", divisor_override, of=(x,)))
-    del options["dilation"]
     return call("avg_pool", x, **options, ceil_mode=bool(ceil_mode), count_include_pad=bool(count_include_pad))
 
 
@@ -140,13 +144,13 @@ def _scaled_sums(x: Any, options: dict[str, Any], ceil_mode: bool, divisor: floa
     """The sums of windows, divided by a number: rescaled means."""
     if divisor == 0 or not math.isfinite(divisor):
         raise ArgumentError(f"avg_pool: divisor_override is a number other than 0, not {divisor!r}{beside((x,))}")
-    size, stride = options["size"], options["stride"]
+    size = options["size"]
     try:
-        _, widths = pool_windows(x.shape[2:], size, stride, options["padding"], options["dilation"], bool(ceil_mode))
+        _, widths = pool_windows(x.shape[2:], **options, ceil_mode=bool(ceil_mode), counts_pad=True)
     except BackburnError as error:
         raise type(error)(f"avg_pool: {error}. Operand: {describe((x,))}") from None
     padded = call("pad", upcast_half(x), widths=((0, 0), (0, 0), *widths), mode="constant", value=0.0)
-    means = call("avg_pool", padded, size=size, stride=stride, padding=((0, 0),) * len(size))
+    means = call("avg_pool", padded, **options | {"padding": ((0, 0),) * len(size)})
     return cast(means * (math.prod(size) / divisor), x.dtype)
 
 
@@ -200,8 +204,4 @@ def _options(
     )
     steps = window if stride is None else each(name, "stride", stride, rank, of=(x,))
     widths = pairs(name, padding, window, steps, spacing, of=(x,))
-    if any(2 * max(pair) > n for pair, n in zip(widths, window, strict=True)):
-        raise ArgumentError(
-            f"{name}: padding is at most half the window {list(window)}, not {padding!r}. Operand: {describe((x,))}"
-        )
     return x, {"size": window, "stride": steps, "padding": widths, "dilation": spacing}

@@ -145,10 +145,11 @@ def grid_sample(
     """``x`` sampled at the positions in ``grid`` ``(examples, *wanted, axes)``, the last axis of ``x`` first.
 
     -1 and 1 are the outer edges of the first and the last pixel of an axis, or with ``align_corners`` their centres.
-    ``mode`` is ``"bilinear"`` (linear along each axis) or ``"nearest"``; beyond the edges ``padding_mode`` takes 0
-    (``"zeros"``), the nearest pixel (``"border"``) or ``x`` mirrored (``"reflection"``). Gradients reach ``x`` and, in
-    mode ``"bilinear"``, the grid. Raises :class:`ShapeError` where the grid does not fit ``x``. After Jaderberg et al.,
-    Spatial transformer networks, 2015.
+    ``mode`` is ``"bilinear"`` (linear along each axis), ``"bicubic"`` (cubic along each axis, as in
+    :func:`interpolate`) or ``"nearest"``; beyond the edges ``padding_mode`` takes 0 (``"zeros"``), the nearest pixel
+    (``"border"``) or ``x`` mirrored (``"reflection"``). Gradients reach ``x`` and, but for mode ``"nearest"``, the
+    grid. Raises :class:`ShapeError` where the grid does not fit ``x``. After Jaderberg et al., Spatial transformer
+    networks, 2015.
 
         >>> import backburn as bb
         >>> x, grid = bb.asarray([[[1.0, 3.0]]]), bb.asarray([[[-0.5], [0.0], [3.0]]])
@@ -156,7 +157,7 @@ def grid_sample(
         ([[[1.0, 2.0, 0.0]]], [[[1.0, 2.0, 3.0]]])
     """
     x, grid = promote_operands("grid_sample", tensor_operand("grid_sample", x), tensor_operand("grid_sample", grid))
-    one_of("grid_sample", "mode", mode, ("bilinear", "nearest"))
+    one_of("grid_sample", "mode", mode, ("bilinear", "bicubic", "nearest"))
     one_of("grid_sample", "padding_mode", padding_mode, ("zeros", "border", "reflection"))
     corners = _corners("grid_sample", align_corners)
     options = {"mode": mode.removeprefix("bi"), "padding": padding_mode, "align_corners": corners}

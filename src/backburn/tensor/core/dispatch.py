@@ -143,6 +143,13 @@ def promote_operands(name: str, *operands: Any, kinds: str = "") -> list[Any]:
         raise ArgumentError(f"{name}: {cause}. Operands: {describe(values)}") from cause
 
 
+def promote_to_tensors(name: str, *operands: Any, kinds: str = "") -> list[Any]:
+    """:func:`promote_operands`, with 0-d tensors for the numbers."""
+    values = promote_operands(name, *operands, kinds=kinds)
+    like = next(x for x in values if is_tensor(x))
+    return [x if is_tensor(x) else create("full", like._backend, shape=(), value=x, dtype=like._dtype) for x in values]
+
+
 def _shared_kind(operands: Sequence[Any]) -> str:
     """The kind of tensors of one dtype, among Python numbers that do not change it; else empty."""
     dtype: DType | None = None

@@ -24,7 +24,7 @@ from backburn.base.errors import (
 from backburn.hints.arguments import plain_signature, refuse
 from backburn.tensor.core.defaults import BackendLike, as_backend, given_backend
 from backburn.tensor.core.dispatch import cast, kind_operand, tensor_operand
-from backburn.tensor.core.levels import has_history, inner_of, innermost, levels_between, lift
+from backburn.tensor.core.levels import constant, has_history, inner_of, innermost, levels_between, lift
 from backburn.tensor.core.messages import describe, raise_out_of_memory
 from backburn.tensor.core.options import dtype_of
 from backburn.tensor.core.wrapping import is_tensor, wrap
@@ -81,8 +81,8 @@ def asarray(
     as in operations. Host data are copied. A tensor on another level of the same backend is lifted; one on another
     backend raises :class:`BackendMismatchError` (use ``to``). ``device`` is the Array API's name for ``backend``.
     Raises :class:`DTypeError` for complex numbers, strings, objects and a quantized ``dtype`` (:func:`quantize` makes a
-    quantized tensor), :class:`ArgumentError` for ragged lists, numbers that the dtype does not hold, and
-    ``copy=False``.
+    quantized tensor), :class:`ArgumentError` for ragged lists, numbers that the dtype does not hold, and ``copy=False``
+    of anything but a tensor of that dtype.
 
         >>> asarray([[1, 2], [3, 4]], dtype="float32", backend="numpy")
         Tensor([[1., 2.],
@@ -96,6 +96,8 @@ def asarray(
         out_dtype = None if dtype is None else dtype_of(dtype, moved.backend)
         if out_dtype is None or moved.dtype is out_dtype:
             return moved
+        if copy is False:
+            raise ArgumentError(f"asarray: copy=False, but a cast to {out_dtype} copies {describe((obj,))}")
         return cast(kind_operand("asarray", moved, "FIB"), plain_dtype("asarray", out_dtype))
     target = as_backend(where)
     out_dtype = None if dtype is None else dtype_of(dtype, target)
@@ -330,6 +332,11 @@ def first_out_of_range(indices: Any, length: int) -> int | None:
     return int(wrong[0]) if wrong.size else None
 
 
+def has_negative(x: Any) -> bool:
+    """Whether an element of a tensor is negative; inside ``vmap``, one of any example."""
+    return bool((host_values(x.backend, x.primitive) < 0).any())
+
+
 def places(numbers: Any) -> Any:
     """Each of the numbers 0, 1, ... repeated as often as ``numbers`` says, as an int64 host array."""
     return np.repeat(np.arange(len(numbers), dtype=np.int64), numbers)
@@ -338,7 +345,8 @@ def places(numbers: Any) -> Any:
 def from_dlpack(x: Any, /, *, device: BackendLike = None, copy: bool | None = None) -> Tensor:
     """A tensor from any object with the DLPack protocol: a copy of its data, through the host.
 
-    Raises :class:`DTypeError` for data of an unsupported dtype, and :class:`ArgumentError` for ``copy=False`` and for
+    Of a tensor it is a constant, on the same backend unless ``device`` is given. Raises :class:`DTypeError` for data of
+    an unsupported dtype, :class:`ExportError` for ``copy=False`` where a copy is needed, and :class:`ArgumentError` for
     an object that cannot be exported to the host.
 
         >>> import backburn as bb
@@ -346,8 +354,13 @@ def from_dlpack(x: Any, /, *, device: BackendLike = None, copy: bool | None = No
         >>> bb.from_dlpack(np.arange(3)).tolist()
         [0, 1, 2]
     """
+    if is_tensor(x):
+        target = x.backend if device is None else as_backend(device)
+        if copy is False and innermost(target) != innermost(x.backend):
+            raise ExportError(f"from_dlpack: copy=False, but a copy moves {describe((x,))} to {target.spec!r}")
+        return to(constant(x) if x.dtype.kind == "float" else x, target)
     if copy is False:
-        raise ArgumentError("from_dlpack: copy=False, but a tensor is never made over memory that others may change")
+        raise ExportError("from_dlpack: copy=False, but a tensor is never made over memory that others may change")
     try:
         array = np.from_dlpack(x)
     except (AttributeError, TypeError, RuntimeError, BufferError) as cause:

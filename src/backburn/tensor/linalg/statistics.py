@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from backburn.base.errors import ArgumentError, AxisError, ShapeError
@@ -16,6 +15,7 @@ from backburn.tensor.core.dispatch import (
     tensor_operand,
     upcast_half,
 )
+from backburn.tensor.core.host import has_negative
 from backburn.tensor.core.levels import constant
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import flags, integer, number, one_of
@@ -202,23 +202,26 @@ def cov(
     """The covariance matrix of the rows of a matrix, whose columns are observations; the variance of a vector.
 
     The sums of products are divided by the number of observations minus ``correction``. ``fweights`` are integer
-    frequencies of the observations, ``aweights`` their relative importance; where one is negative, the result is NaN.
-    For a vector, or a matrix of one row, the result is 0-d. 16-bit floats are computed in float32. Raises
-    :class:`ShapeError` for more than two axes, and for weights that do not fit.
+    frequencies of the observations, ``aweights`` their relative importance, which take part in promotion. For a vector,
+    or a matrix of one row, the result is 0-d. 16-bit floats are computed in float32. Raises :class:`ShapeError` for
+    more than two axes and for weights that do not fit, and :class:`ArgumentError` for negative weights, which are read
+    on the host.
 
         >>> import backburn as bb
         >>> bb.cov(bb.asarray([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])).tolist()
         [[1.0, -1.0], [-1.0, 1.0]]
     """
     given = float_operand("cov", x)
+    if fweights is not None:
+        kind_operand("cov", fweights, "I")
+    if aweights is not None:
+        given, aweights = promote_operands("cov", given, kind_operand("cov", aweights, "FI"), kinds="F")
     y: Any = upcast_half(given)
     if y.ndim not in (1, 2):
         raise ShapeError(f"cov: takes a vector or a matrix of observations. Operand: {describe((x,))}")
     if y.shape[:-1] == (1,):
         y = call("reshape", y, shape=y.shape[1:])
     number("cov", "correction", correction)
-    if fweights is not None:
-        kind_operand("cov", fweights, "I")
     last = (y.ndim - 1,)
     count: Any = float(y.shape[-1])
     weights = _weights(y, fweights, aweights)
@@ -249,10 +252,11 @@ def _weights(x: Any, *weights: Tensor | None) -> Any:
     for weight in weights:
         if weight is None:
             continue
-        one = cast(kind_operand("cov", weight, "FI"), x.dtype)
-        if one.shape != x.shape[-1:]:
+        if weight.shape != x.shape[-1:]:
             raise ShapeError(f"cov: there is a weight for each observation. Operands: {describe((x, weight))}")
-        one = call("where", one < 0.0, math.nan, one)
+        if has_negative(weight):
+            raise ArgumentError(f"cov: weights are 0 or more, and one is negative. Operands: {describe((x, weight))}")
+        one = cast(weight, x.dtype)
         result = one if result is None else call("mul", result, one)
     return result
 

@@ -19,6 +19,7 @@ CASES: list[tuple[Any, ...]] = [
     ((3, 2, 7, 9), (3, 3), (2, 2), ((1, 1), (1, 1))),
     ((2, 1, 8, 5), (2, 3), (1, 2), ((1, 0), (0, 1))),
     ((1, 2, 4, 5, 6), (2, 3, 2), (1, 2, 2), ((0, 1), (1, 0), (1, 1))),
+    ((1, 2, 8, 5), (3, 2), (2, 1), ((2, 2), (1, 1))),
 ]
 
 
@@ -48,12 +49,14 @@ def test_nan_infinity_and_arrays_as_they_lie(on: EmulatedRunner, dtype: str) -> 
 def test_means_and_their_gradient(on: EmulatedRunner, dtype: str, case: Any, ceil_mode: bool, counted: bool) -> None:
     shape, *ways = case
     x = operand(shape, dtype)
-    more: Any = {"ceil_mode": ceil_mode, "count_include_pad": counted}
-    y = NUMPY.avg_pool(x, *ways, **more)
-    check(pool.avg_pool(on, x, *ways, **more), y)
-    grad = operand(y.shape, dtype, 1).swapaxes(0, 1).copy().swapaxes(0, 1)
-    expected = NUMPY.avg_pool_backward(grad, shape[2:], *ways, **more)
-    check(pool.avg_pool_backward(on, grad, shape[2:], *ways, **more), expected)
+    rank = len(shape) - 2
+    for dilation in ((), (2, *(1,) * (rank - 1)), (1,) * (rank - 1) + (2,)):
+        more: Any = {"ceil_mode": ceil_mode, "count_include_pad": counted, "dilation": dilation}
+        y = NUMPY.avg_pool(x, *ways, **more)
+        check(pool.avg_pool(on, x, *ways, **more), y)
+        grad = operand(y.shape, dtype, 1).swapaxes(0, 1).copy().swapaxes(0, 1)
+        expected = NUMPY.avg_pool_backward(grad, shape[2:], *ways, **more)
+        check(pool.avg_pool_backward(on, grad, shape[2:], *ways, **more), expected)
 
 
 def test_an_axis_too_long_for_32_bits_is_left_to_others(on: EmulatedRunner, dtype: str) -> None:
@@ -69,8 +72,10 @@ def test_nothing_and_what_does_not_fit(on: EmulatedRunner, dtype: str) -> None:
     check(pool.max_pool(on, empty, (2,), (2,), ((0, 0),), (1,)), NUMPY.max_pool(empty, (2,), (2,), ((0, 0),), (1,)))
     with pytest.raises(ShapeError, match="does not fit into axis 2"):
         pool.max_pool(on, operand((1, 3, 4), dtype), (5,), (2,), ((0, 0),), (1,))
-    with pytest.raises(ArgumentError, match="padding is at most half"):
-        pool.avg_pool(on, operand((1, 3, 4), dtype), (3,), (2,), ((2, 0),))
+    with pytest.raises(ShapeError, match="lies in the padding alone"):
+        pool.max_pool(on, operand((1, 3, 4), dtype), (3,), (2,), ((3, 0),), (1,))
+    with pytest.raises(ArgumentError, match="padding is 0 or more"):
+        pool.avg_pool(on, operand((1, 3, 4), dtype), (3,), (2,), ((-1, 0),))
     with pytest.raises(ShapeError, match=r"\[1, 3, 3\] is not of the windows \[2\]"):
         pool.avg_pool_backward(on, operand((1, 3, 3), dtype), (4,), (2,), (2,), ((0, 0),))
     with pytest.raises(ShapeError, match="has 3 to 5 axes"):
