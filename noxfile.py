@@ -82,3 +82,12 @@ def gpu(session: nox.Session) -> None:
     install(session, "train,cuda13,cudnn13")
     session.install("torch")
     session.run("python", "-m", "benchmarks.gpu", *session.posargs, success_codes=[0, 1])
+
+
+@nox.session
+def wheels(session: nox.Session) -> None:
+    """Build the source distribution and every platform's wheel into dist/; arguments after -- choose platforms."""
+    session.install(
+        "auditwheel>=6.8", "build>=1.2", "check-wheel-contents>=0.6.3", "hatchling>=1.27", "twine>=7", "ziglang==0.17.1"
+    )
+    session.run("python", "tools/build_wheels.py", *session.posargs)

@@ -81,12 +81,10 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
 
     @property
     def libraries(self) -> Mapping[str, str]:
-        """The instruction set of the compiled kernels, and whether they can call OpenBLAS."""
-        level = compiled.level()
-        without = "NumPy computes; python -m backburn_numpy.compiled compiles them"
+        """The instruction set and the compiler of the kernels, and whether they can call OpenBLAS."""
         has_blas = blas.sgemm_address() is not None
         return {
-            "kernels": f"compiled for {level}" if level is not None else f"not compiled, or left out: {without}",
+            "kernels": compiled.describe(),
             "OpenBLAS": "used by kernels" if has_blas else "not found: NumPy does some of their work",
         }
 
