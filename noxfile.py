@@ -95,3 +95,10 @@ def gpu(session: nox.Session) -> None:
     install(session, "train,cuda13,cudnn13")
     session.install("torch")
     session.run("python", "-m", "benchmarks.gpu", *session.posargs, success_codes=[0, 1])
+
+
+@nox.session
+def wheels(session: nox.Session) -> None:
+    """Build the source distribution and every platform's wheel into dist/; arguments after -- choose platforms."""
+    session.install(*WHEEL_TOOLS)
+    session.run("python", "tools/build_wheels.py", *session.posargs)

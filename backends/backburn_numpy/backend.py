@@ -82,11 +82,9 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
     @property
     def libraries(self) -> Mapping[str, str]:
         """The kernels in use, their file, the library of matrix products, and the numbers of threads."""
-        level = compiled.level()
-        without = "NumPy computes; python -m backburn_numpy.compiled compiles them"
         file, products = compiled.file(), blas.num_threads()
         return {
-            "kernels": f"compiled for {level}" if level is not None else f"not compiled, or left out: {without}",
+            "kernels": compiled.describe(),
             **({} if file is None else {"kernel library": file}),
             "BLAS": f"{blas.words()}, {'used' if blas.sgemm_address() else 'not used'} by kernels",
             "threads": f"{threads.num_threads()}, in matrix products {products or 'an unknown number'}",

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,11 +25,11 @@ needs_kernels = pytest.mark.skipif(compiled.level() is None, reason="the kernels
 
 
 #: The instruction sets of this processor that there is a library for.
-USABLE = [] if compiled.level() is None else [n for n in build.supported_levels() if build.library(n).exists()]
+USABLE = [] if compiled.level() is None else [n for n in build.supported_levels() if n in build.libraries()]
 
 
-def use_level(monkeypatch: pytest.MonkeyPatch, level: str) -> None:
-    monkeypatch.setattr(compiled, "_library", (level, ctypes.CDLL(str(build.library(level)))))
+def use_level(monkeypatch: pytest.MonkeyPatch, level: str, folder: Path = build.FOLDER) -> None:
+    monkeypatch.setattr(compiled, "_library", (level, ctypes.CDLL(str(build.libraries(folder)[level]))))
     monkeypatch.setattr(compiled, "_kernels", {})
 
 
@@ -58,3 +62,10 @@ def ends(count: int) -> Any:
     x = numbers(count, seed=7)
     x[::3] = np.resize(SPECIAL, len(x[::3]))
     return x
+
+
+def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The end of a Python process with these arguments, and variables beside those of this one."""
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env={**os.environ, **environment}, check=False
+    )

@@ -2,8 +2,9 @@
 
 NumPy computes an operation in several passes. The kernels in this folder's C sources do softmax, normalizations,
 activation functions, optimizer steps and products with quantized weights in one pass, vectorized and without the GIL.
-They are compiled when the package is installed, if there is a C compiler, or by ``python -m backburn_numpy.compiled``.
-Without them, or with ``BACKBURN_COMPILED=0``, NumPy does the same work: the same results up to rounding, but slower.
+They are in wheels, or compiled when the package is installed, if there is a C compiler, or by ``python -m
+backburn_numpy.compiled``. Without them, or with ``BACKBURN_COMPILED=0``, NumPy does the same work: the same results up
+to rounding, but slower. ``BACKBURN_COMPILED=x86-64-v3`` uses those of no higher instruction set than that.
 
 >>> level() in (None, "base", "x86-64", "x86-64-v3", "x86-64-v4")
 True
@@ -14,13 +15,15 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from backburn.backend import BackendWarning
 from backburn.base.errors import ArgumentError
-from backburn_numpy.compiled.build import library, supported_levels
+from backburn_numpy.compiled.build import REMEDY, SOURCES, levels, libraries, load, supported_levels
 
 Array = Any
 
@@ -43,6 +46,13 @@ PORTION = 1 << 14
 def level() -> str | None:
     """The instruction set of the kernels in use; None if NumPy does their work."""
     return None if _library is None else _library[0]
+
+
+def describe() -> str:
+    """The instruction set and the compiler of the kernels in use, or why NumPy does their work and what to do."""
+    if _library is None:
+        return f"none, NumPy computes: {_missing or 'not compiled'}"
+    return f"compiled for {_library[0]} by {_text('backburn_compiler')}"
 
 
 def kernel(name: str) -> Callable[..., None] | None:
@@ -122,30 +132,48 @@ _TYPES = {"float": ctypes.c_float, "int": ctypes.c_int, "int64_t": ctypes.c_int6
 
 def _parameter_types(name: str) -> list[Any]:
     """The C types of a kernel's parameters, as the library tells them: the text between the parentheses."""
-    assert _library is not None
-    start = ctypes.c_char.in_dll(_library[1], f"backburn_parameters_of_{name}")
-    parameters = ctypes.string_at(ctypes.addressof(start)).decode().split(",")
+    parameters = _text(f"backburn_parameters_of_{name}").split(",")
     return [ctypes.c_void_p if "*" in text else _TYPES[text.split()[-2]] for text in parameters]
 
 
-def _load() -> tuple[str, ctypes.CDLL] | None:
-    """The library for the processor's best instruction set."""
+def _text(name: str) -> str:
+    """A string in the library."""
+    assert _library is not None
+    return ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(_library[1], name))).decode()
+
+
+def _load() -> tuple[tuple[str, ctypes.CDLL] | None, str]:
+    """The library for the processor's best instruction set; or None, and why.
+
+    Libraries that are there and cannot be used are a reason for a warning, but not that there are none.
+    """
+    names = list(levels())
     wanted = os.environ.get("BACKBURN_COMPILED") or "1"
-    if wanted not in ("0", "1"):
-        raise ArgumentError(f"BACKBURN_COMPILED={wanted!r}: 0 leaves the compiled kernels out, 1 uses them")
+    if wanted not in ("0", "1", "zig", *names):
+        raise ArgumentError(
+            f"BACKBURN_COMPILED={wanted!r}: 0 leaves the compiled kernels out, 1 uses them, and {' or '.join(names)} "
+            "those of no higher instruction set"
+        )
     if wanted == "0":
-        return None
+        return None, "BACKBURN_COMPILED=0"
+    found = libraries()
+    if not found and SOURCES:
+        return None, f"they are not compiled; {REMEDY}"
     try:
-        for name in reversed(supported_levels()):
-            if library(name).exists():
-                return name, ctypes.CDLL(str(library(name)))
-    except OSError:  # not compiled, or for another system
-        pass
-    return None
+        allowed = names[: names.index(wanted) + 1] if wanted in names else names
+        able = supported_levels()
+        if best := [name for name in able if name in found and name in allowed]:
+            return (best[-1], load(found[best[-1]], "backburn_pool_reset")), ""
+        there = ", ".join(name for name in names if name in found)
+        reason = f"those here are for {there or 'no processor'}; this one has {', '.join(able)}"
+    except OSError as error:
+        reason = str(error)
+    warnings.warn(f"compiled kernels are not used, and NumPy computes, slower: {reason}", BackendWarning, stacklevel=2)
+    return None, reason
 
 
 _kernels: dict[str, Callable[..., None] | None] = {}
-_library = _load()
+_library, _missing = _load()
 
 
 def _after_fork_in_child() -> None:

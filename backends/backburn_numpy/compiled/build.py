@@ -1,4 +1,4 @@
-"""Compiling the kernels with the machine's C compiler.
+"""Compiling the kernels: with the machine's C compiler, or with zig, which the package index has as ``ziglang``.
 
 The package's build hook and ``python -m backburn_numpy.compiled`` both call :func:`build`. This module imports nothing
 from the rest of the package, which may not be installed yet.
@@ -7,6 +7,7 @@ from the rest of the package, which may not be installed yet.
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import os
 import platform
 import shlex
@@ -15,9 +16,11 @@ import subprocess
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from importlib import metadata
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 FOLDER = Path(__file__).parent
 #: Detects the instruction sets: a separate library, which every processor can run.
@@ -38,8 +41,6 @@ FLAGS = (
     # leaves some loops as they are.
     *("-fno-asynchronous-unwind-tables", "-Wno-psabi", "-Wno-pass-failed"),
 )
-#: No symbols; Apple's linker knows the flag no longer.
-LINK = ("-shared", *(() if platform.system() == "Darwin" else ("-s",)))
 
 #: The instruction sets with a library, the lowest first, and their flags. No MMX, whose registers are those of long
 #: doubles: GCC moves numbers through one, and all long doubles that the thread computes next are NaN.
@@ -54,16 +55,42 @@ OTHERS: dict[str, tuple[str, ...]] = {
     "base": ()
 }  # on AArch64 all processors have the same vectors, as far as compilers use them
 
+#: The machines that zig compiles for, by its names for them, and the tags of wheels for them: the lowest versions of
+#: glibc, musl and macOS.
+TARGETS = {
+    "x86_64-linux-gnu.2.17": "manylinux_2_17_x86_64.manylinux2014_x86_64",
+    "aarch64-linux-gnu.2.17": "manylinux_2_17_aarch64.manylinux2014_aarch64",
+    "x86_64-linux-musl": "musllinux_1_2_x86_64",
+    "aarch64-linux-musl": "musllinux_1_2_aarch64",
+    "x86_64-macos.11.0": "macosx_11_0_x86_64",
+    "aarch64-macos.11.0": "macosx_11_0_arm64",
+    "x86_64-windows-gnu": "win_amd64",
+}
 
-def levels() -> dict[str, tuple[str, ...]]:
-    """The instruction sets of this architecture, the lowest first, and the compiler flags of each.
+#: The command that makes up for an absent C compiler.
+REMEDY = "pip install ziglang && python -m backburn_numpy.compiled"
 
-    On Windows only the lowest: GCC stores wider vectors at aligned addresses of a stack that is aligned to 16 bytes,
-    which crashes (https://gcc.gnu.org/bugzilla/show_bug.cgi?id=54412).
-    """
-    machine = platform.machine()
-    known = LEVELS.get({"AMD64": "x86_64"}.get(machine, machine), OTHERS)
-    return dict(islice(known.items(), 1)) if platform.system() == "Windows" else known
+
+class NoCompilerError(RuntimeError):
+    """No C compiler for this machine, or one that failed; the message has the command and its output."""
+
+
+def machine() -> str:
+    """This machine's architecture, by one name on every system."""
+    name = platform.machine()
+    return {"AMD64": "x86_64", "arm64": "aarch64", "ARM64": "aarch64"}.get(name, name)
+
+
+def host() -> str:
+    """The one of :data:`TARGETS` that this machine is, or ``"native"``."""
+    libc = "gnu" if platform.libc_ver()[0] == "glibc" else "musl"
+    system = {"Linux": f"linux-{libc}", "Darwin": "macos", "Windows": "windows"}.get(platform.system(), "none")
+    return next((name for name in TARGETS if name.startswith(f"{machine()}-{system}")), "native")
+
+
+def levels(architecture: str | None = None) -> dict[str, tuple[str, ...]]:
+    """The instruction sets of an architecture, the lowest first, and the compiler flags of each; by default ours."""
+    return LEVELS.get(architecture or machine(), OTHERS)
 
 
 def edition() -> str:
@@ -71,64 +98,127 @@ def edition() -> str:
     return f"{zlib.crc32(b''.join(path.read_bytes() for path in (PROCESSOR, *HEADERS, *SOURCES))):08x}"
 
 
-def library(level: str, folder: Path = FOLDER) -> Path:
-    """The path of the library for an instruction set, or of ``processor``, built from the present sources.
+def libraries(folder: Path = FOLDER) -> dict[str, Path]:
+    """The libraries built from the present sources, by instruction set, and the one named ``processor``.
 
-    A wheel with compiled libraries has no sources, and libraries of a single edition.
+    The name of a file ends with the hashes of the sources and of its own bytes. A wheel with compiled libraries has no
+    sources, and libraries of a single edition.
     """
-    if not SOURCES:
-        return next(folder.glob(f"{level}-????????{SUFFIX}"), folder / f"{level}{SUFFIX}")
-    return folder / f"{level}-{edition()}{SUFFIX}"
+    end = f"-{edition() if SOURCES else '?' * 8}-????????{SUFFIX}"
+    return {path.name[: -len(end)]: path for path in folder.glob(f"*{end}")}
 
 
-class NoCompilerError(RuntimeError):
-    """There is no C compiler for this machine, or it failed; the message has the command and its output."""
+def load(path: Path, symbol: str) -> ctypes.CDLL:
+    """Load a library. Raises :class:`OSError` if it is damaged, for another system, or lacks the symbol.
+
+    Damage is looked for first: loading half a library ends the process.
+    """
+    if path.stem.rpartition("-")[2] != _hash(path):
+        raise OSError(f"{path} is damaged: its contents are not those that were compiled")
+    loaded = ctypes.CDLL(str(path))
+    if not hasattr(loaded, symbol):
+        raise OSError(f"{path} is another program's: it has no {symbol}")
+    return loaded
 
 
 def supported_levels(folder: Path = FOLDER) -> list[str]:
-    """This processor's instruction sets, the lowest first. Raises :class:`OSError` if nothing is compiled."""
-    number: int = ctypes.CDLL(str(library("processor", folder))).backburn_level()
+    """This processor's instruction sets, the lowest first. Raises :class:`OSError` if nothing tells it."""
+    path = libraries(folder).get("processor")
+    if path is None:
+        raise FileNotFoundError(f"no library processor-*{SUFFIX} in {folder} tells the instruction sets")
+    number: int = load(path, "backburn_level").backburn_level()
     return list(levels())[: number + 1]
 
 
-def build(folder: Path = FOLDER, only_best: bool = False) -> list[Path]:
+class Compiler(NamedTuple):
+    """The first words of a compiler's command, whether it is zig, and what it needs for linking."""
+
+    words: list[str]
+    is_zig: bool = False
+    link: tuple[str, ...] = ()
+
+
+#: Functions are the system's: zig's own library has some by the same names. Windows needs it to check the stack.
+_ZIG_LINK = {
+    "linux": ("-rtlib=none", "-Wl,-z,defs"),
+    "macos": ("-rtlib=none", "-Wl,-install_name,@rpath/{}"),
+}
+
+
+def find_compiler(target: str | None = None) -> Compiler:
+    """The compiler: the one named by ``CC``, ``cc``, ``gcc`` or ``clang`` on the PATH, or else zig, if it is installed.
+
+    For another machine, or with ``BACKBURN_COMPILED=zig``, it is zig. Raises :class:`NoCompilerError` with the remedy.
+    """
+    if target is None and os.environ.get("BACKBURN_COMPILED") != "zig":
+        if named := _words(os.environ.get("CC", "")):
+            return Compiler(named)
+        for name in ("cc", "gcc", "clang"):
+            if found := shutil.which(name):
+                return Compiler([found])
+    spec = importlib.util.find_spec("ziglang")
+    if spec is None or spec.origin is None:
+        raise NoCompilerError(
+            f"no C compiler: CC names none, and cc, gcc, clang and ziglang are not installed. Remedy: {REMEDY}"
+            if target is None
+            else f"kernels for {target} are compiled by zig: pip install ziglang"
+        )
+    program = Path(spec.origin).with_name("zig.exe" if platform.system() == "Windows" else "zig")
+    made_for = target or host()
+    name = f'-DBACKBURN_COMPILER="zig {metadata.version("ziglang")}"'
+    link = next((flags for system, flags in _ZIG_LINK.items() if system in made_for), ())
+    return Compiler([str(program), "cc", "-target", made_for, "-fno-sanitize=undefined", name], True, link)
+
+
+def build(folder: Path = FOLDER, only_best: bool = False, target: str | None = None) -> list[Path]:
     """Compile the kernels into ``folder``, for all instruction sets or for this processor's best.
 
-    Raises :class:`NoCompilerError`.
+    ``target`` is one of :data:`TARGETS`, for which zig compiles. Raises :class:`NoCompilerError`.
     """
     if not SOURCES:
         raise NoCompilerError("there are no sources to compile: this package was installed with compiled libraries")
-    made = _compiled({"processor": ()}, [PROCESSOR], folder)
-    wanted = set(levels())
+    if target not in (None, *TARGETS):
+        raise NoCompilerError(f"{target!r} is no machine to compile for: {', '.join(TARGETS)}")
+    compiler = find_compiler(target)
+    chosen = levels(target and target.partition("-")[0])
+    if platform.system() == "Windows" and not compiler.is_zig:
+        # GCC stores wider vectors at aligned addresses of a stack that is aligned to 16 bytes, which crashes
+        # (https://gcc.gnu.org/bugzilla/show_bug.cgi?id=54412).
+        chosen = dict(islice(chosen.items(), 1))
+    if compiler.is_zig:  # whose names have no hyphen, the sign before a feature to leave out
+        names = {f"-march={name}": f"-mcpu={name.replace('-', '_')}" for name in chosen}
+        chosen = {name: tuple(names.get(flag, flag) for flag in flags) for name, flags in chosen.items()}
+    lowest = next(iter(chosen.values()))
+    made = _compiled(compiler, {"processor": lowest}, [PROCESSOR], folder)
     if only_best:
         try:
-            wanted = {supported_levels(folder)[-1]}
+            best = [name for name in supported_levels(folder) if name in chosen][-1]
         except OSError as error:  # a cross compiler, or libraries of the compiler's that are not found at run time
             raise NoCompilerError(f"what the C compiler makes cannot be loaded on this machine: {error}") from error
-    made += _compiled({name: flags for name, flags in levels().items() if name in wanted}, SOURCES, folder)
+        chosen = {best: chosen[best]}
+    made |= _compiled(compiler, chosen, SOURCES, folder)
+    kept = (libraries(folder) | made).values()
     for old in folder.glob(f"*{SUFFIX}"):
-        if edition() not in old.name:
+        if old not in kept:
             with suppress(OSError):  # Windows deletes no library that a process has loaded
                 old.unlink()
-    return made
+    return list(made.values())
 
 
-def _compiled(libraries: dict[str, tuple[str, ...]], sources: list[Path], folder: Path) -> list[Path]:
+def _compiled(
+    compiler: Compiler, wanted: dict[str, tuple[str, ...]], sources: list[Path], folder: Path
+) -> dict[str, Path]:
     """Compile libraries of the same sources, all sources of all libraries in parallel."""
-    compiler = _words(os.environ.get("CC", "")) or [shutil.which("cc") or shutil.which("gcc") or ""]
-    if not compiler[0]:
-        raise NoCompilerError("no C compiler: neither cc nor gcc is on the PATH, and CC names none")
     # The largest first, lest one be compiled alone in the end.
     order = sorted(sources, key=lambda source: source.stat().st_size, reverse=True)
-    made = []
     try:
         scratch = TemporaryDirectory()
     except OSError as error:
         raise NoCompilerError(f"there is no folder for what the compiler makes: {error}") from error
     with scratch as objects, ThreadPoolExecutor(os.cpu_count()) as pool:
-        parts = {level: {source: Path(objects, f"{level}-{source.stem}.o") for source in order} for level in libraries}
+        parts = {level: {source: Path(objects, f"{level}-{source.stem}.o") for source in order} for level in wanted}
         running = [
-            pool.submit(_run, [*compiler, *FLAGS, *libraries[level], "-c", str(source)], part)
+            pool.submit(_run, [*compiler.words, *FLAGS, *wanted[level], "-c", str(source)], part)
             for level, level_parts in parts.items()
             for source, part in level_parts.items()
         ]
@@ -137,14 +227,34 @@ def _compiled(libraries: dict[str, tuple[str, ...]], sources: list[Path], folder
                 job.result()
         finally:  # after a failure or Ctrl-C the rest is not compiled
             pool.shutdown(wait=False, cancel_futures=True)
-        for level, flags in libraries.items():
-            # Written under another name first, so that no process ever loads half a library.
-            target = library(level, folder)
-            unfinished = target.with_suffix(f".{os.getpid()}")
-            _run([*compiler, *FLAGS, *flags, *LINK, *map(str, parts[level].values()), "-lm"], unfinished)
-            unfinished.replace(target)
-            made.append(target)
-    return made
+        made = {}
+        for level in wanted:
+            _link(compiler, [*parts[level].values()], Path(objects, level))
+            made[level] = _put(Path(objects, level), folder, f"{level}-{edition()}")
+        return made
+
+
+def _link(compiler: Compiler, parts: list[Path], target: Path) -> None:
+    """Link a library, without symbols; Apple's linker knows the flag no longer."""
+    strip = ("-s",) if compiler.is_zig or platform.system() != "Darwin" else ()
+    options = [*strip, *(option.format(target.name) for option in compiler.link)]
+    _run([*compiler.words, *FLAGS, "-shared", *options, *map(str, parts), "-lm"], target)
+
+
+def _put(made: Path, folder: Path, name: str) -> Path:
+    """Put a library into its folder; under another name first, so that no process ever loads half of it."""
+    target = folder / f"{name}-{_hash(made)}{SUFFIX}"
+    unfinished = target.with_suffix(f".{os.getpid()}")
+    try:
+        shutil.copyfile(made, unfinished)
+        unfinished.replace(target)
+    except OSError as error:
+        raise NoCompilerError(f"the folder of the kernels cannot be written: {error}") from error
+    return target
+
+
+def _hash(path: Path) -> str:
+    return f"{zlib.crc32(path.read_bytes()):08x}"
 
 
 def _run(command: list[str], target: Path) -> None:

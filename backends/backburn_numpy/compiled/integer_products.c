@@ -1,6 +1,7 @@
 /* Products of matrices of 8-bit integers, whose sums are exact. */
 #define UNROLLED
 #include "kernels.h"
+#include "processor.h"
 #include "thread_pool.h"
 
 /* Rows of 8-bit integers with a scale and a zero point for each row (each: 1) or for all (0); without zero points, these
@@ -65,6 +66,7 @@ static void fill(Totals totals, const Integers *q, int64_t first, int64_t count,
 
 #if defined(__AVX512BW__) && defined(__GNUC__)
 #include <immintrin.h>
+#include <stdatomic.h>
 
 #define VNNI __attribute__((target("avx512vnni")))
 
@@ -140,7 +142,12 @@ VNNI static void fill_vnni(Totals totals, const Integers *q, int64_t first, int6
     }
 }
 
-static Fill *fastest(void) { return __builtin_cpu_supports("avx512vnni") ? fill_vnni : fill; }
+/* Asked for once: virtual machines answer slowly. */
+static Fill *fastest(void) {
+    static atomic_int known; /* 1 or 2 */
+    if (!known) known = has(processor().more, AVX512_VNNI) ? 2 : 1;
+    return known == 2 ? fill_vnni : fill;
+}
 #else
 static Fill *fastest(void) { return fill; }
 #endif

@@ -54,6 +54,14 @@ INLINE int32_t to_bits(float value) {
     return bits;
 }
 
+/* a b + c, with one rounding where the processor does that. In a sum of two products compilers choose differently which
+ * one to fuse; this says which. */
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define FUSED(a, b, c) _Generic((a), float: fmaf, double: fma)(a, b, c)
+#else
+#define FUSED(a, b, c) ((a) * (b) + (c))
+#endif
+
 /* 2**n for n in -126 to 127; arbitrary for other n, which come from NaN. */
 INLINE float power_of_2(int32_t n) { return from_bits((int32_t)(((uint32_t)n + 127u) << 23)); }
 
@@ -108,7 +116,7 @@ INLINE float log_of_one_plus(float e) {
     const int above = u > 1.41421356f;
     const float m = above ? 0.5f * u : u, z = m - 1.0f;
     const float square = z * z;
-    float result = log_terms(z) * square - 0.5f * square + z + lost / u;
+    float result = FUSED(-0.5f, square, log_terms(z) * square) + z + lost / u;
     return above ? (result - 2.12194440e-4f) + 0.693359375f : result;
 }
 
@@ -118,7 +126,8 @@ INLINE float log_of_positive(float u) {
     const int32_t bits = to_bits(small ? u * 0x1p23f : u), whole = (bits - 0x3f3504f3) >> 23;
     const float z = from_bits(bits - (int32_t)((uint32_t)whole << 23)) - 1.0f, square = z * z;
     const float n = (float)(small ? whole - 23 : whole);
-    const float result = ((log_terms(z) * square - n * 2.12194440e-4f) - 0.5f * square + z) + n * 0.693359375f;
+    const float low = FUSED(-n, 2.12194440e-4f, log_terms(z) * square);
+    const float result = (low - 0.5f * square + z) + n * 0.693359375f;
     return u == 0.0f ? -INFINITY : u == INFINITY ? u : result;
 }
 

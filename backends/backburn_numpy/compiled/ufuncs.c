@@ -77,7 +77,7 @@ INLINE double log_of_double(double x) {
     p = p * square + 2.0 / 5;
     p = p * square + 2.0 / 3;
     n = small ? n - 52.0 : n;
-    const double rest = s * (half + p * square) + n * 1.9082149292705877e-10;
+    const double rest = FUSED(n, 1.9082149292705877e-10, s * (half + p * square));
     const double result = n * 0x1.62e42feep-1 - ((half - rest) - z);
     return x > 0.0 ? (x < INFINITY ? result : x) : x == 0.0 ? -INFINITY : NAN;
 }
@@ -138,7 +138,7 @@ INLINE float rest_of_float(float x, float y) {
     return (float)(rest < 0.0 ? rest + y : rest);
 }
 
-#ifdef FP_FAST_FMA
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
 INLINE int is_far_of_double(double x, double y) { return !(x / y < 0x1p51); }
 
 INLINE double less_multiple(double x, double whole, double y) { return fma(-whole, y, x); }

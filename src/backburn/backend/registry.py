@@ -52,7 +52,7 @@ _loaded_options: dict[str, dict[str, Any]] = {}
 
 
 class BackendWarning(UserWarning):
-    """A backend's package is installed and cannot be imported."""
+    """A backend cannot be imported though its package is installed, or computes without a part of it."""
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,21 @@
-"""The library of compiled kernels of the NumPy backend: its levels, its threads, its build, and its absence."""
+"""The library of compiled kernels of the NumPy backend: its levels, its threads, and its absence."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import re
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.helpers.kernels import BASE, USABLE, both, needs_kernels, numbers, use_level
+from tests.helpers.kernels import BASE, USABLE, both, needs_kernels, numbers, python, use_level
 
 from backburn.autodiff import Autodiff
 from backburn.base.dtypes import as_dtype
@@ -189,7 +186,7 @@ for thread in computing:
 
 def test_the_number_of_threads_changes_while_others_compute() -> None:
     """Nobody waits for parts that a closed pool was given."""
-    done = _python("-c", RESIZED)
+    done = python("-c", RESIZED)
     assert done.returncode == 0, done.stderr
 
 
@@ -206,7 +203,7 @@ assert sorted(found) == [False, True], found
 
 def test_the_pool_keeps_no_settings_of_the_caller_that_started_it() -> None:
     """Not even where new threads inherit them: from Python 3.14 on, with this option or without the GIL."""
-    done = _python("-X", "thread_inherit_context=1", "-c", INHERITED)
+    done = python("-X", "thread_inherit_context=1", "-c", INHERITED)
     assert done.returncode == 0, done.stderr
 
 
@@ -215,10 +212,9 @@ def test_the_pool_keeps_no_settings_of_the_caller_that_started_it() -> None:
 
 def test_the_backend_says_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     level = compiled.level()
-    assert level is None or Path(BASE.libraries["kernel library"]).name.startswith(f"{level}-")
-    assert BASE.libraries["kernels"] == (f"compiled for {level}" if level else BASE.libraries["kernels"])
+    assert level is None or f"{level}-" in BASE.libraries["kernel library"]
+    assert BASE.libraries["kernels"] == compiled.describe()
     monkeypatch.setattr(compiled, "_library", None)
-    assert "python -m backburn_numpy.compiled" in BASE.libraries["kernels"]
     assert Autodiff(BASE).libraries == BASE.libraries
     monkeypatch.setattr(blas, "sgemm_address", lambda: None)
     assert BASE.libraries["BLAS"].endswith(", not used by kernels")
@@ -265,136 +261,7 @@ def test_few_rows_times_a_quantized_weight_need_no_library_of_products(monkeypat
     assert taken == [True, True, False]
 
 
-def _python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, env={**os.environ, **environment}, check=False
-    )
-
-
-def test_the_environment_leaves_them_out() -> None:
-    show = "from backburn_numpy import compiled; print(compiled.level())"
-    assert _python("-c", show, BACKBURN_COMPILED="0").stdout.strip() == "None"
-    for unset in ("", "1"):
-        assert _python("-c", show, BACKBURN_COMPILED=unset).stdout.strip() == str(compiled.level())
-    refused = _python("-c", show, BACKBURN_COMPILED="yes")
-    assert "BACKBURN_COMPILED='yes': 0 leaves the compiled kernels out, 1 uses them" in refused.stderr
-
-
-def test_a_compiler_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", "/nowhere/cc")
-    with pytest.raises(build.NoCompilerError, match="/nowhere/cc"):
-        build.build(tmp_path)
-    monkeypatch.setenv("CC", "")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(build.NoCompilerError, match="neither cc nor gcc is on the PATH"):
-        build.build(tmp_path)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_compiler_is_named_as_the_system_writes_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platform, "system", lambda: "Windows")
-    monkeypatch.setenv("CC", r'"C:\My tools\gcc.exe" -m64')
-    with pytest.raises(build.NoCompilerError, match=r"'C:\\My tools\\gcc\.exe' -m64 -std=c11"):
-        build.build(tmp_path)
-
-
-def test_sources_that_are_refused_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = tmp_path / "wrong.c"
-    wrong.write_text("this is not C")
-    monkeypatch.setattr(build, "SOURCES", [wrong])
-    with pytest.raises(build.NoCompilerError, match=r"wrong\.c"):
-        build.build(tmp_path)
-    assert sorted(tmp_path.iterdir()) == sorted([wrong, build.library("processor", tmp_path)])
-
-
-@pytest.mark.skipif(os.name != "posix", reason="the compilers of this test are shell scripts")
-@pytest.mark.parametrize(
-    ("script", "message"),
-    [
-        ("exit 0", "sh .*processor.c"),
-        (r"printf '\377' >&2; exit 1", "\ufffd"),
-        ('for last; do [ "$before" = -o ] && echo text > "$last"; before=$last; done', "cannot be loaded"),
-    ],
-    ids=["makes nothing", "writes another encoding", "compiles for another machine"],
-)
-def test_a_compiler_that_makes_nothing_to_load_is_as_good_as_none(
-    script: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "cc").write_text(script)
-    monkeypatch.setenv("CC", f"sh {tmp_path / 'cc'}")
-    with pytest.raises(build.NoCompilerError, match=message):
-        build.build(tmp_path, only_best=True)
-
-
-def test_windows_has_no_vectors_wider_than_its_stack_is_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platform, "machine", lambda: "AMD64")
-    assert list(build.levels()) == ["x86-64", "x86-64-v3", "x86-64-v4"]
-    monkeypatch.setattr(platform, "system", lambda: "Windows")
-    assert list(build.levels()) == ["x86-64"]
-
-
-def test_the_command_says_why_nothing_is_compiled() -> None:
-    result = _python("-m", "backburn_numpy.compiled", CC="/nowhere/cc")
-    assert result.returncode == 1
-    assert "The kernels are not compiled: /nowhere/cc" in result.stderr
-
-
-@pytest.fixture
-def one_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A single source, which is compiled soon: it is which libraries there are that is tested."""
-    monkeypatch.setattr(build, "SOURCES", [build.FOLDER / "pool.c"])
-
-
-@needs_kernels
-@pytest.mark.usefixtures("one_source")
-def test_an_installed_wheel_has_libraries_and_no_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are found by their names, of whatever sources they were made; there is nothing to compile."""
-    made = build.build(tmp_path, only_best=True)
-    monkeypatch.setattr(build, "SOURCES", [])
-    monkeypatch.setattr(build, "edition", lambda: pytest.fail("there is nothing to sum up"))
-    assert [build.library(path.name.rpartition("-")[0], tmp_path) for path in made] == made
-    assert not build.library("another", tmp_path).exists()
-    with pytest.raises(build.NoCompilerError, match="no sources to compile"):
-        build.build(tmp_path)
-
-
-@needs_kernels
-@pytest.mark.usefixtures("one_source")
-def test_libraries_of_other_sources_are_removed_and_never_loaded(tmp_path: Path) -> None:
-    old = tmp_path / f"x86-64-00000000{build.SUFFIX}"
-    old.touch()
-    best = build.build(tmp_path, only_best=True)
-    assert best == [build.library(n, tmp_path) for n in ("processor", build.supported_levels(tmp_path)[-1])]
-    assert sorted(tmp_path.iterdir()) == sorted(best)
-    made = build.build(tmp_path)
-    assert made == [build.library(name, tmp_path) for name in ("processor", *build.levels())]
-    assert sorted(tmp_path.iterdir()) == sorted(made)
-
-
-@pytest.mark.skipif(os.name == "nt", reason="a shell script is no compiler there")
-def test_after_a_failure_the_rest_is_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log, script = tmp_path / "log", tmp_path / "my cc"
-    script.write_text(f"#!/bin/sh\necho >> '{log}'\nsleep 0.05\nexit 1\n")
-    script.chmod(0o755)
-    monkeypatch.setenv("CC", f"'{script}' -m64")
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    with pytest.raises(build.NoCompilerError, match="my cc' -m64"):
-        build._compiled({"base": ()}, build.SOURCES, tmp_path)
-    assert len(log.read_text()) < len(build.SOURCES)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
-    with pytest.raises(build.NoCompilerError, match="no folder for what the compiler makes"):
-        build._compiled({"base": ()}, build.SOURCES, tmp_path)
-
-
-@needs_kernels
-def test_the_best_library_that_is_there_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = build.supported_levels()
-    monkeypatch.setattr(compiled, "supported_levels", lambda: [*names, "x86-64-v9"])
-    found = compiled._load()
-    assert found is not None
-    assert found[0] == USABLE[-1]
-    monkeypatch.setattr(compiled, "supported_levels", lambda: ["x86-64-v9"])
-    assert compiled._load() is None
+# ---- threads of Python ----
 
 
 @needs_kernels
