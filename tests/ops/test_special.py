@@ -375,6 +375,7 @@ def test_no_denominator_has_a_zero_in_its_interval() -> None:
         "ERF_CENTRE": lambda b: (0, table.ERF_SPLIT**2),
         "ERF_TAIL": lambda b: (table.ERF_SPLIT, table.ERF_LIMIT[b]),
         "ERFCX": lambda b: (0, table.ERFC_LIMIT[b]),
+        "ERFC_RATIO": lambda b: (0, table.ERFC_LIMIT[b]),
         "ERFINV_CENTRE": lambda b: (0, table.ERFINV_SPLIT**2),
         "ERFINV_TAIL": lambda b: (math.sqrt(-math.log(1 - table.ERFINV_SPLIT)), {32: 4.09, 64: 6.1}[b]),
         "LGAMMA_MIDDLE": lambda b: (0.5, table.LGAMMA_SPLIT),

@@ -6,6 +6,7 @@ Outside a function's domain the result is NaN, and at a pole it is infinite, wit
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, Protocol, overload
 
 from backburn.ops.arithmetic import grad_zero_x
@@ -82,6 +83,12 @@ def grad_erf(k: Any, x: Any) -> Any:
     """The derivative of ``erf``: ``2 / sqrt(pi) exp(-x**2)``, which beyond 40 is 0 in every dtype."""
     near = k.clip(x, -40.0, 40.0)
     return k.mul(k.exp(k.neg(k.square(near))), 2.0 / math.sqrt(math.pi))
+
+
+def grad_erfc_ratio(k: Any, g: Any, x: Any, out: Any, n: int) -> Any:
+    """The gradient of a ratio: ``2 r(n) (n r(n) - (n + 1) r(n + 1))``."""
+    difference = k.sub(k.mul(out, float(n)), k.mul(k.erfc_ratio(x, n + 1), n + 1.0))
+    return k.mul(g, k.mul(out, k.mul(difference, 2.0)))
 
 
 def grad_sinc(k: Any, g: Any, x: Any, n: int) -> Any:
@@ -329,6 +336,18 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         return special.erfc(self, x)
 
     gradient(erfc, x=lambda k, g, x: k.neg(k.mul(g, grad_erf(k, x))))
+
+    @operation(kinds="F", shape=unchanged, differentiable=True)
+    def erfc_ratio(self: Any, x: F, /, n: int = 1) -> F:
+        """The n-th repeated integral of ``erfc`` from ``x`` to infinity over the one before it, for ``n`` from 1 on.
+
+        It is about ``1 / (2 x)`` far to the right, and ``-x / n`` far to the left. The derivatives of the scaled tails
+        of the normal distribution are written with it, and its own with the next order. Raises :class:`ArgumentError`
+        for another ``n``.
+        """
+        return special_ratios.erfc_ratio(self, x, n)
+
+    gradient(erfc_ratio, x=lambda k, g, x, out, n: in_float32(k, partial(grad_erfc_ratio, n=n), g, x, out))
 
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
     def erfinv(self: Any, x: F, /) -> F:

@@ -154,6 +154,16 @@ unary("atanh", np.arctanh, unit)
 
 unary("erf", references.erf)
 unary("erfc", references.erfc, real, case(np.array([3.0, 5.0, 8.0]), smooth=0, note="small", relative=True))
+samples(
+    "erfc_ratio",
+    references.erfc_ratio,
+    case(real(2, 3)),
+    case(real(2, 3, low=0.5, high=3.5), n=2),
+    case(real(), n=1),
+    case(real(0, 2), n=1),
+    case(real(3, low=-3.0), n=4, smooth=1),
+    case(np.array([INF, -INF, NAN]), smooth=0, note="infinities and NaN"),
+)
 unary("erfinv", references.erfinv, unit)
 
 

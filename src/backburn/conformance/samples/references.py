@@ -78,6 +78,14 @@ def sinc_ratio(x: Array, n: int) -> Array:
     return np.asarray((kernel * _WEIGHTS).sum(-1) / (2 ** (n + 1) * math.factorial(n)))
 
 
+def erfc_ratio(x: Array, n: int = 1) -> Array:
+    """The integrals of ``t**n exp(-t**2 - 2 x t)`` over positive ``t`` (NIST DLMF 7.18.2) by Gauss and Legendre."""
+    t = 4.5 * (_NODES + 1.0)
+    kernel = np.exp(-(t**2) - 2 * np.clip(x, -3.0, 4.0)[..., None] * t) * _WEIGHTS * t ** (n - 1)
+    value = (kernel * t).sum(-1) / (n * kernel.sum(-1))
+    return np.asarray(np.where(np.isinf(x), np.where(np.asarray(x) > 0, 0.0, math.inf), value))
+
+
 def bessel_ratio(x: Array, n: int) -> Array:
     """Poisson's integral (NIST DLMF 10.32.2) by the trapezoidal rule, which converges exponentially on a period."""
     angle = np.arange(200) * (math.pi / 200)

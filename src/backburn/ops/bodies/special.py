@@ -114,14 +114,14 @@ def erf(k: Any, x: Any, bits: int) -> Any:
     return select(k, k.less(y, table.ERF_SPLIT), centre, tail)
 
 
-def _split_square(k: Any, x: Any, bits: int) -> tuple[Any, Any]:
-    """``a`` and a small ``b`` with ``exp(-x**2) = a * (1 + b)`` for ``0 <= x``; ``a`` has an exact exponent."""
+def _exp_of_square(k: Any, x: Any, bits: int, factor: float = -1.0) -> tuple[Any, Any]:
+    """``a`` and a small ``b`` with ``exp(factor * x**2) = a * (1 + b)`` for ``0 <= x``; ``a`` has an exact exponent."""
     # The leading bits of x have an exact square, at most 24 or 53 bits long; what remains needs a short series only.
     step, terms = (2.0**8, 5) if bits == 32 else (2.0**20, 4)
     head = k.mul(k.round(k.mul(x, step)), 1.0 / step)
     rest = k.mul(k.sub(x, head), k.add(x, head))
-    series = horner(k, rest, tuple((-1.0) ** i / math.factorial(i) for i in range(1, terms)))
-    return k.exp(k.neg(k.mul(head, head))), k.mul(rest, series)
+    series = horner(k, rest, tuple(factor**i / math.factorial(i) for i in range(1, terms)))
+    return k.exp(k.mul(k.mul(head, head), factor)), k.mul(rest, series)
 
 
 @_in_working_precision
@@ -136,7 +136,7 @@ def erfc(k: Any, x: Any, bits: int) -> Any:
     """
     y = k.minimum(k.abs(x), table.ERFC_LIMIT[bits])
     ratio = rational(k, y, table.ERFCX[bits])
-    power, correction = _split_square(k, y, bits)
+    power, correction = _exp_of_square(k, y, bits)
     # All that is small is collected before it meets the 1: that costs one rounding instead of three.
     small = k.add(ratio, k.mul(correction, k.add(ratio, 1.0)))
     value = k.mul(power, k.div(k.add(small, 1.0), k.add(k.mul(y, 2.0), 1.0)))
