@@ -35,6 +35,7 @@ _PI = "3.14159265358979323846"
 
 erf = special("erf")
 erfc = special("erfc")
+erfcx = special("erfcx")
 erfinv = special("erfinv")
 lgamma = special("lgamma")
 i0 = special("i0", "cyl_bessel_i0f(a)", "cyl_bessel_i0(a)")

@@ -78,6 +78,11 @@ def scaled_bessel(n: int, x: Any) -> Any:
 CASES: dict[str, tuple[Any, list[tuple[Any, ...]], dict[int, float]]] = {
     "erf": (mp.erf, [(-1, 1), (0.5, 4), (3.5, 6.2), (-6, -1), ("log", 1e-300, 1)], {32: 4, 64: 4}),
     "erfc": (mp.erfc, [(-6, 0), (0, 1), (0, 5), (5, 9), (9, 26)], {32: 5, 64: 4}),
+    "erfcx": (
+        lambda x: mp.exp(x * x) * mp.erfc(x),
+        [(-27, 0), (0, 3), (3, 30), ("log", 1e-300, 1), ("log", 10, 1e4)],
+        {32: 3, 64: 3},
+    ),
     "erfinv": (mp.erfinv, [(-0.76, 0.76), (0.7, 1), (-1, -0.7), ("log", 1e-300, 1), ("ends",)], {32: 4, 64: 4}),
     "lgamma": (
         log_gamma,
@@ -226,6 +231,7 @@ INF, NAN = math.inf, math.nan
 EDGES: dict[str, list[tuple[float, float]]] = {
     "erf": [(0.0, 0.0), (-0.0, -0.0), (INF, 1.0), (-INF, -1.0), (10.0, 1.0), (-10.0, -1.0), (5e-324, 5e-324)],
     "erfc": [(0.0, 1.0), (-0.0, 1.0), (INF, 0.0), (-INF, 2.0), (30.0, 0.0), (-30.0, 2.0), (5e-324, 1.0)],
+    "erfcx": [(0.0, 1.0), (-0.0, 1.0), (INF, 0.0), (-INF, INF), (-30.0, INF), (5e-324, 1.0)],
     "erfinv": [(0.0, 0.0), (-0.0, -0.0), (1.0, INF), (-1.0, -INF), (1.5, NAN), (-1.5, NAN), (INF, NAN), (-INF, NAN)],
     "lgamma": [
         (0.0, INF), (-0.0, INF), (1.0, 0.0), (2.0, 0.0), (-1.0, INF), (-7.0, INF), (INF, INF), (-INF, INF),

@@ -338,6 +338,13 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     gradient(erfc, x=lambda k, g, x: k.neg(k.mul(g, grad_erf(k, x))))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
+    def erfcx(self: Any, x: F, /) -> F:
+        """``exp(x**2) * erfc(x)``, which for large ``x`` is ``1 / (sqrt(pi) x)``."""
+        return special.erfcx(self, x)
+
+    gradient(erfcx, x=lambda k, g, x, out: k.mul(g, k.mul(k.mul(out, k.erfc_ratio(x)), -2.0)))
+
+    @operation(kinds="F", shape=unchanged, differentiable=True)
     def erfc_ratio(self: Any, x: F, /, n: int = 1) -> F:
         """The n-th repeated integral of ``erfc`` from ``x`` to infinity over the one before it, for ``n`` from 1 on.
 

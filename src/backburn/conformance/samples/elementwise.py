@@ -154,6 +154,7 @@ unary("atanh", np.arctanh, unit)
 
 unary("erf", references.erf)
 unary("erfc", references.erfc, real, case(np.array([3.0, 5.0, 8.0]), smooth=0, note="small", relative=True))
+unary("erfcx", references.erfcx, real, case(np.array([3.0, 12.0, 1e4]), smooth=0, note="small", relative=True))
 samples(
     "erfc_ratio",
     references.erfc_ratio,

@@ -78,6 +78,17 @@ def sinc_ratio(x: Array, n: int) -> Array:
     return np.asarray((kernel * _WEIGHTS).sum(-1) / (2 ** (n + 1) * math.factorial(n)))
 
 
+@elementwise
+def erfcx(x: float) -> float:
+    """``exp(x**2) erfc(x)`` as written, and above 2 by the continued fraction (NIST DLMF 7.9.1)."""
+    if not x > 2.0:
+        return math.inf if x < -26.0 else math.exp(x * x) * math.erfc(x)
+    value = 0.0
+    for j in reversed(range(1, 200)):
+        value = j / 2 / (x + value)
+    return 1.0 / (math.sqrt(math.pi) * (x + value))
+
+
 def erfc_ratio(x: Array, n: int = 1) -> Array:
     """The integrals of ``t**n exp(-t**2 - 2 x t)`` over positive ``t`` (NIST DLMF 7.18.2) by Gauss and Legendre."""
     t = 4.5 * (_NODES + 1.0)

@@ -143,6 +143,46 @@ def erfc(k: Any, x: Any, bits: int) -> Any:
     return k.where(k.less(x, 0.0), k.sub(2.0, value), value)
 
 
+@cache
+def _erfcx_series(bits: int) -> table.Polynomial:
+    """The coefficients of ``x erfcx(x)`` in ``x**-2`` (NIST DLMF 7.12.1), as many as count from ``ERFC_LIMIT`` on."""
+    return tuple(
+        (-0.5) ** j * math.prod(range(1, 2 * j, 2)) / math.sqrt(math.pi) for j in range(6 if bits == 32 else 9)
+    )
+
+
+def _erfcx_above(k: Any, y: Any, bits: int) -> Any:
+    """The function :func:`erfcx` for ``0 <= y``."""
+    limit = table.ERFC_LIMIT[bits]
+
+    def near() -> Any:
+        z = k.minimum(y, limit)
+        return k.div(k.add(rational(k, z, table.ERFCX[bits]), 1.0), k.add(k.mul(z, 2.0), 1.0))
+
+    def far() -> Any:
+        inverse = k.reciprocal(y)
+        return k.div(horner(k, k.mul(inverse, inverse), _erfcx_series(bits)), y)
+
+    return select(k, k.less(y, limit), near, far)
+
+
+@_in_working_precision
+def erfcx(k: Any, x: Any, bits: int) -> Any:
+    """The function :func:`erfc` without its decay: times ``exp(x**2)``. Infinite far to the left, 0 at infinity.
+
+    The rational function of :func:`erfc`, and beyond it the asymptotic series (NIST DLMF 7.12.1); below 0 ``2
+    exp(x**2) - erfcx(-x)``, with a corrected exponent. Within 3 ulp. Derivative: ``-2 erfcx(x) erfc_ratio(x)``.
+    """
+    y = k.abs(x)
+    above = _erfcx_above(k, y, bits)
+
+    def below() -> Any:
+        power, correction = _exp_of_square(k, k.minimum(y, table.ERFC_LIMIT[bits]), bits, 1.0)
+        return k.sub(k.mul(power, k.add(k.mul(correction, 2.0), 2.0)), above)
+
+    return select(k, k.less(x, 0.0), below, lambda: above)
+
+
 @_in_working_precision
 def erfinv(k: Any, x: Any, bits: int) -> Any:
     """The inverse of :func:`erf`: infinite at -1 and 1, NaN beyond.

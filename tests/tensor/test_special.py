@@ -1,0 +1,102 @@
+"""Special functions of tensors in their tails: values, first and second derivatives against mpmath, in every mode."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+import backburn as bb
+
+INF, NAN = math.inf, math.nan
+
+
+def scaled_tail(x: Any, n: int) -> Any:
+    """The derivative of order ``n`` of ``exp(x**2) erfc(x)`` (NIST DLMF 7.18.3), far out by its asymptotic series."""
+    if x > 100:
+        terms = [(-1) ** m * mp.factorial(2 * m + n) / mp.factorial(m) / (2 * x) ** (2 * m) for m in range(8)]
+        return (-1) ** n * 2 / mp.sqrt(mp.pi) * mp.fsum(terms) / 2 / x ** (n + 1)
+    found = [mp.exp(x * x) * mp.erfc(x)]
+    found.append(2 * x * found[0] - 2 / mp.sqrt(mp.pi))
+    found.append(2 * found[0] + 2 * x * found[1])
+    return found[n]
+
+
+#: The derivative of order ``n`` by mpmath, and the points, both far out and ordinary ones.
+FUNCTIONS: dict[str, tuple[Callable[[Any, int], Any], tuple[float, ...]]] = {
+    "erfcx": (scaled_tail, (-20.0, -5.0, -0.5, 0.0, 0.5, 1.9, 2.1, 9.0, 30.0, 1e8, 1e30, 1e100)),
+}
+
+
+def within(name: str, dtype: str, order: int) -> tuple[Any, list[Any]]:
+    """The points at which the derivative of an order is a normal number of the dtype, or 0, and its values there."""
+    (derivative, points), info, found = FUNCTIONS[name], np.finfo(dtype), []
+    with mp.workdps(400):
+        for point in np.array(points).astype(dtype):
+            if np.isfinite(point):
+                value = derivative(mp.mpf(float(point)), order)
+                if value == 0 or float(info.tiny) < abs(value) < float(info.max):
+                    found.append((point, float(value)))
+    assert len(found) > 4
+    return np.array([x for x, _ in found], dtype), [y for _, y in found]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+def test_values_and_derivatives(name: str, dtype: str) -> None:
+    function = getattr(bb, name)
+    for order, tolerance in enumerate((8, 2000, 8000)):
+        x, expected = within(name, dtype, order)
+        reverse, forward = function, function
+        for _ in range(order):
+            reverse = (lambda f: bb.grad(lambda t: f(t).sum()))(reverse)
+            forward = (lambda f: lambda t: bb.jvp(f, (t,), (bb.ones_like(t),))[1])(forward)
+        rtol = tolerance * float(np.finfo(dtype).eps)
+        for derivative in (reverse, forward, bb.vmap(reverse)):
+            np.testing.assert_allclose(derivative(bb.asarray(x)).numpy(), expected, rtol=rtol)
+        recorded = bb.capture(reverse, state=False)
+        for _ in range(2):
+            found = recorded(bb.asarray(x, backend="autodiff(capture(numpy))"))
+            np.testing.assert_allclose(bb.to(found, "numpy").numpy(), expected, rtol=rtol)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_16_bits_are_computed_in_float32(name: str, dtype: str) -> None:
+    points = [x for x in FUNCTIONS[name][1] if abs(x) < 6e4]
+    x = bb.asarray(points, dtype=dtype)
+    for function in (getattr(bb, name), bb.grad(lambda t: getattr(bb, name)(t).sum())):
+        got, expected = function(x), function(x.astype("float32")).astype(dtype)
+        assert got.dtype == dtype
+        info = bb.finfo(dtype)
+        value, near = (t.astype("float64").numpy() for t in (got, expected))
+        np.testing.assert_allclose(value, near, rtol=4 * info.eps, atol=info.smallest_normal)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_other_operands(name: str) -> None:
+    function = getattr(bb, name)
+    assert function(bb.asarray([0, 1])).dtype is bb.float32
+    assert function(bb.zeros((2, 3), backend="null")).shape == (2, 3)
+    with pytest.raises(bb.errors.DTypeError, match=rf"^{name}: takes float tensors, not bool"):
+        function(bb.asarray([True]))
+    assert np.isnan(function(bb.asarray(NAN)).item())
+
+
+#: Values at the ends, and derivatives there.
+ENDS: list[tuple[str, float, float, float]] = [
+    ("erfcx", INF, 0.0, 0.0),
+    ("erfcx", -INF, INF, -INF),
+]
+
+
+@pytest.mark.parametrize(("name", "x", "value", "slope"), ENDS)
+def test_ends(name: str, x: float, value: float, slope: float) -> None:
+    for dtype in ("float64", "float32", "float16"):
+        found = bb.value_and_grad(getattr(bb, name))(bb.asarray(x, dtype=dtype))
+        assert [t.item() for t in found] == [value, slope]
