@@ -26,9 +26,37 @@ def scaled_tail(x: Any, n: int) -> Any:
     return found[n]
 
 
+def normal(x: Any, n: int) -> Any:
+    """The derivatives of the distribution function of the normal distribution."""
+    density = mp.exp(-x * x / 2) / mp.sqrt(2 * mp.pi)
+    return (mp.erfc(-x / mp.sqrt(2)) / 2, density, -x * density)[n]
+
+
+def log_normal(x: Any, n: int) -> Any:
+    """The derivatives of its logarithm."""
+    tail = scaled_tail(-x / mp.sqrt(2), 0)
+    slope = mp.sqrt(2 / mp.pi) / tail
+    value = mp.log(tail / 2) - x * x / 2 if x < 0 else mp.log1p(-normal(-x, 0))
+    return (value, slope, -slope * (slope + x))[n]
+
+
+def normal_quantile(x: Any, n: int) -> Any:
+    """The derivatives of the inverse of the distribution function, by Newton's method on the logarithm."""
+    if x > 0.5:
+        return (-1) ** (n + 1) * normal_quantile(1 - x, n)
+    y = -mp.sqrt(-2 * mp.log(x)) + mp.mpf(1) if x < 0.4 else mp.mpf(0)
+    for _ in range(16):
+        y -= (mp.log(normal(y, 0)) - mp.log(x)) * normal(y, 0) / normal(y, 1)
+    slope = 1 / normal(y, 1)
+    return (y, slope, y * slope * slope)[n]
+
+
 #: The derivative of order ``n`` by mpmath, and the points, both far out and ordinary ones.
 FUNCTIONS: dict[str, tuple[Callable[[Any, int], Any], tuple[float, ...]]] = {
     "erfcx": (scaled_tail, (-20.0, -5.0, -0.5, 0.0, 0.5, 1.9, 2.1, 9.0, 30.0, 1e8, 1e30, 1e100)),
+    "ndtr": (normal, (-37.0, -13.0, -5.0, -1.0, 0.0, 1.0, 4.0)),
+    "log_ndtr": (log_normal, (-1e100, -1e18, -1e10, -1e4, -37.0, -2.0, -1.0, -0.5, 0.0, 0.5, 5.0, 9.0)),
+    "ndtri": (normal_quantile, (1e-300, 1e-100, 1e-30, 1e-10, 0.01, 0.2, 0.4, 0.5, 0.7, 0.99, 1 - 2.0**-20)),
 }
 
 
@@ -37,7 +65,7 @@ def within(name: str, dtype: str, order: int) -> tuple[Any, list[Any]]:
     (derivative, points), info, found = FUNCTIONS[name], np.finfo(dtype), []
     with mp.workdps(400):
         for point in np.array(points).astype(dtype):
-            if np.isfinite(point):
+            if np.isfinite(point) and (point != 0 or 0.0 in points):
                 value = derivative(mp.mpf(float(point)), order)
                 if value == 0 or float(info.tiny) < abs(value) < float(info.max):
                     found.append((point, float(value)))
@@ -92,11 +120,36 @@ def test_other_operands(name: str) -> None:
 ENDS: list[tuple[str, float, float, float]] = [
     ("erfcx", INF, 0.0, 0.0),
     ("erfcx", -INF, INF, -INF),
+    ("ndtr", INF, 1.0, 0.0),
+    ("ndtr", -INF, 0.0, 0.0),
+    ("log_ndtr", INF, 0.0, 0.0),
+    ("log_ndtr", -INF, -INF, INF),
+    ("ndtri", 0.0, -INF, INF),
+    ("ndtri", 1.0, INF, INF),
 ]
 
 
 @pytest.mark.parametrize(("name", "x", "value", "slope"), ENDS)
 def test_ends(name: str, x: float, value: float, slope: float) -> None:
     for dtype in ("float64", "float32", "float16"):
-        found = bb.value_and_grad(getattr(bb, name))(bb.asarray(x, dtype=dtype))
-        assert [t.item() for t in found] == [value, slope]
+        at = bb.asarray(x, dtype=dtype)
+        assert [t.item() for t in bb.value_and_grad(getattr(bb, name))(at)] == [value, slope]
+
+
+def test_the_smallest_arguments_and_results() -> None:
+    """Subnormal numbers, which keep the digits that they have."""
+    smallest = 2.0**-1074
+    tails = bb.ndtr(bb.asarray([-37.6, -38.0, -38.4], dtype="float64"))
+    with mp.workdps(30):
+        np.testing.assert_allclose(
+            tails.numpy(), [float(mp.ncdf(x)) for x in (-37.6, -38.0, -38.4)], atol=smallest, rtol=1e-13
+        )
+    for dtype, x in (("float64", smallest), ("float32", 2.0**-149), ("float16", 2.0**-24)):
+        with mp.workdps(30):
+            expected = float(normal_quantile(mp.mpf(x), 0))
+        found = bb.ndtri(bb.asarray(x, dtype=dtype)).item()
+        assert found == pytest.approx(expected, rel=4 * float(np.finfo(dtype).eps))
+    assert np.isnan(bb.ndtri(bb.asarray([-1e-300, 1.5, -INF, INF], dtype="float64")).numpy()).all()
+    far = bb.asarray([40.0, 1e200, INF], dtype="float64")
+    second = bb.grad(lambda t: bb.grad(lambda s: bb.log_ndtr(s).sum())(t).sum())(far)
+    np.testing.assert_array_equal(second.numpy(), 0.0)

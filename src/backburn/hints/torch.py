@@ -45,7 +45,6 @@ FORMULAS = {
     "msort": "bb.sort(x, axis=0)",
     "multi_dot": "x @ y @ z",
     "narrow": "x[start : start + length], or x[:, start : start + length] along axis 1",
-    "ndtri": "2**0.5 * bb.erfinv(2 * x - 1)",
     "nuclear_norm": "bb.linalg.matrix_norm(x, ord='nuc')",
     "pdist": "bb.linalg.vector_norm(x[i[0]] - x[i[1]], axis=-1), with i = bb.nonzero(bb.triu(bb.ones((n, n)), k=1))",
     "psi": "bb.digamma(x)",

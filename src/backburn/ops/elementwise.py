@@ -85,6 +85,26 @@ def grad_erf(k: Any, x: Any) -> Any:
     return k.mul(k.exp(k.neg(k.square(near))), 2.0 / math.sqrt(math.pi))
 
 
+def grad_ndtr(k: Any, x: Any) -> Any:
+    """The density of the normal distribution, which beyond 40 is 0 in every dtype."""
+    near = k.clip(x, -40.0, 40.0)
+    return k.mul(k.exp(k.mul(k.square(near), -0.5)), 1.0 / math.sqrt(2.0 * math.pi))
+
+
+def grad_ndtri(k: Any, g: Any, x: Any, out: Any) -> Any:
+    """The inverse of the density at ``out``, which is the tail times what :meth:`inverse_mills` is there.
+
+    A rounding error of ``out`` does not grow with its square. The bound keeps a tail of 0 from meeting an infinity.
+    """
+    return k.div(g, k.mul(k.minimum(x, k.sub(1.0, x)), k.inverse_mills(k.maximum(k.neg(k.abs(out)), -1e4))))
+
+
+def grad_inverse_mills(k: Any, g: Any, x: Any, out: Any) -> Any:
+    """The gradient of the inverse of Mills' ratio, which beyond 40 is 0 in every dtype."""
+    ratio = k.erfc_ratio(k.mul(k.minimum(x, 40.0), -math.sqrt(0.5)))
+    return k.mul(g, k.mul(k.mul(out, ratio), -math.sqrt(2.0)))
+
+
 def grad_erfc_ratio(k: Any, g: Any, x: Any, out: Any, n: int) -> Any:
     """The gradient of a ratio: ``2 r(n) (n r(n) - (n + 1) r(n + 1))``."""
     difference = k.sub(k.mul(out, float(n)), k.mul(k.erfc_ratio(x, n + 1), n + 1.0))
@@ -356,12 +376,40 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     gradient(erfc_ratio, x=lambda k, g, x, out, n: in_float32(k, partial(grad_erfc_ratio, n=n), g, x, out))
 
+    @operation(kinds="F", shape=unchanged, differentiable=True)
+    def ndtr(self: Any, x: F, /) -> F:
+        """The distribution function of the normal distribution, with its full relative precision where it is small."""
+        return special.ndtr(self, x)
+
+    gradient(ndtr, x=lambda k, g, x: k.mul(g, grad_ndtr(k, x)))
+
+    @operation(kinds="F", shape=unchanged, differentiable=True)
+    def log_ndtr(self: Any, x: F, /) -> F:
+        """The logarithm of ``ndtr``, without underflow."""
+        return special.log_ndtr(self, x)
+
+    gradient(log_ndtr, x=lambda k, g, x: k.mul(g, k.inverse_mills(x)))
+
+    @operation(kinds="F", shape=unchanged, differentiable=True)
+    def inverse_mills(self: Any, x: F, /) -> F:
+        """The derivative of ``log_ndtr``: the density over the distribution function, ``-x`` for small ``x``."""
+        return special.inverse_mills(self, x)
+
+    gradient(inverse_mills, x=lambda k, g, x, out: in_float32(k, grad_inverse_mills, g, x, out))
+
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
     def erfinv(self: Any, x: F, /) -> F:
         """The inverse of ``erf``; infinite at -1 and 1, NaN beyond."""
         return special.erfinv(self, x)
 
     gradient(erfinv, x=lambda k, g, out: k.mul(g, k.mul(k.exp(k.square(out)), math.sqrt(math.pi) / 2.0)))
+
+    @operation(kinds="F", shape=unchanged, differentiable=True)
+    def ndtri(self: Any, x: F, /) -> F:
+        """The inverse of ``ndtr``; infinite at 0 and 1, NaN beyond."""
+        return special.ndtri(self, x)
+
+    gradient(ndtri, x=lambda k, g, x, out: in_float32(k, grad_ndtri, g, x, out))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def lgamma(self: Any, x: F, /) -> F:

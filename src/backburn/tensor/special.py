@@ -62,6 +62,37 @@ def erfinv(x: Tensor, /) -> FloatTensor:
     return unary("erfinv", x)
 
 
+def ndtr(x: Tensor, /) -> FloatTensor:
+    """The distribution function of the standard normal distribution, with all digits where it is small.
+
+    >>> import backburn as bb
+    >>> bb.ndtr(bb.asarray([0.0, -10.0], dtype="float64"))
+    Tensor([5.00000000e-01, 7.61985302e-24], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("ndtr", x)
+
+
+def log_ndtr(x: Tensor, /) -> FloatTensor:
+    """The logarithm of :func:`ndtr`, without underflow. Its first two derivatives are exact far to the left, too.
+
+    >>> import backburn as bb
+    >>> bb.log_ndtr(bb.asarray([0.0, -100.0], dtype="float64"))
+    Tensor([-6.93147181e-01, -5.00552421e+03], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("log_ndtr", x)
+
+
+def ndtri(x: Tensor, /) -> FloatTensor:
+    """The inverse of :func:`ndtr`; infinite at 0 and 1, NaN beyond.
+
+    >>> import backburn as bb
+    >>> bb.ndtri(bb.asarray([0.5, 0.975, 1e-300, 1.0], dtype="float64"))
+    Tensor([  0.        ,   1.95996398, -37.0470964 ,          inf],
+           dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("ndtri", x)
+
+
 @method
 def lgamma(x: Tensor, /) -> FloatTensor:
     """The logarithm of the absolute value of the gamma function; infinite at 0, -1, -2, ...

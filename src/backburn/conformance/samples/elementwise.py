@@ -165,7 +165,18 @@ samples(
     case(real(3, low=-3.0), n=4, smooth=1),
     case(np.array([INF, -INF, NAN]), smooth=0, note="infinities and NaN"),
 )
+TAIL = case(np.array([-3.0, -8.0, -13.0]), smooth=0, note="small", relative=True)
+unary("ndtr", references.ndtr, real, TAIL)
+unary("log_ndtr", references.log_ndtr, real, TAIL, case(np.array([3.0, 5.0]), smooth=0, note="near 0", relative=True))
+unary("inverse_mills", references.inverse_mills, real, TAIL)
 unary("erfinv", references.erfinv, unit)
+unary(
+    "ndtri",
+    references.ndtri,
+    lambda *shape: real(*shape, low=0.05, high=0.95),
+    case(np.array([0.03, 0.2, 0.97]), smooth=2),
+    case(np.array([6e-5, 1e-3, 0.999]), smooth=0, note="near the ends", relative=True),
+)
 
 
 def apart(*shape: int) -> Array:

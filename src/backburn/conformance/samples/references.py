@@ -6,6 +6,7 @@ They are slow, and right to about 1e-14 at the moderate arguments of the samples
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +46,14 @@ def erfinv(x: float) -> float:
     return math.copysign(y, x)
 
 
+@elementwise
+def ndtri(x: float) -> float:
+    """The inverse of the normal distribution function, by the standard library's."""
+    if not 0.0 < x < 1.0:
+        return math.copysign(math.inf, x - 0.5) if x in (0.0, 1.0) else math.nan
+    return statistics.NormalDist().inv_cdf(x)
+
+
 def polygamma_of(x: float, n: int) -> float:
     """The n-th derivative of digamma: moved to above 30 by its recurrence, then asymptotic (NIST DLMF 5.15.8)."""
     if x <= 0 and x == math.floor(x):
@@ -78,8 +87,7 @@ def sinc_ratio(x: Array, n: int) -> Array:
     return np.asarray((kernel * _WEIGHTS).sum(-1) / (2 ** (n + 1) * math.factorial(n)))
 
 
-@elementwise
-def erfcx(x: float) -> float:
+def _erfcx(x: float) -> float:
     """``exp(x**2) erfc(x)`` as written, and above 2 by the continued fraction (NIST DLMF 7.9.1)."""
     if not x > 2.0:
         return math.inf if x < -26.0 else math.exp(x * x) * math.erfc(x)
@@ -87,6 +95,29 @@ def erfcx(x: float) -> float:
     for j in reversed(range(1, 200)):
         value = j / 2 / (x + value)
     return 1.0 / (math.sqrt(math.pi) * (x + value))
+
+
+erfcx = elementwise(_erfcx)
+
+
+@elementwise
+def ndtr(x: float) -> float:
+    """The distribution function of the normal distribution."""
+    return math.erfc(-x * math.sqrt(0.5)) / 2
+
+
+@elementwise
+def log_ndtr(x: float) -> float:
+    """The logarithm of the distribution function of the normal distribution."""
+    if x < -5.0:
+        return -x * x / 2 + math.log(_erfcx(-x * math.sqrt(0.5)) / 2) if x > -math.inf else -math.inf
+    return math.log1p(-math.erfc(x * math.sqrt(0.5)) / 2)
+
+
+def inverse_mills(x: Array) -> Array:
+    """The density of the normal distribution over its distribution function."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(math.sqrt(2.0 / math.pi) / erfcx(np.asarray(x) * -math.sqrt(0.5)))
 
 
 def erfc_ratio(x: Array, n: int = 1) -> Array:

@@ -183,6 +183,61 @@ def erfcx(k: Any, x: Any, bits: int) -> Any:
     return select(k, k.less(x, 0.0), below, lambda: above)
 
 
+# ---- normal distribution ----
+
+
+def _normal_tail(k: Any, y: Any, bits: int) -> tuple[Any, Any]:
+    """The density over ``sqrt(2 / pi)``, and the upper tail over the former, both at ``0 <= y``."""
+    near = k.minimum(y, math.sqrt(2.0) * table.ERFC_LIMIT[bits])
+    power, correction = _exp_of_square(k, near, bits, -0.5)
+    return k.mul(power, k.add(k.mul(correction, 0.5), 0.5)), _erfcx_above(k, k.mul(y, math.sqrt(0.5)), bits)
+
+
+@_in_working_precision
+def ndtr(k: Any, x: Any, bits: int) -> Any:
+    """The distribution function of the normal distribution, with its full relative precision where it is small.
+
+    ``exp(-x**2 / 2)`` with a corrected exponent, times ``erfcx(|x| / sqrt(2)) / 2``. Within 4 ulp until results are
+    subnormal. Derivative: ``exp(-x**2 / 2) / sqrt(2 pi)``.
+    """
+    power, ratio = _normal_tail(k, k.abs(x), bits)
+    tail = k.mul(power, ratio)
+    return k.where(k.less(0.0, x), k.sub(1.0, tail), tail)
+
+
+@_in_working_precision
+def log_ndtr(k: Any, x: Any, bits: int) -> Any:
+    """The logarithm of :func:`ndtr`, without underflow far to the left, and exact far to the right.
+
+    ``log(erfcx(-x / sqrt(2)) / 2) - x**2 / 2`` below -1, and ``log1p(-ndtr(-x))`` above 0. Within 4 ulp. Derivative:
+    :func:`inverse_mills`.
+    """
+    y = k.abs(x)
+    power, ratio = _normal_tail(k, y, bits)
+    tail = k.mul(power, ratio)
+
+    def above() -> Any:
+        return k.where(k.less(0.0, x), k.log1p(k.neg(tail)), k.log(tail))
+
+    def below() -> Any:
+        return k.sub(k.log(k.mul(ratio, 0.5)), k.mul(y, k.mul(y, 0.5)))
+
+    return select(k, k.less(x, -1.0), below, above)
+
+
+@_in_working_precision
+def inverse_mills(k: Any, x: Any, bits: int) -> Any:
+    """The density of the normal distribution over its distribution function, :func:`ndtr`.
+
+    The inverse of Mills' ratio at ``-x``: ``sqrt(2 / pi) / erfcx(-x / sqrt(2))``. Within 4 ulp until results are
+    subnormal. Derivative: ``-sqrt(2) inverse_mills(x) erfc_ratio(-x / sqrt(2))``.
+    """
+    power, ratio = _normal_tail(k, k.abs(x), bits)
+    scale = math.sqrt(2.0 / math.pi)
+    right = k.div(k.mul(power, scale), k.sub(1.0, k.mul(power, ratio)))
+    return k.where(k.less(0.0, x), right, k.div(scale, ratio))
+
+
 @_in_working_precision
 def erfinv(k: Any, x: Any, bits: int) -> Any:
     """The inverse of :func:`erf`: infinite at -1 and 1, NaN beyond.
@@ -206,6 +261,34 @@ def erfinv(k: Any, x: Any, bits: int) -> Any:
         return k.mul(k.where(k.equal(left, 0.0), math.inf, value), k.sign(x))
 
     return select(k, k.less(y, table.ERFINV_SPLIT), centre, tail)
+
+
+@_in_working_precision
+def ndtri(k: Any, x: Any, bits: int) -> Any:
+    """The inverse of :func:`ndtr`: infinite at 0 and 1, NaN beyond.
+
+    The rational functions of :func:`erfinv`, of ``2 x - 1`` and of ``sqrt(-log(2 x))``, and one more for the smallest
+    ``x``. Within 4 ulp. Derivative: the inverse of the density at the result.
+    """
+    left = k.mul(k.minimum(x, k.sub(1.0, x)), 2.0)
+
+    def centre() -> Any:
+        y = k.sub(k.mul(x, 2.0), 1.0)
+        distance = k.sub(table.ERFINV_SPLIT**2, k.mul(y, y))
+        return k.mul(k.mul(y, math.sqrt(2.0)), k.add(rational(k, distance, table.ERFINV_CENTRE[bits]), 1.0))
+
+    def tail() -> Any:
+        s = k.sqrt(k.neg(k.log(left)))
+        rest = select(
+            k,
+            k.less(s, table.ERFINV_FAR[bits]),
+            lambda: rational(k, s, table.ERFINV_TAIL[bits]),
+            lambda: rational(k, s, table.ERFINV_FAR_TAIL[bits]),
+        )
+        value = k.where(k.equal(left, 0.0), math.inf, k.sub(s, rest))
+        return k.mul(k.mul(value, math.sqrt(2.0)), k.sign(k.sub(x, 0.5)))
+
+    return select(k, k.less(1.0 - table.ERFINV_SPLIT, left), centre, tail)
 
 
 # ---- gamma function ----
