@@ -153,6 +153,14 @@ def erfcx_weight(x: Any) -> Any:
     return 1 / (erfcx(x) + 1)
 
 
+def erfc_ratio(x: Any) -> Any:
+    return (1 / mp.sqrt(mp.pi) / (mp.exp(x * x) * mp.erfc(x)) - x) * (mp.sqrt(mp.pi) + 2 * x) - 1
+
+
+def erfc_ratio_weight(x: Any) -> Any:
+    return 1 / (erfc_ratio(x) + 1)
+
+
 def erfinv_centre(t: Any) -> Any:
     u = split("ERFINV_SPLIT", 64) ** 2 - t
     x = mp.sqrt(u)
@@ -169,6 +177,19 @@ def erfinv_tail(s: Any) -> Any:
 
 def erfinv_tail_weight(s: Any) -> Any:
     return 1 / (s - erfinv_tail(s))
+
+
+def erfinv_far(s: Any) -> Any:
+    """``s - y`` with ``erfc(y) = exp(-s**2)``, by Newton's method on the logarithm."""
+    y = s - mp.log(s * mp.sqrt(mp.pi)) / (2 * s)
+    for _ in range(8):
+        tail = mp.erfc(y)
+        y += (mp.log(tail) + s * s) * tail * mp.sqrt(mp.pi) / 2 * mp.exp(y * y)
+    return s - y
+
+
+def erfinv_far_weight(s: Any) -> Any:
+    return 1 / (s - erfinv_far(s))
 
 
 def lgamma_middle(z: Any) -> Any:
@@ -259,6 +280,7 @@ LIMITS: dict[str, tuple[str, float | dict[int, float]]] = {
     "ERF_SPLIT": ("from here on erf in float64 is 1 - exp(...)", 1.0),
     "ERFC_LIMIT": ("from here on 1 - erf underflows to 0", {32: 10.25, 64: 28.0}),
     "ERFINV_SPLIT": ("from here on erfinv uses its tail", 0.75),
+    "ERFINV_FAR": ("from here on the complement of erfinv uses its far tail", {32: 4.0, 64: 6.0}),
     "LGAMMA_SPLIT": ("from here on lgamma uses Stirling's series", 6.0),
     "LGAMMA_OFFSET": ("the constant added to LGAMMA_MIDDLE", 0.375),
     "DIGAMMA_SPLIT": ("from here on digamma uses its asymptotic series", {32: 4.0, 64: 5.0}),
@@ -286,11 +308,16 @@ FITS = [
         {64: (split("ERF_SPLIT", 64), split("ERF_LIMIT", 64))}, {64: (7, 5)}, erf_tail_weight),
     Fit("ERFCX", "(1 + 2 x) exp(x**2) (1 - erf(x)) - 1", erfcx,
         by_bits(lambda b: (0, split("ERFC_LIMIT", b))), {32: (5, 5), 64: (10, 10)}, erfcx_weight),
+    Fit("ERFC_RATIO", "(sqrt(pi) + 2 x) (exp(-x**2) / (sqrt(pi) (1 - erf(x))) - x) - 1", erfc_ratio,
+        by_bits(lambda b: (0, split("ERFC_LIMIT", b))), {32: (5, 5), 64: (10, 10)}, erfc_ratio_weight),
     Fit("ERFINV_CENTRE", "erfinv(x) / x - 1 in ERFINV_SPLIT**2 - x**2", erfinv_centre,
         by_bits(lambda b: (0, split("ERFINV_SPLIT", b) ** 2)), {32: (3, 3), 64: (6, 6)}, erfinv_centre_weight),
     Fit("ERFINV_TAIL", "s - erfinv(x) in s = sqrt(-log(1 - x))", erfinv_tail,
         {b: (mp.sqrt(-mp.log(1 - split("ERFINV_SPLIT", b))), top) for b, top in ((32, 4.09), (64, 6.1))},
         {32: (4, 3), 64: (8, 8)}, erfinv_tail_weight),
+    Fit("ERFINV_FAR_TAIL", "s - erfinv(x) in s, where 1 - x is too small for a difference", erfinv_far,
+        {b: (split("ERFINV_FAR", b), top) for b, top in ((32, 10.2), (64, 27.4))},
+        {32: (3, 4), 64: (7, 7)}, erfinv_far_weight),
     Fit("LGAMMA_MIDDLE", "lgamma(x) / ((x - 1) (x - 2)) - LGAMMA_OFFSET", lgamma_middle,
         by_bits(lambda b: (0.5, split("LGAMMA_SPLIT", b))), {32: (5, 5), 64: (10, 10)}, lgamma_middle_weight),
     Fit("LGAMMA_TAIL", "The rest of Stirling's formula, times x, in x**-2", lgamma_tail,

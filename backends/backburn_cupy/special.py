@@ -35,8 +35,11 @@ _PI = "3.14159265358979323846"
 
 erf = special("erf")
 erfc = special("erfc")
+erfcx = special("erfcx")
 erfinv = special("erfinv")
 lgamma = special("lgamma")
+ndtr = special("ndtr", "normcdff(a)", "normcdf(a)")
+ndtri = special("ndtri", "normcdfinvf(a)", "normcdfinv(a)")
 i0 = special("i0", "cyl_bessel_i0f(a)", "cyl_bessel_i0(a)")
 i1 = special("i1", "cyl_bessel_i1f(a)", "cyl_bessel_i1(a)")
 sinc = special("sinc", f"a == 0.0f ? 1.0f : sinpif(a) / ({_PI}f * a)", f"a == 0.0 ? 1.0 : sinpi(a) / ({_PI} * a)")

@@ -175,7 +175,6 @@ def test_formulas_of_functions_are_right() -> None:
     matrices = bb.random.normal((2, 4, 3))
     product = eval(FUNCTIONS["matvec"], names | {"x": matrices, "y": y})
     assert product.allclose(bb.einsum("bij,bj->bi", matrices, y), atol=1e-6)
-    assert eval(FUNCTIONS["diag_embed"], names | {"x": y}).allclose(bb.vmap(bb.diag)(y))
     assert eval(FUNCTIONS["hanning"], names | {"n": 5}).numpy() == pytest.approx(np.hanning(5), abs=1e-6)
     assert eval(FUNCTIONS["argwhere"], names | {"x": x > 0}).tolist() == np.argwhere(x.numpy() > 0).tolist()
     filled = eval(BURN["one_hot_fill"], names | {"x": bb.asarray([1, 0]), "classes": 2, "on": 5.0, "off": 1.0})
@@ -294,7 +293,6 @@ OF_TORCH: dict[str, tuple[tuple[Any, ...], Callable[..., Any]]] = {
     "aminmax": ((VECTOR,), lambda t, *a: t.aminmax(*a)),
     "baddbmm": ((STACK, STACK, STACK), lambda t, *a: t.baddbmm(*a)),
     "bitwise_not": ((np.array([1, -2]),), lambda t, *a: t.bitwise_not(*a)),
-    "block_diag": ((MATRIX, SQUARE), lambda t, *a: t.block_diag(*a)),
     "bucketize": ((VECTOR, EDGES), lambda t, *a: t.bucketize(*a)),
     "cartesian_prod": ((VECTOR, EDGES), lambda t, *a: t.cartesian_prod(*a)),
     "clamp_max": ((VECTOR,), lambda t, x: t.clamp_max(x, 1.0)),
@@ -303,20 +301,14 @@ OF_TORCH: dict[str, tuple[tuple[Any, ...], Callable[..., Any]]] = {
     "cumulative_trapezoid": ((np.cumsum(VECTOR**2), VECTOR), lambda t, x, y: t.cumulative_trapezoid(y, x)),
     "diagflat": ((SQUARE,), lambda t, *a: t.diagflat(*a)),
     "dist": ((MATRIX, MATRIX[::-1]), lambda t, *a: t.dist(*a)),
-    "entr": ((np.array([0.0, 0.5, 2.0]),), lambda t, *a: t.special.entr(*a)),
     "float_power": ((np.array([1, 2]), np.array([2, -1])), lambda t, *a: t.float_power(*a)),
-    "fmax": ((LONGER, VECTOR), lambda t, *a: t.fmax(*a)),
-    "fmin": ((LONGER, VECTOR), lambda t, *a: t.fmin(*a)),
     "frobenius_norm": ((MATRIX,), lambda t, *a: t.norm(*a)),
     "histc": ((np.array([0.4, 0.5, 0.9, 1.0, 2.0]),), lambda t, x: t.histc(x, 4, 0.5, 1.0)),
     "isneginf": ((np.array([np.inf, -np.inf, np.nan]),), lambda t, *a: t.isneginf(*a)),
     "isposinf": ((np.array([np.inf, -np.inf, np.nan]),), lambda t, *a: t.isposinf(*a)),
-    "ldexp": ((VECTOR, np.array([1, -1, 0, 3])), lambda t, *a: t.ldexp(*a)),
-    "logaddexp2": ((VECTOR, 1000.0 * VECTOR), lambda t, *a: t.logaddexp2(*a)),
     "logdet": ((STACK,), lambda t, *a: t.logdet(*a)),
     "lu_solve": ((SQUARE, MATRIX[:2]), lambda t, *a: t.linalg.solve(*a)),
     "msort": ((MATRIX,), lambda t, *a: t.msort(*a)),
-    "ndtri": ((np.array([0.1, 0.5, 0.975]),), lambda t, *a: t.special.ndtri(*a)),
     "nuclear_norm": ((MATRIX,), lambda t, *a: t.linalg.matrix_norm(*a, ord="nuc")),
     "pdist": ((MATRIX,), lambda t, *a: t.pdist(*a)),
     "multi_dot": ((MATRIX, SQUARE, MATRIX.T), lambda t, *a: t.linalg.multi_dot(a)),
@@ -327,8 +319,6 @@ OF_TORCH: dict[str, tuple[tuple[Any, ...], Callable[..., Any]]] = {
     "tril_indices": ((), lambda t: t.tril_indices(3, 4)),
     "triu_indices": ((), lambda t: t.triu_indices(3, 4)),
     "unique_consecutive": ((VECTOR,), lambda t, *a: t.unique_consecutive(*a)),
-    "xlog1py": ((VECTOR, LONGER[::-1]), lambda t, *a: t.special.xlog1py(*a)),
-    "xlogy": ((VECTOR, LONGER[::-1]), lambda t, *a: t.xlogy(*a)),
 }
 
 
@@ -389,7 +379,6 @@ OTHERS: dict[str, tuple[tuple[Any, ...], Callable[..., Any] | None]] = {
     "lexsort": ((np.array([2, 1, 0, 3]), VECTOR), lambda *a: np.lexsort(a)),
     "nan_to_num": ((ENDS,), None),
     "nanpercentile": ((GAPS,), lambda x: np.nanpercentile(x, 30.0)),
-    "ndtr": ((np.array([0.0, 1.959963984540054]),), lambda x: np.array([0.5, 0.975])),
     "partition": ((VECTOR,), np.sort),
     "polyfit": ((LONGER[[0, 1, 3]], VECTOR[:3]), lambda x, y: np.polyfit(x, y, 2)),
     "polyval": ((EDGES, MATRIX), None),
@@ -460,11 +449,11 @@ def test_how_jax_defines_derivatives_is_told() -> None:
     with pytest.raises(AttributeError, match=r"'defvjp'; here: define\(forward, backward\)$"):
         f.defvjp(None, None)
     gradient: Any = bb.gradient
-    x = bb.asarray([1.0, 4.0, 2.0, 5.0])
-    with pytest.raises(bb.errors.ArgumentError, match=r"^gradient: takes an operation .*, not FloatTensor; ") as caught:
+    x = np.array([1.0, 4.0, 2.0, 5.0])
+    with pytest.raises(bb.errors.ArgumentError, match=r"^gradient: takes an operation .*, not ndarray; ") as caught:
         gradient(x)
     slopes = eval(str(caught.value).partition(" x are ")[2], {"bb": bb, "x": x})
-    np.testing.assert_allclose(slopes.numpy(), np.gradient(x.numpy()))
+    np.testing.assert_allclose(slopes.numpy(), np.gradient(x))
     with pytest.raises(bb.errors.ArgumentError, match=r"^gradient: takes an operation or its name, not int$"):
         gradient(3)
 

@@ -74,10 +74,32 @@ def scaled_bessel(n: int, x: Any) -> Any:
     return mp.exp(-abs(x)) * mp.besseli(n, x)
 
 
+def log_normal(x: Any) -> Any:
+    return mp.log(mp.ncdf(x)) if x < 0 else mp.log1p(-mp.ncdf(-x))
+
+
+def normal_quantile(x: Any) -> Any:
+    if x > 0.1:
+        return mp.sqrt(2) * mp.erfinv(2 * x - 1)
+    y = 1 - mp.sqrt(-2 * mp.log(x))
+    for _ in range(12):
+        y -= mp.log(mp.ncdf(y) / x) * mp.ncdf(y) / mp.npdf(y)
+    return y
+
+
 # name: (reference, intervals, bound in ulp). "log" intervals are sampled evenly in the logarithm.
 CASES: dict[str, tuple[Any, list[tuple[Any, ...]], dict[int, float]]] = {
     "erf": (mp.erf, [(-1, 1), (0.5, 4), (3.5, 6.2), (-6, -1), ("log", 1e-300, 1)], {32: 4, 64: 4}),
     "erfc": (mp.erfc, [(-6, 0), (0, 1), (0, 5), (5, 9), (9, 26)], {32: 5, 64: 4}),
+    "erfcx": (
+        lambda x: mp.exp(x * x) * mp.erfc(x),
+        [(-27, 0), (0, 3), (3, 30), ("log", 1e-300, 1), ("log", 10, 1e4)],
+        {32: 3, 64: 3},
+    ),
+    "ndtr": (mp.ncdf, [(-1, 1), (0, 6), (-8, 0), (-38.4, -8)], {32: 4, 64: 4}),
+    "log_ndtr": (lambda x: log_normal(x), [(-1, 0), (0, 10), (10, 38), (-3, 0), (-40, 0)], {32: 4, 64: 4}),
+    "inverse_mills": (lambda x: mp.npdf(x) / mp.ncdf(x), [(-1, 1), (0, 37), (-40, 0)], {32: 4, 64: 4}),
+    "ndtri": (lambda x: normal_quantile(x), [(0.01, 0.99), (0.4, 0.6), ("log", 1e-307, 0.1)], {32: 4, 64: 4}),
     "erfinv": (mp.erfinv, [(-0.76, 0.76), (0.7, 1), (-1, -0.7), ("log", 1e-300, 1), ("ends",)], {32: 4, 64: 4}),
     "lgamma": (
         log_gamma,
@@ -226,6 +248,11 @@ INF, NAN = math.inf, math.nan
 EDGES: dict[str, list[tuple[float, float]]] = {
     "erf": [(0.0, 0.0), (-0.0, -0.0), (INF, 1.0), (-INF, -1.0), (10.0, 1.0), (-10.0, -1.0), (5e-324, 5e-324)],
     "erfc": [(0.0, 1.0), (-0.0, 1.0), (INF, 0.0), (-INF, 2.0), (30.0, 0.0), (-30.0, 2.0), (5e-324, 1.0)],
+    "erfcx": [(0.0, 1.0), (-0.0, 1.0), (INF, 0.0), (-INF, INF), (-30.0, INF), (5e-324, 1.0)],
+    "ndtr": [(0.0, 0.5), (-0.0, 0.5), (INF, 1.0), (-INF, 0.0), (40.0, 1.0), (-40.0, 0.0), (5e-324, 0.5)],
+    "log_ndtr": [(0.0, math.log(0.5)), (INF, 0.0), (-INF, -INF), (40.0, 0.0), (5e-324, math.log(0.5))],
+    "inverse_mills": [(0.0, math.sqrt(2 / math.pi)), (INF, 0.0), (-INF, INF), (40.0, 0.0)],
+    "ndtri": [(0.5, 0.0), (0.0, -INF), (-0.0, -INF), (1.0, INF), (-0.5, NAN), (1.5, NAN), (INF, NAN), (-INF, NAN)],
     "erfinv": [(0.0, 0.0), (-0.0, -0.0), (1.0, INF), (-1.0, -INF), (1.5, NAN), (-1.5, NAN), (INF, NAN), (-INF, NAN)],
     "lgamma": [
         (0.0, INF), (-0.0, INF), (1.0, 0.0), (2.0, 0.0), (-1.0, INF), (-7.0, INF), (INF, INF), (-INF, INF),
@@ -375,7 +402,9 @@ def test_no_denominator_has_a_zero_in_its_interval() -> None:
         "ERF_CENTRE": lambda b: (0, table.ERF_SPLIT**2),
         "ERF_TAIL": lambda b: (table.ERF_SPLIT, table.ERF_LIMIT[b]),
         "ERFCX": lambda b: (0, table.ERFC_LIMIT[b]),
+        "ERFC_RATIO": lambda b: (0, table.ERFC_LIMIT[b]),
         "ERFINV_CENTRE": lambda b: (0, table.ERFINV_SPLIT**2),
+        "ERFINV_FAR_TAIL": lambda b: (table.ERFINV_FAR[b], {32: 10.2, 64: 27.4}[b]),
         "ERFINV_TAIL": lambda b: (math.sqrt(-math.log(1 - table.ERFINV_SPLIT)), {32: 4.09, 64: 6.1}[b]),
         "LGAMMA_MIDDLE": lambda b: (0.5, table.LGAMMA_SPLIT),
         "DIGAMMA_MIDDLE": lambda b: (0.5, table.DIGAMMA_SPLIT[b]),

@@ -15,7 +15,6 @@ from backburn.base.errors import (
     AxisError,
     BackendMismatchError,
     DTypeError,
-    NotDifferentiableError,
     ShapeError,
 )
 from backburn.tensor import sort
@@ -403,7 +402,7 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: bb.average(F, axis=0, weights=I), ShapeError, r"that of its axes \[0\]"),
     (lambda: bb.average(F, 1, returned=WRONG), ArgumentError, "average: returned is True or False"),
     (lambda: bb.average(F, dim=1), TypeError, "here: axis"),  # type: ignore[call-overload]
-    (lambda: bb.trapezoid(F, I, axis=0), ShapeError, r"trapezoid: x has the shape of y, or is a vector of length 2"),
+    (lambda: bb.trapezoid(F, I, axis=0), ShapeError, r"trapezoid: x has 2 places along the axis"),
     (lambda: bb.trapezoid(F, axis=2), AxisError, "trapezoid: axis 2"),
     (lambda: bb.trapezoid(F, dx=WRONG), ArgumentError, "trapezoid: dx is a number"),
     (lambda: bb.trapezoid(bb.asarray(1.0)), AxisError, "trapezoid"),
@@ -438,7 +437,6 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: bb.quantile(F, 0.5, method=WRONG), ArgumentError, "quantile: method is one of 'linear'"),
     (lambda: bb.quantile(F, 1.5, method="hazen"), ArgumentError, "a quantile lies between 0 and 1, not at 1.5"),
     (lambda: bb.quantile(bb.zeros(0), 0.5, method="weibull"), ShapeError, "quantile: a quantile of no elements"),
-    (lambda: bb.grad(lambda q: bb.quantile(F, q, method="hazen"))(bb.asarray(0.5)), NotDifferentiableError, "quantile"),
 ]  # fmt: skip
 
 

@@ -30,7 +30,7 @@ class _Lanes(bodies.Blocks):
     abs, sign, neg = np.absolute, np.sign, np.negative
     add, sub, mul, div = np.add, np.subtract, np.multiply, np.divide
     maximum, minimum, where = np.maximum, np.minimum, np.where
-    sqrt, reciprocal, exp, log = np.sqrt, np.reciprocal, np.exp, np.log
+    sqrt, reciprocal, exp, log, log1p = np.sqrt, np.reciprocal, np.exp, np.log, np.log1p
     sin, tan, tanh = np.sin, np.tan, np.tanh
     floor, round = np.floor, np.rint
     equal, less, less_equal = np.equal, np.less, np.less_equal

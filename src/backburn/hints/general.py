@@ -249,7 +249,6 @@ FUNCTIONS = {
     "custom_gradient": "bb.custom_vjp(f)",
     "custom_jvp": "bb.custom_vjp(f), of which forward mode is made",
     "device": "a backend is a device: bb.load_backend(spec)",
-    "diag_embed": "x[..., None] * bb.eye(x.shape[-1])",
     "distributions": "bb.random draws; of bb.nn.functional, -cross_entropy(logits, x, reduction='none') and "
     "-gaussian_nll_loss(mean, x, variance, full=True, reduction='none') are log-probabilities",
     "double": "bb.float64",
@@ -289,7 +288,6 @@ FUNCTIONS = {
     "kl_div": "bb.nn.functional.kl_div_loss(x, targets)",
     "le": "x <= y",
     "load": "bb.io.load_model(path), or bb.io.load_weights(model, path) for files of other libraries",
-    "logit": "bb.log(x / (1 - x))",
     "logspace": "base ** bb.linspace(start, stop, num)",
     "long": "bb.int64",
     "lr_scheduler": "lr may be a function of the number of steps: bb.optim.SGD(bb.optim.schedules.Cosine(0.1, 1000))",

@@ -42,7 +42,6 @@ FORMULAS = {
     "nancumsum": "bb.cumulative_sum(bb.where(bb.isnan(x), 0.0, x))",
     "nanpercentile": "bb.nanquantile(x, percent / 100)",
     "ndim": "x.ndim",
-    "ndtr": "bb.erfc(-x / 2**0.5) / 2",
     "partition": "bb.sort(x)",
     "polyfit": "bb.linalg.lstsq(x[:, None] ** bb.arange(n, -1, -1), y).solution",
     "polyval": "bb.sum(x * y[..., None] ** bb.arange(x.size - 1, -1, -1), -1)",

@@ -6,6 +6,7 @@ Outside a function's domain the result is NaN, and at a pole it is infinite, wit
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, Protocol, overload
 
 from backburn.ops.arithmetic import grad_zero_x
@@ -52,6 +53,22 @@ def grad_pow_y(k: Any, g: Any, x: Any, y: Any, out: Any) -> Any:
     return k.mul(g, k.mul(out, k.log(k.where(flat, 1.0, x))))
 
 
+def grad_logaddexp2_x(k: Any, g: Any, x: Any, y: Any, out: Any) -> Any:
+    """The share of ``x`` in ``log2(2**x + 2**y)``; one half where both are the same infinity."""
+    undefined = k.logical_and(k.isinf(out), k.equal(x, y))
+    return k.mul(g, k.sigmoid(k.where(undefined, 0.0, k.mul(k.sub(x, y), math.log(2.0)))))
+
+
+def log_argument(k: Any, x: Any, y: Any, pole: float) -> Any:
+    """``y``, but ``pole + 1`` where ``x`` is 0 and the logarithm, with its pole there, has no finite value.
+
+    The logarithm is 0 there, and so are its product with ``x`` and the derivatives.
+    """
+    x, y = both_tensors(k, x, y)
+    infinite = k.logical_or(k.less_equal(y, pole), k.equal(y, math.inf))
+    return k.where(k.logical_and(k.equal(x, 0.0), infinite), pole + 1.0, y)
+
+
 def nonzero_divisor(k: Any, x: Any) -> Any:
     """``x`` as a divisor of what is 0 wherever ``x`` is: 1 takes the place of 0."""
     return k.where(k.equal(x, 0.0), 1.0, x)
@@ -82,6 +99,32 @@ def grad_erf(k: Any, x: Any) -> Any:
     """The derivative of ``erf``: ``2 / sqrt(pi) exp(-x**2)``, which beyond 40 is 0 in every dtype."""
     near = k.clip(x, -40.0, 40.0)
     return k.mul(k.exp(k.neg(k.square(near))), 2.0 / math.sqrt(math.pi))
+
+
+def grad_ndtr(k: Any, x: Any) -> Any:
+    """The density of the normal distribution, which beyond 40 is 0 in every dtype."""
+    near = k.clip(x, -40.0, 40.0)
+    return k.mul(k.exp(k.mul(k.square(near), -0.5)), 1.0 / math.sqrt(2.0 * math.pi))
+
+
+def grad_ndtri(k: Any, g: Any, x: Any, out: Any) -> Any:
+    """The inverse of the density at ``out``, which is the tail times what :meth:`inverse_mills` is there.
+
+    A rounding error of ``out`` does not grow with its square. The bound keeps a tail of 0 from meeting an infinity.
+    """
+    return k.div(g, k.mul(k.minimum(x, k.sub(1.0, x)), k.inverse_mills(k.maximum(k.neg(k.abs(out)), -1e4))))
+
+
+def grad_inverse_mills(k: Any, g: Any, x: Any, out: Any) -> Any:
+    """The gradient of the inverse of Mills' ratio, which beyond 40 is 0 in every dtype."""
+    ratio = k.erfc_ratio(k.mul(k.minimum(x, 40.0), -math.sqrt(0.5)))
+    return k.mul(g, k.mul(k.mul(out, ratio), -math.sqrt(2.0)))
+
+
+def grad_erfc_ratio(k: Any, g: Any, x: Any, out: Any, n: int) -> Any:
+    """The gradient of a ratio: ``2 r(n) (n r(n) - (n + 1) r(n + 1))``."""
+    difference = k.sub(k.mul(out, float(n)), k.mul(k.erfc_ratio(x, n + 1), n + 1.0))
+    return k.mul(g, k.mul(out, k.mul(difference, 2.0)))
 
 
 def grad_sinc(k: Any, g: Any, x: Any, n: int) -> Any:
@@ -210,6 +253,72 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     gradient(logaddexp, x=grad_logaddexp_x, y=lambda k, g, x, y, out: grad_logaddexp_x(k, g, y, x, out))
 
+    @overload
+    def logaddexp2(self, x: F, y: F | float, /) -> F: ...
+    @overload
+    def logaddexp2(self, x: float, y: F, /) -> F: ...
+    @operation(kinds="F", shape=broadcast, differentiable=True, fuse=True)
+    def logaddexp2(self: Any, x: Any, y: Any, /) -> Any:
+        """``log2(2**x + 2**y)`` without intermediate overflow, also of infinities."""
+        distance = self.where(self.equal(x, y), 0.0, self.abs(self.sub(x, y)))
+        rest = self.log1p(self.exp(self.mul(distance, -math.log(2.0))))
+        return self.add(self.maximum(x, y), self.mul(rest, 1.0 / math.log(2.0)))
+
+    gradient(logaddexp2, x=grad_logaddexp2_x, y=lambda k, g, x, y, out: grad_logaddexp2_x(k, g, y, x, out))
+
+    @overload
+    def xlogy(self, x: F, y: F | float, /) -> F: ...
+    @overload
+    def xlogy(self, x: float, y: F, /) -> F: ...
+    @operation(kinds="F", shape=broadcast, differentiable=True, fuse=True)
+    def xlogy(self: Any, x: Any, y: Any, /) -> Any:
+        """``x * log(y)``, and 0 where ``x`` is 0 and ``y`` is not NaN.
+
+        Where the logarithm has no finite value there, both derivatives are 0.
+        """
+        return self.mul(x, self.log(log_argument(self, x, y, 0.0)))
+
+    gradient(
+        xlogy,
+        x=lambda k, g, x, y: k.mul(g, k.log(log_argument(k, x, y, 0.0))),
+        y=lambda k, g, x, y: k.mul(g, k.div(x, log_argument(k, x, y, 0.0))),
+    )
+
+    @overload
+    def xlog1py(self, x: F, y: F | float, /) -> F: ...
+    @overload
+    def xlog1py(self, x: float, y: F, /) -> F: ...
+    @operation(kinds="F", shape=broadcast, differentiable=True, fuse=True)
+    def xlog1py(self: Any, x: Any, y: Any, /) -> Any:
+        """``x * log(1 + y)``, exact for small ``y``, and 0 where ``x`` is 0 and ``y`` is not NaN.
+
+        Where the logarithm has no finite value there, both derivatives are 0.
+        """
+        return self.mul(x, self.log1p(log_argument(self, x, y, -1.0)))
+
+    gradient(
+        xlog1py,
+        x=lambda k, g, x, y: k.mul(g, k.log1p(log_argument(k, x, y, -1.0))),
+        y=lambda k, g, x, y: k.mul(g, k.div(x, k.add(log_argument(k, x, y, -1.0), 1.0))),
+    )
+
+    @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
+    def entr(self: Any, x: F, /) -> F:
+        """``-x * log(x)``, the term of an entropy: 0 at 0, where the slope is infinite, and -inf below."""
+        return self.where(self.less(x, 0.0), -math.inf, self.sub(0.0, self.xlogy(x, x)))
+
+    gradient(entr, x=lambda k, g, x: k.mul(g, k.sub(-1.0, k.log(x))))
+
+    @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
+    def logit(self: Any, x: F, /) -> F:
+        """``log(x / (1 - x))``, the inverse of ``sigmoid``, exact near 1/2; infinite at 0 and 1, NaN beyond."""
+        distance = self.sub(self.mul(x, 2.0), 1.0)
+        middle = self.sub(self.log1p(distance), self.log1p(self.neg(distance)))
+        ends = self.log(self.div(x, self.sub(1.0, x)))
+        return self.where(self.less(self.abs(distance), 0.5), middle, ends)
+
+    gradient(logit, x=lambda k, g, x: k.div(g, k.mul(x, k.sub(1.0, x))))
+
     # ---- trigonometry ----
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True)
@@ -330,12 +439,59 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     gradient(erfc, x=lambda k, g, x: k.neg(k.mul(g, grad_erf(k, x))))
 
+    @operation(kinds="F", shape=unchanged, differentiable=True)
+    def erfcx(self: Any, x: F, /) -> F:
+        """``exp(x**2) * erfc(x)``, which for large ``x`` is ``1 / (sqrt(pi) x)``."""
+        return special.erfcx(self, x)
+
+    gradient(erfcx, x=lambda k, g, x, out: k.mul(g, k.mul(k.mul(out, k.erfc_ratio(x)), -2.0)))
+
+    @operation(kinds="F", shape=unchanged, differentiable=True)
+    def erfc_ratio(self: Any, x: F, /, n: int = 1) -> F:
+        """The n-th repeated integral of ``erfc`` from ``x`` to infinity over the one before it, for ``n`` from 1 on.
+
+        It is about ``1 / (2 x)`` far to the right, and ``-x / n`` far to the left. The derivatives of the scaled tails
+        of the normal distribution are written with it, and its own with the next order. Raises :class:`ArgumentError`
+        for another ``n``.
+        """
+        return special_ratios.erfc_ratio(self, x, n)
+
+    gradient(erfc_ratio, x=lambda k, g, x, out, n: in_float32(k, partial(grad_erfc_ratio, n=n), g, x, out))
+
+    @operation(kinds="F", shape=unchanged, differentiable=True)
+    def ndtr(self: Any, x: F, /) -> F:
+        """The distribution function of the normal distribution, with its full relative precision where it is small."""
+        return special.ndtr(self, x)
+
+    gradient(ndtr, x=lambda k, g, x: k.mul(g, grad_ndtr(k, x)))
+
+    @operation(kinds="F", shape=unchanged, differentiable=True)
+    def log_ndtr(self: Any, x: F, /) -> F:
+        """The logarithm of ``ndtr``, without underflow."""
+        return special.log_ndtr(self, x)
+
+    gradient(log_ndtr, x=lambda k, g, x: k.mul(g, k.inverse_mills(x)))
+
+    @operation(kinds="F", shape=unchanged, differentiable=True)
+    def inverse_mills(self: Any, x: F, /) -> F:
+        """The derivative of ``log_ndtr``: the density over the distribution function, ``-x`` for small ``x``."""
+        return special.inverse_mills(self, x)
+
+    gradient(inverse_mills, x=lambda k, g, x, out: in_float32(k, grad_inverse_mills, g, x, out))
+
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
     def erfinv(self: Any, x: F, /) -> F:
         """The inverse of ``erf``; infinite at -1 and 1, NaN beyond."""
         return special.erfinv(self, x)
 
     gradient(erfinv, x=lambda k, g, out: k.mul(g, k.mul(k.exp(k.square(out)), math.sqrt(math.pi) / 2.0)))
+
+    @operation(kinds="F", shape=unchanged, differentiable=True)
+    def ndtri(self: Any, x: F, /) -> F:
+        """The inverse of ``ndtr``; infinite at 0 and 1, NaN beyond."""
+        return special.ndtri(self, x)
+
+    gradient(ndtri, x=lambda k, g, x, out: in_float32(k, grad_ndtri, g, x, out))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def lgamma(self: Any, x: F, /) -> F:
@@ -403,6 +559,30 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         return special_ratios.bessel_ratio(self, x, n)
 
     gradient(bessel_ratio, x=lambda k, g, x, n: k.mul(g, k.mul(x, k.bessel_ratio(x, n + 1))))
+
+    @operation(kinds="F", shape=unchanged, differentiable=True)
+    def i0e(self: Any, x: F, /) -> F:
+        """``exp(-|x|) * i0(x)``, which does not overflow. The derivative at 0, where there is a corner, is 0."""
+        return special.i0e(self, x)
+
+    gradient(i0e, x=lambda k, g, x: k.mul(g, k.neg(k.mul(k.sign(x), k.i0e_slope(x, 1)))))
+
+    @operation(kinds="F", shape=unchanged, differentiable=True)
+    def i1e(self: Any, x: F, /) -> F:
+        """``exp(-|x|) * i1(x)``, which does not overflow."""
+        return special.i1e(self, x)
+
+    gradient(i1e, x=lambda k, g, x: k.mul(g, k.sub(k.i0e_slope(x, 2), k.i0e_slope(x, 1))))
+
+    @operation(kinds="F", shape=unchanged, differentiable=True)
+    def i0e_slope(self: Any, x: F, /, n: int) -> F:
+        """``(-1)**n`` times the derivative of order ``n`` of ``i0e`` at ``|x|``: positive, and not a difference.
+
+        The derivatives of ``i0e`` and ``i1e`` are written with it.
+        """
+        return special_ratios.i0e_slope(self, x, n)
+
+    gradient(i0e_slope, x=lambda k, g, x, n: k.mul(g, k.neg(k.mul(k.sign(x), k.i0e_slope(x, n + 1)))))
 
     # ---- rounding ----
 

@@ -127,6 +127,73 @@ samples(
     ),
 )
 
+samples(
+    "logaddexp2",
+    np.logaddexp2,
+    *broadcasts(),
+    case(real(3), real(3), note="both alike"),
+    case(np.array([0.0, 1000.0, -700.0]), np.array([800.0, -800.0, -701.0]), note="far apart"),
+    case(EDGES[:, None], EDGES, smooth=0),
+    case(
+        np.array([INF, -INF, INF, -INF]),
+        np.array([INF, -INF, -INF, 1.0]),
+        smooth=0,
+        gradients=(np.array([0.5, 0.5, 1.0, 0.0]), np.array([0.5, 0.5, 0.0, 1.0])),
+    ),
+)
+ZEROS = np.zeros(6)
+POLES = np.array([0.0, -0.5, INF, -INF, 2.0, 1.0])
+samples(
+    "xlogy",
+    references.xlogy,
+    case(real(3), positive(2, 3)),
+    case(real(2, 1, 3), positive(4, 1)),
+    case(real(3), 1.5),
+    case(0.5, positive(3)),
+    case(real(), positive()),
+    case(real(0, 3), positive(1, 3)),
+    case(EDGES[:, None], EDGES, smooth=0, note="zeros, infinities and NaN"),
+    case(
+        ZEROS,
+        POLES,
+        smooth=0,
+        gradients=(np.array([0.0, 0.0, 0.0, 0.0, math.log(2.0), 0.0]), ZEROS),
+        note="0 times a logarithm",
+    ),
+)
+samples(
+    "xlog1py",
+    references.xlog1py,
+    case(real(3), unit(2, 3)),
+    case(real(2, 1, 3), unit(4, 1)),
+    case(real(3), 0.5),
+    case(0.5, unit(3)),
+    case(real(), unit()),
+    case(real(0, 3), unit(1, 3)),
+    case(np.array([1.0, 2.0]), np.array([1e-3, -1e-6]), smooth=0, note="near 0", relative=True),
+    case(EDGES[:, None], EDGES, smooth=0, note="zeros, infinities and NaN"),
+    case(
+        ZEROS,
+        POLES - 1.0,
+        smooth=0,
+        gradients=(np.array([0.0, 0.0, 0.0, 0.0, math.log(2.0), 0.0]), ZEROS),
+        note="0 times a logarithm",
+    ),
+)
+unary(
+    "entr",
+    lambda x: np.where(x < 0, -INF, -references.xlogy(x, x)),
+    positive,
+    case(np.array([0.0]), smooth=0, gradients=(np.array([INF]),)),
+)
+unary(
+    "logit",
+    lambda x: np.log(x) - np.log1p(-x),
+    lambda *shape: real(*shape, low=0.05, high=0.95),
+    case(np.array([0.5, 0.5 + 2.0**-10, 0.25, 0.75]), note="at 1/2 and near it"),
+    case(np.array([0.0, 1.0, 1.5]), smooth=0, note="ends"),
+)
+
 # ---- trigonometry ----
 
 unary("sin", np.sin)
@@ -154,7 +221,29 @@ unary("atanh", np.arctanh, unit)
 
 unary("erf", references.erf)
 unary("erfc", references.erfc, real, case(np.array([3.0, 5.0, 8.0]), smooth=0, note="small", relative=True))
+unary("erfcx", references.erfcx, real, case(np.array([3.0, 12.0, 1e4]), smooth=0, note="small", relative=True))
+samples(
+    "erfc_ratio",
+    references.erfc_ratio,
+    case(real(2, 3)),
+    case(real(2, 3, low=0.5, high=3.5), n=2),
+    case(real(), n=1),
+    case(real(0, 2), n=1),
+    case(real(3, low=-3.0), n=4, smooth=1),
+    case(np.array([INF, -INF, NAN]), smooth=0, note="infinities and NaN"),
+)
+TAIL = case(np.array([-3.0, -8.0, -13.0]), smooth=0, note="small", relative=True)
+unary("ndtr", references.ndtr, real, TAIL)
+unary("log_ndtr", references.log_ndtr, real, TAIL, case(np.array([3.0, 5.0]), smooth=0, note="near 0", relative=True))
+unary("inverse_mills", references.inverse_mills, real, TAIL)
 unary("erfinv", references.erfinv, unit)
+unary(
+    "ndtri",
+    references.ndtri,
+    lambda *shape: real(*shape, low=0.05, high=0.95),
+    case(np.array([0.03, 0.2, 0.97]), smooth=2),
+    case(np.array([6e-5, 1e-3, 0.999]), smooth=0, note="near the ends", relative=True),
+)
 
 
 def apart(*shape: int) -> Array:
@@ -225,6 +314,18 @@ samples(
     case(real(), n=0),
     case(real(0, 2), n=1),
     case(np.array([7.5, -8.5]), n=3, smooth=2),
+)
+
+SCALED = (case(real(2, 3)), case(real()), case(real(0, 2)), case(np.array([7.5, -40.0]), smooth=2))
+samples("i0e", references.i0e, *SCALED, case(np.array([0.0, INF, -INF, NAN]), smooth=0))
+samples("i1e", references.i1e, *SCALED, case(np.array([0.0, -0.0, INF, -INF, NAN]), smooth=0))
+samples(
+    "i0e_slope",
+    references.i0e_slope,
+    case(real(2, 3), n=1),
+    case(real(), n=0),
+    case(real(0, 2), n=1),
+    case(np.array([7.5, -40.0]), n=3, smooth=2),
 )
 
 # ---- rounding ----

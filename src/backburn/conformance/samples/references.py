@@ -6,6 +6,7 @@ They are slow, and right to about 1e-14 at the moderate arguments of the samples
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +46,14 @@ def erfinv(x: float) -> float:
     return math.copysign(y, x)
 
 
+@elementwise
+def ndtri(x: float) -> float:
+    """The inverse of the normal distribution function, by the standard library's."""
+    if not 0.0 < x < 1.0:
+        return math.copysign(math.inf, x - 0.5) if x in (0.0, 1.0) else math.nan
+    return statistics.NormalDist().inv_cdf(x)
+
+
 def polygamma_of(x: float, n: int) -> float:
     """The n-th derivative of digamma: moved to above 30 by its recurrence, then asymptotic (NIST DLMF 5.15.8)."""
     if x <= 0 and x == math.floor(x):
@@ -78,6 +87,47 @@ def sinc_ratio(x: Array, n: int) -> Array:
     return np.asarray((kernel * _WEIGHTS).sum(-1) / (2 ** (n + 1) * math.factorial(n)))
 
 
+def _erfcx(x: float) -> float:
+    """``exp(x**2) erfc(x)`` as written, and above 2 by the continued fraction (NIST DLMF 7.9.1)."""
+    if not x > 2.0:
+        return math.inf if x < -26.0 else math.exp(x * x) * math.erfc(x)
+    value = 0.0
+    for j in reversed(range(1, 200)):
+        value = j / 2 / (x + value)
+    return 1.0 / (math.sqrt(math.pi) * (x + value))
+
+
+erfcx = elementwise(_erfcx)
+
+
+@elementwise
+def ndtr(x: float) -> float:
+    """The distribution function of the normal distribution."""
+    return math.erfc(-x * math.sqrt(0.5)) / 2
+
+
+@elementwise
+def log_ndtr(x: float) -> float:
+    """The logarithm of the distribution function of the normal distribution."""
+    if x < -5.0:
+        return -x * x / 2 + math.log(_erfcx(-x * math.sqrt(0.5)) / 2) if x > -math.inf else -math.inf
+    return math.log1p(-math.erfc(x * math.sqrt(0.5)) / 2)
+
+
+def inverse_mills(x: Array) -> Array:
+    """The density of the normal distribution over its distribution function."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(math.sqrt(2.0 / math.pi) / erfcx(np.asarray(x) * -math.sqrt(0.5)))
+
+
+def erfc_ratio(x: Array, n: int = 1) -> Array:
+    """The integrals of ``t**n exp(-t**2 - 2 x t)`` over positive ``t`` (NIST DLMF 7.18.2) by Gauss and Legendre."""
+    t = 4.5 * (_NODES + 1.0)
+    kernel = np.exp(-(t**2) - 2 * np.clip(x, -3.0, 4.0)[..., None] * t) * _WEIGHTS * t ** (n - 1)
+    value = (kernel * t).sum(-1) / (n * kernel.sum(-1))
+    return np.asarray(np.where(np.isinf(x), np.where(np.asarray(x) > 0, 0.0, math.inf), value))
+
+
 def bessel_ratio(x: Array, n: int) -> Array:
     """Poisson's integral (NIST DLMF 10.32.2) by the trapezoidal rule, which converges exponentially on a period."""
     angle = np.arange(200) * (math.pi / 200)
@@ -96,6 +146,33 @@ def i0(x: Array) -> Array:
 def i1(x: Array) -> Array:
     """The modified Bessel function of order 1."""
     return np.asarray(x * bessel_ratio(x, 1))
+
+
+def i0e(x: Array) -> Array:
+    """The scaled modified Bessel function of order 0."""
+    return i0e_slope(x, 0)
+
+
+def i1e(x: Array) -> Array:
+    """The scaled modified Bessel function of order 1."""
+    return np.asarray(np.sign(x) * (i0e_slope(x, 0) - i0e_slope(x, 1)))
+
+
+def i0e_slope(x: Array, n: int) -> Array:
+    """The mean of ``u**n exp(-|x| u)`` with ``u = 1 - cos(t)`` over the angles ``t``, by Gauss and Legendre."""
+    u = 1.0 - np.cos((_NODES + 1.0) * (math.pi / 2))
+    kernel = np.exp(-np.abs(np.asarray(x))[..., None] * u) * u**n
+    return np.asarray((kernel * _WEIGHTS).sum(-1) / 2)
+
+
+def xlogy(x: Array, y: Array) -> Array:
+    """``x log(y)``, and 0 where ``x`` is 0 and ``y`` a number."""
+    return np.where((np.asarray(x) == 0) & ~np.isnan(y), 0.0, x * np.log(y))
+
+
+def xlog1py(x: Array, y: Array) -> Array:
+    """``x log(1 + y)``, and 0 where ``x`` is 0 and ``y`` a number."""
+    return np.where((np.asarray(x) == 0) & ~np.isnan(y), 0.0, x * np.log1p(y))
 
 
 def sigmoid(x: Any) -> Any:

@@ -114,14 +114,14 @@ def erf(k: Any, x: Any, bits: int) -> Any:
     return select(k, k.less(y, table.ERF_SPLIT), centre, tail)
 
 
-def _split_square(k: Any, x: Any, bits: int) -> tuple[Any, Any]:
-    """``a`` and a small ``b`` with ``exp(-x**2) = a * (1 + b)`` for ``0 <= x``; ``a`` has an exact exponent."""
+def _exp_of_square(k: Any, x: Any, bits: int, factor: float = -1.0) -> tuple[Any, Any]:
+    """``a`` and a small ``b`` with ``exp(factor * x**2) = a * (1 + b)`` for ``0 <= x``; ``a`` has an exact exponent."""
     # The leading bits of x have an exact square, at most 24 or 53 bits long; what remains needs a short series only.
     step, terms = (2.0**8, 5) if bits == 32 else (2.0**20, 4)
     head = k.mul(k.round(k.mul(x, step)), 1.0 / step)
     rest = k.mul(k.sub(x, head), k.add(x, head))
-    series = horner(k, rest, tuple((-1.0) ** i / math.factorial(i) for i in range(1, terms)))
-    return k.exp(k.neg(k.mul(head, head))), k.mul(rest, series)
+    series = horner(k, rest, tuple(factor**i / math.factorial(i) for i in range(1, terms)))
+    return k.exp(k.mul(k.mul(head, head), factor)), k.mul(rest, series)
 
 
 @_in_working_precision
@@ -136,11 +136,106 @@ def erfc(k: Any, x: Any, bits: int) -> Any:
     """
     y = k.minimum(k.abs(x), table.ERFC_LIMIT[bits])
     ratio = rational(k, y, table.ERFCX[bits])
-    power, correction = _split_square(k, y, bits)
+    power, correction = _exp_of_square(k, y, bits)
     # All that is small is collected before it meets the 1: that costs one rounding instead of three.
     small = k.add(ratio, k.mul(correction, k.add(ratio, 1.0)))
     value = k.mul(power, k.div(k.add(small, 1.0), k.add(k.mul(y, 2.0), 1.0)))
     return k.where(k.less(x, 0.0), k.sub(2.0, value), value)
+
+
+@cache
+def _erfcx_series(bits: int) -> table.Polynomial:
+    """The coefficients of ``x erfcx(x)`` in ``x**-2`` (NIST DLMF 7.12.1), as many as count from ``ERFC_LIMIT`` on."""
+    return tuple(
+        (-0.5) ** j * math.prod(range(1, 2 * j, 2)) / math.sqrt(math.pi) for j in range(6 if bits == 32 else 9)
+    )
+
+
+def _erfcx_above(k: Any, y: Any, bits: int) -> Any:
+    """The function :func:`erfcx` for ``0 <= y``."""
+    limit = table.ERFC_LIMIT[bits]
+
+    def near() -> Any:
+        z = k.minimum(y, limit)
+        return k.div(k.add(rational(k, z, table.ERFCX[bits]), 1.0), k.add(k.mul(z, 2.0), 1.0))
+
+    def far() -> Any:
+        inverse = k.reciprocal(y)
+        return k.div(horner(k, k.mul(inverse, inverse), _erfcx_series(bits)), y)
+
+    return select(k, k.less(y, limit), near, far)
+
+
+@_in_working_precision
+def erfcx(k: Any, x: Any, bits: int) -> Any:
+    """The function :func:`erfc` without its decay: times ``exp(x**2)``. Infinite far to the left, 0 at infinity.
+
+    The rational function of :func:`erfc`, and beyond it the asymptotic series (NIST DLMF 7.12.1); below 0 ``2
+    exp(x**2) - erfcx(-x)``, with a corrected exponent. Within 3 ulp. Derivative: ``-2 erfcx(x) erfc_ratio(x)``.
+    """
+    y = k.abs(x)
+    above = _erfcx_above(k, y, bits)
+
+    def below() -> Any:
+        power, correction = _exp_of_square(k, k.minimum(y, table.ERFC_LIMIT[bits]), bits, 1.0)
+        return k.sub(k.mul(power, k.add(k.mul(correction, 2.0), 2.0)), above)
+
+    return select(k, k.less(x, 0.0), below, lambda: above)
+
+
+# ---- normal distribution ----
+
+
+def _normal_tail(k: Any, y: Any, bits: int) -> tuple[Any, Any]:
+    """The density over ``sqrt(2 / pi)``, and the upper tail over the former, both at ``0 <= y``."""
+    near = k.minimum(y, math.sqrt(2.0) * table.ERFC_LIMIT[bits])
+    power, correction = _exp_of_square(k, near, bits, -0.5)
+    return k.mul(power, k.add(k.mul(correction, 0.5), 0.5)), _erfcx_above(k, k.mul(y, math.sqrt(0.5)), bits)
+
+
+@_in_working_precision
+def ndtr(k: Any, x: Any, bits: int) -> Any:
+    """The distribution function of the normal distribution, with its full relative precision where it is small.
+
+    ``exp(-x**2 / 2)`` with a corrected exponent, times ``erfcx(|x| / sqrt(2)) / 2``. Within 4 ulp until results are
+    subnormal. Derivative: ``exp(-x**2 / 2) / sqrt(2 pi)``.
+    """
+    power, ratio = _normal_tail(k, k.abs(x), bits)
+    tail = k.mul(power, ratio)
+    return k.where(k.less(0.0, x), k.sub(1.0, tail), tail)
+
+
+@_in_working_precision
+def log_ndtr(k: Any, x: Any, bits: int) -> Any:
+    """The logarithm of :func:`ndtr`, without underflow far to the left, and exact far to the right.
+
+    ``log(erfcx(-x / sqrt(2)) / 2) - x**2 / 2`` below -1, and ``log1p(-ndtr(-x))`` above 0. Within 4 ulp. Derivative:
+    :func:`inverse_mills`.
+    """
+    y = k.abs(x)
+    power, ratio = _normal_tail(k, y, bits)
+    tail = k.mul(power, ratio)
+
+    def above() -> Any:
+        return k.where(k.less(0.0, x), k.log1p(k.neg(tail)), k.log(tail))
+
+    def below() -> Any:
+        return k.sub(k.log(k.mul(ratio, 0.5)), k.mul(y, k.mul(y, 0.5)))
+
+    return select(k, k.less(x, -1.0), below, above)
+
+
+@_in_working_precision
+def inverse_mills(k: Any, x: Any, bits: int) -> Any:
+    """The density of the normal distribution over its distribution function, :func:`ndtr`.
+
+    The inverse of Mills' ratio at ``-x``: ``sqrt(2 / pi) / erfcx(-x / sqrt(2))``. Within 4 ulp until results are
+    subnormal. Derivative: ``-sqrt(2) inverse_mills(x) erfc_ratio(-x / sqrt(2))``.
+    """
+    power, ratio = _normal_tail(k, k.abs(x), bits)
+    scale = math.sqrt(2.0 / math.pi)
+    right = k.div(k.mul(power, scale), k.sub(1.0, k.mul(power, ratio)))
+    return k.where(k.less(0.0, x), right, k.div(scale, ratio))
 
 
 @_in_working_precision
@@ -166,6 +261,34 @@ def erfinv(k: Any, x: Any, bits: int) -> Any:
         return k.mul(k.where(k.equal(left, 0.0), math.inf, value), k.sign(x))
 
     return select(k, k.less(y, table.ERFINV_SPLIT), centre, tail)
+
+
+@_in_working_precision
+def ndtri(k: Any, x: Any, bits: int) -> Any:
+    """The inverse of :func:`ndtr`: infinite at 0 and 1, NaN beyond.
+
+    The rational functions of :func:`erfinv`, of ``2 x - 1`` and of ``sqrt(-log(2 x))``, and one more for the smallest
+    ``x``. Within 4 ulp. Derivative: the inverse of the density at the result.
+    """
+    left = k.mul(k.minimum(x, k.sub(1.0, x)), 2.0)
+
+    def centre() -> Any:
+        y = k.sub(k.mul(x, 2.0), 1.0)
+        distance = k.sub(table.ERFINV_SPLIT**2, k.mul(y, y))
+        return k.mul(k.mul(y, math.sqrt(2.0)), k.add(rational(k, distance, table.ERFINV_CENTRE[bits]), 1.0))
+
+    def tail() -> Any:
+        s = k.sqrt(k.neg(k.log(left)))
+        rest = select(
+            k,
+            k.less(s, table.ERFINV_FAR[bits]),
+            lambda: rational(k, s, table.ERFINV_TAIL[bits]),
+            lambda: rational(k, s, table.ERFINV_FAR_TAIL[bits]),
+        )
+        value = k.where(k.equal(left, 0.0), math.inf, k.sub(s, rest))
+        return k.mul(k.mul(value, math.sqrt(2.0)), k.sign(k.sub(x, 0.5)))
+
+    return select(k, k.less(1.0 - table.ERFINV_SPLIT, left), centre, tail)
 
 
 # ---- gamma function ----
@@ -390,7 +513,7 @@ def i0(k: Any, x: Any, bits: int) -> Any:
 def i0e(k: Any, x: Any, bits: int) -> Any:
     """The function :func:`i0` without its growth: times ``exp(-|x|)``.
 
-    Within 4 ulp. Derivative: ``i1e(x) - sign(x) * i0e(x)``.
+    Within 4 ulp. Derivative: ``i1e(x) - sign(x) * i0e(x)``, which is written without the difference.
     """
     return _bessel(k, x, bits, table.I0_SMALL, table.I0_LARGE, scaled=True)
 

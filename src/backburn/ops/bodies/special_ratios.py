@@ -1,8 +1,9 @@
-"""Bessel functions over powers, as bodies over a backend's elementwise operations: what derivatives are made of.
+"""Ratios of special functions, as bodies over a backend's elementwise operations: what derivatives are made of.
 
-Both families are closed under differentiation without a division by ``x``, so that derivatives of every order of
-``sinc``, ``i0`` and ``i1`` are right at 0 and lose nothing near it. ``k`` is the backend and ``x`` one of its float
-primitives; 16-bit floats are computed in float32.
+Each family is closed under differentiation. Bessel functions over powers need no division by ``x``, so that derivatives
+of every order of ``sinc``, ``i0`` and ``i1`` are right at 0 and lose nothing near it; ratios of the integrals of
+``erfc``, and the derivatives of scaled Bessel functions, are no differences in the tails, and neither overflow nor
+vanish. ``k`` is the backend and ``x`` one of its float primitives; 16-bit floats are computed in float32.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from typing import Any
 
 from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError
-from backburn.ops.bodies.special import horner, i0e, i1e
+from backburn.ops.bodies import special
+from backburn.ops.bodies import special_coefficients as table
+from backburn.ops.bodies.reductions import sum_terms
+from backburn.ops.bodies.special import horner, rational
 
 
-def check_order(name: str, n: int) -> None:
-    """Refuse a negative order."""
-    if n < 0:
-        raise ArgumentError(f"{name}: the order n is {n}; it is 0 or more")
+def check_order(name: str, n: int, least: int = 0) -> None:
+    """Refuse an order below the ``least``."""
+    if n < least:
+        raise ArgumentError(f"{name}: the order n is {n}; it is {least} or more")
 
 
 @cache
@@ -86,7 +90,7 @@ def bessel_ratio(k: Any, x: Any, n: int) -> Any:
     # The cap, far beyond overflow, keeps the infinite exponential from meeting a factor of 0.
     y = k.minimum(k.abs(x), 800.0)
     square = k.mul(y, y)
-    before, value = i0e(k, y), k.div(i1e(k, y), y)
+    before, value = special.i0e(k, y), k.div(special.i1e(k, y), y)
     if n == 0:
         value = before
     for order in range(1, n):
@@ -94,3 +98,73 @@ def bessel_ratio(k: Any, x: Any, n: int) -> Any:
     # In two factors, each of which is finite wherever the product is.
     growth = k.exp(k.mul(y, 0.5))
     return k.where(k.less(k.abs(x), limit), small, k.mul(k.mul(value, growth), growth))
+
+
+def erfc_ratio(k: Any, x: Any, n: int = 1) -> Any:
+    """The n-th repeated integral of ``erfc`` from ``x`` on over the one before it, for an integer ``n >= 1``.
+
+    Between ``1 / (2 x)`` far to the right and ``-x / n`` far to the left. For ``n = 1`` a rational function of ``x``
+    over ``sqrt(pi) + 2 x``, and below 0 ``exp(-x**2) / (sqrt(pi) erfc(x)) - x``; higher orders by the recurrence
+    upwards below 2, and downwards above it, as a continued fraction (NIST DLMF 7.18.7). Within 3 ulp for
+    ``n = 1``; of higher orders those between 0 and 2 lose up to two bits each, the others nothing. Derivative: ``2 r(n)
+    (n r(n) - (n + 1) r(n + 1))`` (DLMF 7.18.2). Raises :class:`ArgumentError` for another ``n``.
+    """
+    check_order("erfc_ratio", n, least=1)
+    dtype, bits = k.dtype(x), k.dtype(x).bits
+    if bits < 32:
+        return k.astype(erfc_ratio(k, k.astype(x, float32), n), dtype)
+    limit, root = table.ERFC_LIMIT[bits], math.sqrt(math.pi)
+    start = limit if n == 1 else 2.0
+    # The continued fraction converges as exp(-2 x sqrt(2 steps)).
+    steps = (3 if bits == 32 else 6) + math.ceil((8.6 if bits == 32 else 18.5) ** 2 / (2 * start**2))
+    near = k.minimum(k.abs(x), start)
+    right = k.div(k.add(rational(k, near, table.ERFC_RATIO[bits]), 1.0), k.add(k.mul(near, 2.0), root))
+    left = k.sub(k.div(k.exp(k.neg(k.square(x))), k.mul(special.erfc(k, x), root)), x)
+    upwards = k.where(k.less(x, 0.0), left, right)
+    for order in range(2, n + 1):
+        upwards = k.div(k.sub(k.mul(k.reciprocal(upwards), 0.5), x), float(order))
+
+    last = n + steps
+    downwards = k.reciprocal(k.add(x, k.sqrt(k.add(k.square(x), 2.0 * last))))
+    for order in reversed(range(n + 1, last + 1)):
+        downwards = k.div(0.5, k.add(x, k.mul(downwards, float(order))))
+    return k.where(k.less(x, start), upwards, downwards)
+
+
+@cache
+def slope_terms(n: int, bits: int) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    """Where :func:`i0e_slope` becomes asymptotic, ``1 - cos(t)`` at angles ``t``, and the asymptotic coefficients.
+
+    The mean over the angles, the midpoint rule on a period, is exact up to the Bessel function of twice their number.
+    The coefficients are those of ``1 / x``.
+    """
+    limit, count = (9.0 + 4 * n, 12 + 4 * n) if bits == 32 else (20.0 + 4 * n, 24 + 4 * n)
+    angles = tuple(2.0 * math.sin(math.pi * (j + 0.5) / (2 * count)) ** 2 for j in range(count))
+    coefficients = [math.gamma(n + 0.5) / (math.pi * math.sqrt(2.0))]
+    j = 0
+    while coefficients[-1] > 2.0 ** -(26 if bits == 32 else 55) * coefficients[0] * limit**j:
+        coefficients.append(coefficients[-1] * (j + 0.5) * (n + j + 0.5) / (2 * (j + 1)))
+        j += 1
+    return limit, angles, tuple(coefficients)
+
+
+def i0e_slope(k: Any, x: Any, n: int) -> Any:
+    """``(-1)**n`` times the derivative of order ``n`` of ``i0e``, the scaled Bessel function, at ``|x|``.
+
+    The mean over all angles ``t`` of ``u**n exp(-|x| u)`` with ``u = 1 - cos(t)`` (NIST DLMF 10.32.1): as a sum over
+    some angles, none of whose terms is negative, and above by Watson's lemma. For ``n <= 4`` within 7 ulp. Derivative:
+    ``-sign(x)`` times that of order ``n + 1``. Raises :class:`ArgumentError` for a negative ``n``.
+    """
+    check_order("i0e_slope", n)
+    dtype = k.dtype(x)
+    if dtype.bits < 32:
+        return k.astype(i0e_slope(k, k.astype(x, float32), n), dtype)
+    limit, angles, coefficients = slope_terms(n, dtype.bits)
+    y = k.abs(x)
+    near = k.minimum(y, limit)
+    total = sum_terms(k, (k.mul(k.exp(k.mul(near, -u)), u**n / len(angles)) for u in reversed(angles)))
+    inverse = k.reciprocal(y)
+    far = k.mul(horner(k, inverse, coefficients), k.sqrt(inverse))
+    for _ in range(n):
+        far = k.mul(far, inverse)
+    return k.where(k.less(y, limit), total, far)

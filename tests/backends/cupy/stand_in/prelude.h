@@ -70,6 +70,26 @@ inline double cyl_bessel_i0(double x) { return std::isinf(x) ? INFINITY : bessel
 inline double cyl_bessel_i1(double x) { return std::isinf(x) ? x : bessel(x, 1); }
 inline float cyl_bessel_i0f(float x) { return static_cast<float>(cyl_bessel_i0(x)); }
 inline float cyl_bessel_i1f(float x) { return static_cast<float>(cyl_bessel_i1(x)); }
+inline double erfcx(double x) {
+  if (x < 10) return static_cast<double>(std::exp(static_cast<long double>(x) * x) * std::erfc((long double)x));
+  double value = 0;
+  for (int n = 60; n > 0; --n) value = n / 2.0 / (x + value);  // the continued fraction
+  return 0.56418958354775628695 / (x + value);
+}
+inline float erfcxf(float x) { return static_cast<float>(erfcx(x)); }
+inline double normcdf(double x) { return static_cast<double>(std::erfc(-static_cast<long double>(x) * std::sqrt(0.5L)) / 2); }
+inline float normcdff(float x) { return static_cast<float>(normcdf(x)); }
+inline double normcdfinv(double p) {
+  if (!(p > 0 && p < 1)) return p == 0 ? -INFINITY : p == 1 ? INFINITY : NAN;
+  if (p > 0.5) return -normcdfinv(1 - p);
+  long double y = 1 - std::sqrt(-2 * std::log(static_cast<long double>(p)));
+  for (int n = 0; n < 30; ++n) {  // Newton's method on the logarithm
+    const long double tail = std::erfc(-y * std::sqrt(0.5L)) / 2;
+    y -= std::log(tail / p) * tail * 2.50662827463100050242L * std::exp(y * y / 2);
+  }
+  return static_cast<double>(y);
+}
+inline float normcdfinvf(float p) { return static_cast<float>(normcdfinv(p)); }
 inline double erfinv(double y) {
   if (!(std::fabs(y) < 1)) return std::fabs(y) == 1 ? std::copysign(INFINITY, y) : NAN;
   if (std::fabs(y) < 1e-9) return y * 0.88622692545275801365;
