@@ -13,12 +13,18 @@ import numpy as np
 
 from backburn_numpy import compiled
 from backburn_numpy.blocks import WORTH, run_rows, scratch
+from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.half_precision import is_half, upcast_half
-from backburn_numpy.memory import contiguous
+from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.row_kernels import dot_keepdims, for_blocks, moments, sum_parts, weighted_sum
 from backburn_numpy.threads import parallel_for
 
 Array = Any
+
+#: The gradient for a scale is summed in float32 over blocks of rows, and in float64 over these: so it depends on the shape
+#: alone, and errors do not grow with the number of rows. A block has at most so many rows; blocks of more elements than
+#: are small are at least so many.
+MOST_ROWS, FEWEST_BLOCKS, SMALL = 64, 16, 1 << 13
 
 
 class _RowMoments:
@@ -91,20 +97,17 @@ def standardize_backward(out: Array, grad: Array, x: Array, scale: Array, eps: f
     With the factor ``f`` of each row and ``n = (x - mean) f`` these are the sum of ``grad n`` over the rows, and
     ``f (grad scale - n mean(grad scale n) - mean(grad scale))``, without the last term unless ``centred``.
     """
-    half, length = is_half(x), x.shape[1]
-    grad_scale: dict[int, Array] = {}
+    half, (count, length) = is_half(x), x.shape
     fast = compiled.serving("standardize_backward", x)
     if fast is not None:
-        grad, x, scale = (contiguous(a) for a in (grad, x, scale))
-
-        def run_kernel(start: int, stop: int) -> None:
-            total, some = np.zeros((2, length), np.float32)
-            grad_scale[start] = total
-            arrays = (out[start:], total, some, grad[start:], x[start:], scale)
-            fast(*map(compiled.address, arrays), eps, centred, stop - start, length)
-
-        parallel_for(run_kernel, len(x), max(1, WORTH // length))
-        return sum_parts(grad_scale)
+        block = min(MOST_ROWS, max(-(-count // FEWEST_BLOCKS), SMALL // length))
+        sums = empty((-(-count // block), length), FLOAT32)
+        arrays = [contiguous(a) for a in (grad, x, scale)]
+        at = compiled.addresses(out, sums, *arrays)
+        sizes = eps, centred, block, count, length
+        parallel_for(lambda first, last: fast(*at, *sizes, first, last), len(sums), max(1, WORTH // (block * length)))
+        return sums[0] if len(sums) == 1 else np.add.reduce(sums, axis=0, dtype=np.float64)
+    grad_scale: dict[int, Array] = {}
 
     def begin(part: slice) -> Callable[[slice], None]:
         standard, target, grads = _RowMoments(x[part], eps, centred), out[part], upcast_half(grad[part])

@@ -77,7 +77,8 @@ def sum_all(x: Array, axis: Axes) -> Array | None:
     if rows is None or x.size < LARGE or (found := sum_all(x, axis[rows:])) is None:
         return None
     # For example, sums of channels of images: first the rows, then the rest.
-    return np.add.reduce(found.reshape(x.shape[: axis[rows]]), axis=axis[:rows]).reshape(-1)
+    total = np.add.reduce(found.reshape(x.shape[: axis[rows]]), axis=axis[:rows], dtype=np.float64)
+    return total.astype(x.dtype).reshape(-1)
 
 
 def reduce_rows(x: Array, axis: Axes, kernel: str, join: Callable[[Array], Any]) -> Array | None:
@@ -134,10 +135,9 @@ def _reduce_half_rows(lines: Array, widen: Any, fast: Any, join: Callable[[Array
 def _sum_matrix(lines: Array, along: int) -> Array:
     if along == 1 and (found := _reduce_rows("sum_rows", np.add.reduce, lines)) is not None:
         return found
-    if along == 0 and lines.size < WORTH_A_THREAD:
-        return np.add.reduce(lines, axis=0)
     if along == 0:
-        return _sum_blocks(lines, lambda block: np.add.reduce(block, axis=0), WORTH_OF_SUMS)
+        found = sum_columns(lines)
+        return (np.add.reduce(lines, axis=0, dtype=np.float64) if found is None else found).astype(lines.dtype)
     if len(lines) == 1 and lines.size > ROW:
         cut = lines.size // ROW * ROW
         return np.add.reduce(_sum_matrix(lines[:, :cut].reshape(-1, ROW), 1)) + np.add.reduce(lines[:, cut:], axis=1)
@@ -176,52 +176,62 @@ def _sum_columns(lines: Array, work: Callable[[Array, Array], Array], row: Array
     return found + work(lines[cut:], row) if cut < len(lines) else found
 
 
+def sum_columns(lines: Array) -> Array | None:
+    """The sums of the columns of a contiguous matrix in float64, by a kernel; None if there is none."""
+    return _over_columns("sum_columns", lines)
+
+
+def _over_columns(name: str, lines: Array, *rows: Array) -> Array | None:
+    """One number for each column, by a kernel that gets ``rows`` too; several narrow rows are joined to one."""
+    fast = compiled.serving(name, lines)
+    if fast is None:
+        return None
+    number = max(1, min(LONG // lines.shape[1], len(lines)))
+    cut, several = len(lines) // number * number, [np.tile(row, number) for row in rows]
+    out = np.empty((number, lines.shape[1]))
+    count, width = cut // number, out.size
+    at = compiled.addresses(lines, out, *several)
+    parallel_for(lambda *part: fast(*at, count, width, *part), width, max(LONG, WORTH_OF_SUMS // count))
+    total = np.add.reduce(out, axis=0)
+    if cut < len(lines):
+        rest = lines[cut:]
+        fast(*compiled.addresses(rest, out, *several), len(rest), out.shape[1], 0, out.shape[1])
+        total += out[0]
+    return total
+
+
+def split(wide: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+    """The numbers ``wide`` as sums of two of the dtype."""
+    first = wide.astype(dtype)
+    return first, (wide - first).astype(dtype)
+
+
 def squared_deviations(x: Array, axis: Axes) -> Array | None:
-    """The sums of the squared deviations from the mean of ``x`` over ``axis``, flat."""
+    """The sums of the squared deviations from the mean of ``x`` over ``axis``, flat, in float64."""
     matrix = _matrix(x, axis)
     if matrix is None:
         return None
     lines, along = matrix
     if along == 0:
-
-        def squares(block: Array, mean: Array) -> Array:
-            centred = np.subtract(block, mean, out=scratch(block))
-            return np.add.reduce(np.square(centred, out=centred), axis=0)
-
-        sum_of_all = reduce_matrices(lines, (0,), "sum")
-        return _sum_columns(lines, squares, (_sum_matrix(lines, 0) if sum_of_all is None else sum_of_all) / len(lines))
-    if len(lines) == 1:
-        return _vector_squared_deviations(lines[0], _sum_matrix(lines, 1) / lines.size)
-    out = np.empty((len(lines), 1), x.dtype)
-
-    def begin(part: slice) -> Callable[[slice], None]:
-        rows, target = lines[part], out[part]
-        mean, variance = moments(rows)
-        if variance is not None:
-            np.multiply(variance, rows.shape[1], out=target)
-
-        def centre(block: slice) -> None:
-            if variance is None:
-                centred = np.subtract(rows[block], mean[block], out=scratch(rows[block]))
-                target[block] = dot_keepdims(centred, centred)
-
-        return centre
-
-    for_blocks(begin, lines, WORTH_OF_SUMS)
-    return out[:, 0]
+        sums = sum_columns(lines)
+        return None if sums is None else _over_columns("deviation_columns", lines, *split(sums / len(lines), x.dtype))
+    found = _moments(lines)
+    return None if found is None else found[1]
 
 
-def _vector_squared_deviations(x: Array, mean: Array) -> Array:
-    found: dict[int, Array] = {}
-
-    def part(start: int, stop: int) -> None:
-        for first in range(start, stop, BLOCK):
-            piece = x[first : min(first + BLOCK, stop)]
-            centred = np.subtract(piece, mean, out=scratch(piece))
-            found[first] = np.add.reduce(np.square(centred, out=centred), keepdims=True)
-
-    parallel_for(part, x.size, WORTH)
-    return sum_parts(found)
+def _moments(lines: Array) -> Array | None:
+    """The means of the rows, and the sums of their squared deviations, by a kernel; a single long row is split."""
+    if len(lines) == 1 and lines.size > ROW:
+        cut = lines.size // ROW * ROW
+        pieces = [piece for piece in (lines[:, :cut].reshape(-1, ROW), lines[:, cut:]) if piece.size]
+        found = [_moments(piece) for piece in pieces]
+        if found[0] is None:
+            return None
+        (means, squares), counts = np.concatenate(found, axis=1), np.repeat(*np.array([p.shape for p in pieces])[:, ::-1].T)
+        mean = np.vdot(means, counts) / lines.size
+        return np.array([[mean], [np.add.reduce(squares) + np.vdot(np.square(means - mean), counts)]])
+    found = np.empty((2, len(lines)))
+    return found if run_rows("deviation_rows", (lines, *found), *lines.shape) else None
 
 
 def logsumexp(x: Array, axis: Axes) -> Array | None:
