@@ -89,6 +89,39 @@ def batch_norm_train_backward(
     return out, sums
 
 
+def columns_fit(x: Array, axis: Axes, *parameters: Array | None) -> bool:
+    """Whether a kernel standardizes ``x``, a matrix, over its rows, with these scales and biases of its columns."""
+    if x.ndim != 2 or axis != (0,) or compiled.serving("normalize_columns", x) is None:
+        return False
+    return all(p is None or (p.size == x.shape[1] == p.shape[-1] and p.ndim < 3) for p in parameters)
+
+
+def _over_columns(name: str, x: Array, arrays: tuple[Array | None, ...], eps: float, centred: bool) -> None:
+    """Call a kernel for all columns of ``x``, in several threads if it pays; each is computed alike in any of them."""
+    kernel: Any = compiled.kernel(name)
+    at, (rows, width) = compiled.addresses(*arrays), x.shape
+    parallel_for(lambda *part: kernel(*at, eps, centred, rows, width, *part), width, max(SHORT, WORTH // rows))
+
+
+def normalize_columns(
+    x: Array, scale: Array | None, bias: Array | None, eps: float, centred: bool, keep: bool = False
+) -> tuple[Array, Array | None, Array | None]:
+    """As :func:`batch_norm_train`, for the columns of a matrix."""
+    out = empty(x.shape, x.dtype)
+    mean, variance = (np.empty(x.shape[1], x.dtype) if keep else None for _ in range(2))
+    operands = [contiguous(a) for a in (x, scale, bias)]
+    _over_columns("normalize_columns", x, (out, mean, variance, *operands), eps, centred)
+    return out, mean, variance
+
+
+def normalize_columns_backward(grad: Array, x: Array, scale: Array, eps: float, centred: bool) -> tuple[Array, Array]:
+    """The gradients for ``x``, the columns of a matrix, and for ``scale``."""
+    out, grad_scale = empty(x.shape, x.dtype), np.empty(scale.shape, x.dtype)
+    operands = [contiguous(a) for a in (grad, x, scale)]
+    _over_columns("normalize_columns_backward", x, (out, grad_scale, *operands), eps, centred)
+    return out, grad_scale
+
+
 def batch_norm_apply(x: Array, mean: Array, factor: Array, bias: Array | None, axis: int) -> Array | None:
     """``(x - mean) * factor + bias``, each with one element for each channel along ``axis``; None without a kernel."""
     kernel = compiled.serving("normalize_by", x)

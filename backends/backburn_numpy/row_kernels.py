@@ -21,6 +21,9 @@ SMALL, LARGE = 1e-10, 1e10
 #: For longer rows and larger matrices, BLAS starts its own threads, which would compete with ours.
 LONG, MANY = 10_000, 3 << 16
 
+#: Rows whose weighted sum is in their dtype.
+ROWS = 64
+
 
 def for_blocks(begin: Callable[[slice], Callable[[slice], None]], lines: Array, worth: int = WORTH) -> None:
     """Process the rows of ``lines``, in several threads from ``worth`` elements on.
@@ -50,9 +53,12 @@ def _ones(length: int, dtype: np.dtype[Any]) -> Array:
 def sum_keepdims(x: Array, axis: int = -1) -> Array:
     """The sums over an axis, with ``keepdims``; over the last axis as products with ones, which are faster.
 
-    With a stride of 0 NumPy's product would add term by term, accumulating rounding errors.
+    With a stride of 0 NumPy's product would add term by term, accumulating rounding errors, and so does its sum over
+    another axis, which is of doubles therefore.
     """
-    if axis != -1 or x.shape[-1] > LONG or not x.strides[-1]:
+    if axis != -1:
+        return np.add.reduce(x, axis=axis, dtype=np.float64, keepdims=True).astype(x.dtype)
+    if x.shape[-1] > LONG or not x.strides[-1]:
         return np.add.reduce(x, axis=axis, keepdims=True)
     return dot_keepdims(x, _ones(x.shape[-1], x.dtype))
 
@@ -60,31 +66,22 @@ def sum_keepdims(x: Array, axis: int = -1) -> Array:
 def dot_keepdims(x: Array, y: Array, axis: int = -1) -> Array:
     """The sums of ``x * y`` over an axis, with ``keepdims``."""
     if axis != -1 or x.shape[-1] > LONG or not x.strides[-1]:
-        return np.add.reduce(np.multiply(x, y, out=scratch(x, 2)), axis=axis, keepdims=True)
+        products = np.multiply(x, y, out=scratch(x, 2))
+        return sum_keepdims(products, axis) if axis != -1 else np.add.reduce(products, axis=axis, keepdims=True)
     return np.vecdot(x, y, keepdims=True)  # type: ignore[call-overload]
 
 
 def weighted_sum(weights: Array, x: Array) -> Array:
-    """The sum of the rows of ``x``, weighted by the column ``weights``."""
-    if x.size > MANY:
-        return np.einsum("i,ij->j", weights[:, 0], x)
-    return np.vecmat(weights[:, 0], x)
+    """The sum of the rows of ``x``, weighted by the column ``weights``: of blocks of rows, and in float64 of these."""
+    cut = len(x) // ROWS * ROWS
+    blocks = weights[:cut].reshape(-1, ROWS), x[:cut].reshape(-1, ROWS, x.shape[1])
+    sums = np.vecmat(*blocks) if ROWS * x.shape[1] <= MANY else np.einsum("bi,bij->bj", *blocks)
+    return np.add.reduce(sums, axis=0, dtype=np.float64) + np.einsum("i,ij->j", weights[cut:, 0], x[cut:])
 
 
 def sum_parts(parts: dict[int, Array]) -> Array:
     """The sum of the threads' results, by the first row of each: in row order, so that it is reproducible."""
     return np.add.reduce([parts[start] for start in sorted(parts)], axis=0)
-
-
-def moments(x: Array) -> tuple[Array, Array | None]:
-    """Means and variances of the rows, as columns; None for the variances if any would suffer from cancellation."""
-    variance, mean = dot_keepdims(x, x), sum_keepdims(x)
-    variance /= x.shape[1]
-    mean /= x.shape[1]
-    square = mean * mean
-    variance -= square
-    # NaN and infinity fail the comparison, too.
-    return mean, variance if (4 * variance >= square).all() else None
 
 
 def exp_and_sum(x: Array, out: Array, axis: int = -1, finite: bool = False) -> tuple[Array, Array | None]:

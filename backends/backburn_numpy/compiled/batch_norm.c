@@ -1,5 +1,7 @@
 /* Batch and group normalization: statistics over sets of contiguous planes, or given ones. */
+#define UNROLLED
 #include "kernels.h"
+#include "simd.h"
 
 /* Set q consists of planes of the given length, which start at q * step and are plane_step apart. Plane j is scaled by
  * element (q % scales) * scale_step + j * scale_plane of scale. */
@@ -8,28 +10,46 @@ typedef struct {
 } Planes;
 
 typedef struct {
-    float mean, variance;
+    double mean, variance;
 } Statistics;
 
-/* The planes' sums are accumulated in double: there may be many. */
+/* Sums of floats lose digits with their length. So they go over stretches of a plane, of as many elements in each lane of
+ * a vector, and the sums of stretches are added as doubles. */
+enum { STRETCH = 64 * LANES };
+#define STRETCHES(length)                                                                                              \
+    for (int64_t start = 0, stop; stop = (length) - start < STRETCH ? (length) : start + STRETCH, start < (length);    \
+         start = stop)
+
 INLINE Statistics statistics_of(const float *restrict x, const Planes *p, int centred) {
     const double count = (double)(p->planes * p->length);
-    double sum = 0.0, squares = 0.0;
+    double sum = 0.0, squares = 0.0, rest = 0.0;
     if (centred)
         for (int64_t j = 0; j < p->planes; j++) {
             const float *restrict plane = x + j * p->plane_step;
-            float total = 0.0f;
-            SUM_OF(total) for (int64_t i = 0; i < p->length; i++) total += plane[i];
-            sum += total;
+            STRETCHES(p->length) {
+                float part = 0.0f;
+                SUM_OF(part) for (int64_t i = start; i < stop; i++) part += plane[i];
+                sum += part;
+            }
         }
+    /* The mean is corrected by the mean of x - mean, its rounding error. */
     const float mean = (float)(sum / count);
     for (int64_t j = 0; j < p->planes; j++) {
         const float *restrict plane = x + j * p->plane_step;
-        float total = 0.0f;
-        SUM_OF(total) for (int64_t i = 0; i < p->length; i++) total += (plane[i] - mean) * (plane[i] - mean);
-        squares += total;
+        STRETCHES(p->length) {
+            float part = 0.0f, of_rest = 0.0f;
+            SUM_OF(part, of_rest) for (int64_t i = start; i < stop; i++) {
+                const float centre = plane[i] - mean;
+                part += centre * centre;
+                of_rest += centre;
+            }
+            squares += part;
+            rest += of_rest;
+        }
     }
-    return (Statistics){mean, (float)(squares / count)};
+    rest = centred ? rest / count : 0.0;
+    const double variance = squares / count - rest * rest;
+    return (Statistics){mean + rest, variance < 0.0 ? 0.0 : variance};
 }
 
 INLINE int64_t scale_at(const Planes *p, int64_t q, int64_t j) {
@@ -43,12 +63,13 @@ KERNEL(normalize_planes, float *restrict out, float *restrict means, float *rest
        int64_t first, int64_t last) {
     for (int64_t q = first; q < last; q++) {
         const Statistics of = statistics_of(x + q * p->step, p, centred);
-        if (means) means[q] = of.mean, variances[q] = of.variance;
-        const float factor = 1.0f / sqrtf(of.variance + eps);
+        if (means) means[q] = (float)of.mean, variances[q] = (float)of.variance;
+        const double factor = 1.0 / sqrt(of.variance + eps);
+        const float mean = (float)of.mean, rest = (float)(of.mean - mean);
         for (int64_t j = 0; j < p->planes; j++) {
             const int64_t at = q * p->step + j * p->plane_step, k = scale_at(p, q, j);
-            const float times = scale ? factor * scale[k] : factor, plus = bias ? bias[k] : 0.0f;
-            LOOP for (int64_t i = at; i < at + p->length; i++) out[i] = (x[i] - of.mean) * times + plus;
+            const float times = (float)(scale ? factor * scale[k] : factor), plus = bias ? bias[k] : 0.0f;
+            LOOP for (int64_t i = at; i < at + p->length; i++) out[i] = ((x[i] - mean) - rest) * times + plus;
         }
     }
 }
@@ -60,28 +81,88 @@ KERNEL(normalize_planes_backward, float *restrict out, float *restrict grad_scal
        int64_t first, int64_t last) {
     for (int64_t q = first; q < last; q++) {
         const Statistics of = statistics_of(x + q * p->step, p, centred);
-        const float factor = 1.0f / sqrtf(of.variance + eps);
+        const double factor = 1.0 / sqrt(of.variance + eps);
+        const float mean = (float)of.mean, rest = (float)(of.mean - mean);
         double along = 0.0, total = 0.0;
         for (int64_t j = 0; j < p->planes; j++) {
             const int64_t at = q * p->step + j * p->plane_step;
-            float product = 0.0f, sum = 0.0f;
-            SUM_OF(product, sum) for (int64_t i = at; i < at + p->length; i++) {
-                product += grad[i] * (x[i] - of.mean);
-                sum += grad[i];
+            double product = 0.0, sum = 0.0;
+            const float *restrict g = grad + at, *restrict plane = x + at;
+            SUM_OF(product, sum) for (int64_t i = 0; i < p->length; i++) {
+                product += g[i] * (plane[i] - mean);
+                sum += g[i];
             }
+            product -= rest * sum;
             const double by = scale[scale_at(p, q, j)];
-            grad_scale[q * p->planes + j] = product * factor;
-            along += by * product * factor;
+            grad_scale[q * p->planes + j] = (float)(product * factor);
+            along += by * product;
             total += by * sum;
         }
         const double count = (double)(p->planes * p->length);
-        const float slope = (float)(along / count) * factor, shift = centred ? (float)(total / count) : 0.0f;
+        const float slope = (float)(along / count * factor * factor), shift = centred ? (float)(total / count) : 0.0f;
+        const float times = (float)factor;
         for (int64_t j = 0; j < p->planes; j++) {
             const int64_t at = q * p->step + j * p->plane_step;
             const float by = scale[scale_at(p, q, j)];
             LOOP for (int64_t i = at; i < at + p->length; i++)
-                out[i] = factor * ((grad[i] * by - (x[i] - of.mean) * slope) - shift);
+                out[i] = times * ((grad[i] * by - ((x[i] - mean) - rest) * slope) - shift);
         }
+    }
+}
+
+/* ---- over the rows of matrices (rows, width), for the columns first to last - 1; all sums are of doubles ---- */
+
+enum { WIDE = 256 }; /* columns at a time, whose sums stay in the cache */
+#define STRIPS for (int64_t from = first; from < last; from += WIDE)
+#define STRIP (last - from < WIDE ? last - from : WIDE)
+#define EVERY(statement)                                                                                               \
+    for (int64_t row = 0, at = from; row < rows; row++, at += width)                                                   \
+        LOOP for (int64_t i = 0; i < count; i++) { statement; }
+
+/* The mean and the mean of squares about it, of the columns from from on. */
+INLINE void column_statistics(double *restrict mean, double *restrict variance, const float *restrict x, int centred,
+                              int64_t rows, int64_t width, int64_t from, int64_t count) {
+    memset(mean, 0, (size_t)count * sizeof *mean);
+    memset(variance, 0, (size_t)count * sizeof *variance);
+    if (centred) EVERY(mean[i] += x[at + i])
+    LOOP for (int64_t i = 0; i < count; i++) mean[i] /= (double)rows;
+    EVERY(variance[i] += (x[at + i] - mean[i]) * (x[at + i] - mean[i]))
+    LOOP for (int64_t i = 0; i < count; i++) variance[i] /= (double)rows;
+}
+
+/* means, variances, scale and bias may be null. */
+KERNEL(normalize_columns, float *restrict out, float *restrict means, float *restrict variances,
+       const float *restrict x, const float *restrict scale, const float *restrict bias, float eps, int centred,
+       int64_t rows, int64_t width, int64_t first, int64_t last) {
+    STRIPS {
+        const int64_t count = STRIP;
+        double mean[WIDE], variance[WIDE], times[WIDE], plus[WIDE];
+        column_statistics(mean, variance, x, centred, rows, width, from, count);
+        for (int64_t i = 0; i < count; i++) {
+            if (means) means[from + i] = (float)mean[i], variances[from + i] = (float)variance[i];
+            times[i] = (scale ? scale[from + i] : 1.0) / sqrt(variance[i] + eps);
+            plus[i] = bias ? bias[from + i] : 0.0;
+        }
+        EVERY(out[at + i] = (float)((x[at + i] - mean[i]) * times[i] + plus[i]))
+    }
+}
+
+KERNEL(normalize_columns_backward, float *restrict out, float *restrict grad_scale, const float *restrict grad,
+       const float *restrict x, const float *restrict scale, float eps, int centred, int64_t rows, int64_t width,
+       int64_t first, int64_t last) {
+    STRIPS {
+        const int64_t count = STRIP;
+        double mean[WIDE], variance[WIDE], total[WIDE] = {0}, along[WIDE] = {0}, times[WIDE];
+        column_statistics(mean, variance, x, centred, rows, width, from, count);
+        EVERY(total[i] += grad[at + i]; along[i] += grad[at + i] * (x[at + i] - mean[i]))
+        for (int64_t i = 0; i < count; i++) {
+            const double factor = 1.0 / sqrt(variance[i] + eps);
+            grad_scale[from + i] = (float)(along[i] * factor);
+            times[i] = factor * scale[from + i];
+            along[i] *= factor * factor / (double)rows;
+            total[i] = centred ? total[i] / (double)rows : 0.0;
+        }
+        EVERY(out[at + i] = (float)(times[i] * ((grad[at + i] - (x[at + i] - mean[i]) * along[i]) - total[i])))
     }
 }
 

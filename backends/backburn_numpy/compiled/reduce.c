@@ -13,12 +13,11 @@ enum {
     NARROW = 24,  /* elements of a row that are joined one after the other, */
     ABREAST = 16, /* in as many rows side by side */
     LINE = 64,    /* elements that narrow rows of matrices fill together */
-    ROWS = 256,   /* rows in a block */
     WIDE = 1024,  /* columns at a time, whose last results stay in the cache */
 };
 
-INLINE float backburn_sum_of_block(const float *restrict x, int64_t count) {
-    float sum = 0.0f;
+INLINE double backburn_sum_of_block(const float *restrict x, int64_t count) {
+    double sum = 0.0;
     int64_t start = 0;
     if (count >= 2 * VECTORS * LANES) {
         Lanes sums[VECTORS] = {0};
@@ -55,6 +54,7 @@ KERNEL(norm_rows, const float *restrict x, float *restrict out, int64_t rows, in
 }
 
 #include "reduce.h"
+#define RUNNING_SUMS /* those of floats are in running.c */
 #undef REAL
 #undef NAMED
 #define REAL double

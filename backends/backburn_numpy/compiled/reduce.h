@@ -25,7 +25,7 @@ KERNEL(sum_rows, const REAL *restrict x, REAL *restrict out, int64_t rows, int64
     for (int64_t r = NAMED(narrow_rows)(x, out, rows, width, 0); r < rows; r++) {
         double sum = 0.0;
         for (int64_t start = 0; start < width; start += BLOCK)
-            sum += (double)NAMED(sum_of_block)(x + r * width + start, start + BLOCK < width ? BLOCK : width - start);
+            sum += NAMED(sum_of_block)(x + r * width + start, start + BLOCK < width ? BLOCK : width - start);
         out[r] = (REAL)sum;
     }
 }
@@ -59,16 +59,78 @@ KERNEL(diff_rows, REAL *restrict out, const REAL *restrict x, int64_t rows, int6
         LOOP for (int64_t i = 1; i < width; i++) out[i - 1] = x[i] - x[i - 1];
 }
 
-/* Joins rows of a width up to LINE, step apart, in blocks that are joined one by one, so that errors do not grow with
- * their number. */
+INLINE double NAMED(term)(REAL x, REAL mean, REAL rest, int squared) {
+    const REAL centre = (x - mean) - rest;
+    return squared ? centre * centre : x;
+}
+
+/* Joins rows of a width up to LINE, step apart. */
 INLINE void NAMED(join_rows)(REAL *restrict out, const REAL *restrict x, int64_t rows, int64_t step, int64_t width,
                              int operation) {
-    for (int64_t start = 0; start < rows; start += ROWS, x += ROWS * step) {
-        REAL some[LINE];
-        memcpy(some, x, (size_t)width * sizeof *x);
-        for (int64_t row = 1; row < ROWS && start + row < rows; row++)
-            LOOP for (int64_t i = 0; i < width; i++) some[i] = NAMED(joined)(some[i], x[row * step + i], operation);
-        for (int64_t i = 0; i < width; i++) out[i] = start ? NAMED(joined)(out[i], some[i], operation) : some[i];
+    REAL some[LINE];
+    memcpy(some, x, (size_t)width * sizeof *x);
+    for (int64_t row = 1; row < rows; row++)
+        LOOP for (int64_t i = 0; i < width; i++) some[i] = NAMED(joined)(some[i], x[row * step + i], operation);
+    memcpy(out, some, (size_t)width * sizeof *x);
+}
+
+/* Adds up rows of a width up to WIDE, step apart, or the squares of what they differ from a row mean + rest, as doubles. */
+INLINE void NAMED(add_rows)(double *restrict out, const REAL *restrict x, const REAL *restrict mean,
+                            const REAL *restrict rest, int64_t rows, int64_t step, int64_t width, int squared) {
+#define TERM(row) NAMED(term)(row[i], squared ? mean[i] : 0, squared ? rest[i] : 0, squared)
+    memset(out, 0, (size_t)width * sizeof *out);
+    for (; rows >= 4; rows -= 4, x += 4 * step) {
+        const REAL *restrict y = x + step, *restrict z = y + step, *restrict w = z + step;
+        LOOP for (int64_t i = 0; i < width; i++) out[i] += (TERM(x) + TERM(y)) + (TERM(z) + TERM(w));
+    }
+    for (; rows > 0; rows--, x += step) LOOP for (int64_t i = 0; i < width; i++) out[i] += TERM(x);
+#undef TERM
+}
+
+/* The sums of columns first to last - 1 of matrices (rows, width), one after the other. */
+KERNEL(sum_columns, const REAL *restrict x, double *restrict out, int64_t number, int64_t rows, int64_t width,
+       int64_t first, int64_t last) {
+    for (; number > 0; number--, x += rows * width, out += width)
+        for (int64_t at = first; at < last; at += WIDE)
+            NAMED(add_rows)(out + at, x + at, 0, 0, rows, width, last - at < WIDE ? last - at : WIDE, 0);
+}
+
+/* The sums of the squares of what they differ from mean + rest. */
+KERNEL(deviation_columns, const REAL *restrict x, double *restrict out, const REAL *restrict mean,
+       const REAL *restrict rest, int64_t number, int64_t rows, int64_t width, int64_t first, int64_t last) {
+    for (; number > 0; number--, x += rows * width, out += width, mean += width, rest += width)
+        for (int64_t at = first; at < last; at += WIDE)
+            NAMED(add_rows)(out + at, x + at, mean + at, rest + at, rows, width, last - at < WIDE ? last - at : WIDE, 1);
+}
+
+/* The mean of each row, and the sum of the squares of what its elements differ from that. Blocks are summed in their type,
+ * and the mean is corrected by the mean of x - mean, its rounding error. */
+KERNEL(deviation_rows, const REAL *restrict x, double *restrict means, double *restrict squares, int64_t rows,
+       int64_t width) {
+    for (int64_t r = 0; r < rows; r++, x += width) {
+        double sum = 0.0, rest = 0.0, total = 0.0;
+        if (width <= LINE) {
+            for (int64_t i = 0; i < width; i++) sum += x[i];
+            means[r] = sum /= (double)width;
+            SUM_OF(total) for (int64_t i = 0; i < width; i++) total += (x[i] - sum) * (x[i] - sum);
+            squares[r] = total;
+            continue;
+        }
+        for (int64_t start = 0; start < width; start += BLOCK)
+            sum += NAMED(sum_of_block)(x + start, start + BLOCK < width ? BLOCK : width - start);
+        const REAL mean = (REAL)(sum / (double)width);
+        for (int64_t start = 0, stop; start < width; start = stop) {
+            REAL of_rest = 0, of_squares = 0;
+            stop = start + BLOCK / 2 < width ? start + BLOCK / 2 : width;
+            SUM_OF(of_rest, of_squares) for (int64_t i = start; i < stop; i++) {
+                of_rest += x[i] - mean;
+                of_squares += (x[i] - mean) * (x[i] - mean);
+            }
+            rest += of_rest;
+            total += of_squares;
+        }
+        means[r] = mean + rest / (double)width;
+        squares[r] = total - rest * rest / (double)width;
     }
 }
 
@@ -100,7 +162,15 @@ static void NAMED(join_matrices)(const REAL *restrict x, REAL *restrict out, int
     KERNEL(name, const REAL *restrict x, REAL *restrict out, int64_t inner, int64_t number, int64_t size) {            \
         NAMED(join_matrices)(x, out, inner, number, size, NAMED(rows_of_##name));                                      \
     }
-MATRICES(sum_matrices, 0)
+static void NAMED(sums_of_rows)(REAL *restrict out, const REAL *restrict x, int64_t rows, int64_t step, int64_t width) {
+    double sums[LINE];
+    NAMED(add_rows)(sums, x, 0, 0, rows, step, width, 0);
+    for (int64_t i = 0; i < width; i++) out[i] = (REAL)sums[i];
+}
+
+KERNEL(sum_matrices, const REAL *restrict x, REAL *restrict out, int64_t inner, int64_t number, int64_t size) {
+    NAMED(join_matrices)(x, out, inner, number, size, NAMED(sums_of_rows));
+}
 MATRICES(prod_matrices, 2)
 MATRICES(max_matrices, 1)
 MATRICES(min_matrices, -1)
@@ -149,10 +219,12 @@ INLINE void NAMED(run_columns)(REAL *restrict out, const REAL *restrict x, int64
            int64_t first, int64_t last) {                                                                              \
         NAMED(run_columns)(out, x, number, length, inner, first, last, operation, backwards);                          \
     }
+#ifdef RUNNING_SUMS
 RUNNING(cumsum, 0, 0)
 RUNNING(cumsum_reverse, 0, 1)
 RUNNING(cumprod, 2, 0)
 RUNNING(cumprod_reverse, 2, 1)
+#endif
 RUNNING(cummax, 1, 0)
 RUNNING(cummin, -1, 0)
 #undef RUNNING

@@ -1,6 +1,7 @@
 /* Softmax, cross-entropy, normalizations and attention weights over rows. */
 #define UNROLLED
 #include "kernels.h"
+#include "simd.h"
 #include "softmax_short_rows.h"
 
 EXTREME(float, largest_and_nans, >, -INFINITY, max)
@@ -9,23 +10,32 @@ INLINE float largest(const float *restrict x, int64_t width) {
     return largest_and_nans(x, width, &unordered);
 }
 
-INLINE float sum_of(const float *restrict x, int64_t width) {
-    float total = 0.0f;
-    SUM_OF(total) for (int64_t i = 0; i < width; i++) total += x[i];
-    return total;
-}
-
-INLINE float product_of(const float *restrict x, const float *restrict y, int64_t width) {
-    float total = 0.0f;
-    SUM_OF(total) for (int64_t i = 0; i < width; i++) total += x[i] * y[i];
-    return total;
-}
-
-/* Sums of floats lose digits with their length. So those of powers go over stretches of a row, whose sums are added as
- * doubles. */
-enum { STRETCH = 4096 };
+/* Sums of floats lose digits with their length. So they go over stretches of a row, of as many elements in each lane of a
+ * vector, and the sums of stretches are added as doubles. */
+enum { STRETCH = 64 * LANES };
 #define STRETCHES                                                                                              \
     for (int64_t start = 0, stop; stop = width - start < STRETCH ? width : start + STRETCH, start < width; start = stop)
+#define STRETCH_SUM(part) SUM_OF(part) for (int64_t i = start; i < stop; i++)
+
+INLINE double sum_of(const float *restrict x, int64_t width) {
+    double total = 0.0;
+    STRETCHES {
+        float part = 0.0f;
+        STRETCH_SUM(part) part += x[i];
+        total += part;
+    }
+    return total;
+}
+
+INLINE double product_of(const float *restrict x, const float *restrict y, int64_t width) {
+    double total = 0.0;
+    STRETCHES {
+        float part = 0.0f;
+        STRETCH_SUM(part) part += x[i] * y[i];
+        total += part;
+    }
+    return total;
+}
 
 /* Fills out with exp(x - top) and returns the sum. */
 INLINE float powers(float *restrict out, const float *restrict x, float top, int64_t width) {
@@ -63,7 +73,7 @@ KERNEL(softmax, float *restrict out, const float *restrict x, int64_t rows, int6
 KERNEL(softmax_backward, float *restrict out, const float *restrict grad, const float *restrict y,
        int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, grad += width, y += width, out += width) {
-        const float product = product_of(grad, y, width);
+        const float product = (float)product_of(grad, y, width);
         LOOP for (int64_t i = 0; i < width; i++) out[i] = (grad[i] - product) * y[i];
     }
 }
@@ -79,7 +89,7 @@ KERNEL(log_softmax, float *restrict out, const float *restrict x, int64_t rows, 
 KERNEL(log_softmax_backward, float *restrict out, const float *restrict grad, const float *restrict y,
        int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, grad += width, y += width, out += width) {
-        const float total = sum_of(grad, width);
+        const float total = (float)sum_of(grad, width);
         LOOP for (int64_t i = 0; i < width; i++) out[i] = grad[i] - exp_of(y[i]) * total;
     }
 }
@@ -117,63 +127,119 @@ KERNEL(label_cross_entropy_backward, float *restrict out, const float *restrict 
 /* ---- layer norm (centred) and RMS norm ---- */
 
 typedef struct {
-    float mean, factor;
+    double mean, factor;
 } Moments;
 
 /* The mean is corrected by the mean of x - mean, its rounding error, which would show in rows of equal elements or far
  * from 0. */
-INLINE Moments moments_of(const float *restrict x, int64_t width, float eps, int centred) {
-    const float mean = centred ? sum_of(x, width) / (float)width : 0.0f;
-    float squares = 0.0f, rest = 0.0f;
-    SUM_OF(squares, rest) for (int64_t i = 0; i < width; i++) {
-        const float centre = x[i] - mean;
-        squares += centre * centre;
-        rest += centre;
+INLINE Moments moments_of(const float *restrict x, int64_t width, double eps, int centred) {
+    const double each = 1.0 / (double)width;
+    const float mean = centred ? (float)(sum_of(x, width) * each) : 0.0f;
+    double squares = 0.0, rest = 0.0;
+    STRETCHES {
+        float part = 0.0f, of_rest = 0.0f;
+        SUM_OF(part, of_rest) for (int64_t i = start; i < stop; i++) {
+            const float centre = x[i] - mean;
+            part += centre * centre;
+            of_rest += centre;
+        }
+        squares += part;
+        rest += of_rest;
     }
-    return (Moments){centred ? mean + rest / (float)width : 0.0f, 1.0f / sqrtf(squares / (float)width + eps)};
+    rest = centred ? rest * each : 0.0;
+    const double variance = squares * each - rest * rest;
+    return (Moments){mean + rest, 1.0 / sqrt((0.0 > variance ? 0.0 : variance) + eps)};
 }
 
+/* A row so short that little may be left of a gradient when its mean and its slope are subtracted. */
+enum { FEW = 16 };
+INLINE Moments moments_of_few(const float *restrict x, int64_t width, double eps, int centred) {
+    double mean = 0.0, squares = 0.0;
+    for (int64_t i = 0; i < width; i++) mean += x[i];
+    mean = centred ? mean / (double)width : 0.0;
+    for (int64_t i = 0; i < width; i++) squares += (x[i] - mean) * (x[i] - mean);
+    return (Moments){mean, 1.0 / sqrt(squares / (double)width + eps)};
+}
+
+/* An element minus the mean, which has more digits than a float: in a row far from 0 they are what is left. */
+#define NORMAL(type) ((((type)x[i] - mean) - rest) * factor)
+#define MOMENTS(type) const type mean = (type)of.mean, rest = (type)(of.mean - mean), factor = (type)of.factor
+
 /* scale and bias are rows, or null. */
+#define STANDARDIZE(type)                                                                                              \
+    INLINE void type##_standardize(float *restrict out, const float *restrict x, const float *restrict scale,          \
+                                   const float *restrict bias, Moments of, int64_t width) {                            \
+        MOMENTS(type);                                                                                                 \
+        if (scale && bias) {                                                                                           \
+            LOOP for (int64_t i = 0; i < width; i++) out[i] = (float)(NORMAL(type) * scale[i] + bias[i]);              \
+        } else if (scale) {                                                                                            \
+            LOOP for (int64_t i = 0; i < width; i++) out[i] = (float)(NORMAL(type) * scale[i]);                        \
+        } else if (bias) {                                                                                             \
+            LOOP for (int64_t i = 0; i < width; i++) out[i] = (float)(NORMAL(type) + bias[i]);                         \
+        } else {                                                                                                       \
+            LOOP for (int64_t i = 0; i < width; i++) out[i] = (float)NORMAL(type);                                     \
+        }                                                                                                              \
+    }
+STANDARDIZE(float)
+STANDARDIZE(double)
+
 KERNEL(standardize, float *restrict out, const float *restrict x, const float *restrict scale,
        const float *restrict bias, float eps, int centred, int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width, out += width) {
-        const Moments of = moments_of(x, width, eps, centred);
-        LOOP for (int64_t i = 0; i < width; i++) out[i] = (x[i] - of.mean) * of.factor;
-        if (scale) {
-            LOOP for (int64_t i = 0; i < width; i++) out[i] *= scale[i];
-        }
-        if (bias) {
-            LOOP for (int64_t i = 0; i < width; i++) out[i] += bias[i];
-        }
+        if (width < FEW)
+            double_standardize(out, x, scale, bias, moments_of_few(x, width, eps, centred), width);
+        else
+            float_standardize(out, x, scale, bias, moments_of(x, width, eps, centred), width);
     }
 }
 
 /* With n = (x - mean) factor: out = factor (grad scale - n mean(grad scale n) - mean(grad scale)), the last term if
- * centred. Adds the sum of grad n over rows to grad_scale; part is scratch for partial sums. */
-KERNEL(standardize_backward, float *restrict out, float *restrict grad_scale, float *restrict part,
-       const float *restrict grad, const float *restrict x,
-       const float *restrict scale, float eps, int centred, int64_t rows,
-       int64_t width) {
-    for (int64_t start = 0; start < rows; start += 64) {
-        const int64_t stop = start + 64 < rows ? start + 64 : rows;
-        memset(part, 0, (size_t)width * sizeof *part);
-        for (int64_t r = start; r < stop; r++, grad += width, x += width, out += width) {
-            const Moments of = moments_of(x, width, eps, centred);
-            float along = 0.0f, total = 0.0f;
-            SUM_OF(along, total) for (int64_t i = 0; i < width; i++) {
-                const float n = (x[i] - of.mean) * of.factor, slope = grad[i] * scale[i];
-                along += slope * n;
-                total += slope;
-            }
-            along /= (float)width;
-            total = centred ? total / (float)width : 0.0f;
-            LOOP for (int64_t i = 0; i < width; i++) {
-                const float n = (x[i] - of.mean) * of.factor;
-                out[i] = of.factor * ((grad[i] * scale[i] - n * along) - total);
-                part[i] += grad[i] * n;
-            }
+ * centred. Adds grad n to sums. */
+#define GRADIENT(type)                                                                                                 \
+    INLINE void type##_gradient(float *restrict out, type *restrict sums, const float *restrict grad,                  \
+                                const float *restrict x, const float *restrict scale, Moments of, int centred,         \
+                                int64_t width) {                                                                       \
+        MOMENTS(type);                                                                                                 \
+        double along = 0.0, total = 0.0;                                                                               \
+        STRETCHES {                                                                                                    \
+            type of_along = 0, of_total = 0;                                                                           \
+            SUM_OF(of_along, of_total) for (int64_t i = start; i < stop; i++) {                                        \
+                const type slope = (type)grad[i] * scale[i];                                                           \
+                of_along += slope * NORMAL(type);                                                                      \
+                of_total += slope;                                                                                     \
+            }                                                                                                          \
+            along += of_along;                                                                                         \
+            total += of_total;                                                                                         \
+        }                                                                                                              \
+        const double each = 1.0 / (double)width;                                                                       \
+        const type tilt = (type)(along * each), shift = centred ? (type)(total * each) : 0;                            \
+        LOOP for (int64_t i = 0; i < width; i++) {                                                                     \
+            const type n = NORMAL(type);                                                                               \
+            out[i] = (float)(factor * (((type)grad[i] * scale[i] - n * tilt) - shift));                                \
+            sums[i] += grad[i] * n;                                                                                    \
+        }                                                                                                              \
+    }
+GRADIENT(float)
+GRADIENT(double)
+
+/* The gradients in blocks first to last - 1, each of as many rows as block says; sums has a row for each block. */
+KERNEL(standardize_backward, float *restrict out, float *restrict sums, const float *restrict grad,
+       const float *restrict x, const float *restrict scale, float eps, int centred, int64_t block, int64_t rows,
+       int64_t width, int64_t first, int64_t last) {
+    for (; first < last; first++) {
+        const int64_t start = first * block, stop = rows - start < block ? rows : start + block;
+        float *restrict some = sums + first * width;
+        double exact[FEW] = {0};
+        if (width >= FEW) memset(some, 0, (size_t)width * sizeof *some);
+        for (int64_t at = start * width; at < stop * width; at += width) {
+            if (width < FEW)
+                double_gradient(out + at, exact, grad + at, x + at, scale, moments_of_few(x + at, width, eps, centred),
+                                centred, width);
+            else
+                float_gradient(out + at, some, grad + at, x + at, scale, moments_of(x + at, width, eps, centred),
+                               centred, width);
         }
-        LOOP for (int64_t i = 0; i < width; i++) grad_scale[i] += part[i];
+        for (int64_t i = 0; width < FEW && i < width; i++) some[i] = (float)exact[i];
     }
 }
 
@@ -203,7 +269,7 @@ KERNEL(attention_weights, float *restrict scores, float scale, int64_t first, in
 KERNEL(attention_scores, float *restrict grad, const float *restrict weights, float scale, int64_t rows,
        int64_t keys) {
     for (int64_t r = 0; r < rows; r++, grad += keys, weights += keys) {
-        const float mean = product_of(grad, weights, keys);
+        const float mean = (float)product_of(grad, weights, keys);
         LOOP for (int64_t i = 0; i < keys; i++) grad[i] = (grad[i] - mean) * weights[i] * scale;
     }
 }

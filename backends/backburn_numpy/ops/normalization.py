@@ -9,17 +9,23 @@ import numpy as np
 
 from backburn.ops.bodies.scalars import shape_or_none
 from backburn.ops.normalization import channels
+from backburn.ops.reduce import keepdims_shape
 from backburn_numpy.batch_norm_kernels import (
     Planes,
     batch_norm_apply,
     batch_norm_train,
     batch_norm_train_backward,
+    columns_fit,
+    normalize_columns,
+    normalize_columns_backward,
     plane_layout,
 )
 from backburn_numpy.blocks import along, scratch
+from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.half_precision import cast_like, upcast_half
 from backburn_numpy.memory import empty
-from backburn_numpy.norm_kernels import affine, standardize, standardize_backward
+from backburn_numpy.norm_kernels import affine, standardize, standardize_backward, wide
+from backburn_numpy.reduction_kernels import split, sum_columns
 from backburn_numpy.row_kernels import dot_keepdims, exp_and_sum, sum_keepdims
 
 Array = Any
@@ -102,7 +108,9 @@ def _standardize(x: Array, scale: Array | None, bias: Array | None, axis: Axes, 
         planes = plane_layout(x, axis, shape_or_none(bias if scale is None else scale)) if same else None
         if planes is not None:
             return batch_norm_train(x, scale, bias, eps, centred, planes)[0]
-        normal, _ = _normal(upcast_half(x), axis, eps, centred)
+        if columns_fit(x, axis, scale, bias):
+            return normalize_columns(x, scale, bias, eps, centred)[0]
+        normal, _ = _normal(_wide(x, axis), axis, eps, centred)
         affine(normal, upcast_half(scale), upcast_half(bias))
         np.copyto(out, normal, casting="same_kind")
         return out
@@ -123,10 +131,14 @@ def _standardize_backward(
         if planes is not None:
             out, sums = batch_norm_train_backward(grad, x, scale, eps, centred, planes)
             return out, _sum_grad_scale(sums, scale.shape, planes)
-        grad_scale = _general_backward(out, upcast_half(grad), upcast_half(x), upcast_half(scale), axis, eps, centred)
+        if columns_fit(x, axis, scale):
+            return normalize_columns_backward(grad, x, scale, eps, centred)
+        operands = upcast_half(grad), _wide(x, axis), upcast_half(scale)
+        grad_scale = _general_backward(out, *operands, axis, eps, centred)
         extra = x.ndim - scale.ndim
         axes = (*range(extra), *(extra + i for i, n in enumerate(scale.shape) if n == 1 and x.shape[extra + i] != 1))
-        return out, np.add.reduce(grad_scale, axis=axes).reshape(scale.shape).astype(scale.dtype, copy=False)
+        total = np.add.reduce(grad_scale, axis=axes, dtype=np.float64) if axes else grad_scale
+        return out, total.reshape(scale.shape).astype(scale.dtype, copy=False)
     lines, factor, _ = rows
     grad_scale = standardize_backward(out.reshape(lines.shape), grad.reshape(lines.shape), lines, factor, eps, centred)
     return out, grad_scale.reshape(scale.shape).astype(scale.dtype, copy=False)
@@ -136,10 +148,16 @@ def _sum_grad_scale(sums: Array, scale: tuple[int, ...], planes: Planes) -> Arra
     """The gradient of the scale, from the sums over the planes that it scales."""
     scales, step, by_plane = (int(n) for n in planes.numbers[-3:])
     if not by_plane:
-        sums = np.add.reduce(sums, axis=1, keepdims=True)
+        sums = np.add.reduce(sums, axis=1, dtype=np.float64, keepdims=True)
     by_scale = sums.reshape(-1, scales if step else sums.shape[0], sums.shape[1])
-    total = np.add.reduce(by_scale, axis=0)
-    return (total if step else np.add.reduce(total, axis=None)).reshape(scale)
+    total = np.add.reduce(by_scale, axis=0, dtype=np.float64)
+    total = (total if step else np.add.reduce(total, axis=None)).reshape(scale)
+    return total.astype(FLOAT32)
+
+
+def _wide(x: Array, axis: Axes) -> Array:
+    """``x`` in the dtype to standardize it over ``axis`` in."""
+    return wide(x, math.prod(x.shape[i] for i in axis))
 
 
 def _general_backward(out: Array, grad: Array, x: Array, scale: Array, axis: Axes, eps: float, centred: bool) -> Array:
@@ -147,20 +165,34 @@ def _general_backward(out: Array, grad: Array, x: Array, scale: Array, axis: Axe
     normal, inverse = _normal(x, axis, eps, centred)
     rest = grad * scale
     grad_scale = grad * normal
-    np.multiply(normal, np.mean(rest * normal, axis=axis, keepdims=True), out=normal)
+    np.multiply(normal, _mean(rest * normal, axis).astype(x.dtype), out=normal)
     if centred:
-        np.add(normal, np.mean(rest, axis=axis, keepdims=True), out=normal)
+        np.add(normal, _mean(rest, axis).astype(x.dtype), out=normal)
     np.subtract(rest, normal, out=rest)
     np.multiply(rest, inverse, out=out, casting="same_kind")
     return grad_scale
 
 
+def _mean(x: Array, axis: Axes) -> Array:
+    """The means over ``axis``, with ``keepdims``, in float64; NaN, and no warning, of nothing."""
+    total = sum_columns(x.reshape(1, len(x), -1)) if axis == (0,) and x.flags.c_contiguous and x.size else None
+    if total is None:
+        total = np.add.reduce(x, axis=axis, dtype=np.float64, keepdims=True)
+    return np.divide(total, math.prod(x.shape[i] for i in axis), out=...).reshape(keepdims_shape(x.shape, axis))
+
+
+def _centred(x: Array, mean: Array) -> Array:
+    """``x - mean``, of which ``mean`` has the digits of float64."""
+    first, rest = split(mean, x.dtype)
+    out = np.subtract(x, first, out=empty(x.shape, x.dtype))
+    return np.subtract(out, rest, out=out) if rest.any() else out
+
+
 def _normal(x: Array, axis: Axes, eps: float, centred: bool) -> tuple[Array, Array]:
     """``x`` standardized over ``axis``, and the factor."""
     if centred:
-        x = np.subtract(x, np.mean(x, axis=axis, keepdims=True), out=...)
-    mean_square = np.mean(np.square(x), axis=axis, keepdims=True)
-    inverse = np.reciprocal(np.sqrt(mean_square + eps), out=...)
+        x = _centred(x, _mean(x, axis))
+    inverse = np.reciprocal(np.sqrt(_mean(np.square(x), axis) + eps), out=...).astype(x.dtype)
     return np.multiply(x, inverse, out=x if centred else ...), inverse
 
 
@@ -208,11 +240,6 @@ def batch_norm(
     return cast_like(out, x)
 
 
-def _mean(x: Array, axis: Axes) -> Array:
-    """``np.mean`` with ``keepdims``, without its warning for an empty mean."""
-    return np.divide(np.add.reduce(x, axis=axis, keepdims=True), math.prod(x.shape[i] for i in axis), out=...)
-
-
 def batch_norm_training(
     x: Array, scale: Array | None = None, bias: Array | None = None, /, axis: int = 1, eps: float = 1e-5
 ) -> tuple[Array, Array, Array]:
@@ -221,16 +248,17 @@ def batch_norm_training(
     others = tuple(i for i in range(x.ndim) if i != axis)
     planes = plane_layout(x, others, shape)
     if planes is not None:
-        out, mean, variance = batch_norm_train(x, scale, bias, eps, True, planes, True)
-        return out, mean, variance
+        return batch_norm_train(x, scale, bias, eps, True, planes, True)
+    if x.size and columns_fit(x, others):
+        return normalize_columns(x, scale, bias, eps, True, True)
     values = upcast_half(x)
     mean = _mean(values, others)
-    out = _difference(values, mean)
+    out = _centred(values, mean)
     variance = _mean(np.square(out), others)
     factor = np.reciprocal(np.sqrt(variance + eps), out=...)
     if scale is not None:
         factor *= upcast_half(scale).reshape(shape)
-    affine(out, factor, None if bias is None else upcast_half(bias).reshape(shape))
+    affine(out, factor.astype(out.dtype, copy=False), None if bias is None else upcast_half(bias).reshape(shape))
     count = x.shape[axis]
     return (
         cast_like(out, x),

@@ -11,8 +11,8 @@ import numpy as np
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
 from backburn_numpy.blocks import BLOCK, WORTH, run_columns, run_rows
-from backburn_numpy.compiled import FLOAT32
-from backburn_numpy.half_precision import is_half, upcast_half
+from backburn_numpy.compiled import FLOAT32, FLOAT64
+from backburn_numpy.half_precision import cast_like, is_half, upcast_half
 from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.threads import parallel_for
 
@@ -20,13 +20,12 @@ Array = Any
 
 
 def _accumulate(ufunc: np.ufunc, x: Array, axis: int, reverse: bool = False) -> Array:
-    """``ufunc.accumulate`` in the dtype of ``x`` (16-bit floats via float32), from either end."""
+    """``ufunc.accumulate`` from either end: sums of float32 in float64, 16-bit floats in float32."""
     backwards = (*(slice(None),) * axis, slice(None, None, -1))
-    narrow = is_half(x)
-    running = ufunc.accumulate(x[backwards] if reverse else x, axis=axis, dtype=np.float32 if narrow else x.dtype)
-    if narrow:
-        running = running.astype(x.dtype)
-    return running[backwards] if reverse else running
+    is_exact = ufunc in (np.maximum, np.minimum)
+    wide = FLOAT32 if is_half(x) else FLOAT64 if x.dtype == FLOAT32 and not is_exact else x.dtype
+    running = ufunc.accumulate(x[backwards] if reverse else x, axis=axis, dtype=wide)
+    return cast_like(running[backwards] if reverse else running, x)
 
 
 def cumulative_sum(x: Array, /, axis: int, reverse: bool = False) -> Array:
