@@ -20,6 +20,7 @@ from backburn.backend.contract import Capabilities
 from backburn.backend.wrapper import Wrapper
 from backburn.base.contexts import scoped
 from backburn.base.errors import CaptureError, SpecError
+from backburn.decorators.capture.donation import Renewal, Update, split_updates
 from backburn.decorators.capture.fusion import fuse_calls
 from backburn.decorators.capture.program import (
     Call,
@@ -235,7 +236,23 @@ class Replayed:
         if join and hasattr(k, "fuse"):
             calls = fuse_calls(calls, set(variables_in(results)), k)
         self.launches = len(calls)
-        self._run, self._calls = compile_program(calls, variables, results)
+        #: The updates that come after the calls, and how the backend makes them.
+        self._updates: list[Update] = []
+        self._renewal: Renewal | None = None
+        if hasattr(k, "renewal"):
+            others, updates = split_updates(calls, variables[0], results)
+            if updates and (renewal := k.renewal(updates)) is not None:
+                calls, self._updates, self._renewal = others, updates, renewal
+        #: Where the results of the updates go: in the state and in the outputs, the places and which results.
+        made = {v: n for n, v in enumerate(v for update in self._updates for v in update.results) if v is not None}
+        self._puts = [
+            [(i, made[v]) for i, v in enumerate(values) if isinstance(v, Variable) and v in made] for values in results
+        ]
+        results = [[None if isinstance(v, Variable) and v in made else v for v in values] for values in results]
+        given = [[update.operands, [*update.call.attributes.values()]] for update in self._updates]
+        self._run, self._calls = compile_program(calls, variables, [*results, given])
+        #: Whether a replay has allocated the part of the state.
+        self._owned = [False] * len(self.state)
         self._tape: _Tape | None = tape
 
     def kept(self) -> str:
@@ -249,10 +266,38 @@ class Replayed:
     def set_state(self, place: int, value: Any) -> None:
         """Hold a primitive as a part of the state, or None."""
         self.state[place] = value
+        self._owned[place] = False
 
-    def __call__(self, inputs: Sequence[Any], numbers: Sequence[float]) -> list[Any]:
-        """Make the calls, and return the outputs; :attr:`state` is another one then."""
-        self.state, out = self._run(self.state, inputs, numbers)
+    def __call__(
+        self, inputs: Sequence[Any], numbers: Sequence[float], release: Callable[[], None] | None = None
+    ) -> list[Any]:
+        """Make the calls, and return the outputs; :attr:`state` is another list then.
+
+        ``release`` lets go of all other references to the state, before what nothing refers to is written over.
+        """
+        state, out, given = self._run(self.state, inputs, numbers)
+        renewal = self._renewal
+        if renewal is None:
+            self.state = state
+            return out
+        if release is not None:
+            release()
+        renewal.begin(self.state, self._owned)
+        made: list[tuple[Any, bool]] = []
+        for number, (operands, values) in enumerate(given):
+            made += renewal.prepare(
+                number, operands, dict(zip(self._updates[number].call.attributes, values, strict=True))
+            )
+        owned = [False] * len(state)
+        for place, i in self._puts[0]:
+            state[place], owned[place] = made[i]
+        for place, i in self._puts[1]:
+            out[place] = made[i][0]
+        try:
+            renewal.run()
+        finally:
+            if renewal.done[0]:
+                self.state, self._owned = state, owned
         return out
 
     def failed(self, error: BaseException) -> tuple[str, list[Any], dict[str, Any]] | None:
