@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -61,10 +62,14 @@ class NumpyRenewal(Renewal):
         """Updates of the backend ``k``."""
         self._k = k
         self._updates = updates
-        most = sum(len(update.results) for update in updates)
-        self._steps, self._options = np.zeros((most, WORDS), np.int64), np.zeros((len(updates), OPTIONS), FLOAT32)
+        counts = [1 if update.call.operation == "fuse" else len(update.operands[0]) for update in updates]
+        #: The first step of each update, in a table that the kernel reads.
+        self._first = [0, *accumulate(counts)]
+        self._steps = np.zeros((sum(counts), WORDS), np.int64)
+        self._options = np.zeros((len(updates), OPTIONS), FLOAT32)
         self._at_steps, self._at_options = compiled.addresses(self._steps, self._options)
-        self._count = 0
+        #: Of each update whether the table has all of its steps, over the state that the last replay has left.
+        self._is_known = [False] * len(updates)
         self.done = (ctypes.c_int64 * 1)()
         self._kernel: Any = compiled.kernel("renew")
         self._chain: Any = compiled.kernel("chain_places")
@@ -73,48 +78,75 @@ class NumpyRenewal(Renewal):
         #: What only the kernel reads.
         self._kept: list[Any] = []
 
-    def begin(self, state: Sequence[Any], owned: Sequence[bool]) -> None:
+    def begin(self, state: Sequence[Any], owned: Sequence[bool], held: Sequence[int]) -> None:
         """Find which of the state may be written over."""
         assert _getrefcount is not None
-        self.done[0] = self._count = 0
+        self.done[0] = 0
         self._kept.clear()
         self._state = state
-        self._is_free = [own and count == ONCE for own, count in zip(owned, map(_getrefcount, state), strict=True)]
+        counts = map(_getrefcount, state)
+        self._is_free = [own and n == ONCE + more for own, n, more in zip(owned, counts, held, strict=True)]
 
     def prepare(self, number: int, operands: Sequence[Any], attributes: dict[str, Any]) -> Results:
         """The results of an update, most of which the kernel is to write."""
-        operation = self._updates[number].call.operation
-        if operation == "fuse":
-            return self._formula(number, *operands)
-        return (self._adam if operation == "adam_steps" else self._sgd)(number, operands, **attributes)
+        update = self._updates[number]
+        make = {"fuse": self._formula, "adam_steps": self._adam, "sgd_steps": self._sgd}[update.call.operation]
+        was_known, self._is_known[number] = self._is_known[number], True
+        try:
+            return make(number, operands, was_known and self._are_free(update.places), **attributes)
+        except BaseException:
+            self._is_known[number] = False
+            raise
 
     def run(self) -> None:
         """Call the kernel."""
-        self._kernel(self._at_steps, self._count, self.done, compiled.PORTION, SHARED, available())
+        self._kernel(self._at_steps, len(self._steps), self.done, compiled.PORTION, SHARED, available())
         self._kept.clear()
         self._state = ()
+
+    def _are_free(self, places: Iterable[int | None]) -> bool:
+        """Whether all results of an update may be written over what they renew."""
+        return all(place is None or self._is_free[place] for place in places)
 
     def _array(self, operand: Any) -> Array:
         """The array of an operand."""
         return self._state[operand.number] if operand.__class__ is Place else operand
 
-    def _target(self, operand: Any) -> Array:
+    def _target(self, number: int, operand: Any) -> Array:
         """The array for the new values of an operand: its own, or a new one."""
         if operand.__class__ is Place and self._is_free[operand.number]:
             return self._state[operand.number]
+        self._is_known[number] = False  # the next replay reads it elsewhere
         x = self._array(operand)
         return empty(x.shape, x.dtype)
 
-    def _add(self, kind: int, number: int, elements: int, rows: int, *addresses: int) -> None:
-        """Add a step to those of the kernel."""
+    def _put(self, step: int, number: int, kind: int, elements: int, rows: int, *addresses: int) -> None:
+        """Put a step into the table."""
         rest = [0] * (ARRAYS - len(addresses))
-        self._steps[self._count] = (kind, elements, rows, self._at_options + 4 * OPTIONS * number, *addresses, *rest)
-        self._count += 1
+        self._steps[step] = (kind, elements, rows, self._at_options + 4 * OPTIONS * number, *addresses, *rest)
+
+    def _leave_out(self, step: int, number: int, results: Iterable[Array]) -> Results:
+        """Leave a step to the operation that has computed it: something may refer to the memory of its results."""
+        self._steps[step] = 0  # of no elements
+        self._is_known[number] = False
+        return [(x, False) for x in results]
+
+    def _renewed(self, number: int, grads: Sequence[Any], at: int) -> Results | None:
+        """The results of an update like the last, with other gradients, whose addresses are the array ``at``.
+
+        None unless the gradients are in row-major order; what else the kernel needs of them has not changed.
+        """
+        if not all(g.flags.c_contiguous for g in grads):
+            return None
+        first = self._first[number]
+        self._steps[first : first + len(grads), -ARRAYS + at] = [*map(compiled.address, grads)]
+        return [(None if place is None else self._state[place], True) for place in self._updates[number].places]
 
     def _adam(
         self,
         number: int,
         operands: Sequence[Any],
+        is_same: bool,
         lr: float = 1e-3,
         beta1: float = 0.9,
         beta2: float = 0.999,
@@ -125,16 +157,18 @@ class NumpyRenewal(Renewal):
     ) -> Results:
         options = lr, beta1, beta2, eps, step, weight_decay, decoupled
         self._options[number] = _adam_numbers(*options)
+        if is_same and (same := self._renewed(number, operands[1], 4)) is not None:
+            return same
         found = []
-        for param, grad, m, v in zip(*operands, strict=True):
+        for at, (param, grad, m, v) in enumerate(zip(*operands, strict=True), self._first[number]):
             p, g, first, second = arrays = [*map(self._array, (param, grad, m, v))]
             if not _are_plain(arrays, p.shape):
-                found.append(_as_new(self._k.adam_step(*arrays, *options)))
+                found.append(self._leave_out(at, number, self._k.adam_step(*arrays, *options)))
                 continue
-            news = [*map(self._target, (param, m, v))]
+            news = [self._target(number, x) for x in (param, m, v)]
             g = contiguous(g)
             self._kept.append(g)
-            self._add(ADAM, number, p.size, 1, *map(compiled.address, (*news, p, g, first, second)))
+            self._put(at, number, ADAM, p.size, 1, *map(compiled.address, (*news, p, g, first, second)))
             found.append([(x, True) for x in news])
         return [*transpose_results(map(tuple, found))]
 
@@ -142,46 +176,49 @@ class NumpyRenewal(Renewal):
         self,
         number: int,
         operands: Sequence[Any],
+        is_same: bool,
         lr: float = 0.01,
         momentum: float = 0.0,
         nesterov: bool = False,
         weight_decay: float = 0.0,
     ) -> Results:
-        options = lr, momentum, nesterov, weight_decay
+        options, gathered = (lr, momentum, nesterov, weight_decay), self._updates[number].gathered
         self._options[number, :4] = lr, momentum, weight_decay, nesterov
         params, grads, *rest = operands
         velocities = rest[0] if rest and rest[0] else [None] * len(params)
+        if is_same and not gathered and (same := self._renewed(number, grads, 3 if momentum else 2)) is not None:
+            return same
         found = []
         for i, (param, grad, velocity) in enumerate(zip(params, grads, velocities, strict=True)):
-            p, before, gathered = self._array(param), self._array(velocity), i in self._updates[number].gathered
+            p, before, at = self._array(param), self._array(velocity), self._first[number] + i
             is_plain = before is None or momentum == 0.0
-            if gathered and (is_plain and self._gathers(p, *grad)):
-                new = self._rows(number, param, *grad)
-                found.append([(new, True), (None, False)])
+            if i in gathered and is_plain and self._gathers(p, *grad):
+                found.append([(self._rows(at, number, param, *grad), True), (None, False)])
                 continue
-            g = self._k.take_backward(*grad, 0) if gathered else grad
+            g = self._k.take_backward(*grad, 0) if i in gathered else grad
             arrays = [p, g] if is_plain else [p, g, before]
             if not _are_plain(arrays, p.shape) or (is_plain and (weight_decay != 0.0 or p.nbytes < SMALL)):
-                found.append(_as_new(self._k.sgd_step(p, g, before, *options)))
+                found.append(self._leave_out(at, number, self._k.sgd_step(p, g, before, *options)))
                 continue
             g = contiguous(g)
             self._kept.append(g)
-            new = self._target(param)
+            new = self._target(number, param)
             if is_plain:
-                self._add(PLAIN, number, p.size, 1, *map(compiled.address, (new, p, g)))
+                self._put(at, number, PLAIN, p.size, 1, *map(compiled.address, (new, p, g)))
                 found.append([(new, True), (g, False)])
             else:
-                moving = self._target(velocity)
-                self._add(MOMENTUM, number, p.size, 1, *map(compiled.address, (new, moving, p, g, before)))
+                moving = self._target(number, velocity)
+                self._put(at, number, MOMENTUM, p.size, 1, *map(compiled.address, (new, moving, p, g, before)))
                 found.append([(new, True), (moving, True)])
         return [*transpose_results(map(tuple, found))]
 
-    def _formula(self, number: int, formula: Any, *operands: Any) -> Results:
-        values = [*map(self._array, operands)]
+    def _formula(self, number: int, operands: Sequence[Any], is_same: bool) -> Results:
+        formula, *rest = operands
+        values, at = [*map(self._array, rest)], self._first[number]
         found = bound(formula, values)
         if found is None:
             results = self._k.fuse(formula, *values)
-            return _as_new(results if isinstance(results, tuple) else (results,))
+            return self._leave_out(at, number, results if isinstance(results, tuple) else (results,))
         program, main, arrays = found
         news = []
         for place, made in zip(self._updates[number].places, program.made, strict=True):
@@ -189,14 +226,12 @@ class NumpyRenewal(Renewal):
             if over is not None and (over.shape != main.shape or not over.flags.c_contiguous):
                 over = None
             # What a formula reads after it has the result needs its memory for as long.
-            if over is not None and any(
-                x is over and last > made for x, last in zip(arrays, program.read, strict=True)
-            ):
+            if any(x is over and last > made for x, last in zip(arrays, program.read, strict=True)):
                 over = None
             news.append(empty(main.shape, main.dtype) if over is None else over)
         starts = program.bound(news, arrays)
         self._kept += [*arrays, program, starts]
-        self._add(FORMULA, number, main.size, 1, program.at_fixed, ctypes.addressof(starts))
+        self._put(at, number, FORMULA, main.size, 1, program.at_fixed, ctypes.addressof(starts))
         return [(x, True) for x in news]
 
     def _gathers(self, p: Array, values: Array, indices: Array, length: int) -> bool:
@@ -204,9 +239,9 @@ class NumpyRenewal(Renewal):
         fits = p.nbytes >= SMALL and 0 < indices.size <= length
         return fits and _are_plain((p,), p.shape) and values.__class__ is np.ndarray and values.dtype == FLOAT32
 
-    def _rows(self, number: int, param: Any, values: Array, indices: Array, length: int) -> Array:
+    def _rows(self, at: int, number: int, param: Any, values: Array, indices: Array, length: int) -> Array:
         """The new table, from which the kernel is to subtract rows."""
-        p, new = self._array(param), self._target(param)
+        p, new = self._array(param), self._target(number, param)
         where = contiguous(_wrap_indices(indices, length), np.dtype(np.int64))
         heads, following = np.empty(length, np.int32), np.empty(where.size, np.int32)
         self._chain(*compiled.addresses(heads, following, where), where.size)
@@ -214,7 +249,7 @@ class NumpyRenewal(Renewal):
         if new is not p:
             np.copyto(new, p)
         self._kept += arrays[1:]
-        self._add(ROWS, number, p.size // length, where.size, *map(compiled.address, arrays))
+        self._put(at, number, ROWS, p.size // length, where.size, *map(compiled.address, arrays))
         return new
 
 
@@ -224,8 +259,3 @@ def _are_plain(arrays: Iterable[Any], shape: tuple[int, ...]) -> bool:
         x.__class__ is np.ndarray and x.dtype == FLOAT32 and x.shape == shape and (i == 1 or x.flags.c_contiguous)
         for i, x in enumerate(arrays)
     )
-
-
-def _as_new(results: Iterable[Array]) -> Results:
-    """Results that an operation has computed: something may refer to their memory."""
-    return [(x, False) for x in results]

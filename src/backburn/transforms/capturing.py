@@ -400,13 +400,17 @@ class _Slots:
         self.tensors: list[Tensor] = []
         self._state_names: dict[int, list[str]] = {}
         self._makers: list[Maker] = []
+        #: How many references to each primitive there are beside those of the tensors.
+        self._held: list[int] = []
         for i, leaf in enumerate(self._tree.leaves):
             if isinstance(leaf.value, HasState):
                 tensors = leaf.value.state_tensors()
                 self._state_names[i] = list(tensors)
                 self.tensors += tensors.values()
+                self._held += [1] * len(tensors)
             else:
                 self.tensors.append(leaf.value)
+                self._held.append(0)
 
     @property
     def state(self) -> Any:
@@ -437,16 +441,14 @@ class _Slots:
         self._tree.remember()
         invalidate(before, STATE)
 
-    def release(self) -> None:
-        """Let go of the primitives: the tensors, which are donated anyway, are invalid from now on."""
+    def release(self) -> list[int]:
+        """Let go of the primitives: the tensors, which are donated anyway, are invalid from now on.
+
+        Returns how many references to each primitive are kept, which :meth:`renew` replaces: those of optimizers.
+        """
         self._made()
         invalidate(self.tensors, STATE)
-        rest = iter(self.tensors)
-        for i, leaf in enumerate(self._tree.leaves):
-            if i in self._state_names:
-                leaf.value.load_tensors({name: next(rest) for name in self._state_names[i]}, False)
-            else:
-                next(rest)
+        return self._held
 
     def revive(self, tensors: list[Tensor], primitives: Iterable[Any], is_complete: bool) -> None:
         """Put back the tensors of before a step that was cut short, over the state as it is now.

@@ -47,11 +47,12 @@ class Renewal(Protocol):
     done: Sequence[int]
 
     @abstractmethod
-    def begin(self, state: Sequence[Any], owned: Sequence[bool]) -> None:
+    def begin(self, state: Sequence[Any], owned: Sequence[bool], held: Sequence[int]) -> None:
         """Prepare a replay that leaves this state.
 
-        A part may be written over if it is ``owned`` (an earlier replay allocated it) and nothing but ``state`` refers
-        to it: whoever has to see its values afterwards holds a reference.
+        A part may be written over if it is ``owned`` (an earlier replay allocated it for an update of this program)
+        and, beside ``state``, only those ``held`` references to it exist, which follow the state: whoever has to see
+        its values afterwards holds another.
         """
 
     @abstractmethod

@@ -269,26 +269,29 @@ class Replayed:
         self._owned[place] = False
 
     def __call__(
-        self, inputs: Sequence[Any], numbers: Sequence[float], release: Callable[[], None] | None = None
+        self, inputs: Sequence[Any], numbers: Sequence[float], release: Callable[[], Sequence[int]] | None = None
     ) -> list[Any]:
         """Make the calls, and return the outputs; :attr:`state` is another list then.
 
-        ``release`` lets go of all other references to the state, before what nothing refers to is written over.
+        ``release`` lets go of other references to the state, and tells how many of each part it keeps that will follow
+        the state; after that, what nothing else refers to is written over.
         """
         state, out, given = self._run(self.state, inputs, numbers)
         renewal = self._renewal
         if renewal is None:
             self.state = state
             return out
-        if release is not None:
-            release()
-        renewal.begin(self.state, self._owned)
+        owned = [False] * len(state)
+        if release is None:
+            renewal.begin(self.state, owned, owned)
+        else:
+            held = release()
+            renewal.begin(self.state, self._owned, held)
         made: list[tuple[Any, bool]] = []
         for number, (operands, values) in enumerate(given):
             made += renewal.prepare(
                 number, operands, dict(zip(self._updates[number].call.attributes, values, strict=True))
             )
-        owned = [False] * len(state)
         for place, i in self._puts[0]:
             state[place], owned[place] = made[i]
         for place, i in self._puts[1]:
