@@ -68,6 +68,11 @@ class NumpyRenewal(Renewal):
         self._steps = np.zeros((sum(counts), WORDS), np.int64)
         self._options = np.zeros((len(updates), OPTIONS), FLOAT32)
         self._at_steps, self._at_options = compiled.addresses(self._steps, self._options)
+        #: Of each update whether all results are state, if anything.
+        self._is_state = [
+            all(place is not None or made is None for place, made in zip(update.places, update.results, strict=True))
+            for update in updates
+        ]
         #: Of each update whether the table has all of its steps, over the state that the last replay has left.
         self._is_known = [False] * len(updates)
         self.done = (ctypes.c_int64 * 1)()
@@ -91,7 +96,7 @@ class NumpyRenewal(Renewal):
         """The results of an update, most of which the kernel is to write."""
         update = self._updates[number]
         make = {"fuse": self._formula, "adam_steps": self._adam, "sgd_steps": self._sgd}[update.call.operation]
-        was_known, self._is_known[number] = self._is_known[number], True
+        was_known, self._is_known[number] = self._is_known[number], self._is_state[number]
         try:
             return make(number, operands, was_known and self._are_free(update.places), **attributes)
         except BaseException:
@@ -136,7 +141,7 @@ class NumpyRenewal(Renewal):
 
         None unless the gradients are in row-major order; what else the kernel needs of them has not changed.
         """
-        if not all(g.flags.c_contiguous for g in grads):
+        if not all(g.__class__ is np.ndarray and g.flags.c_contiguous for g in grads):
             return None
         first = self._first[number]
         self._steps[first : first + len(grads), -ARRAYS + at] = [*map(compiled.address, grads)]

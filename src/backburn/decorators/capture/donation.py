@@ -75,7 +75,7 @@ class Renewing(Protocol):
         """How to make these updates; None if not at all, and then they stay calls of operations."""
 
 
-#: Operations that may be updates, with the operands, by number, that their lists of results follow on.
+#: Operations that may be updates, with the operands, by number, that their lists of results renew.
 STEPS = {"sgd_steps": (0, 2), "adam_steps": (0, 2, 3)}
 
 
@@ -89,7 +89,10 @@ def split_updates(
     last = [
         call
         for call in calls
-        if (call.operation in STEPS or call.operation == "fuse")
+        if (
+            call.operation == "fuse"
+            or (call.operation in STEPS and len(call.operands) == 1 + STEPS[call.operation][-1])
+        )
         and not any(reads[v] for v in call.writes)
         and any(v in after for v in call.writes)
     ]
@@ -106,7 +109,7 @@ def split_updates(
         mine = {state[i]: Place(i) for i in found if i is not None}
         operands: list[Any] = [_replaced(x, mine) for x in call.operands]
         gathered = set()
-        if call.operation == "sgd_steps" and not any(call.attributes[n] for n in ("momentum", "weight_decay")):
+        if call.operation == "sgd_steps" and not any(call.attributes.get(n) for n in ("momentum", "weight_decay")):
             gradients = operands[1] = [*operands[1]]
             for i, v in enumerate(gradients):
                 maker = makers.get(v)

@@ -20,7 +20,7 @@ from backburn.backend.contract import Capabilities
 from backburn.backend.wrapper import Wrapper
 from backburn.base.contexts import scoped
 from backburn.base.errors import CaptureError, SpecError
-from backburn.decorators.capture.donation import Renewal, Update, split_updates
+from backburn.decorators.capture.donation import Place, Renewal, Update, split_updates
 from backburn.decorators.capture.fusion import fuse_calls
 from backburn.decorators.capture.program import (
     Call,
@@ -277,10 +277,21 @@ class Replayed:
         the state; after that, what nothing else refers to is written over.
         """
         state, out, given = self._run(self.state, inputs, numbers)
-        renewal = self._renewal
-        if renewal is None:
+        if self._renewal is None:
             self.state = state
-            return out
+        else:
+            self._renew(self._renewal, state, out, given, release)
+        return out
+
+    def _renew(
+        self,
+        renewal: Renewal,
+        state: list[Any],
+        out: list[Any],
+        given: list[Any],
+        release: Callable[[], Sequence[int]] | None,
+    ) -> None:
+        """Make the updates of these operands and values of attributes; the results complete ``state`` and ``out``."""
         owned = [False] * len(state)
         if release is None:
             renewal.begin(self.state, owned, owned)
@@ -289,9 +300,8 @@ class Replayed:
             renewal.begin(self.state, self._owned, held)
         made: list[tuple[Any, bool]] = []
         for number, (operands, values) in enumerate(given):
-            made += renewal.prepare(
-                number, operands, dict(zip(self._updates[number].call.attributes, values, strict=True))
-            )
+            attributes = dict(zip(self._updates[number].call.attributes, values, strict=True))
+            made += renewal.prepare(number, operands, attributes)
         for place, i in self._puts[0]:
             state[place], owned[place] = made[i]
         for place, i in self._puts[1]:
@@ -301,17 +311,24 @@ class Replayed:
         finally:
             if renewal.done[0]:
                 self.state, self._owned = state, owned
-        return out
 
     def failed(self, error: BaseException) -> tuple[str, list[Any], dict[str, Any]] | None:
         """The operation whose call raised ``error`` in a replay, with its operands and attributes."""
         trace = error.__traceback__
-        while trace is not None and trace.tb_frame.f_code is not self._run.__code__:
+        codes = self._run.__code__, Replayed._renew.__code__
+        while trace is not None and trace.tb_frame.f_code not in codes:
             trace = trace.tb_next
-        call = self._calls.get(trace.tb_lineno) if trace is not None else None
-        if trace is None or call is None or call.operation not in OPERATIONS:
+        if trace is None:
             return None
         values = trace.tb_frame.f_locals
+        if trace.tb_frame.f_code is codes[0]:
+            call = self._calls.get(trace.tb_lineno)
+        else:
+            call = self._updates[values["number"]].call if "operands" in values else None
+        if call is None or call.operation not in OPERATIONS:
+            return None
+        if trace.tb_frame.f_code is codes[1]:
+            return call.operation, [self._shown(x) for x in values["operands"]], values["attributes"]
 
         def value(x: Any) -> Any:
             if isinstance(x, list):
@@ -321,6 +338,12 @@ class Replayed:
             return values["numbers"][x.place] if isinstance(x, Number) else x
 
         return call.operation, value(call.operands), {n: value(x) for n, x in call.attributes.items()}
+
+    def _shown(self, operand: Any) -> Any:
+        """An operand of an update, with the primitives of the state."""
+        if isinstance(operand, Place):
+            return self.state[operand.number]
+        return [*map(self._shown, operand)] if isinstance(operand, list) else operand
 
 
 def _weak(x: Any, forget: Callable[[Any], None] | None = None) -> Callable[[], Any]:
