@@ -67,7 +67,7 @@ class NumpyRenewal(Renewal):
         self._first = [0, *accumulate(counts)]
         self._steps = np.zeros((sum(counts), WORDS), np.int64)
         self._options = np.zeros((len(updates), OPTIONS), FLOAT32)
-        self._at_steps, self._at_options = compiled.addresses(self._steps, self._options)
+        self._at_steps, self._at_options = map(compiled.address, (self._steps, self._options))
         #: Of each update whether all results are state, if anything.
         self._is_state = [
             all(place is not None or made is None for place, made in zip(update.places, update.results, strict=True))
@@ -75,7 +75,7 @@ class NumpyRenewal(Renewal):
         ]
         #: Of each update whether the table has all of its steps, over the state that the last replay has left.
         self._is_known = [False] * len(updates)
-        self.done = (ctypes.c_int64 * 1)()
+        self.done: Any = (ctypes.c_int64 * 1)()
         self._kernel: Any = compiled.kernel("renew")
         self._chain: Any = compiled.kernel("chain_places")
         self._state: Sequence[Any] = ()

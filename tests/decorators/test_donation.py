@@ -22,6 +22,7 @@ from backburn.base.errors import DeviceMemoryError
 from backburn.decorators import Capture
 from backburn.decorators.capture.replay import REPLAY, Recording
 from backburn.nn import functional
+from backburn.transforms import capturing
 from backburn_numpy import NumpyBackend, compiled, donation
 
 SPEC = "autodiff(capture(numpy, join=false))"
@@ -193,7 +194,7 @@ def test_a_gathered_gradient_is_subtracted_by_rows() -> None:
             state, _ = captured(state, bb.asarray(ids, backend=spec) - number)
         found.append(state[0].weight.numpy())
     np.testing.assert_array_equal(*found)
-    calls = [call.operation for call in program(captured)._calls.values()]
+    calls = [call.operation for call in program(captured)._program.calls.values()]
     assert "take_backward" not in calls
 
 
@@ -242,7 +243,8 @@ def test_rows_are_those_of_the_dense_step_at_every_level(
 def recorded(update: Any, state: list[Any], given: list[Any]) -> Any:
     """The program of an update, with that state."""
     with scoped(REPLAY, Recording()):
-        replay: Any = load_backend("capture(numpy)").capture(update, state, given)
+        base: Any = load_backend("capture(numpy)")
+        replay = base.capture(update, state, given)
     for place, x in enumerate(state):
         replay.set_state(place, x)
     return replay
@@ -310,7 +312,7 @@ def test_an_error_or_an_interrupt_leaves_a_whole_state(name: str, where: str, mo
         elif where in ("run", "after"):
             interrupts(kind, "run", first=where == "run")
         elif where == "renew":
-            interrupts(type(captured._last[1]), "renew", first=False)
+            interrupts(capturing._Slots, "renew", first=False)
         else:
             interrupts(type(program(captured)), "__call__", first=False)
         with pytest.raises(KeyboardInterrupt):
@@ -358,7 +360,7 @@ class Plain(Wrapper):
 class Own(NumpyBackend):
     """A backend with a step of its own."""
 
-    def sgd_steps(self, params: Any, grads: Any, *rest: Any, **options: Any) -> Any:  # type: ignore[override]
+    def sgd_steps(self, params: Any, grads: Any, *rest: Any, **options: Any) -> Any:
         return NUMPY.sgd_steps(params, grads, *rest, **options)
 
 
@@ -369,7 +371,7 @@ def test_other_backends_make_the_calls(make: Callable[[], Any]) -> None:
     for number in range(4):
         state, _ = captured(state, *batch(number))
     assert captured.reason == ""
-    calls = [call.operation for call in program(captured)._calls.values()]
+    calls = [call.operation for call in program(captured)._program.calls.values()]
     assert {"sgd_steps", "take_backward"} < {*calls}
     other, batch = start(OPTIMIZERS["sgd"], "autodiff(numpy)")
     for number in range(4):
