@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import operator
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, ClassVar, TypeAlias
 
@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from backburn.backend.contract import Backend, Capabilities
 from backburn.base.dtypes import STORAGES, DType, host_dtypes, qint8
 from backburn.base.errors import ArgumentError, BackendMismatchError, BackendUnavailableError, DTypeError
+from backburn.decorators.capture.donation import STEPS, Renewal, Update
 from backburn.ops.bodies.quantized import Quantized
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import blas, compiled, fused, memory, ops, threads
+from backburn_numpy import blas, compiled, donation, fused, memory, ops, threads
 from backburn_numpy.ops import elementwise, quantization, special
 from backburn_numpy.ops.quantization import QuantizedArray
 from backburn_numpy.quiet import quiet
@@ -107,6 +108,15 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         is_small = x.__class__ is np.ndarray and x.size < fused.FEWEST
         found = None if is_small else fused.fuse(formula, x, *values, donate=donate)
         return formula(self, x, *values) if found is None else found
+
+    def renewal(self, updates: Sequence[Update]) -> Renewal | None:
+        """How a replay makes updates in the state's own memory: see :mod:`backburn_numpy.donation`.
+
+        None for a subclass with steps of its own.
+        """
+        mine = (*STEPS, "sgd_step", "adam_step", "take_backward", "fuse")
+        is_own = any(getattr(type(self), name) is not getattr(NumpyBackend, name) for name in mine)
+        return None if is_own else donation.renewal(self, updates)
 
     def dtype(self, x: Any, /) -> DType:
         """The dtype of an array; raises for anything else."""

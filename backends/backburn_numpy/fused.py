@@ -212,11 +212,16 @@ class _Program:
         if donated:
             for i, made in zip(donated, self.made[len(results) :], strict=True):
                 results.append(empty(shape, dtype) if i is None or self.read[i] > made else operands[i])
+        starts = self.bound(results, operands)
+        self.run(self.at_fixed, starts, size, compiled.PORTION, available() if size >= SHARED else 1)
+        return tuple(results) if self.several else results[0]
+
+    def bound(self, results: Sequence[Array], operands: Sequence[Array]) -> Any:
+        """The addresses that the interpreter takes, for these results and operands."""
         starts = self.copy(self.starts)
         for place, x in enumerate((*results, *operands)):
             starts[place] = compiled.address(x)
-        self.run(self.at_fixed, starts, size, compiled.PORTION, available() if size >= SHARED else 1)
-        return tuple(results) if self.several else results[0]
+        return starts
 
 
 def _needed(calls: list[Call], results: Sequence[Value]) -> list[Call]:
@@ -282,14 +287,7 @@ def fuse(formula: Formula, *values: Any, donate: tuple[int, ...] = (), few: bool
         main, name, level = values[0], _name(values[0].dtype), compiled.level()
         program = _program(formula, (name,), level) if name and level else None
         return None if program is None else program(main, values)
-    for main in values:
-        if main.__class__ is np.ndarray and (few or main.size >= FEWEST) and any(main.strides):
-            break
-    else:
-        return None
-    dtype, shape, level = main.dtype, main.shape, compiled.level()
-    name = _name(dtype)
-    if name is None or level is None or not (few or _pays(formula, main)):
+    if (main := _main(formula, values, few)) is None:
         return None
     if (in_order := memory_ordered(main, *values)) is not None:
         (_, *views), back = in_order
@@ -297,6 +295,37 @@ def fuse(formula: Formula, *values: Any, donate: tuple[int, ...] = (), few: bool
         if isinstance(found, tuple):
             return tuple(x.transpose(back) for x in found)
         return None if found is None else found.transpose(back)
+    if (known := _known(formula, main, values)) is None:
+        return None
+    program, operands = known
+    return program(main, operands, [_place(values[i], operands) for i in donate])
+
+
+def bound(formula: Formula, values: Sequence[Any]) -> tuple[_Program, Array, list[Array]] | None:
+    """A program that gives what :func:`fuse` gives, an operand like its results, and all its operands, in their order.
+
+    None if there is none, or if the results are not in row-major order.
+    """
+    if values[0].__class__ is np.ndarray and values[0].size < FEWEST:
+        return None
+    if (main := _main(formula, values, False)) is None or memory_ordered(main, *values) is not None:
+        return None
+    known = _known(formula, main, values)
+    return None if known is None else (known[0], main, known[1])
+
+
+def _main(formula: Formula, values: Sequence[Any], few: bool) -> Array | None:
+    """The operand whose shape and dtype are those of the results; None if the formula is for NumPy."""
+    for main in values:
+        if main.__class__ is np.ndarray and (few or main.size >= FEWEST) and any(main.strides):
+            has_kernels = _name(main.dtype) is not None and compiled.level() is not None
+            return main if has_kernels and (few or _pays(formula, main)) else None
+    return None
+
+
+def _known(formula: Formula, main: Array, values: Sequence[Any]) -> tuple[_Program, list[Array]] | None:
+    """The program of a formula for these values, and those that are its operands; None if there is none."""
+    dtype, shape, name = main.dtype, main.shape, _name(main.dtype)
     kinds: list[Any] = []
     operands: list[Array] = []
     for x in values:
@@ -314,9 +343,10 @@ def fuse(formula: Formula, *values: Any, donate: tuple[int, ...] = (), few: bool
             operands.append(np.array(x[(0,) * x.ndim], FLOAT32 if dtype.itemsize == 2 else dtype))
         else:
             return None
-    if (program := _program(formula, tuple(kinds), level)) is None:
-        return None
-    return program(main, operands, [_place(values[i], operands) for i in donate])
+    level = compiled.level()
+    assert level is not None
+    program = _program(formula, tuple(kinds), level)
+    return None if program is None else (program, operands)
 
 
 def _place(x: Array, operands: list[Array]) -> int | None:

@@ -348,18 +348,30 @@ class _Plan:
                 self.program.set_state(place, None)
 
     def replay(self, slots: _Slots, inputs: _Inputs) -> tuple[Any, Any]:
-        """One step: the host's part, then the recorded program."""
-        assert self.program is not None
+        """One step: the host's part, then the recorded program.
+
+        An error, or an interrupt, leaves the state as it was; or as it is after the step, if that was complete by then.
+        """
+        program = self.program
+        assert program is not None
         assert self._structure is not None
         self._has_run = True
+        before, tensors, outputs = program.state, slots.tensors, None
         numbers = self.recording.advance()
         try:
-            outputs = iter(self.program(inputs.primitives, numbers))
+            if program.in_place:
+                outputs = iter(program(inputs.primitives, numbers))
+            else:
+                outputs = iter(program(inputs.primitives, numbers, slots.release))
+            slots.renew(program.state)
         except BaseException as error:
-            self.recording.undo()
+            is_complete = outputs is not None or program.state is not before
+            if not is_complete:
+                self.recording.undo()
+            if not program.in_place:
+                slots.revive(tensors, program.state, is_complete)
             self._explain(error)
             raise
-        slots.renew(self.program.state)
         leaves = [x if make is None else make(next(outputs)) for make, x in self._out]
         return slots.state, unflatten(self._structure, leaves)
 
@@ -388,13 +400,17 @@ class _Slots:
         self.tensors: list[Tensor] = []
         self._state_names: dict[int, list[str]] = {}
         self._makers: list[Maker] = []
+        #: How many references to each primitive there are beside those of the tensors.
+        self._held: list[int] = []
         for i, leaf in enumerate(self._tree.leaves):
             if isinstance(leaf.value, HasState):
                 tensors = leaf.value.state_tensors()
                 self._state_names[i] = list(tensors)
                 self.tensors += tensors.values()
+                self._held += [1] * len(tensors)
             else:
                 self.tensors.append(leaf.value)
+                self._held.append(0)
 
     @property
     def state(self) -> Any:
@@ -420,12 +436,36 @@ class _Slots:
         before = self.tensors
         if not before:
             return
-        if not self._makers:
-            self._makers = [_maker(x) for x in before]
-        self.tensors = [make(p) for make, p in zip(self._makers, primitives, strict=True)]
+        self.tensors = [make(p) for make, p in zip(self._made(), primitives, strict=True)]
         self.put(self.tensors)
         self._tree.remember()
         invalidate(before, STATE)
+
+    def release(self) -> list[int]:
+        """Let go of the primitives: the tensors, which are donated anyway, are invalid from now on.
+
+        Returns how many references to each primitive are kept, which :meth:`renew` replaces: those of optimizers.
+        """
+        self._made()
+        invalidate(self.tensors, STATE)
+        return self._held
+
+    def revive(self, tensors: list[Tensor], primitives: Iterable[Any], is_complete: bool) -> None:
+        """Put back the tensors of before a step that was cut short, over the state as it is now.
+
+        ``is_complete`` if that is the new one; else tensors that have not let go of theirs stay as they are.
+        """
+        self.tensors = tensors
+        for x, make, primitive in zip(tensors, self._made(), primitives, strict=True):
+            if is_complete or x._primitive is STATE:
+                x._primitive = make(primitive).primitive
+        self.restore(tensors)
+
+    def _made(self) -> list[Maker]:
+        """How to make tensors like those of the state."""
+        if not self._makers:
+            self._makers = [_maker(x) for x in self.tensors]
+        return self._makers
 
     def are_as_left(self, state: Any) -> bool:
         """Whether ``state``, or a tuple of the same parts, is unchanged since the last :meth:`put`."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from math import prod
+from typing import Any, NamedTuple
 
 from backburn.base.dtypes import DType
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Variable:
     """A value that differs from replay to replay: a part of the state, an input, or the result of a call."""
 
@@ -26,7 +27,7 @@ class Number:
     place: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Call:
     """A call of the wrapped backend, on constants, variables, numbers, and lists with these.
 
@@ -42,26 +43,29 @@ class Call:
     @cached_property
     def reads(self) -> frozenset[Variable]:
         """The variables among operands and attributes."""
-        return frozenset(variables_in([self.operands, [*self.attributes.values()]]))
+        return frozenset([*variables_in(self.operands), *variables_in(self.attributes.values())])
 
     @cached_property
     def writes(self) -> frozenset[Variable]:
         """The variables among its results."""
-        return frozenset(variables_in([self.results]))
+        return frozenset(variables_in((self.results,)))
 
 
-def variables_in(nested: Iterable[Any]) -> Iterator[Variable]:
+def variables_in(nested: Iterable[Any]) -> list[Variable]:
     """The variables among values and in lists of them."""
+    found = []
     for value in nested:
-        if isinstance(value, Variable):
-            yield value
-        elif isinstance(value, list):
-            yield from variables_in(value)
+        if value.__class__ is Variable:
+            found.append(value)
+        elif value.__class__ is list:
+            found += variables_in(value)
+    return found
 
 
 def varies(value: Any) -> bool:
     """Whether ``value`` is or contains a variable or a number of the recording."""
-    return any(map(varies, value)) if isinstance(value, list) else isinstance(value, Variable | Number)
+    kind = value.__class__
+    return any(map(varies, value)) if kind is list else kind is Variable or kind is Number
 
 
 def live_calls(calls: list[Call], results: list[list[Any]]) -> list[Call]:
@@ -74,27 +78,46 @@ def live_calls(calls: list[Call], results: list[list[Any]]) -> list[Call]:
     return found[::-1]
 
 
-def compile_program(
-    calls: list[Call], variables: list[list[Variable]], results: list[list[Any]]
-) -> tuple[Callable[..., Any], Mapping[int, Call]]:
-    """A function of state, inputs and numbers that makes the calls, and returns the new state and the outputs.
+#: A value of fewer bytes is not freed right after its last use, but by the next of the values that take its place.
+SMALL = 1 << 12
 
-    With it comes the call of each of its lines.
-    """
+
+class Program(NamedTuple):
+    """A function of state, inputs and numbers that makes calls, and returns lists of results."""
+
+    run: Callable[..., Any]
+    #: The call of each of its lines.
+    calls: Mapping[int, Call]
+    #: The local variable that holds a value; values that are not needed at the same time share one.
+    names: Mapping[Variable, str]
+
+
+def compile_program(calls: list[Call], variables: list[list[Variable]], results: list[list[Any]]) -> Program:
+    """A program of the calls, for variables of the state and the inputs, that returns the results."""
     source = ProgramSource("replay(state, inputs, numbers)")
-    for given, name in zip(variables, ("state", "inputs"), strict=True):
+    names: dict[Variable, str] = {}
+    free: list[str] = []
+
+    def name(made: Iterable[Variable]) -> None:
+        for v in made:
+            names[v] = source.names[id(v)] = free.pop() if free else f"v{len(names)}"
+
+    for given, which in zip(variables, ("state", "inputs"), strict=True):
+        name(given)
         if given:
-            source.line(f"{source.targets(given)}= {name}")
+            source.line(f"{source.targets(given)}= {which}")
     last = {v: i for i, call in enumerate(calls) for v in call.reads | call.writes}
-    returned = set(variables_in(results))
+    last.update(dict.fromkeys(variables_in(results), len(calls)))
     places: dict[int, Call] = {}
     for i, call in enumerate(calls):
+        name(variables_in((call.results,)))
         places[source.call(call, source.expression(call.function))] = call
-        over = sorted(v.index for v in call.reads | call.writes if last[v] == i and v not in returned)
-        if over:
-            source.line("".join(f"v{n} = " for n in over) + "None")  # which frees their memory
+        over = [v for v in call.reads | call.writes if last[v] == i]
+        if large := [names[v] for v in over if prod(v.shape) * v.dtype.bits >= 8 * SMALL]:
+            source.line("".join(f"{n} = " for n in sorted(large)) + "None")  # which frees their memory
+        free += sorted((names[v] for v in over), reverse=True)
     source.line("return " + ", ".join(f"[{', '.join(map(source.expression, values))}]" for values in results))
-    return source.compiled(), places
+    return Program(source.compiled(), places, names)
 
 
 class ProgramSource:
@@ -128,8 +151,8 @@ class ProgramSource:
             return f"numbers[{value.place}]"
         if isinstance(value, list) and varies(value):
             return f"[{', '.join(map(self.expression, value))}]"
-        name = f"c{len(self._constants)}"
-        self._constants[name] = value
+        name = self.names[id(value)] = f"c{len(self._constants)}"
+        self._constants[name] = value  # which keeps its identity
         return name
 
     def targets(self, results: Any) -> str:

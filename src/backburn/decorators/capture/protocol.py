@@ -19,7 +19,8 @@ class Replay(Protocol):
 
     #: The primitives that hold the state, undefined until they are set. A replay writes over them, or replaces them.
     state: list[Any]
-    #: Whether it writes over them; otherwise nothing is copied, and the state is let go of while another is replayed.
+    #: Whether it writes over them, whoever else refers to them; it is called with two arguments then. Otherwise nothing
+    #: is copied, and the state is let go of while another is replayed.
     in_place: bool
     #: The number of recorded launches (calls of the device, or of operations).
     launches: int
@@ -29,11 +30,17 @@ class Replay(Protocol):
         """Copy a primitive into the state, or hold it there; None, in a program that is not in place, lets go of it."""
 
     @abstractmethod
-    def __call__(self, inputs: Sequence[Any], numbers: Sequence[float]) -> list[Any]:
+    def __call__(
+        self, inputs: Sequence[Any], numbers: Sequence[float], release: Callable[[], list[int]] | None = None
+    ) -> list[Any]:
         """Run the program once: copy ``inputs`` in, update ``state`` in place, return copies of the outputs.
 
         ``numbers`` are the values of the recording's numbers
-        (:class:`backburn.decorators.capture.replay.Recording`), by place.
+        (:class:`backburn.decorators.capture.replay.Recording`), by place. A program that is not in place may write over
+        state that it has allocated itself, where nothing else refers to it: ``release()`` lets go of what does, and
+        returns how many references to each part are kept, which follow the state. Without it nothing is written over.
+        An error or an interrupt leaves the state as it was, or as it is after the step, and :attr:`state` is another
+        list then.
         """
 
 

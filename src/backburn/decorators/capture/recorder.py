@@ -8,7 +8,8 @@ are left out, and element-wise ones are fused (:mod:`backburn.decorators.capture
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from itertools import count
@@ -20,6 +21,7 @@ from backburn.backend.contract import Capabilities
 from backburn.backend.wrapper import Wrapper
 from backburn.base.contexts import scoped
 from backburn.base.errors import CaptureError, SpecError
+from backburn.decorators.capture.donation import Place, Renewal, Update, split_updates
 from backburn.decorators.capture.fusion import fuse_calls
 from backburn.decorators.capture.program import (
     Call,
@@ -231,12 +233,36 @@ class Replayed:
         finally:
             _TAPES.remove(tape)
         results = [[tape.operand(x) for x in primitives] for primitives in found]
-        calls = live_calls(tape.calls, results)
+        self._tape: _Tape | None = tape
+        #: The updates that come after the calls, and how the backend makes them.
+        self._updates: list[Update] = []
+        self._renewal: Renewal | None = None
+        with _uncollected():
+            self._compile(tape.calls, variables, results, join)
+        #: Whether a replay has allocated the part of the state.
+        self._owned = [False] * len(self.state)
+
+    def _compile(
+        self, calls: list[Call], variables: list[list[Variable]], results: list[list[Any]], join: bool
+    ) -> None:
+        """Make a program of the recorded calls."""
+        k = self._k
+        calls = live_calls(calls, results)
         if join and hasattr(k, "fuse"):
             calls = fuse_calls(calls, set(variables_in(results)), k)
         self.launches = len(calls)
-        self._run, self._calls = compile_program(calls, variables, results)
-        self._tape: _Tape | None = tape
+        if self.state and hasattr(k, "renewal"):
+            others, updates = split_updates(calls, variables[0], results)
+            if updates and (renewal := k.renewal(updates)) is not None:
+                calls, self._updates, self._renewal = others, updates, renewal
+        made = {v: n for n, v in enumerate(v for update in self._updates for v in update.results) if v is not None}
+        #: Where the results of the updates go: in the state and in the outputs, the places and which results.
+        self._puts = [
+            [(i, made[v]) for i, v in enumerate(values) if isinstance(v, Variable) and v in made] for values in results
+        ]
+        results = [[None if isinstance(v, Variable) and v in made else v for v in values] for values in results]
+        given = [[update.operands, [*update.call.attributes.values()]] for update in self._updates]
+        self._program = compile_program(calls, variables, [*results, given])
 
     def kept(self) -> str:
         """A result of the run that is still referenced, such as "float32[2]"; asked for once, right after recording."""
@@ -249,30 +275,92 @@ class Replayed:
     def set_state(self, place: int, value: Any) -> None:
         """Hold a primitive as a part of the state, or None."""
         self.state[place] = value
+        self._owned[place] = False
 
-    def __call__(self, inputs: Sequence[Any], numbers: Sequence[float]) -> list[Any]:
-        """Make the calls, and return the outputs; :attr:`state` is another one then."""
-        self.state, out = self._run(self.state, inputs, numbers)
+    def __call__(
+        self, inputs: Sequence[Any], numbers: Sequence[float], release: Callable[[], list[int]] | None = None
+    ) -> list[Any]:
+        """Make the calls, and then the updates; :attr:`state` is another list after that. Returns the outputs."""
+        state, out, given = self._program.run(self.state, inputs, numbers)
+        if self._renewal is None:
+            self.state = state
+        else:
+            self._renew(self._renewal, state, out, given, release)
         return out
+
+    def _renew(
+        self,
+        renewal: Renewal,
+        state: list[Any],
+        out: list[Any],
+        given: list[Any],
+        release: Callable[[], list[int]] | None,
+    ) -> None:
+        """Make the updates of these operands and values of attributes; the results complete ``state`` and ``out``."""
+        owned = [False] * len(state)
+        if release is None:
+            renewal.begin(self.state, owned, owned)
+        else:
+            held = release()
+            renewal.begin(self.state, self._owned, held)
+        made: list[tuple[Any, bool]] = []
+        for number, (operands, values) in enumerate(given):
+            attributes = dict(zip(self._updates[number].call.attributes, values, strict=True))
+            made += renewal.prepare(number, operands, attributes)
+        for place, i in self._puts[0]:
+            state[place], owned[place] = made[i]
+        for place, i in self._puts[1]:
+            out[place] = made[i][0]
+        try:
+            renewal.run()
+        finally:
+            if renewal.done[0]:
+                self.state, self._owned = state, owned
 
     def failed(self, error: BaseException) -> tuple[str, list[Any], dict[str, Any]] | None:
         """The operation whose call raised ``error`` in a replay, with its operands and attributes."""
         trace = error.__traceback__
-        while trace is not None and trace.tb_frame.f_code is not self._run.__code__:
+        codes = self._program.run.__code__, Replayed._renew.__code__
+        while trace is not None and trace.tb_frame.f_code not in codes:
             trace = trace.tb_next
-        call = self._calls.get(trace.tb_lineno) if trace is not None else None
-        if trace is None or call is None or call.operation not in OPERATIONS:
+        if trace is None:
             return None
         values = trace.tb_frame.f_locals
+        if trace.tb_frame.f_code is codes[0]:
+            call = self._program.calls.get(trace.tb_lineno)
+        else:
+            call = self._updates[values["number"]].call if "operands" in values else None
+        if call is None or call.operation not in OPERATIONS:
+            return None
+        if trace.tb_frame.f_code is codes[1]:
+            return call.operation, [self._shown(x) for x in values["operands"]], values["attributes"]
 
         def value(x: Any) -> Any:
             if isinstance(x, list):
                 return [*map(value, x)]
             if isinstance(x, Variable):
-                return values[f"v{x.index}"]
+                return values[self._program.names[x]]
             return values["numbers"][x.place] if isinstance(x, Number) else x
 
         return call.operation, value(call.operands), {n: value(x) for n, x in call.attributes.items()}
+
+    def _shown(self, operand: Any) -> Any:
+        """An operand of an update, with the primitives of the state."""
+        if isinstance(operand, Place):
+            return self.state[operand.number]
+        return [*map(self._shown, operand)] if isinstance(operand, list) else operand
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """A context in which the many objects of a recording do not make the collector look through all others."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _weak(x: Any, forget: Callable[[Any], None] | None = None) -> Callable[[], Any]:
