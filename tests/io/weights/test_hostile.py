@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
 import re
 import struct
@@ -525,7 +526,11 @@ def test_foreign_files_are_refused(content: bytes, tmp_path: Path) -> None:
     refused(content, "weights: ", tmp_path)
 
 
-def test_devices_are_refused() -> None:
+def test_devices_and_pipes_are_refused(tmp_path: Path) -> None:
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(FileFormatError, match="pipe: no ordinary file"):
+            load_weights(Model(), tmp_path / "pipe")
     if Path("/dev/zero").exists():
         with pytest.raises(FileFormatError, match="/dev/zero: no ordinary file"):
             load_weights(Model(), "/dev/zero")
