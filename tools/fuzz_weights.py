@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import resource
 import tempfile
 import time
 import warnings
@@ -165,6 +164,8 @@ def fuzz(name: str, count: int, folder: Path, seed: int = 0) -> Counter[str]:
 
 def main() -> None:
     """Run on the command line."""
+    import resource  # of POSIX, and the tests need the rest everywhere
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=10_000, help="files of each format")
     parser.add_argument("--seed", type=int, default=0)

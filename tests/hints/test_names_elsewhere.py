@@ -67,6 +67,7 @@ OF_MODELS: list[tuple[Any, dict[str, str]]] = [
     (nn.init, of_models.INIT),
     (optim, of_models.OPTIM),
     (optim.schedules, of_models.SCHEDULES),
+    (bb.io, of_models.IO),
 ]
 
 

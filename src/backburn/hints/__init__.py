@@ -22,6 +22,7 @@ from backburn.hints.torch import ONLY_FUNCTIONS
 
 #: The hints for names of some modules alone.
 _OWN: dict[str, Mapping[str, str]] = {
+    "backburn.io": of_models.IO,
     "backburn.nn": of_models.NN,
     "backburn.nn.functional": FUNCTIONAL | of_models.FUNCTIONAL,
     "backburn.nn.init": of_models.INIT,

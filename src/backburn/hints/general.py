@@ -80,6 +80,8 @@ MODELS = {
     "half": "model.astype('float16')",
     "in_features": "layer.weight.shape[1] of a Linear",
     "insert": "bb.nn.Sequential(*layers[:i], module, *layers[i:])",
+    "load_weights": "bb.io.load_weights(model, path)",
+    "save_weights": "bb.io.save_weights(model, path)",
     "modules": "model.named_modules()",
     "named_children": "model.named_modules()",
     "out_features": "layer.weight.shape[0] of a Linear",

@@ -87,3 +87,13 @@ SCHEDULES = {
     "sgdr_schedule": "bb.optim.schedules.CosineWarmRestarts(0.1, 1000)",
     "warmup_cosine_decay_schedule": "bb.optim.schedules.Warmup(100, bb.optim.schedules.Cosine(0.1, 900))",
 }
+
+_LOAD_WEIGHTS = "bb.io.load_weights(model, path)"
+_SAVE_WEIGHTS = "bb.io.save_weights(model, path)"
+#: Names of ``io``.
+IO = {
+    **dict.fromkeys(("from_pretrained", "load_checkpoint", "load_file", "load_gguf"), _LOAD_WEIGHTS),
+    **dict.fromkeys(("load_pytorch", "load_safetensors", "load_torch", "safe_open"), _LOAD_WEIGHTS),
+    **dict.fromkeys(("save_file", "save_pretrained", "save_safetensors"), _SAVE_WEIGHTS),
+    "save_checkpoint": "bb.io.save_state(path, tree), of a whole run",
+}

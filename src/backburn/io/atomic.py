@@ -25,7 +25,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes | Iterable[byt
         (['a.txt'], b'new')
     """
     path = Path(path)
-    parts = [content] if isinstance(content, bytes) else content
+    parts = [content] if isinstance(content, (bytes, bytearray, memoryview)) else content
     if path.exists() and not path.is_file():
         with open(path, "wb") as file:  # a folder raises
             file.writelines(parts)

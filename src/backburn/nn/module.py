@@ -235,7 +235,7 @@ class Module:
                 continue
             old = leaf.value
             try:
-                new = _on(state[path], old.backend)
+                new = constant_on(state[path], old.backend)
             except DTypeError as error:
                 raise DTypeError(f"load_state_dict: the value of {path}: {error}. Nothing was loaded") from error
             kinds = new.dtype.kind == "quantized", old.dtype.kind == "quantized"
@@ -250,7 +250,9 @@ class Module:
                 problems[ArgumentError] += [
                     f"{path} and {p} are one parameter here and two there: leave one out, or untie them"
                     for p in leaf.paths
-                    if p in state and state[p] is not state[path] and not _equal(new, _on(state[p], old.backend))
+                    if p in state
+                    and state[p] is not state[path]
+                    and not _equal(new, constant_on(state[p], old.backend))
                 ]
             fitting.append((leaf, new))
         for kind, lines in problems.items():
@@ -308,7 +310,7 @@ class Module:
         differentiates = is_autodiff(target)
 
         def moved(x: Any) -> Any:
-            there = _on(x, target)
+            there = constant_on(x, target)
             return there.require_grad() if x.is_require_grad and differentiates else there
 
         return self._copied(moved)
@@ -554,7 +556,7 @@ def _value(x: Any) -> Tensor:
     return cast(Tensor, x.detach() if x.dtype.kind == "float" else copy.deepcopy(x))
 
 
-def _on(value: Any, backend: AnyBackend) -> Any:
+def constant_on(value: Any, backend: AnyBackend) -> Any:
     """A tensor or an array as a constant on ``backend``."""
     if not is_tensor(value):
         return asarray(value, backend=backend)
@@ -585,7 +587,7 @@ def _unpacked(state: Mapping[str, Any], packs: Iterable[Pack], here: Mapping[str
             continue
         own = [here[part] for part in parts]
         try:
-            value = _on(made[packed], own[0].backend)
+            value = constant_on(made[packed], own[0].backend)
         except DTypeError as error:
             raise DTypeError(f"load_state_dict: the value of {packed}: {error}. Nothing was loaded") from error
         ends = [sum(x.shape[0] for x in own[: i + 1]) for i in range(len(own))]

@@ -289,7 +289,7 @@ def torch_models(torch: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
-@pytest.mark.parametrize("how", ["archive", "older format", "safetensors", "mapping"])
+@pytest.mark.parametrize("how", ["archive", "older format", "protocol 5", "safetensors", "mapping"])
 def test_files_of_pytorch_are_read(torch: Any, how: str, dtype: str, tmp_path: Path) -> None:
     theirs, model = torch_models(torch)
     state = {k: x.to(getattr(torch, dtype)) if x.is_floating_point() else x for k, x in theirs.state_dict().items()}
@@ -299,7 +299,8 @@ def test_files_of_pytorch_are_read(torch: Any, how: str, dtype: str, tmp_path: P
     elif how == "mapping":
         source = state
     else:
-        torch.save(state, source, _use_new_zipfile_serialization=how == "archive")
+        protocol = 5 if how == "protocol 5" else 2
+        torch.save(state, source, pickle_protocol=protocol, _use_new_zipfile_serialization=how != "older format")
     report = load_weights(model, source)
     found = torch_state(model)
     assert found.keys() == state.keys()

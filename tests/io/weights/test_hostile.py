@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
 import re
 import struct
@@ -205,6 +206,32 @@ def test_arrays_that_expand_are_not_expanded(tmp_path: Path) -> None:
         load_weights(Model(), tmp_path / "zeros")
     assert tracemalloc.get_traced_memory()[1] < 8 << 20
     tracemalloc.stop()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files with holes take no room on POSIX")
+def test_large_files_that_say_they_are_one_name_are_not_read_as_one(tmp_path: Path) -> None:
+    """Lengths that the file has, and that no name and no directory needs."""
+    path, size = tmp_path / "large", 1 << 30
+    text = b"\x80\x04\x8d" + struct.pack("<Q", size >> 1)
+    directory = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 1, 1, size >> 1, size >> 2, 0)
+    cases = [
+        (files.pickled(0x1950A86A20F9469CFC6C) + text, b"", "a text of 536870912 bytes"),
+        (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, size >> 1), b"", "a name of 536870912 bytes"),
+        (b"PK\3\4", directory, "its directory is said to have 536870912 bytes"),
+        (struct.pack("<Q", size >> 1) + b"{", b"", "a header of 536870912 bytes"),
+    ]
+    for start, end, words in cases:
+        with open(path, "wb") as file:
+            file.write(start)
+            file.truncate(size)
+            file.seek(0, 2)
+            file.write(end)
+        tracemalloc.start()
+        with pytest.raises(FileFormatError, match=words):
+            load_weights(Model(), path)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 1 << 20
 
 
 # ---- PyTorch's files ----
@@ -416,9 +443,10 @@ def test_files_of_gguf_that_lie_are_refused(tmp_path: Path) -> None:
     for content, words in (
         (at(4, struct.pack("<I", 1)), "GGUF of version 1;"),
         (at(4, struct.pack(">I", 3)), "of a machine with another byte order"),
-        (at(8, struct.pack("<Q", 1 << 62)), "the header ends behind the end of the file"),
-        (at(16, struct.pack("<Q", 1 << 62)), "the header ends behind the end of the file"),
-        (at(24, struct.pack("<Q", 1 << 62)), "the header ends behind the end of the file"),
+        (at(8, struct.pack("<Q", 1 << 62)), "header|no list"),
+        (at(16, struct.pack("<Q", 1 << 62)), "header"),
+        (at(24, struct.pack("<Q", 1 << 62)), "a name of 4611686018427387904 bytes in its header"),
+        (at(24, struct.pack("<Q", 60_000)), "the header ends behind the end of the file"),
         (at(kind + 4, struct.pack("<I", 12)), "its alignment is 12, no multiple of 8"),
         (at(kind + 4, struct.pack("<I", 0)), "its alignment is 0, no multiple of 8"),
         (value(struct.pack("<I", 13)), "a value of an unknown type, 13"),
@@ -525,7 +553,11 @@ def test_foreign_files_are_refused(content: bytes, tmp_path: Path) -> None:
     refused(content, "weights: ", tmp_path)
 
 
-def test_devices_are_refused() -> None:
+def test_devices_and_pipes_are_refused(tmp_path: Path) -> None:
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(FileFormatError, match="pipe: no ordinary file"):
+            load_weights(Model(), tmp_path / "pipe")
     if Path("/dev/zero").exists():
         with pytest.raises(FileFormatError, match="/dev/zero: no ordinary file"):
             load_weights(Model(), "/dev/zero")

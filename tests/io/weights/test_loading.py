@@ -173,6 +173,21 @@ def test_different_values_of_a_tied_parameter_are_refused() -> None:
     )
 
 
+def test_one_tensor_in_two_places_is_not_tied() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            self.a, self.b, self.m, self.n = bb.zeros(2), bb.zeros(2), bb.asarray([0]), bb.asarray([0])
+
+    x, i = bb.ones(2), bb.asarray([1])
+    model = Model()
+    load_weights(model, {"a": x, "b": x, "m": i, "n": i})
+    assert model.a is not model.b
+    assert model.m is not model.n
+    assert model.m is not i
+    load_weights(model, {"a": np.zeros(2), "b": np.ones(2), "m": i, "n": np.array([2])})
+    assert (model.a.tolist(), model.b.tolist(), model.n.tolist()) == ([0, 0], [1, 1], [2])
+
+
 def test_packed_weights_are_split() -> None:
     model = nn.MultiheadAttention(4, 2, bias=False)
     packed, out = normal(12, 4), normal(4, 4)

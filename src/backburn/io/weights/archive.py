@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import IO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,23 @@ _LOCAL = struct.Struct("<4s5H3L2H")
 #: The most that deflate makes of a byte: 258 bytes of two bits.
 _EXPANSION = 1032
 _CHUNK = 1 << 20
+#: The longest directory that is read, of some 100,000 members.
+_LONGEST_DIRECTORY = 1 << 24
+
+
+class _Directory:
+    """A file as ``zipfile`` reads its directory: not more at once than a directory takes."""
+
+    def __init__(self, file: MappedFile) -> None:
+        self.seek, self.tell = file.file.seek, file.file.tell
+        self._file = file
+
+    def read(self, length: int = -1) -> bytes:
+        """The next bytes; all that follow if ``length`` is negative."""
+        left = self._file.size - self.tell()
+        if min(left, length if length >= 0 else left) > _LONGEST_DIRECTORY:
+            raise ValueError(f"its directory is said to have {length} bytes")
+        return self._file.file.read(length)
 
 
 @dataclass(frozen=True)
@@ -98,7 +116,7 @@ def members(file: MappedFile) -> dict[str, Member]:
     """
     file.file.seek(0)
     try:
-        with zipfile.ZipFile(file.file) as archive:
+        with zipfile.ZipFile(cast(IO[bytes], _Directory(file))) as archive:
             listed, end = archive.infolist(), archive.start_dir
     except Exception as error:  # a hostile directory may trip the reader anywhere, as at an offset before the beginning
         raise FileFormatError(f"{file.where}: a damaged archive ({error})") from error

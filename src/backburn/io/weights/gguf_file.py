@@ -31,6 +31,7 @@ TYPES = {
 _VALUE_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 _STRING, _ARRAY = 8, 9
 _ALIGNMENT = "general.alignment"
+_LONGEST_NAME = 65_535
 
 
 class _Cursor:
@@ -50,8 +51,12 @@ class _Cursor:
         return found
 
     def text(self) -> str:
-        """The next string."""
+        """The next string, which is a name."""
         length = self.number(8)
+        if length > _LONGEST_NAME:
+            raise FileFormatError(
+                f"{self.file.where}: a name of {length} bytes in its header; {_LONGEST_NAME} are allowed"
+            )
         try:
             return self.raw(length).decode("utf-8")
         except UnicodeDecodeError as error:

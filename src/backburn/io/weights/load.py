@@ -15,7 +15,7 @@ from backburn.base.mutable_trees import Leaf
 from backburn.io.weights.report import WeightsReport
 from backburn.io.weights.sources import opened
 from backburn.io.weights.stored import Source, Stored
-from backburn.nn.module import Module, Pack, is_optional, state_places
+from backburn.nn.module import Module, Pack, constant_on, is_optional, state_places
 from backburn.tensor.core.dispatch import cast
 from backburn.tensor.core.host import asarray, to_host
 from backburn.tensor.core.wrapping import is_tensor
@@ -271,7 +271,7 @@ def _made(stored: Stored, backend: Any, target: DType) -> Any:
     """The tensor on a backend, in a dtype; without history."""
     value = stored.read()
     if is_tensor(value):
-        return cast(value.detach().to(backend) if value.dtype.kind == "float" else value.to(backend), target)
+        return cast(constant_on(value, backend), target)
     return asarray(value, dtype=target, backend=backend)
 
 

@@ -24,14 +24,13 @@ class MappedFile:
 
     def __init__(self, path: Path) -> None:
         self.where = str(path)
+        if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for somebody to write
+            raise FileFormatError(f"{path}: no ordinary file")
         self.file: BinaryIO = open(path, "rb")  # noqa: SIM115 (closed with this object)
         try:
-            about = os.fstat(self.file.fileno())
-            if not stat.S_ISREG(about.st_mode):
-                raise FileFormatError(f"{path}: no ordinary file")
-            if about.st_size == 0:
+            self.size = os.fstat(self.file.fileno()).st_size
+            if self.size == 0:
                 raise FileFormatError(f"{path}: the file is empty")
-            self.size = about.st_size
             self._map = mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_READ)
             self._last = (0, 0)
         except BaseException:

@@ -56,9 +56,7 @@ def _stored(name: str, member: Member) -> Stored:
     except (TypeError, ValueError) as error:
         raise FileFormatError(f"{where}: {name!r} has no dtype or shape ({error})") from error
     if host is None:  # text, times, objects, dtypes of others
-        return Stored(
-            shape, f"NumPy's {descr}", partial(_values, member, data, np.dtype(np.uint8), shape, False), where
-        )
+        return Stored(shape, f"NumPy's {descr}", member.array, where)
     if count * host.itemsize != member.size - data:
         raise FileFormatError(f"{where}: {name!r}, {host}{list(shape)}, does not take {member.size - data} bytes")
     read = partial(_values, member, data, host, shape, order == "True")

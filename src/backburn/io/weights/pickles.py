@@ -18,6 +18,7 @@ from backburn.io.weights.mapped import MappedFile
 #: The most opcodes that are read, several times those of the largest published models.
 MOST_OPCODES = 2_000_000
 _LONGEST_LINE = 1000
+_LONGEST_TEXT = 1 << 24
 _MARK = object()
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _LITERALS = frozenset(
@@ -35,7 +36,9 @@ class Stream:
         self.file, self.place, self.end = file, start, end
 
     def read(self, length: int) -> bytes:
-        """The next bytes, fewer at the end."""
+        """The next bytes, fewer at the end. Raises ValueError for more than names and numbers need."""
+        if length > _LONGEST_TEXT:
+            raise ValueError(f"a text of {length} bytes")
         found = self.file.bytes(self.place, max(0, min(length, self.end - self.place)), "a pickle")
         self.place += len(found)
         return found
