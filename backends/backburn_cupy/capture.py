@@ -189,7 +189,9 @@ class Recorded:
         with self._k.translate_errors("capture"):
             self.state[place][...] = value
 
-    def __call__(self, inputs: Sequence[Array], numbers: Sequence[float]) -> list[Array]:
+    def __call__(
+        self, inputs: Sequence[Array], numbers: Sequence[float], release: Callable[[], list[int]] | None = None
+    ) -> list[Array]:
         with self._k.translate_errors("capture"), _serialized(self._k.number):
             self._numbers.send(numbers)
             for held, x in zip(self._inputs, inputs, strict=True):
