@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 import types
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 from tests.helpers.kernels import BASE, USABLE, needs_kernels, python, use_level
 
+from backburn.backend import BackendWarning
 from backburn_numpy import compiled
 from backburn_numpy.compiled import build
 
@@ -66,7 +68,7 @@ def with_zig(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
     package = folder / "ziglang"
     spec = importlib.util.spec_from_file_location("ziglang", package / "__init__.py")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
-    monkeypatch.setattr(build.metadata, "version", lambda name: "0.99")
+    monkeypatch.setattr(metadata, "version", lambda name: "0.99")
     return package / "zig"
 
 
@@ -329,7 +331,7 @@ def test_a_wheel_for_a_greater_processor_says_so(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(compiled, "supported_levels", lambda: names[:1])
     monkeypatch.setattr(compiled, "levels", lambda: dict.fromkeys([*names, "x86-64-v9"], ()))
     monkeypatch.setattr(compiled, "libraries", lambda: {"processor": found["processor"], "x86-64-v9": Path("any")})
-    with pytest.warns(compiled.BackendWarning, match=f"those here are for x86-64-v9; this one has {names[0]}$"):
+    with pytest.warns(BackendWarning, match=f"those here are for x86-64-v9; this one has {names[0]}$"):
         assert compiled._load()[0] is None
 
 
