@@ -34,10 +34,11 @@ def main() -> int:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(build.TARGETS))
     parser.add_argument("--out", type=Path, default=ROOT / "dist", metavar="FOLDER", help="default: dist")
     options = parser.parse_args()
+    out: Path = options.out.resolve()
     if wrong := set(options.targets) - set(build.TARGETS):
         parser.error(f"no such target: {', '.join(sorted(wrong))}; there are {', '.join(build.TARGETS)}")
-    options.out.mkdir(parents=True, exist_ok=True)
-    sdist = made_by("sdist", ROOT, options.out)
+    out.mkdir(parents=True, exist_ok=True)
+    sdist = made_by("sdist", ROOT, out)
     report(sdist)
     wheels = []
     with TemporaryDirectory() as scratch:
@@ -45,7 +46,7 @@ def main() -> int:
             archive.extractall(scratch, filter="data")
         (source,) = Path(scratch).iterdir()
         for target in options.targets or build.TARGETS:
-            wheel = made_by("wheel", source, options.out, BACKBURN_COMPILED_TARGET=target)
+            wheel = made_by("wheel", source, out, BACKBURN_COMPILED_TARGET=target)
             check_contents(wheel, {"processor", *build.levels(target.partition("-")[0])})
             if "-linux-" in target:
                 check_policy(wheel)
@@ -90,7 +91,7 @@ def check_contents(wheel: Path, levels: set[str]) -> None:
 
 def check_policy(wheel: Path) -> None:
     """Refuse a wheel for Linux whose tag promises more than its libraries keep."""
-    shown = run("auditwheel", "show", "--json", wheel, capture=True)
+    shown = run("auditwheel", "show", "--json", wheel)
     tag = json.loads(shown)["overall_tag"]
     assert tag in wheel.name, f"{wheel.name} keeps only {tag}"
 
@@ -100,10 +101,11 @@ def report(made: Path) -> None:
     print(f"{made.stat().st_size / 1e6:5.2f} MB  {made.name}", flush=True)
 
 
-def run(module: str, *arguments: object, capture: bool = False, **variables: str) -> str:
-    """Run ``python -m module``; what it printed. Ends this program if it fails."""
+def run(module: str, *arguments: object, **variables: str) -> str:
+    """Run ``python -m module`` in the root; what it printed. Ends this program if it fails."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **variables}, check=False)
+    environment = {**os.environ, **variables}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
     return done.stdout

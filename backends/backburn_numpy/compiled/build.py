@@ -135,12 +135,15 @@ class Compiler(NamedTuple):
 
     words: list[str]
     is_zig: bool = False
-    link: tuple[str, ...] = ()
+    link: tuple[str, ...] = ("-lm",)
 
 
-#: Functions are the system's: zig's own library has some by the same names. Windows needs it to check the stack.
+#: Linking by zig. Functions are the system's: zig's own library has some by the same names. Windows needs it to check
+#: the stack. Musl's library has another name on each system, and Python has loaded it.
 _ZIG_LINK = {
-    "linux": ("-rtlib=none", "-Wl,-z,defs"),
+    "windows": (),
+    "linux-gnu": ("-rtlib=none", "-Wl,-z,defs", "-lm"),
+    "linux-musl": ("-rtlib=none", "-nostdlib"),
     "macos": ("-rtlib=none", "-Wl,-install_name,@rpath/{}"),
 }
 
@@ -166,7 +169,7 @@ def find_compiler(target: str | None = None) -> Compiler:
     program = Path(spec.origin).with_name("zig.exe" if platform.system() == "Windows" else "zig")
     made_for = target or host()
     name = f'-DBACKBURN_COMPILER="zig {metadata.version("ziglang")}"'
-    link = next((flags for system, flags in _ZIG_LINK.items() if system in made_for), ())
+    link = next((flags for system, flags in _ZIG_LINK.items() if system in made_for), ("-lm",))
     return Compiler([str(program), "cc", "-target", made_for, "-fno-sanitize=undefined", name], True, link)
 
 
@@ -237,8 +240,8 @@ def _compiled(
 def _link(compiler: Compiler, parts: list[Path], target: Path) -> None:
     """Link a library, without symbols; Apple's linker knows the flag no longer."""
     strip = ("-s",) if compiler.is_zig or platform.system() != "Darwin" else ()
-    options = [*strip, *(option.format(target.name) for option in compiler.link)]
-    _run([*compiler.words, *FLAGS, "-shared", *options, *map(str, parts), "-lm"], target)
+    libraries = [option.format(target.name) for option in compiler.link]
+    _run([*compiler.words, *FLAGS, "-shared", *strip, *map(str, parts), *libraries], target)
 
 
 def _put(made: Path, folder: Path, name: str) -> Path:

@@ -116,7 +116,7 @@ INLINE float log_of_one_plus(float e) {
     const int above = u > 1.41421356f;
     const float m = above ? 0.5f * u : u, z = m - 1.0f;
     const float square = z * z;
-    float result = FUSED(-0.5f, square, log_terms(z) * square) + z + lost / u;
+    float result = log_terms(z) * square - 0.5f * square + z + lost / u;
     return above ? (result - 2.12194440e-4f) + 0.693359375f : result;
 }
 

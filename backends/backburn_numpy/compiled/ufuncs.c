@@ -77,7 +77,7 @@ INLINE double log_of_double(double x) {
     p = p * square + 2.0 / 5;
     p = p * square + 2.0 / 3;
     n = small ? n - 52.0 : n;
-    const double rest = FUSED(n, 1.9082149292705877e-10, s * (half + p * square));
+    const double rest = FUSED(n, 1.9082149292705877e-10, s * FUSED(p, square, half));
     const double result = n * 0x1.62e42feep-1 - ((half - rest) - z);
     return x > 0.0 ? (x < INFINITY ? result : x) : x == 0.0 ? -INFINITY : NAN;
 }
