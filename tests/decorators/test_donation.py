@@ -250,6 +250,29 @@ def recorded(update: Any, state: list[Any], given: list[Any]) -> Any:
     return replay
 
 
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_gradients_may_be_constant(name: str) -> None:
+    """The velocity of a plain step is then the gradient itself, which stays: such a step runs as it is."""
+
+    def constant_step(state: Any) -> Any:
+        model, optimizer = state
+        loss = model["w"].sum()
+        optimizer.step(model, loss.backward())
+        return state, loss
+
+    found, reason = [], ""
+    for spec in ("autodiff(numpy)", SPEC):
+        model = {"w": bb.ones((200, 200), backend=spec).require_grad()}
+        state = model, optim.SGD(0.5) if name == "groups" else OPTIMIZERS[name]()
+        captured = bb.capture(constant_step, on_fallback="allow")
+        for _ in range(5):
+            state, _ = captured(state)
+        found.append(model["w"].numpy())
+        reason = captured.reason
+    assert reason == "" or name in ("sgd", "decay", "groups")
+    np.testing.assert_array_equal(*found)
+
+
 @needs_kernels
 def test_parts_that_are_one_or_change_places_are_not_written_over() -> None:
     base: Any = load_backend("capture(numpy)")

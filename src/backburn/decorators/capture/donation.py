@@ -112,7 +112,7 @@ def split_updates(
         if call.operation == "sgd_steps" and not any(call.attributes.get(n) for n in ("momentum", "weight_decay")):
             gradients = operands[1] = [*operands[1]]
             for i, v in enumerate(gradients):
-                maker = makers.get(v)
+                maker = makers.get(v) if isinstance(v, Variable) else None
                 if maker is not None and reads[v] == 1 and not kept[v] and maker.operands[3:] == [0]:
                     gradients[i] = maker.operands[:3]
                     gathered.add(i)
