@@ -69,6 +69,11 @@ def log_argument(k: Any, x: Any, y: Any, pole: float) -> Any:
     return k.where(k.logical_and(k.equal(x, 0.0), infinite), pole + 1.0, y)
 
 
+def positive_zeros(k: Any, x: Any, product: Any) -> Any:
+    """The ``product`` of ``x``, without a sign where ``x`` is 0."""
+    return k.where(k.equal(x, 0.0), k.abs(product), product)
+
+
 def nonzero_divisor(k: Any, x: Any) -> Any:
     """``x`` as a divisor of what is 0 wherever ``x`` is: 1 takes the place of 0."""
     return k.where(k.equal(x, 0.0), 1.0, x)
@@ -276,7 +281,8 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
         Where the logarithm has no finite value there, both derivatives are 0.
         """
-        return self.mul(x, self.log(log_argument(self, x, y, 0.0)))
+        x, y = both_tensors(self, x, y)
+        return positive_zeros(self, x, self.mul(x, self.log(log_argument(self, x, y, 0.0))))
 
     gradient(
         xlogy,
@@ -294,7 +300,8 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
         Where the logarithm has no finite value there, both derivatives are 0.
         """
-        return self.mul(x, self.log1p(log_argument(self, x, y, -1.0)))
+        x, y = both_tensors(self, x, y)
+        return positive_zeros(self, x, self.mul(x, self.log1p(log_argument(self, x, y, -1.0))))
 
     gradient(
         xlog1py,

@@ -182,7 +182,7 @@ samples(
 )
 unary(
     "entr",
-    lambda x: np.where(x < 0, -INF, -references.xlogy(x, x)),
+    lambda x: np.where(x < 0, -INF, 0.0 - references.xlogy(x, x)),
     positive,
     case(np.array([0.0]), smooth=0, gradients=(np.array([INF]),)),
 )

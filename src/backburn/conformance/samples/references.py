@@ -155,7 +155,7 @@ def i0e(x: Array) -> Array:
 
 def i1e(x: Array) -> Array:
     """The scaled modified Bessel function of order 1."""
-    return np.asarray(np.sign(x) * (i0e_slope(x, 0) - i0e_slope(x, 1)))
+    return np.copysign(i0e_slope(x, 0) - i0e_slope(x, 1), x)
 
 
 def i0e_slope(x: Array, n: int) -> Array:
