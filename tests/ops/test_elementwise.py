@@ -106,6 +106,22 @@ def test_ratios_of_integrals_of_erfc(n: int, bound: float, dtype: str) -> None:
         np.testing.assert_array_equal(BASE.erfc_ratio(np.array([-np.inf], dtype_), n), [np.inf])
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("n", range(5))
+def test_slopes_of_scaled_bessel_functions(n: int, dtype: str) -> None:
+    """Against mpmath, on both sides of where the form changes: in units of eps."""
+    mp = pytest.importorskip("mpmath").mp.clone()
+    mp.dps = 40
+    eps = float(np.finfo(dtype).eps)
+    ends = [end for split in (9.0, 20.0) for end in (split + 4 * n - 0.01, split + 4 * n + 0.01)]
+    x = np.array([0.0, 1e-8, 0.3, -2.5, 6.0, -12.0, *ends, 70.0, 1e4], dtype)
+    for value, got in zip(x, BASE.i0e_slope(x, n), strict=True):
+        half = mp.mpf(1) / 2
+        exact = 2**n * mp.rf(half, n) / mp.factorial(n) * mp.hyp1f1(n + half, n + 1, -2 * abs(mp.mpf(float(value))))
+        assert abs(mp.mpf(float(got)) - exact) <= 7 * eps * exact, f"i0e_slope({value}, {n}) is {got}"
+    np.testing.assert_array_equal(BASE.i0e_slope(np.array([np.inf, -np.inf, np.nan], dtype), n), [0.0, 0.0, np.nan])
+
+
 def test_ratios_of_integrals_begin_with_the_first() -> None:
     with pytest.raises(ArgumentError, match=r"erfc_ratio: the order n is 0; it is 1 or more"):
         BASE.erfc_ratio(np.ones(2), 0)
@@ -116,7 +132,7 @@ def test_bessel_functions_over_powers_at_the_ends() -> None:
     np.testing.assert_array_equal(BASE.bessel_ratio(x, 2)[2:], [np.inf, np.inf, np.nan])
     assert np.isfinite(BASE.bessel_ratio(x, 2)[:2]).all()
     assert np.isnan(BASE.sinc_ratio(x[2:], 1)).all()
-    for name in ("sinc_ratio", "bessel_ratio"):
+    for name in ("sinc_ratio", "bessel_ratio", "i0e_slope"):
         with pytest.raises(ArgumentError, match=f"{name}: the order n is -1"):
             getattr(BASE, name)(x, -1)
 

@@ -478,6 +478,30 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     gradient(bessel_ratio, x=lambda k, g, x, n: k.mul(g, k.mul(x, k.bessel_ratio(x, n + 1))))
 
+    @operation(kinds="F", shape=unchanged, differentiable=True)
+    def i0e(self: Any, x: F, /) -> F:
+        """``exp(-|x|) * i0(x)``, which does not overflow. The derivative at 0, where there is a corner, is 0."""
+        return special.i0e(self, x)
+
+    gradient(i0e, x=lambda k, g, x: k.mul(g, k.neg(k.mul(k.sign(x), k.i0e_slope(x, 1)))))
+
+    @operation(kinds="F", shape=unchanged, differentiable=True)
+    def i1e(self: Any, x: F, /) -> F:
+        """``exp(-|x|) * i1(x)``, which does not overflow."""
+        return special.i1e(self, x)
+
+    gradient(i1e, x=lambda k, g, x: k.mul(g, k.sub(k.i0e_slope(x, 2), k.i0e_slope(x, 1))))
+
+    @operation(kinds="F", shape=unchanged, differentiable=True)
+    def i0e_slope(self: Any, x: F, /, n: int) -> F:
+        """``(-1)**n`` times the derivative of order ``n`` of ``i0e`` at ``|x|``: positive, and not a difference.
+
+        The derivatives of ``i0e`` and ``i1e`` are written with it.
+        """
+        return special_ratios.i0e_slope(self, x, n)
+
+    gradient(i0e_slope, x=lambda k, g, x, n: k.mul(g, k.neg(k.mul(k.sign(x), k.i0e_slope(x, n + 1)))))
+
     # ---- rounding ----
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True)

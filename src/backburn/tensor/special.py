@@ -170,3 +170,23 @@ def i1(x: Tensor, /) -> FloatTensor:
     Tensor([0.       , 0.5651591], dtype=float64, backend=autodiff(numpy))
     """
     return unary("i1", x)
+
+
+def i0e(x: Tensor, /) -> FloatTensor:
+    """``exp(-|x|) * i0(x)``, which does not overflow. The derivative at 0, where there is a corner, is 0.
+
+    >>> import backburn as bb
+    >>> bb.i0e(bb.asarray([0.0, 1.0, 1e6], dtype="float64"))
+    Tensor([1.        , 0.46575961, 0.00039894], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("i0e", x)
+
+
+def i1e(x: Tensor, /) -> FloatTensor:
+    """``exp(-|x|) * i1(x)``, which does not overflow.
+
+    >>> import backburn as bb
+    >>> bb.i1e(bb.asarray([0.0, 1.0, 1e6], dtype="float64"))
+    Tensor([0.        , 0.20791042, 0.00039894], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("i1e", x)

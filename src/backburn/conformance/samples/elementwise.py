@@ -249,6 +249,18 @@ samples(
     case(np.array([7.5, -8.5]), n=3, smooth=2),
 )
 
+SCALED = (case(real(2, 3)), case(real()), case(real(0, 2)), case(np.array([7.5, -40.0]), smooth=2))
+samples("i0e", references.i0e, *SCALED, case(np.array([0.0, INF, -INF, NAN]), smooth=0))
+samples("i1e", references.i1e, *SCALED, case(np.array([0.0, -0.0, INF, -INF, NAN]), smooth=0))
+samples(
+    "i0e_slope",
+    references.i0e_slope,
+    case(real(2, 3), n=1),
+    case(real(), n=0),
+    case(real(0, 2), n=1),
+    case(np.array([7.5, -40.0]), n=3, smooth=2),
+)
+
 # ---- rounding ----
 
 HALVES = np.array([-2.5, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.5])

@@ -148,6 +148,23 @@ def i1(x: Array) -> Array:
     return np.asarray(x * bessel_ratio(x, 1))
 
 
+def i0e(x: Array) -> Array:
+    """The scaled modified Bessel function of order 0."""
+    return i0e_slope(x, 0)
+
+
+def i1e(x: Array) -> Array:
+    """The scaled modified Bessel function of order 1."""
+    return np.copysign(i0e_slope(x, 0) - i0e_slope(x, 1), x)
+
+
+def i0e_slope(x: Array, n: int) -> Array:
+    """The mean of ``u**n exp(-|x| u)`` with ``u = 1 - cos(t)`` over the angles ``t``, by Gauss and Legendre."""
+    u = 1.0 - np.cos((_NODES + 1.0) * (math.pi / 2))
+    kernel = np.exp(-np.abs(np.asarray(x))[..., None] * u) * u**n
+    return np.asarray((kernel * _WEIGHTS).sum(-1) / 2)
+
+
 def sigmoid(x: Any) -> Any:
     """The reference of ``sigmoid``, without overflow."""
     return np.exp(-np.logaddexp(0.0, -x))

@@ -513,7 +513,7 @@ def i0(k: Any, x: Any, bits: int) -> Any:
 def i0e(k: Any, x: Any, bits: int) -> Any:
     """The function :func:`i0` without its growth: times ``exp(-|x|)``.
 
-    Within 4 ulp. Derivative: ``i1e(x) - sign(x) * i0e(x)``.
+    Within 4 ulp. Derivative: ``i1e(x) - sign(x) * i0e(x)``, which is written without the difference.
     """
     return _bessel(k, x, bits, table.I0_SMALL, table.I0_LARGE, scaled=True)
 
