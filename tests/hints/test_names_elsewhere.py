@@ -303,16 +303,11 @@ OF_TORCH: dict[str, tuple[tuple[Any, ...], Callable[..., Any]]] = {
     "cumulative_trapezoid": ((np.cumsum(VECTOR**2), VECTOR), lambda t, x, y: t.cumulative_trapezoid(y, x)),
     "diagflat": ((SQUARE,), lambda t, *a: t.diagflat(*a)),
     "dist": ((MATRIX, MATRIX[::-1]), lambda t, *a: t.dist(*a)),
-    "entr": ((np.array([0.0, 0.5, 2.0]),), lambda t, *a: t.special.entr(*a)),
     "float_power": ((np.array([1, 2]), np.array([2, -1])), lambda t, *a: t.float_power(*a)),
-    "fmax": ((LONGER, VECTOR), lambda t, *a: t.fmax(*a)),
-    "fmin": ((LONGER, VECTOR), lambda t, *a: t.fmin(*a)),
     "frobenius_norm": ((MATRIX,), lambda t, *a: t.norm(*a)),
     "histc": ((np.array([0.4, 0.5, 0.9, 1.0, 2.0]),), lambda t, x: t.histc(x, 4, 0.5, 1.0)),
     "isneginf": ((np.array([np.inf, -np.inf, np.nan]),), lambda t, *a: t.isneginf(*a)),
     "isposinf": ((np.array([np.inf, -np.inf, np.nan]),), lambda t, *a: t.isposinf(*a)),
-    "ldexp": ((VECTOR, np.array([1, -1, 0, 3])), lambda t, *a: t.ldexp(*a)),
-    "logaddexp2": ((VECTOR, 1000.0 * VECTOR), lambda t, *a: t.logaddexp2(*a)),
     "logdet": ((STACK,), lambda t, *a: t.logdet(*a)),
     "lu_solve": ((SQUARE, MATRIX[:2]), lambda t, *a: t.linalg.solve(*a)),
     "msort": ((MATRIX,), lambda t, *a: t.msort(*a)),
@@ -326,8 +321,6 @@ OF_TORCH: dict[str, tuple[tuple[Any, ...], Callable[..., Any]]] = {
     "tril_indices": ((), lambda t: t.tril_indices(3, 4)),
     "triu_indices": ((), lambda t: t.triu_indices(3, 4)),
     "unique_consecutive": ((VECTOR,), lambda t, *a: t.unique_consecutive(*a)),
-    "xlog1py": ((VECTOR, LONGER[::-1]), lambda t, *a: t.special.xlog1py(*a)),
-    "xlogy": ((VECTOR, LONGER[::-1]), lambda t, *a: t.xlogy(*a)),
 }
 
 

@@ -174,3 +174,79 @@ def test_the_smallest_arguments_and_results() -> None:
     far = bb.asarray([40.0, 1e200, INF], dtype="float64")
     second = bb.grad(lambda t: bb.grad(lambda s: bb.log_ndtr(s).sum())(t).sum())(far)
     np.testing.assert_array_equal(second.numpy(), 0.0)
+
+
+# ---- logarithms and exponents ----
+
+
+def test_products_with_logarithms_of_zeros() -> None:
+    """As in SciPy: 0 wherever x is 0 and y a number, and NaN where y is."""
+    ends = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -2.5, INF, -INF, NAN, 1e-300])
+    x, y = (t.ravel() for t in np.meshgrid(ends, ends))
+    for function, logarithm, pole in ((bb.xlogy, np.log, 0.0), (bb.xlog1py, np.log1p, -1.0)):
+        with np.errstate(all="ignore"):
+            expected = np.where((x == 0) & ~np.isnan(y), 0.0, x * logarithm(y))
+        for rank in (x.size, 1 << 14):  # large arrays are computed in one pass
+            a, b = (bb.asarray(np.resize(t, rank)) for t in (x, y))
+            np.testing.assert_allclose(function(a, b).numpy(), np.resize(expected, rank), rtol=1e-15)
+        slopes = bb.grad(lambda s, t, f=function: f(s, t).sum(), argnums=(0, 1))(bb.asarray(x), bb.asarray(y))
+        lost = (x == 0) & ((y <= pole) | (y == INF))
+        for slope in slopes:
+            np.testing.assert_array_equal(slope.numpy()[lost], 0.0)
+    probabilities = bb.asarray([0.0, 0.25, 0.75])
+    entropy = bb.grad(lambda p: -bb.xlogy(p, p).sum())(probabilities)
+    np.testing.assert_allclose(entropy.numpy(), [0.0, math.log(4) - 1, math.log(4 / 3) - 1], rtol=1e-6)
+    assert bb.xlogy(bb.asarray([2]), 1).dtype is bb.float32
+    with pytest.raises(bb.errors.DTypeError, match="xlogy: takes float tensors, not bool"):
+        bb.xlogy(bb.asarray([True]), bb.asarray([True]))
+
+
+def test_logit_within_bounds() -> None:
+    x = bb.asarray([0.0, 0.05, 0.5, 0.95, 1.0], dtype="float64")
+    np.testing.assert_allclose(bb.sigmoid(x.logit(eps=0.1)).numpy(), [0.1, 0.1, 0.5, 0.9, 0.9], rtol=1e-15)
+    np.testing.assert_allclose(bb.grad(lambda t: t.logit(0.1).sum())(x).numpy(), [0.0, 0.0, 4.0, 0.0, 0.0])
+    near = 0.5 + 2.0 ** -np.arange(2.0, 50.0)
+    with mp.workdps(40):
+        expected = [float(mp.log(mp.mpf(v) / (1 - mp.mpf(v)))) for v in near]
+    np.testing.assert_allclose(bb.logit(bb.asarray(near)).numpy(), expected, rtol=4e-16)
+    for eps in (-0.1, 0.6, NAN):
+        with pytest.raises(bb.errors.ArgumentError, match=r"logit: eps is a number from 0 to 0.5, not"):
+            bb.logit(x, eps=eps)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_powers_of_two_round_once(dtype: str) -> None:
+    """As NumPy's, which moves bits: also to and from subnormal numbers."""
+    rng, info = np.random.default_rng(5), np.finfo(dtype)
+    reach = int(info.maxexp - info.minexp + info.nmant + 3)
+    x = np.ldexp(rng.uniform(-1, 1, 3000), rng.integers(info.minexp - info.nmant, info.maxexp, 3000)).astype(dtype)
+    exponents = rng.integers(-reach, reach, 3000)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(bb.ldexp(bb.asarray(x), bb.asarray(exponents)).numpy(), np.ldexp(x, exponents))
+        for exponent in (-reach, -3, 0, 5, reach, 2**40, -(2**40)):
+            expected = np.ldexp(x, max(min(exponent, 1 << 20), -(1 << 20)))
+            np.testing.assert_array_equal(bb.asarray(x).ldexp(exponent).numpy(), expected)
+    tracked = bb.asarray([1.5, -2.0], dtype=dtype)
+    slope = bb.grad(lambda t: bb.ldexp(t, bb.asarray([3, -1])).sum())(tracked)
+    assert slope.tolist() == [8.0, 0.5]
+    assert slope.dtype == dtype
+
+
+def test_operands_of_ldexp() -> None:
+    assert bb.ldexp(3, bb.asarray([1, -1])).tolist() == [6.0, 1.5]
+    assert bb.ldexp(bb.asarray([3]), 1).dtype is bb.float32
+    assert bb.ldexp(bb.ones((2, 1)), bb.asarray([1, 2, 3], dtype="int8")).shape == (2, 3)
+    with pytest.raises(bb.errors.DTypeError, match="ldexp: takes int tensors, not float"):
+        bb.ldexp(bb.ones(2), bb.ones(2))
+    with pytest.raises(bb.errors.ArgumentError, match=r"ldexp: exponent is an integer, not 1.5"):
+        bb.ldexp(bb.ones(2), 1.5)  # type: ignore[arg-type]
+
+
+def test_extrema_of_numbers() -> None:
+    x, y = bb.asarray([1.0, NAN, NAN, 2.0]), bb.asarray([NAN, 3.0, NAN, 2.0])
+    for function, expected in ((bb.fmax, [1.0, 3.0, NAN, 2.0]), (bb.fmin, [1.0, 3.0, NAN, 2.0])):
+        np.testing.assert_array_equal(function(x, y).numpy(), expected)
+        slopes = bb.grad(lambda s, t, f=function: f(s, t).sum(), argnums=(0, 1))(x, y)
+        assert [t.tolist() for t in slopes] == [[1.0, 0.0, 0.0, 0.5], [0.0, 1.0, 0.0, 0.5]]
+    assert bb.fmin(bb.asarray([3, 1]), 2).tolist() == [2, 1]
+    assert bb.fmax(bb.asarray([3, 1]), 2.5).tolist() == [3.0, 2.5]

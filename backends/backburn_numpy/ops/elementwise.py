@@ -25,8 +25,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     )},
     **{name: binary(getattr(np, name)) for name in (
         "add", "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
-        "copysign", "floor_divide", "fmod", "hypot", "logaddexp", "logical_and", "logical_or", "logical_xor", "maximum",
-        "minimum", "nextafter", "remainder",
+        "copysign", "floor_divide", "fmax", "fmin", "fmod", "hypot", "logaddexp", "logaddexp2", "logical_and",
+        "logical_or", "logical_xor", "maximum", "minimum", "nextafter", "remainder",
     )},
     **{name: comparison(getattr(np, name)) for name in (
         "equal", "greater", "greater_equal", "less", "less_equal", "not_equal",

@@ -289,7 +289,6 @@ FUNCTIONS = {
     "kl_div": "bb.nn.functional.kl_div_loss(x, targets)",
     "le": "x <= y",
     "load": "bb.io.load_model(path)",
-    "logit": "bb.log(x / (1 - x))",
     "logspace": "base ** bb.linspace(start, stop, num)",
     "long": "bb.int64",
     "lr_scheduler": "lr may be a function of the number of steps: bb.optim.SGD(bb.optim.schedules.Cosine(0.1, 1000))",

@@ -28,18 +28,13 @@ FORMULAS = {
     "dist": "bb.linalg.vector_norm(x - y)",
     "eig": "bb.linalg.eigh(x) of symmetric matrices: there are no complex dtypes",
     "eigvals": "bb.linalg.eigvalsh(x) of symmetric matrices: there are no complex dtypes",
-    "entr": "-bb.where(x == 0, 0.0, x * bb.log(bb.where(x == 0, 1.0, x)))",
     "float_power": "bb.astype(x, 'float64') ** y",
-    "fmax": "bb.where(bb.isnan(x), y, bb.where(bb.isnan(y), x, bb.maximum(x, y)))",
-    "fmin": "bb.where(bb.isnan(x), y, bb.where(bb.isnan(y), x, bb.minimum(x, y)))",
     "frobenius_norm": "bb.linalg.vector_norm(x)",
     "histc": "bb.histogram(x, bins=bins, range=(low, high))[0]",
     "index_fill": "x.at[indices].set(value), or x.at[:, indices].set(value) along axis 1",
     "index_put": "x.at[indices].set(values), or add(values)",
     "isneginf": "x == -bb.inf",
     "isposinf": "x == bb.inf",
-    "ldexp": "x * bb.exp2(y)",
-    "logaddexp2": "bb.log2(bb.exp2(x - m) + bb.exp2(y - m)) + m, with m = bb.maximum(x, y)",
     "logdet": "bb.linalg.slogdet(x).logabsdet",
     "lu_solve": "bb.linalg.solve(x, y)",
     "msort": "bb.sort(x, axis=0)",
@@ -59,8 +54,6 @@ FORMULAS = {
     "tril_indices": "bb.nonzero(bb.tril(bb.ones((n, m))))",
     "triu_indices": "bb.nonzero(bb.triu(bb.ones((n, m))))",
     "unique_consecutive": "x[bb.concat([bb.ones(1, dtype='bool'), x[1:] != x[:-1]])]",
-    "xlog1py": "bb.where(x == 0, 0.0, x * bb.log1p(bb.where(x == 0, 1.0, y)))",
-    "xlogy": "bb.where(x == 0, 0.0, x * bb.log(bb.where(x == 0, 1.0, y)))",
 }
 
 #: Functions of layers.

@@ -33,6 +33,20 @@ def grad_winner(k: Any, g: Any, loses: Any, ties: Any) -> Any:
     return k.where(loses, 0.0, k.where(ties, k.mul(g, 0.5), g))
 
 
+def numbers_first(k: Any, choose: Any, x: Any, y: Any) -> Any:
+    """``choose(x, y)`` with the other operand in the place of one that is NaN."""
+    x, y = both_tensors(k, x, y)
+    if k.dtype(x).kind == "int":
+        return choose(x, y)
+    return choose(k.where(k.equal(x, x), x, y), k.where(k.equal(y, y), y, x))
+
+
+def grad_number(k: Any, g: Any, x: Any, y: Any, loses: Any) -> Any:
+    """The gradient of :func:`grad_winner` for an operand that loses also where it is NaN."""
+    x, y = both_tensors(k, x, y)
+    return grad_winner(k, g, k.logical_or(loses(x, y), k.not_equal(x, x)), k.equal(x, y))
+
+
 def grad_clip_x(k: Any, g: Any, x: Any, min: Any, max: Any) -> Any:
     """The gradient of the clipped operand: ``g`` within the bounds, ends included."""
     if min is not None:
@@ -232,6 +246,44 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         minimum,
         x=lambda k, g, x, y: grad_winner(k, g, k.less(y, x), k.equal(x, y)),
         y=lambda k, g, x, y: grad_winner(k, g, k.less(x, y), k.equal(x, y)),
+    )
+
+    @overload
+    def fmax(self, x: F, y: F | float, /) -> F: ...
+    @overload
+    def fmax(self, x: float, y: F, /) -> F: ...
+    @overload
+    def fmax(self, x: I, y: I | int, /) -> I: ...
+    @overload
+    def fmax(self, x: int, y: I, /) -> I: ...
+    @operation(kinds="FI", shape=broadcast, differentiable=True, fuse=True)
+    def fmax(self: Any, x: Any, y: Any, /) -> Any:
+        """The larger of both, or the one that is not NaN. The gradient of a tie is shared equally."""
+        return numbers_first(self, self.maximum, x, y)
+
+    gradient(
+        fmax,
+        x=lambda k, g, x, y: grad_number(k, g, x, y, k.less),
+        y=lambda k, g, x, y: grad_number(k, g, y, x, k.less),
+    )
+
+    @overload
+    def fmin(self, x: F, y: F | float, /) -> F: ...
+    @overload
+    def fmin(self, x: float, y: F, /) -> F: ...
+    @overload
+    def fmin(self, x: I, y: I | int, /) -> I: ...
+    @overload
+    def fmin(self, x: int, y: I, /) -> I: ...
+    @operation(kinds="FI", shape=broadcast, differentiable=True, fuse=True)
+    def fmin(self: Any, x: Any, y: Any, /) -> Any:
+        """The smaller of both, or the one that is not NaN. The gradient of a tie is shared equally."""
+        return numbers_first(self, self.minimum, x, y)
+
+    gradient(
+        fmin,
+        x=lambda k, g, x, y: grad_number(k, g, x, y, k.greater),
+        y=lambda k, g, x, y: grad_number(k, g, y, x, k.greater),
     )
 
     @overload

@@ -53,6 +53,27 @@ def grad_pow_y(k: Any, g: Any, x: Any, y: Any, out: Any) -> Any:
     return k.mul(g, k.mul(out, k.log(k.where(flat, 1.0, x))))
 
 
+def grad_logaddexp2_x(k: Any, g: Any, x: Any, y: Any, out: Any) -> Any:
+    """The share of ``x`` in ``log2(2**x + 2**y)``; one half where both are the same infinity."""
+    undefined = k.logical_and(k.isinf(out), k.equal(x, y))
+    return k.mul(g, k.sigmoid(k.where(undefined, 0.0, k.mul(k.sub(x, y), math.log(2.0)))))
+
+
+def log_argument(k: Any, x: Any, y: Any, pole: float) -> Any:
+    """``y``, but ``pole + 1`` where ``x`` is 0 and the logarithm, with its pole there, has no finite value.
+
+    The logarithm is 0 there, and so are its product with ``x`` and the derivatives.
+    """
+    x, y = both_tensors(k, x, y)
+    infinite = k.logical_or(k.less_equal(y, pole), k.equal(y, math.inf))
+    return k.where(k.logical_and(k.equal(x, 0.0), infinite), pole + 1.0, y)
+
+
+def positive_zeros(k: Any, x: Any, product: Any) -> Any:
+    """The ``product`` of ``x``, without a sign where ``x`` is 0."""
+    return k.where(k.equal(x, 0.0), k.abs(product), product)
+
+
 def nonzero_divisor(k: Any, x: Any) -> Any:
     """``x`` as a divisor of what is 0 wherever ``x`` is: 1 takes the place of 0."""
     return k.where(k.equal(x, 0.0), 1.0, x)
@@ -236,6 +257,74 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         return self.add(self.maximum(x, y), self.log1p(self.exp(self.neg(distance))))
 
     gradient(logaddexp, x=grad_logaddexp_x, y=lambda k, g, x, y, out: grad_logaddexp_x(k, g, y, x, out))
+
+    @overload
+    def logaddexp2(self, x: F, y: F | float, /) -> F: ...
+    @overload
+    def logaddexp2(self, x: float, y: F, /) -> F: ...
+    @operation(kinds="F", shape=broadcast, differentiable=True, fuse=True)
+    def logaddexp2(self: Any, x: Any, y: Any, /) -> Any:
+        """``log2(2**x + 2**y)`` without intermediate overflow, also of infinities."""
+        distance = self.where(self.equal(x, y), 0.0, self.abs(self.sub(x, y)))
+        rest = self.log1p(self.exp(self.mul(distance, -math.log(2.0))))
+        return self.add(self.maximum(x, y), self.mul(rest, 1.0 / math.log(2.0)))
+
+    gradient(logaddexp2, x=grad_logaddexp2_x, y=lambda k, g, x, y, out: grad_logaddexp2_x(k, g, y, x, out))
+
+    @overload
+    def xlogy(self, x: F, y: F | float, /) -> F: ...
+    @overload
+    def xlogy(self, x: float, y: F, /) -> F: ...
+    @operation(kinds="F", shape=broadcast, differentiable=True, fuse=True)
+    def xlogy(self: Any, x: Any, y: Any, /) -> Any:
+        """``x * log(y)``, and 0 where ``x`` is 0 and ``y`` is not NaN.
+
+        Where the logarithm has no finite value there, both derivatives are 0.
+        """
+        x, y = both_tensors(self, x, y)
+        return positive_zeros(self, x, self.mul(x, self.log(log_argument(self, x, y, 0.0))))
+
+    gradient(
+        xlogy,
+        x=lambda k, g, x, y: k.mul(g, k.log(log_argument(k, x, y, 0.0))),
+        y=lambda k, g, x, y: k.mul(g, k.div(x, log_argument(k, x, y, 0.0))),
+    )
+
+    @overload
+    def xlog1py(self, x: F, y: F | float, /) -> F: ...
+    @overload
+    def xlog1py(self, x: float, y: F, /) -> F: ...
+    @operation(kinds="F", shape=broadcast, differentiable=True, fuse=True)
+    def xlog1py(self: Any, x: Any, y: Any, /) -> Any:
+        """``x * log(1 + y)``, exact for small ``y``, and 0 where ``x`` is 0 and ``y`` is not NaN.
+
+        Where the logarithm has no finite value there, both derivatives are 0.
+        """
+        x, y = both_tensors(self, x, y)
+        return positive_zeros(self, x, self.mul(x, self.log1p(log_argument(self, x, y, -1.0))))
+
+    gradient(
+        xlog1py,
+        x=lambda k, g, x, y: k.mul(g, k.log1p(log_argument(k, x, y, -1.0))),
+        y=lambda k, g, x, y: k.mul(g, k.div(x, k.add(log_argument(k, x, y, -1.0), 1.0))),
+    )
+
+    @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
+    def entr(self: Any, x: F, /) -> F:
+        """``-x * log(x)``, the term of an entropy: 0 at 0, where the slope is infinite, and -inf below."""
+        return self.where(self.less(x, 0.0), -math.inf, self.sub(0.0, self.xlogy(x, x)))
+
+    gradient(entr, x=lambda k, g, x: k.mul(g, k.sub(-1.0, k.log(x))))
+
+    @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
+    def logit(self: Any, x: F, /) -> F:
+        """``log(x / (1 - x))``, the inverse of ``sigmoid``, exact near 1/2; infinite at 0 and 1, NaN beyond."""
+        distance = self.sub(self.mul(x, 2.0), 1.0)
+        middle = self.sub(self.log1p(distance), self.log1p(self.neg(distance)))
+        ends = self.log(self.div(x, self.sub(1.0, x)))
+        return self.where(self.less(self.abs(distance), 0.5), middle, ends)
+
+    gradient(logit, x=lambda k, g, x: k.div(g, k.mul(x, k.sub(1.0, x))))
 
     # ---- trigonometry ----
 

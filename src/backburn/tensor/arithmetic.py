@@ -249,6 +249,28 @@ def minimum(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
 
 
 @method
+def fmax(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
+    """The larger of both, or the one that is not NaN. The gradient of a tie is shared equally.
+
+    >>> import backburn as bb
+    >>> bb.fmax(bb.asarray([1.0, 5.0, float("nan")]), 3.0).tolist()
+    [3.0, 5.0, 3.0]
+    """
+    return binary("fmax", x, y)
+
+
+@method
+def fmin(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
+    """The smaller of both, or the one that is not NaN. The gradient of a tie is shared equally.
+
+    >>> import backburn as bb
+    >>> bb.fmin(bb.asarray([1.0, 5.0, float("nan")]), 3.0).tolist()
+    [1.0, 3.0, 3.0]
+    """
+    return binary("fmin", x, y)
+
+
+@method
 def clip(x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None) -> Tensor:
     """``x`` with its values limited to the range from ``min`` to ``max``; None sets no bound.
 

@@ -9,11 +9,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from backburn.base.contexts import default_float
 from backburn.base.errors import ArgumentError
-from backburn.tensor.core.dispatch import Scalar, binary, call, cast, float_operand, unary, upcast_half
+from backburn.tensor.core.dispatch import (
+    Scalar,
+    binary,
+    call,
+    cast,
+    create,
+    float_operand,
+    kind_operand,
+    unary,
+    upcast_half,
+)
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.methods import method
-from backburn.tensor.core.options import integer
+from backburn.tensor.core.options import integer, number
 from backburn.tensor.core.types import T
 from backburn.tensor.core.wrapping import is_tensor
 
@@ -157,6 +168,54 @@ def logaddexp(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
     Tensor([1000.        , 1000.69314718], dtype=float64, backend=autodiff(numpy))
     """
     return binary("logaddexp", x, y)
+
+
+@method
+def logaddexp2(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
+    """``log2(2**x + 2**y)`` without intermediate overflow.
+
+    >>> import backburn as bb
+    >>> bb.logaddexp2(bb.asarray([0.0, 5000.0], dtype="float64"), 5000.0).tolist()
+    [5000.0, 5001.0]
+    """
+    return binary("logaddexp2", x, y)
+
+
+@method
+def ldexp(x: Tensor | Scalar, exponent: Tensor | int, /) -> FloatTensor:
+    """``x * 2**exponent`` for integral exponents, rounded at most once: nothing on the way overflows or vanishes.
+
+    Integers ``x`` become the default float. Raises :class:`DTypeError` for exponents that are not integers.
+
+        >>> import backburn as bb
+        >>> bb.ldexp(bb.asarray([1.5, -1.0, 0.0]), bb.asarray([3, -1, 100])).tolist()
+        [12.0, -0.5, 0.0]
+        >>> bb.ldexp(bb.asarray(2.0**-149), 270).item() == 2.0**121
+        True
+    """
+    power: Any = kind_operand("ldexp", exponent, "I") if is_tensor(exponent) else integer("ldexp", "exponent", exponent)
+    if not is_tensor(x) and is_tensor(power):
+        dtype = default_float(power.backend)
+        x = create("full", power.backend, shape=(), value=float(number("ldexp", "x", x)), dtype=dtype)
+    y: Any = float_operand("ldexp", x)
+    wide = upcast_half(y)
+    most = 126 if wide.dtype.bits == 32 else 1022
+    for part in _parts_of_exponent(cast(power, wide.dtype) if is_tensor(power) else power, most):
+        wide = wide * (call("exp2", part) if is_tensor(part) else 2.0**part)
+    return cast(wide, y.dtype)
+
+
+def _parts_of_exponent(power: Any, most: int) -> list[Any]:
+    """Three exponents within the range of normal numbers whose sum is ``power``, or beyond all results.
+
+    The last one is the largest: whatever the others make subnormal, it makes 0.
+    """
+    parts: list[Any] = []
+    for _ in range(3):
+        part = call("clip", power, -float(most), float(most)) if is_tensor(power) else min(max(power, -most), most)
+        parts.insert(0, part)
+        power = power - part
+    return parts
 
 
 # ---- trigonometry ----

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backburn.base.errors import DTypeError
-from backburn.tensor.core.dispatch import call, float_operand, unary
+from backburn.tensor.core.dispatch import Scalar, binary, call, float_operand, unary
 from backburn.tensor.core.methods import method
+from backburn.tensor.core.options import bounded
 from backburn.tensor.core.wrapping import is_tensor
 
 if TYPE_CHECKING:
@@ -87,8 +88,7 @@ def ndtri(x: Tensor, /) -> FloatTensor:
 
     >>> import backburn as bb
     >>> bb.ndtri(bb.asarray([0.5, 0.975, 1e-300, 1.0], dtype="float64"))
-    Tensor([  0.        ,   1.95996398, -37.0470964 ,          inf],
-           dtype=float64, backend=autodiff(numpy))
+    Tensor([  0.        ,   1.95996398, -37.0470963 ,          inf], dtype=float64, backend=autodiff(numpy))
     """
     return unary("ndtri", x)
 
@@ -176,8 +176,8 @@ def i0e(x: Tensor, /) -> FloatTensor:
     """``exp(-|x|) * i0(x)``, which does not overflow. The derivative at 0, where there is a corner, is 0.
 
     >>> import backburn as bb
-    >>> bb.i0e(bb.asarray([0.0, 1.0, 1e6], dtype="float64"))
-    Tensor([1.        , 0.46575961, 0.00039894], dtype=float64, backend=autodiff(numpy))
+    >>> bb.i0e(bb.asarray([0.0, 1.0, 1000.0], dtype="float64"))
+    Tensor([1.        , 0.46575961, 0.01261724], dtype=float64, backend=autodiff(numpy))
     """
     return unary("i0e", x)
 
@@ -186,7 +186,65 @@ def i1e(x: Tensor, /) -> FloatTensor:
     """``exp(-|x|) * i1(x)``, which does not overflow.
 
     >>> import backburn as bb
-    >>> bb.i1e(bb.asarray([0.0, 1.0, 1e6], dtype="float64"))
-    Tensor([0.        , 0.20791042, 0.00039894], dtype=float64, backend=autodiff(numpy))
+    >>> bb.i1e(bb.asarray([0.0, 1.0, 1000.0], dtype="float64"))
+    Tensor([0.        , 0.20791042, 0.01261093], dtype=float64, backend=autodiff(numpy))
     """
     return unary("i1e", x)
+
+
+# ---- logarithms ----
+
+
+@method
+def xlogy(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
+    """``x * log(y)``, and 0 where ``x`` is 0 and ``y`` is not NaN.
+
+    Both derivatives are 0 where ``x`` is 0 and the logarithm has no finite value, so that a probability of 0 is no
+    trouble.
+
+        >>> import backburn as bb
+        >>> bb.xlogy(bb.asarray([0.0, 0.0, 2.0]), bb.asarray([0.0, float("nan"), 1.0])).tolist()
+        [0.0, nan, 0.0]
+    """
+    return binary("xlogy", x, y)
+
+
+def xlog1py(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
+    """``x * log(1 + y)``, exact for small ``y``, and 0 where ``x`` is 0 and ``y`` is not NaN.
+
+    Both derivatives are 0 where ``x`` is 0 and the logarithm has no finite value.
+
+        >>> import backburn as bb
+        >>> bb.xlog1py(bb.asarray([0.0, 2.0], dtype="float64"), bb.asarray([-1.0, 1e-20], dtype="float64")).tolist()
+        [0.0, 2e-20]
+    """
+    return binary("xlog1py", x, y)
+
+
+def entr(x: Tensor, /) -> FloatTensor:
+    """``-x * log(x)``, the term of an entropy: 0 at 0, where the derivative is infinite, and -inf below.
+
+    >>> import backburn as bb
+    >>> bb.entr(bb.asarray([0.0, 1.0, -1.0])).tolist(), bb.entr(bb.asarray([0.5, 0.5], dtype="float64")).sum().item()
+    ([0.0, 0.0, -inf], 0.6931471805599453)
+    """
+    return unary("entr", x)
+
+
+@method
+def logit(x: Tensor, /, eps: float | None = None) -> FloatTensor:
+    """``log(x / (1 - x))``, the inverse of :func:`sigmoid`; infinite at 0 and 1, NaN beyond.
+
+    With ``eps``, from 0 to 1/2, ``x`` is first limited to the range from ``eps`` to ``1 - eps``, outside of which the
+    gradient is 0. Raises :class:`ArgumentError` for another ``eps``.
+
+        >>> import backburn as bb
+        >>> bb.logit(bb.asarray([0.0, 0.5, 0.75], dtype="float64"))
+        Tensor([      -inf, 0.        , 1.09861229], dtype=float64, backend=autodiff(numpy))
+        >>> bb.logit(bb.asarray([0.0, 1.0], dtype="float64"), eps=0.25)
+        Tensor([-1.09861229,  1.09861229], dtype=float64, backend=autodiff(numpy))
+    """
+    if eps is None:
+        return unary("logit", x)
+    y, least = float_operand("logit", x), bounded("logit", "eps", eps, least=0.0, most=0.5, of=(x,))
+    return call("logit", call("clip", y, least, 1.0 - least))

@@ -88,8 +88,19 @@ samples(
     case(np.array([-2.0, 0.0, 2.0]), smooth=0, gradients=(np.zeros(3),)),
     case(np.array([1e-300, -1e-300]), smooth=0),
 )
+NUMBERS = (
+    case(
+        np.array([1.0, NAN, NAN]),
+        np.array([NAN, 2.0, NAN]),
+        smooth=0,
+        gradients=(np.array([1.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0])),
+        note="the gradient goes to numbers only",
+    ),
+)
 samples("maximum", np.maximum, *BROADCASTS, AT_EDGES, *ties(1.0, 1.0))
 samples("minimum", np.minimum, *BROADCASTS, AT_EDGES, *ties(0.0, 0.0))
+samples("fmax", np.fmax, *BROADCASTS, AT_EDGES, *ties(1.0, 1.0), *NUMBERS)
+samples("fmin", np.fmin, *BROADCASTS, AT_EDGES, *ties(0.0, 0.0), *NUMBERS)
 samples("square", np.square, *UNARY, case(EDGES, smooth=0), case(np.zeros(2), note="at 0"), case(WIDE))
 samples("reciprocal", np.reciprocal, case(positive(2, 3)), case(real()), case(real(0)), case(EDGES, smooth=0))
 

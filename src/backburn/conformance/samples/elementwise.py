@@ -127,6 +127,73 @@ samples(
     ),
 )
 
+samples(
+    "logaddexp2",
+    np.logaddexp2,
+    *broadcasts(),
+    case(real(3), real(3), note="both alike"),
+    case(np.array([0.0, 1000.0, -700.0]), np.array([800.0, -800.0, -701.0]), note="far apart"),
+    case(EDGES[:, None], EDGES, smooth=0),
+    case(
+        np.array([INF, -INF, INF, -INF]),
+        np.array([INF, -INF, -INF, 1.0]),
+        smooth=0,
+        gradients=(np.array([0.5, 0.5, 1.0, 0.0]), np.array([0.5, 0.5, 0.0, 1.0])),
+    ),
+)
+ZEROS = np.zeros(6)
+POLES = np.array([0.0, -0.5, INF, -INF, 2.0, 1.0])
+samples(
+    "xlogy",
+    references.xlogy,
+    case(real(3), positive(2, 3)),
+    case(real(2, 1, 3), positive(4, 1)),
+    case(real(3), 1.5),
+    case(0.5, positive(3)),
+    case(real(), positive()),
+    case(real(0, 3), positive(1, 3)),
+    case(EDGES[:, None], EDGES, smooth=0, note="zeros, infinities and NaN"),
+    case(
+        ZEROS,
+        POLES,
+        smooth=0,
+        gradients=(np.array([0.0, 0.0, 0.0, 0.0, math.log(2.0), 0.0]), ZEROS),
+        note="0 times a logarithm",
+    ),
+)
+samples(
+    "xlog1py",
+    references.xlog1py,
+    case(real(3), unit(2, 3)),
+    case(real(2, 1, 3), unit(4, 1)),
+    case(real(3), 0.5),
+    case(0.5, unit(3)),
+    case(real(), unit()),
+    case(real(0, 3), unit(1, 3)),
+    case(np.array([1.0, 2.0]), np.array([1e-3, -1e-6]), smooth=0, note="near 0", relative=True),
+    case(EDGES[:, None], EDGES, smooth=0, note="zeros, infinities and NaN"),
+    case(
+        ZEROS,
+        POLES - 1.0,
+        smooth=0,
+        gradients=(np.array([0.0, 0.0, 0.0, 0.0, math.log(2.0), 0.0]), ZEROS),
+        note="0 times a logarithm",
+    ),
+)
+unary(
+    "entr",
+    lambda x: np.where(x < 0, -INF, 0.0 - references.xlogy(x, x)),
+    positive,
+    case(np.array([0.0]), smooth=0, gradients=(np.array([INF]),)),
+)
+unary(
+    "logit",
+    lambda x: np.log(x) - np.log1p(-x),
+    lambda *shape: real(*shape, low=0.05, high=0.95),
+    case(np.array([0.5, 0.5 + 2.0**-10, 0.25, 0.75]), note="at 1/2 and near it"),
+    case(np.array([0.0, 1.0, 1.5]), smooth=0, note="ends"),
+)
+
 # ---- trigonometry ----
 
 unary("sin", np.sin)

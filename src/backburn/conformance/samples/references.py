@@ -165,6 +165,16 @@ def i0e_slope(x: Array, n: int) -> Array:
     return np.asarray((kernel * _WEIGHTS).sum(-1) / 2)
 
 
+def xlogy(x: Array, y: Array) -> Array:
+    """``x log(y)``, and 0 where ``x`` is 0 and ``y`` a number."""
+    return np.where((np.asarray(x) == 0) & ~np.isnan(y), 0.0, x * np.log(y))
+
+
+def xlog1py(x: Array, y: Array) -> Array:
+    """``x log(1 + y)``, and 0 where ``x`` is 0 and ``y`` a number."""
+    return np.where((np.asarray(x) == 0) & ~np.isnan(y), 0.0, x * np.log1p(y))
+
+
 def sigmoid(x: Any) -> Any:
     """The reference of ``sigmoid``, without overflow."""
     return np.exp(-np.logaddexp(0.0, -x))
