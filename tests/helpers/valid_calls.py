@@ -54,6 +54,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "histogram": {"x": V},
     "index_add": {"indices": bb.asarray([0, 2])},
     "index_copy": {"indices": bb.asarray([0, 2])},
+    "index_reduce": {"indices": bb.asarray([0, 2]), "mode": "mul"},
     "ldexp": {"x": F, "exponent": 2},
     "linspace": {"start": 0.0, "stop": 1.0},
     "logical_and": {"x": M, "y": M},

@@ -175,7 +175,6 @@ def test_formulas_of_functions_are_right() -> None:
     matrices = bb.random.normal((2, 4, 3))
     product = eval(FUNCTIONS["matvec"], names | {"x": matrices, "y": y})
     assert product.allclose(bb.einsum("bij,bj->bi", matrices, y), atol=1e-6)
-    assert eval(FUNCTIONS["diag_embed"], names | {"x": y}).allclose(bb.vmap(bb.diag)(y))
     assert eval(FUNCTIONS["hanning"], names | {"n": 5}).numpy() == pytest.approx(np.hanning(5), abs=1e-6)
     assert eval(FUNCTIONS["argwhere"], names | {"x": x > 0}).tolist() == np.argwhere(x.numpy() > 0).tolist()
     filled = eval(BURN["one_hot_fill"], names | {"x": bb.asarray([1, 0]), "classes": 2, "on": 5.0, "off": 1.0})
@@ -294,7 +293,6 @@ OF_TORCH: dict[str, tuple[tuple[Any, ...], Callable[..., Any]]] = {
     "aminmax": ((VECTOR,), lambda t, *a: t.aminmax(*a)),
     "baddbmm": ((STACK, STACK, STACK), lambda t, *a: t.baddbmm(*a)),
     "bitwise_not": ((np.array([1, -2]),), lambda t, *a: t.bitwise_not(*a)),
-    "block_diag": ((MATRIX, SQUARE), lambda t, *a: t.block_diag(*a)),
     "bucketize": ((VECTOR, EDGES), lambda t, *a: t.bucketize(*a)),
     "cartesian_prod": ((VECTOR, EDGES), lambda t, *a: t.cartesian_prod(*a)),
     "clamp_max": ((VECTOR,), lambda t, x: t.clamp_max(x, 1.0)),

@@ -261,3 +261,66 @@ def test_the_axis_before_the_indices_is_told(name: str) -> None:
             method(indices, values, *([0, 1] if not options else [0]), **options)
     with pytest.raises(DTypeError, match=f"{name}: takes a tensor, not str"):
         method("0", values, 0)
+
+
+# ---- entries that are reduced by index ----
+
+REDUCTIONS = {"mul": "prod", "mean": "mean", "min": "amin", "max": "amax"}
+
+
+@pytest.mark.filterwarnings("ignore:index_reduce.. is in beta")
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize("mode", REDUCTIONS)
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_entries_reduced_by_index_are_those_of_pytorch(mode: str, include_self: bool, axis: int) -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(8)
+    x, indices = rng.normal(size=(4, 5, 3)), np.array([2, 0, 2, 2, -1 % 3])
+    shape = [4, 5, 3]
+    shape[axis] = indices.size
+    values = rng.normal(size=shape)
+    places = (torch.as_tensor(t) for t in (indices, values))
+    expected = torch.as_tensor(x).index_reduce(axis, *places, reduce=REDUCTIONS[mode], include_self=include_self)
+    given = (bb.asarray(indices), bb.asarray(values))
+    got = bb.asarray(x).index_reduce(*given, axis=axis, mode=mode, include_self=include_self)
+    np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-14)
+    bb.check_grads(
+        lambda t, v: bb.index_reduce(t, given[0], v, axis, mode, include_self=include_self),
+        (bb.asarray(x), given[1]), order=2,
+    )  # fmt: skip
+    rows = bb.vmap(lambda t: bb.index_reduce(t, bb.asarray([1, 1]), 2.0, axis=0, mode=mode))(bb.asarray(x[0]))
+    assert rows.shape == (5, 3)
+
+
+def test_integers_and_numbers_reduced_by_index() -> None:
+    x, indices = bb.asarray([1, 2, 3]), bb.asarray([0, 0, 2])
+    assert bb.index_reduce(x, indices, bb.asarray([5, 7, 1]), axis=0, mode="max").tolist() == [7, 2, 3]
+    assert bb.index_reduce(x, indices, 2, axis=0, mode="mul").tolist() == [4, 2, 6]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda x: bb.index_reduce(x, bb.asarray([0.5]), 1.0, axis=0, mode="mul"), DTypeError, "index_reduce: "),
+        (lambda x: bb.index_reduce(x, bb.asarray([[0]]), 1.0, axis=0, mode="mul"), ShapeError, "indices have one axis"),
+        (lambda x: bb.index_reduce(x, bb.asarray([0]), x, axis=0, mode="mul"), ShapeError, r"have the shape \[1, 2\]"),
+        (
+            lambda x: bb.index_reduce(x, bb.asarray([0]), 1.0, axis=0, mode="prod"),
+            ArgumentError,
+            "mode is one of 'mul'",
+        ),
+        (
+            lambda x: bb.index_reduce(x, bb.asarray([9]), 1.0, axis=0, mode="mul"),
+            IndexError,
+            "index_reduce: index 9 is out",
+        ),
+        (
+            lambda x: bb.index_reduce(x.astype("int64"), bb.asarray([0]), 1, axis=0, mode="mean"),
+            DTypeError,
+            "index_reduce: means are those of floats",
+        ),
+    ],
+)
+def test_what_index_reduce_refuses(call: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call(bb.ones((3, 2)))

@@ -100,3 +100,40 @@ def test_a_first_state_that_does_not_fit_is_refused_also_without_steps(backend: 
     with pytest.raises(ShapeError, match="ssm_scan: cannot broadcast"):
         bb.nn.functional.ssm_scan(x, x, x, bb.ones(3, backend=backend))
     assert bb.nn.functional.ssm_scan(x, x, x, bb.ones(2, backend=backend)).shape == (0, 2)
+
+
+# ---- running extrema with indices ----
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+def test_running_extrema_with_indices_are_those_of_pytorch(name: str, axis: int) -> None:
+    """Also of ties, of which the last counts, and from a NaN on."""
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(2)
+    floats = rng.integers(-3, 4, (6, 7)).astype(float)
+    floats[1, 3] = floats[4, 0] = floats[1, 5] = np.nan
+    function = getattr(bb, f"{name}_with_indices")
+    for array in (floats, floats.astype(np.float32), rng.integers(-3, 4, (6, 7)), floats[:0], floats[:, :1]):
+        values, indices = function(bb.asarray(array), axis=axis)
+        expected = getattr(torch.as_tensor(array), name)(axis)
+        np.testing.assert_array_equal(values.numpy(), expected.values.numpy())
+        np.testing.assert_array_equal(indices.numpy(), expected.indices.numpy())
+        assert indices.dtype is bb.int64
+    for backend in ("autodiff(autodiff(numpy))", "forward(numpy)"):
+        found = function(bb.asarray(floats, backend=backend), axis=axis)[1]
+        np.testing.assert_array_equal(bb.to(found, "numpy").numpy(), function(bb.asarray(floats), axis=axis)[1].numpy())
+    assert function(bb.zeros((2, 3), backend="null"), axis)[1].shape == (2, 3)
+
+
+def test_gradients_and_batches_of_running_extrema_with_indices() -> None:
+    x = bb.asarray([1.0, 3.0, 2.0, 3.0, 5.0])
+    slope = bb.grad(lambda t: (t.cummax_with_indices(0)[0] * bb.asarray([1.0, 2.0, 4.0, 8.0, 16.0])).sum())(x)
+    assert slope.tolist() == [1.0, 6.0, 0.0, 8.0, 16.0]
+    bb.check_grads(lambda t: bb.cummin_with_indices(t, 0)[0] ** 2.0, (bb.asarray(REAL),), order=2)
+    rows = bb.vmap(lambda t: t.cummin_with_indices(0)[1])(bb.asarray(REAL))
+    assert rows.tolist() == [[0, 1, 1], [0, 1, 2]]
+    with pytest.raises(AxisError, match="cummax_with_indices: "):
+        bb.cummax_with_indices(x, 1)
+    with pytest.raises(DTypeError, match="cummin_with_indices: takes float and int tensors, not bool"):
+        bb.cummin_with_indices(bb.asarray([True]), 0)

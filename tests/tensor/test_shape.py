@@ -329,3 +329,51 @@ def test_negative_widths_cut_off() -> None:
     np.testing.assert_array_equal(got.numpy(), expected, strict=True)
     assert x.pad(-1).shape == (0, 1, 2)
     bb.check_grads(lambda t: bb.pad(t, ((0, 0), (-2, 1), (-1, -1))).square(), (x,), order=2)
+
+
+# ---- diagonals and blocks ----
+
+
+@pytest.mark.parametrize("offset", [-2, 0, 1])
+@pytest.mark.parametrize("axes", [(-2, -1), (0, 1), (2, 0), (-1, 1)])
+def test_embedded_diagonals_are_those_of_pytorch(offset: int, axes: tuple[int, int]) -> None:
+    torch = pytest.importorskip("torch")
+    array = np.arange(1.0, 7.0).reshape(2, 3)
+    array[1, 2] = np.inf
+    got = bb.diag_embed(bb.asarray(array), offset, axis1=axes[0], axis2=axes[1])
+    np.testing.assert_array_equal(got.numpy(), torch.diag_embed(torch.as_tensor(array), offset, *axes).numpy())
+    np.testing.assert_array_equal(got.diagonal(offset, axis1=axes[0], axis2=axes[1]).numpy(), array)
+    bb.check_grads(lambda t: bb.diag_embed(t, offset, axis1=axes[0], axis2=axes[1]) ** 2.0,
+                   (bb.ones((2, 3), dtype="float64"),), order=2)  # fmt: skip
+
+
+def test_diagonals_of_other_kinds() -> None:
+    assert bb.diag_embed(bb.asarray([[True]])).tolist() == [[[True]]]
+    assert bb.diag_embed(bb.zeros((2, 0))).shape == (2, 0, 0)
+    assert bb.diag_embed(bb.zeros(0), 2).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    assert bb.vmap(bb.diag_embed)(bb.ones((4, 3))).shape == (4, 3, 3)
+    with pytest.raises(ShapeError, match=r"diag_embed: a 0-d tensor has no diagonal"):
+        bb.diag_embed(bb.asarray(1.0))
+    with pytest.raises(ArgumentError, match=r"diag_embed: the matrices need two axes, not 1 twice"):
+        bb.diag_embed(bb.ones(3), axis1=1)
+    with pytest.raises(AxisError, match=r"diag_embed: "):
+        bb.diag_embed(bb.ones(3), axis1=2)
+
+
+def test_blocks_along_the_diagonal() -> None:
+    blocks = [np.arange(6).reshape(2, 3), np.ones((1, 1)), np.array([7, 8]), np.array(9), np.zeros((0, 2))]
+    got = bb.block_diag(*(bb.asarray(x) for x in blocks))
+    expected, row, column = np.zeros((5, 9)), 0, 0
+    for block in map(np.atleast_2d, blocks):
+        expected[row : row + block.shape[0], column : column + block.shape[1]] = block
+        row, column = row + block.shape[0], column + block.shape[1]
+    np.testing.assert_array_equal(got.numpy(), expected)
+    assert got.dtype is bb.float64
+    assert bb.block_diag(bb.asarray([[True]]), bb.asarray([[True]])).tolist() == [[True, False], [False, True]]
+    bb.check_grads(
+        lambda x, y: bb.block_diag(x, y) ** 2.0, (bb.asarray(np.ones((2, 1))), bb.asarray(np.ones(2))), order=2
+    )
+    with pytest.raises(ArgumentError, match="block_diag: there are no tensors to join"):
+        bb.block_diag()
+    with pytest.raises(ShapeError, match=r"block_diag: blocks have two axes at most. Operands: .*\[1,2,3\]"):
+        bb.block_diag(bb.ones((1, 2, 3)))

@@ -249,7 +249,6 @@ FUNCTIONS = {
     "custom_gradient": "bb.custom_vjp(f)",
     "custom_jvp": "bb.custom_vjp(f), of which forward mode is made",
     "device": "a backend is a device: bb.load_backend(spec)",
-    "diag_embed": "x[..., None] * bb.eye(x.shape[-1])",
     "distributions": "bb.random draws; of bb.nn.functional, -cross_entropy(logits, x, reduction='none') and "
     "-gaussian_nll_loss(mean, x, variance, full=True, reduction='none') are log-probabilities",
     "double": "bb.float64",

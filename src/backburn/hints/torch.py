@@ -16,7 +16,6 @@ FORMULAS = {
     "aminmax": "bb.min(x), bb.max(x)",
     "baddbmm": "x + y @ z",
     "bitwise_not": "~x",
-    "block_diag": "bb.concat([bb.pad(x, ((0, 0), (0, y.shape[1]))), bb.pad(y, ((0, 0), (x.shape[1], 0)))])",
     "bucketize": "bb.searchsorted(y, x)",
     "cartesian_prod": "bb.stack(bb.meshgrid(x, y, indexing='ij'), axis=-1).reshape((-1, 2))",
     "chain_matmul": "x @ y @ z",

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 #: The modes of :func:`scatter`.
 _MODES = ("assign", "add", "mul", "min", "max", "mean")
 
+#: The modes of :func:`index_reduce`.
+_REDUCTIONS = _MODES[2:]
+
 
 def _indices_operand(name: str, value: Any) -> Any:
     """``value`` as a tensor of indices."""
@@ -167,6 +170,37 @@ def _indices_before(name: str, indices: Any, axis: Any) -> Any:
         raise ArgumentError(f"{name}: the axis comes last: {name}(x, indices, values, axis={indices!r})") from None
 
 
+@method
+@explained
+def index_reduce(
+    x: T, indices: Indices, values: Tensor | Scalar, /, axis: int, mode: str, *, include_self: bool = True
+) -> T:
+    """``x`` with the entries of ``values`` along ``axis`` combined with those at ``indices`` (1-d).
+
+    ``mode`` is ``"mul"``, ``"min"``, ``"max"`` or, for floats, ``"mean"``: those of :func:`scatter`, which has the
+    gradients, too. With ``include_self=False``, the entries of ``x`` at the indices do not take part. Sums are those of
+    :func:`index_add`. Raises :class:`ShapeError` for indices of more axes, and values that do not fit.
+
+        >>> import backburn as bb
+        >>> x, values = bb.asarray([1.0, 2.0, 3.0]), bb.asarray([4.0, 8.0])
+        >>> bb.index_reduce(x, bb.asarray([2, 2]), values, axis=0, mode="mean").tolist()
+        [1.0, 2.0, 5.0]
+        >>> bb.index_reduce(x, bb.asarray([2, 2]), values, axis=0, mode="mul", include_self=False).tolist()
+        [1.0, 2.0, 32.0]
+    """
+    name = "index_reduce"
+    _plain_operand(name, x)
+    chosen, place = _indices_before(name, indices, axis), axis_of(name, x, axis)
+    one_of(name, "mode", mode, _REDUCTIONS, of=(x,))
+    if chosen.ndim != 1:
+        raise ShapeError(f"{name}: the indices have one axis. Operands: {describe((x, indices))}")
+    shape = (*x.shape[:place], chosen.size, *x.shape[place + 1 :])
+    if getattr(values, "shape", shape) != shape:
+        raise ShapeError(f"{name}: the values have the shape {list(shape)}. Operands: {describe((x, values))}")
+    each = call("broadcast_to", call("reshape", chosen, shape=(chosen.size, *(1,) * (x.ndim - place - 1))), shape=shape)
+    return _scatter(name, x, each, values, place, mode, include_self)
+
+
 # ---- along one axis, an index for each element ----
 
 
@@ -219,15 +253,19 @@ def scatter(
     """
     _plain_operand("scatter", x)
     chosen = _indices_before("scatter", indices, axis)
-    value, place = _value_operand("scatter", x, values), axis_of("scatter", x, axis)
+    return _scatter("scatter", x, chosen, values, axis_of("scatter", x, axis), mode, include_self)
+
+
+def _scatter(name: str, x: Any, indices: Any, values: Any, axis: int, mode: str, include_self: bool) -> Any:
+    """``x`` with values written at indices, of which there is one for each."""
 
     def write(into: Any, value: Any, mode: str) -> Any:
         if mode in ("assign", "add"):
-            return call("scatter", into, chosen, value, axis=place, mode=mode)
-        value = value if is_tensor(value) else _full(into, value, chosen.shape)
-        return call("scatter_reduce", into, chosen, value, axis=place, mode=mode)
+            return call("scatter", into, indices, value, axis=axis, mode=mode)
+        value = value if is_tensor(value) else _full(into, value, indices.shape)
+        return call("scatter_reduce", into, indices, value, axis=axis, mode=mode)
 
-    return _write_mode("scatter", x, value, mode, include_self, write)
+    return _write_mode(name, x, _value_operand(name, x, values), mode, include_self, write)
 
 
 def _write_mode(

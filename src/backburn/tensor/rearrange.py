@@ -16,14 +16,14 @@ from backburn.base.errors import ArgumentError, AxisError, ShapeError
 from backburn.hints.arguments import explained, plain_signature, refuse
 from backburn.tensor import reduce
 from backburn.tensor.core import host
-from backburn.tensor.core.dispatch import call, is_quantized, kind_operand
+from backburn.tensor.core.dispatch import call, is_quantized, kind_operand, promote_operands, tensor_operand
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.methods import method
 from backburn.tensor.core.options import axes_of, axis_of, integer, integers_of, one_of, shape_of
 from backburn.tensor.core.types import T
 from backburn.tensor.creation import _fit_scalar
 from backburn.tensor.quantized import exact_or_float
-from backburn.tensor.shape import permute_dims, reshape, split, swapaxes
+from backburn.tensor.shape import moveaxis, permute_dims, reshape, split, swapaxes
 
 if TYPE_CHECKING:
     from backburn.tensor.core.classes import Tensor
@@ -351,13 +351,62 @@ def diag(x: T, /, offset: int = 0) -> T:
         return diagonal(x, offset=offset)
     if x.ndim != 1:
         raise ShapeError(f"diag: takes a vector or a matrix, not {describe((x,))}")
-    offset = integer("diag", "offset", offset)
-    count, distance = x.size, abs(offset)
+    return diag_embed(x, integer("diag", "offset", offset))
+
+
+@method
+def diag_embed(x: T, /, offset: int = 0, *, axis1: int = -2, axis2: int = -1) -> T:
+    """Matrices in two axes of the result (the last ones), with the last axis of ``x`` on a diagonal and 0 elsewhere.
+
+    The diagonal lies ``offset`` above the main one, or below for a negative one: :func:`diagonal` with the same
+    arguments gives ``x``. Raises :class:`ShapeError` for a 0-d tensor, :class:`AxisError` for axes that the result does
+    not have, :class:`ArgumentError` if they are the same.
+
+        >>> import backburn as bb
+        >>> bb.diag_embed(bb.asarray([[1, 2], [3, 4]])).tolist()
+        [[[1, 0], [0, 2]], [[3, 0], [0, 4]]]
+        >>> bb.diag_embed(bb.asarray([1.0]), offset=-1).tolist()
+        [[0.0, 0.0], [1.0, 0.0]]
+    """
+    y: Any = kind_operand("diag_embed", x, "FIB")
+    if not y.ndim:
+        raise ShapeError(f"diag_embed: a 0-d tensor has no diagonal. Operand: {describe((x,))}")
+    offset = integer("diag_embed", "offset", offset)
+    count, distance = y.shape[-1], abs(offset)
+    *leading, _ = shape = y.shape
     # Row after row, the diagonal's places are one row and one element apart: pad each element by that, and cut.
-    rows = pad(reshape(x, (count, 1)), ((0, 0), (0, count)))
-    square = reshape(split(reshape(rows, (count * (count + 1),)), [count * count, count])[0], (count, count))
+    rows = pad(reshape(y, (*shape, 1)), [(0, 0)] * y.ndim + [(0, count)])
+    flat = pad(reshape(rows, (*leading, count * (count + 1))), [(0, 0)] * len(leading) + [(0, -count)])
     before, after = (0, distance) if offset >= 0 else (distance, 0)
-    return pad(square, ((before, after), (after, before)))
+    square: Any = pad(reshape(flat, (*shape, count)), [(0, 0)] * len(leading) + [(before, after), (after, before)])
+    first, second = axis_of("diag_embed", square, axis1), axis_of("diag_embed", square, axis2)
+    if first == second:
+        raise ArgumentError(f"diag_embed: the matrices need two axes, not {axis1} twice. Operand: {describe((x,))}")
+    return moveaxis(square, (-2, -1), (first, second))
+
+
+def block_diag(*arrays: Tensor) -> Tensor:
+    """The matrix with the given ones along its diagonal, each below and to the right of the last, and 0 elsewhere.
+
+    Vectors are matrices of one row, and 0-d tensors of one element. The dtype is the promoted one. Raises
+    :class:`ShapeError` for more than two axes, :class:`ArgumentError` if there are no tensors, :class:`DTypeError` for
+    quantized ones.
+
+        >>> import backburn as bb
+        >>> bb.block_diag(bb.asarray([[1, 2], [3, 4]]), bb.asarray([5, 6])).tolist()
+        [[1, 2, 0, 0], [3, 4, 0, 0], [0, 0, 5, 6]]
+    """
+    if not arrays:
+        raise ArgumentError("block_diag: there are no tensors to join")
+    blocks = [kind_operand("block_diag", tensor_operand("block_diag", x), "FIB") for x in arrays]
+    if any(x.ndim > 2 for x in blocks):
+        raise ShapeError(f"block_diag: blocks have two axes at most. Operands: {describe(arrays)}")
+    blocks = [reshape(x, (1,) * (2 - x.ndim) + x.shape) for x in promote_operands("concat", *blocks)]
+    width, left, rows = sum(x.shape[1] for x in blocks), 0, []
+    for x in blocks:
+        rows.append(pad(x, ((0, 0), (left, width - left - x.shape[1]))))
+        left += x.shape[1]
+    return call("concat", rows, axis=0)
 
 
 @method

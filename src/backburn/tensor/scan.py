@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Never, overload
 
+from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.hints.arguments import explained, plain_signature, refuse
 from backburn.tensor.core.dispatch import (
     call,
     cast,
+    create,
     float_operand,
     kind_operand,
     promote_operands,
@@ -151,6 +153,47 @@ def cummin(x: T, /, axis: int) -> T:
     """
     y = kind_operand("cummin", x, "FI")
     return call("cummin", y, axis=axis_of("cummin", y, axis))
+
+
+@method
+def cummax_with_indices(x: T, /, axis: int) -> tuple[T, IntTensor]:
+    """The largest element so far along ``axis``, and its index, in int64: of equal elements the last so far.
+
+    Gradient and errors are those of :func:`cummax`.
+
+        >>> import backburn as bb
+        >>> values, indices = bb.cummax_with_indices(bb.asarray([1.0, 3.0, 2.0, 3.0]), axis=0)
+        >>> values.tolist(), indices.tolist()
+        ([1.0, 3.0, 3.0, 3.0], [0, 1, 1, 3])
+    """
+    return _with_indices("cummax_with_indices", "cummax", x, axis)
+
+
+@method
+def cummin_with_indices(x: T, /, axis: int) -> tuple[T, IntTensor]:
+    """The smallest element so far along ``axis``, and its index, in int64: of equal elements the last so far.
+
+    Gradient and errors are those of :func:`cummax`.
+
+        >>> import backburn as bb
+        >>> values, indices = bb.cummin_with_indices(bb.asarray([3, 4, 1, 2]), axis=0)
+        >>> values.tolist(), indices.tolist()
+        ([3, 3, 1, 1], [0, 0, 2, 2])
+    """
+    return _with_indices("cummin_with_indices", "cummin", x, axis)
+
+
+def _with_indices(name: str, operation: str, x: Any, axis: int) -> tuple[Any, Any]:
+    """A running extremum, and the last place so far at which it was set or equalled."""
+    y: Any = kind_operand(name, x, "FI")
+    along = axis_of(name, y, axis)
+    values, n = call(operation, y, axis=along), y.shape[along]
+    places = create("arange", y.backend, start=0, stop=n, step=1, dtype=int64)
+    places = call("reshape", places, shape=(n, *(1,) * (y.ndim - along - 1)))
+    carried = call("not_equal", y, values)
+    if y.dtype.kind == "float":  # NaN differs from itself, and sets the extremum
+        carried = call("logical_and", carried, call("equal", y, y))
+    return values, call("cummax", call("where", carried, 0, places), axis=along)
 
 
 @method

@@ -125,7 +125,7 @@ def digamma(x: Tensor, /) -> FloatTensor:
 
 @method
 def polygamma(x: Tensor, /, n: int = 1) -> FloatTensor:
-    """The derivative of order ``n``, from 1 (the trigamma function) to 10, of :func:`digamma`.
+    """The derivative of order ``n``, from 0 to 10, of :func:`digamma`: for 0 itself, for 1 the trigamma function.
 
     The tensor is the first argument, which is the order ``n`` in other libraries. Raises :class:`ArgumentError` for
     another ``n``.
@@ -136,6 +136,8 @@ def polygamma(x: Tensor, /, n: int = 1) -> FloatTensor:
     """
     if isinstance(x, int) and is_tensor(n):
         raise DTypeError(f"polygamma: the tensor comes first, then the order: bb.polygamma(x, {x})")
+    if n.__class__ is int and n == 0:
+        return call("digamma", float_operand("polygamma", x))
     return call("polygamma", float_operand("polygamma", x), n=n)
 
 
