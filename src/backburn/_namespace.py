@@ -11,7 +11,7 @@ import importlib as _importlib
 import inspect as _inspect
 import typing as _typing
 
-from backburn.autodiff import Autodiff as Autodiff, Forward as Forward, Gradients as Gradients, gradient as gradient
+from backburn.autodiff import Autodiff as Autodiff, Forward as Forward, Gradients as Gradients
 from backburn.autodiff.anomaly import detect_anomaly as detect_anomaly
 from backburn.backend import (
     AutodiffBackend as AutodiffBackend, Backend as Backend, list_backends as list_backends,

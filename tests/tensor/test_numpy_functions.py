@@ -403,7 +403,7 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: bb.average(F, axis=0, weights=I), ShapeError, r"that of its axes \[0\]"),
     (lambda: bb.average(F, 1, returned=WRONG), ArgumentError, "average: returned is True or False"),
     (lambda: bb.average(F, dim=1), TypeError, "here: axis"),  # type: ignore[call-overload]
-    (lambda: bb.trapezoid(F, I, axis=0), ShapeError, r"trapezoid: x has the shape of y, or is a vector of length 2"),
+    (lambda: bb.trapezoid(F, I, axis=0), ShapeError, r"trapezoid: x has 2 places along the axis"),
     (lambda: bb.trapezoid(F, axis=2), AxisError, "trapezoid: axis 2"),
     (lambda: bb.trapezoid(F, dx=WRONG), ArgumentError, "trapezoid: dx is a number"),
     (lambda: bb.trapezoid(bb.asarray(1.0)), AxisError, "trapezoid"),

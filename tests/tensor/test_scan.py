@@ -137,3 +137,98 @@ def test_gradients_and_batches_of_running_extrema_with_indices() -> None:
         bb.cummax_with_indices(x, 1)
     with pytest.raises(DTypeError, match="cummin_with_indices: takes float and int tensors, not bool"):
         bb.cummin_with_indices(bb.asarray([True]), 0)
+
+
+# ---- slopes and integrals ----
+
+UNTYPED: Any = bb.gradient
+
+FIELD = np.random.default_rng(4).normal(size=(4, 5, 3))
+PLACES = [np.cumsum(np.random.default_rng(n).uniform(0.2, 1.0, n)) for n in FIELD.shape]
+
+
+@pytest.mark.parametrize("edge_order", [1, 2])
+@pytest.mark.parametrize(
+    ("spacing", "axis"),
+    [
+        ((), None),
+        ((), 1),
+        ((), (0, -1)),
+        ((0.5,), None),
+        ((0.5,), -1),
+        ((0.5, 2.0, 3), None),
+        ((PLACES[0], 2.0, PLACES[2]), None),
+        ((PLACES[1],), 1),
+        ((PLACES[2], PLACES[0]), (2, 0)),
+        ((np.array(0.25),), 0),
+        ((-PLACES[1],), (1,)),
+    ],
+)
+def test_slopes_are_those_of_numpy(spacing: tuple[Any, ...], axis: Any, edge_order: Any) -> None:
+    given = [bb.asarray(s) if isinstance(s, np.ndarray) else s for s in spacing]
+    got = bb.gradient(bb.asarray(FIELD), *given, axis=axis, edge_order=edge_order)
+    expected: Any = np.gradient(FIELD, *spacing, axis=axis, edge_order=edge_order)
+    assert isinstance(got, tuple) == isinstance(expected, tuple)
+    for a, b in zip(*((t if isinstance(t, tuple) else (t,)) for t in (got, expected)), strict=True):
+        np.testing.assert_allclose(a.numpy(), b, rtol=1e-12, atol=1e-12)
+    operands = (bb.asarray(FIELD), *(s for s in given if isinstance(s, bb.Tensor)))
+
+    def slopes(x: Any, *coordinates: Any) -> Any:
+        rest = iter(coordinates)
+        steps = [next(rest) if isinstance(s, bb.Tensor) else s for s in given]
+        found = bb.gradient(x, *steps, axis=axis, edge_order=edge_order)
+        return found[0] ** 2.0 + found[1] ** 2.0 if isinstance(found, tuple) else found**2.0
+
+    bb.check_grads(slopes, operands, order=1)
+
+
+def test_slopes_of_few_elements_and_other_dtypes() -> None:
+    assert bb.gradient(bb.asarray([1.0, 3.0]), axis=0).tolist() == [2.0, 2.0]
+    assert bb.gradient(bb.asarray([1, 3, 8]), axis=0).dtype is bb.float32
+    assert bb.gradient(bb.asarray([1.0, 3.0], dtype="float16"), axis=0).dtype is bb.float16
+    assert bb.gradient(bb.zeros((3, 4), backend="null"), axis=1).shape == (3, 4)
+    assert bb.gradient(bb.zeros(3), 0.0, axis=0).isnan().all().item()
+    x = bb.asarray(REAL)
+    rows = bb.vmap(lambda t: bb.gradient(t, axis=0))(x)
+    np.testing.assert_allclose(rows.numpy(), np.gradient(REAL, axis=1))
+    steps = bb.vmap(lambda h: bb.gradient(x, h, axis=1))(bb.asarray([1.0, 2.0], dtype="float64"))
+    np.testing.assert_allclose(steps.numpy()[1], np.gradient(REAL, 2.0, axis=1))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda x: bb.gradient(x, 1.0, 2.0, 3.0), ArgumentError, "there are 3 spacings for 2 axes"),
+        (lambda x: bb.gradient(x, edge_order=3, axis=0), ArgumentError, "edge_order is 1 or 2, not 3"),
+        (lambda x: bb.gradient(x, axis=5), AxisError, "gradient: "),
+        (lambda x: bb.gradient(x[:1]), ShapeError, "axis 0 needs 2 elements at least"),
+        (lambda x: bb.gradient(x, axis=0, edge_order=2), ShapeError, "axis 0 needs 3 elements at least"),
+        (lambda x: bb.gradient(x, bb.ones(4), axis=1), ShapeError, "axis 1 are a vector of length 3"),
+        (lambda x: UNTYPED(x, "1"), ArgumentError, "gradient: spacing is a number"),
+        (lambda x: bb.gradient(x, edges=1), TypeError, "edges"),
+        (lambda x: bb.gradient(x > 0), DTypeError, "gradient: takes float tensors, not bool"),
+        (lambda x: bb.gradient("unheard"), ArgumentError, "gradient: there is no operation 'unheard'"),
+    ],
+)
+def test_what_gradient_refuses(call: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call(bb.asarray(REAL))
+
+
+@pytest.mark.parametrize(
+    ("y", "x", "axis"),
+    [((4, 5), (5,), -1), ((4, 5), (4, 5), 0), ((4, 5), (1, 5), 1), ((5,), (3, 5), -1), ((2, 4, 5), (4, 1), 1),
+     ((2, 4, 5), (4, 5), -1), ((4, 5), (3, 1, 5), -1), ((2, 4, 5), (2, 1, 1, 5), -1), ((4, 5), (4, 1), 0)],
+)  # fmt: skip
+def test_integrals_broadcast_as_those_of_numpy(y: Any, x: Any, axis: int) -> None:
+    rng = np.random.default_rng(6)
+    values, places = rng.normal(size=y), rng.normal(size=x)
+    try:
+        expected = np.trapezoid(values, places, axis=axis)
+    except ValueError:
+        with pytest.raises(ShapeError, match="trapezoid"):
+            bb.trapezoid(bb.asarray(values), bb.asarray(places), axis=axis)
+        return
+    got = bb.trapezoid(bb.asarray(values), bb.asarray(places), axis=axis)
+    np.testing.assert_allclose(got.numpy(), expected, rtol=1e-13)
+    bb.check_grads(lambda s, t: bb.trapezoid(s, t, axis=axis) ** 2.0, (bb.asarray(values), bb.asarray(places)), order=2)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Never, overload
 
 from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.hints.arguments import explained, plain_signature, refuse
+from backburn.ops.rules.gradients import Rule
+from backburn.ops.rules.gradients import gradient as attach_gradient
 from backburn.tensor.core.dispatch import (
     call,
     cast,
@@ -21,9 +24,9 @@ from backburn.tensor.core.dispatch import (
 from backburn.tensor.core.levels import constant
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.methods import method
-from backburn.tensor.core.options import axis_of, bounded, number, one_integer
+from backburn.tensor.core.options import axes_of, axis_of, bounded, number, one_integer
 from backburn.tensor.core.types import T
-from backburn.tensor.core.wrapping import wrap
+from backburn.tensor.core.wrapping import is_tensor, wrap
 from backburn.tensor.reduce import _to_accumulator
 
 if TYPE_CHECKING:
@@ -231,17 +234,120 @@ def diff(x: T, /, *, axis: int = -1, n: int = 1, prepend: T | None = None, appen
     return call("diff", y, axis=along, n=n)
 
 
+@overload
+def gradient(x: Tensor, /, *spacing: Tensor | float, axis: int, edge_order: int = 1) -> FloatTensor: ...
+@overload
+def gradient(
+    x: Tensor, /, *spacing: Tensor | float, axis: Sequence[int] | None = None, edge_order: int = 1
+) -> FloatTensor | tuple[FloatTensor, ...]: ...
+@overload
+def gradient(
+    operation: Callable[..., Any] | str, operands: tuple[str, ...] = ..., rule: Rule | None = ..., /, **rules: Rule
+) -> None: ...
+def gradient(x: Any, /, *spacing: Any, axis: Any = None, edge_order: Any = 1, **rules: Any) -> Any:
+    """The slope of ``x`` at each element: NumPy's ``gradient``, or the gradient rules of an operation.
+
+    Of a tensor, the slopes along ``axis``: one tensor, or a tuple of them for several axes; by default, for all.
+    Inside they are central differences of second order, also for uneven ``spacing``, and at the ends one-sided
+    differences of ``edge_order`` 1 or 2. ``spacing`` is a number for all axes, or for each axis a number or a vector of
+    coordinates; by default 1. Integers become the default float. Derivatives go to ``x`` and ``spacing``. Raises
+    :class:`AxisError` for axes that do not exist, :class:`ArgumentError` for another ``edge_order`` or number of
+    spacings, :class:`ShapeError` for an axis with fewer than ``edge_order + 1`` elements and for coordinates that do
+    not fit, :class:`DTypeError` for bool and quantized tensors.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([1.0, 2.0, 4.0, 7.0, 11.0])
+        >>> bb.gradient(x).tolist(), bb.gradient(x, 2.0, edge_order=2).tolist()
+        ([1.0, 1.5, 2.5, 3.5, 4.0], [0.25, 0.75, 1.25, 1.75, 2.25])
+        >>> bb.gradient(x, bb.asarray([0.0, 1.0, 2.0, 5.0, 6.0])).tolist()
+        [1.0, 1.5, 1.75, 3.25, 4.0]
+
+    Of an operation, given as a function or by its name, it attaches rules: functions whose parameters name what they
+    take, by operand, as in :func:`backburn.ops.rules.gradients.gradient`. Raises :class:`ArgumentError` if the
+    operation, an operand or something that a rule takes does not exist, or if an operand has a rule already.
+
+        >>> @bb.operation()
+        ... def doctest_half(k, x, /):
+        ...     '''Half of each element.'''
+        ...     return k.mul(x, 0.5)
+        >>> bb.gradient(doctest_half, x=lambda k, g: k.mul(g, 0.5))
+        >>> bb.grad(doctest_half)(3.0).item()
+        0.5
+    """
+    if not is_tensor(x):
+        given = {"axis": axis, "edge_order": edge_order}  # operands of these names have rules
+        return attach_gradient(x, *spacing, **rules, **{name: r for name, r in given.items() if callable(r)})
+    if rules:
+        refuse(gradient, (), rules)
+    y: Any = upcast_half(float_operand("gradient", x))
+    axes = axes_of("gradient", y, axis)
+    if isinstance(axis, Sequence):  # in the given order
+        axes = tuple(axis_of("gradient", y, a) for a in axis)
+    count = len(spacing) or 1
+    if count not in (1, len(axes)):
+        raise ArgumentError(
+            f"gradient: there are {count} spacings for {len(axes)} axes; give one for all, or one for each. "
+            f"Operand: {describe((x,))}"
+        )
+    if edge_order not in (1, 2):
+        raise ArgumentError(f"gradient: edge_order is 1 or 2, not {edge_order!r}. Operand: {describe((x,))}")
+    steps = spacing if count == len(axes) and spacing else (spacing or (1.0,)) * len(axes)
+    found = tuple(_slopes(x, y, along, step, edge_order) for along, step in zip(axes, steps, strict=True))
+    return found[0] if len(found) == 1 else found
+
+
+def _slopes(x: Any, y: Any, axis: int, step: Any, edge_order: int) -> Any:
+    """The slopes of ``y``, which is ``x`` in at least 32 bits, along one axis."""
+    n = y.shape[axis]
+    if n <= edge_order:
+        raise ShapeError(f"gradient: axis {axis} needs {edge_order + 1} elements at least. Operand: {describe((x,))}")
+    if is_tensor(step):
+        step = cast(float_operand("gradient", step), y.dtype)
+        if step.ndim and step.shape != (n,):
+            raise ShapeError(
+                f"gradient: the coordinates of axis {axis} are a vector of length {n}, not {describe((step,))}"
+            )
+    else:
+        step = number("gradient", "spacing", step, of=(x,))
+    rise = call("diff", y, axis=axis, n=1)
+    even = not is_tensor(step) or not step.ndim
+    gaps = (
+        step if even else call("reshape", call("diff", step, axis=0, n=1), shape=(n - 1, *(1,) * (y.ndim - axis - 1)))
+    )
+    secants = rise / gaps
+
+    def share(own: int, other: int, count: int) -> Any:
+        """The part that ``count`` gaps from ``own`` on have of themselves and of those from ``other`` on."""
+        if even:
+            return 0.5
+        first, second = (_slice_axis(gaps, 0, start, start + count) for start in (own, other))
+        return first / (first + second)
+
+    def secant(start: int, count: int = 1) -> Any:
+        return _slice_axis(secants, axis, start, start + count)
+
+    # The slopes of parabolas through three points are means of secants, weighted by the opposite gaps.
+    inside = secant(0, n - 2) * share(1, 0, n - 2) + secant(1, n - 2) * share(0, 1, n - 2)
+    ends = [secant(0), secant(n - 2)]
+    if edge_order == 2:
+        ends[0] = ends[0] + (ends[0] - secant(1)) * share(0, 1, 1)
+        ends[1] = ends[1] + (ends[1] - secant(n - 3)) * share(n - 2, n - 3, 1)
+    return cast(call("concat", [ends[0], inside, ends[1]], axis=axis), float_operand("gradient", x).dtype)
+
+
 def trapezoid(y: Tensor, x: Tensor | None = None, /, *, dx: float = 1.0, axis: int = -1) -> FloatTensor:
     """The integral of ``y`` along ``axis`` by the trapezoidal rule, at the places ``x``, or ``dx`` apart.
 
-    ``x`` has the shape of ``y``, or is a vector for ``axis``. Integers become the default float. Gradients go to both.
-    Raises :class:`AxisError` for an axis that does not exist, :class:`ShapeError` for places that do not fit,
-    :class:`DTypeError` for bool and quantized tensors.
+    ``x`` is a vector for ``axis``, or a tensor whose other axes broadcast with those of ``y``. Integers become the
+    default float. Gradients go to both. Raises :class:`AxisError` for an axis that does not exist, :class:`ShapeError`
+    for places that do not fit, :class:`DTypeError` for bool and quantized tensors.
 
         >>> import backburn as bb
         >>> y = bb.asarray([1.0, 2.0, 4.0])
         >>> bb.trapezoid(y).item(), bb.trapezoid(y, bb.asarray([0.0, 1.0, 3.0])).item()
         (4.5, 7.5)
+        >>> bb.trapezoid(y, bb.asarray([[0.0, 1.0, 3.0], [0.0, 1.0, 2.0]])).tolist()
+        [7.5, 4.5]
     """
     given = [kind_operand("trapezoid", t, "FI") for t in (y, x) if t is not None]
     values, *places = promote_operands("trapezoid", *given, kinds="F")
@@ -250,16 +356,15 @@ def trapezoid(y: Tensor, x: Tensor | None = None, /, *, dx: float = 1.0, axis: i
     steps: Any = number("trapezoid", "dx", dx)
     if places:
         (at,) = places
-        if at.shape != values.shape and at.shape != (length,):
-            raise ShapeError(
-                f"trapezoid: x has the shape of y, or is a vector of length {length}. Operands: {describe((y, x))}"
-            )
-        steps = call("diff", upcast_half(at), axis=along if at.ndim == values.ndim else 0, n=1)
-        if at.ndim != values.ndim:
+        over = 0 if at.ndim == 1 else axis_of("trapezoid", at, axis)
+        if at.shape[over : over + 1] != (length,):
+            raise ShapeError(f"trapezoid: x has {length} places along the axis. Operands: {describe((y, x))}")
+        steps = call("diff", upcast_half(at), axis=over, n=1)
+        if at.ndim == 1:
             steps = call("reshape", steps, shape=(steps.size, *(1,) * (values.ndim - along - 1)))
     before, after = (_slice_axis(upcast_half(values), along, *ends) for ends in ((0, length - 1), (1, length)))
     areas = call("mul", call("add", before, after), call("mul", steps, 0.5) if places else 0.5 * steps)
-    return cast(call("sum", areas, axis=(along,)), dtype)
+    return cast(call("sum", areas, axis=(axis_of("trapezoid", areas, axis),)), dtype)
 
 
 def unwrap(x: T, /, *, discont: float | None = None, axis: int = -1, period: float = 2 * math.pi) -> T:

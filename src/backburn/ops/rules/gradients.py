@@ -42,7 +42,7 @@ class GradientRule:
 
 
 #: For users of NumPy and PyTorch, whose ``gradient`` takes samples.
-_SLOPES = "; the slopes of samples x are bb.concat([x[1:2] - x[:1], (x[2:] - x[:-2]) / 2, x[-1:] - x[-2:-1]])"
+_SLOPES = "; the slopes of samples x are bb.gradient(bb.asarray(x))"
 
 
 def entry_of(where: str, operation: Callable[..., Any] | str) -> Operation:
