@@ -205,7 +205,7 @@ def test_slopes_of_few_elements_and_other_dtypes() -> None:
         (lambda x: bb.gradient(x, axis=0, edge_order=2), ShapeError, "axis 0 needs 3 elements at least"),
         (lambda x: bb.gradient(x, bb.ones(4), axis=1), ShapeError, "axis 1 are a vector of length 3"),
         (lambda x: UNTYPED(x, "1"), ArgumentError, "gradient: spacing is a number"),
-        (lambda x: bb.gradient(x, edges=1), TypeError, "edges"),
+        (lambda x: UNTYPED(x, edges=1), TypeError, "edges"),
         (lambda x: bb.gradient(x > 0), DTypeError, "gradient: takes float tensors, not bool"),
         (lambda x: bb.gradient("unheard"), ArgumentError, "gradient: there is no operation 'unheard'"),
     ],

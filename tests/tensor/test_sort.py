@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import backburn as bb
-from backburn.base.errors import ArgumentError, AxisError, DTypeError, NotDifferentiableError, ShapeError
+from backburn.base.errors import ArgumentError, AxisError, DTypeError, ShapeError
 
 REAL = np.array([[0.5, -2.0, 3.0], [1.5, 0.25, -1.0]])
 INTS = np.array([[3, -2, 3, 7], [0, 5, -1, 0]])
 TRUTHS = np.array([[True, False, True], [False, False, True]])
-NAN = math.nan
+INF, NAN = math.inf, math.nan
 
 
 @pytest.mark.parametrize("array", [REAL, REAL.astype(np.float32), INTS, TRUTHS], ids=lambda a: a.dtype.name)
@@ -224,22 +224,57 @@ def test_gradients_of_quantiles_go_to_the_elements_that_count() -> None:
         assert x.grad(gradients).tolist() == expected  # type: ignore[union-attr]
 
 
-def test_tracked_places_of_quantiles_are_refused() -> None:
-    x, places = bb.asarray([4.0, 1.0, 3.0, 2.0]), bb.asarray([0.25, 0.5]).require_grad()
-    of_any: Any = bb.quantile
-    several: list[Any] = [places, [places[0], 0.5], places[0]]
-    for q in several:
-        for quantile in (of_any, bb.nanquantile):
-            with pytest.raises(NotDifferentiableError, match=r"quantile: q has no gradient: detach .* first"):
-                quantile(x, q)
-    assert of_any(x, places.detach()).tolist() == [1.75, 2.5]
-    singles: list[Any] = [places[1].detach(), np.float32(0.5), np.array(0.5)]
+@pytest.mark.parametrize("function", [bb.quantile, bb.nanquantile])
+@pytest.mark.parametrize("method", ["linear", "hazen", "weibull", "median_unbiased", "interpolated_inverted_cdf"])
+def test_derivatives_for_the_places_of_quantiles(function: Any, method: str) -> None:
+    x = bb.asarray(np.random.default_rng(3).normal(size=(5, 4)))
+    for q in (bb.asarray([0.13, 0.31, 0.77], dtype="float64"), bb.asarray(0.437, dtype="float64")):
+        for axis in (None, 0, 1):
+            bb.check_grads(lambda t, p, a=axis: function(t, p, axis=a, method=method) ** 2.0, (x, q), order=2)
+
+
+@pytest.mark.parametrize("function", [bb.quantile, bb.nanquantile])
+def test_places_of_quantiles_as_tensors(function: Any) -> None:
+    """They are read where they can be, and otherwise have the same results."""
+    values = np.array([[4.0, 1.0, 3.0, 2.0], [0.5, -1.0, 9.0, 2.0]])
+    x, places = bb.asarray(values), bb.asarray([[0.0, 0.25], [0.5, 1.0]], dtype="float64")
+    tracked, expected = places.require_grad(), np.quantile(values, places.numpy(), axis=1)
+    for q in (places, tracked):
+        np.testing.assert_allclose(function(x, q, axis=1).numpy(), expected, rtol=1e-15)
+        assert function(x, q, axis=(0, 1), keepdims=True).shape == (2, 2, 1, 1)
+    for method in ("lower", "nearest", "midpoint", "inverted_cdf", "averaged_inverted_cdf", "closest_observation"):
+        of_tensor = function(x, tracked, axis=1, method=method).numpy()
+        np.testing.assert_array_equal(of_tensor, np.quantile(values, places.numpy(), axis=1, method=method))
+    assert function(x[0], [tracked[0, 1], 0.5]).tolist() == [1.75, 2.5]
+    singles: list[Any] = [places[1, 0], np.float32(0.5), np.array(0.5), [0.5]]
     for one in singles:
-        assert of_any(x, one).item() == bb.nanquantile(x, one).item() == 2.5
-    with bb.no_grad():
-        assert of_any(x, places).tolist() == [1.75, 2.5]
-    with pytest.raises(NotDifferentiableError, match="q has no gradient"):
-        bb.jvp(lambda q: of_any(x, q), (bb.asarray([0.5]),), (bb.ones(1),))
+        assert function(x[0], one).sum().item() == 2.5
+    slope = bb.grad(lambda q: function(x[0], q).sum())(places)
+    assert slope.tolist() == [[3.0, 3.0], [3.0, 3.0]]
+    by_row = bb.vmap(lambda t, q: function(t, q))(x, bb.asarray([0.5, 1.0]))
+    assert by_row.tolist() == [2.5, 9.0]
+    slopes = bb.vmap(bb.grad(lambda q: function(x[1], q)))(bb.asarray([0.1, 0.9], dtype="float64"))
+    np.testing.assert_allclose(slopes.numpy(), [4.5, 21.0])
+    _, tangent = bb.jvp(lambda q: function(x[0], q), (bb.asarray([0.5]),), (bb.ones(1),))
+    assert tangent.tolist() == [3.0]
+    outside = function(x[0], bb.asarray([-0.1, 1.1, NAN, 0.5]).require_grad())
+    np.testing.assert_array_equal(outside.numpy(), [NAN, NAN, NAN, 2.5])
+    with pytest.raises(ArgumentError, match=r"quantile: .*between 0 and 1, not at 1.5"):
+        function(x, bb.asarray([1.5]))
+    with pytest.raises(ShapeError, match=r"quantile: a quantile of no elements"):
+        function(bb.zeros(0), tracked)
+
+
+def test_places_of_quantiles_among_infinities_and_nan() -> None:
+    x = bb.asarray([-INF, 1.0, 2.0, INF, INF])
+    q = bb.asarray([0.0, 0.1, 0.25, 0.5, 0.6, 0.75, 0.9, 1.0]).require_grad()
+    np.testing.assert_array_equal(bb.quantile(x, q).numpy(), [-INF, -INF, 1.0, 2.0, INF, INF, INF, INF])
+    lost = bb.asarray([[1.0, NAN, 3.0], [NAN, NAN, NAN]])
+    np.testing.assert_array_equal(bb.quantile(lost, q[3], axis=1).numpy(), [NAN, NAN])
+    np.testing.assert_array_equal(bb.nanquantile(lost, q[3], axis=1).numpy(), [2.0, NAN])
+    one = bb.asarray([7.0], dtype="float16").quantile(q)
+    assert one.tolist() == [7.0] * 8
+    assert one.dtype is bb.float16
 
 
 def test_quantiles_that_are_none() -> None:

@@ -7,32 +7,24 @@ and booleans are never NaN: for them, the results are those of the plain functio
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from backburn.base.dtypes import float64, int64, uint8
+from backburn.base.dtypes import float64, uint8
 from backburn.base.errors import BackburnError
 from backburn.hints.arguments import explained
 from backburn.ops.reduce import quantile_positions
 from backburn.tensor import reduce
-from backburn.tensor.arithmetic import maximum, minimum
+from backburn.tensor.arithmetic import maximum
 from backburn.tensor.core.dispatch import call, cast, float_operand, kind_operand, upcast_half
 from backburn.tensor.core.host import asarray
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import axes_of, axis_of, number, one_of
 from backburn.tensor.core.types import Axis, T
+from backburn.tensor.core.wrapping import is_tensor
 from backburn.tensor.elementwise import sqrt
 from backburn.tensor.inspection import finfo
 from backburn.tensor.logic import isnan
-from backburn.tensor.sort import (
-    _METHODS,
-    _interpolate,
-    _mean_pair,
-    _quantile_position,
-    _quantiles,
-    _reduced_shape,
-    _sort_over,
-)
+from backburn.tensor.sort import _METHODS, Quantiles, _quantiles, _tensor_quantile
 
 if TYPE_CHECKING:
     from backburn.tensor.core.classes import FloatTensor, IntTensor, Tensor
@@ -176,7 +168,7 @@ def nanmedian(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> Flo
 
 @explained
 def nanquantile(
-    x: Tensor, q: float | Sequence[float], /, axis: Axis = None, *, keepdims: bool = False, method: str = "linear"
+    x: Tensor, q: Quantiles, /, axis: Axis = None, *, keepdims: bool = False, method: str = "linear"
 ) -> FloatTensor:
     """The quantile ``q`` over ``axis``, ignoring NaN; NaN if there is nothing else.
 
@@ -239,34 +231,23 @@ def _deviations(name: str, x: Any, axis: Axis, correction: float, keepdims: bool
 
 
 def _quantile(
-    name: str, x: Any, q: float | tuple[float, ...], axis: Axis, keepdims: bool, method: str
+    name: str, x: Any, q: Any, axis: Axis, keepdims: bool, method: str
 ) -> Any:  # fmt: skip
     """Quantiles of the elements that are sorted before NaN; their number differs from line to line."""
     y: Any = float_operand(name, x)
     axes = axes_of(name, y, axis)
-    _, _, ends = _METHODS[one_of(name, "method", method, _METHODS, of=(x,))]
+    one_of(name, "method", method, _METHODS, of=(x,))
+    if is_tensor(q):
+        return _tensor_quantile(name, x, q, axes, keepdims, method, ignore_nan=True)
     several = q if isinstance(q, tuple) else (q,)
     try:
         quantile_positions(several, math.prod(y.shape[a] for a in axes))
     except BackburnError as error:
         raise type(error)(f"{name}: {error}. Operand: {describe((x,))}") from None
-    ordered: Any = _sort_over(y, axes)
-    count = reduce.sum(cast(~isnan(ordered), float64), axis=0, keepdims=True)
-    last = maximum(count - 1.0, 0.0)
-    parts = asarray(several, dtype=float64, backend=y.backend).reshape((-1, *(1 for _ in last.shape[1:])))
-    places = _quantile_position(parts, last + 1.0, method)
-
-    def at(found: Any) -> Any:
-        return call("take_along_axis", ordered, cast(minimum(maximum(found, 0.0), last), int64), axis=0)
-
-    if ends:
-        value = _mean_pair([at(call(how, places + plus) + then) for how, plus, then in ends])
-    else:
-        within = minimum(maximum(places, 0.0), last)
-        low = call("floor", within)
-        value = _interpolate(at(low), at(call("ceil", within)), cast(within - low, y.dtype))
-    shape = _reduced_shape(y.shape, axes, keepdims)
-    return call("reshape", value, shape=(len(several), *shape) if isinstance(q, tuple) else shape)
+    parts = asarray(several, dtype=float64, backend=y.backend)
+    return _tensor_quantile(
+        name, x, parts if isinstance(q, tuple) else parts[0], axes, keepdims, method, ignore_nan=True
+    )
 
 
 def _index(name: str, index: Any, least: float, x: Any, axis: int | None, keepdims: bool) -> Any:

@@ -8,14 +8,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from backburn.base.contexts import RECORDING
-from backburn.base.dtypes import int64
-from backburn.base.errors import ArgumentError, BackburnError, DTypeError, NotDifferentiableError, ShapeError
+from backburn.base.dtypes import float64, int64
+from backburn.base.errors import ArgumentError, BackburnError, DTypeError, ShapeError
+from backburn.batching import NeedsValues
 from backburn.hints.arguments import explained
 from backburn.ops.reduce import quantile_positions
-from backburn.tensor.core.dispatch import call, create, float_operand, kind_operand, promote_operands, tensor_operand
+from backburn.tensor.core.dispatch import (
+    call,
+    cast,
+    create,
+    float_operand,
+    kind_operand,
+    promote_operands,
+    tensor_operand,
+    upcast_half,
+)
 from backburn.tensor.core.host import asarray
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.methods import method
@@ -188,6 +199,9 @@ def interp(
 
 # ---- quantiles ----
 
+#: Numbers from 0 to 1.
+Quantiles: TypeAlias = "float | Sequence[float] | Tensor"
+
 #: By method, the parameters ``alpha`` and ``beta`` of a quantile's place among the sorted elements (Hyndman and Fan,
 #: "Sample Quantiles in Statistical Packages", 1996), and the elements whose mean is taken: the place plus the first
 #: number, rounded, plus the second one. Without such elements, it is interpolated between the two nearest ones.
@@ -213,7 +227,7 @@ _ROUNDING: dict[str, Callable[[float], int]] = {"floor": math.floor, "ceil": mat
 @method
 @explained
 def quantile(
-    x: Tensor, q: float | Sequence[float], /, axis: Axis = None, *, keepdims: bool = False, method: str = "linear"
+    x: Tensor, q: Quantiles, /, axis: Axis = None, *, keepdims: bool = False, method: str = "linear"
 ) -> FloatTensor:
     """The quantile ``q`` of the elements over ``axis``.
 
@@ -221,12 +235,14 @@ def quantile(
     the ``"nearest"`` (ties go to the even index) or their mean (``"midpoint"``). The other methods are NumPy's, those
     of Hyndman and Fan: ``"inverted_cdf"``, ``"averaged_inverted_cdf"``, ``"closest_observation"``, which take elements
     or means of two, ``"interpolated_inverted_cdf"``, ``"hazen"``, ``"weibull"``, ``"median_unbiased"`` and
-    ``"normal_unbiased"``, which interpolate. A sequence ``q`` gives one result for each, along a new first axis.
+    ``"normal_unbiased"``, which interpolate. A sequence ``q`` gives one result for each, along a new first axis; a
+    tensor, for the axes that it has.
 
-    The result is NaN if an element is NaN. The gradient goes to the elements that are used, and none to ``q``:
-    :class:`NotDifferentiableError` is raised for a tracked one. Raises :class:`ArgumentError` for a ``q`` outside 0 to
-    1 or an unknown ``method``, :class:`ShapeError` if there are no elements, and :class:`DTypeError` for bool and
-    quantized tensors.
+    The result is NaN if an element is NaN. The gradient goes to the elements that are used and, if ``q`` is a tensor
+    and the method interpolates, to ``q``: the slope to the right, and at the last element to the left. Raises
+    :class:`ArgumentError` for a ``q`` outside 0 to 1 or an unknown ``method``, :class:`ShapeError` if there are no
+    elements, and :class:`DTypeError` for bool and quantized tensors. A tensor ``q`` that is tracked, or differs within
+    ``vmap``, is not read: outside 0 to 1, the result is NaN.
 
         >>> import backburn as bb
         >>> bb.quantile(bb.asarray([4.0, 1.0, 3.0, 2.0]), [0.0, 0.5, 1.0]).tolist()
@@ -236,27 +252,81 @@ def quantile(
     """
     y, fractions = float_operand("quantile", x), _quantiles("quantile", q)
     axes = axes_of("quantile", x, axis)
-    if one_of("quantile", "method", method, _METHODS, of=(x,)) == "linear":
+    one_of("quantile", "method", method, _METHODS, of=(x,))
+    if is_tensor(fractions):
+        return _tensor_quantile("quantile", x, fractions, axes, keepdims, method, ignore_nan=False)
+    if method == "linear":
         return call("quantile", y, q=fractions, axis=axes, keepdims=keepdims)
     found = _element_quantile(y, fractions, axes, method)
     shape = _reduced_shape(y.shape, axes, keepdims)
     return call("reshape", found, shape=(*found.shape[:1], *shape) if isinstance(fractions, tuple) else shape)
 
 
-def _quantiles(name: str, q: Any) -> float | tuple[float, ...]:
-    """One number or several, as floats; tracked tensors are refused, because their gradient would be lost."""
+def _quantiles(name: str, q: Any) -> Any:
+    """One number or a tuple of them, as floats; a tensor if it is tracked, cannot be read, or has several axes."""
     try:
         if isinstance(q, int | float):
             return float(q)
-        single = getattr(q, "ndim", None) == 0  # a tensor, or a scalar of NumPy
-        several = (q,) if single else tuple(q)
+        if is_tensor(q):
+            if q.ndim > 1 or (RECORDING.get() and q.is_tracked):
+                return float_operand(name, q)
+            single, several = q.ndim == 0, (q,) if q.ndim == 0 else tuple(q)
+        else:
+            single = getattr(q, "ndim", None) == 0  # a scalar of NumPy
+            several = (q,) if single else tuple(q)
         if not (RECORDING.get() and any(is_tensor(one) and one.is_tracked for one in several)):
-            fractions = tuple(float(one) for one in several)
-            return fractions[0] if single else fractions
+            with suppress(NeedsValues):
+                fractions = tuple(float(one) for one in several)
+                return fractions[0] if single else fractions
     except (TypeError, ValueError, OverflowError) as cause:
         given = describe((q,)) or None
         raise ArgumentError(f"{name}: q is a number from 0 to 1 or a sequence of them, not {given}") from cause
-    raise NotDifferentiableError(f"{name}: q has no gradient: detach {describe((q,))} first")
+    if is_tensor(q):
+        return float_operand(name, q)
+    of = next(one for one in several if is_tensor(one))
+    return call("stack", promote_operands("stack", *(_as_tensor(one, of) for one in several)), axis=0)
+
+
+def _as_tensor(value: Any, like: Any) -> Any:
+    """A number as a tensor of the dtype of another, on its backend."""
+    return value if is_tensor(value) else create("full", like.backend, shape=(), value=float(value), dtype=like.dtype)
+
+
+def _tensor_quantile(
+    name: str, x: Any, q: Any, axes: tuple[int, ...], keepdims: bool, method: str, *, ignore_nan: bool
+) -> Any:
+    """Quantiles at the places of a tensor, one for each of its elements; NaN outside of 0 to 1."""
+    y: Any = float_operand(name, x)
+    ordered: Any = _sort_over(upcast_half(y), axes)
+    length, *rest = ordered.shape
+    if length == 0:
+        raise ShapeError(f"{name}: a quantile of no elements has no value. Operand: {describe((x,))}")
+    flat = call("reshape", cast(q, float64), shape=(q.size, *(1 for _ in rest)))
+    inside = (flat >= 0.0) & (flat <= 1.0)
+    flat = call("where", inside, flat, 0.0)
+    if ignore_nan:
+        total: Any = call("sum", cast(~call("isnan", ordered), float64), axis=(0,), keepdims=True)
+        last = call("maximum", total - 1.0, 0.0)
+        places = _quantile_position(flat, last + 1.0, method)
+    else:
+        last, places = length - 1.0, _quantile_position(flat, float(length), method)
+
+    def at(found: Any) -> Any:
+        index = cast(call("clip", found, 0.0, last), int64)
+        return call("take_along_axis", ordered, call("broadcast_to", index, shape=(q.size, *rest)), axis=0)
+
+    ends = _METHODS[method][2]
+    if ends:
+        value = _mean_pair([at(call(how, places + plus) + then) for how, plus, then in ends])
+    else:
+        within = call("clip", places, 0.0, last)
+        low = call(
+            "minimum", call("floor", within), call("maximum", last - 1.0, 0.0) if ignore_nan else max(last - 1.0, 0.0)
+        )
+        value = _interpolate(at(low), at(low + 1.0), cast(within - low, ordered.dtype))
+    bad = ~inside if ignore_nan else ~inside | call("isnan", ordered[length - 1 :])
+    shape = (*q.shape, *_reduced_shape(y.shape, axes, keepdims))
+    return cast(call("reshape", call("where", bad, math.nan, value), shape=shape), y.dtype)
 
 
 def _reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
@@ -309,8 +379,9 @@ def _interpolate(low: Any, high: Any, part: Any) -> Any:
     """The value at ``part`` of the way between two elements, never outside of them."""
     gap = high - low
     near = call("where", part < 0.5, low + gap * part, high - gap * (1.0 - part))
-    near = call("where", call("isfinite", gap), near, low * (1.0 - part) + high * part)
-    return call("where", part == 0.0, low, near)
+    # Infinities, and a gap too large for the dtype; a part of 0 or 1 is one of the two elements itself.
+    weighted = call("where", part == 0.0, low, call("where", part == 1.0, high, low * (1.0 - part) + high * part))
+    return call("where", call("isfinite", gap), near, weighted)
 
 
 def _sort_over(x: Any, axes: tuple[int, ...]) -> Any:

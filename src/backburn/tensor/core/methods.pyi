@@ -20,6 +20,7 @@ from backburn.tensor.core.dispatch import Scalar
 from backburn.tensor.core.types import Axis
 from backburn.tensor.core.types import ModeResult
 from backburn.tensor.core.typing_stubs import Indices
+from backburn.tensor.sort import Quantiles
 
 C = TypeVar("C", bound=Callable[..., Any])
 METHODS: dict[str, Callable[..., Any]]
@@ -157,7 +158,7 @@ class TensorMethods:
     def prod(self: IntTensor | BoolTensor, /, axis: Axis=None, *, dtype: None=None, keepdims: bool=False) -> IntTensor: ...
     @overload
     def prod(self, /, axis: Axis=None, *, dtype: Any=None, keepdims: bool=False) -> Tensor: ...
-    def quantile(self, q: float | Sequence[float], /, axis: Axis=None, *, keepdims: bool=False, method: str='linear') -> FloatTensor: ...
+    def quantile(self, q: Quantiles, /, axis: Axis=None, *, keepdims: bool=False, method: str='linear') -> FloatTensor: ...
     @overload
     def quantize(self, /, *, dtype: Any=qint8, low: Any=None, high: Any=None) -> QuantizedTensor: ...
     @overload
