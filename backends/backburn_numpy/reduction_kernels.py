@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from backburn_numpy import compiled
-from backburn_numpy.blocks import BLOCK, WORTH, run_rows, scratch
+from backburn_numpy.blocks import WORTH, run_rows, scratch
 from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.half_precision import upcast_half, upcast_kernel
-from backburn_numpy.memory import empty
-from backburn_numpy.row_kernels import dot_keepdims, exp_and_sum, for_blocks, moments, sum_keepdims, sum_parts
-from backburn_numpy.threads import WORTH_A_THREAD, parallel_for
+from backburn_numpy.memory import contiguous, empty, memory_ordered
+from backburn_numpy.row_kernels import exp_and_sum, for_blocks, sum_keepdims, sum_parts
+from backburn_numpy.threads import parallel_for
 
 Array = Any
 Axes = tuple[int, ...]
@@ -65,20 +66,71 @@ def reduce_matrices(x: Array, axis: Axes, name: str) -> Array | None:
     return out if run_rows(kernel, (x, out), number, x.size // number, *options) else None
 
 
+def _reordered(found: Array, lengths: list[int], order: list[int]) -> Array:
+    """The flat result ``found``, of axes of these lengths, flat in another order of them."""
+    return found.reshape(lengths).transpose(order).reshape(-1)
+
+
+def _stack(x: Array, axis: Axes) -> tuple[Array, Callable[[Array], Array]] | None:
+    """``x`` as matrices (number, rows, columns) whose rows are to be joined; None if it is small, or not of floats.
+
+    With it comes a function that puts the flat result in the order of the axes that are left. Axes are taken in the
+    order in which they lie in memory. A copy is made of axes that are not neighbours, and of what has gaps, unless the
+    reduction is along the shortest step: NumPy adds these in pairs.
+    """
+    if x.size < LARGE or x.dtype.kind != "f" or x.itemsize < 4 or not axis:
+        return None
+    left = [i for i in range(x.ndim) if i not in axis]
+    in_order: Callable[[Array], Array] = np.asarray
+    if not x.flags.c_contiguous:
+        ordered = memory_ordered(x)
+        if ordered is None:
+            steps = [abs(step) for step, length in zip(x.strides, x.shape, strict=True) if length > 1]
+            if 0 in steps or min(steps) in [abs(x.strides[i]) for i in axis]:
+                return None
+            x = contiguous(x)
+        else:
+            (x,), places = ordered
+            axis, others = tuple(sorted(places[i] for i in axis)), [places[i] for i in left]
+            left = sorted(others)
+            lengths, order = [x.shape[i] for i in left], [left.index(i) for i in others]
+            in_order = partial(_reordered, lengths=lengths, order=order)
+    if axis[-1] - axis[0] >= len(axis):
+        rows = contiguous(x.transpose(*left, *axis))
+        return rows.reshape(math.prod(x.shape[i] for i in left), -1, 1), in_order
+    shape = math.prod(x.shape[: axis[0]]), -1, math.prod(x.shape[axis[-1] + 1 :])
+    return x.reshape(shape), in_order
+
+
 def sum_all(x: Array, axis: Axes) -> Array | None:
     """The sums of ``x`` over ``axis``, flat."""
     found = reduce_matrices(x, axis, "sum")
     if found is not None:
         return found
-    matrix = _matrix(x, axis)
-    if matrix is not None:
-        return _sum_matrix(*matrix)
+    if (matrix := _matrix(x, axis)) is not None and matrix[1]:
+        return _sum_rows(matrix[0])
     rows = next((i for i in range(1, len(axis)) if axis[i:] == tuple(range(axis[i], x.ndim))), None)
-    if rows is None or x.size < LARGE or (found := sum_all(x, axis[rows:])) is None:
+    if rows is not None and axis[rows] - axis[0] > rows and x.flags.c_contiguous and x.size >= LARGE:
+        # For example, sums of channels of images: first the rows, then the rest.
+        found = sum_all(x, axis[rows:])
+        if found is None:
+            return None
+        total = np.add.reduce(found.reshape(x.shape[: axis[rows]]), axis=axis[:rows], dtype=np.float64)
+        return total.astype(x.dtype).reshape(-1)
+    stack = _stack(x, axis)
+    if stack is None:
         return None
-    # For example, sums of channels of images: first the rows, then the rest.
-    total = np.add.reduce(found.reshape(x.shape[: axis[rows]]), axis=axis[:rows], dtype=np.float64)
-    return total.astype(x.dtype).reshape(-1)
+    matrices, in_order = stack
+    return in_order(_sum_rows(matrices[:, :, 0]) if matrices.shape[2] == 1 else _sum_columns_of(matrices))
+
+
+def _sum_columns_of(matrices: Array) -> Array:
+    found = reduce_matrices(matrices, (1,), "sum")
+    if found is not None:
+        return found
+    total = sum_columns(matrices)
+    total = np.add.reduce(matrices, axis=1, dtype=np.float64) if total is None else total
+    return total.astype(matrices.dtype)
 
 
 def reduce_rows(x: Array, axis: Axes, kernel: str, join: Callable[[Array], Any]) -> Array | None:
@@ -132,15 +184,12 @@ def _reduce_half_rows(lines: Array, widen: Any, fast: Any, join: Callable[[Array
     return out if run_rows("reduce_half_rows", (out, lines), len(lines), width, widen.where, fast.where) else None
 
 
-def _sum_matrix(lines: Array, along: int) -> Array:
-    if along == 1 and (found := _reduce_rows("sum_rows", np.add.reduce, lines)) is not None:
+def _sum_rows(lines: Array) -> Array:
+    if (found := _reduce_rows("sum_rows", np.add.reduce, lines)) is not None:
         return found
-    if along == 0:
-        found = sum_columns(lines)
-        return (np.add.reduce(lines, axis=0, dtype=np.float64) if found is None else found).astype(lines.dtype)
     if len(lines) == 1 and lines.size > ROW:
         cut = lines.size // ROW * ROW
-        return np.add.reduce(_sum_matrix(lines[:, :cut].reshape(-1, ROW), 1)) + np.add.reduce(lines[:, cut:], axis=1)
+        return np.add.reduce(_sum_rows(lines[:, :cut].reshape(-1, ROW))) + np.add.reduce(lines[:, cut:], axis=1)
     out = np.empty((len(lines), 1), lines.dtype)
 
     def part(start: int, stop: int) -> None:
@@ -155,7 +204,7 @@ def _sum_blocks(lines: Array, work: Callable[[Array], Array], worth: int = WORTH
     found: dict[int, Array] = {}
 
     def begin(part: slice) -> Callable[[slice], None]:
-        rows, own = lines[part], np.zeros(lines.shape[1], lines.dtype)
+        rows, own = lines[part], np.zeros(lines.shape[1])
         found[part.start] = own
 
         def add(block: slice) -> None:
@@ -176,26 +225,30 @@ def _sum_columns(lines: Array, work: Callable[[Array, Array], Array], row: Array
     return found + work(lines[cut:], row) if cut < len(lines) else found
 
 
-def sum_columns(lines: Array) -> Array | None:
-    """The sums of the columns of a contiguous matrix in float64, by a kernel; None if there is none."""
-    return _over_columns("sum_columns", lines)
+def sum_columns(matrices: Array) -> Array | None:
+    """The sums of the columns of contiguous matrices in float64, by a kernel; None if there is none."""
+    return _over_columns("sum_columns", matrices)
 
 
-def _over_columns(name: str, lines: Array, *rows: Array) -> Array | None:
-    """One number for each column, by a kernel that gets ``rows`` too; several narrow rows are joined to one."""
-    fast = compiled.serving(name, lines)
+def _over_columns(name: str, matrices: Array, *rows: Array) -> Array | None:
+    """A number for each column, by a kernel that gets ``rows`` too; several narrow rows of one matrix are joined."""
+    fast = compiled.serving(name, matrices)
     if fast is None:
         return None
-    number = max(1, min(LONG // lines.shape[1], len(lines)))
-    cut, several = len(lines) // number * number, [np.tile(row, number) for row in rows]
-    out = np.empty((number, lines.shape[1]))
-    count, width = cut // number, out.size
-    at = compiled.addresses(lines, out, *several)
-    parallel_for(lambda *part: fast(*at, count, width, *part), width, max(LONG, WORTH_OF_SUMS // count))
-    total = np.add.reduce(out, axis=0)
-    if cut < len(lines):
-        rest = lines[cut:]
-        fast(*compiled.addresses(rest, out, *several), len(rest), out.shape[1], 0, out.shape[1])
+    stack, count, width = matrices.shape
+    number = max(1, min(LONG // width, count)) if stack == 1 else 1
+    cut, several = count // number * number, [np.tile(row, number) for row in rows]
+    out = np.empty((stack * number, width))
+    at = compiled.addresses(matrices, out, *several)
+    sizes = stack, cut // number, number * width
+    worth = max(LONG, WORTH_OF_SUMS // (stack * sizes[1]))
+    parallel_for(lambda *part: fast(*at, *sizes, *part), sizes[2], worth)
+    if number == 1:
+        return out
+    total = np.add.reduce(out, axis=0, keepdims=True)
+    if cut < count:
+        rest = matrices[:, cut:]
+        fast(*compiled.addresses(rest, out, *several), 1, count - cut, width, 0, width)
         total += out[0]
     return total
 
@@ -208,41 +261,47 @@ def split(wide: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
 
 def squared_deviations(x: Array, axis: Axes) -> Array | None:
     """The sums of the squared deviations from the mean of ``x`` over ``axis``, flat, in float64."""
-    matrix = _matrix(x, axis)
-    if matrix is None:
+    stack = _stack(x, axis)
+    if stack is None:
         return None
-    lines, along = matrix
-    if along == 0:
-        sums = sum_columns(lines)
-        return None if sums is None else _over_columns("deviation_columns", lines, *split(sums / len(lines), x.dtype))
-    found = _moments(lines)
-    return None if found is None else found[1]
+    matrices, in_order = stack
+    if matrices.shape[2] == 1:
+        found = _moments(matrices[:, :, 0])
+        return None if found is None else in_order(found[1])
+    sums = sum_columns(matrices)
+    if sums is None:
+        return None
+    squares = _over_columns("deviation_columns", matrices, *split(sums / matrices.shape[1], x.dtype))
+    return None if squares is None else in_order(squares)
 
 
 def _moments(lines: Array) -> Array | None:
     """The means of the rows, and the sums of their squared deviations, by a kernel; a single long row is split."""
-    if len(lines) == 1 and lines.size > ROW:
-        cut = lines.size // ROW * ROW
-        pieces = [piece for piece in (lines[:, :cut].reshape(-1, ROW), lines[:, cut:]) if piece.size]
-        found = [_moments(piece) for piece in pieces]
-        if found[0] is None:
-            return None
-        (means, squares), counts = np.concatenate(found, axis=1), np.repeat(*np.array([p.shape for p in pieces])[:, ::-1].T)
-        mean = np.vdot(means, counts) / lines.size
-        return np.array([[mean], [np.add.reduce(squares) + np.vdot(np.square(means - mean), counts)]])
-    found = np.empty((2, len(lines)))
-    return found if run_rows("deviation_rows", (lines, *found), *lines.shape) else None
+    if len(lines) > 1 or lines.size <= ROW:
+        found = np.empty((2, len(lines)))
+        return found if run_rows("deviation_rows", (lines, *found), *lines.shape) else None
+    cut = (lines.size - 1) // ROW * ROW
+    pieces = [_moments(piece) for piece in (lines[:, :cut].reshape(-1, ROW), lines[:, cut:])]
+    known = [piece for piece in pieces if piece is not None]
+    if not known:
+        return None
+    means, squares = np.concatenate(known, axis=1)
+    counts = np.full(len(means), ROW)
+    counts[-1] = lines.size - cut
+    mean = np.add.reduce(means * counts) / lines.size
+    return np.array([[mean], [np.add.reduce(squares + np.square(means - mean) * counts)]])
 
 
 def logsumexp(x: Array, axis: Axes) -> Array | None:
     """The logarithms of the sums of exponentials of ``x`` over ``axis``, flat."""
-    matrix = _matrix(x, axis)
-    if matrix is None:
+    stack = _stack(x, axis)
+    if stack is None or 1 not in (stack[0].shape[0], stack[0].shape[2]):
         return None
-    lines, along = matrix
-    if along == 0:
-        return _logsumexp_columns(lines)
-    out = np.empty((len(lines), 1), x.dtype)
+    (number, length, width), in_order = stack[0].shape, stack[1]
+    if number == 1 < width:
+        return in_order(_logsumexp_columns(stack[0][0]))
+    lines = stack[0].reshape(number, length)
+    out = np.empty((number, 1), x.dtype)
 
     def begin(part: slice) -> Callable[[slice], None]:
         rows, target = lines[part], out[part]
@@ -256,7 +315,7 @@ def logsumexp(x: Array, axis: Axes) -> Array | None:
         return work
 
     for_blocks(begin, lines)
-    return out[:, 0]
+    return in_order(out[:, 0])
 
 
 def _logsumexp_columns(lines: Array) -> Array:

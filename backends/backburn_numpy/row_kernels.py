@@ -21,6 +21,9 @@ SMALL, LARGE = 1e-10, 1e10
 #: For longer rows and larger matrices, BLAS starts its own threads, which would compete with ours.
 LONG, MANY = 10_000, 3 << 16
 
+#: Rows whose weighted sum is in their dtype.
+ROWS = 64
+
 
 def for_blocks(begin: Callable[[slice], Callable[[slice], None]], lines: Array, worth: int = WORTH) -> None:
     """Process the rows of ``lines``, in several threads from ``worth`` elements on.
@@ -65,26 +68,16 @@ def dot_keepdims(x: Array, y: Array, axis: int = -1) -> Array:
 
 
 def weighted_sum(weights: Array, x: Array) -> Array:
-    """The sum of the rows of ``x``, weighted by the column ``weights``."""
-    if x.size > MANY:
-        return np.einsum("i,ij->j", weights[:, 0], x)
-    return np.vecmat(weights[:, 0], x)
+    """The sum of the rows of ``x``, weighted by the column ``weights``: of blocks of rows, and in float64 of these."""
+    cut = len(x) // ROWS * ROWS
+    blocks = weights[:cut].reshape(-1, ROWS), x[:cut].reshape(-1, ROWS, x.shape[1])
+    sums = np.vecmat(*blocks) if ROWS * x.shape[1] <= MANY else np.einsum("bi,bij->bj", *blocks)
+    return np.add.reduce(sums, axis=0, dtype=np.float64) + np.einsum("i,ij->j", weights[cut:, 0], x[cut:])
 
 
 def sum_parts(parts: dict[int, Array]) -> Array:
     """The sum of the threads' results, by the first row of each: in row order, so that it is reproducible."""
     return np.add.reduce([parts[start] for start in sorted(parts)], axis=0)
-
-
-def moments(x: Array) -> tuple[Array, Array | None]:
-    """Means and variances of the rows, as columns; None for the variances if any would suffer from cancellation."""
-    variance, mean = dot_keepdims(x, x), sum_keepdims(x)
-    variance /= x.shape[1]
-    mean /= x.shape[1]
-    square = mean * mean
-    variance -= square
-    # NaN and infinity fail the comparison, too.
-    return mean, variance if (4 * variance >= square).all() else None
 
 
 def exp_and_sum(x: Array, out: Array, axis: int = -1, finite: bool = False) -> tuple[Array, Array | None]:

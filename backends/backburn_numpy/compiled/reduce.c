@@ -16,8 +16,8 @@ enum {
     WIDE = 1024,  /* columns at a time, whose last results stay in the cache */
 };
 
-INLINE float backburn_sum_of_block(const float *restrict x, int64_t count) {
-    float sum = 0.0f;
+INLINE double backburn_sum_of_block(const float *restrict x, int64_t count) {
+    double sum = 0.0;
     int64_t start = 0;
     if (count >= 2 * VECTORS * LANES) {
         Lanes sums[VECTORS] = {0};

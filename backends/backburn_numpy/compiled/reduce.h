@@ -25,7 +25,7 @@ KERNEL(sum_rows, const REAL *restrict x, REAL *restrict out, int64_t rows, int64
     for (int64_t r = NAMED(narrow_rows)(x, out, rows, width, 0); r < rows; r++) {
         double sum = 0.0;
         for (int64_t start = 0; start < width; start += BLOCK)
-            sum += (double)NAMED(sum_of_block)(x + r * width + start, start + BLOCK < width ? BLOCK : width - start);
+            sum += NAMED(sum_of_block)(x + r * width + start, start + BLOCK < width ? BLOCK : width - start);
         out[r] = (REAL)sum;
     }
 }
@@ -87,18 +87,20 @@ INLINE void NAMED(add_rows)(double *restrict out, const REAL *restrict x, const 
 #undef TERM
 }
 
-/* The sums of columns first to last - 1. */
-KERNEL(sum_columns, const REAL *restrict x, double *restrict out, int64_t rows, int64_t width, int64_t first,
-       int64_t last) {
-    for (int64_t at = first; at < last; at += WIDE)
-        NAMED(add_rows)(out + at, x + at, 0, 0, rows, width, last - at < WIDE ? last - at : WIDE, 0);
+/* The sums of columns first to last - 1 of matrices (rows, width), one after the other. */
+KERNEL(sum_columns, const REAL *restrict x, double *restrict out, int64_t number, int64_t rows, int64_t width,
+       int64_t first, int64_t last) {
+    for (; number > 0; number--, x += rows * width, out += width)
+        for (int64_t at = first; at < last; at += WIDE)
+            NAMED(add_rows)(out + at, x + at, 0, 0, rows, width, last - at < WIDE ? last - at : WIDE, 0);
 }
 
 /* The sums of the squares of what they differ from mean + rest. */
 KERNEL(deviation_columns, const REAL *restrict x, double *restrict out, const REAL *restrict mean,
-       const REAL *restrict rest, int64_t rows, int64_t width, int64_t first, int64_t last) {
-    for (int64_t at = first; at < last; at += WIDE)
-        NAMED(add_rows)(out + at, x + at, mean + at, rest + at, rows, width, last - at < WIDE ? last - at : WIDE, 1);
+       const REAL *restrict rest, int64_t number, int64_t rows, int64_t width, int64_t first, int64_t last) {
+    for (; number > 0; number--, x += rows * width, out += width, mean += width, rest += width)
+        for (int64_t at = first; at < last; at += WIDE)
+            NAMED(add_rows)(out + at, x + at, mean + at, rest + at, rows, width, last - at < WIDE ? last - at : WIDE, 1);
 }
 
 /* The mean of each row, and the sum of the squares of what its elements differ from that. Blocks are summed in their type,
@@ -107,6 +109,13 @@ KERNEL(deviation_rows, const REAL *restrict x, double *restrict means, double *r
        int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width) {
         double sum = 0.0, rest = 0.0, total = 0.0;
+        if (width <= LINE) {
+            for (int64_t i = 0; i < width; i++) sum += x[i];
+            means[r] = sum /= (double)width;
+            SUM_OF(total) for (int64_t i = 0; i < width; i++) total += (x[i] - sum) * (x[i] - sum);
+            squares[r] = total;
+            continue;
+        }
         for (int64_t start = 0; start < width; start += BLOCK)
             sum += NAMED(sum_of_block)(x + start, start + BLOCK < width ? BLOCK : width - start);
         const REAL mean = (REAL)(sum / (double)width);

@@ -24,7 +24,7 @@ from backburn_numpy.blocks import along, scratch
 from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.half_precision import cast_like, upcast_half
 from backburn_numpy.memory import empty
-from backburn_numpy.norm_kernels import affine, standardize, standardize_backward
+from backburn_numpy.norm_kernels import affine, standardize, standardize_backward, wide
 from backburn_numpy.reduction_kernels import split, sum_columns
 from backburn_numpy.row_kernels import dot_keepdims, exp_and_sum, sum_keepdims
 
@@ -133,8 +133,8 @@ def _standardize_backward(
             return out, _sum_grad_scale(sums, scale.shape, planes)
         if columns_fit(x, axis, scale):
             return normalize_columns_backward(grad, x, scale, eps, centred)
-        wide = _wide(x, axis)
-        grad_scale = _general_backward(out, upcast_half(grad), wide, upcast_half(scale), axis, eps, centred)
+        operands = upcast_half(grad), _wide(x, axis), upcast_half(scale)
+        grad_scale = _general_backward(out, *operands, axis, eps, centred)
         extra = x.ndim - scale.ndim
         axes = (*range(extra), *(extra + i for i, n in enumerate(scale.shape) if n == 1 and x.shape[extra + i] != 1))
         total = np.add.reduce(grad_scale, axis=axes, dtype=np.float64) if axes else grad_scale
@@ -155,14 +155,9 @@ def _sum_grad_scale(sums: Array, scale: tuple[int, ...], planes: Planes) -> Arra
     return total.astype(FLOAT32)
 
 
-#: Sets of fewer elements are standardized in float64: little may be left of a gradient when its mean and its slope are
-#: subtracted.
-FEW = 16
-
-
 def _wide(x: Array, axis: Axes) -> Array:
-    """``x`` in the dtype to standardize sets over ``axis`` in."""
-    return x.astype(np.float64, copy=False) if math.prod(x.shape[i] for i in axis) < FEW else upcast_half(x)
+    """``x`` in the dtype to standardize it over ``axis`` in."""
+    return wide(x, math.prod(x.shape[i] for i in axis))
 
 
 def _general_backward(out: Array, grad: Array, x: Array, scale: Array, axis: Axes, eps: float, centred: bool) -> Array:
@@ -180,7 +175,7 @@ def _general_backward(out: Array, grad: Array, x: Array, scale: Array, axis: Axe
 
 def _mean(x: Array, axis: Axes) -> Array:
     """The means over ``axis``, with ``keepdims``, in float64; NaN, and no warning, of nothing."""
-    total = sum_columns(x.reshape(len(x), -1)) if axis == (0,) and x.flags.c_contiguous and x.size else None
+    total = sum_columns(x.reshape(1, len(x), -1)) if axis == (0,) and x.flags.c_contiguous and x.size else None
     if total is None:
         total = np.add.reduce(x, axis=axis, dtype=np.float64, keepdims=True)
     return np.divide(total, math.prod(x.shape[i] for i in axis), out=...).reshape(keepdims_shape(x.shape, axis))

@@ -14,6 +14,7 @@ import numpy as np
 from backburn.ops.reduce import count, merge_axes, quantile_positions, result_shape
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import reduction_kernels as kernels
+from backburn_numpy.compiled import FLOAT64
 from backburn_numpy.half_precision import cast_like, is_half, upcast_half
 from backburn_numpy.ops.elementwise import divide, square
 
@@ -121,7 +122,7 @@ def var(x: Array, /, axis: Axes, correction: float = 0.0, keepdims: bool = False
     else:
         squares = np.subtract(wide, mean(wide, axis, True), out=...)
         squares *= squares
-        total = np.add.reduce(squares, axis=axis, keepdims=keepdims, out=...)
+        total = np.add.reduce(squares, axis=axis, dtype=FLOAT64, keepdims=keepdims, out=...)
     freedom = count(x, axis) - correction
     total /= freedom if freedom > 0 else 0.0
     return cast_like(total, x)
