@@ -53,9 +53,12 @@ def _ones(length: int, dtype: np.dtype[Any]) -> Array:
 def sum_keepdims(x: Array, axis: int = -1) -> Array:
     """The sums over an axis, with ``keepdims``; over the last axis as products with ones, which are faster.
 
-    With a stride of 0 NumPy's product would add term by term, accumulating rounding errors.
+    With a stride of 0 NumPy's product would add term by term, accumulating rounding errors, and so does its sum over
+    another axis, which is of doubles therefore.
     """
-    if axis != -1 or x.shape[-1] > LONG or not x.strides[-1]:
+    if axis != -1:
+        return np.add.reduce(x, axis=axis, dtype=np.float64, keepdims=True).astype(x.dtype)
+    if x.shape[-1] > LONG or not x.strides[-1]:
         return np.add.reduce(x, axis=axis, keepdims=True)
     return dot_keepdims(x, _ones(x.shape[-1], x.dtype))
 
@@ -63,7 +66,8 @@ def sum_keepdims(x: Array, axis: int = -1) -> Array:
 def dot_keepdims(x: Array, y: Array, axis: int = -1) -> Array:
     """The sums of ``x * y`` over an axis, with ``keepdims``."""
     if axis != -1 or x.shape[-1] > LONG or not x.strides[-1]:
-        return np.add.reduce(np.multiply(x, y, out=scratch(x, 2)), axis=axis, keepdims=True)
+        products = np.multiply(x, y, out=scratch(x, 2))
+        return sum_keepdims(products, axis) if axis != -1 else np.add.reduce(products, axis=axis, keepdims=True)
     return np.vecdot(x, y, keepdims=True)  # type: ignore[call-overload]
 
 

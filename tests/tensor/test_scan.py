@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -100,3 +101,30 @@ def test_a_first_state_that_does_not_fit_is_refused_also_without_steps(backend: 
     with pytest.raises(ShapeError, match="ssm_scan: cannot broadcast"):
         bb.nn.functional.ssm_scan(x, x, x, bb.ones(3, backend=backend))
     assert bb.nn.functional.ssm_scan(x, x, x, bb.ones(2, backend=backend)).shape == (0, 2)
+
+
+@pytest.mark.parametrize("shape", [(300_000,), (2, 100_001), (100_001, 2)], ids=str)
+@pytest.mark.parametrize("name", ["cumulative_sum", "cumulative_prod"])
+def test_derivatives_of_long_running_results_keep_their_digits(name: str, shape: tuple[int, ...]) -> None:
+    """The roundings of as many factors do not add up."""
+    random, axis = np.random.default_rng(0), int(np.argmax(shape))
+    x, weight = (random.normal(size=shape).astype(np.float32) for _ in range(2))
+    x = (1 + x / 1000).astype(np.float32) if name == "cumulative_prod" else x
+    wide, slope = x.astype(np.float64), weight.astype(np.float64)
+
+    def sums(values: Any, step: int) -> Any:
+        way = (*(slice(None),) * axis, slice(None, None, step))
+        return np.cumsum(values[way], axis)[way]
+
+    if name == "cumulative_sum":
+        expected = sums(slope, -1), sums(slope, 1)
+    else:
+        out = np.cumprod(wide, axis)
+        expected = sums(slope * out, -1) / wide, out * sums(slope / wide, 1)
+    function = partial(getattr(bb, name), axis=axis)
+    leaf = bb.asarray(x).require_grad()
+    gradient = leaf.grad((function(leaf) * bb.asarray(weight)).sum().backward())
+    _, tangent = bb.jvp(function, (bb.asarray(x),), (bb.asarray(weight),))
+    for got, exact in zip((gradient, tangent), expected, strict=True):
+        assert got.dtype is bb.float32
+        np.testing.assert_allclose(got.numpy(), exact, atol=2 * np.finfo(np.float32).eps * np.abs(exact).max(), rtol=0)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Protocol, overload
 
 from backburn.base.errors import ArgumentError
-from backburn.ops.bodies.half_precision import in_float32, upcast_half
+from backburn.ops.bodies.half_precision import in_float64, upcast_half
 from backburn.ops.bodies.scalars import is_scalar
 from backburn.ops.bodies.slicing import slice_axis
 from backburn.ops.primitives import Primitives
@@ -134,7 +134,7 @@ def recurrence(k: Any, a: Any, b: Any, axis: int, back: bool) -> Any:
 
 def grad_cumprod(k: Any, g: Any, x: Any, out: Any, axis: int, reverse: bool) -> Any:
     """The product of all factors before an element, times the later gradients, each times the factors between."""
-    return in_float32(k, partial(_grad_cumprod_wide, axis=axis, reverse=reverse), g, x, out)
+    return in_float64(k, partial(_grad_cumprod_wide, axis=axis, reverse=reverse), g, x, out)
 
 
 def _grad_cumprod_wide(k: Any, g: Any, x: Any, out: Any, axis: int, reverse: bool) -> Any:
@@ -179,6 +179,10 @@ def grad_ssm_scan(
 
 def tangent_cumprod(k: Any, t: Any, x: Any, out: Any, axis: int, reverse: bool) -> Any:
     """The product rule, step by step."""
+    return in_float64(k, partial(_tangent_cumprod_wide, axis=axis, reverse=reverse), t, x, out)
+
+
+def _tangent_cumprod_wide(k: Any, t: Any, x: Any, out: Any, axis: int, reverse: bool) -> Any:
     return recurrence(k, x, k.mul(shift(k, out, axis, 1.0, reverse), t), axis, reverse)
 
 

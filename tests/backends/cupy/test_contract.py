@@ -102,6 +102,19 @@ def test_values_of_large_arrays(k: Any, monkeypatch: pytest.MonkeyPatch) -> None
     assert len(launched) == 1  # what is broadcast or not contiguous is CuPy's
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_running_sums_and_products_are_kept_in_float64(k: Any, reverse: bool) -> None:
+    x = np.random.default_rng(0).normal(size=200_000).astype(np.float32)
+    for apply, exact, values in (
+        (k.cumulative_sum, np.cumsum, x),
+        (k.cumulative_prod, np.cumprod, (1 + x / 1000).astype(np.float32)),
+    ):
+        way = slice(None, None, -1 if reverse else 1)
+        got = k.to_numpy(apply(k.from_numpy(values), 0, reverse))
+        assert got.dtype == np.float32
+        np.testing.assert_allclose(got, exact(values.astype(np.float64)[way])[way], rtol=6.1e-8, atol=1e-11)
+
+
 def test_a_number_that_an_integer_dtype_does_not_hold_is_refused(k: Any) -> None:
     x = k.from_numpy(np.array([1, 5, 9], np.uint8))
     places = k.from_numpy(np.array([0, 1]))

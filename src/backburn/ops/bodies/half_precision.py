@@ -1,11 +1,11 @@
-"""Computations on 16-bit floats in float32."""
+"""Computations on 16-bit floats in float32, and on float32 in float64 where many roundings would add up."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from backburn.base.dtypes import float32
+from backburn.base.dtypes import float32, float64
 from backburn.ops.bodies.scalars import is_scalar
 
 
@@ -21,3 +21,11 @@ def in_float32(k: Any, slope: Callable[..., Any], g: Any, *operands: Any) -> Any
     if dtype.bits >= 32:
         return slope(k, g, *operands)
     return k.astype(slope(k, *(x if is_scalar(x) else upcast_half(k, x) for x in (g, *operands))), dtype)
+
+
+def in_float64(k: Any, slope: Callable[..., Any], g: Any, *operands: Any) -> Any:
+    """``slope(k, g, *operands)`` in float64, of 16-bit floats, and on backends without it, as by :func:`in_float32`."""
+    dtype = k.dtype(g)
+    if dtype is not float32 or not k.capabilities.supports(float64):
+        return in_float32(k, slope, g, *operands)
+    return k.astype(slope(k, *(x if is_scalar(x) else k.astype(x, float64) for x in (g, *operands))), dtype)
