@@ -182,10 +182,11 @@ def test_sums_of_four_million(shape: tuple[int, ...]) -> None:
     wide = x.astype(np.float64)
     for turned, exact in ((x, wide), (x.T, wide.T)):
         for axis in ((0,), tuple(range(x.ndim))):
-            for name in ("sum", "mean", "var"):
-                expected = getattr(exact, name)(axis)
+            # A sum of few numbers may cancel: it is compared with what was added up.
+            size = {"sum": np.abs(exact).sum(axis), "mean": np.abs(exact).mean(axis), "var": exact.var(axis)}
+            for name, most in size.items():
                 got = getattr(BASE, name)(turned, axis=axis)
-                assert (np.abs(got - expected) <= 3 * np.finfo(np.float32).eps * np.abs(expected)).all(), (name, axis)
+                assert (np.abs(got - getattr(exact, name)(axis)) <= 2 * np.finfo(np.float32).eps * most).all()
 
 
 @pytest.mark.usefixtures("way")
