@@ -186,7 +186,7 @@ def test_sums_of_four_million(shape: tuple[int, ...]) -> None:
             size = {"sum": np.abs(exact).sum(axis), "mean": np.abs(exact).mean(axis), "var": exact.var(axis)}
             for name, most in size.items():
                 got = getattr(BASE, name)(turned, axis=axis)
-                assert (np.abs(got - getattr(exact, name)(axis)) <= 2 * np.finfo(np.float32).eps * most).all()
+                assert (np.abs(got - getattr(exact, name)(axis)) <= 3 * np.finfo(np.float32).eps * most).all()
 
 
 @pytest.mark.usefixtures("way")
