@@ -1,5 +1,6 @@
 /* Sampling at arbitrary positions, linear between places along up to three axes or cubic along up to two, and what is
- * added up there for its gradient. What the corners of a span of positions are is found once for all channels. Resizing along an axis. */
+ * added up there for its gradient. What the corners of a span of positions are is found once for all channels. Resizing
+ * along an axis. */
 #define UNROLLED
 #include "kernels.h"
 

@@ -58,7 +58,8 @@ __device__ inline double divisor(const Windows& w, const After& after, const int
   for (int a = 0; a < 3; ++a) {
     index_t start = window[a] * w.stride[a] - w.before[a], more = w.dilation[a] - 1;
     index_t low = after.padded ? -w.before[a] : 0, high = w.sizes[a] + (after.padded ? after.at[a] : 0);
-    index_t first = start < low ? (low - start + more) / w.dilation[a] : 0, last = (high - start + more) / w.dilation[a];
+    index_t first = start < low ? (low - start + more) / w.dilation[a] : 0;
+    index_t last = (high - start + more) / w.dilation[a];
     product *= (last < w.window[a] ? last : w.window[a]) - first;
   }
   return product;
@@ -90,7 +91,8 @@ __global__ void __launch_bounds__(256) avg_pool_backward(
     const T* matrix_grad = grad + split_index(i, w.sizes, at) * per_matrix;
 #pragma unroll
     for (int a = 0; a < 3; ++a) {
-      int from = at[a] + w.before[a], stride = w.stride[a], behind = from - (int)((w.window[a] - 1) * w.dilation[a] + 1);
+      int from = at[a] + w.before[a], stride = w.stride[a];
+      int behind = from - (int)((w.window[a] - 1) * w.dilation[a] + 1);
       first[a] = behind < 0 ? 0 : behind / stride + 1;
       last[a] = from / stride < w.places[a] ? from / stride : w.places[a] - 1;
     }
