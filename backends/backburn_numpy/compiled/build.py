@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import zlib
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib import metadata
@@ -201,10 +202,7 @@ def build(folder: Path = FOLDER, only_best: bool = False, target: str | None = N
         chosen = {best: chosen[best]}
     made |= _compiled(compiler, chosen, SOURCES, folder)
     kept = (libraries(folder) | made).values()
-    for old in folder.glob(f"*{SUFFIX}"):
-        if old not in kept:
-            with suppress(OSError):  # Windows deletes no library that a process has loaded
-                old.unlink()
+    _remove(path for path in folder.glob(f"*{SUFFIX}") if path not in kept)
     return list(made.values())
 
 
@@ -253,7 +251,14 @@ def _put(made: Path, folder: Path, name: str) -> Path:
         unfinished.replace(target)
     except OSError as error:
         raise NoCompilerError(f"the folder of the kernels cannot be written: {error}") from error
+    _remove(path for path in folder.glob(f"{name}-*{SUFFIX}") if path != target)  # another compiler's
     return target
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with suppress(OSError):  # Windows deletes no library that a process has loaded
+            path.unlink()
 
 
 def _hash(path: Path) -> str:

@@ -534,11 +534,11 @@ def test_running_sums_and_products(shape: tuple[int, ...], dtype: str) -> None:
         (1 + x / 1000, BASE.cumulative_prod, np.cumprod),
     ):
         wide = values.astype(np.float64)  # those of float32 are rounded once
-        close: dict[str, float] = {"rtol": 6.1e-8, "atol": 1e-11} if dtype == "float32" else {"rtol": 0, "atol": 0}
+        rtol, atol = (6.1e-8, 1e-11) if dtype == "float32" else (0, 0)
         for axis in range(x.ndim):
-            np.testing.assert_allclose(operation(values, axis), expected(wide, axis), **close)
+            np.testing.assert_allclose(operation(values, axis), expected(wide, axis), rtol=rtol, atol=atol)
             backwards = np.flip(expected(np.flip(wide, axis), axis), axis)
-            np.testing.assert_allclose(operation(values, axis, True), backwards, **close)
+            np.testing.assert_allclose(operation(values, axis, True), backwards, rtol=rtol, atol=atol)
 
 
 # ---- 16-bit floats ----
