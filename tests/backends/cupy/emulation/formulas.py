@@ -31,8 +31,8 @@ OPTIONS: dict[str, tuple[Any, ...]] = {"n": (1, 2, 3), "beta": (1.0, 0.5)}
 #: Operations for which the backend has functions of its own, by CuPy or CUDA.
 BY_CUPY = frozenset(
     (
-        *("copysign", "erfinv", "floor_divide", "fmod", "i0", "i1", "log10", "logaddexp", "nextafter", "remainder"),
-        "sinc",
+        *("copysign", "erfcx", "erfinv", "floor_divide", "fmod", "i0", "i1", "log10", "logaddexp", "ndtr", "ndtri"),
+        *("nextafter", "remainder", "sinc"),
     )
 )
 
