@@ -76,7 +76,7 @@ class Renewing(Protocol):
 
 
 #: Operations that may be updates, with the operands, by number, that their lists of results renew.
-STEPS = {"sgd_steps": (0, 2), "adam_steps": (0, 2, 3)}
+STEPS: dict[str, tuple[int, ...]] = {"sgd_steps": (0, 2), "adam_steps": (0, 2, 3)}
 
 
 def split_updates(
