@@ -191,7 +191,7 @@ def tag(root: Path, release: Release) -> None:
 
 
 def git(root: Path, *arguments: str, check: bool = True, text: str | None = None) -> str:
-    """What a git command prints. Raises :class:`Refused` if it fails, unless ``check`` is False."""
+    """The output of a git command. Raises :class:`Refused` if it fails, unless ``check`` is False."""
     done = subprocess.run(["git", *arguments], cwd=root, input=text, capture_output=True, text=True, check=False)
     if check and done.returncode:
         raise Refused(f"git {' '.join(arguments)}: {done.stderr.strip()}")

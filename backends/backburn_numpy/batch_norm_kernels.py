@@ -106,7 +106,7 @@ def _over_columns(name: str, x: Array, arrays: tuple[Array | None, ...], eps: fl
 def normalize_columns(
     x: Array, scale: Array | None, bias: Array | None, eps: float, centred: bool, keep: bool = False
 ) -> tuple[Array, Array | None, Array | None]:
-    """As :func:`batch_norm_train`, for the columns of a matrix."""
+    """Batch norm in training of the columns of a matrix: see :func:`batch_norm_train`."""
     out = empty(x.shape, x.dtype)
     mean, variance = (np.empty(x.shape[1], x.dtype) if keep else None for _ in range(2))
     operands = [contiguous(a) for a in (x, scale, bias)]

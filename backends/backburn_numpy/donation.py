@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from backburn.decorators.capture.donation import Place, Renewal, Update
+from backburn.decorators.capture.donation import STEPS, Place, Renewal, Update
 from backburn.ops.optimizer_steps import transpose_results
+from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
 from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.fused import bound
@@ -41,7 +42,7 @@ WORDS, ARRAYS = 11, 7
 OPTIONS = 8
 
 _getrefcount: Callable[[Any], int] | None = getattr(sys, "getrefcount", None)
-#: What is counted of an object in a list that nothing else refers to.
+#: The reference count of an object to which one list alone refers, counted as :meth:`NumpyRenewal.begin` counts.
 ONCE = next(map(_getrefcount, [object()])) if _getrefcount is not None else 0
 
 #: Results of an update, each with whether nothing else can refer to it.
@@ -68,19 +69,26 @@ class NumpyRenewal(Renewal):
         self._steps = np.zeros((sum(counts), WORDS), np.int64)
         self._options = np.zeros((len(updates), OPTIONS), FLOAT32)
         self._at_steps, self._at_options = map(compiled.address, (self._steps, self._options))
-        #: Of each update whether all results are state, if anything.
+        #: The options of an update that its call leaves out; what may be written over is decided here.
+        self._defaults = [
+            {name: value for name, value in OPERATIONS[operation].defaults.items() if name != "donate"}
+            if operation in STEPS
+            else {}
+            for operation in (update.call.operation for update in updates)
+        ]
+        #: Whether all results of an update are state, by the update's number.
         self._is_state = [
             all(place is not None or made is None for place, made in zip(update.places, update.results, strict=True))
             for update in updates
         ]
-        #: Of each update whether the table has all of its steps, over the state that the last replay has left.
+        #: Whether the table already has all steps of an update, for the arrays of the state that the last replay left.
         self._is_known = [False] * len(updates)
         self.done: Any = (ctypes.c_int64 * 1)()
         self._kernel: Any = compiled.kernel("renew")
         self._chain: Any = compiled.kernel("chain_places")
         self._state: Sequence[Any] = ()
         self._is_free: list[bool] = []
-        #: What only the kernel reads.
+        #: Arrays that the kernel reads and that nothing else keeps alive.
         self._kept: list[Any] = []
 
     def begin(self, state: Sequence[Any], owned: Sequence[bool], held: Sequence[int]) -> None:
@@ -98,7 +106,9 @@ class NumpyRenewal(Renewal):
         make = {"fuse": self._formula, "adam_steps": self._adam, "sgd_steps": self._sgd}[update.call.operation]
         was_known, self._is_known[number] = self._is_known[number], self._is_state[number]
         try:
-            return make(number, operands, was_known and self._are_free(update.places), **attributes)
+            return make(
+                number, operands, was_known and self._are_free(update.places), **self._defaults[number] | attributes
+            )
         except BaseException:
             self._is_known[number] = False
             raise
@@ -152,23 +162,16 @@ class NumpyRenewal(Renewal):
         number: int,
         operands: Sequence[Any],
         is_same: bool,
-        lr: float = 1e-3,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-8,
-        step: int = 1,
-        weight_decay: float = 0.0,
-        decoupled: bool = False,
+        **options: Any,
     ) -> Results:
-        options = lr, beta1, beta2, eps, step, weight_decay, decoupled
-        self._options[number] = _adam_numbers(*options)
+        self._options[number] = _adam_numbers(**options)
         if is_same and (same := self._renewed(number, operands[1], 4)) is not None:
             return same
         found = []
         for at, (param, grad, m, v) in enumerate(zip(*operands, strict=True), self._first[number]):
             p, g, first, second = arrays = [*map(self._array, (param, grad, m, v))]
             if not _are_plain(arrays, p.shape):
-                found.append(self._leave_out(at, number, self._k.adam_step(*arrays, *options)))
+                found.append(self._leave_out(at, number, self._k.adam_step(*arrays, **options)))
                 continue
             news = [self._target(number, x) for x in (param, m, v)]
             g = contiguous(g)
@@ -182,13 +185,10 @@ class NumpyRenewal(Renewal):
         number: int,
         operands: Sequence[Any],
         is_same: bool,
-        lr: float = 0.01,
-        momentum: float = 0.0,
-        nesterov: bool = False,
-        weight_decay: float = 0.0,
+        **options: Any,
     ) -> Results:
-        options, gathered = (lr, momentum, nesterov, weight_decay), self._updates[number].gathered
-        self._options[number, :4] = lr, momentum, weight_decay, nesterov
+        gathered, momentum, weight_decay = self._updates[number].gathered, options["momentum"], options["weight_decay"]
+        self._options[number, :4] = options["lr"], momentum, weight_decay, options["nesterov"]
         params, grads, *rest = operands
         velocities = rest[0] if rest and rest[0] else [None] * len(params)
         if is_same and not gathered and (same := self._renewed(number, grads, 3 if momentum else 2)) is not None:
@@ -203,7 +203,7 @@ class NumpyRenewal(Renewal):
             g = self._k.take_backward(*grad, 0) if i in gathered else grad
             arrays = [p, g] if is_plain else [p, g, before]
             if not _are_plain(arrays, p.shape) or (is_plain and (weight_decay != 0.0 or p.nbytes < SMALL)):
-                found.append(self._leave_out(at, number, self._k.sgd_step(p, g, before, *options)))
+                found.append(self._leave_out(at, number, self._k.sgd_step(p, g, before, **options)))
                 continue
             g = contiguous(g)
             self._kept.append(g)
@@ -230,7 +230,7 @@ class NumpyRenewal(Renewal):
             over = None if place is None or not self._is_free[place] else self._state[place]
             if over is not None and (over.shape != main.shape or not over.flags.c_contiguous):
                 over = None
-            # What a formula reads after it has the result needs its memory for as long.
+            # An operand that the formula reads after it has written the result must not share the result's memory.
             if any(x is over and last > made for x, last in zip(arrays, program.read, strict=True)):
                 over = None
             news.append(empty(main.shape, main.dtype) if over is None else over)

@@ -157,7 +157,7 @@ class Machine:
             raise ValueError("a list that is none")
 
     def _named(self, name: str) -> Any:
-        """What stands for a class or function that the pickle names."""
+        """The stand-in for a class or function that the pickle names."""
         if name not in self.known:
             raise FileFormatError(
                 f"{self.where}: its pickle names {name[:100]!r}, which is no part of a dict of tensors, and nothing in "
