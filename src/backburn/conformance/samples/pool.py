@@ -107,7 +107,7 @@ def avg_options(rank: int, size: int, stride: int = 1, padding: Any = (0, 0), **
     return options
 
 
-MEANS: tuple[tuple[Any, ...], ...] = (
+MEANS: tuple[tuple[tuple[int, ...], dict[str, Any]], ...] = (
     ((2, 1, 4), avg_options(1, 2)),
     ((1, 1, 7), avg_options(1, 3, 2)),
     ((1, 1, 5), avg_options(1, 3, 1, (1, 1))),
