@@ -99,13 +99,13 @@ def resnet(f: Framework) -> Model:
         def __init__(self, inputs: int, outputs: int, stride: int) -> None:
             super().__init__()
             self.first = n.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-            self.vector_norm = f.batch_norm(outputs)
+            self.norm = f.batch_norm(outputs)
             self.second = n.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
             self.last = f.batch_norm(outputs)
             self.short = n.Conv2d(inputs, outputs, 1, stride, bias=False)
 
         def forward(self, x: Any) -> Any:
-            return relu(self.last(self.second(relu(self.vector_norm(self.first(x))))) + self.short(x))
+            return relu(self.last(self.second(relu(self.norm(self.first(x))))) + self.short(x))
 
     model = n.Sequential(
         n.Conv2d(3, 16, 3, 1, 1, bias=False), f.batch_norm(16), n.ReLU(),
@@ -115,9 +115,11 @@ def resnet(f: Framework) -> Model:
     return model, lambda: f.functions.cross_entropy(model(x), labels)
 
 
-def gpt(f: Framework) -> Model:
+def gpt(
+    f: Framework, layers: int = 2, width: int = 128, batch: int = 4, tokens: int = 64, vocabulary: int = 500
+) -> Model:
     """A decoder of two layers, width 128, on 4 x 64 tokens."""
-    n, width, heads, tokens = f.nn, 128, 4, 64
+    n, heads = f.nn, 4
 
     class Block(n.Module):  # type: ignore[misc,name-defined]
         def __init__(self) -> None:
@@ -139,16 +141,16 @@ def gpt(f: Framework) -> Model:
     class Decoder(n.Module):  # type: ignore[misc,name-defined]
         def __init__(self) -> None:
             super().__init__()
-            self.tokens, self.places = n.Embedding(500, width), n.Embedding(tokens, width)
-            self.blocks = n.Sequential(Block(), Block())
-            self.vector_norm, self.head = n.LayerNorm(width), n.Linear(width, 500)
+            self.tokens, self.places = n.Embedding(vocabulary, width), n.Embedding(tokens, width)
+            self.blocks = n.Sequential(*(Block() for _ in range(layers)))
+            self.norm, self.head = n.LayerNorm(width), n.Linear(width, vocabulary)
 
         def forward(self, ids: Any, places: Any) -> Any:
-            return self.head(self.vector_norm(self.blocks(self.tokens(ids) + self.places(places))))
+            return self.head(self.norm(self.blocks(self.tokens(ids) + self.places(places))))
 
-    model, ids, labels = Decoder(), f.integers(500, 4, tokens), f.integers(500, 4 * tokens, seed=1)
-    places = f.tensor(list(range(tokens)))
-    return model, lambda: f.functions.cross_entropy(model(ids, places).reshape((-1, 500)), labels)
+    model, ids = Decoder(), f.integers(vocabulary, batch, tokens)
+    labels, places = f.integers(vocabulary, batch * tokens, seed=1), f.tensor(list(range(tokens)))
+    return model, lambda: f.functions.cross_entropy(model(ids, places).reshape((-1, vocabulary)), labels)
 
 
 def recurrent(f: Framework, cell: str) -> Model:

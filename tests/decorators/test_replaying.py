@@ -564,6 +564,25 @@ def test_tensors_that_stay_elsewhere_are_found() -> None:
             assert slope.tolist() == [6.0 * n, 6.0 * n]
 
 
+def test_gradients_that_are_constants_are_recorded() -> None:
+    """The gradient of a loss that is linear in the table is a constant, which plain SGD returns as its velocity."""
+    with bb.use_backend("autodiff(capture(numpy))"):
+        model, ids, weights = nn.Embedding(9, 4), bb.asarray([1, 5, 1]), bb.linspace(0.0, 1.0, 12).reshape(3, 4)
+        before, optimizer = model.weight.numpy().copy(), optim.SGD(0.5)
+
+        def step(state: Any) -> Any:
+            loss = (model(ids) * weights).sum()
+            optimizer.step(model, loss.backward())
+            return state, loss
+
+        captured = bb.capture(step, on_fallback="error")
+        for _ in range(5):
+            captured((model, optimizer))
+        slope = np.zeros((9, 4), np.float32)
+        np.add.at(slope, ids.numpy(), weights.numpy())
+        np.testing.assert_allclose(model.weight.numpy(), before - 2.5 * slope, rtol=1e-6)
+
+
 def test_a_batch_that_the_step_changes_is_not_recorded() -> None:
     with bb.use_backend("autodiff(capture(numpy))"):
         x = bb.linspace(0.0, 1.0, 6).reshape(2, 3)

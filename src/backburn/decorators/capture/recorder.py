@@ -169,7 +169,9 @@ class _Tape:
             return known[0] if is_one else tuple(known)
         result = function(*map(plain_number, operands), **{n: plain_number(x) for n, x in attributes.items()})
         is_one = not isinstance(result, list | tuple)
-        news = [None if id(x) in self._known else x for x in ([result] if is_one else result)]
+        # An operand that is a constant stays one as a result: the velocity of plain SGD is the gradient itself.
+        constants = {id(x) for value in given for x in (value if isinstance(value, list) else [value])}
+        news = [None if id(x) in self._known or id(x) in constants else x for x in ([result] if is_one else result)]
         if any(x is not None for x in news) and varies([given, [*options.values()]]):
             results = [None if x is None else self.variable(x) for x in news]
             self.calls.append(Call(name, function, given, options, results[0] if is_one else results))
