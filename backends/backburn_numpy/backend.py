@@ -18,7 +18,7 @@ from backburn.base.errors import ArgumentError, BackendMismatchError, BackendUna
 from backburn.decorators.capture.donation import STEPS, Renewal, Update
 from backburn.ops.bodies.quantized import Quantized
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import blas, compiled, donation, fused, memory, ops, threads
+from backburn_numpy import blas, compiled, donation, fused, memory, native_list, ops, threads
 from backburn_numpy.ops import elementwise, quantization, special
 from backburn_numpy.ops.quantization import QuantizedArray
 from backburn_numpy.quiet import quiet
@@ -117,6 +117,13 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         mine = (*STEPS, "sgd_step", "adam_step", "take_backward", "fuse")
         is_own = any(getattr(type(self), name) is not getattr(NumpyBackend, name) for name in mine)
         return None if is_own else donation.renewal(self, updates)
+
+    def lister(self) -> native_list.Lister | None:
+        """What makes lists of recorded calls: see :mod:`backburn_numpy.native_list`.
+
+        None without kernels, and for a subclass, which may have operations of its own.
+        """
+        return native_list.Lister() if type(self) is NumpyBackend and compiled.kernel("native_list") else None
 
     def dtype(self, x: Any, /) -> DType:
         """The dtype of an array; raises for anything else."""

@@ -1,4 +1,5 @@
 /* An element-wise formula in one pass: kernels called one after another on spans of elements. */
+#include "formula.h"
 #include "kernels.h"
 #include "thread_pool.h"
 
@@ -53,13 +54,12 @@ static void elements(const void *context, int64_t first, int64_t last) {
     }
 }
 
-/* All that does not change between calls are five numbers: the addresses of the calls and of the steps among them. */
 KERNEL(run_formula, const int64_t *fixed, const int64_t *starts, int64_t count, int64_t grain, int threads) {
-    const int64_t *calls = (const int64_t *)(intptr_t)fixed[0], *steps = (const int64_t *)(intptr_t)fixed[2];
-    const int64_t arrays = fixed[3], size = fixed[4];
+    const int64_t *calls = (const int64_t *)(intptr_t)fixed[CALLS], *steps = (const int64_t *)(intptr_t)fixed[STEPS];
+    const int64_t arrays = fixed[ARRAYS], size = fixed[SIZE];
     int64_t whole = 0;
     for (int64_t k = 0; k < arrays; k++) whole += steps[k] != 0;
     const int fetches = whole > 2 && whole * size * count > 1 << 20; /* no cache of the second level */
-    const Program program = {calls, starts, steps, fixed[1], arrays, size, fetches};
+    const Program program = {calls, starts, steps, fixed[LENGTH], arrays, size, fetches};
     backburn_pool_run(elements, &program, count, grain, threads);
 }

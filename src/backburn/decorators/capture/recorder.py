@@ -23,6 +23,7 @@ from backburn.base.contexts import scoped
 from backburn.base.errors import CaptureError, SpecError
 from backburn.decorators.capture.donation import Place, Renewal, Update, split_updates
 from backburn.decorators.capture.fusion import fuse_calls
+from backburn.decorators.capture.native import list_calls
 from backburn.decorators.capture.program import (
     Call,
     Number,
@@ -264,6 +265,8 @@ class Replayed:
         ]
         results = [[None if isinstance(v, Variable) and v in made else v for v in values] for values in results]
         given = [[update.operands, [*update.call.attributes.values()]] for update in self._updates]
+        if join and hasattr(k, "lister"):
+            calls = list_calls(calls, variables_in([*results, *given]), k)
         self._program = compile_program(calls, variables, [*results, given])
 
     def kept(self) -> str:

@@ -1,0 +1,471 @@
+"""Parts of a recorded program in one call of a kernel: element-wise formulas, sums, views, stacks and concatenations.
+
+What a list computes for itself alone lies in an arena, in places that are fixed when the list is made; values that are
+not needed at the same time share one. Views are addresses. The parts of a stack are computed where they lie in it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import cache, lru_cache
+from itertools import groupby
+from math import prod
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from backburn.backend.tracing import Formula, is_formula, method_of
+from backburn.decorators.capture.program import Call, Number, Variable
+from backburn.ops.table import OPERATIONS
+from backburn_numpy import compiled
+from backburn_numpy.fused import COSTS, SHARED, _program, _Program
+from backburn_numpy.memory import aligned, contiguous, empty
+from backburn_numpy.threads import available
+
+#: The most elements of a result of a list: for larger ones it gains nothing, and the arena would keep their memory.
+MOST = 1 << 16
+#: The kinds of steps, as the kernel numbers them, and the most arrays of a formula.
+FORMULA, COPY, KERNEL_CALL, MOST_ARRAYS = 0, 1, 2, 64
+#: The alignment of values in the arena, in bytes.
+LINE = 64
+
+Shape = tuple[int, ...]
+
+
+class Kind(Enum):
+    """Whose a memory is: the list's own, a given array's, a constant's, or a result's."""
+
+    ARENA, GIVEN, CONSTANT, RESULT = range(4)
+
+
+class Memory:
+    """The memory of a value and of its views; perhaps a part of a larger one."""
+
+    __slots__ = ("address", "first", "kind", "last", "offset", "size", "whole")
+
+    def __init__(self, kind: Kind, address: int = 0, size: int = 0, step: int = 0) -> None:
+        self.kind = kind
+        #: In the arena from its start on; of given arrays and results, their number instead.
+        self.address = address
+        self.size = size
+        #: The steps that write it first and use it last.
+        self.first = self.last = step
+        self.whole: Memory | None = None
+        self.offset = 0
+
+
+class Place(NamedTuple):
+    """Where a value lies: some bytes after the start of a memory."""
+
+    memory: Memory
+    offset: int
+
+    def resolved(self) -> Place:
+        """The place in the memory that is no part of another."""
+        memory, offset = self
+        while memory.whole is not None:
+            offset += memory.offset
+            memory = memory.whole
+        return Place(memory, offset)
+
+
+#: Appends the steps of a call to a layout.
+Plan = Callable[["Layout", Call], None]
+
+
+class Lister:
+    """Makes lists of the calls of one program: see :class:`backburn.decorators.capture.native.Lister`."""
+
+    def __init__(self) -> None:
+        self._plans: dict[int, Plan] = {}
+
+    def spares(self, call: Call) -> int:
+        """How many calls are spared where this one becomes part of a list: 0 for a view, -1 if it cannot."""
+        plan = PLANNERS.get(call.operation, _formula)(call)
+        if plan is None:
+            return -1
+        self._plans[id(call)] = plan
+        return 0 if call.operation in VIEWS else 1
+
+    def native_list(
+        self, calls: Sequence[Call], given: Sequence[Variable | Number], results: Sequence[Variable]
+    ) -> Callable[..., list[Any]]:
+        """A function of what is given that makes the calls and returns the results."""
+        layout = Layout(given)
+        for call in calls:
+            self._plans[id(call)](layout, call)
+        return NativeList(layout, given, results)
+
+
+class Layout:
+    """The steps of a list, and where their operands and results lie."""
+
+    def __init__(self, given: Sequence[Variable | Number]) -> None:
+        self.steps: list[list[Any]] = []
+        self.places: dict[Variable, Place] = {}
+        #: The memory of numbers that replays bring.
+        self.cells: dict[tuple[Number, np.dtype[Any]], Any] = {}
+        self.kept: list[Any] = []
+        self._memories: list[Memory] = []
+        for x in given:
+            if isinstance(x, Variable):
+                self.places[x] = Place(Memory(Kind.GIVEN, len(self.places)), 0)
+        self._given = len(self.places)
+
+    def new(self, v: Variable) -> Place:
+        """The place of a value that the next step computes."""
+        size = -(-_bytes(v) // LINE) * LINE
+        memory = Memory(Kind.ARENA, 0, size, len(self.steps))
+        self._memories.append(memory)
+        place = self.places[v] = Place(memory, 0)
+        return place
+
+    def read(self, x: Any, dtype: np.dtype[Any]) -> Place:
+        """The place of an operand of the next step."""
+        if x.__class__ is Variable:
+            place = self.places[x]
+            memory: Memory | None = place.memory
+            while memory is not None:
+                memory.last = len(self.steps)
+                memory = memory.whole
+            return place
+        if x.__class__ is Number:
+            cell = self.cells.get((x, dtype))
+            if cell is None:
+                cell = self.cells[x, dtype] = np.zeros((), dtype)
+            return self.constant(cell)
+        return self.constant(contiguous(x, dtype))
+
+    def constant(self, x: Any) -> Place:
+        """The place of an array that stays as it is, or that is written before the steps."""
+        self.kept.append(x)
+        return Place(Memory(Kind.CONSTANT, compiled.address(x)), 0)
+
+    def words(self) -> tuple[list[int], list[int]]:
+        """The words of all steps, and the patches: which word a replay replaces, by the address of what, plus what."""
+        start = self._arena()
+        found: list[int] = []
+        patches: list[int] = []
+        for kind, *rest in self.steps:
+            found += (kind, len(rest) + 2)
+            for word in rest:
+                if word.__class__ is Place:
+                    memory, offset = word.resolved()
+                    if memory.kind is Kind.GIVEN or memory.kind is Kind.RESULT:
+                        before = self._given if memory.kind is Kind.RESULT else 0
+                        patches += (len(found), before + memory.address, offset)
+                    word = memory.address + offset + (start if memory.kind is Kind.ARENA else 0)
+                found.append(word)
+        return found, patches
+
+    def _arena(self) -> int:
+        """Give the values their places in a new arena, and return its address."""
+        free: dict[int, list[int]] = defaultdict(list)
+        begin: dict[int, list[Memory]] = defaultdict(list)
+        end: dict[int, list[Memory]] = defaultdict(list)
+        for memory in self._memories:
+            if memory.whole is None and memory.kind is Kind.ARENA:
+                begin[memory.first].append(memory)
+                end[memory.last].append(memory)
+        size = 0
+        for step in range(len(self.steps)):
+            for memory in begin[step]:
+                if places := free[memory.size]:
+                    memory.address = places.pop()
+                else:
+                    memory.address = size
+                    size += memory.size
+            for memory in end[step]:
+                free[memory.size].append(memory.address)
+        arena = aligned(size)
+        self.kept.append(arena)
+        return compiled.address(arena)
+
+
+class NativeList:
+    """A list of steps with its arena. One replay runs it at a time."""
+
+    def __init__(self, layout: Layout, given: Sequence[Variable | Number], results: Sequence[Variable]) -> None:
+        parts: list[tuple[int, int, Variable]] = []
+        news: list[Memory] = []
+        for v in results:
+            memory, offset = layout.places[v].resolved()
+            if memory.kind is Kind.GIVEN or memory.kind is Kind.CONSTANT:  # a view, whose copy is the result
+                source = layout.read(v, _FLOATS[v.dtype.name])
+                layout.steps.append([COPY, layout.new(v), source, 1, _bytes(v), 0, 0])
+                memory, offset = layout.places[v]
+            if memory.kind is Kind.ARENA:
+                memory.kind, memory.address = Kind.RESULT, len(news)
+                news.append(memory)
+            parts.append((memory.address, offset, v))
+        #: The results that have memory of their own, by shape and dtype; and all, by which of them and what part.
+        self._news: list[tuple[Shape, np.dtype[Any]]] = []
+        self._parts: list[tuple[int, slice | None, Shape]] = [(0, None, ())] * len(parts)
+        for number, memory in enumerate(news):
+            mine = [i for i, part in enumerate(parts) if part[0] == number]
+            _, offset, v = parts[mine[0]]
+            dtype = _FLOATS[v.dtype.name]
+            if len(mine) == 1 and offset == 0 and memory.size - _bytes(v) < LINE:
+                self._news.append((v.shape, dtype))
+                self._parts[mine[0]] = number, None, v.shape
+                continue
+            self._news.append(((memory.size // dtype.itemsize,), dtype))
+            for i in mine:
+                _, offset, v = parts[i]
+                start = offset // dtype.itemsize
+                self._parts[i] = number, slice(start, start + prod(v.shape)), v.shape
+        words, patches = layout.words()
+        self._steps, self._patches = np.array(words, np.int64), np.array(patches, np.int64)
+        self._arrays = [i for i, x in enumerate(given) if isinstance(x, Variable)]
+        self._numbers = [(given.index(number), cell) for (number, _), cell in layout.cells.items()]
+        self._starts = np.zeros(len(self._arrays) + len(news), np.int64)
+        self._kept = layout.kept
+        at_steps, at_patches, at_starts = map(compiled.address, (self._steps, self._patches, self._starts))
+        self._given = at_steps, len(words), at_patches, len(patches) // 3, at_starts, compiled.PORTION, SHARED
+        self._run: Any = compiled.kernel("native_list")
+        self._lock = threading.Lock()
+
+    def __call__(self, *given: Any) -> list[Any]:
+        """The results for what is given."""
+        arrays = [
+            x if x.__class__ is np.ndarray and x.flags.c_contiguous else contiguous(x)
+            for x in map(given.__getitem__, self._arrays)
+        ]
+        news = [empty(shape, dtype) for shape, dtype in self._news]
+        with self._lock:
+            self._starts[:] = [*map(compiled.address, arrays), *map(compiled.address, news)]
+            for i, cell in self._numbers:
+                cell[()] = given[i]
+            self._run(*self._given, available())
+        return [
+            news[number] if part is None else news[number][part].reshape(shape) for number, part, shape in self._parts
+        ]
+
+
+def _bytes(v: Variable) -> int:
+    return prod(v.shape) * v.dtype.bits // 8
+
+
+def _dtype(v: Any) -> np.dtype[Any] | None:
+    """The dtype of a value that lists compute; None for any other value."""
+    if v.__class__ is not Variable or not 0 < prod(v.shape):
+        return None
+    return _FLOATS.get(v.dtype.name)
+
+
+_FLOATS = {"float32": np.dtype(np.float32), "float64": np.dtype(np.float64)}
+
+
+# ---- element-wise formulas ----
+
+
+class _Pass(NamedTuple):
+    """A program for rows of arrays: how many, of how many elements, and the bytes from row to row of each array."""
+
+    program: _Program
+    rows: int
+    count: int
+    between: tuple[int, ...]
+
+
+def _formula(call: Call) -> Plan | None:
+    """The plan of an element-wise call: an operation's kernel or body, or a formula."""
+    results = call.results if call.results.__class__ is list else [call.results]
+    first = results[0]
+    if (dtype := _dtype(first)) is None or prod(first.shape) > MOST:
+        return None
+    formula: Formula | None
+    if call.operation == "fuse":
+        formula, *values = call.operands
+        values += [x for name, x in call.attributes.items() if name != "donate"]
+        if any(_dtype(v) is not dtype or v.shape != first.shape for v in results):
+            return None
+    else:
+        formula, values = _method(call.operation), _values(call)
+        if call.operation == "pow" and values[1:] == [2.0] and values[1].__class__ is float:
+            formula, values = _method("square"), values[:1]
+    if formula is None:
+        return None
+    kinds: list[Any] = []
+    operands = []
+    for x in values:
+        kind = x.__class__
+        if kind is Variable or kind is np.ndarray:
+            if (x.dtype.name if kind is Variable else x.dtype.name) != dtype.name:
+                return None
+            kinds.append(tuple(x.shape))
+            operands.append(x)
+        elif kind is Number:
+            kinds.append(())
+            operands.append(x)
+        elif kind is list:
+            return None
+        else:
+            kinds.append(_Constant((x,) if x else (x, repr(x))))  # -0.0 == 0.0
+    level = compiled.level()
+    assert level is not None
+    made = _pass(formula, first.shape, dtype.name, tuple(kinds), level)
+    if made is None:
+        return None
+
+    def plan(layout: Layout, call: Call) -> None:
+        program = made.program
+        sources = [layout.read(x, dtype) for x in operands]
+        targets = [layout.new(v) for v in results]
+        constants = program.starts[len(targets) + len(sources) :]
+        layout.kept.append(program)
+        head = FORMULA, program.at_fixed, made.count, made.rows
+        layout.steps.append([*head, *targets, *sources, *constants, *made.between])
+
+    return plan
+
+
+class _Constant(tuple[Any, ...]):
+    """A number or an option of a formula, told apart from other equal ones."""
+
+    __slots__ = ()
+
+
+@cache
+def _method(name: str) -> Formula | None:
+    """An element-wise operation as a formula."""
+    return method_of(name) if name in COSTS or (name in OPERATIONS and is_formula(name)) else None
+
+
+def _values(call: Call) -> list[Any]:
+    """The operands of a call, and its attributes in their order."""
+    if not call.attributes:
+        return call.operands
+    parameters = [*OPERATIONS[call.operation].parameters.values()][len(call.operands) :]
+    return [*call.operands, *(call.attributes.get(p.name, p.default) for p in parameters)]
+
+
+@lru_cache(1024)
+def _pass(formula: Formula, shape: Shape, dtype: str, kinds: tuple[Any, ...], level: str) -> _Pass | None:
+    """A program for operands of these shapes, which broadcast to the result's, and constants; None if there is none.
+
+    Axes along which the same operands vary are one; there are at most two then, rows and elements of a row.
+    """
+    shapes = [kind for kind in kinds if kind.__class__ is not _Constant]
+    is_one = prod(shape) == 1
+    patterns = []
+    for i, n in enumerate(shape):
+        at = i - len(shape)
+        if n > 1:
+            patterns.append((n, tuple(len(s) >= -at and s[at] == n for s in shapes)))
+    axes = [(prod(n for n, _ in group), which) for which, group in groupby(patterns, key=itemgetter(1))]
+    if len(axes) > 2:
+        return None
+    count, varies = axes[-1] if axes else (1, (is_one,) * len(shapes))
+    rows, outer = axes[0] if len(axes) == 2 else (1, (False,) * len(shapes))
+    found: list[Any] = []
+    inner = iter(varies)
+    for kind in kinds:
+        found.append(tuple(kind) if kind.__class__ is _Constant else dtype if next(inner) else "number")
+    if dtype not in found:
+        return None
+    program = _program(formula, tuple(found), level)
+    if program is None or program.arrays > MOST_ARRAYS:
+        return None
+    size = np.dtype(dtype).itemsize
+    results = len(program.made)
+    between = [count * size] * results
+    between += [(count if whole else 1) * size if moves else 0 for whole, moves in zip(varies, outer, strict=True)]
+    between += [0] * (program.arrays - len(between))
+    return _Pass(program, rows, count, tuple(between))
+
+
+# ---- sums, views, stacks ----
+
+
+def _sum(call: Call) -> Plan | None:
+    """The plan of a sum over axes that follow one another."""
+    x, axes, *_ = _values(call)
+    dtype = _dtype(x)
+    if dtype is None or dtype is not _dtype(call.results) or prod(x.shape) > MOST or not axes:
+        return None
+    if [*axes] != [*range(axes[0], axes[0] + len(axes))]:
+        return None
+    kernel: Any = compiled.kernel("sum_matrices" if dtype.itemsize == 4 else "sum_matrices_double")
+    if kernel is None:
+        return None
+    number, inner = prod(x.shape[: axes[0]]), prod(x.shape[axes[-1] + 1 :])
+    size = prod(x.shape) // number
+
+    def plan(layout: Layout, call: Call) -> None:
+        source = layout.read(x, dtype)
+        layout.steps.append([KERNEL_CALL, kernel.where, source, layout.new(call.results), inner, number, size, 0, 0, 0])
+
+    return plan
+
+
+def _view(call: Call) -> Plan | None:
+    """The plan of a view whose elements follow one another."""
+    x = call.operands[0]
+    dtype = _dtype(x)
+    if dtype is None or _dtype(call.results) is None:
+        return None
+    start = 0
+    if call.operation == "slice":
+        key = call.attributes.get("key") or call.operands[1]
+        inner, is_whole = 1, True
+        for s, n in zip(reversed(key), reversed(x.shape), strict=True):
+            first, stop, step = s.indices(n)
+            length = len(range(first, stop, step))
+            if length > 1 and (step != 1 or not is_whole):
+                return None
+            start += first * inner
+            is_whole = is_whole and length == n
+            inner *= n
+
+    def plan(layout: Layout, call: Call) -> None:
+        memory, offset = layout.read(x, dtype)
+        layout.places[call.results] = Place(memory, offset + start * dtype.itemsize)
+
+    return plan
+
+
+def _concatenation(call: Call) -> Plan | None:
+    """The plan of a stack or a concatenation: parts along the first axis are computed where they lie in the result."""
+    values = _values(call)
+    parts, axis = values[0], values[1] if len(values) > 1 else 0
+    result = call.results
+    dtype = _dtype(result)
+    if dtype is None or any(_dtype(v) is not dtype for v in parts if v.__class__ is Variable):
+        return None
+    if any(v.__class__ is not Variable for v in parts):
+        return None
+    rows = prod(result.shape[:axis])
+
+    def plan(layout: Layout, call: Call) -> None:
+        now = len(layout.steps)
+        whole = layout.new(result).memory
+        at = 0
+        for v in parts:
+            place, size = layout.read(v, dtype), _bytes(v)
+            memory = place.memory
+            if rows == 1 and place == (memory, 0) and _is_free(memory, whole) and memory.size - size < LINE:
+                memory.whole, memory.offset = whole, at
+                whole.first = min(whole.first, memory.first)
+            else:
+                target = Place(whole, at)
+                layout.steps.append([COPY, target, place, rows, size // rows, _bytes(result) // rows, size // rows])
+            at += size // rows
+        whole.last = max(now, len(layout.steps))
+
+    return plan
+
+
+def _is_free(memory: Memory, whole: Memory) -> bool:
+    """Whether a value may be computed as a part of another one."""
+    return memory.kind is Kind.ARENA and memory.whole is None and memory is not whole
+
+
+PLANNERS: dict[str, Callable[[Call], Plan | None]] = {
+    "sum": _sum, "reshape": _view, "slice": _view, "stack": _concatenation, "concat": _concatenation,
+}  # fmt: skip
+VIEWS = frozenset(("reshape", "slice"))

@@ -1,0 +1,275 @@
+"""Parts of recorded programs in one call: the values of the calls, whatever lies where."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.helpers.kernels import needs_kernels
+
+import backburn as bb
+from backburn.backend import load_backend
+from backburn.decorators.capture import recorder
+from backburn.decorators.capture.native import NATIVE_LIST
+from backburn.decorators.capture.program import Call, Number, Variable
+from backburn_numpy import native_list
+
+pytestmark = needs_kernels
+
+
+@pytest.fixture
+def operations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The operations of the programs that are compiled, in order."""
+    found: list[str] = []
+    compile_program = recorder.compile_program
+
+    def compiled(calls: Any, *rest: Any) -> Any:
+        found.extend(call.operation for call in calls)
+        return compile_program(calls, *rest)
+
+    monkeypatch.setattr(recorder, "compile_program", compiled)
+    return found
+
+
+def replayed(function: Callable[..., Any], *arrays: Any, spec: str = "capture(numpy)") -> list[Any]:
+    """The results of three calls, the last of which is a replay with other values than those recorded."""
+    captured = bb.capture(function, state=False, on_fallback="error")
+    return [captured(*(bb.asarray(a * (1 + 0.1 * n), backend=spec) for a in arrays)) for n in range(3)]
+
+
+def check(function: Callable[..., Any], *arrays: Any) -> None:
+    """Results are those of the same calls one by one, also after later replays."""
+    found, expected = replayed(function, *arrays), replayed(function, *arrays, spec="capture(numpy, join=false)")
+    for mine, theirs in zip(found, expected, strict=True):
+        for x, y in zip(mine, theirs, strict=True):
+            assert x.shape == y.shape
+            assert x.dtype is y.dtype
+            np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=2e-5, atol=1e-6)
+
+
+def normal(*shape: int, dtype: Any = np.float32) -> Any:
+    return np.random.default_rng(len(shape) + sum(shape)).normal(size=shape).astype(dtype)
+
+
+# ---- random programs ----
+
+SHAPES = [(1,), (3,), (17,), (2, 3), (1, 3), (2, 1), (3, 17), (2, 3, 17), (2, 1, 17), (1, 1, 1)]
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[list[tuple[Any, ...]], list[int]]:
+    """Calls by name and the numbers of earlier values, and the numbers of the results."""
+    shapes = [draw(st.sampled_from(SHAPES)) for _ in range(3)]
+    given_count, calls = len(shapes), []
+    for _ in range(draw(st.integers(4, 14))):
+        kind = draw(st.sampled_from(["unary", "binary", "binary", "number", "sum", "slice", "reshape", "stack", "concat"]))
+        i = draw(st.integers(0, len(shapes) - 1))
+        shape = shapes[i]
+        if kind == "unary":
+            calls.append((draw(st.sampled_from(["tanh", "negative", "square", "sigmoid", "abs"])), i))
+        elif kind == "number":
+            calls.append(("scale", i, draw(st.sampled_from([0.0, -0.0, 0.5, 2.0, -1.5]))))
+        elif kind == "binary":
+            fitting = [j for j, other in enumerate(shapes) if _broadcasts(shape, other)]
+            j = draw(st.sampled_from(fitting))
+            calls.append((draw(st.sampled_from(["add", "multiply", "subtract", "maximum"])), i, j))
+            shape = np.broadcast_shapes(shape, shapes[j])
+        elif kind == "sum":
+            first = draw(st.integers(0, len(shape) - 1))
+            last = draw(st.integers(first, len(shape) - 1))
+            keep = draw(st.booleans()) or last - first + 1 == len(shape)
+            calls.append(("sum", i, tuple(range(first, last + 1)), keep))
+            shape = tuple(1 if first <= a <= last else n for a, n in enumerate(shape) if keep or not first <= a <= last)
+        elif kind == "slice":
+            key = []
+            for n in shape:
+                start = draw(st.integers(0, n - 1))
+                key.append(slice(start, draw(st.integers(start + 1, n))))
+            calls.append(("slice", i, tuple(key)))
+            shape = tuple(s.stop - s.start for s in key)
+        elif kind == "reshape":
+            shape = draw(st.sampled_from([(int(np.prod(shape)),), (1, *shape), (*shape, 1)]))
+            calls.append(("reshape", i, shape))
+        else:
+            alike = [j for j, other in enumerate(shapes) if other == shape]
+            parts = draw(st.lists(st.sampled_from(alike), min_size=1, max_size=4))
+            axis = draw(st.integers(0, len(shape) - (kind == "concat")))
+            calls.append((kind, parts, axis))
+            one = (*shape[:axis], len(parts), *shape[axis:])
+            shape = one if kind == "stack" else (*shape[:axis], shape[axis] * len(parts), *shape[axis + 1 :])
+        shapes.append(shape)
+    results = draw(st.lists(st.integers(given_count, len(shapes) - 1), min_size=1, max_size=4))
+    return [("shapes", shapes[:given_count]), *calls], results
+
+
+def _broadcasts(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    return all(m == n or 1 in (m, n) for m, n in zip(a[::-1], b[::-1], strict=False))
+
+
+def run(program: list[tuple[Any, ...]], results: list[int], *given: Any) -> Any:
+    values = list(given)
+    for name, *rest in program[1:]:
+        if name in ("stack", "concat"):
+            values.append(getattr(bb, name)([values[i] for i in rest[0]], axis=rest[1]))
+        elif name == "scale":
+            values.append(values[rest[0]] * rest[1])
+        elif name == "sum":
+            values.append(values[rest[0]].sum(axis=rest[1], keepdims=rest[2]))
+        elif name == "slice":
+            values.append(values[rest[0]][rest[1]])
+        elif name == "reshape":
+            values.append(values[rest[0]].reshape(rest[1]))
+        else:
+            values.append(getattr(bb, name)(*(values[i] for i in rest)))
+    return [values[i] for i in results]
+
+
+@given(programs(), st.sampled_from([np.float32, np.float64]))
+def test_random_programs(drawn: tuple[list[tuple[Any, ...]], list[int]], dtype: Any) -> None:
+    program, results = drawn
+    arrays = [normal(*shape, dtype=dtype) for shape in program[0][1]]
+    check(lambda *given: run(program, results, *given), *arrays)
+
+
+# ---- lists ----
+
+
+def test_a_loop_is_one_list(operations: list[str]) -> None:
+    def loop(w: Any, x: Any) -> Any:
+        h = x
+        for _ in range(50):
+            h = bb.tanh(h * w + x)
+        return h.sum()
+
+    gradient = bb.value_and_grad(loop, argnums=(0, 1))
+    captured = bb.capture(gradient, state=False, on_fallback="error")
+    for n in range(4):
+        w, x = normal(16) * (1 + n), normal(16)
+        value, grads = captured(*(bb.asarray(a, backend="capture(numpy)") for a in (w, x)))
+        expected, slopes = gradient(*(bb.asarray(a.astype(np.float64), backend="numpy") for a in (w, x)))
+        np.testing.assert_allclose(value.numpy(), expected.numpy(), rtol=1e-5)
+        for mine, theirs in zip(grads, slopes, strict=True):
+            np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-4, atol=1e-6)
+    assert operations == [NATIVE_LIST]
+
+
+def test_parts_of_a_stack_are_computed_in_it(operations: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    layouts: list[native_list.Layout] = []
+    words = native_list.Layout.words
+    monkeypatch.setattr(native_list.Layout, "words", lambda self: (layouts.append(self), words(self))[1])
+
+    def loop(a: Any, x: Any) -> Any:
+        h, states = 0.0 * x[0], []
+        for fed in x:
+            h = h * a + fed
+            states.append(h)
+        return bb.stack(states), h
+
+    check(loop, normal(3), normal(20, 2, 3))
+    assert operations[0] == NATIVE_LIST
+    assert not any(kind == native_list.COPY for kind, *_ in layouts[0].steps)
+
+
+def test_results_of_earlier_replays_stay() -> None:
+    """Results are new memory, also those that are views of one another, of what is given, or given themselves."""
+
+    def function(x: Any, y: Any) -> Any:
+        a = bb.tanh(x * y) * y
+        b = a.reshape(6)
+        return [a, b, b[1:4], x[0] + bb.square(bb.square(y)), x[1:].reshape(3), (a + y).reshape(3, 2)]
+
+    check(function, normal(2, 3), normal(2, 3))
+
+
+def test_parts_of_what_is_given_are_results(operations: list[str]) -> None:
+    """A view of an operand that is itself inside the list is copied; one that others need is made before it."""
+
+    def function(x: Any) -> Any:
+        row = x[1:3]
+        inside = row.reshape(6)
+        y = bb.square(bb.tanh(inside * 2.0) + inside)
+        return [y - 1.0, inside.reshape(3, 2), bb.sort(row, axis=1)]
+
+    check(function, normal(4, 3))
+    assert NATIVE_LIST in operations
+
+
+def test_numbers_of_replays_reach_a_list() -> None:
+    """Such as a learning rate: written into memory before the steps, for each dtype."""
+    k = load_backend("numpy")
+    x, y, scaled, wide = (Variable(i, (2, 3), t) for i, t in enumerate((bb.float32, bb.float64) * 2))
+    rate = Number(0)
+    calls = [
+        Call("mul", k.mul, [x, rate], {}, scaled),
+        Call("sub", k.sub, [rate, y], {}, wide),
+    ]
+    lister = native_list.Lister()
+    assert [lister.spares(call) for call in calls] == [1, 1]
+    function = lister.native_list(calls, [x, rate, y], [wide, scaled])
+    single, double = normal(2, 3), normal(2, 3, dtype=np.float64)
+    for number in (0.5, -2.0):
+        found = function(single, number, double)
+        np.testing.assert_array_equal(found[0], number - double)
+        np.testing.assert_array_equal(found[1], single * np.float32(number))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_columns_and_long_arrays(dtype: Any) -> None:
+    """Broadcasting along either axis, and results that threads share."""
+
+    def function(x: Any, row: Any, column: Any) -> Any:
+        y = bb.tanh(x * row + column)
+        return [y * y - row, (y * column).sum(axis=0), bb.maximum(column * row, x), bb.exp(-(y * y)).sum(axis=1)]
+
+    for rows, width in ((3, 17), (1, 40_000), (200, 300), (40_000, 1)):
+        check(function, *(normal(*s, dtype=dtype) for s in ((rows, width), (width,), (rows, 1))))
+
+
+def test_what_lists_cannot_do_stays_a_call(operations: list[str]) -> None:
+    """Other dtypes, empty arrays, three axes that broadcast differently, and results that are too large."""
+
+    def function(x: Any, y: Any) -> Any:
+        z = bb.tanh(x) * y + x * 2.0
+        return [z, z - y, bb.square(z)]
+
+    for a, b in (
+        (normal(0, 3), normal(0, 3)), (normal(2, 1, 3), normal(1, 4, 1)),
+        (normal(300, 300), normal(300, 300)), (normal(4, 4).astype(np.float16), normal(4, 4).astype(np.float16)),
+    ):  # fmt: skip
+        operations.clear()
+        check(function, a, b)
+        assert NATIVE_LIST not in operations
+
+
+def test_two_threads_replay_one_list() -> None:
+    captured = bb.capture(lambda x: bb.tanh(bb.tanh(bb.tanh(x * 2.0) + 1.0) * x) - x, state=False)
+    inputs = [bb.full((1000,), 0.001 * n, dtype=bb.float32, backend="capture(numpy)") for n in range(40)]
+    expected = [captured(x).numpy() for x in inputs]
+    wrong: list[int] = []
+
+    def work(start: int) -> None:
+        for n in [*range(start, 40), *range(start)] * 5:
+            if not np.array_equal(captured(inputs[n]).numpy(), expected[n]):
+                wrong.append(n)
+
+    threads = [threading.Thread(target=work, args=(7 * i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_operands_may_lie_in_any_order() -> None:
+    """Transposed arrays, and those with steps, are copied before a list reads them."""
+    captured = bb.capture(lambda x: bb.tanh(x * 2.0 + 1.0) * x - 3.0, state=False)
+    array = normal(6, 8)
+    for x in (array, array[::2, ::2], array.T, array[::-1]):
+        for _ in range(3):
+            found = captured(bb.asarray(x, backend="capture(numpy)").T)
+        np.testing.assert_allclose(found.numpy(), (np.tanh(x * 2 + 1) * x - 3).T, rtol=2e-5, atol=1e-6)
