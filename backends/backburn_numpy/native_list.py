@@ -1,4 +1,4 @@
-"""Parts of a recorded program in one call of a kernel: element-wise formulas, sums, views, stacks and concatenations.
+"""Parts of a recorded program in one call of a kernel: formulas, sums, small products, views, stacks, concatenations.
 
 What a list computes for itself alone lies in an arena, in places that are fixed when the list is made; values that are
 not needed at the same time share one. Views are addresses. The parts of a stack are computed where they lie in it.
@@ -21,15 +21,18 @@ import numpy as np
 from backburn.backend.tracing import Formula, is_formula, method_of
 from backburn.decorators.capture.program import Call, Number, Variable
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled
+from backburn_numpy import blas, compiled
 from backburn_numpy.fused import COSTS, SHARED, _program, _Program
 from backburn_numpy.memory import aligned, contiguous, empty
 from backburn_numpy.threads import available
 
 #: The most elements of a result of a list: for larger ones it gains nothing, and the arena would keep their memory.
 MOST = 1 << 16
+#: The most multiplications of a matrix product, which OpenBLAS makes in the calling thread, and of such products.
+MOST_MULTIPLICATIONS, MOST_PRODUCTS = 1 << 18, 32
 #: The kinds of steps, as the kernel numbers them, and the most arrays of a formula.
-FORMULA, COPY, KERNEL_CALL, MOST_ARRAYS = 0, 1, 2, 64
+FORMULA, COPY, KERNEL_CALL, PRODUCT, TRANSPOSE = range(5)
+MOST_ARRAYS = 64
 #: The alignment of values in the arena, in bytes.
 LINE = 64
 
@@ -107,6 +110,8 @@ class Layout:
     def __init__(self, given: Sequence[Variable | Number]) -> None:
         self.steps: list[list[Any]] = []
         self.places: dict[Variable, Place] = {}
+        #: Transposed matrices, until something else than a product reads them: of which, how many, of what sides.
+        self.transposed: dict[Variable, tuple[Variable, int, int, int]] = {}
         #: The memory of numbers that replays bring.
         self.cells: dict[tuple[Number, np.dtype[Any]], Any] = {}
         self.kept: list[Any] = []
@@ -127,6 +132,9 @@ class Layout:
     def read(self, x: Any, dtype: np.dtype[Any]) -> Place:
         """The place of an operand of the next step."""
         if x.__class__ is Variable:
+            if x not in self.places:
+                source, *sides = self.transposed[x]
+                self.steps.append([TRANSPOSE, self.new(x), self.read(source, dtype), *sides, dtype.itemsize])
             place = self.places[x]
             memory: Memory | None = place.memory
             while memory is not None:
@@ -193,7 +201,7 @@ class NativeList:
         parts: list[tuple[int, int, Variable]] = []
         news: list[Memory] = []
         for v in results:
-            memory, offset = layout.places[v].resolved()
+            memory, offset = layout.read(v, _FLOATS[v.dtype.name]).resolved()
             if memory.kind is Kind.GIVEN or memory.kind is Kind.CONSTANT:  # a view, whose copy is the result
                 source = layout.read(v, _FLOATS[v.dtype.name])
                 layout.steps.append([COPY, layout.new(v), source, 1, _bytes(v), 0, 0])
@@ -252,9 +260,9 @@ def _bytes(v: Variable) -> int:
 
 def _dtype(v: Any) -> np.dtype[Any] | None:
     """The dtype of a value that lists compute; None for any other value."""
-    if v.__class__ is not Variable or not 0 < prod(v.shape):
-        return None
-    return _FLOATS.get(v.dtype.name)
+    if v.__class__ is Variable:
+        return _FLOATS.get(v.dtype.name) if prod(v.shape) else None
+    return v.dtype if v.__class__ is np.ndarray and v.size and v.dtype in _FLOATS.values() else None
 
 
 _FLOATS = {"float32": np.dtype(np.float32), "float64": np.dtype(np.float64)}
@@ -279,7 +287,9 @@ def _formula(call: Call) -> Plan | None:
     if (dtype := _dtype(first)) is None or prod(first.shape) > MOST:
         return None
     formula: Formula | None
-    if call.operation == "fuse":
+    if call.operation == "broadcast_to":
+        formula, values = _method("mul"), [call.operands[0], 1.0]
+    elif call.operation == "fuse":
         formula, *values = call.operands
         values += [x for name, x in call.attributes.items() if name != "donate"]
         if any(_dtype(v) is not dtype or v.shape != first.shape for v in results):
@@ -295,9 +305,9 @@ def _formula(call: Call) -> Plan | None:
     for x in values:
         kind = x.__class__
         if kind is Variable or kind is np.ndarray:
-            if (x.dtype.name if kind is Variable else x.dtype.name) != dtype.name:
+            if (_FLOATS.get(x.dtype.name) if kind is Variable else x.dtype) != dtype:
                 return None
-            kinds.append(tuple(x.shape))
+            kinds.append(x.shape)
             operands.append(x)
         elif kind is Number:
             kinds.append(())
@@ -308,20 +318,24 @@ def _formula(call: Call) -> Plan | None:
             kinds.append(_Constant((x,) if x else (x, repr(x))))  # -0.0 == 0.0
     level = compiled.level()
     assert level is not None
-    made = _pass(formula, first.shape, dtype.name, tuple(kinds), level)
+    made = _pass(formula, first.shape, first.dtype.name, tuple(kinds), level)
     if made is None:
         return None
 
     def plan(layout: Layout, call: Call) -> None:
-        program = made.program
         sources = [layout.read(x, dtype) for x in operands]
-        targets = [layout.new(v) for v in results]
-        constants = program.starts[len(targets) + len(sources) :]
-        layout.kept.append(program)
-        head = FORMULA, program.at_fixed, made.count, made.rows
-        layout.steps.append([*head, *targets, *sources, *constants, *made.between])
+        _append(layout, made, [layout.new(v) for v in results], sources)
+        _extend(layout, sources)  # one may have been transposed after another was read
 
     return plan
+
+
+def _append(layout: Layout, made: _Pass, targets: list[Place], sources: list[Place]) -> None:
+    """Append a formula to the steps."""
+    program = made.program
+    layout.kept.append(program)
+    constants = program.starts[len(targets) + len(sources) :]
+    layout.steps.append([FORMULA, program.at_fixed, made.count, made.rows, *targets, *sources, *constants, *made.between])
 
 
 class _Constant(tuple[Any, ...]):
@@ -383,10 +397,10 @@ def _pass(formula: Formula, shape: Shape, dtype: str, kinds: tuple[Any, ...], le
 
 
 def _sum(call: Call) -> Plan | None:
-    """The plan of a sum over axes that follow one another."""
+    """The plan of a sum or a mean over axes that follow one another."""
     x, axes, *_ = _values(call)
-    dtype = _dtype(x)
-    if dtype is None or dtype is not _dtype(call.results) or prod(x.shape) > MOST or not axes:
+    result, dtype = call.results, _dtype(x)
+    if dtype is None or dtype is not _dtype(result) or prod(x.shape) > MOST or not axes:
         return None
     if [*axes] != [*range(axes[0], axes[0] + len(axes))]:
         return None
@@ -395,10 +409,130 @@ def _sum(call: Call) -> Plan | None:
         return None
     number, inner = prod(x.shape[: axes[0]]), prod(x.shape[axes[-1] + 1 :])
     size = prod(x.shape) // number
+    by = _mean_of(result.shape, result.dtype.name, size // inner) if call.operation == "mean" else None
+    if call.operation == "mean" and by is None:
+        return None
 
     def plan(layout: Layout, call: Call) -> None:
         source = layout.read(x, dtype)
-        layout.steps.append([KERNEL_CALL, kernel.where, source, layout.new(call.results), inner, number, size, 0, 0, 0])
+        total = layout.new(result)
+        layout.steps.append([KERNEL_CALL, kernel.where, source, total, inner, number, size, 0, 0, 0])
+        if by is not None:
+            total.memory.last = len(layout.steps)
+            _append(layout, by, [layout.new(result)], [total])
+
+    return plan
+
+
+def _mean_of(shape: Shape, dtype: str, count: int) -> _Pass | None:
+    """What divides sums by the number of their terms."""
+    formula, level = _method("div"), compiled.level()
+    assert formula is not None
+    assert level is not None
+    return _pass(formula, shape, dtype, (shape, _Constant((float(count),))), level)
+
+
+def _product(call: Call) -> Plan | None:
+    """The plan of a product of float32 matrices, or of as many on both sides."""
+    x, y = call.operands
+    gemm = blas.sgemm_address()
+    if gemm is None or any(_dtype(v) is not _FLOATS["float32"] for v in (x, y, call.results)):
+        return None
+    k = x.shape[-1]
+    if len(y.shape) <= 2:
+        count, m, n = 1, prod(x.shape[:-1]), y.shape[1] if len(y.shape) == 2 else 1
+    elif x.shape[:-2] == y.shape[:-2]:
+        count, m, n = prod(y.shape[:-2]), x.shape[-2], y.shape[-1]
+    else:
+        return None
+    if m * n * k > MOST_MULTIPLICATIONS or count > MOST_PRODUCTS or prod(call.results.shape) > MOST:
+        return None
+
+    def plan(layout: Layout, call: Call) -> None:
+        (a, is_turned), (b, is_other_turned) = _factor(layout, x, count, m, k), _factor(layout, y, count, k, n)
+        target = layout.new(call.results)
+        for i in range(count):
+            one, two, out = (
+                Place(p.memory, p.offset + 4 * i * size)
+                for p, size in ((a, m * k), (b, k * n), (target, m * n))
+            )
+            left, right = (m if is_turned else k), (k if is_other_turned else n)
+            layout.steps.append(
+                [PRODUCT, gemm, int(is_turned), int(is_other_turned), m, n, k, one, left, two, right, 0, out]
+            )
+        _extend(layout, (a, b, target))
+
+    return plan
+
+
+def _factor(layout: Layout, v: Any, count: int, rows: int, columns: int) -> tuple[Place, bool]:
+    """The place of as many matrices, and whether they are there transposed."""
+    if v.__class__ is Variable and v not in layout.places:
+        source, *sides = layout.transposed[v]
+        if sides == [count, columns, rows]:
+            return layout.read(source, _FLOATS["float32"]), True
+    return layout.read(v, _FLOATS["float32"]), False
+
+
+def _extend(layout: Layout, places: Sequence[Place]) -> None:
+    """Keep memory for the last of several steps of a call."""
+    for place in places:
+        memory: Memory | None = place.memory
+        while memory is not None:
+            memory.last = len(layout.steps) - 1
+            memory = memory.whole
+
+
+def _linear(call: Call) -> Plan | None:
+    """The plan of ``x @ weight.T + bias``."""
+    x, weight, *rest = _values(call)
+    bias = rest[0] if rest else None
+    gemm = blas.sgemm_address()
+    if gemm is None or any(_dtype(v) is not _FLOATS["float32"] for v in (x, weight, call.results)):
+        return None
+    if bias is not None and _dtype(bias) is not _FLOATS["float32"]:
+        return None
+    (n, k), m = weight.shape, prod(x.shape[:-1])
+    if m * n * k > MOST_MULTIPLICATIONS or m * n > MOST:
+        return None
+
+    def plan(layout: Layout, call: Call) -> None:
+        dtype = _FLOATS["float32"]
+        places = [layout.read(v, dtype) for v in (x, weight, bias) if v is not None]
+        target = layout.new(call.results)
+        if bias is not None:
+            layout.steps.append([COPY, target, places[2], m, 4 * n, 4 * n, 0])
+        added = int(bias is not None)
+        layout.steps.append([PRODUCT, gemm, 0, 1, m, n, k, places[0], k, places[1], k, added, target])
+        _extend(layout, (*places, target))
+
+    return plan
+
+
+def _permutation(call: Call) -> Plan | None:
+    """The plan of matrices that are transposed, or of axes whose order does not matter."""
+    x, axes = _values(call)
+    dtype = _dtype(x)
+    if dtype is None or prod(x.shape) > MOST:
+        return None
+    order = [a for a in axes if x.shape[a] > 1]
+    rank = {a: i for i, a in enumerate(sorted(order))}
+    if order == sorted(order):
+        return _view(call)
+    groups: list[list[int]] = []  # axes that follow one another before and after
+    for a in order:
+        if groups and rank[a] == rank[groups[-1][-1]] + 1:
+            groups[-1].append(a)
+        else:
+            groups.append([a])
+    if [groups.index(group) for group in sorted(groups)] not in ([1, 0], [0, 2, 1]):
+        return None
+    sizes = [prod(x.shape[a] for a in group) for group in groups]
+    count = sizes[0] if len(sizes) == 3 else 1
+    columns, rows = sizes[-2:]
+
+    def plan(layout: Layout, call: Call) -> None:
+        layout.transposed[call.results] = x, count, rows, columns
 
     return plan
 
@@ -435,9 +569,7 @@ def _concatenation(call: Call) -> Plan | None:
     parts, axis = values[0], values[1] if len(values) > 1 else 0
     result = call.results
     dtype = _dtype(result)
-    if dtype is None or any(_dtype(v) is not dtype for v in parts if v.__class__ is Variable):
-        return None
-    if any(v.__class__ is not Variable for v in parts):
+    if dtype is None or any(_dtype(v) is not dtype for v in parts):
         return None
     rows = prod(result.shape[:axis])
 
@@ -446,7 +578,7 @@ def _concatenation(call: Call) -> Plan | None:
         whole = layout.new(result).memory
         at = 0
         for v in parts:
-            place, size = layout.read(v, dtype), _bytes(v)
+            place, size = layout.read(v, dtype), prod(v.shape) * dtype.itemsize
             memory = place.memory
             if rows == 1 and place == (memory, 0) and _is_free(memory, whole) and memory.size - size < LINE:
                 memory.whole, memory.offset = whole, at
@@ -466,6 +598,8 @@ def _is_free(memory: Memory, whole: Memory) -> bool:
 
 
 PLANNERS: dict[str, Callable[[Call], Plan | None]] = {
-    "sum": _sum, "reshape": _view, "slice": _view, "stack": _concatenation, "concat": _concatenation,
+    "sum": _sum, "mean": _sum, "reshape": _view, "slice": _view, "stack": _concatenation, "concat": _concatenation,
+    "matmul": _product, "linear": _linear, "permute_dims": _permutation,
 }  # fmt: skip
-VIEWS = frozenset(("reshape", "slice"))
+#: Calls that take no time outside a list.
+VIEWS = frozenset(("reshape", "slice", "permute_dims", "broadcast_to"))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.helpers.kernels import needs_kernels
 
 import backburn as bb
+from backburn import nn
 from backburn.backend import load_backend
 from backburn.decorators.capture import recorder
 from backburn.decorators.capture.native import NATIVE_LIST
@@ -58,7 +59,7 @@ def normal(*shape: int, dtype: Any = np.float32) -> Any:
 
 # ---- random programs ----
 
-SHAPES = [(1,), (3,), (17,), (2, 3), (1, 3), (2, 1), (3, 17), (2, 3, 17), (2, 1, 17), (1, 1, 1)]
+SHAPES = [(1,), (3,), (17,), (2, 3), (1, 3), (2, 1), (3, 17), (2, 3, 17), (2, 1, 17), (1, 1, 1), (3, 3), (17, 3), (2, 17, 3)]
 
 
 @st.composite
@@ -66,8 +67,8 @@ def programs(draw: st.DrawFn) -> tuple[list[tuple[Any, ...]], list[int]]:
     """Calls by name and the numbers of earlier values, and the numbers of the results."""
     shapes = [draw(st.sampled_from(SHAPES)) for _ in range(3)]
     given_count, calls = len(shapes), []
-    for _ in range(draw(st.integers(4, 14))):
-        kind = draw(st.sampled_from(["unary", "binary", "binary", "number", "sum", "slice", "reshape", "stack", "concat"]))
+    for _ in range(draw(st.integers(4, 20))):
+        kind = draw(st.sampled_from(["unary", "binary", "binary", "number", "sum", "slice", "reshape", "stack", "concat", "mean", "matmul", "linear", "permute", "broadcast"]))
         i = draw(st.integers(0, len(shapes) - 1))
         shape = shapes[i]
         if kind == "unary":
@@ -79,11 +80,33 @@ def programs(draw: st.DrawFn) -> tuple[list[tuple[Any, ...]], list[int]]:
             j = draw(st.sampled_from(fitting))
             calls.append((draw(st.sampled_from(["add", "multiply", "subtract", "maximum"])), i, j))
             shape = np.broadcast_shapes(shape, shapes[j])
-        elif kind == "sum":
+        elif kind == "permute":
+            axes = draw(st.permutations(range(len(shape))))
+            calls.append((kind, i, tuple(axes)))
+            shape = tuple(shape[a] for a in axes)
+        elif kind == "broadcast":
+            shape = (2, *shape)
+            calls.append((kind, i, shape))
+        elif kind in ("matmul", "linear"):
+            last = -2 if kind == "matmul" else -1
+            fitting = [
+                j for j, other in enumerate(shapes)
+                if len(shape) > 1 and len(other) == 2 and other[last] == shape[-1]
+                or kind == "matmul" and len(other) == len(shape) == 3 and other[0] == shape[0] and other[1] == shape[2]
+            ]  # fmt: skip
+            if not fitting:
+                continue
+            j = draw(st.sampled_from(fitting))
+            outputs = shapes[j][-1 if kind == "matmul" else 0]
+            biases = [b for b, other in enumerate(shapes) if other == (outputs,)]
+            bias = draw(st.sampled_from([None, *biases])) if kind == "linear" else None
+            calls.append((kind, i, j) if bias is None else (kind, i, j, bias))
+            shape = (*shape[:-1], outputs)
+        elif kind in ("sum", "mean"):
             first = draw(st.integers(0, len(shape) - 1))
             last = draw(st.integers(first, len(shape) - 1))
             keep = draw(st.booleans()) or last - first + 1 == len(shape)
-            calls.append(("sum", i, tuple(range(first, last + 1)), keep))
+            calls.append((kind, i, tuple(range(first, last + 1)), keep))
             shape = tuple(1 if first <= a <= last else n for a, n in enumerate(shape) if keep or not first <= a <= last)
         elif kind == "slice":
             key = []
@@ -118,8 +141,14 @@ def run(program: list[tuple[Any, ...]], results: list[int], *given: Any) -> Any:
             values.append(getattr(bb, name)([values[i] for i in rest[0]], axis=rest[1]))
         elif name == "scale":
             values.append(values[rest[0]] * rest[1])
-        elif name == "sum":
-            values.append(values[rest[0]].sum(axis=rest[1], keepdims=rest[2]))
+        elif name in ("sum", "mean"):
+            values.append(getattr(bb, name)(values[rest[0]], axis=rest[1], keepdims=rest[2]))
+        elif name == "permute":
+            values.append(bb.permute_dims(values[rest[0]], rest[1]))
+        elif name == "broadcast":
+            values.append(bb.broadcast_to(values[rest[0]], rest[1]))
+        elif name == "linear":
+            values.append(nn.functional.linear(*(values[i] for i in rest)))
         elif name == "slice":
             values.append(values[rest[0]][rest[1]])
         elif name == "reshape":
