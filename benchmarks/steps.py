@@ -286,7 +286,8 @@ CASES: dict[str, Training | Loop] = {
     ),
     "LSTM": Training(
         lstm, "SGD", {"lr": 0.01}, jax_lstm,
-        ({"steps": 64, "batch": 32, "inputs": 64, "hidden": 128}, {"steps": 53, "batch": 29, "inputs": 61, "hidden": 113}),
+        ({"steps": 64, "batch": 32, "inputs": 64, "hidden": 128},
+         {"steps": 53, "batch": 29, "inputs": 61, "hidden": 113}),
         tuned=lstm_layer,
     ),
     "convolution": Loop(
@@ -295,7 +296,8 @@ CASES: dict[str, Training | Loop] = {
             numbers(batch, outputs, side, side, seed=2),
         ),
         convolution, jax_convolution,
-        ({"batch": 32, "inputs": 32, "side": 28, "outputs": 64}, {"batch": 29, "inputs": 27, "side": 27, "outputs": 61}),
+        ({"batch": 32, "inputs": 32, "side": 28, "outputs": 64},
+         {"batch": 29, "inputs": 27, "side": 27, "outputs": 61}),
     ),
     "recurrence": Loop(
         lambda steps, batch, width: (0.9 + 0.01 * numbers(width), numbers(steps, batch, width, seed=1)),
@@ -339,7 +341,7 @@ def of_backburn(case: Training | Loop, size: dict[str, int], is_captured: bool) 
         where = "capture(numpy)" if is_captured else "numpy"
         leaves = [bb.asarray(a, backend=where) for a in arrays]
         function = bb.value_and_grad(partial(case.function, bb), argnums=tuple(range(len(arrays))))
-        call = bb.capture(function, state=False, on_fallback="error") if is_captured else function
+        call: Any = bb.capture(function, state=False, on_fallback="error") if is_captured else function
         return lambda: float(call(*leaves)[0].item())
     with bb.use_backend("autodiff(capture(numpy))" if is_captured else "autodiff(numpy)"):
         model, loss = case.model(ours(), **size)
@@ -360,7 +362,7 @@ def of_torch(case: Training | Loop, size: dict[str, int], variant: str) -> Step:
 
     if isinstance(case, Loop):
         leaves = [torch.tensor(a, requires_grad=True) for a in case.arrays(**size)]
-        call = partial(case.function, torch)
+        call: Any = partial(case.function, torch)
         call = torch.compile(call) if variant == "compiled" else call
 
         def evaluate() -> float:
@@ -395,11 +397,13 @@ def of_jax(case: Training | Loop, size: dict[str, int]) -> Step:
     import jax
     import jax.numpy as jnp
 
+    ready: Any = jax.block_until_ready
+
     if isinstance(case, Loop):
         leaves = [jnp.asarray(a) for a in case.arrays(**size)]
         assert case.jax is not None
-        function = jax.jit(jax.value_and_grad(case.jax, argnums=tuple(range(len(leaves)))))
-        return lambda: float(jax.block_until_ready(function(*leaves))[0])
+        function: Any = jax.jit(jax.value_and_grad(case.jax, argnums=tuple(range(len(leaves)))))
+        return lambda: float(ready(function(*leaves))[0])
     model, _ = case.model(ours(), **size)
     values = first_values({name: p.shape for name, p in model.named_parameters()})
     params = {name: jnp.asarray(value) for name, value in values.items()}
@@ -418,7 +422,7 @@ def of_jax(case: Training | Loop, size: dict[str, int]) -> Step:
 
     def update(state: Any, t: Any) -> Any:
         value, grads = function({name: s[0] for name, s in state.items()})
-        rule = sgd if case.optimizer == "SGD" else adam
+        rule: Any = sgd if case.optimizer == "SGD" else adam
         return {name: rule(*s, t, grads[name]) for name, s in state.items()}, value
 
     has_state = case.optimizer != "SGD" or "momentum" in options
@@ -427,13 +431,14 @@ def of_jax(case: Training | Loop, size: dict[str, int]) -> Step:
         name: (p, jnp.zeros_like(p) if has_state else nothing, jnp.zeros_like(p) if has_state else nothing + 0)
         for name, p in params.items()
     }
-    compiled, count = jax.jit(update), 0
+    compiled: Any = jax.jit(update)
+    count = 0
 
     def step() -> float:
         nonlocal state, count
         count += 1
         state, value = compiled(state, float(count))
-        jax.block_until_ready(state)
+        ready(state)
         return float(value)
 
     return step
@@ -495,7 +500,8 @@ class Side:
 
     def ask(self, *request: Any) -> Any:
         """The answer to a request."""
-        assert self.process.stdin and self.process.stdout
+        assert self.process.stdin
+        assert self.process.stdout
         print(json.dumps(request), file=self.process.stdin, flush=True)
         answer = self.process.stdout.readline()
         if not answer:
@@ -515,7 +521,7 @@ def compare(name: str, is_odd: bool, chosen: Sequence[str], threads: int, second
         taking = [side for side in sides if losses[side] is not None]
         for side in taking:
             if not math.isclose(losses[side], losses[taking[0]], rel_tol=5e-3, abs_tol=1e-4):
-                raise SystemExit(f"{name}: {({s.name: losses[s] for s in taking})} is the loss of the fourth step")
+                raise SystemExit(f"{name}: { ({s.name: losses[s] for s in taking}) } is the loss of the fourth step")
         repeats = {side: max(1, round(0.05 / side.ask("time", 3))) for side in taking}
         times: dict[Side, list[float]] = {side: [] for side in taking}
         end = time.perf_counter() + seconds * len(taking)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache, lru_cache
 from itertools import groupby
@@ -22,7 +23,8 @@ from backburn.backend.tracing import Formula, is_formula, method_of
 from backburn.decorators.capture.program import Call, Number, Variable
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import blas, compiled
-from backburn_numpy.fused import COSTS, SHARED, _program, _Program
+from backburn_numpy.compiled import FLOAT32, FLOAT64
+from backburn_numpy.fused import COSTS, SHARED, _Program, _program
 from backburn_numpy.memory import aligned, contiguous, empty
 from backburn_numpy.threads import available
 
@@ -262,21 +264,21 @@ def _dtype(v: Any) -> np.dtype[Any] | None:
     """The dtype of a value that lists compute; None for any other value."""
     if v.__class__ is Variable:
         return _FLOATS.get(v.dtype.name) if prod(v.shape) else None
-    return v.dtype if v.__class__ is np.ndarray and v.size and v.dtype in _FLOATS.values() else None
+    return _FLOATS.get(v.dtype.name) if v.__class__ is np.ndarray and v.size and v.dtype.isnative else None
 
 
-_FLOATS = {"float32": np.dtype(np.float32), "float64": np.dtype(np.float64)}
+_FLOATS: dict[str, np.dtype[Any]] = {"float32": FLOAT32, "float64": FLOAT64}
 
 
 # ---- element-wise formulas ----
 
 
 class _Pass(NamedTuple):
-    """A program for rows of arrays: how many, of how many elements, and the bytes from row to row of each array."""
+    """A program for rows of arrays: how many, of what width, and the bytes from row to row of each array."""
 
     program: _Program
     rows: int
-    count: int
+    width: int
     between: tuple[int, ...]
 
 
@@ -288,7 +290,7 @@ def _formula(call: Call) -> Plan | None:
         return None
     formula: Formula | None
     if call.operation == "broadcast_to":
-        formula, values = _method("mul"), [call.operands[0], 1.0]
+        formula, values = _method("mul"), [*_values(call)[:1], 1.0]
     elif call.operation == "fuse":
         formula, *values = call.operands
         values += [x for name, x in call.attributes.items() if name != "donate"]
@@ -305,7 +307,7 @@ def _formula(call: Call) -> Plan | None:
     for x in values:
         kind = x.__class__
         if kind is Variable or kind is np.ndarray:
-            if (_FLOATS.get(x.dtype.name) if kind is Variable else x.dtype) != dtype:
+            if _dtype(x) is not dtype:  # NumPy takes None for float64 where dtypes are compared
                 return None
             kinds.append(x.shape)
             operands.append(x)
@@ -335,13 +337,15 @@ def _append(layout: Layout, made: _Pass, targets: list[Place], sources: list[Pla
     program = made.program
     layout.kept.append(program)
     constants = program.starts[len(targets) + len(sources) :]
-    layout.steps.append([FORMULA, program.at_fixed, made.count, made.rows, *targets, *sources, *constants, *made.between])
+    head = FORMULA, program.at_fixed, made.width, made.rows
+    layout.steps.append([*head, *targets, *sources, *constants, *made.between])
 
 
-class _Constant(tuple[Any, ...]):
-    """A number or an option of a formula, told apart from other equal ones."""
+@dataclass(frozen=True, slots=True)
+class _Constant:
+    """A number or an option of a formula, as programs know it: no tuple, which may equal a shape."""
 
-    __slots__ = ()
+    kind: tuple[Any, ...]
 
 
 @cache
@@ -379,7 +383,7 @@ def _pass(formula: Formula, shape: Shape, dtype: str, kinds: tuple[Any, ...], le
     found: list[Any] = []
     inner = iter(varies)
     for kind in kinds:
-        found.append(tuple(kind) if kind.__class__ is _Constant else dtype if next(inner) else "number")
+        found.append(kind.kind if kind.__class__ is _Constant else dtype if next(inner) else "number")
     if dtype not in found:
         return None
     program = _program(formula, tuple(found), level)
@@ -436,7 +440,7 @@ def _product(call: Call) -> Plan | None:
     """The plan of a product of float32 matrices, or of as many on both sides."""
     x, y = call.operands
     gemm = blas.sgemm_address()
-    if gemm is None or any(_dtype(v) is not _FLOATS["float32"] for v in (x, y, call.results)):
+    if gemm is None or any(_dtype(v) is not FLOAT32 for v in (x, y, call.results)):
         return None
     k = x.shape[-1]
     if len(y.shape) <= 2:
@@ -453,8 +457,7 @@ def _product(call: Call) -> Plan | None:
         target = layout.new(call.results)
         for i in range(count):
             one, two, out = (
-                Place(p.memory, p.offset + 4 * i * size)
-                for p, size in ((a, m * k), (b, k * n), (target, m * n))
+                Place(p.memory, p.offset + 4 * i * size) for p, size in ((a, m * k), (b, k * n), (target, m * n))
             )
             left, right = (m if is_turned else k), (k if is_other_turned else n)
             layout.steps.append(
@@ -470,8 +473,8 @@ def _factor(layout: Layout, v: Any, count: int, rows: int, columns: int) -> tupl
     if v.__class__ is Variable and v not in layout.places:
         source, *sides = layout.transposed[v]
         if sides == [count, columns, rows]:
-            return layout.read(source, _FLOATS["float32"]), True
-    return layout.read(v, _FLOATS["float32"]), False
+            return layout.read(source, FLOAT32), True
+    return layout.read(v, FLOAT32), False
 
 
 def _extend(layout: Layout, places: Sequence[Place]) -> None:
@@ -488,16 +491,16 @@ def _linear(call: Call) -> Plan | None:
     x, weight, *rest = _values(call)
     bias = rest[0] if rest else None
     gemm = blas.sgemm_address()
-    if gemm is None or any(_dtype(v) is not _FLOATS["float32"] for v in (x, weight, call.results)):
+    if gemm is None or any(_dtype(v) is not FLOAT32 for v in (x, weight, call.results)):
         return None
-    if bias is not None and _dtype(bias) is not _FLOATS["float32"]:
+    if bias is not None and _dtype(bias) is not FLOAT32:
         return None
     (n, k), m = weight.shape, prod(x.shape[:-1])
     if m * n * k > MOST_MULTIPLICATIONS or m * n > MOST:
         return None
 
     def plan(layout: Layout, call: Call) -> None:
-        dtype = _FLOATS["float32"]
+        dtype = FLOAT32
         places = [layout.read(v, dtype) for v in (x, weight, bias) if v is not None]
         target = layout.new(call.results)
         if bias is not None:
@@ -539,13 +542,13 @@ def _permutation(call: Call) -> Plan | None:
 
 def _view(call: Call) -> Plan | None:
     """The plan of a view whose elements follow one another."""
-    x = call.operands[0]
+    x, *rest = _values(call)
     dtype = _dtype(x)
     if dtype is None or _dtype(call.results) is None:
         return None
     start = 0
     if call.operation == "slice":
-        key = call.attributes.get("key") or call.operands[1]
+        (key,) = rest
         inner, is_whole = 1, True
         for s, n in zip(reversed(key), reversed(x.shape), strict=True):
             first, stop, step = s.indices(n)

@@ -310,13 +310,13 @@ def test_joined_calls_give_what_the_calls_give(dtype: str, shape: tuple[int, ...
                 launches.append(captured.launches or 0)
                 for got, wanted in zip(found, expected, strict=True):
                     assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype)
-                    if "join=false" in spec or prod(shape) < 1000:
+                    if "join=false" in spec or dtype == "float16":
                         np.testing.assert_array_equal(got.numpy(), wanted.numpy())
                     elif wanted.dtype.kind == "float":
                         a, b = got.numpy().astype("float64"), wanted.numpy().astype("float64")
                         np.testing.assert_allclose(a, b, tolerance, tolerance * max(1.0, np.abs(b).max()))
         fewer += launches[0] < launches[1]
-    assert (fewer > 5) == (prod(shape) > 1000 and dtype != "float16")
+    assert (fewer > 5) == (prod(shape) > 1000 and dtype != "float16")  # lists are no launches
 
 
 def test_a_formula_that_is_joined_is_one_call() -> None:

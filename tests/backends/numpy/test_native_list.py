@@ -59,7 +59,11 @@ def normal(*shape: int, dtype: Any = np.float32) -> Any:
 
 # ---- random programs ----
 
-SHAPES = [(1,), (3,), (17,), (2, 3), (1, 3), (2, 1), (3, 17), (2, 3, 17), (2, 1, 17), (1, 1, 1), (3, 3), (17, 3), (2, 17, 3)]
+SHAPES = [(1,), (3,), (17,), (2, 3), (1, 3), (2, 1), (3, 17), (3, 3), (17, 3), (2, 3, 17), (2, 17, 3), (1, 1, 1)]
+KINDS = (
+    *("unary", "binary", "binary", "number", "sum", "mean", "matmul", "linear"),
+    *("slice", "reshape", "stack", "concat", "permute", "broadcast"),
+)
 
 
 @st.composite
@@ -68,7 +72,7 @@ def programs(draw: st.DrawFn) -> tuple[list[tuple[Any, ...]], list[int]]:
     shapes = [draw(st.sampled_from(SHAPES)) for _ in range(3)]
     given_count, calls = len(shapes), []
     for _ in range(draw(st.integers(4, 20))):
-        kind = draw(st.sampled_from(["unary", "binary", "binary", "number", "sum", "slice", "reshape", "stack", "concat", "mean", "matmul", "linear", "permute", "broadcast"]))
+        kind = draw(st.sampled_from(KINDS))
         i = draw(st.integers(0, len(shapes) - 1))
         shape = shapes[i]
         if kind == "unary":
@@ -90,10 +94,11 @@ def programs(draw: st.DrawFn) -> tuple[list[tuple[Any, ...]], list[int]]:
         elif kind in ("matmul", "linear"):
             last = -2 if kind == "matmul" else -1
             fitting = [
-                j for j, other in enumerate(shapes)
-                if len(shape) > 1 and len(other) == 2 and other[last] == shape[-1]
-                or kind == "matmul" and len(other) == len(shape) == 3 and other[0] == shape[0] and other[1] == shape[2]
-            ]  # fmt: skip
+                j
+                for j, other in enumerate(shapes)
+                if (len(shape) > 1 and len(other) == 2 and other[last] == shape[-1])
+                or (kind == "matmul" and len(other) == len(shape) == 3 and other[:2] == (shape[0], shape[2]))
+            ]
             if not fitting:
                 continue
             j = draw(st.sampled_from(fitting))
@@ -247,6 +252,11 @@ def test_numbers_of_replays_reach_a_list() -> None:
         np.testing.assert_array_equal(found[1], single * np.float32(number))
 
 
+def test_numbers_are_no_shapes() -> None:
+    """A constant 2.0 and an operand of shape (2,) are told apart."""
+    check(lambda x, y: [x * 2.0, x * y, bb.tanh(x * 2.0) * y - y * 2.0], normal(2), normal(2))
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_rows_columns_and_long_arrays(dtype: Any) -> None:
     """Broadcasting along either axis, and results that threads share."""
@@ -263,8 +273,8 @@ def test_what_lists_cannot_do_stays_a_call(operations: list[str]) -> None:
     """Other dtypes, empty arrays, three axes that broadcast differently, and results that are too large."""
 
     def function(x: Any, y: Any) -> Any:
-        z = bb.tanh(x) * y + x * 2.0
-        return [z, z - y, bb.square(z)]
+        z = bb.where(x < y, x, y) * 2.0
+        return [z, bb.logical_not(x < y), bb.where(x > z, x, y) + 1.0]
 
     for a, b in (
         (normal(0, 3), normal(0, 3)), (normal(2, 1, 3), normal(1, 4, 1)),

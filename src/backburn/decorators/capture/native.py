@@ -86,9 +86,7 @@ def _listed(run: list[tuple[Call, int]], end: int, last_reads: dict[Variable, in
         calls.append(call)
         made.update(written)
         results += needed
-    given = {
-        x: None for call in calls for x in _leaves([call.operands, [*call.attributes.values()]]) if x not in made
-    }
+    given = {x: None for call in calls for x in _leaves([call.operands, [*call.attributes.values()]]) if x not in made}
     return [*before, Call(NATIVE_LIST, lister.native_list(calls, [*given], results), [*given], {}, results)]
 
 
