@@ -67,6 +67,17 @@ def test_gradients_for_scales_of_many_rows() -> None:
             assert error(of_scale, products.sum(0), least=math.sqrt(shape[0])) <= 4
 
 
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("width", [16, 31, 32, 64])
+def test_the_worst_of_many_short_rows(width: int) -> None:
+    """In floats, of which rows of 16 are the worst, a few of a hundred thousand rows lose a unit or two more."""
+    x, grad, scale, bias = real(30_000, width), real(30_000, width, seed=1), *(real(width, seed=i) for i in (2, 3))
+    expected, backward = norm(x, 1, True, scale, bias)
+    assert error(BASE.layer_norm(x, scale, bias, axis=(1,), eps=1e-5), expected, 1) <= 4
+    of_x, _ = BASE.layer_norm_backward(grad, x, scale, axis=(1,), eps=1e-5)
+    assert error(of_x, backward(grad)[0], 1) <= 8
+
+
 GROUPS = [((2, 4, 8), 2), ((3, 6, 5, 4), 3), ((2, 4, 7), 2), ((2, 6), 3), ((2, 8, 64, 64), 2), ((1, 2, 2_000_000), 1)]
 
 

@@ -99,7 +99,7 @@ def _check_batch(on: EmulatedRunner, x: Any, grad: Any, axis: int) -> None:
 
 
 def test_batch_norm_far_from_zero(on: EmulatedRunner, dtype: str) -> None:
-    """Sums of squares would cancel; sums about a pilot do not."""
+    """Sums of squares would cancel; sums about a channel's elements do not."""
     x = operand((300, 2), dtype) + operand((1,), dtype).dtype.type(500 if dtype != "bfloat16" else 8)
     actual = normalization.batch_norm_training(on, x, None, None, 1, EPS)
     check(actual, NUMPY.batch_norm_training(x, None, None, 1, EPS), 64)
