@@ -217,8 +217,8 @@ def ndtr(k: Any, x: Any, bits: int) -> Any:
 def log_ndtr(k: Any, x: Any, bits: int) -> Any:
     """The logarithm of :func:`ndtr`, without underflow far to the left, and exact far to the right.
 
-    ``log(erfcx(-x / sqrt(2)) / 2) - x**2 / 2`` below -1, and ``log1p(-ndtr(-x))`` above 0. Within 4 ulp (float32: 7, with
-    an ``exp`` that loses two itself). Derivative: :func:`inverse_mills`.
+    ``log(erfcx(-x / sqrt(2)) / 2) - x**2 / 2`` below -1, and ``log1p(-ndtr(-x))`` above 0. Within 4 ulp (float32: 7,
+    with an ``exp`` that loses two itself). Derivative: :func:`inverse_mills`.
     """
     y = k.abs(x)
 

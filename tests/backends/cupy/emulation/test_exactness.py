@@ -58,7 +58,18 @@ def test_gradients_for_scales_of_many_rows(on: EmulatedRunner) -> None:
             assert error(of_scale, products.sum(0), least=math.sqrt(shape[0])) <= 4
 
 
-BATCHES = [(64, 3, 8, 8), (4, 2, 64, 64), (20_000, 2), (500, 300), (30, 65), (17, 4), (15, 4), (8, 16), (2, 3), (3, 2, 2)]
+BATCHES = [
+    (64, 3, 8, 8),
+    (4, 2, 64, 64),
+    (20_000, 2),
+    (500, 300),
+    (30, 65),
+    (17, 4),
+    (15, 4),
+    (8, 16),
+    (2, 3),
+    (3, 2, 2),
+]
 LARGE = pytest.param((262_144, 2), marks=pytest.mark.slow)
 
 
