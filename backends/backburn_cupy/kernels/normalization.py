@@ -51,7 +51,7 @@ def _norm(
     on: Runner, x: Array, scale: Array | None, bias: Array | None, axis: Axes, eps: float, centred: bool
 ) -> Array:
     if not _are_rows(x.shape, axis, scale, bias):
-        return NotImplemented
+        return _grouped(on, x, scale, bias, axis, eps, centred)
     out = on.xp.ndarray(x.shape, x.dtype)
     if out.size:
         count, length = _split(x.shape, axis)
@@ -63,8 +63,10 @@ def _norm(
 
 
 def _norm_backward(on: Runner, grad: Array, x: Array, scale: Array, axis: Axes, eps: float, centred: bool) -> Any:
-    if grad.shape != x.shape or not _are_rows(x.shape, axis, scale) or not x.size:
+    if grad.shape != x.shape or not x.size:
         return NotImplemented
+    if not _are_rows(x.shape, axis, scale):
+        return _grouped_backward(on, grad, x, scale, axis, eps, centred)
     count, length = _split(x.shape, axis)
     grad, x, factor = (on.xp.ascontiguousarray(a) for a in (grad, x, scale))
     out, grad_scale = on.xp.ndarray(x.shape, x.dtype), on.xp.ndarray(scale.shape, x.dtype)
@@ -84,6 +86,35 @@ def _are_rows(shape: tuple[int, ...], axis: Axes, *parameters: Array | None) -> 
     return axis == tuple(range(first, len(shape))) and all(
         p is None or (p.shape[-len(row) :] == row and p.size == math.prod(row)) for p in parameters
     )
+
+
+def _is_for_passes(x: Array, axis: Axes) -> bool:
+    """Whether rows of ``x`` are scaled in passes of their own: those of 16 bits would be rounded between them."""
+    return x.dtype.itemsize > 2 and _are_rows(x.shape, axis)
+
+
+def _grouped(
+    on: Runner, x: Array, scale: Array | None, bias: Array | None, axis: Axes, eps: float, centred: bool
+) -> Array:
+    """The norm with a scale that is no row, such as that of the channels of a group."""
+    if not _is_for_passes(x, axis):
+        return NotImplemented
+    out = _norm(on, x, None, None, axis, eps, centred)
+    if scale is not None:
+        on.xp.multiply(out, scale, out=out)
+    return out if bias is None else on.xp.add(out, bias, out=out)
+
+
+def _grouped_backward(on: Runner, grad: Array, x: Array, scale: Array, axis: Axes, eps: float, centred: bool) -> Any:
+    if not _is_for_passes(x, axis):
+        return NotImplemented
+    ones = on.xp.ones(tuple(x.shape[a] for a in axis), x.dtype)
+    out, _ = _norm_backward(on, grad * scale, x, ones, axis, eps, centred)
+    products = grad * _norm(on, x, None, None, axis, eps, centred)
+    shape = (1,) * (x.ndim - scale.ndim) + scale.shape
+    others = tuple(i for i, n in enumerate(shape) if n == 1)
+    total = on.xp.sum(products, axis=others, dtype="float64", keepdims=True)
+    return out, total.reshape(scale.shape).astype(x.dtype)
 
 
 def _split(shape: tuple[int, ...], axis: Axes) -> tuple[int, int]:

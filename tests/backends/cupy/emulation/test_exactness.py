@@ -58,6 +58,22 @@ def test_gradients_for_scales_of_many_rows(on: EmulatedRunner) -> None:
             assert error(of_scale, products.sum(0), least=math.sqrt(shape[0])) <= 4
 
 
+@pytest.mark.parametrize("mean", [0.0, 10.0, 1000.0])
+@pytest.mark.parametrize("shape", [(2, 2, 3, 7), (3, 2, 4, 64), (1, 1, 2, 10_007)], ids=str)
+def test_groups(on: EmulatedRunner, shape: tuple[int, ...], mean: float) -> None:
+    x, grad, scale, bias = (
+        real(*shape, mean=mean),
+        real(*shape, seed=1),
+        *(real(*shape[1:3], 1, seed=i) for i in (2, 3)),
+    )
+    expected, backward = norm(x, (2, 3), True, scale, bias)
+    assert error(normalization.layer_norm(on, x, scale, bias, (2, 3), EPS), expected, (2, 3)) <= 2
+    of_x, of_scale = normalization.layer_norm_backward(on, grad, x, scale, (2, 3), EPS)
+    expected, products = backward(grad)
+    assert error(of_x, expected, (2, 3)) <= 4
+    assert error(of_scale, products.sum((0, 3))[..., None], least=math.sqrt(shape[3])) <= 4
+
+
 BATCHES = [
     (64, 3, 8, 8),
     (4, 2, 64, 64),
