@@ -161,6 +161,20 @@ def erfc_ratio_weight(x: Any) -> Any:
     return 1 / (erfc_ratio(x) + 1)
 
 
+def erfc_ratio_high(x: Any) -> Any:
+    """The ratio of order ``ERFC_RATIO_ORDER`` from that of order 1, upwards: 100 digits can spare those it loses."""
+    ratio = 1 / mp.sqrt(mp.pi) / (mp.exp(x * x) * mp.erfc(x)) - x
+    order = int(split("ERFC_RATIO_ORDER", 64))
+    for n in range(2, order + 1):
+        ratio = (1 / (2 * ratio) - x) / n
+    half = mp.mpf(order) / 2
+    return ratio * (2 * mp.gamma(half + 1) / mp.gamma(half + mp.mpf(1) / 2) + 2 * x) - 1
+
+
+def erfc_ratio_high_weight(x: Any) -> Any:
+    return 1 / (erfc_ratio_high(x) + 1)
+
+
 def erfinv_centre(t: Any) -> Any:
     u = split("ERFINV_SPLIT", 64) ** 2 - t
     x = mp.sqrt(u)
@@ -279,6 +293,8 @@ LIMITS: dict[str, tuple[str, float | dict[int, float]]] = {
     "ERF_LIMIT": ("from here on erf is 1", {32: 3.92, 64: 5.9375}),
     "ERF_SPLIT": ("from here on erf in float64 is 1 - exp(...)", 1.0),
     "ERFC_LIMIT": ("from here on 1 - erf underflows to 0", {32: 10.25, 64: 28.0}),
+    "ERFC_RATIO_SPLIT": ("from here on ratios of integrals of erfc are continued fractions", 2.0),
+    "ERFC_RATIO_ORDER": ("the order of ERFC_RATIO_HIGH", 4),
     "ERFINV_SPLIT": ("from here on erfinv uses its tail", 0.75),
     "ERFINV_FAR": ("from here on the complement of erfinv uses its far tail", {32: 4.0, 64: 6.0}),
     "LGAMMA_SPLIT": ("from here on lgamma uses Stirling's series", 6.0),
@@ -310,6 +326,9 @@ FITS = [
         by_bits(lambda b: (0, split("ERFC_LIMIT", b))), {32: (5, 5), 64: (10, 10)}, erfcx_weight),
     Fit("ERFC_RATIO", "(sqrt(pi) + 2 x) (exp(-x**2) / (sqrt(pi) (1 - erf(x))) - x) - 1", erfc_ratio,
         by_bits(lambda b: (0, split("ERFC_LIMIT", b))), {32: (5, 5), 64: (10, 10)}, erfc_ratio_weight),
+    Fit("ERFC_RATIO_HIGH", "(1 / r(0) + 2 x) r(x) - 1, with the ratio of integrals of erfc of a higher order",
+        erfc_ratio_high, by_bits(lambda b: (0, split("ERFC_RATIO_SPLIT", b))), {32: (4, 3), 64: (7, 7)},
+        erfc_ratio_high_weight),
     Fit("ERFINV_CENTRE", "erfinv(x) / x - 1 in ERFINV_SPLIT**2 - x**2", erfinv_centre,
         by_bits(lambda b: (0, split("ERFINV_SPLIT", b) ** 2)), {32: (3, 3), 64: (6, 6)}, erfinv_centre_weight),
     Fit("ERFINV_TAIL", "s - erfinv(x) in s = sqrt(-log(1 - x))", erfinv_tail,

@@ -175,7 +175,7 @@ def test_operations_of_users_carry_tangents_three_ways() -> None:
         """A product whose rule is transposed."""
         return k.mul(k.mul(x, x), y)
 
-    bb.gradient(
+    bb.gradient_rule(
         jvp_ruled,
         x=lambda k, g, x, y: k.mul(g, k.mul(2.0, k.mul(x, y))),
         y=lambda k, g, x: k.mul(g, k.square(x)),
@@ -186,7 +186,7 @@ def test_operations_of_users_carry_tangents_three_ways() -> None:
         """A third power whose rule is marked."""
         return k.mul(x, k.mul(x, x))
 
-    bb.gradient(jvp_marked, x=lambda k, g, x: k.mul(g, k.mul(3.0, k.square(x))))
+    bb.gradient_rule(jvp_marked, x=lambda k, g, x: k.mul(g, k.mul(3.0, k.square(x))))
     bb.autodiff.elementwise("jvp_marked")
     x, t = tensor([1.0, 2.0]), tensor([1.0, 10.0])
     for operation in (jvp_body, jvp_marked):
@@ -205,7 +205,7 @@ def test_an_operand_without_a_rule_is_refused(monkeypatch: pytest.MonkeyPatch) -
         """A product with a rule for one operand."""
         return k.mul(x, y)
 
-    bb.gradient(jvp_partial, x=lambda k, g, y: k.mul(g, y))
+    bb.gradient_rule(jvp_partial, x=lambda k, g, y: k.mul(g, y))
     bb.autodiff.elementwise("jvp_partial")
     x = tensor(2.0)
     assert jvp(lambda x: jvp_partial(x, 3.0), (x,), (1.0,))[1].item() == 3.0

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import backburn as bb
-from backburn.autodiff import Autodiff, Forward, Gradients, gradient
+from backburn.autodiff import Autodiff, Forward, Gradients, gradient_rule
 from backburn.autodiff.graph import Tracked
 from backburn.backend import AUTODIFF_METHODS, OPERATIONS, check_autodiff_backend, is_autodiff, load_backend
 from backburn.base.contexts import RECORDING, scoped
@@ -431,14 +431,14 @@ def test_a_missing_rule_fails_when_the_operation_is_recorded(monkeypatch: pytest
 
 def test_a_rule_may_only_name_what_exists() -> None:
     with pytest.raises(ValueError, match="'z'"):
-        gradient("mul", z=lambda k, g: g)
+        gradient_rule("mul", z=lambda k, g: g)
     with pytest.raises(ValueError, match="'w'"):
-        gradient("bitwise_and", x=lambda k, g: g, y=lambda k, g, w: g)
+        gradient_rule("bitwise_and", x=lambda k, g: g, y=lambda k, g, w: g)
     assert not OPERATIONS["bitwise_and"].gradients, "the first of the two either"
     with pytest.raises(ValueError, match="already"):
-        gradient("mul", x=lambda g: g)
+        gradient_rule("mul", x=lambda g: g)
     with pytest.raises(ValueError, match="is not a function"):
-        gradient("bitwise_and", x=abs)
+        gradient_rule("bitwise_and", x=abs)
 
 
 def test_a_rule_that_returns_a_wrong_shape_is_found_by_the_engine() -> None:

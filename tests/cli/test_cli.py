@@ -538,7 +538,7 @@ def test_an_operation_is_described_with_the_source_of_its_rules(run) -> None:
     assert out.splitlines()[0] == "mul(x: F, y: F | float, /) -> F"
     assert "implementation  required" in out
     assert "gradient rules  for x, y" in out
-    assert "gradient(mul, x=lambda k, g, y: k.mul(g, y), y=lambda k, g, x: k.mul(g, x))" in out
+    assert "gradient_rule(mul, x=lambda k, g, y: k.mul(g, y), y=lambda k, g, x: k.mul(g, x))" in out
     assert re.search(r"samples +[1-9]", out)
     _, out, _ = run("info", "argmax")
     assert "gradient rule   none" in out

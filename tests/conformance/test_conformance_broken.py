@@ -24,7 +24,7 @@ from backburn.base.errors import BackendMismatchError, Unsupported
 from backburn.conformance import check_backend, checks
 from backburn.conformance.checks.check import parts_of
 from backburn.conformance.checks.kinds import VALUE_KINDS, exists_in
-from backburn.ops.rules.gradients import gradient
+from backburn.ops.rules.gradients import gradient_rule
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import NumpyBackend
 
@@ -62,7 +62,7 @@ def rule(name: str, *together: Any, **rules: Any) -> Callable[[], Any]:
         entry = OPERATIONS[name]
         known, entry.gradients = entry.gradients, []
         try:
-            gradient(name, *together, **rules)
+            gradient_rule(name, *together, **rules)
             compiled = compile_operation(entry)
         finally:
             entry.gradients = known

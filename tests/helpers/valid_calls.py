@@ -50,7 +50,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "from_dlpack": {"x": np.ones(2)},
     "from_inner": {"x": F.inner(), "backend": None},
     "gather_nd": {"x": F, "indices": bb.asarray([[0, 1], [2, 2]])},
-    "gradient": {"operation": "misuse_nothing", "rules": {}},
+    "gradient": {"spacing": (), "axis": 0},
+    "gradient_rule": {"operation": "misuse_nothing", "rules": {}},
     "histogram": {"x": V},
     "index_add": {"indices": bb.asarray([0, 2])},
     "index_copy": {"indices": bb.asarray([0, 2])},
@@ -208,7 +209,7 @@ CALLS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 #: Functions that declare operations or transform functions have tests of bad input with their other tests.
-LEFT_OUT = {"__array_namespace_info__", "gradient", "implement", "operation"}
+LEFT_OUT = {"__array_namespace_info__", "gradient_rule", "implement", "operation"}
 
 
 def modules() -> dict[str, types.ModuleType]:

@@ -449,14 +449,6 @@ def test_how_jax_defines_derivatives_is_told() -> None:
     f: Any = bb.custom_vjp(bb.sin)
     with pytest.raises(AttributeError, match=r"'defvjp'; here: define\(forward, backward\)$"):
         f.defvjp(None, None)
-    gradient: Any = bb.gradient
-    x = np.array([1.0, 4.0, 2.0, 5.0])
-    with pytest.raises(bb.errors.ArgumentError, match=r"^gradient: takes an operation .*, not ndarray; ") as caught:
-        gradient(x)
-    slopes = eval(str(caught.value).partition(" x are ")[2], {"bb": bb, "x": x})
-    np.testing.assert_allclose(slopes.numpy(), np.gradient(x))
-    with pytest.raises(bb.errors.ArgumentError, match=r"^gradient: takes an operation or its name, not int$"):
-        gradient(3)
 
 
 @pytest.mark.parametrize("name", AT)

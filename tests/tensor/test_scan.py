@@ -208,7 +208,15 @@ def test_slopes_of_few_elements_and_other_dtypes() -> None:
         (lambda x: UNTYPED(x, "1"), ArgumentError, "gradient: spacing is a number"),
         (lambda x: UNTYPED(x, edges=1), TypeError, "edges"),
         (lambda x: bb.gradient(x > 0), DTypeError, "gradient: takes float tensors, not bool"),
-        (lambda x: bb.gradient("unheard"), ArgumentError, "gradient: there is no operation 'unheard'"),
+        (lambda x: UNTYPED([1.0, 2.0]), DTypeError, r"gradient: takes a tensor, not list. bb.asarray\("),
+        (lambda x: UNTYPED("tanh", x=None), ArgumentError, r"the operation tanh; bb.gradient_rule\(tanh, x="),
+        (lambda x: UNTYPED(bb.tanh, x=None), ArgumentError, r"the operation tanh; bb.gradient_rule\(tanh, x="),
+        (lambda x: bb.gradient_rule("unheard"), ArgumentError, "gradient_rule: there is no operation 'unheard'"),
+        (
+            lambda x: bb.gradient_rule(x),
+            ArgumentError,
+            "gradient_rule: takes an operation or its name, not FloatTensor",
+        ),
     ],
 )
 def test_what_gradient_refuses(call: Any, error: type[Exception], words: str) -> None:

@@ -17,7 +17,10 @@ Axes = tuple[int, ...]
 MANY = 1 << 16
 
 #: The coefficients per channel of a batch norm, as in batch_norm.cu.
-COEFFICIENTS = 5
+COEFFICIENTS = 6
+
+#: A channel of fewer float32 elements is computed in float64: little may be left of its gradient.
+FEW = 16
 
 
 def layer_norm(
@@ -48,7 +51,7 @@ def _norm(
     on: Runner, x: Array, scale: Array | None, bias: Array | None, axis: Axes, eps: float, centred: bool
 ) -> Array:
     if not _are_rows(x.shape, axis, scale, bias):
-        return NotImplemented
+        return _grouped(on, x, scale, bias, axis, eps, centred)
     out = on.xp.ndarray(x.shape, x.dtype)
     if out.size:
         count, length = _split(x.shape, axis)
@@ -60,8 +63,10 @@ def _norm(
 
 
 def _norm_backward(on: Runner, grad: Array, x: Array, scale: Array, axis: Axes, eps: float, centred: bool) -> Any:
-    if grad.shape != x.shape or not _are_rows(x.shape, axis, scale) or not x.size:
+    if grad.shape != x.shape or not x.size:
         return NotImplemented
+    if not _are_rows(x.shape, axis, scale):
+        return _grouped_backward(on, grad, x, scale, axis, eps, centred)
     count, length = _split(x.shape, axis)
     grad, x, factor = (on.xp.ascontiguousarray(a) for a in (grad, x, scale))
     out, grad_scale = on.xp.ndarray(x.shape, x.dtype), on.xp.ndarray(scale.shape, x.dtype)
@@ -81,6 +86,35 @@ def _are_rows(shape: tuple[int, ...], axis: Axes, *parameters: Array | None) -> 
     return axis == tuple(range(first, len(shape))) and all(
         p is None or (p.shape[-len(row) :] == row and p.size == math.prod(row)) for p in parameters
     )
+
+
+def _is_for_passes(x: Array, axis: Axes) -> bool:
+    """Whether rows of ``x`` are scaled in passes of their own: those of 16 bits would be rounded between them."""
+    return x.dtype.itemsize > 2 and _are_rows(x.shape, axis)
+
+
+def _grouped(
+    on: Runner, x: Array, scale: Array | None, bias: Array | None, axis: Axes, eps: float, centred: bool
+) -> Array:
+    """The norm with a scale that is no row, such as that of the channels of a group."""
+    if not _is_for_passes(x, axis):
+        return NotImplemented
+    out = _norm(on, x, None, None, axis, eps, centred)
+    if scale is not None:
+        on.xp.multiply(out, scale, out=out)
+    return out if bias is None else on.xp.add(out, bias, out=out)
+
+
+def _grouped_backward(on: Runner, grad: Array, x: Array, scale: Array, axis: Axes, eps: float, centred: bool) -> Any:
+    if not _is_for_passes(x, axis):
+        return NotImplemented
+    ones = on.xp.ones(tuple(x.shape[a] for a in axis), x.dtype)
+    out, _ = _norm_backward(on, grad * scale, x, ones, axis, eps, centred)
+    products = grad * _norm(on, x, None, None, axis, eps, centred)
+    shape = (1,) * (x.ndim - scale.ndim) + scale.shape
+    others = tuple(i for i, n in enumerate(shape) if n == 1)
+    total = on.xp.sum(products, axis=others, dtype="float64", keepdims=True)
+    return out, total.reshape(scale.shape).astype(x.dtype)
 
 
 def _split(shape: tuple[int, ...], axis: Axes) -> tuple[int, int]:
@@ -111,8 +145,11 @@ def batch_norm(
     if not _are_channels(x, axis, parameters) or not x.size:
         return NotImplemented
     batch = _Batch(on, x, axis)
-    coefficients = on.xp.ndarray((COEFFICIENTS, batch.channels), sum_dtype(x))
-    batch.per_channel("moment_coefficients", *map(batch.row, parameters), coefficients, batch.channels, float(eps))
+    batch.few = False
+    coefficients = batch.coefficients()
+    launch = geometry.elements(batch.channels, 1)
+    operands = (*map(batch.row, parameters), coefficients)
+    on.run("batch_norm", f"moment_coefficients<{batch.type}>", *launch, *operands, batch.channels, float(eps))
     return batch.apply(None, coefficients)
 
 
@@ -131,7 +168,8 @@ def _batch_norm_backward(on: Runner, grad: Array, x: Array, scale: Array, axis: 
     batch, grad, grad_scale = _Batch(on, x, axis), on.xp.ascontiguousarray(grad), on.xp.ndarray(scale.shape, x.dtype)
     coefficients = batch.moments(scale, None, None, None, eps)
     partial, parts = batch.sums(grad, coefficients)
-    batch.finish("finish_products", partial, coefficients, grad_scale, parts, batch.channels, batch.count)
+    sizes = (parts, batch.channels, batch.count)
+    batch.finish(batch.variant("finish_products"), partial, coefficients, grad_scale, *sizes)
     return batch.apply(grad, coefficients), grad_scale
 
 
@@ -141,11 +179,13 @@ def channel_sum(on: Runner, x: Array, /, axis: Axes, keepdims: bool = False) -> 
     if len(left) != 1 or not left[0] or x.size < MANY or x.dtype.char not in "fdeE" or not x.flags.c_contiguous:
         return NotImplemented
     batch = _Batch(on, x, left[0])
+    batch.few = False
     partial, parts = batch.sums(None, None)
     shape = [1] * x.ndim if keepdims else [0]
     shape[left[0] if keepdims else 0] = batch.channels
     out = on.xp.ndarray(tuple(shape), x.dtype)
-    batch.finish("finish_sums", partial, out, parts, batch.channels)
+    sizes = (parts, batch.channels, batch.inner, batch.count)
+    batch.finish(f"finish_sums<{batch.type}>", batch.x, partial, out, *sizes)
     return out
 
 
@@ -171,35 +211,34 @@ class _Batch:
         self.inner = math.prod(x.shape[axis + 1 :])
         self.count = self.outer * self.inner
         self.type = c_type(x)
+        self.few = x.dtype.char == "f" and self.count < FEW
 
     def row(self, parameter: Array | None) -> Array | None:
         return None if parameter is None else self.on.xp.ascontiguousarray(parameter)
 
-    def per_channel(self, kernel: str, *arguments: Any) -> None:
-        """Launch a kernel with one thread per channel."""
-        self.on.run("batch_norm", f"{kernel}<{self.type}>", *geometry.elements(self.channels, 1), *arguments)
+    def variant(self, kernel: str) -> str:
+        return f"{kernel}<{self.type}, {str(self.few).lower()}>"
+
+    def coefficients(self) -> Array:
+        return self.on.xp.ndarray((COEFFICIENTS, self.channels), "float64" if self.few else sum_dtype(self.x))
 
     def finish(self, kernel: str, *arguments: Any) -> None:
         """Launch a kernel that adds up what :meth:`sums` has returned, with a warp per channel."""
         grid = geometry.ceil_div(self.channels, geometry.WARP)
-        self.on.run("batch_norm", f"{kernel}<{self.type}>", grid, (geometry.WARP, geometry.WARP), *arguments)
+        self.on.run("batch_norm", kernel, grid, (geometry.WARP, geometry.WARP), *arguments)
 
     def moments(
         self, scale: Array | None, bias: Array | None, mean: Array | None, variance: Array | None, eps: float
     ) -> Array:
         """The coefficients of the forward pass; ``mean`` and ``variance`` are filled."""
-        centre = self.on.xp.ndarray((self.channels,), sum_dtype(self.x))
-        self.per_channel("pilot", self.x, centre, self.outer, self.channels, self.inner)
-        partial, parts = self.sums(None, centre)
-        coefficients = self.on.xp.ndarray((COEFFICIENTS, self.channels), sum_dtype(self.x))
-        results = (coefficients, mean, variance)
-        self.finish(
-            "finish_moments",
-            partial, centre, self.row(scale), self.row(bias), *results, parts, self.channels, self.count, float(eps),
-        )  # fmt: skip
+        partial, parts = self.sums(None, None)
+        coefficients = self.coefficients()
+        operands = (self.x, partial, self.row(scale), self.row(bias), coefficients, mean, variance)
+        sizes = (parts, self.channels, self.inner, self.count)
+        self.finish(self.variant("finish_moments"), *operands, *sizes, float(eps))
         return coefficients
 
-    def sums(self, grad: Array | None, centre: Array | None) -> tuple[Array, int]:
+    def sums(self, grad: Array | None, coefficients: Array | None) -> tuple[Array, int]:
         """Sums per channel and part, and the number of parts."""
         if self.inner == 1:
             tiles, parts = self._tiles()
@@ -208,9 +247,9 @@ class _Batch:
             parts = geometry.planes(self.outer, self.channels, self.on.processors)
             tiles = self.channels
             kernel, sizes, block = "sum_planes", (self.inner, parts), (256, 1)
-        partial = self.on.xp.ndarray((parts, 2, self.channels), sum_dtype(self.x))
-        arguments = (self.x, grad, centre, partial, self.outer, self.channels, *sizes)
-        self.on.run("batch_norm", f"{kernel}<{self.type}>", tiles * parts, block, *arguments)
+        partial = self.on.xp.ndarray((parts, 2, self.channels), "float64")
+        arguments = (self.x, grad, coefficients, partial, self.outer, self.channels, *sizes)
+        self.on.run("batch_norm", self.variant(kernel), tiles * parts, block, *arguments)
         return partial, parts
 
     def apply(self, grad: Array | None, coefficients: Array) -> Array:
@@ -220,13 +259,12 @@ class _Batch:
         if self.inner == 1:
             tiles, parts = self._tiles()
             arguments: tuple[Any, ...] = (*operands, self.outer, self.channels, tiles, parts)
-            self.on.run("batch_norm", f"apply_columns<{self.type}>", tiles * parts, (32, 8), *arguments)
+            self.on.run("batch_norm", self.variant("apply_columns"), tiles * parts, (32, 8), *arguments)
         else:
             planes, pack = self.outer * self.channels, geometry.pack(self.x.dtype.itemsize)
             launch = geometry.elements(planes * geometry.ceil_div(self.inner + pack - 1, pack), 1)
-            self.on.run(
-                "batch_norm", f"apply_planes<{self.type}>", *launch, *operands, planes, self.channels, self.inner
-            )
+            sizes = (planes, self.channels, self.inner)
+            self.on.run("batch_norm", self.variant("apply_planes"), *launch, *operands, *sizes)
         return out
 
     def _tiles(self) -> tuple[int, int]:

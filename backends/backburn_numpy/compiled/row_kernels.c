@@ -151,8 +151,9 @@ INLINE Moments moments_of(const float *restrict x, int64_t width, double eps, in
     return (Moments){mean + rest, 1.0 / sqrt((0.0 > variance ? 0.0 : variance) + eps)};
 }
 
-/* A row so short that little may be left of a gradient when its mean and its slope are subtracted. */
-enum { FEW = 16 };
+/* A row so short that little may be left of a gradient when its mean and its slope are subtracted. Rows of 16 to 31
+ * elements lose a unit or two more than longer ones in floats, and take as long in doubles where vectors have 16 lanes. */
+enum { FEW = LANES == 16 ? 32 : 16 };
 INLINE Moments moments_of_few(const float *restrict x, int64_t width, double eps, int centred) {
     double mean = 0.0, squares = 0.0;
     for (int64_t i = 0; i < width; i++) mean += x[i];

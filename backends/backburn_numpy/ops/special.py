@@ -23,6 +23,9 @@ Array = NDArray[Any]
 # Bytes of one temporary: a dozen fit in the L2 cache, and one is long enough to hide the overhead of the calls.
 BLOCK_BYTES = 1 << 17
 
+# Computed in float64 also for float32, in which each of their roundings would cost a unit, as by the compiled kernels.
+WIDE = (bodies.ndtr, bodies.log_ndtr)
+
 
 class _Lanes(bodies.Blocks):
     """NumPy's functions under the contract's names, for one block of float32 or float64."""
@@ -62,7 +65,7 @@ class _Lanes(bodies.Blocks):
 
 
 def blockwise(body: Callable[..., Array], x: Array, /, *options: Any, **named: Any) -> Array:
-    """``body(k, x, ...)`` in blocks, for NumPy's functions ``k``; 16-bit floats are computed in float32.
+    """``body(k, x, ...)`` in blocks, for NumPy's functions ``k``; 16-bit floats are computed in float32 at least.
 
     >>> blockwise(bodies.erf, np.array([0.0, 0.5, np.inf]))
     array([0.        , 0.52049988, 1.        ])
@@ -73,7 +76,7 @@ def blockwise(body: Callable[..., Array], x: Array, /, *options: Any, **named: A
         return blockwise(body, x.T, *options, **named).T
     out = np.empty(x.shape, x.dtype)
     source, target = x.reshape(-1), out.reshape(-1)
-    width = np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
+    width = np.dtype(np.float64 if x.dtype == np.float64 or body in WIDE else np.float32)
     size = BLOCK_BYTES // width.itemsize
     with np.errstate(all="ignore"):
         for start in range(0, source.size, size):

@@ -4,7 +4,7 @@ from backburn.autodiff.forward import Forward
 from backburn.autodiff.forward_codegen import Dual
 from backburn.autodiff.graph import Tracked
 from backburn.autodiff.reverse import Autodiff, Gradients
-from backburn.ops.rules.gradients import gradient
+from backburn.ops.rules.gradients import gradient_rule
 from backburn.ops.rules.tangents import decompose, elementwise, jvp_strategy, linear_in, reduction, tangent
 
 __all__ = [
@@ -14,7 +14,7 @@ __all__ = [
     "Gradients",
     "Tracked",
     "elementwise",
-    "gradient",
+    "gradient_rule",
     "linear_in",
     "reduction",
     "tangent",

@@ -37,7 +37,7 @@ def missing_rule(operation: str, operand: str) -> None:
     """Raise :class:`MissingRuleError` for an operand that the rules of an operation leave out."""
     raise MissingRuleError(
         f"{operation}: there is no gradient rule for its operand {operand!r}, which is on the graph or has a tangent. "
-        f"Attach one with gradient({operation!r}, {operand}=...), or detach the operand"
+        f"Attach one with bb.gradient_rule({operation!r}, {operand}=...), or detach the operand"
     )
 
 

@@ -16,7 +16,7 @@ from backburn.ops.bodies.half_precision import in_float32, upcast_half
 from backburn.ops.bodies.slicing import slice_axis
 from backburn.ops.elementwise import div_by_square
 from backburn.ops.primitives import Primitives
-from backburn.ops.rules.gradients import gradient
+from backburn.ops.rules.gradients import gradient_rule
 from backburn.ops.rules.shapes import Shape, broadcast, check_axis, unchanged
 from backburn.ops.rules.tangents import decompose
 from backburn.ops.table import operation
@@ -109,7 +109,7 @@ class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``1 / (1 + exp(-x))``."""
         return self.div(1.0, self.add(self.exp(self.neg(x)), 1.0))
 
-    gradient(sigmoid, x=lambda k, g, out: k.sigmoid_backward(g, out))
+    gradient_rule(sigmoid, x=lambda k, g, out: k.sigmoid_backward(g, out))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def sigmoid_backward(self: Any, grad: F, y: F, /) -> F:
@@ -126,14 +126,14 @@ class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``log(sigmoid(x))``, accurate for all ``x``."""
         return self.sub(self.minimum(x, 0.0), self.log1p(self.exp(self.neg(self.abs(x)))))
 
-    gradient(log_sigmoid, x=lambda k, g, x: k.mul(g, k.sigmoid(k.neg(x))))
+    gradient_rule(log_sigmoid, x=lambda k, g, x: k.mul(g, k.sigmoid(k.neg(x))))
 
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
     def hard_sigmoid(self: Any, x: F, /) -> F:
         """``x / 6 + 1/2`` between 0 and 1; the derivative at both ends is 0."""
         return self.mul(self.clip(self.add(x, 3.0), 0.0, 6.0), 1.0 / 6.0)
 
-    gradient(hard_sigmoid, x=lambda k, g, out: grad_between_bounds(k, k.mul(g, 1.0 / 6.0), out, 0.0, 1.0))
+    gradient_rule(hard_sigmoid, x=lambda k, g, out: grad_between_bounds(k, k.mul(g, 1.0 / 6.0), out, 0.0, 1.0))
 
     # ---- rectifiers ----
 
@@ -142,7 +142,7 @@ class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``max(x, 0)``; the derivative at 0 is 0."""
         return self.maximum(x, 0.0)
 
-    gradient(relu, x=lambda k, g, out: k.relu_backward(g, out))
+    gradient_rule(relu, x=lambda k, g, out: k.relu_backward(g, out))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def relu_backward(self: Any, grad: F, y: F, /) -> F:
@@ -154,7 +154,7 @@ class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``min(max(x, 0), 6)``; the derivative at 0 and at 6 is 0."""
         return self.clip(x, 0.0, 6.0)
 
-    gradient(relu6, x=lambda k, g, out: grad_between_bounds(k, g, out, 0.0, 6.0))
+    gradient_rule(relu6, x=lambda k, g, out: grad_between_bounds(k, g, out, 0.0, 6.0))
 
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
     def leaky_relu(self: Any, x: F, /, slope: float = 0.01) -> F:
@@ -163,14 +163,14 @@ class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
             return self.maximum(self.mul(x, slope), x)
         return self.where(self.less_equal(x, 0.0), self.mul(x, slope), x)
 
-    gradient(leaky_relu, x=lambda k, g, x, slope: k.where(k.less_equal(x, 0.0), k.mul(g, slope), g))
+    gradient_rule(leaky_relu, x=lambda k, g, x, slope: k.where(k.less_equal(x, 0.0), k.mul(g, slope), g))
 
     @operation(kinds="F", shape=broadcast, differentiable=True, fuse=True)
     def prelu(self: Any, x: F, slope: F, /) -> F:
         """:meth:`leaky_relu` with a tensor ``slope``, which broadcasts and has a gradient."""
         return self.where(self.less_equal(x, 0.0), self.mul(x, slope), x)
 
-    gradient(
+    gradient_rule(
         prelu,
         x=lambda k, g, x, slope: k.where(k.less_equal(x, 0.0), k.mul(g, slope), g),
         slope=lambda k, g, x: k.where(k.less(0.0, x), 0.0, k.mul(g, x)),
@@ -181,21 +181,21 @@ class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``x`` above ``threshold``, else ``value``; the derivative at ``threshold`` is 0."""
         return self.where(self.less_equal(x, threshold), value, x)
 
-    gradient(threshold, x=lambda k, g, x, threshold: k.where(k.less_equal(x, threshold), 0.0, g))
+    gradient_rule(threshold, x=lambda k, g, x, threshold: k.where(k.less_equal(x, threshold), 0.0, g))
 
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
     def hardtanh(self: Any, x: F, /, low: float = -1.0, high: float = 1.0) -> F:
         """``x`` clamped from ``low`` to ``high``; like :meth:`clip`, the derivative at both ends is 1."""
         return self.clip(x, low, high)
 
-    gradient(hardtanh, x=lambda k, g, x, low, high: grad_clip_x(k, g, x, low, high))
+    gradient_rule(hardtanh, x=lambda k, g, x, low, high: grad_clip_x(k, g, x, low, high))
 
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
     def hard_swish(self: Any, x: F, /) -> F:
         """``x * hard_sigmoid(x)``; the derivative at -3 is 0, at 3 it is 1. After Howard et al., MobileNetV3, 2019."""
         return self.mul(x, self.hard_sigmoid(x))
 
-    gradient(hard_swish, x=grad_hard_swish)
+    gradient_rule(hard_swish, x=grad_hard_swish)
 
     # ---- exponential linear units ----
 
@@ -208,7 +208,7 @@ class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         bent = self.mul(self.expm1(self.minimum(x, 0.0)), alpha)
         return self.where(self.less_equal(x, 0.0), bent, x)
 
-    gradient(elu, x=grad_elu)
+    gradient_rule(elu, x=grad_elu)
 
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
     def celu(self: Any, x: F, /, alpha: float = 1.0) -> F:
@@ -218,7 +218,7 @@ class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return self.mul(self.elu(self.div(x, alpha)), alpha)
 
-    gradient(celu, x=grad_celu)
+    gradient_rule(celu, x=grad_celu)
 
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
     def selu(self: Any, x: F, /) -> F:
@@ -228,7 +228,7 @@ class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return self.mul(self.elu(x, SELU_ALPHA), SELU_SCALE)
 
-    gradient(selu, x=lambda k, g, x: k.mul(grad_elu(k, g, x, SELU_ALPHA), SELU_SCALE))
+    gradient_rule(selu, x=lambda k, g, x: k.mul(grad_elu(k, g, x, SELU_ALPHA), SELU_SCALE))
 
     # ---- smooth units ----
 
@@ -245,7 +245,7 @@ class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
             return self.astype(self.sub(self.maximum(wide, 0.0), above), self.dtype(x))
         return self.astype(self.mul(wide, _gelu_gate(self, wide)), self.dtype(x))
 
-    gradient(gelu, x=lambda k, g, x, approximate: k.gelu_backward(g, x, approximate))
+    gradient_rule(gelu, x=lambda k, g, x, approximate: k.gelu_backward(g, x, approximate))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def gelu_backward(self: Any, grad: F, x: F, /, approximate: str) -> F:
@@ -269,7 +269,7 @@ class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``x * sigmoid(x)``, also called swish. After Elfwing, Uchibe and Doya, 2017."""
         return self.mul(x, self.sigmoid(x))
 
-    gradient(silu, x=lambda k, g, x: k.silu_backward(g, x))
+    gradient_rule(silu, x=lambda k, g, x: k.silu_backward(g, x))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def silu_backward(self: Any, grad: F, x: F, /) -> F:
@@ -283,7 +283,7 @@ class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``x * tanh(softplus(x))``. After Misra, Mish, 2019."""
         return self.mul(x, self.tanh(self.softplus(x)))
 
-    gradient(mish, x=lambda k, g, x: in_float32(k, grad_mish, g, x))
+    gradient_rule(mish, x=lambda k, g, x: in_float32(k, grad_mish, g, x))
 
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
     def softplus(self: Any, x: F, /, beta: float = 1.0) -> F:
@@ -292,14 +292,14 @@ class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         line = self.maximum(x, 0.0) if beta > 0 else self.minimum(x, 0.0)  # not divided: beta * x may overflow
         return self.add(line, self.div(tail, beta))
 
-    gradient(softplus, x=lambda k, g, x, beta: k.mul(g, k.sigmoid(k.mul(x, beta))))
+    gradient_rule(softplus, x=lambda k, g, x, beta: k.mul(g, k.sigmoid(k.mul(x, beta))))
 
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
     def softsign(self: Any, x: F, /) -> F:
         """``x / (1 + |x|)``."""
         return self.div(x, self.add(self.abs(x), 1.0))
 
-    gradient(softsign, x=lambda k, g, x: div_by_square(k, g, k.add(k.abs(x), 1.0)))
+    gradient_rule(softsign, x=lambda k, g, x: div_by_square(k, g, k.add(k.abs(x), 1.0)))
 
     # ---- shrinking ----
 
@@ -308,21 +308,21 @@ class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``x - tanh(x)``."""
         return self.sub(x, self.tanh(x))
 
-    gradient(tanhshrink, x=lambda k, g, x: k.mul(g, k.square(k.tanh(x))))
+    gradient_rule(tanhshrink, x=lambda k, g, x: k.mul(g, k.square(k.tanh(x))))
 
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
     def softshrink(self: Any, x: F, /, threshold: float = 0.5) -> F:
         """``x`` moved towards 0 by ``threshold``, at most to 0; the derivative at both thresholds is 0."""
         return self.sub(x, self.clip(x, -threshold, threshold))
 
-    gradient(softshrink, x=lambda k, g, x, threshold: k.where(k.less_equal(k.abs(x), threshold), 0.0, g))
+    gradient_rule(softshrink, x=lambda k, g, x, threshold: k.where(k.less_equal(k.abs(x), threshold), 0.0, g))
 
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
     def hardshrink(self: Any, x: F, /, threshold: float = 0.5) -> F:
         """``x``, or 0 where ``|x|`` is at most ``threshold``; the derivative at both thresholds is 0."""
         return self.where(self.less_equal(self.abs(x), threshold), 0.0, x)
 
-    gradient(hardshrink, x=lambda k, g, x, threshold: k.where(k.less_equal(k.abs(x), threshold), 0.0, g))
+    gradient_rule(hardshrink, x=lambda k, g, x, threshold: k.where(k.less_equal(k.abs(x), threshold), 0.0, g))
 
     # ---- gates ----
 
@@ -336,5 +336,5 @@ class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         value, gate = split_halves(self, x, axis)
         return self.mul(value, self.sigmoid(gate))
 
-    gradient(glu, x=grad_glu)
+    gradient_rule(glu, x=grad_glu)
     decompose(glu)

@@ -10,7 +10,7 @@ from typing import Any, Protocol, overload
 
 from backburn.ops.bodies.scalars import both_tensors, is_scalar
 from backburn.ops.primitives import Primitives
-from backburn.ops.rules.gradients import gradient
+from backburn.ops.rules.gradients import gradient_rule
 from backburn.ops.rules.shapes import broadcast, unchanged
 from backburn.ops.table import missing, operation
 from backburn.ops.types import B, F, I, Q
@@ -83,7 +83,7 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``x + y``."""
         return missing("add")
 
-    gradient(add, x=lambda g: g, y=lambda g: g)
+    gradient_rule(add, x=lambda g: g, y=lambda g: g)
 
     @overload
     def sub(self, x: F, y: F | float, /) -> F: ...
@@ -98,7 +98,7 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``x - y``."""
         return missing("sub")
 
-    gradient(sub, x=lambda g: g, y=lambda k, g: k.neg(g))
+    gradient_rule(sub, x=lambda g: g, y=lambda k, g: k.neg(g))
 
     @overload
     def mul(self, x: F, y: F | float, /) -> F: ...
@@ -113,7 +113,7 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``x * y``."""
         return missing("mul")
 
-    gradient(mul, x=lambda k, g, y: k.mul(g, y), y=lambda k, g, x: k.mul(g, x))
+    gradient_rule(mul, x=lambda k, g, y: k.mul(g, y), y=lambda k, g, x: k.mul(g, x))
 
     @overload
     def div(self, x: F, y: F | float, /) -> F: ...
@@ -124,7 +124,7 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``x / y``; a zero divisor gives an infinity or NaN."""
         return missing("div")
 
-    gradient(div, x=lambda k, g, y: k.div(g, y), y=lambda k, g, out, y: k.neg(k.mul(k.div(g, y), out)))
+    gradient_rule(div, x=lambda k, g, y: k.div(g, y), y=lambda k, g, out, y: k.neg(k.mul(k.div(g, y), out)))
 
     @overload
     def floor_divide(self, x: F, y: F | float, /) -> F: ...
@@ -139,7 +139,7 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The largest integral value not above ``x / y``; an integer zero divisor gives 0. The derivative is 0."""
         return missing("floor_divide")
 
-    gradient(floor_divide, x=grad_zero_x, y=grad_zero_y)
+    gradient_rule(floor_divide, x=grad_zero_x, y=grad_zero_y)
 
     @overload
     def remainder(self, x: F, y: F | float, /) -> F: ...
@@ -154,7 +154,7 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``x - floor(x / y) * y``, with the sign of ``y``; an integer zero divisor gives 0."""
         return missing("remainder")
 
-    gradient(remainder, x=lambda g: g, y=lambda k, g, x, y: k.neg(k.mul(g, k.floor_divide(x, y))))
+    gradient_rule(remainder, x=lambda g: g, y=lambda k, g, x, y: k.neg(k.mul(g, k.floor_divide(x, y))))
 
     @overload
     def fmod(self, x: F, y: F | float, /) -> F: ...
@@ -175,7 +175,7 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         opposite = self.less(self.bitwise_xor(x, floored), 0)
         return self.where(self.logical_and(opposite, self.not_equal(floored, 0)), self.sub(floored, y), floored)
 
-    gradient(fmod, x=lambda g: g, y=lambda k, g, x, y, out: k.neg(k.mul(g, k.round(k.div(k.sub(x, out), y)))))
+    gradient_rule(fmod, x=lambda g: g, y=lambda k, g, x, y, out: k.neg(k.mul(g, k.round(k.div(k.sub(x, out), y)))))
 
     @overload
     def neg(self, x: F, /) -> F: ...
@@ -186,7 +186,7 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The negative, ``-x``; unsigned integers wrap around."""
         return missing("neg")
 
-    gradient(neg, x=lambda k, g: k.neg(g))
+    gradient_rule(neg, x=lambda k, g: k.neg(g))
 
     @overload
     def abs(self, x: F, /) -> F: ...
@@ -197,7 +197,7 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``|x|``; the derivative at 0 is 0."""
         return missing("abs")
 
-    gradient(abs, x=lambda k, g, x: k.mul(g, k.sign(x)))
+    gradient_rule(abs, x=lambda k, g, x: k.mul(g, k.sign(x)))
 
     @overload
     def sign(self, x: F, /) -> F: ...
@@ -208,7 +208,7 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """-1, 0 or 1; NaN stays NaN. The derivative is 0."""
         return missing("sign")
 
-    gradient(sign, x=grad_zero_x)
+    gradient_rule(sign, x=grad_zero_x)
 
     @overload
     def maximum(self, x: F, y: F | float, /) -> F: ...
@@ -223,7 +223,7 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The larger of both; NaN if either is. The gradient of a tie is shared equally."""
         return missing("maximum")
 
-    gradient(
+    gradient_rule(
         maximum,
         x=lambda k, g, x, y: grad_winner(k, g, k.less(x, y), k.equal(x, y)),
         y=lambda k, g, x, y: grad_winner(k, g, k.less(y, x), k.equal(x, y)),
@@ -242,7 +242,7 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The smaller of both; NaN if either is. The gradient of a tie is shared equally."""
         return missing("minimum")
 
-    gradient(
+    gradient_rule(
         minimum,
         x=lambda k, g, x, y: grad_winner(k, g, k.less(y, x), k.equal(x, y)),
         y=lambda k, g, x, y: grad_winner(k, g, k.less(x, y), k.equal(x, y)),
@@ -261,7 +261,7 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The larger of both, or the one that is not NaN. The gradient of a tie is shared equally."""
         return numbers_first(self, self.maximum, x, y)
 
-    gradient(
+    gradient_rule(
         fmax,
         x=lambda k, g, x, y: grad_number(k, g, x, y, k.less),
         y=lambda k, g, x, y: grad_number(k, g, y, x, k.less),
@@ -280,7 +280,7 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The smaller of both, or the one that is not NaN. The gradient of a tie is shared equally."""
         return numbers_first(self, self.minimum, x, y)
 
-    gradient(
+    gradient_rule(
         fmin,
         x=lambda k, g, x, y: grad_number(k, g, x, y, k.greater),
         y=lambda k, g, x, y: grad_number(k, g, y, x, k.greater),
@@ -295,14 +295,14 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``x * x``."""
         return self.mul(x, x)
 
-    gradient(square, x=lambda k, g, x: k.mul(g, k.mul(x, 2.0)))
+    gradient_rule(square, x=lambda k, g, x: k.mul(g, k.mul(x, 2.0)))
 
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
     def reciprocal(self, x: F, /) -> F:
         """``1 / x``."""
         return self.div(1.0, x)
 
-    gradient(reciprocal, x=lambda k, g, out: k.neg(k.mul(g, k.square(out))))
+    gradient_rule(reciprocal, x=lambda k, g, out: k.neg(k.mul(g, k.square(out))))
 
     @overload
     def clip(self, x: F, min: F | float | None = None, max: F | float | None = None, /) -> F: ...
@@ -318,7 +318,7 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         above = x if min is None else self.maximum(x, min)
         return above if max is None else self.minimum(above, max)
 
-    gradient(clip, x=grad_clip_x, min=grad_clip_min, max=grad_clip_max)
+    gradient_rule(clip, x=grad_clip_x, min=grad_clip_min, max=grad_clip_max)
 
     @overload
     def lerp(self, x: F, y: F | float, weight: F | float, /) -> F: ...
@@ -337,7 +337,7 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         rest = 1.0 - weight if is_scalar(weight) else self.sub(1.0, weight)
         return self.add(product(rest, x), product(weight, y))
 
-    gradient(
+    gradient_rule(
         lerp,
         x=lambda k, g, weight: k.mul(g, 1.0 - weight if is_scalar(weight) else k.sub(1.0, weight)),
         y=lambda k, g, weight: k.mul(g, weight),

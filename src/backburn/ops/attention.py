@@ -16,7 +16,7 @@ from backburn.ops.bodies.scalars import shape_or_none
 from backburn.ops.bodies.slicing import transpose
 from backburn.ops.primitives import Primitives
 from backburn.ops.random import apply_dropout
-from backburn.ops.rules.gradients import Needs, gradient
+from backburn.ops.rules.gradients import Needs, gradient_rule
 from backburn.ops.rules.shapes import Shape, broadcast_to
 from backburn.ops.rules.tangents import decompose, tangent
 from backburn.ops.table import operation
@@ -167,7 +167,7 @@ class Attention(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The rows of ``weight`` at ``indices``; the row ``padding_idx`` (None: none) gets no gradient."""
         return self.take(weight, indices, 0)
 
-    gradient(embedding, weight=grad_embedding)
+    gradient_rule(embedding, weight=grad_embedding)
     tangent(embedding, weight=tangent_embedding)
 
     @operation(kinds="F", shape=attention_shape, like=("query", "key", "value"), differentiable=True)
@@ -198,7 +198,7 @@ class Attention(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         weights = attention_weights(self, wide[0], wide[1], mask, causal, scale, softcap)
         return self.astype(self.matmul(apply_dropout(self, weights, keep, dropout), wide[2]), dtype)
 
-    gradient(scaled_dot_product_attention, ("query", "key", "value", "mask"), grad_attention)
+    gradient_rule(scaled_dot_product_attention, ("query", "key", "value", "mask"), grad_attention)
     decompose(scaled_dot_product_attention)
 
     @operation(

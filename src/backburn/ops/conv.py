@@ -20,7 +20,7 @@ from backburn.ops.bodies.half_precision import upcast_half
 from backburn.ops.bodies.scalars import shape_or_none
 from backburn.ops.bodies.slicing import full_slices
 from backburn.ops.primitives import Primitives
-from backburn.ops.rules.gradients import gradient
+from backburn.ops.rules.gradients import gradient_rule
 from backburn.ops.rules.tangents import linear_in, tangent
 from backburn.ops.table import operation
 from backburn.ops.types import B, F, I, Q
@@ -251,7 +251,7 @@ class Conv(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
             total = part if total is None else self.add(total, part)
         return self.astype(with_bias(self, self.reshape(total, shape), bias), dtype)
 
-    gradient(
+    gradient_rule(
         conv,
         x=grad_conv_x,
         weight=lambda k, g, x, weight_shape, stride, padding, dilation, groups: k.conv_weight_backward(
@@ -297,7 +297,7 @@ class Conv(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
             total = self.add(total, self.slice_backward(part, total.shape, key))
         return self.astype(with_bias(self, unpadded(self, total, lengths, padding), bias), dtype)
 
-    gradient(
+    gradient_rule(
         conv_transpose,
         x=lambda k, g, weight, stride, padding, dilation, groups: k.conv(
             g, weight, None, stride, padding, dilation, groups
@@ -344,7 +344,7 @@ class Conv(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
             parts.append(self.reshape(part, (outputs, channels // groups)))
         return self.astype(self.reshape(self.stack(parts, 2), (outputs, channels // groups, *size)), dtype)
 
-    gradient(
+    gradient_rule(
         conv_weight_backward,
         x=lambda k, g, x_shape, grad, stride, padding, dilation, groups: grad_conv_x(
             k, grad, x_shape, g, stride, padding, dilation, groups

@@ -9,7 +9,7 @@ from typing import Any, Protocol, overload
 from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, float32, int64
 from backburn.base.errors import ArgumentError
 from backburn.ops.primitives import Primitives
-from backburn.ops.rules.gradients import gradient
+from backburn.ops.rules.gradients import gradient_rule
 from backburn.ops.rules.shapes import Shape, unchanged
 from backburn.ops.rules.tangents import linear_in
 from backburn.ops.table import missing, operation
@@ -62,7 +62,7 @@ class Creation(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return missing("astype")
 
-    gradient(astype, x=lambda k, g, x_dtype: k.astype(g, x_dtype))
+    gradient_rule(astype, x=lambda k, g, x_dtype: k.astype(g, x_dtype))
     linear_in(astype)
 
     @overload

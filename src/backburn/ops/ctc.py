@@ -15,7 +15,7 @@ from backburn.base.errors import ArgumentError, ShapeError
 from backburn.ops.bodies.half_precision import upcast_half
 from backburn.ops.bodies.slicing import index_axis, slice_axis
 from backburn.ops.primitives import Primitives
-from backburn.ops.rules.gradients import gradient
+from backburn.ops.rules.gradients import gradient_rule
 from backburn.ops.rules.tangents import reduction
 from backburn.ops.table import operation
 from backburn.ops.types import B, F, I, Q
@@ -184,7 +184,7 @@ class CTC(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         ctc_shape(log_probs.shape, targets.shape, input_lengths.shape, target_lengths.shape, blank=blank)
         return lattice_loss(Lattice, self, log_probs, targets, input_lengths, target_lengths, blank)
 
-    gradient(
+    gradient_rule(
         ctc_loss,
         log_probs=lambda k, g, log_probs, targets, input_lengths, target_lengths, blank: k.ctc_loss_backward(
             g, log_probs, targets, input_lengths, target_lengths, blank

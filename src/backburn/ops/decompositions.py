@@ -30,7 +30,7 @@ from backburn.ops.bodies.reductions import sum_terms
 from backburn.ops.bodies.scalars import is_scalar
 from backburn.ops.bodies.slicing import slice_axis, transpose
 from backburn.ops.primitives import Primitives
-from backburn.ops.rules.gradients import gradient
+from backburn.ops.rules.gradients import gradient_rule
 from backburn.ops.rules.shapes import Shape, broadcast, broadcast_to, unchanged
 from backburn.ops.rules.tangents import linear_in, reduction, tangent
 from backburn.ops.table import missing, operation
@@ -475,7 +475,7 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return missing("cholesky")
 
-    gradient(cholesky, x=grad_cholesky)
+    gradient_rule(cholesky, x=grad_cholesky)
 
     @operation(kinds="F", shape=_lu, result=("int64", "same", "same"), differentiable=True)
     def lu(self: Any, x: F, /) -> tuple[I, F, F]:
@@ -494,7 +494,7 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         upper = slice_axis(self, self.triu(factors, 0), last - 1, 0, inner)
         return order, self.astype(lower, dtype), self.astype(upper, dtype)
 
-    gradient(lu, x=grad_lu)
+    gradient_rule(lu, x=grad_lu)
 
     @operation(kinds="F", shape=_qr, result=("same", "same"), required=True, differentiable=True)
     def qr(self, x: F, /, complete: bool = False) -> tuple[F, F]:
@@ -507,7 +507,7 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return missing("qr")
 
-    gradient(qr, x=grad_qr)
+    gradient_rule(qr, x=grad_qr)
 
     @operation(kinds="F", shape=_svd, result=("same", "same", "same"), required=True, differentiable=True)
     def svd(self, x: F, /, full: bool = False) -> tuple[F, F, F]:
@@ -521,7 +521,7 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return missing("svd")
 
-    gradient(svd, x=grad_svd)
+    gradient_rule(svd, x=grad_svd)
 
     @operation(kinds="F", shape=_eigh, result=("same", "same"), required=True, differentiable=True)
     def eigh(self, x: F, /) -> tuple[F, F]:
@@ -531,7 +531,7 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return missing("eigh")
 
-    gradient(eigh, x=grad_eigh)
+    gradient_rule(eigh, x=grad_eigh)
 
     @operation(kinds="F", shape=lambda x: _svd(x)[1], differentiable=True)
     def svdvals(self: Any, x: F, /) -> F:
@@ -550,7 +550,7 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The matrix ``z`` with ``x @ z = y``. Raises for a singular ``x``."""
         return missing("solve")
 
-    gradient(solve, ("x", "y"), grad_solve)
+    gradient_rule(solve, ("x", "y"), grad_solve)
     linear_in(solve, "y")
     tangent(solve, x=lambda k, t, x, out: k.neg(k.solve(x, k.matmul(t, out))))
 
@@ -562,7 +562,7 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return self.solve(self.triu(x, 0) if upper else self.tril(x, 0), y)
 
-    gradient(triangular_solve, ("x", "y"), grad_triangular_solve)
+    gradient_rule(triangular_solve, ("x", "y"), grad_triangular_solve)
     linear_in(triangular_solve, "y")
     tangent(triangular_solve, x=tangent_triangular_solve)
 
@@ -571,7 +571,7 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The inverse. Raises for a singular ``x``."""
         return self.solve(x, identity(self, _square(x.shape)[-1], self.dtype(x)))
 
-    gradient(inv, x=grad_inv)
+    gradient_rule(inv, x=grad_inv)
     tangent(inv, x=lambda k, t, out: k.neg(matmul_chain(k, out, t, out)))
 
     @operation(kinds="F", shape=_inverse, like=("x",), differentiable=True)
@@ -592,7 +592,7 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         inverse = self.reshape(inverse, (*inverse.shape, 1))
         return self.matmul(transpose(self, vh), self.mul(inverse, transpose(self, u)))
 
-    gradient(pinv, x=grad_pinv, rtol=lambda k, g: None)
+    gradient_rule(pinv, x=grad_pinv, rtol=lambda k, g: None)
 
     # ---- determinants ----
 
@@ -605,7 +605,7 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         diagonal, sign = pivots(self, upcast_half(self, _checked(x)))
         return self.astype(self.mul(sign, self.prod(diagonal, (len(sign.shape),))), self.dtype(x))
 
-    gradient(det, x=lambda k, g, x: k.mul(k.reshape(g, (*g.shape, 1, 1)), k.cofactors(x)))
+    gradient_rule(det, x=lambda k, g, x: k.mul(k.reshape(g, (*g.shape, 1, 1)), k.cofactors(x)))
     reduction(det, axes=(-2, -1))
 
     @operation(kinds="F", shape=lambda x: (_number(x), _number(x)), result=("same", "same"), differentiable=True)
@@ -619,7 +619,7 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         sign = self.mul(sign, self.prod(self.sign(diagonal), axis))
         return self.astype(sign, dtype), self.astype(self.sum(self.log(self.abs(diagonal)), axis), dtype)
 
-    gradient(slogdet, x=grad_slogdet)
+    gradient_rule(slogdet, x=grad_slogdet)
     tangent(slogdet, x=tangent_slogdet)
 
     @operation(kinds="F", shape=_square, differentiable=True)

@@ -14,7 +14,7 @@ from backburn.ops.bodies import special, special_ratios
 from backburn.ops.bodies.half_precision import in_float32
 from backburn.ops.bodies.scalars import both_tensors, is_scalar
 from backburn.ops.primitives import Primitives
-from backburn.ops.rules.gradients import gradient
+from backburn.ops.rules.gradients import gradient_rule
 from backburn.ops.rules.shapes import broadcast, unchanged
 from backburn.ops.table import missing, operation
 from backburn.ops.types import B, F, I, Q
@@ -159,21 +159,21 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return missing("pow")
 
-    gradient(pow, x=grad_pow_x, y=grad_pow_y)
+    gradient_rule(pow, x=grad_pow_x, y=grad_pow_y)
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True, fuse=True)
     def sqrt(self, x: F, /) -> F:
         """The square root; NaN below 0."""
         return missing("sqrt")
 
-    gradient(sqrt, x=lambda k, g, out: k.div(g, k.mul(out, 2.0)))
+    gradient_rule(sqrt, x=lambda k, g, out: k.div(g, k.mul(out, 2.0)))
 
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
     def rsqrt(self: Any, x: F, /) -> F:
         """``1 / sqrt(x)``."""
         return self.div(1.0, self.sqrt(x))
 
-    gradient(rsqrt, x=lambda k, g, out: k.mul(g, k.mul(k.mul(out, k.square(out)), -0.5)))
+    gradient_rule(rsqrt, x=lambda k, g, out: k.mul(g, k.mul(k.mul(out, k.square(out)), -0.5)))
 
     @overload
     def hypot(self, x: F, y: F | float, /) -> F: ...
@@ -190,7 +190,7 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         # An infinite side makes the length infinite, whatever the other one is.
         return self.where(self.logical_or(self.equal(x, math.inf), self.equal(y, math.inf)), math.inf, length)
 
-    gradient(
+    gradient_rule(
         hypot,
         x=lambda k, g, x, out: k.mul(g, k.div(x, nonzero_divisor(k, out))),
         y=lambda k, g, y, out: k.mul(g, k.div(y, nonzero_divisor(k, out))),
@@ -201,49 +201,49 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``e ** x``."""
         return missing("exp")
 
-    gradient(exp, x=lambda k, g, out: k.mul(g, out))
+    gradient_rule(exp, x=lambda k, g, out: k.mul(g, out))
 
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
     def exp2(self: Any, x: F, /) -> F:
         """``2 ** x``, exact for integers."""
         return self.pow(2.0, x)
 
-    gradient(exp2, x=lambda k, g, out: k.mul(g, k.mul(out, math.log(2.0))))
+    gradient_rule(exp2, x=lambda k, g, out: k.mul(g, k.mul(out, math.log(2.0))))
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True)
     def expm1(self, x: F, /) -> F:
         """``exp(x) - 1``, exact near 0."""
         return missing("expm1")
 
-    gradient(expm1, x=lambda k, g, x: k.mul(g, k.exp(x)))  # out + 1 would lose the small ones
+    gradient_rule(expm1, x=lambda k, g, x: k.mul(g, k.exp(x)))  # out + 1 would lose the small ones
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True)
     def log(self, x: F, /) -> F:
         """The natural logarithm; -inf at 0, NaN below."""
         return missing("log")
 
-    gradient(log, x=lambda k, g, x: k.div(g, x))
+    gradient_rule(log, x=lambda k, g, x: k.div(g, x))
 
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
     def log2(self: Any, x: F, /) -> F:
         """The logarithm to base 2, exact for powers of 2; -inf at 0, NaN below."""
         return exact_at_powers(self, 2.0, self.mul(self.log(x), 1.0 / math.log(2.0)), x)
 
-    gradient(log2, x=lambda k, g, x: k.div(g, k.mul(x, math.log(2.0))))
+    gradient_rule(log2, x=lambda k, g, x: k.div(g, k.mul(x, math.log(2.0))))
 
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
     def log10(self: Any, x: F, /) -> F:
         """The logarithm to base 10, exact for powers of 10; -inf at 0, NaN below."""
         return exact_at_powers(self, 10.0, self.mul(self.log(x), 1.0 / math.log(10.0)), x)
 
-    gradient(log10, x=lambda k, g, x: k.div(g, k.mul(x, math.log(10.0))))
+    gradient_rule(log10, x=lambda k, g, x: k.div(g, k.mul(x, math.log(10.0))))
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True, fuse=True)
     def log1p(self, x: F, /) -> F:
         """``log(1 + x)``, exact near 0."""
         return missing("log1p")
 
-    gradient(log1p, x=lambda k, g, x: k.div(g, k.add(x, 1.0)))
+    gradient_rule(log1p, x=lambda k, g, x: k.div(g, k.add(x, 1.0)))
 
     @overload
     def logaddexp(self, x: F, y: F | float, /) -> F: ...
@@ -256,7 +256,7 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         distance = self.where(self.equal(x, y), 0.0, self.abs(self.sub(x, y)))
         return self.add(self.maximum(x, y), self.log1p(self.exp(self.neg(distance))))
 
-    gradient(logaddexp, x=grad_logaddexp_x, y=lambda k, g, x, y, out: grad_logaddexp_x(k, g, y, x, out))
+    gradient_rule(logaddexp, x=grad_logaddexp_x, y=lambda k, g, x, y, out: grad_logaddexp_x(k, g, y, x, out))
 
     @overload
     def logaddexp2(self, x: F, y: F | float, /) -> F: ...
@@ -269,7 +269,7 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         rest = self.log1p(self.exp(self.mul(distance, -math.log(2.0))))
         return self.add(self.maximum(x, y), self.mul(rest, 1.0 / math.log(2.0)))
 
-    gradient(logaddexp2, x=grad_logaddexp2_x, y=lambda k, g, x, y, out: grad_logaddexp2_x(k, g, y, x, out))
+    gradient_rule(logaddexp2, x=grad_logaddexp2_x, y=lambda k, g, x, y, out: grad_logaddexp2_x(k, g, y, x, out))
 
     @overload
     def xlogy(self, x: F, y: F | float, /) -> F: ...
@@ -284,7 +284,7 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         x, y = both_tensors(self, x, y)
         return positive_zeros(self, x, self.mul(x, self.log(log_argument(self, x, y, 0.0))))
 
-    gradient(
+    gradient_rule(
         xlogy,
         x=lambda k, g, x, y: k.mul(g, k.log(log_argument(k, x, y, 0.0))),
         y=lambda k, g, x, y: k.mul(g, k.div(x, log_argument(k, x, y, 0.0))),
@@ -303,7 +303,7 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         x, y = both_tensors(self, x, y)
         return positive_zeros(self, x, self.mul(x, self.log1p(log_argument(self, x, y, -1.0))))
 
-    gradient(
+    gradient_rule(
         xlog1py,
         x=lambda k, g, x, y: k.mul(g, k.log1p(log_argument(k, x, y, -1.0))),
         y=lambda k, g, x, y: k.mul(g, k.div(x, k.add(log_argument(k, x, y, -1.0), 1.0))),
@@ -314,7 +314,7 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``-x * log(x)``, the term of an entropy: 0 at 0, where the slope is infinite, and -inf below."""
         return self.where(self.less(x, 0.0), -math.inf, self.sub(0.0, self.xlogy(x, x)))
 
-    gradient(entr, x=lambda k, g, x: k.mul(g, k.sub(-1.0, k.log(x))))
+    gradient_rule(entr, x=lambda k, g, x: k.mul(g, k.sub(-1.0, k.log(x))))
 
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
     def logit(self: Any, x: F, /) -> F:
@@ -324,7 +324,7 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         ends = self.log(self.div(x, self.sub(1.0, x)))
         return self.where(self.less(self.abs(distance), 0.5), middle, ends)
 
-    gradient(logit, x=lambda k, g, x: k.div(g, k.mul(x, k.sub(1.0, x))))
+    gradient_rule(logit, x=lambda k, g, x: k.div(g, k.mul(x, k.sub(1.0, x))))
 
     # ---- trigonometry ----
 
@@ -333,42 +333,42 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The sine of ``x`` in radians."""
         return missing("sin")
 
-    gradient(sin, x=lambda k, g, x: k.mul(g, k.cos(x)))
+    gradient_rule(sin, x=lambda k, g, x: k.mul(g, k.cos(x)))
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True)
     def cos(self, x: F, /) -> F:
         """The cosine of ``x`` in radians."""
         return missing("cos")
 
-    gradient(cos, x=lambda k, g, x: k.neg(k.mul(g, k.sin(x))))
+    gradient_rule(cos, x=lambda k, g, x: k.neg(k.mul(g, k.sin(x))))
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True, fuse=True)
     def tan(self, x: F, /) -> F:
         """The tangent of ``x`` in radians."""
         return missing("tan")
 
-    gradient(tan, x=lambda k, g, out: k.mul(g, k.add(k.square(out), 1.0)))
+    gradient_rule(tan, x=lambda k, g, out: k.mul(g, k.add(k.square(out), 1.0)))
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True, fuse=True)
     def asin(self, x: F, /) -> F:
         """The inverse of the sine, from -pi/2 to pi/2; NaN outside [-1, 1]."""
         return missing("asin")
 
-    gradient(asin, x=lambda k, g, x: k.div(g, k.sqrt(one_minus_square(k, x))))
+    gradient_rule(asin, x=lambda k, g, x: k.div(g, k.sqrt(one_minus_square(k, x))))
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True, fuse=True)
     def acos(self, x: F, /) -> F:
         """The inverse of the cosine, from 0 to pi; NaN outside [-1, 1]."""
         return missing("acos")
 
-    gradient(acos, x=lambda k, g, x: k.neg(k.div(g, k.sqrt(one_minus_square(k, x)))))
+    gradient_rule(acos, x=lambda k, g, x: k.neg(k.div(g, k.sqrt(one_minus_square(k, x)))))
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True, fuse=True)
     def atan(self, x: F, /) -> F:
         """The inverse of the tangent, from -pi/2 to pi/2."""
         return missing("atan")
 
-    gradient(atan, x=lambda k, g, x: div_by_square(k, g, k.hypot(x, 1.0)))
+    gradient_rule(atan, x=lambda k, g, x: div_by_square(k, g, k.hypot(x, 1.0)))
 
     @overload
     def atan2(self, x: F, y: F | float, /) -> F: ...
@@ -382,7 +382,7 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return missing("atan2")
 
-    gradient(
+    gradient_rule(
         atan2,
         x=lambda k, g, x, y: in_float32(k, grad_atan2, g, x, y),
         y=lambda k, g, x, y: k.neg(in_float32(k, grad_atan2, g, y, x)),
@@ -393,42 +393,42 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The hyperbolic sine."""
         return missing("sinh")
 
-    gradient(sinh, x=lambda k, g, x: k.mul(g, k.cosh(x)))
+    gradient_rule(sinh, x=lambda k, g, x: k.mul(g, k.cosh(x)))
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True)
     def cosh(self, x: F, /) -> F:
         """The hyperbolic cosine."""
         return missing("cosh")
 
-    gradient(cosh, x=lambda k, g, x: k.mul(g, k.sinh(x)))
+    gradient_rule(cosh, x=lambda k, g, x: k.mul(g, k.sinh(x)))
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True)
     def tanh(self, x: F, /) -> F:
         """The hyperbolic tangent."""
         return missing("tanh")
 
-    gradient(tanh, x=lambda k, g, out: k.tanh_backward(g, out))
+    gradient_rule(tanh, x=lambda k, g, out: k.tanh_backward(g, out))
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True, fuse=True)
     def asinh(self, x: F, /) -> F:
         """The inverse of the hyperbolic sine."""
         return missing("asinh")
 
-    gradient(asinh, x=lambda k, g, x: k.div(g, k.hypot(x, 1.0)))
+    gradient_rule(asinh, x=lambda k, g, x: k.div(g, k.hypot(x, 1.0)))
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True, fuse=True)
     def acosh(self, x: F, /) -> F:
         """The non-negative inverse of the hyperbolic cosine; NaN below 1."""
         return missing("acosh")
 
-    gradient(acosh, x=lambda k, g, x: k.div(g, k.mul(k.sqrt(k.sub(x, 1.0)), k.sqrt(k.add(x, 1.0)))))
+    gradient_rule(acosh, x=lambda k, g, x: k.div(g, k.mul(k.sqrt(k.sub(x, 1.0)), k.sqrt(k.add(x, 1.0)))))
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True, fuse=True)
     def atanh(self, x: F, /) -> F:
         """The inverse of the hyperbolic tangent; infinite at -1 and 1, NaN beyond."""
         return missing("atanh")
 
-    gradient(atanh, x=lambda k, g, x: k.div(g, one_minus_square(k, x)))
+    gradient_rule(atanh, x=lambda k, g, x: k.div(g, one_minus_square(k, x)))
 
     # ---- special functions: the bodies, their sources and their bounds are in backburn.ops.bodies.special ----
 
@@ -437,21 +437,21 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The error function: ``2 / sqrt(pi)`` times the integral of ``exp(-t**2)`` from 0 to ``x``."""
         return special.erf(self, x)
 
-    gradient(erf, x=lambda k, g, x: k.mul(g, grad_erf(k, x)))
+    gradient_rule(erf, x=lambda k, g, x: k.mul(g, grad_erf(k, x)))
 
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
     def erfc(self: Any, x: F, /) -> F:
         """``1 - erf(x)``, with its full relative precision where it is small."""
         return special.erfc(self, x)
 
-    gradient(erfc, x=lambda k, g, x: k.neg(k.mul(g, grad_erf(k, x))))
+    gradient_rule(erfc, x=lambda k, g, x: k.neg(k.mul(g, grad_erf(k, x))))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def erfcx(self: Any, x: F, /) -> F:
         """``exp(x**2) * erfc(x)``, which for large ``x`` is ``1 / (sqrt(pi) x)``."""
         return special.erfcx(self, x)
 
-    gradient(erfcx, x=lambda k, g, x, out: k.mul(g, k.mul(k.mul(out, k.erfc_ratio(x)), -2.0)))
+    gradient_rule(erfcx, x=lambda k, g, x, out: k.mul(g, k.mul(k.mul(out, k.erfc_ratio(x)), -2.0)))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def erfc_ratio(self: Any, x: F, /, n: int = 1) -> F:
@@ -463,56 +463,56 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return special_ratios.erfc_ratio(self, x, n)
 
-    gradient(erfc_ratio, x=lambda k, g, x, out, n: in_float32(k, partial(grad_erfc_ratio, n=n), g, x, out))
+    gradient_rule(erfc_ratio, x=lambda k, g, x, out, n: in_float32(k, partial(grad_erfc_ratio, n=n), g, x, out))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def ndtr(self: Any, x: F, /) -> F:
         """The distribution function of the normal distribution, with its full relative precision where it is small."""
         return special.ndtr(self, x)
 
-    gradient(ndtr, x=lambda k, g, x: k.mul(g, grad_ndtr(k, x)))
+    gradient_rule(ndtr, x=lambda k, g, x: k.mul(g, grad_ndtr(k, x)))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def log_ndtr(self: Any, x: F, /) -> F:
         """The logarithm of ``ndtr``, without underflow."""
         return special.log_ndtr(self, x)
 
-    gradient(log_ndtr, x=lambda k, g, x: k.mul(g, k.inverse_mills(x)))
+    gradient_rule(log_ndtr, x=lambda k, g, x: k.mul(g, k.inverse_mills(x)))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def inverse_mills(self: Any, x: F, /) -> F:
         """The derivative of ``log_ndtr``: the density over the distribution function, ``-x`` for small ``x``."""
         return special.inverse_mills(self, x)
 
-    gradient(inverse_mills, x=lambda k, g, x, out: in_float32(k, grad_inverse_mills, g, x, out))
+    gradient_rule(inverse_mills, x=lambda k, g, x, out: in_float32(k, grad_inverse_mills, g, x, out))
 
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
     def erfinv(self: Any, x: F, /) -> F:
         """The inverse of ``erf``; infinite at -1 and 1, NaN beyond."""
         return special.erfinv(self, x)
 
-    gradient(erfinv, x=lambda k, g, out: k.mul(g, k.mul(k.exp(k.square(out)), math.sqrt(math.pi) / 2.0)))
+    gradient_rule(erfinv, x=lambda k, g, out: k.mul(g, k.mul(k.exp(k.square(out)), math.sqrt(math.pi) / 2.0)))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def ndtri(self: Any, x: F, /) -> F:
         """The inverse of ``ndtr``; infinite at 0 and 1, NaN beyond."""
         return special.ndtri(self, x)
 
-    gradient(ndtri, x=lambda k, g, x, out: in_float32(k, grad_ndtri, g, x, out))
+    gradient_rule(ndtri, x=lambda k, g, x, out: in_float32(k, grad_ndtri, g, x, out))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def lgamma(self: Any, x: F, /) -> F:
         """The logarithm of the absolute value of the gamma function; infinite at 0, -1, -2, ..."""
         return special.lgamma(self, x)
 
-    gradient(lgamma, x=lambda k, g, x: k.mul(g, k.digamma(x)))
+    gradient_rule(lgamma, x=lambda k, g, x: k.mul(g, k.digamma(x)))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def digamma(self: Any, x: F, /) -> F:
         """The derivative of ``lgamma``."""
         return special.digamma(self, x)
 
-    gradient(digamma, x=lambda k, g, x: k.mul(g, k.polygamma(x, 1)))
+    gradient_rule(digamma, x=lambda k, g, x: k.mul(g, k.polygamma(x, 1)))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def polygamma(self: Any, x: F, /, n: int = 1) -> F:
@@ -522,14 +522,14 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return special.polygamma(self, x, n)
 
-    gradient(polygamma, x=lambda k, g, x, n: k.mul(g, k.polygamma(x, n + 1)))
+    gradient_rule(polygamma, x=lambda k, g, x, n: k.mul(g, k.polygamma(x, n + 1)))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def sinc(self: Any, x: F, /) -> F:
         """``sin(pi x) / (pi x)``, and 1 at 0."""
         return special.sinc(self, x)
 
-    gradient(sinc, x=lambda k, g, x: in_float32(k, grad_sinc, g, x, 0))
+    gradient_rule(sinc, x=lambda k, g, x: in_float32(k, grad_sinc, g, x, 0))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def sinc_ratio(self: Any, x: F, /, n: int) -> F:
@@ -540,21 +540,21 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return special_ratios.sinc_ratio(self, x, n)
 
-    gradient(sinc_ratio, x=lambda k, g, x, n: in_float32(k, grad_sinc, g, x, n))
+    gradient_rule(sinc_ratio, x=lambda k, g, x, n: in_float32(k, grad_sinc, g, x, n))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def i0(self: Any, x: F, /) -> F:
         """The modified Bessel function of the first kind and order 0."""
         return special.i0(self, x)
 
-    gradient(i0, x=lambda k, g, x: k.mul(g, k.i1(x)))
+    gradient_rule(i0, x=lambda k, g, x: k.mul(g, k.i1(x)))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def i1(self: Any, x: F, /) -> F:
         """The modified Bessel function of the first kind and order 1."""
         return special.i1(self, x)
 
-    gradient(i1, x=lambda k, g, x: k.mul(g, k.add(k.bessel_ratio(x, 1), k.mul(k.square(x), k.bessel_ratio(x, 2)))))
+    gradient_rule(i1, x=lambda k, g, x: k.mul(g, k.add(k.bessel_ratio(x, 1), k.mul(k.square(x), k.bessel_ratio(x, 2)))))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def bessel_ratio(self: Any, x: F, /, n: int) -> F:
@@ -565,21 +565,21 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return special_ratios.bessel_ratio(self, x, n)
 
-    gradient(bessel_ratio, x=lambda k, g, x, n: k.mul(g, k.mul(x, k.bessel_ratio(x, n + 1))))
+    gradient_rule(bessel_ratio, x=lambda k, g, x, n: k.mul(g, k.mul(x, k.bessel_ratio(x, n + 1))))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def i0e(self: Any, x: F, /) -> F:
         """``exp(-|x|) * i0(x)``, which does not overflow. The derivative at 0, where there is a corner, is 0."""
         return special.i0e(self, x)
 
-    gradient(i0e, x=lambda k, g, x: k.mul(g, k.neg(k.mul(k.sign(x), k.i0e_slope(x, 1)))))
+    gradient_rule(i0e, x=lambda k, g, x: k.mul(g, k.neg(k.mul(k.sign(x), k.i0e_slope(x, 1)))))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def i1e(self: Any, x: F, /) -> F:
         """``exp(-|x|) * i1(x)``, which does not overflow."""
         return special.i1e(self, x)
 
-    gradient(i1e, x=lambda k, g, x: k.mul(g, k.sub(k.i0e_slope(x, 2), k.i0e_slope(x, 1))))
+    gradient_rule(i1e, x=lambda k, g, x: k.mul(g, k.sub(k.i0e_slope(x, 2), k.i0e_slope(x, 1))))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def i0e_slope(self: Any, x: F, /, n: int) -> F:
@@ -589,7 +589,7 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return special_ratios.i0e_slope(self, x, n)
 
-    gradient(i0e_slope, x=lambda k, g, x, n: k.mul(g, k.neg(k.mul(k.sign(x), k.i0e_slope(x, n + 1)))))
+    gradient_rule(i0e_slope, x=lambda k, g, x, n: k.mul(g, k.neg(k.mul(k.sign(x), k.i0e_slope(x, n + 1)))))
 
     # ---- rounding ----
 
@@ -598,32 +598,32 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The largest integral value not above ``x``. The derivative is 0."""
         return missing("floor")
 
-    gradient(floor, x=grad_zero_x)
+    gradient_rule(floor, x=grad_zero_x)
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True)
     def ceil(self, x: F, /) -> F:
         """The smallest integral value not below ``x``. The derivative is 0."""
         return missing("ceil")
 
-    gradient(ceil, x=grad_zero_x)
+    gradient_rule(ceil, x=grad_zero_x)
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True)
     def round(self, x: F, /) -> F:
         """The nearest integral value; ties go to the even one. The derivative is 0."""
         return missing("round")
 
-    gradient(round, x=grad_zero_x)
+    gradient_rule(round, x=grad_zero_x)
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True)
     def trunc(self, x: F, /) -> F:
         """``x`` without its fractional part. The derivative is 0."""
         return missing("trunc")
 
-    gradient(trunc, x=grad_zero_x)
+    gradient_rule(trunc, x=grad_zero_x)
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def frac(self: Any, x: F, /) -> F:
         """The fractional part, ``x - trunc(x)``, with the sign of ``x``. The derivative is 1."""
         return self.sub(x, self.trunc(x))
 
-    gradient(frac, x=lambda g: g)
+    gradient_rule(frac, x=lambda g: g)

@@ -12,7 +12,7 @@ from backburn.base.errors import ShapeError
 from backburn.ops.bodies.half_precision import upcast_half
 from backburn.ops.bodies.slicing import slice_axis
 from backburn.ops.primitives import Primitives
-from backburn.ops.rules.gradients import gradient
+from backburn.ops.rules.gradients import gradient_rule
 from backburn.ops.rules.shapes import Shape, check_axes, check_axis
 from backburn.ops.rules.tangents import linear_in
 from backburn.ops.table import missing, operation
@@ -106,7 +106,7 @@ class FFT(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return missing("rfft")
 
-    gradient(rfft, x=grad_rfft)
+    gradient_rule(rfft, x=grad_rfft)
     linear_in(rfft)
 
     @operation(kinds="F", shape=_irfft, required=True, differentiable=True)
@@ -118,7 +118,7 @@ class FFT(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return missing("irfft")
 
-    gradient(irfft, ("real", "imag"), grad_irfft)
+    gradient_rule(irfft, ("real", "imag"), grad_irfft)
     linear_in(irfft)
 
     @operation(kinds="F", shape=_fft, result=("same", "same"), differentiable=True)
@@ -136,5 +136,5 @@ class FFT(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
             re, im = self.sub(first, fourth), self.add(second, third)
         return self.astype(re, dtype), self.astype(im, dtype)
 
-    gradient(fft, ("real", "imag"), grad_fft)
+    gradient_rule(fft, ("real", "imag"), grad_fft)
     linear_in(fft)

@@ -15,7 +15,7 @@ from backburn.base.errors import ArgumentError, ShapeError
 from backburn.ops.bodies.scalars import is_scalar, shape_or_none
 from backburn.ops.bodies.slicing import index_axis
 from backburn.ops.primitives import Primitives
-from backburn.ops.rules.gradients import Needs, gradient
+from backburn.ops.rules.gradients import Needs, gradient_rule
 from backburn.ops.rules.shapes import broadcast_to, check_axis
 from backburn.ops.rules.slices import SliceGradient
 from backburn.ops.rules.tangents import linear_in
@@ -178,7 +178,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``x[key]`` for one slice per axis; steps may be negative."""
         return missing("slice")
 
-    gradient(slice, x=lambda g, key: SliceGradient(g, key))  # the engine assembles the gradients of slices
+    gradient_rule(slice, x=lambda g, key: SliceGradient(g, key))  # the engine assembles the gradients of slices
     linear_in(slice)
 
     @overload
@@ -192,7 +192,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``x`` with ``value`` at ``x[key]``, to whose shape ``value`` broadcasts."""
         return missing("slice_assign")
 
-    gradient(
+    gradient_rule(
         slice_assign,
         x=lambda k, g, key: k.slice_assign(g, 0.0, key),
         value=lambda k, g, key: k.slice(g, key),
@@ -204,7 +204,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The gradient of :meth:`slice`: ``grad`` at ``key``, and 0 elsewhere in ``shape``."""
         return self.slice_assign(self.zeros(shape, self.dtype(grad)), grad, key)
 
-    gradient(slice_backward, grad=lambda k, g, key: k.slice(g, key))
+    gradient_rule(slice_backward, grad=lambda k, g, key: k.slice(g, key))
     linear_in(slice_backward)
 
     # ---- along one axis, an index for each element ----
@@ -225,7 +225,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return missing("take_along_axis")
 
-    gradient(
+    gradient_rule(
         take_along_axis, x=lambda k, g, x_shape, indices, axis: k.take_along_axis_backward(g, indices, x_shape, axis)
     )
     linear_in(take_along_axis)
@@ -235,7 +235,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The gradient of :meth:`take_along_axis`: zeros of ``shape``, with ``grad`` added at the indices."""
         return self.scatter(self.zeros(shape, self.dtype(grad)), indices, grad, axis, "add")
 
-    gradient(take_along_axis_backward, grad=lambda k, g, indices, axis: k.take_along_axis(g, indices, axis))
+    gradient_rule(take_along_axis_backward, grad=lambda k, g, indices, axis: k.take_along_axis(g, indices, axis))
     linear_in(take_along_axis_backward)
 
     @overload
@@ -253,7 +253,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return missing("scatter")
 
-    gradient(
+    gradient_rule(
         scatter,
         x=lambda k, g, indices, axis, mode: g if mode == "add" else k.scatter(g, indices, 0.0, axis, "assign"),
         values=grad_scatter_values,
@@ -290,7 +290,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         joint = reduce(self.concat([own, each], rank), (rank,), False)
         return self.permute_dims(joint, tuple(order.index(i) for i in range(rank)))
 
-    gradient(scatter_reduce, ("x", "values"), grad_scatter_reduce)
+    gradient_rule(scatter_reduce, ("x", "values"), grad_scatter_reduce)
 
     # ---- along one axis, whole rows ----
 
@@ -307,7 +307,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The entries of ``x`` at ``indices`` (of any shape) along ``axis``, which the axes of ``indices`` replace."""
         return missing("take")
 
-    gradient(take, x=lambda k, g, x_shape, indices, axis: k.take_backward(g, indices, x_shape[axis], axis))
+    gradient_rule(take, x=lambda k, g, x_shape, indices, axis: k.take_backward(g, indices, x_shape[axis], axis))
     linear_in(take)
 
     @operation(kinds="F", shape=_untaken, like=("grad",), differentiable=True)
@@ -320,7 +320,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         indices = self.reshape(indices, (count,))
         return self.index_add(self.zeros(shape, self.dtype(grad)), indices, grad, axis)
 
-    gradient(take_backward, grad=lambda k, g, indices, axis: k.take(g, indices, axis))
+    gradient_rule(take_backward, grad=lambda k, g, indices, axis: k.take(g, indices, axis))
     linear_in(take_backward)
 
     @overload
@@ -333,7 +333,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         added(x.shape, indices.shape, shape_or_none(values), axis=axis)
         return self.scatter(x, _for_each(self, x, indices, axis), values, axis, "add")
 
-    gradient(index_add, x=lambda k, g: g, values=lambda k, g, indices, axis: k.take(g, indices, axis))
+    gradient_rule(index_add, x=lambda k, g: g, values=lambda k, g, indices, axis: k.take(g, indices, axis))
     linear_in(index_add)
 
     @overload

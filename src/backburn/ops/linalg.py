@@ -11,7 +11,7 @@ from backburn.ops.bodies.scalars import shape_or_none
 from backburn.ops.bodies.slicing import transpose
 from backburn.ops.primitives import Primitives
 from backburn.ops.rules import shapes
-from backburn.ops.rules.gradients import Needs, gradient
+from backburn.ops.rules.gradients import Needs, gradient_rule
 from backburn.ops.rules.tangents import decompose, linear_in, tangent
 from backburn.ops.table import missing, operation
 from backburn.ops.types import B, F, I, Q
@@ -130,7 +130,7 @@ class Linalg(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return missing("matmul")
 
-    gradient(matmul, x=grad_matmul_x, y=grad_matmul_y)
+    gradient_rule(matmul, x=grad_matmul_x, y=grad_matmul_y)
     linear_in(matmul, "x", "y")
 
     @operation(kinds="F", shape=_linear, differentiable=True)
@@ -143,7 +143,7 @@ class Linalg(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         product = self.matmul(x, self.permute_dims(weight, (1, 0)))
         return product if bias is None else self.add(product, bias)
 
-    gradient(linear, ("weight", "bias"), grad_linear_weight, x=lambda k, g, weight: k.matmul(g, weight))
+    gradient_rule(linear, ("weight", "bias"), grad_linear_weight, x=lambda k, g, weight: k.matmul(g, weight))
     linear_in(linear, "x", "weight")
     tangent(linear, bias=lambda t: t)
 
@@ -185,7 +185,7 @@ class Linalg(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         after = self.gelu(before, approximate)
         return self.linear(after, weight2, bias2), before, after
 
-    gradient(feed_forward, ("x", "weight1", "weight2", "bias1", "bias2"), grad_feed_forward)
+    gradient_rule(feed_forward, ("x", "weight1", "weight2", "bias1", "bias2"), grad_feed_forward)
     decompose(feed_forward)
 
     @operation(kinds="F", shape=_feed_forward_backward, result=("same", "same", "same"), differentiable=True)

@@ -12,7 +12,7 @@ from typing import Any, Protocol, overload
 from backburn.ops.arithmetic import grad_zero_y
 from backburn.ops.bodies.scalars import both_tensors
 from backburn.ops.primitives import Primitives
-from backburn.ops.rules.gradients import gradient
+from backburn.ops.rules.gradients import gradient_rule
 from backburn.ops.rules.shapes import broadcast, unchanged
 from backburn.ops.table import missing, operation
 from backburn.ops.types import B, F, I, Q
@@ -143,7 +143,7 @@ class Logic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         x, y = both_tensors(self, x, y)
         return self.where(self.equal(self.signbit(x), self.signbit(y)), x, self.neg(x))
 
-    gradient(copysign, x=lambda k, g, x, out: k.mul(g, k.mul(k.sign(x), k.sign(out))), y=grad_zero_y)
+    gradient_rule(copysign, x=lambda k, g, x, out: k.mul(g, k.mul(k.sign(x), k.sign(out))), y=grad_zero_y)
 
     @overload
     def nextafter(self, x: F, y: F | float, /) -> F: ...
@@ -157,7 +157,7 @@ class Logic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return missing("nextafter")
 
-    gradient(nextafter, x=lambda g: g, y=grad_zero_y)
+    gradient_rule(nextafter, x=lambda g: g, y=grad_zero_y)
 
     # ---- booleans ----
 

@@ -16,7 +16,7 @@ from backburn.ops.bodies.reductions import all_axes
 from backburn.ops.bodies.scalars import shape_or_none
 from backburn.ops.normalization import channel_shape
 from backburn.ops.primitives import Primitives
-from backburn.ops.rules.gradients import gradient
+from backburn.ops.rules.gradients import gradient_rule
 from backburn.ops.rules.shapes import Shape, broadcast, check_axis
 from backburn.ops.rules.tangents import reduction
 from backburn.ops.table import operation
@@ -166,7 +166,7 @@ class Losses(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         inside = self.clip(difference, -delta, delta)
         return self.mul(inside, self.add(difference, self.mul(inside, -0.5)))
 
-    gradient(
+    gradient_rule(
         huber_loss, x=grad_huber_x, targets=lambda k, g, x, targets, delta: k.neg(grad_huber_x(k, g, x, targets, delta))
     )
 
@@ -181,7 +181,7 @@ class Losses(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         other = self.neg(self.maximum(self.log1p(self.neg(x)), LEAST))
         return self.add(self.mul(targets, own), self.mul(self.sub(1.0, targets), other))
 
-    gradient(binary_cross_entropy, x=grad_binary_cross_entropy_x, targets=grad_binary_cross_entropy_targets)
+    gradient_rule(binary_cross_entropy, x=grad_binary_cross_entropy_x, targets=grad_binary_cross_entropy_targets)
 
     @operation(kinds="F", shape=broadcast, differentiable=True, fuse=True)
     def binary_cross_entropy_with_logits(self: Any, x: F, targets: F, positive: F, /) -> F:
@@ -194,7 +194,7 @@ class Losses(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         own = self.mul(positive, self.add(shared, self.maximum(self.neg(x), 0.0)))
         return self.add(self.mul(self.sub(1.0, targets), self.add(shared, self.maximum(x, 0.0))), own)
 
-    gradient(
+    gradient_rule(
         binary_cross_entropy_with_logits,
         x=lambda k, g, x, targets, positive: k.mul(
             g, k.sub(k.mul(k.sub(1.0, targets), k.sigmoid(x)), k.mul(positive, k.sigmoid(k.neg(x))))
@@ -301,7 +301,9 @@ class Losses(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         losses = _negative_at_label(self, self.log_softmax(upcast_half(self, x), axis), labels, axis)
         return self.astype(losses, self.dtype(x))
 
-    gradient(label_cross_entropy, x=lambda k, g, x, labels, axis: k.label_cross_entropy_backward(g, x, labels, axis))
+    gradient_rule(
+        label_cross_entropy, x=lambda k, g, x, labels, axis: k.label_cross_entropy_backward(g, x, labels, axis)
+    )
     reduction(label_cross_entropy)
 
     @operation(kinds="F", shape=lambda grad, x, labels, **_: x, like=("x",), differentiable=True)
@@ -323,7 +325,7 @@ class Losses(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         total = self.sum(self.where(self.equal(wide, 0.0), 0.0, terms), (axis,), False)
         return self.astype(self.neg(total), self.dtype(x))
 
-    gradient(
+    gradient_rule(
         softmax_cross_entropy,
         x=lambda k, g, x, targets, axis: k.softmax_cross_entropy_backward(g, x, targets, axis),
         targets=grad_cross_entropy_targets,

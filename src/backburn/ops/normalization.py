@@ -15,7 +15,7 @@ from backburn.ops.bodies.reductions import sum_terms, sum_to
 from backburn.ops.bodies.scalars import shape_or_none
 from backburn.ops.primitives import Primitives
 from backburn.ops.reduce import div_by_count
-from backburn.ops.rules.gradients import Needs, gradient
+from backburn.ops.rules.gradients import Needs, gradient_rule
 from backburn.ops.rules.shapes import Axes, Shape, along_axis, broadcast_to, check_axes, check_axis
 from backburn.ops.rules.tangents import decompose, tangent
 from backburn.ops.table import operation
@@ -165,7 +165,7 @@ class Normalization(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         powers = self.exp(self.sub(wide, self.max(wide, (axis,), True)))
         return self.astype(self.div(powers, self.sum(powers, (axis,), True)), self.dtype(x))
 
-    gradient(softmax, x=lambda k, g, out, axis: k.softmax_backward(g, out, axis))
+    gradient_rule(softmax, x=lambda k, g, out, axis: k.softmax_backward(g, out, axis))
     # The Jacobian of softmax is symmetric.
     tangent(softmax, x=lambda k, t, out, axis: k.softmax_backward(t, out, axis))
 
@@ -186,7 +186,7 @@ class Normalization(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         total = self.log(self.sum(self.exp(shifted), (axis,), True))
         return self.astype(self.sub(shifted, total), self.dtype(x))
 
-    gradient(log_softmax, x=lambda k, g, out, axis: k.log_softmax_backward(g, out, axis))
+    gradient_rule(log_softmax, x=lambda k, g, out, axis: k.log_softmax_backward(g, out, axis))
     tangent(log_softmax, x=lambda k, t, out, axis: k.sub(t, k.sum(k.mul(t, k.exp(out)), (axis,), True)))
 
     @operation(kinds="F", shape=along_axis, differentiable=True)
@@ -215,7 +215,7 @@ class Normalization(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         normal, _ = standardized(self, upcast_half(self, x), axis, eps, True)
         return self.astype(affine(self, normal, scale, bias), self.dtype(x))
 
-    gradient(layer_norm, ("x", "scale", "bias"), grad_layer_norm)
+    gradient_rule(layer_norm, ("x", "scale", "bias"), grad_layer_norm)
     decompose(layer_norm)
 
     @operation(kinds="F", shape=_backward, result=("same", "same"), differentiable=True)
@@ -233,7 +233,7 @@ class Normalization(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         normal, _ = standardized(self, upcast_half(self, x), axis, eps, False)
         return self.astype(affine(self, normal, scale, None), self.dtype(x))
 
-    gradient(rms_norm, ("x", "scale"), grad_rms_norm)
+    gradient_rule(rms_norm, ("x", "scale"), grad_rms_norm)
     decompose(rms_norm)
 
     @operation(kinds="F", shape=_backward, result=("same", "same"), differentiable=True)
@@ -291,7 +291,7 @@ class Normalization(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         shift = None if bias is None else self.reshape(upcast_half(self, bias), shape)
         return self.astype(affine(self, moved, None, shift), self.dtype(x))
 
-    gradient(batch_norm, ("x", "mean", "variance", "scale", "bias"), grad_batch_norm)
+    gradient_rule(batch_norm, ("x", "mean", "variance", "scale", "bias"), grad_batch_norm)
     decompose(batch_norm)
 
     @operation(kinds="F", shape=_training, result=("same", "same", "same"), differentiable=True)
@@ -304,7 +304,7 @@ class Normalization(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         mean, variance = self.mean(x, others), self.var(x, others)
         return self.batch_norm(x, mean, variance, scale, bias, axis, eps), mean, variance
 
-    gradient(batch_norm_training, ("x", "scale", "bias"), grad_batch_norm_training)
+    gradient_rule(batch_norm_training, ("x", "scale", "bias"), grad_batch_norm_training)
     decompose(batch_norm_training)
 
     # ---- to length 1 ----

@@ -19,7 +19,7 @@ from backburn.ops.bodies.reductions import sum_terms
 from backburn.ops.bodies.slicing import full_slices, slice_axis
 from backburn.ops.conv import Pairs, check_window, offsets, unpadded, window_reach, window_slices, zero_padded
 from backburn.ops.primitives import Primitives
-from backburn.ops.rules.gradients import gradient
+from backburn.ops.rules.gradients import gradient_rule
 from backburn.ops.rules.tangents import linear_in, tangent
 from backburn.ops.table import operation
 from backburn.ops.types import B, F, I, Q
@@ -197,7 +197,7 @@ class Pool(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
             index = self.where(better, _flat_places(self, at, places), index)
         return best, index
 
-    gradient(max_pool, x=grad_max_pool)
+    gradient_rule(max_pool, x=grad_max_pool)
     tangent(max_pool, x=tangent_max_pool)
 
     @operation(kinds="F", shape=_averaged, differentiable=True)
@@ -227,7 +227,7 @@ class Pool(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         sizes = _divisor(self, places, counts, size, stride, padding, count_include_pad, spacing, self.dtype(wide))
         return self.astype(self.div(sums, sizes), dtype)
 
-    gradient(
+    gradient_rule(
         avg_pool,
         x=lambda k, g, x_shape, size, stride, padding, ceil_mode, count_include_pad, dilation: k.avg_pool_backward(
             g, x_shape[2:], size, stride, padding, ceil_mode, count_include_pad, dilation
@@ -265,7 +265,7 @@ class Pool(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
             total = self.add(total, self.slice_backward(part, total.shape, key))
         return self.astype(unpadded(self, total, places, widths), dtype)
 
-    gradient(
+    gradient_rule(
         avg_pool_backward,
         grad=lambda k, g, size, stride, padding, ceil_mode, count_include_pad, dilation: k.avg_pool(
             g, size, stride, padding, ceil_mode, count_include_pad, dilation

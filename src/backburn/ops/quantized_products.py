@@ -19,7 +19,7 @@ from backburn.ops.bodies.scalars import shape_or_none
 from backburn.ops.bodies.slicing import full_slices
 from backburn.ops.primitives import Primitives, between, quantizable
 from backburn.ops.rules import shapes
-from backburn.ops.rules.gradients import gradient
+from backburn.ops.rules.gradients import gradient_rule
 from backburn.ops.rules.tangents import linear_in, tangent
 from backburn.ops.table import operation
 from backburn.ops.types import B, F, I, Q
@@ -126,7 +126,7 @@ class QuantizedProducts(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
             product = self.add(product, self.astype(bias, wide))
         return self.astype(product, dtype)
 
-    gradient(quantized_linear, x=lambda k, g, weight: k.quantized_linear_backward(g, weight), bias=lambda k, g: g)
+    gradient_rule(quantized_linear, x=lambda k, g, weight: k.quantized_linear_backward(g, weight), bias=lambda k, g: g)
     linear_in(quantized_linear, "x")
     tangent(quantized_linear, bias=lambda t: t)
 
@@ -150,7 +150,7 @@ class QuantizedProducts(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         )
         return self.astype(sum_terms(self, terms) if rows.shape[0] else self.zeros(shape, wide), dtype)
 
-    gradient(quantized_linear_backward, grad=lambda k, g, weight: k.quantized_linear(g, weight))
+    gradient_rule(quantized_linear_backward, grad=lambda k, g, weight: k.quantized_linear(g, weight))
     linear_in(quantized_linear_backward, "grad")
 
     @operation(kinds="Q", shape=product_shape, result="dtype")
@@ -172,7 +172,7 @@ class QuantizedProducts(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return self.dequantize(self.quantize(x, dtype), self.dtype(x))
 
-    gradient(fake_quantize, x=lambda k, g: g)
+    gradient_rule(fake_quantize, x=lambda k, g: g)
 
     @operation(kinds="F", shape=between, differentiable=True, like=("x",))
     def fake_quantize_between(self: Any, x: F, low: F, high: F, /, dtype: QuantizedDType = qint8) -> F:
@@ -182,7 +182,7 @@ class QuantizedProducts(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return self.dequantize(self.quantize_between(x, low, high, dtype), self.dtype(x))
 
-    gradient(fake_quantize_between, ("x", "low", "high"), _grad_in_range)
+    gradient_rule(fake_quantize_between, ("x", "low", "high"), _grad_in_range)
 
 
 def _rows(k: Any, x: Any, rows: slice) -> Any:

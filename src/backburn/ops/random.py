@@ -25,7 +25,7 @@ from backburn.base.errors import ArgumentError
 from backburn.ops.bodies import philox
 from backburn.ops.bodies.slicing import slice_axis
 from backburn.ops.primitives import Primitives
-from backburn.ops.rules.gradients import gradient
+from backburn.ops.rules.gradients import gradient_rule
 from backburn.ops.rules.tangents import tangent
 from backburn.ops.table import operation
 from backburn.ops.types import B, F, I, Q
@@ -137,7 +137,7 @@ class Random(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         keep = self.bernoulli(key, offset, x.shape, 1.0 - p)
         return apply_dropout(self, x, keep, p), keep
 
-    gradient(dropout, x=lambda k, g, kept, p: None if g[0] is None else apply_dropout(k, g[0], kept[0], p))
+    gradient_rule(dropout, x=lambda k, g, kept, p: None if g[0] is None else apply_dropout(k, g[0], kept[0], p))
     tangent(dropout, x=lambda k, t, kept, p: (apply_dropout(k, t, kept[0], p), None))
 
     @operation(kinds="F", shape=lambda *, shape, **_: shape, result="dtype")
@@ -214,7 +214,7 @@ class Random(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
                 t = self.where(accepted, found, t)
         return self.astype(self.reshape(gamma_result(self, a, d, t, bits[-each:], log), alpha.shape), dtype)
 
-    gradient(gamma, alpha=lambda k, g, alpha, out, log: k.mul(g, grad_gamma(k, alpha, out, log)))
+    gradient_rule(gamma, alpha=lambda k, g, alpha, out, log: k.mul(g, grad_gamma(k, alpha, out, log)))
 
     @operation(kinds="F", shape=lambda rate, **_: rate, result="same")
     def poisson(self: Any, rate: F, /, key: int, offset: int) -> F:

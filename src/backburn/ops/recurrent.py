@@ -14,7 +14,7 @@ from backburn.ops.bodies.reductions import sum_terms
 from backburn.ops.bodies.scalars import shape_or_none
 from backburn.ops.bodies.slicing import index_axis, slice_axis, transpose
 from backburn.ops.primitives import Primitives
-from backburn.ops.rules.gradients import Needs, gradient
+from backburn.ops.rules.gradients import Needs, gradient_rule
 from backburn.ops.rules.tangents import decompose
 from backburn.ops.table import operation
 from backburn.ops.types import B, F, I, Q
@@ -196,7 +196,7 @@ class Recurrent(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         gates = self.concat([i, f, g, o], 1)
         return self.astype(new_hidden, dtype), self.astype(new_cell, dtype), self.astype(gates, dtype)
 
-    gradient(lstm_cell, ("projected", "hidden", "cell", "weight", "bias"), grad_lstm_cell)
+    gradient_rule(lstm_cell, ("projected", "hidden", "cell", "weight", "bias"), grad_lstm_cell)
     decompose(lstm_cell)
 
     @operation(kinds="F", shape=_gru, result=("same", "same"), differentiable=True)
@@ -218,7 +218,7 @@ class Recurrent(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         gates = self.concat([reset, update, new, n2], 1)
         return self.astype(state, dtype), self.astype(gates, dtype)
 
-    gradient(gru_cell, ("projected", "hidden", "weight", "bias"), grad_gru_cell)
+    gradient_rule(gru_cell, ("projected", "hidden", "weight", "bias"), grad_gru_cell)
     decompose(gru_cell)
 
     @operation(kinds="F", shape=lstm_shapes, result=("same", "same", "same"), differentiable=True)
@@ -237,7 +237,7 @@ class Recurrent(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         hiddens, cells, all_gates = (self.stack(list(part), 0) for part in zip(*found, strict=True))
         return hiddens, cells, all_gates
 
-    gradient(lstm, ("projected", "hidden", "cell", "weight", "bias"), grad_lstm)
+    gradient_rule(lstm, ("projected", "hidden", "cell", "weight", "bias"), grad_lstm)
     decompose(lstm)
 
     @operation(
@@ -292,7 +292,7 @@ class Recurrent(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         hiddens, all_gates = (self.stack(list(part), 0) for part in zip(*found, strict=True))
         return hiddens, all_gates
 
-    gradient(gru, ("projected", "hidden", "weight", "bias"), grad_gru)
+    gradient_rule(gru, ("projected", "hidden", "weight", "bias"), grad_gru)
     decompose(gru)
 
     @operation(

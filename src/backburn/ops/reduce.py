@@ -15,7 +15,7 @@ from backburn.base.errors import ArgumentError, ShapeError
 from backburn.ops.bodies.half_precision import in_float32, upcast_half
 from backburn.ops.bodies.slicing import slice_axis
 from backburn.ops.primitives import Primitives
-from backburn.ops.rules.gradients import gradient
+from backburn.ops.rules.gradients import gradient_rule
 from backburn.ops.rules.shapes import Axes, Shape, check_axes, flipped, reduced
 from backburn.ops.rules.tangents import linear_in, reduction
 from backburn.ops.table import missing, operation
@@ -199,7 +199,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The sum over ``axis``, in the dtype of ``x``; 0 if there are no elements."""
         return missing("sum")
 
-    gradient(sum, x=broadcast_back)
+    gradient_rule(sum, x=broadcast_back)
     linear_in(sum)
 
     @overload
@@ -214,7 +214,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return missing("prod")
 
-    gradient(prod, x=lambda k, g, x, axis: in_float32(k, partial(grad_prod, axis=axis), g, x))
+    gradient_rule(prod, x=lambda k, g, x, axis: in_float32(k, partial(grad_prod, axis=axis), g, x))
     reduction(prod)
 
     @operation(kinds="F", shape=flipped, differentiable=True)
@@ -252,7 +252,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return missing("max")
 
-    gradient(max, x=split_ties)
+    gradient_rule(max, x=split_ties)
     reduction(max)
 
     @overload
@@ -267,7 +267,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return missing("min")
 
-    gradient(min, x=split_ties)
+    gradient_rule(min, x=split_ties)
     reduction(min)
 
     @overload
@@ -351,7 +351,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         total = self.sum(upcast_half(self, x), axis, keepdims)
         return self.astype(self.div(total, float(count(x, axis))), self.dtype(x))
 
-    gradient(mean, x=grad_mean)
+    gradient_rule(mean, x=grad_mean)
     linear_in(mean)
 
     @operation(kinds="F", shape=reduced, differentiable=True)
@@ -365,7 +365,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         freedom = max(count(x, axis) - correction, 0.0)
         return self.astype(self.div(self.sum(squares, axis, keepdims), freedom), self.dtype(x))
 
-    gradient(var, x=grad_var)
+    gradient_rule(var, x=grad_var)
     reduction(var)
 
     @operation(kinds="F", shape=reduced, differentiable=True)
@@ -373,7 +373,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The square root of :meth:`var`; where it is 0, so is the gradient."""
         return self.astype(self.sqrt(self.var(upcast_half(self, x), axis, correction, keepdims)), self.dtype(x))
 
-    gradient(std, x=grad_std)
+    gradient_rule(std, x=grad_std)
     reduction(std)
 
     @operation(kinds="F", shape=quantile_shape, differentiable=True)
@@ -420,7 +420,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         root = self.reshape(_norm(self, size, axis, ord), result_shape(x, axis, keepdims))
         return self.astype(root, self.dtype(x))
 
-    gradient(vector_norm, x=grad_norm)
+    gradient_rule(vector_norm, x=grad_norm)
     reduction(vector_norm)
 
     @operation(kinds="F", shape=reduced, differentiable=True)
@@ -435,7 +435,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         total = self.sum(self.exp(self.sub(wide, top)), axis, True)
         return self.astype(self.reshape(self.add(self.log(total), top), shape), self.dtype(x))
 
-    gradient(logsumexp, x=grad_logsumexp)
+    gradient_rule(logsumexp, x=grad_logsumexp)
     reduction(logsumexp)
 
 

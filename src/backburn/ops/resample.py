@@ -19,7 +19,7 @@ from backburn.ops.bodies.scalars import shape_or_none
 from backburn.ops.bodies.slicing import index_axis
 from backburn.ops.conv import Pairs, check_bias, check_window, unpadded, window_counts, with_bias, zero_padded
 from backburn.ops.primitives import Primitives
-from backburn.ops.rules.gradients import gradient
+from backburn.ops.rules.gradients import gradient_rule
 from backburn.ops.rules.tangents import decompose, linear_in
 from backburn.ops.table import operation
 from backburn.ops.types import B, F, I, Q
@@ -381,7 +381,7 @@ class Resample(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
             wide = total
         return self.astype(wide, dtype)
 
-    gradient(
+    gradient_rule(
         interpolate,
         x=lambda k, g, x_shape, mode, align_corners: k.interpolate_backward(g, x_shape[2:], mode, align_corners),
     )
@@ -406,7 +406,7 @@ class Resample(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
             wide = total
         return self.astype(wide, dtype)
 
-    gradient(
+    gradient_rule(
         interpolate_backward,
         grad=lambda k, g, grad_shape, mode, align_corners: k.interpolate(g, grad_shape[2:], mode, align_corners),
     )
@@ -465,7 +465,7 @@ class Resample(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         found = self.where(at.unknown, 0.0 if slopes else math.nan, self.permute_dims(found, (0, 2, 1)))
         return self.astype(found, dtype)
 
-    gradient(
+    gradient_rule(
         sample,
         x=lambda k, g, x_shape, positions, mode, padding, slopes: k.sample_backward(
             g, positions, x_shape[2:], mode, padding, slopes
@@ -504,7 +504,7 @@ class Resample(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         lengths = tuple(n + sum(width) for n, width in zip(places, at.padding, strict=True))
         return self.astype(unpadded(self, self.reshape(total, (*shape[:2], *lengths)), places, at.padding), dtype)
 
-    gradient(
+    gradient_rule(
         sample_backward,
         grad=lambda k, g, positions, mode, padding, slopes: k.sample(g, positions, mode, padding, slopes),
         positions=lambda k, g, grad, positions, mode, padding, slopes: grad_positions(

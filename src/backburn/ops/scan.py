@@ -15,7 +15,7 @@ from backburn.ops.bodies.half_precision import in_float64, upcast_half
 from backburn.ops.bodies.scalars import is_scalar
 from backburn.ops.bodies.slicing import slice_axis
 from backburn.ops.primitives import Primitives
-from backburn.ops.rules.gradients import Needs, gradient
+from backburn.ops.rules.gradients import Needs, gradient_rule
 from backburn.ops.rules.shapes import Shape, along_axis, broadcast, broadcast_to, check_axis
 from backburn.ops.rules.tangents import linear_in, tangent
 from backburn.ops.table import missing, operation
@@ -216,7 +216,7 @@ class Scan(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The cumulative sum along ``axis``, from the end with ``reverse``."""
         return missing("cumulative_sum")
 
-    gradient(cumulative_sum, x=lambda k, g, axis, reverse: k.cumulative_sum(g, axis, not reverse))
+    gradient_rule(cumulative_sum, x=lambda k, g, axis, reverse: k.cumulative_sum(g, axis, not reverse))
     linear_in(cumulative_sum)
 
     @overload
@@ -231,7 +231,7 @@ class Scan(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return missing("cumulative_prod")
 
-    gradient(cumulative_prod, x=grad_cumprod)
+    gradient_rule(cumulative_prod, x=grad_cumprod)
     tangent(cumulative_prod, x=tangent_cumprod)
 
     @overload
@@ -246,7 +246,7 @@ class Scan(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return associative_scan(self, lambda a, b: (self.maximum(a[0], b[0]),), (x,), axis)[0]
 
-    gradient(cummax, x=grad_running_extremum)
+    gradient_rule(cummax, x=grad_running_extremum)
     tangent(cummax, x=tangent_running_extremum)
 
     @overload
@@ -261,7 +261,7 @@ class Scan(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return associative_scan(self, lambda a, b: (self.minimum(a[0], b[0]),), (x,), axis)[0]
 
-    gradient(cummin, x=grad_running_extremum)
+    gradient_rule(cummin, x=grad_running_extremum)
     tangent(cummin, x=tangent_running_extremum)
 
     @operation(kinds="F", shape=along_axis, differentiable=True)
@@ -271,7 +271,7 @@ class Scan(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         running = associative_scan(self, lambda a, b: (self.logaddexp(a[0], b[0]),), (wide,), axis)[0]
         return self.astype(running, self.dtype(x))
 
-    gradient(logcumsumexp, x=grad_logcumsumexp)
+    gradient_rule(logcumsumexp, x=grad_logcumsumexp)
     tangent(logcumsumexp, x=tangent_logcumsumexp)
 
     @overload
@@ -314,7 +314,7 @@ class Scan(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
             states.append(state)
         return self.astype(self.concat(states[::-1] if reverse else states, axis), dtype)
 
-    gradient(ssm_scan, ("a", "b", "x", "h0"), grad_ssm_scan)
+    gradient_rule(ssm_scan, ("a", "b", "x", "h0"), grad_ssm_scan)
     linear_in(ssm_scan, "b", ("x", "h0"))
     tangent(ssm_scan, a=tangent_ssm_scan)
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, overload
 from backburn.base.dtypes import int64
 from backburn.base.errors import ShapeError
 from backburn.ops.primitives import Primitives
-from backburn.ops.rules.gradients import gradient
+from backburn.ops.rules.gradients import gradient_rule
 from backburn.ops.rules.shapes import Shape, broadcast
 from backburn.ops.rules.tangents import linear_in
 from backburn.ops.table import missing, operation
@@ -46,7 +46,7 @@ class Selection(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return missing("where")
 
-    gradient(
+    gradient_rule(
         where,
         x=lambda k, g, condition: k.where(condition, g, 0.0),
         y=lambda k, g, condition: k.where(condition, 0.0, g),
@@ -92,7 +92,7 @@ class Selection(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The upper triangle of each matrix, on and above the diagonal ``offset`` above the main one; 0 elsewhere."""
         return self.where(above(self, x.shape, offset), x, zero(self, x))
 
-    gradient(triu, x=lambda k, g, offset: k.triu(g, offset))
+    gradient_rule(triu, x=lambda k, g, offset: k.triu(g, offset))
     linear_in(triu)
 
     @overload
@@ -106,7 +106,7 @@ class Selection(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The lower triangle of each matrix, on and below the diagonal ``offset`` above the main one; 0 elsewhere."""
         return self.where(above(self, x.shape, offset + 1), zero(self, x), x)
 
-    gradient(tril, x=lambda k, g, offset: k.tril(g, offset))
+    gradient_rule(tril, x=lambda k, g, offset: k.tril(g, offset))
     linear_in(tril)
 
 

@@ -9,7 +9,7 @@ from backburn.base.dtypes import int64
 from backburn.ops.bodies.slicing import axis_slices, index_axis, slice_axis
 from backburn.ops.primitives import Primitives
 from backburn.ops.rules import shapes
-from backburn.ops.rules.gradients import gradient
+from backburn.ops.rules.gradients import gradient_rule
 from backburn.ops.rules.shapes import Axes, Shape, Widths
 from backburn.ops.rules.tangents import linear_in, tangent
 from backburn.ops.table import missing, operation
@@ -65,7 +65,7 @@ class ShapeOperations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The elements in row-major order in another shape, which has no -1."""
         return missing("reshape")
 
-    gradient(reshape, x=lambda k, g, x_shape: k.reshape(g, x_shape))
+    gradient_rule(reshape, x=lambda k, g, x_shape: k.reshape(g, x_shape))
     linear_in(reshape)
 
     @overload
@@ -81,7 +81,7 @@ class ShapeOperations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``x`` repeated along axes of length 1 and new leading axes to ``shape``."""
         return missing("broadcast_to")
 
-    gradient(broadcast_to, x=lambda g: g)  # the engine sums over what was broadcast
+    gradient_rule(broadcast_to, x=lambda g: g)  # the engine sums over what was broadcast
     linear_in(broadcast_to)
 
     @overload
@@ -97,7 +97,7 @@ class ShapeOperations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``x`` with its axes in the order ``axes``: axis ``i`` of the result is axis ``axes[i]`` of ``x``."""
         return missing("permute_dims")
 
-    gradient(permute_dims, x=lambda k, g, axes: k.permute_dims(g, inverse_permutation(axes)))
+    gradient_rule(permute_dims, x=lambda k, g, axes: k.permute_dims(g, inverse_permutation(axes)))
     linear_in(permute_dims)
 
     @overload
@@ -113,7 +113,7 @@ class ShapeOperations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """One or more tensors joined along ``axis``; their other axes are equal."""
         return missing("concat")
 
-    gradient(concat, tensors=lambda k, g, tensors_shape, axis: split(k, g, axis, [s[axis] for s in tensors_shape]))
+    gradient_rule(concat, tensors=lambda k, g, tensors_shape, axis: split(k, g, axis, [s[axis] for s in tensors_shape]))
     linear_in(concat)
 
     @overload
@@ -130,7 +130,7 @@ class ShapeOperations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         shape = (*shape[:axis], 1, *shape[axis:])
         return self.concat([self.reshape(x, shape) for x in tensors], axis)
 
-    gradient(stack, tensors=unstack)
+    gradient_rule(stack, tensors=unstack)
     linear_in(stack)
 
     @overload
@@ -148,7 +148,7 @@ class ShapeOperations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         key = [slice(n - 1, None, -1) if a in axis and n else slice(0, n, 1) for a, n in enumerate(x.shape)]
         return self.slice(x, tuple(key))
 
-    gradient(flip, x=lambda k, g, axis: k.flip(g, axis))
+    gradient_rule(flip, x=lambda k, g, axis: k.flip(g, axis))
     linear_in(flip)
 
     @overload
@@ -169,7 +169,7 @@ class ShapeOperations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
                 x = self.concat([slice_axis(self, x, a, place, n), slice_axis(self, x, a, 0, place)], a)
         return x
 
-    gradient(roll, x=lambda k, g, shift, axis: k.roll(g, tuple(-s for s in shift), axis))
+    gradient_rule(roll, x=lambda k, g, shift, axis: k.roll(g, tuple(-s for s in shift), axis))
     linear_in(roll)
 
     @overload
@@ -224,7 +224,7 @@ class ShapeOperations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
                 x = self.take(x, pad_sources(self, x.shape[axis], before, after, mode), axis)
         return x
 
-    gradient(pad, x=grad_pad)
+    gradient_rule(pad, x=grad_pad)
     tangent(pad, x=lambda k, t, widths, mode: k.pad(t, widths, mode, 0.0))
 
     @overload
@@ -250,7 +250,7 @@ class ShapeOperations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
             x = self.permute_dims(x, (*range(a + 1), *range(a + 2, rank), a + 1))
         return x
 
-    gradient(
+    gradient_rule(
         sliding_window,
         x=lambda k, g, x_shape, stride, axis, dilation: k.overlap_add(
             g, tuple(x_shape[a] for a in axis), stride, axis, dilation
@@ -276,7 +276,7 @@ class ShapeOperations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
             x = total
         return x
 
-    gradient(
+    gradient_rule(
         overlap_add,
         x=lambda k, g, x_shape, stride, axis, dilation: k.sliding_window(
             g, x_shape[len(x_shape) - len(axis) :], stride, axis, dilation

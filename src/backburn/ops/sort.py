@@ -13,7 +13,7 @@ from backburn.base.errors import ArgumentError, ShapeError
 from backburn.ops.bodies.slicing import slice_axis
 from backburn.ops.primitives import Primitives
 from backburn.ops.reduce import extremum_and_index, take_extremum
-from backburn.ops.rules.gradients import gradient
+from backburn.ops.rules.gradients import gradient_rule
 from backburn.ops.rules.shapes import Shape, along_axis, check_axis
 from backburn.ops.rules.tangents import tangent
 from backburn.ops.table import missing, operation
@@ -106,7 +106,7 @@ class Sort(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         indices = slice_axis(self, self.argsort(x, axis, largest), axis, 0, count)
         return self.take_along_axis(x, indices, axis), indices
 
-    gradient(topk, x=grad_topk)
+    gradient_rule(topk, x=grad_topk)
     tangent(topk, x=lambda k, t, out, axis: (k.take_along_axis(t, out[1], axis), None))
 
     @overload

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Never, overload
 
 from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.hints.arguments import explained, plain_signature, refuse
-from backburn.ops.rules.gradients import Rule
-from backburn.ops.rules.gradients import gradient as attach_gradient
 from backburn.tensor.core.dispatch import (
     call,
     cast,
@@ -240,20 +238,16 @@ def gradient(x: Tensor, /, *spacing: Tensor | float, axis: int, edge_order: int 
 def gradient(
     x: Tensor, /, *spacing: Tensor | float, axis: Sequence[int] | None = None, edge_order: int = 1
 ) -> FloatTensor | tuple[FloatTensor, ...]: ...
-@overload
-def gradient(
-    operation: Callable[..., Any] | str, operands: tuple[str, ...] = ..., rule: Rule | None = ..., /, **rules: Rule
-) -> None: ...
-def gradient(x: Any, /, *spacing: Any, axis: Any = None, edge_order: Any = 1, **rules: Any) -> Any:
-    """The slope of ``x`` at each element: NumPy's ``gradient``, or the gradient rules of an operation.
+@plain_signature
+def gradient(x: Any, /, *spacing: Any, axis: Any = None, edge_order: Any = 1, **wrong: Never) -> Any:
+    """The slope of ``x`` at each element along ``axis``: one tensor, or a tuple of them for several axes.
 
-    Of a tensor, the slopes along ``axis``: one tensor, or a tuple of them for several axes; by default, for all.
-    Inside they are central differences of second order, also for uneven ``spacing``, and at the ends one-sided
-    differences of ``edge_order`` 1 or 2. ``spacing`` is a number for all axes, or for each axis a number or a vector of
-    coordinates; by default 1. Integers become the default float. Derivatives go to ``x`` and ``spacing``. Raises
-    :class:`AxisError` for axes that do not exist, :class:`ArgumentError` for another ``edge_order`` or number of
-    spacings, :class:`ShapeError` for an axis with fewer than ``edge_order + 1`` elements and for coordinates that do
-    not fit, :class:`DTypeError` for bool and quantized tensors.
+    Without ``axis``, along all of them. Inside they are central differences of second order, also for uneven
+    ``spacing``, and at the ends one-sided differences of ``edge_order`` 1 or 2. ``spacing`` is a number for all axes,
+    or for each axis a number or a vector of coordinates; by default 1. Integers become the default float. Derivatives
+    go to ``x`` and ``spacing``. Raises :class:`AxisError` for axes that do not exist, :class:`ArgumentError` for
+    another ``edge_order`` or number of spacings, :class:`ShapeError` for an axis with fewer than ``edge_order + 1``
+    elements and for coordinates that do not fit, :class:`DTypeError` for bool and quantized tensors.
 
         >>> import backburn as bb
         >>> x = bb.asarray([1.0, 2.0, 4.0, 7.0, 11.0])
@@ -261,24 +255,15 @@ def gradient(x: Any, /, *spacing: Any, axis: Any = None, edge_order: Any = 1, **
         ([1.0, 1.5, 2.5, 3.5, 4.0], [0.25, 0.75, 1.25, 1.75, 2.25])
         >>> bb.gradient(x, bb.asarray([0.0, 1.0, 2.0, 5.0, 6.0])).tolist()
         [1.0, 1.5, 1.75, 3.25, 4.0]
-
-    Of an operation, given as a function or by its name, it attaches rules: functions whose parameters name what they
-    take, by operand, as in :func:`backburn.ops.rules.gradients.gradient`. Raises :class:`ArgumentError` if the
-    operation, an operand or something that a rule takes does not exist, or if an operand has a rule already.
-
-        >>> @bb.operation()
-        ... def doctest_half(k, x, /):
-        ...     '''Half of each element.'''
-        ...     return k.mul(x, 0.5)
-        >>> bb.gradient(doctest_half, x=lambda k, g: k.mul(g, 0.5))
-        >>> bb.grad(doctest_half)(3.0).item()
-        0.5
     """
-    if not is_tensor(x):
-        given = {"axis": axis, "edge_order": edge_order}  # operands of these names have rules
-        return attach_gradient(x, *spacing, **rules, **{name: r for name, r in given.items() if callable(r)})
-    if rules:
-        refuse(gradient, (), rules)
+    if not is_tensor(x) and (callable(x) or isinstance(x, str)):
+        name = x if isinstance(x, str) else getattr(x, "__name__", "f")
+        raise ArgumentError(
+            f"gradient: takes samples, not the operation {name}; bb.gradient_rule({name}, x=...) attaches a rule to "
+            "one, and bb.grad(f) is the derivative of a function"
+        )
+    if wrong:
+        refuse(gradient, (), wrong)
     y: Any = upcast_half(float_operand("gradient", x))
     axes = axes_of("gradient", y, axis)
     if isinstance(axis, Sequence):  # in the given order
@@ -289,7 +274,7 @@ def gradient(x: Any, /, *spacing: Any, axis: Any = None, edge_order: Any = 1, **
             f"gradient: there are {count} spacings for {len(axes)} axes; give one for all, or one for each. "
             f"Operand: {describe((x,))}"
         )
-    if edge_order not in (1, 2):
+    if one_integer(edge_order) not in (1, 2):
         raise ArgumentError(f"gradient: edge_order is 1 or 2, not {edge_order!r}. Operand: {describe((x,))}")
     steps = spacing if count == len(axes) and spacing else (spacing or (1.0,)) * len(axes)
     found = tuple(_slopes(x, y, along, step, edge_order) for along, step in zip(axes, steps, strict=True))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.helpers.exactness import error, norm, real
 from tests.helpers.kernels import BASE, USABLE, use_level
 
 from backburn_numpy import compiled, threads
@@ -31,34 +32,6 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     threads.set_num_threads(count)
     yield
     threads.set_num_threads(before)
-
-
-def real(*shape: int, mean: float = 0.0, seed: int = 0) -> Any:
-    return (np.random.default_rng([seed, *shape]).normal(size=shape) + mean).astype(np.float32)
-
-
-def error(got: Any, expected: Any, axis: Any = None, least: float = 0.0) -> float:
-    """The largest error, in epsilons times the largest expected value over ``axis``, or ``least``."""
-    assert got.shape == expected.shape
-    assert got.dtype == np.float32
-    largest = np.maximum(np.abs(expected).max(axis=axis, keepdims=True), least)
-    far = np.abs(got.astype(np.float64) - expected).max(axis=axis, keepdims=True)
-    return float((far / np.where(largest == 0, 1, largest)).max() / np.finfo(np.float32).eps)
-
-
-def norm(x: Any, axis: Any, centred: bool, scale: Any = 1.0, bias: Any = 0.0) -> Any:
-    """In float64: the result, and a function of its gradient to those of ``x`` and (before sums) of ``scale``."""
-    x, scale, bias = (np.asarray(a, np.float64) for a in (x, scale, bias))
-    centre = x - x.mean(axis, keepdims=True) if centred else x
-    factor = 1 / np.sqrt(np.square(centre).mean(axis, keepdims=True) + 1e-5)
-    normal = centre * factor
-
-    def backward(grad: Any) -> Any:
-        slope = grad.astype(np.float64) * scale
-        rest = slope - normal * (slope * normal).mean(axis, keepdims=True)
-        return factor * (rest - slope.mean(axis, keepdims=True) if centred else rest), grad * normal
-
-    return normal * scale + bias, backward
 
 
 ROWS = [*((9, n) for n in (1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64)), (70, 300), (5, 5000), (2, 1_000_003)]
@@ -92,6 +65,17 @@ def test_gradients_for_scales_of_many_rows() -> None:
             of_scale = getattr(BASE, f"{name}_backward")(grad, x, scale, axis=(1,), eps=1e-5)[1]
             products = norm(x, 1, name == "layer_norm", scale)[1](grad)[1]
             assert error(of_scale, products.sum(0), least=math.sqrt(shape[0])) <= 4
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("width", [16, 31, 32, 64])
+def test_the_worst_of_many_short_rows(width: int) -> None:
+    """In floats, of which rows of 16 are the worst, a few of a hundred thousand rows lose a unit or two more."""
+    x, grad, scale, bias = real(30_000, width), real(30_000, width, seed=1), *(real(width, seed=i) for i in (2, 3))
+    expected, backward = norm(x, 1, True, scale, bias)
+    assert error(BASE.layer_norm(x, scale, bias, axis=(1,), eps=1e-5), expected, 1) <= 4
+    of_x, _ = BASE.layer_norm_backward(grad, x, scale, axis=(1,), eps=1e-5)
+    assert error(of_x, backward(grad)[0], 1) <= 8
 
 
 GROUPS = [((2, 4, 8), 2), ((3, 6, 5, 4), 3), ((2, 4, 7), 2), ((2, 6), 3), ((2, 8, 64, 64), 2), ((1, 2, 2_000_000), 1)]

@@ -1,10 +1,24 @@
 // Batch norm and sums of x as (outer, channels, inner): sums per channel in two stages, then one pass that applies them.
 //
 // If inner is 1 the channels are contiguous and a thread has a pack of them ("columns"); otherwise a block has planes
-// of one channel ("planes"). Each channel has five coefficients, COEFFICIENTS rows of `channels`.
+// of one channel ("planes"). A thread counts from the first element that it reads, so that its sums of squares do not
+// cancel wherever the mean is; sums of threads are added as doubles, and count from the channel's first element. Of FEW
+// elements a gradient's terms may cancel, so everything about them is double.
+//
+// Each channel has six coefficients, COEFFICIENTS rows of `channels`. The mean is CENTRE plus what that lacks, REST.
 #include "common.cuh"
 
-enum { CENTRE, SLOPE, OFFSET, WEIGHT, INVERSE, COEFFICIENTS };
+enum { CENTRE, REST, SLOPE, OFFSET, WEIGHT, INVERSE, COEFFICIENTS };
+
+template <class C> __device__ inline C finite(C x) { return x - x == C(0) ? x : C(0); }
+
+// Sums of x - pilot and of its square, of count elements, as those of x - origin.
+__device__ inline void move_origin(double pilot, double origin, index_t count, double& first, double& second) {
+  double distance = pilot - origin;
+  if (distance == 0.0) return;  // infinite sums stay so
+  second += distance * (2.0 * first + distance * count);
+  first += distance * count;
+}
 
 __device__ inline void divide(index_t n, index_t d, index_t& quotient, index_t& rest) {
   if (((n | d) >> 32) == 0)
@@ -13,102 +27,100 @@ __device__ inline void divide(index_t n, index_t d, index_t& quotient, index_t& 
     quotient = n / d, rest = n % d;
 }
 
-// The mean of a channel's first elements, close enough to its mean that sums of squares about it do not cancel; 0 if
-// not finite. One thread per channel.
-template <class T>
-__global__ void pilot(const T* x, compute<T>* centre, index_t outer, index_t channels, index_t inner) {
-  typedef compute<T> C;
-  index_t channel = blockIdx.x * (index_t)blockDim.x + threadIdx.x;
-  if (channel >= channels) return;
-  C sum = 0;
-  int count = outer * inner < 32 ? outer * inner : 32;
-  const T* plane = x + channel * inner;
-  index_t i = 0;
-#pragma unroll 8  // the loads of eight elements are under way together
-  for (int n = 0; n < count; ++n) {
-    sum += widen(plane[i]);
-    if (++i == inner) i = 0, plane += channels * inner;
-  }
-  C mean = sum / count;
-  centre[channel] = mean - mean == C(0) ? mean : C(0);
-}
-
-// partial[part][0 or 1][channel] = the sums of a and of a * (x - centre), where a is grad, or x - centre without it;
-// centre may be null, and is then 0.
-template <class T>
+// partial[part][0 or 1][channel] = the sums of a and of a * (x - mean), where a is grad and the mean is among the
+// coefficients; or without these the sums of x - origin and its square, where origin is the channel's first element, if
+// finite.
+template <class T, bool FEW>
 __global__ void __launch_bounds__(256)
-sum_planes(const T* x, const T* grad, const compute<T>* centre, compute<T>* partial, index_t outer, index_t channels,
-           index_t inner, index_t parts) {
+sum_planes(const T* x, const T* grad, const arithmetic<T, FEW>* coefficients, double* partial, index_t outer,
+           index_t channels, index_t inner, index_t parts) {
   typedef compute<T> C;
+  typedef arithmetic<T, FEW> A;
   constexpr int P = PACK<T>;
   index_t channel = blockIdx.x % channels, part = blockIdx.x / channels;
   index_t packs = (inner + 2 * P - 2) / P;  // of a plane that may be unaligned
-  C middle = centre ? centre[channel] : C(0), first = 0, second = 0;
-  index_t skip = (int)blockDim.x / packs, rest = (int)blockDim.x % packs;
+  A pilot = grad ? coefficients[CENTRE * channels + channel] : A(0);
+  A rest = grad ? coefficients[REST * channels + channel] : A(0);
+  Tally<A> first, second;
+  index_t skip = (int)blockDim.x / packs, left = (int)blockDim.x % packs, count = 0;
   index_t n = threadIdx.x / packs * parts + part, pack = threadIdx.x % packs;
-  for (; n < outer; n += skip * parts, pack += rest) {
+  for (; n < outer; n += skip * parts, pack += left) {
     if (pack >= packs && (pack -= packs, n += parts) >= outer) break;
     const T* plane = x + (n * channels + channel) * inner;
     index_t start = pack * P - (index_t)(((word_t)plane & 15) / sizeof(T));
+    if (start >= inner) continue;
     C v[P], g[P];
     read_both(plane, grad ? grad + (n * channels + channel) * inner : nullptr, start, inner, v, g);
+    if (!grad && count == 0) pilot = finite(widen(plane[start < 0 ? 0 : start]));
+    A sum = 0, product = 0;
 #pragma unroll
     for (int j = 0; j < P; ++j)
       if (start + j >= 0 && start + j < inner) {
-        C centred = v[j] - middle, a = grad ? g[j] : centred;
-        first += a, second += a * centred;
+        A centred = (v[j] - pilot) - rest, a = grad ? g[j] : centred;
+        sum += a, product += a * centred, ++count;
       }
+    first += sum, second += product;
   }
-  first = total<0>(first), second = total<0>(second);
-  if (threadIdx.x == 0) {
-    partial[part * 2 * channels + channel] = first;
-    partial[(part * 2 + 1) * channels + channel] = second;
+  double sums[] = {first.template value<double>(), second.template value<double>()};
+  if (!grad) move_origin(pilot, finite((double)widen(x[channel * inner])), count, sums[0], sums[1]);
+  for (int which = 0; which < 2; ++which) {
+    double sum = total<0>(sums[which]);
+    if (threadIdx.x == 0) partial[(part * 2 + which) * channels + channel] = sum;
   }
 }
 
 // sum_planes for columns: blocks of 32 packs by 8 rows, `tiles` blocks across the channels.
-template <class T>
+template <class T, bool FEW>
 __global__ void __launch_bounds__(256)
-sum_columns(const T* x, const T* grad, const compute<T>* centre, compute<T>* partial, index_t outer, index_t channels,
-            index_t tiles, index_t parts) {
+sum_columns(const T* x, const T* grad, const arithmetic<T, FEW>* coefficients, double* partial, index_t outer,
+            index_t channels, index_t tiles, index_t parts) {
   typedef compute<T> C;
+  typedef arithmetic<T, FEW> A;
   constexpr int P = PACK<T>;
-  __shared__ C sums[8][32 * P];
+  __shared__ double sums[2][8][32 * P];
   index_t tile = blockIdx.x % tiles, part = blockIdx.x / tiles, start = (tile * 32 + threadIdx.x) * P;
-  C middle[P] = {}, first[P] = {}, second[P] = {};
+  index_t begin = part * 8 + threadIdx.y, count = 0;
+  A pilot[P] = {}, rest[P] = {};
+  Tally<A> first[P], second[P];
 #pragma unroll
   for (int j = 0; j < P; ++j)
-    if (centre && start + j < channels) middle[j] = centre[start + j];
+    if (start + j < channels) {
+      if (grad)
+        pilot[j] = coefficients[CENTRE * channels + start + j], rest[j] = coefficients[REST * channels + start + j];
+      else if (begin < outer)
+        pilot[j] = finite(widen(x[begin * channels + start + j]));
+    }
 #pragma unroll 2
-  for (index_t row = part * 8 + threadIdx.y; row < outer; row += parts * 8) {
+  for (index_t row = begin; row < outer; row += parts * 8) {
     C v[P], g[P];
     read_both(x + row * channels, grad ? grad + row * channels : nullptr, start, channels, v, g);
 #pragma unroll
     for (int j = 0; j < P; ++j) {
-      C centred = v[j] - middle[j], a = grad ? g[j] : centred;
+      A centred = (v[j] - pilot[j]) - rest[j], a = grad ? g[j] : centred;
       first[j] += a, second[j] += a * centred;
     }
+    ++count;
   }
-  int thread = threadIdx.y * 32 + threadIdx.x;
-  for (int which = 0; which < 2; ++which) {
 #pragma unroll
-    for (int j = 0; j < P; ++j) sums[threadIdx.y][threadIdx.x * P + j] = which ? second[j] : first[j];
-    __syncthreads();
-    for (int i = thread; i < 32 * P; i += 256) {
-      C sum = 0;
-      for (int y = 0; y < 8; ++y) sum += sums[y][i];
-      index_t channel = tile * 32 * P + i;
-      if (channel < channels) partial[(part * 2 + which) * channels + channel] = sum;
-    }
-    __syncthreads();
+  for (int j = 0; j < P; ++j) {
+    double of[] = {first[j].template value<double>(), second[j].template value<double>()};
+    if (!grad && start + j < channels) move_origin(pilot[j], finite((double)widen(x[start + j])), count, of[0], of[1]);
+    for (int which = 0; which < 2; ++which) sums[which][threadIdx.y][threadIdx.x * P + j] = of[which];
+  }
+  __syncthreads();
+  for (int i = threadIdx.y * 32 + threadIdx.x; i < 2 * 32 * P; i += 256) {
+    int which = i / (32 * P), column = i % (32 * P);
+    double sum = 0;
+    for (int y = 0; y < 8; ++y) sum += sums[which][y][column];
+    index_t channel = tile * 32 * P + column;
+    if (channel < channels) partial[(part * 2 + which) * channels + channel] = sum;
   }
 }
 
 // The sum of a channel's parts, for the first of its threads; blocks of 32 channels by 32 threads.
-template <class C> __device__ inline C sum_parts(const C* partial, index_t parts, index_t channels, index_t channel,
-                                                 int which) {
-  __shared__ C sums[32][33];
-  C sum = 0;
+__device__ inline double sum_parts(const double* partial, index_t parts, index_t channels, index_t channel, int which) {
+  __shared__ double sums[32][33];
+  double sum = 0;
   if (channel < channels) {
 #pragma unroll 4
     for (index_t part = threadIdx.y; part < parts; part += 32) sum += partial[(part * 2 + which) * channels + channel];
@@ -126,70 +138,74 @@ template <class C> __device__ inline C sum_parts(const C* partial, index_t parts
 // The sums of x alone.
 template <class T>
 __global__ void __launch_bounds__(1024)
-finish_sums(const compute<T>* partial, T* sums, index_t parts, index_t channels) {
+finish_sums(const T* x, const double* partial, T* sums, index_t parts, index_t channels, index_t inner, index_t count) {
   index_t channel = blockIdx.x * 32ll + threadIdx.x;
-  compute<T> sum = sum_parts(partial, parts, channels, channel, 0);
-  if (threadIdx.y == 0 && channel < channels) narrow(sum, sums[channel]);
+  double sum = sum_parts(partial, parts, channels, channel, 0);
+  if (threadIdx.y || channel >= channels) return;
+  narrow(compute<T>(sum + finite((double)widen(x[channel * inner])) * count), sums[channel]);
 }
 
-// Mean, variance and forward coefficients from sums about a pilot. mean_out, variance_out, scale and bias may be null.
-template <class T>
+// Coefficients from a mean and a variance.
+template <class T, class A>
+__device__ inline void set_coefficients(double mean, double variance, const T* scale, const T* bias, A* coefficients,
+                                        index_t channels, index_t channel, double eps) {
+  double inverse = 1.0 / sqrt(variance + eps), slope = scale ? inverse * widen(scale[channel]) : inverse;
+  A values[COEFFICIENTS];
+  values[CENTRE] = mean, values[REST] = mean - values[CENTRE];
+  values[SLOPE] = values[WEIGHT] = slope, values[OFFSET] = bias ? widen(bias[channel]) : compute<T>(0);
+  values[INVERSE] = inverse;
+#pragma unroll
+  for (int which = 0; which < COEFFICIENTS; ++which) coefficients[which * channels + channel] = values[which];
+}
+
+// Mean, variance and forward coefficients from sums. mean_out, variance_out, scale and bias may be null.
+template <class T, bool FEW>
 __global__ void __launch_bounds__(1024)
-finish_moments(const compute<T>* partial, const compute<T>* centre, const T* scale, const T* bias,
-               compute<T>* coefficients, T* mean_out, T* variance_out, index_t parts, index_t channels, index_t count,
-               double eps) {
+finish_moments(const T* x, const double* partial, const T* scale, const T* bias, arithmetic<T, FEW>* coefficients,
+               T* mean_out, T* variance_out, index_t parts, index_t channels, index_t inner, index_t count, double eps) {
   typedef compute<T> C;
   index_t channel = blockIdx.x * 32ll + threadIdx.x;
-  C sum = sum_parts(partial, parts, channels, channel, 0), squares = sum_parts(partial, parts, channels, channel, 1);
+  double sum = sum_parts(partial, parts, channels, channel, 0), squares = sum_parts(partial, parts, channels, channel, 1);
   if (threadIdx.y || channel >= channels) return;
-  C shift = sum / count;
-  C variance = squares / count - shift * shift;
-  if (variance < C(0)) variance = 0;
-  C mean = centre[channel] + shift, inverse = C(1) / sqrt(variance + C(eps));
-  C slope = scale ? inverse * widen(scale[channel]) : inverse;
-  coefficients[CENTRE * channels + channel] = mean;
-  coefficients[SLOPE * channels + channel] = slope;
-  coefficients[OFFSET * channels + channel] = bias ? widen(bias[channel]) : C(0);
-  coefficients[WEIGHT * channels + channel] = slope;
-  coefficients[INVERSE * channels + channel] = inverse;
-  if (mean_out) narrow(mean, mean_out[channel]);
-  if (variance_out) narrow(variance, variance_out[channel]);
+  double shift = sum / count, mean = finite((double)widen(x[channel * inner])) + shift;
+  double variance = squares / count - shift * shift;
+  if (variance < 0.0) variance = 0.0;
+  set_coefficients(mean, variance, scale, bias, coefficients, channels, channel, eps);
+  if (mean_out) narrow(C(mean), mean_out[channel]);
+  if (variance_out) narrow(C(variance), variance_out[channel]);
 }
 
 // Coefficients from given statistics, as in inference.
 template <class T>
-__global__ void moment_coefficients(const T* mean, const T* variance, const T* scale, const T* bias, compute<T>* coefficients,
-                              index_t channels, double eps) {
-  typedef compute<T> C;
+__global__ void moment_coefficients(const T* mean, const T* variance, const T* scale, const T* bias,
+                                    compute<T>* coefficients, index_t channels, double eps) {
   index_t channel = blockIdx.x * (index_t)blockDim.x + threadIdx.x;
   if (channel >= channels) return;
-  C inverse = C(1) / sqrt(widen(variance[channel]) + C(eps));
-  coefficients[CENTRE * channels + channel] = widen(mean[channel]);
-  coefficients[SLOPE * channels + channel] = scale ? inverse * widen(scale[channel]) : inverse;
-  coefficients[OFFSET * channels + channel] = bias ? widen(bias[channel]) : C(0);
+  set_coefficients((double)widen(mean[channel]), (double)widen(variance[channel]), scale, bias, coefficients, channels,
+                   channel, eps);
 }
 
 // Overwrites the forward coefficients with the backward ones; also the gradient for the scale.
-template <class T>
+template <class T, bool FEW>
 __global__ void __launch_bounds__(1024)
-finish_products(const compute<T>* partial, compute<T>* coefficients, T* grad_scale, index_t parts, index_t channels,
+finish_products(const double* partial, arithmetic<T, FEW>* coefficients, T* grad_scale, index_t parts, index_t channels,
                 index_t count) {
-  typedef compute<T> C;
   index_t channel = blockIdx.x * 32ll + threadIdx.x;
-  C sum = sum_parts(partial, parts, channels, channel, 0), product = sum_parts(partial, parts, channels, channel, 1);
+  double sum = sum_parts(partial, parts, channels, channel, 0), product = sum_parts(partial, parts, channels, channel, 1);
   if (threadIdx.y || channel >= channels) return;
-  C weight = coefficients[WEIGHT * channels + channel], inverse = coefficients[INVERSE * channels + channel];
+  double weight = coefficients[WEIGHT * channels + channel], inverse = coefficients[INVERSE * channels + channel];
   coefficients[SLOPE * channels + channel] = -weight * inverse * inverse * product / count;
   coefficients[OFFSET * channels + channel] = -weight * sum / count;
-  narrow(product * inverse, grad_scale[channel]);
+  narrow(compute<T>(product * inverse), grad_scale[channel]);
 }
 
-// out = (x - centre) * slope + offset, plus grad * weight if there is a gradient.
-template <class T>
+// out = (x - mean) * slope + offset, plus grad * weight if there is a gradient.
+template <class T, bool FEW>
 __global__ void __launch_bounds__(256)
-apply_planes(const T* x, const T* grad, const compute<T>* coefficients, T* out, index_t planes, index_t channels,
-             index_t inner) {
+apply_planes(const T* x, const T* grad, const arithmetic<T, FEW>* coefficients, T* out, index_t planes,
+             index_t channels, index_t inner) {
   typedef compute<T> C;
+  typedef arithmetic<T, FEW> A;
   constexpr int P = PACK<T>;
   index_t packs = (inner + 2 * P - 2) / P, count = planes * packs;
   for (index_t i = blockIdx.x * (index_t)blockDim.x + threadIdx.x; i < count; i += (index_t)gridDim.x * blockDim.x) {
@@ -201,27 +217,30 @@ apply_planes(const T* x, const T* grad, const compute<T>* coefficients, T* out, 
     if (start >= inner) continue;
     C v[P], g[P];
     read_both(line, grad ? grad + plane * inner : nullptr, start, inner, v, g);
-    C centre = coefficients[CENTRE * channels + channel], slope = coefficients[SLOPE * channels + channel];
-    C offset = coefficients[OFFSET * channels + channel];
-    C weight = grad ? coefficients[WEIGHT * channels + channel] : C(0);
+    A centre = coefficients[CENTRE * channels + channel], rest = coefficients[REST * channels + channel];
+    A slope = coefficients[SLOPE * channels + channel], offset = coefficients[OFFSET * channels + channel];
+    A weight = grad ? coefficients[WEIGHT * channels + channel] : A(0);
 #pragma unroll
-    for (int j = 0; j < P; ++j) v[j] = (v[j] - centre) * slope + offset + (grad ? g[j] * weight : C(0));
+    for (int j = 0; j < P; ++j) v[j] = ((v[j] - centre) - rest) * slope + offset + (grad ? g[j] * weight : A(0));
     write(out + plane * inner, start, inner, v);
   }
 }
 
-template <class T>
+template <class T, bool FEW>
 __global__ void __launch_bounds__(256)
-apply_columns(const T* x, const T* grad, const compute<T>* coefficients, T* out, index_t outer, index_t channels,
-              index_t tiles, index_t parts) {
+apply_columns(const T* x, const T* grad, const arithmetic<T, FEW>* coefficients, T* out, index_t outer,
+              index_t channels, index_t tiles, index_t parts) {
   typedef compute<T> C;
+  typedef arithmetic<T, FEW> A;
   constexpr int P = PACK<T>;
   index_t tile = blockIdx.x % tiles, part = blockIdx.x / tiles, start = (tile * 32 + threadIdx.x) * P;
-  C c[4][P] = {};
+  A c[INVERSE][P] = {};
 #pragma unroll
   for (int j = 0; j < P; ++j)
     if (start + j < channels) {
-      for (int which = 0; which < (grad ? 4 : 3); ++which) c[which][j] = coefficients[which * channels + start + j];
+#pragma unroll
+      for (int which = 0; which < INVERSE; ++which)
+        if (which < WEIGHT || grad) c[which][j] = coefficients[which * channels + start + j];
     }
 #pragma unroll 2
   for (index_t row = part * 8 + threadIdx.y; row < outer; row += parts * 8) {
@@ -229,7 +248,7 @@ apply_columns(const T* x, const T* grad, const compute<T>* coefficients, T* out,
     read_both(x + row * channels, grad ? grad + row * channels : nullptr, start, channels, v, g);
 #pragma unroll
     for (int j = 0; j < P; ++j)
-      v[j] = (v[j] - c[CENTRE][j]) * c[SLOPE][j] + c[OFFSET][j] + (grad ? g[j] * c[WEIGHT][j] : C(0));
+      v[j] = ((v[j] - c[CENTRE][j]) - c[REST][j]) * c[SLOPE][j] + c[OFFSET][j] + (grad ? g[j] * c[WEIGHT][j] : A(0));
     write(out + row * channels, start, channels, v);
   }
 }

@@ -17,6 +17,10 @@ ERF_LIMIT: Final[dict[int, float]] = {32: 3.92, 64: 5.9375}
 ERF_SPLIT: Final = 1.0
 # From here on 1 - erf underflows to 0.
 ERFC_LIMIT: Final[dict[int, float]] = {32: 10.25, 64: 28.0}
+# From here on ratios of integrals of erfc are continued fractions.
+ERFC_RATIO_SPLIT: Final = 2.0
+# The order of ERFC_RATIO_HIGH.
+ERFC_RATIO_ORDER: Final = 4
 # From here on erfinv uses its tail.
 ERFINV_SPLIT: Final = 0.75
 # From here on the complement of erfinv uses its far tail.
@@ -135,6 +139,30 @@ ERFC_RATIO: Final[dict[int, Rational]] = {
             34122.48577370383, 84652.58323068179, 103645.54961495071, 81285.96826966041, 44896.36889797277,
             18194.1201302517, 5479.9023365220355, 1215.132298718331, 191.11260111890977, 19.478289092300322,
             1.0,
+        ),
+    ),
+}
+
+# (1 / r(0) + 2 x) r(x) - 1, with the ratio of integrals of erfc of a higher order.
+ERFC_RATIO_HIGH: Final[dict[int, Rational]] = {
+    # degrees 4 / 3 on [0.0, 2.0], error 2**-28.0
+    32: (
+        (
+            -2.0051074e-07, 16.4648876, -0.382872194, 0.262396902, -0.0167302098,
+        ),
+        (
+            52.3792038, 26.1555386, 7.44084978, 1.0,
+        ),
+    ),
+    # degrees 7 / 7 on [0.0, 2.0], error 2**-59.0
+    64: (
+        (
+            -4.4400948929506826e-14, 7985.101637758414, 3575.9917580947654, 1233.0166427670974,
+            227.2192047962039, 27.573572937143453, 1.4778105776982442, 0.0007619757293263535,
+        ),
+        (
+            25402.765286138325, 24651.410314937762, 13381.82657397981, 4723.5768396130425,
+            1147.9347476508744, 189.60476878866422, 19.684856233936816, 1.0,
         ),
     ),
 }

@@ -104,31 +104,44 @@ def erfc_ratio(k: Any, x: Any, n: int = 1) -> Any:
     """The n-th repeated integral of ``erfc`` from ``x`` on over the one before it, for an integer ``n >= 1``.
 
     Between ``1 / (2 x)`` far to the right and ``-x / n`` far to the left. For ``n = 1`` a rational function of ``x``
-    over ``sqrt(pi) + 2 x``, and below 0 ``exp(-x**2) / (sqrt(pi) erfc(x)) - x``; higher orders by the recurrence
-    upwards below 2, and downwards above it, as a continued fraction (NIST DLMF 7.18.7). Within 3 ulp for
-    ``n = 1``; of higher orders those between 0 and 2 lose up to two bits each, the others nothing. Derivative: ``2 r(n)
-    (n r(n) - (n + 1) r(n + 1))`` (DLMF 7.18.2). Raises :class:`ArgumentError` for another ``n``.
+    over ``sqrt(pi) + 2 x``. Higher orders by the recurrence (NIST DLMF 7.18.7) in the direction in which errors do not
+    grow (W. Gautschi, "Computational aspects of three-term recurrence relations", SIAM Review 9, 1967): below 0 upwards
+    from ``exp(-x**2) / (sqrt(pi) erfc(x)) - x``; above, downwards, up to 2 from a rational function for ``n = 4``, and
+    beyond from an order so high that the first ratio does not matter. Within 3 ulp for ``n = 1`` and 5 for ``n <= 4``;
+    of higher orders those between 0 and 2 lose up to two bits each. Derivative: ``2 r(n) (n r(n) - (n + 1) r(n + 1))``
+    (DLMF 7.18.2). Raises :class:`ArgumentError` for another ``n``.
     """
     check_order("erfc_ratio", n, least=1)
     dtype, bits = k.dtype(x), k.dtype(x).bits
     if bits < 32:
         return k.astype(erfc_ratio(k, k.astype(x, float32), n), dtype)
     limit, root = table.ERFC_LIMIT[bits], math.sqrt(math.pi)
-    start = limit if n == 1 else 2.0
-    # The continued fraction converges as exp(-2 x sqrt(2 steps)).
-    steps = (3 if bits == 32 else 6) + math.ceil((8.6 if bits == 32 else 18.5) ** 2 / (2 * start**2))
-    near = k.minimum(k.abs(x), start)
-    right = k.div(k.add(rational(k, near, table.ERFC_RATIO[bits]), 1.0), k.add(k.mul(near, 2.0), root))
-    left = k.sub(k.div(k.exp(k.neg(k.square(x))), k.mul(special.erfc(k, x), root)), x)
-    upwards = k.where(k.less(x, 0.0), left, right)
-    for order in range(2, n + 1):
-        upwards = k.div(k.sub(k.mul(k.reciprocal(upwards), 0.5), x), float(order))
+    start = limit if n == 1 else table.ERFC_RATIO_SPLIT
+    near = k.clip(x, 0.0, start)
 
-    last = n + steps
-    downwards = k.reciprocal(k.add(x, k.sqrt(k.add(k.square(x), 2.0 * last))))
-    for order in reversed(range(n + 1, last + 1)):
-        downwards = k.div(0.5, k.add(x, k.mul(downwards, float(order))))
-    return k.where(k.less(x, start), upwards, downwards)
+    def upwards(ratio: Any, x: Any, first: int) -> Any:
+        for order in range(first, n + 1):
+            ratio = k.div(k.sub(k.mul(k.reciprocal(ratio), 0.5), x), float(order))
+        return ratio
+
+    def downwards(ratio: Any, x: Any, last: int) -> Any:
+        for order in reversed(range(n + 1, last + 1)):
+            ratio = k.div(0.5, k.add(x, k.mul(ratio, float(order))))
+        return ratio
+
+    left = upwards(k.sub(k.div(k.exp(k.neg(k.square(x))), k.mul(special.erfc(k, x), root)), x), x, 2)
+    if n == 1:
+        middle = k.div(k.add(rational(k, near, table.ERFC_RATIO[bits]), 1.0), k.add(k.mul(near, 2.0), root))
+    else:
+        order = table.ERFC_RATIO_ORDER
+        inverse = 2.0 * math.gamma(order / 2 + 1) / math.gamma((order + 1) / 2)
+        high = k.div(k.add(rational(k, near, table.ERFC_RATIO_HIGH[bits]), 1.0), k.add(k.mul(near, 2.0), inverse))
+        middle = upwards(downwards(high, near, order), near, order + 1)
+    # The first ratio counts for exp(-2 x sqrt(2 steps)).
+    last = n + (3 if bits == 32 else 6) + math.ceil((8.6 if bits == 32 else 18.5) ** 2 / (2 * start**2))
+    far = k.maximum(x, start)
+    right = downwards(k.reciprocal(k.add(far, k.sqrt(k.add(k.square(far), 2.0 * last + 1.0)))), far, last)
+    return k.where(k.less(x, 0.0), left, k.where(k.less(x, start), middle, right))
 
 
 @cache

@@ -5,14 +5,14 @@ written (and which may record them in turn, for second derivatives), ``g`` the g
 output; of several outputs, ``kept`` are all but the first. An operand's or an attribute's own name is its value,
 ``x_shape`` and ``x_dtype`` describe operand ``x`` without keeping it. Only what rules name is saved::
 
-    gradient(mul, x=lambda k, g, y: k.mul(g, y), y=lambda k, g, x: k.mul(g, x))
-    gradient(tanh, x=lambda k, g, out: k.sub(g, k.mul(g, k.square(out))))
+    gradient_rule(mul, x=lambda k, g, y: k.mul(g, y), y=lambda k, g, x: k.mul(g, x))
+    gradient_rule(tanh, x=lambda k, g, out: k.sub(g, k.mul(g, k.square(out))))
 
 The engine undoes broadcasting, sums over uses and skips operands that need no gradient, so that rules need not. A rule
 that serves several operands at once, to share work, takes their names first and returns a tuple in that order;
 ``needs`` then tells which are wanted::
 
-    gradient(layer_norm, ("x", "scale", "bias"), layer_norm_gradients)
+    gradient_rule(layer_norm, ("x", "scale", "bias"), layer_norm_gradients)
 
 The rule of an operand that is a list of tensors returns a list. Where an operation has several outputs, ``g`` is a
 list, with None for an output without a gradient.
@@ -41,22 +41,17 @@ class GradientRule:
     grouped: bool
 
 
-#: For users of NumPy and PyTorch, whose ``gradient`` takes samples.
-_SLOPES = "; the slopes of samples x are bb.gradient(bb.asarray(x))"
-
-
 def entry_of(where: str, operation: Callable[..., Any] | str) -> Operation:
     """The entry of an operation, given as ``Backend.name`` or by its name."""
     name = operation if isinstance(operation, str) else getattr(operation, "__name__", None)
     if name is None:
-        hint = _SLOPES * hasattr(operation, "shape")
-        raise ArgumentError(f"{where}: takes an operation or its name, not {type(operation).__name__}{hint}")
+        raise ArgumentError(f"{where}: takes an operation or its name, not {type(operation).__name__}")
     if name not in OPERATIONS:
         raise ArgumentError(f"{where}: there is no operation {name!r}. {hint_for(name, OPERATIONS)}")
     return OPERATIONS[name]
 
 
-def gradient(
+def gradient_rule(
     operation: Callable[..., Any] | str, operands: tuple[str, ...] = (), rule: Rule | None = None, /, **rules: Rule
 ) -> None:
     """Attach gradient rules to an operation, given as ``Backend.name`` or by its name.
@@ -69,11 +64,11 @@ def gradient(
         ... def doctest_half(k, x, /):
         ...     '''Half of each element.'''
         ...     return k.mul(x, 0.5)
-        >>> bb.gradient(doctest_half, x=lambda k, g: k.mul(g, 0.5))
+        >>> bb.gradient_rule(doctest_half, x=lambda k, g: k.mul(g, 0.5))
         >>> bb.grad(doctest_half)(3.0).item()
         0.5
     """
-    entry = entry_of("gradient", operation)
+    entry = entry_of("gradient_rule", operation)
     name = entry.name
     found = list(entry.gradients)
     served = {o for r in found for o in r.operands}

@@ -55,7 +55,7 @@ def operation(
     """Make the decorated ``body(k, operands, /, attributes)`` an operation of every backend and a function of tensors.
 
     The body is written with the operations of ``k`` and needs a docstring. By default, every backend runs it and
-    ``Autodiff`` differentiates through it. ``bb.gradient`` adds a gradient rule, so that it is recorded as one node;
+    ``Autodiff`` differentiates through it. ``bb.gradient_rule`` adds a rule, so that it is recorded as one node;
     ``bb.implement`` adds an implementation for one backend; ``backburn.conformance.samples.samples`` adds samples, on
     which every backend and every derivative is checked.
 
@@ -67,7 +67,7 @@ def operation(
         ... def doctest_cube(k, x, /):
         ...     '''The third power of each element.'''
         ...     return k.mul(x, k.mul(x, x))
-        >>> bb.gradient(doctest_cube, x=lambda k, g, x: k.mul(g, k.mul(3.0, k.mul(x, x))))
+        >>> bb.gradient_rule(doctest_cube, x=lambda k, g, x: k.mul(g, k.mul(3.0, k.mul(x, x))))
         >>> bb.grad(doctest_cube)(2.0).item(), bb.grad(bb.grad(doctest_cube))(2.0).item()
         (12.0, 12.0)
     """

@@ -31,7 +31,7 @@
 #define __shared__ static  // one block at a time
 
 using std::acos, std::acosh, std::asin, std::asinh, std::atan, std::atan2, std::atanh, std::ceil, std::cos, std::cosh,
-    std::erf, std::erfc, std::exp, std::exp2, std::expm1, std::fabs, std::floor, std::hypot, std::lgamma, std::log,
+    std::erf, std::erfc, std::exp, std::exp2, std::expm1, std::fabs, std::floor, std::fma, std::hypot, std::lgamma, std::log,
     std::log1p, std::log2, std::pow, std::rint, std::sin, std::sinh, std::sqrt, std::tan, std::tanh, std::trunc;
 template <class C> C rsqrt(C x) { return 1 / std::sqrt(x); }
 

@@ -9,6 +9,7 @@ from backburn_cupy.kernels.geometry import ROW_VARIANTS, SUM_VARIANTS, TABLES
 _ROWS, _SUMS = (tuple(f"{lanes}, {items}" for lanes, items in v) for v in (ROW_VARIANTS, SUM_VARIANTS))
 _NORMS, _NORM_SUMS = (tuple(f"{v}, {centred}" for v in vs for centred in ("true", "false")) for vs in (_ROWS, _SUMS))
 _ALONE = ("",)
+_FEW = ("true", "false")
 # The state of 16-bit parameters, the first of these, may be float32.
 _TABLES = tuple(f"{state}, {size}" for state in ("{}", "float") for size in TABLES)
 _HEADS = tuple(f"{size}, {masked}" for size in SIZES for masked in ("true", "false"))
@@ -27,20 +28,12 @@ KERNELS: dict[str, dict[str, tuple[str, ...]]] = {
     ),
     "norm": {"norm": _NORMS, "norm_backward": _NORM_SUMS, "column_sum": _ALONE},
     "reduce": {"sum_all": _ALONE},
-    "batch_norm": dict.fromkeys(
-        (
-            "pilot",
-            "sum_planes",
-            "sum_columns",
-            "finish_moments",
-            "moment_coefficients",
-            "finish_products",
-            "finish_sums",
-            "apply_planes",
-            "apply_columns",
+    "batch_norm": {
+        **dict.fromkeys(("moment_coefficients", "finish_sums"), _ALONE),
+        **dict.fromkeys(
+            ("sum_planes", "sum_columns", "finish_moments", "finish_products", "apply_planes", "apply_columns"), _FEW
         ),
-        _ALONE,
-    ),
+    },
     "activations": dict.fromkeys(
         (
             *("gelu", "gelu_backward", "gelu_tanh", "gelu_tanh_backward", "silu", "silu_backward"),

@@ -60,7 +60,7 @@ WIDE = {
     "norm": "norm_backward<{}, 0, 8, true>",
     "activations": "gelu_backward<{}>",
     "optimizer_steps": "adam_step<{}, float, 48>",
-    "batch_norm": "apply_planes<{}>",
+    "batch_norm": "apply_planes<{}, false>",
     "index": "take_rows<{}>",
 }
 
@@ -81,7 +81,7 @@ PACKS = {
     "activations": ("gelu_tanh_backward<bfloat16>", 4),
     "softmax": ("softmax<bfloat16, 32, 32>", 4),
     "norm": ("norm_backward<float16, 0, 8, true>", 2),
-    "batch_norm": ("sum_planes<float16>", 2),
+    "batch_norm": ("sum_planes<float16, false>", 2),
     "optimizer_steps": ("adam_step<bfloat16, float, 48>", 6),
 }
 
