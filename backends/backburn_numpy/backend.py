@@ -118,6 +118,10 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         is_own = any(getattr(type(self), name) is not getattr(NumpyBackend, name) for name in mine)
         return None if is_own else donation.renewal(self, updates)
 
+    def unshared(self, state: Sequence[Any], held: Sequence[int]) -> list[bool]:
+        """For each array of a list, whether only that and those ``held`` references refer to it."""
+        return donation.unshared(state, held)
+
     def dtype(self, x: Any, /) -> DType:
         """The dtype of an array; raises for anything else."""
         if x.__class__ is np.ndarray:
