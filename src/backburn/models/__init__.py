@@ -4,22 +4,38 @@
     model = bb.models.Llama(bb.models.LlamaConfig(hidden_size=256, ...))
     logits = model(tokens)
 
-Each architecture is one module, written with :mod:`backburn.nn`, under the names of the published files.
+Each architecture is a module or two, written with :mod:`backburn.nn` under the names of the published files.
 """
 
 from typing import TYPE_CHECKING
 
 from backburn.hints import lookups
+from backburn.models.bert import Bert, BertForMaskedLM, BertForSequenceClassification
 from backburn.models.cache import Cache
 from backburn.models.config import Config
-from backburn.models.gpt2 import GPT2, GPT2Config
+from backburn.models.configs import (
+    BertConfig,
+    GemmaConfig,
+    GPT2Config,
+    LlamaConfig,
+    MistralConfig,
+    Qwen2Config,
+    ResNetConfig,
+    UNetConfig,
+    ViTConfig,
+)
+from backburn.models.gpt2 import GPT2
 from backburn.models.llama import Llama
-from backburn.models.llama_config import GemmaConfig, LlamaConfig, MistralConfig, Qwen2Config
 from backburn.models.pretrained import Pretrained, from_pretrained
+from backburn.models.resnet import ResNet
+from backburn.models.unet import UNet
+from backburn.models.vit import ViT
 
 __all__ = [
-    "GPT2", "Cache", "Config", "GPT2Config", "GemmaConfig", "Llama", "LlamaConfig", "MistralConfig", "Pretrained", "Qwen2Config",
-    "from_pretrained",
+    "from_pretrained", "Pretrained", "Config", "Cache",
+    "Llama", "LlamaConfig", "MistralConfig", "Qwen2Config", "GemmaConfig", "GPT2", "GPT2Config",
+    "Bert", "BertForMaskedLM", "BertForSequenceClassification", "BertConfig",
+    "ViT", "ViTConfig", "ResNet", "ResNetConfig", "UNet", "UNetConfig",
 ]  # fmt: skip
 
 

@@ -62,13 +62,17 @@ class Config:
     def from_dict(cls: type[C], values: Mapping[str, Any]) -> C:
         """The configuration of a published table. Raises :class:`ConfigError`."""
         names = _hints(cls)
-        extra = {key: x for key, x in values.items() if key not in names and key not in ("architectures", "model_type")}
+        extra = {
+            key: x
+            for key, x in values.items()
+            if key not in names and key not in ("architectures", "model_type", "_class_name")
+        }
         return cls(**{key: x for key, x in values.items() if key in names}, extra=extra)
 
     def to_dict(self) -> dict[str, Any]:
         """The table for a ``config.json``: all fields, and the other keys of the file that this one was read from."""
         own = {key: getattr(self, key) for key in _hints(type(self))}
-        return {**self.extra, **own, "model_type": self.model_type}
+        return {**self.extra, **own, **({"model_type": self.model_type} if self.model_type else {})}
 
 
 @cache
@@ -108,7 +112,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         hint = f". Near it: {folder.parent}" if not folder.is_dir() and folder.parent.is_dir() else ""
-        raise ConfigError(f"{path}: there is no such file; a model's folder has its config.json beside the weights{hint}")
+        raise ConfigError(
+            f"{path}: there is no such file; a model's folder has its config.json beside the weights{hint}"
+        )
     if path.stat().st_size > _LONGEST:
         raise ConfigError(f"{path}: a configuration of more than {_LONGEST} bytes is not read")
     try:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
-from backburn.base.errors import ConfigError, OutOfRangeError
+from backburn.base.errors import OutOfRangeError
 from backburn.models.attention import ACTIVATIONS, Steps, split_heads
 from backburn.models.cache import Cache
-from backburn.models.config import Config
+from backburn.models.configs import GPT2Config
 from backburn.models.pretrained import Pretrained
 from backburn.nn import Dropout, Embedding, LayerNorm, Linear, Module
 from backburn.tensor import shape
@@ -23,38 +21,6 @@ from backburn.tensor.classes import FloatTensor, Tensor
 
 #: The linear layers of a block; published files have their weights transposed, as (inputs, outputs).
 LINEAR = ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
-
-
-@dataclass(kw_only=True)
-class GPT2Config(Config):
-    """The sizes of a GPT-2; see :class:`GPT2`. ``n_inner`` is by default ``4 * n_embd``."""
-
-    model_type: ClassVar[str] = "gpt2"
-    SUPPORTED: ClassVar[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
-        {"activation_function": tuple(ACTIVATIONS), "add_cross_attention": (False,)}
-    )
-
-    vocab_size: int = 50257
-    n_positions: int = 1024
-    n_embd: int = 768
-    n_layer: int = 12
-    n_head: int = 12
-    n_inner: int | None = None
-    activation_function: str = "gelu_new"
-    resid_pdrop: float = 0.1
-    embd_pdrop: float = 0.1
-    attn_pdrop: float = 0.1
-    layer_norm_epsilon: float = 1e-5
-    initializer_range: float = 0.02
-    scale_attn_weights: bool = True
-    scale_attn_by_inverse_layer_idx: bool = False
-    tie_word_embeddings: bool = True
-
-    def __post_init__(self) -> None:
-        """Raises :class:`ConfigError` for features that do not form heads."""
-        super().__post_init__()
-        if self.n_embd % self.n_head:
-            raise ConfigError(f"GPT2Config: n_embd {self.n_embd} does not form n_head {self.n_head} heads")
 
 
 class GPT2Attention(Module):

@@ -14,7 +14,7 @@ from typing import Any
 
 from backburn.models.attention import ACTIVATIONS, Rotation, Steps, split_heads
 from backburn.models.cache import Cache
-from backburn.models.llama_config import GemmaConfig, LlamaConfig, MistralConfig, Qwen2Config
+from backburn.models.configs import GemmaConfig, LlamaConfig, MistralConfig, Qwen2Config
 from backburn.models.pretrained import Pretrained
 from backburn.models.rope import rotary_rates
 from backburn.nn import Embedding, Linear, Module, RMSNorm, functional, init, parameter

@@ -35,7 +35,10 @@ class Pretrained(Module):
 
     #: The names of the architectures that the class computes, and the class of each one's configuration.
     ARCHITECTURES: ClassVar[Mapping[str, type[Config]]] = MappingProxyType({})
-    #: The file of weights that :meth:`save_pretrained` writes.
+    #: The file of weights that :meth:`save_pretrained` writes; in a folder of shards if it is ``model.safetensors``.
+    WEIGHTS: ClassVar[str] = "model.safetensors"
+    #: The key of ``config.json`` under which the architecture's name is.
+    NAME_KEY: ClassVar[str] = "architectures"
     config: Any
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -83,11 +86,15 @@ class Pretrained(Module):
         the keys of the file that it was read from.
         """
         path = Path(os.fsdecode(folder))
-        names = [name for name, kind in self.ARCHITECTURES.items() if kind is type(self.config)]
-        dtype = next((str(x.dtype) for x in self.parameters()), "float32")
-        values = {**self.config.to_dict(), "architectures": names[:1], "dtype": dtype}
+        name = next(name for name, kind in self.ARCHITECTURES.items() if kind is type(self.config))
+        values = {**self.config.to_dict(), self.NAME_KEY: [name] if self.NAME_KEY == "architectures" else name}
+        values["dtype"] = next((str(x.dtype) for x in self.parameters()), "float32")
         values.pop("torch_dtype", None)  # an older name
-        save_weights(self.published(), path, max_shard_size=max_shard_size)
+        if self.WEIGHTS == Pretrained.WEIGHTS:
+            save_weights(self.published(), path, max_shard_size=max_shard_size)
+        else:
+            path.mkdir(parents=True, exist_ok=True)
+            save_weights(self.published(), path / self.WEIGHTS)
         write_atomically(path / "config.json", json.dumps(values, indent=2, sort_keys=True).encode() + b"\n")
 
     def published(self) -> Module:
@@ -124,17 +131,17 @@ def from_pretrained(
 
 def _classes(where: str, values: Mapping[str, Any]) -> tuple[type[Pretrained], type[Config]]:
     """The classes that a table names by its architecture, or if it has none by its family."""
-    named = values.get("architectures")
+    named = values.get("architectures", values.get("_class_name"))
     if named is None:
         family = values.get("model_type")
         for made, kind in ARCHITECTURES.values():
             if family == kind.model_type:
                 return made, kind
         raise unknown(where, "model_type", family, sorted({kind.model_type for _, kind in ARCHITECTURES.values()}))
-    if not isinstance(named, list) or not named or not isinstance(named[0], str) or named[0] not in ARCHITECTURES:
-        name = named[0] if isinstance(named, list) and named else named
+    name = named[0] if isinstance(named, list) and named else named
+    if not isinstance(name, str) or name not in ARCHITECTURES:
         raise unknown(where, "architecture", name, sorted(ARCHITECTURES))
-    return ARCHITECTURES[named[0]]
+    return ARCHITECTURES[name]
 
 
 def _place(model: Module, target: AnyBackend) -> None:

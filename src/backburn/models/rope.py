@@ -29,15 +29,21 @@ def check_scaling(where: str, scaling: Mapping[str, Any] | None) -> None:
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if not isinstance(kind, str) or kind not in KINDS:
         known = ", ".join(map(repr, KINDS))
-        raise ConfigError(f"{where}: rope_scaling has the type {kind!r:.100}, which is not supported; supported: {known}")
+        raise ConfigError(
+            f"{where}: rope_scaling has the type {kind!r:.100}, which is not supported; supported: {known}"
+        )
     for key in KINDS[kind]:
         if not isinstance(scaling.get(key), (int, float)) or isinstance(scaling[key], bool) or scaling[key] <= 0:
-            raise ConfigError(f"{where}: rope_scaling of the type {kind!r} needs {key}, a number above 0: {scaling!r:.200}")
+            raise ConfigError(
+                f"{where}: rope_scaling of the type {kind!r} needs {key}, a number above 0: {scaling!r:.200}"
+            )
     for key, value in scaling.items():
         if key == "partial_rotary_factor" and value == 1.0:
             continue
         if key not in _OPTIONAL and key not in KINDS[kind]:
-            raise ConfigError(f"{where}: rope_scaling of the type {kind!r} has {key} = {value!r:.100}, which is not known")
+            raise ConfigError(
+                f"{where}: rope_scaling of the type {kind!r} has {key} = {value!r:.100}, which is not known"
+            )
 
 
 def rotary_rates(config: Any, length: Any) -> tuple[Any, float]:
