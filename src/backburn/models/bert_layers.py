@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from backburn.models.attention import ACTIVATIONS, merge_heads, split_heads
-from backburn.models.configs import BertConfig
+from backburn.models.configs import BertConfig, padding_row
 from backburn.nn import Dropout, Embedding, LayerNorm, Linear, Module, functional
 from backburn.tensor import creation, elementwise
 from backburn.tensor.classes import FloatTensor, Tensor
@@ -15,7 +15,7 @@ class BertEmbeddings(Module):
     """The sum of the embeddings of a token, its position, and the segment it is in."""
 
     def __init__(self, config: BertConfig) -> None:
-        self.word_embeddings = Embedding(config.vocab_size, config.hidden_size)
+        self.word_embeddings = Embedding(config.vocab_size, config.hidden_size, padding_row(config))
         self.position_embeddings = Embedding(config.max_position_embeddings, config.hidden_size)
         self.token_type_embeddings = Embedding(config.type_vocab_size, config.hidden_size)
         self.LayerNorm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)

@@ -16,6 +16,8 @@ from backburn.base.errors import ConfigError, hint_for
 
 C = TypeVar("C", bound="Config")
 
+#: The keys of a ``config.json`` that name the model.
+_NAMES = ("architectures", "model_type", "_class_name")
 #: The largest ``config.json`` that is read.
 _LONGEST = 10_000_000
 
@@ -36,9 +38,6 @@ class Config:
     #: Fields that may be 0.
     MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset({"bos_token_id", "eos_token_id", "pad_token_id"})
 
-    bos_token_id: int | None = None
-    eos_token_id: int | list[int] | None = None
-    pad_token_id: int | None = None
     #: Other keys of the file, written by :meth:`to_dict` as they are.
     extra: dict[str, Any] = field(default_factory=dict, repr=False)
 

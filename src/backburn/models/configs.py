@@ -36,6 +36,12 @@ class LabelsConfig(Config):
         return values | {"label2id": {name: int(i) for i, name in (self.id2label or {}).items()}}
 
 
+def padding_row(config: Any) -> int | None:
+    """The row of the embeddings that stands for padding, and gets no gradient."""
+    row = config.pad_token_id
+    return row if row is not None and 0 <= row < config.vocab_size else None
+
+
 def _check_heads(config: Any) -> None:
     if config.hidden_size % config.num_attention_heads:
         words = f"hidden_size {config.hidden_size} does not form {config.num_attention_heads} heads"
@@ -43,7 +49,16 @@ def _check_heads(config: Any) -> None:
 
 
 @dataclass(kw_only=True)
-class LlamaConfig(Config):
+class DecoderConfig(Config):
+    """The part that decoders have in common: the tokens that begin, end and fill up a text, for generating."""
+
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+    pad_token_id: int | None = None
+
+
+@dataclass(kw_only=True)
+class LlamaConfig(DecoderConfig):
     """The sizes of a Llama; see :class:`Llama`. ``head_dim`` is by default ``hidden_size / num_attention_heads``."""
 
     model_type: ClassVar[str] = "llama"
@@ -132,6 +147,7 @@ class Qwen2Config(LlamaConfig):
     max_window_layers: int = 28
 
     def window(self, layer: int) -> int | None:
+        """How many steps back the tokens of a layer attend to, themselves included; None for all."""
         return self.sliding_window if self.use_sliding_window and layer >= self.max_window_layers else None
 
 
@@ -159,7 +175,7 @@ class GemmaConfig(LlamaConfig):
 
 
 @dataclass(kw_only=True)
-class GPT2Config(Config):
+class GPT2Config(DecoderConfig):
     """The sizes of a GPT-2; see :class:`GPT2`. ``n_inner`` is by default ``4 * n_embd``."""
 
     model_type: ClassVar[str] = "gpt2"

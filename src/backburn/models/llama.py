@@ -14,7 +14,7 @@ from typing import Any
 
 from backburn.models.attention import ACTIVATIONS, Rotation, Steps, split_heads
 from backburn.models.cache import Cache
-from backburn.models.configs import GemmaConfig, LlamaConfig, MistralConfig, Qwen2Config
+from backburn.models.configs import GemmaConfig, LlamaConfig, MistralConfig, Qwen2Config, padding_row
 from backburn.models.pretrained import Pretrained
 from backburn.models.rope import rotary_rates
 from backburn.nn import Embedding, Linear, Module, RMSNorm, functional, init, parameter
@@ -31,7 +31,8 @@ class GemmaRMSNorm(RMSNorm):
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The normalized vectors, rounded to the dtype of ``x`` at the end."""
-        assert self.weight is not None and self.eps is not None
+        assert self.weight is not None
+        assert self.eps is not None
         wide: Any = functional.rms_norm(upcast_half(x), upcast_half(self.weight) + 1.0, axis=-1, eps=self.eps)
         return cast(wide, x.dtype)  # type: ignore[no-any-return]
 
@@ -44,7 +45,8 @@ class LlamaAttention(Module):
     """Attention to earlier tokens; groups of query heads share a head of keys and values."""
 
     def __init__(self, config: LlamaConfig, layer: int) -> None:
-        assert config.head_dim is not None and config.num_key_value_heads is not None
+        assert config.head_dim is not None
+        assert config.num_key_value_heads is not None
         bias = config.attention_bias if config.QKV_BIAS is None else config.QKV_BIAS
         inner, shared = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
         self.layer, self.head_dim, self.window = layer, config.head_dim, config.window(layer)
@@ -93,7 +95,7 @@ class LlamaModel(Module):
 
     def __init__(self, config: LlamaConfig) -> None:
         self.config = config
-        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size)
+        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, padding_row(config))
         self.layers = [LlamaLayer(config, layer) for layer in range(config.num_hidden_layers)]
         self.norm = _norm(config)
 

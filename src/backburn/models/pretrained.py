@@ -87,9 +87,11 @@ class Pretrained(Module):
         """
         path = Path(os.fsdecode(folder))
         name = next(name for name, kind in self.ARCHITECTURES.items() if kind is type(self.config))
-        values = {**self.config.to_dict(), self.NAME_KEY: [name] if self.NAME_KEY == "architectures" else name}
-        values["dtype"] = next((str(x.dtype) for x in self.parameters()), "float32")
-        values.pop("torch_dtype", None)  # an older name
+        values = {**self.config.to_dict(), self.NAME_KEY: name}
+        if self.NAME_KEY == Pretrained.NAME_KEY:
+            dtype = next((str(x.dtype) for x in self.parameters()), "float32")
+            values |= {"architectures": [name], "dtype": dtype}
+            values.pop("torch_dtype", None)  # the older name
         if self.WEIGHTS == Pretrained.WEIGHTS:
             save_weights(self.published(), path, max_shard_size=max_shard_size)
         else:

@@ -41,9 +41,8 @@ class ResidualLayer(Module):
             return
         width = outputs // 4
         first, second = (stride, 1) if config.downsample_in_bottleneck else (1, stride)
-        self.layer = [
-            ConvLayer(inputs, width, 1, first), ConvLayer(width, width, 3, second), ConvLayer(width, outputs, 1, 1, None)
-        ]  # fmt: skip
+        self.layer = [ConvLayer(inputs, width, 1, first), ConvLayer(width, width, 3, second)]
+        self.layer.append(ConvLayer(width, outputs, 1, act=None))
 
     def forward(self, x: Any) -> Any:
         y = x
