@@ -110,10 +110,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     """The table in a folder's ``config.json``. Raises :class:`ConfigError` if there is none, or no table in it."""
     path = folder / "config.json"
     if not path.is_file():
-        hint = f". Near it: {folder.parent}" if not folder.is_dir() and folder.parent.is_dir() else ""
-        raise ConfigError(
-            f"{path}: there is no such file; a model's folder has its config.json beside the weights{hint}"
-        )
+        what = "there is no such file; a model's folder has it beside the weights" if folder.is_dir() else "no folder"
+        raise ConfigError(f"{path}: {what}")
     if path.stat().st_size > _LONGEST:
         raise ConfigError(f"{path}: a configuration of more than {_LONGEST} bytes is not read")
     try:
@@ -127,5 +125,6 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def unknown(where: str, kind: str, name: object, known: list[str]) -> ConfigError:
     """The error for a model that there is not."""
-    hint = f" {hint_for(name, known)}" if isinstance(name, str) else ""
-    return ConfigError(f"{where}: no model has the {kind} {name!r:.100}.{hint} Known: {', '.join(known)}")
+    hint = hint_for(name, known) if isinstance(name, str) else ""
+    near = f" {hint}" if hint.startswith("Did") else ""
+    return ConfigError(f"{where}: no model has the {kind} {name!r:.100}.{near} Known: {', '.join(known)}")

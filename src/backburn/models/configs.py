@@ -23,8 +23,12 @@ class LabelsConfig(Config):
     def __post_init__(self) -> None:
         """Names the classes by their numbers if they have no names."""
         super().__post_init__()
+        self.extra.pop("label2id", None)  # which follows
         if self.id2label is None:
             self.id2label = {str(i): f"LABEL_{i}" for i in range(2 if self.num_labels is None else self.num_labels)}
+        if not self.id2label or any(not (i.isdecimal() and isinstance(x, str)) for i, x in self.id2label.items()):
+            words = f"a table of names by number, not {self.id2label!r:.100}"
+            raise ConfigError(f"{type(self).__name__}: id2label is {words}")
         if self.num_labels not in (None, len(self.id2label)):
             words = f"{self.num_labels}, and id2label names {len(self.id2label)}"
             raise ConfigError(f"{type(self).__name__}: num_labels is {words}")

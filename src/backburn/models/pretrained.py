@@ -137,9 +137,11 @@ def _classes(where: str, values: Mapping[str, Any]) -> tuple[type[Pretrained], t
     if named is None:
         family = values.get("model_type")
         for made, kind in ARCHITECTURES.values():
-            if family == kind.model_type:
+            if family and family == kind.model_type:
                 return made, kind
-        raise unknown(where, "model_type", family, sorted({kind.model_type for _, kind in ARCHITECTURES.values()}))
+        raise unknown(
+            where, "model_type", family, sorted({kind.model_type for _, kind in ARCHITECTURES.values()} - {""})
+        )
     name = named[0] if isinstance(named, list) and named else named
     if not isinstance(name, str) or name not in ARCHITECTURES:
         raise unknown(where, "architecture", name, sorted(ARCHITECTURES))
