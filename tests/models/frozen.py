@@ -52,10 +52,10 @@ def _file() -> Any:
 def frozen(name: str) -> Frozen:
     """A case by its name."""
     about = json.loads(bytes(_file()[f"{name}/about"]))
-    parts = (_split(_file()[f"{name}/{key}"].astype(np.float32), about[key]) for key in ("weights", "grads"))
+    weights, grads = (_split(_file()[f"{name}/{key}"].astype(np.float32), about[key]) for key in ("weights", "grads"))
     prefix = f"{name}/input/"
     inputs = {key.removeprefix(prefix): _file()[key] for key in _file().files if key.startswith(prefix)}
-    return Frozen(about["config"], *parts, inputs, _file()[f"{name}/result"])
+    return Frozen(about["config"], weights, grads, inputs, _file()[f"{name}/result"])
 
 
 def names() -> list[str]:

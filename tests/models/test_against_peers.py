@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.models.frozen import distance, frozen, names
 
 import backburn as bb
-from tests.models.frozen import distance, frozen, names
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch"),

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.models.frozen import frozen
 
 import backburn as bb
 from backburn.errors import ArgumentError, OutOfRangeError, ShapeError
-from tests.models.frozen import frozen
 
 DECODERS = ["llama", "llama_llama3", "mistral", "qwen2", "gemma", "gpt2", "gpt2_scaled"]
 CLOSE = 2e-6

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.models.frozen import FILE, distance, frozen, names
 
 import backburn as bb
-
-from tests.models.frozen import FILE, distance, frozen, names
 
 #: The largest difference, relative to the largest element; measured: 1.1e-6 of results, 1.6e-6 of gradients.
 CLOSE = 3e-6

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.models.frozen import distance, frozen, names
 
 import backburn as bb
 from backburn.errors import ArgumentError, BackburnError, ConfigError, ShapeError
-from tests.models.frozen import distance, frozen, names
 
 
 def folder_of(name: str, path: Path, **changes: Any) -> Path:
@@ -94,7 +94,7 @@ def test_memory_is_the_model_and_one_tensor(tmp_path: Path) -> None:
 def test_the_class_reads_its_own(tmp_path: Path) -> None:
     folder_of("gpt2", tmp_path)
     assert isinstance(bb.models.GPT2.from_pretrained(tmp_path), bb.models.GPT2)
-    with pytest.raises(ConfigError, match="no model has the architecture .* Known: GemmaForCausalLM"):
+    with pytest.raises(ConfigError, match=r"no model has the architecture .* Known: GemmaForCausalLM"):
         bb.models.Llama.from_pretrained(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "vocab_size": 29, "n_embd": 16,
                                                       "n_layer": 2, "n_head": 4, "n_positions": 14}))  # fmt: skip
@@ -246,7 +246,7 @@ def test_weights_that_do_not_fit(tmp_path: Path) -> None:
 def test_huge_sizes_take_no_memory(tmp_path: Path) -> None:
     """A configuration that lies is found out before anything is allocated."""
     folder = folder_of("llama", tmp_path, hidden_size=1 << 20, vocab_size=1 << 40, head_dim=None)
-    with pytest.raises(ShapeError, match="embed_tokens.weight .*has shape"):
+    with pytest.raises(ShapeError, match=r"embed_tokens\.weight .*has shape"):
         bb.models.from_pretrained(folder, backend="numpy")
 
 

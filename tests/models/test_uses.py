@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.models.frozen import distance, frozen
 
 import backburn as bb
 from backburn.nn import Linear, LoRALinear, QuantizedLinear
-from tests.models.frozen import distance, frozen
 
 PROJECTIONS = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 

@@ -81,15 +81,15 @@ class Steps:
         return self._masks[window]
 
     def _mask(self, window: int | None) -> tuple[Any, bool]:
-        is_fixed = self.cache is not None and self.cache.is_fixed
         present = None if self._present is None else self._present[..., None, None, :]
-        if not is_fixed:
-            window = None if window is None or window >= self.end else window
+        if self.cache is not None and self.cache.is_fixed:
+            count: Any = self.cache.capacity
+        else:
+            count = self.end
+            window = None if window is None or window >= count else window
             if window is None and (self._is_first or self.count == 1):
                 return present, self._is_first
-        assert self.cache is not None or not is_fixed
-        keys = creation.arange(self.cache.capacity if is_fixed else self.end, backend=self.places.backend)
-        queries = self.places[:, None]
+        keys, queries = creation.arange(count, backend=self.places.backend), self.places[:, None]
         seen = keys <= queries
         if window is not None:
             seen = logic.logical_and(seen, keys > queries - window)

@@ -61,6 +61,9 @@ class Cache:
         """Raises :class:`ArgumentError` for a ``capacity`` that is no number of steps."""
         self.capacity = integer("Cache", "capacity", self.capacity, least=0)
 
+    def __repr__(self) -> str:
+        return f"Cache(steps={self.length}, capacity={self.capacity}, layers={len(self.keys)})"
+
     @property
     def is_fixed(self) -> bool:
         """Whether the length is a tensor, and all shapes stay as they are."""
@@ -147,4 +150,4 @@ def _longer(x: Any, more: int, axis: int) -> Any:
     """A buffer with more room."""
     lengths = [*x.shape]
     lengths[axis] = more
-    return shape.concat([x, creation.zeros(lengths, dtype=x.dtype, backend=x.backend)], axis=axis)
+    return shape.concat([x, creation.zeros(tuple(lengths), dtype=x.dtype, backend=x.backend)], axis=axis)

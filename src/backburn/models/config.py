@@ -75,7 +75,7 @@ class Config:
 
 
 @cache
-def _hints(cls: type[Config]) -> dict[str, Any]:
+def _hints(cls: Any) -> dict[str, Any]:
     """The types of the fields."""
     hints = get_type_hints(cls)
     return {f.name: hints[f.name] for f in dataclasses.fields(cls) if f.name != "extra"}

@@ -34,7 +34,7 @@ class GemmaRMSNorm(RMSNorm):
         assert self.weight is not None
         assert self.eps is not None
         wide: Any = functional.rms_norm(upcast_half(x), upcast_half(self.weight) + 1.0, axis=-1, eps=self.eps)
-        return cast(wide, x.dtype)  # type: ignore[no-any-return]
+        return cast(wide, x.dtype)
 
 
 def _norm(config: LlamaConfig) -> RMSNorm:

@@ -98,8 +98,7 @@ def _yarn(rates: list[float], base: float, scaling: Mapping[str, Any], most: int
     def spread(weight: float) -> float:
         return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
 
-    scale = scaling.get("attention_factor")
+    scale, one, other = (scaling.get(key) for key in ("attention_factor", "mscale", "mscale_all_dim"))
     if scale is None:
-        parts = scaling.get("mscale"), scaling.get("mscale_all_dim")
-        scale = spread(parts[0]) / spread(parts[1]) if all(parts) else spread(1.0)
+        scale = spread(one) / spread(other) if one and other else spread(1.0)
     return made, float(scale)

@@ -100,14 +100,12 @@ def donated_parts(
     numbers = {v: i for i, v in enumerate(state)}
     found = []
     for call in calls:
-        given, old = call.attributes.get("donate"), call.operands[0] if call.operands else None
-        place = numbers.get(old) if isinstance(given, Donated) and isinstance(old, Variable) else None
-        if (
-            place is not None
-            and results[0][place] is call.results
-            and (reads[old], kept[old], kept[call.results]) == (1, 0, 1)
-        ):
-            found.append((place, given))
+        donated, old = call.attributes.get("donate"), call.operands[0] if call.operands else None
+        if not isinstance(donated, Donated) or not isinstance(old, Variable) or old not in numbers:
+            continue
+        place, made = numbers[old], call.results
+        if results[0][place] is made and (reads[old], kept[old], kept[made]) == (1, 0, 1):
+            found.append((place, donated))
     return found
 
 
