@@ -187,6 +187,7 @@ def stack(colours: dict[str, str]) -> Drawing:
 LAYERS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ("plain", (("cli", "the command line"),)),
     ("plain", (("train", "loop, progress, reports"),)),
+    ("cool", (("models", "published architectures and weights"),)),
     ("cool", (("quantization", "calibration"), ("data", "batches"), ("io", "files"))),
     ("cool", (("nn", "layers, losses"), ("optim", "optimizers, schedules"))),
     ("cool", (("transforms", "grad, vmap, jvp"), ("tapes", "explicit tapes"), ("interop", "einops"))),

@@ -125,6 +125,10 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         """
         return native_list.Lister() if type(self) is NumpyBackend and compiled.kernel("native_list") else None
 
+    def unshared(self, state: Sequence[Any], held: Sequence[int]) -> list[bool]:
+        """For each array of a list, whether only that and those ``held`` references refer to it."""
+        return donation.unshared(state, held)
+
     def dtype(self, x: Any, /) -> DType:
         """The dtype of an array; raises for anything else."""
         if x.__class__ is np.ndarray:

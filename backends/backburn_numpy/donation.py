@@ -56,6 +56,13 @@ def renewal(k: Any, updates: Sequence[Update]) -> NumpyRenewal | None:
     return NumpyRenewal(k, updates)
 
 
+def unshared(state: Sequence[Any], held: Sequence[int]) -> list[bool]:
+    """Whether only ``state`` and those ``held`` references refer to each array."""
+    if _getrefcount is None:
+        return [False] * len(state)
+    return [n == ONCE + more for n, more in zip(map(_getrefcount, state), held, strict=True)]
+
+
 class NumpyRenewal(Renewal):
     """The updates of a program: see :class:`backburn.decorators.capture.donation.Renewal`."""
 
@@ -93,12 +100,10 @@ class NumpyRenewal(Renewal):
 
     def begin(self, state: Sequence[Any], owned: Sequence[bool], held: Sequence[int]) -> None:
         """Find which of the state may be written over."""
-        assert _getrefcount is not None
         self.done[0] = 0
         self._kept.clear()
         self._state = state
-        counts = map(_getrefcount, state)
-        self._is_free = [own and n == ONCE + more for own, n, more in zip(owned, counts, held, strict=True)]
+        self._is_free = [own and is_free for own, is_free in zip(owned, unshared(state, held), strict=True)]
 
     def prepare(self, number: int, operands: Sequence[Any], attributes: dict[str, Any]) -> Results:
         """The results of an update, most of which the kernel is to write."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from backburn import errors as errors
     from backburn import interop as interop
     from backburn import io as io
+    from backburn import models as models
     from backburn import nn as nn
     from backburn import optim as optim
     from backburn import quantization as quantization
@@ -33,8 +34,8 @@ __array_api_version__ = "2025.12"
 #: Packages that are found as attributes: ``backburn.nn`` after ``import backburn``.
 _PACKAGES = frozenset(
     {
-        "autodiff", "backend", "conformance", "data", "decorators", "dtypes", "errors", "interop", "io", "nn", "optim",
-        "quantization", "tape", "train", "transforms", "trees",
+        "autodiff", "backend", "conformance", "data", "decorators", "dtypes", "errors", "interop", "io", "models", "nn",
+        "optim", "quantization", "tape", "train", "transforms", "trees",
     }
 )  # fmt: skip
 

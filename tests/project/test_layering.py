@@ -36,6 +36,7 @@ LAYERS = (
     ("tape", "autodiff.tape"),
     ("nn", "optim"),
     ("quantization", "data", "io"),
+    ("models",),
     ("train",),
     ("_namespace", "dtypes", "errors", "trees"),
     ("fourier", "linalg", "random"),

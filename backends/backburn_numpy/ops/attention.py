@@ -171,7 +171,7 @@ def _run_kernel(
 ) -> _Call | None:  # fmt: skip
     """A call of the kernel of that name; None if it does not take these."""
     upcast = [upcast_half(t) for t in operands] if is_half(operands[0]) else [*operands]
-    kernel = compiled.serving(name, upcast[0])
+    kernel = compiled.serving(name, max(upcast, key=lambda t: t.size))
     if kernel is None or blas.sgemm_address() is None or 0 in (n for t in upcast for n in t.shape):
         return None
     if softcap is not None:  # the kernels cap no scores

@@ -114,9 +114,9 @@ def index_add(x: Array, indices: Array, values: Any, /, axis: int) -> Array:
     return cast_like(out, x)
 
 
-def index_copy(x: Array, indices: Array, values: Any, /, axis: int) -> Array:
+def index_copy(x: Array, indices: Array, values: Any, /, axis: int, donate: bool = False) -> Array:
     added(x.shape, indices.shape, shape_or_none(values), axis=axis)
-    out = _copy(x)
+    out = x if donate and x.flags.writeable else _copy(x)
     out[(*[np.s_[:]] * axis, np.ascontiguousarray(indices))] = values
     return out
 

@@ -73,6 +73,15 @@ class BackendInfo:
     absent: bool = False
 
 
+def shapes_only() -> AnyBackend:
+    """The backend that ships for shapes and dtypes without values.
+
+    >>> shapes_only().device
+    'null'
+    """
+    return load_backend("null")
+
+
 def register_backend(name: str, factory: Any) -> None:
     """Register a backend as ``name`` in this process; ``factory(device=..., **options)`` returns it.
 

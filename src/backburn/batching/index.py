@@ -66,9 +66,9 @@ def element_positions(level: Any, indices: Any, shape: Shape, axis: int) -> Any:
 
 
 def write_rule(name: str, mode: str) -> Rule:
-    """The rule of an operation that writes whole entries."""
+    """The rule of an operation that writes whole entries, into new memory."""
 
-    def rule(level: Any, x: Any, indices: Any, values: Any, *, axis: int) -> Any:
+    def rule(level: Any, x: Any, indices: Any, values: Any, *, axis: int, donate: bool = False) -> Any:
         k = level.inner_backend
         if not is_mapped(level, indices):
             return getattr(k, name)(front(level, x), indices, front(level, values), axis + 1)

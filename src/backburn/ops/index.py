@@ -337,16 +337,17 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     linear_in(index_add)
 
     @overload
-    def index_copy(self, x: F, indices: I, values: F | float, /, axis: int) -> F: ...
+    def index_copy(self, x: F, indices: I, values: F | float, /, axis: int, donate: bool = False) -> F: ...
     @overload
-    def index_copy(self, x: I, indices: I, values: I | int, /, axis: int) -> I: ...
+    def index_copy(self, x: I, indices: I, values: I | int, /, axis: int, donate: bool = False) -> I: ...
     @overload
-    def index_copy(self, x: B, indices: I, values: B | bool, /, axis: int) -> B: ...
+    def index_copy(self, x: B, indices: I, values: B | bool, /, axis: int, donate: bool = False) -> B: ...
     @operation(kinds="FIB", shape=added, like=("x",), differentiable=True)
-    def index_copy(self: Any, x: Any, indices: Any, values: Any, /, axis: int) -> Any:
+    def index_copy(self: Any, x: Any, indices: Any, values: Any, /, axis: int, donate: bool = False) -> Any:
         """``x`` with its entries at ``indices`` (1-d) along ``axis`` replaced by the entries of ``values``.
 
-        For repeated indices, the last entry wins.
+        For repeated indices, the last entry wins. ``donate`` allows the backend to write into the memory of ``x``,
+        which is then lost.
         """
         added(x.shape, indices.shape, shape_or_none(values), axis=axis)
         return self.scatter(x, _for_each(self, x, indices, axis), values, axis, "assign")

@@ -180,7 +180,7 @@ def index_add(x: Any, indices: Any, values: Any, axis: int) -> Any:
     return np.moveaxis(out, 0, axis)
 
 
-def index_copy(x: Any, indices: Any, values: Any, axis: int) -> Any:
+def index_copy(x: Any, indices: Any, values: Any, axis: int, donate: bool = False) -> Any:
     """The reference of ``index_copy``."""
     out = np.copy(x)
     for number, index in enumerate(indices):
@@ -215,7 +215,13 @@ WRITES = (
 )
 
 samples("index_add", index_add, *WRITES)
-samples("index_copy", index_copy, *WRITES, case(booleans(3), ints(2), True, axis=0))
+samples(
+    "index_copy",
+    index_copy,
+    *WRITES,
+    case(booleans(3), ints(2), True, axis=0),
+    case(real(2, 4, 3), ints(1, 3), real(2, 2, 3, seed=1), axis=1, donate=True),
+)
 
 # ---- several axes at once ----
 

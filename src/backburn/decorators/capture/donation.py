@@ -74,6 +74,40 @@ class Renewing(Protocol):
     def renewal(self, updates: Sequence[Update]) -> Renewal | None:
         """How to make these updates; None if not at all, and then they stay calls of operations."""
 
+    @abstractmethod
+    def unshared(self, state: Sequence[Any], held: Sequence[int]) -> list[bool]:
+        """For each part of a state, whether only ``state`` and those ``held`` references refer to it."""
+
+
+class Donated:
+    """The attribute ``donate`` of a recorded call: true in a replay that may write over the operand's memory."""
+
+    __slots__ = ("is_free",)
+
+    def __init__(self) -> None:
+        self.is_free = False
+
+    def __bool__(self) -> bool:
+        return self.is_free
+
+
+def donated_parts(
+    calls: list[Call], state: Sequence[Variable], results: list[list[Any]]
+) -> list[tuple[int, Donated]]:
+    """The parts of the state that a call with ``donate`` renews and nothing else reads, by number."""
+    reads = Counter(x for call in calls for x in variables_in([call.operands, [*call.attributes.values()]]))
+    kept = Counter(variables_in(results))
+    numbers = {v: i for i, v in enumerate(state)}
+    found = []
+    for call in calls:
+        donated, old = call.attributes.get("donate"), call.operands[0] if call.operands else None
+        if not isinstance(donated, Donated) or not isinstance(old, Variable) or old not in numbers:
+            continue
+        place, made = numbers[old], call.results
+        if results[0][place] is made and (reads[old], kept[old], kept[made]) == (1, 0, 1):
+            found.append((place, donated))
+    return found
+
 
 #: Operations that may be updates, with the operands, by number, that their lists of results renew.
 STEPS: dict[str, tuple[int, ...]] = {"sgd_steps": (0, 2), "adam_steps": (0, 2, 3)}

@@ -21,7 +21,7 @@ from backburn.backend.contract import Capabilities
 from backburn.backend.wrapper import Wrapper
 from backburn.base.contexts import scoped
 from backburn.base.errors import CaptureError, SpecError
-from backburn.decorators.capture.donation import Place, Renewal, Update, split_updates
+from backburn.decorators.capture.donation import Donated, Place, Renewal, Update, donated_parts, split_updates
 from backburn.decorators.capture.fusion import fuse_calls
 from backburn.decorators.capture.native import list_calls
 from backburn.decorators.capture.program import (
@@ -160,7 +160,9 @@ class _Tape:
             self._check_brought(*operands)
         elif (entry := OPERATIONS.get(name)) and (entry.shape is None or entry.results[0] == "host"):
             raise self.reads(name)
-        # A replay never writes over what it was given: something else of the step may read that.
+        # A replay does not write over what it was given: something else of the step may read that. It does where a
+        # part of the state is given to one call alone: see `donated_parts`.
+        is_donated = name == "index_copy" and attributes.get("donate", False)
         attributes = {n: x for n, x in attributes.items() if n != "donate"}
         given, options = [self.operand(x) for x in operands], {n: self.operand(x) for n, x in attributes.items()}
         key = name, _key(given), _key([*options.items()])
@@ -175,6 +177,8 @@ class _Tape:
         news = [None if id(x) in self._known or id(x) in constants else x for x in ([result] if is_one else result)]
         if any(x is not None for x in news) and varies([given, [*options.values()]]):
             results = [None if x is None else self.variable(x) for x in news]
+            if is_donated:
+                options["donate"] = Donated()
             self.calls.append(Call(name, function, given, options, results[0] if is_one else results))
             self._results[key] = is_one, [_weak(x) for x in ([result] if is_one else result)]
         return result
@@ -240,6 +244,8 @@ class Replayed:
         #: The updates that come after the calls, and how the backend makes them.
         self._updates: list[Update] = []
         self._renewal: Renewal | None = None
+        #: The parts of the state that calls write over, by number.
+        self._donated: list[tuple[int, Donated]] = []
         with _uncollected():
             self._compile(tape.calls, variables, results, join)
         #: Whether a replay has allocated the part of the state.
@@ -255,6 +261,7 @@ class Replayed:
             calls = fuse_calls(calls, set(variables_in(results)), k)
         self.launches = len(calls)
         if self.state and hasattr(k, "renewal"):
+            self._donated = donated_parts(calls, variables[0], results)
             others, updates = split_updates(calls, variables[0], results)
             if updates and (renewal := k.renewal(updates)) is not None:
                 calls, self._updates, self._renewal = others, updates, renewal
@@ -286,11 +293,17 @@ class Replayed:
         self, inputs: Sequence[Any], numbers: Sequence[float], release: Callable[[], list[int]] | None = None
     ) -> list[Any]:
         """Make the calls, and then the updates; :attr:`state` is another list after that. Returns the outputs."""
+        if self._donated and release is not None:
+            is_free = self._k.unshared(self.state, release())
+            for place, donated in self._donated:
+                donated.is_free = self._owned[place] and is_free[place]
         state, out, given = self._program.run(self.state, inputs, numbers)
         if self._renewal is None:
-            self.state = state
+            self.state, self._owned = state, [False] * len(state)
         else:
             self._renew(self._renewal, state, out, given, release)
+        for place, _ in self._donated:
+            self._owned[place] = True
         return out
 
     def _renew(

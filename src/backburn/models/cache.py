@@ -1,0 +1,153 @@
+"""The key-value cache of a decoder: the keys and values of earlier steps, written in place and never read on the host.
+
+A buffer for each layer has room for more steps than it holds. New steps are written behind the earlier ones, over
+memory that nobody else has, so that a step costs the same however many there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from backburn.base.dtypes import DType
+from backburn.base.errors import ArgumentError, ShapeError
+from backburn.tensor import creation, index, shape
+from backburn.tensor.classes import Tensor
+from backburn.tensor.core.dispatch import call
+from backburn.tensor.core.host import asarray
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.options import integer
+from backburn.tensor.core.wrapping import is_tensor
+
+#: Steps by which a buffer grows at least.
+CHUNK = 64
+
+
+@dataclass(eq=False)
+class Cache:
+    """The keys and values of a decoder's earlier steps, for generating step by step.
+
+    Pass one to each call, with the new tokens only; the model writes their keys and values into it. Leading axes of
+    later calls are those of the first. With ``bb.no_grad()``, or on a backend that does not differentiate, buffers are
+    written over in place; where derivatives are recorded, they are copied.
+
+    The buffers have room for ``capacity`` steps, and double when they are full. :meth:`fixed` makes a cache whose
+    ``length`` is a tensor: all its shapes stay the same from step to step, so that :func:`backburn.capture` replays a
+    step that has the cache in its state. A cache is a tree; its tensors belong to it alone and are written over: copy
+    the cache with :meth:`taken`, not with ``copy``.
+
+    >>> import backburn as bb
+    >>> config = bb.models.LlamaConfig(vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=1,
+    ...                                num_attention_heads=2)
+    >>> model, cache = bb.models.Llama(config).eval(), Cache()
+    >>> with bb.no_grad():
+    ...     for tokens in ([[1, 2, 3]], [[4]]):
+    ...         logits = model(bb.asarray(tokens), cache=cache)
+    >>> logits.shape, cache.length, cache.capacity
+    ((1, 1, 32), 4, 64)
+    """
+
+    #: The steps that there is room for.
+    capacity: int = 0
+    #: The steps that are in the cache: a number, or a tensor. A smaller number takes the last steps out again.
+    length: Any = 0
+    #: For each layer (..., heads, capacity, head_dim).
+    keys: list[Any] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
+    #: Which steps are tokens (..., capacity), and not padding; None while all are.
+    present: Any = None
+
+    def __post_init__(self) -> None:
+        """Raises :class:`ArgumentError` for a ``capacity`` that is no number of steps."""
+        self.capacity = integer("Cache", "capacity", self.capacity, least=0)
+
+    def __repr__(self) -> str:
+        return f"Cache(steps={self.length}, capacity={self.capacity}, layers={len(self.keys)})"
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the length is a tensor, and all shapes stay as they are."""
+        return is_tensor(self.length)
+
+    def reserve(self, capacity: int) -> None:
+        """Make room for ``capacity`` steps altogether, by new buffers with the steps of the old ones if they have less.
+
+        A replayed step cannot do this: with a fixed cache, call it before there is no room left.
+        """
+        more = integer("Cache.reserve", "capacity", capacity, least=0) - self.capacity
+        if more <= 0:
+            return
+        self.keys = [_longer(x, more, -2) for x in self.keys]
+        self.values = [_longer(x, more, -2) for x in self.values]
+        self.present = None if self.present is None else _longer(self.present, more, -1)
+        self.capacity += more
+
+    def fixed(self, capacity: int | None = None) -> Cache:
+        """The cache with its length as a tensor, and with room for ``capacity`` steps altogether; it takes it over.
+
+        Raises :class:`ArgumentError` for an empty cache, whose backend and shapes the first call decides.
+        """
+        if not self.keys:
+            raise ArgumentError("Cache.fixed: the cache is empty: let the model read a prompt first")
+        self.reserve(self.capacity if capacity is None else capacity)
+        length = self.length if self.is_fixed else asarray(self.length, dtype="int64", backend=self.keys[0].backend)
+        return Cache(self.capacity, length, self.keys, self.values, self.present)
+
+    def taken(self, rows: Tensor) -> Cache:
+        """A cache of some of the sequences, by their numbers along the first axis, such as those that a beam keeps."""
+        keys, values = ([index.take(x, rows, axis=0) for x in given] for given in (self.keys, self.values))
+        present = None if self.present is None else index.take(self.present, rows, axis=0)
+        return Cache(self.capacity, self.length, keys, values, present)
+
+    def write(self, layer: int, key: Any, value: Any, places: Any, in_place: bool) -> tuple[Any, Any]:
+        """Write the keys and values of new steps (..., heads, steps, head_dim) of a layer; returns those of all steps.
+
+        With a fixed length these are the whole buffers, of which a mask leaves out the steps to come.
+        """
+        if layer == len(self.keys):
+            self.keys.append(_zeros((*key.shape[:-2], self.capacity, key.shape[-1]), key.dtype, key))
+            self.values.append(_zeros((*value.shape[:-2], self.capacity, value.shape[-1]), value.dtype, value))
+        for kept, new in ((self.keys, key), (self.values, value)):
+            _check(kept[layer], new)
+            kept[layer] = _written(kept[layer], new, places, -2, in_place)
+        if self.is_fixed:
+            return self.keys[layer], self.values[layer]
+        end = self.length + key.shape[-2]
+        return self.keys[layer][..., :end, :], self.values[layer][..., :end, :]
+
+    def write_present(self, present: Any, places: Any) -> Any:
+        """Note which new steps (..., steps) are tokens; returns that for the whole capacity."""
+        if self.present is None:
+            self.present = creation.ones(
+                (*present.shape[:-1], self.capacity), dtype=present.dtype, backend=present.backend
+            )
+        self.present = _written(self.present, present, places, -1, False)
+        return self.present
+
+
+def _check(buffer: Any, new: Any) -> None:
+    """Raise unless new steps fit behind those of a buffer."""
+    fits = buffer.shape[:-2] == new.shape[:-2] and buffer.shape[-1] == new.shape[-1] and buffer.dtype is new.dtype
+    if not fits or buffer.backend != new.backend:
+        raise ShapeError(
+            f"Cache: made for keys and values like {describe((buffer,))}, not {describe((new,))}: another model, or "
+            "another number of sequences; begin with an empty Cache()"
+        )
+
+
+def _written(buffer: Any, new: Any, places: Any, axis: int, in_place: bool) -> Any:
+    axis += buffer.ndim
+    if in_place:
+        return call("index_copy", buffer, places, new, axis=axis, donate=True)
+    return index.index_copy(buffer, places, new, axis=axis)
+
+
+def _zeros(lengths: tuple[int, ...], dtype: DType, like: Any) -> Any:
+    return creation.zeros(lengths, dtype=dtype, backend=like.backend)
+
+
+def _longer(x: Any, more: int, axis: int) -> Any:
+    """A buffer with more room."""
+    lengths = [*x.shape]
+    lengths[axis] = more
+    return shape.concat([x, creation.zeros(tuple(lengths), dtype=x.dtype, backend=x.backend)], axis=axis)

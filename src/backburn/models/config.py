@@ -1,0 +1,130 @@
+"""Configurations: dataclasses with the names of published ``config.json`` files, whose other keys they keep."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from backburn.base.errors import ConfigError, hint_for
+
+C = TypeVar("C", bound="Config")
+
+#: The keys of a ``config.json`` that name the model.
+_NAMES = ("architectures", "model_type", "_class_name")
+#: The largest ``config.json`` that is read.
+_LONGEST = 10_000_000
+
+
+@dataclass(kw_only=True)
+class Config:
+    """The part that all configurations have in common; a subclass's fields are the published names and defaults.
+
+    Keys of a file that are no fields do not change what a model computes: they are in ``extra``, and are written again.
+    Raises :class:`ConfigError` for values of another type, for sizes below 1, and for values that a model does not
+    support.
+    """
+
+    #: The family, which published files name beside the architecture.
+    model_type: ClassVar[str] = ""
+    #: The values that are supported of keys that change the result, whether the keys are fields or not.
+    SUPPORTED: ClassVar[Mapping[str, tuple[Any, ...]]] = types.MappingProxyType({})
+    #: Fields that may be 0.
+    MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset({"bos_token_id", "eos_token_id", "pad_token_id"})
+
+    #: Other keys of the file, written by :meth:`to_dict` as they are.
+    extra: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        """Raises :class:`ConfigError` for what the class cannot be."""
+        name = type(self).__name__
+        for key, hint in _hints(type(self)).items():
+            value = getattr(self, key)
+            if not _fits(value, hint):
+                raise ConfigError(f"{name}: {key} is {_words(hint)}, not {value!r:.100}")
+            is_size = type(value) is int and key not in self.MAY_BE_ZERO
+            if (is_size and value < 1) or (type(value) is float and not math.isfinite(value)):
+                raise ConfigError(f"{name}: {key} is {value}, and has to be {'1 or more' if is_size else 'finite'}")
+        for key, known in {"quantization_config": (None,), **self.SUPPORTED}.items():
+            value = getattr(self, key, self.extra.get(key, known[0]))
+            if not any(value == other and type(value) is type(other) for other in known):
+                words = ", ".join(map(repr, known))
+                raise ConfigError(f"{name}: {key} is {value!r:.100}, which is not supported; supported: {words}")
+
+    @classmethod
+    def from_dict(cls: type[C], values: Mapping[str, Any]) -> C:
+        """The configuration of a published table. Raises :class:`ConfigError`."""
+        names = _hints(cls)
+        extra = {
+            key: x
+            for key, x in values.items()
+            if key not in names and key not in ("architectures", "model_type", "_class_name")
+        }
+        return cls(**{key: x for key, x in values.items() if key in names}, extra=extra)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The table for a ``config.json``: all fields, and the other keys of the file that this one was read from."""
+        own = {key: getattr(self, key) for key in _hints(type(self))}
+        return {**self.extra, **own, **({"model_type": self.model_type} if self.model_type else {})}
+
+
+@cache
+def _hints(cls: Any) -> dict[str, Any]:
+    """The types of the fields."""
+    hints = get_type_hints(cls)
+    return {f.name: hints[f.name] for f in dataclasses.fields(cls) if f.name != "extra"}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value of JSON has a type, of those that fields have."""
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, kind) for kind in get_args(hint))
+    if origin is list:
+        return isinstance(value, list) and all(_fits(x, get_args(hint)[0]) for x in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(isinstance(key, str) for key in value)
+    if hint is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return type(value) is hint
+
+
+_WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "a string", type(None): "null"}
+
+
+def _words(hint: Any) -> str:
+    if get_origin(hint) in (Union, types.UnionType):
+        return " or ".join(map(_words, get_args(hint)))
+    if get_origin(hint) is list:
+        return f"a list, each item {_words(get_args(hint)[0])}"
+    return _WORDS.get(hint, "a table")
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The table in a folder's ``config.json``. Raises :class:`ConfigError` if there is none, or no table in it."""
+    path = folder / "config.json"
+    if not path.is_file():
+        what = "there is no such file; a model's folder has it beside the weights" if folder.is_dir() else "no folder"
+        raise ConfigError(f"{path}: {what}")
+    if path.stat().st_size > _LONGEST:
+        raise ConfigError(f"{path}: a configuration of more than {_LONGEST} bytes is not read")
+    try:
+        values = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: no JSON ({error})") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: holds {type(values).__name__}, and a configuration is a table")
+    return values
+
+
+def unknown(where: str, kind: str, name: object, known: list[str]) -> ConfigError:
+    """The error for a model that there is not."""
+    hint = hint_for(name, known) if isinstance(name, str) else ""
+    near = f" {hint}" if hint.startswith("Did") else ""
+    return ConfigError(f"{where}: no model has the {kind} {name!r:.100}.{near} Known: {', '.join(known)}")

@@ -1,0 +1,157 @@
+"""Models in folders: a ``config.json`` and weights, as Hugging Face lays them out."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from backburn.backend.contract import AnyBackend
+from backburn.backend.registry import shapes_only
+from backburn.base.dtypes import FloatDType, as_dtype
+from backburn.base.errors import ConfigError
+from backburn.io import load_weights, save_weights, write_atomically
+from backburn.models.config import Config, read_config, unknown
+from backburn.nn.module import Module, parameter, state_places
+from backburn.tensor import creation, shape
+from backburn.tensor.core.defaults import as_backend, default_dtype, use_backend, use_dtype
+
+if TYPE_CHECKING:
+    from typing import Self
+
+#: Every architecture: the name in ``config.json``, and the classes of the model and of its configuration.
+ARCHITECTURES: dict[str, tuple[type[Pretrained], type[Config]]] = {}
+
+
+class Pretrained(Module):
+    """The base class of published models: built from ``config``, loaded from a folder, and saved to one.
+
+    Names of parameters are those of the published files. Where a file has another layout, :meth:`rename_weight` says
+    so, and :meth:`published` makes the layout again.
+    """
+
+    #: The names of the architectures that the class computes, and the class of each one's configuration.
+    ARCHITECTURES: ClassVar[Mapping[str, type[Config]]] = MappingProxyType({})
+    #: The file of weights that :meth:`save_pretrained` writes; in a folder of shards if it is ``model.safetensors``.
+    WEIGHTS: ClassVar[str] = "model.safetensors"
+    #: The key of ``config.json`` under which the architecture's name is.
+    NAME_KEY: ClassVar[str] = "architectures"
+    config: Any
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Enter the class under its architectures."""
+        super().__init_subclass__(**kwargs)
+        ARCHITECTURES.update({name: (cls, config) for name, config in cls.ARCHITECTURES.items()})
+
+    def __init__(self, config: Any) -> None:
+        """Raises :class:`ConfigError` unless ``config`` is a configuration of this model."""
+        if type(config) not in self.ARCHITECTURES.values():
+            known = dict.fromkeys(kind.__name__ for kind in self.ARCHITECTURES.values())
+            raise ConfigError(f"{type(self).__name__}: takes a {' or '.join(known)}, not {config!r:.100}")
+        self.config = config
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        backend: AnyBackend | str | None = None,
+        dtype: FloatDType | str | None = None,
+    ) -> Self:
+        """The model in a folder, in evaluation mode: see :func:`from_pretrained`."""
+        where, values = str(Path(os.fsdecode(folder)) / "config.json"), read_config(Path(os.fsdecode(folder)))
+        made, kind = _classes(where, values)
+        if not issubclass(made, cls):
+            raise unknown(where, "architecture", values.get("architectures"), sorted(cls.ARCHITECTURES))
+        try:
+            config = kind.from_dict(values)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from error
+        target = as_backend(backend)
+        with use_dtype(default_dtype() if dtype is None else as_dtype(dtype)):
+            with use_backend(shapes_only()):
+                model = made(config)
+            _place(model, target)
+        load_weights(model, folder)
+        return model.eval()
+
+    def save_pretrained(self, folder: str | os.PathLike[str], *, max_shard_size: int | str = "5GB") -> None:
+        """Write ``config.json`` and the weights to a folder, which transformers and :func:`from_pretrained` read.
+
+        Weights are in ``model.safetensors``, or in shards of at most ``max_shard_size`` and their index (see
+        :func:`backburn.io.save_weights`, whose errors it raises), under the published names. The configuration keeps
+        the keys of the file that it was read from.
+        """
+        path = Path(os.fsdecode(folder))
+        name = next(name for name, kind in self.ARCHITECTURES.items() if kind is type(self.config))
+        values = {**self.config.to_dict(), self.NAME_KEY: name}
+        if self.NAME_KEY == Pretrained.NAME_KEY:
+            dtype = next((str(x.dtype) for x in self.parameters()), "float32")
+            values |= {"architectures": [name], "dtype": dtype}
+            values.pop("torch_dtype", None)  # the older name
+        if self.WEIGHTS == Pretrained.WEIGHTS:
+            save_weights(self.published(), path, max_shard_size=max_shard_size)
+        else:
+            path.mkdir(parents=True, exist_ok=True)
+            save_weights(self.published(), path / self.WEIGHTS)
+        write_atomically(path / "config.json", json.dumps(values, indent=2, sort_keys=True).encode() + b"\n")
+
+    def published(self) -> Module:
+        """The model with its weights in the layout of published files; itself where that is its own."""
+        return self
+
+
+def from_pretrained(
+    folder: str | os.PathLike[str],
+    *,
+    backend: AnyBackend | str | None = None,
+    dtype: FloatDType | str | None = None,
+) -> Pretrained:
+    """The model in a folder as Hugging Face lays it out: its ``config.json`` names the class and all sizes.
+
+    The weights, of whatever width, become floats of ``dtype`` (by default :func:`backburn.use_dtype`'s) on ``backend``;
+    memory is needed for the model and one tensor. The model is in evaluation mode; ``train()`` turns dropout on.
+
+    Raises :class:`ConfigError` for a missing or damaged ``config.json``, an unknown architecture, values of wrong
+    types, and values that the model does not support; and the errors of :func:`backburn.io.load_weights`. Each names
+    the file, what is wrong in it, and what is known.
+
+        >>> import tempfile, backburn as bb
+        >>> folder = tempfile.mkdtemp()
+        >>> config = bb.models.LlamaConfig(vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=1,
+        ...                                num_attention_heads=2)
+        >>> bb.models.Llama(config).save_pretrained(folder)
+        >>> model = from_pretrained(folder, backend="numpy")
+        >>> type(model).__name__, model(bb.asarray([[1, 2, 3]], backend="numpy")).shape
+        ('Llama', (1, 3, 32))
+    """
+    return Pretrained.from_pretrained(folder, backend=backend, dtype=dtype)
+
+
+def _classes(where: str, values: Mapping[str, Any]) -> tuple[type[Pretrained], type[Config]]:
+    """The classes that a table names by its architecture, or if it has none by its family."""
+    named = values.get("architectures", values.get("_class_name"))
+    if named is None:
+        family = values.get("model_type")
+        for made, kind in ARCHITECTURES.values():
+            if family and family == kind.model_type:
+                return made, kind
+        raise unknown(
+            where, "model_type", family, sorted({kind.model_type for _, kind in ARCHITECTURES.values()} - {""})
+        )
+    name = named[0] if isinstance(named, list) and named else named
+    if not isinstance(name, str) or name not in ARCHITECTURES:
+        raise unknown(where, "architecture", name, sorted(ARCHITECTURES))
+    return ARCHITECTURES[name]
+
+
+def _place(model: Module, target: AnyBackend) -> None:
+    """Put a model of shapes onto a backend, with one zero in the place of each tensor's values until they are read."""
+    trained = set(map(id, model.parameters()))
+    for leaf in state_places(model)[0]:
+        old = leaf.value
+        new: Any = shape.broadcast_to(creation.zeros((), dtype=old.dtype, backend=target), old.shape)
+        leaf.put(parameter(new) if id(old) in trained else new)

@@ -1,0 +1,206 @@
+"""Decoders with a cache: parts of a text give what the whole gives, in every kind of cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.models.frozen import frozen
+
+import backburn as bb
+from backburn.errors import ArgumentError, OutOfRangeError, ShapeError
+
+DECODERS = ["llama", "llama_llama3", "mistral", "qwen2", "gemma", "gpt2", "gpt2_scaled"]
+CLOSE = 2e-6
+ANY: Any = bb.models
+
+
+def tokens(case: Any, backend: str | None = None) -> Any:
+    return bb.asarray(case.inputs["input_ids"], backend=backend)
+
+
+def assert_close(got: Any, expected: Any) -> None:
+    assert got.shape == expected.shape
+    assert np.abs(got.numpy() - expected.numpy()).max() < CLOSE * np.abs(expected.numpy()).max()
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("ends", [(13,), (1, 2, 3, 13), (5, 6, 12, 13)])
+@pytest.mark.parametrize("fixed_from", [None, 1])
+@pytest.mark.parametrize("backend", ["numpy", "autodiff(numpy)"])
+def test_parts_are_as_the_whole(name: str, ends: tuple[int, ...], fixed_from: int | None, backend: str) -> None:
+    case = frozen(name)
+    model, text = case.model(backend), tokens(case, backend)
+    cache, parts, begin = bb.models.Cache(), [], 0
+    with bb.no_grad():
+        whole = model(text)
+        for number, end in enumerate(ends):
+            cache = cache.fixed(13) if number == fixed_from else cache
+            parts.append(model(text[:, begin:end], cache=cache))
+            begin = end
+    assert_close(bb.concat(parts, axis=1), whole)
+    assert int(cache.length) == 13
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "gpt2"])
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("fixed", [False, True])
+def test_padding_changes_nothing(name: str, side: str, fixed: bool) -> None:
+    """Texts of 4 and 7 tokens and 3 more each, in one batch, are as each by itself."""
+    case = frozen(name)
+    model, ids = case.model("numpy"), case.inputs["input_ids"]
+    lengths, most = (4, 7), 7
+    prompt, mask = np.zeros((2, most), np.int64), np.zeros((2, most), np.int64)
+    for row, n in enumerate(lengths):
+        place = slice(most - n, most) if side == "left" else slice(0, n)
+        prompt[row, place], mask[row, place] = ids[row, :n], 1
+    more = np.stack([ids[row, n : n + 3] for row, n in enumerate(lengths)])
+    cache = bb.models.Cache()
+    first = model(bb.asarray(prompt, backend="numpy"), bb.asarray(mask, backend="numpy"), cache=cache)
+    cache = cache.fixed() if fixed else cache
+    rest = [model(bb.asarray(more[:, i : i + 1], backend="numpy"), cache=cache) for i in range(3)]
+    for row, n in enumerate(lengths):
+        alone = model(bb.asarray(ids[row : row + 1, : n + 3], backend="numpy"))
+        place = slice(most - n, most) if side == "left" else slice(0, n)
+        if name != "qwen2" or side == "left":  # a window counts padding on the right as steps
+            assert_close(bb.concat([first[row, place], *(x[row] for x in rest)]), alone[0])
+        else:
+            assert_close(first[row, place], alone[0, :n])
+
+
+def test_padding_in_parts() -> None:
+    case = frozen("llama")
+    model, text = case.model("numpy"), tokens(case, "numpy")[:, :8]
+    mask = bb.asarray([[1] * 8, [0] * 3 + [1] * 5], backend="numpy")
+    whole, cache = model(text, mask), bb.models.Cache()
+    parts = [model(text[:, a:b], mask[:, a:b], cache=cache) for a, b in ((0, 2), (2, 4), (4, 8))]
+    joint = bb.concat(parts, axis=1)
+    assert_close(joint[0], whole[0])
+    assert_close(joint[1, 3:], whole[1, 3:])
+
+
+def test_padding_that_begins_later() -> None:
+    """A mask after steps that had none: those were all tokens."""
+    case = frozen("gpt2")
+    model, text = case.model("numpy"), tokens(case, "numpy")[:1, :6]
+    whole, cache = model(text), bb.models.Cache()
+    model(text[:, :3], cache=cache)
+    padded = bb.concat([text[:, :1], text[:, 3:]], axis=1)
+    rest = model(padded, bb.asarray([[0, 1, 1, 1]], backend="numpy"), cache=cache)
+    assert_close(rest[:, 1:], whole[:, 3:])
+
+
+def test_one_text_without_a_batch() -> None:
+    case = frozen("llama")
+    model, text, cache = case.model("numpy"), tokens(case, "numpy")[0], bb.models.Cache()
+    whole = model(text)
+    assert whole.shape == (13, 29)
+    assert_close(bb.concat([model(text[:5], cache=cache), model(text[5:], cache=cache)]), whole)
+
+
+def test_the_last_logits() -> None:
+    case = frozen("gpt2")
+    model, text = case.model("numpy"), tokens(case, "numpy")
+    assert_close(model(text, logits_to_keep=1), model(text)[:, -1:])
+
+
+def test_buffers_grow_and_are_written_over() -> None:
+    case = frozen("llama")
+    model, text, cache = case.model("numpy"), tokens(case, "numpy"), bb.models.Cache(capacity=3)
+    places = set()
+    for i in range(7):
+        model(text[:, i : i + 1], cache=cache)
+        places.add((cache.capacity, cache.keys[0].primitive.__array_interface__["data"][0]))
+    assert len({capacity for capacity, _ in places}) == len(places) == 2
+    assert (cache.length, cache.capacity) == (7, 64)
+
+
+def test_gradients_flow_through_a_cache() -> None:
+    """Where derivatives are recorded, nothing is written over."""
+    case = frozen("llama")
+    model, text, cache = case.model(), tokens(case), bb.models.Cache()
+    expected = model(text)[:, 5:].sum().backward()
+    model(text[:, :5], cache=cache)
+    got = model(text[:, 5:], cache=cache).sum().backward()
+    for path, x in model.named_parameters():
+        a, b = x.grad(got).numpy(), x.grad(expected).numpy()
+        assert np.abs(a - b).max() < 1e-5 * max(1.0, np.abs(b).max()), path
+
+
+def test_a_replayed_step_writes_in_place() -> None:
+    case = frozen("qwen2")
+    model, text = case.model("capture(numpy)"), tokens(case, "capture(numpy)")
+    whole, cache = model(text), bb.models.Cache()
+    model(text[:, :3], cache=cache)
+
+    def step(cache: Any, token: Any) -> Any:
+        return cache, model(token, cache=cache)
+
+    run, state = bb.capture(step, on_fallback="error"), cache.fixed(13)
+    places = []
+    for i in range(3, 13):
+        state, logits = run(state, text[:, i : i + 1])
+        assert_close(logits, whole[:, i : i + 1])
+        places.append([x.primitive.__array_interface__["data"][0] for x in (*state.keys, *state.values)])
+    assert run.reason == ""
+    assert places[4] == places[5] == places[9]
+
+
+def test_a_buffer_that_somebody_holds_is_copied() -> None:
+    case = frozen("llama")
+    model, text = case.model("capture(numpy)"), tokens(case, "capture(numpy)")
+    cache = bb.models.Cache()
+    model(text[:, :3], cache=cache)
+    run, state = bb.capture(lambda c, x: (c, model(x, cache=c))), cache.fixed(13)
+    for i in range(3, 8):
+        state, _ = run(state, text[:, i : i + 1])
+    held = state.keys[0].detach()
+    before = held.numpy().copy()
+    state, _ = run(state, text[:, 8:9])
+    assert np.array_equal(held.numpy(), before)
+    assert not np.array_equal(state.keys[0].numpy(), before)
+
+
+def test_texts_taken_and_steps_taken_back() -> None:
+    case = frozen("llama")
+    model, text, cache = case.model("numpy"), tokens(case, "numpy"), bb.models.Cache()
+    model(text[:, :5], cache=cache)
+    swapped = cache.taken(bb.asarray([1, 1, 0], backend="numpy"))
+    rows = text[:, 5:6][bb.asarray([1, 1, 0], backend="numpy")]
+    expected = model(text[:, :6])[:, 5:]
+    assert_close(model(rows, cache=swapped), expected[bb.asarray([1, 1, 0], backend="numpy")])
+    model(text[:, 7:9], cache=cache)
+    cache.length = 5
+    assert_close(model(text[:, 5:6], cache=cache), expected)
+
+
+def test_misuse() -> None:
+    case = frozen("gpt2")
+    model, text = case.model("numpy"), tokens(case, "numpy")
+    cache = bb.models.Cache()
+    with pytest.raises(ArgumentError, match="the cache is empty"):
+        cache.fixed()
+    with pytest.raises(ArgumentError, match=r"cache is a bb.models.Cache\(\) or None, not \[\]"):
+        model(text, cache=[])
+    with pytest.raises(ShapeError, match="the attention_mask has the shape of the tokens"):
+        model(text, text[:, :2])
+    with pytest.raises(ShapeError, match="takes numbers of tokens"):
+        model(text.astype("float32"))
+    with pytest.raises(ArgumentError, match="capacity is an integer of at least 0"):
+        ANY.Cache(capacity="8")
+    with pytest.raises(OutOfRangeError, match=r"has 14 positions \(n_positions\), not 15"):
+        model(bb.zeros((1, 15), dtype="int64", backend="numpy"), cache=cache)
+    model(text, cache=cache)
+    with pytest.raises(OutOfRangeError, match="14 positions"):
+        model(text[:, :2], cache=cache)
+    with pytest.raises(ShapeError, match="begin with an empty Cache"):
+        model(text[:1, :1], cache=cache)
+    assert cache.length == 13  # what was refused is not in it
+    full = bb.models.Cache(length=cache.length, capacity=13, keys=_cut(cache.keys), values=_cut(cache.values)).fixed()
+    with pytest.raises(OutOfRangeError, match="index_copy"):
+        model(text[:, :1], cache=full)
+
+
+def _cut(buffers: list[Any]) -> list[Any]:
+    return [x[..., :13, :] for x in buffers]

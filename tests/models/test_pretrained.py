@@ -1,0 +1,262 @@
+"""Folders of models: written and read again, and refused where they are damaged or not supported."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.models.frozen import distance, frozen, names
+
+import backburn as bb
+from backburn.errors import ArgumentError, BackburnError, ConfigError, ShapeError
+
+
+def folder_of(name: str, path: Path, **changes: Any) -> Path:
+    """A folder with a frozen model, and keys of its configuration changed; None takes one out."""
+    frozen(name).model("numpy").save_pretrained(path)
+    about = json.loads((path / "config.json").read_text()) | changes
+    about = {key: x for key, x in about.items() if key not in changes or x is not None}
+    (path / "config.json").write_text(json.dumps(about))
+    return path
+
+
+@pytest.mark.parametrize("name", names())
+def test_round_trip(name: str, tmp_path: Path) -> None:
+    case = frozen(name)
+    model = case.model("numpy")
+    model.save_pretrained(tmp_path)
+    read = bb.models.from_pretrained(tmp_path, backend="numpy")
+    assert type(read) is type(model)
+    assert read.config == model.config
+    assert not read.training
+    assert (read(*case.given("numpy")) == model(*case.given("numpy"))).all()
+    written = json.loads((tmp_path / "config.json").read_text())
+    lost = {key for key in case.config if key not in written} - {"rope_parameters", "label2id"}
+    assert not lost
+    for key in ("transformers_version", "model_type", "id2label", "_diffusers_version"):
+        assert key not in case.config or written[key] == case.config[key]
+
+
+def test_names_and_layout_are_those_of_the_file(tmp_path: Path) -> None:
+    for name in names():
+        frozen(name).model("numpy").save_pretrained(tmp_path / name)
+        (file,) = (tmp_path / name).glob("*.safetensors")
+        header = json.loads(file.read_bytes()[8 : 8 + int.from_bytes(file.read_bytes()[:8], "little")])
+        shapes = {key: tuple(about["shape"]) for key, about in header.items() if key != "__metadata__"}
+        expected = {key: x.shape for key, x in frozen(name).weights.items()}
+        counters = {key: () for key in shapes if key.endswith("num_batches_tracked")}
+        assert shapes == expected | counters, name
+
+
+def test_shards(tmp_path: Path) -> None:
+    case = frozen("llama")
+    case.model("numpy").save_pretrained(tmp_path, max_shard_size="8KB")
+    assert (tmp_path / "model.safetensors.index.json").is_file()
+    assert distance(bb.models.from_pretrained(tmp_path)(*case.given()), case.result) < 3e-6
+
+
+@pytest.mark.parametrize("backend", ["autodiff(numpy)", "numpy", "capture(numpy)"])
+@pytest.mark.parametrize("dtype", [None, "float16", "float64", "bfloat16"])
+def test_backends_and_dtypes(backend: str, dtype: str | None, tmp_path: Path) -> None:
+    model = bb.models.from_pretrained(folder_of("resnet", tmp_path), backend=backend, dtype=dtype)
+    kinds = {str(x.dtype) for x in model.parameters()} | {str(x.dtype) for _, x in model.named_buffers()}
+    assert kinds == {dtype or "float32", "int64"}
+    assert {x.backend.spec for x in model.parameters()} == {backend}
+    assert {x.is_require_grad for x in model.parameters()} == {backend.startswith("autodiff")}
+    assert not any(x.is_require_grad for _, x in model.named_buffers() if x.dtype.kind == "float")
+    assert bb.default_dtype() is bb.float32
+
+
+def test_tied_weights_are_tied(tmp_path: Path) -> None:
+    model: Any = bb.models.from_pretrained(folder_of("gpt2", tmp_path))
+    assert model.lm_head.weight is model.transformer.wte.weight
+    assert sum(path.endswith("wte.weight") for path, _ in model.named_parameters()) == 1
+
+
+def test_memory_is_the_model_and_one_tensor(tmp_path: Path) -> None:
+    config = bb.models.LlamaConfig(
+        vocab_size=2000, hidden_size=256, intermediate_size=512, num_hidden_layers=6, num_attention_heads=4
+    )
+    with bb.use_backend("numpy"):
+        bb.models.Llama(config).save_pretrained(tmp_path)
+    size = (tmp_path / "model.safetensors").stat().st_size
+    tracemalloc.start()
+    bb.models.from_pretrained(tmp_path, backend="numpy")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.2 * size + 4 * 2000 * 256
+
+
+def test_the_class_reads_its_own(tmp_path: Path) -> None:
+    folder_of("gpt2", tmp_path)
+    assert isinstance(bb.models.GPT2.from_pretrained(tmp_path), bb.models.GPT2)
+    with pytest.raises(ConfigError, match=r"no model has the architecture .* Known: GemmaForCausalLM"):
+        bb.models.Llama.from_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "vocab_size": 29, "n_embd": 16,
+                                                      "n_layer": 2, "n_head": 4, "n_positions": 14}))  # fmt: skip
+    assert isinstance(bb.models.from_pretrained(tmp_path), bb.models.GPT2)
+
+
+def test_names_of_older_files() -> None:
+    """GPT-2 without a prefix and with masks, BERT with gamma and beta, and U-Nets with other names of attention."""
+    case = frozen("gpt2")
+    older = {name.removeprefix("transformer."): x for name, x in case.weights.items()}
+    older |= {"h.0.attn.bias": np.ones((1, 1, 14, 14)), "h.1.attn.masked_bias": np.asarray(-1e4)}
+    model = case.model("numpy", n_ctx=14)
+    bb.io.load_weights(model, older)
+    assert distance(model(*case.given("numpy")), case.result) < 3e-6
+    case = frozen("bert_masked")
+    older = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): x
+        for name, x in case.weights.items()
+    }
+    older |= {"bert.pooler.dense.weight": np.ones((16, 16)), "cls.seq_relationship.bias": np.ones(2)}
+    model = case.model("numpy")
+    bb.io.load_weights(model, older)
+    assert distance(model(*case.given("numpy")), case.result) < 3e-6
+    case, older = frozen("unet"), {}
+    for name, x in case.weights.items():
+        for new, old in (("to_q", "query"), ("to_k", "key"), ("to_v", "value"), ("to_out.0", "proj_attn")):
+            name = name.replace(f".{new}.", f".{old}.")
+        older[name] = x
+    assert set(older) != set(case.weights)
+    bb.io.load_weights(case.model("numpy"), older)
+
+
+@pytest.mark.parametrize("name", ["resnet", "resnet_bottleneck"])
+def test_names_of_torchvision(name: str) -> None:
+    case = frozen(name)
+    model: Any = case.model("numpy")
+    count = {"basic": 2, "bottleneck": 3}[model.config.layer_type]
+    theirs = ["conv1.weight", "fc.weight", "fc.bias"]
+    parts = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    theirs += [f"bn1.{part}" for part in parts]
+    for i, depth in enumerate(model.config.depths):
+        for j in range(depth):
+            place = f"layer{i + 1}.{j}"
+            theirs += [f"{place}.conv{k + 1}.weight" for k in range(count)]
+            theirs += [f"{place}.bn{k + 1}.{part}" for k in range(count) for part in parts]
+            if f"resnet.encoder.stages.{i}.layers.{j}.shortcut.convolution.weight" in model.state_dict():
+                theirs += [f"{place}.downsample.0.weight", *(f"{place}.downsample.1.{part}" for part in parts)]
+    assert {model.rename_weight(path) for path in theirs} == set(model.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("llama", {"architectures": ["FooForCausalLM"]}, "no model has the architecture 'FooForCausalLM'"),
+        ("llama", {"architectures": ["LamaForCausalLM"]}, "Did you mean 'LlamaForCausalLM'?"),
+        ("llama", {"architectures": []}, r"the architecture \[\]"),
+        ("llama", {"architectures": 3}, "the architecture 3"),
+        ("llama", {"architectures": None, "model_type": "foo"}, "the model_type 'foo'.*Known: bert, gemma"),
+        ("llama", {"rope_scaling": {"type": "longrope", "factor": 2.0}}, "the type 'longrope', which is not supported"),
+        ("llama", {"rope_scaling": {"rope_type": "linear"}}, "the type 'linear' needs factor, a number above 0"),
+        ("llama", {"rope_scaling": {"rope_type": "linear", "factor": 0}}, "needs factor, a number above 0"),
+        ("llama", {"rope_scaling": {"rope_type": "default", "warp": 2}}, "has warp = 2, which is not known"),
+        ("llama", {"rope_parameters": 3}, "rope_parameters is a table, not 3"),
+        ("llama", {"rope_parameters": {"rope_theta": "x"}}, "rope_theta is a number, not 'x'"),
+        ("llama", {"hidden_act": "mish"}, "hidden_act is 'mish', which is not supported; supported: 'silu'"),
+        ("llama", {"quantization_config": {"bits": 4}}, "quantization_config is .*, which is not supported"),
+        ("llama", {"hidden_size": "16"}, "hidden_size is an integer, not '16'"),
+        ("llama", {"hidden_size": True}, "hidden_size is an integer, not True"),
+        ("llama", {"hidden_size": 16.0}, "hidden_size is an integer, not 16.0"),
+        ("llama", {"hidden_size": 0}, "hidden_size is 0, and has to be 1 or more"),
+        ("llama", {"rms_norm_eps": float("nan")}, "rms_norm_eps is nan, and has to be finite"),
+        ("llama", {"num_key_value_heads": 3}, "num_attention_heads 4 is a multiple of num_key_value_heads 3"),
+        ("llama", {"num_attention_heads": 3, "head_dim": None, "num_key_value_heads": 3}, "does not form 3 heads"),
+        ("llama", {"eos_token_id": ["a"]}, "eos_token_id is an integer or a list, each item an integer or null"),
+        ("gpt2", {"n_head": 3}, "n_embd 16 does not form n_head 3 heads"),
+        ("gpt2", {"add_cross_attention": True}, "add_cross_attention is True, which is not supported"),
+        ("gpt2", {"activation_function": "tanh"}, "activation_function is 'tanh'"),
+        ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
+        ("bert", {"is_decoder": True}, "is_decoder is True"),
+        ("vit", {"id2label": {"a": "b"}}, "id2label is a table of names by number"),
+        ("bert_classes", {"num_labels": 7}, "num_labels is 7, and id2label names 3"),
+        ("vit", {"patch_size": [4, 4, 4]}, "patch_size is one length, or a height and a width"),
+        ("vit", {"patch_size": 32}, "patches of patch_size 32 in images of"),
+        ("vit", {"num_attention_heads": 5}, "does not form 5 heads"),
+        ("resnet", {"depths": [1]}, "hidden_sizes and depths have a number for each stage"),
+        ("resnet", {"depths": [1, 0]}, "hidden_sizes and depths have a number for each stage"),
+        ("resnet", {"layer_type": "dense"}, "layer_type is 'dense'"),
+        ("unet", {"down_block_types": ["DownBlock2D", "SkipDownBlock2D"]}, "down_block_types has 'SkipDownBlock2D'"),
+        ("unet", {"up_block_types": ["UpBlock2D"]}, "have one length"),
+        ("unet", {"time_embedding_type": "fourier"}, "time_embedding_type is 'fourier'"),
+    ],
+)
+def test_configurations_that_are_refused(name: str, changes: dict[str, Any], words: str, tmp_path: Path) -> None:
+    folder = folder_of(name, tmp_path, **changes)
+    with pytest.raises(ConfigError, match=words) as raised:
+        bb.models.from_pretrained(folder)
+    assert str(raised.value).startswith(str(folder / "config.json"))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "there is no such file"),
+        (b"", "no JSON"),
+        (b"{", "no JSON"),
+        (b"\xff\xfe", "no JSON"),
+        (b"[" * 100_000, "no JSON"),
+        (b"[1]", "holds list, and a configuration is a table"),
+        (b"{}", "no model has the model_type None"),
+    ],
+)
+def test_damaged_files(content: bytes | None, words: str, tmp_path: Path) -> None:
+    folder = folder_of("gpt2", tmp_path)
+    (folder / "config.json").unlink()
+    if content is not None:
+        (folder / "config.json").write_bytes(content)
+    with pytest.raises(ConfigError, match=words) as raised:
+        bb.models.from_pretrained(folder)
+    assert str(folder / "config.json") in str(raised.value)
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no folder"):
+        bb.models.from_pretrained(tmp_path / "absent")
+
+
+def test_weights_that_do_not_fit(tmp_path: Path) -> None:
+    folder = folder_of("llama", tmp_path / "a", intermediate_size=32)
+    with pytest.raises(
+        ShapeError, match=r"gate_proj.weight .*has shape \[24, 16\] there and \[32, 16\] here"
+    ) as raised:
+        bb.models.from_pretrained(folder)
+    assert str(folder) in str(raised.value)
+    folder = folder_of("llama", tmp_path / "b", num_hidden_layers=3)
+    with pytest.raises(ArgumentError, match=r"missing: model.layers.2.self_attn.q_proj.weight"):
+        bb.models.from_pretrained(folder)
+    folder = folder_of("llama", tmp_path / "c", num_hidden_layers=1)
+    with pytest.raises(ArgumentError, match=r"unused: model.layers.1"):
+        bb.models.from_pretrained(folder)
+    folder = folder_of("llama", tmp_path / "d")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(BackburnError, match="no file of weights"):
+        bb.models.from_pretrained(folder)
+    (folder / "model.safetensors").write_bytes(b"\x10" * 7)
+    with pytest.raises(BackburnError, match="no file of weights that is known"):
+        bb.models.from_pretrained(folder)
+
+
+def test_huge_sizes_take_no_memory(tmp_path: Path) -> None:
+    """A configuration that lies is found out before anything is allocated."""
+    folder = folder_of("llama", tmp_path, hidden_size=1 << 20, vocab_size=1 << 40, head_dim=None)
+    with pytest.raises(ShapeError, match=r"embed_tokens\.weight .*has shape"):
+        bb.models.from_pretrained(folder, backend="numpy")
+
+
+def test_another_configuration() -> None:
+    with pytest.raises(ConfigError, match="GPT2: takes a GPT2Config, not LlamaConfig"):
+        bb.models.GPT2(bb.models.LlamaConfig())  # type: ignore[arg-type]
+
+
+def test_keys_that_are_no_fields_are_kept() -> None:
+    config = bb.models.GPT2Config.from_dict({"n_layer": 1, "use_cache": False, "task": {"x": [1]}})
+    assert config.extra == {"use_cache": False, "task": {"x": [1]}}
+    assert config.to_dict()["task"] == {"x": [1]}
+    assert bb.models.GPT2Config.from_dict(config.to_dict()) == config

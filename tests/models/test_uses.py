@@ -1,0 +1,95 @@
+"""Published models in use: quantized, with adapters, calibrated, recorded as a step of training."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.models.frozen import distance, frozen
+
+import backburn as bb
+from backburn.nn import Linear, LoRALinear, QuantizedLinear
+
+PROJECTIONS = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+
+
+def kinds(model: Any, kind: type) -> set[str]:
+    return {path for path, module in model.named_modules() if isinstance(module, kind)}
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "qwen2", "gemma"])
+def test_every_projection_is_found(name: str) -> None:
+    model = frozen(name).model("numpy")
+    quantized = bb.nn.quantize_model(model, "qint8_symmetric_channel0_float32", pattern="*_proj")
+    found = kinds(quantized, QuantizedLinear)
+    assert len(found) == 2 * len(PROJECTIONS)
+    assert {path.rpartition(".")[2] for path in found} == PROJECTIONS
+    assert distance(quantized(*frozen(name).given("numpy")), frozen(name).result) < 0.1
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "bert_classes", "vit"])
+def test_all_linear_layers_are_quantized(name: str) -> None:
+    case = frozen(name)
+    model = case.model("numpy")
+    quantized = bb.nn.quantize_model(model)
+    assert kinds(quantized, QuantizedLinear) >= kinds(model, Linear)
+    assert distance(quantized(*case.given("numpy")), case.result) < 0.2
+
+
+def test_gptq() -> None:
+    case = frozen("llama")
+    model = case.model("numpy")
+    scheme = "qint4_symmetric_block8_float16"
+    data = [bb.asarray(np.random.default_rng(i).integers(0, 29, (4, 13)), backend="numpy") for i in range(4)]
+    found = bb.quantization.gptq(model, data, scheme, pattern="*_proj")
+    assert len(kinds(found, QuantizedLinear)) == 2 * len(PROJECTIONS)
+
+
+def test_adapters_are_trained_alone() -> None:
+    case = frozen("llama")
+    base = bb.nn.quantize_model(case.model(), "qint8_symmetric_channel0_float32", pattern="*_proj")
+    model = bb.nn.add_adapters(base, rank=2, pattern="*_proj").train()
+    assert len(kinds(model, LoRALinear)) == 2 * len(PROJECTIONS)
+    trained = [path for path, x in model.named_parameters() if x.is_require_grad]
+    assert all(fnmatchcase(path, "*.lora_[AB]") for path in trained)
+    assert len(trained) == 4 * len(PROJECTIONS)
+    optimizer, losses = bb.optim.Adam(0.01), []
+    (tokens,) = case.given()
+    for _ in range(10):
+        logits = model(tokens[:, :-1])
+        loss = bb.nn.functional.cross_entropy(logits.reshape((-1, 29)), tokens[:, 1:].reshape(-1))
+        optimizer.step(model, loss.backward())
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+
+
+def test_a_recorded_step_of_training() -> None:
+    case = frozen("gpt2")
+
+    def step(state: Any, tokens: Any) -> Any:
+        model, optimizer = state
+        logits = model(tokens[:, :-1])
+        loss = bb.nn.functional.cross_entropy(logits.reshape((-1, 29)), tokens[:, 1:].reshape(-1))
+        optimizer.step(model, loss.backward())
+        return state, loss
+
+    run, losses = bb.capture(step, on_fallback="error"), []
+    state = case.model("autodiff(capture(numpy))").train(), bb.optim.Adam(0.01)
+    for _ in range(8):
+        state, loss = run(state, *case.given("autodiff(capture(numpy))"))
+        losses.append(loss.item())
+    assert run.reason == ""
+    assert losses[-1] < losses[0]
+    assert state[0].lm_head.weight is state[0].transformer.wte.weight
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_a_quantized_decoder_with_a_cache(name: str) -> None:
+    case = frozen(name)
+    model = bb.nn.quantize_model(case.model("numpy"), "qint8_symmetric_channel0_float32")
+    (tokens,) = case.given("numpy")
+    whole, cache = model(tokens), bb.models.Cache()
+    parts = [model(tokens[:, a:b], cache=cache) for a, b in ((0, 6), (6, 7), (7, 13))]
+    assert distance(bb.concat(parts, axis=1), whole.numpy()) < 1e-5
