@@ -173,6 +173,30 @@ class QuantizedConv(QuantizedInputs):
         return holding(self.layer, weight=weight.reshape(*self.weight_shape)).forward(self._rounded(x))
 
 
+def unfilled(layer: Linear | Convolution, activations: QuantizedDType | None, has_range: bool) -> Module:
+    """A quantized layer in the place of another, to be loaded: its weight is still the layer's, in floats.
+
+    ``activations`` is the scheme of inputs, and ``has_range`` says whether their range is known.
+    """
+    made: QuantizedLinear | QuantizedConv
+    if isinstance(layer, Linear):
+        made = object.__new__(QuantizedLinear)
+        made.weight, made.bias = layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
+    else:
+        made = object.__new__(QuantizedConv)
+        weight = layer.weight.detach()
+        made.weight_shape = weight.shape
+        made.weight = weight.reshape(weight.shape[0], -1)
+        made.layer = holding(layer, weight=None, bias=None if layer.bias is None else layer.bias.detach())
+    made.training = layer.training
+    made._quantize_inputs(layer.weight, activations, None)
+    if has_range:
+        with use_backend(layer.weight.backend):
+            made.register_buffer("low", zeros(()))
+            made.register_buffer("high", zeros(()))
+    return made
+
+
 def as_scheme(name: str, scheme: DType | str) -> QuantizedDType:
     """The scheme that ``scheme`` names. Raises :class:`ArgumentError` for any other dtype."""
     dtype = as_dtype(scheme)

@@ -10,7 +10,8 @@ import numpy as np
 
 from backburn.autodiff.anomaly import host_values
 from backburn.autodiff.transfer import transfer
-from backburn.backend.contract import AnyBackend
+from backburn.backend.contract import AnyBackend, is_autodiff
+from backburn.backend.wrapper import Wrapper
 from backburn.base.contexts import default_float
 from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype, float64, promote, promote_scalar
 from backburn.base.errors import (
@@ -24,7 +25,7 @@ from backburn.base.errors import (
 from backburn.hints.arguments import plain_signature, refuse
 from backburn.tensor.core.defaults import BackendLike, as_backend, given_backend
 from backburn.tensor.core.dispatch import cast, kind_operand, tensor_operand
-from backburn.tensor.core.levels import constant, has_history, inner_of, innermost, levels_between, lift
+from backburn.tensor.core.levels import INNER, constant, has_history, inner_of, innermost, levels_between, lift
 from backburn.tensor.core.messages import describe, raise_out_of_memory
 from backburn.tensor.core.options import dtype_of
 from backburn.tensor.core.wrapping import is_tensor, wrap
@@ -299,6 +300,21 @@ def to_host(x: Any) -> Any:
         return x.backend.to_numpy(x._primitive)
     except MemoryError as error:
         raise_out_of_memory("numpy", f" Operand: {describe((x,))}.", "cpu", error)
+
+
+def host_view(x: Any) -> Any:
+    """The memory of a tensor as a read-only NumPy array; None where it is no such array, or a decorator sees reading.
+
+    Primitives are not written to as long as somebody refers to them, and the view does.
+    """
+    k, value = x._backend, x._primitive
+    while is_autodiff(k):
+        value, k = getattr(k, INNER[x._dtype.kind])(value), k.inner_backend
+    if isinstance(k, Wrapper) or inner_of(k) is not None or value.__class__ is not np.ndarray:
+        return None
+    view = value.view()
+    view.flags.writeable = False
+    return view
 
 
 def host_text(x: Any, edge: int | None = None) -> str:
