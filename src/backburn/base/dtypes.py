@@ -63,6 +63,11 @@ class DType:
             return np.dtype(ml_dtypes.bfloat16)
         return np.dtype(self.name)
 
+    @property
+    def byteorder(self) -> str:
+        """NumPy's sign for the order of bytes: ``"="``, that of the machine, or ``"|"`` for elements of one byte."""
+        return self.dtype.byteorder
+
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
@@ -332,6 +337,8 @@ def as_dtype(dtype: Any) -> DType:
         name = repr(dtype)
     elif isinstance(dtype, type) and dtype in _PYTHON:
         return _PYTHON[dtype]
+    elif hasattr(dtype, "__array_namespace__") and not isinstance(dtype, (type, np.generic)):
+        name = repr(dtype)  # an array or a tensor, which has a dtype and is none
     else:
         try:
             name = np.dtype(dtype).name

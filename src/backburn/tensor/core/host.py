@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import sys
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 
@@ -317,10 +319,41 @@ def host_view(x: Any) -> Any:
     return view
 
 
-def host_text(x: Any, edge: int | None = None) -> str:
+def host_text(x: Any, edge: int | None, options: Mapping[str, Any]) -> str:
     """The values of a tensor as NumPy prints them; with ``edge``, only that many at the ends of each axis."""
-    options: dict[str, Any] = {} if edge is None else {"threshold": 0, "edgeitems": edge}
-    return np.array2string(to_host(x), separator=", ", prefix="Tensor(", **options)
+    given = {
+        "precision": options.get("precision"),
+        "suppress_small": options.get("suppress"),
+        "max_line_width": options.get("linewidth"),
+        "threshold": sys.maxsize if edge is None else 0,
+        "edgeitems": edge,
+    }
+    return np.array2string(to_host(x), separator=", ", prefix="Tensor(", **given)
+
+
+def as_bits(values: Any) -> Any:
+    """A host vector of booleans as bits, eight to a byte, the first in the lowest."""
+    return np.packbits(values, bitorder="little")
+
+
+#: Copies of tensors on the host whose addresses were asked for, by the tensors' ``id``, until these die.
+_ADDRESSED: dict[int, Any] = {}
+
+
+def addresses(x: Any) -> Any:
+    """NumPy's ``ndarray.ctypes`` of host memory that has the values of a tensor in C order, as long as that lives."""
+    view = host_view(x)
+    if view is not None and view.flags.c_contiguous:
+        return view.ctypes
+    if id(x) not in _ADDRESSED:
+        _ADDRESSED[id(x)] = np.ascontiguousarray(to_host(x))
+        weakref.finalize(x, _ADDRESSED.pop, id(x), None)
+    return _ADDRESSED[id(x)].ctypes
+
+
+def numpy_dtype(dtype: DType) -> Any:
+    """NumPy's dtype of the values that a tensor has on the host."""
+    return np.dtype(np.float32) if dtype.kind == "quantized" else dtype.dtype
 
 
 def host_counts(name: str, values: Any) -> Any:
