@@ -81,13 +81,16 @@ LONGEST_HTML = 1000
 def summary_html(text: str) -> str:
     """A :func:`summary` as HTML for notebooks: a tree whose parts open and close, the first two levels open.
 
-    >>> summary_html("Sequential\\n  0: ReLU")[-62:]
-    '<div style="margin-left: 1.5em">0: ReLU</div></details></div>'
+    >>> summary_html("ReLU")
+    '<div style="font-family: monospace; line-height: 1.4"><div>ReLU</div></div>'
     """
     lines = text.split("\n")
     more = len(lines) - LONGEST_HTML
     parts = ['<div style="font-family: monospace; line-height: 1.4">']
-    depths = [(len(line) - len(line.lstrip(" "))) // 2 for line in lines[:LONGEST_HTML]] + [0]
+    depths: list[int] = []
+    for line in lines[:LONGEST_HTML]:  # a line of some object's own may be indented further
+        depths.append(min((len(line) - len(line.lstrip(" "))) // 2, depths[-1] + 1 if depths else 0))
+    depths.append(0)
     for line, depth, following in zip(lines[:LONGEST_HTML], depths, depths[1:], strict=False):
         indent = ' style="margin-left: 1.5em"' if depth else ""
         words = escape(line.strip())

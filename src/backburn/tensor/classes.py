@@ -216,12 +216,12 @@ class Tensor(TensorMethods, metaclass=HidesHints):
         return host.addresses(self)
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
-        """The values for a consumer of Arrow's PyCapsule interface, such as polars and pyarrow: a copy.
+        """The values for a consumer of Arrow's PyCapsule interface, such as polars and pyarrow: a copy, of its dtype.
 
         A vector is an array, a matrix a struct array with the columns ``column_0``, ``column_1`` and so on. Raises
         :class:`ShapeError` for other tensors, and :class:`DTypeError` for bfloat16 and quantized ones.
         """
-        return arrow.arrow_array(self, requested_schema)
+        return arrow.arrow_array(self)
 
     def __dlpack__(
         self,

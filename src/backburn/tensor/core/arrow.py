@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from backburn.base.errors import ArgumentError, DTypeError, ShapeError
+from backburn.base.errors import DTypeError, ShapeError
 from backburn.tensor.core.host import as_bits, to_host
 from backburn.tensor.core.messages import describe
 
@@ -104,12 +104,8 @@ def _capsule(struct: _Struct) -> Any:
     return _new_capsule(address, name, ctypes.cast(destructor, ctypes.c_void_p))
 
 
-def arrow_array(x: Any, requested_schema: Any) -> tuple[Any, Any]:
+def arrow_array(x: Any) -> tuple[Any, Any]:
     """The capsules of schema and array; see :meth:`backburn.Tensor.__arrow_c_array__`."""
-    if requested_schema is not None:
-        raise ArgumentError(
-            "__arrow_c_array__: a tensor has one schema, that of its dtype; requested_schema must be None"
-        )
     if x.ndim not in (1, 2):
         raise ShapeError(f"__arrow_c_array__: vectors and matrices are arrays of Arrow, and not {describe((x,))}")
     if x.dtype.name not in FORMATS:
