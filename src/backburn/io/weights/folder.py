@@ -47,7 +47,9 @@ def _shards(index: Path, open_file: Callable[[Path], dict[str, Stored]]) -> dict
                 raise FileFormatError(f"{index}: {name!r} is in two files, {tensors[name].where} and {stored.where}")
             tensors[name] = stored
     for name, shard in places.items():
-        if name not in shards[shard]:
+        whole = shards[shard].get(name.rpartition(".")[0])
+        is_part = whole is not None and whole.kind == "quantized"
+        if name not in shards[shard] and not is_part:
             raise FileFormatError(f"{index}: {name!r} is said to be in {shard}, and is not")
     return tensors
 

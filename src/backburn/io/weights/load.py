@@ -13,7 +13,7 @@ import numpy as np
 
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.dtypes import DType, FloatDType, QuantizedDType, as_dtype
-from backburn.base.errors import ArgumentError, BackburnError, DTypeError, ShapeError, hint_for
+from backburn.base.errors import ArgumentError, DTypeError, ShapeError, hint_for
 from backburn.base.mutable_trees import Leaf, MutableTree
 from backburn.base.trees import joined
 from backburn.io.weights.report import WeightsReport
@@ -26,6 +26,7 @@ from backburn.nn.quantized import unfilled
 from backburn.tensor.core.defaults import as_backend
 from backburn.tensor.core.dispatch import cast
 from backburn.tensor.core.host import asarray, to_host
+from backburn.tensor.core.levels import innermost
 from backburn.tensor.core.wrapping import is_tensor
 
 #: A path in the model; with ``"T"`` or axes, whose order the source has otherwise; None leaves a tensor out.
@@ -310,7 +311,7 @@ def _check(
         for stored in (named[path].stored for path in paths):
             checks += [stored.check, stored.check_parts] if is_quantized else [stored.check]
         if not paths and backend is not None:
-            _moved(leaf, backend)
+            _check_values(leaf, backend)
     for check in dict.fromkeys(checks):
         check()
         source.release()
@@ -356,15 +357,14 @@ def _made(stored: Stored, backend: Any, target: DType) -> Any:
     return asarray(value, dtype=target, backend=backend)
 
 
-def _moved(leaf: Leaf, backend: AnyBackend) -> Any:
-    """A tensor that the source lacks, on a backend. Raises :class:`ArgumentError` for one without values."""
-    try:
-        return constant_on(leaf.value, backend)
-    except BackburnError as error:
+def _check_values(leaf: Leaf, backend: AnyBackend) -> None:
+    """Raise :class:`ArgumentError` for a tensor that the source lacks, on a backend whose tensors have no values."""
+    old = leaf.value.backend
+    if not is_optional(leaf) and old != backend and asarray(1, backend=innermost(old)).item() != 1:
         raise ArgumentError(
-            f"load_weights: {leaf.path} is not in the source, and has no values on {leaf.value.backend.spec} that "
-            f"could be moved to {backend.spec} ({error}). Nothing was loaded"
-        ) from error
+            f"load_weights: {leaf.path} is not in the source, and has no values on {old.spec} that could be moved to "
+            f"{backend.spec}. Nothing was loaded"
+        )
 
 
 def _put(leaf: Leaf, stored: Stored | None, target: DType, backend: AnyBackend | None) -> None:
@@ -372,7 +372,7 @@ def _put(leaf: Leaf, stored: Stored | None, target: DType, backend: AnyBackend |
     if stored is not None:
         new = _made(stored, old.backend if backend is None else backend, target)
     elif backend is not None or target is not old.dtype:
-        new = cast(old.detach() if backend is None else _moved(leaf, backend), target)
+        new = cast(constant_on(old, old.backend if backend is None else backend), target)
     else:
         return
     differentiates = old.is_require_grad and is_autodiff(new.backend)
