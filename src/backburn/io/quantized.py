@@ -85,7 +85,7 @@ def of_parts(name: str, about: Mapping[str, Any], arrays: dict[str, Any]) -> Qua
             raise FileFormatError("its values or its steps are missing")
         check_types([None if x is None else (x.shape, x.dtype.name) for x in parts], scheme, shape)
         check_values((parts[0], parts[1], parts[2]), scheme)
-        made: QuantizedTensor = quantized_from_parts(*parts, scheme, shape)
+        made: QuantizedTensor = quantized_from_parts(parts[0], parts[1], parts[2], scheme, shape)
         return made
     except (BackburnError, KeyError, TypeError, ValueError) as error:
         raise FileFormatError(f"the quantized tensor {name!r} is damaged ({error})") from error

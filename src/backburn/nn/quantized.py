@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from backburn.base.dtypes import DType, QuantizedDType, as_dtype, qint8
 from backburn.base.errors import ArgumentError, ShapeError
@@ -178,7 +178,7 @@ def unfilled(layer: Linear | Convolution, activations: QuantizedDType | None, ha
 
     ``activations`` is the scheme of inputs, and ``has_range`` says whether their range is known.
     """
-    made: QuantizedLinear | QuantizedConv
+    made: Any
     if isinstance(layer, Linear):
         made = object.__new__(QuantizedLinear)
         made.weight, made.bias = layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
@@ -194,7 +194,8 @@ def unfilled(layer: Linear | Convolution, activations: QuantizedDType | None, ha
         with use_backend(layer.weight.backend):
             made.register_buffer("low", zeros(()))
             made.register_buffer("high", zeros(()))
-    return made
+    found: Module = made
+    return found
 
 
 def as_scheme(name: str, scheme: DType | str) -> QuantizedDType:

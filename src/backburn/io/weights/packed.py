@@ -137,9 +137,11 @@ class _Packed:
 
     def values(self) -> NDArray[np.float32]:
         """The weight in float32."""
-        steps = np.repeat(self.scales.read().T.astype(np.float32), self.group, axis=1)
+        steps: Any = np.repeat(self.scales.read().T.astype(np.float32), self.group, axis=1)
+        multiples: Any = self.integers().astype(np.int16) - np.repeat(self.zeros(), self.group, axis=1)
         with np.errstate(all="ignore"):  # steps may be infinite or NaN
-            return steps * (self.integers().astype(np.int16) - np.repeat(self.zeros(), self.group, axis=1))
+            product: NDArray[np.float32] = steps * multiples
+        return product
 
     def parts(self) -> Parts:
         """The parts of a quantized tensor: values and zero points less half of the range, values packed in rows."""

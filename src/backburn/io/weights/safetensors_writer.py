@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 from backburn.base.errors import DTypeError
 from backburn.io.atomic import write_atomically
-from backburn.io.parts import Bytes, parts_of_bytes
+from backburn.io.parts import parts_of_bytes
 from backburn.io.weights.safetensors_file import DTYPE_NAMES, METADATA, digest, text_of
 
 #: Digests by the names of tensors.
@@ -98,7 +98,7 @@ def _contents(header: bytes, parts: Sequence[Part]) -> Iterator[Any]:
             yield from parts_of_bytes(x)
 
 
-def _hashed(parts: Sequence[Part], write: Callable[[Bytes], object]) -> Digests:
+def _hashed(parts: Sequence[Part], write: Callable[[Any], object]) -> Digests:
     """Hand the bytes of tensors to ``write``, while another thread hashes them."""
     hashes = {}
     waiting: deque[Future[None]] = deque()

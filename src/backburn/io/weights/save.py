@@ -118,9 +118,9 @@ def _parts(model: Module) -> tuple[list[list[Part]], dict[str, str], dict[str, A
         groups.append([Part(part, (array,)) for part, array in arrays.items()])
     names = [part.name for group in groups for part in group]
     twice = max(names, key=names.count) if len(set(names)) < len(names) else None
-    for name, why in ((METADATA if METADATA in names else None, "for what is no tensor"), (twice, "twice")):
-        if name is not None:
-            raise ArgumentError(f"save_weights: files keep the name {name!r} {why}: choose another")
+    for taken, why in ((METADATA if METADATA in names else None, "for what is no tensor"), (twice, "twice")):
+        if taken is not None:
+            raise ArgumentError(f"save_weights: files keep the name {taken!r} {why}: choose another")
     return groups, kept, schemes
 
 

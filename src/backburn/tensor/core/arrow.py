@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 from backburn.base.errors import DTypeError, ShapeError
@@ -88,12 +87,12 @@ _DESTRUCTORS = {
 }
 
 
-def _made(kind: Callable[..., Any], children: list[Any], kept: Any = None, **fields: Any) -> Any:
+def _made(kind: Any, children: list[Any], kept: Any = None, **fields: Any) -> Any:
     """A structure with children, which is released by :func:`_release`."""
-    pointers = (ctypes.POINTER(kind) * len(children))(*map(ctypes.pointer, children))  # type: ignore[arg-type]
+    pointers = (ctypes.POINTER(kind) * len(children))(*map(ctypes.pointer, children))
     number = next(_numbers)
     _KEPT[number] = (pointers, children, kept)
-    release = ctypes.cast(_RELEASES[kind], ctypes.c_void_p)  # type: ignore[index]
+    release = ctypes.cast(_RELEASES[kind], ctypes.c_void_p)
     return kind(n_children=len(children), children=pointers, release=release, private_data=number, **fields)
 
 

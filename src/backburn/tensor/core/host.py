@@ -321,14 +321,16 @@ def host_view(x: Any) -> Any:
 
 def host_text(x: Any, edge: int | None, options: Mapping[str, Any]) -> str:
     """The values of a tensor as NumPy prints them; with ``edge``, only that many at the ends of each axis."""
-    given = {
-        "precision": options.get("precision"),
-        "suppress_small": options.get("suppress"),
-        "max_line_width": options.get("linewidth"),
-        "threshold": sys.maxsize if edge is None else 0,
-        "edgeitems": edge,
-    }
-    return np.array2string(to_host(x), separator=", ", prefix="Tensor(", **given)
+    return np.array2string(
+        to_host(x),
+        separator=", ",
+        prefix="Tensor(",
+        precision=options.get("precision"),
+        suppress_small=options.get("suppress"),
+        max_line_width=options.get("linewidth"),
+        threshold=sys.maxsize if edge is None else 0,
+        edgeitems=edge,
+    )
 
 
 def as_bits(values: Any) -> Any:

@@ -32,11 +32,13 @@ def set_printoptions(
         Tensor([3.142], dtype=float32, backend=numpy)
         >>> bb.set_printoptions(precision=8)
     """
-    given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
+    given: dict[str, Any] = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems}
+    given["linewidth"] = linewidth
     least = {"precision": 0, "threshold": 0, "edgeitems": 1, "linewidth": 1}
     for name, value in given.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least[name]):
             raise ArgumentError(f"set_printoptions: {name} is an integer from {least[name]} on, not {value!r}")
-    if suppress is not None and not isinstance(suppress, bool):
+    numbers_near_zero: object = suppress
+    if numbers_near_zero is not None and not isinstance(numbers_near_zero, bool):
         raise ArgumentError(f"set_printoptions: suppress is True or False, not {suppress!r}")
     OPTIONS.update({name: value for name, value in {**given, "suppress": suppress}.items() if value is not None})
