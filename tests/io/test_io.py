@@ -342,9 +342,9 @@ def test_a_state_is_no_model(tmp_path: Path) -> None:
 
 
 def test_a_state_that_misses_an_array_is_refused(tmp_path: Path) -> None:
-    from backburn.io import safe
+    from backburn.io import safe, versions
 
-    safe._write(tmp_path / "s", safe.STATE, {}, {"x": {"$array": "x"}})
+    safe._write(tmp_path / "s", versions.STATE, {}, {"x": {"$array": "x"}})
     with pytest.raises(FileFormatError, match="'x' is missing"):
         load_state(tmp_path / "s")
 
