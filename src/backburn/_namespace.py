@@ -39,6 +39,7 @@ from backburn.tensor.core.defaults import (
     use_dtype as use_dtype,
 )  # fmt: skip
 from backburn.tensor.core.host import asarray as asarray, from_dlpack as from_dlpack, from_inner as from_inner, to as to
+from backburn.tensor.core.print_options import set_printoptions as set_printoptions
 from backburn.tensor.core.user_operations import operation as operation
 from backburn.tensor.einsum import einsum as einsum
 from backburn.tensor.inspection import (

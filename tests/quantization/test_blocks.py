@@ -34,7 +34,10 @@ def with_bodies(*names: str) -> Any:
 
 BARE = with_bodies("quantize", "quantize_between", "dequantize")
 PLAIN = with_bodies("quantized_linear", "quantized_linear_backward", "quantized_matmul")
-STORAGES = [("int8", "symmetric"), ("int4", "symmetric"), ("uint8", "affine"), ("int4", "affine"), ("int2", "affine")]
+STORAGES = [
+    ("int8", "symmetric"), ("int4", "symmetric"), ("int4", "full"), ("uint8", "affine"), ("int4", "affine"),
+    ("int2", "affine"),
+]  # fmt: skip
 
 
 def values(*shape: int) -> Any:

@@ -53,7 +53,7 @@ def test_bytes_on_disk(tmp_path: Path, scheme: str, share: float) -> None:
 
 
 def test_parts_that_do_not_fit(tmp_path: Path) -> None:
-    from backburn.io import safe
+    from backburn.io import safe, versions
 
     q = bb.ones((2, 3)).quantize()
     with pytest.raises(FileFormatError, match=r"'w.scale' is both a tensor and a part of 'w'"):
@@ -67,10 +67,10 @@ def test_parts_that_do_not_fit(tmp_path: Path) -> None:
         ({"shape": [2, 3]}, arrays),
         (good, {"w": arrays["w"]}),
     ):
-        safe._write(tmp_path / "m", safe.MODEL, parts, {}, {"w": about})
+        safe._write(tmp_path / "m", versions.MODEL, parts, {}, {"w": about})
         with pytest.raises(FileFormatError, match="the quantized tensor 'w' is damaged"):
             load_model(tmp_path / "m")
-    safe._write(tmp_path / "m", safe.MODEL, arrays, {}, {"w": good})
+    safe._write(tmp_path / "m", versions.MODEL, arrays, {}, {"w": good})
     np.testing.assert_array_equal(load_model(tmp_path / "m").state["w"].numpy(), np.zeros((2, 3)))
 
 
@@ -112,7 +112,7 @@ def test_a_quantized_model_is_evaluated(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_values_that_no_scheme_holds(tmp_path: Path) -> None:
-    from backburn.io import safe
+    from backburn.io import safe, versions
 
     for name, good, bad in (
         ("float8_e4m3fn", 0x7E, 0x7F), ("float8_e4m3fn", 0xFE, 0xFF), ("float8_e5m2", 0x7B, 0x7C),
@@ -124,10 +124,10 @@ def test_values_that_no_scheme_holds(tmp_path: Path) -> None:
         values: Any = np.zeros((1, stored), np.int8 if name == "int8" else np.uint8)
         parts = {"w": values, "w.scale": np.ones((), np.float32)}
         values.view(np.uint8)[0, -1] = good
-        safe._write(tmp_path / "m", safe.MODEL, parts, {}, {"w": about})
+        safe._write(tmp_path / "m", versions.MODEL, parts, {}, {"w": about})
         assert load_model(tmp_path / "m").state["w"].shape == (1, 4)
         values.view(np.uint8)[0, -1] = bad
-        safe._write(tmp_path / "m", safe.MODEL, parts, {}, {"w": about})
+        safe._write(tmp_path / "m", versions.MODEL, parts, {}, {"w": about})
         with pytest.raises(FileFormatError, match=r"'w' is damaged.*values"):
             load_model(tmp_path / "m")
 
@@ -135,7 +135,7 @@ def test_values_that_no_scheme_holds(tmp_path: Path) -> None:
 @pytest.mark.parametrize("scheme", ["qint4_affine_channel0_float32", "quint8_affine_channel0_float16"])
 def test_parts_that_make_no_sense(tmp_path: Path, scheme: str) -> None:
     """A file may have the right checksum, and steps or zero points that no tensor has."""
-    from backburn.io import load_state, safe, save_state
+    from backburn.io import load_state, safe, save_state, versions
 
     q = bb.asarray(np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)).quantize(dtype=scheme)
     values, scale, zero = quantized_parts(q)
@@ -149,14 +149,14 @@ def test_parts_that_make_no_sense(tmp_path: Path, scheme: str) -> None:
         ({}, []), ({}, "w"), ({}, None), ({}, 3),
     ]  # fmt: skip
     for parts, what in damaged:
-        safe._write(tmp_path / "m", safe.MODEL, {**good, **parts}, {}, {"w": what})
+        safe._write(tmp_path / "m", versions.MODEL, {**good, **parts}, {}, {"w": what})
         with pytest.raises(FileFormatError, match="the quantized tensor 'w' is damaged"):
             load_model(tmp_path / "m")
     for schemes in ([about], "w", 3):
-        safe._write(tmp_path / "m", safe.MODEL, good, {}, schemes)
+        safe._write(tmp_path / "m", versions.MODEL, good, {}, schemes)
         with pytest.raises(FileFormatError, match=r"m: the metadata name no quantized tensors"):
             load_model(tmp_path / "m")
-    safe._write(tmp_path / "m", safe.MODEL, good, {}, {"w": about})
+    safe._write(tmp_path / "m", versions.MODEL, good, {}, {"w": about})
     np.testing.assert_array_equal(load_model(tmp_path / "m").state["w"].numpy(), q.numpy())
     save_state(tmp_path / "s", {"w": q})
     np.testing.assert_array_equal(load_state(tmp_path / "s")["w"].numpy(), q.numpy())

@@ -20,9 +20,13 @@ K: Any = load_backend("numpy")
 BODIES = {name: OPERATIONS[name].body for name in ("quantized_linear", "quantized_linear_backward", "quantized_matmul")}
 BARE: Any = object.__new__(type("Bare", (NumpyBackend,), {n: b for n, b in BODIES.items() if n != "quantized_matmul"}))
 RANDOM = np.random.default_rng(0)
+KINDS = (
+    "int8_symmetric", "int8_full", "int4_full", "int4_symmetric", "uint8_affine", "int4_affine", "int2_symmetric",
+    "int2_affine",
+)  # fmt: skip
 SCHEMES = [
-    f"q{storage}_{granularity}_float32"
-    for storage in ("int8_symmetric", "int4_symmetric", "uint8_affine", "int4_affine", "int2_symmetric", "int2_affine")
+    f"q{kind}_{granularity}_float32"
+    for kind in KINDS
     for granularity in ("tensor", "channel0", "channel1", "block4", "block5", "block2x4", "block5x3", "block4x1")
 ]
 
@@ -52,6 +56,34 @@ def test_linear_is_the_product_with_the_dequantized(
             got = times(k, x.astype(dtype.dtype), q, transposed)
             assert k.dtype(got) is dtype
             np.testing.assert_allclose(got, x @ exact, rtol=0, atol=2e-5 if dtype is float32 else 3e-2)
+
+
+@pytest.mark.parametrize(
+    "scheme", ["qint4_full_block32_float16", "qint8_full_block32_float16", "qint8_full_channel0_float32"]
+)
+@pytest.mark.parametrize("rows", [1, 8, 40])
+def test_steps_of_any_sign(scheme: str, rows: int) -> None:
+    """As files have them; every stored value occurs, the least too."""
+    dtype: Any = as_dtype(scheme)
+    values = RANDOM.integers(-128, 128, (24, 64 * dtype.bits // 8)).astype(np.int8)
+    steps = RANDOM.standard_normal(24 if dtype.axis == 0 else (24, 2)).astype(dtype.scale.dtype)
+    steps.reshape(-1)[0] = 0
+    numbers = values if dtype.bits == 8 else np.stack([values << 4 >> 4, values >> 4], -1).reshape(24, 64)
+    wide = steps.astype(np.float64).reshape(24, -1)
+    exact = numbers * np.repeat(wide, 64 // wide.shape[1], axis=1)
+    q = K.quantized_from_parts(values.view(dtype.stored.dtype), steps, None, dtype, (24, 64))
+    assert (numbers == dtype.limits[0]).any()
+    assert np.array_equal(K.dequantize(q, float64), exact)
+    assert np.array_equal(BARE.dequantize(q, float64), exact)
+    x = RANDOM.standard_normal((rows, 64)).astype(np.float32)
+    for k in (K, BARE):
+        np.testing.assert_allclose(k.quantized_linear(x, q), x @ exact.T, rtol=1e-4, atol=2e-2)
+        y = RANDOM.standard_normal((rows, 24)).astype(np.float32)
+        np.testing.assert_allclose(k.quantized_linear_backward(y, q), y @ exact, rtol=1e-4, atol=2e-2)
+    if dtype.axis == 0:
+        other = k.quantize(x, as_dtype("qint8_symmetric_tensor_float32"))
+        product = K.dequantize(other, float64) @ exact.T
+        np.testing.assert_allclose(K.quantized_matmul(other, q, transposed=True), product, rtol=1e-5, atol=1e-2)
 
 
 def test_gradients_flow_to_the_input_and_the_bias() -> None:

@@ -68,7 +68,7 @@ def _run_kernel(x: Array, ends: tuple[Array, ...], dtype: QuantizedDType, steps:
     None if the kernel does not take these operands, or refuses their values: then NumPy tells why.
     """
     kernel = compiled.kernel("quantize")
-    if kernel is None or not x.size or dtype.is_float or dtype.scale is not float32:
+    if kernel is None or not x.size or dtype.is_float or dtype.scale is not float32 or dtype.mode == "full":
         return None
     if dtype.axis or len(dtype.block_shape) > 1:
         return None
@@ -82,7 +82,7 @@ def _run_kernel(x: Array, ends: tuple[Array, ...], dtype: QuantizedDType, steps:
         width = x.size // lines
     stored = np.dtype(np.uint8 if dtype.storage is uint8 else np.int8)
     values, scale, refused = empty(x.shape, stored), np.empty(steps, np.float32), np.zeros((), np.int32)
-    zero = None if dtype.mode == "symmetric" else np.empty(steps, stored)
+    zero = np.empty(steps, stored) if dtype.has_zero else None
     at = compiled.addresses(values, scale, zero, refused, *(operands if ends else (*operands, None, None)))
     kernel(*at, *dtype.limits, zero is None, lines, width, *(dtype.block_shape or (width,)))
     if refused:
@@ -188,7 +188,7 @@ def dequantize(x: Quantized[Any], /, dtype: DType = float32) -> Array:
 def _may_exceed(x: Quantized[Any], largest: float) -> bool:
     """Whether a dequantized value may exceed ``largest``."""
     least, most = x.dtype.limits
-    return float(np.max(x.scale)) * (most - least) > largest
+    return float(np.max(np.abs(x.scale) if x.dtype.mode == "full" else x.scale)) * (most - least) > largest
 
 
 @cache

@@ -63,6 +63,11 @@ class DType:
             return np.dtype(ml_dtypes.bfloat16)
         return np.dtype(self.name)
 
+    @property
+    def byteorder(self) -> str:
+        """NumPy's sign for the order of bytes: ``"="``, that of the machine, or ``"|"`` for elements of one byte."""
+        return self.dtype.byteorder
+
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
@@ -118,11 +123,12 @@ class QuantizedDType(DType):
     to 57344; Micikevicius et al. (2022), *FP8 Formats for Deep Learning*, arXiv:2209.05433). 8-bit floats are always
     symmetric.
 
-    In ``mode`` ``"symmetric"`` zero points are 0; in ``"affine"`` each step has a zero point. ``granularity`` says
-    which values share a step: all (``"tensor"``), those at one index along ``axis`` (``"channel"``), or those of a
-    ``block`` (``"block"``), which has a length along the last axis, or lengths along several last axes. At the end of
-    an axis blocks may be shorter; leading block lengths of 1 are dropped. ``scale`` is the dtype of the steps: float32,
-    float16 or bfloat16.
+    In ``mode`` ``"symmetric"`` zero points are 0, and the least integer is left out: int4 has -7 to 7. In ``"full"`` it
+    is a value too, -8, and steps that were read from a file may have any sign, as in the block formats of llama.cpp; in
+    ``"affine"`` each step has a zero point. ``granularity`` says which values share a step: all (``"tensor"``), those
+    at one index along ``axis`` (``"channel"``), or those of a ``block`` (``"block"``), which has a length along the
+    last axis, or lengths along several last axes. At the end of an axis blocks may be shorter; leading block lengths of
+    1 are dropped. ``scale`` is the dtype of the steps: float32, float16 or bfloat16.
 
         >>> QuantizedDType("int4", granularity="block", block=32, scale="float16")
         qint4_symmetric_block32_float16
@@ -161,11 +167,11 @@ class QuantizedDType(DType):
         part = axis if granularity == "channel" else "x".join(map(str, lengths)) if granularity == "block" else None
         name = f"q{storage}_{mode}_{granularity}{'' if part is None else part}_{scale}"
         stored, step = STORAGES.get(str(storage)), _SCALES.get(str(scale))
-        known = mode in ("symmetric", "affine") and granularity in ("tensor", "channel", "block")
+        known = mode in ("symmetric", "full", "affine") and granularity in ("tensor", "channel", "block")
         if stored is None or step is None or not known:
             raise DTypeError(
                 f"{name} is not a scheme: storage is one of {', '.join(STORAGES)}, scale one of {', '.join(_SCALES)}, "
-                "mode symmetric or affine, granularity tensor, channel or block"
+                "mode symmetric, full or affine, granularity tensor, channel or block"
             )
         given = (axis is not None, lengths != ())
         if given != (granularity == "channel", granularity == "block") or min(lengths, default=1) < 1:
@@ -173,9 +179,9 @@ class QuantizedDType(DType):
                 f"{name} is not a scheme with axis={axis} and block={block}: channel needs an axis, block positive "
                 "lengths, and nothing else is allowed"
             )
-        if stored is uint8 and mode == "symmetric":
+        if stored is uint8 and mode != "affine":
             raise DTypeError(f"{name} is not a scheme: uint8 holds no negative values, so its mode is affine")
-        if isinstance(stored, FloatDType) and mode == "affine":
+        if isinstance(stored, FloatDType) and mode != "symmetric":
             raise DTypeError(f"{name} is not a scheme: floats are densest around 0, so their mode is symmetric")
         if name in _SCHEMES:
             return _SCHEMES[name]
@@ -205,6 +211,11 @@ class QuantizedDType(DType):
             return -most, most
         most = 2 ** (self.bits - 1) - 1
         return (-most if self.mode == "symmetric" else -most - 1), most
+
+    @property
+    def has_zero(self) -> bool:
+        """Whether each step has a zero point."""
+        return self.mode == "affine"
 
     @property
     def is_packed(self) -> bool:
@@ -326,6 +337,8 @@ def as_dtype(dtype: Any) -> DType:
         name = repr(dtype)
     elif isinstance(dtype, type) and dtype in _PYTHON:
         return _PYTHON[dtype]
+    elif hasattr(dtype, "__array_namespace__") and not isinstance(dtype, (type, np.generic)):
+        name = repr(dtype)  # an array or a tensor, which has a dtype and is none
     else:
         try:
             name = np.dtype(dtype).name

@@ -92,7 +92,7 @@ BURN = {
     "select": "x.take(indices, axis) for several, x[:, i] for one",
     "select_assign": "bb.index_add(x, indices, values, axis=axis), or bb.index_copy",
     "select_dim": "x[i], or x[:, i] along axis 1",
-    "set_print_options": "numpy.set_printoptions(precision=3)",
+    "set_print_options": "bb.set_printoptions(precision=3)",
     "set_require_grad": "x.require_grad(), or x.detach()",
     "slice": "x[0:2, 1:]",
     "slice_assign": "x.at[0:2, 1:].set(values)",

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 from backburn.hints import lookups
 from backburn.io.atomic import write_atomically
 from backburn.io.npz import load_npz, save_npz
-from backburn.io.safe import FORMAT_VERSION, Saved, load_model, load_state, save_model, save_state
+from backburn.io.safe import Saved, load_model, load_state, save_model, save_state
 from backburn.io.torch_state import torch_state
+from backburn.io.versions import FORMAT_VERSION
 from backburn.io.weights import WeightsReport, load_weights, save_weights
 
 __all__ = [

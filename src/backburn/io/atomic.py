@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 
-def write_atomically(path: str | os.PathLike[str], content: bytes | Iterable[bytes | memoryview]) -> None:
+def write_atomically(
+    path: str | os.PathLike[str], content: bytes | Iterable[bytes | memoryview] | Callable[[BinaryIO], object]
+) -> None:
     """Write ``content`` to a temporary file and rename it to ``path``: a reader sees the old file or the new one.
 
-    Content that is large is given in parts, which are written one after the other.
+    Content that is large is given in parts, which are written one after the other, or by a function that writes it to
+    an open file.
 
     If writing is interrupted, an old file of that name is unchanged; only a killed process leaves the temporary file
     behind. If several threads or processes write, the last to finish wins. As with ``open``, links are followed and an
@@ -25,17 +29,16 @@ def write_atomically(path: str | os.PathLike[str], content: bytes | Iterable[byt
         (['a.txt'], b'new')
     """
     path = Path(path)
-    parts = [content] if isinstance(content, (bytes, bytearray, memoryview)) else content
     if path.exists() and not path.is_file():
         with open(path, "wb") as file:  # a folder raises
-            file.writelines(parts)
+            _fill(file, content)
         return
     target = path.resolve()
     # Threads share a process number, and so do processes on machines that share a folder.
     unfinished = target.with_name(f".{target.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
         with open(unfinished, "xb") as file:
-            file.writelines(parts)
+            _fill(file, content)
             file.flush()
             os.fsync(file.fileno())
         with contextlib.suppress(FileNotFoundError):
@@ -47,3 +50,10 @@ def write_atomically(path: str | os.PathLike[str], content: bytes | Iterable[byt
         if isinstance(error, OSError) and error.filename is not None:  # under the caller's name for the file
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
+
+
+def _fill(file: BinaryIO, content: bytes | Iterable[bytes | memoryview] | Callable[[BinaryIO], object]) -> None:
+    if callable(content):
+        content(file)
+    else:
+        file.writelines([content] if isinstance(content, (bytes, bytearray, memoryview)) else content)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from backburn.base.errors import DTypeError, FileFormatError
 from backburn.io.atomic import write_atomically
 from backburn.io.plain import as_array, check_names
+from backburn.tensor.classes import Tensor
 
 
 def save_npz(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
@@ -30,16 +30,20 @@ def save_npz(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
         {'layers.0.weight': array([1., 2.], dtype=float32)}
     """
     check_names("save_npz", state)
-    buffer = io.BytesIO()
-    arrays = {name: as_array(name, value) for name, value in state.items()}
-    for name, array in arrays.items():
-        if array.dtype.kind == "V":
-            raise DTypeError(f"{name}: npz files cannot hold {array.dtype}: save it as float32, or with save_model")
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:  # also for more than 2 GiB
-                np.lib.format.write_array(file, array, allow_pickle=False)
-    write_atomically(path, buffer.getvalue())
+    for name, value in state.items():
+        is_plain = isinstance(value, Tensor) and value.dtype.kind != "quantized"
+        dtype = (value if is_plain else as_array(name, value)).dtype
+        if dtype.name == "bfloat16":
+            raise DTypeError(f"{name}: npz files cannot hold bfloat16: save it as float32, or with save_model")
+
+    def write(file: BinaryIO) -> None:
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, value in state.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:  # also for more than 2 GiB
+                    array = np.asarray(as_array(name, value), order="C")
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+
+    write_atomically(path, write)
 
 
 def load_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:

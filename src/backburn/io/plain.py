@@ -19,19 +19,27 @@ MARK = "$array"
 
 
 def as_array(name: str, value: Any) -> NDArray[Any]:
-    """The host array of a tensor, in C order; a NumPy array likewise. Quantized tensors and objects are refused."""
+    """The host array of a tensor; a NumPy array likewise. Quantized tensors and objects are refused."""
     if isinstance(value, Tensor):
         if value.dtype.kind == "quantized":
             raise DTypeError(
                 f"{name} is quantized ({value.dtype}), which .npz files do not hold: use save_model, or dequantize"
             )
         value = to_host(value)
-    array: NDArray[Any] = np.array(value, order="C", copy=None)
+    array: NDArray[Any] = np.asarray(checked(name, value))
+    return array.astype(as_dtype(array.dtype).dtype, copy=False)  # in native byte order
+
+
+def checked(name: str, value: Any) -> Any:
+    """A tensor, or data as an array of a dtype that tensors have. Raises :class:`DTypeError` for other data."""
+    if isinstance(value, Tensor):
+        return value
+    array: NDArray[Any] = np.asarray(value)
     try:
-        dtype = as_dtype(array.dtype)
+        as_dtype(array.dtype)
     except DTypeError as error:
         raise DTypeError(f"{name or 'the state'}: arrays of {array.dtype} are no tensors") from error
-    return array.astype(dtype.dtype, copy=False)  # in native byte order, which the files' readers give back
+    return array
 
 
 def check_names(operation: str, state: object) -> None:
@@ -44,7 +52,7 @@ def check_names(operation: str, state: object) -> None:
             raise DTypeError(f"{operation}: the names of tensors are strings, not {name!r}")
 
 
-def take_apart(tree: Any, name: str, arrays: dict[str, NDArray[Any]]) -> Any:
+def take_apart(tree: Any, name: str, arrays: dict[str, Any]) -> Any:
     """``tree`` as JSON knows it; its tensors go into ``arrays`` under dotted names that begin with ``name``.
 
     Nodes are mappings with string keys, lists and tuples (which come back as lists); leaves are tensors, NumPy arrays,
@@ -58,7 +66,7 @@ def take_apart(tree: Any, name: str, arrays: dict[str, NDArray[Any]]) -> Any:
             while any(part in arrays for part in part_names(name)):
                 name += "'"
             return {MARK: name, **parts_of(name, tree, arrays)}
-        arrays[name] = as_array(name, tree)
+        arrays[name] = checked(name, tree)
         return {MARK: name}
     if isinstance(tree, np.generic) and tree.dtype.kind in "fiub":
         tree = tree.item()

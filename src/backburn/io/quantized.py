@@ -3,17 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backburn.base.dtypes import QuantizedDType, as_dtype
+from backburn.base.dtypes import DType, QuantizedDType, as_dtype
 from backburn.base.errors import BackburnError, FileFormatError
 from backburn.ops.bodies.float8 import magnitudes
 from backburn.ops.bodies.quantized import scale_shape
 from backburn.tensor.classes import QuantizedTensor
 from backburn.tensor.core.host import quantized_from_parts, quantized_parts
+
+#: Stored values, steps, and zero points or None, as arrays.
+Parts: TypeAlias = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
+
+
+@dataclass(frozen=True)
+class PartOfQuantized:
+    """The stored values of a quantized tensor, its steps or its zero points, copied to the host when they are read."""
+
+    whole: QuantizedTensor
+    number: int
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def read(self) -> NDArray[Any]:
+        """The values."""
+        found: NDArray[Any] = quantized_parts(self.whole)[self.number]
+        return found
 
 
 def part_names(name: str) -> tuple[str, str, str]:
@@ -21,46 +45,73 @@ def part_names(name: str) -> tuple[str, str, str]:
     return name, f"{name}.scale", f"{name}.zero"
 
 
-def parts_of(name: str, x: QuantizedTensor, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+def part_types(scheme: QuantizedDType, shape: tuple[int, ...]) -> list[tuple[tuple[int, ...], DType]]:
+    """The shapes and dtypes of the parts of a quantized tensor. Raises if the scheme does not fit the shape."""
+    steps = scale_shape(shape, scheme)
+    stored = (*(shape or (1,))[:-1], scheme.bytes_for((shape or (1,))[-1])) if scheme.is_packed else shape
+    types: list[tuple[tuple[int, ...], DType]] = [(stored, scheme.stored), (steps, scheme.scale)]
+    if scheme.has_zero:
+        types.append((steps, as_dtype("uint8" if scheme.storage.name == "uint8" else "int8")))
+    return types
+
+
+def parts_of(name: str, x: QuantizedTensor, arrays: dict[str, Any]) -> dict[str, Any]:
     """Put the parts of ``x`` into ``arrays``; return its scheme and shape."""
-    for part, array in zip(part_names(name), quantized_parts(x), strict=True):
+    scheme: Any = x.dtype
+    types = part_types(scheme, x.shape)
+    for number, (part, (shape, dtype)) in enumerate(zip(part_names(name), types, strict=False)):
         if part in arrays:
             raise FileFormatError(f"{part!r} is both a tensor and a part of {name!r}")
-        if array is not None:
-            arrays[part] = array
-    return {"scheme": x.dtype.name, "shape": list(x.shape)}
+        arrays[part] = PartOfQuantized(x, number, dtype, shape)
+    return {"scheme": scheme.name, "shape": list(x.shape)}
 
 
-def of_parts(name: str, about: Mapping[str, Any], arrays: dict[str, Any]) -> QuantizedTensor:
-    """The quantized tensor of its parts, taken out of ``arrays``. Raises :class:`FileFormatError` for unfit ones."""
-    try:
-        return _of_parts(name, about, arrays)
-    except (BackburnError, KeyError, TypeError, ValueError) as error:
-        raise FileFormatError(f"the quantized tensor {name!r} is damaged ({error})") from error
-
-
-def _of_parts(name: str, about: Mapping[str, Any], arrays: dict[str, Any]) -> QuantizedTensor:
+def scheme_and_shape(about: Any) -> tuple[QuantizedDType, tuple[int, ...]]:
+    """The scheme and the shape that a file names. Raises errors of ours and Python's for anything else."""
     scheme, lengths = as_dtype(about["scheme"]), about["shape"]
     if not isinstance(scheme, QuantizedDType):
         raise FileFormatError(f"{scheme} is no scheme")
     if not isinstance(lengths, list) or not all(type(n) is int and n >= 0 for n in lengths):
         raise FileFormatError(f"{lengths!r} is no shape")
-    shape = tuple(lengths)
-    values, scale, zero = (arrays.pop(part, None) for part in part_names(name))
-    if values is None or scale is None:
-        raise FileFormatError("its values or its steps are missing")
-    steps = scale_shape(shape, scheme)
-    stored = (*(shape or (1,))[:-1], scheme.bytes_for((shape or (1,))[-1])) if scheme.is_packed else shape
-    expected = (stored, scheme.stored.name, steps, scheme.scale.name)
-    if (values.shape, values.dtype.name, scale.shape, scale.dtype.name) != expected:
+    return scheme, tuple(lengths)
+
+
+def of_parts(name: str, about: Mapping[str, Any], arrays: dict[str, Any]) -> QuantizedTensor:
+    """The quantized tensor of its parts, taken out of ``arrays``. Raises :class:`FileFormatError` for unfit ones."""
+    try:
+        scheme, shape = scheme_and_shape(about)
+        parts = [arrays.pop(part, None) for part in part_names(name)]
+        if parts[0] is None or parts[1] is None:
+            raise FileFormatError("its values or its steps are missing")
+        check_types([None if x is None else (x.shape, x.dtype.name) for x in parts], scheme, shape)
+        check_values((parts[0], parts[1], parts[2]), scheme)
+        made: QuantizedTensor = quantized_from_parts(parts[0], parts[1], parts[2], scheme, shape)
+        return made
+    except (BackburnError, KeyError, TypeError, ValueError) as error:
+        raise FileFormatError(f"the quantized tensor {name!r} is damaged ({error})") from error
+
+
+def check_types(found: list[Any], scheme: QuantizedDType, shape: tuple[int, ...]) -> None:
+    """Raise :class:`FileFormatError` unless parts, of which None is missing, have the scheme's shapes and dtypes."""
+    expected: list[Any] = [(lengths, dtype.name) for lengths, dtype in part_types(scheme, shape)]
+    if found[:2] != expected[:2]:
         raise FileFormatError(f"its parts do not fit {scheme} and the shape {list(shape)}")
+    if found[2:] != (expected[2:] or [None]):
+        raise FileFormatError(f"its zero points do not fit {scheme} and the shape {list(shape)}")
+
+
+def check_values(parts: Parts, scheme: QuantizedDType) -> None:
+    """Raise :class:`FileFormatError` for values, steps or zero points that no tensor of the scheme has."""
+    values, scale, zero = parts
     if not _are_values(values, scheme):
         raise FileFormatError(f"its values are not all of the range {scheme.limits} of {scheme}")
-    if (zero is None) != (scheme.mode == "symmetric") or (zero is not None and not _are_zeros(zero, steps, scheme)):
-        raise FileFormatError(f"its zero points do not fit {scheme} and the shape {list(shape)}")
-    if not (np.isfinite(scale) & (scale > 0)).all():
-        raise FileFormatError(f"its steps, of {scheme} and the shape {list(shape)}, are not all positive numbers")
-    return quantized_from_parts(values, scale, zero, scheme, shape)
+    least, most = scheme.limits
+    if zero is not None and not ((zero >= least) & (zero <= most)).all():
+        raise FileFormatError(f"its zero points are not all of the range {scheme.limits} of {scheme}")
+    fit = np.isfinite(scale) if scheme.mode == "full" else np.isfinite(scale) & (scale > 0)
+    if not fit.all():
+        kind = "finite" if scheme.mode == "full" else "positive"
+        raise FileFormatError(f"its steps, of {scheme}, are not all {kind} numbers")
 
 
 def _are_values(values: NDArray[Any], scheme: QuantizedDType) -> bool:
@@ -69,15 +120,8 @@ def _are_values(values: NDArray[Any], scheme: QuantizedDType) -> bool:
     if scheme.is_float:  # NaN and infinities follow the largest number, of either sign
         count = len(magnitudes(scheme.storage.name))
         return bool(signed.max(initial=0) < count and values.max(initial=0) < 128 + count)
-    if scheme.mode == "affine":
+    if scheme.mode != "symmetric":
         return True
     least = scheme.limits[0] * 2 ** (8 - scheme.bits)  # of a byte whose highest bits are the value
     shifted = (values << i if i else values for i in range(0, 8, scheme.bits))
     return all(part.view(np.int8).min(initial=0) >= least for part in shifted)
-
-
-def _are_zeros(zero: NDArray[Any], steps: tuple[int, ...], scheme: QuantizedDType) -> bool:
-    """Whether an array holds zero points: one for each step, of the stored values' range."""
-    least, most = scheme.limits
-    dtype = "uint8" if scheme.storage.name == "uint8" else "int8"
-    return zero.shape == steps and zero.dtype.name == dtype and bool(((zero >= least) & (zero <= most)).all())

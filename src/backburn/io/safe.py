@@ -1,9 +1,10 @@
 """Models and training state as safetensors files.
 
 The tensors of a model are stored under their own names, for any reader of the format. The metadata have one entry,
-``backburn``: a JSON table of the ``format``, its ``version``, a ``document`` (what is not a tensor) and the ``sha256``
-of document and tensors, to detect damaged files. The format of the files is described at
-https://huggingface.co/docs/safetensors. Needs the extra ``train``.
+``backburn``: a JSON table of the ``format``, its ``version``, a ``document`` (what is not a tensor), the schemes of
+quantized tensors, and ``sha256``: the checksum of document and schemes, and one for each of the ``tensors``, which is
+computed while the tensor is written. The format of the files is described at
+https://huggingface.co/docs/safetensors.
 """
 
 from __future__ import annotations
@@ -12,34 +13,36 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from backburn.base.errors import BackburnError, BackendUnavailableError, DTypeError, FileFormatError
-from backburn.io.atomic import write_atomically
+from backburn.base.dtypes import bfloat16
+from backburn.base.errors import DTypeError, FileFormatError
 from backburn.io.plain import check_names, put_together, take_apart
 from backburn.io.quantized import of_parts, parts_of
+from backburn.io.versions import FORMAT_VERSION, KEY, MODEL, REASONS, STATE
+from backburn.io.weights.mapped import MappedFile
+from backburn.io.weights.safetensors_file import Entry, check_digest, entries_of, looks_like, text_of
+from backburn.io.weights.safetensors_writer import Digests, Part, write
+from backburn.io.weights.stored import kind_of
 from backburn.tensor.classes import QuantizedTensor
 
-#: The version of the files that this release writes, and the only one that it reads.
-FORMAT_VERSION = 2
-KEY = "backburn"
-#: Why files of an earlier version are refused.
-REASONS = {1: "whose weights of linear, bilinear and recurrent layers are transposed and in part named otherwise"}
-#: The name that the format keeps for the metadata.
-RESERVED = "__metadata__"
-MODEL = "backburn model"
-STATE = "backburn state"
+#: Whether a mapped file can be replaced by another; Windows refuses that, and there loaded arrays are copies.
+MAPS_ARE_REPLACED = os.name != "nt"
+#: Threads that compare digests.
+_THREADS = 2
 
 
 @dataclass(frozen=True)
 class Saved:
     """The contents of a model file: ``state``, the model's arrays by name, and ``about``, additional plain values.
 
-    Quantized tensors are tensors in ``state`` too, on the default backend, as they were stored.
+    The arrays are read-only: they are memory of the file, which is read when they are. Quantized tensors are tensors in
+    ``state`` too, on the default backend, as they were stored.
     """
 
     state: dict[str, Any]
@@ -51,9 +54,10 @@ def save_model(
 ) -> None:
     """Write a model's ``state_dict()`` to a safetensors file, and ``about``: plain values such as the configuration.
 
-    The file is written atomically. The stored values of a quantized tensor are saved under its name, its steps and zero
-    points under the name with ``.scale`` or ``.zero``, and its scheme and shape in the metadata. Raises
-    :class:`DTypeError` for objects that cannot be saved and OSError if the file cannot be written.
+    The file is written atomically, and hardly needs memory; one that is mapped may be replaced. The stored values of a
+    quantized tensor are saved under its name, its steps and zero points under the name with ``.scale`` or ``.zero``,
+    and its scheme and shape in the metadata. Raises :class:`DTypeError` for objects that cannot be saved and OSError if
+    the file cannot be written.
 
         >>> import tempfile, backburn as bb
         >>> path = tempfile.mkdtemp() + "/model.safetensors"
@@ -62,7 +66,7 @@ def save_model(
         Saved(state={'weight': array([1., 2.], dtype=float32)}, about={'epoch': 3})
     """
     check_names("save_model", state)
-    arrays: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, Any] = {}
     plain = {name: x for name, x in state.items() if not isinstance(x, QuantizedTensor)}
     take_apart(plain, "", arrays)
     if len(arrays) != len(plain):
@@ -71,7 +75,7 @@ def save_model(
     for name, x in state.items():
         if isinstance(x, QuantizedTensor):
             schemes[name] = parts_of(name, x, arrays)
-    tensors: dict[str, NDArray[Any]] = {}
+    tensors: dict[str, Any] = {}
     document = take_apart(dict(about or {}), "", tensors)
     if tensors:
         raise DTypeError(
@@ -80,13 +84,17 @@ def save_model(
     _write(path, MODEL, arrays, document, schemes)
 
 
-def load_model(path: str | os.PathLike[str]) -> Saved:
+def load_model(path: str | os.PathLike[str], *, verify: bool = True) -> Saved:
     """Read a file of :func:`save_model`, with NumPy arrays.
 
-    Nothing in the file is executed. Raises :class:`FileFormatError`, which says what is wrong, for a file that is
-    corrupt, truncated, foreign or of another version; FileNotFoundError if there is none.
+    The file is mapped: its arrays are read-only and take memory only as they are read. Tensors made of them, as by
+    ``load_state_dict``, are copies. Without ``verify``, the checksums of the tensors are not compared, for which all
+    of the file has to be read; damage to their values goes unnoticed then.
+
+    Nothing in the file is executed. Raises :class:`FileFormatError`, which says what is wrong and names a damaged
+    tensor, for a file that is corrupt, truncated, foreign or of another version; FileNotFoundError if there is none.
     """
-    arrays, document, schemes = _read(path, MODEL)
+    arrays, document, schemes = _read(path, MODEL, verify)
     if not isinstance(document, dict):
         raise FileFormatError(f"{Path(path)}: its document is no table")
     state: dict[str, Any] = dict(arrays)
@@ -109,7 +117,7 @@ def save_state(path: str | os.PathLike[str], tree: Any) -> None:
     ...     load_state(path)
     {'steps': 3, 'x': [array([1., 1.])]}
     """
-    arrays: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, Any] = {}
     try:
         document = take_apart(tree, "", arrays)
         _write(path, STATE, arrays, document)
@@ -117,12 +125,12 @@ def save_state(path: str | os.PathLike[str], tree: Any) -> None:
         raise DTypeError("save_state: the tree contains itself, or parts in parts too deep") from None
 
 
-def load_state(path: str | os.PathLike[str]) -> Any:
-    """Read a file of :func:`save_state`. Raises the errors of :func:`load_model`.
+def load_state(path: str | os.PathLike[str], *, verify: bool = True) -> Any:
+    """Read a file of :func:`save_state`, as :func:`load_model` does; its errors are raised.
 
-    Tensors are returned as NumPy arrays, or as quantized tensors on the default backend; tuples as lists.
+    Tensors are returned as read-only NumPy arrays, or as quantized tensors on the default backend; tuples as lists.
     """
-    arrays, document, _ = _read(path, STATE)
+    arrays, document, _ = _read(path, STATE, verify)
     try:
         return put_together(document, arrays)
     except FileFormatError as error:
@@ -132,57 +140,72 @@ def load_state(path: str | os.PathLike[str]) -> Any:
 
 
 def _write(
-    path: str | os.PathLike[str], kind: str, arrays: Mapping[str, NDArray[Any]], document: Any, schemes: Any = None
+    path: str | os.PathLike[str], kind: str, arrays: Mapping[str, Any], document: Any, schemes: Any = None
 ) -> None:
-    if RESERVED in arrays:
-        raise DTypeError(f"files keep the name {RESERVED!r} for what is no tensor: choose another")
-    header = {
-        "format": kind,
-        "version": FORMAT_VERSION,
-        "document": document,
-        "sha256": _digest(arrays, [document, schemes] if schemes else document),
-    }
-    if schemes:
-        header["quantized"] = schemes
-    # One entry, for the library writes several in an order that changes from run to run.
-    write_atomically(path, _library().numpy.save(dict(arrays), metadata={KEY: json.dumps(header, sort_keys=True)}))
+    def metadata(digests: Digests) -> Mapping[str, str]:
+        header: dict[str, Any] = {
+            "format": kind,
+            "version": FORMAT_VERSION,
+            "document": document,
+            "sha256": {"document": _digest(document, schemes), "tensors": dict(digests)},
+        }
+        if schemes:
+            header["quantized"] = schemes
+        return {KEY: json.dumps(header, sort_keys=True)}
+
+    write(path, [Part(name, (x,)) for name, x in arrays.items()], metadata)
 
 
-def _library() -> Any:
-    """The package ``safetensors``. Raises :class:`BackendUnavailableError` where it is not installed."""
-    try:
-        import safetensors.numpy
-
-        return safetensors
-    except ImportError as cause:
-        raise BackendUnavailableError(
-            "files of save_model and save_state need the package safetensors: pip install 'backburn[train]'; save_npz "
-            "and save_weights do not"
-        ) from cause
+def _digest(document: Any, schemes: Any) -> str:
+    """SHA-256 of what is no tensor."""
+    return text_of(hashlib.sha256(json.dumps([document, schemes or {}], sort_keys=True).encode()).digest())
 
 
-def _read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[Any]], Any, dict[str, Any]]:
+def _read(path: str | os.PathLike[str], kind: str, verify: bool) -> tuple[dict[str, NDArray[Any]], Any, dict[str, Any]]:
     """The arrays, the document and the quantized tensors' schemes of a file, after every check."""
     path = Path(path)
-    library = _library()
     if path.is_dir():
         raise FileFormatError(f"{path}: this is a folder, not a file")
+    file = MappedFile(path)
     try:
-        with library.safe_open(path, framework="numpy") as file:
-            header = _header(path, kind, file.metadata() or {})
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-    except (BackburnError, OSError):
-        raise
-    except library.SafetensorError as error:
-        raise FileFormatError(f"{path}: no safetensors file, or a damaged one ({error})") from error
-    except Exception as error:  # a hostile header may trip the reader anywhere; whatever it says, the file is refused
-        raise FileFormatError(f"{path}: cannot be read ({type(error).__name__}: {error})") from error
-    document, schemes = header["document"], header.get("quantized", {})
-    if not isinstance(schemes, dict):
-        raise FileFormatError(f"{path}: the metadata name no quantized tensors, but {schemes!r}")
-    if _digest(arrays, [document, schemes] if schemes else document) != header["sha256"]:
-        raise FileFormatError(f"{path}: the file is damaged: its content does not have the checksum that it names")
-    return arrays, document, schemes
+        if not looks_like(file.bytes(0, min(9, file.size), "the file")):
+            raise FileFormatError(f"{path}: no safetensors file, or a damaged one")
+        entries, metadata = entries_of(file)
+        header = _header(path, kind, metadata)
+        _check(file, header, entries, verify)
+        return {name: _array(file, entry) for name, entry in entries.items()}, header["document"], header["quantized"]
+    finally:
+        file.close()
+
+
+def _array(file: MappedFile, entry: Entry) -> NDArray[Any]:
+    """The values of a tensor, read-only."""
+    if entry.dtype == "bfloat16":
+        try:
+            bfloat16.dtype  # noqa: B018 - raises without the package that has it
+        except DTypeError as error:
+            raise DTypeError(f"{file.where}: {entry.name!r}: {error}") from error
+    array = entry.array(file)
+    if not MAPS_ARE_REPLACED:
+        array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+def _check(file: MappedFile, header: Mapping[str, Any], entries: Mapping[str, Entry], verify: bool) -> None:
+    """Compare the checksums of a file."""
+    digests = header["sha256"]["tensors"]
+    if digests.keys() != entries.keys():
+        raise FileFormatError(f"{file.where}: the file is damaged: its checksums are not those of its tensors")
+    if header["sha256"].get("document") != _digest(header["document"], header["quantized"]):
+        raise FileFormatError(f"{file.where}: the file is damaged: its metadata do not have their checksum")
+    for entry in entries.values():
+        if not kind_of(entry.dtype):
+            raise FileFormatError(f"{file.where}: {entry.name!r} is {entry.dtype}, which no tensor is")
+    if verify:
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for _ in pool.map(lambda entry: check_digest(file, entry, digests[entry.name]), entries.values()):
+                pass
 
 
 def _header(path: Path, kind: str, metadata: Mapping[str, str]) -> dict[str, Any]:
@@ -192,26 +215,25 @@ def _header(path: Path, kind: str, metadata: Mapping[str, str]) -> dict[str, Any
             f"{path}: this is a file of tensors that backburn did not write, and not a {kind}; "
             f"bb.io.load_weights(model, path) loads them"
         )
-    header = json.loads(metadata[KEY])
+    try:
+        header = json.loads(metadata[KEY])
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(f"{path}: cannot be read: its metadata are no JSON ({error})") from error
     lacks = {"format", "version", "document", "sha256"} - set(header if isinstance(header, dict) else ())
-    if lacks:
-        raise FileFormatError(f"{path}: the metadata lack {', '.join(sorted(lacks))}")
+    if not isinstance(header, dict) or lacks:
+        raise FileFormatError(f"{path}: the metadata lack {', '.join(sorted(lacks)) or 'a table'}")
     if header["format"] != kind:
-        raise FileFormatError(f"{path}: this is a {header['format']}, and not a {kind}")
+        raise FileFormatError(f"{path}: this is a {header['format']!s:.50}, and not a {kind}")
     if header["version"] != FORMAT_VERSION:
-        reason = REASONS.get(header["version"], "")
+        reason = REASONS.get(header["version"], "") if isinstance(header["version"], int) else ""
         raise FileFormatError(
-            f"{path}: format version {header['version']}{', ' * bool(reason)}{reason}, and this release of backburn "
-            f"reads version {FORMAT_VERSION}: use the release that wrote the file"
+            f"{path}: format version {header['version']!s:.50}{', ' * bool(reason)}{reason}, and this release of "
+            f"backburn reads version {FORMAT_VERSION}: use the release that wrote the file"
         )
+    schemes = header.setdefault("quantized", {})
+    if not isinstance(schemes, dict):
+        raise FileFormatError(f"{path}: the metadata name no quantized tensors, but {schemes!r:.100}")
+    digests = header["sha256"]
+    if not isinstance(digests, dict) or not isinstance(digests.get("tensors"), dict):
+        raise FileFormatError(f"{path}: the metadata have no table of checksums, sha256")
     return header
-
-
-def _digest(arrays: Mapping[str, NDArray[Any]], document: Any) -> str:
-    """SHA-256 of the document and of each array's name, dtype, shape and bytes, in the order of names."""
-    digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode())
-    for name in sorted(arrays):
-        array = arrays[name]
-        digest.update(f"\0{name}\0{array.dtype.name}\0{array.shape}\0".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()

@@ -30,7 +30,7 @@ from backburn.base.dtypes import FloatDType, as_dtype
 from backburn.base.errors import ArgumentError, BackburnError, DTypeError, GraphError, ShapeError, Unsupported, hint_for
 from backburn.base.mutable_trees import Leaf, MutableTree, path_matches
 from backburn.base.trees import NODE_TYPES, Parts, flatten, joined, leaves_with_paths, register_node, tree_map
-from backburn.nn.summary import summary
+from backburn.nn.summary import summary, summary_html
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.core.defaults import as_backend, default_dtype
 from backburn.tensor.core.dispatch import cast as cast_to
@@ -135,6 +135,10 @@ class Module:
         roles = {path: "computed" if _is_result(leaf) else "buffer" for leaf in leaves for path in leaf.paths}
         parameters = [path for leaf in self._parameters() for path in leaf.paths]
         return summary(self, {path: role for path, role in roles.items() if path not in parameters})
+
+    def _repr_html_(self) -> str:
+        """The ``repr`` for notebooks, as a tree."""
+        return summary_html(repr(self))
 
     # ---- what it is made of ----
 

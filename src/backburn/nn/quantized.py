@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from backburn.base.dtypes import DType, QuantizedDType, as_dtype, qint8
 from backburn.base.errors import ArgumentError, ShapeError
@@ -171,6 +171,31 @@ class QuantizedConv(QuantizedInputs):
         """The convolution with the rounded weight."""
         weight = self.weight.dequantize(dtype=x.dtype if x.dtype.kind == "float" else None)
         return holding(self.layer, weight=weight.reshape(*self.weight_shape)).forward(self._rounded(x))
+
+
+def unfilled(layer: Linear | Convolution, activations: QuantizedDType | None, has_range: bool) -> Module:
+    """A quantized layer in the place of another, to be loaded: its weight is still the layer's, in floats.
+
+    ``activations`` is the scheme of inputs, and ``has_range`` says whether their range is known.
+    """
+    made: Any
+    if isinstance(layer, Linear):
+        made = object.__new__(QuantizedLinear)
+        made.weight, made.bias = layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
+    else:
+        made = object.__new__(QuantizedConv)
+        weight = layer.weight.detach()
+        made.weight_shape = weight.shape
+        made.weight = weight.reshape(weight.shape[0], -1)
+        made.layer = holding(layer, weight=None, bias=None if layer.bias is None else layer.bias.detach())
+    made.training = layer.training
+    made._quantize_inputs(layer.weight, activations, None)
+    if has_range:
+        with use_backend(layer.weight.backend):
+            made.register_buffer("low", zeros(()))
+            made.register_buffer("high", zeros(()))
+    found: Module = made
+    return found
 
 
 def as_scheme(name: str, scheme: DType | str) -> QuantizedDType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from html import escape
 from typing import Any, cast
 
 from backburn.backend.contract import is_autodiff
@@ -71,3 +72,32 @@ def _options(rest: Any) -> str:
         if isinstance(value, (bool, int, float, str, tuple)) and name != "training" and not name.startswith("_")
     }
     return f"({', '.join(f'{name}={value!r}' for name, value in shown.items())})" if shown else ""
+
+
+#: Lines of a summary that a notebook shows at most.
+LONGEST_HTML = 1000
+
+
+def summary_html(text: str) -> str:
+    """A :func:`summary` as HTML for notebooks: a tree whose parts open and close, the first two levels open.
+
+    >>> summary_html("ReLU")
+    '<div style="font-family: monospace; line-height: 1.4"><div>ReLU</div></div>'
+    """
+    lines = text.split("\n")
+    more = len(lines) - LONGEST_HTML
+    parts = ['<div style="font-family: monospace; line-height: 1.4">']
+    depths: list[int] = []
+    for line in lines[:LONGEST_HTML]:  # a line of some object's own may be indented further
+        depths.append(min((len(line) - len(line.lstrip(" "))) // 2, depths[-1] + 1 if depths else 0))
+    depths.append(0)
+    for line, depth, following in zip(lines[:LONGEST_HTML], depths, depths[1:], strict=False):
+        indent = ' style="margin-left: 1.5em"' if depth else ""
+        words = escape(line.strip())
+        if following > depth:
+            parts.append(f"<details{indent}{' open' if depth < 2 else ''}><summary>{words}</summary>")
+        else:
+            parts.append(f"<div{indent}>{words}</div>" + "</details>" * (depth - following))
+    if more > 0:
+        parts.append(f"<div>and {more:,} more</div>")
+    return "".join([*parts, "</div>"])

@@ -75,7 +75,7 @@ def depth(x: QuantizedDType, y: QuantizedDType) -> int:
     most = 1
     for scheme in (x, y):
         low, high = scheme.limits
-        most *= high if scheme.mode == "symmetric" else high - low
+        most *= high - low if scheme.has_zero else -low
     return EXACT // most
 
 
@@ -89,14 +89,15 @@ def is_integral(x: Any, y: Any, transposed: bool) -> bool:
 
 
 def _grad_in_range(k: Any, g: Any, x: Any, low: Any, high: Any, dtype: QuantizedDType) -> tuple[Any, ...]:
-    """``g`` where ``x`` lies in the range, to which 0 belongs, and which is as wide on both sides if symmetric.
+    """``g`` where ``x`` lies in the range, to which 0 belongs, and which has all multiples of the step without zeros.
 
     The range itself is a constant.
     """
     low, high = k.minimum(low, 0.0), k.maximum(high, 0.0)
-    if dtype.mode == "symmetric":
-        high = k.maximum(k.neg(low), high)
-        low = k.neg(high)
+    if not dtype.has_zero:
+        least, most = dtype.limits
+        high = k.maximum(k.mul(low, most / least), high)
+        low = k.mul(high, least / most)
     low, high = (broadcast_steps(k, end, x.shape, dtype) for end in (low, high))
     return k.where(k.logical_and(k.less_equal(low, x), k.less_equal(x, high)), g, 0.0), None, None
 

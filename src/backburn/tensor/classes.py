@@ -33,12 +33,12 @@ from backburn.tensor import (  # noqa: F401 - functions in them are methods
     sort,
     special,
 )
-from backburn.tensor.core import host
+from backburn.tensor.core import arrow, host
 from backburn.tensor.core.copying import deep_copy, pickled
 from backburn.tensor.core.dispatch import Scalar, binary_function
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.methods import METHODS, TensorMethods
-from backburn.tensor.core.repr import tensor_repr
+from backburn.tensor.core.repr import tensor_html, tensor_repr
 from backburn.tensor.core.wrapping import CLASSES, TENSORS
 from backburn.tensor.linalg import products
 from backburn.tensor.standard import namespace
@@ -157,8 +157,16 @@ class Tensor(TensorMethods, metaclass=HidesHints):
         """The only element formatted as a Python number, as in ``f"{loss:.3f}"``; without a format, the ``repr``."""
         return format(self.item(), spec) if spec else repr(self)
 
+    def _repr_html_(self) -> str:
+        """The ``repr`` for notebooks."""
+        return tensor_html(self)
+
     def __hash__(self) -> int:
         return id(self)
+
+    def __round__(self, ndigits: int | None = None) -> Self:
+        """``round(x, ndigits)``: :func:`backburn.round` with so many decimals, and without them to whole numbers."""
+        return elementwise.round(self, 0 if ndigits is None else ndigits)
 
     # ---- to the host and between backends ----
 
@@ -187,6 +195,33 @@ class Tensor(TensorMethods, metaclass=HidesHints):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return host.to_array(self, dtype, copy)
+
+    @property
+    def __numpy_dtype__(self) -> Any:
+        """NumPy's dtype of the values, for functions that ask before they read them."""
+        return host.numpy_dtype(self._dtype)
+
+    @property
+    def ctypes(self) -> Any:
+        """The address of the values in host memory, as NumPy's ``ndarray.ctypes``, valid as long as the tensor.
+
+        For libraries that read memory by its address; nobody may write to it.
+
+            >>> import backburn as bb
+            >>> import ctypes
+            >>> x = bb.asarray([1.5, 2.5])
+            >>> (ctypes.c_float * 2).from_address(x.ctypes.data)[:]
+            [1.5, 2.5]
+        """
+        return host.addresses(self)
+
+    def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
+        """The values for a consumer of Arrow's PyCapsule interface, such as polars and pyarrow: a copy, of its dtype.
+
+        A vector is an array, a matrix a struct array with the columns ``column_0``, ``column_1`` and so on. Raises
+        :class:`ShapeError` for other tensors, and :class:`DTypeError` for bfloat16 and quantized ones.
+        """
+        return arrow.arrow_array(self)
 
     def __dlpack__(
         self,

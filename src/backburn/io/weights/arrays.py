@@ -11,6 +11,7 @@ import numpy as np
 from backburn.base.dtypes import DTYPES
 from backburn.base.errors import ArgumentError, DTypeError
 from backburn.io.weights.stored import Stored, kind_of, nothing
+from backburn.tensor.core.host import quantized_parts
 from backburn.tensor.core.wrapping import is_tensor
 
 
@@ -25,6 +26,9 @@ def read(arrays: Mapping[Any, Any]) -> dict[str, Stored]:
 
 
 def _stored(name: str, value: Any) -> Stored:
+    if is_tensor(value) and value.dtype.kind == "quantized":
+        scheme, parts = value.dtype.name, functools.partial(quantized_parts, value)
+        return Stored(value.shape, scheme, nothing, kind="quantized", scheme=scheme, parts=parts)
     if is_tensor(value):
         return Stored(value.shape, value.dtype.name, lambda: value, kind=value.dtype.kind)
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):

@@ -47,19 +47,35 @@ def _shards(index: Path, open_file: Callable[[Path], dict[str, Stored]]) -> dict
                 raise FileFormatError(f"{index}: {name!r} is in two files, {tensors[name].where} and {stored.where}")
             tensors[name] = stored
     for name, shard in places.items():
-        if name not in shards[shard]:
+        whole = shards[shard].get(name.rpartition(".")[0])
+        is_part = whole is not None and whole.kind == "quantized"
+        if name not in shards[shard] and not is_part:
             raise FileFormatError(f"{index}: {name!r} is said to be in {shard}, and is not")
     return tensors
 
 
+def has_whole_zeros(path: Path) -> bool:
+    """Whether a folder's configuration says that GPTQ's zero points are stored as they are, and not less 1."""
+    config = path / "config.json"
+    if not path.is_dir() or not config.is_file():
+        return False
+    about = _json(config)
+    quantization = about.get("quantization_config") if isinstance(about, dict) else None
+    return isinstance(quantization, dict) and quantization.get("checkpoint_format") == "gptq_v2"
+
+
+def _json(path: Path) -> Any:
+    if path.stat().st_size > _LONGEST_INDEX:
+        raise FileFormatError(f"{path}: of more than {_LONGEST_INDEX} bytes, which is not read")
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(f"{path}: no JSON ({error})") from error
+
+
 def _weight_map(index: Path) -> dict[str, str]:
     """The name of the file of each tensor."""
-    if index.stat().st_size > _LONGEST_INDEX:
-        raise FileFormatError(f"{index}: an index of more than {_LONGEST_INDEX} bytes is not read")
-    try:
-        about: Any = json.loads(index.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{index}: no JSON ({error})") from error
+    about = _json(index)
     places = about.get("weight_map") if isinstance(about, dict) else None
     if not isinstance(places, dict) or not places or not all(isinstance(p, str) for p in places.values()):
         raise FileFormatError(f"{index}: has no weight_map, a table of the files of tensors")

@@ -14,6 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from backburn.io.quantized import Parts
+
 Bytes: TypeAlias = NDArray[np.uint8]
 Floats: TypeAlias = NDArray[np.float32]
 #: Values that are expanded at a time.
@@ -147,4 +149,43 @@ BLOCKS = {
     "Q5_K": Block(256, 176, _q5_k),
     "Q6_K": Block(256, 210, _q6_k),
     "Q8_K": Block(256, 292, _q8_k),
+}
+
+
+# ---- blocks that are schemes ----
+
+
+def _split(raw: Bytes, name: str, shape: tuple[int, ...]) -> tuple[NDArray[np.float16], Bytes, tuple[int, ...]]:
+    """The steps of blocks, the bytes of their values, and the shape of steps."""
+    blocks = raw.reshape(-1, BLOCKS[name].itemsize)
+    steps = np.ascontiguousarray(blocks[:, :2]).view("<f2").astype(np.float16, copy=False)[:, 0]
+    return steps, blocks[:, 2:], (*shape[:-1], shape[-1] // BLOCKS[name].size)
+
+
+def _q4_0_parts(raw: Bytes, shape: tuple[int, ...]) -> Parts:
+    """Blocks of Q4_0: half of the values are in the low halves of the bytes, here neighbours share a byte."""
+    steps, b, counts = _split(raw, "Q4_0", shape)
+    values = np.empty((len(b), 16), np.uint8)
+    low, high = b & 15, b & 240
+    values[:, :8] = low[:, ::2] | low[:, 1::2] << 4
+    values[:, 8:] = high[:, ::2] >> 4 | high[:, 1::2]
+    values ^= 0x88
+    return values.reshape(*shape[:-1], shape[-1] // 2), steps.reshape(counts), None
+
+
+def _q8_0_parts(raw: Bytes, shape: tuple[int, ...]) -> Parts:
+    """Blocks of Q8_0. Steps of 0, whose values are all 0, become 1; steps below 0 change sign with their values."""
+    steps, b, counts = _split(raw, "Q8_0", shape)
+    values = np.ascontiguousarray(b).view(np.int8)
+    if not (steps > 0).all():
+        values, steps = np.where((steps < 0)[:, None], -values, values), np.abs(steps)
+        values[steps == 0] = 0
+        steps[steps == 0] = 1
+    return values.reshape(shape), steps.reshape(counts), None
+
+
+#: Formats that are a scheme, bit for bit: its name, and the parts of a quantized tensor of a shape.
+SCHEMES: dict[str, tuple[str, Callable[[Bytes, tuple[int, ...]], Parts]]] = {
+    "Q4_0": ("qint4_full_block32_float16", _q4_0_parts),
+    "Q8_0": ("qint8_symmetric_block32_float16", _q8_0_parts),
 }

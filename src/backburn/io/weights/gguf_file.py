@@ -1,20 +1,23 @@
 """Files in the format GGUF of llama.cpp: metadata, a table of tensors, and their values, mostly in blocks of integers.
 
-(https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3.) Blocks are read as float32; their
-formats are in :mod:`~backburn.io.weights.gguf_blocks`. Axes are in the order of rows and columns here, the reverse of
-the file's.
+(https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3.) Blocks are read as float32, or as a
+scheme has them; their formats are in :mod:`~backburn.io.weights.gguf_blocks`. Axes are in the order of rows and columns
+here, the reverse of the file's.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from backburn.base.dtypes import QuantizedDType, as_dtype
 from backburn.base.errors import FileFormatError
-from backburn.io.weights.gguf_blocks import BLOCKS, dequantized
+from backburn.io.quantized import Parts, check_values
+from backburn.io.weights.gguf_blocks import BLOCKS, SCHEMES, dequantized
 from backburn.io.weights.mapped import MappedFile
 from backburn.io.weights.numbers import ITEMSIZE, decoded
 from backburn.io.weights.stored import Stored, elements
@@ -153,9 +156,26 @@ def _stored(file: MappedFile, start: int, name: str, shape: tuple[int, ...], num
     if start + length > file.size:
         raise FileFormatError(f"{file.where}: {name!r} ends behind the end of the file, which is truncated or damaged")
     read = functools.partial(_values, file, start, length, name, dtype, shape)
-    return length, Stored(shape, dtype, read, file.where, kind=kind)
+    if dtype not in SCHEMES:
+        return length, Stored(shape, dtype, read, file.where, kind=kind)
+    parts = functools.partial(_parts, file, start, length, name, dtype, shape)
+    scheme = SCHEMES[dtype][0]
+    check = functools.partial(_check_parts, file.where, name, parts, scheme)
+    return length, Stored(shape, dtype, read, file.where, kind=kind, scheme=scheme, parts=parts, check_parts=check)
 
 
 def _values(file: MappedFile, start: int, length: int, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
     raw: NDArray[np.uint8] = file.array(start, length, repr(name))
     return (dequantized(raw, dtype) if dtype in BLOCKS else decoded(raw, dtype)).reshape(shape)
+
+
+def _parts(file: MappedFile, start: int, length: int, name: str, dtype: str, shape: tuple[int, ...]) -> Parts:
+    return SCHEMES[dtype][1](file.array(start, length, repr(name)), shape)
+
+
+def _check_parts(where: str, name: str, parts: Callable[[], Parts], scheme: str) -> None:
+    """Raise for values and steps that the scheme does not have."""
+    try:
+        check_values(parts(), cast(QuantizedDType, as_dtype(scheme)))
+    except FileFormatError as error:
+        raise FileFormatError(f"{where}: {name!r}: {error}: load it into a float layer") from error

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
+from typing import cast as cast_to
 
 import numpy as np
 
-from backburn.base.dtypes import DType, FloatDType, as_dtype
+from backburn.backend.contract import AnyBackend, is_autodiff
+from backburn.base.dtypes import DType, FloatDType, QuantizedDType, as_dtype
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError, hint_for
-from backburn.base.mutable_trees import Leaf
+from backburn.base.mutable_trees import Leaf, MutableTree
+from backburn.base.trees import joined
 from backburn.io.weights.report import WeightsReport
 from backburn.io.weights.sources import opened
 from backburn.io.weights.stored import Source, Stored
+from backburn.nn.conv import Convolution
+from backburn.nn.linear import Linear
 from backburn.nn.module import Module, Pack, constant_on, is_optional, state_places
+from backburn.nn.quantized import unfilled
+from backburn.tensor.core.defaults import as_backend
 from backburn.tensor.core.dispatch import cast
 from backburn.tensor.core.host import asarray, to_host
+from backburn.tensor.core.levels import innermost
 from backburn.tensor.core.wrapping import is_tensor
 
 #: A path in the model; with ``"T"`` or axes, whose order the source has otherwise; None leaves a tensor out.
@@ -40,6 +49,8 @@ def load_weights(
     rename: Callable[[str], Renamed] | None = None,
     dtype: FloatDType | str | None = None,
     strict: bool = True,
+    quantized: bool = False,
+    backend: AnyBackend | str | None = None,
 ) -> WeightsReport:
     """Load weights into a model from a file of any library, or from arrays by name; returns which names were used.
 
@@ -57,7 +68,16 @@ def load_weights(
     other floats then become as well; integers become wider ones. Tensors are read one at a time out of mapped files, so
     that no more memory is needed than the model and one tensor take.
 
-    Raises :class:`ArgumentError` for unused and missing names (not with ``strict=False``) and names that collide,
+    With ``quantized``, linear and convolutional layers whose weights have a scheme in the source become quantized
+    layers with these very bits: of files of :func:`save_weights`, blocks ``Q8_0`` and ``Q4_0`` of GGUF, and weights of
+    GPTQ and AWQ, which are called ``weight`` as in a model of floats. Without it, those of other libraries become
+    floats. Layers that are quantized already take weights of their own scheme.
+
+    All tensors are on ``backend`` then. So a model of any size is loaded without the memory of its first values: build
+    it where tensors have no values, ``with bb.use_backend("autodiff(null)"):``, and name the backend here.
+
+    Raises :class:`ArgumentError` for unused and missing names (not with ``strict=False``), names that collide, and a
+    tensor that the source lacks and that has no values,
     :class:`ShapeError` and :class:`DTypeError` for tensors that do not fit, and :class:`FileFormatError` for damaged
     and hostile files. Then the model is unchanged: everything that can be wrong with a source is checked before the
     first tensor is replaced.
@@ -77,23 +97,65 @@ def load_weights(
     wanted = None if dtype is None else as_dtype(dtype)
     if wanted is not None and wanted.kind != "float":
         raise DTypeError(f"load_weights: the floats of a model become those of a float dtype, not {wanted}")
-    with opened(source) as found:
+    there = None if backend is None else as_backend(backend)
+    with opened(source) as found, ExitStack() as undone:
         leaves, packs = state_places(model)
         own = {path: leaf.value for leaf in leaves for path in leaf.paths}
         named, left_out = _renamed(found.where, found.tensors, rename or model.rename_weight)
         named = _unpacked(found.where, named, packs, own)
+        schemes = _quantize_layers(model, named, leaves, undone) if quantized else {}
+        if schemes:
+            leaves = state_places(model)[0]
+            own = {path: leaf.value for leaf in leaves for path in leaf.paths}
+        targets = {leaf.path: schemes.get(leaf.path) or _target(leaf, wanted) for leaf in leaves}
         unused = list(dict.fromkeys(x.name for path, x in named.items() if path not in own))
         missing = [leaf for leaf in leaves if not any(path in named for path in leaf.paths)]
         required = [leaf.path for leaf in missing if not is_optional(leaf)]
         if strict and (required or unused):
             raise _wrong_names(found.where, required, unused, own)
-        report = _report(leaves, named, (*unused, *left_out), required, wanted)
-        _check(found, leaves, named, wanted)
+        report = _report(leaves, named, (*unused, *left_out), required, targets)
+        _check(found, leaves, named, targets, there)
+        undone.pop_all()
         own.clear()  # which would keep what is replaced
         for leaf in leaves:
-            _put(leaf, next((named[path] for path in leaf.paths if path in named), None), wanted)
+            name = next((path for path in leaf.paths if path in named), None)
+            _put(leaf, None if name is None else named[name].stored, targets[leaf.path], there)
             found.release()
     return report
+
+
+def _quantize_layers(
+    model: Module, named: Mapping[str, _Named], leaves: Iterable[Leaf], undone: ExitStack
+) -> dict[str, DType]:
+    """Replace layers whose weights are quantized in the source, until they are ``undone``; the schemes by path.
+
+    A weight that another layer has as well, such as an embedding, stays as it is.
+    """
+    found: dict[int, Module] = {}
+    schemes: dict[str, DType] = {}
+    modules = {id(module): (path, module) for path, module in model.named_modules()}
+    for leaf in leaves:
+        holders = {id(node.value) for node, key in leaf.parents if key == "weight"}
+        path, layer = modules.get(next(iter(holders), 0), ("", None))
+        stored = next((named[name].stored for name in leaf.paths if name in named), None)
+        if len(holders) != 1 or len({id(node.value) for node, _ in leaf.parents}) != 1:
+            continue
+        if not isinstance(layer, (Linear, Convolution)) or stored is None or stored.parts is None:
+            continue
+        if isinstance(layer, Convolution) and len(stored.shape) != 2:
+            continue
+        inputs = named.get(joined(path, "inputs"))
+        activations = None if inputs is None else cast_to(QuantizedDType, as_dtype(inputs.stored.scheme))
+        found[id(layer)] = unfilled(layer, activations, joined(path, "low") in named)
+        schemes[leaf.path] = as_dtype(stored.scheme)
+    for node in MutableTree(model, is_tensor).nodes:
+        if id(node.value) not in found:
+            continue
+        if node.parent is None:
+            raise ArgumentError("load_weights: the model is a layer itself; put it into Sequential(...) to quantize it")
+        node.parent.put(node.key, found[id(node.value)])
+        undone.callback(node.parent.put, node.key, node.value)
+    return schemes
 
 
 def _renamed(
@@ -162,7 +224,7 @@ def _report(
     named: Mapping[str, _Named],
     unused: tuple[str, ...],
     missing: list[str],
-    wanted: DType | None,
+    targets: Mapping[str, DType],
 ) -> WeightsReport:
     used, casts, renamed = {}, {}, {}
     for leaf in leaves:
@@ -170,7 +232,7 @@ def _report(
             if path in named:
                 found = named[path]
                 used[path] = found.name
-                target = _target(leaf, wanted)
+                target = targets[leaf.path]
                 if found.stored.dtype != target.name:
                     casts[path] = (found.stored.dtype, target.name)
                 if found.name != path or found.is_turned:
@@ -213,7 +275,13 @@ def _advice(missing: list[str], unused: list[str], own: Mapping[str, Any]) -> st
     return "rename= leaves those out for which it returns None" if unused else "The weights are of another model"
 
 
-def _check(source: Source, leaves: Iterable[Leaf], named: Mapping[str, _Named], wanted: DType | None) -> None:
+def _check(
+    source: Source,
+    leaves: Iterable[Leaf],
+    named: Mapping[str, _Named],
+    targets: Mapping[str, DType],
+    backend: AnyBackend | None,
+) -> None:
     """Check all that can be wrong with the tensors, for a model that is replaced as a whole or not at all."""
     where = source.where
     problems: dict[type[Exception], list[str]] = {ShapeError: [], DTypeError: []}
@@ -222,7 +290,7 @@ def _check(source: Source, leaves: Iterable[Leaf], named: Mapping[str, _Named], 
         paths = [path for path in leaf.paths if path in named]
         chosen.append((leaf, paths))
         for path in paths:
-            stored, target = named[path].stored, _target(leaf, wanted)
+            stored, target = named[path].stored, targets[leaf.path]
             about = f"{named[path].name} for {path}" if named[path].name != path else path
             if stored.where not in ("", where):
                 about = f"{about} (in {stored.where})"
@@ -237,13 +305,21 @@ def _check(source: Source, leaves: Iterable[Leaf], named: Mapping[str, _Named], 
         if lines:
             more = f", and {len(lines) - 20} more" if len(lines) > 20 else ""
             raise kind(f"load_weights: {where}: {'; '.join(lines[:20])}{more}. Nothing was loaded")
-    for check in dict.fromkeys(named[path].stored.check for _, paths in chosen for path in paths):
+    checks = []
+    for leaf, paths in chosen:
+        is_quantized = targets[leaf.path].kind == "quantized"
+        for stored in (named[path].stored for path in paths):
+            checks += [stored.check, stored.check_parts] if is_quantized else [stored.check]
+        if not paths and backend is not None:
+            _check_values(leaf, backend)
+    for check in dict.fromkeys(checks):
         check()
         source.release()
     for leaf, paths in chosen:
         for path in paths[1:]:
-            first, other = (_made(named[p].stored, leaf.value.backend, _target(leaf, wanted)) for p in (paths[0], path))
-            if not np.array_equal(to_host(first), to_host(other), equal_nan=True):
+            tensors = [_made(named[p].stored, leaf.value.backend, targets[leaf.path]) for p in (paths[0], path)]
+            first, other = (to_host(x) for x in tensors)
+            if not np.array_equal(first, other, equal_nan=True):
                 raise ArgumentError(
                     f"load_weights: {where}: {paths[0]} and {path} are one parameter here and two there: leave one "
                     "out by rename, or untie them. Nothing was loaded"
@@ -252,6 +328,8 @@ def _check(source: Source, leaves: Iterable[Leaf], named: Mapping[str, _Named], 
 
 def _fits(stored: Stored, target: DType) -> bool:
     """Whether a tensor can be cast without surprise: floats to floats, integers to wider ones, others to their like."""
+    if target.kind == "quantized":
+        return stored.parts is not None and stored.scheme == target.name
     if stored.dtype == target.name:
         return True
     if stored.kind == "int" and target.kind == "int":
@@ -262,25 +340,40 @@ def _fits(stored: Stored, target: DType) -> bool:
 def _way_out(stored: Stored, target: DType) -> str:
     if not stored.kind:
         return ", and this dtype is not read"
-    if "quantized" in (stored.kind, target.kind):
+    if target.kind == "quantized":
         return ": load the float weights, then quantize"
+    if stored.kind == "quantized":
+        return ": quantized=True makes quantized layers of linear and convolutional ones"
     return ""
 
 
 def _made(stored: Stored, backend: Any, target: DType) -> Any:
     """The tensor on a backend, in a dtype; without history."""
+    if target.kind == "quantized":
+        return stored.quantized(backend)
     value = stored.read()
     if is_tensor(value):
         return cast(constant_on(value, backend), target)
     return asarray(value, dtype=target, backend=backend)
 
 
-def _put(leaf: Leaf, found: _Named | None, wanted: DType | None) -> None:
-    old, target = leaf.value, _target(leaf, wanted)
-    if found is not None:
-        new = _made(found.stored, old.backend, target)
-    elif target is not old.dtype:
-        new = cast(old.detach(), target)
+def _check_values(leaf: Leaf, backend: AnyBackend) -> None:
+    """Raise :class:`ArgumentError` for a tensor that the source lacks, on a backend whose tensors have no values."""
+    old = leaf.value.backend
+    if not is_optional(leaf) and old != backend and asarray(1, backend=innermost(old)).item() != 1:
+        raise ArgumentError(
+            f"load_weights: {leaf.path} is not in the source, and has no values on {old.spec} that could be moved to "
+            f"{backend.spec}. Nothing was loaded"
+        )
+
+
+def _put(leaf: Leaf, stored: Stored | None, target: DType, backend: AnyBackend | None) -> None:
+    old = leaf.value
+    if stored is not None:
+        new = _made(stored, old.backend if backend is None else backend, target)
+    elif backend is not None or target is not old.dtype:
+        new = cast(constant_on(old, old.backend if backend is None else backend), target)
     else:
         return
-    leaf.put(new.require_grad() if old.is_require_grad else new)
+    differentiates = old.is_require_grad and is_autodiff(new.backend)
+    leaf.put(new.require_grad() if differentiates and new.dtype.kind == "float" else new)

@@ -39,9 +39,14 @@ class MappedFile:
 
     def array(self, start: int, length: int, what: str) -> NDArray[np.uint8]:
         """A part of the file as an array; ``what`` it is, for errors."""
-        self._check(start, length, what)
+        found = self.view(start, length, what)
         self.release()
         self._last = (start, length)
+        return found
+
+    def view(self, start: int, length: int, what: str) -> NDArray[np.uint8]:
+        """A part of the file as an array, whose pages are kept."""
+        self._check(start, length, what)
         return np.frombuffer(self._map, np.uint8, length, start) if length else np.empty(0, np.uint8)
 
     def bytes(self, start: int, length: int, what: str) -> bytes:
@@ -55,17 +60,20 @@ class MappedFile:
 
     def release(self) -> None:
         """Give the pages of the last part back, which are read again if somebody still needs them."""
-        start, length = self._last
+        self.give_back(*self._last)
+        self._last = (0, 0)
+
+    def give_back(self, start: int, length: int) -> None:
+        """Give the pages of a part back."""
         first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
         count = (start + length - first) // mmap.PAGESIZE * mmap.PAGESIZE
         if count > 0 and hasattr(mmap, "MADV_DONTNEED"):
             with suppress(OSError):
                 self._map.madvise(mmap.MADV_DONTNEED, first, count)
-        self._last = (0, 0)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file. Arrays of it stay valid: the map is closed when the last of them dies."""
         self.release()
         self.file.close()
-        with suppress(BufferError):  # an array of an error's traceback lives on, and closes the map when it dies
+        with suppress(BufferError):
             self._map.close()

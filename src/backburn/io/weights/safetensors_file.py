@@ -6,17 +6,22 @@
 
 from __future__ import annotations
 
+import base64
 import functools
+import hashlib
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
 from backburn.base.errors import FileFormatError
-from backburn.io.safe import FORMAT_VERSION, KEY, MODEL
+from backburn.io.parts import PART
+from backburn.io.versions import FORMAT_VERSION, KEY, MODEL, WEIGHTS
 from backburn.io.weights.mapped import MappedFile
 from backburn.io.weights.numbers import ITEMSIZE, decoded
-from backburn.io.weights.stored import Stored, elements, kind_of
+from backburn.io.weights.packed import joined
+from backburn.io.weights.stored import Stored, elements, kind_of, nothing
 
 #: The names of the format for dtypes.
 DTYPE_NAMES = {
@@ -36,21 +41,79 @@ def looks_like(start: bytes) -> bool:
     return start[8:9] == b"{"
 
 
+@dataclass(frozen=True)
+class Entry:
+    """A tensor as the header describes it: ``length`` bytes at ``start`` of the file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    length: int
+
+    def array(self, file: MappedFile) -> NDArray[Any]:
+        """The values, in memory of the file where NumPy has the dtype."""
+        return decoded(file.array(self.start, self.length, repr(self.name)), self.dtype).reshape(self.shape)
+
+    def digest(self, file: MappedFile) -> str:
+        """SHA-256 of name, dtype, shape and bytes; see :func:`digest`."""
+        found = digest(self.name, self.dtype, self.shape)
+        for start in range(self.start, self.start + self.length, PART):
+            length = min(PART, self.start + self.length - start)
+            found.update(file.view(start, length, repr(self.name)))
+            file.give_back(start, length)
+        return text_of(found.digest())
+
+
+def text_of(digest: bytes) -> str:
+    """A digest in 43 letters and signs (base 64)."""
+    return base64.b64encode(digest).decode().rstrip("=")
+
+
+def digest(name: str, dtype: str, shape: tuple[int, ...]) -> Any:
+    """The hash of a tensor of backburn's own files, which continues with the bytes in the file."""
+    return hashlib.sha256(f"{name}\0{dtype}\0{shape}\0".encode())
+
+
 def read(file: MappedFile) -> dict[str, Stored]:
     """The tensors of a file. Raises :class:`FileFormatError` for a header that does not describe it."""
+    entries, metadata = entries_of(file)
+    own = _own_metadata(file, metadata)
+    digests = own["sha256"]["tensors"] if own else {}
+    tensors = {
+        name: Stored(
+            entry.shape,
+            entry.dtype,
+            functools.partial(entry.array, file),
+            file.where,
+            functools.partial(check_digest, file, entry, digests[name]) if name in digests else nothing,
+            kind=kind_of(entry.dtype),
+        )
+        for name, entry in entries.items()
+    }
+    return joined(file.where, tensors, own.get("quantized", {}))
+
+
+def check_digest(file: MappedFile, entry: Entry, expected: object) -> None:
+    """Raise :class:`FileFormatError` for a tensor with another digest."""
+    if entry.digest(file) != expected:
+        raise FileFormatError(f"{file.where}: {entry.name!r} is damaged: it does not have its checksum (SHA-256)")
+
+
+def entries_of(file: MappedFile) -> tuple[dict[str, Entry], dict[str, str]]:
+    """The tensors that a header describes, and its metadata, after every check of the header."""
     length = int.from_bytes(file.bytes(0, 8, "the length of the header"), "little")
     if length > LONGEST_HEADER:
         raise FileFormatError(f"{file.where}: a header of {length} bytes; the format allows {LONGEST_HEADER}")
     header = _header(file, file.bytes(8, length, "the header"))
-    _check_metadata(file, header.get(METADATA, {}))
-    tensors: dict[str, Stored] = {}
-    places: list[tuple[int, int, str]] = []
-    for name, about in header.items():
-        if name != METADATA:
-            start, end, tensors[name] = _stored(file, 8 + length, name, about)
-            places.append((start, end, name))
-    _check_places(file, sorted(places), file.size - 8 - length)
-    return tensors
+    metadata = header.pop(METADATA, {})
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise FileFormatError(f"{file.where}: its metadata are no table of strings")
+    data = 8 + length
+    entries = {name: _entry(file, data, name, about) for name, about in header.items()}
+    places = [(x.start - data, x.start - data + x.length, x.name) for x in entries.values()]
+    _check_places(file, sorted(places), file.size - data)
+    return entries, metadata
 
 
 def _header(file: MappedFile, text: bytes) -> dict[str, Any]:
@@ -72,26 +135,32 @@ def _header(file: MappedFile, text: bytes) -> dict[str, Any]:
     return header
 
 
-def _check_metadata(file: MappedFile, metadata: Any) -> None:
-    """Check that a file is none of ours that only :func:`~backburn.io.load_model` and its like can read."""
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise FileFormatError(f"{file.where}: its metadata are no table of strings")
+def _own_metadata(file: MappedFile, metadata: dict[str, str]) -> dict[str, Any]:
+    """The table of a file of backburn's own; empty for others. Raises for one that only other functions can read."""
     if KEY not in metadata:
-        return
+        return {}
     try:
         about = json.loads(metadata[KEY])
     except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{file.where}: the metadata under {KEY!r} are no JSON ({error})") from error
     own = about if isinstance(about, dict) else {}
-    if (own.get("format"), own.get("version")) != (MODEL, FORMAT_VERSION) or "quantized" in own:
+    checksums = own.setdefault("sha256", {})
+    is_known = own.get("format") in (MODEL, WEIGHTS) and own.get("version") == FORMAT_VERSION
+    if not (
+        is_known
+        and isinstance(checksums, dict)
+        and isinstance(checksums.setdefault("tensors", {}), dict)
+        and isinstance(own.setdefault("quantized", {}), dict)
+    ):
         raise FileFormatError(
-            f"{file.where}: a file of backburn ({own.get('format')!s:.50}, version {own.get('version')!s:.20}) of "
-            "quantized tensors, of a whole run or of another release: load_model and load_state read it, or say why not"
+            f"{file.where}: a file of backburn ({own.get('format')!s:.50}, version {own.get('version')!s:.20}) of a "
+            "whole run, or of another release: load_model and load_state read it, or say why not"
         )
+    return own
 
 
-def _stored(file: MappedFile, data: int, name: str, about: Any) -> tuple[int, int, Stored]:
-    """The beginning, the end and the tensor that an entry of the header describes."""
+def _entry(file: MappedFile, data: int, name: str, about: Any) -> Entry:
+    """The tensor that an entry of the header describes, of which the data begin at ``data``."""
     if not isinstance(about, dict) or not {"dtype", "shape", "data_offsets"} <= about.keys():
         raise FileFormatError(f"{file.where}: the entry of {name!r} lacks its dtype, shape or data_offsets")
     theirs, offsets = about["dtype"], about["data_offsets"]
@@ -109,13 +178,7 @@ def _stored(file: MappedFile, data: int, name: str, about: Any) -> tuple[int, in
     dtype = _DTYPES.get(theirs, theirs)
     if dtype in ITEMSIZE and count * ITEMSIZE[dtype] != end - start:
         raise FileFormatError(f"{file.where}: {name!r}, {theirs}{about['shape']}, does not take {end - start} bytes")
-    shape = tuple(about["shape"])
-    read = functools.partial(_values, file, data + start, end - start, name, dtype, shape)
-    return start, end, Stored(shape, dtype, read, file.where, kind=kind_of(dtype))
-
-
-def _values(file: MappedFile, start: int, length: int, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    return decoded(file.array(start, length, repr(name)), dtype).reshape(shape)
+    return Entry(name, dtype, tuple(about["shape"]), data + start, end - start)
 
 
 def _check_places(file: MappedFile, places: list[tuple[int, int, str]], length: int) -> None:

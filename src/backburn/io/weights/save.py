@@ -5,40 +5,22 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from backburn.base.errors import ArgumentError, DTypeError
+from backburn.base.errors import ArgumentError
 from backburn.io.atomic import write_atomically
+from backburn.io.quantized import parts_of
+from backburn.io.versions import FORMAT_VERSION, KEY, WEIGHTS
 from backburn.io.weights.folder import INDEX, SINGLE
-from backburn.io.weights.safetensors_file import DTYPE_NAMES, METADATA
+from backburn.io.weights.safetensors_file import METADATA
+from backburn.io.weights.safetensors_writer import Part, write
 from backburn.nn.module import Module, state_places
-from backburn.tensor.core.host import to_host
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A tensor to be written: the parameters that are stacked along its first axis, one for most."""
-
-    name: str
-    values: tuple[Any, ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        first = self.values[0].shape
-        return (sum(x.shape[0] for x in self.values), *first[1:]) if len(self.values) > 1 else first
-
-    @property
-    def nbytes(self) -> int:
-        return sum(x.size for x in self.values) * self.values[0].dtype.itemsize
 
 
 def save_weights(model: Module, path: str | os.PathLike[str], *, max_shard_size: int | str = "5GB") -> None:
@@ -48,11 +30,14 @@ def save_weights(model: Module, path: str | os.PathLike[str], *, max_shard_size:
     would be larger than ``max_shard_size`` (bytes, or a number with a unit, as in ``"500MB"``), with shards and their
     index as Hugging Face lays them out. Names and packing are those of PyTorch's layers, as of
     :func:`~backburn.io.torch_state`; a tied parameter is written once, under its first path, and the metadata name its
-    other paths. Files are written atomically and one tensor at a time; those of an earlier, other number of shards are
-    removed. Needs no extra. :func:`load_weights` reads the result.
+    other paths. Files are written atomically, part by part; those of an earlier, other number of shards are removed.
+    Needs no extra. :func:`load_weights` reads the result.
 
-    Raises :class:`DTypeError` for quantized weights, :class:`ArgumentError` for what is no model or no size, and
-    OSError if a file cannot be written.
+    Quantized weights are written as they are stored: values under their name, steps and zero points under the name with
+    ``.scale`` and ``.zero``, schemes in the metadata. ``load_weights(model, path, quantized=True)`` reads them; other
+    libraries find arrays of integers.
+
+    Raises :class:`ArgumentError` for what is no model or no size, and OSError if a file cannot be written.
 
         >>> import tempfile, backburn as bb
         >>> folder = Path(tempfile.mkdtemp())
@@ -68,22 +53,22 @@ def save_weights(model: Module, path: str | os.PathLike[str], *, max_shard_size:
     if not isinstance(model, Module):
         raise ArgumentError(f"save_weights: writes the weights of a model, and not of a {type(model).__name__}")
     limit = _bytes_of(max_shard_size)
-    parts, ties = _parts(model)
+    groups, ties, schemes = _parts(model)
     target = Path(path)
     if target.suffix == ".safetensors":
-        _write(target, parts, ties)
+        _write(target, [part for group in groups for part in group], ties, schemes)
         return
     target.mkdir(parents=True, exist_ok=True)
-    shards = _shards(parts, limit)
+    shards = _shards(groups, limit)
     if len(shards) == 1:
         files = {SINGLE: shards[0]}
     else:
         files = {f"model-{i:05}-of-{len(shards):05}.safetensors": shard for i, shard in enumerate(shards, 1)}
     for name, shard in files.items():
-        _write(target / name, shard, ties)
+        _write(target / name, shard, ties, schemes)
     if len(shards) > 1:
         index = {
-            "metadata": {"total_size": sum(part.nbytes for part in parts)},
+            "metadata": {"total_size": sum(part.nbytes for group in groups for part in group)},
             "weight_map": {part.name: name for name, shard in files.items() for part in shard},
         }
         write_atomically(target / INDEX, json.dumps(index, indent=2, sort_keys=True).encode())
@@ -104,60 +89,60 @@ def _bytes_of(size: Any) -> int:
     return size
 
 
-def _parts(model: Module) -> tuple[list[_Part], dict[str, str]]:
-    """The tensors to be written, and for further paths of tied ones the path under which they are."""
+def _parts(model: Module) -> tuple[list[list[Part]], dict[str, str], dict[str, Any]]:
+    """The tensors to be written, of which those in one list belong together.
+
+    And for further paths of tied ones the path under which they are, and the schemes of quantized ones.
+    """
     leaves, packs = state_places(model)
     values: dict[str, tuple[Any, ...]] = {}
     ties: dict[str, str] = {}
     for leaf in leaves:
-        if leaf.value.dtype.kind == "quantized":
-            raise DTypeError(
-                f"save_weights: {leaf.path} is {leaf.value.dtype}, which other libraries do not have: dequantize it, "
-                "or use save_model"
-            )
         values[leaf.path] = (leaf.value,)
         ties |= dict.fromkeys(leaf.paths[1:], leaf.path)
     for packed, paths in packs:
         own = [values[path][0] for path in paths if path in values]
-        if len(own) == len(paths) and len({x.shape[1:] for x in own}) == 1 and len({x.dtype for x in own}) == 1:
+        is_float = all(x.dtype.kind == "float" for x in own)
+        alike = len({x.shape[1:] for x in own}) == 1 and len({x.dtype for x in own}) == 1
+        if len(own) == len(paths) and alike and is_float:
             values = {path: x for path, x in values.items() if path not in paths} | {packed: tuple(own)}
-    if METADATA in values:
-        raise ArgumentError(f"save_weights: files keep the name {METADATA!r} for what is no tensor: choose another")
     kept = {path: first for path, first in ties.items() if first in values}
-    return [_Part(name, x) for name, x in values.items()], kept
+    schemes: dict[str, Any] = {}
+    groups: list[list[Part]] = []
+    for name, own_values in values.items():
+        if own_values[0].dtype.kind != "quantized":
+            groups.append([Part(name, own_values)])
+            continue
+        arrays: dict[str, Any] = {}
+        schemes[name] = parts_of(name, own_values[0], arrays)
+        groups.append([Part(part, (array,)) for part, array in arrays.items()])
+    names = [part.name for group in groups for part in group]
+    twice = max(names, key=names.count) if len(set(names)) < len(names) else None
+    for taken, why in ((METADATA if METADATA in names else None, "for what is no tensor"), (twice, "twice")):
+        if taken is not None:
+            raise ArgumentError(f"save_weights: files keep the name {taken!r} {why}: choose another")
+    return groups, kept, schemes
 
 
-def _shards(parts: list[_Part], limit: int) -> list[list[_Part]]:
+def _shards(groups: list[list[Part]], limit: int) -> list[list[Part]]:
     """The tensors in order, as many in each shard as fit, and at least one."""
-    shards: list[list[_Part]] = [[]]
+    shards: list[list[Part]] = [[]]
     size = 0
-    for part in parts:
-        if shards[-1] and size + part.nbytes > limit:
+    for group in groups:
+        nbytes = sum(part.nbytes for part in group)
+        if shards[-1] and size + nbytes > limit:
             shards.append([])
             size = 0
-        shards[-1].append(part)
-        size += part.nbytes
+        shards[-1] += group
+        size += nbytes
     return shards
 
 
-def _write(path: Path, parts: list[_Part], ties: Mapping[str, str]) -> None:
-    """Write one file: tensors of wide elements first, so that each begins at a multiple of its element's bytes."""
-    ordered = sorted(parts, key=lambda part: (-part.values[0].dtype.itemsize, part.name))
+def _write(path: Path, parts: Sequence[Part], ties: Mapping[str, str], schemes: Mapping[str, Any]) -> None:
+    """Write one file."""
     names = {part.name for part in parts}
-    header: dict[str, Any] = {METADATA: {"format": "pt", **{path: own for path, own in ties.items() if own in names}}}
-    place = 0
-    for part in ordered:
-        dtype = DTYPE_NAMES[part.values[0].dtype.name]
-        header[part.name] = {"dtype": dtype, "shape": part.shape, "data_offsets": [place, place + part.nbytes]}
-        place += part.nbytes
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    write_atomically(path, _contents(text, ordered))
-
-
-def _contents(header: bytes, parts: list[_Part]) -> Iterator[Any]:
-    yield len(header).to_bytes(8, "little") + header
-    for part in parts:
-        for x in part.values:
-            array = np.ascontiguousarray(to_host(x))
-            yield array.astype(array.dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8).data
+    metadata = {"format": "pt", **{path: own for path, own in ties.items() if own in names}}
+    mine = {name: about for name, about in schemes.items() if name in names}
+    if mine:
+        metadata[KEY] = json.dumps({"format": WEIGHTS, "version": FORMAT_VERSION, "quantized": mine}, sort_keys=True)
+    write(path, parts, metadata)

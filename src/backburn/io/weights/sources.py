@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from backburn.base.errors import ArgumentError, FileFormatError
-from backburn.io.weights import arrays, folder, gguf_file, npz_file, safetensors_file, torch_file
+from backburn.io.weights import arrays, folder, gguf_file, npz_file, packed, safetensors_file, torch_file
 from backburn.io.weights.archive import members
 from backburn.io.weights.mapped import MappedFile
 from backburn.io.weights.stored import Source, Stored
@@ -23,7 +23,7 @@ def opened(source: Any) -> Source:
     and :class:`ArgumentError` for other objects.
     """
     if isinstance(source, Mapping):
-        return Source("the arrays", arrays.read(source))
+        return Source("the arrays", packed.unpacked("the arrays", arrays.read(source)))
     if not isinstance(source, (str, os.PathLike)):
         hint = ": give its state_dict()" * hasattr(source, "state_dict")
         words = f"a file, a folder or arrays by name, not a {type(source).__name__}{hint}"
@@ -36,7 +36,8 @@ def opened(source: Any) -> Source:
         return _of_file(found.files[-1])
 
     try:
-        found.tensors = folder.read(path, open_file) if path.is_dir() else open_file(path)
+        tensors = folder.read(path, open_file) if path.is_dir() else open_file(path)
+        found.tensors = packed.unpacked(found.where, tensors, lambda: not folder.has_whole_zeros(path))
     except BaseException:
         found.__exit__()
         raise

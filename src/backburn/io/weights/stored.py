@@ -9,10 +9,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from backburn.base.dtypes import DTYPES
+from backburn.base.dtypes import DTYPES, as_dtype
 from backburn.base.errors import FileFormatError
+from backburn.io.quantized import Parts
 from backburn.io.weights.mapped import MappedFile
 from backburn.io.weights.numbers import WIDENED
+from backburn.tensor.core.host import quantized_from_parts
 
 
 def nothing() -> None:
@@ -27,6 +29,9 @@ class Stored:
     the values in a float dtype that holds them. ``kind`` is ``"float"``, ``"int"``, ``"bool"`` or ``"quantized"``;
     empty for what cannot be read. ``read`` returns an array that belongs to the source, or a tensor of ours. ``check``
     raises if reading would fail, without keeping what it reads. ``where`` is the file, for errors.
+
+    Where the values fit a scheme without a change, ``scheme`` is its name, ``parts`` reads them as a quantized tensor's
+    (values, steps and zero points, as arrays), and ``check_parts`` is a ``check`` of these.
     """
 
     shape: tuple[int, ...]
@@ -35,15 +40,25 @@ class Stored:
     where: str = ""
     check: Callable[[], object] = nothing
     kind: str = field(default="", kw_only=True)
+    scheme: str = field(default="", kw_only=True)
+    parts: Callable[[], Parts] | None = field(default=None, kw_only=True)
+    check_parts: Callable[[], object] = field(default=nothing, kw_only=True)
+
+    def quantized(self, backend: Any) -> Any:
+        """The quantized tensor on a backend."""
+        assert self.parts is not None
+        return quantized_from_parts(*self.parts(), as_dtype(self.scheme), self.shape, backend)
 
     def rows(self, start: int, end: int) -> Stored:
-        """A part along the first axis."""
-        return replace(self, shape=(end - start, *self.shape[1:]), read=lambda: self.read()[start:end])
+        """A part along the first axis, as floats."""
+        shape = (end - start, *self.shape[1:])
+        return replace(self, shape=shape, read=lambda: self.read()[start:end], scheme="", parts=None)
 
     def turned(self, axes: tuple[int, ...]) -> Stored:
-        """The tensor with its axes in another order."""
+        """The tensor with its axes in another order, as floats."""
         shape = tuple(self.shape[axis] for axis in axes)
-        return replace(self, shape=shape, read=lambda: np.transpose(np.asarray(self.read()), axes))
+        read = lambda: np.transpose(np.asarray(self.read()), axes)  # noqa: E731
+        return replace(self, shape=shape, read=read, scheme="", parts=None)
 
 
 @dataclass

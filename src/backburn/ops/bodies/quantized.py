@@ -32,7 +32,7 @@ class Quantized(Generic[P]):
 
     ``values`` has the shape of the tensor; packed values lie several to a byte along the last axis, the first in the
     lowest bits. ``scale`` is 0-d, has one step for each channel, or has the tensor's rank, with the number of blocks
-    along each axis for its length. ``zero`` has the shape of ``scale``, or is None if the scheme is symmetric.
+    along each axis for its length. ``zero`` has the shape of ``scale``, or is None if the scheme has none.
     """
 
     values: P
@@ -145,15 +145,16 @@ def steps_for(k: Any, low: Any, high: Any, dtype: QuantizedDType) -> tuple[Any, 
     Neural Networks for Efficient Integer-Arithmetic-Only Inference*, CVPR, section 2.1.)
     """
     least, most = dtype.limits
-    symmetric = dtype.mode == "symmetric"
-    reach = k.maximum(k.neg(low), high) if symmetric else k.sub(high, low)
-    count = float(most if symmetric else most - least)
+    if dtype.has_zero:
+        reach, count, more = k.sub(high, low), float(most - least), 0.0
+    else:
+        reach, count, more = k.maximum(k.mul(low, most / least), high), float(most), -0.5 * most / least
     scale = k.astype(k.where(k.equal(reach, 0.0), 1.0, k.div(reach, count)), dtype.scale)
     step = k.astype(scale, float64)
     relative, smallest = SPACING[dtype.scale.name]
     larger = k.astype(k.add(step, k.maximum(k.mul(step, relative), smallest)), dtype.scale)
-    scale = k.where(k.less(k.mul(step, count + 0.5 if symmetric else count), reach), larger, scale)
-    if symmetric:
+    scale = k.where(k.less(k.mul(step, count + more), reach), larger, scale)
+    if not dtype.has_zero:
         return scale, None
     zero = k.round(k.sub(float(least), k.div(low, k.astype(scale, float64))))
     # Zero points that are not finite become 0: the steps are not finite, either, and raise.

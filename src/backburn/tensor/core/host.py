@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import sys
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 
@@ -10,7 +12,8 @@ import numpy as np
 
 from backburn.autodiff.anomaly import host_values
 from backburn.autodiff.transfer import transfer
-from backburn.backend.contract import AnyBackend
+from backburn.backend.contract import AnyBackend, is_autodiff
+from backburn.backend.wrapper import Wrapper
 from backburn.base.contexts import default_float
 from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype, float64, promote, promote_scalar
 from backburn.base.errors import (
@@ -24,7 +27,7 @@ from backburn.base.errors import (
 from backburn.hints.arguments import plain_signature, refuse
 from backburn.tensor.core.defaults import BackendLike, as_backend, given_backend
 from backburn.tensor.core.dispatch import cast, kind_operand, tensor_operand
-from backburn.tensor.core.levels import constant, has_history, inner_of, innermost, levels_between, lift
+from backburn.tensor.core.levels import INNER, constant, has_history, inner_of, innermost, levels_between, lift
 from backburn.tensor.core.messages import describe, raise_out_of_memory
 from backburn.tensor.core.options import dtype_of
 from backburn.tensor.core.wrapping import is_tensor, wrap
@@ -301,10 +304,58 @@ def to_host(x: Any) -> Any:
         raise_out_of_memory("numpy", f" Operand: {describe((x,))}.", "cpu", error)
 
 
-def host_text(x: Any, edge: int | None = None) -> str:
+def host_view(x: Any) -> Any:
+    """The memory of a tensor as a read-only NumPy array; None where it is no such array, or a decorator sees reading.
+
+    Primitives are not written to as long as somebody refers to them, and the view does.
+    """
+    k, value = x._backend, x._primitive
+    while is_autodiff(k):
+        value, k = getattr(k, INNER[x._dtype.kind])(value), k.inner_backend
+    if isinstance(k, Wrapper) or inner_of(k) is not None or value.__class__ is not np.ndarray:
+        return None
+    view = value.view()
+    view.flags.writeable = False
+    return view
+
+
+def host_text(x: Any, edge: int | None, options: Mapping[str, Any]) -> str:
     """The values of a tensor as NumPy prints them; with ``edge``, only that many at the ends of each axis."""
-    options: dict[str, Any] = {} if edge is None else {"threshold": 0, "edgeitems": edge}
-    return np.array2string(to_host(x), separator=", ", prefix="Tensor(", **options)
+    return np.array2string(
+        to_host(x),
+        separator=", ",
+        prefix="Tensor(",
+        precision=options.get("precision"),
+        suppress_small=options.get("suppress"),
+        max_line_width=options.get("linewidth"),
+        threshold=sys.maxsize if edge is None else 0,
+        edgeitems=edge,
+    )
+
+
+def as_bits(values: Any) -> Any:
+    """A host vector of booleans as bits, eight to a byte, the first in the lowest."""
+    return np.packbits(values, bitorder="little")
+
+
+#: Copies of tensors on the host whose addresses were asked for, by the tensors' ``id``, until these die.
+_ADDRESSED: dict[int, Any] = {}
+
+
+def addresses(x: Any) -> Any:
+    """NumPy's ``ndarray.ctypes`` of host memory that has the values of a tensor in C order, as long as that lives."""
+    view = host_view(x)
+    if view is not None and view.flags.c_contiguous:
+        return view.ctypes
+    if id(x) not in _ADDRESSED:
+        _ADDRESSED[id(x)] = np.ascontiguousarray(to_host(x))
+        weakref.finalize(x, _ADDRESSED.pop, id(x), None)
+    return _ADDRESSED[id(x)].ctypes
+
+
+def numpy_dtype(dtype: DType) -> Any:
+    """NumPy's dtype of the values that a tensor has on the host."""
+    return np.dtype(np.float32) if dtype.kind == "quantized" else dtype.dtype
 
 
 def host_counts(name: str, values: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any
 
 from backburn.base.errors import GraphError
@@ -9,10 +10,7 @@ from backburn.batching import NeedsValues
 from backburn.tensor.core.dispatch import call
 from backburn.tensor.core.host import asarray, host_text
 from backburn.tensor.core.invalidation import Invalidated
-
-#: Tensors of more elements are summarised by their edges, and only the edges are brought to the host.
-THRESHOLD = 1000
-EDGE = 3
+from backburn.tensor.core.print_options import OPTIONS
 
 
 def tensor_repr(x: Any) -> str:
@@ -30,9 +28,9 @@ def tensor_repr(x: Any) -> str:
     if x.dtype.kind == "quantized":
         x = x.dequantize()
     try:
-        if x.size > THRESHOLD:
+        if x.size > OPTIONS["threshold"]:
             return f"Tensor({_summary(x)}, shape={list(x.shape)}{tail}"
-        values = host_text(x)
+        values = host_text(x, None, OPTIONS)
     except (NeedsValues, GraphError):  # inside vmap, or returned from it by a side effect
         tail = tail.replace(", recorded)", ")")
         return f"Tensor(<differs between examples>, shape={list(x.shape)}{tail}"
@@ -42,8 +40,14 @@ def tensor_repr(x: Any) -> str:
 
 def _summary(x: Any) -> str:
     """The edges of a large tensor as NumPy prints those of an array; only these are copied to the host."""
+    edge = OPTIONS["edgeitems"]
     for axis, n in enumerate(x.shape):
-        if n > 2 * EDGE:  # one element more than the edges, which the dots replace
-            edges = [*range(EDGE + 1), *range(n - EDGE, n)]
+        if n > 2 * edge:  # one element more than the edges, which the dots replace
+            edges = [*range(edge + 1), *range(n - edge, n)]
             x = call("take", x, asarray(edges, backend=x.backend), axis=axis)
-    return host_text(x, EDGE)
+    return host_text(x, edge, OPTIONS)
+
+
+def tensor_html(x: Any) -> str:
+    """The ``repr`` as HTML for notebooks: its values, and below them what else it says."""
+    return f'<pre style="margin: 0; line-height: 1.3; white-space: pre">{escape(tensor_repr(x))}</pre>'

@@ -1,0 +1,51 @@
+"""Bytes of tensors, one part after another, so that a file takes no memory of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backburn.io.quantized import PartOfQuantized
+from backburn.tensor.core.host import host_view, to_host
+from backburn.tensor.core.wrapping import is_tensor
+
+#: The bytes of a part.
+PART = 1 << 23
+Bytes: TypeAlias = NDArray[np.uint8]
+
+
+def parts_of_bytes(x: Any) -> Iterator[Bytes]:
+    """The elements of a tensor, a NumPy array or a part of a quantized tensor in C order, little-endian.
+
+    Memory of the host is not copied where its order is that of the file; a tensor elsewhere is copied part by part.
+    """
+    count = max(1, PART // x.dtype.itemsize)
+    if is_tensor(x):
+        view = host_view(x)
+        if view is None:
+            flat = (x.detach() if x.dtype.kind == "float" else x).reshape(-1)
+            for start in range(0, x.size, count):
+                yield from _parts(to_host(flat[start : start + count]), count)
+            return
+        x = view
+    elif isinstance(x, PartOfQuantized):
+        x = x.read()
+    yield from _parts(x, count)
+
+
+def _parts(x: NDArray[Any], count: int) -> Iterator[Bytes]:
+    """The bytes of an array, at most ``count`` elements at a time."""
+    if not x.flags.c_contiguous and x.size > count and x.ndim:
+        for row in x:
+            yield from _parts(row, count)
+        return
+    flat = np.ascontiguousarray(x).reshape(-1)
+    for start in range(0, x.size, count):
+        part = flat[start : start + count]
+        if sys.byteorder == "big" or part.dtype.byteorder == ">":
+            part = part.astype(part.dtype.newbyteorder("<"))
+        yield part.view(np.uint8)

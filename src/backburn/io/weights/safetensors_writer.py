@@ -1,0 +1,114 @@
+"""Writing files in the format of safetensors, part by part, with a digest of each tensor if it is asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, BinaryIO, TypeAlias
+
+from backburn.base.errors import DTypeError
+from backburn.io.atomic import write_atomically
+from backburn.io.parts import parts_of_bytes
+from backburn.io.weights.safetensors_file import DTYPE_NAMES, METADATA, digest, text_of
+
+#: Digests by the names of tensors.
+Digests: TypeAlias = Mapping[str, str]
+#: Parts that may wait to be hashed, while further ones are written.
+_WAITING = 4
+
+
+@dataclass(frozen=True)
+class Part:
+    """A tensor to be written: the tensors or arrays that are stacked along its first axis, one for most."""
+
+    name: str
+    values: tuple[Any, ...]
+
+    @property
+    def dtype(self) -> str:
+        """The name of the dtype."""
+        name: str = self.values[0].dtype.name
+        return name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape together."""
+        first = tuple(self.values[0].shape)
+        return (sum(x.shape[0] for x in self.values), *first[1:]) if len(self.values) > 1 else first
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes in the file."""
+        return sum(x.size for x in self.values) * int(self.values[0].dtype.itemsize)
+
+
+def write(
+    path: str | os.PathLike[str],
+    parts: Sequence[Part],
+    metadata: Mapping[str, str] | Callable[[Digests], Mapping[str, str]],
+) -> None:
+    """Write a file atomically. Metadata may be a function of the digests, which are computed while tensors are written.
+
+    Tensors of wide elements come first, so that each begins at a multiple of its element's bytes. Raises
+    :class:`DTypeError` for a tensor of the format's own name.
+    """
+    ordered = sorted(parts, key=lambda part: (-part.values[0].dtype.itemsize, part.name))
+    if any(part.name == METADATA for part in ordered):
+        raise DTypeError(f"files keep the name {METADATA!r} for what is no tensor: choose another")
+    if not callable(metadata):
+        write_atomically(path, _contents(_header(ordered, metadata), ordered))
+        return
+    about = metadata
+
+    def write_hashed(file: BinaryIO) -> None:
+        if not file.seekable():  # a pipe
+            file.writelines(_contents(_header(ordered, about(_hashed(ordered, lambda part: None))), ordered))
+            return
+        placeholder = _header(ordered, about({part.name: text_of(bytes(32)) for part in ordered}))
+        file.write(placeholder)
+        header = _header(ordered, about(_hashed(ordered, file.write)))
+        assert len(header) == len(placeholder)
+        file.seek(0)
+        file.write(header)
+
+    write_atomically(path, write_hashed)
+
+
+def _header(parts: Sequence[Part], metadata: Mapping[str, str]) -> bytes:
+    """The length of the header, and the header."""
+    table: dict[str, Any] = {METADATA: dict(metadata)}
+    place = 0
+    for part in parts:
+        offsets = [place, place + part.nbytes]
+        table[part.name] = {"dtype": DTYPE_NAMES[part.dtype], "shape": part.shape, "data_offsets": offsets}
+        place += part.nbytes
+    text = json.dumps(table, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _contents(header: bytes, parts: Sequence[Part]) -> Iterator[Any]:
+    yield header
+    for part in parts:
+        for x in part.values:
+            yield from parts_of_bytes(x)
+
+
+def _hashed(parts: Sequence[Part], write: Callable[[Any], object]) -> Digests:
+    """Hand the bytes of tensors to ``write``, while another thread hashes them."""
+    hashes = {}
+    waiting: deque[Future[None]] = deque()
+    with ThreadPoolExecutor(1) as pool:
+        for part in parts:
+            found = hashes[part.name] = digest(part.name, part.dtype, part.shape)
+            for x in part.values:
+                for piece in parts_of_bytes(x):
+                    waiting.append(pool.submit(found.update, piece))
+                    write(piece)
+                    if len(waiting) > _WAITING:
+                        waiting.popleft().result()
+    return {name: text_of(found.digest()) for name, found in hashes.items()}
