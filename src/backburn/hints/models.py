@@ -57,7 +57,7 @@ INIT = {
 
 #: Names of ``optim``.
 OPTIM = {
-    **dict.fromkeys(("AveragedModel", "EMA", "ExponentialMovingAverage", "ModelEma", "ema", "incremental_update"), _AVERAGE),
+    **dict.fromkeys(("AveragedModel", "EMA", "ModelEma", "ema", "incremental_update"), _AVERAGE),
     "swa_utils": "bb.optim.Average(None), whose update(model) follows each step",
     **dict.fromkeys(("masked", "multi_transform", "partition"), _GROUPS),
     "MultiSteps": "bb.optim.scale(bb.optim.add(first, second), 1 / 2) before the step",
