@@ -85,6 +85,7 @@ from backburn.nn.quantized import FakeQuantizedConv, FakeQuantizedLinear, LoRALi
 from backburn.nn.quantized_models import add_adapters, fake_quantize_model, quantize_like, quantize_model
 from backburn.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from backburn.nn.reparametrized import SpectralNorm, WeightNorm
+from backburn.nn.summary import LayerSummary, Summary, summary
 from backburn.nn.transformer import TransformerDecoderLayer, TransformerEncoderLayer
 
 __all__ = [
@@ -109,7 +110,7 @@ __all__ = [
     "TransformerDecoderLayer",
     "QuantizedLinear", "QuantizedConv", "quantize_model", "quantize_like", "fake_quantize_model",
     "FakeQuantizedLinear", "FakeQuantizedConv", "LoRALinear", "add_adapters",
-    "functional", "init",
+    "summary", "Summary", "LayerSummary", "functional", "init",
 ]  # fmt: skip
 
 
