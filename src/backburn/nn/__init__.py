@@ -44,6 +44,7 @@ from backburn.nn.attention import KeyValueCache, MultiheadAttention, RotaryEmbed
 from backburn.nn.containers import Function, ModuleList, Sequential
 from backburn.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from backburn.nn.linear import Bilinear, Embedding, EmbeddingBag, Linear
+from backburn.nn.model_summary import LayerSummary, Summary, summary
 from backburn.nn.module import Module, parameter
 from backburn.nn.normalization import (
     BatchNorm,
@@ -85,7 +86,6 @@ from backburn.nn.quantized import FakeQuantizedConv, FakeQuantizedLinear, LoRALi
 from backburn.nn.quantized_models import add_adapters, fake_quantize_model, quantize_like, quantize_model
 from backburn.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from backburn.nn.reparametrized import SpectralNorm, WeightNorm
-from backburn.nn.summary import LayerSummary, Summary, summary
 from backburn.nn.transformer import TransformerDecoderLayer, TransformerEncoderLayer
 
 __all__ = [
