@@ -115,6 +115,10 @@ class NullBackend(Backend[Null, Null, Null, Null]):
     def from_numpy(self, array: Any) -> Null:
         return Null(tuple(array.shape), as_dtype(array.dtype))
 
+    def quantized_from_parts(self, values: Any, scale: Any, zero: Any, /, dtype: Any, shape: Shape) -> Any:
+        """A primitive of the shape and the scheme."""
+        return Null(tuple(shape), dtype)
+
     def to_numpy(self, x: Null, /) -> Any:
         dtype = getattr(x.dtype, "scale", x.dtype)
         try:

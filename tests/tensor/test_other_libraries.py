@@ -15,7 +15,7 @@ import pytest
 import backburn as bb
 from backburn import nn
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
-from backburn.nn.summary import LONGEST_HTML, summary_html
+from backburn.nn.module_repr import LONGEST_HTML, repr_html
 from backburn.tensor.core import arrow, host
 from backburn.tensor.core.print_options import OPTIONS
 
@@ -235,6 +235,6 @@ def test_models_in_notebooks() -> None:
 
 
 def test_long_models_in_notebooks_are_cut() -> None:
-    html = summary_html("\n".join(["a", *(f"  {i}" for i in range(LONGEST_HTML))]))
+    html = repr_html("\n".join(["a", *(f"  {i}" for i in range(LONGEST_HTML))]))
     assert Balanced(html).text.endswith("and 1 more")
-    assert Balanced(summary_html("a\n        b\n  c\n      d")).text == "abcd"
+    assert Balanced(repr_html("a\n        b\n  c\n      d")).text == "abcd"

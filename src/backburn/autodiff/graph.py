@@ -7,8 +7,7 @@ backwards with a heap, which holds only the nodes still to be visited.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from heapq import heappop, heappush
 from typing import Any
 
@@ -16,10 +15,10 @@ from backburn.autodiff.base import Box
 from backburn.backend.contract import BK
 from backburn.base.contexts import RECORDING, scoped
 from backburn.base.errors import ConsumedGraphError, GraphError
+from backburn.base.module_calls import next_stamp as next_stamp
+from backburn.base.module_calls import reverse_calls
 from backburn.ops.bodies.reductions import sum_terms, sum_to
 from backburn.ops.rules.slices import SlicedGradient, SliceGradient
-
-next_stamp = itertools.count().__next__
 
 
 class Node:
@@ -129,9 +128,11 @@ def reverse(
     gradients: dict[Node, Any] = {root: seed}
     heap = [(-root.stamp, root)]
     first = k
-    with scoped(RECORDING, True):
+    with scoped(RECORDING, True), reverse_calls(saved_in, root) as visit:
         while heap:
             node = heappop(heap)[1]
+            if visit is not None:
+                visit(node.stamp)
             g = gradients[node]
             if homes and (k := homes.get(node, first)) is not first:
                 homes.update((parent, k) for parent in node.parents if parent is not None)
@@ -154,6 +155,19 @@ def reverse(
             if not retain_graph:
                 node.backward, node.saved, node.parents = consumed, (), ()
     return gradients
+
+
+def saved_in(root: Node) -> Iterator[tuple[int, Any]]:
+    """What the nodes of a graph have saved, from the last node to the first, each with the stamp of its node."""
+    heap, seen = [(-root.stamp, root)], {root}
+    while heap:
+        node = heappop(heap)[1]
+        for value in node.saved:
+            yield from ((node.stamp, x) for x in (value if isinstance(value, (list, tuple)) else (value,)))
+        for parent in node.parents:
+            if parent is not None and parent not in seen:
+                seen.add(parent)
+                heappush(heap, (-parent.stamp, parent))
 
 
 #: Gradients that are no primitives: those of an operation's several outputs, one of a slice, one on another backend.

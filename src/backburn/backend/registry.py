@@ -38,6 +38,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "profile": "backburn.decorators:Profile",
     },
 }
+#: The backend that has shapes and no values.
+SHAPES_ONLY = "null"
 #: The directories of the adapters that are examples, for ``pip install``, by the names of their backends.
 ADAPTERS = {
     "array_api_strict": "./examples/backends/backburn_array_api_strict",

@@ -86,6 +86,7 @@ MODELS = {
     "named_children": "model.named_modules()",
     "out_features": "layer.weight.shape[0] of a Linear",
     "pop": "layers[:-1], without the last",
+    **dict.fromkeys(("summary", "tabulate"), "bb.nn.summary(model, x)"),
     **dict.fromkeys(
         ("register_forward_hook", "register_forward_pre_hook"), "a module around it, whose forward calls it"
     ),

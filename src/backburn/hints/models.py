@@ -6,10 +6,7 @@ operands in their order; in schedules ``n`` is the number of steps.
 
 from __future__ import annotations
 
-_AVERAGE = (
-    "bb.trees.tree_map(lambda a, p: 0.99 * a + 0.01 * p.detach() if p.dtype.kind == 'float' else p, average, model) "
-    "after each step, from average = copy.deepcopy(model).freeze() on"
-)
+_AVERAGE = "bb.optim.Average(decay=0.999), whose update(model) follows each step"
 _GROUPS = "bb.optim.Groups({'*.bias': bb.optim.SGD(0.1), '*': bb.optim.AdamW()}), optimizers by patterns of paths"
 
 #: Names of ``nn``.
@@ -60,7 +57,8 @@ INIT = {
 
 #: Names of ``optim``.
 OPTIM = {
-    **dict.fromkeys(("AveragedModel", "EMA", "ema", "incremental_update", "swa_utils"), _AVERAGE),
+    **dict.fromkeys(("AveragedModel", "EMA", "ModelEma", "ema", "incremental_update"), _AVERAGE),
+    "swa_utils": "bb.optim.Average(None), whose update(model) follows each step",
     **dict.fromkeys(("masked", "multi_transform", "partition"), _GROUPS),
     "MultiSteps": "bb.optim.scale(bb.optim.add(first, second), 1 / 2) before the step",
     "SparseAdam": "bb.optim.Adam(0.001), whose gradients are dense",

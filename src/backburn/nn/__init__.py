@@ -40,10 +40,12 @@ from backburn.nn.activation import (
     Tanhshrink,
     Threshold,
 )
+from backburn.nn.adapters import LoRALinear, add_adapters, merge_adapters
 from backburn.nn.attention import KeyValueCache, MultiheadAttention, RotaryEmbedding
 from backburn.nn.containers import Function, ModuleList, Sequential
 from backburn.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from backburn.nn.linear import Bilinear, Embedding, EmbeddingBag, Linear
+from backburn.nn.model_summary import LayerSummary, Summary, summary
 from backburn.nn.module import Module, parameter
 from backburn.nn.normalization import (
     BatchNorm,
@@ -81,8 +83,8 @@ from backburn.nn.pool import (
     MaxUnpool3d,
     Upsample,
 )
-from backburn.nn.quantized import FakeQuantizedConv, FakeQuantizedLinear, LoRALinear, QuantizedConv, QuantizedLinear
-from backburn.nn.quantized_models import add_adapters, fake_quantize_model, quantize_like, quantize_model
+from backburn.nn.quantized import FakeQuantizedConv, FakeQuantizedLinear, QuantizedConv, QuantizedLinear
+from backburn.nn.quantized_models import fake_quantize_model, quantize_like, quantize_model
 from backburn.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from backburn.nn.reparametrized import SpectralNorm, WeightNorm
 from backburn.nn.transformer import TransformerDecoderLayer, TransformerEncoderLayer
@@ -108,8 +110,8 @@ __all__ = [
     "MultiheadAttention", "KeyValueCache", "RotaryEmbedding", "TransformerEncoderLayer",
     "TransformerDecoderLayer",
     "QuantizedLinear", "QuantizedConv", "quantize_model", "quantize_like", "fake_quantize_model",
-    "FakeQuantizedLinear", "FakeQuantizedConv", "LoRALinear", "add_adapters",
-    "functional", "init",
+    "FakeQuantizedLinear", "FakeQuantizedConv", "LoRALinear", "add_adapters", "merge_adapters",
+    "summary", "Summary", "LayerSummary", "functional", "init",
 ]  # fmt: skip
 
 

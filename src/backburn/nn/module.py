@@ -28,9 +28,10 @@ from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.contexts import ACTIVE
 from backburn.base.dtypes import FloatDType, as_dtype
 from backburn.base.errors import ArgumentError, BackburnError, DTypeError, GraphError, ShapeError, Unsupported, hint_for
+from backburn.base.module_calls import WATCHERS, module_call
 from backburn.base.mutable_trees import Leaf, MutableTree, path_matches
 from backburn.base.trees import NODE_TYPES, Parts, flatten, joined, leaves_with_paths, register_node, tree_map
-from backburn.nn.summary import summary, summary_html
+from backburn.nn.module_repr import module_repr, repr_html
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.core.defaults import as_backend, default_dtype
 from backburn.tensor.core.dispatch import cast as cast_to
@@ -108,6 +109,8 @@ class Module:
         Errors raised in a submodule get a note with its path.
         """
         try:
+            if WATCHERS:
+                return cast(R_co, module_call(self, self.forward, args, kwargs))
             return self.forward(*args, **kwargs)
         except BackburnError as error:
             _note_place(error, cast(Module, self))
@@ -134,11 +137,11 @@ class Module:
         leaves = MutableTree(self, is_tensor).leaves
         roles = {path: "computed" if _is_result(leaf) else "buffer" for leaf in leaves for path in leaf.paths}
         parameters = [path for leaf in self._parameters() for path in leaf.paths]
-        return summary(self, {path: role for path, role in roles.items() if path not in parameters})
+        return module_repr(self, {path: role for path, role in roles.items() if path not in parameters})
 
     def _repr_html_(self) -> str:
         """The ``repr`` for notebooks, as a tree."""
-        return summary_html(repr(self))
+        return repr_html(repr(self))
 
     # ---- what it is made of ----
 

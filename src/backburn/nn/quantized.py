@@ -1,24 +1,21 @@
-"""Quantized layers, layers for quantization-aware training, and adapters."""
+"""Quantized layers, and layers for quantization-aware training."""
 
 from __future__ import annotations
 
-import copy
-import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from backburn.base.dtypes import DType, QuantizedDType, as_dtype, qint8
 from backburn.base.errors import ArgumentError, ShapeError
 from backburn.batching import levels_of_vmap
-from backburn.nn import functional, init
+from backburn.nn import functional
 from backburn.nn.conv import Convolution
-from backburn.nn.linear import Linear, sizes
-from backburn.nn.module import Module, holding, parameter
+from backburn.nn.linear import Linear
+from backburn.nn.module import Module, holding
 from backburn.tensor.classes import FloatTensor, QuantizedTensor, Tensor
 from backburn.tensor.core.defaults import use_backend
 from backburn.tensor.core.dispatch import cast
 from backburn.tensor.core.levels import has_history
-from backburn.tensor.core.options import number
 from backburn.tensor.creation import zeros
 from backburn.tensor.quantized import fake_quantize
 
@@ -279,36 +276,3 @@ class FakeQuantizedConv(QuantizedInputs, Convolution):
         rows = self.weight.reshape(self.weight.shape[0], -1)
         weight = fake_quantize(rows, dtype=self.scheme).reshape(*self.weight.shape)
         return holding(self.layer, weight=weight, bias=self.bias).forward(self._rounded(x))
-
-
-class LoRALinear(Module):
-    """``base(x) + x @ lora_A.T @ lora_B.T * (alpha / rank)``: a low-rank adapter for a frozen layer.
-
-    Only ``lora_A`` (rank, inputs), initialized uniformly, and ``lora_B`` (outputs, rank), initialized with zeros, are
-    trained. ``base`` is a :class:`QuantizedLinear` layer, or a :class:`Linear` one, which is copied and frozen. (Hu et
-    al. (2021), *LoRA: Low-Rank Adaptation of Large Language Models*, arXiv:2106.09685.)
-
-        >>> import backburn as bb
-        >>> layer = LoRALinear(QuantizedLinear(Linear(8, 3)), rank=2)
-        >>> layer(bb.zeros((5, 8))).shape, [name for name, x in layer.named_parameters() if x.is_require_grad]
-        ((5, 3), ['lora_A', 'lora_B'])
-    """
-
-    base: QuantizedLinear | Linear
-    lora_A: FloatTensor  # noqa: N815 -- names of PEFT
-    lora_B: FloatTensor  # noqa: N815
-
-    def __init__(self, base: QuantizedLinear | Linear, rank: int = 4, alpha: float | None = None) -> None:
-        (rank,) = sizes("LoRALinear", rank=rank)
-        self.base = copy.deepcopy(base).freeze()
-        outputs, inputs = base.weight.shape
-        self.scaling = 1.0 if alpha is None else number("LoRALinear", "alpha", alpha) / rank
-        with use_backend(base.weight.backend):
-            bound = 1.0 / math.sqrt(inputs)
-            self.lora_A = parameter(init.uniform((rank, inputs), -bound, bound))
-            self.lora_B = parameter(zeros((outputs, rank)))
-
-    def forward(self, x: Tensor) -> FloatTensor:
-        """The base layer's result and the adapter's, of shape (..., outputs)."""
-        change = functional.linear(functional.linear(x, self.lora_A), self.lora_B)
-        return self.base(x) + change * self.scaling

@@ -1,4 +1,4 @@
-"""Quantizing models, quantization-aware training, restoring quantized models, and adapters."""
+"""Quantizing models, quantization-aware training, and restoring quantized models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from backburn.nn.quantized import (
     FakeQuantizedConv,
     FakeQuantizedLinear,
     InputRange,
-    LoRALinear,
     QuantizedConv,
     QuantizedLinear,
     Ranges,
@@ -177,23 +176,6 @@ class _SavedRange:
 
     def range(self, scheme: QuantizedDType, /) -> tuple[Tensor, Tensor]:
         return self.low, self.high
-
-
-def add_adapters(model: M, rank: int = 4, alpha: float | None = None, pattern: Patterns = "*") -> M:
-    """A frozen copy of ``model`` with an adapter (:class:`LoRALinear`) on each linear layer that matches ``pattern``.
-
-    Layers may be quantized or not; only the adapters are trained. Raises :class:`ArgumentError` if none matches.
-
-        >>> import backburn as bb
-        >>> model = add_adapters(bb.nn.Sequential(bb.nn.Linear(4, 2)), rank=1)
-        >>> [path for path, x in model.named_parameters() if x.is_require_grad]
-        ['0.lora_A', '0.lora_B']
-    """
-    frozen = copy.deepcopy(model)
-    layers = quantizable_layers("add_adapters", frozen, pattern, (), (Linear, QuantizedLinear))
-    if frozen.parameters():
-        frozen.freeze()
-    return replaced(frozen, {path: LoRALinear(layer, rank, alpha) for path, layer in layers})
 
 
 def quantizable_layers(

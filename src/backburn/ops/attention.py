@@ -19,6 +19,7 @@ from backburn.ops.random import apply_dropout
 from backburn.ops.rules.gradients import Needs, gradient_rule
 from backburn.ops.rules.shapes import Shape, broadcast_to
 from backburn.ops.rules.tangents import decompose, tangent
+from backburn.ops.rules.work import multiply_adds
 from backburn.ops.table import operation
 from backburn.ops.types import B, F, I, Q
 
@@ -200,6 +201,10 @@ class Attention(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     gradient_rule(scaled_dot_product_attention, ("query", "key", "value", "mask"), grad_attention)
     decompose(scaled_dot_product_attention)
+    multiply_adds(
+        scaled_dot_product_attention,
+        lambda out, query, key, value, *_, **__: math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1]),
+    )
 
     @operation(
         kinds="F",
@@ -233,3 +238,8 @@ class Attention(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         grad_products = grad_products_of_scores(self, grad_scores, products, scale, softcap)
         grad_query, grad_key = self.matmul(grad_products, key), self.matmul(transpose(self, grad_products), q)
         return self.astype(grad_query, dtype), self.astype(grad_key, dtype), self.astype(grad_value, dtype)
+
+    multiply_adds(
+        scaled_dot_product_attention_backward,
+        lambda out, grad, query, key, *_, **__: math.prod(out[:-1]) * key[-2] * (3 * query[-1] + 2 * grad[-1]),
+    )

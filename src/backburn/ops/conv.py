@@ -22,6 +22,7 @@ from backburn.ops.bodies.slicing import full_slices
 from backburn.ops.primitives import Primitives
 from backburn.ops.rules.gradients import gradient_rule
 from backburn.ops.rules.tangents import linear_in, tangent
+from backburn.ops.rules.work import multiply_adds
 from backburn.ops.table import operation
 from backburn.ops.types import B, F, I, Q
 
@@ -261,6 +262,7 @@ class Conv(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     )
     linear_in(conv, "x", "weight")
     tangent(conv, bias=lambda k, t, x: k.reshape(t, (*t.shape, *[1] * (len(x.shape) - 2))))
+    multiply_adds(conv, lambda out, x, weight, bias, **_: math.prod(out) * math.prod(weight[1:]))
 
     @operation(kinds="F", shape=convolved_transposed, differentiable=True)
     def conv_transpose(
@@ -309,6 +311,7 @@ class Conv(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     )
     linear_in(conv_transpose, "x", "weight")
     tangent(conv_transpose, bias=lambda k, t, x: k.reshape(t, (*t.shape, *[1] * (len(x.shape) - 2))))
+    multiply_adds(conv_transpose, lambda out, x, weight, bias, **_: math.prod(x) * math.prod(weight[1:]))
 
     @operation(kinds="F", shape=conv_weight_shape, differentiable=True)
     def conv_weight_backward(
@@ -352,3 +355,4 @@ class Conv(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         grad=lambda k, g, x, stride, padding, dilation, groups: k.conv(x, g, None, stride, padding, dilation, groups),
     )
     linear_in(conv_weight_backward, "x", "grad")
+    multiply_adds(conv_weight_backward, lambda out, x, grad, **_: math.prod(grad) * math.prod(out[1:]))

@@ -13,6 +13,7 @@ from backburn.ops.primitives import Primitives
 from backburn.ops.rules import shapes
 from backburn.ops.rules.gradients import Needs, gradient_rule
 from backburn.ops.rules.tangents import decompose, linear_in, tangent
+from backburn.ops.rules.work import multiply_adds
 from backburn.ops.table import missing, operation
 from backburn.ops.types import B, F, I, Q
 
@@ -132,6 +133,7 @@ class Linalg(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     gradient_rule(matmul, x=grad_matmul_x, y=grad_matmul_y)
     linear_in(matmul, "x", "y")
+    multiply_adds(matmul, lambda out, x, y: math.prod(out) * x[-1])
 
     @operation(kinds="F", shape=_linear, differentiable=True)
     def linear(self: Any, x: F, weight: F, bias: F | None = None, /) -> F:
@@ -146,6 +148,7 @@ class Linalg(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     gradient_rule(linear, ("weight", "bias"), grad_linear_weight, x=lambda k, g, weight: k.matmul(g, weight))
     linear_in(linear, "x", "weight")
     tangent(linear, bias=lambda t: t)
+    multiply_adds(linear, lambda out, x, weight, bias: math.prod(out) * weight[1])
 
     @operation(
         kinds="F",
@@ -165,6 +168,8 @@ class Linalg(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
             for t, s in ((x, x.shape), (grad, grad.shape))
         )
         return self.matmul(self.permute_dims(grads, (1, 0)), rows), self.sum(grads, (0,), False)
+
+    multiply_adds(linear_weight_backward, lambda out, grad, x: math.prod(grad) * x[-1])
 
     @operation(kinds="F", shape=_feed_forward, result=("same", "same", "same"), differentiable=True)
     def feed_forward(
@@ -187,6 +192,7 @@ class Linalg(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     gradient_rule(feed_forward, ("x", "weight1", "weight2", "bias1", "bias2"), grad_feed_forward)
     decompose(feed_forward)
+    multiply_adds(feed_forward, lambda out, x, weight1, *_, **__: (math.prod(x) + math.prod(out)) * weight1[0])
 
     @operation(kinds="F", shape=_feed_forward_backward, result=("same", "same", "same"), differentiable=True)
     def feed_forward_backward(self: Any, grad: F, x: F, weight2: F, before: F, /, approximate: str) -> tuple[F, F, F]:
@@ -194,3 +200,8 @@ class Linalg(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         _feed_forward_backward(grad.shape, x.shape, weight2.shape, before.shape)
         grad_before = self.gelu_backward(self.matmul(grad, weight2), before, approximate)
         return grad_before, *self.linear_weight_backward(grad_before, x)
+
+    multiply_adds(
+        feed_forward_backward,
+        lambda out, grad, x, weight2, before, **_: (math.prod(grad) + math.prod(x)) * weight2[1],
+    )

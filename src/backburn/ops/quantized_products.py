@@ -21,6 +21,7 @@ from backburn.ops.primitives import Primitives, between, quantizable
 from backburn.ops.rules import shapes
 from backburn.ops.rules.gradients import gradient_rule
 from backburn.ops.rules.tangents import linear_in, tangent
+from backburn.ops.rules.work import multiply_adds
 from backburn.ops.table import operation
 from backburn.ops.types import B, F, I, Q
 
@@ -130,6 +131,7 @@ class QuantizedProducts(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     gradient_rule(quantized_linear, x=lambda k, g, weight: k.quantized_linear_backward(g, weight), bias=lambda k, g: g)
     linear_in(quantized_linear, "x")
     tangent(quantized_linear, bias=lambda t: t)
+    multiply_adds(quantized_linear, lambda out, x, weight, bias: math.prod(out) * weight[1])
 
     @operation(kinds="F", shape=linear_backward_shape, differentiable=True, like=("grad",))
     def quantized_linear_backward(self: Any, grad: F, weight: Q, /) -> F:
@@ -153,6 +155,7 @@ class QuantizedProducts(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     gradient_rule(quantized_linear_backward, grad=lambda k, g, weight: k.quantized_linear(g, weight))
     linear_in(quantized_linear_backward, "grad")
+    multiply_adds(quantized_linear_backward, lambda out, grad, weight: math.prod(grad) * weight[1])
 
     @operation(kinds="Q", shape=product_shape, result="dtype")
     def quantized_matmul(self: Any, x: Q, y: Q, /, dtype: DType = float32, transposed: bool = False) -> F:
@@ -163,6 +166,8 @@ class QuantizedProducts(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         by the steps. Otherwise, and for 8-bit floats, ``x`` is dequantized, and ``y`` one block of rows after another.
         """
         return product(self, x, y, dtype, transposed)
+
+    multiply_adds(quantized_matmul, lambda out, x, y, **_: math.prod(out) * x[1])
 
     @operation(kinds="F", shape=quantizable, differentiable=True, elementwise=True)
     def fake_quantize(self: Any, x: F, /, dtype: QuantizedDType = qint8) -> F:

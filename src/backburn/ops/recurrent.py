@@ -6,6 +6,7 @@ as one operation; they have no gradient rules: further derivatives follow from t
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 from backburn.base.errors import ShapeError
@@ -16,6 +17,7 @@ from backburn.ops.bodies.slicing import index_axis, slice_axis, transpose
 from backburn.ops.primitives import Primitives
 from backburn.ops.rules.gradients import Needs, gradient_rule
 from backburn.ops.rules.tangents import decompose
+from backburn.ops.rules.work import multiply_adds
 from backburn.ops.table import operation
 from backburn.ops.types import B, F, I, Q
 
@@ -198,6 +200,7 @@ class Recurrent(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     gradient_rule(lstm_cell, ("projected", "hidden", "cell", "weight", "bias"), grad_lstm_cell)
     decompose(lstm_cell)
+    multiply_adds(lstm_cell, lambda out, projected, hidden, cell, weight, bias: math.prod(projected) * weight[1])
 
     @operation(kinds="F", shape=_gru, result=("same", "same"), differentiable=True)
     def gru_cell(self: Any, projected: F, hidden: F, weight: F, bias: F | None = None, /) -> tuple[F, F]:
@@ -220,6 +223,7 @@ class Recurrent(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     gradient_rule(gru_cell, ("projected", "hidden", "weight", "bias"), grad_gru_cell)
     decompose(gru_cell)
+    multiply_adds(gru_cell, lambda out, projected, hidden, weight, bias: math.prod(projected) * weight[1])
 
     @operation(kinds="F", shape=lstm_shapes, result=("same", "same", "same"), differentiable=True)
     def lstm(self: Any, projected: F, hidden: F, cell: F, weight: F, bias: F | None = None, /) -> tuple[F, F, F]:
@@ -239,6 +243,7 @@ class Recurrent(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     gradient_rule(lstm, ("projected", "hidden", "cell", "weight", "bias"), grad_lstm)
     decompose(lstm)
+    multiply_adds(lstm, lambda out, projected, hidden, cell, weight, bias: math.prod(projected) * weight[1])
 
     @operation(
         kinds="F",
@@ -277,6 +282,8 @@ class Recurrent(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
             found.append(grad_sum)
         return self.stack(found[::-1], 0), g_hidden, g_cell
 
+    multiply_adds(lstm_backward, lambda out, weight, *_: math.prod(out) * weight[1])
+
     @operation(kinds="F", shape=gru_shapes, result=("same", "same"), differentiable=True)
     def gru(self: Any, projected: F, hidden: F, weight: F, bias: F | None = None, /) -> tuple[F, F]:
         """All steps of a gated recurrent unit: the hidden states, and the gates of each.
@@ -294,6 +301,7 @@ class Recurrent(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     gradient_rule(gru, ("projected", "hidden", "weight", "bias"), grad_gru)
     decompose(gru)
+    multiply_adds(gru, lambda out, projected, hidden, weight, bias: math.prod(projected) * weight[1])
 
     @operation(
         kinds="F",
@@ -329,3 +337,5 @@ class Recurrent(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
             found.append((grad_projected, grad_product))
         all_projected, all_products = (self.stack(list(part)[::-1], 0) for part in zip(*found, strict=True))
         return all_projected, all_products, g_hidden
+
+    multiply_adds(gru_backward, lambda out, weight, *_: math.prod(out) * weight[1])

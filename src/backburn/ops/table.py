@@ -43,8 +43,9 @@ class Operation:
     broadcasting; ``fuse``, that its gradient rules take several steps, which a backend may compute in one pass. The
     other fields are filled after the declaration: ``gradients`` (:mod:`backburn.ops.rules.gradients`), ``constants``
     (advice for operands that must not be recorded), ``tangents``, ``decomposed`` (:mod:`backburn.ops.rules.tangents`),
-    ``batching`` (:mod:`backburn.batching.rules`), ``samples`` (:mod:`backburn.conformance.samples`), and for an
-    operation of a user ``implementations``, the backends that have their own.
+    ``batching`` (:mod:`backburn.batching.rules`), ``multiply_adds`` (:mod:`backburn.ops.rules.work`), ``samples``
+    (:mod:`backburn.conformance.samples`), and for an operation of a user ``implementations``, the backends that have
+    their own.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Operation:
     batching: Callable[..., Any] | None = None
     samples: Any = None
     implementations: list[type[Any]] | None = None
+    multiply_adds: Callable[..., int] | None = None
 
     @cached_property
     def doc(self) -> str:

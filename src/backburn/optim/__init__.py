@@ -16,6 +16,7 @@ from backburn.hints import explain_arguments, lookups
 from backburn.optim import schedules
 from backburn.optim.adaptive import Adadelta, Adagrad, RMSprop
 from backburn.optim.algorithms import SGD, Adam, AdamW
+from backburn.optim.average import Average
 from backburn.optim.gradients import add, clip_grad_norm, clip_grad_value, global_norm, named_gradients, scale
 from backburn.optim.groups import Groups
 from backburn.optim.lbfgs import LBFGS
@@ -25,12 +26,12 @@ from backburn.optim.optimizer import Optimizer
 
 __all__ = [
     "Optimizer", "SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Lion", "Adan", "RMSprop", "Adagrad",
-    "Adadelta", "Adafactor", "Muon", "LBFGS", "Groups", "schedules", "named_gradients", "add", "scale", "global_norm",
-    "clip_grad_norm", "clip_grad_value",
+    "Adadelta", "Adafactor", "Muon", "LBFGS", "Groups", "Average", "schedules", "named_gradients", "add", "scale",
+    "global_norm", "clip_grad_norm", "clip_grad_value",
 ]  # fmt: skip
 
 explain_arguments(SGD, Adam, AdamW, Adamax, NAdam, RAdam, Lion, Adan, RMSprop, Adagrad, Adadelta)
-explain_arguments(Adafactor, Muon, LBFGS, Groups)
+explain_arguments(Adafactor, Muon, LBFGS, Groups, Average)
 
 
 if not TYPE_CHECKING:

@@ -16,6 +16,7 @@ from backburn.nn import (
     QuantizedLinear,
     add_adapters,
     fake_quantize_model,
+    merge_adapters,
     quantize_like,
     quantize_model,
 )
@@ -27,6 +28,6 @@ from backburn.quantization.sensitivity import LayerCost, Sensitivity, sensitivit
 __all__ = [
     "Observer", "MinMax", "MovingAverage", "AbsMean", "Percentile", "MSE",
     "observe", "calibrate", "sensitivity", "Sensitivity", "LayerCost", "gptq", "compensated",
-    "quantize_model", "quantize_like", "fake_quantize_model", "add_adapters",
+    "quantize_model", "quantize_like", "fake_quantize_model", "add_adapters", "merge_adapters",
     "QuantizedLinear", "QuantizedConv", "FakeQuantizedLinear", "FakeQuantizedConv", "LoRALinear",
 ]  # fmt: skip

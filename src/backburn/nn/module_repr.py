@@ -25,7 +25,7 @@ def short_type(x: Any) -> str:
     return f"{_SHORT.get(letters, letters)}{name[len(letters) :]}[{','.join(map(str, x.shape))}]"
 
 
-def summary(module: Any, roles: Mapping[str, str]) -> str:
+def module_repr(module: Any, roles: Mapping[str, str]) -> str:
     """One line for each module, container and tensor; ``roles`` has words for no parameters, by path."""
     lines: list[str] = []
     first_paths: dict[int, str] = {}
@@ -78,10 +78,10 @@ def _options(rest: Any) -> str:
 LONGEST_HTML = 1000
 
 
-def summary_html(text: str) -> str:
+def repr_html(text: str) -> str:
     """A :func:`summary` as HTML for notebooks: a tree whose parts open and close, the first two levels open.
 
-    >>> summary_html("ReLU")
+    >>> repr_html("ReLU")
     '<div style="font-family: monospace; line-height: 1.4"><div>ReLU</div></div>'
     """
     lines = text.split("\n")

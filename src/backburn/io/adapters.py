@@ -1,0 +1,358 @@
+"""Adapters alone, in the layout of PEFT: ``adapter_config.json`` beside ``adapter_model.safetensors``.
+
+The metadata of the tensors' file have a checksum of the base that the adapters were trained on, which PEFT ignores.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from backburn.base.errors import ArgumentError, FileFormatError, ShapeError, hint_for
+from backburn.io.atomic import write_atomically
+from backburn.io.weights.load import Renamed
+from backburn.io.weights.safetensors_file import DTYPE_NAMES, METADATA
+from backburn.io.weights.sources import opened
+from backburn.io.weights.stored import Stored
+from backburn.nn.adapters import LoRALinear, adapters
+from backburn.nn.linear import Linear
+from backburn.nn.module import Module, state_places
+from backburn.nn.quantized import QuantizedLinear
+from backburn.nn.quantized_models import replaced
+from backburn.tensor.core.host import asarray, quantized_parts, to_host
+from backburn.tensor.core.options import flags
+from backburn.tensor.core.wrapping import is_tensor
+
+M = TypeVar("M", bound=Module)
+
+CONFIG, TENSORS, PICKLED = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
+#: The entry of the metadata with the checksum of the base.
+BASE = "backburn_base"
+PREFIX = "base_model.model."
+PARTS = ("lora_A", "lora_B", "lora_magnitude_vector")
+_NAME = re.compile(r"base_model\.model\.(?:(.+)\.)?(lora_A|lora_B|lora_magnitude_vector)(?:\.default)?(?:\.weight)?")
+_LARGEST_CONFIG = 1 << 22
+
+
+def save_adapters(model: Module, folder: str | os.PathLike[str], *, rename: Callable[[str], str] | None = None) -> None:
+    """Write the adapters of ``model``, without its base, to a folder, as PEFT lays them out.
+
+    ``rename`` is given the path of each adapted layer, and returns its name in the other library's model, if that is
+    another. The files also say on which base the adapters were trained, by a checksum of its parameters and quantized
+    weights, for :func:`load_adapters`. PEFT reads the folder with ``PeftModel.from_pretrained(base, folder)``.
+
+    Raises :class:`ArgumentError` for a model without adapters (:func:`backburn.nn.add_adapters`), one with other
+    parameters that require gradients, which would be lost, and for adapters of both kinds, with and without DoRA (or
+    the square root of ``use_rslora``), which one configuration cannot describe. OSError if a file cannot be written.
+
+        >>> import tempfile, backburn as bb
+        >>> base, folder = bb.nn.Sequential(bb.nn.Linear(4, 2)), tempfile.mkdtemp()
+        >>> save_adapters(bb.nn.add_adapters(base, rank=1), folder)
+        >>> again = load_adapters(base, folder)
+        >>> type(again[0]).__name__
+        'LoRALinear'
+    """
+    found = adapters("save_adapters", model)
+    own = {f"{path}.{part}" for path, _ in found for part in PARTS}
+    others = [path for path, x in model.named_parameters() if x.is_require_grad and path not in own]
+    if others:
+        raise ArgumentError(
+            f"save_adapters: {others[0]!r} requires a gradient too, and is in no adapter: its values would be lost. "
+            f"model.freeze({others[0]!r}) if it is the base's; else save the model"
+        )
+    names = {path: path if rename is None else rename(path) for path, _ in found}
+    if len(set(names.values())) < len(names):
+        raise ArgumentError("save_adapters: rename gives two layers one name")
+    tensors = {}
+    for path, layer in found:
+        for part in PARTS:
+            x = getattr(layer, part)
+            if x is not None:
+                suffix = "" if part == PARTS[2] else ".weight"
+                tensors[f"{PREFIX}{names[path]}.{part}{suffix}"] = to_host(x)
+    config = _config(model, found, names)
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    _write(target / TENSORS, tensors, {"format": "pt", BASE: fingerprint(model)})
+    write_atomically(target / CONFIG, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
+
+
+def load_adapters(
+    model: M,
+    folder: str | os.PathLike[str],
+    *,
+    rename: Callable[[str], Renamed] | None = None,
+    strict: bool = True,
+) -> M:
+    """A frozen copy of ``model``, the base, with the adapters of a folder: one of :func:`save_adapters` or of PEFT.
+
+    The adapters are trainable, as :func:`backburn.nn.add_adapters` makes them; a dropout that they were trained with is
+    left out. Layers are found by name. ``rename`` is given the name of each adapted weight, such as
+    ``"layers.0.q_proj.weight"``, and returns its path in ``model``, as for :func:`load_weights`; without it, the
+    model's own :meth:`~backburn.nn.Module.rename_weight` is asked.
+
+    Raises :class:`ArgumentError` for names that are no linear layers of the model, a model that has adapters already,
+    and a base with other values than the one that the adapters were trained on, if the folder says which: with
+    ``strict=False`` it may be any of the same shapes, such as the base before it was quantized. :class:`ShapeError` for
+    adapters that do not fit their layers, :class:`FileFormatError` for damaged files and for kinds of adapters that
+    there are not here.
+
+        >>> import tempfile, backburn as bb
+        >>> base, folder = bb.nn.Sequential(bb.nn.Linear(4, 2)), tempfile.mkdtemp()
+        >>> save_adapters(bb.nn.add_adapters(base), folder)
+        >>> load_adapters(bb.nn.Sequential(bb.nn.Linear(4, 2)), folder)   # doctest: +IGNORE_EXCEPTION_DETAIL
+        Traceback (most recent call last):
+            ...
+        backburn.base.errors.ArgumentError: load_adapters: the adapters were trained on another base
+    """
+    given: object = model
+    if not isinstance(given, Module):
+        raise ArgumentError(f"load_adapters: takes a model, and not a {type(model).__name__}")
+    flags("load_adapters", strict=strict)
+    if any(isinstance(layer, LoRALinear) for _, layer in model.named_modules()):
+        raise ArgumentError("load_adapters: the model has adapters already: give its base")
+    target = Path(folder)
+    config = _read_config(target / CONFIG)
+    source = target / TENSORS if (target / TENSORS).exists() or not (target / PICKLED).exists() else target / PICKLED
+    with opened(source) as found:
+        base = _base_of(source)
+        if strict and base is not None and base != fingerprint(model):
+            raise ArgumentError(
+                f"load_adapters: {source}: the adapters were trained on another base: its parameters have other "
+                f"names, shapes, dtypes or values. strict=False loads adapters that fit by name and shape"
+            )
+        layers = _layers(found.where, found.tensors)
+        known = {path: x for path, x in model.named_modules() if isinstance(x, (Linear, QuantizedLinear))}
+        made: dict[str, LoRALinear] = {}
+        for name, parts in layers.items():
+            path = _path(name, rename or model.rename_weight)
+            if path is None:
+                continue
+            if path not in known:
+                raise ArgumentError(
+                    f"load_adapters: {found.where}: the model has no linear layer {path!r}. {hint_for(path, known)}"
+                )
+            if path in made:
+                raise ArgumentError(f"load_adapters: {found.where}: two adapters are renamed to {path}")
+            made[path] = _adapter(found.where, config, name, known[path], parts)
+            found.release()
+    if not made:
+        raise ArgumentError(f"load_adapters: {source}: no adapter is left")
+    frozen = replaced(model, {})
+    if frozen.parameters():
+        frozen.freeze()
+    return replaced(frozen, made)
+
+
+def fingerprint(model: Module) -> str:
+    """A checksum of a model's parameters and quantized weights without those of adapters: names, shapes and bytes."""
+    digest = hashlib.sha256()
+    bases = {f"{path}.base." if path else "base." for path, x in model.named_modules() if isinstance(x, LoRALinear)}
+    trained = {id(x) for x in model.parameters()}
+    entries = {}
+    for leaf in state_places(model)[0]:
+        path, x = leaf.path, leaf.value
+        above, _, part = path.rpartition(".")
+        if (id(x) not in trained and x.dtype.kind != "quantized") or (f"{above}.base." in bases and part in PARTS):
+            continue
+        base = next((b for b in bases if path.startswith(b)), None)
+        entries[path if base is None else base.removesuffix("base.") + path.removeprefix(base)] = x
+    for path in sorted(entries):
+        x = entries[path]
+        digest.update(f"\0{path}\0{x.dtype.name}\0{x.shape}\0".encode())
+        for part in quantized_parts(x) if x.dtype.kind == "quantized" else (x,):
+            if part is not None:
+                array = np.ascontiguousarray(to_host(part) if is_tensor(part) else part)
+                digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+# ---- writing ----
+
+
+def _config(model: Module, found: list[tuple[str, LoRALinear]], names: Mapping[str, str]) -> dict[str, Any]:
+    """PEFT's configuration of these adapters."""
+    kinds = {(layer.use_rslora, layer.lora_magnitude_vector is not None) for _, layer in found}
+    if len(kinds) > 1:
+        raise ArgumentError("save_adapters: all adapters have the same use_rslora and use_dora; these have not")
+    ((use_rslora, use_dora),) = kinds
+    ranks = {names[path]: layer.lora_A.shape[0] for path, layer in found}
+    alphas = {names[path]: layer.alpha for path, layer in found}
+    rank, alpha = (Counter(values.values()).most_common(1)[0][0] for values in (ranks, alphas))
+    return {
+        "peft_type": "LORA", "task_type": None, "base_model_name_or_path": None, "inference_mode": True, "bias": "none",
+        "r": rank, "lora_alpha": _plain(alpha), "lora_dropout": 0.0, "fan_in_fan_out": False, "modules_to_save": None,
+        "init_lora_weights": True, "use_rslora": use_rslora, "use_dora": use_dora,
+        "target_modules": _targets(model, names),
+        "rank_pattern": {re.escape(name): n for name, n in ranks.items() if n != rank},
+        "alpha_pattern": {re.escape(name): _plain(n) for name, n in alphas.items() if n != alpha},
+    }  # fmt: skip
+
+
+def _plain(x: float) -> float:
+    return int(x) if x == int(x) else x
+
+
+def _targets(model: Module, names: Mapping[str, str]) -> list[str] | str:
+    """The adapted layers: their names, or a regular expression where PEFT would take other layers' ends for them."""
+    others = [
+        path for path, x in model.named_modules() if path not in names and isinstance(x, (Linear, QuantizedLinear))
+    ]
+    chosen = sorted(names.values())
+    if any(path == name or path.endswith(f".{name}") for path in others for name in chosen):
+        return "|".join(map(re.escape, chosen))
+    return chosen
+
+
+def _write(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file."""
+    header: dict[str, Any] = {METADATA: dict(metadata)}
+    place, parts = 0, []
+    for name in sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name)):
+        array = np.ascontiguousarray(arrays[name])
+        header[name] = {
+            "dtype": DTYPE_NAMES[array.dtype.name],
+            "shape": array.shape,
+            "data_offsets": [place, place + array.nbytes],
+        }
+        place += array.nbytes
+        parts.append(array.reshape(-1).view(np.uint8).data)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    write_atomically(path, [len(text).to_bytes(8, "little") + text, *parts])
+
+
+# ---- reading ----
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """The configuration, checked. Raises :class:`FileFormatError` for one of other adapters, or a damaged one."""
+    try:
+        if path.stat().st_size > _LARGEST_CONFIG:
+            raise FileFormatError(f"{path}: too large for a configuration of adapters")
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(f"{path}: no JSON ({error})") from error
+    if not isinstance(config, dict):
+        raise FileFormatError(f"{path}: no table")
+    if config.get("peft_type") != "LORA":
+        raise FileFormatError(f"{path}: adapters of the kind {config.get('peft_type')!r:.50}; LORA is read")
+    for name in (
+        "lora_bias",
+        "modules_to_save",
+        "layer_replication",
+        "use_qalora",
+        "use_bdlora",
+        "alora_invocation_tokens",
+    ):
+        if config.get(name):
+            raise FileFormatError(f"{path}: {name} is {config[name]!r:.50}, which is not read")
+    if config.get("bias", "none") != "none":
+        raise FileFormatError(f"{path}: bias is {config['bias']!r:.50}: adapters that change biases are not read")
+    for name in ("use_rslora", "use_dora"):
+        if not isinstance(config.setdefault(name, False), bool):
+            raise FileFormatError(f"{path}: {name} is true or false, not {config[name]!r:.50}")
+    for name in ("rank_pattern", "alpha_pattern"):
+        config[name] = config.get(name) or {}
+        if not isinstance(config[name], dict):
+            raise FileFormatError(f"{path}: {name} is a table, not {config[name]!r:.50}")
+    config["where"] = str(path)
+    return config
+
+
+def _number(config: Mapping[str, Any], pattern: str, name: str, layer: str) -> float:
+    """The rank or the alpha of a layer: by the first pattern that matches its end, else that of all."""
+    value = config.get(name)
+    for key in config[pattern]:
+        try:
+            found = re.fullmatch(rf"(?:.*\.)?(?:{key})", layer)
+        except re.error as error:
+            raise FileFormatError(f"{config['where']}: {pattern} has the pattern {key!r:.50} ({error})") from error
+        if found is not None:
+            value = config[pattern][key]
+            break
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise FileFormatError(f"{config['where']}: {name} of {layer} is a number, not {value!r:.50}")
+    if name == "r" and (value < 1 or value != int(value)):
+        raise FileFormatError(f"{config['where']}: r of {layer} is a whole number of at least 1, not {value!r:.50}")
+    return float(value)
+
+
+def _base_of(path: Path) -> str | None:
+    """The checksum of the base in the metadata of a file that has been opened, and so checked."""
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if path.name != TENSORS:
+            return None
+        metadata = json.loads(file.read(length)).get(METADATA, {})
+    found = metadata.get(BASE)
+    return found if isinstance(found, str) else None
+
+
+def _layers(where: str, tensors: Mapping[str, Stored]) -> dict[str, dict[str, Stored]]:
+    """The parts of each adapter by the name of its layer."""
+    layers: dict[str, dict[str, Stored]] = {}
+    for name, stored in tensors.items():
+        match = _NAME.fullmatch(name)
+        if match is None or match[1] is None:
+            raise FileFormatError(
+                f"{where}: {name!r} is no part of an adapter of a linear layer: {PREFIX}<path>.lora_A.weight is one"
+            )
+        if match[2] in layers.setdefault(match[1], {}):
+            raise FileFormatError(f"{where}: {match[1]} has {match[2]} twice")
+        layers[match[1]][match[2]] = stored
+    return layers
+
+
+def _path(name: str, rename: Callable[[str], Renamed]) -> str | None:
+    """The path of a layer in the model."""
+    answer: Any = rename(f"{name}.weight")
+    if isinstance(answer, tuple):  # how the base has its weight, which does not concern the adapter
+        answer = answer[0]
+    if answer is None:
+        return None
+    if not isinstance(answer, str) or not answer.endswith(".weight"):
+        raise ArgumentError(
+            f"load_adapters: rename({name + '.weight'!r}) returns the path of a weight, not {answer!r:.80}"
+        )
+    return answer.removesuffix(".weight")
+
+
+def _adapter(
+    where: str, config: Mapping[str, Any], name: str, base: Linear | QuantizedLinear, parts: Mapping[str, Stored]
+) -> LoRALinear:
+    """The adapter of a layer."""
+    expected = PARTS[: 3 if config["use_dora"] else 2]
+    if parts.keys() != {*expected}:
+        wrong = sorted({*expected} ^ parts.keys())
+        kind = "lacks" if wrong[0] in expected else "has no place for"
+        raise FileFormatError(f"{where}: the adapter of {name} {kind} {wrong[0]}")
+    rank = _number(config, "rank_pattern", "r", name)
+    outputs, inputs = base.weight.shape
+    shapes: dict[str, tuple[float, ...]]
+    shapes = dict(zip(PARTS, ((rank, inputs), (outputs, rank), (outputs,)), strict=True))
+    for part, stored in parts.items():
+        if stored.kind != "float":
+            raise FileFormatError(f"{where}: {part} of {name} is {stored.dtype}, not a float tensor")
+        if stored.shape != shapes[part] and not (part == PARTS[2] and math.prod(stored.shape) == outputs):
+            need = [int(n) for n in shapes[part]]
+            raise ShapeError(f"load_adapters: {where}: {part} of {name} is {list(stored.shape)} there, and {need} fits")
+        stored.check()
+    made = LoRALinear(
+        base, int(rank), _number(config, "alpha_pattern", "lora_alpha", name), use_rslora=config["use_rslora"]
+    )
+    for part, stored in parts.items():
+        value = stored.read()
+        host = to_host(value) if is_tensor(value) else np.asarray(value)
+        x = asarray(host.reshape([int(n) for n in shapes[part]]), dtype=made.lora_A.dtype, backend=base.weight.backend)
+        setattr(made, part, x.require_grad() if made.lora_A.is_require_grad else x)
+    return made
