@@ -126,6 +126,42 @@ def test_threads_never_share_words() -> None:
     assert sorted(taken) == list(range(0, 6000, 3))
 
 
+def test_a_seed_is_the_processs_and_a_fork_the_threads() -> None:
+    state = random.get_state()
+
+    def draw(seed: int) -> Any:
+        with random.fork(seed):
+            return random.get_state(), random.uniform(3).tolist()
+
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(random.seed, 12).result()
+            assert random.get_state() == {"key": 12, "offset": 0}
+            assert pool.submit(random.uniform, 3).result().shape == (3,)
+            assert random.get_state() == {"key": 12, "offset": 3}
+            assert pool.submit(draw, 5).result() == draw(5)
+            assert random.get_state() == {"key": 12, "offset": 3}
+    finally:
+        random.set_state(state)
+
+
+def test_a_seed_of_another_thread_comes_before_a_draw_or_after_it() -> None:
+    """The key and the offset of a draw are of one time: the first words of a new key, or the next of the old one."""
+    g = random.Generator(1, offset=40)
+
+    class Seeding:
+        """A lock that another thread was faster to get, which seeded meanwhile."""
+
+        def __enter__(self) -> None:
+            g.key, g.offset = 2, 0
+
+        def __exit__(self, *error: object) -> None:
+            pass
+
+    g._lock = Seeding()  # type: ignore[assignment]
+    assert g.take(3) == (2, 0)
+
+
 def test_spawned_generators_are_independent_and_follow_from_the_state() -> None:
     a, b = random.Generator(4), random.Generator(4)
     first, second = a.spawn(3), a.spawn(2)

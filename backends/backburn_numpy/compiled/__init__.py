@@ -156,16 +156,20 @@ def _load() -> tuple[tuple[str, ctypes.CDLL] | None, str]:
         )
     if wanted == "0":
         return None, "BACKBURN_COMPILED=0"
-    found = libraries()
-    if not found and SOURCES:
-        return None, f"they are not compiled; {REMEDY}"
     try:
-        allowed = names[: names.index(wanted) + 1] if wanted in names else names
+        found = libraries()
+        if not found and SOURCES:
+            return None, f"they are not compiled; {REMEDY}"
         able = supported_levels()
-        if best := [name for name in able if name in found and name in allowed]:
+        there = [name for name in able if name in found]
+        allowed = names[: names.index(wanted) + 1] if wanted in names else names
+        if best := [name for name in there if name in allowed]:
             return (best[-1], load(found[best[-1]], "backburn_pool_reset")), ""
-        there = ", ".join(name for name in names if name in found)
-        reason = f"those here are for {there or 'no processor'}; this one has {', '.join(able)}"
+        if there:
+            reason = f"BACKBURN_COMPILED={wanted!r} leaves out those here, which are for {', '.join(there)}"
+        else:
+            greater = ", ".join(name for name in names if name in found)
+            reason = f"those here are for {greater or 'no processor'}; this one has {', '.join(able)}"
     except OSError as error:
         reason = str(error)
     warnings.warn(f"compiled kernels are not used, and NumPy computes, slower: {reason}", BackendWarning, stacklevel=2)

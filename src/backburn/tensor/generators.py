@@ -87,17 +87,22 @@ class Generator:
         """
         recording = REPLAY.get()
         if recording is None:
-            return self.key, self._advance(count)
+            with self._lock:  # of another thread, which may set the key
+                return self.key, self._past(count)
         self._assume_key(recording)
         return self.key, recording.number(lambda: self._advance(count), lambda: self._advance(-count))
 
     def _advance(self, count: int) -> int:
         with self._lock:
-            first = self.offset
-            if first + count >= WORDS:
-                raise ArgumentError(f"random: {count} random words are more than the stream of a key has after {first}")
-            self.offset = first + count
-            return first
+            return self._past(count)
+
+    def _past(self, count: int) -> int:
+        """Move past the next words; the offset of the first. The caller has the lock."""
+        first = self.offset
+        if first + count >= WORDS:
+            raise ArgumentError(f"random: {count} random words are more than the stream of a key has after {first}")
+        self.offset = first + count
+        return first
 
     def spawn(self, count: int) -> list[Generator]:
         """``count`` generators with distinct keys, for workers or parts of a program.
@@ -180,12 +185,18 @@ _CURRENT: ContextVar[Generator] = ContextVar("backburn_random", default=_PROCESS
 
 
 def default_generator() -> Generator:
-    """The generator that functions draw from unless they are given one."""
+    """The generator that functions draw from unless they are given one.
+
+    It is that of the innermost :func:`fork` block, or else the process's, from which all threads draw.
+    """
     return _CURRENT.get()
 
 
 def seed(seed: int) -> None:
     """Reset the current generator: the same seed gives the same numbers.
+
+    Threads share the process's generator, so that one thread's seed is all threads'. Where each is to draw numbers of
+    its own, it computes in a block of ``fork(seed)`` instead.
 
     Raises :class:`ArgumentError` unless it is an integer from 0 to ``2**128 - 1``.
 
@@ -222,7 +233,7 @@ def fork(start: Generator | Mapping[str, int] | int | None = None) -> Block[Gene
 
     It is ``start``, if that is a generator; else a new one at a saved state, at the beginning of a seed's stream, or
     (None) at the current state, so that the code after the block draws the same numbers again. Only this thread or task
-    is affected.
+    is affected: what a thread computes in a block of its own seed does not depend on other threads.
 
         >>> import backburn as bb
         >>> with bb.random.fork(3):

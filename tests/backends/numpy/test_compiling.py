@@ -25,6 +25,9 @@ from backburn_numpy.compiled import build
 
 ROOT = Path(__file__).parents[3]
 
+#: The best of the instruction sets that can be used.
+BEST = USABLE[-1] if USABLE else ""
+
 SHOW = "from backburn_numpy import compiled; print(compiled.level())"
 
 
@@ -272,13 +275,13 @@ class Installed:
         old.write_bytes(content)
         old.rename(old.with_name(f"{level}-{build.edition()}-{build._hash(old)}{build.SUFFIX}"))
 
-    def warning(self) -> str:
+    def warning(self, allowed: str = "") -> str:
         """The only warning of a process that computes with NumPy alone; empty without one."""
         code = (
             "import backburn as bb; from backburn_numpy import compiled;"
             "print(compiled.level(), bb.exp(bb.zeros(5000)).sum().item())"
         )
-        done = python("-c", code, PYTHONPATH=self.path, BACKBURN_BACKEND="numpy", BACKBURN_COMPILED="")
+        done = python("-c", code, PYTHONPATH=self.path, BACKBURN_BACKEND="numpy", BACKBURN_COMPILED=allowed)
         assert done.returncode == 0, done.stderr
         assert done.stdout == "None 5000.0\n"
         assert done.stderr.count("Warning") <= 1, done.stderr
@@ -291,7 +294,7 @@ def installed(tmp_path: Path) -> Installed:
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", ["processor", USABLE[-1] if USABLE else ""])
+@pytest.mark.parametrize("name", ["processor", BEST])
 @pytest.mark.parametrize("damage", ["half", "a bit", "nothing left"])
 def test_a_damaged_library_is_not_loaded(name: str, damage: str, installed: Installed) -> None:
     """Loading half a library would end the process by a signal."""
@@ -305,15 +308,51 @@ def test_a_damaged_library_is_not_loaded(name: str, damage: str, installed: Inst
 
 
 @needs_kernels
-def test_a_library_of_another_program_or_system_is_not_used(installed: Installed) -> None:
+def test_a_library_of_another_program_is_not_used(installed: Installed) -> None:
     best = USABLE[-1]
     ours = installed[best].read_bytes()
     installed.replace(best, installed["processor"].read_bytes())
     assert "is another program's: it has no backburn_pool_reset" in installed.warning()
-    installed.replace(best, b"MZ" + ours[2:])
-    assert installed.warning()
     installed.replace("processor", ours)
     assert "is another program's: it has no backburn_level" in installed.warning()
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", ["processor", BEST])
+@pytest.mark.parametrize("kind", ["architecture", "system", "any bytes"])
+def test_what_the_system_does_not_load_is_not_used(name: str, kind: str, installed: Installed) -> None:
+    """Files whose names fit their bytes: the libraries of another platform's wheel."""
+    ours = installed[name].read_bytes()
+    if kind == "architecture" and ours[:4] != b"\x7fELF":
+        pytest.skip("libraries of this system name their architecture in another place")
+    other = {
+        "architecture": ours[:18] + (183 if ours[18] == 62 else 62).to_bytes(2, "little") + ours[20:],
+        "system": b"MZ" + ours[2:],
+        "any bytes": np.random.default_rng(3).bytes(len(ours)),
+    }
+    installed.replace(name, other[kind])
+    assert "compiled kernels are not used, and NumPy computes" in installed.warning()
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", [BEST, "pool.c"])
+def test_what_cannot_be_read_is_not_used(name: str, installed: Installed) -> None:
+    """A folder stands for a file that may not be read, which an administrator may."""
+    path = installed.folder / name if name.endswith(".c") else installed[name]
+    path.unlink()
+    path.mkdir()
+    said = installed.warning()
+    assert "compiled kernels are not used, and NumPy computes" in said
+    assert str(path) in said
+
+
+@needs_kernels
+@pytest.mark.skipif(len(USABLE) < 2, reason="this processor has one instruction set, and none is below it")
+def test_kernels_above_the_allowed_instruction_set_are_not_used(installed: Installed) -> None:
+    for lower in USABLE[:-1]:
+        installed[lower].unlink()
+    said = installed.warning(allowed=USABLE[0])
+    assert f"BACKBURN_COMPILED='{USABLE[0]}' leaves out those here, which are for {USABLE[-1]}" in said
 
 
 @needs_kernels
