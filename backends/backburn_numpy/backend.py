@@ -87,7 +87,7 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         return {
             "kernels": compiled.describe(),
             **({} if file is None else {"kernel library": file}),
-            "BLAS": f"{blas.words()}, {'used' if blas.sgemm_address() else 'not used'} by kernels",
+            "BLAS": f"{blas.words()}, {'used' if blas.sgemm_address() == blas.library_sgemm_address() else 'not used'} by kernels",
             "threads": f"{threads.num_threads()}, in matrix products {products or 'an unknown number'}",
         }
 
