@@ -37,13 +37,14 @@ def multiply(x: Array, y: Array, bias: Array | None = None, out: Array | None = 
         return None
     if (name := _NAMES.get(dtype)) is None or y.dtype != dtype or y.shape[-2] != depth:
         return None
-    lead, products, x_next, y_next = (), 1, 0, 0
+    lead: Shape = ()
+    products, x_next, y_next = 1, 0, 0
     if x.ndim > 2 or y.ndim > 2:
         lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-        products, steps = math.prod(lead), [_step(t, lead) for t in (x, y)]
-        if None in steps:
+        x_step, y_step = _step(x, lead), _step(y, lead)
+        if x_step is None or y_step is None:
             return None
-        x_next, y_next = steps
+        products, x_next, y_next = math.prod(lead), x_step, y_step
     x_row, x_column = x.strides[-2:]
     y_row, y_column = y.strides[-2:]
     size = dtype.itemsize
@@ -54,9 +55,8 @@ def multiply(x: Array, y: Array, bias: Array | None = None, out: Array | None = 
     bias = contiguous(bias)
     kernel: Any = compiled.kernel(name)
     kernel(
-        compiled.address(out), compiled.address(x), compiled.address(y), None if bias is None else compiled.address(bias),
-        height, width, depth, x_row // size, x_column // size, y_row // size, y_column // size, products,
-        x_next // size, y_next // size, available(),
+        *compiled.addresses(out, x, y, bias), height, width, depth, x_row // size, x_column // size, y_row // size,
+        y_column // size, products, x_next // size, y_next // size, available(),
     )  # fmt: skip
     return out
 
