@@ -97,7 +97,7 @@ def test_bits_do_not_depend_on_threads_and_layouts(level: str, monkeypatch: pyte
     before = threads.num_threads()
     try:
         for height, depth, width in ((130, 700, 210), (33, 64, 500), (500, 64, 33)):
-            found = []
+            found: list[Any] = []
             for count in (1, 2, 4):
                 threads.set_num_threads(count)
                 for x, y in itertools.product(layouts((height, depth), "float32"), layouts((depth, width), "float32")):
