@@ -84,10 +84,11 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
     def libraries(self) -> Mapping[str, str]:
         """The kernels in use, their file, the library of matrix products, and the numbers of threads."""
         file, products = compiled.file(), blas.num_threads()
+        by_kernels = "used" if blas.sgemm_address() == blas.library_sgemm_address() is not None else "not used"
         return {
             "kernels": compiled.describe(),
             **({} if file is None else {"kernel library": file}),
-            "BLAS": f"{blas.words()}, {'used' if blas.sgemm_address() else 'not used'} by kernels",
+            "BLAS": f"{blas.words()}, {by_kernels} by kernels",
             "threads": f"{threads.num_threads()}, in matrix products {products or 'an unknown number'}",
         }
 

@@ -13,7 +13,7 @@ import os
 import platform
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from backburn.base.threads import chosen, follow
+from backburn_numpy import products
 from backburn_numpy.processors import processors
 
 #: The environment variables from which the library reads its number of threads when it is loaded.
@@ -77,12 +78,17 @@ def num_threads() -> int | None:
     return None if _functions is None else _functions[0]()
 
 
-@cache
 def sgemm_address() -> int | None:
-    """The address of ``cblas_sgemm`` with 64-bit integers, for compiled kernels; None for an unknown library.
+    """The address of ``cblas_sgemm`` with 64-bit integers, for compiled kernels: their own, or the library's.
 
-    Not None only if :func:`single` works too.
+    None for an unknown library, and not None only if :func:`single_in_kernels` works too.
     """
+    return products.sgemm_address() or library_sgemm_address()
+
+
+@cache
+def library_sgemm_address() -> int | None:
+    """The address of the library's ``cblas_sgemm``; None for an unknown library."""
     for library in _libraries():
         if hasattr(library, _SGEMM) and _functions is not None:
             return ctypes.cast(getattr(library, _SGEMM), ctypes.c_void_p).value
@@ -166,6 +172,11 @@ def single() -> Iterator[None]:
             _users -= 1
             if _users == 0:
                 set_(_before)
+
+
+def single_in_kernels() -> AbstractContextManager[None]:
+    """:func:`single`, where kernels call the library's products; their own take one thread anyway."""
+    return single() if products.sgemm_address() is None else nullcontext()
 
 
 def _after_fork_in_child() -> None:

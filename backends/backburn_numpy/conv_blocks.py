@@ -51,10 +51,13 @@ def flip_weight(weight: Array, groups: int) -> Array:
     return split.reshape(groups * outputs, inputs, *weight.shape[2:])
 
 
-def run_blocks(work: Callable[[int, int], None], size: int, products: int) -> None:
-    """Call ``work`` on parts of ``range(size)``, in several threads with single-threaded products if it pays."""
-    if size == 1 or products < WORTH or num_threads() == 1 or not blas.can_be_single():
+def run_blocks(work: Callable[[int, int], None], size: int, products: int, by_kernels: bool = False) -> None:
+    """Call ``work`` on parts of ``range(size)``, in several threads with single-threaded products if it pays.
+
+    ``by_kernels`` if it computes no products but in kernels.
+    """
+    if size == 1 or products < WORTH or num_threads() == 1 or not (by_kernels or blas.can_be_single()):
         work(0, size)
         return
-    with blas.single():
+    with blas.single_in_kernels() if by_kernels else blas.single():
         parallel_for(work, size, 2)

@@ -191,7 +191,7 @@ def _convolve_direct(x: Array, weight: Array, bias: Array | None, g: Geometry) -
         kernel: Any = compiled.kernel("conv_direct")
         kernel(*compiled.addresses(out, *whole, *memory, g.numbers, numbers[start:]), stop - start, rows)
 
-    run_blocks(part, len(blocks), g.products)
+    run_blocks(part, len(blocks), g.products, by_kernels=True)
     return out
 
 
@@ -209,7 +209,7 @@ def _convolve_small(x: Array, weight: Array, bias: Array | None, g: Geometry, fl
         offsets = np.empty(math.prod(g.size), np.int64)
         kernel(*compiled.addresses(out, *whole, memory, offsets, g.numbers), flipped, compiled.address(mine), len(mine))
 
-    run_blocks(part, len(blocks), g.products)
+    run_blocks(part, len(blocks), g.products, by_kernels=True)
     return out
 
 
@@ -251,7 +251,7 @@ def _direct_weight_grad(totals: dict[tuple[int, int], Array], whole: list[Array 
         assert kernel is not None
         kernel(*compiled.addresses(total, *whole, memory, g.numbers), width, compiled.address(mine), len(mine))
 
-    run_blocks(part, len(blocks), g.products)
+    run_blocks(part, len(blocks), g.products, by_kernels=True)
 
 
 def _sum(totals: dict[tuple[int, int], Array]) -> Array:
@@ -285,7 +285,7 @@ def overlap_windows(y: Array, weight: Array, bias: Array | None, g: Geometry) ->
             if mine:
                 _run_kernel("conv_input", whole, memory, g, channels, np.concatenate(mine))
 
-    run_blocks(work, len(units), g.products)
+    run_blocks(work, len(units), g.products, by_kernels=True)
     return out
 
 
@@ -318,7 +318,7 @@ def _memory(g: Geometry, blocks: Array) -> tuple[Array, Array]:
 def _run_over_blocks(work: Callable[[Array, tuple[Array, Array]], None], g: Geometry, blocks: list[Block]) -> None:
     """Call ``work(blocks, memory)`` for each thread's part of the blocks."""
     numbers = _block_bounds(blocks)
-    run_blocks(lambda i, j: work(numbers[i:j], _memory(g, numbers[i:j])), len(blocks), g.products)
+    run_blocks(lambda i, j: work(numbers[i:j], _memory(g, numbers[i:j])), len(blocks), g.products, by_kernels=True)
 
 
 def _run_kernel(

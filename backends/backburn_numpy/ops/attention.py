@@ -156,7 +156,7 @@ class _Call:
         numbers, failed = np.array([*sizes, *mask_strides, *steps], np.int64), np.zeros(1, np.intc)
         at = compiled.addresses(*results, *self.operands, *self.masks)
         threads = min(available(), parts) if self.count * self.scores >= SHARED else 1
-        with blas.single() if threads > 1 else nullcontext():
+        with blas.single_in_kernels() if threads > 1 else nullcontext():
             self.kernel(
                 *at, blas.sgemm_address(), compiled.address(numbers), *self.factors, compiled.address(failed), parts,
                 max(1, compiled.PORTION // scores), threads,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from backburn.base.errors import ShapeError
+from backburn_numpy import products
 from backburn_numpy.blocks import RowBuffer
 from backburn_numpy.half_precision import cast_like, is_half, upcast_half
 from backburn_numpy.memory import THRESHOLD, empty
@@ -36,15 +37,20 @@ def linear(x: Array, weight: Array, bias: Array | None = None, /) -> Array:
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ShapeError(f"the bias must have the shape {list(weight.shape[:1])}, not {list(bias.shape)}")
     rows = x if x.ndim == 2 else _rows(x)
-    product = _few_rows(rows, weight, bias) if are_few(rows.shape, weight) else affine(rows, weight.T, bias)
+    product = affine(rows, weight.T, bias)
     return product if x.ndim == 2 else product.reshape(*x.shape[:-1], weight.shape[0])
 
 
 def affine(x: Array, y: Array, bias: Array | None) -> Array:
     """``x @ y + bias`` for matrices."""
-    product = _multiply(upcast_half(x), upcast_half(y))
-    if bias is not None:
-        np.add(product, upcast_half(bias), out=product)
+    wide, wide_y, wide_bias = upcast_half(x), upcast_half(y), upcast_half(bias)
+    product = products.multiply(wide, wide_y, wide_bias)
+    if product is None:
+        if are_few(x.shape, y.T):
+            return _few_rows(x, y.T, bias)
+        product = _multiply(wide, wide_y)
+        if bias is not None:
+            np.add(product, wide_bias, out=product)
     return cast_like(product, x)
 
 
@@ -55,6 +61,8 @@ def are_few(shape: tuple[int, ...], weight: Array) -> bool:
 
 def times(x: Array, weight: Array, out: Array) -> None:
     """``out[...] = x @ weight.T`` for matrices."""
+    if products.multiply(x, weight.T, out=out) is not None:
+        return
     if are_few(x.shape, weight):
         np.copyto(out, np.matmul(weight, x.T).T)
     else:
@@ -92,6 +100,8 @@ def _multiply(x: Array, y: Array) -> Array:
             return np.multiply(x, y, out=out)
         with RowBuffer(shape[-1]):
             return np.multiply(x, y, out=out)
+    if x.ndim > 1 and y.ndim > 1 and (found := products.multiply(x, y)) is not None:
+        return found
     if x.size * y.size < THRESHOLD or x.ndim < 2 or y.ndim < 2 or x.shape[-1] != y.shape[-2]:
         return np.matmul(x, y, out=...)
     shape = (x.shape[-2], y.shape[-1])

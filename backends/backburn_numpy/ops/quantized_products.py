@@ -147,7 +147,7 @@ def _run_kernel(out: Array, x: Array, weight: QuantizedArray) -> bool:
         sizes = held, len(x), outputs, inputs, block, steps, first, last
         kernel(*at, compiled.address(buffer), product, *kinds, *sizes)
 
-    with blas.single():
+    with blas.single_in_kernels():
         parallel_for(part, outputs, max(2, WORTH // (inputs * max(1, len(x) // 8))))
     return True
 

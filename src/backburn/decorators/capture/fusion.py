@@ -40,6 +40,9 @@ def fuse_calls(calls: list[Call], returned: Collection[Variable], k: Any) -> lis
     makers: dict[Variable, _Group] = {}
     for place, call in enumerate(calls):
         like = _group_key(call, makers, k)
+        if like is None and not makers:
+            order[place] = call
+            continue
         before = {id(group): group for v in call.reads if (group := makers.get(v)) is not None}.values()
         mine = [group for group in before if group.is_open and group.like == like]
         if sum(len(group.calls) for group in mine) >= MAX_CALLS:
@@ -54,6 +57,8 @@ def fuse_calls(calls: list[Call], returned: Collection[Variable], k: Any) -> lis
         # The group takes the place of its last call: an earlier reader of another result would have closed it.
         order[place] = group = _Group(place, like, [*(x for group in mine for x in group.calls), call])
         makers.update({member.results: group for member in group.calls})
+    if not makers:
+        return calls
     uses = Counter([*returned, *(v for call in calls for v in call.reads)])
     return [x for part in order.values() for x in ([part] if isinstance(part, Call) else _fuse_group(part, uses, k))]
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
 
@@ -27,7 +26,7 @@ class Number:
     place: int
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Call:
     """A call of the wrapped backend, on constants, variables, numbers, and lists with these.
 
@@ -40,15 +39,13 @@ class Call:
     attributes: dict[str, Any]
     results: Any
 
-    @cached_property
-    def reads(self) -> frozenset[Variable]:
-        """The variables among operands and attributes."""
-        return frozenset([*variables_in(self.operands), *variables_in(self.attributes.values())])
+    #: The variables among operands and attributes, and among the results.
+    reads: frozenset[Variable] = field(init=False)
+    writes: frozenset[Variable] = field(init=False)
 
-    @cached_property
-    def writes(self) -> frozenset[Variable]:
-        """The variables among its results."""
-        return frozenset(variables_in((self.results,)))
+    def __post_init__(self) -> None:
+        self.reads = frozenset(variables_in([*self.operands, *self.attributes.values()]))
+        self.writes = frozenset(variables_in((self.results,)))
 
 
 def variables_in(nested: Iterable[Any]) -> list[Variable]:
@@ -72,7 +69,7 @@ def live_calls(calls: list[Call], results: list[list[Any]]) -> list[Call]:
     """The calls whose results are used."""
     used, found = set(variables_in(results)), []
     for call in reversed(calls):
-        if call.writes & used:
+        if not used.isdisjoint(call.writes):
             used |= call.reads
             found.append(call)
     return found[::-1]
@@ -106,13 +103,17 @@ def compile_program(calls: list[Call], variables: list[list[Variable]], results:
         name(given)
         if given:
             source.line(f"{source.targets(given)}= {which}")
-    last = {v: i for i, call in enumerate(calls) for v in call.reads | call.writes}
+    last: dict[Variable, int] = {}
+    for i, call in enumerate(calls):
+        last.update(dict.fromkeys(call.reads, i))
+        last.update(dict.fromkeys(call.writes, i))
     last.update(dict.fromkeys(variables_in(results), len(calls)))
     places: dict[int, Call] = {}
     for i, call in enumerate(calls):
         name(variables_in((call.results,)))
         places[source.call(call, source.expression(call.function))] = call
-        over = [v for v in call.reads | call.writes if last[v] == i]
+        over = [v for v in call.reads if last[v] == i]
+        over += [v for v in call.writes if last[v] == i and v not in call.reads]
         if large := [names[v] for v in over if prod(v.shape) * v.dtype.bits >= 8 * SMALL]:
             source.line("".join(f"{n} = " for n in sorted(large)) + "None")  # which frees their memory
         free += sorted((names[v] for v in over), reverse=True)
@@ -137,9 +138,10 @@ class ProgramSource:
 
     def call(self, call: Call, function: str) -> int:
         """Add the line of a call of the function that the expression ``function`` gives."""
-        named = (f"{name}={self.expression(x)}" for name, x in call.attributes.items())
-        given = ", ".join([*map(self.expression, call.operands), *named])
-        return self.line(f"{self.targets(call.results)} = {function}({given})")
+        given = [*map(self.expression, call.operands)]
+        if call.attributes:
+            given += (f"{name}={self.expression(x)}" for name, x in call.attributes.items())
+        return self.line(f"{self.targets(call.results)} = {function}({', '.join(given)})")
 
     def expression(self, value: Any) -> str:
         """An expression for an operand or an attribute."""

@@ -136,13 +136,13 @@ class _Tape:
 
     def variable(self, primitive: Any) -> Variable:
         """A new variable, for a primitive."""
-        identity = id(primitive)
+        identity, known, primitives = id(primitive), self._known, self._primitives
 
         def forget(_: Any) -> None:
-            del self._known[identity], self._primitives[identity]
+            del known[identity], primitives[identity]
 
-        self._primitives[identity] = _weak(primitive, forget)
-        found = self._known[identity] = Variable(next(self._count), tuple(primitive.shape), self._k.dtype(primitive))
+        primitives[identity] = _weak(primitive, forget)
+        found = known[identity] = Variable(next(self._count), tuple(primitive.shape), self._k.dtype(primitive))
         return found
 
     def operand(self, value: Any) -> Any:
@@ -160,27 +160,49 @@ class _Tape:
             self._check_brought(*operands)
         elif (entry := OPERATIONS.get(name)) and (entry.shape is None or entry.results[0] == "host"):
             raise self.reads(name)
-        # A replay does not write over what it was given: something else of the step may read that. It does where a
-        # part of the state is given to one call alone: see `donated_parts`.
-        is_donated = name == "index_copy" and attributes.get("donate", False)
-        attributes = {n: x for n, x in attributes.items() if n != "donate"}
-        given, options = [self.operand(x) for x in operands], {n: self.operand(x) for n, x in attributes.items()}
-        key = name, _key(given), _key([*options.items()])
-        is_one, references = self._results.get(key, (True, ()))
-        known = [reference() for reference in references]
-        if known and all(x is not None for x in known):
-            return known[0] if is_one else tuple(known)
-        result = function(*map(plain_number, operands), **{n: plain_number(x) for n, x in attributes.items()})
+        given: list[Any] = []
+        values: list[Any] = []
+        keys: list[Any] = [name]
+        differs = False
+        for x in operands:
+            if (place := self._known.get(id(x))) is None:
+                place = self.operand(x)
+                differs = differs or varies(place)
+                keys.append(_key(place))
+                x = plain_number(x)
+            else:
+                differs = True
+                keys.append(place)
+            given.append(place)
+            values.append(x)
+        options: dict[str, Any] = {}
+        is_donated = False
+        if attributes:
+            # A replay does not write over what it was given: something else of the step may read that. It does where a
+            # part of the state is given to one call alone: see `donated_parts`.
+            is_donated = name == "index_copy" and attributes.get("donate", False)
+            attributes = {n: x for n, x in attributes.items() if n != "donate"}
+            options = {n: self.operand(x) for n, x in attributes.items()}
+            attributes = {n: plain_number(x) for n, x in attributes.items()}
+            differs = differs or varies([*options.values()])
+            keys.append(_key([*options.items()]))
+        key = tuple(keys)
+        if (before := self._results.get(key)) is not None:
+            found = [reference() for reference in before[1]]
+            if all(x is not None for x in found):
+                return found[0] if before[0] else tuple(found)
+        result = function(*values, **attributes)
         is_one = not isinstance(result, list | tuple)
+        found = [result] if is_one else [*result]
         # An operand that is a constant stays one as a result: the velocity of plain SGD is the gradient itself.
-        constants = {id(x) for value in given for x in (value if isinstance(value, list) else [value])}
-        news = [None if id(x) in self._known or id(x) in constants else x for x in ([result] if is_one else result)]
-        if any(x is not None for x in news) and varies([given, [*options.values()]]):
-            results = [None if x is None else self.variable(x) for x in news]
+        constants = {id(x) for place in given for x in (place if place.__class__ is list else (place,))}
+        news = [id(x) not in self._known and id(x) not in constants for x in found]
+        if differs and any(news):
+            results = [self.variable(x) if is_new else None for x, is_new in zip(found, news, strict=True)]
             if is_donated:
                 options["donate"] = Donated()
             self.calls.append(Call(name, function, given, options, results[0] if is_one else results))
-            self._results[key] = is_one, [_weak(x) for x in ([result] if is_one else result)]
+            self._results[key] = is_one, [self._primitives.get(id(x)) or _weak(x) for x in found]
         return result
 
     def reads(self, name: str) -> CaptureError:

@@ -1,0 +1,84 @@
+"""Matrix products by kernels of our own, in the threads of all other kernels.
+
+A library's product takes threads of its own, which wait for one another on the processors that the kernels' threads
+need, and no more than the whole process can be told to use one. These sum in an order that depends on the number of
+elements alone: their bits are the same on any number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from backburn_numpy import compiled
+from backburn_numpy.memory import contiguous, empty
+from backburn_numpy.threads import available
+
+Array = Any
+Shape = tuple[int, ...]
+
+#: The fewest multiplications for which the kernel pays, by instruction set; those of NumPy's library take one thread
+#: for fewer, too. Without fused multiply-adds of vectors a library is faster.
+WORTH: dict[str | None, float] = {"x86-64-v3": 1 << 18, "x86-64-v4": 1 << 20}
+
+_NAMES = {compiled.FLOAT32: "product", compiled.FLOAT64: "product_double"}
+
+
+def multiply(x: Array, y: Array, bias: Array | None = None, out: Array | None = None) -> Array | None:
+    """``x @ y + bias`` for matrices or stacks of them, in ``out`` if given; None where the kernel does not pay.
+
+    ``out`` is C-contiguous.
+    """
+    height, depth = x.shape[-2:]
+    width, dtype = y.shape[-1], x.dtype
+    if max(x.size * width, y.size * height) < WORTH.get(compiled.level(), math.inf) or height == 1 or width == 1:
+        return None
+    if (name := _NAMES.get(dtype)) is None or y.dtype != dtype or y.shape[-2] != depth:
+        return None
+    lead: Shape = ()
+    products, x_next, y_next = 1, 0, 0
+    if x.ndim > 2 or y.ndim > 2:
+        lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+        x_step, y_step = _step(x, lead), _step(y, lead)
+        if x_step is None or y_step is None:
+            return None
+        products, x_next, y_next = math.prod(lead), x_step, y_step
+    x_row, x_column = x.strides[-2:]
+    y_row, y_column = y.strides[-2:]
+    size = dtype.itemsize
+    if (x_row | x_column | x_next | y_row | y_column | y_next) & (size - 1):
+        return None
+    if out is None:
+        out = empty((*lead, height, width), dtype)
+    bias = contiguous(bias)
+    kernel: Any = compiled.kernel(name)
+    kernel(
+        *compiled.addresses(out, x, y, bias), height, width, depth, x_row // size, x_column // size, y_row // size,
+        y_column // size, products, x_next // size, y_next // size, available(),
+    )  # fmt: skip
+    return out
+
+
+def sgemm_address() -> int | None:
+    """The address of a ``cblas_sgemm`` in one thread, for other kernels; None where a library's is faster."""
+    if compiled.level() not in WORTH:
+        return None
+    kernel: Any = compiled.kernel("sgemm")
+    return int(kernel.where)
+
+
+def _step(x: Array, lead: Shape) -> int | None:
+    """The bytes from matrix to matrix of a stack broadcast to the leading axes; None if they are no single step."""
+    strides = np.broadcast_to(x, (*lead, *x.shape[-2:])).strides
+    found, expected = 0, None
+    for step, count in zip(strides[len(lead) - 1 :: -1], lead[::-1], strict=False):
+        if count == 1:
+            continue
+        if expected is None:
+            found = step
+        elif step != expected:
+            return None
+        expected = step * count
+    return found

@@ -1,0 +1,210 @@
+"""Matrix products by the kernels, and the threads that NumPy's own keep."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.helpers.kernels import BASE, USABLE, needs_kernels, numbers, python, use_level
+
+import backburn as bb
+from backburn.errors import ShapeError
+from backburn_numpy import blas, compiled, products, threads
+
+#: Sizes around those of tiles, panels, blocks of elements, and vectors.
+SIZES = [(2, 1, 2), (3, 5, 7), (14, 16, 32), (15, 17, 33), (29, 320, 31), (28, 321, 64), (113, 40, 130), (5, 700, 300)]
+
+pytestmark = needs_kernels
+
+
+@pytest.fixture(params=USABLE)
+def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The smallest products go to the kernel of each instruction set, in three threads."""
+    use_level(monkeypatch, request.param)
+    monkeypatch.setattr(products, "WORTH", {request.param: 1})
+    before = threads.num_threads()
+    threads.set_num_threads(3)
+    yield
+    threads.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("height", "depth", "width"), SIZES)
+def test_products_of_any_layout(height: int, depth: int, width: int, dtype: str) -> None:
+    """Rows, columns, gaps and turned axes; a page apart, too, where rows are copied."""
+    for x, y in itertools.product(layouts((height, depth), dtype), layouts((depth, width), dtype)):
+        bias = numbers(width).astype(dtype)
+        around = np.full((height + 2, width), 7.0, dtype)
+        out = products.multiply(x, y, bias, around[1:-1])
+        assert out is not None
+        expected = x.astype(np.float64) @ y.astype(np.float64) + bias
+        sizes = np.abs(x).astype(np.float64) @ np.abs(y).astype(np.float64) + np.abs(bias)
+        assert (np.abs(out - expected) <= np.finfo(dtype).eps * np.sqrt(depth) * 2 * sizes).all()
+        assert (around[[0, -1]] == 7).all()
+
+
+def layouts(shape: tuple[int, int], dtype: str) -> list[Any]:
+    """The same matrix in memory as rows, as columns, with gaps, backwards, and with rows or columns a page apart."""
+    x = numbers(*shape, seed=sum(shape)).astype(dtype)
+    gaps, pages = np.zeros((shape[0], 2 * shape[1]), dtype), np.zeros((max(shape), 1024), dtype)
+    gaps[:, ::2] = x
+    turned = pages.copy()
+    pages[: shape[0], : shape[1]], turned[: shape[1], : shape[0]] = x, x.T
+    whole = [x, x.T.copy().T, gaps[:, ::2], x[::-1].copy()[::-1], pages[: shape[0], : shape[1]]]
+    return [*whole, turned[: shape[1], : shape[0]].T]
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("leads", [((3,), (3,)), ((2, 3), (2, 3)), ((4, 1), (1,)), ((3,), ()), ((), (2, 2))])
+def test_stacks(leads: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    x, y = numbers(*leads[0], 9, 20), numbers(*leads[1], 20, 35, seed=1)
+    for left, right in ((x, y), (x.swapaxes(-1, -2).copy().swapaxes(-1, -2), y)):
+        product = products.multiply(left, right)
+        assert product is not None
+        assert product.shape == (x.astype(np.float64) @ y).shape
+        np.testing.assert_allclose(product, x.astype(np.float64) @ y, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("small")
+def test_stacks_in_no_single_step_are_numpys() -> None:
+    y = numbers(4, 3, 20, 35)
+    for x in (numbers(4, 5, 9, 20)[:, :3], numbers(1, 3, 9, 20), numbers(4, 1, 9, 20)):
+        assert products.multiply(x, y) is None
+        np.testing.assert_allclose(BASE.matmul(x, y), x @ y.astype(np.float64), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("small")
+def test_values_that_are_no_numbers_stay_in_their_rows_and_columns() -> None:
+    x, y = numbers(20, 40), numbers(40, 50)
+    x[3, 7], x[5, 0], y[2, 11] = np.nan, np.inf, -np.inf
+    with np.errstate(all="ignore"):
+        expected = x.astype(np.float64) @ y.astype(np.float64)
+    for a, b in ((x, y), (np.asfortranarray(x), np.asfortranarray(y))):
+        found: Any = products.multiply(a, b)
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+        np.testing.assert_array_equal(np.isposinf(found), np.isposinf(expected))
+
+
+@pytest.mark.parametrize("level", USABLE)
+def test_bits_do_not_depend_on_threads_and_layouts(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_level(monkeypatch, level)
+    monkeypatch.setattr(products, "WORTH", {level: 1})
+    before = threads.num_threads()
+    try:
+        for height, depth, width in ((130, 700, 210), (33, 64, 500), (500, 64, 33)):
+            found: list[Any] = []
+            for count in (1, 2, 4):
+                threads.set_num_threads(count)
+                for x, y in itertools.product(layouts((height, depth), "float32"), layouts((depth, width), "float32")):
+                    found.append(products.multiply(x, y))
+            for other in found[1:]:
+                np.testing.assert_array_equal(found[0].view(np.uint32), other.view(np.uint32))
+    finally:
+        threads.set_num_threads(before)
+
+
+@pytest.mark.parametrize("level", USABLE)
+def test_the_product_of_other_kernels(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the arguments of ``cblas_sgemm``; what it adds to is read, and what it only writes is not."""
+    use_level(monkeypatch, level)
+    kernel: Any = compiled.kernel("sgemm")
+    a, b = numbers(20, 30), numbers(30, 40)
+    for turn_a, turn_b, alpha, beta in itertools.product((False, True), (False, True), (1.0, 0.5), (0.0, 1.0)):
+        x, y = (np.ascontiguousarray(t.T) if turn else t for t, turn in ((a, turn_a), (b, turn_b)))
+        out = np.full((20, 50), 2.0 if beta else np.nan, np.float32)
+        kinds = (112 if turn_a else 111), (112 if turn_b else 111)
+        at = (compiled.address(t) for t in (x, y, out))
+        kernel(101, *kinds, 20, 40, 30, alpha, next(at), x.shape[1], next(at), y.shape[1], beta, next(at), 50)
+        np.testing.assert_allclose(out[:, :40], alpha * (a @ b) + 2 * beta, rtol=1e-4, atol=1e-4)
+        np.testing.assert_array_equal(out[:, 40:], 2.0 if beta else np.nan)
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ShapeError, match="inner dimensions differ"):
+        bb.matmul(bb.zeros((300, 300)), bb.zeros((301, 300)))
+    with pytest.raises(ValueError, match="broadcast"):
+        BASE.matmul(numbers(3, 200, 200), numbers(2, 200, 200))
+
+
+# ---- threads ----
+
+
+@pytest.mark.skipif(compiled.level() not in products.WORTH or not blas.can_be_single(), reason="needs both libraries")
+def test_numpys_products_keep_their_threads() -> None:
+    """While steps with products, convolutions and attention run in this thread, and after an error in one."""
+    assert blas._functions is not None
+    count = blas._functions[0]
+    before, wrong, ended = count(), [], threading.Event()
+    a = numbers(200, 200)
+    expected = a @ a
+
+    def multiply() -> None:
+        while not ended.is_set():
+            if count() != before or not np.array_equal(a @ a, expected):
+                wrong.append(count())
+
+    other = threading.Thread(target=multiply)
+    other.start()
+    try:
+        for _ in range(20):
+            step()
+            with pytest.raises(ShapeError):
+                bb.matmul(bb.zeros((300, 300)), bb.zeros((301, 300)))
+    finally:
+        ended.set()
+        other.join()
+    assert not wrong
+    assert count() == before
+
+
+def step() -> None:
+    """A step with products, a convolution and attention, forward and back."""
+    x = bb.asarray(numbers(256, 256)).require_grad()
+    image = bb.asarray(numbers(8, 16, 28, 28)).require_grad()
+    heads = bb.asarray(numbers(4, 4, 64, 32)).require_grad()
+    weight = bb.asarray(numbers(32, 16, 3, 3)).require_grad()
+    attended = bb.nn.functional.scaled_dot_product_attention(heads, heads, heads)
+    found = bb.nn.functional.conv(image, weight)
+    loss = (x @ x.T).sum() + found.sum() + attended.sum()
+    loss.backward()
+
+
+@pytest.mark.skipif(compiled.level() not in products.WORTH, reason="NumPy's library computes the products")
+def test_products_after_a_fork_and_an_interrupt() -> None:
+    """A child computes what its parent did, and so does a process whose step Ctrl-C has ended, in two threads."""
+    found = python("-c", PROGRAM)
+    assert (found.returncode, found.stdout.split(), found.stderr) == (0, ["child", "interrupted", "parent"], "")
+
+
+PROGRAM = """
+import os, signal, threading, time
+import numpy as np
+import backburn as bb
+from backburn_numpy import threads
+threads.set_num_threads(2)
+x = np.arange(300 * 300, dtype=np.float32).reshape(300, 300) % 17
+k = bb.load_backend("numpy")
+expected = k.matmul(x, x)
+if hasattr(os, "fork"):
+    if os.fork() == 0:
+        same = np.array_equal(k.matmul(x, x), expected)
+        os.write(1, b"child\\n" if same else b"wrong\\n")
+        os._exit(0)
+    os.wait()
+else:
+    print("child", flush=True)
+main = threading.main_thread().ident
+threading.Timer(0.3, lambda: signal.raise_signal(signal.SIGINT)).start()
+try:
+    while True:
+        k.matmul(x, x)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+assert np.array_equal(k.matmul(x, x), expected)
+print("parent", flush=True)
+"""
