@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from backburn.base.errors import BackburnError
-from backburn.cli import conformance, information, training
+from backburn.cli import conformance, generation, information, training
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     for add in (
         training.add_train,
         training.add_evaluate,
+        generation.add_generate,
         conformance.add_conformance,
         information.add_backends,
         information.add_info,

@@ -24,15 +24,18 @@ from backburn.models.configs import (
     UNetConfig,
     ViTConfig,
 )
+from backburn.models.generation import generate, stream
 from backburn.models.gpt2 import GPT2
 from backburn.models.llama import Llama
 from backburn.models.pretrained import Pretrained, from_pretrained
 from backburn.models.resnet import ResNet
+from backburn.models.sampling import Sampling
+from backburn.models.tokenizer import Tokenizer
 from backburn.models.unet import UNet
 from backburn.models.vit import ViT
 
 __all__ = [
-    "from_pretrained", "Pretrained", "Config", "Cache",
+    "from_pretrained", "Pretrained", "Config", "Cache", "generate", "stream", "Sampling", "Tokenizer",
     "Llama", "LlamaConfig", "MistralConfig", "Qwen2Config", "GemmaConfig", "GPT2", "GPT2Config",
     "Bert", "BertForMaskedLM", "BertForSequenceClassification", "BertConfig",
     "ViT", "ViTConfig", "ResNet", "ResNetConfig", "UNet", "UNetConfig",

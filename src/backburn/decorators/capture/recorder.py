@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import cache
 from itertools import count
 from operator import is_
 from typing import Any, ClassVar
@@ -160,6 +161,8 @@ class _Tape:
             self._check_brought(*operands)
         elif (entry := OPERATIONS.get(name)) and (entry.shape is None or entry.results[0] == "host"):
             raise self.reads(name)
+        if len(operands) > (at := _donate_at(name)):  # a decorator may give it by its place
+            operands, attributes = operands[:at], {**attributes, "donate": operands[at]}
         given: list[Any] = []
         values: list[Any] = []
         keys: list[Any] = [name]
@@ -401,6 +404,13 @@ def _uncollected() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+@cache
+def _donate_at(name: str) -> int:
+    """The place of the attribute ``donate`` among an operation's parameters; a large number if it has none."""
+    parameters = [*OPERATIONS[name].parameters] if name in OPERATIONS else []
+    return parameters.index("donate") if "donate" in parameters else 1 << 30
 
 
 def _weak(x: Any, forget: Callable[[Any], None] | None = None) -> Callable[[], Any]:

@@ -1,0 +1,136 @@
+"""Tokenizers and chat templates in folders; damaged and hostile ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.models.frozen import frozen
+
+import backburn as bb
+from backburn.cli import main
+from backburn.errors import ArgumentError, BackendUnavailableError, FileFormatError
+from backburn.models import Tokenizer
+from backburn.models import tokenizer as module
+
+tokenizers = pytest.importorskip("tokenizers")
+pytest.importorskip("jinja2")
+
+TEMPLATE = (
+    "{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A tokenizer of bytes, with an end of text and a chat template."""
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(vocab={}, merges=[]))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=257, special_tokens=["<end>"], initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    )
+    made.train_from_iterator(["a"], trainer)
+    made.save(str(tmp_path / "tokenizer.json"))
+    configuration = {"eos_token": {"content": "<end>"}, "chat_template": TEMPLATE}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(configuration))
+    return tmp_path
+
+
+def test_texts_and_tokens(folder: Path) -> None:
+    tokenizer = Tokenizer(folder)
+    for text in ("hello, world", "", "naïve 日本 🎉", "\n\t x"):
+        tokens = tokenizer.encode(text)
+        assert tokenizer.decode(tokens) == text
+        assert "".join(tokenizer.decode_stream(tokens)) == text
+    assert tokenizer.eos_token_id == 0
+    assert [*tokenizer.decode_stream(tokenizer.encode("é🎉!"))] == ["é", "🎉", "!"]
+    assert [*tokenizer.decode_stream(tokenizer.encode("🎉")[:2])] != []
+
+
+def test_chats(folder: Path) -> None:
+    tokenizer = Tokenizer(folder)
+    messages = [{"role": "user", "content": "hi"}]
+    assert tokenizer.decode(tokenizer.chat(messages)) == "<user>hi<assistant>"
+    assert tokenizer.decode(tokenizer.chat(messages, generate=False)) == "<user>hi"
+    (folder / "chat_template.jinja").write_text("{{ messages | length }}{{ eos_token }}{{ {'a': 'é'} | tojson }}")
+    assert tokenizer.decode(Tokenizer(folder).chat(messages)) == '1{"a": "é"}'
+    (folder / "chat_template.jinja").unlink()
+    named = {"chat_template": [{"name": "tools", "template": "x"}, {"name": "default", "template": "y"}]}
+    (folder / "tokenizer_config.json").write_text(json.dumps(named))
+    assert tokenizer.decode(Tokenizer(folder).chat(messages)) == "y"
+    assert Tokenizer(folder).eos_token_id is None
+
+
+@pytest.mark.parametrize("template", [
+    "{{ ''.__class__.__mro__[1].__subclasses__() }}", "{{ messages.append(1) }}", "{{ raise_exception('no system') }}",
+    "{% for", "{{ cycler.__init__.__globals__.os.system('true') }}", "{{ 1 / 0 }}",
+    "{{ messages[0].content.missing.x }}",
+])  # fmt: skip
+def test_templates_run_in_a_sandbox(folder: Path, template: str) -> None:
+    (folder / "chat_template.jinja").write_text(template)
+    with pytest.raises(ArgumentError, match=r"the template of .* raised"):
+        Tokenizer(folder).chat([{"role": "user", "content": "hi"}])
+
+
+def test_damaged_folders(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="takes a string"):
+        Tokenizer(folder).encode(b"bytes")  # type: ignore[arg-type]
+    (folder / "tokenizer_config.json").write_text("[" * 100_000)
+    with pytest.raises(FileFormatError, match=r"tokenizer_config\.json: is no JSON"):
+        Tokenizer(folder)
+    (folder / "tokenizer_config.json").write_text("[]")
+    with pytest.raises(FileFormatError, match="is no JSON object"):
+        Tokenizer(folder)
+    (folder / "tokenizer_config.json").unlink()
+    with pytest.raises(ArgumentError, match="no chat template"):
+        Tokenizer(folder).chat([])
+    for content, words in (("{}", "is no tokenizer"), (b"\xff", "is not UTF-8")):
+        (folder / "tokenizer.json").write_bytes(content.encode() if isinstance(content, str) else content)
+        with pytest.raises(FileFormatError, match=words):
+            Tokenizer(folder)
+    with pytest.raises(FileFormatError, match="there is no such file"):
+        Tokenizer(tmp_path / "absent")
+
+
+def test_absent_packages_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr(module, "import_module", absent)
+    with pytest.raises(BackendUnavailableError, match=r"needs the package tokenizers: pip install 'backburn\[text\]'"):
+        Tokenizer(folder)
+
+
+def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = {"vocab_size": 257, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
+              "num_attention_heads": 2}  # fmt: skip
+    bb.random.seed(0)
+    model = bb.models.Llama(bb.models.LlamaConfig(**config)).eval()
+    model.save_pretrained(folder)
+    arguments = ["generate", str(folder), "hello", "--max-new-tokens", "8"]
+    tokenizer = Tokenizer(folder)
+    for extra, prompt in (
+        ([], tokenizer.encode("hello")),
+        (["--chat"], tokenizer.chat([{"role": "user", "content": "hello"}])),
+    ):
+        assert main([*arguments, *extra]) == 0
+        tokens = bb.models.generate(model, prompt, 8, stop_tokens=0)
+        assert capsys.readouterr().out == tokenizer.decode(tokens) + "\n"
+    assert main([*arguments, "--temperature", "1", "--seed", "5", "--top-k", "40", "--backend", "numpy"]) == 0
+    one = capsys.readouterr().out
+    assert main([*arguments, "--temperature", "1", "--seed", "5", "--top-k", "40"]) == 0
+    assert capsys.readouterr().out == one
+    assert main([*arguments, "--top-p", "2"]) == 2
+    assert "top_p is above 0 and at most 1" in capsys.readouterr().err
+    assert main(["generate", str(folder / "absent"), "x"]) == 2
+    assert "there is no such file" in capsys.readouterr().err
+
+
+def test_frozen_models_have_no_tokenizer(tmp_path: Path) -> None:
+    frozen("llama").model("numpy").save_pretrained(tmp_path)
+    with pytest.raises(FileFormatError, match=r"tokenizer\.json"):
+        Tokenizer(tmp_path)
