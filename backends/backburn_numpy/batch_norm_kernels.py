@@ -122,11 +122,16 @@ def normalize_columns_backward(grad: Array, x: Array, scale: Array, eps: float, 
     return out, grad_scale
 
 
-def batch_norm_apply(x: Array, mean: Array, factor: Array, bias: Array | None, axis: int) -> Array | None:
-    """``(x - mean) * factor + bias``, each with one element for each channel along ``axis``; None without a kernel."""
+def batch_norm_apply(
+    x: Array, mean: Array, variance: Array, scale: Array | None, bias: Array | None, axis: int, eps: float
+) -> Array | None:
+    """Batch norm by known statistics, each with one element for each channel along ``axis``; None without a kernel."""
     kernel = compiled.serving("normalize_by", x)
     if kernel is None:
         return None
+    factor = np.reciprocal(np.sqrt(variance + eps), out=...)
+    if scale is not None:
+        factor *= scale
     out, channels, length = empty(x.shape, x.dtype), len(mean), math.prod(x.shape[axis + 1 :])
     bias = np.zeros_like(factor) if bias is None else bias
     arrays = [contiguous(a, FLOAT32) for a in (x, mean, factor, bias)]
