@@ -65,28 +65,43 @@ def plane_layout(x: Array, axis: Axes, scale: Shape | None) -> Planes | None:
 
 
 def batch_norm_train(
-    x: Array, scale: Array | None, bias: Array | None, eps: float, centred: bool, planes: Planes, keep: bool = False
-) -> tuple[Array, Array | None, Array | None]:
-    """The standardized planes, times ``scale``, plus ``bias``; with ``keep`` also the means and variances."""
-    kernel: Any = compiled.kernel("normalize_planes")
-    out = empty(x.shape, x.dtype)
-    mean, variance = (np.empty(planes.statistics, x.dtype) if keep else None for _ in range(2))
-    arrays = [contiguous(a) for a in (x, scale, bias)]
-    at = compiled.addresses(out, mean, variance, *arrays, planes.numbers)
-    planes.over(lambda first, last: kernel(*at, eps, centred, first, last))
+    x: Array, scale: Array | None, bias: Array | None, eps: float, centred: bool, planes: Planes | None,
+    keep: bool = False,
+) -> tuple[Array, Array | None, Array | None]:  # fmt: skip
+    """The standardized planes, times ``scale``, plus ``bias``; with ``keep`` also the means and variances.
+
+    Without planes, the columns of a matrix, as in :func:`batch_norm_train_backward`.
+    """
+    out, count = empty(x.shape, x.dtype), x.shape[1] if planes is None else planes.statistics
+    mean, variance = (np.empty(count, x.dtype) if keep else None for _ in range(2))
+    arrays = out, mean, variance, *(contiguous(a) for a in (x, scale, bias))
+    _run("normalize_columns" if planes is None else "normalize_planes", x, arrays, eps, centred, planes)
     return out, mean, variance
 
 
 def batch_norm_train_backward(
-    grad: Array, x: Array, scale: Array, eps: float, centred: bool, planes: Planes
+    grad: Array, x: Array, scale: Array, eps: float, centred: bool, planes: Planes | None
 ) -> tuple[Array, Array]:
-    """The gradient for ``x``, and the sums over each plane of that for ``scale``: (statistics, planes)."""
-    kernel: Any = compiled.kernel("normalize_planes_backward")
-    out, sums = empty(x.shape, x.dtype), np.empty((planes.statistics, planes.planes), x.dtype)
-    arrays = [contiguous(a) for a in (grad, x, scale)]
-    at = compiled.addresses(out, sums, *arrays, planes.numbers)
-    planes.over(lambda first, last: kernel(*at, eps, centred, first, last))
+    """The gradient for ``x``, and that for ``scale``: of planes its sums over each, (statistics, planes)."""
+    shape = scale.shape if planes is None else (planes.statistics, planes.planes)
+    out, sums = empty(x.shape, x.dtype), np.empty(shape, x.dtype)
+    arrays = out, sums, *(contiguous(a) for a in (grad, x, scale))
+    name = "normalize_columns_backward" if planes is None else "normalize_planes_backward"
+    _run(name, x, arrays, eps, centred, planes)
     return out, sums
+
+
+def _run(
+    name: str, x: Array, arrays: tuple[Array | None, ...], eps: float, centred: bool, planes: Planes | None
+) -> None:
+    """Call a kernel for all planes, or all columns of ``x``, in several threads if it pays."""
+    kernel: Any = compiled.kernel(name)
+    if planes is None:
+        at, (rows, width) = compiled.addresses(*arrays), x.shape
+        parallel_for(lambda *part: kernel(*at, eps, centred, rows, width, *part), width, max(SHORT, WORTH // rows))
+    else:
+        at = compiled.addresses(*arrays, planes.numbers)
+        planes.over(lambda first, last: kernel(*at, eps, centred, first, last))
 
 
 def columns_fit(x: Array, axis: Axes, *parameters: Array | None) -> bool:
@@ -94,32 +109,6 @@ def columns_fit(x: Array, axis: Axes, *parameters: Array | None) -> bool:
     if x.ndim != 2 or axis != (0,) or compiled.serving("normalize_columns", x) is None:
         return False
     return all(p is None or (p.size == x.shape[1] == p.shape[-1] and p.ndim < 3) for p in parameters)
-
-
-def _over_columns(name: str, x: Array, arrays: tuple[Array | None, ...], eps: float, centred: bool) -> None:
-    """Call a kernel for all columns of ``x``, in several threads if it pays; each is computed alike in any of them."""
-    kernel: Any = compiled.kernel(name)
-    at, (rows, width) = compiled.addresses(*arrays), x.shape
-    parallel_for(lambda *part: kernel(*at, eps, centred, rows, width, *part), width, max(SHORT, WORTH // rows))
-
-
-def normalize_columns(
-    x: Array, scale: Array | None, bias: Array | None, eps: float, centred: bool, keep: bool = False
-) -> tuple[Array, Array | None, Array | None]:
-    """Batch norm in training of the columns of a matrix: see :func:`batch_norm_train`."""
-    out = empty(x.shape, x.dtype)
-    mean, variance = (np.empty(x.shape[1], x.dtype) if keep else None for _ in range(2))
-    operands = [contiguous(a) for a in (x, scale, bias)]
-    _over_columns("normalize_columns", x, (out, mean, variance, *operands), eps, centred)
-    return out, mean, variance
-
-
-def normalize_columns_backward(grad: Array, x: Array, scale: Array, eps: float, centred: bool) -> tuple[Array, Array]:
-    """The gradients for ``x``, the columns of a matrix, and for ``scale``."""
-    out, grad_scale = empty(x.shape, x.dtype), np.empty(scale.shape, x.dtype)
-    operands = [contiguous(a) for a in (grad, x, scale)]
-    _over_columns("normalize_columns_backward", x, (out, grad_scale, *operands), eps, centred)
-    return out, grad_scale
 
 
 def batch_norm_apply(

@@ -23,7 +23,10 @@ from backburn_numpy.threads import WORTH_A_THREAD, available, parallel_for
 Array = Any
 
 #: Elements per block: a few temporaries of this size fit in the last cache, and the calls take longer than making them.
-BLOCK = 1 << 18
+BLOCK = 1 << 17
+
+#: Elements per block of element-wise operations, which take many passes over it.
+SPAN = 1 << 15
 
 #: From this many elements on, a second thread pays: a kernel does several times the work of a ufunc.
 WORTH = WORTH_A_THREAD >> 2
@@ -53,10 +56,10 @@ class RowBuffer:
             np.setbufsize(self.before)
 
 
-def for_blocks(work: Callable[[tuple[slice, ...]], None], shape: tuple[int, ...], axis: int) -> None:
+def for_blocks(work: Callable[[tuple[slice, ...]], None], shape: tuple[int, ...], axis: int, size: int = BLOCK) -> None:
     """Call ``work`` with keys of blocks of an array, cut along ``axis``, in several threads if it pays."""
     width = max(1, math.prod(shape) // (shape[axis] or 1))
-    step, before = max(1, BLOCK // width), (slice(None),) * axis
+    step, before = max(1, size // width), (slice(None),) * axis
 
     def part(start: int, stop: int) -> None:
         with RowBuffer(shape[-1] if len(shape) > 1 else 0):
@@ -64,17 +67,6 @@ def for_blocks(work: Callable[[tuple[slice, ...]], None], shape: tuple[int, ...]
                 work((*before, slice(first, min(first + step, stop))))
 
     parallel_for(part, shape[axis], max(1, WORTH // width))
-
-
-def fill_blocks(outs: Sequence[Array], body: Callable[..., Any], operands: Sequence[Any], axis: int) -> None:
-    """Fill ``outs`` with the results of ``body`` on blocks along ``axis``, which all arrays have; None stays None."""
-
-    def work(key: tuple[slice, ...]) -> None:
-        found = body(*(None if x is None else x[key] for x in operands))
-        for out, result in zip(outs, found if isinstance(found, tuple) else (found,), strict=True):
-            np.copyto(out[key], result, casting="same_kind")
-
-    for_blocks(work, operands[0].shape, axis)
 
 
 def in_blocks(body: Callable[..., Array], axis: tuple[int, ...], *operands: Array | None) -> Array:
@@ -87,7 +79,12 @@ def in_blocks(body: Callable[..., Array], axis: tuple[int, ...], *operands: Arra
     if first.size <= BLOCK or cut is None:
         return cast_like(body(*operands), first)
     out = empty(first.shape, first.dtype)
-    fill_blocks([out], body, [None if x is None else np.broadcast_to(x, first.shape) for x in operands], cut)
+    whole = [None if x is None else np.broadcast_to(x, first.shape) for x in operands]
+
+    def work(key: tuple[slice, ...]) -> None:
+        np.copyto(out[key], body(*(None if x is None else x[key] for x in whole)), casting="same_kind")
+
+    for_blocks(work, first.shape, cut)
     return out
 
 
@@ -100,16 +97,18 @@ def elementwise(formula: Callable[..., Any], *values: Any, results: int = 1) -> 
     """``formula(*values)`` of arrays of one shape and numbers, with one result or several: of large ones in blocks."""
     arrays = [x for x in values if x.__class__ is np.ndarray and x.ndim]
     first = arrays[0] if arrays else None
-    if first is None or first.size <= BLOCK or any(x.shape != first.shape or not x.flags.c_contiguous for x in arrays):
+    if first is None or first.size <= SPAN or any(x.shape != first.shape or not x.flags.c_contiguous for x in arrays):
         return formula(*values)
     outs = [empty(first.shape, first.dtype) for _ in range(results)]
-    flat, targets = [x.reshape(-1) for x in arrays], [out.reshape(-1) for out in outs]
+    flat = [x.reshape(-1) if x.__class__ is np.ndarray and x.ndim else x for x in values]
+    targets = [out.reshape(-1) for out in outs]
 
-    def part(*pieces: Array) -> Any:
-        some = iter(pieces)
-        return formula(*(next(some) if x.__class__ is np.ndarray and x.ndim else x for x in values))
+    def work(key: tuple[slice, ...]) -> None:
+        found = formula(*(x[key] if x.__class__ is np.ndarray and x.ndim else x for x in flat))
+        for target, result in zip(targets, found if results > 1 else (found,), strict=True):
+            target[key] = result
 
-    fill_blocks(targets, part, flat, 0)
+    for_blocks(work, (first.size,), 0, SPAN)
     return outs[0] if results == 1 else tuple(outs)
 
 
@@ -157,7 +156,7 @@ def run_rows(name: str, arrays: Sequence[Array], rows: int, width: int | None = 
     if not options and len(starts) < (4 if width is None else 5):
         compiled.parallel_for(fast, starts, steps, rows, width or 0, threads)
         return True
-    if (parallel := compiled.kernel(f"parallel_{name}")) is not None:
+    if (parallel := compiled.serving(f"parallel_{name}", arrays[0])) is not None:
         parallel(*starts, *rest, rows, *sizes, compiled.portion(width or 0), threads)
         return True
 

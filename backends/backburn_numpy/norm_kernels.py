@@ -8,7 +8,6 @@ import numpy as np
 
 from backburn_numpy import compiled
 from backburn_numpy.blocks import WORTH
-from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.threads import parallel_for
 
@@ -22,10 +21,10 @@ MOST_ROWS, FEWEST_BLOCKS, SMALL = 64, 16, 1 << 13
 
 def standardize_backward(out: Array, grad: Array, x: Array, scale: Array, eps: float, centred: bool) -> Array:
     """Fill ``out`` with the gradient for the rows ``x``; return that for ``scale``."""
-    fast: Any = compiled.kernel("standardize_backward")
+    fast: Any = compiled.serving("standardize_backward", x)
     count, length = x.shape
     block = min(MOST_ROWS, max(-(-count // FEWEST_BLOCKS), SMALL // length))
-    sums = empty((-(-count // block), length), FLOAT32)
+    sums = empty((-(-count // block), length), x.dtype)
     arrays = [contiguous(a) for a in (grad, x, scale)]
     at = compiled.addresses(out, sums, *arrays)
     sizes = eps, centred, block, count, length

@@ -34,7 +34,7 @@ FEW_PASSES: dict[str, int] = dict.fromkeys(
     (
         *("sigmoid", "silu", "relu_backward", "sigmoid_backward", "tanh_backward"),
         *("cumsum", "cumsum_reverse", "cumprod", "cumprod_reverse", "cummax", "cummin", "diff_rows"),
-        *("attention", "attention_scores", "normalize_by", "take_places"),
+        *("attention", "normalize_by", "take_places"),
     ),
     1 << 10,
 )
@@ -127,7 +127,8 @@ def _find(name: str) -> Callable[..., None] | None:
 _pointer: Any = ctypes.c_void_p.from_address
 _HEAD = _head()
 #: The C types of parameters that are no pointers.
-_TYPES = {"float": ctypes.c_float, "int": ctypes.c_int, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64}
+_TYPES = {f"{name}_t" if name.endswith("64") else name: getattr(ctypes, f"c_{name}")
+          for name in ("float", "double", "int", "int64", "uint64")}  # fmt: skip
 
 
 def _parameter_types(name: str) -> list[Any]:

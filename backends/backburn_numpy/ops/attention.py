@@ -50,15 +50,20 @@ def scaled_dot_product_attention(
     fast = _run_kernel("attention", (query, key, value), mask, keep, causal, scale, dropout, softcap)
     if fast is not None:
         return cast_like(fast.attend().reshape(shape), query)
-    q, keys, values = map(_stacked, (query, key, value))
-    masks, body = (_stack_mask(mask, query), _stack_mask(keep, query)), OPERATIONS["scaled_dot_product_attention"].body
+    body, wide = OPERATIONS["scaled_dot_product_attention"].body, [upcast_half(t) for t in (query, key, value)]
+    wide[0] = np.multiply(wide[0], scale, out=...)  # which has fewer elements than the scores
+    if math.prod(shape[:-1]) * key.shape[-2] <= SCORES:
+        return cast_like(body(k, *wide, mask, keep, causal, 1.0, dropout, softcap), query)
+    q, keys, values = map(_stacked, wide)
+    masks = _stack_mask(mask, query), _stack_mask(keep, query)
     out = empty((*q.shape[:2], values.shape[2]), query.dtype)
 
     def part(start: int, stop: int) -> None:
         for block in _blocks(start, stop, q.shape[1], keys.shape[1], causal):
             b, rows, seen = block
-            options = *_block_masks(masks, block, causal), causal and not rows.start, scale, dropout, softcap
-            out[b, rows] = body(k, q[b, rows], keys[b, seen], values[b, seen], *options)
+            options = *_block_masks(masks, block, causal), causal and not rows.start, 1.0, dropout, softcap
+            found = body(k, q[b, rows], keys[b, seen], values[b, seen], *options)
+            np.copyto(out[b, rows], found, casting="same_kind")
 
     parallel_for(part, len(q), _worth(q, keys))
     return out.reshape(shape)
@@ -85,22 +90,27 @@ def scaled_dot_product_attention_backward(
     fast = _run_kernel("attention_backward", (*operands, grad), mask, keep, causal, scale, dropout, softcap)
     if fast is not None:
         return tuple(cast_like(g.reshape(t.shape), t) for g, t in zip(fast.gradients(), operands, strict=True))
-    g, q, keys, values = map(_stacked, (grad, *map(upcast_half, operands)))
+    body, options = OPERATIONS["scaled_dot_product_attention_backward"].body, (1.0, dropout, softcap)
+    wide = [upcast_half(t) for t in (grad, *operands)]
+    wide[1] = np.multiply(wide[1], scale, out=...)
+    if math.prod(shape[:-1]) * key.shape[-2] <= SCORES:
+        grad_query, *rest = body(k, *wide, mask, keep, None, causal, *options)
+        np.multiply(grad_query, scale, out=grad_query)
+        return tuple(cast_like(t, query) for t in (grad_query, *rest))
+    g, q, keys, values = map(_stacked, wide)
     masks = _stack_mask(mask, query), _stack_mask(keep, query)
-    body = OPERATIONS["scaled_dot_product_attention_backward"].body
-    grad_query, grad_key, grad_value = (np.zeros(t.shape, t.dtype) for t in (q, keys, values))
+    grads = grad_query, grad_key, grad_value = [np.zeros(t.shape, t.dtype) for t in (q, keys, values)]
 
     def part(start: int, stop: int) -> None:
         for block in _blocks(start, stop, q.shape[1], keys.shape[1], causal):
             b, rows, seen = block
-            options = *_block_masks(masks, block, causal), None, causal and not rows.start, scale, dropout, softcap
-            found = body(k, g[b, rows], q[b, rows], keys[b, seen], values[b, seen], *options)
-            grad_query[b, rows] = found[0]
+            parts = *_block_masks(masks, block, causal), None, causal and not rows.start
+            found = body(k, g[b, rows], q[b, rows], keys[b, seen], values[b, seen], *parts, *options)
+            np.multiply(found[0], scale, out=grad_query[b, rows])
             grad_key[b, seen] += found[1]
             grad_value[b, seen] += found[2]
 
     parallel_for(part, len(q), _worth(q, keys))
-    grads = grad_query, grad_key, grad_value
     return tuple(cast_like(t.reshape(like.shape), like) for t, like in zip(grads, operands, strict=True))
 
 

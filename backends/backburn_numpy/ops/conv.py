@@ -22,7 +22,7 @@ from backburn.ops.conv import (
 )
 from backburn_numpy import conv_compiled
 from backburn_numpy.conv_blocks import COLUMNS, PLACES, WORTH, Block, cut, flip_weight, run_blocks
-from backburn_numpy.half_precision import cast_like, is_half, upcast_half
+from backburn_numpy.half_precision import in_float32, is_half
 from backburn_numpy.memory import empty
 from backburn_numpy.ops.linalg import affine, matmul
 from backburn_numpy.ops.shape import overlap_add, sliding_window
@@ -49,7 +49,7 @@ def conv(
     if _is_one_window(weight.shape[2:], x.shape[2:], padding, dilation, groups):
         return affine(_flat(x), _flat(weight).T, bias).reshape(shape)
     if is_half(x):
-        return cast_like(conv(*map(upcast_half, (x, weight, bias)), stride, padding, dilation, groups), x)
+        return in_float32(conv, x, weight, bias, stride, padding, dilation, groups)
     options = weight.shape[2:], stride, padding, dilation
     lengths = conv_compiled.geometry("conv", x, x.shape, shape, *options, groups)
     if lengths is not None:
@@ -77,8 +77,7 @@ def conv_transpose(
         biases = None if bias is None else np.repeat(bias, math.prod(shape[2:]))
         return affine(_flat(x), _flat(weight), biases).reshape(shape)
     if is_half(x):
-        operands = map(upcast_half, (x, weight, bias))
-        return cast_like(conv_transpose(*operands, stride, padding, output_padding, dilation, groups), x)
+        return in_float32(conv_transpose, x, weight, bias, stride, padding, output_padding, dilation, groups)
     size = weight.shape[2:]
     lengths = conv_compiled.geometry("conv_input", x, shape, x.shape, size, stride, padding, dilation, groups)
     if lengths is not None:
@@ -115,7 +114,7 @@ def conv_weight_backward(
     if _is_one_window(size, x.shape[2:], padding, dilation, groups):
         return matmul(_flat(grad).T, _flat(x)).reshape(grad.shape[1], x.shape[1], *size)
     if is_half(x):
-        return cast_like(conv_weight_backward(upcast_half(x), upcast_half(grad), **options), x)
+        return in_float32(conv_weight_backward, x, grad, *options.values())
     lengths = conv_compiled.geometry("conv_weight", x, x.shape, grad.shape, **options)
     channels, outputs = x.shape[1] // groups, grad.shape[1] // groups
     if lengths is not None:

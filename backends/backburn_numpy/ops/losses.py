@@ -12,7 +12,7 @@ from backburn.ops.losses import labelled
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
 from backburn_numpy.blocks import BLOCK, for_blocks, longest_axis, run_columns, run_rows
-from backburn_numpy.half_precision import cast_like, is_half, upcast_half
+from backburn_numpy.half_precision import in_float32, is_half
 from backburn_numpy.memory import empty
 
 Array = Any
@@ -21,11 +21,11 @@ Array = Any
 def label_cross_entropy(k: Any, x: Array, labels: Array, /, axis: int) -> Array:
     labelled(x.shape, labels.shape, axis=axis)
     if is_half(x):
-        return cast_like(label_cross_entropy(k, upcast_half(x), labels, axis), x)
+        return in_float32(label_cross_entropy, k, x, labels, axis)
     class_ids, losses = _class_indices(labels, x.shape[axis]), empty(labels.shape, x.dtype)
     if compiled.serving("label_cross_entropy", x) is None:
-        _fill_by_body(losses, "label_cross_entropy", k, axis, class_ids, x)
-        return np.add(losses, 0.0, out=losses)  # a sure example loses 0, and not -0
+        _fill_losses(losses, np.moveaxis(x, axis, -1), class_ids.reshape(labels.shape))
+        return losses
     if _has_columns(x, axis):
         run_columns("label_cross_entropy", (losses, x, class_ids), x.shape, axis)
     else:
@@ -36,11 +36,10 @@ def label_cross_entropy(k: Any, x: Array, labels: Array, /, axis: int) -> Array:
 
 def label_cross_entropy_backward(k: Any, grad: Array, x: Array, labels: Array, /, axis: int) -> Array:
     if is_half(x):
-        return cast_like(label_cross_entropy_backward(k, upcast_half(grad), upcast_half(x), labels, axis), x)
+        return in_float32(label_cross_entropy_backward, k, grad, x, labels, axis)
     class_ids, out = _class_indices(labels, x.shape[axis]), empty(x.shape, x.dtype)
     if compiled.serving("label_cross_entropy_backward", x) is None:
-        _fill_by_body(np.moveaxis(out, axis, -1), "label_cross_entropy_backward", k, axis, class_ids, x, grad)
-        return out
+        return OPERATIONS["label_cross_entropy_backward"].body(k, grad, x, labels, axis)
     if _has_columns(x, axis):
         run_columns("label_cross_entropy_backward", (out, grad, x, class_ids), x.shape, axis)
         return out
@@ -49,14 +48,18 @@ def label_cross_entropy_backward(k: Any, grad: Array, x: Array, labels: Array, /
     return np.moveaxis(out.reshape(*labels.shape, x.shape[axis]), -1, axis)
 
 
-def _fill_by_body(out: Array, name: str, k: Any, axis: int, class_ids: Array, x: Array, *grads: Array) -> None:
-    """Fill ``out`` by the body of that name, in float64, which keeps the digits of a difference of large logarithms."""
-    x, last, body = np.moveaxis(x, axis, -1), x.ndim - 1, OPERATIONS[name].body
-    labels = class_ids.reshape(x.shape[:-1])
+def _fill_losses(losses: Array, x: Array, labels: Array) -> None:
+    """Fill the losses of labels of the last axis, whose logits are ``x``; sums of logarithms are in float64.
+
+    So the digits of a difference of two large logarithms are kept.
+    """
 
     def work(key: Any) -> None:
-        floats = [y[key].astype(np.float64, copy=False) for y in (*grads, x)]
-        np.copyto(out[key], body(k, *floats, labels[key], last), casting="same_kind")
+        top = np.maximum.reduce(x[key], axis=-1, keepdims=True)
+        powers = np.subtract(x[key], top, out=...)
+        total = np.add.reduce(np.exp(powers, out=powers), axis=-1, keepdims=True)
+        own = np.subtract(np.take_along_axis(x[key], labels[key][..., None], -1), top, dtype=np.float64)
+        np.subtract(np.log(total, dtype=np.float64)[..., 0], own[..., 0], out=losses[key], casting="same_kind")
 
     cut = longest_axis(labels.shape, ())
     if cut is None or x.size <= BLOCK:

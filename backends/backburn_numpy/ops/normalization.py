@@ -17,13 +17,11 @@ from backburn_numpy.batch_norm_kernels import (
     batch_norm_train,
     batch_norm_train_backward,
     columns_fit,
-    normalize_columns,
-    normalize_columns_backward,
     plane_layout,
 )
 from backburn_numpy.blocks import BLOCK, along, for_blocks, in_blocks, longest_axis, run_rows
 from backburn_numpy.compiled import FLOAT32
-from backburn_numpy.half_precision import cast_like, is_half, upcast_half
+from backburn_numpy.half_precision import cast_like, in_float32, is_half
 from backburn_numpy.memory import empty
 from backburn_numpy.norm_kernels import standardize_backward
 
@@ -72,7 +70,7 @@ def _standardize(
     k: Any, x: Array, scale: Array | None, bias: Array | None, axis: Axes, eps: float, centred: bool
 ) -> Array:
     if is_half(x):
-        return cast_like(_standardize(k, *map(upcast_half, (x, scale, bias)), axis, eps, centred), x)
+        return in_float32(_standardize, k, x, scale, bias, axis, eps, centred)
     if x.size and compiled.serving("standardize", x) is not None:
         if (rows := _rows(axis, x, scale, bias)) is not None:
             out, (lines, scale, bias) = empty(x.shape, x.dtype), rows
@@ -80,18 +78,34 @@ def _standardize(
             return out
         same = scale is None or bias is None or scale.shape == bias.shape
         planes = plane_layout(x, axis, shape_or_none(bias if scale is None else scale)) if same else None
-        if planes is not None:
+        if planes is not None or columns_fit(x, axis, scale, bias):
             return batch_norm_train(x, scale, bias, eps, centred, planes)[0]
-        if columns_fit(x, axis, scale, bias):
-            return normalize_columns(x, scale, bias, eps, centred)[0]
 
     body = OPERATIONS["layer_norm" if centred else "rms_norm"].body
     operands = (x, scale, bias) if centred else (x, scale)
-    return in_blocks(lambda *pieces: body(k, *map(_wide, pieces), axis, eps), axis, *operands)
+
+    def work(x: Array, *parameters: Array | None) -> Array:
+        return body(k, *_prepared(k, axis, centred, x, *parameters), axis, eps)
+
+    return in_blocks(work, axis, *operands)
+
+
+#: Shorter sets are standardized in float64: little may be left of a gradient without its mean and its slope.
+FEW = 16
+
+
+def _prepared(k: Any, axis: Axes, centred: bool, x: Array, *others: Array | None) -> list[Array | None]:
+    """The operands of a body of norms of ``x`` over ``axis``, so that the rounding of a mean of float32 does not show.
+
+    They are in float64, or ``x`` is without a mean that the body then subtracts again.
+    """
+    if math.prod(x.shape[i] for i in axis) < FEW:
+        return [_wide(y) for y in (x, *others)]
+    return [k.sub(x, k.mean(x, axis, True)) if centred and x.dtype == FLOAT32 else x, *others]
 
 
 def _wide(x: Array) -> Array:
-    """``x`` in float64, in which the rounding of a mean does not show; None stays None."""
+    """``x`` in float64; None stays None."""
     return None if x is None else x.astype(np.float64, copy=False)
 
 
@@ -99,8 +113,7 @@ def _standardize_backward(
     k: Any, grad: Array, x: Array, scale: Array, axis: Axes, eps: float, centred: bool
 ) -> tuple[Array, Array]:
     if is_half(x):
-        found = _standardize_backward(k, *map(upcast_half, (grad, x, scale)), axis, eps, centred)
-        return cast_like(found[0], x), cast_like(found[1], x)
+        return in_float32(_standardize_backward, k, grad, x, scale, axis, eps, centred)
     out = empty(x.shape, x.dtype)
     if not x.size:
         return out, np.zeros_like(scale)
@@ -115,21 +128,23 @@ def _standardize_backward(
             out, sums = batch_norm_train_backward(grad, x, scale, eps, centred, planes)
             return out, _sum_grad_scale(sums, scale.shape, planes)
         if columns_fit(x, axis, scale):
-            return normalize_columns_backward(grad, x, scale, eps, centred)
+            return batch_norm_train_backward(grad, x, scale, eps, centred, None)
     body, cut = OPERATIONS["layer_norm_backward" if centred else "rms_norm_backward"].body, longest_axis(x.shape, axis)
     if cut is None or x.size <= BLOCK:
-        found, total = body(k, *map(_wide, (grad, x, scale)), axis, eps)
+        y, g, s = _prepared(k, axis, centred, x, grad, scale)
+        found, total = body(k, g, y, s, axis, eps)
         return cast_like(found, x), cast_like(total, scale)
-    wide, totals = _wide(scale).reshape((1,) * (x.ndim - scale.ndim) + scale.shape), {}
+    wide, totals = scale.reshape((1,) * (x.ndim - scale.ndim) + scale.shape), {}
 
     def work(key: tuple[slice, ...]) -> None:
         factor = wide[key] if wide.shape[cut] != 1 else wide
-        found, totals[key[cut].start] = body(k, _wide(grad[key]), _wide(x[key]), factor, axis, eps)
+        y, g, s = _prepared(k, axis, centred, x[key], grad[key], factor)
+        found, totals[key[cut].start] = body(k, g, y, s, axis, eps)
         np.copyto(out[key], found, casting="same_kind")
 
     for_blocks(work, x.shape, cut)
     parts = [totals[start] for start in sorted(totals)]
-    total = np.concatenate(parts, cut) if wide.shape[cut] != 1 else np.add.reduce(parts, axis=0)
+    total = np.concatenate(parts, cut) if wide.shape[cut] != 1 else np.add.reduce(parts, axis=0, dtype=np.float64)
     return out, cast_like(total.reshape(scale.shape), scale)
 
 
@@ -158,7 +173,7 @@ def _rows(axis: Axes, x: Array, *parameters: Array | None) -> tuple[Array, ...] 
         if p is not None and (p.size != length or p.shape[-len(shape) :] != shape or p.ndim > x.ndim):
             return None
     lines = x if first == 1 == len(shape) else x.reshape(-1, length)
-    return lines, *[None if p is None else upcast_half(p if p.ndim == 1 else p.reshape(length)) for p in parameters]
+    return lines, *[None if p is None else p.reshape(length) for p in parameters]
 
 
 # ---- over a batch ----
@@ -177,7 +192,7 @@ def batch_norm(
 ) -> Array:
     channels(x.shape, *(shape_or_none(p) for p in (mean, variance, scale, bias)), axis=axis)
     if is_half(x):
-        return cast_like(batch_norm(k, *map(upcast_half, (x, mean, variance, scale, bias)), axis, eps), x)
+        return in_float32(batch_norm, k, x, mean, variance, scale, bias, axis, eps)
     if x.size and (found := batch_norm_apply(x, mean, variance, scale, bias, axis, eps)) is not None:
         return found
     factor = np.reciprocal(np.sqrt(variance + eps), out=...)
@@ -190,14 +205,11 @@ def batch_norm_training(
 ) -> tuple[Array, Array, Array]:
     channels(x.shape, shape_or_none(scale), shape_or_none(bias), axis=axis)
     if is_half(x):
-        found = batch_norm_training(k, *map(upcast_half, (x, scale, bias)), axis, eps)
-        return tuple(cast_like(y, x) for y in found)
+        return in_float32(batch_norm_training, k, x, scale, bias, axis, eps)
     others = other_axes(x.ndim, axis)
     planes = plane_layout(x, others, channel_shape(x.shape, axis))
-    if planes is not None:
+    if planes is not None or (x.size and columns_fit(x, others)):
         return batch_norm_train(x, scale, bias, eps, True, planes, True)
-    if x.size and columns_fit(x, others):
-        return normalize_columns(x, scale, bias, eps, True, True)
     shape, wide = channel_shape(x.shape, axis), _wide(x)
     mean = k.mean(wide, others, True)
     out = np.subtract(wide, mean, out=empty(x.shape, wide.dtype))

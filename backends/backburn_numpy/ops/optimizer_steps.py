@@ -17,7 +17,7 @@ from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
 from backburn_numpy.blocks import SHARED, elementwise, run_rows
 from backburn_numpy.fused import fuse
-from backburn_numpy.half_precision import cast_like, is_half, upcast_half
+from backburn_numpy.half_precision import in_float32, is_half
 from backburn_numpy.memory import empty
 
 Array = Any
@@ -40,13 +40,12 @@ def sgd_step(
 ) -> tuple[Array, Array]:
     _check_alike(param, grad, *(() if velocity is None else (velocity,)))
     if is_half(param):
-        found = sgd_step(k, *map(upcast_half, (param, grad, velocity)), lr, momentum, nesterov, weight_decay)
-        return cast_like(found[0], param), cast_like(found[1], param)
+        return in_float32(sgd_step, k, param, grad, velocity, lr, momentum, nesterov, weight_decay)
     before = None if momentum == 0.0 else velocity
     is_plain = before is None and weight_decay == 0.0
     if is_plain and (param.nbytes < SMALL or compiled.serving("plain_step", param) is None):
         return np.subtract(param, np.multiply(grad, lr, out=...), out=...), grad
-    if before is None or compiled.serving("momentum_step", param) is None:
+    if not is_plain and (before is None or compiled.serving("momentum_step", param) is None):
         options = *_numbers(param, lr, momentum), nesterov, *_numbers(param, weight_decay)
         return _by_formula(k, OPERATIONS["sgd_step"].body, (param, grad, before), options, 1 if donate else 0)
     new = empty(param.shape, param.dtype)
@@ -77,7 +76,7 @@ def adam_step(
     _check_alike(param, grad, m, v)
     options = lr, beta1, beta2, eps, step, weight_decay, decoupled
     if is_half(param):
-        return tuple(cast_like(x, param) for x in adam_step(k, *map(upcast_half, (param, grad, m, v)), *options))
+        return in_float32(adam_step, k, param, grad, m, v, *options)
     numbers = adam_numbers(*options)
     if compiled.serving("adam_step", param) is None:
         return _by_formula(k, adam_update, (param, grad, m, v), _numbers(param, *numbers), 2 if donate else 0)

@@ -10,7 +10,7 @@ import numpy as np
 from backburn.ops.recurrent import gru_shapes, lstm_shapes
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
-from backburn_numpy.half_precision import cast_like, is_half, upcast_half
+from backburn_numpy.half_precision import in_float32, is_half, upcast_half
 from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.ops.linalg import times
 
@@ -25,7 +25,7 @@ def lstm(
 ) -> tuple[Array, Array, Array]:
     lstm_shapes(projected.shape, hidden.shape, cell.shape, weight.shape, None if bias is None else bias.shape)
     if is_half(projected):
-        return _in_float32(k, lstm, projected, hidden, cell, weight, bias)
+        return in_float32(lstm, k, projected, hidden, cell, weight, bias)
     if (step := _step_kernel("lstm_step", projected.shape[1:], projected)) is None:
         return OPERATIONS["lstm"].body(k, projected, hidden, cell, contiguous(weight.T).T, bias)
     states = (projected.shape[0], *hidden.shape)
@@ -52,7 +52,7 @@ def lstm_backward(
 ) -> tuple[Array, Array, Array]:
     operands = weight, cell, cells, gates, g_hiddens, g_cells, g_gates
     if is_half(gates):
-        return _in_float32(k, lstm_backward, *operands)
+        return in_float32(lstm_backward, k, *operands)
     if (step := _step_kernel("lstm_step_backward", gates.shape[1:], gates)) is None:
         return OPERATIONS["lstm_backward"].body(k, *operands)
     weight, cell, cells, gates, *grads = map(contiguous, operands)
@@ -78,7 +78,7 @@ def lstm_cell(
 def gru(k: Any, projected: Array, hidden: Array, weight: Array, bias: Array | None = None, /) -> tuple[Array, Array]:
     shapes = gru_shapes(projected.shape, hidden.shape, weight.shape, None if bias is None else bias.shape)
     if is_half(projected):
-        return _in_float32(k, gru, projected, hidden, weight, bias)
+        return in_float32(gru, k, projected, hidden, weight, bias)
     if (step := _step_kernel("gru_step", shapes[1][1:], projected)) is None:
         return OPERATIONS["gru"].body(k, projected, hidden, contiguous(weight.T).T, bias)
     projected, before, bias = (contiguous(x) for x in (projected, hidden, bias))
@@ -104,7 +104,7 @@ def gru_backward(
 ) -> tuple[Array, Array, Array]:
     operands = weight, hidden, hiddens, gates, g_hiddens, g_gates
     if is_half(gates):
-        return _in_float32(k, gru_backward, *operands)
+        return in_float32(gru_backward, k, *operands)
     if (step := _step_kernel("gru_step_backward", gates.shape[1:], gates)) is None:
         return OPERATIONS["gru_backward"].body(k, *operands)
     weight, hidden, hiddens, gates, *grads = map(contiguous, operands)
@@ -125,12 +125,6 @@ def gru_cell(
         return OPERATIONS["gru_cell"].body(k, projected, hidden, weight, bias)
     hiddens, gates = gru(k, projected[None], hidden, weight, bias)
     return hiddens[0], gates[0]
-
-
-def _in_float32(k: Any, operation: Callable[..., tuple[Array, ...]], *operands: Array | None) -> Any:
-    """The operation on 16-bit floats, in float32."""
-    like = operands[0]
-    return tuple(cast_like(x, like) for x in operation(k, *map(upcast_half, operands)))
 
 
 def _state_product(weight: Array, shape: tuple[int, ...]) -> Callable[[Array, Array], Any]:

@@ -17,7 +17,7 @@ from backburn_numpy import compiled
 from backburn_numpy import reduction_kernels as kernels
 from backburn_numpy.blocks import run_columns, run_rows
 from backburn_numpy.compiled import FLOAT32, FLOAT64
-from backburn_numpy.half_precision import cast_like, is_half, upcast_half
+from backburn_numpy.half_precision import cast_like, in_float32, is_half, upcast_half
 from backburn_numpy.ops.elementwise import divide, square
 
 Array = Any
@@ -83,18 +83,6 @@ def prod_of_others(k: Any, x: Array, /, axis: Axes) -> Array:
 
 def count_nonzero(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     return np.asarray(np.count_nonzero(x, axis=axis, keepdims=keepdims), INT64)
-
-
-def max_abs(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
-    if is_half(x):
-        return cast_like(max_abs(upcast_half(x), axis, keepdims), x)
-    largest = np.maximum.reduce(x, axis=axis, keepdims=keepdims, initial=0, out=...)
-    if x.dtype.kind == "u":
-        return largest
-    smallest = np.minimum.reduce(x, axis=axis, keepdims=keepdims, initial=0, out=...)
-    if x.dtype.kind == "i":  # the smallest integer has no absolute value
-        np.maximum(smallest, -np.iinfo(x.dtype).max, out=smallest)
-    return np.maximum(np.abs(largest, out=largest), np.abs(smallest, out=smallest), out=largest)
 
 
 def argmax(x: Array, /, axis: int, keepdims: bool = False) -> Array:
@@ -195,7 +183,7 @@ def vector_norm(k: Any, x: Array, /, axis: Axes, ord: float = 2.0, keepdims: boo
 
 def logsumexp(k: Any, x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     if is_half(x):
-        return cast_like(logsumexp(k, upcast_half(x), axis, keepdims), x)
+        return in_float32(logsumexp, k, x, axis, keepdims)
     are_neighbours = x.size and axis and axis == tuple(range(axis[0], axis[-1] + 1))
     if not are_neighbours or not x.flags.c_contiguous or compiled.serving("logsumexp", x) is None:
         return OPERATIONS["logsumexp"].body(k, x, axis, keepdims)
