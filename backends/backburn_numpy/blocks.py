@@ -1,15 +1,14 @@
 """NumPy: kernels over the rows and columns of large arrays, and bodies over blocks of them.
 
 An operation is computed by the kernel of :mod:`backburn_numpy.compiled` that takes its operands, in several threads if
-it pays. Otherwise the contract's body computes it: of a large array one block after another, so that what it computes
-on the way stays in the processor's cache.
+it pays. Otherwise the contract's body computes it: if it takes many passes over large arrays, one block after another,
+so that what it computes on the way stays in the processor's cache.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,11 +21,12 @@ from backburn_numpy.threads import WORTH_A_THREAD, available, parallel_for
 
 Array = Any
 
-#: Elements per block: a few temporaries of this size fit in the last cache, and the calls take longer than making them.
-BLOCK = 1 << 17
+#: Elements per block: a few temporaries of this size fit in the last level of the cache, and on smaller blocks NumPy's
+#: calls take longer than their work.
+BLOCK = 1 << 18
 
-#: Elements per block of element-wise operations, which take many passes over it.
-SPAN = 1 << 15
+#: The least bytes for which element-wise operations are computed in blocks, and those of a block.
+LEAST, SPAN = 1 << 21, 1 << 17
 
 #: From this many elements on, a second thread pays: a kernel does several times the work of a ufunc.
 WORTH = WORTH_A_THREAD >> 2
@@ -69,25 +69,6 @@ def for_blocks(work: Callable[[tuple[slice, ...]], None], shape: tuple[int, ...]
     parallel_for(part, shape[axis], max(1, WORTH // width))
 
 
-def in_blocks(body: Callable[..., Array], axis: tuple[int, ...], *operands: Array | None) -> Array:
-    """The result of ``body``, like the first operand, to which the others broadcast: of a large one in blocks.
-
-    They are cut along the longest axis but those in ``axis``.
-    """
-    first: Any = operands[0]
-    cut = longest_axis(first.shape, axis)
-    if first.size <= BLOCK or cut is None:
-        return cast_like(body(*operands), first)
-    out = empty(first.shape, first.dtype)
-    whole = [None if x is None else np.broadcast_to(x, first.shape) for x in operands]
-
-    def work(key: tuple[slice, ...]) -> None:
-        np.copyto(out[key], body(*(None if x is None else x[key] for x in whole)), casting="same_kind")
-
-    for_blocks(work, first.shape, cut)
-    return out
-
-
 def longest_axis(shape: tuple[int, ...], axis: tuple[int, ...]) -> int | None:
     """The longest of the axes that are not in ``axis``; None if there is none."""
     return max((i for i in range(len(shape)) if i not in axis), key=shape.__getitem__, default=None)
@@ -96,8 +77,8 @@ def longest_axis(shape: tuple[int, ...], axis: tuple[int, ...]) -> int | None:
 def elementwise(formula: Callable[..., Any], *values: Any, results: int = 1) -> Any:
     """``formula(*values)`` of arrays of one shape and numbers, with one result or several: of large ones in blocks."""
     arrays = [x for x in values if x.__class__ is np.ndarray and x.ndim]
-    first = arrays[0] if arrays else None
-    if first is None or first.size <= SPAN or any(x.shape != first.shape or not x.flags.c_contiguous for x in arrays):
+    first: Any = arrays[0] if arrays else np.empty(0)
+    if first.nbytes <= LEAST or any(x.shape != first.shape or not x.flags.c_contiguous for x in arrays):
         return formula(*values)
     outs = [empty(first.shape, first.dtype) for _ in range(results)]
     flat = [x.reshape(-1) if x.__class__ is np.ndarray and x.ndim else x for x in values]
@@ -108,7 +89,7 @@ def elementwise(formula: Callable[..., Any], *values: Any, results: int = 1) -> 
         for target, result in zip(targets, found if results > 1 else (found,), strict=True):
             target[key] = result
 
-    for_blocks(work, (first.size,), 0, SPAN)
+    for_blocks(work, (first.size,), 0, SPAN // first.itemsize)
     return outs[0] if results == 1 else tuple(outs)
 
 
@@ -121,7 +102,7 @@ def along(k: Any, name: str, axis: int, *operands: Array) -> Array:
     if is_half(first) and compiled.kernel(name) is not None:
         return cast_like(along(k, name, axis, *map(upcast_half, operands)), first)
     if compiled.serving(name, first) is None:
-        return in_blocks(partial(OPERATIONS[name].body, k, axis=axis), (axis,), *operands)
+        return OPERATIONS[name].body(k, *operands, axis)
     out = empty(first.shape, first.dtype)
     if first.size and axis == first.ndim - 1:
         run_rows(name, (out, *operands), first.size // first.shape[axis], first.shape[axis])

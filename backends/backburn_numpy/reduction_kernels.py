@@ -109,7 +109,7 @@ def sum_all(x: Array, axis: Axes) -> Array | None:
     if found is not None:
         return found
     if (matrix := _matrix(x, axis)) is not None and matrix[1]:
-        return _sum_rows(matrix[0])
+        return _reduce_rows("sum_rows", np.add.reduce, matrix[0])
     rows = next((i for i in range(1, len(axis)) if axis[i:] == tuple(range(axis[i], x.ndim))), None)
     if rows is not None and axis[rows] - axis[0] > rows and x.flags.c_contiguous and x.size >= LARGE:
         # For example, sums of channels of images: first the rows, then the rest.
@@ -122,7 +122,9 @@ def sum_all(x: Array, axis: Axes) -> Array | None:
     if stack is None:
         return None
     matrices, in_order = stack
-    return in_order(_sum_rows(matrices[:, :, 0]) if matrices.shape[2] == 1 else _sum_columns_of(matrices))
+    if matrices.shape[2] != 1:
+        return in_order(_sum_columns_of(matrices))
+    return in_order(_reduce_rows("sum_rows", np.add.reduce, matrices[:, :, 0]))
 
 
 def _sum_columns_of(matrices: Array) -> Array:
@@ -179,10 +181,6 @@ def _reduce_half_rows(lines: Array, widen: Any, fast: Any, join: Callable[[Array
         return None
     out = np.empty(len(lines), FLOAT32)
     return out if run_rows("reduce_half_rows", (out, lines), len(lines), width, widen.where, fast.where) else None
-
-
-def _sum_rows(lines: Array) -> Array:
-    return _reduce_rows("sum_rows", np.add.reduce, lines)
 
 
 def sum_columns(matrices: Array) -> Array:

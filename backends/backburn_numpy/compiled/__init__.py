@@ -1,10 +1,11 @@
-"""Optional compiled kernels of float32 operations: the same work in one pass over memory.
+"""Optional compiled kernels of float32 operations, and some of float64: the same work in one pass over memory.
 
 NumPy computes an operation in several passes. The kernels in this folder's C sources do softmax, normalizations,
 activation functions, optimizer steps and products with quantized weights in one pass, vectorized and without the GIL.
 They are in wheels, or compiled when the package is installed, if there is a C compiler, or by ``python -m
-backburn_numpy.compiled``. Without them, or with ``BACKBURN_COMPILED=0``, NumPy does the same work: the same results up
-to rounding, but slower. ``BACKBURN_COMPILED=x86-64-v3`` uses those of no higher instruction set than that.
+backburn_numpy.compiled``. Without them, or with ``BACKBURN_COMPILED=0``, the operations' default bodies do the same
+work with NumPy: the same results up to rounding, but slower. ``BACKBURN_COMPILED=x86-64-v3`` uses those of no higher
+instruction set than that.
 
 >>> level() in (None, "base", "x86-64", "x86-64-v3", "x86-64-v4")
 True

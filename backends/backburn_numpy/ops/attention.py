@@ -1,7 +1,7 @@
 """NumPy: attention of float32 and 16-bit floats by compiled kernels, without copying strided heads.
 
-Other attention is by the contract's bodies, of one block of queries after another: the scores of long sequences never
-exist as a whole.
+Other attention is by parts of the contract's bodies, of one block of queries after another, so that the scores of long
+sequences never exist as a whole.
 """
 
 from __future__ import annotations
@@ -14,8 +14,13 @@ from typing import Any
 import numpy as np
 
 from backburn.base.errors import ShapeError
-from backburn.ops.attention import attention_shape
-from backburn.ops.table import OPERATIONS
+from backburn.ops.attention import (
+    attention_shape,
+    grad_products_of_scores,
+    grad_scores_of_weights,
+    masked_scores,
+)
+from backburn.ops.random import apply_dropout
 from backburn_numpy import blas, compiled
 from backburn_numpy.blocks import SHARED
 from backburn_numpy.compiled import FLOAT32
@@ -50,19 +55,16 @@ def scaled_dot_product_attention(
     fast = _run_kernel("attention", (query, key, value), mask, keep, causal, scale, dropout, softcap)
     if fast is not None:
         return cast_like(fast.attend().reshape(shape), query)
-    body, wide = OPERATIONS["scaled_dot_product_attention"].body, [upcast_half(t) for t in (query, key, value)]
-    wide[0] = np.multiply(wide[0], scale, out=...)  # which has fewer elements than the scores
-    if math.prod(shape[:-1]) * key.shape[-2] <= SCORES:
-        return cast_like(body(k, *wide, mask, keep, causal, 1.0, dropout, softcap), query)
-    q, keys, values = map(_stacked, wide)
+    q, keys, values = (_stacked(upcast_half(t)) for t in (query, key, value))
+    q = np.multiply(q, scale, out=...)  # which has fewer elements than the scores
     masks = _stack_mask(mask, query), _stack_mask(keep, query)
     out = empty((*q.shape[:2], values.shape[2]), query.dtype)
 
     def part(start: int, stop: int) -> None:
         for block in _blocks(start, stop, q.shape[1], keys.shape[1], causal):
             b, rows, seen = block
-            options = *_block_masks(masks, block, causal), causal and not rows.start, 1.0, dropout, softcap
-            found = body(k, q[b, rows], keys[b, seen], values[b, seen], *options)
+            _, weights, kept = _weights(k, q, keys, block, masks, causal, softcap)
+            found = np.matmul(apply_dropout(k, weights, kept, dropout), values[b, seen])
             np.copyto(out[b, rows], found, casting="same_kind")
 
     parallel_for(part, len(q), _worth(q, keys))
@@ -90,25 +92,20 @@ def scaled_dot_product_attention_backward(
     fast = _run_kernel("attention_backward", (*operands, grad), mask, keep, causal, scale, dropout, softcap)
     if fast is not None:
         return tuple(cast_like(g.reshape(t.shape), t) for g, t in zip(fast.gradients(), operands, strict=True))
-    body, options = OPERATIONS["scaled_dot_product_attention_backward"].body, (1.0, dropout, softcap)
-    wide = [upcast_half(t) for t in (grad, *operands)]
-    wide[1] = np.multiply(wide[1], scale, out=...)
-    if math.prod(shape[:-1]) * key.shape[-2] <= SCORES:
-        grad_query, *rest = body(k, *wide, mask, keep, None, causal, *options)
-        np.multiply(grad_query, scale, out=grad_query)
-        return tuple(cast_like(t, query) for t in (grad_query, *rest))
-    g, q, keys, values = map(_stacked, wide)
+    g, q, keys, values = (_stacked(upcast_half(t)) for t in (grad, *operands))
+    q = np.multiply(q, scale, out=...)
     masks = _stack_mask(mask, query), _stack_mask(keep, query)
     grads = grad_query, grad_key, grad_value = [np.zeros(t.shape, t.dtype) for t in (q, keys, values)]
 
     def part(start: int, stop: int) -> None:
         for block in _blocks(start, stop, q.shape[1], keys.shape[1], causal):
             b, rows, seen = block
-            parts = *_block_masks(masks, block, causal), None, causal and not rows.start
-            found = body(k, g[b, rows], q[b, rows], keys[b, seen], values[b, seen], *parts, *options)
-            np.multiply(found[0], scale, out=grad_query[b, rows])
-            grad_key[b, seen] += found[1]
-            grad_value[b, seen] += found[2]
+            products, weights, kept = _weights(k, q, keys, block, masks, causal, softcap)
+            slopes = grad_scores_of_weights(k, g[b, rows], values[b, seen], weights, kept, dropout)
+            slopes = grad_products_of_scores(k, slopes, products, 1.0, softcap)
+            np.multiply(np.matmul(slopes, keys[b, seen]), scale, out=grad_query[b, rows])
+            grad_key[b, seen] += np.matmul(slopes.swapaxes(1, 2), q[b, rows])
+            grad_value[b, seen] += np.matmul(apply_dropout(k, weights, kept, dropout).swapaxes(1, 2), g[b, rows])
 
     parallel_for(part, len(q), _worth(q, keys))
     return tuple(cast_like(t.reshape(like.shape), like) for t, like in zip(grads, operands, strict=True))
@@ -246,17 +243,25 @@ def _blocks(start: int, stop: int, queries: int, keys: int, causal: bool) -> Ite
             yield slice(number, number + 1), slice(first, last), slice(0, min(last, keys) if causal else keys)
 
 
-def _block_masks(masks: tuple[Array | None, Array | None], block: Block, causal: bool) -> list[Array | None]:
-    """The parts of mask and ``keep`` that belong to a block; the mask is causal too unless the first query is in it."""
+def _weights(
+    k: Any, q: Array, keys: Array, block: Block, masks: tuple[Array | None, Array | None], causal: bool,
+    softcap: float | None,
+) -> tuple[Array, Array, Array | None]:  # fmt: skip
+    """The products and the attention weights of a block, 0 for a query that sees no key; and the part of ``keep``."""
+    b, rows, seen = block
     mask, keep = (None if x is None else _mask_block(x, block) for x in masks)
-    _, rows, seen = block
     if causal and rows.start:
         allowed = np.arange(seen.stop) <= np.arange(rows.start, rows.stop)[:, None]
         if mask is None or mask.dtype == np.bool_:
             mask = allowed if mask is None else allowed & mask
         else:
             mask = np.where(allowed, mask, mask.dtype.type(-np.inf))
-    return [mask, keep]
+    products = np.matmul(q[b, rows], keys[b, seen].swapaxes(1, 2))
+    scores = masked_scores(k, products, mask, causal and not rows.start, 1.0, softcap)
+    weights = k.softmax(scores, axis=2)
+    if np.isnan(weights[..., :1]).any():
+        np.copyto(weights, 0, where=np.maximum.reduce(scores, axis=2, keepdims=True) == -np.inf)
+    return products, weights, keep
 
 
 def _mask_block(x: Array, block: Block) -> Array:

@@ -103,19 +103,13 @@ def conv_weight_backward(
     dilation: Shape = (1,),
     groups: int = 1,
 ) -> Array:
-    options: dict[str, Any] = {
-        "size": size,
-        "stride": stride,
-        "padding": padding,
-        "dilation": dilation,
-        "groups": groups,
-    }
-    conv_weight_shape(x.shape, grad.shape, **options)
+    conv_weight_shape(x.shape, grad.shape, size=size,
+             stride=stride, padding=padding, dilation=dilation, groups=groups)  # fmt: skip
     if _is_one_window(size, x.shape[2:], padding, dilation, groups):
         return matmul(_flat(grad).T, _flat(x)).reshape(grad.shape[1], x.shape[1], *size)
     if is_half(x):
-        return in_float32(conv_weight_backward, x, grad, *options.values())
-    lengths = conv_compiled.geometry("conv_weight", x, x.shape, grad.shape, **options)
+        return in_float32(conv_weight_backward, x, grad, size, stride, padding, dilation, groups)
+    lengths = conv_compiled.geometry("conv_weight", x, x.shape, grad.shape, size, stride, padding, dilation, groups)
     channels, outputs = x.shape[1] // groups, grad.shape[1] // groups
     if lengths is not None:
         total = conv_compiled.weight_grad(x, grad, lengths)

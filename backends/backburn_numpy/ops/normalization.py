@@ -11,19 +11,19 @@ from backburn.ops.bodies.scalars import shape_or_none
 from backburn.ops.normalization import channel_shape, channels, other_axes
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
-from backburn_numpy.batch_norm_kernels import (
+from backburn_numpy.blocks import BLOCK, along, for_blocks, longest_axis, run_rows
+from backburn_numpy.compiled import FLOAT32
+from backburn_numpy.half_precision import cast_like, in_float32, is_half
+from backburn_numpy.memory import empty
+from backburn_numpy.norm_kernels import (
     Planes,
     batch_norm_apply,
     batch_norm_train,
     batch_norm_train_backward,
     columns_fit,
     plane_layout,
+    standardize_backward,
 )
-from backburn_numpy.blocks import BLOCK, along, for_blocks, in_blocks, longest_axis, run_rows
-from backburn_numpy.compiled import FLOAT32
-from backburn_numpy.half_precision import cast_like, in_float32, is_half
-from backburn_numpy.memory import empty
-from backburn_numpy.norm_kernels import standardize_backward
 
 Array = Any
 Axes = tuple[int, ...]
@@ -80,14 +80,17 @@ def _standardize(
         planes = plane_layout(x, axis, shape_or_none(bias if scale is None else scale)) if same else None
         if planes is not None or columns_fit(x, axis, scale, bias):
             return batch_norm_train(x, scale, bias, eps, centred, planes)[0]
+        if (rows := _rows(axis, x, None, None)) is not None:  # scaled by channels, of which groups have several
+            out, lines = empty(x.shape, x.dtype), rows[0]
+            run_rows("standardize", (out.reshape(lines.shape), lines), *lines.shape, None, None, eps, centred)
+            for operation, parameter in ((np.multiply, scale), (np.add, bias)):
+                if parameter is not None:
+                    operation(out, np.broadcast_to(parameter, x.shape), out=out)
+            return out
 
     body = OPERATIONS["layer_norm" if centred else "rms_norm"].body
     operands = (x, scale, bias) if centred else (x, scale)
-
-    def work(x: Array, *parameters: Array | None) -> Array:
-        return body(k, *_prepared(k, axis, centred, x, *parameters), axis, eps)
-
-    return in_blocks(work, axis, *operands)
+    return cast_like(body(k, *_prepared(k, axis, centred, *operands), axis, eps), x)
 
 
 #: Shorter sets are standardized in float64: little may be left of a gradient without its mean and its slope.

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from backburn.base.errors import ShapeError
-from backburn.ops.optimizer_steps import adam_numbers, adam_update, check_lengths, transpose_results
-from backburn.ops.table import OPERATIONS
+from backburn.ops.optimizer_steps import adam_numbers, adam_update, check_lengths, sgd_update, transpose_results
 from backburn_numpy import compiled
 from backburn_numpy.blocks import SHARED, elementwise, run_rows
 from backburn_numpy.fused import fuse
@@ -47,7 +46,7 @@ def sgd_step(
         return np.subtract(param, np.multiply(grad, lr, out=...), out=...), grad
     if not is_plain and (before is None or compiled.serving("momentum_step", param) is None):
         options = *_numbers(param, lr, momentum), nesterov, *_numbers(param, weight_decay)
-        return _by_formula(k, OPERATIONS["sgd_step"].body, (param, grad, before), options, 1 if donate else 0)
+        return _by_formula(k, sgd_update, (param, grad, before), options, 1 if donate else 0)
     new = empty(param.shape, param.dtype)
     if is_plain:
         run_rows("plain_step", (new, param, grad), new.size, None, lr)

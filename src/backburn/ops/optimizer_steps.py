@@ -69,6 +69,16 @@ def adam_factors(lr: float, beta1: float, beta2: float, eps: float, step: int) -
     return lr * root / (1.0 - beta1**step), eps * root
 
 
+def sgd_update(
+    k: Any, param: Any, grad: Any, velocity: Any, lr: Any, momentum: Any, nesterov: bool, weight_decay: Any
+) -> tuple[Any, Any]:
+    """The new parameter and velocity of a step of gradient descent: a formula of arrays and numbers."""
+    g = grad if weight_decay == 0.0 else k.add(grad, k.mul(param, weight_decay))
+    moving = g if velocity is None or momentum == 0.0 else k.add(k.mul(velocity, momentum), g)
+    along = k.add(g, k.mul(moving, momentum)) if nesterov else moving
+    return k.sub(param, k.mul(along, lr)), moving
+
+
 def adam_numbers(
     lr: float, beta1: float, beta2: float, eps: float, step: int, weight_decay: float, decoupled: bool
 ) -> tuple[float, ...]:
@@ -114,10 +124,7 @@ class OptimizerSteps(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         ``donate`` allows the backend to reuse the memory of ``velocity``, which is then lost.
         """
         _sgd_shape(*map(shape_or_none, (param, grad, velocity)))
-        g = grad if weight_decay == 0.0 else self.add(grad, self.mul(param, weight_decay))
-        moving = g if velocity is None or momentum == 0.0 else self.add(self.mul(velocity, momentum), g)
-        along = self.add(g, self.mul(moving, momentum)) if nesterov else moving
-        return self.sub(param, self.mul(along, lr)), moving
+        return sgd_update(self, param, grad, velocity, lr, momentum, nesterov, weight_decay)
 
     @operation(kinds="F", shape=_sgd_shapes, result=("same", "..."), lists=("params", "grads", "velocities"))
     def sgd_steps(
