@@ -14,6 +14,7 @@ from backburn_numpy.fused import FEWEST, fuse, fuse_kernel
 from backburn_numpy.half_precision import cast_like, is_half, upcast_half
 from backburn_numpy.memory import empty, memory_ordered
 from backburn_numpy.ops.elementwise import maximum
+from backburn_numpy.quiet import quiet
 
 Array = Any
 
@@ -41,7 +42,11 @@ GELU = {"none": "gelu", "tanh": "gelu_tanh"}
 
 def _function(name: str) -> Callable[..., Array]:
     """The operation of that name, which has a kernel of the same name."""
-    return lambda k, *operands: _elementwise(k, name, name, *operands)
+
+    def operation(k: Any, x: Array, y: Array = None, /) -> Array:
+        return _elementwise(k, name, name, *((x,) if y is None else (x, y)))
+
+    return quiet(operation)
 
 
 FUNCTIONS = {name: _function(name) for name in (
