@@ -19,7 +19,7 @@ from backburn.decorators.capture.donation import STEPS, Renewal, Update
 from backburn.ops.bodies.quantized import Quantized
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import blas, compiled, donation, fused, memory, native_list, ops, threads
-from backburn_numpy.ops import elementwise, quantization, special
+from backburn_numpy.ops import activations, elementwise, quantization
 from backburn_numpy.ops.quantization import QuantizedArray
 from backburn_numpy.quiet import quiet
 
@@ -159,7 +159,7 @@ _CAPABILITIES = {"inhibit": _capabilities(False), "propagate": _capabilities(Tru
 
 def _attach() -> None:
     """Make methods of the families' functions. One whose first parameter is ``k`` gets the backend."""
-    functions: dict[str, Callable[..., Any]] = {**special.FUNCTIONS, **elementwise.FUNCTIONS}
+    functions: dict[str, Callable[..., Any]] = {**activations.FUNCTIONS, **elementwise.FUNCTIONS}
     for module in FAMILIES:
         for name, function in vars(module).items():
             # An imported helper may have an operation's name, such as ``empty``.

@@ -1,74 +1,38 @@
-"""NumPy: processing large arrays in cache blocks, so that the temporaries stay in the processor's cache.
+"""NumPy: kernels over the rows and columns of large arrays, and bodies over blocks of them.
 
-A kernel gets a result to fill and operands of the same shape; 16-bit floats are passed to it as float32. Large results
-use recycled memory, and very large ones several threads. Where :mod:`backburn_numpy.compiled` has a kernel for the same
-work, under the name that is passed, large float32 operands go to that one instead.
+An operation is computed by the kernel of :mod:`backburn_numpy.compiled` that takes its operands, in several threads if
+it pays. Otherwise the contract's body computes it: if it takes many passes over large arrays, one block after another,
+so that what it computes on the way stays in the processor's cache.
 """
 
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
-from backburn_numpy.fused import fuse_kernel
-from backburn_numpy.half_precision import cast_like, fill, is_half, upcast_half
-from backburn_numpy.memory import aligned, contiguous, empty, memory_ordered
-from backburn_numpy.threads import WORTH_A_THREAD, available, num_threads, parallel_for
+from backburn_numpy.half_precision import cast_like, is_half, upcast_half
+from backburn_numpy.memory import contiguous, empty
+from backburn_numpy.threads import WORTH_A_THREAD, available, parallel_for
 
 Array = Any
-Kernel = Callable[..., None]
 
-#: Elements per block: a few temporaries of this size fit in the L2 cache.
-BLOCK = 1 << 16
+#: Elements per block: a few temporaries of this size fit in the last level of the cache, and on smaller blocks NumPy's
+#: calls take longer than their work.
+BLOCK = 1 << 18
+
+#: The least bytes for which element-wise operations are computed in blocks, and those of a block.
+LEAST, SPAN = 1 << 21, 1 << 17
 
 #: From this many elements on, a second thread pays: a kernel does several times the work of a ufunc.
 WORTH = WORTH_A_THREAD >> 2
 
-
 #: From this many elements on, a second native thread pays for a kernel: handing over work takes 5 us.
 SHARED = 1 << 15
-
-#: The fewest columns of a block that is cut along columns.
-WIDE = 256
-
-
-class _Scratch(threading.local):
-    """A thread's temporaries, reused by the next block and the next operation."""
-
-    def __init__(self) -> None:
-        self.bytes: dict[int, Array] = {}
-
-
-_scratch = _Scratch()
-
-
-def scratch(like: Array, slot: int = 0) -> Array:
-    """An uninitialised thread-local temporary of the shape and dtype of ``like``, valid until the next call.
-
-    A kernel that needs several at once uses different slots.
-    """
-    size = like.nbytes
-    if size > 24 * BLOCK:
-        return empty(like.shape, like.dtype)
-    kept = _scratch.bytes.get(slot)
-    if kept is None or kept.size < size:
-        kept = _scratch.bytes[slot] = aligned(24 * BLOCK)
-    return np.ndarray(like.shape, like.dtype, kept)
-
-
-def block_rows(count: int, width: int) -> int:
-    """The number of rows per block, for ``count`` rows of ``width`` elements.
-
-    Three times as many with several threads: after each NumPy call a thread waits for the GIL, about as long as a call
-    on a block of the normal size takes, so fewer calls matter more than a closer cache.
-    """
-    size = BLOCK if num_threads() == 1 or count * width < 6 * BLOCK else 3 * BLOCK
-    return max(1, size // max(width, 1))
 
 
 class RowBuffer:
@@ -92,74 +56,59 @@ class RowBuffer:
             np.setbufsize(self.before)
 
 
-def elementwise(name: str | None, kernel: Kernel, *operands: Array) -> Array:
-    """A new array of the operands' shape, filled by the compiled kernel ``name`` or by ``kernel(out, *operands)``."""
-    first = operands[0]
-    if not first.flags.c_contiguous and (in_order := memory_ordered(*operands)) is not None:
-        views, back = in_order
-        return elementwise(name, kernel, *views).transpose(back)
-    if name is not None and _upcasts(name, first):
-        found = fuse_kernel(name, *operands)
-        return cast_like(elementwise(name, kernel, *map(upcast_half, operands)), first) if found is None else found
-    out = empty(first.shape, first.dtype)
-    if name is not None and run_rows(name, (out, *operands), first.size):
-        return out
-    if first.size <= BLOCK and first.ndim and not is_half(first):  # NumPy would turn 0-d arrays into scalars
-        kernel(out, *operands)
-    else:
-        _in_blocks(kernel, out.reshape(-1), [o.reshape(-1) for o in operands], 1)
-    return out
-
-
-def along(name: str, kernel: Kernel, axis: int, *operands: Array) -> Array:
-    """A new array, filled as by :func:`elementwise`, by a kernel of whole lines along an axis, its last argument.
-
-    Lines along the last axis become the rows of a matrix. Otherwise the axes after it are merged into one, the last of
-    three, and split into blocks if that is long.
-    """
-    first = operands[0]
-    if _upcasts(name, first):
-        return cast_like(along(name, kernel, axis, *map(upcast_half, operands)), first)
-    out = empty(first.shape, first.dtype)
-    if not first.size:
-        return out
-    length = first.shape[axis]
-    if axis == first.ndim - 1:
-        if run_rows(name, (out, *operands), first.size // length, length):
-            return out
-        if first.size <= BLOCK and not is_half(first):
-            kernel(out, *operands, -1)
-        else:
-            lines = [o.reshape(-1, length) for o in operands]
-            _in_blocks(lambda *pieces: kernel(*pieces, -1), out.reshape(-1, length), lines, length)
-        return out
-    if run_columns(name, (out, *operands), first.shape, axis):
-        return out
-    inner = math.prod(first.shape[axis + 1 :])
-    target, *sources = (o.reshape(-1, length, inner) for o in (out, *operands))
-
-    def over_lines(*pieces: Array) -> None:
-        kernel(*pieces, 1)
-
-    if length * inner <= BLOCK or inner < WIDE:
-        _in_blocks(over_lines, target, sources, length * inner)
-        return out
-    step = max(WIDE, BLOCK // length)
+def for_blocks(work: Callable[[tuple[slice, ...]], None], shape: tuple[int, ...], axis: int, size: int = BLOCK) -> None:
+    """Call ``work`` with keys of blocks of an array, cut along ``axis``, in several threads if it pays."""
+    width = max(1, math.prod(shape) // (shape[axis] or 1))
+    step, before = max(1, size // width), (slice(None),) * axis
 
     def part(start: int, stop: int) -> None:
-        with RowBuffer(step):
-            for i in range(len(target)):
-                for begin in range(start, stop, step):
-                    piece = (slice(i, i + 1), slice(None), slice(begin, min(begin + step, stop)))
-                    _fill(over_lines, target[piece], [s[piece] for s in sources])
+        with RowBuffer(shape[-1] if len(shape) > 1 else 0):
+            for first in range(start, stop, step):
+                work((*before, slice(first, min(first + step, stop))))
 
-    parallel_for(part, inner, max(1, WORTH * inner // first.size))
+    parallel_for(part, shape[axis], max(1, WORTH // width))
+
+
+def longest_axis(shape: tuple[int, ...], axis: tuple[int, ...]) -> int | None:
+    """The longest of the axes that are not in ``axis``; None if there is none."""
+    return max((i for i in range(len(shape)) if i not in axis), key=shape.__getitem__, default=None)
+
+
+def elementwise(formula: Callable[..., Any], *values: Any, results: int = 1) -> Any:
+    """``formula(*values)`` of arrays of one shape and numbers, with one result or several: of large ones in blocks."""
+    arrays = [x for x in values if x.__class__ is np.ndarray and x.ndim]
+    first: Any = arrays[0] if arrays else np.empty(0)
+    if first.nbytes <= LEAST or any(x.shape != first.shape or not x.flags.c_contiguous for x in arrays):
+        return formula(*values)
+    outs = [empty(first.shape, first.dtype) for _ in range(results)]
+    flat = [x.reshape(-1) if x.__class__ is np.ndarray and x.ndim else x for x in values]
+    targets = [out.reshape(-1) for out in outs]
+
+    def work(key: tuple[slice, ...]) -> None:
+        found = formula(*(x[key] if x.__class__ is np.ndarray and x.ndim else x for x in flat))
+        for target, result in zip(targets, found if results > 1 else (found,), strict=True):
+            target[key] = result
+
+    for_blocks(work, (first.size,), 0, SPAN // first.itemsize)
+    return outs[0] if results == 1 else tuple(outs)
+
+
+def along(k: Any, name: str, axis: int, *operands: Array) -> Array:
+    """An operation on lines along an axis, whose result is like the operands: by a kernel of that name, or its body.
+
+    Lines along the last axis are rows for the kernel ``name``, others columns of matrices for ``name_columns``.
+    """
+    first = operands[0]
+    if is_half(first) and compiled.kernel(name) is not None:
+        return cast_like(along(k, name, axis, *map(upcast_half, operands)), first)
+    if compiled.serving(name, first) is None:
+        return OPERATIONS[name].body(k, *operands, axis)
+    out = empty(first.shape, first.dtype)
+    if first.size and axis == first.ndim - 1:
+        run_rows(name, (out, *operands), first.size // first.shape[axis], first.shape[axis])
+    elif first.size:
+        run_columns(name, (out, *operands), first.shape, axis)
     return out
-
-
-def _upcasts(name: str, x: Array) -> bool:
-    """Whether ``x`` holds 16-bit floats that the compiled kernel ``name`` computes in float32."""
-    return is_half(x) and compiled.kernel(name) is not None
 
 
 def run_rows(name: str, arrays: Sequence[Array], rows: int, width: int | None = None, *options: Any) -> bool:
@@ -188,7 +137,7 @@ def run_rows(name: str, arrays: Sequence[Array], rows: int, width: int | None = 
     if not options and len(starts) < (4 if width is None else 5):
         compiled.parallel_for(fast, starts, steps, rows, width or 0, threads)
         return True
-    if (parallel := compiled.kernel(f"parallel_{name}")) is not None:
+    if (parallel := compiled.serving(f"parallel_{name}", arrays[0])) is not None:
         parallel(*starts, *rest, rows, *sizes, compiled.portion(width or 0), threads)
         return True
 
@@ -224,26 +173,3 @@ def run_columns(name: str, arrays: Sequence[Array], shape: tuple[int, ...], axis
 
     parallel_for(part, number, max(1, WORTH // (length * inner)))
     return True
-
-
-def _fill(kernel: Kernel, target: Array, pieces: list[Array]) -> None:
-    """Fill one block by ``kernel``; 16-bit floats in float32."""
-    if is_half(target):
-        buffer = np.empty(target.shape, np.float32)
-        kernel(buffer, *map(upcast_half, pieces))
-        fill(target, buffer)
-    else:
-        kernel(target, *pieces)
-
-
-def _in_blocks(kernel: Kernel, target: Array, sources: list[Array], width: int) -> None:
-    """Fill ``target`` in blocks of entries along the first axis, of ``width`` elements each."""
-    rows = block_rows(len(target), width)
-
-    def part(start: int, stop: int) -> None:
-        with RowBuffer(target.shape[-1] if target.ndim > 1 else 0):
-            for first in range(start, stop, rows):
-                last = min(first + rows, stop)
-                _fill(kernel, target[first:last], [s[first:last] for s in sources])
-
-    parallel_for(part, len(target), max(1, WORTH // width))

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 
 from backburn.decorators.capture.donation import STEPS, Place, Renewal, Update
-from backburn.ops.optimizer_steps import transpose_results
+from backburn.ops.optimizer_steps import adam_numbers, transpose_results
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
 from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.fused import bound
 from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.ops.index import _wrap_indices
-from backburn_numpy.ops.optimizer_steps import SMALL, _adam_numbers
+from backburn_numpy.ops.optimizer_steps import SMALL
 from backburn_numpy.threads import available
 
 Array = Any
@@ -169,7 +169,7 @@ class NumpyRenewal(Renewal):
         is_same: bool,
         **options: Any,
     ) -> Results:
-        self._options[number] = _adam_numbers(**options)
+        self._options[number] = adam_numbers(**options)
         if is_same and (same := self._renewed(number, operands[1], 4)) is not None:
             return same
         found = []

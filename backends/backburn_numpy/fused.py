@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from backburn.base.errors import Unsupported
 from backburn.ops.bodies import special, special_ratios
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
+from backburn_numpy.blocks import elementwise
 from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.memory import contiguous, empty, memory_ordered
 from backburn_numpy.quiet import quietly
@@ -377,14 +378,18 @@ def fused_operation(name: str, otherwise: Callable[..., Any] | None) -> Callable
             line = x.reshape(1) if x.ndim == 0 else x
             if (found := fuse(formula, line, *operands, *rest(operands, options), few=True)) is not None:
                 return found.reshape(x.shape)
-        return body(self, x, *operands, **options) if otherwise is None else otherwise(x, *operands, **options)
+        if otherwise is None:
+            return elementwise(partial(body, self, **options), x, *operands)
+        return otherwise(x, *operands, **options)
 
     def operation(self: Any, x: Any, /, *operands: Any, **options: Any) -> Array:
         if x.__class__ is np.ndarray and x.size >= FEWEST and _pays(formula, x):
             found = fuse(formula, x, *operands, *rest(operands, options))
             if found is not None:
                 return found
-        return body(self, x, *operands, **options) if otherwise is None else otherwise(x, *operands, **options)
+        if otherwise is None:
+            return elementwise(partial(body, self, **options), x, *operands)
+        return otherwise(x, *operands, **options)
 
     return long_operation if name in COSTS and COSTS[name].long else operation
 

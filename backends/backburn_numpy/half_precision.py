@@ -5,6 +5,7 @@ NumPy converts elements one at a time, even within its float16 functions; the co
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,13 @@ def cast_like(result: Array, like: Array) -> Array:
     if is_half(like) and result.dtype == FLOAT32:
         return convert(result, like.dtype)
     return result.astype(like.dtype, copy=False)
+
+
+def in_float32(operation: Callable[..., Any], *values: Any) -> Any:
+    """The result of an operation on 16-bit floats, or its results, computed in float32."""
+    arrays = [x for x in values if x.__class__ is np.ndarray and is_half(x)]
+    found = operation(*(upcast_half(x) if x.__class__ is np.ndarray else x for x in values))
+    return tuple(cast_like(x, arrays[0]) for x in found) if found.__class__ is tuple else cast_like(found, arrays[0])
 
 
 def convert(x: Array, dtype: np.dtype[Any]) -> Array:

@@ -1,4 +1,4 @@
-"""NumPy: reductions of large float arrays, in cache blocks and several threads.
+"""NumPy: reductions of large float arrays by compiled kernels, in several threads.
 
 If the axes are the leading or the trailing ones, the array is a matrix whose columns or rows are reduced. If they are
 neighbours, it is a stack of matrices; where their rows are many and short, NumPy would take ten times as long as a
@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from backburn_numpy import compiled
-from backburn_numpy.blocks import WORTH, run_rows, scratch
+from backburn_numpy.blocks import run_rows
 from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.half_precision import upcast_half, upcast_kernel
 from backburn_numpy.memory import contiguous, empty, memory_ordered
-from backburn_numpy.row_kernels import exp_and_sum, for_blocks, sum_keepdims, sum_parts
 from backburn_numpy.threads import parallel_for
 
 Array = Any
@@ -104,11 +103,13 @@ def _stack(x: Array, axis: Axes) -> tuple[Array, Callable[[Array], Array]] | Non
 
 def sum_all(x: Array, axis: Axes) -> Array | None:
     """The sums of ``x`` over ``axis``, flat."""
+    if compiled.serving("sum_rows", x) is None:
+        return None
     found = reduce_matrices(x, axis, "sum")
     if found is not None:
         return found
     if (matrix := _matrix(x, axis)) is not None and matrix[1]:
-        return _sum_rows(matrix[0])
+        return _reduce_rows("sum_rows", np.add.reduce, matrix[0])
     rows = next((i for i in range(1, len(axis)) if axis[i:] == tuple(range(axis[i], x.ndim))), None)
     if rows is not None and axis[rows] - axis[0] > rows and x.flags.c_contiguous and x.size >= LARGE:
         # For example, sums of channels of images: first the rows, then the rest.
@@ -121,16 +122,14 @@ def sum_all(x: Array, axis: Axes) -> Array | None:
     if stack is None:
         return None
     matrices, in_order = stack
-    return in_order(_sum_rows(matrices[:, :, 0]) if matrices.shape[2] == 1 else _sum_columns_of(matrices))
+    if matrices.shape[2] != 1:
+        return in_order(_sum_columns_of(matrices))
+    return in_order(_reduce_rows("sum_rows", np.add.reduce, matrices[:, :, 0]))
 
 
 def _sum_columns_of(matrices: Array) -> Array:
     found = reduce_matrices(matrices, (1,), "sum")
-    if found is not None:
-        return found
-    total = sum_columns(matrices)
-    total = np.add.reduce(matrices, axis=1, dtype=np.float64) if total is None else total
-    return total.astype(matrices.dtype)
+    return sum_columns(matrices).astype(matrices.dtype) if found is None else found
 
 
 def reduce_rows(x: Array, axis: Axes, kernel: str, join: Callable[[Array], Any]) -> Array | None:
@@ -184,57 +183,14 @@ def _reduce_half_rows(lines: Array, widen: Any, fast: Any, join: Callable[[Array
     return out if run_rows("reduce_half_rows", (out, lines), len(lines), width, widen.where, fast.where) else None
 
 
-def _sum_rows(lines: Array) -> Array:
-    if (found := _reduce_rows("sum_rows", np.add.reduce, lines)) is not None:
-        return found
-    if len(lines) == 1 and lines.size > ROW:
-        cut = lines.size // ROW * ROW
-        return np.add.reduce(_sum_rows(lines[:, :cut].reshape(-1, ROW))) + np.add.reduce(lines[:, cut:], axis=1)
-    out = np.empty((len(lines), 1), lines.dtype)
-
-    def part(start: int, stop: int) -> None:
-        out[start:stop] = sum_keepdims(lines[start:stop])
-
-    parallel_for(part, len(lines), max(1, WORTH_OF_SUMS // lines.shape[1]))
-    return out[:, 0]
-
-
-def _sum_blocks(lines: Array, work: Callable[[Array], Array], worth: int = WORTH) -> Array:
-    """The sum of ``work`` over blocks of rows, in row order, so that results are reproducible."""
-    found: dict[int, Array] = {}
-
-    def begin(part: slice) -> Callable[[slice], None]:
-        rows, own = lines[part], np.zeros(lines.shape[1])
-        found[part.start] = own
-
-        def add(block: slice) -> None:
-            np.add(own, work(rows[block]), out=own)
-
-        return add
-
-    for_blocks(begin, lines, worth)
-    return sum_parts(found)
-
-
-def _sum_columns(lines: Array, work: Callable[[Array, Array], Array], row: Array) -> Array:
-    """The sum of ``work(block, row)`` over blocks of rows; several narrow rows are joined to one."""
-    number = max(1, min(LONG // row.size, len(lines)))
-    cut, several = len(lines) // number * number, np.tile(row, number)
-    found = _sum_blocks(lines[:cut].reshape(-1, several.size), lambda block: work(block, several))
-    found = np.add.reduce(found.reshape(number, row.size), axis=0)
-    return found + work(lines[cut:], row) if cut < len(lines) else found
-
-
-def sum_columns(matrices: Array) -> Array | None:
-    """The sums of the columns of contiguous matrices in float64, by a kernel; None if there is none."""
+def sum_columns(matrices: Array) -> Array:
+    """The sums of the columns of contiguous matrices in float64."""
     return _over_columns("sum_columns", matrices)
 
 
-def _over_columns(name: str, matrices: Array, *rows: Array) -> Array | None:
+def _over_columns(name: str, matrices: Array, *rows: Array) -> Array:
     """A number for each column, by a kernel that gets ``rows`` too; several narrow rows of one matrix are joined."""
-    fast = compiled.serving(name, matrices)
-    if fast is None:
-        return None
+    fast: Any = compiled.serving(name, matrices)
     stack, count, width = matrices.shape
     number = max(1, min(LONG // width, count)) if stack == 1 else 1
     cut, several = count // number * number, [np.tile(row, number) for row in rows]
@@ -261,71 +217,26 @@ def split(wide: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
 
 def squared_deviations(x: Array, axis: Axes) -> Array | None:
     """The sums of the squared deviations from the mean of ``x`` over ``axis``, flat, in float64."""
-    stack = _stack(x, axis)
+    stack = None if compiled.serving("deviation_rows", x) is None else _stack(x, axis)
     if stack is None:
         return None
     matrices, in_order = stack
     if matrices.shape[2] == 1:
-        found = _moments(matrices[:, :, 0])
-        return None if found is None else in_order(found[1])
-    sums = sum_columns(matrices)
-    if sums is None:
-        return None
-    squares = _over_columns("deviation_columns", matrices, *split(sums / matrices.shape[1], x.dtype))
-    return None if squares is None else in_order(squares)
+        return in_order(_moments(matrices[:, :, 0])[1])
+    means = split(sum_columns(matrices) / matrices.shape[1], x.dtype)
+    return in_order(_over_columns("deviation_columns", matrices, *means))
 
 
-def _moments(lines: Array) -> Array | None:
-    """The means of the rows, and the sums of their squared deviations, by a kernel; a single long row is split."""
+def _moments(lines: Array) -> Array:
+    """The means of the rows, and the sums of their squared deviations; a single long row is split."""
     if len(lines) > 1 or lines.size <= ROW:
         found = np.empty((2, len(lines)))
-        return found if run_rows("deviation_rows", (lines, *found), *lines.shape) else None
+        run_rows("deviation_rows", (lines, *found), *lines.shape)
+        return found
     cut = (lines.size - 1) // ROW * ROW
     pieces = [_moments(piece) for piece in (lines[:, :cut].reshape(-1, ROW), lines[:, cut:])]
-    known = [piece for piece in pieces if piece is not None]
-    if not known:
-        return None
-    means, squares = np.concatenate(known, axis=1)
+    means, squares = np.concatenate(pieces, axis=1)
     counts = np.full(len(means), ROW)
     counts[-1] = lines.size - cut
     mean = np.add.reduce(means * counts) / lines.size
     return np.array([[mean], [np.add.reduce(squares + np.square(means - mean) * counts)]])
-
-
-def logsumexp(x: Array, axis: Axes) -> Array | None:
-    """The logarithms of the sums of exponentials of ``x`` over ``axis``, flat."""
-    stack = _stack(x, axis)
-    if stack is None or 1 not in (stack[0].shape[0], stack[0].shape[2]):
-        return None
-    (number, length, width), in_order = stack[0].shape, stack[1]
-    if number == 1 < width:
-        return in_order(_logsumexp_columns(stack[0][0]))
-    lines = stack[0].reshape(number, length)
-    out = np.empty((number, 1), x.dtype)
-
-    def begin(part: slice) -> Callable[[slice], None]:
-        rows, target = lines[part], out[part]
-
-        def work(block: slice) -> None:
-            exponentials, top = exp_and_sum(rows[block], scratch(rows[block]), finite=True)
-            result = np.log(exponentials, out=target[block])
-            if top is not None:
-                np.add(result, top, out=result)
-
-        return work
-
-    for_blocks(begin, lines)
-    return in_order(out[:, 0])
-
-
-def _logsumexp_columns(lines: Array) -> Array:
-    top = reduce_matrices(lines, (0,), "max")
-    top = np.maximum.reduce(lines, axis=0) if top is None else top
-    top[np.isinf(top)] = 0
-
-    def exponentials(block: Array, top: Array) -> Array:
-        shifted = np.subtract(block, top, out=scratch(block))
-        return np.add.reduce(np.exp(shifted, out=shifted), axis=0)
-
-    result = np.log(_sum_columns(lines, exponentials, top))
-    return np.add(result, top, out=result)

@@ -172,7 +172,7 @@ def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:
     operands = (x, *others)
     arrays = [o for o in operands if o.__class__ is np.ndarray]
     shape = np.broadcast(*arrays).shape
-    if any(a.shape == shape and not a.flags.c_contiguous and all(a.strides) for a in arrays):
+    if any(a.shape == shape and all(a.strides) and [*a.strides] != sorted(a.strides, reverse=True) for a in arrays):
         return ufunc(*operands)  # in the operands' layout
     if not any(x.strides):  # broadcast from one element, such as a sum's gradient
         operands = (x[(slice(1),) * x.ndim], *others)

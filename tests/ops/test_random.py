@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.helpers.kernels import needs_kernels
 
 from backburn.autodiff import Autodiff
 from backburn.backend.registry import load_backend
@@ -225,20 +226,22 @@ def test_permutation_is_one() -> None:
     assert all(abs(c - 1000) < 4 * math.sqrt(1000) for c in counts.values())
 
 
+@needs_kernels
 def test_permutation_breaks_ties_by_position(monkeypatch: pytest.MonkeyPatch) -> None:
     from backburn_numpy.ops import random
 
     keys = np.array([5, 3, 5, 3, 0, 0], np.uint64) << np.uint64(1)
     monkeypatch.setattr(random, "words", lambda key, offset, count: keys.view(np.uint32))
-    assert random.permutation(0, 0, 6).tolist() == [4, 5, 1, 3, 0, 2]
+    assert random.permutation(K, 0, 0, 6).tolist() == [4, 5, 1, 3, 0, 2]
 
 
+@needs_kernels
 def test_permutation_is_the_stable_order_of_keys_that_share_their_highest_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     from backburn_numpy.ops import random
 
     keys = np.random.default_rng(0).integers(0, 3000, 2000).astype(np.uint64) << np.uint64(1)
     monkeypatch.setattr(random, "words", lambda key, offset, count: keys.view(np.uint32))
-    np.testing.assert_array_equal(random.permutation(0, 0, 2000), np.argsort(keys, kind="stable"))
+    np.testing.assert_array_equal(random.permutation(K, 0, 0, 2000), np.argsort(keys, kind="stable"))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

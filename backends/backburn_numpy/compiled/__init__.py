@@ -1,10 +1,11 @@
-"""Optional compiled kernels of float32 operations: the same work in one pass over memory.
+"""Optional compiled kernels of float32 operations, and some of float64: the same work in one pass over memory.
 
 NumPy computes an operation in several passes. The kernels in this folder's C sources do softmax, normalizations,
 activation functions, optimizer steps and products with quantized weights in one pass, vectorized and without the GIL.
 They are in wheels, or compiled when the package is installed, if there is a C compiler, or by ``python -m
-backburn_numpy.compiled``. Without them, or with ``BACKBURN_COMPILED=0``, NumPy does the same work: the same results up
-to rounding, but slower. ``BACKBURN_COMPILED=x86-64-v3`` uses those of no higher instruction set than that.
+backburn_numpy.compiled``. Without them, or with ``BACKBURN_COMPILED=0``, the operations' default bodies do the same
+work with NumPy: the same results up to rounding, but slower. ``BACKBURN_COMPILED=x86-64-v3`` uses those of no higher
+instruction set than that.
 
 >>> level() in (None, "base", "x86-64", "x86-64-v3", "x86-64-v4")
 True
@@ -34,7 +35,7 @@ FEW_PASSES: dict[str, int] = dict.fromkeys(
     (
         *("sigmoid", "silu", "relu_backward", "sigmoid_backward", "tanh_backward"),
         *("cumsum", "cumsum_reverse", "cumprod", "cumprod_reverse", "cummax", "cummin", "diff_rows"),
-        *("attention", "attention_scores", "normalize_by", "take_places"),
+        *("attention", "normalize_by", "take_places"),
     ),
     1 << 10,
 )
@@ -127,7 +128,8 @@ def _find(name: str) -> Callable[..., None] | None:
 _pointer: Any = ctypes.c_void_p.from_address
 _HEAD = _head()
 #: The C types of parameters that are no pointers.
-_TYPES = {"float": ctypes.c_float, "int": ctypes.c_int, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64}
+_TYPES = {f"{name}_t" if name.endswith("64") else name: getattr(ctypes, f"c_{name}")
+          for name in ("float", "double", "int", "int64", "uint64")}  # fmt: skip
 
 
 def _parameter_types(name: str) -> list[Any]:

@@ -57,22 +57,35 @@ KERNEL(random_columns, int64_t *restrict out, const uint64_t *restrict key, uint
     }
 }
 
-/* Fills out in packs of WORDS; w are the words of a pack, n its number of elements. */
-#define DRAW(name, type, ...)                                                                                          \
+/* Fills out in packs of WORDS; w are the words of a pack, n its number of elements, of as many words as each says. */
+#define DRAW(name, type, each, ...)                                                                                    \
     KERNEL(name, type *restrict out, const uint64_t *restrict key, uint64_t offset, int64_t option,                  \
            int64_t count) {                                                                                            \
+        enum { ELEMENTS = WORDS / each };                                                                              \
         uint32_t room[WORDS + 16];                                                                                     \
         (void)option;                                                                                                  \
-        for (; count > 0; out += WORDS, offset += WORDS, count -= WORDS) {                                             \
-            const int64_t n = count < WORDS ? count : WORDS;                                                           \
-            const uint32_t *w = words_of(key, offset, n + n % 2, room);                                                \
+        for (; count > 0; out += ELEMENTS, offset += WORDS, count -= ELEMENTS) {                                       \
+            const int64_t n = count < ELEMENTS ? count : ELEMENTS;                                                     \
+            const uint32_t *w = words_of(key, offset, each * (n + n % 2), room);                                       \
             __VA_ARGS__                                                                                                \
         }                                                                                                              \
     }
 
-DRAW(random_words, uint32_t, memcpy(out, w, sizeof *out * (size_t)n);)
-DRAW(random_below, unsigned char, LOOP for (int64_t i = 0; i < n; i++) out[i] = (int64_t)w[i] < option;)
-DRAW(random_uniform, float, LOOP for (int64_t i = 0; i < n; i++) out[i] = (float)(int32_t)(w[i] >> 8) * 0x1p-24f;)
+DRAW(random_words, uint32_t, 1, memcpy(out, w, sizeof *out * (size_t)n);)
+DRAW(random_below, unsigned char, 1, LOOP for (int64_t i = 0; i < n; i++) out[i] = (int64_t)w[i] < option;)
+DRAW(random_bits, int64_t, 1, LOOP for (int64_t i = 0; i < n; i++) out[i] = w[i];)
+DRAW(random_uniform, float, 1, LOOP for (int64_t i = 0; i < n; i++) out[i] = (float)(int32_t)(w[i] >> 8) * 0x1p-24f;)
+DRAW(random_uniform_double, double, 2,
+     LOOP for (int64_t i = 0; i < n; i++) out[i] = (double)(int64_t)(((uint64_t)w[2 * i + 1] << 32 | w[2 * i]) >> 11) * 0x1p-53;)
+
+/* The 64 highest bits of the product of 64 bits of two words and option. */
+INLINE int64_t share_of(uint64_t low, uint64_t high, uint64_t option) {
+    const uint64_t lower = option & 0xffffffffu, upper = option >> 32;
+    const uint64_t right = high * lower + (low * lower >> 32), left = low * upper + (right & 0xffffffffu);
+    return (int64_t)(high * upper + (right >> 32) + (left >> 32));
+}
+DRAW(random_integers, int64_t, 2,
+     LOOP for (int64_t i = 0; i < n; i++) out[i] = share_of(w[2 * i], w[2 * i + 1], (uint64_t)option);)
 
 /* log(u) for a normal (not subnormal) u. */
 INLINE float log_of_normal(float u) {
@@ -98,7 +111,7 @@ INLINE void pair_of(uint32_t first, uint32_t second, float *even, float *odd) {
     *odd = radius * (quarter & 2 ? -s : s);
 }
 
-DRAW(random_normal, float, {
+DRAW(random_normal, float, 1, {
     float even[WORDS / 2];
     float odd[WORDS / 2];
     LOOP for (int64_t i = 0; i < (n + 1) / 2; i++) pair_of(w[2 * i], w[2 * i + 1], &even[i], &odd[i]);

@@ -1,6 +1,7 @@
-"""NumPy: attention in blocks of queries, so that the scores of long sequences never exist as a whole.
+"""NumPy: attention of float32 and 16-bit floats by compiled kernels, without copying strided heads.
 
-For float32 and 16-bit floats compiled kernels do all of it, threads included, without copying strided heads.
+Other attention is by parts of the contract's bodies, of one block of queries after another, so that the scores of long
+sequences never exist as a whole.
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ from typing import Any
 import numpy as np
 
 from backburn.base.errors import ShapeError
-from backburn.ops.attention import attention_shape
+from backburn.ops.attention import (
+    attention_shape,
+    grad_products_of_scores,
+    grad_scores_of_weights,
+    masked_scores,
+)
+from backburn.ops.random import apply_dropout
 from backburn_numpy import blas, compiled
 from backburn_numpy.blocks import SHARED
 from backburn_numpy.compiled import FLOAT32
@@ -32,6 +39,7 @@ SCORES = 1 << 17
 
 
 def scaled_dot_product_attention(
+    k: Any,
     query: Array,
     key: Array,
     value: Array,
@@ -48,20 +56,23 @@ def scaled_dot_product_attention(
     if fast is not None:
         return cast_like(fast.attend().reshape(shape), query)
     q, keys, values = (_stacked(upcast_half(t)) for t in (query, key, value))
+    q = np.multiply(q, scale, out=...)  # which has fewer elements than the scores
+    masks = _stack_mask(mask, query), _stack_mask(keep, query)
     out = empty((*q.shape[:2], values.shape[2]), query.dtype)
-    options = _stack_mask(mask, query), _stack_mask(keep, query), causal, scale if softcap is None else 1.0, dropout
 
     def part(start: int, stop: int) -> None:
         for block in _blocks(start, stop, q.shape[1], keys.shape[1], causal):
             b, rows, seen = block
-            _, dropped = _weights(_products(q, keys, block, scale, softcap), block, *options)
-            np.copyto(out[b, rows], np.matmul(dropped, values[b, seen]), casting="same_kind")
+            _, weights, kept = _weights(k, q, keys, block, masks, causal, softcap)
+            found = np.matmul(apply_dropout(k, weights, kept, dropout), values[b, seen])
+            np.copyto(out[b, rows], found, casting="same_kind")
 
     parallel_for(part, len(q), _worth(q, keys))
     return out.reshape(shape)
 
 
 def scaled_dot_product_attention_backward(
+    k: Any,
     grad: Array,
     query: Array,
     key: Array,
@@ -81,32 +92,23 @@ def scaled_dot_product_attention_backward(
     fast = _run_kernel("attention_backward", (*operands, grad), mask, keep, causal, scale, dropout, softcap)
     if fast is not None:
         return tuple(cast_like(g.reshape(t.shape), t) for g, t in zip(fast.gradients(), operands, strict=True))
-    g, q, keys, values = (_stacked(upcast_half(t)) for t in (grad, query, key, value))
-    masks, kept = _stack_mask(mask, query), _stack_mask(keep, query)
-    grad_query, grad_key, grad_value = (empty(t.shape, q.dtype) for t in (q, keys, values))
-    for t in (grad_query, grad_key, grad_value):
-        t.fill(0)
+    g, q, keys, values = (_stacked(upcast_half(t)) for t in (grad, *operands))
+    q = np.multiply(q, scale, out=...)
+    masks = _stack_mask(mask, query), _stack_mask(keep, query)
+    grads = grad_query, grad_key, grad_value = [np.zeros(t.shape, t.dtype) for t in (q, keys, values)]
 
     def part(start: int, stop: int) -> None:
         for block in _blocks(start, stop, q.shape[1], keys.shape[1], causal):
             b, rows, seen = block
-            scores = _products(q, keys, block, scale, softcap)
-            slopes = None if softcap is None else 1 - np.square(scores / softcap)
-            weights, dropped = _weights(scores, block, masks, kept, causal, scale if slopes is None else 1.0, dropout)
-            grad_value[b, seen] += np.matmul(dropped.swapaxes(1, 2), g[b, rows])
-            grad_scores = np.matmul(g[b, rows], values[b, seen].swapaxes(1, 2))
-            _drop(grad_scores, kept, block, dropout)
-            _softmax_backward(grad_scores, weights, scale)
-            if slopes is not None:
-                np.multiply(grad_scores, slopes, out=grad_scores)
-            grad_query[b, rows] = np.matmul(grad_scores, keys[b, seen])
-            grad_key[b, seen] += np.matmul(grad_scores.swapaxes(1, 2), q[b, rows])
+            products, weights, kept = _weights(k, q, keys, block, masks, causal, softcap)
+            slopes = grad_scores_of_weights(k, g[b, rows], values[b, seen], weights, kept, dropout)
+            slopes = grad_products_of_scores(k, slopes, products, 1.0, softcap)
+            np.multiply(np.matmul(slopes, keys[b, seen]), scale, out=grad_query[b, rows])
+            grad_key[b, seen] += np.matmul(slopes.swapaxes(1, 2), q[b, rows])
+            grad_value[b, seen] += np.matmul(apply_dropout(k, weights, kept, dropout).swapaxes(1, 2), g[b, rows])
 
     parallel_for(part, len(q), _worth(q, keys))
-    return tuple(
-        cast_like(t.reshape(like.shape), query)
-        for t, like in ((grad_query, query), (grad_key, key), (grad_value, value))
-    )
+    return tuple(cast_like(t.reshape(like.shape), like) for t, like in zip(grads, operands, strict=True))
 
 
 def _shape(query: Array, key: Array, value: Array, *masks: Array | None) -> tuple[int, ...]:
@@ -241,75 +243,27 @@ def _blocks(start: int, stop: int, queries: int, keys: int, causal: bool) -> Ite
             yield slice(number, number + 1), slice(first, last), slice(0, min(last, keys) if causal else keys)
 
 
+def _weights(
+    k: Any, q: Array, keys: Array, block: Block, masks: tuple[Array | None, Array | None], causal: bool,
+    softcap: float | None,
+) -> tuple[Array, Array, Array | None]:  # fmt: skip
+    """The products and the attention weights of a block, 0 for a query that sees no key; and the part of ``keep``."""
+    b, rows, seen = block
+    mask, keep = (None if x is None else _mask_block(x, block) for x in masks)
+    if causal and rows.start:
+        allowed = np.arange(seen.stop) <= np.arange(rows.start, rows.stop)[:, None]
+        if mask is None or mask.dtype == np.bool_:
+            mask = allowed if mask is None else allowed & mask
+        else:
+            mask = np.where(allowed, mask, mask.dtype.type(-np.inf))
+    products = np.matmul(q[b, rows], keys[b, seen].swapaxes(1, 2))
+    scores = masked_scores(k, products, mask, causal and not rows.start, 1.0, softcap)
+    weights = k.softmax(scores, axis=2)
+    if np.isnan(weights[..., :1]).any():
+        np.copyto(weights, 0, where=np.maximum.reduce(scores, axis=2, keepdims=True) == -np.inf)
+    return products, weights, keep
+
+
 def _mask_block(x: Array, block: Block) -> Array:
     """The part of a mask that belongs to a block; axes of length 1 stay."""
     return x[tuple(slice(None) if n == 1 else s for n, s in zip(x.shape, block, strict=True))]
-
-
-def _products(q: Array, keys: Array, block: Block, scale: float, softcap: float | None) -> Array:
-    """The products of a block's queries and keys; with a cap the scores, scaled and capped."""
-    b, rows, seen = block
-    products = np.matmul(q[b, rows], keys[b, seen].swapaxes(1, 2))
-    if softcap is not None:
-        np.multiply(products, scale / softcap, out=products)
-        np.multiply(np.tanh(products, out=products), softcap, out=products)
-    return products
-
-
-def _weights(
-    scores: Array, block: Block, mask: Array | None, keep: Array | None, causal: bool, scale: float, dropout: float
-) -> tuple[Array, Array]:
-    """The attention weights of a block, before and after dropout, in place of what ``scale`` makes its scores."""
-    rows = block[1]
-    fast = compiled.serving("attention_weights", scores) if mask is None else None
-    if fast is not None:
-        count, queries, length = scores.shape
-        fast(compiled.address(scores), scale, rows.start if causal else -1, queries, count * queries, length)
-    else:
-        _softmax(scores, block, mask, causal, scale)
-    dropped = scores
-    if keep is not None:
-        dropped = scores.copy()
-        _drop(dropped, keep, block, dropout)
-    return scores, dropped
-
-
-def _softmax(scores: Array, block: Block, mask: Array | None, causal: bool, scale: float) -> None:
-    """Replace a block's scores by weights in place; 0 for a query that sees no key."""
-    _, rows, seen = block
-    np.multiply(scores, scale, out=scores)
-    if mask is not None:
-        part = _mask_block(mask, block)
-        if part.dtype == np.bool_:
-            np.copyto(scores, -np.inf, where=~part)
-        else:
-            np.add(scores, upcast_half(part), out=scores)
-    if causal:
-        later = np.arange(seen.start, seen.stop) > np.arange(rows.start, rows.stop)[:, None]
-        np.copyto(scores, -np.inf, where=later)
-    if scores.size:
-        top = np.maximum.reduce(scores, axis=-1, keepdims=True)
-        top[top == -np.inf] = 0
-        np.exp(np.subtract(scores, top, out=scores), out=scores)
-        total = np.add.reduce(scores, axis=-1, keepdims=True)
-        total[total == 0] = 1
-        np.divide(scores, total, out=scores)
-
-
-def _softmax_backward(grad: Array, weights: Array, scale: float) -> None:
-    """Replace the gradients of the weights in place by those of the unscaled scores."""
-    fast = compiled.serving("attention_scores", grad)
-    if fast is not None:
-        fast(compiled.address(grad), compiled.address(weights), scale, grad.shape[0] * grad.shape[1], grad.shape[2])
-        return
-    mean = np.einsum("bij,bij->bi", grad, weights)[..., None]
-    np.subtract(grad, mean, out=grad)
-    np.multiply(grad, weights, out=grad)
-    np.multiply(grad, scale, out=grad)
-
-
-def _drop(x: Array, keep: Array | None, block: Block, dropout: float) -> None:
-    """Dropout in place."""
-    if keep is not None:
-        np.multiply(x, 1.0 / (1.0 - dropout) if dropout < 1 else 0.0, out=x)
-        np.copyto(x, 0, where=~_mask_block(keep, block))

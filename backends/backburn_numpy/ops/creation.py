@@ -48,14 +48,6 @@ def full(shape: Shape, value: float, dtype: DType) -> Array:
     return result
 
 
-def zeros(shape: Shape, dtype: DType) -> Array:
-    return full(shape, 0, dtype)
-
-
-def ones(shape: Shape, dtype: DType) -> Array:
-    return full(shape, 1, dtype)
-
-
 def empty(shape: Shape, dtype: DType) -> Array:
     return memory.empty(shape, dtype.dtype)
 

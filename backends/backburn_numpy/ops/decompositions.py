@@ -17,7 +17,7 @@ from backburn_numpy.blocks import WORTH
 from backburn_numpy.compiled import address
 from backburn_numpy.half_precision import cast_like, upcast_half
 from backburn_numpy.memory import contiguous, empty
-from backburn_numpy.ops.selection import tril, triu
+from backburn_numpy.ops.selection import triangle
 from backburn_numpy.quiet import quietly
 from backburn_numpy.threads import parallel_for
 
@@ -84,7 +84,13 @@ def _cholesky(x: Array) -> Array:
     fast(b"L", size, address(factor), size, failed)  # by columns
     if failed.value:
         raise np.linalg.LinAlgError
-    return tril(factor.T, 0)
+    return _triangle(factor.T, False)
+
+
+def _triangle(x: Array, upper: bool) -> Array:
+    """The upper or the lower triangle, with the diagonal."""
+    found = triangle(x, 0 if upper else 1, upper)
+    return (np.triu if upper else np.tril)(x) if found is None else found
 
 
 def _letter(x: Array) -> str:
@@ -198,7 +204,7 @@ def triangular_solve(x: Array, y: Array, /, upper: bool = False) -> Array:
     rows, columns = shape[-2:]
     pivots = np.abs(np.diagonal(a, axis1=-2, axis2=-1))  # by whose reciprocals BLAS multiplies
     if fast is None or not columns or not (pivots >= np.finfo(a.dtype).tiny).all():
-        return solve(triu(x, 0) if upper else tril(x, 0), y)
+        return solve(_triangle(x, upper), y)
     a, out = np.broadcast_to(a, (*shape[:-2], rows, rows)), np.array(np.broadcast_to(b, shape), order="C")
     for place in np.ndindex(shape[:-2]):
         one, turned = a[place], a[place].T

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from backburn_numpy.blocks import elementwise, scratch
 from backburn_numpy.half_precision import cast_like, upcast_half
 from backburn_numpy.memory import THRESHOLD, empty_like
 from backburn_numpy.ops.selection import where
@@ -81,15 +80,12 @@ def clip(x: Array, min: Array = None, max: Array = None, /) -> Array:
 
 def log10(x: Array, /) -> Array:
     """Exact for powers of 10: of float32, NumPy's logarithm is 2.0000002 at 100 on some processors."""
-    return elementwise(None, _log10_of_float32, x) if x.dtype == np.float32 else _log10(x)
-
-
-def _log10_of_float32(out: Array, x: Array) -> None:
-    np.log10(x, out)
-    distance = np.subtract(out, np.rint(out, scratch(out)), scratch(out))
-    near = np.abs(distance, distance) < 1e-5
-    if near.any():
-        out[near] = np.log10(x[near], dtype=np.float64)
+    out = _log10(x)
+    if x.dtype == np.float32:
+        near = np.abs(np.subtract(out, np.rint(out, out=...), out=...)) < 1e-5
+        if near.any():
+            out[near] = np.log10(x[near], dtype=np.float64)
+    return out
 
 
 def expm1(x: Array, /) -> Array:

@@ -25,9 +25,6 @@ Shape = tuple[int, ...]
 # Elements per block of positions: the temporaries stay in the processor's cache.
 BLOCK = 1 << 15
 
-# The fewest elements per entry for which looking for duplicate indices pays.
-LONG = 16
-
 
 def slice(k: Any, x: Array, /, key: Any) -> Array:
     if x.__class__ is QuantizedArray:
@@ -187,8 +184,8 @@ def _scatter_add(out: Array, indices: Array, values: Any, axis: int) -> None:
     length, after = out.shape[axis], math.prod(out.shape[axis + 1 :])
     before = math.prod(out.shape[:axis])
     in_range = _wrap_indices(indices, length)
-    joins = after == 1 and np.ndim(values) and out.dtype == values.dtype
-    if joins and compiled.serving("add_places", values) is not None:
+    values = _as_summands(values, out)
+    if after == 1 and np.ndim(values) and compiled.serving("add_places", values) is not None:
         _run_places_kernel("add_places", out, in_range, values, axis)
         return
     flat = in_range.reshape(before, indices.shape[axis], after) * after
@@ -223,8 +220,8 @@ def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:
     length, after = out.shape[axis], math.prod(out.shape[axis + 1 :])
     before = math.prod(out.shape[:axis])
     entries = _wrap_indices(indices, length)
-    joins = np.ndim(values) and out.dtype == values.dtype
-    if after == 1 and joins and compiled.serving("add_places", values) is not None:
+    values = _as_summands(values, out)
+    if after == 1 and np.ndim(values) and compiled.serving("add_places", values) is not None:
         _run_places_kernel("add_places", out, entries, values, axis)
         return
     if before == after == 1:
@@ -234,8 +231,7 @@ def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:
         entries = (entries + (np.arange(before) * length)[:, None]).reshape(-1)
     if np.ndim(values):
         values = values.reshape(entries.size, after)
-        fast = compiled.serving("add_rows", values) if joins else None
-        if fast is not None:
+        if (fast := compiled.serving("add_rows", values)) is not None:
             values, entries = contiguous(values), contiguous(entries, np.dtype(np.int64))
             at = compiled.addresses(out, entries, values)
             # Threads split the columns, since indices may repeat.
@@ -243,19 +239,6 @@ def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:
                 lambda first, last: fast(*at, entries.size, after, first, last), after, max(1, WORTH // entries.size)
             )
             return
-    if after >= LONG:
-        # Entries without duplicates are added in one go: one per index, then the remaining ones.
-        numbers, winners = np.arange(entries.size), np.empty(before * length, np.intp)
-        winners[entries] = numbers
-        is_unique = winners[entries] == numbers
-        rows = entries[is_unique]
-        target = out.reshape(before * length, after)
-        if np.ndim(values):
-            target[rows] += values if rows.size == entries.size else values[is_unique]
-            values = values[~is_unique]
-        else:
-            target[rows] += values
-        entries = entries[~is_unique]
     flat = out.reshape(-1)
     step = max(1, BLOCK // max(after, 1))
     inside = np.arange(after)
@@ -273,8 +256,11 @@ def _add_elements(out: Array, positions: Array, values: Any) -> None:
         _add_at(out, positions, values)
 
 
+def _as_summands(values: Any, out: Array) -> Any:
+    """An array of values in the dtype of ``out``, for which alone there are kernels and fast loops of NumPy."""
+    return values.astype(out.dtype, copy=False) if np.ndim(values) else values
+
+
 def _add_at(out: Array, positions: Array, values: Any) -> None:
-    """Add to a flat array in place; NumPy's fast path needs flat operands of one dtype."""
-    if np.ndim(values):
-        values = values.reshape(-1).astype(out.dtype, copy=False)
-    np.add.at(out, positions, values)
+    """Add to a flat array in place."""
+    np.add.at(out, positions, values.reshape(-1) if np.ndim(values) else values)

@@ -1,4 +1,4 @@
-"""NumPy: softmax and the normalizations."""
+"""NumPy: softmax and the normalizations, by kernels, or by the contract's bodies: norms in float64."""
 
 from __future__ import annotations
 
@@ -8,140 +8,147 @@ from typing import Any
 import numpy as np
 
 from backburn.ops.bodies.scalars import shape_or_none
-from backburn.ops.normalization import channels
-from backburn.ops.reduce import keepdims_shape
-from backburn_numpy.batch_norm_kernels import (
+from backburn.ops.normalization import channel_shape, channels, other_axes
+from backburn.ops.table import OPERATIONS
+from backburn_numpy import compiled
+from backburn_numpy.blocks import BLOCK, along, for_blocks, longest_axis, run_rows
+from backburn_numpy.compiled import FLOAT32
+from backburn_numpy.half_precision import cast_like, in_float32, is_half
+from backburn_numpy.memory import empty
+from backburn_numpy.norm_kernels import (
     Planes,
     batch_norm_apply,
     batch_norm_train,
     batch_norm_train_backward,
     columns_fit,
-    normalize_columns,
-    normalize_columns_backward,
     plane_layout,
+    standardize_backward,
 )
-from backburn_numpy.blocks import along, scratch
-from backburn_numpy.compiled import FLOAT32
-from backburn_numpy.half_precision import cast_like, upcast_half
-from backburn_numpy.memory import empty
-from backburn_numpy.norm_kernels import affine, standardize, standardize_backward, wide
-from backburn_numpy.reduction_kernels import split, sum_columns
-from backburn_numpy.row_kernels import dot_keepdims, exp_and_sum, sum_keepdims
 
 Array = Any
 Axes = tuple[int, ...]
 
-# ---- softmax: kernels over an axis ----
+
+def softmax(k: Any, x: Array, /, axis: int) -> Array:
+    return along(k, "softmax", axis, x)
 
 
-def _softmax(out: Array, x: Array, axis: int) -> None:
-    total, _ = exp_and_sum(x, out, axis)
-    np.multiply(out, np.reciprocal(total, out=total), out=out)
+def softmax_backward(k: Any, grad: Array, y: Array, /, axis: int) -> Array:
+    return along(k, "softmax_backward", axis, grad, y)
 
 
-def _softmax_backward(out: Array, grad: Array, y: Array, axis: int) -> None:
-    np.subtract(grad, dot_keepdims(grad, y, axis), out=out)
-    np.multiply(out, y, out=out)
+def log_softmax(k: Any, x: Array, /, axis: int) -> Array:
+    return along(k, "log_softmax", axis, x)
 
 
-def _log_softmax(out: Array, x: Array, axis: int) -> None:
-    np.subtract(x, np.maximum.reduce(x, axis=axis, keepdims=True), out=out)
-    terms = np.exp(out, out=scratch(out))
-    # Along other axes NumPy adds one by one: in float32, many small terms after a 1 would be lost.
-    total = sum_keepdims(terms) if axis == -1 else np.add.reduce(terms, axis=axis, dtype=np.float64, keepdims=True)
-    np.subtract(out, np.log(total, out=total).astype(out.dtype, copy=False), out=out)
-
-
-def _log_softmax_backward(out: Array, grad: Array, y: Array, axis: int) -> None:
-    np.exp(y, out=out)
-    np.multiply(out, sum_keepdims(grad, axis), out=out)
-    np.subtract(grad, out, out=out)
-
-
-def softmax(x: Array, /, axis: int) -> Array:
-    return along("softmax", _softmax, axis, x)
-
-
-def softmax_backward(grad: Array, y: Array, /, axis: int) -> Array:
-    return along("softmax_backward", _softmax_backward, axis, grad, y)
-
-
-def log_softmax(x: Array, /, axis: int) -> Array:
-    return along("log_softmax", _log_softmax, axis, x)
-
-
-def log_softmax_backward(grad: Array, y: Array, /, axis: int) -> Array:
-    return along("log_softmax_backward", _log_softmax_backward, axis, grad, y)
+def log_softmax_backward(k: Any, grad: Array, y: Array, /, axis: int) -> Array:
+    return along(k, "log_softmax_backward", axis, grad, y)
 
 
 # ---- layer norm and RMS norm ----
 
 
 def layer_norm(
-    x: Array, scale: Array | None = None, bias: Array | None = None, /, axis: Axes = (1,), eps: float = 1e-5
+    k: Any, x: Array, scale: Array | None = None, bias: Array | None = None, /, axis: Axes = (1,), eps: float = 1e-5
 ) -> Array:
-    return _standardize(x, scale, bias, axis, eps, True)
+    return _standardize(k, x, scale, bias, axis, eps, True)
 
 
-def layer_norm_backward(grad: Array, x: Array, scale: Array, /, axis: Axes, eps: float) -> tuple[Array, Array]:
-    return _standardize_backward(grad, x, scale, axis, eps, True)
+def layer_norm_backward(k: Any, grad: Array, x: Array, scale: Array, /, axis: Axes, eps: float) -> tuple[Array, Array]:
+    return _standardize_backward(k, grad, x, scale, axis, eps, True)
 
 
-def rms_norm(x: Array, scale: Array | None = None, /, axis: Axes = (1,), eps: float = 1e-5) -> Array:
-    return _standardize(x, scale, None, axis, eps, False)
+def rms_norm(k: Any, x: Array, scale: Array | None = None, /, axis: Axes = (1,), eps: float = 1e-5) -> Array:
+    return _standardize(k, x, scale, None, axis, eps, False)
 
 
-def rms_norm_backward(grad: Array, x: Array, scale: Array, /, axis: Axes, eps: float) -> tuple[Array, Array]:
-    return _standardize_backward(grad, x, scale, axis, eps, False)
+def rms_norm_backward(k: Any, grad: Array, x: Array, scale: Array, /, axis: Axes, eps: float) -> tuple[Array, Array]:
+    return _standardize_backward(k, grad, x, scale, axis, eps, False)
 
 
-def _standardize(x: Array, scale: Array | None, bias: Array | None, axis: Axes, eps: float, centred: bool) -> Array:
-    out = empty(x.shape, x.dtype)
-    if not x.size:
-        for p in (scale, bias):
-            if p is not None:
-                np.broadcast_to(p, x.shape)  # an error if it does not fit
-        return out
-    rows = _rows(axis, x, scale, bias)
-    if rows is None:
+def _standardize(
+    k: Any, x: Array, scale: Array | None, bias: Array | None, axis: Axes, eps: float, centred: bool
+) -> Array:
+    if is_half(x):
+        return in_float32(_standardize, k, x, scale, bias, axis, eps, centred)
+    if x.size and compiled.serving("standardize", x) is not None:
+        if (rows := _rows(axis, x, scale, bias)) is not None:
+            out, (lines, scale, bias) = empty(x.shape, x.dtype), rows
+            run_rows("standardize", (out.reshape(lines.shape), lines), *lines.shape, scale, bias, eps, centred)
+            return out
         same = scale is None or bias is None or scale.shape == bias.shape
         planes = plane_layout(x, axis, shape_or_none(bias if scale is None else scale)) if same else None
-        if planes is not None:
+        if planes is not None or columns_fit(x, axis, scale, bias):
             return batch_norm_train(x, scale, bias, eps, centred, planes)[0]
-        if columns_fit(x, axis, scale, bias):
-            return normalize_columns(x, scale, bias, eps, centred)[0]
-        normal, _ = _normal(_wide(x, axis), axis, eps, centred)
-        affine(normal, upcast_half(scale), upcast_half(bias))
-        np.copyto(out, normal, casting="same_kind")
-        return out
-    lines, scale, bias = rows
-    standardize(out.reshape(lines.shape), lines, scale, bias, eps, centred)
-    return out
+        if (rows := _rows(axis, x, None, None)) is not None:  # scaled by channels, of which groups have several
+            out, lines = empty(x.shape, x.dtype), rows[0]
+            run_rows("standardize", (out.reshape(lines.shape), lines), *lines.shape, None, None, eps, centred)
+            for operation, parameter in ((np.multiply, scale), (np.add, bias)):
+                if parameter is not None:
+                    operation(out, np.broadcast_to(parameter, x.shape), out=out)
+            return out
+
+    body = OPERATIONS["layer_norm" if centred else "rms_norm"].body
+    operands = (x, scale, bias) if centred else (x, scale)
+    return cast_like(body(k, *_prepared(k, axis, centred, *operands), axis, eps), x)
+
+
+#: Shorter sets are standardized in float64: little may be left of a gradient without its mean and its slope.
+FEW = 16
+
+
+def _prepared(k: Any, axis: Axes, centred: bool, x: Array, *others: Array | None) -> list[Array | None]:
+    """The operands of a body of norms of ``x`` over ``axis``, so that the rounding of a mean of float32 does not show.
+
+    They are in float64, or ``x`` is without a mean that the body then subtracts again.
+    """
+    if math.prod(x.shape[i] for i in axis) < FEW:
+        return [_wide(y) for y in (x, *others)]
+    return [k.sub(x, k.mean(x, axis, True)) if centred and x.dtype == FLOAT32 else x, *others]
+
+
+def _wide(x: Array) -> Array:
+    """``x`` in float64; None stays None."""
+    return None if x is None else x.astype(np.float64, copy=False)
 
 
 def _standardize_backward(
-    grad: Array, x: Array, scale: Array, axis: Axes, eps: float, centred: bool
+    k: Any, grad: Array, x: Array, scale: Array, axis: Axes, eps: float, centred: bool
 ) -> tuple[Array, Array]:
+    if is_half(x):
+        return in_float32(_standardize_backward, k, grad, x, scale, axis, eps, centred)
     out = empty(x.shape, x.dtype)
     if not x.size:
         return out, np.zeros_like(scale)
-    rows = _rows(axis, x, scale, None)
-    if rows is None:
+    if compiled.serving("standardize_backward", x) is not None:
+        if (rows := _rows(axis, x, scale, None)) is not None:
+            lines, factor, _ = rows
+            shape = lines.shape
+            total = standardize_backward(out.reshape(shape), grad.reshape(shape), lines, factor, eps, centred)
+            return out, total.reshape(scale.shape).astype(scale.dtype, copy=False)
         planes = plane_layout(x, axis, scale.shape)
         if planes is not None:
             out, sums = batch_norm_train_backward(grad, x, scale, eps, centred, planes)
             return out, _sum_grad_scale(sums, scale.shape, planes)
         if columns_fit(x, axis, scale):
-            return normalize_columns_backward(grad, x, scale, eps, centred)
-        operands = upcast_half(grad), _wide(x, axis), upcast_half(scale)
-        grad_scale = _general_backward(out, *operands, axis, eps, centred)
-        extra = x.ndim - scale.ndim
-        axes = (*range(extra), *(extra + i for i, n in enumerate(scale.shape) if n == 1 and x.shape[extra + i] != 1))
-        total = np.add.reduce(grad_scale, axis=axes, dtype=np.float64) if axes else grad_scale
-        return out, total.reshape(scale.shape).astype(scale.dtype, copy=False)
-    lines, factor, _ = rows
-    grad_scale = standardize_backward(out.reshape(lines.shape), grad.reshape(lines.shape), lines, factor, eps, centred)
-    return out, grad_scale.reshape(scale.shape).astype(scale.dtype, copy=False)
+            return batch_norm_train_backward(grad, x, scale, eps, centred, None)
+    body, cut = OPERATIONS["layer_norm_backward" if centred else "rms_norm_backward"].body, longest_axis(x.shape, axis)
+    if cut is None or x.size <= BLOCK:
+        y, g, s = _prepared(k, axis, centred, x, grad, scale)
+        found, total = body(k, g, y, s, axis, eps)
+        return cast_like(found, x), cast_like(total, scale)
+    wide, totals = scale.reshape((1,) * (x.ndim - scale.ndim) + scale.shape), {}
+
+    def work(key: tuple[slice, ...]) -> None:
+        factor = wide[key] if wide.shape[cut] != 1 else wide
+        y, g, s = _prepared(k, axis, centred, x[key], grad[key], factor)
+        found, totals[key[cut].start] = body(k, g, y, s, axis, eps)
+        np.copyto(out[key], found, casting="same_kind")
+
+    for_blocks(work, x.shape, cut)
+    parts = [totals[start] for start in sorted(totals)]
+    total = np.concatenate(parts, cut) if wide.shape[cut] != 1 else np.add.reduce(parts, axis=0, dtype=np.float64)
+    return out, cast_like(total.reshape(scale.shape), scale)
 
 
 def _sum_grad_scale(sums: Array, scale: tuple[int, ...], planes: Planes) -> Array:
@@ -153,47 +160,6 @@ def _sum_grad_scale(sums: Array, scale: tuple[int, ...], planes: Planes) -> Arra
     total = np.add.reduce(by_scale, axis=0, dtype=np.float64)
     total = (total if step else np.add.reduce(total, axis=None)).reshape(scale)
     return total.astype(FLOAT32)
-
-
-def _wide(x: Array, axis: Axes) -> Array:
-    """``x`` in the dtype to standardize it over ``axis`` in."""
-    return wide(x, math.prod(x.shape[i] for i in axis))
-
-
-def _general_backward(out: Array, grad: Array, x: Array, scale: Array, axis: Axes, eps: float, centred: bool) -> Array:
-    """Fill ``out`` with the gradient for ``x``; return that for ``scale``, before summation."""
-    normal, inverse = _normal(x, axis, eps, centred)
-    rest = grad * scale
-    grad_scale = grad * normal
-    np.multiply(normal, _mean(rest * normal, axis).astype(x.dtype), out=normal)
-    if centred:
-        np.add(normal, _mean(rest, axis).astype(x.dtype), out=normal)
-    np.subtract(rest, normal, out=rest)
-    np.multiply(rest, inverse, out=out, casting="same_kind")
-    return grad_scale
-
-
-def _mean(x: Array, axis: Axes) -> Array:
-    """The means over ``axis``, with ``keepdims``, in float64; NaN, and no warning, of nothing."""
-    total = sum_columns(x.reshape(1, len(x), -1)) if axis == (0,) and x.flags.c_contiguous and x.size else None
-    if total is None:
-        total = np.add.reduce(x, axis=axis, dtype=np.float64, keepdims=True)
-    return np.divide(total, math.prod(x.shape[i] for i in axis), out=...).reshape(keepdims_shape(x.shape, axis))
-
-
-def _centred(x: Array, mean: Array) -> Array:
-    """``x - mean``, of which ``mean`` has the digits of float64."""
-    first, rest = split(mean, x.dtype)
-    out = np.subtract(x, first, out=empty(x.shape, x.dtype))
-    return np.subtract(out, rest, out=out) if rest.any() else out
-
-
-def _normal(x: Array, axis: Axes, eps: float, centred: bool) -> tuple[Array, Array]:
-    """``x`` standardized over ``axis``, and the factor."""
-    if centred:
-        x = _centred(x, _mean(x, axis))
-    inverse = np.reciprocal(np.sqrt(_mean(np.square(x), axis) + eps), out=...).astype(x.dtype)
-    return np.multiply(x, inverse, out=x if centred else ...), inverse
 
 
 def _rows(axis: Axes, x: Array, *parameters: Array | None) -> tuple[Array, ...] | None:
@@ -210,15 +176,14 @@ def _rows(axis: Axes, x: Array, *parameters: Array | None) -> tuple[Array, ...] 
         if p is not None and (p.size != length or p.shape[-len(shape) :] != shape or p.ndim > x.ndim):
             return None
     lines = x if first == 1 == len(shape) else x.reshape(-1, length)
-    return lines, *[None if p is None else upcast_half(p if p.ndim == 1 else p.reshape(length)) for p in parameters]
+    return lines, *[None if p is None else p.reshape(length) for p in parameters]
 
 
-def _difference(x: Array, y: Array) -> Array:
-    """``x - y`` in the shape of ``x``, writable."""
-    return np.subtract(x, y, out=empty(x.shape, x.dtype))
+# ---- over a batch ----
 
 
 def batch_norm(
+    k: Any,
     x: Array,
     mean: Array,
     variance: Array,
@@ -229,39 +194,35 @@ def batch_norm(
     eps: float = 1e-5,
 ) -> Array:
     channels(x.shape, *(shape_or_none(p) for p in (mean, variance, scale, bias)), axis=axis)
-    shape = tuple(n if i == axis else 1 for i, n in enumerate(x.shape))
-    factor = np.reciprocal(np.sqrt(upcast_half(variance) + eps), out=...)
-    if scale is not None:
-        factor *= upcast_half(scale)
-    if x.size and (found := batch_norm_apply(upcast_half(x), mean, factor, bias, axis)) is not None:
-        return cast_like(found, x)
-    out = _difference(upcast_half(x), upcast_half(mean).reshape(shape))
-    affine(out, factor.reshape(shape), None if bias is None else upcast_half(bias).reshape(shape))
-    return cast_like(out, x)
+    if is_half(x):
+        return in_float32(batch_norm, k, x, mean, variance, scale, bias, axis, eps)
+    if x.size and (found := batch_norm_apply(x, mean, variance, scale, bias, axis, eps)) is not None:
+        return found
+    factor = np.reciprocal(np.sqrt(variance + eps), out=...)
+    out = np.subtract(x, mean.reshape(shape := channel_shape(x.shape, axis)), out=empty(x.shape, x.dtype))
+    return _affine(out, factor if scale is None else factor * scale, bias, shape)
 
 
 def batch_norm_training(
-    x: Array, scale: Array | None = None, bias: Array | None = None, /, axis: int = 1, eps: float = 1e-5
+    k: Any, x: Array, scale: Array | None = None, bias: Array | None = None, /, axis: int = 1, eps: float = 1e-5
 ) -> tuple[Array, Array, Array]:
     channels(x.shape, shape_or_none(scale), shape_or_none(bias), axis=axis)
-    shape = tuple(n if i == axis else 1 for i, n in enumerate(x.shape))
-    others = tuple(i for i in range(x.ndim) if i != axis)
-    planes = plane_layout(x, others, shape)
-    if planes is not None:
+    if is_half(x):
+        return in_float32(batch_norm_training, k, x, scale, bias, axis, eps)
+    others = other_axes(x.ndim, axis)
+    planes = plane_layout(x, others, channel_shape(x.shape, axis))
+    if planes is not None or (x.size and columns_fit(x, others)):
         return batch_norm_train(x, scale, bias, eps, True, planes, True)
-    if x.size and columns_fit(x, others):
-        return normalize_columns(x, scale, bias, eps, True, True)
-    values = upcast_half(x)
-    mean = _mean(values, others)
-    out = _centred(values, mean)
-    variance = _mean(np.square(out), others)
+    shape, wide = channel_shape(x.shape, axis), _wide(x)
+    mean = k.mean(wide, others, True)
+    out = np.subtract(wide, mean, out=empty(x.shape, wide.dtype))
+    variance = k.mean(k.square(out), others, True)
     factor = np.reciprocal(np.sqrt(variance + eps), out=...)
-    if scale is not None:
-        factor *= upcast_half(scale).reshape(shape)
-    affine(out, factor.astype(out.dtype, copy=False), None if bias is None else upcast_half(bias).reshape(shape))
-    count = x.shape[axis]
-    return (
-        cast_like(out, x),
-        cast_like(mean.reshape(count), x),
-        cast_like(variance.reshape(count), x),
-    )
+    _affine(out, factor if scale is None else factor * scale.reshape(shape), bias, shape)
+    return cast_like(out, x), cast_like(mean.reshape(-1), x), cast_like(variance.reshape(-1), x)
+
+
+def _affine(out: Array, factor: Array, bias: Array | None, shape: tuple[int, ...]) -> Array:
+    """Replace ``out`` by ``out * factor + bias``, which broadcast in that shape."""
+    np.multiply(out, factor.reshape(shape), out=out)
+    return out if bias is None else np.add(out, bias.reshape(shape), out=out)

@@ -1,40 +1,32 @@
-"""NumPy: optimizer steps, in cache blocks.
+"""NumPy: optimizer steps, by kernels, as formulas in one pass, or by the contract's bodies in blocks.
 
-A step is a dozen passes over four arrays. Over whole arrays, each pass reads and writes memory; over blocks, all passes
-but the first find their operands in the processor's cache. 16-bit floats are computed in float32. New parameters use
-recycled memory: those of the step before last are usually free.
+New parameters use recycled memory: those of the step before last are usually free.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from backburn.base.errors import ShapeError
-from backburn.ops.optimizer_steps import adam_factors, check_lengths, transpose_results
+from backburn.ops.optimizer_steps import adam_numbers, adam_update, check_lengths, sgd_update, transpose_results
 from backburn_numpy import compiled
-from backburn_numpy.blocks import SHARED, run_rows
-from backburn_numpy.half_precision import compute_dtype, upcast_half
+from backburn_numpy.blocks import SHARED, elementwise, run_rows
+from backburn_numpy.fused import fuse
+from backburn_numpy.half_precision import in_float32, is_half
 from backburn_numpy.memory import empty
-from backburn_numpy.quiet import quietly
-from backburn_numpy.threads import parallel_for
 
 Array = Any
-
-# Elements per block. Five such arrays fit in the L2 cache, and one is long enough to hide the overhead of the calls.
-BLOCK = 1 << 15
 
 #: For fewer bytes two calls of NumPy are faster than one of a kernel, which has their addresses to find.
 SMALL = 1 << 16
 
-# Elements per block of the plain step, whose few passes are so short that on smaller blocks threads would wait for the
-# GIL.
-PLAIN_BLOCK = 1 << 17
-
 
 def sgd_step(
+    k: Any,
     param: Array,
     grad: Array,
     velocity: Array | None = None,
@@ -46,44 +38,26 @@ def sgd_step(
     donate: bool = False,
 ) -> tuple[Array, Array]:
     _check_alike(param, grad, *(() if velocity is None else (velocity,)))
-    before = None if velocity is None or momentum == 0.0 else _flat(velocity)
-    if before is None and weight_decay == 0.0 and param.nbytes < SMALL and param.itemsize > 2:
+    if is_half(param):
+        return in_float32(sgd_step, k, param, grad, velocity, lr, momentum, nesterov, weight_decay)
+    before = None if momentum == 0.0 else velocity
+    is_plain = before is None and weight_decay == 0.0
+    if is_plain and (param.nbytes < SMALL or compiled.serving("plain_step", param) is None):
         return np.subtract(param, np.multiply(grad, lr, out=...), out=...), grad
-    result = empty(param.shape, param.dtype)
-    moving: Array | None = None  # without momentum and decay it is the gradient
-    if before is not None or weight_decay != 0.0:
-        moving = velocity if donate and _writable(velocity) else empty(param.shape, param.dtype)
-    new, p, g = _flat(result), _flat(param), _flat(grad)
-    new_velocity = None if moving is None else _flat(moving)
-    if new_velocity is None and run_rows("plain_step", (new, p, g), new.size, None, lr):
-        return result, grad
-    options = lr, momentum, weight_decay, nesterov
-    if before is not None and run_rows("momentum_step", (new, new_velocity, p, g, before), new.size, None, *options):
-        return result, moving
-    block = PLAIN_BLOCK if moving is None else BLOCK
-
-    @quietly
-    def work(start: int, stop: int) -> None:
-        change, moved = np.empty((2, min(block, stop - start)), compute_dtype(param))
-        for i in range(start, stop, block):
-            n = min(block, stop - i)
-            part, t, s = slice(i, i + n), change[:n], moved[:n]
-            along = slope = upcast_half(g[part])
-            if weight_decay:
-                along = slope = np.add(along, np.multiply(upcast_half(p[part]), weight_decay, out=s), out=s)
-            if before is not None:
-                along = np.add(np.multiply(upcast_half(before[part]), momentum, out=t), slope, out=t)
-            if new_velocity is not None:
-                new_velocity[part] = along
-            if nesterov:
-                along = np.add(np.multiply(along, momentum, out=t), slope, out=t)
-            np.subtract(p[part], np.multiply(along, lr, out=t), out=new[part], casting="same_kind")
-
-    parallel_for(work, result.size)
-    return result, grad if moving is None else moving
+    if not is_plain and (before is None or compiled.serving("momentum_step", param) is None):
+        options = *_numbers(param, lr, momentum), nesterov, *_numbers(param, weight_decay)
+        return _by_formula(k, sgd_update, (param, grad, before), options, 1 if donate else 0)
+    new = empty(param.shape, param.dtype)
+    if is_plain:
+        run_rows("plain_step", (new, param, grad), new.size, None, lr)
+        return new, grad
+    moving = velocity if donate and _writable(velocity) else empty(param.shape, param.dtype)
+    run_rows("momentum_step", (new, moving, param, grad, before), new.size, None, lr, momentum, weight_decay, nesterov)
+    return new, moving
 
 
 def adam_step(
+    k: Any,
     param: Array,
     grad: Array,
     m: Array,
@@ -99,53 +73,34 @@ def adam_step(
     donate: bool = False,
 ) -> tuple[Array, Array, Array]:
     _check_alike(param, grad, m, v)
-    numbers = _adam_numbers(lr, beta1, beta2, eps, step, weight_decay, decoupled)
+    options = lr, beta1, beta2, eps, step, weight_decay, decoupled
+    if is_half(param):
+        return in_float32(adam_step, k, param, grad, m, v, *options)
+    numbers = adam_numbers(*options)
+    if compiled.serving("adam_step", param) is None:
+        return _by_formula(k, adam_update, (param, grad, m, v), _numbers(param, *numbers), 2 if donate else 0)
     new = _adam_results(param, m, v, donate)
-    arrays = *new, param, grad, m, v
-    if run_rows("adam_step", arrays, param.size, None, *numbers):
-        return new
-    rate, floor, *_, coupled, shrink = numbers
-    width = compute_dtype(param)
-    flat = [_flat(a) for a in arrays]
-
-    @quietly
-    def work(start: int, stop: int) -> None:
-        t, s = np.empty((2, min(BLOCK, stop - start)), width)
-        for i in range(start, stop, BLOCK):
-            n = min(BLOCK, stop - i)
-            if n < len(t):
-                t, s = t[:n], s[:n]
-            new_p, new_m, new_v, p, g, old_m, old_v = [a[i : i + n] for a in flat]
-            if width is not param.dtype:
-                p, g, old_m, old_v = map(upcast_half, (p, g, old_m, old_v))
-                out_m, out_v = old_m, old_v
-            else:
-                out_m, out_v = new_m, new_v
-            if coupled:
-                np.multiply(p, coupled, out=s)
-                g = np.add(s, g, out=s)
-            np.multiply(g, 1.0 - beta1, out=t)
-            np.multiply(old_m, beta1, out=out_m)
-            np.add(out_m, t, out=out_m)
-            np.multiply(g, 1.0 - beta2, out=t)
-            np.multiply(t, g, out=t)
-            np.multiply(old_v, beta2, out=out_v)
-            np.add(out_v, t, out=out_v)
-            np.sqrt(out_v, out=t)
-            np.add(t, floor, out=t)
-            np.divide(out_m, t, out=t)
-            np.multiply(t, rate, out=t)
-            if shrink != 1.0:
-                p = np.multiply(p, shrink, out=s)
-            np.subtract(p, t, out=new_p, casting="same_kind")
-            if width is not param.dtype:
-                new_m[...], new_v[...] = out_m, out_v
-
-    parallel_for(work, param.size)
+    run_rows("adam_step", (*new, param, grad, m, v), param.size, None, *numbers)
     return new
 
 
+def _numbers(like: Array, *numbers: float) -> list[Any]:
+    """The numbers as arrays, which one program takes whatever they are, but for 0 and 1, with which terms drop out."""
+    return [x if x in (0.0, 1.0) else np.array(x, like.dtype) for x in numbers]
+
+
+def _by_formula(
+    k: Any, formula: Callable[..., Any], arrays: tuple[Array | None, ...], options: Sequence[Any], donated: int
+) -> Any:
+    """The results of a formula, in one pass over memory if there are kernels for it; the last arrays may be donated."""
+    places = tuple(range(len(arrays) - donated, len(arrays))) if arrays[-1] is not None else ()
+    found = fuse(formula, *arrays, *options, donate=places)
+    results = max(2, len(arrays) - 1)
+    return elementwise(partial(formula, k), *arrays, *options, results=results) if found is None else found
+
+
 def adam_steps(
+    k: Any,
     params: Sequence[Array],
     grads: Sequence[Array],
     ms: Sequence[Array],
@@ -162,13 +117,13 @@ def adam_steps(
 ) -> tuple[Array, ...]:
     check_lengths(params, grads, ms, vs)
     at_once = compiled.kernel("adam_steps")
-    numbers = _adam_numbers(lr, beta1, beta2, eps, step, weight_decay, decoupled)
+    numbers = adam_numbers(lr, beta1, beta2, eps, step, weight_decay, decoupled)
     results, rows = [], []
     for operands in zip(params, grads, ms, vs, strict=True):
         param, _, m, v = operands
         is_small = param.dtype == np.float32 and param.size < SHARED
         if at_once is None or not is_small or not all(map(_is_contiguous, operands)):
-            results.append(adam_step(*operands, lr, beta1, beta2, eps, step, weight_decay, decoupled, donate))
+            results.append(adam_step(k, *operands, lr, beta1, beta2, eps, step, weight_decay, decoupled, donate))
             continue
         _check_alike(*operands)
         results.append(_adam_results(param, m, v, donate))
@@ -178,15 +133,6 @@ def adam_steps(
         table = np.array(rows, np.int64)
         at_once(compiled.address(table), len(rows) // 8, *numbers)
     return transpose_results(results)
-
-
-def _adam_numbers(
-    lr: float, beta1: float, beta2: float, eps: float, step: int, weight_decay: float, decoupled: bool
-) -> tuple[float, ...]:
-    """The numbers that the kernels of Adam take."""
-    rate, floor = adam_factors(lr, beta1, beta2, eps, step)
-    coupled, shrink = (0.0, 1.0 - lr * weight_decay) if decoupled else (weight_decay, 1.0)
-    return rate, floor, beta1, 1.0 - beta1, beta2, 1.0 - beta2, coupled, shrink
 
 
 def _adam_results(param: Array, m: Array, v: Array, donate: bool) -> tuple[Array, Array, Array]:
@@ -199,11 +145,6 @@ def _check_alike(param: Array, *others: Array) -> None:
     for other in others:
         if other.shape != param.shape or other.dtype != param.dtype:
             raise ShapeError(f"a step of {param.dtype}{param.shape} with {other.dtype}{other.shape}")
-
-
-def _flat(a: Array) -> Array:
-    """``a`` flattened; a view if contiguous."""
-    return a.reshape(-1)
 
 
 def _is_contiguous(a: Array) -> bool:

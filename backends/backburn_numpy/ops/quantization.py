@@ -14,12 +14,9 @@ from backburn.ops.bodies.quantized import (
     LARGEST,
     Quantized,
     block_lengths,
-    empty_range_error,
-    infinite_values_error,
-    no_scale_error,
     scale_shape,
-    steps_for,
 )  # fmt: skip
+from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
 from backburn_numpy.half_precision import upcast_half
 from backburn_numpy.memory import contiguous, empty
@@ -37,35 +34,25 @@ class QuantizedArray(Quantized[NDArray[Any]]):
         return self.values.nbytes + self.scale.nbytes + (0 if self.zero is None else self.zero.nbytes)
 
 
-#: Elements rounded at a time, in float64, so that no temporary is as large as the tensor.
-BLOCK = 1 << 14
-
-
 def quantize(k: Any, x: Array, /, dtype: QuantizedDType = qint8) -> QuantizedArray:
-    steps = scale_shape(x.shape, dtype)
-    return _run_kernel(x, (), dtype, steps) or _quantized(k, x, *_extremes(x, dtype, steps), dtype)
+    found = _run_kernel(x, (), dtype, scale_shape(x.shape, dtype))
+    return _own(OPERATIONS["quantize"].body(k, x, dtype)) if found is None else found
 
 
 def quantize_between(k: Any, x: Array, low: Array, high: Array, /, dtype: QuantizedDType = qint8) -> QuantizedArray:
     found = _run_kernel(x, (low, high), dtype, scale_shape(x.shape, dtype))
-    if found is not None:
-        return found
-    if x.size and not (np.isfinite(np.min(x)) and np.isfinite(np.max(x))):
-        raise infinite_values_error(x.shape, dtype)
-    if np.any(low > high):
-        raise empty_range_error(x.shape, dtype)
-    least = np.minimum(np.asarray(low, np.float64), 0.0, out=...)
-    most = np.maximum(np.asarray(high, np.float64), 0.0, out=...)
-    reaches = (least < 0) | (most > 0)
-    if not np.all(reaches):  # a range of only 0 also has a scale, but holds only 0
-        x = np.where(repeat_steps(np.asarray(reaches), x.shape, dtype), x, x.dtype.type(0))
-    return _quantized(k, x, least, most, dtype)
+    return _own(OPERATIONS["quantize_between"].body(k, x, low, high, dtype)) if found is None else found
+
+
+def _own(x: Quantized[Any]) -> QuantizedArray:
+    """What a body has made, as this backend's."""
+    return QuantizedArray(x.values, x.scale, x.dtype, x.zero, x.shape)
 
 
 def _run_kernel(x: Array, ends: tuple[Array, ...], dtype: QuantizedDType, steps: Shape) -> QuantizedArray | None:
     """``x`` quantized by the compiled kernel, for the ranges between ``ends`` or for its own.
 
-    None if the kernel does not take these operands, or refuses their values: then NumPy tells why.
+    None if the kernel does not take these operands, or refuses their values: then the body tells why.
     """
     kernel = compiled.kernel("quantize")
     if kernel is None or not x.size or dtype.is_float or dtype.scale is not float32 or dtype.mode == "full":
@@ -88,78 +75,6 @@ def _run_kernel(x: Array, ends: tuple[Array, ...], dtype: QuantizedDType, steps:
     if refused:
         return None
     return QuantizedArray(pack(values, dtype.bits) if dtype.is_packed else values, scale, dtype, zero, x.shape)
-
-
-def _quantized(k: Any, x: Array, low: Array, high: Array, dtype: QuantizedDType) -> QuantizedArray:
-    """``x`` quantized over a float64 range that includes 0."""
-    scale, zero = steps_for(k, low, high, dtype)
-    if not np.isfinite(scale).all():
-        raise no_scale_error(float(np.maximum(-low, high).max()), x.shape, dtype)
-    # Rows of one channel, or rows of blocks; with a single scale, rows may end anywhere.
-    moved = x if dtype.axis is None else np.moveaxis(x, dtype.axis, 0)
-    if not x.size:
-        parts = []
-    elif dtype.granularity == "tensor":
-        rows = moved.reshape(1, -1)
-        if rows.size > BLOCK:
-            whole = rows.size // BLOCK * BLOCK
-            parts = [rows[:, :whole].reshape(-1, BLOCK), rows[:, whole:]]
-        else:
-            parts = [rows]
-    else:
-        parts = [moved.reshape(scale.shape[0], -1) if dtype.axis is not None else moved.reshape(-1, x.shape[-1])]
-    stored = np.empty(x.size, np.uint8 if dtype.is_float or dtype.storage.name == "uint8" else np.int8)
-    start = 0
-    for part in parts:
-        _round(part, scale, zero, dtype, x.shape, stored[start : start + part.size].reshape(part.shape))
-        start += part.size
-    values = stored.reshape(moved.shape)
-    if dtype.axis is not None:
-        values = np.ascontiguousarray(np.moveaxis(values, 0, dtype.axis))
-    return QuantizedArray(pack(values, dtype.bits) if dtype.is_packed else values, scale, dtype, zero, x.shape)
-
-
-def _extremes(x: Array, dtype: QuantizedDType, steps: Shape) -> tuple[Array, Array]:
-    """The smallest and largest value of each scale, at most and at least 0, in float64."""
-    found = []
-    for ufunc in (np.minimum, np.maximum):
-        if not x.size:
-            result = np.zeros(steps, x.dtype)
-        elif dtype.block_shape:
-            result = x
-            for axis, size in enumerate(reversed(block_lengths(dtype, x.shape)), 1):
-                result = ufunc.reduceat(result, np.arange(0, x.shape[-axis], size), -axis)
-        else:
-            result = ufunc.reduce(x, tuple(a for a in range(x.ndim) if a != dtype.axis), initial=0)
-        found.append(ufunc(np.asarray(result, np.float64), 0.0, out=...))
-    return found[0], found[1]
-
-
-def _round(x: Array, scale: Array, zero: Array | None, dtype: QuantizedDType, shape: Shape, out: Array) -> None:
-    """The stored values of a matrix with one scale per row, or of the rows of a block-quantized tensor of ``shape``."""
-    least, most = dtype.limits
-    height = max(1, BLOCK // max(1, x.shape[1]))
-    for start in range(0, x.shape[0], height):
-        part = x[start : start + height].astype(np.float64)
-        np.divide(part, _steps(scale, dtype, shape, start, part), out=part)
-        if dtype.is_float:
-            codes = np.searchsorted(_tables(dtype.storage.name)[0], np.abs(part))
-            out[start : start + height] = codes + 128 * (part < 0)
-            continue
-        np.rint(part, out=part)
-        if zero is not None:
-            np.add(part, _steps(zero, dtype, shape, start, part), out=part)
-        out[start : start + height] = np.clip(part, least, most, out=part)
-
-
-def _steps(steps: Array, dtype: QuantizedDType, shape: Shape, start: int, part: Array) -> Array:
-    """The scales of the rows of ``part``, which starts at row ``start``."""
-    if dtype.granularity == "tensor":
-        return steps
-    if dtype.axis is not None:
-        return steps[start : start + len(part), None].astype(np.float64)
-    rows = row_steps(steps, dtype, shape, slice(start, start + len(part))).astype(np.float64)
-    return np.repeat(rows, block_lengths(dtype, shape)[-1], -1)[:, : shape[-1]]
 
 
 def row_steps(steps: Array, dtype: QuantizedDType, shape: Shape, rows: slice) -> Array:
@@ -192,18 +107,18 @@ def _may_exceed(x: Quantized[Any], largest: float) -> bool:
 
 
 @cache
-def _tables(name: str) -> tuple[Array, Array]:
-    """The rounding thresholds of 8-bit floats, and the value of each byte."""
+def _float8_numbers(name: str) -> Array:
+    """The value of each byte as an 8-bit float."""
     numbers = np.zeros(128, np.float32)
     known = float8.magnitudes(name)
     numbers[: len(known)] = known
-    return np.array(float8.thresholds(name)), np.concatenate([numbers, -numbers])
+    return np.concatenate([numbers, -numbers])
 
 
 def stored(values: Array, shape: Shape, dtype: QuantizedDType) -> Array:
     """The stored numbers: unpacked, and 8-bit floats decoded."""
     if dtype.is_float:
-        return _tables(dtype.storage.name)[1][values]
+        return _float8_numbers(dtype.storage.name)[values]
     return unpack(values, shape, dtype.bits) if dtype.is_packed else values
 
 

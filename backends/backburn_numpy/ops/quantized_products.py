@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from backburn.base.dtypes import DType, QuantizedDType, float32, float64, uint8
+from backburn.base.dtypes import DType, QuantizedDType, float32, uint8
 from backburn.ops.bodies.quantized import block_lengths
 from backburn.ops.bodies.quantized_moves import permute_dims
 from backburn.ops.quantized_products import (
@@ -16,6 +16,7 @@ from backburn.ops.quantized_products import (
     is_integral,
     linear_backward_shape,
     linear_shape,
+    product,
     product_shape,
     row_blocks,
 )
@@ -24,7 +25,7 @@ from backburn_numpy import blas, compiled
 from backburn_numpy.blocks import WORTH
 from backburn_numpy.half_precision import cast_like, upcast_half
 from backburn_numpy.memory import contiguous, empty
-from backburn_numpy.ops.quantization import QuantizedArray, dequantize, row_steps, stored, unpack
+from backburn_numpy.ops.quantization import QuantizedArray, row_steps, stored, unpack
 from backburn_numpy.threads import available, parallel_for
 
 Array = Any
@@ -43,9 +44,6 @@ SHARE = 1 << 18
 
 #: The factor by which int32 holds sums of more products than float32.
 DEEPER = 1 << 7
-
-#: The most rows of ``x`` for which scales multiply the sums over a weight's blocks, not its values.
-FEW = 8
 
 
 @lru_cache(16)
@@ -96,18 +94,11 @@ def _multiply_blocks(out: Array, rows: Array, weight: QuantizedArray, transpose_
     if not transpose_weight:
         out.fill(0)
     has_scale = not (weight.dtype.granularity == "tensor" or weight.dtype.axis == (0 if transpose_weight else 1))
-    sums = _block_sums(rows, weight) if transpose_weight else None
-    by_block = transpose_weight and len(rows) <= FEW and _has_whole_blocks(weight)
-    dequantized = _DequantizedRows(weight, rows.dtype, has_scale and not by_block, sums is None)
+    dequantized = _DequantizedRows(weight, rows.dtype, has_scale)
     for block in row_blocks(weight.shape, weight.dtype):
         part = dequantized.rows(block)
         if transpose_weight:
-            if by_block:
-                out[:, block] = _sums_times_steps(rows, part, dequantized.steps(weight.scale, block))
-            else:
-                np.matmul(rows, part.T, out=out[:, block])
-            if sums is not None:
-                out[:, block] -= np.matmul(sums, _zeros_times_steps(weight, block, rows.dtype).T)
+            np.matmul(rows, part.T, out=out[:, block])
         else:
             out += np.matmul(rows[:, block], part)
     if not has_scale:
@@ -118,10 +109,10 @@ def _run_kernel(out: Array, x: Array, weight: QuantizedArray) -> bool:
     """Fill ``out`` with ``x @ weight.T`` by the compiled kernel; False if it does not take these operands."""
     scheme, (outputs, inputs) = weight.dtype, weight.shape
     few = len(x) <= FEW_ROWS  # the kernel multiplies them itself, without the library's product
-    kernel, product = compiled.kernel("parallel_q_linear" if few else "q_linear"), None if few else blas.sgemm_address()
+    kernel, sgemm = compiled.kernel("parallel_q_linear" if few else "q_linear"), None if few else blas.sgemm_address()
     parts = weight.values, weight.scale, weight.scale if weight.zero is None else weight.zero
     kinds = [PACKED if scheme.is_packed and p is weight.values else _kind(p.dtype) for p in parts]
-    if kernel is None or (product is None and not few) or None in kinds or x.dtype != np.float32:
+    if kernel is None or (sgemm is None and not few) or None in kinds or x.dtype != np.float32:
         return False
     block = block_lengths(scheme, weight.shape)[-1] if scheme.block_shape else inputs
     if scheme.is_float or scheme.bits == 2 or scheme.axis not in (None, 0) or len(scheme.block_shape) > 1:
@@ -145,7 +136,7 @@ def _run_kernel(out: Array, x: Array, weight: QuantizedArray) -> bool:
     def part(first: int, last: int) -> None:
         buffer = empty((held, x.shape[1]), x.dtype)
         sizes = held, len(x), outputs, inputs, block, steps, first, last
-        kernel(*at, compiled.address(buffer), product, *kinds, *sizes)
+        kernel(*at, compiled.address(buffer), sgemm, *kinds, *sizes)
 
     with blas.single_in_kernels():
         parallel_for(part, outputs, max(2, WORTH // (inputs * max(1, len(x) // 8))))
@@ -158,35 +149,8 @@ def quantized_matmul(
     rows, columns = product_shape(x.shape, y.shape, transposed=transposed)
     if not rows or not columns or not x.shape[1]:
         return np.zeros((rows, columns), dtype.dtype)
-    if not is_integral(x, y, transposed):
-        wide_dtype = float64 if dtype is float64 else float32
-        product = _product(k, dequantize(x, wide_dtype), y, transposed)
-        return product.astype(dtype.dtype, copy=False)
-    total = _integer_product(x, y, transposed) if dtype is float32 else None
-    if total is None:
-        total = _float_product(k, x, y, dtype, transposed)
-    if not np.isfinite(total).all():
-        total = _dequantized_product(k, dequantize(x, float64 if dtype is float64 else float32), y, transposed)
-    return total.astype(dtype.dtype, copy=False)
-
-
-def _float_product(k: Any, x: QuantizedArray, y: QuantizedArray, dtype: DType, transpose_weight: bool) -> Array:
-    """The product of integers as floats, exact sums of as many products as float32 holds."""
-    y, transpose_weight = _contiguous_weight(k, y, transpose_weight)
-    rows, columns = product_shape(x.shape, y.shape, transposed=transpose_weight)
-    most = depth(x.dtype, y.dtype)
-    left = _DequantizedRows(x, np.dtype(np.float32), False).rows(slice(0, rows))
-    total = np.zeros((rows, columns), np.float64 if x.shape[1] > most or dtype is float64 else np.float32)
-    dequantized = _DequantizedRows(y, np.dtype(np.float32), False)
-    for block in row_blocks(y.shape, y.dtype):
-        right = dequantized.rows(block)
-        into, these = (total[:, block], left) if transpose_weight else (total, left[:, block])
-        right = right.T if transpose_weight else right
-        for start in range(0, len(right), most):
-            into += np.matmul(these[:, start : start + most], right[start : start + most])
-    for q, shape in ((x, (rows, 1)), (y, (1, columns))):
-        total *= q.scale.astype(total.dtype).reshape(shape if q.dtype.axis is not None else ())
-    return total
+    found = _integer_product(x, y, transposed) if dtype is float32 and is_integral(x, y, transposed) else None
+    return product(k, x, y, dtype, transposed) if found is None else found
 
 
 def _integer_product(x: QuantizedArray, y: QuantizedArray, transpose_weight: bool) -> Array | None:
@@ -213,13 +177,13 @@ def _dequantized_product(k: Any, x: Array, weight: QuantizedArray, transpose_wei
 
 
 class _DequantizedRows:
-    """Rows of a matrix as floats: as stored, or with ``has_scale`` multiplied by their scales.
+    """Rows of a matrix as floats without their zero points, with ``has_scale`` multiplied by their scales.
 
-    Zero points are subtracted unless ``has_zero`` is false. All rows share one buffer.
+    All rows share one buffer.
     """
 
-    def __init__(self, q: QuantizedArray, dtype: Any, has_scale: bool, has_zero: bool = True) -> None:
-        self.q, self.dtype, self.has_scale, self.has_zero = q, dtype, has_scale, has_zero and q.zero is not None
+    def __init__(self, q: QuantizedArray, dtype: Any, has_scale: bool) -> None:
+        self.q, self.dtype, self.has_scale = q, dtype, has_scale
         self.buffer: Array = None
 
     def rows(self, rows: slice) -> Array:
@@ -236,7 +200,7 @@ class _DequantizedRows:
         else:
             out[:, : q.shape[1]] = stored(values, (len(values), q.shape[1]), q.dtype)
         part: Array = out[:, : q.shape[1]]
-        for steps, ufunc in ((q.zero if self.has_zero else None, np.subtract), (q.scale, np.multiply)):
+        for steps, ufunc in ((q.zero, np.subtract), (q.scale, np.multiply)):
             if steps is not None and (ufunc is np.subtract or self.has_scale):
                 _apply_steps(ufunc, part, self.steps(steps, rows), q.dtype)
         return part
@@ -269,30 +233,3 @@ def _unpacked_table(bits: int, two: bool) -> Array:
     codes = np.arange(1 << 16, dtype=np.uint16).view(np.uint8) if two else np.arange(256, dtype=np.uint8)
     numbers = unpack(codes, (len(codes) * 8 // bits,), bits).astype(np.float32)
     return numbers.view(np.complex128 if two or bits == 2 else np.complex64)
-
-
-def _block_sums(x: Array, weight: QuantizedArray) -> Array | None:
-    """The sums of ``x`` over each block of a weight with zero points, to factor these out of the product."""
-    if weight.zero is None or not weight.dtype.block_shape or not x.size:
-        return None
-    return np.add.reduceat(x, np.arange(0, x.shape[1], block_lengths(weight.dtype, weight.shape)[-1]), -1)
-
-
-def _has_whole_blocks(weight: QuantizedArray) -> bool:
-    inputs, lengths = weight.shape[1], block_lengths(weight.dtype, weight.shape)
-    return bool(lengths) and inputs > 0 and inputs % lengths[-1] == 0
-
-
-def _sums_times_steps(x: Array, part: Array, steps: Array) -> Array:
-    """``x @ (part * steps).T`` for whole blocks, where the scales multiply the sums over blocks."""
-    outputs, blocks = steps.shape
-    size = x.shape[1] // blocks
-    values, operands = part.reshape(outputs, blocks, size), x.reshape(len(x), blocks, size)
-    sums = np.matmul(values.transpose(1, 0, 2), operands.transpose(1, 2, 0))
-    sums *= steps.T[:, :, None]
-    return np.add.reduce(sums, 0).T
-
-
-def _zeros_times_steps(weight: QuantizedArray, rows: slice, dtype: Any) -> Array:
-    zero, scale = (row_steps(s, weight.dtype, weight.shape, rows).astype(dtype) for s in (weight.zero, weight.scale))
-    return zero * scale

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from backburn.base.dtypes import DType, float32
+from backburn.base.dtypes import DType, float32, float64
 from backburn.ops import random as formulas
-from backburn.ops.random import DIGITS, GAMMAS, MANY, POISSONS, TERMS, WORDS, check_range, check_stream, threshold
+from backburn.ops.random import GAMMAS, MANY, POISSONS, TERMS, WORDS, check_range, check_stream, threshold
+from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
 from backburn_numpy.memory import empty
 from backburn_numpy.threads import parallel_for
@@ -61,12 +62,12 @@ def words(key: int, offset: int, count: int) -> Array:
 
 
 def run_kernel(
-    name: str, shape: Shape, dtype: Any, key: int, offset: int, option: int = 0
-) -> Array | None:  # fmt: skip
-    """An array filled by a compiled kernel, one word per element; None if there is no such kernel."""
+    name: str, shape: Shape, dtype: Any, key: int, offset: int, option: int = 0, each: int = 1
+) -> Array | None:
+    """An array filled by a compiled kernel, ``each`` words per element; None if there is no such kernel."""
     check_stream(key, offset)
     draw, size = compiled.kernel(name), math.prod(shape)
-    if draw is None or offset + size >= WORDS:
+    if draw is None or offset + size * each >= WORDS:
         return None
     result, both = empty(shape, np.dtype(dtype)), _halves(key)
     start, halves = compiled.address(result), compiled.address(both)
@@ -76,7 +77,7 @@ def run_kernel(
 
     def work(first: int, last: int) -> None:
         begin, end = first * BLOCK, min(last * BLOCK, size)
-        draw(start + begin * result.itemsize, halves, offset + begin, option, end - begin)
+        draw(start + begin * result.itemsize, halves, offset + begin * each, option, end - begin)
 
     parallel_for(work, -(-size // BLOCK), WORTH_A_THREAD)
     return result
@@ -88,125 +89,42 @@ def _halves(key: int) -> Array:
     return np.array([key % 2**64, key >> 64], np.uint64)
 
 
-def fill_words(
-    shape: Shape, dtype: Any, key: int, offset: int, each: int, make: Callable[[Array, Array], None]
-) -> Array:
-    """An array whose blocks are filled by ``make(words, out)``, with ``each`` words per element."""
-    result = empty((math.prod(shape),), np.dtype(dtype))
-
-    def work(first: int, last: int) -> None:
-        for start in range(first * BLOCK, min(last * BLOCK, result.size), BLOCK):
-            out = result[start : start + BLOCK]
-            # An even number of elements' words, so that the last one still has a pair.
-            make(words(key, offset + start * each, (out.size + out.size % 2) * each), out)
-
-    parallel_for(work, -(-result.size // BLOCK), WORTH_A_THREAD)
-    return result.reshape(shape)
-
-
 def random_bits(key: int, offset: int, shape: Shape) -> Array:
-    def make(bits: Array, out: Array) -> None:
-        out[...] = bits[: out.size]
-
-    return fill_words(shape, np.int64, key, offset, 1, make)
+    made = run_kernel("random_bits", shape, np.int64, key, offset)
+    return words(key, offset, math.prod(shape)).astype(np.int64).reshape(shape) if made is None else made
 
 
-def uniform(key: int, offset: int, shape: Shape, dtype: DType) -> Array:
-    if dtype.name == "float32" and (made := run_kernel("random_uniform", shape, np.float32, key, offset)) is not None:
-        return made
-    digits = DIGITS[dtype.name]
-
-    def make(bits: Array, out: Array) -> None:
-        whole = bits.view(PAIR) >> 11 if digits == 53 else (bits >> (32 - digits)).view(np.int32)
-        np.multiply(whole[: out.size].astype(out.dtype), out.dtype.type(2.0**-digits), out=out)
-
-    return fill_words(shape, dtype.dtype, key, offset, 2 if digits == 53 else 1, make)
+def uniform(k: Any, key: int, offset: int, shape: Shape, dtype: DType) -> Array:
+    name, each = ("random_uniform_double", 2) if dtype is float64 else ("random_uniform", 1)
+    made = run_kernel(name, shape, dtype.dtype, key, offset, each=each) if dtype in (float32, float64) else None
+    return OPERATIONS["uniform"].body(k, key, offset, shape, dtype) if made is None else made
 
 
-def integers(key: int, offset: int, shape: Shape, low: int, high: int, dtype: DType) -> Array:
+def integers(k: Any, key: int, offset: int, shape: Shape, low: int, high: int, dtype: DType) -> Array:
     check_range(low, high, dtype)  # type: ignore[arg-type]
-    count = high - low
-    factor, first = (np.uint64(n % 2**64) for n in (count, low))
-
-    def make(bits: Array, out: Array) -> None:
-        pairs = bits.view(PAIR)[: out.size]
-        value = pairs if count == 2**64 else multiply_high(pairs & _LOW, pairs >> _HALF, factor)
-        out[...] = (value + first).astype(out.dtype)
-
-    return fill_words(shape, dtype.dtype, key, offset, 2, make)
+    made = run_kernel("random_integers", shape, np.int64, key, offset, high - low, 2) if high - low < 2**63 else None
+    if made is None:
+        return OPERATIONS["integers"].body(k, key, offset, shape, low, high, dtype)
+    return np.add(made, np.array(low % 2**64, np.uint64).view(np.int64), out=made).astype(dtype.dtype, copy=False)
 
 
-_LOW, _HALF = np.uint64(2**32 - 1), np.uint64(32)
+def bernoulli(k: Any, key: int, offset: int, shape: Shape, p: float) -> Array:
+    made = run_kernel("random_below", shape, np.bool_, key, offset, threshold(p))
+    return OPERATIONS["bernoulli"].body(k, key, offset, shape, p) if made is None else made
 
 
-def multiply_high(low: Array, high: Array, factor: np.uint64) -> Array:
-    """The 64 highest bits of ``(high * 2**32 + low) * factor``."""
-    lower, upper = factor & _LOW, factor >> _HALF
-    right = high * lower + (low * lower >> _HALF)
-    if not upper:
-        return right >> _HALF
-    left = low * upper + (right & _LOW)
-    return high * upper + (right >> _HALF) + (left >> _HALF)
+def normal(k: Any, key: int, offset: int, shape: Shape, dtype: DType) -> Array:
+    made = run_kernel("random_normal", shape, np.float32, key, offset) if dtype is float32 else None
+    return OPERATIONS["normal"].body(k, key, offset, shape, dtype) if made is None else made
 
 
-def bernoulli(key: int, offset: int, shape: Shape, p: float) -> Array:
-    below = threshold(p)
-    made = run_kernel("random_below", shape, np.bool_, key, offset, below)
-    if made is not None:
-        return made
-
-    def make(bits: Array, out: Array) -> None:
-        np.less(bits[: out.size], below, out=out)
-
-    return fill_words(shape, np.bool_, key, offset, 1, make)
-
-
-def normal(key: int, offset: int, shape: Shape, dtype: DType) -> Array:
-    if dtype is float32 and (made := run_kernel("random_normal", shape, np.float32, key, offset)) is not None:
-        return made
-    double = dtype.name == "float64"
-
-    def make(bits: Array, out: Array) -> None:
-        if double:
-            pairs = bits.view(PAIR).reshape(-1, 2) >> np.uint64(11)
-            u = (pairs[:, 0] + np.uint64(1)).astype(np.float64) * 2.0**-53
-            angle = pairs[:, 1].astype(np.float64) * 2.0**-21
-        else:
-            u = np.add(bits[::2], 1, dtype=np.int64).astype(np.float32) * np.float32(2.0**-32)
-            angle = bits[1::2].astype(np.float32)
-        angle *= angle.dtype.type(2.0 * math.pi / 2.0**32)
-        radius = np.log(u, out=u)
-        radius *= -2.0
-        np.sqrt(radius, out=radius)
-        both = np.empty((u.size, 2), u.dtype)
-        np.multiply(radius, np.cos(angle), out=both[:, 0])
-        np.multiply(radius, np.sin(angle), out=both[:, 1])
-        out[...] = both.reshape(-1)[: out.size]
-
-    return fill_words(shape, dtype.dtype, key, offset, 2 if double else 1, make)
-
-
-def permutation(key: int, offset: int, n: int) -> Array:
+def permutation(k: Any, key: int, offset: int, n: int) -> Array:
     bits, fast = n.bit_length(), compiled.kernel("order_of_random")
-    if fast is not None and bits < 31:
-        made, order = words(key, offset, 2 * n), empty((n,), np.dtype(np.int64))
-        starts, scratch = empty(((1 << max(bits - NEAR, 0)) + 1,), WORD), empty((n, 2), PAIR)
-        fast(*compiled.addresses(order, made, starts, scratch), n, bits)
-        return order
-    keys = (words(key, offset, 2 * n).view(PAIR) >> np.uint64(1)).view(np.int64)
-    # Sorted as integers whose lowest bits are the index, which is several times faster than their order.
-    mask = (1 << max(n - 1, 0).bit_length()) - 1
-    numbers = keys & ~mask
-    numbers |= np.arange(n)
-    numbers.sort()
-    order = numbers & mask
-    alike = (numbers[1:] ^ numbers[:-1]) <= mask
-    if alike.any():  # those that differ in the lowest bits alone
-        among = np.zeros(n, np.bool_)
-        among[1:] |= alike
-        among[:-1] |= alike
-        found = order[among]
-        order[among] = found[np.lexsort((found, keys[found]))]
+    if fast is None or bits > 30:
+        return OPERATIONS["permutation"].body(k, key, offset, n)
+    made, order = words(key, offset, 2 * n), empty((n,), np.dtype(np.int64))
+    starts, scratch = empty(((1 << max(bits - NEAR, 0)) + 1,), WORD), empty((n, 2), PAIR)
+    fast(*compiled.addresses(order, made, starts, scratch), n, bits)
     return order
 
 

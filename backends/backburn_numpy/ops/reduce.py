@@ -13,9 +13,11 @@ import numpy as np
 
 from backburn.ops.reduce import count, merge_axes, quantile_positions, result_shape
 from backburn.ops.table import OPERATIONS
+from backburn_numpy import compiled
 from backburn_numpy import reduction_kernels as kernels
-from backburn_numpy.compiled import FLOAT64
-from backburn_numpy.half_precision import cast_like, is_half, upcast_half
+from backburn_numpy.blocks import run_columns, run_rows
+from backburn_numpy.compiled import FLOAT32, FLOAT64
+from backburn_numpy.half_precision import cast_like, in_float32, is_half, upcast_half
 from backburn_numpy.ops.elementwise import divide, square
 
 Array = Any
@@ -45,10 +47,17 @@ def _reduction(
         is_long = x.ndim > 1 and axis == (0,) and len(x) >= long
         if (is_long or x.size >= least) and (found := _run_kernel(x, axis, name, ufunc.reduce)) is not None:
             return found.reshape(result_shape(x, axis, keepdims))
+        if name == "sum" and x.dtype == FLOAT32 and x.size >= least and not _are_pairs(x, axis):
+            return np.add.reduce(x, axis=axis, dtype=FLOAT64, keepdims=keepdims, out=...).astype(FLOAT32)
         return ufunc.reduce(x, axis=axis, dtype=x.dtype, keepdims=keepdims, out=...)
 
     operation.__name__ = name
     return operation
+
+
+def _are_pairs(x: Array, axis: Axes) -> bool:
+    """Whether NumPy adds the elements over ``axis`` in pairs, and not one after another."""
+    return x.flags.c_contiguous and axis == tuple(range(x.ndim - len(axis), x.ndim))
 
 
 def _run_kernel(x: Array, axis: Axes, name: str, join: Callable[[Array], Any]) -> Array | None:
@@ -74,18 +83,6 @@ def prod_of_others(k: Any, x: Array, /, axis: Axes) -> Array:
 
 def count_nonzero(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     return np.asarray(np.count_nonzero(x, axis=axis, keepdims=keepdims), INT64)
-
-
-def max_abs(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
-    if is_half(x):
-        return cast_like(max_abs(upcast_half(x), axis, keepdims), x)
-    largest = np.maximum.reduce(x, axis=axis, keepdims=keepdims, initial=0, out=...)
-    if x.dtype.kind == "u":
-        return largest
-    smallest = np.minimum.reduce(x, axis=axis, keepdims=keepdims, initial=0, out=...)
-    if x.dtype.kind == "i":  # the smallest integer has no absolute value
-        np.maximum(smallest, -np.iinfo(x.dtype).max, out=smallest)
-    return np.maximum(np.abs(largest, out=largest), np.abs(smallest, out=smallest), out=largest)
 
 
 def argmax(x: Array, /, axis: int, keepdims: bool = False) -> Array:
@@ -184,15 +181,17 @@ def vector_norm(k: Any, x: Array, /, axis: Axes, ord: float = 2.0, keepdims: boo
     return OPERATIONS["vector_norm"].body(k, x, axis, ord, keepdims)
 
 
-def logsumexp(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
-    if count(x, axis) == 0:
-        return np.full(result_shape(x, axis, keepdims), -math.inf, x.dtype)
-    wide = upcast_half(x)
-    if x.size >= kernels.LARGE and (result := kernels.logsumexp(wide, axis)) is not None:
-        return cast_like(result.reshape(result_shape(x, axis, keepdims)), x)
-    top = np.maximum.reduce(wide, axis=axis, keepdims=True, out=...)
-    top[np.isinf(top)] = 0.0
-    terms = np.subtract(wide, top, out=...)
-    total = np.add.reduce(np.exp(terms, out=terms), axis=axis, keepdims=True, out=...)
-    np.add(np.log(total, out=total), top, out=total)
-    return cast_like(total.reshape(result_shape(x, axis, keepdims)), x)
+def logsumexp(k: Any, x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+    if is_half(x):
+        return in_float32(logsumexp, k, x, axis, keepdims)
+    are_neighbours = x.size and axis and axis == tuple(range(axis[0], axis[-1] + 1))
+    if not are_neighbours or not x.flags.c_contiguous or compiled.serving("logsumexp", x) is None:
+        return OPERATIONS["logsumexp"].body(k, x, axis, keepdims)
+    stack = x.reshape(math.prod(x.shape[: axis[0]]), -1, math.prod(x.shape[axis[-1] + 1 :]))
+    number, length, inner = stack.shape
+    out = np.empty(number * inner, x.dtype)
+    if inner == 1:
+        run_rows("logsumexp", (stack, out), number, length)
+    else:
+        run_columns("logsumexp", (out, stack), stack.shape, 1)
+    return out.reshape(result_shape(x, axis, keepdims))

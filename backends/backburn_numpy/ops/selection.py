@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from backburn.ops.rules.shapes import broadcast
+from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
 from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.threads import WORTH_A_THREAD, available, parallel_for
@@ -68,31 +69,26 @@ def _fill_parallel(work: Callable[..., None], *operands: Array) -> Array:
     return result
 
 
-def triu(x: Array, /, offset: int = 0) -> Array:
-    return _triangle(x, offset, True)
+def triu(k: Any, x: Array, /, offset: int = 0) -> Array:
+    found = triangle(x, offset, True)
+    return OPERATIONS["triu"].body(k, x, offset) if found is None else found
 
 
-def tril(x: Array, /, offset: int = 0) -> Array:
-    return _triangle(x, offset + 1, False)
+def tril(k: Any, x: Array, /, offset: int = 0) -> Array:
+    found = triangle(x, offset + 1, False)
+    return OPERATIONS["tril"].body(k, x, offset) if found is None else found
 
 
-def _triangle(x: Array, offset: int, upper: bool) -> Array:
-    """The part on and above a diagonal, or that below it, by a kernel if there is one."""
+def triangle(x: Array, offset: int, upper: bool) -> Array | None:
+    """The part on and above a diagonal, or that below it, by a kernel; None if there is none."""
     if not x.size or (fast := compiled.kernel("triangle")) is None:
-        above = _upper_mask(x, offset)
-        return where(above, x, 0) if upper else where(above, 0, x)
+        return None
     (height, width), out = x.shape[-2:], empty(x.shape, x.dtype)
     offset = min(max(offset, -height), width)  # beyond, it is the same, and may be no 64-bit number
     whole = contiguous(x)
     sizes = x.itemsize, height, width, offset, upper, x.size // width, compiled.PORTION // width or 1
     fast(compiled.address(out), compiled.address(whole), *sizes, available())
     return out
-
-
-def _upper_mask(x: Array, offset: int) -> Array:
-    """For each place of a matrix, whether it is on or above the diagonal ``offset`` above the main one."""
-    rows, columns = x.shape[-2:]
-    return np.arange(offset, offset + rows)[:, None] <= np.arange(columns)
 
 
 def masked_select(x: Array, mask: Array, /) -> Array:

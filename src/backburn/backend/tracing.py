@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from backburn.base.dtypes import DType
@@ -97,6 +97,7 @@ def traced(formula: Formula, trace: Trace, values: list[Any]) -> Value | tuple[V
     return found
 
 
+@cache
 def method_of(name: str) -> Formula:
     """The operation of that name as a formula."""
 

@@ -69,7 +69,7 @@ def attention_weights(
 
 def masked_scores(k: Any, products: Any, mask: Any, causal: bool, scale: float, softcap: float | None) -> Any:
     """Scaled and capped products of queries and keys; minus infinity where a query does not attend to a key."""
-    scores = k.mul(products, scale)
+    scores = products if scale == 1.0 else k.mul(products, scale)
     if softcap is not None:
         scores = k.mul(k.tanh(k.div(scores, softcap)), softcap)
     if mask is not None:
@@ -146,7 +146,7 @@ def grad_scores_of_weights(k: Any, g: Any, value: Any, weights: Any, keep: Any, 
 
 def grad_products_of_scores(k: Any, grad_scores: Any, products: Any, scale: float, softcap: float | None) -> Any:
     """The gradient of attention for the products of queries and keys, from that for its scores."""
-    grad_scores = k.mul(grad_scores, scale)
+    grad_scores = grad_scores if scale == 1.0 else k.mul(grad_scores, scale)
     if softcap is None:
         return grad_scores
     return k.mul(grad_scores, k.sub(1.0, k.square(k.tanh(k.mul(products, scale / softcap)))))

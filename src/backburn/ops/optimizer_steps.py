@@ -69,6 +69,37 @@ def adam_factors(lr: float, beta1: float, beta2: float, eps: float, step: int) -
     return lr * root / (1.0 - beta1**step), eps * root
 
 
+def sgd_update(
+    k: Any, param: Any, grad: Any, velocity: Any, lr: Any, momentum: Any, nesterov: bool, weight_decay: Any
+) -> tuple[Any, Any]:
+    """The new parameter and velocity of a step of gradient descent: a formula of arrays and numbers."""
+    g = grad if weight_decay == 0.0 else k.add(grad, k.mul(param, weight_decay))
+    moving = g if velocity is None or momentum == 0.0 else k.add(k.mul(velocity, momentum), g)
+    along = k.add(g, k.mul(moving, momentum)) if nesterov else moving
+    return k.sub(param, k.mul(along, lr)), moving
+
+
+def adam_numbers(
+    lr: float, beta1: float, beta2: float, eps: float, step: int, weight_decay: float, decoupled: bool
+) -> tuple[float, ...]:
+    """The numbers that :func:`adam_update` takes."""
+    rate, floor = adam_factors(lr, beta1, beta2, eps, step)
+    coupled, shrink = (0.0, 1.0 - lr * weight_decay) if decoupled else (weight_decay, 1.0)
+    return rate, floor, beta1, 1.0 - beta1, beta2, 1.0 - beta2, coupled, shrink
+
+
+def adam_update(
+    k: Any, param: Any, grad: Any, m: Any, v: Any,
+    rate: Any, floor: Any, beta1: Any, rest1: Any, beta2: Any, rest2: Any, coupled: Any, shrink: Any,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """The new parameter and moments of a step of Adam: a formula of arrays and numbers."""
+    g = grad if coupled == 0.0 else k.add(grad, k.mul(param, coupled))
+    kept = param if shrink == 1.0 else k.mul(param, shrink)
+    m = k.add(k.mul(m, beta1), k.mul(g, rest1))
+    v = k.add(k.mul(v, beta2), k.mul(k.mul(g, g), rest2))
+    return k.sub(kept, k.div(k.mul(m, rate), k.add(k.sqrt(v), floor))), m, v
+
+
 class OptimizerSteps(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     """Steps of optimizers."""
 
@@ -93,10 +124,7 @@ class OptimizerSteps(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         ``donate`` allows the backend to reuse the memory of ``velocity``, which is then lost.
         """
         _sgd_shape(*map(shape_or_none, (param, grad, velocity)))
-        g = grad if weight_decay == 0.0 else self.add(grad, self.mul(param, weight_decay))
-        moving = g if velocity is None or momentum == 0.0 else self.add(self.mul(velocity, momentum), g)
-        along = self.add(g, self.mul(moving, momentum)) if nesterov else moving
-        return self.sub(param, self.mul(along, lr)), moving
+        return sgd_update(self, param, grad, velocity, lr, momentum, nesterov, weight_decay)
 
     @operation(kinds="F", shape=_sgd_shapes, result=("same", "..."), lists=("params", "grads", "velocities"))
     def sgd_steps(
@@ -152,13 +180,8 @@ class OptimizerSteps(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         which are then lost.
         """
         _adam_shape(param.shape, grad.shape, m.shape, v.shape)
-        rate, floor = adam_factors(lr, beta1, beta2, eps, step)
-        g = grad if decoupled or weight_decay == 0.0 else self.add(grad, self.mul(param, weight_decay))
-        kept = self.mul(param, 1.0 - lr * weight_decay) if decoupled else param
-        m = self.add(self.mul(m, beta1), self.mul(g, 1.0 - beta1))
-        v = self.add(self.mul(v, beta2), self.mul(self.mul(g, g), 1.0 - beta2))
-        change = self.div(self.mul(m, rate), self.add(self.sqrt(v), floor))
-        return self.sub(kept, change), m, v
+        numbers = adam_numbers(lr, beta1, beta2, eps, step, weight_decay, decoupled)
+        return adam_update(self, param, grad, m, v, *numbers)
 
     @operation(kinds="F", shape=_multi_step_shape(3), result=("same", "..."), lists=("params", "grads", "ms", "vs"))
     def adam_steps(

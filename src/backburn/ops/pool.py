@@ -259,10 +259,9 @@ class Pool(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         sizes = _divisor(self, places, counts, size, stride, padding, count_include_pad, spacing, self.dtype(wide))
         part = self.div(wide, sizes)
         padded = tuple(n + before + after for n, (before, after) in zip(places, widths, strict=True))
-        total = self.zeros((*shape[:2], *padded), self.dtype(wide))
-        for offset in offsets(size):
-            key = (*full_slices(*shape[:2]), *window_slices(offset, counts, stride, spacing))
-            total = self.add(total, self.slice_backward(part, total.shape, key))
+        ones, axes = (1,) * len(size), tuple(range(2, len(shape)))
+        parts = self.broadcast_to(self.reshape(part, (*shape, *ones)), (*shape, *size))
+        total = self.overlap_add(parts, padded, stride, axes, spacing)
         return self.astype(unpadded(self, total, places, widths), dtype)
 
     gradient_rule(

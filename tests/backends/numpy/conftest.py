@@ -7,15 +7,14 @@ from collections.abc import Iterator
 import pytest
 from tests.helpers.kernels import USABLE, use_level
 
+from backburn_numpy import blocks as blocks_module
 from backburn_numpy import (
-    batch_norm_kernels,
     compiled,
     fused,
     half_precision,
     norm_kernels,
     threads,
 )
-from backburn_numpy import blocks as blocks_module
 from backburn_numpy.ops import (
     attention,
     ctc,
@@ -40,7 +39,7 @@ def everything_compiled(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
         monkeypatch.setattr(module, "MANY", 1)
     for module in (blocks_module, fused, attention):
         monkeypatch.setattr(module, "SHARED", 1)
-    first = (batch_norm_kernels, blocks_module, ctc, decompositions, index, norm_kernels)
+    first = (blocks_module, ctc, decompositions, index, norm_kernels)
     for module in (*first, quantized_products, resample, scan):
         monkeypatch.setattr(module, "WORTH", 1)
     before = threads.num_threads()

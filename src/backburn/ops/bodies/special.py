@@ -8,14 +8,12 @@ float64 and float32 have separate coefficients; 16-bit floats are computed in fl
 errors seen against 200-bit arithmetic, in units in the last place, on an ``exp``, ``log``, ``sin`` and ``tan`` that are
 right to about one unit themselves; what a backend's own functions lose comes on top. NaN gives NaN.
 
-A backend that can do better than one operation at a time derives from :class:`Blocks` and brings its own
-:func:`horner` and :func:`select`; the coefficients are in :mod:`backburn.ops.bodies.special_coefficients`.
+The coefficients are in :mod:`backburn.ops.bodies.special_coefficients`.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache, update_wrapper
 from typing import Any, Concatenate, ParamSpec
@@ -30,24 +28,8 @@ P = ParamSpec("P")
 POLYGAMMA_ORDERS = range(1, 11)
 
 
-class Blocks(ABC):
-    """A namespace that evaluates polynomials in place, and only the pieces that some element of a block needs."""
-
-    @staticmethod
-    @abstractmethod
-    def horner(x: Any, coefficients: table.Polynomial) -> Any:
-        """The polynomial with ascending ``coefficients`` at ``x``, as a new array."""
-
-    @staticmethod
-    @abstractmethod
-    def select(condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-        """``where(condition, then(), otherwise())``, without a call whose result no element takes."""
-
-
 def horner(k: Any, x: Any, coefficients: table.Polynomial) -> Any:
     """The polynomial with two or more ascending ``coefficients`` at ``x``; a leading 1 costs no multiplication."""
-    if isinstance(k, Blocks):
-        return k.horner(x, coefficients)
     *rest, second, first = coefficients
     total = k.add(x if first == 1.0 else k.mul(x, first), second)
     for coefficient in reversed(rest):
@@ -60,13 +42,6 @@ def rational(k: Any, x: Any, coefficients: table.Rational) -> Any:
     if len(coefficients[1]) == 1:
         return horner(k, x, coefficients[0])
     return k.div(horner(k, x, coefficients[0]), horner(k, x, coefficients[1]))
-
-
-def select(k: Any, condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-    """``where(condition, then(), otherwise())``."""
-    if isinstance(k, Blocks):
-        return k.select(condition, then, otherwise)
-    return k.where(condition, then(), otherwise())
 
 
 def _in_working_precision(
@@ -104,14 +79,10 @@ def erf(k: Any, x: Any, bits: int) -> Any:
         return k.tanh(k.mul(x, inner))
     y = k.abs(x)
 
-    def centre() -> Any:
-        return k.mul(x, rational(k, square, table.ERF_CENTRE[bits]))
-
-    def tail() -> Any:
-        value = k.sub(1.0, k.exp(rational(k, k.minimum(y, limit), table.ERF_TAIL[bits])))
-        return k.mul(value, k.sign(x))
-
-    return select(k, k.less(y, table.ERF_SPLIT), centre, tail)
+    centre = k.mul(x, rational(k, square, table.ERF_CENTRE[bits]))
+    value = k.sub(1.0, k.exp(rational(k, k.minimum(y, limit), table.ERF_TAIL[bits])))
+    tail = k.mul(value, k.sign(x))
+    return k.where(k.less(y, table.ERF_SPLIT), centre, tail)
 
 
 def _exp_of_square(k: Any, x: Any, bits: int, factor: float = -1.0) -> tuple[Any, Any]:
@@ -155,15 +126,11 @@ def _erfcx_above(k: Any, y: Any, bits: int) -> Any:
     """The function :func:`erfcx` for ``0 <= y``."""
     limit = table.ERFC_LIMIT[bits]
 
-    def near() -> Any:
-        z = k.minimum(y, limit)
-        return k.div(k.add(rational(k, z, table.ERFCX[bits]), 1.0), k.add(k.mul(z, 2.0), 1.0))
-
-    def far() -> Any:
-        inverse = k.reciprocal(y)
-        return k.div(horner(k, k.mul(inverse, inverse), _erfcx_series(bits)), y)
-
-    return select(k, k.less(y, limit), near, far)
+    z = k.minimum(y, limit)
+    near = k.div(k.add(rational(k, z, table.ERFCX[bits]), 1.0), k.add(k.mul(z, 2.0), 1.0))
+    inverse = k.reciprocal(y)
+    far = k.div(horner(k, k.mul(inverse, inverse), _erfcx_series(bits)), y)
+    return k.where(k.less(y, limit), near, far)
 
 
 @_in_working_precision
@@ -176,11 +143,9 @@ def erfcx(k: Any, x: Any, bits: int) -> Any:
     y = k.abs(x)
     above = _erfcx_above(k, y, bits)
 
-    def below() -> Any:
-        power, correction = _exp_of_square(k, k.minimum(y, table.ERFC_LIMIT[bits]), bits, 1.0)
-        return k.sub(k.mul(power, k.add(k.mul(correction, 2.0), 2.0)), above)
-
-    return select(k, k.less(x, 0.0), below, lambda: above)
+    power, correction = _exp_of_square(k, k.minimum(y, table.ERFC_LIMIT[bits]), bits, 1.0)
+    below = k.sub(k.mul(power, k.add(k.mul(correction, 2.0), 2.0)), above)
+    return k.where(k.less(x, 0.0), below, above)
 
 
 # ---- normal distribution ----
@@ -221,16 +186,11 @@ def log_ndtr(k: Any, x: Any, bits: int) -> Any:
     with an ``exp`` that loses two itself). Derivative: :func:`inverse_mills`.
     """
     y = k.abs(x)
-
-    def above() -> Any:
-        tail = _upper_tail(k, y, bits)
-        return k.where(k.less(0.0, x), k.log1p(k.neg(tail)), k.log(tail))
-
-    def below() -> Any:
-        ratio = _erfcx_above(k, k.mul(y, math.sqrt(0.5)), bits)
-        return k.sub(k.log(k.mul(ratio, 0.5)), k.mul(y, k.mul(y, 0.5)))
-
-    return select(k, k.less(x, -1.0), below, above)
+    tail = _upper_tail(k, y, bits)
+    above = k.where(k.less(0.0, x), k.log1p(k.neg(tail)), k.log(tail))
+    ratio = _erfcx_above(k, k.mul(y, math.sqrt(0.5)), bits)
+    below = k.sub(k.log(k.mul(ratio, 0.5)), k.mul(y, k.mul(y, 0.5)))
+    return k.where(k.less(x, -1.0), below, above)
 
 
 @_in_working_precision
@@ -257,18 +217,14 @@ def erfinv(k: Any, x: Any, bits: int) -> Any:
     """
     y = k.abs(x)
 
-    def centre() -> Any:
-        # Counted from the split, the coefficients of the denominator have one sign: nothing cancels.
-        distance = k.sub(table.ERFINV_SPLIT**2, k.mul(x, x))
-        return k.mul(x, k.add(rational(k, distance, table.ERFINV_CENTRE[bits]), 1.0))
-
-    def tail() -> Any:
-        left = k.sub(1.0, y)
-        s = k.sqrt(k.neg(k.log(left)))
-        value = k.sub(s, rational(k, s, table.ERFINV_TAIL[bits]))
-        return k.mul(k.where(k.equal(left, 0.0), math.inf, value), k.sign(x))
-
-    return select(k, k.less(y, table.ERFINV_SPLIT), centre, tail)
+    # Counted from the split, the coefficients of the denominator have one sign: nothing cancels.
+    distance = k.sub(table.ERFINV_SPLIT**2, k.mul(x, x))
+    centre = k.mul(x, k.add(rational(k, distance, table.ERFINV_CENTRE[bits]), 1.0))
+    left = k.sub(1.0, y)
+    s = k.sqrt(k.neg(k.log(left)))
+    value = k.sub(s, rational(k, s, table.ERFINV_TAIL[bits]))
+    tail = k.mul(k.where(k.equal(left, 0.0), math.inf, value), k.sign(x))
+    return k.where(k.less(y, table.ERFINV_SPLIT), centre, tail)
 
 
 @_in_working_precision
@@ -280,23 +236,15 @@ def ndtri(k: Any, x: Any, bits: int) -> Any:
     """
     left = k.mul(k.minimum(x, k.sub(1.0, x)), 2.0)
 
-    def centre() -> Any:
-        y = k.sub(k.mul(x, 2.0), 1.0)
-        distance = k.sub(table.ERFINV_SPLIT**2, k.mul(y, y))
-        return k.mul(k.mul(y, math.sqrt(2.0)), k.add(rational(k, distance, table.ERFINV_CENTRE[bits]), 1.0))
-
-    def tail() -> Any:
-        s = k.sqrt(k.neg(k.log(left)))
-        rest = select(
-            k,
-            k.less(s, table.ERFINV_FAR[bits]),
-            lambda: rational(k, s, table.ERFINV_TAIL[bits]),
-            lambda: rational(k, s, table.ERFINV_FAR_TAIL[bits]),
-        )
-        value = k.where(k.equal(left, 0.0), math.inf, k.sub(s, rest))
-        return k.mul(k.mul(value, math.sqrt(2.0)), k.sign(k.sub(x, 0.5)))
-
-    return select(k, k.less(1.0 - table.ERFINV_SPLIT, left), centre, tail)
+    y = k.sub(k.mul(x, 2.0), 1.0)
+    distance = k.sub(table.ERFINV_SPLIT**2, k.mul(y, y))
+    centre = k.mul(k.mul(y, math.sqrt(2.0)), k.add(rational(k, distance, table.ERFINV_CENTRE[bits]), 1.0))
+    s = k.sqrt(k.neg(k.log(left)))
+    near, far = rational(k, s, table.ERFINV_TAIL[bits]), rational(k, s, table.ERFINV_FAR_TAIL[bits])
+    rest = k.where(k.less(s, table.ERFINV_FAR[bits]), near, far)
+    value = k.where(k.equal(left, 0.0), math.inf, k.sub(s, rest))
+    tail = k.mul(k.mul(value, math.sqrt(2.0)), k.sign(k.sub(x, 0.5)))
+    return k.where(k.less(1.0 - table.ERFINV_SPLIT, left), centre, tail)
 
 
 # ---- gamma function ----
@@ -316,27 +264,21 @@ def lgamma(k: Any, x: Any, bits: int) -> Any:
     y = k.abs(x)
     log_y = k.log(y)
 
-    def stirling() -> Any:
-        inverse = k.reciprocal(y)
-        rest = k.mul(inverse, horner(k, k.mul(inverse, inverse), table.LGAMMA_TAIL[bits]))
-        return k.add(k.mul(k.sub(y, 0.5), k.sub(log_y, 1.0)), k.add(rest, table.STIRLING))
+    inverse = k.reciprocal(y)
+    rest = k.mul(inverse, horner(k, k.mul(inverse, inverse), table.LGAMMA_TAIL[bits]))
+    stirling = k.add(k.mul(k.sub(y, 0.5), k.sub(log_y, 1.0)), k.add(rest, table.STIRLING))
+    small = k.less(y, 0.5)
+    z = k.where(small, k.add(x, 1.0), y)
+    quotient = k.add(rational(k, z, table.LGAMMA_MIDDLE[bits]), table.LGAMMA_OFFSET)
+    value = k.mul(k.sub(z, 1.0), k.mul(k.sub(z, 2.0), quotient))
+    middle = k.sub(value, k.where(small, log_y, 0.0))
+    value = k.where(k.less(y, table.LGAMMA_SPLIT), middle, stirling)
 
-    def middle() -> Any:
-        small = k.less(y, 0.5)
-        z = k.where(small, k.add(x, 1.0), y)
-        quotient = k.add(rational(k, z, table.LGAMMA_MIDDLE[bits]), table.LGAMMA_OFFSET)
-        value = k.mul(k.sub(z, 1.0), k.mul(k.sub(z, 2.0), quotient))
-        return k.sub(value, k.where(small, log_y, 0.0))
-
-    value = select(k, k.less(y, table.LGAMMA_SPLIT), middle, stirling)
-
-    def reflected() -> Any:
-        sine = k.sin(k.mul(k.abs(k.sub(y, k.round(y))), math.pi))
-        mirrored = k.sub(k.log(k.div(math.pi, k.mul(y, sine))), value)
-        # From here on down every number is an integer, and the difference above would become inf - inf.
-        return k.where(k.less(x, -(2.0**23) if bits == 32 else -(2.0**52)), math.inf, mirrored)
-
-    return select(k, k.less_equal(x, -0.5), reflected, lambda: value)
+    sine = k.sin(k.mul(k.abs(k.sub(y, k.round(y))), math.pi))
+    mirrored = k.sub(k.log(k.div(math.pi, k.mul(y, sine))), value)
+    # From here on down every number is an integer, and the difference above would become inf - inf.
+    reflected = k.where(k.less(x, -(2.0**23) if bits == 32 else -(2.0**52)), math.inf, mirrored)
+    return k.where(k.less_equal(x, -0.5), reflected, value)
 
 
 @_in_working_precision
@@ -352,28 +294,22 @@ def digamma(k: Any, x: Any, bits: int) -> Any:
     y = k.abs(x)
     inverse = k.reciprocal(y)
 
-    def asymptotic() -> Any:
-        square = k.mul(inverse, inverse)
-        rest = k.add(k.mul(inverse, 0.5), k.mul(square, horner(k, square, table.DIGAMMA_TAIL[bits])))
-        return k.sub(k.log(y), rest)
+    square = k.mul(inverse, inverse)
+    rest = k.add(k.mul(inverse, 0.5), k.mul(square, horner(k, square, table.DIGAMMA_TAIL[bits])))
+    asymptotic = k.sub(k.log(y), rest)
+    small = k.less(y, 0.5)
+    z = k.where(small, k.add(x, 1.0), y)
+    high, low = table.DIGAMMA_ROOT[bits]
+    quotient = k.add(rational(k, z, table.DIGAMMA_MIDDLE[bits]), table.DIGAMMA_OFFSET)
+    value = k.mul(k.sub(k.sub(z, high), low), quotient)
+    middle = k.where(small, k.sub(value, k.reciprocal(x)), value)
+    value = k.where(k.less(y, table.DIGAMMA_SPLIT[bits]), middle, asymptotic)
 
-    def middle() -> Any:
-        small = k.less(y, 0.5)
-        z = k.where(small, k.add(x, 1.0), y)
-        high, low = table.DIGAMMA_ROOT[bits]
-        quotient = k.add(rational(k, z, table.DIGAMMA_MIDDLE[bits]), table.DIGAMMA_OFFSET)
-        value = k.mul(k.sub(k.sub(z, high), low), quotient)
-        return k.where(small, k.sub(value, k.reciprocal(x)), value)
-
-    value = select(k, k.less(y, table.DIGAMMA_SPLIT[bits]), middle, asymptotic)
-
-    def reflected() -> Any:
-        distance = k.sub(y, k.round(y))
-        cotangent = k.div(math.pi, k.tan(k.mul(distance, math.pi)))
-        cotangent = k.where(k.equal(distance, 0.0), math.nan, cotangent)
-        return k.add(value, k.add(inverse, cotangent))
-
-    return select(k, k.less_equal(x, -0.5), reflected, lambda: value)
+    distance = k.sub(y, k.round(y))
+    cotangent = k.div(math.pi, k.tan(k.mul(distance, math.pi)))
+    cotangent = k.where(k.equal(distance, 0.0), math.nan, cotangent)
+    reflected = k.add(value, k.add(inverse, cotangent))
+    return k.where(k.less_equal(x, -0.5), reflected, value)
 
 
 def _power(k: Any, x: Any, n: int) -> Any:
@@ -444,17 +380,15 @@ def polygamma(k: Any, x: Any, bits: int, n: int = 1) -> Any:
     small = (_power(k, k.reciprocal(k.add(z, float(j)) if j else z), n + 1) for j in reversed(range(terms)))
     value = k.mul(k.add(sum_terms(k, small), remainder), -((-1.0) ** n) * math.factorial(n))
 
-    def reflected() -> Any:
-        distance = k.sub(x, k.round(x))
-        # The cosine as the sine of the exact distance from a half: it keeps its precision near its zero.
-        cosine = k.sin(k.mul(k.sub(0.5, k.abs(distance)), math.pi))
-        derivative = horner(k, k.div(cosine, k.sin(k.mul(distance, math.pi))), cotangent_derivative(n))
-        if n % 2 == 0:
-            derivative = k.where(k.equal(distance, 0.0), math.nan, derivative)
-        mirrored = value if n % 2 == 0 else k.neg(value)
-        return k.sub(mirrored, k.mul(derivative, math.pi ** (n + 1)))
-
-    return select(k, below, reflected, lambda: value)
+    distance = k.sub(x, k.round(x))
+    # The cosine as the sine of the exact distance from a half: it keeps its precision near its zero.
+    cosine = k.sin(k.mul(k.sub(0.5, k.abs(distance)), math.pi))
+    derivative = horner(k, k.div(cosine, k.sin(k.mul(distance, math.pi))), cotangent_derivative(n))
+    if n % 2 == 0:
+        derivative = k.where(k.equal(distance, 0.0), math.nan, derivative)
+    mirrored = value if n % 2 == 0 else k.neg(value)
+    reflected = k.sub(mirrored, k.mul(derivative, math.pi ** (n + 1)))
+    return k.where(below, reflected, value)
 
 
 # ---- sine ----
@@ -486,18 +420,14 @@ def _bessel(
     y = k.abs(x) if scaled else k.minimum(k.abs(x), 800.0)
     shift = table.BESSEL_SHIFT
 
-    def series() -> Any:
-        value = horner(k, k.mul(y, y), small[bits])
-        return k.mul(value, k.exp(k.neg(y))) if scaled else value
-
-    def asymptotic() -> Any:
-        # Counted from the split, the coefficients of the denominator have one sign: nothing cancels.
-        distance = k.sub(1.0 / table.BESSEL_SPLIT[bits], k.reciprocal(y))
-        value = k.add(rational(k, distance, large[bits]), table.BESSEL_OFFSET)
-        value = k.div(value, k.sqrt(y))
-        return k.mul(value, math.exp(-shift) if scaled else k.exp(k.sub(y, shift)))
-
-    return select(k, k.less(y, table.BESSEL_SPLIT[bits]), series, asymptotic)
+    value = horner(k, k.mul(y, y), small[bits])
+    series = k.mul(value, k.exp(k.neg(y))) if scaled else value
+    # Counted from the split, the coefficients of the denominator have one sign: nothing cancels.
+    distance = k.sub(1.0 / table.BESSEL_SPLIT[bits], k.reciprocal(y))
+    value = k.add(rational(k, distance, large[bits]), table.BESSEL_OFFSET)
+    value = k.div(value, k.sqrt(y))
+    asymptotic = k.mul(value, math.exp(-shift) if scaled else k.exp(k.sub(y, shift)))
+    return k.where(k.less(y, table.BESSEL_SPLIT[bits]), series, asymptotic)
 
 
 def _odd_factor(k: Any, x: Any, bits: int) -> Any:

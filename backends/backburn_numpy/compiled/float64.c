@@ -1,0 +1,185 @@
+/* Kernels of float64: activation functions, and softmax, cross-entropy and norms over rows. Those of float are in
+ * activations.c and row_kernels.c. */
+#define UNROLLED
+#include "generic.h"
+
+EXTREME(double, largest_and_nans, >, -INFINITY, max)
+
+#undef REAL
+#undef NAMED
+#define REAL double
+#define NAMED(name) backburn_##name##_double
+
+/* ---- activation functions ---- */
+
+/* log(1 + exp(-|x|)): with the power e it is 2 artanh(s), s = e / (2 + e) from 0 to 1/3, and the terms of its series that
+ * count. */
+INLINE double tail_of(double x) {
+    const double e = exp_of_double(-fabs(x)), s = e / (2.0 + e), z = s * s;
+    double p = 1.0 / 33;
+    p = p * z + 1.0 / 31;
+    p = p * z + 1.0 / 29;
+    p = p * z + 1.0 / 27;
+    p = p * z + 1.0 / 25;
+    p = p * z + 1.0 / 23;
+    p = p * z + 1.0 / 21;
+    p = p * z + 1.0 / 19;
+    p = p * z + 1.0 / 17;
+    p = p * z + 1.0 / 15;
+    p = p * z + 1.0 / 13;
+    p = p * z + 1.0 / 11;
+    p = p * z + 1.0 / 9;
+    p = p * z + 1.0 / 7;
+    p = p * z + 1.0 / 5;
+    p = p * z + 1.0 / 3;
+    return 2.0 * (p * z * s + s);
+}
+
+UNARY(sigmoid, sigmoid_of_double(x))
+BINARY(relu_backward, grad, y, y > 0.0 ? grad : 0.0)
+BINARY(sigmoid_backward, grad, y, (1.0 - y) * y * grad)
+BINARY(tanh_backward, grad, y, (1.0 - y * y) * grad)
+UNARY(log_sigmoid, (x > 0.0 ? 0.0 : x) - tail_of(x))
+UNARY(softplus, (x < 0.0 ? 0.0 : x) + tail_of(x))
+UNARY(silu, x * sigmoid_of_double(x))
+
+INLINE double silu_slope(double x) {
+    const double gate = sigmoid_of_double(x);
+    return ((1.0 - gate) * x + 1.0) * gate;
+}
+BINARY(silu_backward, grad, x, silu_slope(x) * grad)
+
+/* ---- rows ---- */
+
+#define WIDTH LOOP for (int64_t i = 0; i < width; i++)
+#define SUM(total, term)                                                                                               \
+    double total = 0.0;                                                                                                \
+    SUM_OF(total) for (int64_t i = 0; i < width; i++) total += term;
+
+INLINE double largest(const double *restrict x, int64_t width) {
+    int unordered;
+    return largest_and_nans(x, width, &unordered);
+}
+
+/* Fills out with the powers of x less the largest, and returns the sum. */
+INLINE double powers(double *restrict out, const double *restrict x, int64_t width) {
+    const double top = largest(x, width);
+    WIDTH out[i] = exp_of_double(x[i] - top);
+    SUM(total, out[i])
+    return total;
+}
+
+KERNEL(softmax, double *restrict out, const double *restrict x, int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, x += width, out += width) {
+        const double factor = 1.0 / powers(out, x, width);
+        WIDTH out[i] *= factor;
+    }
+}
+
+KERNEL(softmax_backward, double *restrict out, const double *restrict grad, const double *restrict y, int64_t rows,
+       int64_t width) {
+    for (int64_t r = 0; r < rows; r++, grad += width, y += width, out += width) {
+        SUM(product, grad[i] * y[i])
+        WIDTH out[i] = (grad[i] - product) * y[i];
+    }
+}
+
+KERNEL(log_softmax, double *restrict out, const double *restrict x, int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, x += width, out += width) {
+        const double top = largest(x, width);
+        SUM(total, exp_of_double(x[i] - top))
+        const double logarithm = log(total);
+        WIDTH out[i] = (x[i] - top) - logarithm;
+    }
+}
+
+KERNEL(log_softmax_backward, double *restrict out, const double *restrict grad, const double *restrict y, int64_t rows,
+       int64_t width) {
+    for (int64_t r = 0; r < rows; r++, grad += width, y += width, out += width) {
+        SUM(total, grad[i])
+        WIDTH out[i] = grad[i] - exp_of_double(y[i]) * total;
+    }
+}
+
+KERNEL(logsumexp, const double *restrict x, double *restrict out, int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, x += width) {
+        const double top = largest(x, width), shift = fabs(top) == INFINITY ? 0.0 : top;
+        SUM(total, exp_of_double(x[i] - shift))
+        out[r] = log(total) + shift;
+    }
+}
+
+/* -log softmax(x)[label] of each row; labels are in range, and the label's own power is left out of the sum, lest it
+ * absorb the others. */
+KERNEL(label_cross_entropy, const double *restrict x, double *restrict out, const int64_t *restrict labels,
+       int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, x += width) {
+        const double top = largest(x, width), own = x[labels[r]] - top;
+        SUM(others, i == labels[r] ? 0.0 : exp_of_double(x[i] - top))
+        out[r] = log1p(own == 0.0 ? others : (others - 1.0) + exp(own)) - own;
+    }
+}
+
+KERNEL(label_cross_entropy_backward, double *restrict out, const double *restrict grads, const double *restrict x,
+       const int64_t *restrict labels, int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, x += width, out += width) {
+        const double factor = grads[r] / powers(out, x, width);
+        WIDTH out[i] *= factor;
+        out[labels[r]] -= grads[r];
+    }
+}
+
+/* ---- layer norm (centred) and RMS norm ---- */
+
+typedef struct {
+    double mean, factor;
+} Moments;
+
+/* The mean is corrected by the mean of x - mean, its rounding error. */
+INLINE Moments moments_of(const double *restrict x, int64_t width, double eps, int centred) {
+    double mean = 0.0;
+    if (centred) {
+        SUM(total, x[i])
+        mean = total / (double)width;
+        SUM(rest, x[i] - mean)
+        mean += rest / (double)width;
+    }
+    SUM(squares, (x[i] - mean) * (x[i] - mean))
+    return (Moments){mean, 1.0 / sqrt(squares / (double)width + eps)};
+}
+
+/* scale and bias are rows, or null. */
+KERNEL(standardize, double *restrict out, const double *restrict x, const double *restrict scale,
+       const double *restrict bias, double eps, int centred, int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, x += width, out += width) {
+        const Moments of = moments_of(x, width, eps, centred);
+        WIDTH out[i] = (x[i] - of.mean) * of.factor;
+        if (scale) WIDTH out[i] *= scale[i];
+        if (bias) WIDTH out[i] += bias[i];
+    }
+}
+
+/* With n = (x - mean) factor: out = factor (grad scale - n mean(grad scale n) - mean(grad scale)), the last term if
+ * centred; in blocks first to last - 1, each of as many rows as block says. A row of sums gets the sum of grad n. */
+KERNEL(standardize_backward, double *restrict out, double *restrict sums, const double *restrict grad,
+       const double *restrict x, const double *restrict scale, double eps, int centred, int64_t block, int64_t rows,
+       int64_t width, int64_t first, int64_t last) {
+    for (; first < last; first++) {
+        const int64_t start = first * block, stop = rows - start < block ? rows : start + block;
+        double *restrict some = sums + first * width;
+        memset(some, 0, (size_t)width * sizeof *some);
+        for (int64_t at = start * width; at < stop * width; at += width) {
+            const double *restrict g = grad + at, *restrict row = x + at;
+            double *restrict result = out + at;
+            const Moments of = moments_of(row, width, eps, centred);
+            SUM(along, g[i] * scale[i] * ((row[i] - of.mean) * of.factor))
+            SUM(total, g[i] * scale[i])
+            const double tilt = along / (double)width, shift = centred ? total / (double)width : 0.0;
+            WIDTH {
+                const double n = (row[i] - of.mean) * of.factor;
+                result[i] = of.factor * ((g[i] * scale[i] - n * tilt) - shift);
+                some[i] += g[i] * n;
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+/* Max pooling over up to three axes, of the type REAL. Included once for each type. */
+
+/* The windows of count columns, whose first elements in the image are at x, x + stride ... NaN is larger than all. */
+INLINE void NAMED(best_of)(REAL *restrict out, int64_t *restrict index, const REAL *restrict x, const Windows *w,
+                           Reach z, Reach y, Reach c, int64_t at, int64_t count, int64_t stride) {
+    REAL best[COLUMNS];
+    int32_t chosen[COLUMNS];
+    const int64_t top = (z.first * w->lengths[1] + y.first) * w->lengths[2] + c.first;
+    LOOP for (int64_t i = 0; i < count; i++) best[i] = x[top + i * stride], chosen[i] = (int32_t)top;
+    for (int64_t k = z.first; k < z.last; k += w->dilation[0])
+        for (int64_t j = y.first; j < y.last; j += w->dilation[1])
+            for (int64_t l = c.first; l < c.last; l += w->dilation[2]) {
+                const int64_t offset = (k * w->lengths[1] + j) * w->lengths[2] + l;
+                LOOP for (int64_t i = 0; i < count; i++) {
+                    const REAL seen = x[offset + i * stride];
+                    const int better = !(seen <= best[i]) & (best[i] == best[i]);
+                    chosen[i] = better ? (int32_t)offset : chosen[i];
+                    best[i] = better ? seen : best[i];
+                }
+            }
+    LOOP for (int64_t i = 0; i < count; i++) out[i] = best[i];
+    LOOP for (int64_t i = 0; i < count; i++) index[i] = at + i * stride + chosen[i];
+}
+
+/* The largest element of each window and its index in the image, for images first to last - 1. The first of equal
+ * elements wins, and the first NaN over all. Every window overlaps the image, whose indices fit into 32 bits. */
+KERNEL(max_pool, REAL *restrict out, int64_t *restrict index, const REAL *restrict x,
+       const Windows *restrict w, int64_t first, int64_t last) {
+    const int64_t *n = w->counts, step = w->stride[2], reached = (w->size[2] - 1) * w->dilation[2];
+    const int64_t image = w->lengths[0] * w->lengths[1] * w->lengths[2];
+    /* Windows from column inner to outer - 1 lie inside the image. */
+    const int64_t room = w->lengths[2] - 1 - reached + w->before[2];
+    const int64_t inner = (w->before[2] + step - 1) / step, outer = room < 0 ? 0 : room / step + 1;
+    x += first * image, out += first * n[0] * n[1] * n[2], index += first * n[0] * n[1] * n[2];
+    for (int64_t i = first; i < last; i++, x += image)
+        for (int64_t plane = 0; plane < n[0]; plane++)
+            for (int64_t row = 0; row < n[1]; row++) {
+                const Reach z = reach(w, 0, plane), y = reach(w, 1, row);
+                const int64_t line = (z.start * w->lengths[1] + y.start) * w->lengths[2];
+                for (int64_t column = 0, count; column < n[2]; column += count) {
+                    const Reach c = reach(w, 2, column);
+                    const int64_t at = line + c.start, end = outer < n[2] ? outer : n[2];
+                    count = column < inner || end - column < FEW ? 1 : end - column < COLUMNS ? end - column : COLUMNS;
+                    if (count == 1)
+                        NAMED(best_of)(out, index, x + at, w, z, y, c, at, 1, 1);
+                    else if (step == 1)
+                        NAMED(best_of)(out, index, x + at, w, z, y, c, at, count, 1);
+                    else if (step == 2)
+                        NAMED(best_of)(out, index, x + at, w, z, y, c, at, count, 2);
+                    else
+                        NAMED(best_of)(out, index, x + at, w, z, y, c, at, count, step);
+                    out += count, index += count;
+                }
+            }
+}
