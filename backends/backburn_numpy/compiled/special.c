@@ -9,8 +9,8 @@ INLINE void sine_and_cosine(float d, float *sine, float *cosine) {
     const int turned = d > 0.25f;
     const float x = 3.14159265f * (turned ? 0.5f - d : d), z = x * x;
     const float s = ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * z * x + x;
-    const float c = ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * (z * z) -
-                    0.5f * z + 1.0f;
+    const float p = ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * z - 0.5f;
+    const float c = p * z + 1.0f;
     *sine = turned ? c : s;
     *cosine = turned ? s : c;
 }
@@ -42,7 +42,7 @@ INLINE float lgamma_reflected(float x, float above) {
 INLINE float digamma_above(float x) {
     const float y = fabsf(x), inverse = 1.0f / y, square = inverse * inverse;
     const float tail = (0.00351698021f * square - 0.00831681304f) * square + 0.0833331496f;
-    const float far = log_of(y) - (0.5f * inverse + square * tail);
+    const float far = log_of(y) - FUSED(square, tail, 0.5f * inverse);
     const int small = y < 0.5f;
     const float z = small ? x + 1.0f : y;
     const float p = (((-0.730358005f * z - 8.65627289f) * z - 3.91788602f) * z + 42.3842964f) * z + 27.8192177f;
