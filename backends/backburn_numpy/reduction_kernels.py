@@ -32,6 +32,9 @@ SMALL = 1 << 12
 #: longer rows of matrices whose columns are reduced, and fewer rows.
 LONG, ROWS = 1 << 9, 1 << 8
 
+#: As many rows lose no digits to speak of when they are added in their own dtype.
+FEW = 3
+
 #: The fewest elements for which a second thread pays for sums, which are fast.
 WORTH_OF_SUMS = 3 << 20
 
@@ -128,6 +131,8 @@ def _sum_columns_of(matrices: Array) -> Array:
     found = reduce_matrices(matrices, (1,), "sum")
     if found is not None:
         return found
+    if matrices.shape[1] <= FEW:
+        return np.add.reduce(matrices, axis=1)
     total = sum_columns(matrices)
     total = np.add.reduce(matrices, axis=1, dtype=np.float64) if total is None else total
     return total.astype(matrices.dtype)
