@@ -31,6 +31,9 @@ SMALL = 1 << 12
 #: longer rows of matrices whose columns are reduced, and fewer rows.
 LONG, ROWS = 1 << 9, 1 << 8
 
+#: As many rows lose no digits to speak of when they are added in their own dtype.
+FEW = 3
+
 #: The fewest elements for which a second thread pays for sums, which are fast.
 WORTH_OF_SUMS = 3 << 20
 
@@ -129,7 +132,11 @@ def sum_all(x: Array, axis: Axes) -> Array | None:
 
 def _sum_columns_of(matrices: Array) -> Array:
     found = reduce_matrices(matrices, (1,), "sum")
-    return sum_columns(matrices).astype(matrices.dtype) if found is None else found
+    if found is not None:
+        return found
+    if matrices.shape[1] <= FEW:
+        return np.add.reduce(matrices, axis=1)
+    return sum_columns(matrices).astype(matrices.dtype)
 
 
 def reduce_rows(x: Array, axis: Axes, kernel: str, join: Callable[[Array], Any]) -> Array | None:

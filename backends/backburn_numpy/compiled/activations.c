@@ -39,10 +39,8 @@ INLINE float gauss_of(float y, float scale) {
 /* exp(-y**2) (1 + p / q) / (1 + 2 y) for y = |x|, up to where it underflows. */
 INLINE float erfc_of(float x) {
     const float size = fabsf(x), y = size > 10.25f ? 10.25f : size;
-    const float p = ((((0.128386915f * y + 1.41132736f) * y + 5.84634495f) * y + 12.4719591f) * y + 12.9622545f) * y -
-                    3.84186514e-08f;
-    const float q =
-        ((((y + 6.60108566f) * y + 20.8843956f) * y + 36.9663734f) * y + 35.7516479f) * y + 14.8714314f;
+    const float p = HORNER5(y, 0.128386915f, 1.41132736f, 5.84634495f, 12.4719591f, 12.9622545f, -3.84186514e-08f);
+    const float q = HORNER4(y, y + 6.60108566f, 20.8843956f, 36.9663734f, 35.7516479f, 14.8714314f);
     const float above = gauss_of(y, -1.0f) * ((p / q + 1.0f) / (2.0f * y + 1.0f));
     return x < 0.0f ? 2.0f - above : above;
 }
@@ -54,9 +52,8 @@ UNARY(erfc, erfc_of(x))
  * (error 2**-27.3), beyond which the tail underflows float32. Sets density to the exponential; returns the tail. */
 INLINE float mass_above(float y, float *density) {
     *density = gauss_of(y, -0.5f);
-    const float p = (((0.3989468369f * y + 3.935827965f) * y + 17.74102709f) * y + 42.42109394f) * y + 48.37106885f;
-    const float q =
-        ((((y + 9.866274741f) * y + 45.45579191f) * y + 116.392779f) * y + 162.0312867f) * y + 96.74213713f;
+    const float p = HORNER4(y, 0.3989468369f, 3.935827965f, 17.74102709f, 42.42109394f, 48.37106885f);
+    const float q = HORNER4(y, y + 9.866274741f, 45.45579191f, 116.392779f, 162.0312867f, 96.74213713f);
     return p / q * *density;
 }
 

@@ -26,25 +26,18 @@ INLINE Statistics statistics_of(const float *restrict x, const Planes *p, int ce
     if (centred)
         for (int64_t j = 0; j < p->planes; j++) {
             const float *restrict plane = x + j * p->plane_step;
-            STRETCHES(p->length) {
-                float part = 0.0f;
-                SUM_OF(part) for (int64_t i = start; i < stop; i++) part += plane[i];
-                sum += part;
-            }
+            STRETCHES(p->length) sum += sum_of_floats(plane, start, stop);
         }
     /* The mean is corrected by the mean of x - mean, its rounding error. */
     const float mean = (float)(sum / count);
     for (int64_t j = 0; j < p->planes; j++) {
         const float *restrict plane = x + j * p->plane_step;
         STRETCHES(p->length) {
-            float part = 0.0f, of_rest = 0.0f;
-            SUM_OF(part, of_rest) for (int64_t i = start; i < stop; i++) {
-                const float centre = plane[i] - mean;
-                part += centre * centre;
-                of_rest += centre;
-            }
-            squares += part;
-            rest += of_rest;
+            Lanes parts[2] = {0}, rests[2] = {0};
+            BY_VECTORS(LANES, start, stop, const Lanes centre = AT(plane, mean) - mean;
+                       parts[turn] += centre * centre; rests[turn] += centre;)
+            squares += sum_of_lanes(parts[0] + parts[1]);
+            rest += sum_of_lanes(rests[0] + rests[1]);
         }
     }
     rest = centred ? rest / count : 0.0;
@@ -86,13 +79,12 @@ KERNEL(normalize_planes_backward, float *restrict out, float *restrict grad_scal
         double along = 0.0, total = 0.0;
         for (int64_t j = 0; j < p->planes; j++) {
             const int64_t at = q * p->step + j * p->plane_step;
-            double product = 0.0, sum = 0.0;
             const float *restrict g = grad + at, *restrict plane = x + at;
-            SUM_OF(product, sum) for (int64_t i = 0; i < p->length; i++) {
-                product += g[i] * (plane[i] - mean);
-                sum += g[i];
-            }
-            product -= rest * sum;
+            Wide products[2] = {0}, sums[2] = {0};
+            BY_VECTORS(LANES / 2, 0, p->length, const Wide slope = WIDENED_AT(g, 0.0f); sums[turn] += slope;
+                       products[turn] += slope * (WIDENED_AT(plane, mean) - mean);)
+            const double sum = sum_of_wide(sums[0] + sums[1]);
+            const double product = sum_of_wide(products[0] + products[1]) - rest * sum;
             const double by = scale[scale_at(p, q, j)];
             grad_scale[q * p->planes + j] = (float)(product * factor);
             along += by * product;

@@ -62,6 +62,14 @@ INLINE int32_t to_bits(float value) {
 #define FUSED(a, b, c) ((a) * (b) + (c))
 #endif
 
+/* Horner's rule from p on, by multiply-adds: two polynomials of the same number may become one of pairs, in which Clang
+ * fuses nothing by itself. */
+#define HORNER1(x, p, a) FUSED(x, p, a)
+#define HORNER2(x, p, a, ...) HORNER1(x, FUSED(x, p, a), __VA_ARGS__)
+#define HORNER3(x, p, a, ...) HORNER2(x, FUSED(x, p, a), __VA_ARGS__)
+#define HORNER4(x, p, a, ...) HORNER3(x, FUSED(x, p, a), __VA_ARGS__)
+#define HORNER5(x, p, a, ...) HORNER4(x, FUSED(x, p, a), __VA_ARGS__)
+
 /* 2**n for n in -126 to 127; arbitrary for other n, which come from NaN. */
 INLINE float power_of_2(int32_t n) { return from_bits((int32_t)(((uint32_t)n + 127u) << 23)); }
 
@@ -165,38 +173,30 @@ INLINE float loss_of(float x, float top, float others) {
     return (float)(log((double)others + exp(own)) - own);
 }
 
-/* Defines the largest (if better is >) or smallest (<) number of a row, least if it has none, and counts its NaNs. Clang
- * vectorizes no maxima of floats, and its reductions begin with the least finite number: it gets lanes side by side. */
-#if defined(__clang__)
-#define EXTREME(type, name, better, least, operation)                                                                  \
+/* Defines the largest (if better is >) or smallest (<) number of a row, least if it has none, and tells whether it has a
+ * NaN. Elements take turns with as many results side by side, in the same order by all compilers: 0 is as good as -0. */
+#define EXTREME(type, integer, name, better, least)                                                                    \
     INLINE type name(const type *restrict x, int64_t width, int *unordered) {                                          \
         enum { SIDE = 64 / sizeof(type) };                                                                             \
-        int count = 0;                                                                                                 \
-        SUM_OF(count) for (int64_t i = 0; i < width; i++) count += x[i] != x[i];                                       \
-        *unordered = count;                                                                                            \
         type some[SIDE];                                                                                               \
+        integer nans[SIDE] = {0}, any = 0;                                                                             \
+        int64_t i = 0;                                                                                                 \
         LOOP for (int k = 0; k < SIDE; k++) some[k] = least;                                                           \
-        for (int64_t i = 0; i + SIDE <= width; i += SIDE)                                                              \
-            LOOP for (int k = 0; k < SIDE; k++) some[k] = x[i + k] better some[k] ? x[i + k] : some[k];                \
-        for (int64_t i = width / SIDE * SIDE; i < width; i++) some[0] = x[i] better some[0] ? x[i] : some[0];          \
+        for (; i + SIDE <= width; i += SIDE) LOOP for (int k = 0; k < SIDE; k++) {                                     \
+            nans[k] |= x[i + k] != x[i + k];                                                                           \
+            some[k] = x[i + k] better some[k] ? x[i + k] : some[k];                                                    \
+        }                                                                                                              \
+        if (i < width) LOOP for (int k = 0; k < SIDE; k++) {                                                           \
+            const type y = i + k < width ? x[i + k] : least;                                                           \
+            nans[k] |= y != y;                                                                                         \
+            some[k] = y better some[k] ? y : some[k];                                                                  \
+        }                                                                                                              \
+        SUM_OF(any) for (int k = 0; k < SIDE; k++) any += nans[k];                                                     \
+        *unordered = (int)any;                                                                                         \
         for (int n = SIDE / 2; n; n /= 2)                                                                              \
             LOOP for (int k = 0; k < n; k++) some[k] = some[k + n] better some[k] ? some[k + n] : some[k];             \
         return some[0];                                                                                                \
     }
-#else
-#define EXTREME(type, name, better, least, operation)                                                                  \
-    INLINE type name(const type *restrict x, int64_t width, int *unordered) {                                          \
-        type best = least;                                                                                             \
-        int count = 0;                                                                                                 \
-        _Pragma(TEXT(omp simd reduction(+ : count) reduction(operation : best)))                                       \
-        for (int64_t i = 0; i < width; i++) {                                                                          \
-            count += x[i] != x[i];                                                                                     \
-            best = x[i] better best ? x[i] : best;                                                                     \
-        }                                                                                                              \
-        *unordered = count;                                                                                            \
-        return best;                                                                                                   \
-    }
-#endif
 
 /* Element-wise kernels, whose result may have the memory of an operand. */
 #define UNARY(name, expression)                                                                                        \

@@ -51,10 +51,10 @@ KERNEL(adam_step, float *out, float *new_m, float *new_v, const float *param,
        int64_t count) {
     LOOP for (int64_t i = 0; i < count; i++) {
         const float g = decay != 0.0f ? grad[i] + decay * param[i] : grad[i];
-        const float first = beta1 * m[i] + rest1 * g, second = beta2 * v[i] + rest2 * (g * g);
+        const float first = FUSED(beta1, m[i], rest1 * g), second = FUSED(beta2, v[i], rest2 * (g * g));
         new_m[i] = first;
         new_v[i] = second;
-        out[i] = param[i] * shrink - rate * (first / (sqrtf(second) + floor));
+        out[i] = FUSED(param[i], shrink, -rate * (first / (sqrtf(second) + floor)));
     }
 }
 

@@ -4,10 +4,7 @@
 
 #include "simd.h"
 
-#define PRODUCT_OF(product) _Pragma(TEXT(omp simd reduction(* : product)))
-
 enum {
-    VECTORS = 4,  /* separate sums: one would wait for each addition */
     CHAINS = 8,   /* rows at a time: independent chains of operations hide their latency */
     BLOCK = 1024, /* elements summed in their type */
     NARROW = 24,  /* elements of a row that are joined one after the other, */
@@ -16,47 +13,40 @@ enum {
     WIDE = 1024,  /* columns at a time, whose last results stay in the cache */
 };
 
-INLINE double backburn_sum_of_block(const float *restrict x, int64_t count) {
-    double sum = 0.0;
-    int64_t start = 0;
-    if (count >= 2 * VECTORS * LANES) {
-        Lanes sums[VECTORS] = {0};
-        for (; start + VECTORS * LANES <= count; start += VECTORS * LANES)
-            for (int v = 0; v < VECTORS; v++) sums[v] += load_lanes(x + start + v * LANES);
-        const Lanes all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-        SUM_OF(sum) for (int i = 0; i < LANES; i++) sum += all[i];
-    }
-    SUM_OF(sum) for (int64_t i = start; i < count; i++) sum += x[i];
-    return sum;
-}
-
-INLINE double backburn_sum_of_block_double(const double *restrict x, int64_t count) {
-    double first = 0.0, second = 0.0, third = 0.0, fourth = 0.0;
-    const int64_t part = count / 4;
-    if (count < 2 * VECTORS * LANES) {
-        SUM_OF(first) for (int64_t i = 0; i < count; i++) first += x[i];
-        return first;
-    }
-    const double *a = x, *b = a + part, *c = b + part, *d = c + part;
-    SUM_OF(first, second, third, fourth) for (int64_t i = 0; i < part; i++)
-        first += a[i], second += b[i], third += c[i], fourth += d[i];
-    for (int64_t i = 4 * part; i < count; i++) fourth += x[i];
-    return (first + second) + (third + fourth);
-}
+JOIN_LANES(product_of_lanes, float, *)
+JOIN_LANES(product_of_wide, double, *)
 
 /* The squares are exact in double precision. */
 KERNEL(norm_rows, const float *restrict x, float *restrict out, int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width) {
-        double sum = 0.0;
-        SUM_OF(sum) for (int64_t i = 0; i < width; i++) sum += (double)x[i] * x[i];
-        out[r] = (float)sqrt(sum);
+        Wide sums[2] = {0};
+        BY_VECTORS(LANES / 2, 0, width, const Wide some = WIDENED_AT(x, 0.0f); sums[turn] += some * some;)
+        out[r] = (float)sqrt(sum_of_wide(sums[0] + sums[1]));
     }
 }
 
+#define INTEGER int32_t
+#define SEVERAL Lanes
+#define SEVERAL_AT AT
+#define DOUBLES_AT WIDENED_AT
+#define SUM_OF_SEVERAL sum_of_lanes
+#define PRODUCT_OF_SEVERAL product_of_lanes
 #include "reduce.h"
 #define RUNNING_SUMS /* those of floats are in running.c */
 #undef REAL
 #undef NAMED
+#undef INTEGER
+#undef SEVERAL
+#undef SEVERAL_AT
+#undef DOUBLES_AT
+#undef SUM_OF_SEVERAL
+#undef PRODUCT_OF_SEVERAL
 #define REAL double
 #define NAMED(name) backburn_##name##_double
+#define INTEGER int64_t
+#define SEVERAL Wide
+#define SEVERAL_AT WIDE_AT
+#define DOUBLES_AT WIDE_AT
+#define SUM_OF_SEVERAL sum_of_wide
+#define PRODUCT_OF_SEVERAL product_of_wide
 #include "reduce.h"

@@ -1,4 +1,5 @@
-/* Kernels of reductions and running results, of the type REAL. Included once for each type. */
+/* Kernels of reductions and running results, of the type REAL, whose vectors are SEVERAL. Included once for each type. */
+#define IN_VECTOR ((int64_t)(sizeof(SEVERAL) / sizeof(REAL)))
 
 /* Kernels of sums (0), products (2), maxima (1) and minima (-1), in which the first NaN stays. */
 INLINE REAL NAMED(joined)(REAL x, REAL y, int operation) {
@@ -7,39 +8,52 @@ INLINE REAL NAMED(joined)(REAL x, REAL y, int operation) {
     return ((operation > 0 ? !(y <= x) : !(y >= x)) & (x == x)) ? y : x;
 }
 
-/* Reduces those of narrow rows that are taken side by side, and tells how many these are. */
+/* Reduces rows, if they are narrow, and tells how many these are: as many as fit side by side, and the rest alone, in the
+ * same order. */
 INLINE int64_t NAMED(narrow_rows)(const REAL *restrict x, REAL *restrict out, int64_t rows, int64_t width,
                                   int operation) {
+    if (width > NARROW || width < 1) return 0;
     int64_t done = 0;
-    for (; width <= NARROW && done + ABREAST <= rows; done += ABREAST, x += ABREAST * width, out += ABREAST) {
+    for (; done + ABREAST <= rows; done += ABREAST, x += ABREAST * width, out += ABREAST) {
         REAL some[ABREAST];
         LOOP for (int64_t r = 0; r < ABREAST; r++) some[r] = x[r * width];
         for (int64_t i = 1; i < width; i++)
             LOOP for (int64_t r = 0; r < ABREAST; r++) some[r] = NAMED(joined)(some[r], x[r * width + i], operation);
         LOOP for (int64_t r = 0; r < ABREAST; r++) out[r] = some[r];
     }
-    return done;
+    for (; done < rows; done++, x += width, out++) {
+        *out = *x;
+        for (int64_t i = 1; i < width; i++) *out = NAMED(joined)(*out, x[i], operation);
+    }
+    return rows;
+}
+
+/* The sum of so few elements that their type is good enough. */
+INLINE double NAMED(sum_of_block)(const REAL *restrict x, int64_t start, int64_t stop) {
+    SEVERAL sums[2] = {0};
+    BY_VECTORS(IN_VECTOR, start, stop, sums[turn] += SEVERAL_AT(x, 0);)
+    return SUM_OF_SEVERAL(sums[0] + sums[1]);
 }
 
 KERNEL(sum_rows, const REAL *restrict x, REAL *restrict out, int64_t rows, int64_t width) {
     for (int64_t r = NAMED(narrow_rows)(x, out, rows, width, 0); r < rows; r++) {
         double sum = 0.0;
         for (int64_t start = 0; start < width; start += BLOCK)
-            sum += NAMED(sum_of_block)(x + r * width + start, start + BLOCK < width ? BLOCK : width - start);
+            sum += NAMED(sum_of_block)(x + r * width, start, start + BLOCK < width ? start + BLOCK : width);
         out[r] = (REAL)sum;
     }
 }
 
 KERNEL(prod_rows, const REAL *restrict x, REAL *restrict out, int64_t rows, int64_t width) {
     for (int64_t r = NAMED(narrow_rows)(x, out, rows, width, 2); r < rows; r++) {
-        REAL product = 1;
-        PRODUCT_OF(product) for (int64_t i = r * width; i < (r + 1) * width; i++) product *= x[i];
-        out[r] = product;
+        SEVERAL products[2] = {(SEVERAL){0} + 1, (SEVERAL){0} + 1};
+        BY_VECTORS(IN_VECTOR, r * width, (r + 1) * width, products[turn] *= SEVERAL_AT(x, 1);)
+        out[r] = PRODUCT_OF_SEVERAL(products[0] * products[1]);
     }
 }
 
-EXTREME(REAL, NAMED(largest), >, -INFINITY, max)
-EXTREME(REAL, NAMED(smallest), <, INFINITY, min)
+EXTREME(REAL, INTEGER, NAMED(largest), >, -INFINITY)
+EXTREME(REAL, INTEGER, NAMED(smallest), <, INFINITY)
 
 #define EXTREMES(name, extreme, operation)                                                                             \
     KERNEL(name, const REAL *restrict x, REAL *restrict out, int64_t rows, int64_t width) {                            \
@@ -59,11 +73,6 @@ KERNEL(diff_rows, REAL *restrict out, const REAL *restrict x, int64_t rows, int6
         LOOP for (int64_t i = 1; i < width; i++) out[i - 1] = x[i] - x[i - 1];
 }
 
-INLINE double NAMED(term)(REAL x, REAL mean, REAL rest, int squared) {
-    const REAL centre = (x - mean) - rest;
-    return squared ? centre * centre : x;
-}
-
 /* Joins rows of a width up to LINE, step apart. */
 INLINE void NAMED(join_rows)(REAL *restrict out, const REAL *restrict x, int64_t rows, int64_t step, int64_t width,
                              int operation) {
@@ -74,17 +83,27 @@ INLINE void NAMED(join_rows)(REAL *restrict out, const REAL *restrict x, int64_t
     memcpy(out, some, (size_t)width * sizeof *x);
 }
 
-/* Adds up rows of a width up to WIDE, step apart, or the squares of what they differ from a row mean + rest, as doubles. */
+/* Adds up rows of a width up to WIDE, step apart, or the squares of what they differ from a row mean + rest: as doubles,
+ * but for four rows at a time, which lose no more digits than the rows of sum_rows. */
 INLINE void NAMED(add_rows)(double *restrict out, const REAL *restrict x, const REAL *restrict mean,
                             const REAL *restrict rest, int64_t rows, int64_t step, int64_t width, int squared) {
-#define TERM(row) NAMED(term)(row[i], squared ? mean[i] : 0, squared ? rest[i] : 0, squared)
     memset(out, 0, (size_t)width * sizeof *out);
     for (; rows >= 4; rows -= 4, x += 4 * step) {
         const REAL *restrict y = x + step, *restrict z = y + step, *restrict w = z + step;
-        LOOP for (int64_t i = 0; i < width; i++) out[i] += (TERM(x) + TERM(y)) + (TERM(z) + TERM(w));
+        LOOP for (int64_t i = 0; i < width; i++) {
+            REAL sum = (x[i] + y[i]) + (z[i] + w[i]);
+            if (squared) {
+                const REAL a = (x[i] - mean[i]) - rest[i], b = (y[i] - mean[i]) - rest[i];
+                const REAL c = (z[i] - mean[i]) - rest[i], d = (w[i] - mean[i]) - rest[i];
+                sum = FUSED(a, a, b * b) + FUSED(c, c, d * d);
+            }
+            out[i] += (double)sum;
+        }
     }
-    for (; rows > 0; rows--, x += step) LOOP for (int64_t i = 0; i < width; i++) out[i] += TERM(x);
-#undef TERM
+    for (; rows > 0; rows--, x += step) LOOP for (int64_t i = 0; i < width; i++) {
+        const REAL centre = squared ? (x[i] - mean[i]) - rest[i] : 1;
+        out[i] += (double)(squared ? centre * centre : x[i]);
+    }
 }
 
 /* The sums of columns first to last - 1 of matrices (rows, width), one after the other. */
@@ -110,24 +129,24 @@ KERNEL(deviation_rows, const REAL *restrict x, double *restrict means, double *r
     for (int64_t r = 0; r < rows; r++, x += width) {
         double sum = 0.0, rest = 0.0, total = 0.0;
         if (width <= LINE) {
-            for (int64_t i = 0; i < width; i++) sum += x[i];
-            means[r] = sum /= (double)width;
-            SUM_OF(total) for (int64_t i = 0; i < width; i++) total += (x[i] - sum) * (x[i] - sum);
-            squares[r] = total;
+            Wide sums[2] = {0}, totals[2] = {0};
+            BY_VECTORS(LANES / 2, 0, width, sums[turn] += DOUBLES_AT(x, 0);)
+            means[r] = sum = sum_of_wide(sums[0] + sums[1]) / (double)width;
+            BY_VECTORS(LANES / 2, 0, width, const Wide some = DOUBLES_AT(x, 0) - sum;
+                       totals[turn] += whole ? some * some : low_lanes(some * some, end - i);)
+            squares[r] = sum_of_wide(totals[0] + totals[1]);
             continue;
         }
         for (int64_t start = 0; start < width; start += BLOCK)
-            sum += NAMED(sum_of_block)(x + start, start + BLOCK < width ? BLOCK : width - start);
+            sum += NAMED(sum_of_block)(x, start, start + BLOCK < width ? start + BLOCK : width);
         const REAL mean = (REAL)(sum / (double)width);
         for (int64_t start = 0, stop; start < width; start = stop) {
-            REAL of_rest = 0, of_squares = 0;
+            SEVERAL rests[2] = {0}, totals[2] = {0};
             stop = start + BLOCK / 2 < width ? start + BLOCK / 2 : width;
-            SUM_OF(of_rest, of_squares) for (int64_t i = start; i < stop; i++) {
-                of_rest += x[i] - mean;
-                of_squares += (x[i] - mean) * (x[i] - mean);
-            }
-            rest += of_rest;
-            total += of_squares;
+            BY_VECTORS(IN_VECTOR, start, stop, const SEVERAL centre = SEVERAL_AT(x, mean) - mean; rests[turn] += centre;
+                       totals[turn] += centre * centre;)
+            rest += SUM_OF_SEVERAL(rests[0] + rests[1]);
+            total += SUM_OF_SEVERAL(totals[0] + totals[1]);
         }
         means[r] = mean + rest / (double)width;
         squares[r] = total - rest * rest / (double)width;
@@ -228,3 +247,4 @@ RUNNING(cumprod_reverse, 2, 1)
 RUNNING(cummax, 1, 0)
 RUNNING(cummin, -1, 0)
 #undef RUNNING
+#undef IN_VECTOR

@@ -4,7 +4,7 @@
 #include "simd.h"
 #include "softmax_short_rows.h"
 
-EXTREME(float, largest_and_nans, >, -INFINITY, max)
+EXTREME(float, int32_t, largest_and_nans, >, -INFINITY)
 INLINE float largest(const float *restrict x, int64_t width) {
     int unordered;
     return largest_and_nans(x, width, &unordered);
@@ -15,49 +15,37 @@ INLINE float largest(const float *restrict x, int64_t width) {
 enum { STRETCH = 64 * LANES };
 #define STRETCHES                                                                                              \
     for (int64_t start = 0, stop; stop = width - start < STRETCH ? width : start + STRETCH, start < width; start = stop)
-#define STRETCH_SUM(part) SUM_OF(part) for (int64_t i = start; i < stop; i++)
 
 INLINE double sum_of(const float *restrict x, int64_t width) {
     double total = 0.0;
-    STRETCHES {
-        float part = 0.0f;
-        STRETCH_SUM(part) part += x[i];
-        total += part;
-    }
+    STRETCHES total += sum_of_floats(x, start, stop);
     return total;
 }
 
 INLINE double product_of(const float *restrict x, const float *restrict y, int64_t width) {
     double total = 0.0;
     STRETCHES {
-        float part = 0.0f;
-        STRETCH_SUM(part) part += x[i] * y[i];
-        total += part;
+        Lanes sums[2] = {0};
+        BY_VECTORS(LANES, start, stop, sums[turn] += AT(x, 0.0f) * AT(y, 0.0f);)
+        total += sum_of_lanes(sums[0] + sums[1]);
     }
     return total;
 }
 
 /* Fills out with exp(x - top) and returns the sum. */
 INLINE float powers(float *restrict out, const float *restrict x, float top, int64_t width) {
-    double total = 0.0;
-    STRETCHES {
-        float part = 0.0f;
-        SUM_OF(part) for (int64_t i = start; i < stop; i++) {
-            const float power = exp_of(x[i] - top);
-            out[i] = power;
-            part += power;
-        }
-        total += part;
-    }
-    return (float)total;
+    LOOP for (int64_t i = 0; i < width; i++) out[i] = exp_of(x[i] - top);
+    return (float)sum_of(out, width);
 }
 
-INLINE float sum_of_powers(const float *restrict x, float top, int64_t width) {
+/* The sum of exp(x - top), but of the element at without. */
+INLINE float sum_of_powers(const float *restrict x, float top, int64_t width, int64_t without) {
     double total = 0.0;
     STRETCHES {
-        float part = 0.0f;
-        SUM_OF(part) for (int64_t i = start; i < stop; i++) part += exp_of(x[i] - top);
-        total += part;
+        float some[STRETCH];
+        LOOP for (int64_t i = 0; i < stop - start; i++) some[i] = exp_of(x[start + i] - top);
+        if (start <= without && without < stop) some[without - start] = 0.0f;
+        total += sum_of_floats(some, 0, stop - start);
     }
     return (float)total;
 }
@@ -81,7 +69,7 @@ KERNEL(softmax_backward, float *restrict out, const float *restrict grad, const 
 KERNEL(log_softmax, float *restrict out, const float *restrict x, int64_t rows, int64_t width) {
     if (width < SHORT) return backburn_log_softmax_short_rows(out, x, rows, width);
     for (int64_t r = 0; r < rows; r++, x += width, out += width) {
-        const float top = largest(x, width), logarithm = logf(sum_of_powers(x, top, width));
+        const float top = largest(x, width), logarithm = logf(sum_of_powers(x, top, width, -1));
         LOOP for (int64_t i = 0; i < width; i++) out[i] = (x[i] - top) - logarithm;
     }
 }
@@ -107,16 +95,7 @@ KERNEL(label_cross_entropy, const float *restrict x, float *restrict out, const 
     if (width < SHORT) return backburn_cross_entropy_short_rows(x, out, labels, rows, width);
     for (int64_t r = 0; r < rows; r++, x += width) {
         const float top = largest(x, width);
-        double others = 0.0;
-        STRETCHES {
-            float part = 0.0f;
-            SUM_OF(part) for (int64_t i = start; i < stop; i++) {
-                const float power = exp_of(x[i] - top);
-                part += i == labels[r] ? 0.0f : power;
-            }
-            others += part;
-        }
-        out[r] = loss_of(x[labels[r]], top, (float)others);
+        out[r] = loss_of(x[labels[r]], top, sum_of_powers(x, top, width, labels[r]));
     }
 }
 
@@ -144,14 +123,11 @@ INLINE Moments moments_of(const float *restrict x, int64_t width, double eps, in
     const float mean = centred ? (float)(sum_of(x, width) * each) : 0.0f;
     double squares = 0.0, rest = 0.0;
     STRETCHES {
-        float part = 0.0f, of_rest = 0.0f;
-        SUM_OF(part, of_rest) for (int64_t i = start; i < stop; i++) {
-            const float centre = x[i] - mean;
-            part += centre * centre;
-            of_rest += centre;
-        }
-        squares += part;
-        rest += of_rest;
+        Lanes parts[2] = {0}, rests[2] = {0};
+        BY_VECTORS(LANES, start, stop, const Lanes centre = AT(x, mean) - mean; parts[turn] += centre * centre;
+                   rests[turn] += centre;)
+        squares += sum_of_lanes(parts[0] + parts[1]);
+        rest += sum_of_lanes(rests[0] + rests[1]);
     }
     rest = centred ? rest * each : 0.0;
     const double variance = squares * each - rest * rest;
@@ -201,6 +177,29 @@ KERNEL(standardize, float *restrict out, const float *restrict x, const float *r
     }
 }
 
+/* The sums of slope n and of slope, grad scale, over a row. */
+INLINE void float_slopes(double *along, double *total, const float *restrict grad, const float *restrict x,
+                         const float *restrict scale, Moments of, int64_t width) {
+    MOMENTS(float);
+    STRETCHES {
+        Lanes products[2] = {0}, slopes[2] = {0};
+        BY_VECTORS(LANES, start, stop, const Lanes slope = AT(grad, 0.0f) * AT(scale, 0.0f); slopes[turn] += slope;
+                   products[turn] += slope * (((AT(x, mean) - mean) - rest) * factor);)
+        *along += sum_of_lanes(products[0] + products[1]);
+        *total += sum_of_lanes(slopes[0] + slopes[1]);
+    }
+}
+
+INLINE void double_slopes(double *along, double *total, const float *restrict grad, const float *restrict x,
+                          const float *restrict scale, Moments of, int64_t width) {
+    MOMENTS(double);
+    for (int64_t i = 0; i < width; i++) {
+        const double slope = (double)grad[i] * scale[i];
+        *along += slope * NORMAL(double);
+        *total += slope;
+    }
+}
+
 /* With n = (x - mean) factor: out = factor (grad scale - n mean(grad scale n) - mean(grad scale)), the last term if
  * centred. Adds grad n to sums. */
 #define GRADIENT(type)                                                                                                 \
@@ -209,16 +208,7 @@ KERNEL(standardize, float *restrict out, const float *restrict x, const float *r
                                 int64_t width) {                                                                       \
         MOMENTS(type);                                                                                                 \
         double along = 0.0, total = 0.0;                                                                               \
-        STRETCHES {                                                                                                    \
-            type of_along = 0, of_total = 0;                                                                           \
-            SUM_OF(of_along, of_total) for (int64_t i = start; i < stop; i++) {                                        \
-                const type slope = (type)grad[i] * scale[i];                                                           \
-                of_along += slope * NORMAL(type);                                                                      \
-                of_total += slope;                                                                                     \
-            }                                                                                                          \
-            along += of_along;                                                                                         \
-            total += of_total;                                                                                         \
-        }                                                                                                              \
+        type##_slopes(&along, &total, grad, x, scale, of, width);                                                      \
         const double each = 1.0 / (double)width;                                                                       \
         const type tilt = (type)(along * each), shift = centred ? (type)(total * each) : 0;                            \
         LOOP for (int64_t i = 0; i < width; i++) {                                                                     \
@@ -262,11 +252,8 @@ KERNEL(attention_weights, float *restrict scores, float scale, int64_t first, in
         if (scale != 1.0f) LOOP for (int64_t i = 0; i < seen; i++) scores[i] *= scale;
         const float top = largest(scores, seen);
         const float shift = top == -INFINITY ? 0.0f : top;
-        float total = 0.0f;
-        SUM_OF(total) for (int64_t i = 0; i < seen; i++) {
-            scores[i] = exp_of(scores[i] - shift);
-            total += scores[i];
-        }
+        LOOP for (int64_t i = 0; i < seen; i++) scores[i] = exp_of(scores[i] - shift);
+        const float total = (float)sum_of(scores, seen);
         const float factor = total == 0.0f ? 0.0f : 1.0f / total;
         LOOP for (int64_t i = 0; i < seen; i++) scores[i] *= factor;
         memset(scores + seen, 0, (size_t)(keys - seen) * sizeof *scores);

@@ -2,6 +2,8 @@
 #define UNROLLED
 #include "kernels.h"
 
+#include "simd.h"
+
 enum {
     CHAINS = 8,  /* rows at a time: independent chains of operations hide their latency */
     WIDE = 1024, /* columns at a time, whose totals stay in the cache */
@@ -12,9 +14,6 @@ enum {
 #define NEUTRAL (operation ? 1.0 : -0.0)
 
 #ifdef __AVX512F__
-typedef float Floats __attribute__((vector_size(4 * CHAINS)));
-typedef double Doubles __attribute__((vector_size(8 * CHAINS)));
-
 #if defined(__clang__) || __GNUC__ >= 12
 #define SHUFFLED(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
 #else
@@ -23,8 +22,8 @@ typedef double Doubles __attribute__((vector_size(8 * CHAINS)));
 #define LIST(...) __VA_ARGS__
 
 /* Eight rows of eight elements become columns. */
-INLINE void transpose(Floats *x) {
-    Floats a[8], b[8];
+INLINE void transpose(Half *x) {
+    Half a[8], b[8];
     for (int i = 0; i < 8; i += 2) {
         a[i] = SHUFFLED(x[i], x[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
         a[i + 1] = SHUFFLED(x[i], x[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
@@ -43,18 +42,18 @@ INLINE void transpose(Floats *x) {
 /* Runs along CHAINS rows, from the elements done, as far as blocks of CHAINS elements go; returns what is done then. */
 INLINE int64_t run_chains(float *restrict out, const float *restrict x, int64_t width, double *totals, int operation,
                           int backwards) {
-    Doubles total;
+    Wide total;
     memcpy(&total, totals, sizeof total);
     int64_t done = 0;
     for (; done + CHAINS <= width; done += CHAINS) {
         const int64_t at = backwards ? width - CHAINS - done : done;
-        Floats some[CHAINS];
+        Half some[CHAINS];
         for (int c = 0; c < CHAINS; c++) memcpy(some + c, x + c * width + at, sizeof *some);
         transpose(some);
         for (int i = 0; i < CHAINS; i++) {
-            Floats *column = some + (backwards ? CHAINS - 1 - i : i);
-            total = JOINED(total, __builtin_convertvector(*column, Doubles));
-            *column = __builtin_convertvector(total, Floats);
+            Half *column = some + (backwards ? CHAINS - 1 - i : i);
+            total = JOINED(total, widen(*column));
+            *column = narrow(total);
         }
         transpose(some);
         for (int c = 0; c < CHAINS; c++) memcpy(out + c * width + at, some + c, sizeof *some);
@@ -70,18 +69,19 @@ INLINE int64_t run_chains(float *restrict out, const float *restrict x, int64_t 
  * its predecessor. */
 INLINE int64_t run_chain(float *restrict out, const float *restrict x, int64_t width, double *total, int operation,
                          int backwards) {
-    const Doubles none = (Doubles){0} + NEUTRAL;
-    Doubles before = none;
+    Wide none;
+    for (int i = 0; i < CHAINS; i++) none[i] = NEUTRAL;
+    Wide before = none;
     int64_t done = 0;
     for (; done + CHAINS <= width; done += CHAINS) {
         const int64_t at = backwards ? width - CHAINS - done : done;
-        Floats some;
+        Half some;
         memcpy(&some, x + at, sizeof some);
-        Doubles run = __builtin_convertvector(some, Doubles);
+        Wide run = widen(some);
         STEP(run, LIST(8, 0, 1, 2, 3, 4, 5, 6), LIST(1, 2, 3, 4, 5, 6, 7, 8));
         STEP(run, LIST(8, 8, 0, 1, 2, 3, 4, 5), LIST(2, 3, 4, 5, 6, 7, 8, 8));
         STEP(run, LIST(8, 8, 8, 8, 0, 1, 2, 3), LIST(4, 5, 6, 7, 8, 8, 8, 8));
-        some = __builtin_convertvector(JOINED(before, run), Floats);
+        some = narrow(JOINED(before, run));
         memcpy(out + at, &some, sizeof some);
         before = JOINED(before, backwards ? SHUFFLED(run, run, 0, 0, 0, 0, 0, 0, 0, 0)
                                           : SHUFFLED(run, run, 7, 7, 7, 7, 7, 7, 7, 7));
@@ -114,6 +114,24 @@ INLINE void run_rows(float *restrict out, const float *restrict x, int64_t rows,
     }
 }
 
+/* A few rows of columns, step apart, and their totals. */
+INLINE void run_on(float *restrict out, const float *restrict x, double *restrict totals, int rows, int64_t step,
+                   int64_t width, int operation) {
+    int64_t i = 0;
+    for (; i + LANES / 2 <= width; i += LANES / 2) {
+        Wide total = load_wide(totals + i);
+        for (int row = 0; row < rows; row++) {
+            total = JOINED(total, load_widened(x + row * step + i));
+            const Half some = narrow(total);
+            memcpy(out + row * step + i, &some, sizeof some);
+        }
+        memcpy(totals + i, &total, sizeof total);
+    }
+    for (; i < width; i++)
+        for (int row = 0; row < rows; row++)
+            out[row * step + i] = (float)(totals[i] = JOINED(totals[i], x[row * step + i]));
+}
+
 /* Along the columns first to last - 1 of matrices (length, inner), four rows at a time. */
 INLINE void run_columns(float *restrict out, const float *restrict x, int64_t number, int64_t length, int64_t inner,
                         int64_t first, int64_t last, int operation, int backwards) {
@@ -122,33 +140,30 @@ INLINE void run_columns(float *restrict out, const float *restrict x, int64_t nu
         for (int64_t from = first; from < last; from += WIDE) {
             const int64_t width = last - from < WIDE ? last - from : WIDE;
             double totals[WIDE];
-            LOOP for (int64_t i = 0; i < width; i++) totals[i] = NEUTRAL;
+            for (int64_t i = 0; i < width; i++) totals[i] = NEUTRAL;
             int64_t row = 0, at = (backwards ? (length - 1) * inner : 0) + from;
-            for (; row + 4 <= length; row += 4, at += 4 * step)
-                LOOP for (int64_t i = at; i < at + width; i++) {
-                    const double one = JOINED(totals[i - at], x[i]), two = JOINED(one, x[i + step]);
-                    const double three = JOINED(two, x[i + 2 * step]), four = JOINED(three, x[i + 3 * step]);
-                    out[i] = (float)one;
-                    out[i + step] = (float)two;
-                    out[i + 2 * step] = (float)three;
-                    out[i + 3 * step] = (float)four;
-                    totals[i - at] = four;
-                }
-            for (; row < length; row++, at += step)
-                LOOP for (int64_t i = at; i < at + width; i++)
-                    out[i] = (float)(totals[i - at] = JOINED(totals[i - at], x[i]));
+            for (; row + 4 <= length; row += 4, at += 4 * step) run_on(out + at, x + at, totals, 4, step, width, operation);
+            for (; row < length; row++, at += step) run_on(out + at, x + at, totals, 1, step, width, operation);
         }
 }
+static void sum_columns(float *restrict out, const float *restrict x, int64_t number, int64_t length, int64_t inner,
+                        int64_t first, int64_t last, int backwards) {
+    run_columns(out, x, number, length, inner, first, last, 0, backwards);
+}
+static void prod_columns(float *restrict out, const float *restrict x, int64_t number, int64_t length, int64_t inner,
+                         int64_t first, int64_t last, int backwards) {
+    run_columns(out, x, number, length, inner, first, last, 1, backwards);
+}
 
-#define RUNNING(name, operation, backwards)                                                                            \
+#define RUNNING(name, kind, operation, backwards)                                                                      \
     KERNEL(name, float *restrict out, const float *restrict x, int64_t rows, int64_t width) {                          \
         run_rows(out, x, rows, width, operation, backwards);                                                           \
     }                                                                                                                  \
     KERNEL(name##_columns, float *restrict out, const float *restrict x, int64_t number, int64_t length,               \
            int64_t inner, int64_t first, int64_t last) {                                                               \
-        run_columns(out, x, number, length, inner, first, last, operation, backwards);                                 \
+        kind##_columns(out, x, number, length, inner, first, last, backwards);                                         \
     }
-RUNNING(cumsum, 0, 0)
-RUNNING(cumsum_reverse, 0, 1)
-RUNNING(cumprod, 2, 0)
-RUNNING(cumprod_reverse, 2, 1)
+RUNNING(cumsum, sum, 0, 0)
+RUNNING(cumsum_reverse, sum, 0, 1)
+RUNNING(cumprod, prod, 1, 0)
+RUNNING(cumprod_reverse, prod, 1, 1)

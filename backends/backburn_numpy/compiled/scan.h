@@ -10,7 +10,8 @@ KERNEL(scan, REAL *restrict out, const REAL *restrict a, const REAL *restrict b,
         for (int64_t step = 0; step < steps; step++) {
             const int64_t at = (o * steps + (backwards ? steps - 1 - step : step)) * inner;
             if (before) {
-                LOOP for (int64_t i = first; i < last; i++) out[at + i] = a[at + i] * before[i] + b[at + i] * x[at + i];
+                LOOP for (int64_t i = first; i < last; i++)
+                    out[at + i] = FUSED(a[at + i], before[i], b[at + i] * x[at + i]);
             } else {
                 LOOP for (int64_t i = first; i < last; i++) out[at + i] = b[at + i] * x[at + i];
             }

@@ -8,11 +8,11 @@
 INLINE void sine_and_cosine(float d, float *sine, float *cosine) {
     const int turned = d > 0.25f;
     const float x = 3.14159265f * (turned ? 0.5f - d : d), z = x * x;
-    const float s = ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * z * x + x;
-    const float c = ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * (z * z) -
-                    0.5f * z + 1.0f;
-    *sine = turned ? c : s;
-    *cosine = turned ? s : c;
+    const float s = HORNER2(z, -1.9515295891e-4f, 8.3321608736e-3f, -1.6666654611e-1f);
+    const float c = HORNER3(z, 2.443315711809948e-5f, -1.388731625493765e-3f, 4.166664568298827e-2f, -0.5f);
+    const float near = FUSED(s * z, x, x), far = FUSED(c, z, 1.0f);
+    *sine = turned ? far : near;
+    *cosine = turned ? near : far;
 }
 
 /* The distance to the nearest integer, of a y not below 0; 0 where all are integers. */
@@ -21,14 +21,13 @@ INLINE float distance_of(float y) { return y < 0x1p23f ? y - ((y + 0x1p23f) - 0x
 /* At |x| where x is below -1/2. */
 INLINE float lgamma_above(float x) {
     const float y = fabsf(x), log_y = log_of(y), inverse = 1.0f / y;
-    const float tail = inverse * (-0.00274599553f * (inverse * inverse) + 0.0833330378f);
-    const float far = (y - 0.5f) * (log_y - 1.0f) + (tail + 0.4189385332046727f);
+    const float tail = FUSED(inverse, FUSED(-0.00274599553f, inverse * inverse, 0.0833330378f), 0.4189385332046727f);
+    const float far = FUSED(y - 0.5f, log_y - 1.0f, tail);
     const int small = y < 0.5f;
     const float z = small ? x + 1.0f : y;
-    const float p = ((((-0.361987144f * z - 6.11746693f) * z - 5.27601004f) * z + 43.5712967f) * z + 39.6974564f) * z +
-                    4.65193892f;
-    const float q = ((((z + 25.1914063f) * z + 127.19577f) * z + 167.757065f) * z + 52.9651871f) * z + 2.54403424f;
-    const float near = (z - 1.0f) * ((z - 2.0f) * (p / q + 0.375f)) - (small ? log_y : 0.0f);
+    const float p = HORNER5(z, -0.361987144f, -6.11746693f, -5.27601004f, 43.5712967f, 39.6974564f, 4.65193892f);
+    const float q = HORNER4(z, z + 25.1914063f, 127.19577f, 167.757065f, 52.9651871f, 2.54403424f);
+    const float near = FUSED(z - 1.0f, (z - 2.0f) * (p / q + 0.375f), small ? -log_y : 0.0f);
     return y < 6.0f ? near : far;
 }
 
@@ -41,14 +40,15 @@ INLINE float lgamma_reflected(float x, float above) {
 
 INLINE float digamma_above(float x) {
     const float y = fabsf(x), inverse = 1.0f / y, square = inverse * inverse;
-    const float tail = (0.00351698021f * square - 0.00831681304f) * square + 0.0833331496f;
-    const float far = log_of(y) - (0.5f * inverse + square * tail);
+    const float tail = HORNER2(square, 0.00351698021f, -0.00831681304f, 0.0833331496f);
+    const float far = log_of(y) - FUSED(square, tail, 0.5f * inverse);
     const int small = y < 0.5f;
     const float z = small ? x + 1.0f : y;
-    const float p = (((-0.730358005f * z - 8.65627289f) * z - 3.91788602f) * z + 42.3842964f) * z + 27.8192177f;
-    const float q = (((z + 16.7643127f) * z + 55.2986031f) * z + 40.6471443f) * z + 0.00148160511f;
-    const float near = ((z - 1.4616321325302124f) - 1.2438149938918909e-08f) * (p / q + 0.75f);
-    return y < 4.0f ? near - (small ? 1.0f / x : 0.0f) : far;
+    const float p = HORNER4(z, -0.730358005f, -8.65627289f, -3.91788602f, 42.3842964f, 27.8192177f);
+    const float q = HORNER3(z, z + 16.7643127f, 55.2986031f, 40.6471443f, 0.00148160511f);
+    const float from_root = (z - 1.4616321325302124f) - 1.2438149938918909e-08f;
+    const float near = FUSED(from_root, p / q + 0.75f, small ? -1.0f / x : 0.0f);
+    return y < 4.0f ? near : far;
 }
 
 INLINE float digamma_reflected(float x, float above) {

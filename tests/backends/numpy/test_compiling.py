@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import os
 import platform
@@ -15,9 +14,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from tests.helpers.kernels import BASE, USABLE, needs_kernels, python, use_level
+from tests.helpers.kernels import BASE, USABLE, needs_kernels, python
 
 from backburn.backend import BackendWarning
 from backburn_numpy import compiled
@@ -396,44 +394,6 @@ def test_an_installation_without_kernels_is_silent_and_names_the_remedy(installe
 
 
 # ---- two compilers ----
-
-#: Element-wise kernels of two sources, as NumPy's functions and the activations need them.
-ELEMENTWISE = (
-    *("exp", "log", "log1p", "expm1", "sin", "cos", "tan", "tanh", "erf", "erfc", "sqrt", "reciprocal", "round"),
-    *("add", "multiply", "divide", "remainder", "fmod", "floor_divide", "multiply_add", "clamp"),
-    *("sigmoid", "silu", "gelu", "gelu_tanh", "softplus", "log_sigmoid"),
-    *("sigmoid_backward", "tanh_backward", "silu_backward", "gelu_backward", "gelu_tanh_backward", "relu_backward"),
-    *("exp_double", "log_double", "log1p_double", "sin_double", "cos_double", "tan_double", "remainder_double"),
-)
-
-
-@needs_kernels
-@pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="ziglang is not installed")
-@pytest.mark.skipif(" by GCC " not in BASE.libraries["kernels"], reason="the kernels in use are not GCC's")
-def test_gcc_and_zig_make_kernels_that_compute_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sources decide what is fused. Sums of rows are left out, whose order is the compiler's."""
-    monkeypatch.setenv("BACKBURN_COMPILED", "zig")
-    monkeypatch.setattr(build, "SOURCES", [build.FOLDER / name for name in ("ufuncs.c", "activations.c", "compiler.c")])
-    build.build(tmp_path, only_best=True)
-    level = str(compiled.level())
-    by_gcc = {name: results(name) for name in ELEMENTWISE}
-    use_level(monkeypatch, level, tmp_path)
-    assert compiled.describe().split()[4] == "zig"
-    for name in ELEMENTWISE:
-        for ours, theirs in zip(by_gcc[name], results(name), strict=True):
-            np.testing.assert_array_equal(ours.view(np.uint8), theirs.view(np.uint8), err_msg=f"{name}, {level}")
-
-
-def results(name: str) -> list[Any]:
-    """The arrays of an element-wise kernel after a call: its results, and its operands as they were."""
-    found: Any = compiled.kernel(name)
-    assert found is not None, name
-    rng, count = np.random.default_rng(1), 20_001
-    dtype = np.float64 if name.endswith("_double") else np.float32
-    arrays = [(rng.normal(size=count) * 3).astype(dtype) for kind in found.argtypes if kind is ctypes.c_void_p]
-    assert len(arrays) == len(found.argtypes) - 1, name
-    found(*(compiled.address(x) for x in arrays), count)
-    return arrays
 
 
 # ---- the command ----
