@@ -1,6 +1,8 @@
 """The digits, splits, batches and distortions."""
 
 import hashlib
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import resources
 from typing import Any
@@ -41,6 +43,21 @@ def test_digits() -> None:
     assert np.bincount(labels).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
     assert CLASSES == 10
     assert (images[0, 0] * 16).tolist() == [0, 0, 5, 13, 9, 1, 0, 0]
+
+
+def test_other_data_need_no_bz2() -> None:
+    """A Python that was compiled without it has batches; only the digits are packed by it."""
+    program = """
+import sys
+sys.modules["bz2"] = None
+import numpy as np
+import backburn as bb
+print(len(list(bb.data.batches(np.ones((5, 2)), np.arange(5), batch_size=2))))
+bb.data.load_digits()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "3\n"
+    assert done.stderr.endswith("import of bz2 halted; None in sys.modules\n")
 
 
 def test_digits_are_fresh() -> None:

@@ -1,0 +1,94 @@
+"""Try the kernels of a wheel where there is no Python: under Wine, or in an emulator.
+
+``python tools/try_kernels.py OURS.whl OTHER.whl --with "wine64"`` compiles ``try_kernels.c`` for the platforms of both
+wheels by ``ziglang``, runs it on every instruction set of theirs, the other wheel's by the command after ``--with``
+(``"qemu-aarch64-static -L FOLDER"``, say, whose folder has the system's C library), and compares what the element-wise
+kernels compute, bit by bit. The first wheel is one for this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import re
+import shlex
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from build_wheels import ROOT, load_build
+
+#: The parameters of kernels that the program can call.
+ELEMENTWISE = re.compile(r"((const )?(float|double) \*\w+, )+int64_t \w+")
+#: The instruction set of the first wheel whose bits a level of another architecture has.
+ALIKE = {"base": "x86-64-v3"}
+
+
+def main() -> int:
+    """Compare; 1 if anything differs."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("ours", type=Path, metavar="OURS.whl", help="a wheel for this machine")
+    parser.add_argument("other", type=Path, metavar="OTHER.whl")
+    parser.add_argument(
+        "--with", default="", dest="runner", help="the command that runs programs of the other platform"
+    )
+    options = parser.parse_args()
+    with TemporaryDirectory() as first, TemporaryDirectory() as second:
+        ours, other = unpacked(options.ours, Path(first)), unpacked(options.other, Path(second))
+        names = kernels(min(path for level, path in ours.items() if level != "processor"))
+        programs = compiled(options.ours, Path(first)), compiled(options.other, Path(second))
+        wrong = 0
+        for level in sorted(other.keys() - {"processor"}):
+            theirs = results([*shlex.split(options.runner), programs[1]], other, level, names)
+            expected = results([programs[0]], ours, level if level in ours else ALIKE[level], names)
+            differing = [name for name in names if theirs[name] != expected[name]]
+            wrong += len(differing)
+            print(f"{level}: {len(names)} kernels called, differing: {', '.join(differing) or 'none'}")
+    return 1 if wrong else 0
+
+
+def unpacked(wheel: Path, folder: Path) -> dict[str, Path]:
+    """A wheel's libraries, by instruction set, in a folder."""
+    found = {}
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            if name.endswith(".kernels"):
+                path = folder / Path(name).name
+                path.write_bytes(archive.read(name))
+                found[path.name.rsplit("-", 2)[0]] = path
+    return found
+
+
+def kernels(path: Path) -> list[str]:
+    """The element-wise kernels of a library for this machine, by the parameters that it tells."""
+    library = ctypes.CDLL(str(path))
+
+    def parameters(name: str) -> str:
+        text = ctypes.c_char.in_dll(library, f"backburn_parameters_of_{name}")
+        return " ".join(ctypes.string_at(ctypes.addressof(text)).decode().split())
+
+    names = sorted({name.decode() for name in re.findall(rb"backburn_parameters_of_(\w+)", path.read_bytes())})
+    return [name for name in names if ELEMENTWISE.fullmatch(parameters(name))]
+
+
+def compiled(wheel: Path, folder: Path) -> str:
+    """The program for a wheel's platform."""
+    (target,) = (target for target, tag in load_build().TARGETS.items() if wheel.stem.endswith(tag))
+    program = folder / "try_kernels.exe"
+    options = ["-dynamic"] if target.endswith("musl") else []
+    command = [sys.executable, "-m", "ziglang", "cc", "-target", target, "-O1", *options, "-o", str(program)]
+    subprocess.run([*command, str(ROOT / "tools" / "try_kernels.c")], check=True)
+    return str(program)
+
+
+def results(command: list[str], libraries: dict[str, Path], level: str, names: list[str]) -> dict[str, str]:
+    """The checksum of each kernel's results."""
+    paths = str(libraries["processor"]), str(libraries[level])
+    done = subprocess.run([*command, *paths, *names], check=True, capture_output=True, text=True)
+    return dict(line.split() for line in done.stdout.splitlines())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
