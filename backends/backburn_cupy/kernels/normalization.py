@@ -108,9 +108,10 @@ def _grouped(
 def _grouped_backward(on: Runner, grad: Array, x: Array, scale: Array, axis: Axes, eps: float, centred: bool) -> Any:
     if not _is_for_passes(x, axis):
         return NotImplemented
-    ones = on.xp.ones(tuple(x.shape[a] for a in axis), x.dtype)
-    out, _ = _norm_backward(on, grad * scale, x, ones, axis, eps, centred)
-    products = grad * _norm(on, x, None, None, axis, eps, centred)
+    ones = on.xp.full(tuple(x.shape[a] for a in axis), 1, x.dtype)
+    out, _ = _norm_backward(on, on.xp.multiply(grad, scale), x, ones, axis, eps, centred)
+    products = _norm(on, x, None, None, axis, eps, centred)
+    on.xp.multiply(products, grad, out=products)
     shape = (1,) * (x.ndim - scale.ndim) + scale.shape
     others = tuple(i for i, n in enumerate(shape) if n == 1)
     total = on.xp.sum(products, axis=others, dtype="float64", keepdims=True)
