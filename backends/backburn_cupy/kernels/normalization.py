@@ -108,9 +108,10 @@ def _grouped(
 def _grouped_backward(on: Runner, grad: Array, x: Array, scale: Array, axis: Axes, eps: float, centred: bool) -> Any:
     if not _is_for_passes(x, axis):
         return NotImplemented
-    ones = on.xp.ones(tuple(x.shape[a] for a in axis), x.dtype)
-    out, _ = _norm_backward(on, grad * scale, x, ones, axis, eps, centred)
-    products = grad * _norm(on, x, None, None, axis, eps, centred)
+    ones = on.xp.full(tuple(x.shape[a] for a in axis), 1, x.dtype)
+    out, _ = _norm_backward(on, on.xp.multiply(grad, scale), x, ones, axis, eps, centred)
+    products = _norm(on, x, None, None, axis, eps, centred)
+    on.xp.multiply(products, grad, out=products)
     shape = (1,) * (x.ndim - scale.ndim) + scale.shape
     others = tuple(i for i, n in enumerate(shape) if n == 1)
     total = on.xp.sum(products, axis=others, dtype="float64", keepdims=True)
@@ -144,8 +145,7 @@ def batch_norm(
     parameters = (mean, variance, scale, bias)
     if not _are_channels(x, axis, parameters) or not x.size:
         return NotImplemented
-    batch = _Batch(on, x, axis)
-    batch.few = False
+    batch = _Batch(on, x, axis, cancels=False)
     coefficients = batch.coefficients()
     launch = geometry.elements(batch.channels, 1)
     operands = (*map(batch.row, parameters), coefficients)
@@ -178,8 +178,7 @@ def channel_sum(on: Runner, x: Array, /, axis: Axes, keepdims: bool = False) -> 
     left = [i for i in range(x.ndim) if i not in axis]
     if len(left) != 1 or not left[0] or x.size < MANY or x.dtype.char not in "fdeE" or not x.flags.c_contiguous:
         return NotImplemented
-    batch = _Batch(on, x, left[0])
-    batch.few = False
+    batch = _Batch(on, x, left[0], cancels=False)
     partial, parts = batch.sums(None, None)
     shape = [1] * x.ndim if keepdims else [0]
     shape[left[0] if keepdims else 0] = batch.channels
@@ -205,21 +204,23 @@ def _channel_of(x: Array, scale: Array, axis: Axes) -> int | None:
 class _Batch:
     """``x`` as (outer, channels, inner), and the launches over it."""
 
-    def __init__(self, on: Runner, x: Array, axis: int) -> None:
+    def __init__(self, on: Runner, x: Array, axis: int, *, cancels: bool = True) -> None:
         self.on, self.x = on, on.xp.ascontiguousarray(x)
         self.outer, self.channels = math.prod(x.shape[:axis]), x.shape[axis]
         self.inner = math.prod(x.shape[axis + 1 :])
         self.count = self.outer * self.inner
         self.type = c_type(x)
-        self.few = x.dtype.char == "f" and self.count < FEW
+        self.few = cancels and x.dtype.char == "f" and self.count < FEW
 
     def row(self, parameter: Array | None) -> Array | None:
         return None if parameter is None else self.on.xp.ascontiguousarray(parameter)
 
     def variant(self, kernel: str) -> str:
+        """The instance of a kernel that has one for few elements."""
         return f"{kernel}<{self.type}, {str(self.few).lower()}>"
 
     def coefficients(self) -> Array:
+        """Memory for the coefficients."""
         return self.on.xp.ndarray((COEFFICIENTS, self.channels), "float64" if self.few else sum_dtype(self.x))
 
     def finish(self, kernel: str, *arguments: Any) -> None:

@@ -75,6 +75,7 @@ def test_groups(on: EmulatedRunner, shape: tuple[int, ...], mean: float) -> None
 
 
 BATCHES = [
+    (262_144, 2),
     (64, 3, 8, 8),
     (4, 2, 64, 64),
     (20_000, 2),
@@ -86,7 +87,6 @@ BATCHES = [
     (2, 3),
     (3, 2, 2),
 ]
-LARGE = pytest.param((262_144, 2), marks=pytest.mark.slow)
 
 
 def check_batch(on: EmulatedRunner, x: Any) -> None:
@@ -107,7 +107,7 @@ def check_batch(on: EmulatedRunner, x: Any) -> None:
 
 
 @pytest.mark.parametrize("mean", [0.0, 10.0, 1000.0])
-@pytest.mark.parametrize("shape", [*BATCHES, LARGE], ids=str)
+@pytest.mark.parametrize("shape", BATCHES, ids=str)
 def test_batches(on: EmulatedRunner, shape: tuple[int, ...], mean: float) -> None:
     check_batch(on, real(*shape, mean=mean))
 
