@@ -12,7 +12,7 @@ from backburn_numpy import compiled
 from backburn_numpy.half_precision import upcast_half
 from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.ops.activations import sigmoid
-from backburn_numpy.ops.linalg import times
+from backburn_numpy.ops.linalg import multiply_into, times
 
 Array = Any
 
@@ -56,7 +56,7 @@ def lstm_backward(
     for t in reversed(range(len(gates))):
         step_grads = (None if g is None else g[t] for g in grads)
         step(grad_sums[t], grad_cell, grad_hidden, *step_grads, cells[t - 1] if t else cell, cells[t], gates[t])
-        np.matmul(grad_sums[t], weight, out=grad_hidden)
+        multiply_into(grad_sums[t], weight, grad_hidden)
     return tuple(x.astype(dtype, copy=False) for x in (grad_sums, grad_hidden, grad_cell))
 
 
@@ -97,11 +97,13 @@ def gru_backward(
     sums = (*hiddens.shape[:2], weight.shape[0])
     grad_inputs, grad_products = empty(sums, gates.dtype), empty(sums, gates.dtype)
     grad_hidden: Array = np.zeros(hidden.shape, gates.dtype)
+    through = np.empty_like(grad_hidden)
     step = _step_kernel("gru_step_backward", _gru_step_backward, gates)
     for t in reversed(range(len(gates))):
         step_grads = (None if g is None else g[t] for g in grads)
         step(grad_inputs[t], grad_products[t], grad_hidden, *step_grads, hiddens[t - 1] if t else hidden, gates[t])
-        grad_hidden += np.matmul(grad_products[t], weight)
+        multiply_into(grad_products[t], weight, through)
+        grad_hidden += through
     return tuple(x.astype(dtype, copy=False) for x in (grad_inputs, grad_products, grad_hidden))
 
 
@@ -119,7 +121,7 @@ def _state_product(weight: Array, shape: tuple[int, ...]) -> Callable[[Array, Ar
     if shape[0] < STEPS or shape[1] < ROWS:
         return lambda state, out: times(state, weight, out)
     transposed_weight = contiguous(weight.T)
-    return lambda state, out: np.matmul(state, transposed_weight, out=out)
+    return lambda state, out: multiply_into(state, transposed_weight, out)
 
 
 def _step_kernel(name: str, plain: Callable[..., None], gates: Array) -> Callable[..., None]:
