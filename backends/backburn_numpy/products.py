@@ -20,8 +20,8 @@ Array = Any
 Shape = tuple[int, ...]
 
 #: The fewest multiplications for which the kernel pays, by instruction set: for fewer, OpenBLAS takes one thread, too.
-#: With AVX-512 it has kernels for up to a million that copy nothing, but for a right operand that lies in memory as rows.
-#: Without fused multiply-adds of vectors a library is faster.
+#: With AVX-512 it has kernels for up to a million that copy nothing, but not for a right operand that lies in memory as
+#: rows. Without fused multiply-adds of vectors a library is faster.
 WORTH: dict[str | None, float] = {"x86-64-v3": 1 << 18, "x86-64-v4": 10**6}
 TURNED = 1 << 18
 
