@@ -60,13 +60,18 @@ def are_few(shape: tuple[int, ...], weight: Array) -> bool:
 
 
 def times(x: Array, weight: Array, out: Array) -> None:
-    """``out[...] = x @ weight.T`` for matrices."""
-    if products.multiply(x, weight.T, out=out) is not None:
-        return
-    if are_few(x.shape, weight):
-        np.copyto(out, np.matmul(weight, x.T).T)
-    else:
-        np.matmul(x, weight.T, out=out)
+    """``out[...] = x @ weight.T`` for matrices, of which ``out`` is contiguous."""
+    if products.multiply(x, weight.T, out=out) is None:
+        if are_few(x.shape, weight):
+            np.copyto(out, np.matmul(weight, x.T).T)
+        else:
+            np.matmul(x, weight.T, out=out)
+
+
+def multiply_into(x: Array, y: Array, out: Array) -> None:
+    """``out[...] = x @ y`` for matrices, of which ``out`` is contiguous."""
+    if products.multiply(x, y, out=out) is None:
+        np.matmul(x, y, out=out)
 
 
 def _few_rows(x: Array, weight: Array, bias: Array | None) -> Array:

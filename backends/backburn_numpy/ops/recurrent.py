@@ -12,7 +12,7 @@ from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
 from backburn_numpy.half_precision import in_float32, is_half, upcast_half
 from backburn_numpy.memory import contiguous, empty
-from backburn_numpy.ops.linalg import times
+from backburn_numpy.ops.linalg import multiply_into, times
 
 Array = Any
 
@@ -62,7 +62,7 @@ def lstm_backward(
     for t in reversed(range(len(gates))):
         step_grads = (None if g is None else g[t] for g in grads)
         step(grad_sums[t], grad_cell, grad_hidden, *step_grads, cells[t - 1] if t else cell, cells[t], gates[t])
-        np.matmul(grad_sums[t], weight, out=grad_hidden)
+        multiply_into(grad_sums[t], weight, grad_hidden)
     return grad_sums, grad_hidden, grad_cell
 
 
@@ -111,10 +111,12 @@ def gru_backward(
     sums = (*hiddens.shape[:2], weight.shape[0])
     grad_inputs, grad_products = empty(sums, gates.dtype), empty(sums, gates.dtype)
     grad_hidden: Array = np.zeros(hidden.shape, gates.dtype)
+    through = np.empty_like(grad_hidden)
     for t in reversed(range(len(gates))):
         step_grads = (None if g is None else g[t] for g in grads)
         step(grad_inputs[t], grad_products[t], grad_hidden, *step_grads, hiddens[t - 1] if t else hidden, gates[t])
-        grad_hidden += np.matmul(grad_products[t], weight)
+        multiply_into(grad_products[t], weight, through)
+        grad_hidden += through
     return grad_inputs, grad_products, grad_hidden
 
 
@@ -135,7 +137,7 @@ def _state_product(weight: Array, shape: tuple[int, ...]) -> Callable[[Array, Ar
     if shape[0] < STEPS or shape[1] < ROWS:
         return lambda state, out: times(state, weight, out)
     transposed_weight = contiguous(weight.T)
-    return lambda state, out: np.matmul(state, transposed_weight, out=out)
+    return lambda state, out: multiply_into(state, transposed_weight, out)
 
 
 def _step_kernel(name: str, shape: tuple[int, ...], like: Array) -> Callable[..., None] | None:

@@ -108,6 +108,30 @@ def test_bits_do_not_depend_on_threads_and_layouts(level: str, monkeypatch: pyte
         threads.set_num_threads(before)
 
 
+@pytest.mark.skipif(compiled.level() not in products.WORTH, reason="NumPy's library computes the products")
+def test_bits_of_convolutions_and_attention_do_not_depend_on_threads() -> None:
+    """Gradients of convolutions' weights are left out, which are sums over what threads take."""
+    options: dict[str, Any] = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
+    x, weight, grad = numbers(32, 16, 28, 28), numbers(24, 16, 3, 3), numbers(32, 24, 28, 28)
+    heads, other = numbers(3, 4, 200, 64), numbers(3, 4, 200, 64, seed=1)
+    found, before = [], threads.num_threads()
+    try:
+        for count in (1, 2, 4):
+            threads.set_num_threads(count)
+            convolved = (
+                BASE.conv(x, weight, **options),
+                BASE.conv_transpose(grad, weight, output_padding=(0, 0), **options),
+            )
+            attended = BASE.scaled_dot_product_attention(heads, other, heads, causal=True)
+            backward = BASE.scaled_dot_product_attention_backward(other, heads, other, heads, causal=True)
+            found.append([*convolved, attended, *backward])
+    finally:
+        threads.set_num_threads(before)
+    for results in found[1:]:
+        for ours, first in zip(results, found[0], strict=True):
+            np.testing.assert_array_equal(ours.view(np.uint32), first.view(np.uint32))
+
+
 @pytest.mark.parametrize("level", USABLE)
 def test_the_product_of_other_kernels(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has the arguments of ``cblas_sgemm``; what it adds to is read, and what it only writes is not."""

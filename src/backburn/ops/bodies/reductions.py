@@ -18,6 +18,8 @@ def sum_terms(k: Any, terms: Iterable[Any]) -> Any:
 def sum_to(k: Any, x: Any, shape: tuple[int, ...]) -> Any:
     """The sum of ``x`` over the axes along which ``shape`` broadcasts to its shape."""
     extra = len(x.shape) - len(shape)
+    if extra > 0 and x.shape[extra:] == shape:
+        return k.sum(x, tuple(range(extra)), False)
     ones = range(len(shape)) if extra >= 0 else ()
     axes = (*range(extra), *(extra + i for i in ones if shape[i] == 1 and x.shape[extra + i] != 1))
     return k.reshape(k.sum(x, axes, False), shape) if axes else x
