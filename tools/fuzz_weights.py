@@ -48,13 +48,13 @@ _BLOCKS = {
 }
 #: A quantized layer as GGUF, GPTQ and AWQ have it.
 _LAYER_BLOCKS = {"layer.weight": GGUFTensor(2, (8, 64), bytes(_RNG.integers(0, 56, 288, dtype=np.uint8)))}
-_GPTQ = {
+_GPTQ: dict[str, Any] = {
     "layer.qweight": _RNG.integers(-(2**31), 2**31, (8, 8)).astype(np.int32),
     "layer.qzeros": np.zeros((2, 1), np.int32),
     "layer.scales": np.ones((2, 8), np.float16),
     "layer.g_idx": (np.arange(64) // 32).astype(np.int32),
 }
-_AWQ = {**_GPTQ, "layer.qweight": _RNG.integers(-(2**31), 2**31, (64, 1)).astype(np.int32)}
+_AWQ: dict[str, Any] = {**_GPTQ, "layer.qweight": _RNG.integers(-(2**31), 2**31, (64, 1)).astype(np.int32)}
 del _AWQ["layer.g_idx"]
 #: Numbers that lengths and offsets are replaced by.
 _NUMBERS = [0, 1, 7, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
