@@ -516,3 +516,20 @@ def test_loading_takes_the_memory_of_the_quantized_model(tmp_path: Path) -> None
         command = [sys.executable, "-c", MEMORY, what, str(tmp_path / "m")]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240, env=environment)
     assert float(done.stdout) < 40
+
+
+def test_steps_in_bfloat16_without_its_package_name_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_weights(nn.quantize_model(nn.Sequential(nn.Linear(64, 4)), "qint4_full_block32_bfloat16"), tmp_path)
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    model = nn.Sequential(nn.Linear(64, 4))
+    before = model[0]
+    with pytest.raises(DTypeError, match=r"pip install 'backburn\[bfloat16\]'"):
+        load_weights(model, tmp_path, quantized=True)
+    assert model[0] is before
+
+
+def test_inputs_that_are_not_quantized_are_unused(tmp_path: Path) -> None:
+    model = nn.quantize_model(nn.Sequential(nn.Linear(64, 4)))
+    state = {**model.state_dict(), "0.inputs": np.zeros(3, np.float32)}
+    with pytest.raises(ArgumentError, match=r"unused: 0\.inputs"):
+        load_weights(nn.Sequential(nn.Linear(64, 4)), state, quantized=True)
