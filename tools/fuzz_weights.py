@@ -8,6 +8,7 @@ changed the model although it was refused. The tests run a few of each.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import random
 import tempfile
@@ -45,6 +46,16 @@ _BLOCKS = {
     "half": GGUFTensor(8, (2, 32), bytes(_RNG.integers(0, 256, 68, dtype=np.uint8))),
     "steps": GGUFTensor(27, (1,), bytes(8)),
 }
+#: A quantized layer as GGUF, GPTQ and AWQ have it.
+_LAYER_BLOCKS = {"layer.weight": GGUFTensor(2, (8, 64), bytes(_RNG.integers(0, 56, 288, dtype=np.uint8)))}
+_GPTQ: dict[str, Any] = {
+    "layer.qweight": _RNG.integers(-(2**31), 2**31, (8, 8)).astype(np.int32),
+    "layer.qzeros": np.zeros((2, 1), np.int32),
+    "layer.scales": np.ones((2, 8), np.float16),
+    "layer.g_idx": (np.arange(64) // 32).astype(np.int32),
+}
+_AWQ: dict[str, Any] = {**_GPTQ, "layer.qweight": _RNG.integers(-(2**31), 2**31, (64, 1)).astype(np.int32)}
+del _AWQ["layer.g_idx"]
 #: Numbers that lengths and offsets are replaced by.
 _NUMBERS = [0, 1, 7, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
 
@@ -56,6 +67,28 @@ class Model(bb.nn.Module):
         self.weight = bb.nn.parameter(bb.zeros((2, 256)))
         self.half = bb.nn.parameter(bb.zeros((2, 32)))
         self.steps = bb.zeros((1,), dtype="int64")
+
+
+class Layers(bb.nn.Module):
+    """Has a layer that may be quantized."""
+
+    def __init__(self) -> None:
+        self.layer = bb.nn.Linear(64, 8, bias=False)
+
+
+@functools.cache
+def _own(kind: str) -> bytes:
+    """A file of backburn's own, with a quantized tensor."""
+    layers = bb.nn.quantize_model(Layers(), "qint4_affine_block32_float16")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.safetensors"
+        if kind == "model":
+            bb.io.save_model(path, layers.state_dict(), about={"epoch": 3})
+        elif kind == "state":
+            bb.io.save_state(path, {"model": layers.state_dict(), "rest": [1, ARRAYS["half"]]})
+        else:
+            bb.io.save_weights(layers, path)
+        return path.read_bytes()
 
 
 def changed(content: bytes, choice: random.Random) -> bytes:
@@ -119,6 +152,30 @@ def _index(choice: random.Random) -> bytes:
     return changed(json.dumps({"metadata": {}, "weight_map": places}).encode(), choice)
 
 
+def _gguf_layer(choice: random.Random) -> bytes:
+    return changed(gguf_bytes(_LAYER_BLOCKS), choice)
+
+
+def _gptq(choice: random.Random) -> bytes:
+    return changed(safetensors_bytes(_GPTQ), choice)
+
+
+def _awq(choice: random.Random) -> bytes:
+    return changed(safetensors_bytes(_AWQ), choice)
+
+
+def _own_weights(choice: random.Random) -> bytes:
+    return changed(_own("weights"), choice)
+
+
+def _own_model(choice: random.Random) -> bytes:
+    return changed(_own("model"), choice)
+
+
+def _own_state(choice: random.Random) -> bytes:
+    return changed(_own("state"), choice)
+
+
 FORMATS: dict[str, Callable[[random.Random], bytes]] = {
     "safetensors": _safetensors,
     "torch": _torch,
@@ -126,7 +183,16 @@ FORMATS: dict[str, Callable[[random.Random], bytes]] = {
     "npz": _npz,
     "gguf": _gguf,
     "index": _index,
+    "gguf_layer": _gguf_layer,
+    "gptq": _gptq,
+    "awq": _awq,
+    "own_weights": _own_weights,
+    "own_model": _own_model,
+    "own_state": _own_state,
 }
+#: Formats whose files are read into quantized layers, and those that have a reader of their own.
+QUANTIZED = ("gguf_layer", "gptq", "awq", "own_weights", "own_model")
+READERS: dict[str, Callable[..., Any]] = {"own_model": bb.io.load_model, "own_state": bb.io.load_state}
 
 
 def fuzz(name: str, count: int, folder: Path, seed: int = 0) -> Counter[str]:
@@ -143,10 +209,13 @@ def fuzz(name: str, count: int, folder: Path, seed: int = 0) -> Counter[str]:
     source = folder if name == "index" else path
     for number in range(count):
         path.write_bytes(FORMATS[name](random.Random(f"{seed} {number}")))
-        model = Model()
-        before = dict(vars(model))
+        model = Layers() if name in QUANTIZED else Model()
+        before, shapes = dict(vars(model)), [x.shape for x in model.state_dict().values()]
         try:
-            bb.io.load_weights(model, source, strict=number % 4 > 0)
+            if name in READERS:
+                READERS[name](path, verify=number % 2 > 0)
+            if name not in READERS or (name == "own_model" and number % 4 > 1):
+                bb.io.load_weights(model, source, strict=number % 4 > 0, quantized=name in QUANTIZED)
         except bb.BackburnError as error:
             outcome, words = type(error).__name__, str(error)
         except BaseException as error:
@@ -154,7 +223,7 @@ def fuzz(name: str, count: int, folder: Path, seed: int = 0) -> Counter[str]:
             raise
         else:
             outcome, words = "loaded", str(folder)
-            assert [x.shape for x in model.state_dict().values()] == [x.shape for x in ARRAYS.values()]
+            assert [x.shape for x in model.state_dict().values()] == shapes
         outcomes[outcome] += 1
         assert str(folder) in words, words
         if outcome != "loaded":

@@ -13,7 +13,10 @@ import numpy as np
 
 Arrays = Mapping[str, np.ndarray]
 
-SAFETENSORS = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "uint8": "U8", "bool": "BOOL"}
+SAFETENSORS = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "int8": "I8", "uint8": "U8",
+    "bool": "BOOL",
+}  # fmt: skip
 STORAGES = {
     "float64": "DoubleStorage", "float32": "FloatStorage", "float16": "HalfStorage", "int64": "LongStorage",
     "uint8": "ByteStorage", "bool": "BoolStorage",

@@ -79,7 +79,6 @@ THIRD_PARTY = {
     "pydantic": ("backburn.train", "backburn.cli"),
     "matplotlib": ("backburn.train", "backburn.cli"),
     "tqdm": ("backburn.train", "backburn.cli"),
-    "safetensors": ("backburn.io",),
     "einops": ("backburn.interop.einops",),
     "pytest": ("backburn.conformance",),
 }

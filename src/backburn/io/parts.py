@@ -13,8 +13,8 @@ from backburn.io.quantized import PartOfQuantized
 from backburn.tensor.core.host import host_view, to_host
 from backburn.tensor.core.wrapping import is_tensor
 
-#: The bytes of a part.
-PART = 1 << 23
+#: The bytes of a part: it stays in the processor's cache while it is written by one thread and hashed by another.
+PART = 1 << 20
 Bytes: TypeAlias = NDArray[np.uint8]
 
 

@@ -101,8 +101,13 @@ def check_types(found: list[Any], scheme: QuantizedDType, shape: tuple[int, ...]
 
 
 def check_values(parts: Parts, scheme: QuantizedDType) -> None:
-    """Raise :class:`FileFormatError` for values, steps or zero points that no tensor of the scheme has."""
+    """Raise :class:`FileFormatError` for values, steps or zero points that no tensor of the scheme has.
+
+    And :class:`DTypeError` for steps in bfloat16 where the host has none.
+    """
     values, scale, zero = parts
+    if scale.dtype != scheme.scale.dtype:
+        raise FileFormatError(f"its steps are {scale.dtype}, and those of {scheme} are {scheme.scale}")
     if not _are_values(values, scheme):
         raise FileFormatError(f"its values are not all of the range {scheme.limits} of {scheme}")
     least, most = scheme.limits

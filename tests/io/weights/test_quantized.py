@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -456,3 +459,77 @@ def test_an_error_leaves_the_layers(tmp_path: Path) -> None:
         load_weights(model, path, rename=lambda name: name.replace("norm", "other"), quantized=True)
     assert all(a is b for a, b in zip(model.layers, layers, strict=True))
     assert all(np.array_equal(x.numpy(), state[name].numpy()) for name, x in model.state_dict().items())
+
+
+def test_a_loaded_model_is_quantized_saved_and_loaded(tmp_path: Path) -> None:
+    """By GPTQ; the model that is loaded in the end never had floats."""
+    from backburn.quantization import gptq
+
+    def build() -> Any:
+        return nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8))
+
+    save_weights(build(), tmp_path / "floats")
+    model = build()
+    load_weights(model, tmp_path / "floats")
+    batches = [bb.asarray(RNG.standard_normal((48, 64)).astype(np.float32))]
+    small = gptq(model, batches, "qint4_affine_block32_float16")
+    save_weights(small, tmp_path / "small")
+    with bb.use_backend("autodiff(null)"):
+        other = build()
+    report = load_weights(other, tmp_path / "small", quantized=True, backend="autodiff(numpy)")
+    assert report.cast == {}
+    for name, x in small.state_dict().items():
+        found = other.state_dict()[name]
+        assert found.dtype is x.dtype
+        if x.dtype.kind == "quantized":
+            for ours, theirs in zip(quantized_parts(found), quantized_parts(x), strict=True):
+                assert np.array_equal(ours, theirs)
+    assert np.array_equal(other(batches[0]).numpy(), small(batches[0]).numpy())
+    sizes = [sum(file.stat().st_size for file in (tmp_path / kind).iterdir()) for kind in ("small", "floats")]
+    assert sizes[0] < 0.3 * sizes[1]
+
+
+MEMORY = """
+import sys
+import backburn as bb
+def peak():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
+def build():
+    return bb.nn.Sequential(*(bb.nn.Linear(1024, 1024, bias=False) for _ in range(24)))
+if sys.argv[1] == "save":
+    bb.io.save_weights(bb.nn.quantize_model(build(), "qint4_full_block32_float16"), sys.argv[2])
+else:
+    bb.asarray([1.0])
+    before = peak()
+    with bb.use_backend("autodiff(null)"):
+        model = build()
+    bb.io.load_weights(model, sys.argv[2], quantized=True, backend="autodiff(numpy)")
+    print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks Linux for the peak of memory")
+def test_loading_takes_the_memory_of_the_quantized_model(tmp_path: Path) -> None:
+    """13.5 MiB, of 96 MiB in floats."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    for what in ("save", "load"):
+        command = [sys.executable, "-c", MEMORY, what, str(tmp_path / "m")]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240, env=environment)
+    assert float(done.stdout) < 40
+
+
+def test_steps_in_bfloat16_without_its_package_name_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_weights(nn.quantize_model(nn.Sequential(nn.Linear(64, 4)), "qint4_full_block32_bfloat16"), tmp_path)
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    model = nn.Sequential(nn.Linear(64, 4))
+    before = model[0]
+    with pytest.raises(DTypeError, match=r"pip install 'backburn\[bfloat16\]'"):
+        load_weights(model, tmp_path, quantized=True)
+    assert model[0] is before
+
+
+def test_inputs_that_are_not_quantized_are_unused(tmp_path: Path) -> None:
+    model = nn.quantize_model(nn.Sequential(nn.Linear(64, 4)))
+    state = {**model.state_dict(), "0.inputs": np.zeros(3, np.float32)}
+    with pytest.raises(ArgumentError, match=r"unused: 0\.inputs"):
+        load_weights(nn.Sequential(nn.Linear(64, 4)), state, quantized=True)

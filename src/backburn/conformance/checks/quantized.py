@@ -20,7 +20,7 @@ from backburn.ops.table import OPERATIONS, Operation
 
 _STORAGES = (
     "int8_symmetric", "int8_affine", "uint8_affine", "int4_symmetric", "int4_affine", "float8_e4m3fn_symmetric",
-    "float8_e5m2_symmetric", "int2_symmetric", "int2_affine",
+    "float8_e5m2_symmetric", "int2_symmetric", "int2_affine", "int4_full",
 )  # fmt: skip
 _PARTS = product(_STORAGES, ("tensor", "channel0", "channel1", "block3", "block2x3"))
 _SCALES = cycle(("float32", "float16", "bfloat16"))
@@ -101,7 +101,7 @@ def quantizing_rounds(check: Check) -> float:
         _, scale, zero = k.quantized_parts(q)
         assert scale.shape == scale_shape(x.shape, scheme), f"the steps have the shape {scale.shape}"
         assert scale.dtype.name == scheme.scale.name, f"the steps are {scale.dtype}"
-        assert (zero is None) == (scheme.mode == "symmetric"), "zero points where there are none, or none"
+        assert (zero is not None) == scheme.has_zero, "zero points where there are none, or none"
         got = k.to_numpy(k.dequantize(q, float32)).astype(np.float64)
         assert got.dtype.kind == "f"
         error = np.abs(got - x) / (half_steps(got, broadcast_scale(scale, x.shape, scheme), scheme) * (1 + 1e-5))
@@ -147,7 +147,7 @@ def quantizing_between(check: Check) -> None:
     _, scale, _ = k.quantized_parts(q)
     got, steps = k.to_numpy(k.dequantize(q, float32)).astype(np.float64), broadcast_scale(scale, x.shape, scheme)
     half, high = half_steps(got, steps, scheme), broadcast_scale(most, x.shape, scheme)
-    low = -high if scheme.mode == "symmetric" else -0.5 * high
+    low = -0.5 * high if scheme.has_zero else high * scheme.limits[0] / scheme.limits[1]
     inside = (low <= x) & (x <= high)
     assert (np.abs(got - x) <= half * (1 + 1e-5))[inside].all(), "a value in the range is more than half a step off"
     beyond = np.abs(got - np.clip(x, low, high)) <= 2 * half + 0.02  # a stored step may reach a little further

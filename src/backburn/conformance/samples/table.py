@@ -196,7 +196,7 @@ def _multiples(generator: np.random.Generator, size: int, scheme: QuantizedDType
         found = generator.choice(numbers, size) * generator.choice([-1.0, 1.0], size)
         found[:1] = most
         return np.asarray(found)
-    if scheme.mode == "symmetric":
+    if not scheme.has_zero:
         found = generator.integers(least, most + 1, size)
         found[:1] = most
         return found

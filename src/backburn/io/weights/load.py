@@ -77,10 +77,9 @@ def load_weights(
     it where tensors have no values, ``with bb.use_backend("autodiff(null)"):``, and name the backend here.
 
     Raises :class:`ArgumentError` for unused and missing names (not with ``strict=False``), names that collide, and a
-    tensor that the source lacks and that has no values,
-    :class:`ShapeError` and :class:`DTypeError` for tensors that do not fit, and :class:`FileFormatError` for damaged
-    and hostile files. Then the model is unchanged: everything that can be wrong with a source is checked before the
-    first tensor is replaced.
+    tensor that the source lacks and that has no values, :class:`ShapeError` and :class:`DTypeError` for tensors that do
+    not fit, and :class:`FileFormatError` for damaged and hostile files. Then the model is unchanged: everything that
+    can be wrong with a source is checked before the first tensor is replaced.
 
         >>> import tempfile, backburn as bb
         >>> model = bb.nn.Linear(2, 1)
@@ -145,7 +144,9 @@ def _quantize_layers(
         if isinstance(layer, Convolution) and len(stored.shape) != 2:
             continue
         inputs = named.get(joined(path, "inputs"))
-        activations = None if inputs is None else cast_to(QuantizedDType, as_dtype(inputs.stored.scheme))
+        activations = None
+        if inputs is not None and inputs.stored.scheme:
+            activations = cast_to(QuantizedDType, as_dtype(inputs.stored.scheme))
         found[id(layer)] = unfilled(layer, activations, joined(path, "low") in named)
         schemes[leaf.path] = as_dtype(stored.scheme)
     for node in MutableTree(model, is_tensor).nodes:

@@ -17,7 +17,7 @@ from backburn.io.weights.safetensors_file import DTYPE_NAMES, METADATA, digest, 
 
 #: Digests by the names of tensors.
 Digests: TypeAlias = Mapping[str, str]
-#: Parts that may wait to be hashed, while further ones are written.
+#: Parts that may wait to be hashed, while further ones are written: more leave the cache before they are.
 _WAITING = 4
 
 
