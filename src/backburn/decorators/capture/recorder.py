@@ -21,6 +21,7 @@ from backburn.backend.contract import Capabilities
 from backburn.backend.wrapper import Wrapper
 from backburn.base.contexts import scoped
 from backburn.base.errors import CaptureError, SpecError
+from backburn.base.module_calls import in_layer, replay_call
 from backburn.decorators.capture.donation import Place, Renewal, Update, split_updates
 from backburn.decorators.capture.fusion import fuse_calls
 from backburn.decorators.capture.program import (
@@ -172,7 +173,7 @@ class _Tape:
         news = [None if id(x) in self._known else x for x in ([result] if is_one else result)]
         if any(x is not None for x in news) and varies([given, [*options.values()]]):
             results = [None if x is None else self.variable(x) for x in news]
-            self.calls.append(Call(name, function, given, options, results[0] if is_one else results))
+            self.calls.append(Call(name, in_layer(function), given, options, results[0] if is_one else results))
             self._results[key] = is_one, [_weak(x) for x in ([result] if is_one else result)]
         return result
 
@@ -281,7 +282,8 @@ class Replayed:
         self, inputs: Sequence[Any], numbers: Sequence[float], release: Callable[[], list[int]] | None = None
     ) -> list[Any]:
         """Make the calls, and then the updates; :attr:`state` is another list after that. Returns the outputs."""
-        state, out, given = self._program.run(self.state, inputs, numbers)
+        with replay_call():
+            state, out, given = self._program.run(self.state, inputs, numbers)
         if self._renewal is None:
             self.state = state
         else:
