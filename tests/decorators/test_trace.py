@@ -274,6 +274,18 @@ def test_memory_by_layer_without_computing() -> None:
     assert found.layers["blocks.0.0"].alive == 0
 
 
+def test_what_goes_to_the_host_is_shown_and_not_held() -> None:
+    k: Any = Trace(load_backend("null"))
+    x = k.ones((3,), k.float_dtype)
+    assert k.to_numpy(x).shape == (3,)
+    assert k.layers[None].alive == 12
+    y = k.concat([x] * 20, 0)
+    (event,) = [event for event in k.events if event["name"] == "concat"]
+    assert event["args"]["operands"] == [["float32[3]"] * 16 + ["..."], "0"]
+    assert event["args"]["result"] == ["float32[60]"]
+    assert k.layers[None].alive == 12 + y.nbytes
+
+
 def test_memory_of_arrays_counts_views_once(trace: Trace) -> None:
     k: Any = trace
     x = k.ones((100_000,), k.float_dtype)

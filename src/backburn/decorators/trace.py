@@ -19,6 +19,9 @@ from backburn.base.module_calls import CALL, WATCHERS, ModuleCall, Watcher, call
 from backburn.decorators.profile import Profile
 from backburn.ops.rules.work import multiply_adds_of
 
+#: The most parts of a list of operands that an event shows.
+SHOWN = 16
+
 
 @dataclass(frozen=True)
 class LayerUsage:
@@ -217,7 +220,7 @@ class Trace(Profile):
         found: list[Any] = []
         for x in values:
             if isinstance(x, (list, tuple)):
-                found.append(self._shown(x))
+                found.append(self._shown(x[:SHOWN]) + ["..."] * (len(x) > SHOWN))
             elif hasattr(x, "shape"):
                 try:
                     found.append(f"{self._inner.dtype(x)}{list(x.shape)}")
@@ -269,7 +272,10 @@ class Trace(Profile):
             noticed = ref(owner, ended)
         except TypeError:  # a type without weak references, such as NumPy's scalars
             return
-        nbytes = prod(owner.shape) * self._inner.dtype(x).itemsize
+        try:
+            nbytes = prod(owner.shape) * self._inner.dtype(x).itemsize
+        except Exception:  # what is on the host
+            return
         self._held[key] = nbytes, layer, noticed
         self._bytes.add(nbytes)
         self._usage(layer).add(nbytes)
