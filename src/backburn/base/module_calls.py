@@ -148,9 +148,12 @@ def replay_call() -> Any:
 
 
 def in_layer(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, which in a replay has the layer that is running now; itself if nobody watches."""
+    """``function``, which has just been called, with the layer that is running, for replays.
+
+    It is itself where no watcher has left a note in the call of that layer.
+    """
     call = CALL.get() if WATCHERS else None
-    if call is None or call.layer is None:
+    if call is None or call.layer is None or not call.notes:
         return function
     kind: Kind = "backward" if call.is_in("backward") else "module"
     name, layer, paths = call.name, call.layer, call.paths
