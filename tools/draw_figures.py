@@ -193,7 +193,7 @@ LAYERS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ("cool", (("transforms", "grad, vmap, jvp"), ("tapes", "explicit tapes"), ("interop", "einops"))),
     ("cool", (("tensor", "operators and functions of users"),)),
     ("warm", (("autodiff", "graph, gradients, tangents"), ("batching", "batches of vmap"))),
-    ("warm", (("decorators", "capture, profile"),)),
+    ("warm", (("decorators", "capture, profile, trace"),)),
     ("green", (("backend", "the contract of a backend"),)),
     ("green", (("ops", "every operation: declaration, body, rules"),)),
     ("plain", (("hints", "the right name, in errors"),)),

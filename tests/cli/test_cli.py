@@ -1,6 +1,7 @@
 """The command line: what it prints, where it stops, and how it fails."""
 
 import ast
+import json
 import os
 import re
 import signal
@@ -99,6 +100,15 @@ def test_a_profile_of_the_training_is_printed(run, config: Path) -> None:
     assert "profile(numpy), all epochs:" in out.splitlines()
     assert re.search(r"^label_cross_entropy_backward +\d+( +\d+\.\d+){2} +\d+\.\d%$", out, re.M)
     assert re.fullmatch(r"held-out accuracy: \d\d\.\d\d%", last(out))
+
+
+def test_a_traced_training_leaves_its_timeline(run, config: Path, tmp_path: Path) -> None:
+    status, out, err = run("train", config, "--backend", "autodiff(trace(numpy, limit=1000))", "--overwrite")
+    assert (status, err) == (0, "")
+    path = tmp_path / "out" / "timeline.json"
+    assert f"timeline  {path}" in out.splitlines()
+    events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    assert any(event["name"] == "label_cross_entropy_backward" for event in events)
 
 
 def test_evaluate_says_the_same_in_a_fresh_process(run, config: Path, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 # ---- entry points ----
 
 BACKENDS = {"cupy", "null", "numpy"}
-DECORATORS = {"autodiff", "capture", "forward", "profile"}
+DECORATORS = {"autodiff", "capture", "forward", "profile", "trace"}
 
 
 def test_the_groups_of_entry_points() -> None:

@@ -36,6 +36,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "capture": "backburn.decorators:Capture",
         "forward": "backburn.autodiff:Forward",
         "profile": "backburn.decorators:Profile",
+        "trace": "backburn.decorators:Trace",
     },
 }
 #: The backend that has shapes and no values.

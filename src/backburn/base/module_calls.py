@@ -48,6 +48,21 @@ class ModuleCall:
         self.failed = False
 
     @property
+    def layer(self) -> str | None:
+        """The path of the innermost module that is being called."""
+        call: ModuleCall | None = self
+        while call is not None and call.path is None:
+            call = call.outer
+        return None if call is None else call.path
+
+    def is_in(self, kind: Kind) -> bool:
+        """Whether it is a call of a kind, or inside of one."""
+        call: ModuleCall | None = self
+        while call is not None and call.kind != kind:
+            call = call.outer
+        return call is not None
+
+    @property
     def chain(self) -> list[ModuleCall]:
         """The calls of modules around this one and itself, the outermost first."""
         found: list[ModuleCall] = []
@@ -130,6 +145,30 @@ _NOBODY = nullcontext()
 def replay_call() -> Any:
     """A context that is a call of a replay, if somebody watches."""
     return _replay() if WATCHERS else _NOBODY
+
+
+def in_layer(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, which has just been called, with the layer that is running, for replays.
+
+    It is itself where no watcher has left a note in the call of that layer.
+    """
+    call = CALL.get() if WATCHERS else None
+    if call is None or call.layer is None or not call.notes:
+        return function
+    kind: Kind = "backward" if call.is_in("backward") else "module"
+    name, layer, paths = call.name, call.layer, call.paths
+
+    def called(*operands: Any, **attributes: Any) -> Any:
+        if not WATCHERS:
+            return function(*operands, **attributes)
+        outer = CALL.get()
+        CALL.set(ModuleCall(kind, name, layer, outer, paths))
+        try:
+            return function(*operands, **attributes)
+        finally:
+            CALL.set(outer)
+
+    return called
 
 
 def reverse_calls(saved: Callable[[Any], Iterable[tuple[int, Any]]], root: Any) -> Any:

@@ -19,10 +19,12 @@ from typing import Any
 
 from backburn.backend import AnyBackend, is_autodiff, load_backend
 from backburn.base.errors import BackburnError, ConfigError, NumericalInstabilityError
-from backburn.decorators import Profile
+from backburn.decorators import Profile, Trace
 from backburn.tensor.creation import full
 
 DEFAULT = "autodiff(numpy)"
+#: The file of a traced run's timeline, in its folder.
+TIMELINE = "timeline.json"
 #: Exit statuses of a run that a signal has ended: 128 and the signal's number.
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 ORDER = "else BACKBURN_BACKEND, else that of the file"
@@ -87,6 +89,9 @@ def train(options: argparse.Namespace) -> int:
     print(f"curves    {folder / outputs.CURVES}")
     for profile in _profiles(backend):
         print(f"\n{profile.spec}, all epochs:\n{profile.table()}\n")
+        if isinstance(profile, Trace):
+            profile.save(folder / TIMELINE)
+            print(f"timeline  {folder / TIMELINE}")
     _print_result(trainer.held_out_accuracy())
     return 0
 

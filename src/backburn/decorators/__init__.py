@@ -1,6 +1,10 @@
-"""Decorators that leave numbers as they are: ``Profile`` measures operations, ``Capture`` records and replays them."""
+"""Decorators that leave numbers as they are.
+
+``Profile`` measures operations, ``Trace`` keeps a timeline of them, ``Capture`` records and replays them.
+"""
 
 from backburn.decorators.capture.recorder import Capture
 from backburn.decorators.profile import Cost, Profile
+from backburn.decorators.trace import LayerUsage, Trace
 
-__all__ = ["Capture", "Cost", "Profile"]
+__all__ = ["Capture", "Cost", "LayerUsage", "Profile", "Trace"]

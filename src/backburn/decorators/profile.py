@@ -90,8 +90,14 @@ class Profile(Wrapper):
         start = time.perf_counter()
         result = function(*operands, **attributes)
         self._inner.synchronize()
-        taken = time.perf_counter() - start
+        end = time.perf_counter()
         with self._lock:
             before = self._measured.get(name, Cost(0, 0.0))
-            self._measured[name] = Cost(before.calls + 1, before.seconds + taken)
+            self._measured[name] = Cost(before.calls + 1, before.seconds + end - start)
+        self._note(name, operands, attributes, result, start, end)
         return result
+
+    def _note(
+        self, name: str, operands: Any, attributes: Mapping[str, Any], result: Any, start: float, end: float
+    ) -> None:
+        """Take note of a call, from ``start`` to ``end``; for subclasses."""

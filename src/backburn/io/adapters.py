@@ -102,9 +102,9 @@ def load_adapters(
 
     Raises :class:`ArgumentError` for names that are no linear layers of the model, a model that has adapters already,
     and a base with other values than the one that the adapters were trained on, if the folder says which: with
-    ``strict=False`` it may be any of the same shapes, such as the base before it was quantized. :class:`ShapeError` for
-    adapters that do not fit their layers, :class:`FileFormatError` for damaged files and for kinds of adapters that
-    there are not here.
+    ``strict=False``, which saves a pass over the base, it may be any of the same shapes, such as the base before it was
+    quantized. :class:`ShapeError` for adapters that do not fit their layers, :class:`FileFormatError` for damaged files
+    and for kinds of adapters that there are not here.
 
         >>> import tempfile, backburn as bb
         >>> base, folder = bb.nn.Sequential(bb.nn.Linear(4, 2)), tempfile.mkdtemp()

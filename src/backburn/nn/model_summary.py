@@ -140,7 +140,7 @@ class _Counting(Wrapper):
         return result
 
 
-class _Outputs(Watcher):
+class Outputs(Watcher):
     """The calls of each module of a model, and what its first one returned."""
 
     def __init__(self) -> None:
@@ -186,7 +186,7 @@ def summary(model: Module, *inputs: Any, **options: Any) -> Summary:
     if not isinstance(given, Module):
         hint = f"; write {model.__name__}(...)" if isinstance(model, type) else ""
         raise ArgumentError(f"summary: takes a module, not {given!r:.80}{hint}")
-    counting, outputs = _Counting(load_backend(SHAPES_ONLY)), _Outputs()
+    counting, outputs = _Counting(load_backend(SHAPES_ONLY)), Outputs()
     leaves, k = state_places(model)[0], cast(Any, counting)
     if any(is_autodiff(leaf.value.backend) for leaf in leaves):
         k = Autodiff(counting)
@@ -213,7 +213,7 @@ def summary(model: Module, *inputs: Any, **options: Any) -> Summary:
     return Summary(tuple(_layers(model, leaves, counting.counts, outputs)))
 
 
-def _layers(model: Module, leaves: list[Leaf], counts: Counter[str], outputs: _Outputs) -> Iterator[LayerSummary]:
+def _layers(model: Module, leaves: list[Leaf], counts: Counter[str], outputs: Outputs) -> Iterator[LayerSummary]:
     """What each module has itself."""
     modules = model.named_modules()
     paths = {id(module): path for path, module in modules}

@@ -88,25 +88,24 @@ class Average(FixedAttributes):
                 "it outside"
             )
         if recording is None:
-            self.count(1)
-            weight = self._weight(self.updates)
+            weight = self._weight(self.updates + 1)
         else:
             options, paths = self._options(), {*self._means}
             recording.assume(lambda: self._options() == options and self._means.keys() == paths)
             number = recording.number(lambda: self.count(1), lambda: self.count(-1))
             (weight,) = recording.derived(lambda n: (self._weight(n),), number)
-        if not self._means:
-            self._means = {leaf.path: copy_if_overwritten(_widened(leaf.value)) for leaf in leaves}
-            return
         weights: dict[tuple[int, str], Any] = {}
         means = {}
         for leaf in leaves:
+            if not self._means:
+                means[leaf.path] = copy_if_overwritten(_widened(leaf.value))
+                continue
             x, mean = _widened(leaf.value), self._means[leaf.path]
             k: Any = x._backend
             if mean._primitive is x._primitive:  # which a frozen parameter always is
                 means[leaf.path] = mean
                 continue
-            if mean._backend is not k:
+            if mean._backend != k:
                 mean = mean.to(k)
             key = id(k), x._dtype.name
             if key not in weights:  # a 0-d tensor: numbers would be compiled into the formula, each new one again
@@ -114,6 +113,8 @@ class Average(FixedAttributes):
             moved = k.fuse(_moved, mean._primitive, x._primitive, weights[key])
             means[leaf.path] = FloatTensor(moved, k, x._dtype)
         self._means = means
+        if recording is None:
+            self.count(1)
 
     def count(self, updates: int) -> int:
         """Add to the number of updates, and return it."""
@@ -272,7 +273,7 @@ def _like(mean: FloatTensor, x: FloatTensor) -> FloatTensor:
     """A mean as a parameter like ``x``: of its dtype, on its backend, a leaf if it is one."""
     home: Any = x._backend
     k: Any = place_of_steps(home)
-    mean = mean if mean._backend is k else mean.to(k)
+    mean = mean if mean._backend == k else mean.to(k)
     primitive = copy_if_overwritten(cast(mean, x._dtype))._primitive
     if home is not k:
         primitive = home.new_leaf(primitive) if x.is_require_grad else home.from_inner(primitive)

@@ -13,6 +13,7 @@ from backburn.autodiff.reverse_codegen import with_outputs
 from backburn.backend.contract import is_autodiff
 from backburn.base.contexts import ACTIVE, RECORDING
 from backburn.base.errors import GraphError
+from backburn.base.module_calls import CALL
 from backburn.base.trees import NODE_TYPES, NodeType, flatten, unflatten
 from backburn.batching import Batched, is_mapped, levels_of_vmap
 from backburn.hints.arguments import explained
@@ -69,7 +70,9 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
 
         def run_again() -> list[Any]:
             """Run it under the settings of the first time, among the transforms that were running."""
-            return context.copy().run(again)
+            there = context.copy()
+            there.run(CALL.set, CALL.get())  # what is computed again belongs to this reverse pass
+            return there.run(again)
 
         node = Node(_recompute, parents, (run_again,), (), next_stamp())
         parts = iter(with_outputs(node, tuple(x.primitive.value for x in recorded), (True,) * len(recorded)))

@@ -22,6 +22,7 @@ from backburn.backend.contract import Capabilities
 from backburn.backend.wrapper import Wrapper
 from backburn.base.contexts import scoped
 from backburn.base.errors import CaptureError, SpecError
+from backburn.base.module_calls import in_layer, replay_call
 from backburn.decorators.capture.donation import Donated, Place, Renewal, Update, donated_parts, split_updates
 from backburn.decorators.capture.fusion import fuse_calls
 from backburn.decorators.capture.native import list_calls
@@ -204,7 +205,7 @@ class _Tape:
             results = [self.variable(x) if is_new else None for x, is_new in zip(found, news, strict=True)]
             if is_donated:
                 options["donate"] = Donated()
-            self.calls.append(Call(name, function, given, options, results[0] if is_one else results))
+            self.calls.append(Call(name, in_layer(function), given, options, results[0] if is_one else results))
             self._results[key] = is_one, [self._primitives.get(id(x)) or _weak(x) for x in found]
         return result
 
@@ -322,7 +323,8 @@ class Replayed:
             is_free = self._k.unshared(self.state, release())
             for place, donated in self._donated:
                 donated.is_free = self._owned[place] and is_free[place]
-        state, out, given = self._program.run(self.state, inputs, numbers)
+        with replay_call():
+            state, out, given = self._program.run(self.state, inputs, numbers)
         if self._renewal is None:
             self.state, self._owned = state, [False] * len(state)
         else:
