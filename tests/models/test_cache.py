@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,40 @@ def test_gradients_flow_through_a_cache() -> None:
     for path, x in model.named_parameters():
         a, b = x.grad(got).numpy(), x.grad(expected).numpy()
         assert np.abs(a - b).max() < 1e-5 * max(1.0, np.abs(b).max()), path
+
+
+def test_what_a_graph_has_is_not_written_over() -> None:
+    case = frozen("llama")
+    model, text = case.model(), tokens(case)
+    model.freeze().require_grad("model.layers.0.self_attn.q_proj.weight")  # its graph has keys that are not tracked
+
+    def gradient(writes: bool) -> Any:
+        cache = bb.models.Cache()
+        model(text[:, :5], cache=cache)
+        cache = cache.fixed(7)
+        logits = model(text[:, 5:7], cache=cache)
+        if writes:
+            with bb.no_grad():
+                cache.length = cache.length * 0
+                model(text[:, 6:11], cache=cache)
+                model(text[:, :2], cache=cache)
+        return model.model.layers[0].self_attn.q_proj.weight.grad(logits.sum().backward()).numpy()
+
+    assert np.array_equal(gradient(False), gradient(True))
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_copies_go_on_by_themselves(copied: Any) -> None:
+    case = frozen("llama")
+    model, text, cache = case.model("numpy"), tokens(case, "numpy"), bb.models.Cache()
+    whole = model(text)
+    model(text[:, :5], cache=cache)
+    other = copied(cache)
+    model(text[:, 9:12], cache=other)
+    assert_close(model(text[:, 5:], cache=cache), whole[:, 5:])
+    assert (cache.length, other.length) == (13, 8)
+    odd = bb.concat([text[:, :5], text[:, 9:13]], axis=1)
+    assert_close(model(text[:, 12:], cache=other), model(odd)[:, 8:])
 
 
 def test_a_replayed_step_writes_in_place() -> None:

@@ -91,9 +91,7 @@ class Donated:
         return self.is_free
 
 
-def donated_parts(
-    calls: list[Call], state: Sequence[Variable], results: list[list[Any]]
-) -> list[tuple[int, Donated]]:
+def donated_parts(calls: list[Call], state: Sequence[Variable], results: list[list[Any]]) -> list[tuple[int, Donated]]:
     """The parts of the state that a call with ``donate`` renews and nothing else reads, by number."""
     reads = Counter(x for call in calls for x in variables_in([call.operands, [*call.attributes.values()]]))
     kept = Counter(variables_in(results))
