@@ -7,12 +7,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from backburn.backend.contract import AnyBackend
 from backburn.backend.registry import shapes_only
 from backburn.base.dtypes import FloatDType, as_dtype
-from backburn.base.errors import ConfigError
+from backburn.base.errors import BackburnError, ConfigError
 from backburn.io import load_weights, save_weights, write_atomically
 from backburn.models.config import Config, read_config, unknown
 from backburn.nn.module import Module, parameter, state_places
@@ -44,7 +44,8 @@ class Pretrained(Module):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Enter the class under its architectures."""
         super().__init_subclass__(**kwargs)
-        ARCHITECTURES.update({name: (cls, config) for name, config in cls.ARCHITECTURES.items()})
+        own = vars(cls).get("ARCHITECTURES", {})
+        ARCHITECTURES.update({name: (cls, config) for name, config in own.items()})
 
     def __init__(self, config: Any) -> None:
         """Raises :class:`ConfigError` unless ``config`` is a configuration of this model."""
@@ -64,19 +65,19 @@ class Pretrained(Module):
         """The model in a folder, in evaluation mode: see :func:`from_pretrained`."""
         where, values = str(Path(os.fsdecode(folder)) / "config.json"), read_config(Path(os.fsdecode(folder)))
         made, kind = _classes(where, values)
-        if not issubclass(made, cls):
+        if not issubclass(made, cls) and not issubclass(cls, made):
             raise unknown(where, "architecture", values.get("architectures"), sorted(cls.ARCHITECTURES))
-        try:
-            config = kind.from_dict(values)
-        except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from error
         target = as_backend(backend)
         with use_dtype(default_dtype() if dtype is None else as_dtype(dtype)):
-            with use_backend(shapes_only()):
-                model = made(config)
+            try:
+                config = kind.from_dict(values)
+                with use_backend(shapes_only()):
+                    model: Any = (cls if issubclass(cls, made) else made)(config)
+            except BackburnError as error:
+                raise ConfigError(f"{where}: {error}") from error
             _place(model, target)
         load_weights(model, folder)
-        return model.eval()
+        return cast("Self", model.eval())
 
     def save_pretrained(self, folder: str | os.PathLike[str], *, max_shard_size: int | str = "5GB") -> None:
         """Write ``config.json`` and the weights to a folder, which transformers and :func:`from_pretrained` read.
