@@ -239,3 +239,23 @@ def test_misuse() -> None:
 
 def _cut(buffers: list[Any]) -> list[Any]:
     return [x[..., :13, :] for x in buffers]
+
+
+def test_a_replayed_step_without_room_leaves_the_cache() -> None:
+    """The error comes from the first layer's write; more room, and the steps go on where they were."""
+    case = frozen("llama")
+    model, text = case.model("capture(numpy)"), tokens(case, "capture(numpy)")
+    whole, cache = model(text), bb.models.Cache()
+    model(text[:, :3], cache=cache)
+    state = bb.models.Cache(8, 3, *([x[..., :8, :] for x in part] for part in (cache.keys, cache.values))).fixed()
+    run = bb.capture(lambda cache, token: (cache, model(token, cache=cache)), on_fallback="error")
+    for i in range(3, 8):
+        state, logits = run(state, text[:, i : i + 1])
+    with pytest.raises(OutOfRangeError, match="index_copy"):
+        run(state, text[:, 8:9])
+    assert int(state.length) == 8
+    state.reserve(13)
+    for i in range(8, 13):
+        state, logits = run(state, text[:, i : i + 1])
+        assert_close(logits, whole[:, i : i + 1])
+    assert run.reason == ""
