@@ -121,6 +121,11 @@ class LlamaConfig(DecoderConfig):
             raise ConfigError(f"{name}: rope_theta is {self.rope_theta}, and has to be above 1")
         check_scaling(name, self.rope_scaling, self.head_dim)
 
+    def widths(self) -> tuple[int, int, int]:
+        """The features of a head, of all heads of queries, and of all heads of keys or values."""
+        width = self.head_dim or self.hidden_size // self.num_attention_heads
+        return width, self.num_attention_heads * width, (self.num_key_value_heads or self.num_attention_heads) * width
+
     def window(self, layer: int) -> int | None:
         """How many steps back the tokens of a layer attend to, themselves included; None for all."""
         return self.sliding_window
