@@ -247,7 +247,8 @@ def test_a_replayed_step_without_room_leaves_the_cache() -> None:
     model, text = case.model("capture(numpy)"), tokens(case, "capture(numpy)")
     whole, cache = model(text), bb.models.Cache()
     model(text[:, :3], cache=cache)
-    state = bb.models.Cache(8, 3, *([x[..., :8, :] for x in part] for part in (cache.keys, cache.values))).fixed()
+    keys, values = ([x[..., :8, :] for x in part] for part in (cache.keys, cache.values))
+    state = bb.models.Cache(8, 3, keys, values).fixed()
     run = bb.capture(lambda cache, token: (cache, model(token, cache=cache)), on_fallback="error")
     for i in range(3, 8):
         state, logits = run(state, text[:, i : i + 1])

@@ -51,6 +51,7 @@ class _Bert(Pretrained):
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
         self.bert = BertModel(config, self.HAS_POOLER)
+        self.draw(config.initializer_range)
 
     def rename_weight(self, name: str) -> str | None:
         """A published name, also one of the first files, without what the architecture does not have."""
@@ -118,6 +119,7 @@ class BertForMaskedLM(_Bert):
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
         self.cls = Heads(MaskedHead(config, self.bert.embeddings))
+        self.draw(config.initializer_range)
 
     def forward(
         self, tokens: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
@@ -135,6 +137,7 @@ class BertForSequenceClassification(_Bert):
         super().__init__(config)
         p = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
         self.dropout, self.classifier = Dropout(p), Linear(config.hidden_size, len(config.id2label or ()))
+        self.draw(config.initializer_range)
 
     def forward(
         self, tokens: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None

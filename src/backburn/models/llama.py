@@ -120,10 +120,8 @@ class Llama(Pretrained):
     """
 
     ARCHITECTURES = MappingProxyType(
-        {
-            "LlamaForCausalLM": LlamaConfig, "MistralForCausalLM": MistralConfig, "Qwen2ForCausalLM": Qwen2Config,
-            "GemmaForCausalLM": GemmaConfig,
-        }
+        {"LlamaForCausalLM": LlamaConfig, "MistralForCausalLM": MistralConfig, "Qwen2ForCausalLM": Qwen2Config,
+         "GemmaForCausalLM": GemmaConfig}
     )  # fmt: skip
 
     def __init__(self, config: LlamaConfig) -> None:
@@ -132,6 +130,7 @@ class Llama(Pretrained):
         self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
         if config.tie_word_embeddings:
             self.lm_head.weight = self.model.embed_tokens.weight
+        self.draw(config.initializer_range)
 
     def forward(
         self,

@@ -15,6 +15,7 @@ from backburn.base.dtypes import FloatDType, as_dtype
 from backburn.base.errors import BackburnError, ConfigError
 from backburn.io import load_weights, save_weights, write_atomically
 from backburn.models.config import Config, read_config, unknown
+from backburn.nn import Embedding, init
 from backburn.nn.module import Module, parameter, state_places
 from backburn.tensor import creation, shape
 from backburn.tensor.core.defaults import as_backend, default_dtype, use_backend, use_dtype
@@ -99,6 +100,21 @@ class Pretrained(Module):
             path.mkdir(parents=True, exist_ok=True)
             save_weights(self.published(), path / self.WEIGHTS)
         write_atomically(path / "config.json", json.dumps(values, indent=2, sort_keys=True).encode() + b"\n")
+
+    def draw(self, std: float, scaled: Mapping[str, float] = MappingProxyType({})) -> None:
+        """Draw all matrices normally with the deviation ``std``, and set biases to 0, as published models begin.
+
+        A matrix whose path ends with a key of ``scaled`` has its deviation times that number. Rows for padding are 0.
+        """
+        rows = {id(x.weight): x.padding_idx for _, x in self.named_modules() if isinstance(x, Embedding)}
+        for leaf in state_places(self)[0]:
+            old, name = leaf.value, leaf.path.rpartition(".")[2]
+            if name == "bias":
+                leaf.put(parameter(init.zeros(old.shape)))
+            elif name == "weight" and old.ndim > 1:
+                factor = next((x for end, x in scaled.items() if leaf.path.endswith(end)), 1.0)
+                new, row = init.normal(old.shape, std=std * factor), rows.get(id(old))
+                leaf.put(parameter(new if row is None else new.at[row].set(0.0)))
 
     def published(self) -> Module:
         """The model with its weights in the layout of published files; itself where that is its own."""

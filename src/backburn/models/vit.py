@@ -141,6 +141,7 @@ class ViT(Pretrained):
     def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
         self.vit, self.classifier = ViTModel(config), Linear(config.hidden_size, len(config.id2label or ()))
+        self.draw(config.initializer_range)
 
     def forward(self, pixels: Tensor) -> FloatTensor:
         """The logits. Raises :class:`ShapeError` for images of another size."""
