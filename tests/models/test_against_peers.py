@@ -5,7 +5,7 @@ Their sizes and options are those of the frozen cases, of which `test_frozen.py`
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 from pathlib import Path
 from typing import Any
 

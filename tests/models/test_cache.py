@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,40 @@ def test_gradients_flow_through_a_cache() -> None:
         assert np.abs(a - b).max() < 1e-5 * max(1.0, np.abs(b).max()), path
 
 
+def test_what_a_graph_has_is_not_written_over() -> None:
+    case = frozen("llama")
+    model, text = case.model(), tokens(case)
+    model.freeze().require_grad("model.layers.0.self_attn.q_proj.weight")  # its graph has keys that are not tracked
+
+    def gradient(writes: bool) -> Any:
+        cache = bb.models.Cache()
+        model(text[:, :5], cache=cache)
+        cache = cache.fixed(7)
+        logits = model(text[:, 5:7], cache=cache)
+        if writes:
+            with bb.no_grad():
+                cache.length = cache.length * 0
+                model(text[:, 6:11], cache=cache)
+                model(text[:, :2], cache=cache)
+        return model.model.layers[0].self_attn.q_proj.weight.grad(logits.sum().backward()).numpy()
+
+    assert np.array_equal(gradient(False), gradient(True))
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_copies_go_on_by_themselves(copied: Any) -> None:
+    case = frozen("llama")
+    model, text, cache = case.model("numpy"), tokens(case, "numpy"), bb.models.Cache()
+    whole = model(text)
+    model(text[:, :5], cache=cache)
+    other = copied(cache)
+    model(text[:, 9:12], cache=other)
+    assert_close(model(text[:, 5:], cache=cache), whole[:, 5:])
+    assert (cache.length, other.length) == (13, 8)
+    odd = bb.concat([text[:, :5], text[:, 9:13]], axis=1)
+    assert_close(model(text[:, 12:], cache=other), model(odd)[:, 8:])
+
+
 @pytest.mark.parametrize("spec", ["capture(numpy)", "capture(numpy, join=false)", "autodiff(capture(numpy))"])
 @bb.no_grad()
 def test_a_replayed_step_writes_in_place(spec: str) -> None:
@@ -212,3 +247,24 @@ def test_misuse() -> None:
 
 def _cut(buffers: list[Any]) -> list[Any]:
     return [x[..., :13, :] for x in buffers]
+
+
+def test_a_replayed_step_without_room_leaves_the_cache() -> None:
+    """The error comes from the first layer's write; more room, and the steps go on where they were."""
+    case = frozen("llama")
+    model, text = case.model("capture(numpy)"), tokens(case, "capture(numpy)")
+    whole, cache = model(text), bb.models.Cache()
+    model(text[:, :3], cache=cache)
+    keys, values = ([x[..., :8, :] for x in part] for part in (cache.keys, cache.values))
+    state = bb.models.Cache(8, 3, keys, values).fixed()
+    run = bb.capture(lambda cache, token: (cache, model(token, cache=cache)), on_fallback="error")
+    for i in range(3, 8):
+        state, logits = run(state, text[:, i : i + 1])
+    with pytest.raises(OutOfRangeError, match="index_copy"):
+        run(state, text[:, 8:9])
+    assert int(state.length) == 8
+    state.reserve(13)
+    for i in range(8, 13):
+        state, logits = run(state, text[:, i : i + 1])
+        assert_close(logits, whole[:, i : i + 1])
+    assert run.reason == ""

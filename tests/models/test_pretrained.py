@@ -101,6 +101,24 @@ def test_the_class_reads_its_own(tmp_path: Path) -> None:
     assert isinstance(bb.models.from_pretrained(tmp_path), bb.models.GPT2)
 
 
+def test_a_class_of_ones_own(tmp_path: Path) -> None:
+    class Mine(bb.models.GPT2):
+        pass
+
+    folder_of("gpt2", tmp_path)
+    assert type(Mine.from_pretrained(tmp_path)) is Mine
+    assert type(bb.models.from_pretrained(tmp_path)) is bb.models.GPT2
+    with pytest.raises(ConfigError, match="no model has the architecture"):
+        Mine.from_pretrained(folder_of("llama", tmp_path / "other"))
+
+
+def test_types_of_layers_are_windows() -> None:
+    case = frozen("qwen2")
+    types = ["full_attention", "sliding_attention"]
+    result = case.model("numpy", layer_types=types, max_window_layers=9)(*case.given("numpy"))
+    assert distance(result, case.result) < 3e-6
+
+
 def test_names_of_older_files() -> None:
     """GPT-2 without a prefix and with masks, BERT with gamma and beta, and U-Nets with other names of attention."""
     case = frozen("gpt2")
@@ -159,6 +177,20 @@ def test_names_of_torchvision(name: str) -> None:
         ("llama", {"rope_scaling": {"rope_type": "default", "warp": 2}}, "has warp = 2, which is not known"),
         ("llama", {"rope_parameters": 3}, "rope_parameters is a table, not 3"),
         ("llama", {"rope_parameters": {"rope_theta": "x"}}, "rope_theta is a number, not 'x'"),
+        (
+            "llama",
+            {"rope_scaling": {"type": "yarn", "factor": 2.0, "beta_fast": "x"}},
+            "has beta_fast = 'x', and takes",
+        ),
+        ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}, "head_dim": 2}, "heads of more than 2 features"),
+        ("llama", {"rope_parameters": {"rope_theta": 1.0}}, "rope_theta is 1.0, and has to be above 1"),
+        ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
+        ("llama", {"num_hidden_layers": 1 << 40}, "num_hidden_layers is 1099511627776, and may be 10000 at most"),
+        ("llama", {"rms_norm_eps": -1.0}, "eps is a number of at least 0"),
+        ("qwen2", {"layer_types": ["full_attention"]}, "layer_types has 'full_attention' or 'sliding_attention'"),
+        ("bert", {"num_labels": 1 << 40, "id2label": None}, "num_labels is .* 1000000 at most"),
+        ("bert", {"hidden_dropout_prob": 2.0}, "p is a number from 0 to 1"),
+        ("resnet", {"depths": [1, 1 << 40]}, "may be 10000 layers at most"),
         ("llama", {"hidden_act": "mish"}, "hidden_act is 'mish', which is not supported; supported: 'silu'"),
         ("llama", {"quantization_config": {"bits": 4}}, "quantization_config is .*, which is not supported"),
         ("llama", {"hidden_size": "16"}, "hidden_size is an integer, not '16'"),

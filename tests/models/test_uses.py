@@ -10,6 +10,7 @@ import pytest
 from tests.models.frozen import distance, frozen
 
 import backburn as bb
+from backburn.models.pretrained import ARCHITECTURES
 from backburn.nn import Linear, LoRALinear, QuantizedLinear
 
 PROJECTIONS = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
@@ -93,3 +94,24 @@ def test_a_quantized_decoder_with_a_cache(name: str) -> None:
     whole, cache = model(tokens), bb.models.Cache()
     parts = [model(tokens[:, a:b], cache=cache) for a, b in ((0, 6), (6, 7), (7, 13))]
     assert distance(bb.concat(parts, axis=1), whole.numpy()) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma", "gpt2", "bert_masked", "vit"])
+def test_models_begin_as_published(name: str) -> None:
+    """Matrices with the deviation of the configuration, biases and rows for padding 0, and ties kept."""
+    case = frozen(name)
+    kind, config = ARCHITECTURES[case.config["architectures"][0]]
+    model: Any = kind(config.from_dict(case.config))
+    matrices = {path: x.numpy() for path, x in model.named_parameters() if x.ndim == 2}
+    for path, x in matrices.items():
+        wanted = 0.02 / np.sqrt(4) if name == "gpt2" and path.endswith("c_proj.weight") else 0.02
+        assert abs(x[1:].std() / wanted - 1) < 0.25, path
+    assert all(not x.numpy().any() for path, x in model.named_parameters() if path.endswith("bias"))
+    assert all((x.numpy() == (name != "gemma")).all() for path, x in model.named_parameters() if "norm.w" in path)
+    assert {path for path, _ in model.named_parameters()} == {path for path, _ in case.model().named_parameters()}
+    if name == "bert_masked":
+        assert not matrices["bert.embeddings.word_embeddings.weight"][0].any()
+    if name == "gpt2":
+        (tokens,) = case.given()
+        loss = bb.nn.functional.cross_entropy(model.eval()(tokens).reshape((-1, 29)), tokens.reshape(-1))
+        assert abs(loss.item() - np.log(29)) < 0.2

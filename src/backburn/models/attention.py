@@ -42,6 +42,7 @@ class Steps:
         self.cache = cache
         self.start: Any = 0 if cache is None else cache.length
         self._masks: dict[int | None, Any] = {}
+        self._lends = False
         if cache is not None and not cache.is_fixed and self.end > cache.capacity:
             cache.reserve(max(2 * cache.capacity, -(-self.end // CHUNK) * CHUNK))
         steps: Any = creation.arange(self.count, backend=k)
@@ -108,8 +109,10 @@ class Steps:
     ) -> Any:
         """Attention of heads (..., heads, steps, head_dim) in a layer, as (..., steps, heads * head_dim)."""
         if self.cache is not None:
-            in_place = not (query.is_tracked or key.is_tracked or value.is_tracked)
-            key, value = self.cache.write(layer, key, value, self.places, in_place)
+            is_recorded = query.is_tracked or key.is_tracked or value.is_tracked
+            key, value = self.cache.write(layer, key, value, self.places, not is_recorded)
+            self._lends = self._lends or is_recorded
+            self.cache.is_lent = self.cache.is_lent or is_recorded
         mask, is_causal = self.mask(window)
         joint: Any = functional.scaled_dot_product_attention(
             query, key, value, mask, dropout, is_causal, scale=scale, enable_gqa=query.shape[-3] != key.shape[-3]
@@ -119,7 +122,7 @@ class Steps:
     def finish(self) -> None:
         """Count the new steps as those of the cache: after the last layer, so that a failure leaves none behind."""
         if self.cache is not None:
-            self.cache.length = self.end
+            self.cache.length, self.cache.is_lent = self.end, self._lends
 
 
 def split_heads(x: Any, width: int) -> Any:

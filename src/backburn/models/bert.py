@@ -19,23 +19,12 @@ from backburn.tensor.core.dispatch import tensor_operand
 from backburn.tensor.core.messages import describe
 
 
-class Encoder(Module):
-    """One layer after the other."""
-
-    def __init__(self, config: BertConfig) -> None:
-        self.layer = [BertLayer(config) for _ in range(config.num_hidden_layers)]
-
-    def forward(self, x: Any, mask: Tensor | None) -> Any:
-        for layer in self.layer:
-            x = layer(x, mask)
-        return x
-
-
 class BertModel(Module):
     """The layers between tokens and the head; ``pooler`` is made from the first token of the result."""
 
     def __init__(self, config: BertConfig, has_pooler: bool) -> None:
-        self.config, self.embeddings, self.encoder = config, BertEmbeddings(config), Encoder(config)
+        self.config, self.embeddings = config, BertEmbeddings(config)
+        self.encoder = {"layer": [BertLayer(config) for _ in range(config.num_hidden_layers)]}
         if has_pooler:
             self.pooler = BertDense(config, config.hidden_size, "tanh")
 
@@ -48,7 +37,10 @@ class BertModel(Module):
                 words = "attention_mask (0 for padding) and token_type_ids have the shape of the tokens"
                 raise ShapeError(f"Bert: {words}. Operands: {describe((tokens, other))}")
         mask: Any = None if attention_mask is None else (attention_mask != 0)[..., None, None, :]
-        return self.encoder(self.embeddings(tokens, segments), mask)
+        x: Any = self.embeddings(tokens, segments)
+        for layer in self.encoder["layer"]:
+            x = layer(x, mask)
+        return x
 
 
 class _Bert(Pretrained):
@@ -59,6 +51,7 @@ class _Bert(Pretrained):
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
         self.bert = BertModel(config, self.HAS_POOLER)
+        self.draw(config.initializer_range)
 
     def rename_weight(self, name: str) -> str | None:
         """A published name, also one of the first files, without what the architecture does not have."""
@@ -126,6 +119,7 @@ class BertForMaskedLM(_Bert):
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
         self.cls = Heads(MaskedHead(config, self.bert.embeddings))
+        self.draw(config.initializer_range)
 
     def forward(
         self, tokens: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
@@ -141,9 +135,9 @@ class BertForSequenceClassification(_Bert):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
-        assert config.num_labels is not None
         p = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
-        self.dropout, self.classifier = Dropout(p), Linear(config.hidden_size, config.num_labels)
+        self.dropout, self.classifier = Dropout(p), Linear(config.hidden_size, len(config.id2label or ()))
+        self.draw(config.initializer_range)
 
     def forward(
         self, tokens: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None

@@ -33,8 +33,8 @@ class Cache:
 
     The buffers have room for ``capacity`` steps, and double when they are full. :meth:`fixed` makes a cache whose
     ``length`` is a tensor: all its shapes stay the same from step to step, so that :func:`backburn.capture` replays a
-    step that has the cache in its state. A cache is a tree; its tensors belong to it alone and are written over: copy
-    the cache with :meth:`taken`, not with ``copy``.
+    step that has the cache in its state. A cache is a tree; its tensors belong to it alone and are written over, but
+    ``copy.deepcopy(cache)`` may be kept.
 
     >>> import backburn as bb
     >>> config = bb.models.LlamaConfig(vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=1,
@@ -56,10 +56,20 @@ class Cache:
     values: list[Any] = field(default_factory=list)
     #: Which steps are tokens (..., capacity), and not padding; None while all are.
     present: Any = None
+    #: Whether something else may have the buffers: a recorded graph, or a copy. The next step copies them.
+    is_lent: bool = False
 
     def __post_init__(self) -> None:
         """Raises :class:`ArgumentError` for a ``capacity`` that is no number of steps."""
         self.capacity = integer("Cache", "capacity", self.capacity, least=0)
+
+    def __copy__(self) -> Cache:
+        """A cache that goes on from the same steps by itself."""
+        self.is_lent = True
+        return Cache(self.capacity, self.length, [*self.keys], [*self.values], self.present, True)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Cache:
+        return self.__copy__()
 
     def __repr__(self) -> str:
         return f"Cache(steps={self.length}, capacity={self.capacity}, layers={len(self.keys)})"
@@ -91,7 +101,7 @@ class Cache:
             raise ArgumentError("Cache.fixed: the cache is empty: let the model read a prompt first")
         self.reserve(self.capacity if capacity is None else capacity)
         length = self.length if self.is_fixed else asarray(self.length, dtype="int64", backend=self.keys[0].backend)
-        return Cache(self.capacity, length, self.keys, self.values, self.present)
+        return Cache(self.capacity, length, self.keys, self.values, self.present, self.is_lent)
 
     def taken(self, rows: Tensor) -> Cache:
         """A cache of some of the sequences, by their numbers along the first axis, such as those that a beam keeps."""
@@ -102,8 +112,10 @@ class Cache:
     def write(self, layer: int, key: Any, value: Any, places: Any, in_place: bool) -> tuple[Any, Any]:
         """Write the keys and values of new steps (..., heads, steps, head_dim) of a layer; returns those of all steps.
 
-        With a fixed length these are the whole buffers, of which a mask leaves out the steps to come.
+        With a fixed length these are the whole buffers, of which a mask leaves out the steps to come. Unless
+        ``in_place``, or while something else has them, buffers are copied.
         """
+        in_place = in_place and not self.is_lent
         if layer == len(self.keys):
             self.keys.append(_zeros((*key.shape[:-2], self.capacity, key.shape[-1]), key.dtype, key))
             self.values.append(_zeros((*value.shape[:-2], self.capacity, value.shape[-1]), value.dtype, value))

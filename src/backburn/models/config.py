@@ -8,7 +8,6 @@ import math
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -18,6 +17,8 @@ C = TypeVar("C", bound="Config")
 
 #: The keys of a ``config.json`` that name the model.
 _NAMES = ("architectures", "model_type", "_class_name")
+#: The most of what a model has a Python object for, so that a number in a file cannot fill the memory.
+_MOST = {"num_hidden_layers": 10_000, "n_layer": 10_000, "layers_per_block": 10_000, "num_labels": 1_000_000}
 #: The largest ``config.json`` that is read.
 _LONGEST = 10_000_000
 
@@ -51,6 +52,8 @@ class Config:
             is_size = type(value) is int and key not in self.MAY_BE_ZERO
             if (is_size and value < 1) or (type(value) is float and not math.isfinite(value)):
                 raise ConfigError(f"{name}: {key} is {value}, and has to be {'1 or more' if is_size else 'finite'}")
+            if is_size and value > _MOST.get(key, value):
+                raise ConfigError(f"{name}: {key} is {value}, and may be {_MOST[key]} at most")
         for key, known in {"quantization_config": (None,), **self.SUPPORTED}.items():
             value = getattr(self, key, self.extra.get(key, known[0]))
             if not any(value == other and type(value) is type(other) for other in known):
@@ -61,11 +64,7 @@ class Config:
     def from_dict(cls: type[C], values: Mapping[str, Any]) -> C:
         """The configuration of a published table. Raises :class:`ConfigError`."""
         names = _hints(cls)
-        extra = {
-            key: x
-            for key, x in values.items()
-            if key not in names and key not in ("architectures", "model_type", "_class_name")
-        }
+        extra = {key: x for key, x in values.items() if key not in names and key not in _NAMES}
         return cls(**{key: x for key, x in values.items() if key in names}, extra=extra)
 
     def to_dict(self) -> dict[str, Any]:
@@ -74,8 +73,7 @@ class Config:
         return {**self.extra, **own, **({"model_type": self.model_type} if self.model_type else {})}
 
 
-@cache
-def _hints(cls: Any) -> dict[str, Any]:
+def _hints(cls: type[Config]) -> dict[str, Any]:
     """The types of the fields."""
     hints = get_type_hints(cls)
     return {f.name: hints[f.name] for f in dataclasses.fields(cls) if f.name != "extra"}

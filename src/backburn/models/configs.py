@@ -67,8 +67,11 @@ class LlamaConfig(DecoderConfig):
 
     model_type: ClassVar[str] = "llama"
     SUPPORTED: ClassVar[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
-        {"hidden_act": tuple(ACTIVATIONS), "use_bidirectional_attention": (None, False)}
-    )
+        {
+            "hidden_act": tuple(ACTIVATIONS), "use_bidirectional_attention": (None, False),
+            "partial_rotary_factor": (None, 1.0), "hidden_activation": (None, "gelu_pytorch_tanh"),
+        }
+    )  # fmt: skip
     #: Whether the queries, keys and values of this family have a bias; None if ``attention_bias`` says so.
     QKV_BIAS: ClassVar[bool | None] = None
     #: Whether norms multiply by ``1 + weight``, and embeddings by the square root of their length.
@@ -114,7 +117,14 @@ class LlamaConfig(DecoderConfig):
             self.rope_theta = newer.get("rope_theta", self.rope_theta)
             self.rope_scaling = {key: x for key, x in newer.items() if key != "rope_theta"}
             return self.__post_init__()
-        check_scaling(name, self.rope_scaling)
+        if self.rope_theta <= 1:
+            raise ConfigError(f"{name}: rope_theta is {self.rope_theta}, and has to be above 1")
+        check_scaling(name, self.rope_scaling, self.head_dim)
+
+    def widths(self) -> tuple[int, int, int]:
+        """The features of a head, of all heads of queries, and of all heads of keys or values."""
+        width = self.head_dim or self.hidden_size // self.num_attention_heads
+        return width, self.num_attention_heads * width, (self.num_key_value_heads or self.num_attention_heads) * width
 
     def window(self, layer: int) -> int | None:
         """How many steps back the tokens of a layer attend to, themselves included; None for all."""
@@ -136,7 +146,8 @@ class MistralConfig(LlamaConfig):
 class Qwen2Config(LlamaConfig):
     """The sizes of a Qwen2: a Llama whose queries, keys and values have biases.
 
-    With ``use_sliding_window``, layers from ``max_window_layers`` on have a window.
+    With ``use_sliding_window``, layers from ``max_window_layers`` on have a window, or those that ``layer_types``
+    names.
     """
 
     model_type: ClassVar[str] = "qwen2"
@@ -149,10 +160,22 @@ class Qwen2Config(LlamaConfig):
     use_sliding_window: bool = False
     sliding_window: int | None = 4096
     max_window_layers: int = 28
+    layer_types: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        """Raises :class:`ConfigError` for types of layers that are not known, or not of all layers."""
+        super().__post_init__()
+        known, given = ("full_attention", "sliding_attention"), self.layer_types
+        if given is not None and (len(given) != self.num_hidden_layers or not set(given) <= set(known)):
+            words = f"{' or '.join(map(repr, known))} for each of {self.num_hidden_layers} layers"
+            raise ConfigError(f"Qwen2Config: layer_types has {words}, and not {given!r:.200}")
 
     def window(self, layer: int) -> int | None:
         """How many steps back the tokens of a layer attend to, themselves included; None for all."""
-        return self.sliding_window if self.use_sliding_window and layer >= self.max_window_layers else None
+        slides = layer >= self.max_window_layers
+        if self.layer_types is not None:
+            slides = self.layer_types[layer] == "sliding_attention"
+        return self.sliding_window if self.use_sliding_window and slides else None
 
 
 @dataclass(kw_only=True)
@@ -305,6 +328,8 @@ class ResNetConfig(LabelsConfig):
         if len(self.hidden_sizes) != len(self.depths) or min([0, *self.depths, *self.hidden_sizes][1:] or [0]) < 1:
             words = f"{self.hidden_sizes} and {self.depths}"
             raise ConfigError(f"ResNetConfig: hidden_sizes and depths have a number for each stage, not {words}")
+        if sum(self.depths) > 10_000:
+            raise ConfigError(f"ResNetConfig: depths is {self.depths}, and may be 10000 layers at most")
 
 
 _DOWN, _UP = ("DownBlock2D", "AttnDownBlock2D"), ("UpBlock2D", "AttnUpBlock2D")

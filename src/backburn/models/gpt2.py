@@ -104,6 +104,7 @@ class GPT2(Pretrained):
         self.lm_head = Linear(config.n_embd, config.vocab_size, bias=False)
         if config.tie_word_embeddings:
             self.lm_head.weight = self.transformer.wte.weight
+        self.draw(config.initializer_range, {"c_proj.weight": 1.0 / math.sqrt(2 * config.n_layer)})
 
     def forward(
         self,

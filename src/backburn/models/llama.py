@@ -31,9 +31,7 @@ class GemmaRMSNorm(RMSNorm):
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The normalized vectors, rounded to the dtype of ``x`` at the end."""
-        assert self.weight is not None
-        assert self.eps is not None
-        wide: Any = functional.rms_norm(upcast_half(x), upcast_half(self.weight) + 1.0, axis=-1, eps=self.eps)
+        wide: Any = functional.rms_norm(upcast_half(x), upcast_half(self.weight) + 1.0, axis=-1, eps=self.eps or 0.0)
         return cast(wide, x.dtype)
 
 
@@ -45,11 +43,9 @@ class LlamaAttention(Module):
     """Attention to earlier tokens; groups of query heads share a head of keys and values."""
 
     def __init__(self, config: LlamaConfig, layer: int) -> None:
-        assert config.head_dim is not None
-        assert config.num_key_value_heads is not None
         bias = config.attention_bias if config.QKV_BIAS is None else config.QKV_BIAS
-        inner, shared = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
-        self.layer, self.head_dim, self.window = layer, config.head_dim, config.window(layer)
+        self.head_dim, inner, shared = config.widths()
+        self.layer, self.window = layer, config.window(layer)
         self.dropout = config.attention_dropout
         self.q_proj = Linear(config.hidden_size, inner, bias)
         self.k_proj = Linear(config.hidden_size, shared, bias)
@@ -124,13 +120,9 @@ class Llama(Pretrained):
     """
 
     ARCHITECTURES = MappingProxyType(
-        {
-            "LlamaForCausalLM": LlamaConfig,
-            "MistralForCausalLM": MistralConfig,
-            "Qwen2ForCausalLM": Qwen2Config,
-            "GemmaForCausalLM": GemmaConfig,
-        }
-    )
+        {"LlamaForCausalLM": LlamaConfig, "MistralForCausalLM": MistralConfig, "Qwen2ForCausalLM": Qwen2Config,
+         "GemmaForCausalLM": GemmaConfig}
+    )  # fmt: skip
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__(config)
@@ -138,6 +130,7 @@ class Llama(Pretrained):
         self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
         if config.tie_word_embeddings:
             self.lm_head.weight = self.model.embed_tokens.weight
+        self.draw(config.initializer_range)
 
     def forward(
         self,

@@ -7,14 +7,15 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from backburn.backend.contract import AnyBackend
 from backburn.backend.registry import shapes_only
 from backburn.base.dtypes import FloatDType, as_dtype
-from backburn.base.errors import ConfigError
+from backburn.base.errors import BackburnError, ConfigError
 from backburn.io import load_weights, save_weights, write_atomically
 from backburn.models.config import Config, read_config, unknown
+from backburn.nn import Embedding, init
 from backburn.nn.module import Module, parameter, state_places
 from backburn.tensor import creation, shape
 from backburn.tensor.core.defaults import as_backend, default_dtype, use_backend, use_dtype
@@ -44,7 +45,8 @@ class Pretrained(Module):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Enter the class under its architectures."""
         super().__init_subclass__(**kwargs)
-        ARCHITECTURES.update({name: (cls, config) for name, config in cls.ARCHITECTURES.items()})
+        own = vars(cls).get("ARCHITECTURES", {})
+        ARCHITECTURES.update({name: (cls, config) for name, config in own.items()})
 
     def __init__(self, config: Any) -> None:
         """Raises :class:`ConfigError` unless ``config`` is a configuration of this model."""
@@ -64,19 +66,19 @@ class Pretrained(Module):
         """The model in a folder, in evaluation mode: see :func:`from_pretrained`."""
         where, values = str(Path(os.fsdecode(folder)) / "config.json"), read_config(Path(os.fsdecode(folder)))
         made, kind = _classes(where, values)
-        if not issubclass(made, cls):
+        if not issubclass(made, cls) and not issubclass(cls, made):
             raise unknown(where, "architecture", values.get("architectures"), sorted(cls.ARCHITECTURES))
-        try:
-            config = kind.from_dict(values)
-        except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from error
         target = as_backend(backend)
         with use_dtype(default_dtype() if dtype is None else as_dtype(dtype)):
-            with use_backend(shapes_only()):
-                model = made(config)
+            try:
+                config = kind.from_dict(values)
+                with use_backend(shapes_only()):
+                    model: Any = (cls if issubclass(cls, made) else made)(config)
+            except BackburnError as error:
+                raise ConfigError(f"{where}: {error}") from error
             _place(model, target)
         load_weights(model, folder)
-        return model.eval()
+        return cast("Self", model.eval())
 
     def save_pretrained(self, folder: str | os.PathLike[str], *, max_shard_size: int | str = "5GB") -> None:
         """Write ``config.json`` and the weights to a folder, which transformers and :func:`from_pretrained` read.
@@ -98,6 +100,21 @@ class Pretrained(Module):
             path.mkdir(parents=True, exist_ok=True)
             save_weights(self.published(), path / self.WEIGHTS)
         write_atomically(path / "config.json", json.dumps(values, indent=2, sort_keys=True).encode() + b"\n")
+
+    def draw(self, std: float, scaled: Mapping[str, float] = MappingProxyType({})) -> None:
+        """Draw all matrices normally with the deviation ``std``, and set biases to 0, as published models begin.
+
+        A matrix whose path ends with a key of ``scaled`` has its deviation times that number. Rows for padding are 0.
+        """
+        rows = {id(x.weight): x.padding_idx for _, x in self.named_modules() if isinstance(x, Embedding)}
+        for leaf in state_places(self)[0]:
+            old, name = leaf.value, leaf.path.rpartition(".")[2]
+            if name == "bias":
+                leaf.put(parameter(init.zeros(old.shape)))
+            elif name == "weight" and old.ndim > 1:
+                factor = next((x for end, x in scaled.items() if leaf.path.endswith(end)), 1.0)
+                new, row = init.normal(old.shape, std=std * factor), rows.get(id(old))
+                leaf.put(parameter(new if row is None else new.at[row].set(0.0)))
 
     def published(self) -> Module:
         """The model with its weights in the layout of published files; itself where that is its own."""

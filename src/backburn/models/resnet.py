@@ -115,9 +115,8 @@ class ResNet(Pretrained):
 
     def __init__(self, config: ResNetConfig) -> None:
         super().__init__(config)
-        assert config.num_labels is not None
         self.resnet = ResNetModel(config)
-        self.classifier = Sequential(Flatten(), Linear(config.hidden_sizes[-1], config.num_labels))
+        self.classifier = Sequential(Flatten(), Linear(config.hidden_sizes[-1], len(config.id2label or ())))
 
     def forward(self, pixels: Tensor) -> FloatTensor:
         """The logits."""

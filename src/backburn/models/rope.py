@@ -15,35 +15,39 @@ KINDS: dict[str, tuple[str, ...]] = {
     "default": (), "linear": ("factor",), "dynamic": ("factor",), "yarn": ("factor",),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
 }  # fmt: skip
-#: Other keys that are read.
-_OPTIONAL = frozenset(
-    {"rope_type", "type", "rope_theta", "original_max_position_embeddings", "attention_factor", "beta_fast",
-     "beta_slow", "mscale", "mscale_all_dim", "truncate"}
+#: Other keys that are read, which have numbers or others.
+_NUMBERS = frozenset(
+    {"rope_theta", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale",
+     "mscale_all_dim"}
 )  # fmt: skip
+_WORDS = frozenset({"rope_type", "type", "truncate"})
 
 
-def check_scaling(where: str, scaling: Mapping[str, Any] | None) -> None:
+def check_scaling(where: str, scaling: Mapping[str, Any] | None, size: int) -> None:
     """Raise :class:`ConfigError` for a ``rope_scaling`` of an unknown kind, or with a key missing or unknown."""
     if scaling is None:
         return
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if not isinstance(kind, str) or kind not in KINDS:
-        known = ", ".join(map(repr, KINDS))
-        raise ConfigError(
-            f"{where}: rope_scaling has the type {kind!r:.100}, which is not supported; supported: {known}"
-        )
+        words = f"the type {kind!r:.100}, which is not supported; supported: {', '.join(map(repr, KINDS))}"
+        raise ConfigError(f"{where}: rope_scaling has {words}")
+    name = f"{where}: rope_scaling of the type {kind!r}"
     for key in KINDS[kind]:
-        if not isinstance(scaling.get(key), (int, float)) or isinstance(scaling[key], bool) or scaling[key] <= 0:
-            raise ConfigError(
-                f"{where}: rope_scaling of the type {kind!r} needs {key}, a number above 0: {scaling!r:.200}"
-            )
+        if not _is_number(scaling.get(key)) or scaling[key] <= 0:
+            raise ConfigError(f"{name} needs {key}, a number above 0: {scaling!r:.200}")
     for key, value in scaling.items():
         if key == "partial_rotary_factor" and value == 1.0:
             continue
-        if key not in _OPTIONAL and key not in KINDS[kind]:
-            raise ConfigError(
-                f"{where}: rope_scaling of the type {kind!r} has {key} = {value!r:.100}, which is not known"
-            )
+        if key not in _NUMBERS and key not in _WORDS and key not in KINDS[kind]:
+            raise ConfigError(f"{name} has {key} = {value!r:.100}, which is not known")
+        if key in _NUMBERS and value is not None and (not _is_number(value) or value <= 0):
+            raise ConfigError(f"{name} has {key} = {value!r:.100}, and takes a number above 0")
+    if kind == "dynamic" and size <= 2:
+        raise ConfigError(f"{name} needs heads of more than 2 features (head_dim)")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def rotary_rates(config: Any, length: Any) -> tuple[Any, float]:

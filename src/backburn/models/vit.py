@@ -111,28 +111,19 @@ class ViTLayer(Module):
         return x + self.output(self.intermediate(self.layernorm_after(x)))
 
 
-class Encoder(Module):
-    """One layer after the other."""
-
-    def __init__(self, layers: list[Module]) -> None:
-        self.layer = layers
-
-    def forward(self, x: Any) -> Any:
-        for layer in self.layer:
-            x = layer(x)
-        return x
-
-
 class ViTModel(Module):
     """The layers between an image and the head."""
 
     def __init__(self, config: ViTConfig) -> None:
         self.embeddings = ViTEmbeddings(config)
-        self.encoder = Encoder([ViTLayer(config) for _ in range(config.num_hidden_layers)])
+        self.encoder = {"layer": [ViTLayer(config) for _ in range(config.num_hidden_layers)]}
         self.layernorm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
-    def forward(self, x: Tensor) -> FloatTensor:
-        return self.layernorm(self.encoder(self.embeddings(x)))
+    def forward(self, pixels: Tensor) -> FloatTensor:
+        x: Any = self.embeddings(pixels)
+        for layer in self.encoder["layer"]:
+            x = layer(x)
+        return self.layernorm(x)
 
 
 class ViT(Pretrained):
@@ -149,8 +140,8 @@ class ViT(Pretrained):
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
-        assert config.num_labels is not None
-        self.vit, self.classifier = ViTModel(config), Linear(config.hidden_size, config.num_labels)
+        self.vit, self.classifier = ViTModel(config), Linear(config.hidden_size, len(config.id2label or ()))
+        self.draw(config.initializer_range)
 
     def forward(self, pixels: Tensor) -> FloatTensor:
         """The logits. Raises :class:`ShapeError` for images of another size."""
