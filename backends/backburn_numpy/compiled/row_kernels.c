@@ -77,7 +77,7 @@ KERNEL(log_softmax, float *restrict out, const float *restrict x, int64_t rows, 
 KERNEL(logsumexp, const float *restrict x, float *restrict out, int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width) {
         const float top = largest(x, width), shift = fabsf(top) == INFINITY ? 0.0f : top;
-        out[r] = logf(sum_of_powers(x, shift, width)) + shift;
+        out[r] = logf(sum_of_powers(x, shift, width, -1)) + shift;
     }
 }
 

@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.helpers.kernels import BASE, USABLE, needs_kernels, python
 
