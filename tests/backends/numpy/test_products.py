@@ -118,13 +118,11 @@ def test_bits_of_convolutions_and_attention_do_not_depend_on_threads() -> None:
     try:
         for count in (1, 2, 4):
             threads.set_num_threads(count)
-            convolved = (
-                BASE.conv(x, weight, **options),
-                BASE.conv_transpose(grad, weight, output_padding=(0, 0), **options),
-            )
+            convolved = BASE.conv(x, weight, **options)
+            transposed = BASE.conv_transpose(grad, weight, output_padding=(0, 0), **options)
             attended = BASE.scaled_dot_product_attention(heads, other, heads, causal=True)
             backward = BASE.scaled_dot_product_attention_backward(other, heads, other, heads, causal=True)
-            found.append([*convolved, attended, *backward])
+            found.append([convolved, transposed, attended, *backward])
     finally:
         threads.set_num_threads(before)
     for results in found[1:]:
