@@ -286,8 +286,9 @@ class Replayed:
         if join and hasattr(k, "fuse"):
             calls = fuse_calls(calls, set(variables_in(results)), k)
         self.launches = len(calls)
-        if self.state and hasattr(k, "renewal"):
+        if self.state and hasattr(k, "unshared"):
             self._donated = donated_parts(calls, variables[0], results)
+        if self.state and hasattr(k, "renewal"):
             others, updates = split_updates(calls, variables[0], results)
             if updates and (renewal := k.renewal(updates)) is not None:
                 calls, self._updates, self._renewal = others, updates, renewal
