@@ -52,8 +52,8 @@ def cast_like(result: Array, like: Array) -> Array:
 
 def in_float32(operation: Callable[..., Any], *values: Any) -> Any:
     """The result of an operation on 16-bit floats, or its results, computed in float32."""
-    arrays = [x for x in values if x.__class__ is np.ndarray and is_half(x)]
-    found = operation(*(upcast_half(x) if x.__class__ is np.ndarray else x for x in values))
+    arrays = [x for x in values if isinstance(x, np.ndarray | np.generic) and is_half(x)]
+    found = operation(*(upcast_half(x) if isinstance(x, np.ndarray | np.generic) else x for x in values))
     return tuple(cast_like(x, arrays[0]) for x in found) if found.__class__ is tuple else cast_like(found, arrays[0])
 
 

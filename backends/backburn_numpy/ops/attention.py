@@ -14,12 +14,8 @@ from typing import Any
 import numpy as np
 
 from backburn.base.errors import ShapeError
-from backburn.ops.attention import (
-    attention_shape,
-    grad_products_of_scores,
-    grad_scores_of_weights,
-    masked_scores,
-)
+from backburn.ops import attention as bodies
+from backburn.ops.bodies.scalars import shape_or_none
 from backburn.ops.random import apply_dropout
 from backburn_numpy import blas, compiled
 from backburn_numpy.blocks import SHARED
@@ -51,7 +47,7 @@ def scaled_dot_product_attention(
     dropout: float = 0.0,
     softcap: float | None = None,
 ) -> Array:
-    shape = _shape(query, key, value, mask, keep)
+    shape = bodies.attention_shape(query.shape, key.shape, value.shape, *map(shape_or_none, (mask, keep)))
     fast = _run_kernel("attention", (query, key, value), mask, keep, causal, scale, dropout, softcap)
     if fast is not None:
         return cast_like(fast.attend().reshape(shape), query)
@@ -87,7 +83,8 @@ def scaled_dot_product_attention_backward(
     softcap: float | None = None,
 ) -> tuple[Array, Array, Array]:
     operands = query, key, value
-    if grad.shape != (shape := _shape(*operands, mask, keep)):
+    shape = bodies.attention_shape(query.shape, key.shape, value.shape, *map(shape_or_none, (mask, keep)))
+    if grad.shape != shape:
         raise ShapeError(f"the gradient of a result of the shape {list(shape)} has the shape {list(grad.shape)}")
     fast = _run_kernel("attention_backward", (*operands, grad), mask, keep, causal, scale, dropout, softcap)
     if fast is not None:
@@ -101,19 +98,14 @@ def scaled_dot_product_attention_backward(
         for block in _blocks(start, stop, q.shape[1], keys.shape[1], causal):
             b, rows, seen = block
             products, weights, kept = _weights(k, q, keys, block, masks, causal, softcap)
-            slopes = grad_scores_of_weights(k, g[b, rows], values[b, seen], weights, kept, dropout)
-            slopes = grad_products_of_scores(k, slopes, products, 1.0, softcap)
+            slopes = bodies.grad_scores_of_weights(k, g[b, rows], values[b, seen], weights, kept, dropout)
+            slopes = bodies.grad_products_of_scores(k, slopes, products, 1.0, softcap)
             np.multiply(np.matmul(slopes, keys[b, seen]), scale, out=grad_query[b, rows])
             grad_key[b, seen] += np.matmul(slopes.swapaxes(1, 2), q[b, rows])
             grad_value[b, seen] += np.matmul(apply_dropout(k, weights, kept, dropout).swapaxes(1, 2), g[b, rows])
 
     parallel_for(part, len(q), _worth(q, keys))
     return tuple(cast_like(t.reshape(like.shape), like) for t, like in zip(grads, operands, strict=True))
-
-
-def _shape(query: Array, key: Array, value: Array, *masks: Array | None) -> tuple[int, ...]:
-    """The shape of the result."""
-    return attention_shape(query.shape, key.shape, value.shape, *(None if m is None else m.shape for m in masks))
 
 
 # ---- by kernels ----
@@ -257,7 +249,7 @@ def _weights(
         else:
             mask = np.where(allowed, mask, mask.dtype.type(-np.inf))
     products = np.matmul(q[b, rows], keys[b, seen].swapaxes(1, 2))
-    scores = masked_scores(k, products, mask, causal and not rows.start, 1.0, softcap)
+    scores = bodies.masked_scores(k, products, mask, causal and not rows.start, 1.0, softcap)
     weights = k.softmax(scores, axis=2)
     if np.isnan(weights[..., :1]).any():
         np.copyto(weights, 0, where=np.maximum.reduce(scores, axis=2, keepdims=True) == -np.inf)

@@ -22,9 +22,6 @@ from backburn_numpy.threads import parallel_for
 Array = Any
 Shape = tuple[int, ...]
 
-# Elements per block of positions: the temporaries stay in the processor's cache.
-BLOCK = 1 << 15
-
 
 def slice(k: Any, x: Array, /, key: Any) -> Array:
     if x.__class__ is QuantizedArray:
@@ -239,13 +236,7 @@ def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:
                 lambda first, last: fast(*at, entries.size, after, first, last), after, max(1, WORTH // entries.size)
             )
             return
-    flat = out.reshape(-1)
-    step = max(1, BLOCK // max(after, 1))
-    inside = np.arange(after)
-    for start in range(0, entries.size, step):
-        stop = start + step
-        positions = (entries[start:stop, None] * after + inside).reshape(-1)
-        _add_at(flat, positions, values[start:stop] if np.ndim(values) else values)
+    _add_at(out.reshape(-1), (entries[:, None] * after + np.arange(after)).reshape(-1), values)
 
 
 def _add_elements(out: Array, positions: Array, values: Any) -> None:

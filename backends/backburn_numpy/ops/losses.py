@@ -11,7 +11,7 @@ from backburn.base.errors import OutOfRangeError
 from backburn.ops.losses import labelled
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
-from backburn_numpy.blocks import BLOCK, for_blocks, longest_axis, run_columns, run_rows
+from backburn_numpy.blocks import for_blocks, longest_axis, run_columns, run_rows
 from backburn_numpy.half_precision import in_float32, is_half
 from backburn_numpy.memory import empty
 
@@ -61,8 +61,7 @@ def _fill_losses(losses: Array, x: Array, labels: Array) -> None:
         own = np.subtract(np.take_along_axis(x[key], labels[key][..., None], -1), top, dtype=np.float64)
         np.subtract(np.log(total, dtype=np.float64)[..., 0], own[..., 0], out=losses[key], casting="same_kind")
 
-    cut = longest_axis(labels.shape, ())
-    if cut is None or x.size <= BLOCK:
+    if (cut := longest_axis(labels.shape, ())) is None:
         work(...)
     else:
         for_blocks(work, x.shape, cut)

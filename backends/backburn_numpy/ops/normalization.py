@@ -72,22 +72,21 @@ def _standardize(
     if is_half(x):
         return in_float32(_standardize, k, x, scale, bias, axis, eps, centred)
     if x.size and compiled.serving("standardize", x) is not None:
-        if (rows := _rows(axis, x, scale, bias)) is not None:
-            out, (lines, scale, bias) = empty(x.shape, x.dtype), rows
-            run_rows("standardize", (out.reshape(lines.shape), lines), *lines.shape, scale, bias, eps, centred)
-            return out
-        same = scale is None or bias is None or scale.shape == bias.shape
-        planes = plane_layout(x, axis, shape_or_none(bias if scale is None else scale)) if same else None
-        if planes is not None or columns_fit(x, axis, scale, bias):
-            return batch_norm_train(x, scale, bias, eps, centred, planes)[0]
-        if (rows := _rows(axis, x, None, None)) is not None:  # scaled by channels, of which groups have several
+        rows = fits = _rows(axis, x, scale, bias)
+        if fits is None:
+            same = scale is None or bias is None or scale.shape == bias.shape
+            planes = plane_layout(x, axis, shape_or_none(bias if scale is None else scale)) if same else None
+            if planes is not None or columns_fit(x, axis, scale, bias):
+                return batch_norm_train(x, scale, bias, eps, centred, planes)[0]
+            rows = _rows(axis, x, None, None)
+        if rows is not None:
             out, lines = empty(x.shape, x.dtype), rows[0]
-            run_rows("standardize", (out.reshape(lines.shape), lines), *lines.shape, None, None, eps, centred)
-            for operation, parameter in ((np.multiply, scale), (np.add, bias)):
+            run_rows("standardize", (out.reshape(lines.shape), lines), *lines.shape, *rows[1:], eps, centred)
+            # Those of channels, of which a group has several, are applied afterwards.
+            for operation, parameter in () if fits else ((np.multiply, scale), (np.add, bias)):
                 if parameter is not None:
-                    operation(out, np.broadcast_to(parameter, x.shape), out=out)
+                    operation(out, parameter, out=out)
             return out
-
     body = OPERATIONS["layer_norm" if centred else "rms_norm"].body
     operands = (x, scale, bias) if centred else (x, scale)
     return cast_like(body(k, *_prepared(k, axis, centred, *operands), axis, eps), x)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -39,14 +40,15 @@ def sgd_step(
 ) -> tuple[Array, Array]:
     _check_alike(param, grad, *(() if velocity is None else (velocity,)))
     if is_half(param):
-        return in_float32(sgd_step, k, param, grad, velocity, lr, momentum, nesterov, weight_decay)
+        found = in_float32(sgd_step, k, param, grad, velocity, lr, momentum, nesterov, weight_decay)
+        return _reused(found, velocity if donate else None)
     before = None if momentum == 0.0 else velocity
     is_plain = before is None and weight_decay == 0.0
     if is_plain and (param.nbytes < SMALL or compiled.serving("plain_step", param) is None):
         return np.subtract(param, np.multiply(grad, lr, out=...), out=...), grad
     if not is_plain and (before is None or compiled.serving("momentum_step", param) is None):
         options = *_numbers(param, lr, momentum), nesterov, *_numbers(param, weight_decay)
-        return _by_formula(k, sgd_update, (param, grad, before), options, 1 if donate else 0)
+        return _by_formula(k, sgd_update, (param, grad, before), options, int(donate))
     new = empty(param.shape, param.dtype)
     if is_plain:
         run_rows("plain_step", (new, param, grad), new.size, None, lr)
@@ -75,7 +77,8 @@ def adam_step(
     _check_alike(param, grad, m, v)
     options = lr, beta1, beta2, eps, step, weight_decay, decoupled
     if is_half(param):
-        return in_float32(adam_step, k, param, grad, m, v, *options)
+        found = in_float32(adam_step, k, param, grad, m, v, *options)
+        return _reused(found, *(m, v) if donate else ())
     numbers = adam_numbers(*options)
     if compiled.serving("adam_step", param) is None:
         return _by_formula(k, adam_update, (param, grad, m, v), _numbers(param, *numbers), 2 if donate else 0)
@@ -95,8 +98,18 @@ def _by_formula(
     """The results of a formula, in one pass over memory if there are kernels for it; the last arrays may be donated."""
     places = tuple(range(len(arrays) - donated, len(arrays))) if arrays[-1] is not None else ()
     found = fuse(formula, *arrays, *options, donate=places)
-    results = max(2, len(arrays) - 1)
-    return elementwise(partial(formula, k), *arrays, *options, results=results) if found is None else found
+    if found is None:
+        found = elementwise(partial(formula, k), *arrays, *options, results=max(2, len(arrays) - 1))
+    return _reused(found, *(arrays[i] for i in places))
+
+
+def _reused(results: tuple[Array, ...], *donated: Array | None) -> tuple[Array, ...]:
+    """The results, all but the first in the memory of what they replace, if that can be written to."""
+    kept = [x if y is None or not _writable(y) else y for x, y in zip_longest(results[1:], donated)]
+    for x, y in zip(results[1:], kept, strict=True):
+        if x is not y:
+            np.copyto(y, x)
+    return (results[0], *kept)
 
 
 def adam_steps(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from backburn.base.dtypes import DType, QuantizedDType, float32, uint8
+from backburn.base.dtypes import DType, QuantizedDType, float32, float64, uint8
 from backburn.ops.bodies.quantized import block_lengths
 from backburn.ops.bodies.quantized_moves import permute_dims
 from backburn.ops.quantized_products import (
@@ -25,7 +25,7 @@ from backburn_numpy import blas, compiled
 from backburn_numpy.blocks import WORTH
 from backburn_numpy.half_precision import cast_like, upcast_half
 from backburn_numpy.memory import contiguous, empty
-from backburn_numpy.ops.quantization import QuantizedArray, row_steps, stored, unpack
+from backburn_numpy.ops.quantization import QuantizedArray, dequantize, row_steps, stored, unpack
 from backburn_numpy.threads import available, parallel_for
 
 Array = Any
@@ -150,7 +150,11 @@ def quantized_matmul(
     if not rows or not columns or not x.shape[1]:
         return np.zeros((rows, columns), dtype.dtype)
     found = _integer_product(x, y, transposed) if dtype is float32 and is_integral(x, y, transposed) else None
-    return product(k, x, y, dtype, transposed) if found is None else found
+    found = product(k, x, y, dtype, transposed) if found is None else found
+    if np.isfinite(found).all():
+        return found
+    wide = dequantize(x, float64 if dtype is float64 else float32)  # as sums that overflow may be of finite terms
+    return _dequantized_product(k, wide, y, transposed).astype(dtype.dtype, copy=False)
 
 
 def _integer_product(x: QuantizedArray, y: QuantizedArray, transpose_weight: bool) -> Array | None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol, overload
 
 from backburn.base.errors import ArgumentError
 from backburn.ops.bodies.half_precision import in_float64, upcast_half
-from backburn.ops.bodies.scalars import is_scalar
+from backburn.ops.bodies.scalars import is_scalar, shape_or_none
 from backburn.ops.bodies.slicing import slice_axis
 from backburn.ops.primitives import Primitives
 from backburn.ops.rules.gradients import Needs, gradient_rule
@@ -301,7 +301,7 @@ class Scan(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         dtype, a, x = self.dtype(x), upcast_half(self, a), upcast_half(self, x)
         fed = self.mul(b if is_scalar(b) else upcast_half(self, b), x)
-        shape = broadcast(a.shape, fed.shape)
+        shape = scan_shape(a.shape, fed.shape, x.shape, shape_or_none(h0), axis=axis)
         if shape[axis] == 0:
             return self.zeros(shape, dtype)
         a, fed = self.broadcast_to(a, shape), self.broadcast_to(fed, shape)
