@@ -1,5 +1,4 @@
 /* Batch and group normalization: statistics over sets of contiguous planes, or given ones. */
-#define UNROLLED
 #include "kernels.h"
 #include "simd.h"
 
@@ -130,8 +129,9 @@ KERNEL(normalize_columns, float *restrict out, float *restrict means, float *res
         const int64_t count = STRIP;
         double mean[WIDE], variance[WIDE], times[WIDE], plus[WIDE];
         column_statistics(mean, variance, x, centred, rows, width, from, count);
-        for (int64_t i = 0; i < count; i++) {
-            if (means) means[from + i] = (float)mean[i], variances[from + i] = (float)variance[i];
+        for (int64_t i = 0; means && i < count; i++)
+            means[from + i] = (float)mean[i], variances[from + i] = (float)variance[i];
+        LOOP for (int64_t i = 0; i < count; i++) {
             times[i] = (scale ? scale[from + i] : 1.0) / sqrt(variance[i] + eps);
             plus[i] = bias ? bias[from + i] : 0.0;
         }
@@ -147,7 +147,7 @@ KERNEL(normalize_columns_backward, float *restrict out, float *restrict grad_sca
         double mean[WIDE], variance[WIDE], total[WIDE] = {0}, along[WIDE] = {0}, times[WIDE];
         column_statistics(mean, variance, x, centred, rows, width, from, count);
         EVERY(total[i] += grad[at + i]; along[i] += grad[at + i] * (x[at + i] - mean[i]))
-        for (int64_t i = 0; i < count; i++) {
+        LOOP for (int64_t i = 0; i < count; i++) {
             const double factor = 1.0 / sqrt(variance[i] + eps);
             grad_scale[from + i] = (float)(along[i] * factor);
             times[i] = factor * scale[from + i];

@@ -184,7 +184,7 @@ static void NAMED(join_matrices)(const REAL *restrict x, REAL *restrict out, int
 static void NAMED(sums_of_rows)(REAL *restrict out, const REAL *restrict x, int64_t rows, int64_t step, int64_t width) {
     double sums[LINE];
     NAMED(add_rows)(sums, x, 0, 0, rows, step, width, 0);
-    for (int64_t i = 0; i < width; i++) out[i] = (REAL)sums[i];
+    LOOP for (int64_t i = 0; i < width; i++) out[i] = (REAL)sums[i];
 }
 
 KERNEL(sum_matrices, const REAL *restrict x, REAL *restrict out, int64_t inner, int64_t number, int64_t size) {
@@ -204,7 +204,7 @@ INLINE void NAMED(run_rows)(REAL *restrict out, const REAL *restrict x, int64_t 
         REAL totals[CHAINS];
         for (int c = 0; c < CHAINS; c++) out[c * width + first] = totals[c] = x[c * width + first];
         for (int64_t i = 1, at = first + step; i < width; i++, at += step)
-            for (int c = 0; c < CHAINS; c++)
+            UNROLL for (int c = 0; c < CHAINS; c++)
                 out[at + c * width] = totals[c] = NAMED(joined)(totals[c], x[at + c * width], operation);
     }
     for (; r < rows; r++, x += width, out += width) {

@@ -1,5 +1,4 @@
 /* Softmax, cross-entropy, normalizations and attention weights over rows. */
-#define UNROLLED
 #include "kernels.h"
 #include "simd.h"
 #include "softmax_short_rows.h"

@@ -1,5 +1,4 @@
 /* Running sums and products of floats, kept as doubles and rounded once. */
-#define UNROLLED
 #include "kernels.h"
 
 #include "simd.h"
@@ -24,16 +23,16 @@ enum {
 /* Eight rows of eight elements become columns. */
 INLINE void transpose(Half *x) {
     Half a[8], b[8];
-    for (int i = 0; i < 8; i += 2) {
+    UNROLL for (int i = 0; i < 8; i += 2) {
         a[i] = SHUFFLED(x[i], x[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
         a[i + 1] = SHUFFLED(x[i], x[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
     }
-    for (int i = 0; i < 8; i += 4)
-        for (int k = 0; k < 2; k++) {
+    UNROLL for (int i = 0; i < 8; i += 4)
+        UNROLL for (int k = 0; k < 2; k++) {
             b[i + 2 * k] = SHUFFLED(a[i + k], a[i + k + 2], 0, 1, 8, 9, 4, 5, 12, 13);
             b[i + 2 * k + 1] = SHUFFLED(a[i + k], a[i + k + 2], 2, 3, 10, 11, 6, 7, 14, 15);
         }
-    for (int i = 0; i < 4; i++) {
+    UNROLL for (int i = 0; i < 4; i++) {
         x[i] = SHUFFLED(b[i], b[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
         x[i + 4] = SHUFFLED(b[i], b[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
     }
@@ -48,15 +47,15 @@ INLINE int64_t run_chains(float *restrict out, const float *restrict x, int64_t 
     for (; done + CHAINS <= width; done += CHAINS) {
         const int64_t at = backwards ? width - CHAINS - done : done;
         Half some[CHAINS];
-        for (int c = 0; c < CHAINS; c++) memcpy(some + c, x + c * width + at, sizeof *some);
+        UNROLL for (int c = 0; c < CHAINS; c++) memcpy(some + c, x + c * width + at, sizeof *some);
         transpose(some);
-        for (int i = 0; i < CHAINS; i++) {
+        UNROLL for (int i = 0; i < CHAINS; i++) {
             Half *column = some + (backwards ? CHAINS - 1 - i : i);
             total = JOINED(total, widen(*column));
             *column = narrow(total);
         }
         transpose(some);
-        for (int c = 0; c < CHAINS; c++) memcpy(out + c * width + at, some + c, sizeof *some);
+        UNROLL for (int c = 0; c < CHAINS; c++) memcpy(out + c * width + at, some + c, sizeof *some);
     }
     memcpy(totals, &total, sizeof total);
     return done;
@@ -120,7 +119,7 @@ INLINE void run_on(float *restrict out, const float *restrict x, double *restric
     int64_t i = 0;
     for (; i + LANES / 2 <= width; i += LANES / 2) {
         Wide total = load_wide(totals + i);
-        for (int row = 0; row < rows; row++) {
+        UNROLL for (int row = 0; row < rows; row++) {
             total = JOINED(total, load_widened(x + row * step + i));
             const Half some = narrow(total);
             memcpy(out + row * step + i, &some, sizeof some);

@@ -110,8 +110,8 @@ INLINE Wide high_half(Lanes x) {
     INLINE type name(VECTOR(type, sizeof(Lanes) / sizeof(type)) x) {                                                   \
         type all[sizeof x / sizeof(type)];                                                                             \
         memcpy(all, &x, sizeof x);                                                                                     \
-        for (int n = sizeof x / sizeof(type) / 2; n > 0; n /= 2)                                                       \
-            for (int k = 0; k < n; k++) all[k] = all[k] operator all[k + n];                                           \
+        UNROLL for (int n = sizeof x / sizeof(type) / 2; n > 0; n /= 2)                                                \
+            UNROLL for (int k = 0; k < n; k++) all[k] = all[k] operator all[k + n];                                    \
         return all[0];                                                                                                 \
     }
 JOIN_LANES(sum_of_wide, double, +)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -143,6 +144,11 @@ def finfo(type: Tensor | DType | str, /) -> FloatInfo:
     dtype = _dtype(type)
     if dtype.kind != "float":
         raise DTypeError(f"finfo: {dtype} is not a float dtype; iinfo has the limits of integers")
+    return _float_info(dtype)
+
+
+@functools.cache
+def _float_info(dtype: DType) -> FloatInfo:
     digits, exponent = _FLOATS[dtype.name]
     largest = (2.0 - 2.0 ** (1 - digits)) * 2.0**exponent
     return FloatInfo(dtype.bits, 2.0 ** (1 - digits), largest, -largest, 2.0 ** (1 - exponent), dtype)
