@@ -95,14 +95,15 @@ def test_seeds() -> None:
 
 def test_against_transformers() -> None:
     transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
-    config = {"vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+    config: dict[str, Any] = {"vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
               "num_attention_heads": 4, "num_key_value_heads": 2}  # fmt: skip
     torch.manual_seed(0)
     theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config)).eval()
     mine = bb.models.Llama(bb.models.LlamaConfig(**config)).eval().to("numpy")
     mine.load_state_dict({name: x.detach().numpy() for name, x in theirs.state_dict().items()})
     prompt = torch.tensor([PROMPTS[2]])
-    for options in ({}, {"repetition_penalty": 1.7}):
+    choices: list[dict[str, Any]] = [{}, {"repetition_penalty": 1.7}]
+    for options in choices:
         found = theirs.generate(
             prompt, max_new_tokens=12, do_sample=False, eos_token_id=None, pad_token_id=0, **options
         )

@@ -106,7 +106,7 @@ def test_absent_packages_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = {"vocab_size": 257, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
+    config: dict[str, Any] = {"vocab_size": 257, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
               "num_attention_heads": 2}  # fmt: skip
     bb.random.seed(0)
     model = bb.models.Llama(bb.models.LlamaConfig(**config)).eval()

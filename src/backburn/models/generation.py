@@ -58,11 +58,10 @@ def generate(
         >>> len(one), several[0] == one
         (5, True)
     """
-    found: list[list[int]] = []
-    options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
+    options: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
                "repetition_penalty": repetition_penalty, "stop_tokens": stop_tokens, "seed": seed}  # fmt: skip
     rows, is_one = _rows(prompts)
-    found = [[] for _ in rows]
+    found: list[list[int]] = [[] for _ in rows]
     for tokens in stream(model, rows, max_new_tokens, **options):
         for text, token in zip(found, tokens, strict=True):
             if token is not None:

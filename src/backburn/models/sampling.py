@@ -46,12 +46,13 @@ class Sampling:
             ("min_p", 0.0, 1.0, "from 0 to 1"),
             ("repetition_penalty", 0.0, float("inf"), "above 0"),
         ):
-            value = getattr(self, name)
+            value: Any = getattr(self, name)
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if not is_number or not low <= value <= high or value == float("inf") or ("above" in words and not value):
                 raise ArgumentError(f"generate: {name} is {words}, not {value!r:.100}")
-        if not isinstance(self.top_k, int) or isinstance(self.top_k, bool) or self.top_k < 0:
-            raise ArgumentError(f"generate: top_k is a number of tokens, or 0 for all, not {self.top_k!r:.100}")
+        top_k: Any = self.top_k
+        if not isinstance(top_k, int) or isinstance(top_k, bool) or top_k < 0:
+            raise ArgumentError(f"generate: top_k is a number of tokens, or 0 for all, not {top_k!r:.100}")
 
     def choose(self, logits: Array, number: float = 0.0, earlier: Iterable[int] = ()) -> int:
         """The token for logits (vocab_size,); ``number``, uniform in 0 to 1, decides among the likely ones.

@@ -27,13 +27,14 @@ pytestmark = needs_kernels
 def operations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The operations of the programs that are compiled, in order."""
     found: list[str] = []
-    compile_program = recorder.compile_program
+    module: Any = recorder
+    compile_program = module.compile_program
 
     def compiled(calls: Any, *rest: Any) -> Any:
         found.extend(call.operation for call in calls)
         return compile_program(calls, *rest)
 
-    monkeypatch.setattr(recorder, "compile_program", compiled)
+    monkeypatch.setattr(module, "compile_program", compiled)
     return found
 
 
@@ -70,7 +71,8 @@ KINDS = (
 def programs(draw: st.DrawFn) -> tuple[list[tuple[Any, ...]], list[int]]:
     """Calls by name and the numbers of earlier values, and the numbers of the results."""
     shapes = [draw(st.sampled_from(SHAPES)) for _ in range(3)]
-    given_count, calls = len(shapes), []
+    given_count = len(shapes)
+    calls: list[tuple[Any, ...]] = []
     for _ in range(draw(st.integers(4, 20))):
         kind = draw(st.sampled_from(KINDS))
         i = draw(st.integers(0, len(shapes) - 1))
@@ -195,7 +197,12 @@ def test_a_loop_is_one_list(operations: list[str]) -> None:
 def test_parts_of_a_stack_are_computed_in_it(operations: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     layouts: list[native_list.Layout] = []
     words = native_list.Layout.words
-    monkeypatch.setattr(native_list.Layout, "words", lambda self: (layouts.append(self), words(self))[1])
+
+    def watched(layout: native_list.Layout) -> tuple[list[int], list[int]]:
+        layouts.append(layout)
+        return words(layout)
+
+    monkeypatch.setattr(native_list.Layout, "words", watched)
 
     def loop(a: Any, x: Any) -> Any:
         h, states = 0.0 * x[0], []
