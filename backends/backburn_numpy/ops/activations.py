@@ -8,7 +8,6 @@ from typing import Any
 
 from backburn.backend.tracing import method_of
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled
 from backburn_numpy.blocks import elementwise, run_rows
 from backburn_numpy.fused import FEWEST, fuse, fuse_kernel
 from backburn_numpy.half_precision import cast_like, is_half, upcast_half
@@ -64,9 +63,8 @@ def _elementwise(k: Any, name: str, kernel: str, *operands: Array, **options: An
         if kernel and (found := fuse_kernel(kernel, *operands)) is not None:
             return found
         return cast_like(_elementwise(k, name, kernel, *map(upcast_half, operands), **options), first)
-    if kernel and compiled.serving(kernel, first) is not None:
-        out = empty(first.shape, first.dtype)
-        run_rows(kernel, (out, *operands), first.size)
+    out = empty(first.shape, first.dtype)
+    if kernel and run_rows(kernel, (out, *operands), first.size):
         return out
     if first.size >= FEWEST and (found := fuse(method_of(name), *operands, *options.values())) is not None:
         return found

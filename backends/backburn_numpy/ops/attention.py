@@ -242,14 +242,16 @@ def _weights(
     """The products and the attention weights of a block, 0 for a query that sees no key; and the part of ``keep``."""
     b, rows, seen = block
     mask, keep = (None if x is None else _mask_block(x, block) for x in masks)
-    if causal and rows.start:
-        allowed = np.arange(seen.stop) <= np.arange(rows.start, rows.stop)[:, None]
-        if mask is None or mask.dtype == np.bool_:
-            mask = allowed if mask is None else allowed & mask
-        else:
-            mask = np.where(allowed, mask, mask.dtype.type(-np.inf))
     products = np.matmul(q[b, rows], keys[b, seen].swapaxes(1, 2))
-    scores = bodies.masked_scores(k, products, mask, causal and not rows.start, 1.0, softcap)
+    scores = products if softcap is None else products * (1.0 / softcap)
+    if softcap is not None:
+        np.multiply(np.tanh(scores, out=scores), softcap, out=scores)
+    if mask is not None and mask.dtype == np.bool_:
+        np.copyto(scores, -np.inf, where=np.logical_not(mask))
+    elif mask is not None:
+        np.add(scores, upcast_half(mask), out=scores)
+    if causal:
+        np.copyto(scores, -np.inf, where=np.arange(seen.stop) > np.arange(rows.start, rows.stop)[:, None])
     weights = k.softmax(scores, axis=2)
     if np.isnan(weights[..., :1]).any():
         np.copyto(weights, 0, where=np.maximum.reduce(scores, axis=2, keepdims=True) == -np.inf)

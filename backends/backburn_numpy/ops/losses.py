@@ -45,7 +45,7 @@ def label_cross_entropy_backward(k: Any, grad: Array, x: Array, labels: Array, /
         return out
     lines = _lines(x, axis)
     run_rows("label_cross_entropy_backward", (out, grad, lines, class_ids), *lines.shape)
-    return np.moveaxis(out.reshape(*labels.shape, x.shape[axis]), -1, axis)
+    return out if axis == x.ndim - 1 else np.moveaxis(out.reshape(*labels.shape, x.shape[axis]), -1, axis)
 
 
 def _fill_losses(losses: Array, x: Array, labels: Array) -> None:
