@@ -74,8 +74,8 @@ def steps(x: Any) -> Iterator[tuple[str, Work]]:
         step = partial(BASE.adam_step, x, grad, grad, square, weight_decay=0.1, decoupled=decoupled)
         yield f"adam_step {decoupled}", step
     for nesterov in (False, True):
-        step = partial(BASE.sgd_step, x, grad, grad, momentum=0.9, nesterov=nesterov, weight_decay=0.1)
-        yield f"sgd_step {nesterov}", step
+        update = partial(BASE.sgd_step, x, grad, grad, momentum=0.9, nesterov=nesterov, weight_decay=0.1)
+        yield f"sgd_step {nesterov}", update
 
 
 def elements(x: Any) -> Iterator[tuple[str, Work]]:
