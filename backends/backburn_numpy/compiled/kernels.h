@@ -2,9 +2,9 @@
  *
  * A kernel works on contiguous float32 arrays whose sizes its caller has checked, writes only its results, and is
  * stateless, so that several threads may each do a part. The sources are plain C11, compiled once per instruction set
- * and written so that compilers vectorize their loops: no calls, no data-dependent branches, sums marked as reductions.
- * Arithmetic follows IEEE 754, NaN and infinities included (no -ffast-math); only sums may be reordered, and
- * multiply-adds fused.
+ * and written so that compilers vectorize their loops: no calls, no data-dependent branches. Arithmetic follows IEEE 754,
+ * NaN and infinities included (no -ffast-math), but multiply-adds are fused. All compilers are to make the same bits: sums
+ * of floats are vectors' (simd.h), and only those of integers are marked as reductions, which compilers reorder.
  */
 #ifndef BACKBURN_KERNELS_H
 #define BACKBURN_KERNELS_H

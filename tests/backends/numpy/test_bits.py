@@ -71,11 +71,11 @@ def norms(x: Any) -> Iterator[tuple[str, Work]]:
 def steps(x: Any) -> Iterator[tuple[str, Work]]:
     grad, square = real(*x.shape, seed=1), np.abs(real(*x.shape, seed=2))
     for decoupled in (False, True):
-        step: Work = partial(BASE.adam_step, x, grad, grad, square, weight_decay=0.1, decoupled=decoupled)
+        step = partial(BASE.adam_step, x, grad, grad, square, weight_decay=0.1, decoupled=decoupled)
         yield f"adam_step {decoupled}", step
     for nesterov in (False, True):
-        sgd = partial(BASE.sgd_step, x, grad, grad, momentum=0.9, nesterov=nesterov, weight_decay=0.1)
-        yield f"sgd_step {nesterov}", sgd
+        update = partial(BASE.sgd_step, x, grad, grad, momentum=0.9, nesterov=nesterov, weight_decay=0.1)
+        yield f"sgd_step {nesterov}", update
 
 
 def elements(x: Any) -> Iterator[tuple[str, Work]]:
