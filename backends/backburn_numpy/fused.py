@@ -296,7 +296,7 @@ def fuse(formula: Formula, *values: Any, donate: tuple[int, ...] = (), few: bool
         if isinstance(found, tuple):
             return tuple(x.transpose(back) for x in found)
         return None if found is None else found.transpose(back)
-    if (known := _known(formula, main, values)) is None:
+    if (known := _known(formula, main, values, few)) is None:
         return None
     program, operands = known
     return program(main, operands, [_place(values[i], operands) for i in donate])
@@ -311,7 +311,7 @@ def bound(formula: Formula, values: Sequence[Any]) -> tuple[_Program, Array, lis
         return None
     if (main := _main(formula, values, False)) is None or memory_ordered(main, *values) is not None:
         return None
-    known = _known(formula, main, values)
+    known = _known(formula, main, values, False)
     return None if known is None else (known[0], main, known[1])
 
 
@@ -324,7 +324,7 @@ def _main(formula: Formula, values: Sequence[Any], few: bool) -> Array | None:
     return None
 
 
-def _known(formula: Formula, main: Array, values: Sequence[Any]) -> tuple[_Program, list[Array]] | None:
+def _known(formula: Formula, main: Array, values: Sequence[Any], few: bool) -> tuple[_Program, list[Array]] | None:
     """The program of a formula for these values, and those that are its operands; None if there is none."""
     dtype, shape, name = main.dtype, main.shape, _name(main.dtype)
     kinds: list[Any] = []
@@ -346,8 +346,12 @@ def _known(formula: Formula, main: Array, values: Sequence[Any]) -> tuple[_Progr
             return None
     level = compiled.level()
     assert level is not None
+    is_first = formula not in _PASSES
     program = _program(formula, tuple(kinds), level)
-    return None if program is None else (program, operands)
+    # Whether it pays is known now: the first call gives the bits of the later ones.
+    if program is None or (is_first and not few and not _pays(formula, main)):
+        return None
+    return program, operands
 
 
 def _place(x: Array, operands: list[Array]) -> int | None:

@@ -292,3 +292,46 @@ def test_keys_that_are_no_fields_are_kept() -> None:
     assert config.extra == {"use_cache": False, "task": {"x": [1]}}
     assert config.to_dict()["task"] == {"x": [1]}
     assert bb.models.GPT2Config.from_dict(config.to_dict()) == config
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    """The same tensors, quantized ones in all their parts."""
+    mine, theirs = found.state_dict(), expected.state_dict()
+    assert mine.keys() == theirs.keys()
+    for path, x in theirs.items():
+        one, other = ((y.dequantize() if y.dtype.kind == "quantized" else y).numpy() for y in (mine[path], x))
+        assert mine[path].dtype is x.dtype
+        np.testing.assert_array_equal(one, other, err_msg=path)
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "bert"])
+@pytest.mark.parametrize("backend", ["numpy", "autodiff(numpy)"])
+def test_quantized_models_in_folders(name: str, backend: str, tmp_path: Path) -> None:
+    """The bits of a quantized model come back, without a model of floats between."""
+    case = frozen(name)
+    model = bb.nn.quantize_model(case.model(backend), "qint8_symmetric_channel0_float32")
+    model.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["quantization_config"] == {"quant_method": "backburn"}
+    found = bb.models.from_pretrained(tmp_path, backend=backend)
+    assert {p: type(m) for p, m in found.named_modules()} == {p: type(m) for p, m in model.named_modules()}
+    assert_same(found, model)
+    np.testing.assert_allclose(found(*case.given(backend)).numpy(), model(*case.given(backend)).numpy(), atol=2e-6)
+    found.save_pretrained(tmp_path / "again")
+    again = bb.models.from_pretrained(tmp_path / "again", backend=backend)
+    assert_same(again, model)
+
+
+@pytest.mark.parametrize("method", ["bitsandbytes", "fp8", 3, None])
+def test_other_quantization_is_refused(method: Any, tmp_path: Path) -> None:
+    folder = folder_of("llama", tmp_path)
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**values, "quantization_config": {"quant_method": method}}))
+    with pytest.raises(ConfigError, match=r"quantization_config is .*, which is not supported"):
+        bb.models.from_pretrained(folder)
+
+
+def test_quantized_matrices_that_are_turned_are_refused(tmp_path: Path) -> None:
+    model = bb.nn.quantize_model(frozen("gpt2").model("numpy"), "qint8_symmetric_channel0_float32")
+    with pytest.raises(ConfigError, match=r"GPT2: .* transposed, which quantized ones cannot be; .*save_model"):
+        model.save_pretrained(tmp_path)
+    assert not [*tmp_path.iterdir()]

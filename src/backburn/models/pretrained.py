@@ -19,9 +19,13 @@ from backburn.nn import Embedding, init
 from backburn.nn.module import Module, parameter, state_places
 from backburn.tensor import creation, shape
 from backburn.tensor.core.defaults import as_backend, default_dtype, use_backend, use_dtype
+from backburn.tensor.core.dispatch import is_quantized
 
 if TYPE_CHECKING:
     from typing import Self
+
+#: The methods of quantization in ``config.json`` whose weights are read as they are: ours first.
+QUANTIZED = ("backburn", "gptq", "awq")
 
 #: Every architecture: the name in ``config.json``, and the classes of the model and of its configuration.
 ARCHITECTURES: dict[str, tuple[type[Pretrained], type[Config]]] = {}
@@ -68,6 +72,10 @@ class Pretrained(Module):
         made, kind = _classes(where, values)
         if not issubclass(made, cls) and not issubclass(cls, made):
             raise unknown(where, "architecture", values.get("architectures"), sorted(cls.ARCHITECTURES))
+        quantization = values.get("quantization_config")
+        is_packed = isinstance(quantization, dict) and quantization.get("quant_method") in QUANTIZED
+        if is_packed:
+            values = {key: value for key, value in values.items() if key != "quantization_config"}
         target = as_backend(backend)
         with use_dtype(default_dtype() if dtype is None else as_dtype(dtype)):
             try:
@@ -76,8 +84,12 @@ class Pretrained(Module):
                     model: Any = (cls if issubclass(cls, made) else made)(config)
             except BackburnError as error:
                 raise ConfigError(f"{where}: {error}") from error
-            _place(model, target)
-        load_weights(model, folder)
+            if not is_packed:
+                _place(model, target)
+        if is_packed:  # into layers without values, so that there are never all weights as floats
+            load_weights(model, folder, quantized=True, backend=target)
+        else:
+            load_weights(model, folder)
         return cast("Self", model.eval())
 
     def save_pretrained(self, folder: str | os.PathLike[str], *, max_shard_size: int | str = "5GB") -> None:
@@ -90,6 +102,8 @@ class Pretrained(Module):
         path = Path(os.fsdecode(folder))
         name = next(name for name, kind in self.ARCHITECTURES.items() if kind is type(self.config))
         values = {**self.config.to_dict(), self.NAME_KEY: name}
+        if any(is_quantized(x) for x in self.state_dict().values()):
+            values["quantization_config"] = {"quant_method": QUANTIZED[0]}
         if self.NAME_KEY == Pretrained.NAME_KEY:
             dtype = next((str(x.dtype) for x in self.parameters()), "float32")
             values |= {"architectures": [name], "dtype": dtype}
