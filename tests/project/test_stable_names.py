@@ -79,6 +79,10 @@ COMMANDS: dict[str, set[str]] = {
         "backend", "--quick", "--ops", "--dtypes", "--kinds", "--only", "--xfail", "--json", "--markdown", "--html",
         "--brief", "--jobs", "--timeout", "--memory", "--in-process", "--new",
     },
+    "generate": {
+        "folder", "prompt", "--chat", "--backend", "--dtype", "--max-new-tokens", "--temperature", "--top-k", "--top-p",
+        "--min-p", "--repetition-penalty", "--seed",
+    },
     "backends": set(),
     "info": {"operation", "--json", "--required", "--source"},
 }  # fmt: skip

@@ -220,7 +220,7 @@ if hasattr(os, "fork"):
     os.wait()
 else:
     print("child", flush=True)
-main = threading.main_thread().ident
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 threading.Timer(0.3, lambda: signal.raise_signal(signal.SIGINT)).start()
 try:
     while True:

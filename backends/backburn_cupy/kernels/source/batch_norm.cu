@@ -10,7 +10,7 @@
 
 enum { CENTRE, REST, SLOPE, OFFSET, WEIGHT, INVERSE, COEFFICIENTS };
 
-template <class C> __device__ inline C finite(C x) { return x - x == C(0) ? x : C(0); }
+template <class C> __device__ inline C finite_or_zero(C x) { return x - x == C(0) ? x : C(0); }
 
 // Sums of x - pilot and of its square, of count elements, as those of x - origin.
 __device__ inline void move_origin(double pilot, double origin, index_t count, double& first, double& second) {
@@ -51,7 +51,7 @@ sum_planes(const T* x, const T* grad, const arithmetic<T, FEW>* coefficients, do
     if (start >= inner) continue;
     C v[P], g[P];
     read_both(plane, grad ? grad + (n * channels + channel) * inner : nullptr, start, inner, v, g);
-    if (!grad && count == 0) pilot = finite(widen(plane[start < 0 ? 0 : start]));
+    if (!grad && count == 0) pilot = finite_or_zero(widen(plane[start < 0 ? 0 : start]));
     A sum = 0, product = 0;
 #pragma unroll
     for (int j = 0; j < P; ++j)
@@ -62,7 +62,7 @@ sum_planes(const T* x, const T* grad, const arithmetic<T, FEW>* coefficients, do
     first += sum, second += product;
   }
   double sums[] = {first.template value<double>(), second.template value<double>()};
-  if (!grad) move_origin(pilot, finite((double)widen(x[channel * inner])), count, sums[0], sums[1]);
+  if (!grad) move_origin(pilot, finite_or_zero((double)widen(x[channel * inner])), count, sums[0], sums[1]);
   for (int which = 0; which < 2; ++which) {
     double sum = total<0>(sums[which]);
     if (threadIdx.x == 0) partial[(part * 2 + which) * channels + channel] = sum;
@@ -88,7 +88,7 @@ sum_columns(const T* x, const T* grad, const arithmetic<T, FEW>* coefficients, d
       if (grad)
         pilot[j] = coefficients[CENTRE * channels + start + j], rest[j] = coefficients[REST * channels + start + j];
       else if (begin < outer)
-        pilot[j] = finite(widen(x[begin * channels + start + j]));
+        pilot[j] = finite_or_zero(widen(x[begin * channels + start + j]));
     }
 #pragma unroll 2
   for (index_t row = begin; row < outer; row += parts * 8) {
@@ -104,7 +104,7 @@ sum_columns(const T* x, const T* grad, const arithmetic<T, FEW>* coefficients, d
 #pragma unroll
   for (int j = 0; j < P; ++j) {
     double of[] = {first[j].template value<double>(), second[j].template value<double>()};
-    if (!grad && start + j < channels) move_origin(pilot[j], finite((double)widen(x[start + j])), count, of[0], of[1]);
+    if (!grad && start + j < channels) move_origin(pilot[j], finite_or_zero((double)widen(x[start + j])), count, of[0], of[1]);
     for (int which = 0; which < 2; ++which) sums[which][threadIdx.y][threadIdx.x * P + j] = of[which];
   }
   __syncthreads();
@@ -142,7 +142,7 @@ finish_sums(const T* x, const double* partial, T* sums, index_t parts, index_t c
   index_t channel = blockIdx.x * 32ll + threadIdx.x;
   double sum = sum_parts(partial, parts, channels, channel, 0);
   if (threadIdx.y || channel >= channels) return;
-  narrow(compute<T>(sum + finite((double)widen(x[channel * inner])) * count), sums[channel]);
+  narrow(compute<T>(sum + finite_or_zero((double)widen(x[channel * inner])) * count), sums[channel]);
 }
 
 // Coefficients from a mean and a variance.
@@ -167,7 +167,7 @@ finish_moments(const T* x, const double* partial, const T* scale, const T* bias,
   index_t channel = blockIdx.x * 32ll + threadIdx.x;
   double sum = sum_parts(partial, parts, channels, channel, 0), squares = sum_parts(partial, parts, channels, channel, 1);
   if (threadIdx.y || channel >= channels) return;
-  double shift = sum / count, mean = finite((double)widen(x[channel * inner])) + shift;
+  double shift = sum / count, mean = finite_or_zero((double)widen(x[channel * inner])) + shift;
   double variance = squares / count - shift * shift;
   if (variance < 0.0) variance = 0.0;
   set_coefficients(mean, variance, scale, bias, coefficients, channels, channel, eps);
