@@ -43,6 +43,17 @@ def _no_operation_outlives_its_test() -> Iterator[None]:
         withdraw(name)
 
 
+@pytest.fixture(autouse=True)
+def _print_options_do_not_outlive_a_test() -> Iterator[None]:
+    """Restore how tensors are printed: tests that call every function set that, too."""
+    from backburn.tensor.core.print_options import OPTIONS
+
+    before = dict(OPTIONS)
+    yield
+    OPTIONS.clear()
+    OPTIONS.update(before)
+
+
 @pytest.fixture(scope="module")
 def cupy() -> Iterator[Any]:
     """The stand-in for CuPy, as the module ``cupy``."""
