@@ -95,14 +95,15 @@ class UNet(Pretrained):
         widths, count, last = config.block_out_channels, config.layers_per_block, len(config.block_out_channels) - 1
         self.conv_in = Conv2d(config.in_channels, widths[0], 3, padding=1)
         self.time_embedding = TimestepEmbedding(widths[0], 4 * widths[0], config.act_fn)
-        self.down_blocks, before = [], widths[0]
+        self.down_blocks: list[Block] = []
+        before = widths[0]
         for i, (kind, width) in enumerate(zip(config.down_block_types, widths, strict=True)):
             block = Block(config, [before] + [width] * (count - 1), width, kind.startswith("Attn"))
             block.downsamplers = [Sampler(width, True, config.downsample_padding)] if i < last else []
             self.down_blocks.append(block)
             before = width
         self.mid_block = MiddleBlock(config, before)
-        self.up_blocks = []
+        self.up_blocks: list[Block] = []
         for i, (kind, width) in enumerate(zip(config.up_block_types, widths[::-1], strict=True)):
             skipped = [width] * count + [widths[max(last - i - 1, 0)]]
             inputs = [n + m for n, m in zip([before] + [width] * count, skipped, strict=True)]
