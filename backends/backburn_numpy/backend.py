@@ -84,11 +84,12 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
     def libraries(self) -> Mapping[str, str]:
         """The kernels in use, their file, the library of matrix products, and the numbers of threads."""
         file, products = compiled.file(), blas.num_threads()
-        by_kernels = "used" if blas.sgemm_address() == blas.library_sgemm_address() is not None else "not used"
+        library = blas.library_sgemm_address()
+        is_used = library is not None and blas.sgemm_address() == library
         return {
             "kernels": compiled.describe(),
             **({} if file is None else {"kernel library": file}),
-            "BLAS": f"{blas.words()}, {by_kernels} by kernels",
+            "BLAS": f"{blas.words()}, {'used' if is_used else 'not used'} by kernels",
             "threads": f"{threads.num_threads()}, in matrix products {products or 'an unknown number'}",
         }
 
@@ -120,7 +121,7 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         return None if is_own else donation.renewal(self, updates)
 
     def lister(self) -> native_list.Lister | None:
-        """What makes lists of recorded calls: see :mod:`backburn_numpy.native_list`.
+        """A maker of lists of recorded calls: see :mod:`backburn_numpy.native_list`.
 
         None without kernels, and for a subclass, which may have operations of its own.
         """

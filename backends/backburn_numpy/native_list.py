@@ -429,7 +429,7 @@ def _sum(call: Call) -> Plan | None:
 
 
 def _mean_of(shape: Shape, dtype: str, count: int) -> _Pass | None:
-    """What divides sums by the number of their terms."""
+    """The pass that divides sums by the number of their terms."""
     formula, level = _method("div"), compiled.level()
     assert formula is not None
     assert level is not None

@@ -31,7 +31,7 @@ SMALL = 1 << 12
 #: longer rows of matrices whose columns are reduced, and fewer rows.
 LONG, ROWS = 1 << 9, 1 << 8
 
-#: As many rows lose no digits to speak of when they are added in their own dtype.
+#: The most rows that are added in their own dtype: such sums lose hardly any digits.
 FEW = 3
 
 #: The fewest elements for which a second thread pays for sums, which are fast.

@@ -82,7 +82,7 @@ def _standardize(
         if rows is not None:
             out, lines = empty(x.shape, x.dtype), rows[0]
             run_rows("standardize", (out.reshape(lines.shape), lines), *lines.shape, *rows[1:], eps, centred)
-            # Those of channels, of which a group has several, are applied afterwards.
+            # A group has several channels, whose scales and biases are applied afterwards.
             for operation, parameter in () if fits else ((np.multiply, scale), (np.add, bias)):
                 if parameter is not None:
                     operation(out, parameter, out=out)

@@ -45,7 +45,7 @@ def quantize_between(k: Any, x: Array, low: Array, high: Array, /, dtype: Quanti
 
 
 def _own(x: Quantized[Any]) -> QuantizedArray:
-    """What a body has made, as this backend's."""
+    """The quantized primitive of a body as this backend's."""
     return QuantizedArray(x.values, x.scale, x.dtype, x.zero, x.shape)
 
 

@@ -158,7 +158,7 @@ def reverse(
 
 
 def saved_in(root: Node) -> Iterator[tuple[int, Any]]:
-    """What the nodes of a graph have saved, from the last node to the first, each with the stamp of its node."""
+    """The values saved by the nodes of a graph, from the last node to the first, each with the stamp of its node."""
     heap, seen = [(-root.stamp, root)], {root}
     while heap:
         node = heappop(heap)[1]

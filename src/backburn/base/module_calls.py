@@ -88,7 +88,7 @@ class Watcher:
         """Take note of the beginning of a reverse pass; ``saved()`` are stamps of its nodes, with what each saved."""
 
 
-#: Those who watch, in any thread.
+#: The watchers, of all threads.
 WATCHERS: list[Watcher] = []
 #: The call that is running, if somebody watches.
 CALL: ContextVar[ModuleCall | None] = ContextVar("backburn_module_call", default=None)

@@ -76,7 +76,7 @@ class Steps:
         return self.start + self.count
 
     def mask(self, window: int | None) -> tuple[Any, bool]:
-        """What may be attended to (..., steps, all steps), and whether the causal mask has to be added."""
+        """The mask (..., steps, all steps) of what is attended to, and whether the causal one has to be added."""
         if window not in self._masks:
             self._masks[window] = self._mask(window)
         return self._masks[window]

@@ -214,7 +214,7 @@ def summary(model: Module, *inputs: Any, **options: Any) -> Summary:
 
 
 def _layers(model: Module, leaves: list[Leaf], counts: Counter[str], outputs: Outputs) -> Iterator[LayerSummary]:
-    """What each module has itself."""
+    """The parameters, bytes and results of each module alone, without those of its children."""
     modules = model.named_modules()
     paths = {id(module): path for path, module in modules}
     trained = {id(x) for x in model.parameters()}

@@ -41,7 +41,7 @@ class ListingBackend(Protocol):
 
     @abstractmethod
     def lister(self) -> Lister | None:
-        """What makes lists for a new program; None if nothing does."""
+        """A maker of lists for a new program; None if the backend makes none."""
 
 
 def list_calls(calls: list[Call], returned: Collection[Variable], k: Any) -> list[Call]:

@@ -103,7 +103,7 @@ class _Packed:
     bits: int
     is_awq: bool
     shape: tuple[int, int]
-    #: What a stored zero point is less than the zero point.
+    #: The difference between a zero point and the number that is stored for it.
     less: int
 
     @property
