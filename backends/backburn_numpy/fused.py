@@ -377,23 +377,27 @@ def fused_operation(name: str, otherwise: Callable[..., Any] | None) -> Callable
     def rest(operands: tuple[Any, ...], options: dict[str, Any]) -> Any:
         return (options.get(p.name, p.default) for p in parameters[1 + len(operands) :]) if parameters else ()
 
+    def without_program(self: Any, x: Any, *operands: Any, **options: Any) -> Array:
+        if otherwise is not None:
+            return otherwise(x, *operands, **options)
+        return elementwise(partial(body, self, **options), x, *operands)
+
     def long_operation(self: Any, x: Any, /, *operands: Any, **options: Any) -> Array:
         if x.__class__ is np.ndarray and x.size:
             line = x.reshape(1) if x.ndim == 0 else x
             if (found := fuse(formula, line, *operands, *rest(operands, options), few=True)) is not None:
                 return found.reshape(x.shape)
-        if otherwise is None:
-            return elementwise(partial(body, self, **options), x, *operands)
-        return otherwise(x, *operands, **options)
+        return without_program(self, x, *operands, **options)
 
     def operation(self: Any, x: Any, /, *operands: Any, **options: Any) -> Array:
-        if x.__class__ is np.ndarray and x.size >= FEWEST and _pays(formula, x):
-            found = fuse(formula, x, *operands, *rest(operands, options))
-            if found is not None:
-                return found
-        if otherwise is None:
-            return elementwise(partial(body, self, **options), x, *operands)
-        return otherwise(x, *operands, **options)
+        if x.__class__ is np.ndarray:
+            if x.size < FEWEST and otherwise is None:
+                return body(self, x, *operands, **options)
+            if x.size >= FEWEST and _pays(formula, x):
+                found = fuse(formula, x, *operands, *rest(operands, options))
+                if found is not None:
+                    return found
+        return without_program(self, x, *operands, **options)
 
     return long_operation if name in COSTS and COSTS[name].long else operation
 

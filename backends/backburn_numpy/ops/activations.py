@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from backburn.backend.tracing import method_of
 from backburn.ops.table import OPERATIONS
 from backburn_numpy.blocks import elementwise, run_rows
@@ -53,6 +55,27 @@ FUNCTIONS = {name: _function(name) for name in (
 )}  # fmt: skip
 
 
+def _sigmoid(out: Array, x: Array) -> None:
+    _one_plus_exp(out, x)
+    np.reciprocal(out, out)
+
+
+def _silu(out: Array, x: Array) -> None:
+    _one_plus_exp(out, x)
+    np.divide(x, out, out)
+
+
+def _one_plus_exp(out: Array, x: Array) -> None:
+    """``1 + exp(-x)``."""
+    np.negative(x, out)
+    np.exp(out, out)
+    np.add(out, 1.0, out)
+
+
+#: Functions of few elements without the bodies' temporaries, for models of that size.
+IN_PLACE = {"sigmoid": _sigmoid, "silu": _silu}
+
+
 def _elementwise(k: Any, name: str, kernel: str, *operands: Array, **options: Any) -> Array:
     """The operation of that name: by the kernel, as a formula in one pass, or by its body."""
     first = operands[0]
@@ -66,6 +89,11 @@ def _elementwise(k: Any, name: str, kernel: str, *operands: Array, **options: An
     out = empty(first.shape, first.dtype)
     if kernel and run_rows(kernel, (out, *operands), first.size):
         return out
-    if first.size >= FEWEST and (found := fuse(method_of(name), *operands, *options.values())) is not None:
+    if first.size < FEWEST:
+        if (few := IN_PLACE.get(name)) is None:
+            return OPERATIONS[name].body(k, *operands, **options)
+        few(out, *operands)
+        return out
+    if (found := fuse(method_of(name), *operands, *options.values())) is not None:
         return found
     return elementwise(partial(OPERATIONS[name].body, k, **options), *operands)
