@@ -10,6 +10,7 @@ import numpy as np
 
 from backburn.backend.tracing import method_of
 from backburn.ops.table import OPERATIONS
+from backburn_numpy import compiled
 from backburn_numpy.blocks import elementwise, run_rows
 from backburn_numpy.fused import FEWEST, fuse, fuse_kernel
 from backburn_numpy.half_precision import cast_like, is_half, upcast_half
@@ -41,39 +42,60 @@ def gelu_backward(k: Any, grad: Array, x: Array, /, approximate: str) -> Array:
 GELU = {"none": "gelu", "tanh": "gelu_tanh"}
 
 
+def _sigmoid(x: Array) -> Array:
+    power = _one_plus_exp(x)
+    return np.reciprocal(power, power)
+
+
+def _silu(x: Array) -> Array:
+    power = _one_plus_exp(x)
+    return np.divide(x, power, power)
+
+
+def _one_plus_exp(x: Array) -> Array:
+    """``1 + exp(-x)``."""
+    out = np.negative(x, out=...)
+    np.exp(out, out)
+    return np.add(out, 1.0, out)
+
+
+def _sigmoid_backward(grad: Array, y: Array) -> Array:
+    slope = np.subtract(1.0, y, out=...)
+    np.multiply(slope, y, slope)
+    return np.multiply(slope, grad, slope)
+
+
+def _tanh_backward(grad: Array, y: Array) -> Array:
+    slope = np.square(y, out=...)
+    np.subtract(1.0, slope, slope)
+    return np.multiply(slope, grad, slope)
+
+
+def _relu_backward(grad: Array, y: Array) -> Array:
+    return np.where(np.greater(y, 0), grad, np.zeros((), grad.dtype))
+
+
+#: Functions of so few elements that a kernel does not pay (``compiled.FEW_PASSES``): recurrences call them.
+FEW = {
+    "sigmoid": _sigmoid, "silu": _silu, "sigmoid_backward": _sigmoid_backward, "tanh_backward": _tanh_backward,
+    "relu_backward": _relu_backward,
+}  # fmt: skip
+
+
 def _function(name: str) -> Callable[..., Array]:
     """The operation of that name, which has a kernel of the same name."""
+    few = FEW.get(name)
 
     def operation(k: Any, x: Array, y: Array = None, /) -> Array:
-        return _elementwise(k, name, name, *((x,) if y is None else (x, y)))
+        operands = (x,) if y is None else (x, y)
+        if few is not None and x.size < compiled.FEW_PASSES.get(name, 0) and x.itemsize > 2:
+            return few(*operands)
+        return _elementwise(k, name, name, *operands)
 
     return quiet(operation)
 
 
-FUNCTIONS = {name: _function(name) for name in (
-    "sigmoid", "sigmoid_backward", "tanh_backward", "relu_backward", "log_sigmoid", "silu", "silu_backward",
-)}  # fmt: skip
-
-
-def _sigmoid(out: Array, x: Array) -> None:
-    _one_plus_exp(out, x)
-    np.reciprocal(out, out)
-
-
-def _silu(out: Array, x: Array) -> None:
-    _one_plus_exp(out, x)
-    np.divide(x, out, out)
-
-
-def _one_plus_exp(out: Array, x: Array) -> None:
-    """``1 + exp(-x)``."""
-    np.negative(x, out)
-    np.exp(out, out)
-    np.add(out, 1.0, out)
-
-
-#: Functions of few elements without the bodies' temporaries, for models of that size.
-IN_PLACE = {"sigmoid": _sigmoid, "silu": _silu}
+FUNCTIONS = {name: _function(name) for name in (*FEW, "log_sigmoid", "silu_backward")}
 
 
 def _elementwise(k: Any, name: str, kernel: str, *operands: Array, **options: Any) -> Array:
@@ -90,10 +112,7 @@ def _elementwise(k: Any, name: str, kernel: str, *operands: Array, **options: An
     if kernel and run_rows(kernel, (out, *operands), first.size):
         return out
     if first.size < FEWEST:
-        if (few := IN_PLACE.get(name)) is None:
-            return OPERATIONS[name].body(k, *operands, **options)
-        few(out, *operands)
-        return out
+        return OPERATIONS[name].body(k, *operands, **options)
     if (found := fuse(method_of(name), *operands, *options.values())) is not None:
         return found
     return elementwise(partial(OPERATIONS[name].body, k, **options), *operands)
