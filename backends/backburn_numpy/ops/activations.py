@@ -76,7 +76,7 @@ def _relu_backward(grad: Array, y: Array) -> Array:
 
 
 #: Functions of so few elements that a kernel does not pay (``compiled.FEW_PASSES``): recurrences call them.
-FEW = {
+FEW: dict[str, Callable[..., Array]] = {
     "sigmoid": _sigmoid, "silu": _silu, "sigmoid_backward": _sigmoid_backward, "tanh_backward": _tanh_backward,
     "relu_backward": _relu_backward,
 }  # fmt: skip
