@@ -11,6 +11,7 @@ it is defined, unless it is an instance of a class of the package, which describ
 
 import importlib
 import inspect
+import os
 import pkgutil
 import textwrap
 from collections.abc import Iterator
@@ -164,9 +165,11 @@ def directive(name: str, value: object, described: dict[str, str]) -> str:
 
 
 def write_if_changed(path: Path, text: str) -> None:
-    """Leave an unchanged file alone, so that an incremental build stays one."""
+    """Leave an unchanged file alone, so that an incremental build stays one; another build may read it meanwhile."""
     if not path.exists() or path.read_text(encoding="utf-8") != text:
-        path.write_text(text, encoding="utf-8")
+        unfinished = path.with_suffix(f".{os.getpid()}")
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(path)
 
 
 def generate(app: Sphinx) -> None:
