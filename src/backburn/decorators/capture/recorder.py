@@ -2,7 +2,8 @@
 
 A replay skips the Python code of dispatch, differentiation and optimizers: one generated function calls the wrapped
 backend's operations one after the other. Operations whose operands never change have been computed once, unused ones
-are left out, and element-wise ones are fused (:mod:`backburn.decorators.capture.fusion`).
+are left out, element-wise ones are fused (:mod:`backburn.decorators.capture.fusion`), and products of a loop's steps
+joined (:mod:`backburn.decorators.capture.products`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from backburn.base.module_calls import in_layer, replay_call
 from backburn.decorators.capture.donation import Donated, Place, Renewal, Update, donated_parts, split_updates
 from backburn.decorators.capture.fusion import fuse_calls
 from backburn.decorators.capture.native import list_calls
+from backburn.decorators.capture.products import join_products
 from backburn.decorators.capture.program import (
     Call,
     Number,
@@ -55,7 +57,7 @@ class Capture(Wrapper):
     and optimizers take in Python; where tensors are small, that is most of the time. Element-wise calls on 4,096
     elements and more that follow from one another are joined (``fuse``), which may round differently; with
     ``join=False``, as in ``capture(numpy, join=false)``, they are not, and a replay gives the bits that the step gives.
-    Other calls cost a little more than those of the wrapped backend.
+    Small products of a loop's steps are joined, too. Other calls cost a little more than those of the wrapped backend.
 
     Raises :class:`SpecError` around a backend that records by itself.
 
@@ -283,6 +285,8 @@ class Replayed:
         """Make a program of the recorded calls."""
         k = self._k
         calls = live_calls(calls, results)
+        if join:
+            calls = live_calls(join_products(calls, variables_in(results), k), results)
         if join and hasattr(k, "fuse"):
             calls = fuse_calls(calls, set(variables_in(results)), k)
         self.launches = len(calls)
