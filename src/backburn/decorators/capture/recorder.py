@@ -136,6 +136,8 @@ class _Tape:
         self._primitives: dict[int, Any] = {}
         #: The results of recorded calls, by what was called.
         self._results: dict[Any, Any] = {}
+        #: Gradients of gathered rows that are constants: the calls that made them, by the identity of their results.
+        self.gathered: dict[int, Call] = {}
         self._count = count()
 
     def variable(self, primitive: Any) -> Variable:
@@ -209,6 +211,8 @@ class _Tape:
                 options["donate"] = Donated()
             self.calls.append(Call(name, in_layer(function), given, options, results[0] if is_one else results))
             self._results[key] = is_one, [self._primitives.get(id(x)) or _weak(x) for x in found]
+        elif name == "take_backward" and not differs:
+            self.gathered[id(result)] = Call(name, in_layer(function), given, options, result)
         return result
 
     def reads(self, name: str) -> CaptureError:
@@ -275,12 +279,17 @@ class Replayed:
         #: The parts of the state that calls write over, by number.
         self._donated: list[tuple[int, Donated]] = []
         with _uncollected():
-            self._compile(tape.calls, variables, results, join)
+            self._compile(tape.calls, variables, results, join, tape.gathered)
         #: Whether a replay has allocated the part of the state.
         self._owned = [False] * len(self.state)
 
     def _compile(
-        self, calls: list[Call], variables: list[list[Variable]], results: list[list[Any]], join: bool
+        self,
+        calls: list[Call],
+        variables: list[list[Variable]],
+        results: list[list[Any]],
+        join: bool,
+        gathered: Mapping[int, Call],
     ) -> None:
         """Make a program of the recorded calls."""
         k = self._k
@@ -293,7 +302,7 @@ class Replayed:
         if self.state and hasattr(k, "unshared"):
             self._donated = donated_parts(calls, variables[0], results)
         if self.state and hasattr(k, "renewal"):
-            others, updates = split_updates(calls, variables[0], results)
+            others, updates = split_updates(calls, variables[0], results, gathered)
             if updates and (renewal := k.renewal(updates)) is not None:
                 calls, self._updates, self._renewal = others, updates, renewal
         made = {v: n for n, v in enumerate(v for update in self._updates for v in update.results) if v is not None}
