@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from backburn.backend.tracing import Formula, is_formula, method_of
-from backburn.decorators.capture.program import Call, Number, Variable
+from backburn.decorators.capture.program import Call, Number, Variable, arguments
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import blas, compiled
+from backburn_numpy import blas, compiled, products
 from backburn_numpy.compiled import FLOAT32, FLOAT64
 from backburn_numpy.fused import COSTS, SHARED, _Program, _program
 from backburn_numpy.memory import aligned, contiguous, empty
@@ -30,8 +30,11 @@ from backburn_numpy.threads import available
 
 #: The most elements of a result of a list: for larger ones it gains nothing, and the arena would keep their memory.
 MOST = 1 << 16
-#: The most multiplications of a matrix product, which OpenBLAS makes in the calling thread, and of such products.
-MOST_MULTIPLICATIONS, MOST_PRODUCTS = 1 << 18, 32
+#: The most multiplications of a matrix product by the kernels, and by OpenBLAS, which makes such a one in the calling
+#: thread; and the most products of a stack.
+MOST_MULTIPLICATIONS, MOST_BY_LIBRARY, MOST_PRODUCTS = 1 << 24, 1 << 18, 32
+#: The arguments of a kernel's call.
+ARGUMENTS = 11
 #: The kinds of steps, as the kernel numbers them, and the most arrays of a formula.
 FORMULA, COPY, KERNEL_CALL, PRODUCT, TRANSPOSE = range(5)
 MOST_ARRAYS = 64
@@ -125,10 +128,7 @@ class Layout:
 
     def new(self, v: Variable) -> Place:
         """The place of a value that the next step computes."""
-        size = -(-_bytes(v) // LINE) * LINE
-        memory = Memory(Kind.ARENA, 0, size, len(self.steps))
-        self._memories.append(memory)
-        place = self.places[v] = Place(memory, 0)
+        place = self.places[v] = self.scratch(v.shape, _FLOATS[v.dtype.name])
         return place
 
     def read(self, x: Any, dtype: np.dtype[Any]) -> Place:
@@ -154,6 +154,20 @@ class Layout:
         """The place of an array that stays as it is, or that is written before the steps."""
         self.kept.append(x)
         return Place(Memory(Kind.CONSTANT, compiled.address(x)), 0)
+
+    def scratch(self, shape: Shape, dtype: np.dtype[Any]) -> Place:
+        """A place for what only the next steps need."""
+        memory = Memory(Kind.ARENA, 0, -(-prod(shape) * dtype.itemsize // LINE) * LINE, len(self.steps))
+        self._memories.append(memory)
+        return Place(memory, 0)
+
+    def result(self, v: Variable | None, shape: Shape, dtype: np.dtype[Any]) -> Place:
+        """The place of a value that the next step computes, or of what nobody needs."""
+        return self.scratch(shape, dtype) if v is None else self.new(v)
+
+    def call(self, kernel: Any, *arguments: Place | int) -> None:
+        """Append the call of a kernel."""
+        self.steps.append([KERNEL_CALL, kernel.where, *arguments, *[0] * (ARGUMENTS - len(arguments))])
 
     def words(self) -> tuple[list[int], list[int]]:
         """The words of all steps, and the patches: which word a replay replaces, by the address of what, plus what."""
@@ -290,14 +304,14 @@ def _formula(call: Call) -> Plan | None:
         return None
     formula: Formula | None
     if call.operation == "broadcast_to":
-        formula, values = _method("mul"), [*_values(call)[:1], 1.0]
+        formula, values = _method("mul"), [*arguments(call)[:1], 1.0]
     elif call.operation == "fuse":
         formula, *values = call.operands
         values += [x for name, x in call.attributes.items() if name != "donate"]
         if any(_dtype(v) is not dtype or v.shape != first.shape for v in results):
             return None
     else:
-        formula, values = _method(call.operation), _values(call)
+        formula, values = _method(call.operation), arguments(call)
         if call.operation == "pow" and values[1:] == [2.0] and values[1].__class__ is float:
             formula, values = _method("square"), values[:1]
     if formula is None:
@@ -354,14 +368,6 @@ def _method(name: str) -> Formula | None:
     return method_of(name) if name in COSTS or (name in OPERATIONS and is_formula(name)) else None
 
 
-def _values(call: Call) -> list[Any]:
-    """The operands of a call, and its attributes in their order."""
-    if not call.attributes:
-        return call.operands
-    parameters = [*OPERATIONS[call.operation].parameters.values()][len(call.operands) :]
-    return [*call.operands, *(call.attributes.get(p.name, p.default) for p in parameters)]
-
-
 @lru_cache(1024)
 def _pass(formula: Formula, shape: Shape, dtype: str, kinds: tuple[Any, ...], level: str) -> _Pass | None:
     """A program for operands of these shapes, which broadcast to the result's, and constants; None if there is none.
@@ -402,7 +408,7 @@ def _pass(formula: Formula, shape: Shape, dtype: str, kinds: tuple[Any, ...], le
 
 def _sum(call: Call) -> Plan | None:
     """The plan of a sum or a mean over axes that follow one another."""
-    x, axes, *_ = _values(call)
+    x, axes, *_ = arguments(call)
     result, dtype = call.results, _dtype(x)
     if dtype is None or dtype is not _dtype(result) or prod(x.shape) > MOST or not axes:
         return None
@@ -420,7 +426,7 @@ def _sum(call: Call) -> Plan | None:
     def plan(layout: Layout, call: Call) -> None:
         source = layout.read(x, dtype)
         total = layout.new(result)
-        layout.steps.append([KERNEL_CALL, kernel.where, source, total, inner, number, size, 0, 0, 0])
+        layout.call(kernel, source, total, inner, number, size)
         if by is not None:
             total.memory.last = len(layout.steps)
             _append(layout, by, [layout.new(result)], [total])
@@ -436,12 +442,39 @@ def _mean_of(shape: Shape, dtype: str, count: int) -> _Pass | None:
     return _pass(formula, shape, dtype, (shape, _Constant((float(count),))), level)
 
 
-def _product(call: Call) -> Plan | None:
-    """The plan of a product of float32 matrices, or of as many on both sides."""
-    x, y = call.operands
-    gemm = blas.sgemm_address()
-    if gemm is None or any(_dtype(v) is not FLOAT32 for v in (x, y, call.results)):
+class _Gemm(NamedTuple):
+    """What multiplies matrices of a dtype: the address of a library's function, 0 for the kernels."""
+
+    address: int
+    dtype: np.dtype[Any]
+
+    def append(
+        self, layout: Layout, out: Place, x: Place, y: Place, sizes: tuple[int, int, int],
+        turned: tuple[bool, bool] = (False, False), adds: bool = False,
+    ) -> None:  # fmt: skip
+        """Append ``out = x @ y``, or its addition, for (m, k) by (k, n), each perhaps transposed in memory."""
+        m, n, k = sizes
+        left, right = (m if turned[0] else k), (k if turned[1] else n)
+        head = PRODUCT, self.address, *map(int, turned), m, n, k
+        layout.steps.append([*head, x, left, y, right, int(adds), out, self.dtype.itemsize])
+
+
+def _gemm(multiplications: int, elements: int, *values: Any) -> _Gemm | None:
+    """What multiplies in lists for these operands and results of one dtype; None if products of that size are calls."""
+    dtype = _dtype(values[0])
+    if dtype is None or any(_dtype(v) is not dtype for v in values) or elements > MOST:
         return None
+    if products.sgemm_address() is not None:
+        return _Gemm(0, dtype) if multiplications <= MOST_MULTIPLICATIONS else None
+    address = blas.library_sgemm_address()
+    if address is None or dtype is not FLOAT32 or multiplications > MOST_BY_LIBRARY:
+        return None
+    return _Gemm(address, dtype)
+
+
+def _product(call: Call) -> Plan | None:
+    """The plan of a product of matrices, or of as many on both sides."""
+    x, y = call.operands
     k = x.shape[-1]
     if len(y.shape) <= 2:
         count, m, n = 1, prod(x.shape[:-1]), y.shape[1] if len(y.shape) == 2 else 1
@@ -449,32 +482,35 @@ def _product(call: Call) -> Plan | None:
         count, m, n = prod(y.shape[:-2]), x.shape[-2], y.shape[-1]
     else:
         return None
-    if m * n * k > MOST_MULTIPLICATIONS or count > MOST_PRODUCTS or prod(call.results.shape) > MOST:
+    gemm = _gemm(count * m * n * k, prod(call.results.shape), x, y, call.results)
+    if gemm is None or count > MOST_PRODUCTS:
         return None
+    dtype = gemm.dtype
 
     def plan(layout: Layout, call: Call) -> None:
-        (a, is_turned), (b, is_other_turned) = _factor(layout, x, count, m, k), _factor(layout, y, count, k, n)
+        (a, is_turned), (b, is_other_turned) = (
+            _factor(layout, x, dtype, count, m, k),
+            _factor(layout, y, dtype, count, k, n),
+        )
         target = layout.new(call.results)
         for i in range(count):
-            one, two, out = (
-                Place(p.memory, p.offset + 4 * i * size) for p, size in ((a, m * k), (b, k * n), (target, m * n))
+            out, one, two = (
+                Place(p.memory, p.offset + dtype.itemsize * i * size)
+                for p, size in ((target, m * n), (a, m * k), (b, k * n))
             )
-            left, right = (m if is_turned else k), (k if is_other_turned else n)
-            layout.steps.append(
-                [PRODUCT, gemm, int(is_turned), int(is_other_turned), m, n, k, one, left, two, right, 0, out]
-            )
+            gemm.append(layout, out, one, two, (m, n, k), (is_turned, is_other_turned))
         _extend(layout, (a, b, target))
 
     return plan
 
 
-def _factor(layout: Layout, v: Any, count: int, rows: int, columns: int) -> tuple[Place, bool]:
+def _factor(layout: Layout, v: Any, dtype: Any, count: int, rows: int, columns: int) -> tuple[Place, bool]:
     """The place of as many matrices, and whether they are there transposed."""
     if v.__class__ is Variable and v not in layout.places:
         source, *sides = layout.transposed[v]
         if sides == [count, columns, rows]:
-            return layout.read(source, FLOAT32), True
-    return layout.read(v, FLOAT32), False
+            return layout.read(source, dtype), True
+    return layout.read(v, dtype), False
 
 
 def _extend(layout: Layout, places: Sequence[Place]) -> None:
@@ -488,33 +524,107 @@ def _extend(layout: Layout, places: Sequence[Place]) -> None:
 
 def _linear(call: Call) -> Plan | None:
     """The plan of ``x @ weight.T + bias``."""
-    x, weight, *rest = _values(call)
+    x, weight, *rest = arguments(call)
     bias = rest[0] if rest else None
-    gemm = blas.sgemm_address()
-    if gemm is None or any(_dtype(v) is not FLOAT32 for v in (x, weight, call.results)):
-        return None
-    if bias is not None and _dtype(bias) is not FLOAT32:
-        return None
     (n, k), m = weight.shape, prod(x.shape[:-1])
-    if m * n * k > MOST_MULTIPLICATIONS or m * n > MOST:
+    given = [v for v in (x, weight, bias) if v is not None]
+    gemm = _gemm(m * n * k, m * n, *given, call.results)
+    if gemm is None:
         return None
+    dtype = gemm.dtype
 
     def plan(layout: Layout, call: Call) -> None:
-        dtype = FLOAT32
-        places = [layout.read(v, dtype) for v in (x, weight, bias) if v is not None]
+        places = [layout.read(v, dtype) for v in given]
         target = layout.new(call.results)
         if bias is not None:
-            layout.steps.append([COPY, target, places[2], m, 4 * n, 4 * n, 0])
-        added = int(bias is not None)
-        layout.steps.append([PRODUCT, gemm, 0, 1, m, n, k, places[0], k, places[1], k, added, target])
+            width = dtype.itemsize * n
+            layout.steps.append([COPY, target, places[2], m, width, width, 0])
+        gemm.append(layout, target, places[0], places[1], (m, n, k), (False, True), bias is not None)
         _extend(layout, (*places, target))
 
     return plan
 
 
+# ---- cells of recurrent networks ----
+
+
+def _cell(call: Call) -> Plan | None:
+    """The plan of a step of an LSTM or a GRU."""
+    values = arguments(call)
+    is_lstm = call.operation == "lstm_cell"
+    *states, weight, bias = values[1:] if len(values) > (4 if is_lstm else 3) else [*values[1:], None]
+    step = _step(call, "lstm_step" if is_lstm else "gru_step", values[0], weight, values)
+    if step is None:
+        return None
+    gemm, kernel, rows, size = step
+    dtype, wide = gemm.dtype, weight.shape[0]
+    shapes: list[Shape] = [*[(rows, size)] * (1 + is_lstm), (rows, 4 * size)]
+
+    def plan(layout: Layout, call: Call) -> None:
+        projected, hidden, *cell = (layout.read(v, dtype) for v in (values[0], *states))
+        matrix = layout.read(weight, dtype)
+        last = [] if bias is None else [layout.read(bias, dtype)]
+        *news, gates = (layout.result(v, shape, dtype) for v, shape in zip(call.results, shapes, strict=True))
+        product = gates if is_lstm else layout.scratch((rows, wide), dtype)
+        gemm.append(layout, product, hidden, matrix, (rows, wide, size), (False, True))
+        states_and_sums = [*cell, projected] if is_lstm else [hidden, product, projected]
+        layout.call(kernel, gates, *news, *states_and_sums, last[0] if last else 0, rows, size)
+        _extend(layout, (projected, hidden, *cell, matrix, *last, gates, *news, product))
+
+    return plan
+
+
+def _cell_backward(call: Call) -> Plan | None:
+    """The plan of the gradients of one step of an LSTM or a GRU."""
+    values = arguments(call)
+    is_lstm = call.operation == "lstm_backward"
+    weight, before, after, gates, *grads = [*values, None, None, None][: 7 if is_lstm else 6]
+    if after.shape[0] != 1:
+        return None
+    name = "lstm_step_backward" if is_lstm else "gru_step_backward"
+    step = _step(call, name, before, weight, values)
+    if step is None:
+        return None
+    gemm, kernel, rows, size = step
+    dtype, wide = gemm.dtype, weight.shape[0]
+    state = rows, size
+    zeros = np.zeros(state, dtype)
+
+    def plan(layout: Layout, call: Call) -> None:
+        matrix, old, new, opened = (layout.read(v, dtype) for v in (weight, before, after, gates))
+        given = [0 if g is None else layout.read(g, dtype) for g in grads]
+        shapes = [(rows, wide), state, state] if is_lstm else [(rows, wide), (rows, wide), state]
+        results = [layout.result(v, s, dtype) for v, s in zip(call.results, shapes, strict=True)]
+        through = layout.scratch(state, dtype) if is_lstm else results[2]
+        for sum_, g in [(through, 0), (results[2], 1)][: 1 + is_lstm]:
+            source = given[g] or layout.constant(zeros)
+            layout.steps.append([COPY, sum_, source, 1, zeros.nbytes, 0, 0])
+        if is_lstm:
+            sums, carried, cell = results
+            layout.call(kernel, sums, cell, through, 0, 0, given[2], old, new, opened, rows, size)
+            gemm.append(layout, carried, sums, matrix, (rows, size, wide))
+        else:
+            layout.call(kernel, *results, 0, given[1], old, opened, rows, size)
+            gemm.append(layout, results[2], results[1], matrix, (rows, size, wide), adds=True)
+        _extend(layout, [p for p in (matrix, old, new, opened, *given, *results, through) if isinstance(p, Place)])
+
+    return plan
+
+
+def _step(call: Call, name: str, like: Any, weight: Any, values: Sequence[Any]) -> tuple[_Gemm, Any, int, int] | None:
+    """What multiplies, the kernel of a step, its rows and the size of its state; None if it stays a call."""
+    rows, (wide, size) = like.shape[0], weight.shape
+    results = [v for v in call.results if v is not None]
+    gemm = _gemm(rows * wide * size, 4 * rows * size, *(v for v in (*values, *results) if v is not None))
+    if gemm is None:
+        return None
+    kernel = compiled.kernel(name if gemm.dtype is FLOAT32 else f"{name}_double")
+    return None if kernel is None else (gemm, kernel, rows, size)
+
+
 def _permutation(call: Call) -> Plan | None:
     """The plan of matrices that are transposed, or of axes whose order does not matter."""
-    x, axes = _values(call)
+    x, axes = arguments(call)
     dtype = _dtype(x)
     if dtype is None or prod(x.shape) > MOST:
         return None
@@ -542,7 +652,7 @@ def _permutation(call: Call) -> Plan | None:
 
 def _view(call: Call) -> Plan | None:
     """The plan of a view whose elements follow one another."""
-    x, *rest = _values(call)
+    x, *rest = arguments(call)
     dtype = _dtype(x)
     if dtype is None or _dtype(call.results) is None:
         return None
@@ -568,7 +678,7 @@ def _view(call: Call) -> Plan | None:
 
 def _concatenation(call: Call) -> Plan | None:
     """The plan of a stack or a concatenation: parts along the first axis are computed where they lie in the result."""
-    values = _values(call)
+    values = arguments(call)
     parts, axis = values[0], values[1] if len(values) > 1 else 0
     result = call.results
     dtype = _dtype(result)
@@ -602,7 +712,8 @@ def _is_free(memory: Memory, whole: Memory) -> bool:
 
 PLANNERS: dict[str, Callable[[Call], Plan | None]] = {
     "sum": _sum, "mean": _sum, "reshape": _view, "slice": _view, "stack": _concatenation, "concat": _concatenation,
-    "matmul": _product, "linear": _linear, "permute_dims": _permutation,
+    "matmul": _product, "linear": _linear, "permute_dims": _permutation, "lstm_cell": _cell, "gru_cell": _cell,
+    "lstm_backward": _cell_backward, "gru_backward": _cell_backward,
 }  # fmt: skip
 #: Calls that take no time outside a list.
 VIEWS = frozenset(("reshape", "slice", "permute_dims", "broadcast_to"))

@@ -198,6 +198,33 @@ def test_a_gathered_gradient_is_subtracted_by_rows() -> None:
     assert "take_backward" not in calls
 
 
+@needs_kernels
+def test_a_gathered_gradient_may_be_constant() -> None:
+    """It is not made, nor kept: it has the size of the table, of which a step changes some rows."""
+    ids, found = [[1, 5, 1], [-1, 1, ROWS - 1]], []
+
+    def constant_step(state: Any) -> Any:
+        model, optimizer = state
+        loss = (model(chosen) * weights).sum()
+        optimizer.step(model, loss.backward())
+        return state, loss
+
+    for spec in ("autodiff(numpy)", SPEC):
+        bb.random.seed(0)
+        with bb.use_backend(spec):
+            chosen, weights = bb.asarray(ids), bb.random.normal((2, 3, WIDTH))
+            model = nn.Embedding(ROWS, WIDTH)
+        state, captured = (model, optim.SGD(0.5)), bb.capture(constant_step, on_fallback="error")
+        for _ in range(5):
+            state, _ = captured(state)
+        found.append(state[0].weight.numpy())
+    np.testing.assert_array_equal(*found)
+    (update,) = program(captured)._updates
+    assert update.gathered == {0}
+    assert not any(x.shape == (ROWS, WIDTH) for x in update.operands[1] if hasattr(x, "shape"))
+    assert not any(getattr(x, "shape", ()) == (ROWS, WIDTH) for x in update.call.operands[1])
+
+
 def rows_step(state: Any, ids: Any) -> Any:
     model, optimizer = state
     loss = (model(ids) ** 2.0).sum()

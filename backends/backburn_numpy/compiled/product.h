@@ -261,6 +261,16 @@ static void NAMED(multiply)(PRODUCT p, int64_t products, int threads) {
     backburn_pool_run(NAMED(multiply_parts), &p, products * p.down * p.across, 1, threads);
 }
 
+/* out = x y for matrices in rows, or added to it; each operand may be transposed in memory, with so many elements from row
+ * to row there. */
+void NAMED(rows_product)(REAL *out, const REAL *x, const REAL *y, int64_t height, int64_t width, int64_t depth,
+                         int x_turned, int y_turned, int64_t x_step, int64_t y_step, int adds, int threads) {
+    NAMED(multiply)((PRODUCT){.rows = x, .columns = y, .out = out, .alpha = 1, .adds = adds, .height = height,
+                              .width = width, .depth = depth, .row_step = x_turned ? 1 : x_step,
+                              .row_inner = x_turned ? x_step : 1, .column_step = y_turned ? y_step : 1,
+                              .column_inner = y_turned ? 1 : y_step, .out_step = width}, 1, threads);
+}
+
 /* products of (height, depth) by (depth, width), with the given steps in elements; rows of out are its width long.
  * bias, one element for each column, may be null. */
 KERNEL(product, REAL *out, const REAL *x, const REAL *y, const REAL *bias, int64_t height,

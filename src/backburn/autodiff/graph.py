@@ -126,11 +126,12 @@ def reverse(
     """
     homes = {} if homes is None else homes
     gradients: dict[Node, Any] = {root: seed}
-    heap = [(-root.stamp, root)]
+    # The stamps are compared many times, and numbers in less time than tuples.
+    heap, waiting = [-root.stamp], {-root.stamp: root}
     first = k
     with scoped(RECORDING, True), reverse_calls(saved_in, root) as visit:
         while heap:
-            node = heappop(heap)[1]
+            node = waiting.pop(heappop(heap))
             if visit is not None:
                 visit(node.stamp)
             g = gradients[node]
@@ -148,7 +149,9 @@ def reverse(
                     continue
                 known = gradients.get(parent)
                 if known is None:
-                    heappush(heap, (-parent.stamp, parent))
+                    stamp = -parent.stamp
+                    heappush(heap, stamp)
+                    waiting[stamp] = parent
                 if known is not None or new.__class__ in _SPECIAL or new.shape != parent.shape:
                     new = accumulate(k, known, new, parent, backward, homes)
                 gradients[parent] = new

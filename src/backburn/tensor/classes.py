@@ -294,7 +294,7 @@ class Tensor(TensorMethods, metaclass=HidesHints):
     def __iter__(self) -> Iterator[Self]:
         if not self.ndim:
             raise ZeroDimError(f"a 0-d tensor cannot be iterated over: {describe((self,))}")
-        return (self[i] for i in range(self.shape[0]))
+        return indexing.entries(self)
 
     def __contains__(self, value: object) -> bool:
         return bool((self == value).any())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -72,6 +72,18 @@ def getitem(x: T, key: Any, /) -> T:
         except OutOfRangeError as error:
             raise _out_of_range_error("x[...]", x, _indexed_axes(x, plan), error) from error
     return _reshape(y, plan.shape)
+
+
+def entries(x: T) -> Iterator[T]:
+    """``x[0]``, ``x[1]`` and so on, one at a time: loops over steps make many."""
+    count, *shape = x.shape
+    if x._dtype.kind == "quantized" or count < 2:
+        yield from (getitem(x, i) for i in range(count))
+        return
+    k, primitive, kind, dtype = x._backend, x._primitive, x.__class__, x._dtype
+    rest, inner = tuple([slice(0, n, 1) for n in shape]), tuple(shape)
+    for i in range(count):
+        yield kind(k.reshape(k.slice(primitive, (slice(i, i + 1, 1), *rest)), inner), k, dtype)
 
 
 def immutable_error(x: Any, key: Any, value: Any) -> ImmutableError:

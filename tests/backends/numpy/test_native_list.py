@@ -18,7 +18,7 @@ from backburn.backend import load_backend
 from backburn.decorators.capture import recorder
 from backburn.decorators.capture.native import NATIVE_LIST
 from backburn.decorators.capture.program import Call, Number, Variable
-from backburn_numpy import native_list
+from backburn_numpy import compiled, native_list, products
 
 pytestmark = needs_kernels
 
@@ -51,7 +51,8 @@ def check(function: Callable[..., Any], *arrays: Any) -> None:
         for x, y in zip(mine, theirs, strict=True):
             assert x.shape == y.shape
             assert x.dtype is y.dtype
-            np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=2e-5, atol=1e-6)
+            largest = max(1.0, np.abs(y.numpy()).max(initial=0.0))
+            np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=2e-5, atol=1e-6 * largest)
 
 
 def normal(*shape: int, dtype: Any = np.float32) -> Any:
@@ -192,6 +193,48 @@ def test_a_loop_is_one_list(operations: list[str]) -> None:
         for mine, theirs in zip(grads, slopes, strict=True):
             np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-4, atol=1e-6)
     assert operations == [NATIVE_LIST]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [3, 70])
+@pytest.mark.parametrize("operation", ["lstm_cell", "gru_cell"])
+def test_cells_and_their_gradients_are_in_lists(operations: list[str], operation: str, size: int, dtype: Any) -> None:
+    """With and without a bias, and where only some of the results have gradients."""
+    is_lstm, rows = operation == "lstm_cell", 9
+    wide = (4 if is_lstm else 3) * size
+
+    def loss(x: Any, h: Any, c: Any, w: Any, b: Any) -> Any:
+        total: Any = 0.0
+        for n in range(6):
+            bias = b if n % 2 else None
+            if is_lstm:
+                h, c = nn.functional.lstm_cell(x[n], h, c, w, bias)
+            else:
+                h = nn.functional.gru_cell(x[n], h, w, bias) * c
+            total = total + (h * h).sum() if n % 3 else total
+        return total + (c.sum() if is_lstm else 0.0)
+
+    gradient = bb.value_and_grad(loss, argnums=(0, 1, 2, 3, 4))
+    shapes = (6, rows, wide), (rows, size), (rows, size), (wide, size), (wide,)
+    check(lambda *given: [(found := gradient(*given))[0], *found[1]], *(0.5 * normal(*s, dtype=dtype) for s in shapes))
+    assert operations[0] == NATIVE_LIST
+    assert operations.count(operation) == 6, "in the program without lists"
+
+
+def test_products_of_many_multiplications_are_in_lists(operations: list[str]) -> None:
+    """Which several threads share, of both precisions, and of transposed operands."""
+
+    def function(x: Any, w: Any) -> Any:
+        h = x
+        for _ in range(3):
+            h = 0.5 * (h @ w.T) + x
+        return [h, h.T @ x, (x.T @ h) @ w]
+
+    for dtype in (np.float32, np.float64):
+        operations.clear()
+        check(function, normal(50, 130, dtype=dtype), 0.1 * normal(130, 130, dtype=dtype))
+        if compiled.level() in products.WORTH:
+            assert operations[0] == NATIVE_LIST
 
 
 def test_parts_of_a_stack_are_computed_in_it(operations: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

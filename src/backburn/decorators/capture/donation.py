@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
-from backburn.decorators.capture.program import Call, Variable, variables_in
+from backburn.decorators.capture.program import Call, Variable, arguments, variables_in
 
 
 class Place(NamedTuple):
@@ -112,9 +112,12 @@ STEPS: dict[str, tuple[int, ...]] = {"sgd_steps": (0, 2), "adam_steps": (0, 2, 3
 
 
 def split_updates(
-    calls: list[Call], state: Sequence[Variable], results: list[list[Any]]
+    calls: list[Call], state: Sequence[Variable], results: list[list[Any]], constants: Mapping[int, Call]
 ) -> tuple[list[Call], list[Update]]:
-    """The calls that stay, and the updates, which may all come after them."""
+    """The calls that stay, and the updates, which may all come after them.
+
+    ``constants`` are the calls that made gradients of gathered rows that never change, by the identity of these.
+    """
     places, new = {v: i for i, v in enumerate(state)}, results[0]
     reads = Counter(v for call in calls for v in call.reads)
     after = {made: i for i, made in enumerate(new) if isinstance(made, Variable)}
@@ -144,11 +147,16 @@ def split_updates(
         if call.operation == "sgd_steps" and not any(call.attributes.get(n) for n in ("momentum", "weight_decay")):
             gradients = operands[1] = [*operands[1]]
             for i, v in enumerate(gradients):
-                maker = makers.get(v) if isinstance(v, Variable) else None
-                if maker is not None and reads[v] == 1 and not kept[v] and maker.operands[3:] == [0]:
-                    gradients[i] = maker.operands[:3]
+                is_constant = not isinstance(v, Variable)
+                maker = constants.get(id(v)) if is_constant else makers.get(v)
+                if maker is None or arguments(maker)[3] != 0:
+                    continue
+                if is_constant or (reads[v] == 1 and not kept[v]):
+                    gradients[i] = arguments(maker)[:3]
                     gathered.add(i)
                     gone.add(id(maker))
+            if gathered:
+                call = replace(call, operands=operands)  # a constant gradient is as large as the table
         updates.append(Update(call, operands, found, frozenset(gathered)))
     return [call for call in calls if id(call) not in gone], updates
 

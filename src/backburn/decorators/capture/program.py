@@ -8,6 +8,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from backburn.base.dtypes import DType
+from backburn.ops.table import OPERATIONS
 
 
 @dataclass(eq=False, slots=True)
@@ -57,6 +58,14 @@ def variables_in(nested: Iterable[Any]) -> list[Variable]:
         elif value.__class__ is list:
             found += variables_in(value)
     return found
+
+
+def arguments(call: Call) -> list[Any]:
+    """The operands of an operation's call, and its attributes in their order."""
+    if not call.attributes:
+        return call.operands
+    parameters = [*OPERATIONS[call.operation].parameters.values()][len(call.operands) :]
+    return [*call.operands, *(call.attributes.get(p.name, p.default) for p in parameters)]
 
 
 def varies(value: Any) -> bool:

@@ -2,7 +2,8 @@
 
 A replay skips the Python code of dispatch, differentiation and optimizers: one generated function calls the wrapped
 backend's operations one after the other. Operations whose operands never change have been computed once, unused ones
-are left out, and element-wise ones are fused (:mod:`backburn.decorators.capture.fusion`).
+are left out, element-wise ones are fused (:mod:`backburn.decorators.capture.fusion`), and products of a loop's steps
+joined (:mod:`backburn.decorators.capture.products`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from backburn.base.module_calls import in_layer, replay_call
 from backburn.decorators.capture.donation import Donated, Place, Renewal, Update, donated_parts, split_updates
 from backburn.decorators.capture.fusion import fuse_calls
 from backburn.decorators.capture.native import list_calls
+from backburn.decorators.capture.products import join_products
 from backburn.decorators.capture.program import (
     Call,
     Number,
@@ -55,7 +57,7 @@ class Capture(Wrapper):
     and optimizers take in Python; where tensors are small, that is most of the time. Element-wise calls on 4,096
     elements and more that follow from one another are joined (``fuse``), which may round differently; with
     ``join=False``, as in ``capture(numpy, join=false)``, they are not, and a replay gives the bits that the step gives.
-    Other calls cost a little more than those of the wrapped backend.
+    Small products of a loop's steps are joined, too. Other calls cost a little more than those of the wrapped backend.
 
     Raises :class:`SpecError` around a backend that records by itself.
 
@@ -134,6 +136,8 @@ class _Tape:
         self._primitives: dict[int, Any] = {}
         #: The results of recorded calls, by what was called.
         self._results: dict[Any, Any] = {}
+        #: Gradients of gathered rows that are constants: the calls that made them, by the identity of their results.
+        self.gathered: dict[int, Call] = {}
         self._count = count()
 
     def variable(self, primitive: Any) -> Variable:
@@ -207,6 +211,8 @@ class _Tape:
                 options["donate"] = Donated()
             self.calls.append(Call(name, in_layer(function), given, options, results[0] if is_one else results))
             self._results[key] = is_one, [self._primitives.get(id(x)) or _weak(x) for x in found]
+        elif name == "take_backward" and not differs:
+            self.gathered[id(result)] = Call(name, in_layer(function), given, options, result)
         return result
 
     def reads(self, name: str) -> CaptureError:
@@ -273,23 +279,30 @@ class Replayed:
         #: The parts of the state that calls write over, by number.
         self._donated: list[tuple[int, Donated]] = []
         with _uncollected():
-            self._compile(tape.calls, variables, results, join)
+            self._compile(tape.calls, variables, results, join, tape.gathered)
         #: Whether a replay has allocated the part of the state.
         self._owned = [False] * len(self.state)
 
     def _compile(
-        self, calls: list[Call], variables: list[list[Variable]], results: list[list[Any]], join: bool
+        self,
+        calls: list[Call],
+        variables: list[list[Variable]],
+        results: list[list[Any]],
+        join: bool,
+        gathered: Mapping[int, Call],
     ) -> None:
         """Make a program of the recorded calls."""
         k = self._k
         calls = live_calls(calls, results)
+        if join:
+            calls = live_calls(join_products(calls, variables_in(results), k), results)
         if join and hasattr(k, "fuse"):
             calls = fuse_calls(calls, set(variables_in(results)), k)
         self.launches = len(calls)
         if self.state and hasattr(k, "unshared"):
             self._donated = donated_parts(calls, variables[0], results)
         if self.state and hasattr(k, "renewal"):
-            others, updates = split_updates(calls, variables[0], results)
+            others, updates = split_updates(calls, variables[0], results, gathered)
             if updates and (renewal := k.renewal(updates)) is not None:
                 calls, self._updates, self._renewal = others, updates, renewal
         made = {v: n for n, v in enumerate(v for update in self._updates for v in update.results) if v is not None}

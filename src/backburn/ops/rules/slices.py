@@ -41,6 +41,9 @@ class SlicedGradient:
 def assemble(k: Any, slices: Sequence[SliceGradient], shape: Shape) -> Any:
     """The gradient of a tensor of ``shape`` from the gradients of its slices; overlapping ones are summed."""
     if len(slices) > 1:
+        joined = _join_entries(k, slices, shape)
+        if joined is not None:
+            return joined
         slices = _sum_same_slices(k, slices)
     for axis in reversed(range(len(shape))):
         if len(slices) == 1:
@@ -52,6 +55,29 @@ def assemble(k: Any, slices: Sequence[SliceGradient], shape: Shape) -> Any:
         gradient = part.gradient if full else k.slice_backward(part.gradient, shape, part.key)
         total = gradient if total is None else k.add(total, gradient)
     return total
+
+
+def _join_entries(k: Any, slices: Sequence[SliceGradient], shape: Shape) -> Any | None:
+    """The gradient of a tensor that was cut along one axis into these slices, each read once; None for any others."""
+    first = slices[0].key
+    axes = [axis for axis, n in enumerate(shape) if first[axis] != slice(0, n, 1)]
+    if len(axes) != 1:
+        return None
+    (axis,) = axes
+    before, after = first[:axis], first[axis + 1 :]
+    parts: dict[int, Any] = {}
+    for part in slices:
+        key = part.key
+        if key[:axis] != before or key[axis + 1 :] != after or key[axis].step != 1:
+            return None
+        parts[key[axis].start] = part.gradient
+    end, pieces = 0, []
+    for start in sorted(parts):
+        if start != end:
+            return None
+        pieces.append(parts[start])
+        end += parts[start].shape[axis]
+    return k.concat(pieces, axis) if end == shape[axis] and len(pieces) == len(slices) else None
 
 
 def _bounds(key: tuple[slice, ...]) -> tuple[tuple[Any, ...], ...]:
