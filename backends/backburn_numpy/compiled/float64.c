@@ -2,6 +2,7 @@
  * activations.c and row_kernels.c. */
 #define UNROLLED
 #include "generic.h"
+#include "simd.h"
 
 #undef REAL
 #undef NAMED
@@ -50,21 +51,44 @@ BINARY(silu_backward, grad, x, silu_slope(x) * grad)
 /* ---- rows ---- */
 
 #define WIDTH LOOP for (int64_t i = 0; i < width; i++)
+/* Declares the sum of a term, a vector of elements from i on, over a row. */
 #define SUM(total, term)                                                                                               \
-    double total = 0.0;                                                                                                \
-    SUM_OF(total) for (int64_t i = 0; i < width; i++) total += term;
+    double total;                                                                                                      \
+    {                                                                                                                  \
+        Wide sums[2] = {0};                                                                                            \
+        BY_VECTORS(LANES / 2, 0, width, sums[turn] += term;)                                                           \
+        total = sum_of_wide(sums[0] + sums[1]);                                                                        \
+    }
 
+EXTREME(double, int64_t, largest_and_nans, >, -INFINITY)
 INLINE double largest(const double *restrict x, int64_t width) {
-    double top = -INFINITY; /* NaN is found by the powers */
-    _Pragma("omp simd reduction(max : top)") for (int64_t i = 0; i < width; i++) top = x[i] > top ? x[i] : top;
-    return top;
+    int unordered; /* NaN is found by the powers */
+    return largest_and_nans(x, width, &unordered);
+}
+
+INLINE double sum_of(const double *restrict x, int64_t width) {
+    SUM(total, WIDE_AT(x, 0.0))
+    return total;
 }
 
 /* Fills out with the powers of x less the largest, and returns the sum. */
 INLINE double powers(double *restrict out, const double *restrict x, int64_t width) {
     const double top = largest(x, width);
     WIDTH out[i] = exp_of_double(x[i] - top);
-    SUM(total, out[i])
+    return sum_of(out, width);
+}
+
+enum { STRETCH = 512 }; /* powers at a time that are only added up */
+
+/* The sum of exp(x - top), but of the element at without. */
+INLINE double sum_of_powers(const double *restrict x, double top, int64_t row, int64_t without) {
+    double total = 0.0, some[STRETCH];
+    for (int64_t start = 0; start < row; start += STRETCH) {
+        const int64_t width = row - start < STRETCH ? row - start : STRETCH;
+        WIDTH some[i] = exp_of_double(x[start + i] - top);
+        if (start <= without && without < start + width) some[without - start] = 0.0;
+        total += sum_of(some, width);
+    }
     return total;
 }
 
@@ -78,16 +102,14 @@ KERNEL(softmax, double *restrict out, const double *restrict x, int64_t rows, in
 KERNEL(softmax_backward, double *restrict out, const double *restrict grad, const double *restrict y, int64_t rows,
        int64_t width) {
     for (int64_t r = 0; r < rows; r++, grad += width, y += width, out += width) {
-        SUM(product, grad[i] * y[i])
+        SUM(product, WIDE_AT(grad, 0.0) * WIDE_AT(y, 0.0))
         WIDTH out[i] = (grad[i] - product) * y[i];
     }
 }
 
 KERNEL(log_softmax, double *restrict out, const double *restrict x, int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width, out += width) {
-        const double top = largest(x, width);
-        SUM(total, exp_of_double(x[i] - top))
-        const double logarithm = log(total);
+        const double top = largest(x, width), logarithm = log(sum_of_powers(x, top, width, -1));
         WIDTH out[i] = (x[i] - top) - logarithm;
     }
 }
@@ -95,7 +117,7 @@ KERNEL(log_softmax, double *restrict out, const double *restrict x, int64_t rows
 KERNEL(log_softmax_backward, double *restrict out, const double *restrict grad, const double *restrict y, int64_t rows,
        int64_t width) {
     for (int64_t r = 0; r < rows; r++, grad += width, y += width, out += width) {
-        SUM(total, grad[i])
+        const double total = sum_of(grad, width);
         WIDTH out[i] = grad[i] - exp_of_double(y[i]) * total;
     }
 }
@@ -103,8 +125,7 @@ KERNEL(log_softmax_backward, double *restrict out, const double *restrict grad, 
 KERNEL(logsumexp, const double *restrict x, double *restrict out, int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width) {
         const double top = largest(x, width), shift = fabs(top) == INFINITY ? 0.0 : top;
-        SUM(total, exp_of_double(x[i] - shift))
-        out[r] = log(total) + shift;
+        out[r] = log(sum_of_powers(x, shift, width, -1)) + shift;
     }
 }
 
@@ -114,7 +135,7 @@ KERNEL(label_cross_entropy, const double *restrict x, double *restrict out, cons
        int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width) {
         const double top = largest(x, width), own = x[labels[r]] - top;
-        SUM(others, i == labels[r] ? 0.0 : exp_of_double(x[i] - top))
+        const double others = sum_of_powers(x, top, width, labels[r]);
         out[r] = log1p(own == 0.0 ? others : (others - 1.0) + exp(own)) - own;
     }
 }
@@ -138,12 +159,11 @@ typedef struct {
 INLINE Moments moments_of(const double *restrict x, int64_t width, double eps, int centred) {
     double mean = 0.0;
     if (centred) {
-        SUM(total, x[i])
-        mean = total / (double)width;
-        SUM(rest, x[i] - mean)
+        mean = sum_of(x, width) / (double)width;
+        SUM(rest, WIDE_AT(x, mean) - mean)
         mean += rest / (double)width;
     }
-    SUM(squares, (x[i] - mean) * (x[i] - mean))
+    SUM(squares, (WIDE_AT(x, mean) - mean) * (WIDE_AT(x, mean) - mean))
     return (Moments){mean, 1.0 / sqrt(squares / (double)width + eps)};
 }
 
@@ -171,12 +191,12 @@ KERNEL(standardize_backward, double *restrict out, double *restrict sums, const 
             const double *restrict g = grad + at, *restrict row = x + at;
             double *restrict result = out + at;
             const Moments of = moments_of(row, width, eps, centred);
-            SUM(along, g[i] * scale[i] * ((row[i] - of.mean) * of.factor))
-            SUM(total, g[i] * scale[i])
+            SUM(along, WIDE_AT(g, 0.0) * WIDE_AT(scale, 0.0) * ((WIDE_AT(row, of.mean) - of.mean) * of.factor))
+            SUM(total, WIDE_AT(g, 0.0) * WIDE_AT(scale, 0.0))
             const double tilt = along / (double)width, shift = centred ? total / (double)width : 0.0;
             WIDTH {
                 const double n = (row[i] - of.mean) * of.factor;
-                result[i] = of.factor * ((g[i] * scale[i] - n * tilt) - shift);
+                result[i] = of.factor * (FUSED(g[i], scale[i], -(n * tilt)) - shift);
                 some[i] += g[i] * n;
             }
         }

@@ -26,7 +26,7 @@ KERNEL(lstm_step, REAL *restrict gates, REAL *restrict hidden, REAL *restrict ne
 }
 
 INLINE REAL NAMED(under_sigmoid)(REAL y) { return y * (1 - y); }
-INLINE REAL NAMED(under_tanh)(REAL y) { return 1 - y * y; }
+INLINE REAL NAMED(under_tanh)(REAL y) { return FUSED(-y, y, 1); }
 
 INLINE void NAMED(add)(REAL *restrict sum, const REAL *restrict more, int64_t count) {
     if (more) {

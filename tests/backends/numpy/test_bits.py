@@ -42,6 +42,7 @@ def rows_and_columns(x: Any) -> Iterator[tuple[str, Work]]:
     for axis in (0, 1):
         for name in ("cumulative_sum", "cumulative_prod", "cummax", "diff", "softmax", "log_softmax"):
             yield f"{name} {axis}", partial(getattr(BASE, name), x, axis=axis)
+        yield f"logsumexp {axis}", partial(BASE.logsumexp, x, axis=(axis,))
         yield f"softmax_backward {axis}", partial(BASE.softmax_backward, grad, np.exp(x), axis=axis)
         yield f"log_softmax_backward {axis}", partial(BASE.log_softmax_backward, grad, x, axis=axis)
         count, length = x.shape[1 - axis], x.shape[axis]
@@ -52,7 +53,7 @@ def rows_and_columns(x: Any) -> Iterator[tuple[str, Work]]:
 
 
 def norms(x: Any) -> Iterator[tuple[str, Work]]:
-    grad, scale = real(*x.shape, seed=1), real(x.shape[1])
+    grad, scale = real(*x.shape, seed=1, dtype=x.dtype), real(x.shape[1], dtype=x.dtype)
     yield "layer_norm", partial(BASE.layer_norm, x, scale, scale, axis=(1,))
     yield "rms_norm", partial(BASE.rms_norm, x, scale, axis=(1,))
     for axis in ((0,), (1,)):
@@ -60,7 +61,7 @@ def norms(x: Any) -> Iterator[tuple[str, Work]]:
     yield "rms_norm_backward", partial(BASE.rms_norm_backward, grad, x, scale, (1,), 1e-5)
     yield "batch_norm_training", partial(BASE.batch_norm_training, x, scale, scale, axis=1)
     if len(x) % 4 == 0:
-        image, of_channels = x.reshape(-1, 4, 1, x.shape[1]), real(1, 4, 1, 1)
+        image, of_channels = x.reshape(-1, 4, 1, x.shape[1]), real(1, 4, 1, 1, dtype=x.dtype)
         yield "batch_norm_training of images", partial(BASE.batch_norm_training, image)
         yield (
             "layer_norm_backward of images",
@@ -69,7 +70,7 @@ def norms(x: Any) -> Iterator[tuple[str, Work]]:
 
 
 def steps(x: Any) -> Iterator[tuple[str, Work]]:
-    grad, square = real(*x.shape, seed=1), np.abs(real(*x.shape, seed=2))
+    grad, square = real(*x.shape, seed=1, dtype=x.dtype), np.abs(real(*x.shape, seed=2, dtype=x.dtype))
     for decoupled in (False, True):
         step = partial(BASE.adam_step, x, grad, grad, square, weight_decay=0.1, decoupled=decoupled)
         yield f"adam_step {decoupled}", step
@@ -119,6 +120,26 @@ def layers() -> Iterator[tuple[str, Work]]:
     yield "ssm_scan", partial(BASE.ssm_scan, decay, state, state, axis=1)
 
 
+def sequences(dtype: Any) -> Iterator[tuple[str, Work]]:
+    """Recurrent layers of several sizes, and sums over alignments."""
+    steps, examples = 5, 4
+    for size in (1, 3, 7, 8, 17, 64):
+        hidden, weight = real(examples, size, dtype=dtype), real(4 * size, size, dtype=dtype) / 4
+        projected, hiddens = (real(steps, examples, count * size, dtype=dtype) for count in (4, 1))
+        yield f"lstm {size}", partial(BASE.lstm, projected, hidden, hidden, weight)
+        yield f"lstm_backward {size}", partial(BASE.lstm_backward, weight, hidden, hiddens, abs(projected), hiddens)
+        projected, gates, weight = projected[:, :, size:].copy(), abs(projected), weight[size:]
+        yield f"gru {size}", partial(BASE.gru, projected, hidden, weight)
+        yield f"gru_backward {size}", partial(BASE.gru_backward, weight, hidden, hiddens, gates, hiddens)
+    for length, classes, count in ((1, 3, 1), (7, 10, 3), (40, 40, 9), (50, 5, 16)):
+        logs = BASE.log_softmax(real(length, examples, classes, dtype=dtype), axis=2)
+        labels = np.arange(examples * count).reshape(examples, count) * 7 % (classes - 1) + 1
+        sizes = labels, np.arange(examples) % length + 1, np.arange(examples) % count + 1
+        yield f"ctc_loss {length} {classes}", partial(BASE.ctc_loss, logs, *sizes)
+        grad = real(examples, dtype=dtype)
+        yield f"ctc_loss_backward {length} {classes}", partial(BASE.ctc_loss_backward, grad, logs, *sizes)
+
+
 #: Operations on a matrix that are equal whoever makes the kernels and however many threads there are.
 OF_MATRICES = (reductions, rows_and_columns, norms, steps, elements)
 
@@ -158,15 +179,31 @@ def assert_zig_makes_the_same(found: dict[str, Work], folder: Path, monkeypatch:
     assert [name for name, work in found.items() if bits(work) != by_gcc[name]] == []
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_operations_of_two_compilers(shape: Any, made_by_zig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operations_of_two_compilers(
+    shape: Any, dtype: Any, made_by_zig: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The sources decide what is fused, and in which order numbers are added."""
-    x = real(*shape)
-    found = dict(works(x))
-    found |= {f"logsumexp {axis}": partial(BASE.logsumexp, x, axis=axis) for axis in ((0,), (1,))}
-    wide = real(*shape, dtype=np.float64)
-    found |= {f"{name} of float64": work for name, work in reductions(wide)}
+    assert_zig_makes_the_same(dict(works(real(*shape, dtype=dtype))), made_by_zig, monkeypatch)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_short_rows_of_two_compilers(dtype: Any, made_by_zig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left over at the end of a vector is other code: rows and columns of every length up to a few vectors."""
+    found = {
+        f"{name} of {shape}": work
+        for length in (*range(1, 71), 100)
+        for shape in ((19, length), (length, 19))
+        for family in (reductions, rows_and_columns, norms)
+        for name, work in family(real(*shape, dtype=dtype))
+    }
     assert_zig_makes_the_same(found, made_by_zig, monkeypatch)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sequences_of_two_compilers(dtype: Any, made_by_zig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_zig_makes_the_same(dict(sequences(dtype)), made_by_zig, monkeypatch)
 
 
 def test_layers_of_two_compilers(made_by_zig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
