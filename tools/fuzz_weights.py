@@ -77,6 +77,15 @@ class Layers(bb.nn.Module):
 
 
 @functools.cache
+def _adapters() -> dict[str, bytes]:
+    """The files of an adapter, of which one is changed at a time."""
+    tuned = bb.nn.add_adapters(Layers(), rank=2)
+    with tempfile.TemporaryDirectory() as folder:
+        bb.io.save_adapters(tuned, folder)
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+@functools.cache
 def _own(kind: str) -> bytes:
     """A file of backburn's own, with a quantized tensor."""
     layers = bb.nn.quantize_model(Layers(), "qint4_affine_block32_float16")
@@ -164,6 +173,14 @@ def _awq(choice: random.Random) -> bytes:
     return changed(safetensors_bytes(_AWQ), choice)
 
 
+def _adapter(choice: random.Random) -> bytes:
+    return changed(_adapters()["adapter_model.safetensors"], choice)
+
+
+def _adapter_config(choice: random.Random) -> bytes:
+    return changed(_adapters()["adapter_config.json"], choice)
+
+
 def _own_weights(choice: random.Random) -> bytes:
     return changed(_own("weights"), choice)
 
@@ -186,12 +203,19 @@ FORMATS: dict[str, Callable[[random.Random], bytes]] = {
     "gguf_layer": _gguf_layer,
     "gptq": _gptq,
     "awq": _awq,
+    "adapter": _adapter,
+    "adapter_config": _adapter_config,
     "own_weights": _own_weights,
     "own_model": _own_model,
     "own_state": _own_state,
 }
 #: Formats whose files are read into quantized layers, and those that have a reader of their own.
 QUANTIZED = ("gguf_layer", "gptq", "awq", "own_weights", "own_model")
+#: Formats that are one file of a folder: its name.
+IN_FOLDER = {
+    "index": "model.safetensors.index.json", "adapter": "adapter_model.safetensors",
+    "adapter_config": "adapter_config.json",
+}  # fmt: skip
 READERS: dict[str, Callable[..., Any]] = {"own_model": bb.io.load_model, "own_state": bb.io.load_state}
 
 
@@ -202,19 +226,25 @@ def fuzz(name: str, count: int, folder: Path, seed: int = 0) -> Counter[str]:
     that are not ours are raised as they are, with a note that says which file it was.
     """
     outcomes: Counter[str] = Counter()
-    path = folder / (f"{name}.weights" if name != "index" else "model.safetensors.index.json")
+    path = folder / IN_FOLDER.get(name, f"{name}.weights")
     if name == "index":
         for i, (key, x) in enumerate(ARRAYS.items()):
             (folder / f"model-{i}.safetensors").write_bytes(safetensors_bytes({key: x}))
-    source = folder if name == "index" else path
+    is_adapter = name.startswith("adapter")
+    if is_adapter:
+        for file, content in _adapters().items():
+            (folder / file).write_bytes(content)
+    source = folder if name in IN_FOLDER else path
     for number in range(count):
         path.write_bytes(FORMATS[name](random.Random(f"{seed} {number}")))
-        model = Layers() if name in QUANTIZED else Model()
+        model = Layers() if is_adapter or name in QUANTIZED else Model()
         before, shapes = dict(vars(model)), [x.shape for x in model.state_dict().values()]
         try:
-            if name in READERS:
+            if is_adapter:
+                bb.io.load_adapters(model, folder, strict=number % 4 == 0)
+            elif name in READERS:
                 READERS[name](path, verify=number % 2 > 0)
-            if name not in READERS or (name == "own_model" and number % 4 > 1):
+            if not (is_adapter or name in READERS) or (name == "own_model" and number % 4 > 1):
                 bb.io.load_weights(model, source, strict=number % 4 > 0, quantized=name in QUANTIZED)
         except bb.BackburnError as error:
             outcome, words = type(error).__name__, str(error)

@@ -25,6 +25,9 @@ Shape = tuple[int, ...]
 WORTH: dict[str | None, float] = {"x86-64-v3": 1 << 18, "x86-64-v4": 10**6}
 TURNED = 1 << 18
 
+#: The most rows of :func:`multiply_few`, and the fewest elements of a matrix for which it pays.
+FEW, WORTH_FEW = 4, 1 << 14
+
 _NAMES = {compiled.FLOAT32: "product", compiled.FLOAT64: "product_double"}
 
 
@@ -63,6 +66,25 @@ def multiply(x: Array, y: Array, bias: Array | None = None, out: Array | None = 
         *compiled.addresses(out, x, y, bias), height, width, depth, x_row // size, x_column // size, y_row // size,
         y_column // size, products, x_next // size, y_next // size, available(),
     )  # fmt: skip
+    return out
+
+
+def multiply_few(x: Array, y: Array) -> Array | None:
+    """``x @ y`` for a few rows of float32 and a matrix whose columns lie in memory as rows; None where it does not pay.
+
+    Each column is read once, by one thread: a library's threads wait for one another at the end.
+    """
+    count, inputs = x.shape
+    outputs, size = y.shape[1], y.itemsize
+    kernel = compiled.kernel("few_rows")
+    if count > FEW or kernel is None or y.size < WORTH_FEW or x.dtype != compiled.FLOAT32 or y.dtype != x.dtype:
+        return None
+    if y.strides[0] != size or y.strides[1] % size or y.strides[1] < size * inputs or y.shape[0] != inputs:
+        return None
+    x, out = contiguous(x), empty((count, outputs), x.dtype)
+    grain = max(1, compiled.PORTION // inputs)
+    at = compiled.addresses(out, x, y)
+    kernel(*at, count, outputs, inputs, y.strides[1] // size, grain, available())
     return out
 
 

@@ -4,6 +4,7 @@
 
 #include "kernels.h"
 #include "blas.h"
+#include "few_rows.h"
 #include "thread_pool.h"
 
 void backburn_attention_weights(float *restrict, float, int64_t, int64_t, int64_t, int64_t);
@@ -68,14 +69,27 @@ static void drop(const Attention *a, int64_t number, int64_t first, int64_t rows
     }
 }
 
+/* Whether a bool mask hides a key from all these queries, such as one in a buffer that is not full. */
+static int is_hidden(const Attention *a, int64_t number, int64_t first, int64_t last, int64_t key) {
+    int any = a->sizes[MASK_IS_ADDED] != 0;
+    for (int64_t r = first; r < last; r++)
+        any |= row_of(a, a->mask, MASK_STRIDES, number, r)[key * a->sizes[MASK_STRIDES + 3]];
+    return !any;
+}
+
 /* Fills scores with the attention weights, before dropout, of queries first to last - 1 of a matrix; returns how many
  * keys they can see. */
 static int64_t weigh(const Attention *a, int64_t number, int64_t first, int64_t last, float *scores) {
     const int64_t rows = last - first, causal = a->sizes[CAUSAL];
-    const int64_t seen = causal && last < a->sizes[KEYS] ? last : a->sizes[KEYS];
-    a->product(ROW_MAJOR, NO_TRANS, TRANS, rows, seen, a->sizes[SIZE], a->scale,
-               matrix(a, &a->query, number) + first * a->query.row, a->query.row, matrix(a, &a->key, number),
-               a->key.row, 0.0f, scores, seen);
+    int64_t seen = causal && last < a->sizes[KEYS] ? last : a->sizes[KEYS];
+    if (rows <= FEW) {
+        while (a->mask && seen > 1 && is_hidden(a, number, first, last, seen - 1)) seen--;
+        backburn_few_by_rows(scores, seen, matrix(a, &a->query, number) + first * a->query.row, a->query.row,
+                             matrix(a, &a->key, number), a->key.row, a->sizes[SIZE], a->scale, rows, 0, seen);
+    } else
+        a->product(ROW_MAJOR, NO_TRANS, TRANS, rows, seen, a->sizes[SIZE], a->scale,
+                   matrix(a, &a->query, number) + first * a->query.row, a->query.row, matrix(a, &a->key, number),
+                   a->key.row, 0.0f, scores, seen);
     if (a->mask) hide(a, number, first, rows, seen, scores);
     backburn_attention_weights(scores, 1.0f, causal ? first : -1, rows, rows, seen);
     return seen;
@@ -96,9 +110,13 @@ static void forward(const void *context, int64_t start, int64_t stop) {
         const int64_t last = first + part < queries ? first + part : queries;
         const int64_t seen = weigh(a, number, first, last, scores);
         if (a->keep) drop(a, number, first, last - first, seen, scores, scores);
-        a->product(ROW_MAJOR, NO_TRANS, NO_TRANS, last - first, width, seen, 1.0f, scores, seen,
-                   matrix(a, &a->value, number), a->value.row, 0.0f, a->out + (number * queries + first) * width,
-                   width);
+        const float *value = matrix(a, &a->value, number);
+        float *out = a->out + (number * queries + first) * width;
+        if (last - first <= FEW)
+            backburn_few_by_columns(out, width, scores, seen, value, a->value.row, seen, width, last - first);
+        else
+            a->product(ROW_MAJOR, NO_TRANS, NO_TRANS, last - first, width, seen, 1.0f, scores, seen, value,
+                       a->value.row, 0.0f, out, width);
     }
     free(scores);
 }

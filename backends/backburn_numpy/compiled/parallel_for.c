@@ -1,6 +1,5 @@
 /* Kernels whose rows are shared among threads. */
 #include "kernels.h"
-#include "blas.h"
 #include "thread_pool.h"
 
 /* A kernel, its arrays with their row strides in bytes, and the width of the rows (0: the kernel takes none). Arrays of
@@ -62,33 +61,4 @@ KERNEL(parallel_standardize, float *out, const float *x, const float *scale, con
        int centred, int64_t rows, int64_t width, int64_t grain, int threads) {
     const Standardize all = {out, x, scale, bias, eps, centred, width};
     backburn_pool_run(standardize_rows, &all, rows, grain, threads);
-}
-
-void backburn_q_linear(float *restrict, const float *restrict, const uint8_t *restrict, const void *restrict,
-                       const void *restrict, float *restrict, Sgemm *, int, int, int, int64_t, int64_t, int64_t,
-                       int64_t, int64_t, int64_t, int64_t, int64_t);
-
-typedef struct {
-    float *out;
-    const float *x;
-    const uint8_t *values;
-    const void *scale, *zero;
-    int kind, scale_kind, zero_kind;
-    int64_t batch, outputs, inputs, block, steps;
-} Quantized;
-
-static void q_linear_rows(const void *context, int64_t first, int64_t last) {
-    const Quantized *q = context;
-    backburn_q_linear(q->out, q->x, q->values, q->scale, q->zero, NULL, NULL, q->kind, q->scale_kind, q->zero_kind, 0,
-                      q->batch, q->outputs, q->inputs, q->block, q->steps, first, last);
-}
-
-/* For small batches: rows of the weight are not expanded. */
-KERNEL(parallel_q_linear, float *out, const float *x, const uint8_t *values, const void *scale,
-       const void *zero, int kind, int scale_kind, int zero_kind, int64_t batch,
-       int64_t outputs, int64_t inputs, int64_t block, int64_t steps, int64_t grain,
-       int threads) {
-    const Quantized all = {out,       x,     values,  scale,  zero,  kind, scale_kind,
-                           zero_kind, batch, outputs, inputs, block, steps};
-    backburn_pool_run(q_linear_rows, &all, outputs, grain, threads);
 }

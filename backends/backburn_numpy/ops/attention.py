@@ -119,13 +119,22 @@ class _Call:
         scale: float, dropout: float,
     ) -> None:  # fmt: skip
         self.kernel, self.operands = kernel, [_readable(t) for t in operands]
+        whole = (*operands[0].shape[:-1], operands[2].shape[-2])
+        self.masks = [None if m is None else _with_four_axes(np.broadcast_to(m, whole)) for m in (mask, keep)]
+        if operands[0].shape[-2] == 1 and not causal and len(operands) == 3:
+            self._join_queries()
         outer, self.inner, self.queries, self.size = self.operands[0].shape
         self.keys, self.width = self.operands[2].shape[2:]
         self.count, self.scores = outer * self.inner, self.queries * self.keys
         self.part = self.queries if self.scores <= SCORES else max(1, SCORES // self.keys)
-        whole = (*operands[0].shape[:-1], self.keys)
-        self.masks = [None if m is None else _with_four_axes(np.broadcast_to(m, whole)) for m in (mask, keep)]
         self.causal, self.factors = causal, (scale, 1.0 / (1.0 - dropout) if dropout < 1 else 0.0)
+
+    def _join_queries(self) -> None:
+        """Take the single queries of heads that share keys and values as those of one head, which reads these once."""
+        query, key, value = self.operands
+        if query.shape[1] > 1 and key.strides[1] == value.strides[1] == 0:
+            self.operands = [query.swapaxes(1, 2), key[:, :1], value[:, :1]]
+            self.masks = [None if m is None else m.swapaxes(1, 2) for m in self.masks]
 
     def attend(self) -> Array:
         """The result, as a stack of matrices."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from backburn_numpy.ops.quantization import QuantizedArray, dequantize, row_step
 from backburn_numpy.threads import available, parallel_for
 
 Array = Any
+Shape = tuple[int, ...]
 
 #: The compiled kernel's codes for the dtypes of values, scales and zero points.
 _KINDS = {"int8": 0, "uint8": 1, "float32": 3, "float16": 4, "bfloat16": 5}
@@ -36,20 +37,16 @@ PACKED = 2
 
 #: Elements of a weight dequantized at a time by each thread, which fit in the L2 cache,
 EXPANDED = 1 << 17
-#: and the most rows of ``x`` for which the kernel dequantizes on the fly instead.
+#: and the most rows of ``x`` for which the kernel multiplies values as it reads them, instead.
 FEW_ROWS = 16
+#: Values of 4 bits that this kernel reads together.
+GROUP = 128
 
 #: Multiplications per row of ``x`` that a thread takes at a time.
 SHARE = 1 << 18
 
 #: The factor by which int32 holds sums of more products than float32.
 DEEPER = 1 << 7
-
-
-@lru_cache(16)
-def _kind(dtype: np.dtype[Any]) -> int | None:
-    """The code of a dtype; NumPy takes as long for its name as for a product of some thousand values."""
-    return _KINDS.get(dtype.name)
 
 
 def quantized_linear(k: Any, x: Array, weight: QuantizedArray, bias: Array | None = None, /) -> Array:
@@ -73,9 +70,12 @@ def _product(k: Any, x: Array, weight: QuantizedArray, transpose_weight: bool) -
     if not rows.size or not out.size:
         out.fill(0)
         return out
-    if not (transpose_weight and _run_kernel(out, rows, weight)):
-        _multiply_blocks(out, rows, weight, transpose_weight)
-    if not np.isfinite(out).all():
+    is_finite = _few_rows(out, rows, weight) if transpose_weight and len(rows) <= FEW_ROWS else None
+    if is_finite is None:
+        if not (transpose_weight and _run_kernel(out, rows, weight)):
+            _multiply_blocks(out, rows, weight, transpose_weight)
+        is_finite = bool(np.isfinite(out).all())
+    if not is_finite:
         out[...] = _dequantized_product(k, rows, weight, transpose_weight)
     return out
 
@@ -105,38 +105,80 @@ def _multiply_blocks(out: Array, rows: Array, weight: QuantizedArray, transpose_
         out *= weight.scale.astype(out.dtype)
 
 
-def _run_kernel(out: Array, x: Array, weight: QuantizedArray) -> bool:
-    """Fill ``out`` with ``x @ weight.T`` by the compiled kernel; False if it does not take these operands."""
-    scheme, (outputs, inputs) = weight.dtype, weight.shape
-    few = len(x) <= FEW_ROWS  # the kernel multiplies them itself, without the library's product
-    kernel, sgemm = compiled.kernel("parallel_q_linear" if few else "q_linear"), None if few else blas.sgemm_address()
-    parts = weight.values, weight.scale, weight.scale if weight.zero is None else weight.zero
-    kinds = [PACKED if scheme.is_packed and p is weight.values else _kind(p.dtype) for p in parts]
-    if kernel is None or (sgemm is None and not few) or None in kinds or x.dtype != np.float32:
-        return False
-    block = block_lengths(scheme, weight.shape)[-1] if scheme.block_shape else inputs
+class _Layout(NamedTuple):
+    """What the compiled kernels know of a weight: the kinds of its values, scales and zero points, and its blocks."""
+
+    kinds: tuple[int, int, int]
+    block: int
+    steps: int
+    #: Whether the kernel for few rows takes the blocks.
+    is_for_few: bool
+
+
+@lru_cache(64)
+def _layout(scheme: QuantizedDType, shape: Shape, dtypes: tuple[np.dtype[Any], ...]) -> _Layout | None:
+    """The layout of a weight whose parts have these dtypes; None if the kernels do not take it."""
+    kinds = [_KINDS.get(dtype.name) for dtype in dtypes]  # NumPy takes long for a name
+    if scheme.is_packed:
+        kinds[0] = PACKED
+    inputs = shape[1]
     if scheme.is_float or scheme.bits == 2 or scheme.axis not in (None, 0) or len(scheme.block_shape) > 1:
+        return None
+    block = block_lengths(scheme, shape)[-1] if scheme.block_shape else inputs
+    if None in kinds or not inputs or (scheme.is_packed and block % 2 and block < inputs):
+        return None
+    whole = block >= inputs
+    if scheme.is_packed:
+        is_for_few = whole or (block % 8 == 0 and (GROUP % block == 0 or block % GROUP == 0))
+        block = -(-block // GROUP) * GROUP if whole else block
+    else:
+        is_for_few = whole or block % 16 == 0
+    values, scale, zero = (kind or 0 for kind in kinds)
+    return _Layout(
+        (values, scale, zero), block, 0 if scheme.granularity == "tensor" else -(-inputs // block), is_for_few
+    )
+
+
+def _layout_of(weight: QuantizedArray) -> _Layout | None:
+    zero = weight.scale if weight.zero is None else weight.zero
+    return _layout(weight.dtype, weight.shape, (weight.values.dtype, weight.scale.dtype, zero.dtype))
+
+
+def _few_rows(out: Array, x: Array, weight: QuantizedArray) -> bool | None:
+    """Fill ``out`` with ``x @ weight.T`` by the kernel that multiplies values as it reads them.
+
+    Returns whether all results are finite; None if the kernel does not take these operands.
+    """
+    kernel, layout = compiled.kernel("q_few_rows"), _layout_of(weight)
+    if kernel is None or layout is None or not layout.is_for_few or x.dtype != compiled.FLOAT32:
+        return None
+    outputs, inputs = weight.shape
+    parts = [contiguous(part) for part in (x, weight.values, weight.scale, weight.zero)]
+    room = empty((len(x), -(-inputs // GROUP) * GROUP), x.dtype) if layout.kinds[0] == PACKED else None
+    unfinished = np.zeros(1, np.intc)
+    kernel(
+        *compiled.addresses(out, *parts, room, unfinished), *layout.kinds, len(x), outputs, inputs, layout.block,
+        layout.steps, max(1, SHARE // (inputs * max(1, len(x) // 2))), available(),
+    )  # fmt: skip
+    return not unfinished[0]
+
+
+def _run_kernel(out: Array, x: Array, weight: QuantizedArray) -> bool:
+    """Fill ``out`` with ``x @ weight.T`` by the kernel that expands rows; False if it does not take these operands."""
+    kernel, sgemm, layout = compiled.kernel("q_linear"), blas.sgemm_address(), _layout_of(weight)
+    if kernel is None or sgemm is None or layout is None or x.dtype != np.float32:
         return False
-    if scheme.is_packed and block % 2 and block < inputs:
-        return False
-    if not out.size or not inputs:
-        return False
-    if scheme.is_packed:  # the kernel takes the low halves of a row's bytes first
+    outputs, inputs = weight.shape
+    if layout.kinds[0] == PACKED:  # the kernel takes the low halves of a row's bytes first
         x = np.concatenate([x[:, ::2], x[:, 1::2], np.zeros((len(x), inputs % 2), x.dtype)], 1)
-    operands = x, weight.values, weight.scale, weight.zero
-    whole = [out, *map(contiguous, operands)]
-    steps = 0 if scheme.granularity == "tensor" else -(-inputs // block)
+    whole = [out, *map(contiguous, (x, weight.values, weight.scale, weight.zero))]
     at = compiled.addresses(*whole)
-    if few:
-        portion = max(1, SHARE // (inputs * max(1, len(x) // 2)))
-        kernel(*at, *kinds, len(x), outputs, inputs, block, steps, portion, available())
-        return True
     held = max(1, EXPANDED // x.shape[1])
 
     def part(first: int, last: int) -> None:
         buffer = empty((held, x.shape[1]), x.dtype)
-        sizes = held, len(x), outputs, inputs, block, steps, first, last
-        kernel(*at, compiled.address(buffer), sgemm, *kinds, *sizes)
+        sizes = held, len(x), outputs, inputs, layout.block, layout.steps, first, last
+        kernel(*at, compiled.address(buffer), sgemm, *layout.kinds, *sizes)
 
     with blas.single_in_kernels():
         parallel_for(part, outputs, max(2, WORTH // (inputs * max(1, len(x) // 8))))

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from tests.helpers.kernels import BASE, USABLE, use_level
 
+from backburn.base.dtypes import as_dtype
 from backburn_numpy import compiled, threads
 from backburn_numpy.compiled import build
 
@@ -106,6 +107,9 @@ def layers() -> Iterator[tuple[str, Work]]:
         back = partial(BASE.conv_transpose, grad, weight, output_padding=(0, 0), **options)
         yield f"conv_transpose {name}", back
     query, key, value = real(2, 4, 70, 32), real(2, 4, 90, 32, seed=1), real(2, 4, 90, 32, seed=2)
+    for queries in (1, 3):
+        attend = partial(BASE.scaled_dot_product_attention, query[:, :, :queries], key, value, scale=0.2)
+        yield f"attention of {queries}", attend
     for causal in (False, True):
         attend = partial(BASE.scaled_dot_product_attention, query, key, value, causal=causal, scale=0.2)
         yield f"attention {causal}", attend
@@ -116,6 +120,13 @@ def layers() -> Iterator[tuple[str, Work]]:
     for mode in ("linear", "cubic"):
         yield f"interpolate {mode}", partial(BASE.interpolate, image, size=(57, 63), mode=mode)
     yield "matmul", partial(BASE.matmul, real(90, 200), real(200, 110))
+    for count, inputs in itertools.product((1, 3), (100, 384)):
+        few, weight = real(count, inputs), real(200, inputs, seed=1)
+        yield f"linear {few.shape}", partial(BASE.linear, few, weight)
+        for scheme in ("qint8_symmetric_channel0_float32", "quint8_affine_block32_float16",
+                       "qint4_affine_block32_float16", "qint4_symmetric_channel0_float32"):  # fmt: skip
+            weight_of = BASE.quantize(weight, dtype=as_dtype(scheme))
+            yield f"quantized_linear {few.shape} {scheme}", partial(BASE.quantized_linear, few, weight_of)
     decay, state = real(6, 50, 70), real(6, 50, 70, seed=1)
     yield "ssm_scan", partial(BASE.ssm_scan, decay, state, state, axis=1)
 

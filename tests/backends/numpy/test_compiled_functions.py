@@ -82,16 +82,19 @@ def test_rows_are_added_where_an_index_comes_twice(
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
-@pytest.mark.parametrize("inputs", [1, 7, 32, 100])
+@pytest.mark.parametrize("inputs", [1, 7, 32, 100, 128, 300, 520])
 @pytest.mark.parametrize("name", [
     "qint8_symmetric_tensor_float32", "quint8_affine_channel0_float16", "qint8_symmetric_block32_float32",
+    "qint8_affine_block48_float16", "qint8_symmetric_block8_bfloat16", "qint4_symmetric_tensor_float32",
     "qint4_symmetric_channel0_float32", "qint4_affine_block32_float16", "qint4_symmetric_block6_float32",
-    "qint2_symmetric_block32_float16",
+    "qint4_full_block8_float16", "qint4_affine_block16_bfloat16", "qint4_symmetric_block40_float32",
+    "qint4_affine_block64_float32", "qint4_affine_block128_float16", "qint4_symmetric_block256_float32",
+    "qint4_affine_block384_float32", "qint2_symmetric_block32_float16",
 ])  # fmt: skip
 def test_products_with_quantized_weights(name: str, inputs: int) -> None:
     weight = BASE.quantize(numbers(13, inputs), dtype=as_dtype(name))  # type: ignore[arg-type]
     plain = BASE.dequantize(weight, float32).astype(np.float64)
-    for batch in (1, 2, 4, 5, 9, 40):
+    for batch in (1, 2, 3, 4, 5, 9, 40):
         x = numbers(batch, inputs, seed=batch)
         got = BASE.quantized_linear(x, weight)
         np.testing.assert_allclose(got, x.astype(np.float64) @ plain.T, rtol=1e-5, atol=2e-4)

@@ -146,6 +146,58 @@ def test_the_product_of_other_kernels(level: str, monkeypatch: pytest.MonkeyPatc
         np.testing.assert_array_equal(out[:, 40:], 2.0 if beta else np.nan)
 
 
+@pytest.mark.parametrize("level", USABLE)
+@pytest.mark.parametrize("inputs", [1, 15, 16, 33, 48, 250])
+def test_few_rows(level: str, inputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a matrix, with gaps between them and without, in any number of threads."""
+    use_level(monkeypatch, level)
+    monkeypatch.setattr(products, "WORTH_FEW", 1)
+    for count, gap in itertools.product((1, 2, 3, 4), (0, 5)):
+        x, w = numbers(count, inputs), numbers(301, inputs + gap)[:, :inputs]
+        found = products.multiply_few(x, w.T)
+        assert found is not None
+        exact, sizes = x.astype(np.float64) @ w.T, np.abs(x) @ np.abs(w).T
+        assert (np.abs(found - exact) <= np.finfo(np.float32).eps * np.sqrt(inputs) * sizes).all()
+        before = threads.num_threads()
+        threads.set_num_threads(3)
+        again = products.multiply_few(x, w.T)
+        threads.set_num_threads(before)
+        assert np.array_equal(np.asarray(again), found)
+    w[7] = np.nan
+    x[0] = np.inf
+    strange = products.multiply_few(x, w.T)
+    assert strange is not None
+    assert np.isnan(strange[:, 7]).all()
+    assert not np.isfinite(strange[0]).any()
+    assert np.isfinite(np.delete(strange[1:], 7, 1)).all()
+    for others in ((x, numbers(inputs, 301)), (x.astype(np.float64), w.T), (numbers(5, inputs), w.T)):
+        assert inputs == 1 or products.multiply_few(*others) is None
+
+
+@pytest.mark.parametrize("level", USABLE)
+@pytest.mark.parametrize("size", [3, 16, 64, 100])
+def test_attention_of_few_queries(level: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One to four queries of heads that share their keys and values or not, and keys at the end that nobody sees."""
+    use_level(monkeypatch, level)
+    keys, values = numbers(2, 3, 1, 70, size), numbers(2, 3, 1, 70, size, seed=1)
+    for heads, queries in ((1, 1), (2, 1), (5, 1), (2, 3), (2, 4), (2, 5)):
+        query = numbers(2, 3, heads, queries, size, seed=2) / np.float32(10)
+        seen = numbers(2, 1, heads, queries, 70, seed=3) > 0
+        seen[..., 40:] = False
+        seen[0, :, 0] = False  # nothing at all
+        added = np.where(seen, numbers(queries, 70, seed=4), -np.inf).astype(np.float32)
+        of = [np.broadcast_to(x, (2, 3, heads, 70, size)) for x in (keys, values)]
+        for mask in (None, seen, seen[:1, :, :1], added):
+            found = BASE.scaled_dot_product_attention(query, *of, mask, scale=0.3)
+            scores = 0.3 * (query.astype(np.float64) @ keys.swapaxes(3, 4))
+            if mask is not None:
+                scores = scores + mask if mask.dtype != bool else np.where(mask, scores, -np.inf)
+            top = scores.max(-1, keepdims=True)
+            weights = np.where(scores == -np.inf, 0, np.exp(scores - np.where(top == -np.inf, 0, top)))
+            expected = weights / np.maximum(weights.sum(-1, keepdims=True), 1e-30) @ values
+            np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
+
+
 def test_shapes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ShapeError, match="inner dimensions differ"):
         bb.matmul(bb.zeros((300, 300)), bb.zeros((301, 300)))
