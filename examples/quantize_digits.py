@@ -25,7 +25,7 @@ from backburn.optim import Adam
 from backburn.quantization import MSE, MovingAverage, add_adapters, calibrate, gptq, quantize_model, sensitivity
 from backburn.tensor.core.defaults import no_grad
 from backburn.train.config import read_config
-from backburn.train.trainer import Trainer
+from backburn.train.digits_trainer import Trainer
 
 INT8 = "qint8_symmetric_channel0_float32"
 INT4 = "qint4_symmetric_block32_float16"

@@ -318,7 +318,7 @@ def test_a_run_that_diverges_keeps_the_last_good_epoch(run, config: Path, tmp_pa
 
 
 def test_ctrl_c_in_the_first_epoch_keeps_nothing(run, config: Path, tmp_path: Path, monkeypatch) -> None:
-    from backburn.train.trainer import Trainer
+    from backburn.train.digits_trainer import Trainer
 
     def interrupted(self: Trainer, progress: object) -> None:
         raise KeyboardInterrupt
@@ -387,7 +387,7 @@ def test_a_bad_variable_is_named(run, config: Path, monkeypatch) -> None:
 
 
 def test_an_unwritable_folder_is_refused_before_training(run, config: Path, tmp_path: Path, monkeypatch) -> None:
-    from backburn.train.trainer import Trainer
+    from backburn.train.digits_trainer import Trainer
 
     monkeypatch.setattr(Trainer, "__init__", lambda *_: pytest.fail("the run had begun"))
     (tmp_path / "file").write_text("")

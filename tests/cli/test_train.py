@@ -16,7 +16,7 @@ from backburn.train import outputs
 from backburn.train.config import Config, changed, config_of, read_config
 from backburn.train.model import build_model, build_optimizer
 from backburn.train.toml import line_of, read_toml
-from backburn.train.trainer import Trainer, accuracy, model_of
+from backburn.train.digits_trainer import Trainer, accuracy, model_of
 from backburn_numpy import NumpyBackend
 
 ROOT = Path(__file__).parents[2]

@@ -98,7 +98,7 @@ def test_a_quantized_model_is_evaluated(tmp_path: Path, capsys: pytest.CaptureFi
     from backburn.backend import load_backend
     from backburn.cli import main
     from backburn.train.config import Config
-    from backburn.train.trainer import Trainer
+    from backburn.train.digits_trainer import Trainer
 
     trainer = Trainer(Config(), load_backend("autodiff(numpy)"))
     trainer.run_epoch()

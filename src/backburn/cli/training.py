@@ -67,7 +67,7 @@ def train(options: argparse.Namespace) -> int:
     require("pydantic", "tqdm", "matplotlib", "safetensors")
     from backburn.train import config as configuration
     from backburn.train import outputs
-    from backburn.train.trainer import Trainer
+    from backburn.train.digits_trainer import Trainer
 
     config = configuration.read_config(options.config)
     config = configuration.changed(config, "train", epochs=options.epochs, seed=options.seed)
@@ -101,7 +101,7 @@ def evaluate(options: argparse.Namespace) -> int:
     require("pydantic", "safetensors")
     from backburn.data import hold_out, load_digits
     from backburn.train.outputs import saved_model, trained_on
-    from backburn.train.trainer import accuracy
+    from backburn.train.digits_trainer import accuracy
 
     backend = chosen_backend(options.backend, trained_on(options.model), str(options.model))
     model, _ = saved_model(options.model, backend)

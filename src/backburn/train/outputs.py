@@ -13,7 +13,7 @@ from backburn.base.errors import ConfigError, FileFormatError
 from backburn.io import load_model, load_state, save_model, save_state, write_atomically
 from backburn.nn import Module, quantize_like
 from backburn.train.config import Config, config_of
-from backburn.train.trainer import Epoch, Trainer, model_of
+from backburn.train.digits_trainer import Epoch, Trainer, model_of
 
 MODEL, STATE, CURVES = "model.safetensors", "resume.safetensors", "curves.png"
 ANOTHER = "Choose another with --out or the key 'folder' of [output]"
