@@ -184,7 +184,7 @@ class Trainer(Generic[M]):
         self._layout: dict[str, str] | None = None
         self._saved_layout: dict[str, str] | None = None
         self._last_saved = -1
-        self._waiting: dict[str, Any] | None = None
+        self._waiting: tuple[dict[str, Any], Any] | None = None
         self._seconds = dict.fromkeys(("data", "steps", "validation", "checkpoints"), 0.0)
 
     # ---- pieces ----
@@ -291,7 +291,7 @@ class Trainer(Generic[M]):
         Raises :class:`RunFolderError` for a folder with a run, one that another process trains in or that cannot be
         written to, and for a run of another model or other data; it says what differs.
         """
-        self.last_epoch = integer("fit", "epochs", epochs, least=1)
+        self.last_epoch, self.stopped = integer("fit", "epochs", epochs, least=1), None
         flags("fit", resume=resume, overwrite=overwrite)
         folder = self.folder
         if folder is None:
@@ -299,9 +299,10 @@ class Trainer(Generic[M]):
                 raise ArgumentError("fit: resume and overwrite are about a run in a folder: pass folder='runs/name'")
             self._fit()
             return self
-        folder.open(resume=resume, overwrite=overwrite)
+        is_own = self._last_saved >= 0  # a second call, which goes on with the run that the first has saved
+        folder.open(resume=resume or is_own, overwrite=overwrite)
         try:
-            if not (resume and self.resume()):
+            if not is_own and not (resume and self.resume()):
                 folder.write_config(self._config())
             with interruptible(self.stop) as interrupt:
                 try:
@@ -316,7 +317,7 @@ class Trainer(Generic[M]):
 
     def _fit(self) -> None:
         assert self.last_epoch is not None
-        self.first_epoch, self.stopped = self.epoch + 1, None
+        self.first_epoch = self.epoch + 1
         error: BaseException | None = None
         try:
             self._say_notes()
@@ -476,17 +477,18 @@ class Trainer(Generic[M]):
             files = [MODEL, BEST] if is_best else [MODEL]
             self._save_in_folder(state, dict.fromkeys(files, self._saved_model()))
         else:
-            self._waiting = state  # saved if an error comes before the next save
+            self._waiting = state, self._saved_model()  # saved if an error comes before the next save
 
     def _save_end(self, error: BaseException | None) -> None:
         """Save what has been reached, or what had been when an error came."""
         if self.folder is None:
             return
-        if error is None:
-            if self.steps != self._last_saved and (not self.batches or self._has_position()):
+        if error is None and (not self.batches or self._has_position()):
+            if self.steps != self._last_saved:
                 self._save_in_folder(self.state(), {} if self.batches else {MODEL: self._saved_model()})
         elif self._waiting is not None and not isinstance(error, RunFolderError):
-            self._save_in_folder(self._waiting, {})
+            state, model = self._waiting
+            self._save_in_folder(state, {MODEL: model})
 
     def _saved_model(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """The model as it is saved, with its averaged parameters if there are any, and what is said about it."""
@@ -696,7 +698,7 @@ class Trainer(Generic[M]):
         self._skipped_in_row += 1
         if self._skipped_in_row >= MOST_SKIPPED:
             raise self._diverged(f"gradients were not finite in {MOST_SKIPPED} steps in a row")
-        if self.on_nan == "back_off":
+        if self.on_nan == "back_off" and self.precision.scale <= 1.0:  # a larger one may be the cause, and is lowered
             self._lower(self.lowered / 2.0)
 
     def _lower(self, factor: float) -> None:
