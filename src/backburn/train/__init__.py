@@ -6,13 +6,18 @@ Needs NumPy alone; the extra ``train`` adds progress bars, pictures and configur
 from typing import TYPE_CHECKING
 
 from backburn.hints import explain_arguments, lookups
-from backburn.train.callbacks import Callback, EarlyStopping, Monitor, Plateau, Progress
+from backburn.train.callbacks import Callback, Checkpoints, EarlyStopping, Monitor, Plateau, Progress
 from backburn.train.precision import Precision
+from backburn.train.run_folder import RunFolder, read_rows
+from backburn.train.signals import Terminated
 from backburn.train.trainer import Trainer, fit
 
-__all__ = ["Callback", "EarlyStopping", "Monitor", "Plateau", "Precision", "Progress", "Trainer", "fit"]
+__all__ = [
+    "Callback", "Checkpoints", "EarlyStopping", "Monitor", "Plateau", "Precision", "Progress", "RunFolder",
+    "Terminated", "Trainer", "fit", "read_rows",
+]  # fmt: skip
 
-explain_arguments(EarlyStopping, Plateau, Precision, Trainer)
+explain_arguments(Checkpoints, EarlyStopping, Plateau, Precision, Trainer)
 
 
 if not TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from backburn.backend import AnyBackend
@@ -48,6 +49,9 @@ class Place:
         return found if kind is not None or found.dtype.kind != "float" else found.astype(self.dtype)
 
 
+#: Any iterable of batches, or a function from the number of an epoch to one.
+Data = Iterable[Any] | Callable[[int], Iterable[Any]]
+
 _NUMBERS = (bool, int, float)
 
 
@@ -81,3 +85,23 @@ def layout(batch: Any) -> dict[str, str]:
         shape = getattr(x, "shape", None)
         found[path] = type(x).__name__ if shape is None else f"{x.dtype}[{','.join(['n', *map(str, shape[1:])])}]"
     return found
+
+
+def batches_of(data: Data, epoch: int) -> Iterator[Any]:
+    """An iterator over the batches of an epoch."""
+    if callable(data) and not hasattr(data, "__iter__"):
+        return iter(data(epoch))
+    if hasattr(data, "set_epoch"):
+        data.set_epoch(epoch)
+    return iter(data)
+
+
+def host_examples(batch: Any) -> int:
+    """The number of examples of a batch as it was given."""
+    for x in batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (tuple, list)) else (batch,):
+        if isinstance(x, (dict, tuple, list)):
+            return host_examples(x)
+        shape = getattr(x, "shape", None)
+        if shape:
+            return int(shape[0])
+    return 1

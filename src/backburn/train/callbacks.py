@@ -14,6 +14,9 @@ from backburn.tensor.core.options import bounded, integer, one_of
 if TYPE_CHECKING:
     from backburn.train.trainer import Trainer
 
+#: Seconds from one save after an epoch to the next, which a kill may cost in addition to an epoch.
+PAUSE = 1.0
+
 #: A row of the history: numbers by name. A row of a step may hold 0-d tensors.
 Row = dict[str, Any]
 
@@ -143,6 +146,61 @@ class Plateau(Callback):
         for rate in trainer.rates.values():
             if hasattr(rate, "observe"):
                 rate.observe(row[self.monitor])
+
+
+class Checkpoints(Monitor):
+    """When the states of a run are saved in its folder, and how many are kept; a trainer with a folder has one.
+
+    A state is saved after an epoch unless the last save is less than a second ago, within an epoch after ``every``
+    steps and when ``minutes`` have passed, for data whose position can be saved, and at the end of ``fit``, also by a
+    signal. The ``last`` states are kept. The model of the epoch with the best value of ``best`` is saved as
+    ``best.safetensors``; epochs without such a value have none.
+
+        >>> from backburn import train
+        >>> train.Checkpoints(last=2, best="validation/accuracy", mode="max").last
+        2
+    """
+
+    def __init__(
+        self,
+        last: int = 3,
+        best: str | None = "validation/loss",
+        mode: str = "min",
+        *,
+        every: int | None = None,
+        minutes: float = 5.0,
+    ) -> None:
+        super().__init__(best or "", mode)
+        self.last = integer("Checkpoints", "last", last, least=1)
+        self.every = None if every is None else integer("Checkpoints", "every", every, least=1)
+        self.minutes = bounded("Checkpoints", "minutes", minutes, above=0)
+        self._saved_at = 0.0
+
+    def saved(self) -> None:
+        """Note that a state has just been saved."""
+        self._saved_at = time.monotonic()
+
+    def due_after_step(self, steps: int) -> bool:
+        """Whether a state is to be saved within an epoch."""
+        if self.every is not None and steps % self.every == 0:
+            return True
+        return time.monotonic() - self._saved_at > 60.0 * self.minutes
+
+    def due_after_epoch(self) -> bool:
+        """Whether a state is to be saved after an epoch."""
+        return time.monotonic() - self._saved_at > PAUSE
+
+    def is_best(self, row: Mapping[str, Any]) -> bool:
+        """Whether an epoch is better than all before."""
+        return self.monitor in row and self.improves(self.value_of(row))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The best value so far."""
+        return {"best": self.best}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore a saved :meth:`state_dict`."""
+        self.best = state["best"]
 
 
 class Progress(Callback):

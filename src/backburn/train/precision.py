@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from backburn.base.dtypes import as_dtype, float32
 from backburn.base.errors import ArgumentError
-from backburn.base.mutable_trees import Leaf, MutableTree, TreeNode
+from backburn.base.mutable_trees import Leaf, MutableTree
 from backburn.base.trees import tree_map
 from backburn.optim.gradients import NamedGradients, global_norm, is_float_tensor, named_gradients, scale
 from backburn.tensor.classes import Tensor
@@ -169,8 +169,9 @@ def put_buffers(model: Any, buffers: Mapping[str, Any]) -> None:
 
 def _is_buffer(leaf: Leaf) -> bool:
     """Whether a tensor belongs to a module and is not trained."""
-    parent, key = leaf.parents[0]
-    node: TreeNode | None = parent
-    while node is not None and not hasattr(node.value, "named_buffers"):
+    node, key = leaf.parents[0]
+    while not hasattr(node.value, "named_buffers"):
+        if node.parent is None:
+            return False
         node, key = node.parent, node.key
-    return node is not None and (leaf.value.dtype.kind != "float" or key in node.value._buffers)
+    return leaf.value.dtype.kind != "float" or key in node.value._buffers

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from math import inf, isfinite
+from math import inf
 from typing import Any, Generic, Literal, TypeVar
 
-from backburn.backend.contract import is_autodiff
-from backburn.base.errors import ArgumentError, GraphError, NumericalInstabilityError
+from backburn.base.errors import ArgumentError, FileFormatError, NumericalInstabilityError, RunFolderError
 from backburn.base.mutable_trees import MutableTree
+from backburn.io import load_state, save_state
 from backburn.optim import Average, Optimizer
 from backburn.optim.groups import Groups
 from backburn.tensor.core.defaults import no_grad
@@ -20,10 +21,26 @@ from backburn.tensor.core.options import bounded, flags, integer, one_of
 from backburn.tensor.core.wrapping import is_tensor
 from backburn.tensor.generators import Generator, default_generator, fork
 from backburn.tensor.shape import stack
-from backburn.train.batches import Place, described, examples, layout
-from backburn.train.callbacks import Callback, Plateau, Progress, Row
+from backburn.train.arguments import (
+    all_callbacks,
+    check_optimizer,
+    checked_data,
+    checked_function,
+    checked_metrics,
+    modules_of,
+    place_of,
+    positive,
+)
+from backburn.train.batches import Data, batches_of, described, examples, host_examples, layout
+from backburn.train.callbacks import Callback, Checkpoints, Row
+from backburn.train.positions import has_position, iterator_at, position_of
 from backburn.train.precision import Precision
+from backburn.train.rates import lower, optimizers_of, rate_values
+from backburn.train.run_folder import BEST, MODEL, RunFolder, environment
+from backburn.train.signals import interruptible
+from backburn.train.states import Description, load_model_state, model_state
 from backburn.train.steps import Step, check_scalar, parts_of
+from backburn.train.sums import Sums
 from backburn.transforms.capturing import capture as captured
 
 M = TypeVar("M")
@@ -32,7 +49,6 @@ M = TypeVar("M")
 Loss = Callable[[Any, Any], Any]
 #: A metric: of a model and a batch, a scalar that is a mean over the batch.
 Metric = Callable[[Any, Any], Any]
-Data = Iterable[Any] | Callable[[int], Iterable[Any]]
 OnNaN = Literal["stop", "skip", "back_off"]
 
 #: Steps whose values are kept on the device before they are read, all at once.
@@ -54,6 +70,8 @@ class Trainer(Generic[M]):
     - ``validation``: data to evaluate on after each epoch, whose values are named ``validation/...``, by the loss and
       by ``metrics``: functions like the loss, by name.
     - ``callbacks``: :class:`Callback` objects, called in their order.
+    - ``folder``: where ``fit`` keeps the run: configuration, metrics, checkpoints and models, as in
+      :mod:`backburn.train.run_folder`. :class:`Checkpoints` among the callbacks says when, and how many.
     - ``capture``: whether to record steps and to replay them; by default on backends that can.
     - ``precision``: a :class:`Precision`, or the name of its dtype.
     - ``accumulate``: the number of batches in a step, whose gradients are averaged with the batches' sizes as weights,
@@ -93,6 +111,7 @@ class Trainer(Generic[M]):
         validation: Data | None = None,
         metrics: Mapping[str, Callable[[M, Any], Any]] | None = None,
         callbacks: Sequence[Callback] = (),
+        folder: str | os.PathLike[str] | None = None,
         capture: bool | None = None,
         precision: Precision | str = "float32",
         accumulate: int = 1,
@@ -105,23 +124,27 @@ class Trainer(Generic[M]):
         progress: bool | None = None,
     ) -> None:
         self.model = model
-        self.data = _checked_data("data", data)
+        self.data = checked_data("data", data)
         self.optimizer = optimizer
-        self.validation = None if validation is None else _checked_data("validation", validation)
-        self.metrics = _checked_metrics(metrics)
+        self.validation = None if validation is None else checked_data("validation", validation)
+        self.metrics = checked_metrics(metrics)
         self.precision = precision if isinstance(precision, Precision) else Precision(precision)
         self.accumulate = integer("Trainer", "accumulate", accumulate, least=1)
         self.clip = None if clip is None else bounded("Trainer", "clip", clip, above=0, below=inf)
         self.average = average
         self.on_nan: OnNaN = one_of("Trainer", "on_nan", on_nan, ("stop", "skip", "back_off"))
-        self.steps_per_epoch = _positive("steps_per_epoch", steps_per_epoch)
-        self.log_every = _positive("log_every", log_every)
-        self.loss = _checked_function("loss", loss)
-        _check_optimizer(optimizer)
-        self._place = _place_of(model)
-        self._given_seed = seed
+        self.steps_per_epoch = positive("steps_per_epoch", steps_per_epoch)
+        self.log_every = positive("log_every", log_every)
+        self.loss = checked_function("loss", loss)
+        check_optimizer(optimizer)
+        self._place = place_of(model)
+        self.seed = seed
         #: The generator of the draws in steps.
-        self.random = Generator(integer("Trainer", "seed", seed, least=0)) if seed is not None else _spawned()
+        self.random = (
+            Generator(integer("Trainer", "seed", seed, least=0))
+            if seed is not None
+            else default_generator().spawn(1)[0]
+        )
         self._evaluation_key = self.random.spawn(1)[0].key
         #: Rows of the epochs so far: numbers by name.
         self.history: list[dict[str, float]] = []
@@ -142,17 +165,27 @@ class Trainer(Generic[M]):
         self._measure: Callable[..., Any] = self._measured
         if fallback is not None:
             self._measure = captured(self._measured, state=False, on_fallback="allow")
-        self._rates = {name: optimizer.lr for name, optimizer in _optimizers(optimizer).items()}
-        self.callbacks = self._all_callbacks(callbacks, progress)
+        self.folder = None if folder is None else RunFolder(folder)
+        #: What the run is, for ``config.json`` in its folder: plain values under further names.
+        self.about: dict[str, Any] = {}
+        self._rates = {name: optimizer.lr for name, optimizer in optimizers_of(optimizer).items()}
+        monitored = "loss" if self.validation is None else "validation/loss"
+        self.callbacks = all_callbacks(callbacks, self._rates, monitored, progress)
+        self.checkpoints = next((c for c in self.callbacks if isinstance(c, Checkpoints)), Checkpoints())
         #: Values of steps that have not been read: the number of examples, and scalars by name.
         self._unread: list[tuple[int, dict[str, Any]]] = []
-        self._sums = _Sums()
-        self._logged = _Sums()
+        self._sums = Sums()
+        self._logged = Sums()
         self._skipped = self._skipped_in_row = 0
         self._iterator: Iterator[Any] | None = None
-        self._data_state: Any = None
+        #: The number of times that the data have been begun, and where to go on with them.
+        self._passes = 0
+        self._position: Any = None
         self._layout: dict[str, str] | None = None
-        self._seconds = dict.fromkeys(("data", "steps", "validation"), 0.0)
+        self._saved_layout: dict[str, str] | None = None
+        self._last_saved = -1
+        self._waiting: tuple[dict[str, Any], Any] | None = None
+        self._seconds = dict.fromkeys(("data", "steps", "validation", "checkpoints"), 0.0)
 
     # ---- pieces ----
 
@@ -194,7 +227,7 @@ class Trainer(Generic[M]):
         self._read()
         self._check_parameters()
         row: dict[str, float] = {"epoch": self.epoch + 1, "step": self.steps, **self._sums.means()}
-        row |= self._rate_values()
+        row |= rate_values(self.optimizer)
         if self._step.guarded:
             row["skipped"] = self._skipped
         if self.precision.scales:
@@ -211,7 +244,7 @@ class Trainer(Generic[M]):
         self._seconds = dict.fromkeys(self._seconds, 0.0)
         self.epoch += 1
         self.batches = self._skipped = 0
-        self._sums = _Sums()
+        self._sums = Sums()
         self.history.append(row)
         return row
 
@@ -222,13 +255,13 @@ class Trainer(Generic[M]):
         there is an ``average``, and draws the same random numbers at each evaluation. Raises :class:`ArgumentError` if
         there is no batch.
         """
-        source = self.validation if data is None else _checked_data("evaluate", data)
+        source = self.validation if data is None else checked_data("evaluate", data)
         if source is None:
             raise ArgumentError("evaluate: takes data, since this trainer has no validation data")
-        sums, found = _Sums(), list[tuple[int, dict[str, Any]]]()
+        sums, found = Sums(), list[tuple[int, dict[str, Any]]]()
         self._train_mode(False)
         with self._averaged(), no_grad(), fork(Generator(self._evaluation_key)):
-            for batch in _batches_of(source, self.epoch + 1):
+            for batch in batches_of(source, self.epoch + 1):
                 tensors = self._place.tensors(batch)
                 try:
                     found.append((examples(tensors), self._measure(self.model, tensors)))
@@ -246,30 +279,267 @@ class Trainer(Generic[M]):
         """End the run after the present step or epoch; the reason is kept in :attr:`stopped`."""
         self.stopped = reason
 
-    def fit(self, epochs: int) -> Trainer[M]:
+    def fit(self, epochs: int, *, resume: bool = False, overwrite: bool = False) -> Trainer[M]:
         """Train until ``epochs`` epochs have ended, those before this call included; returns the trainer.
 
-        Leaves the model in ``eval()`` mode.
+        The model is in ``eval()`` mode afterwards. With a folder, the run is saved there, and ``resume`` goes on with
+        the run that is in it, if there is one: in the middle of an epoch for data whose position can be saved, with the
+        bits of a run that was never interrupted, and at the beginning of an epoch for others. ``overwrite`` replaces a
+        run in the folder. Ctrl-C and SIGTERM end the run after the present step, save it, and raise
+        :class:`KeyboardInterrupt`.
+
+        Raises :class:`RunFolderError` for a folder with a run, one that another process trains in or that cannot be
+        written to, and for a run of another model or other data; it says what differs.
         """
-        self.last_epoch = integer("fit", "epochs", epochs, least=1)
-        self.first_epoch, self.stopped = self.epoch + 1, None
+        self.last_epoch, self.stopped = integer("fit", "epochs", epochs, least=1), None
+        flags("fit", resume=resume, overwrite=overwrite)
+        folder = self.folder
+        if folder is None:
+            if resume or overwrite:
+                raise ArgumentError("fit: resume and overwrite are about a run in a folder: pass folder='runs/name'")
+            self._fit()
+            return self
+        is_own = self._last_saved >= 0  # a second call, which goes on with the run that the first has saved
+        folder.open(resume=resume or is_own, overwrite=overwrite)
+        try:
+            if not is_own and not (resume and self.resume()):
+                folder.write_config(self._config())
+            with interruptible(self.stop) as interrupt:
+                try:
+                    self._fit()
+                finally:
+                    folder.close()
+            if (raised := interrupt()) is not None:
+                raise raised
+        finally:
+            folder.close()
+        return self
+
+    def _fit(self) -> None:
+        assert self.last_epoch is not None
+        self.first_epoch = self.epoch + 1
         error: BaseException | None = None
         try:
+            self._say_notes()
             for callback in self.callbacks:
                 callback.on_start(self)
+            if self.folder is not None and not self.folder.checkpoints:
+                self.save()  # what cannot be written is known before the first step
             while self.epoch < self.last_epoch and self.stopped is None:
                 row = self.run_epoch()
                 if row:
-                    for callback in self.callbacks:
-                        callback.on_epoch(self, row)
+                    self._after_epoch(row)
         except BaseException as raised:
             error = raised
             raise
         finally:
             self._train_mode(False)
-            for callback in self.callbacks:
-                callback.on_end(self, error)
-        return self
+            try:
+                self._save_end(error)
+            except BaseException as raised:
+                error = error or raised
+                raise
+            finally:
+                for callback in self.callbacks:
+                    callback.on_end(self, error)
+
+    # ---- state ----
+
+    def state(self) -> dict[str, Any]:
+        """The complete state, as a tree of tensors and plain values, which further steps do not change.
+
+        The parameters, the optimizer, the average, the random state, the loss scale, rates with a state, the callbacks'
+        states, the history and the sums of an epoch that has begun, and where the iteration over the data stands.
+        Raises :class:`ArgumentError` within an epoch if the position in the data cannot be saved.
+        """
+        self._read()
+        position = None if self._iterator is None else position_of(self.data, self._iterator)
+        if self.batches and position is None:
+            raise ArgumentError(
+                f"state: the position in the data, a {type(self.data).__name__}, cannot be saved within an epoch: an "
+                f"iterator has get_state() and set_state(), or the data state_dict() and load_state_dict()"
+            )
+        states = {type(c).__name__: c.state_dict() for c in self._with_state()}
+        return {
+            "about": self._description().tables(),
+            "layout": self._layout,
+            "epoch": self.epoch,
+            "steps": self.steps,
+            "batches": self.batches,
+            "passes": self._passes,
+            "skipped": [self._skipped, self._skipped_in_row],
+            "lowered": self.lowered,
+            "history": [dict(row) for row in self.history],
+            "sums": self._sums.state(),
+            "logged": self._logged.state(),
+            "seconds": dict(self._seconds),
+            "model": model_state(self.model),
+            "optimizer": dict(self.optimizer.state_dict()),
+            "average": None if self.average is None else dict(self.average.state_dict()),
+            "random": self.random.state(),
+            "evaluation": self._evaluation_key,
+            "precision": self.precision.state_dict(),
+            "rates": {n: dict(rate.state_dict()) for n, rate in self._rates.items() if hasattr(rate, "state_dict")},
+            "callbacks": states,
+            "position": position,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore a saved :meth:`state`.
+
+        Raises :class:`RunFolderError` for that of another model, optimizer or other data, and says what differs; then
+        nothing is changed. What the first batch shows to be other data is an error of the next step.
+        """
+        self._description().check(state["about"])
+        load_model_state(self.model, state["model"])
+        self.optimizer.load_state_dict(self._here(state["optimizer"]))
+        if self.average is not None:
+            self.average.load_state_dict(self._here(state["average"]))
+        self.random.set_state(state["random"])
+        self._evaluation_key = state["evaluation"]
+        self.precision.load_state_dict(state["precision"])
+        for name, saved in state["rates"].items():
+            self._rates[name].load_state_dict(saved)
+        known = {type(c).__name__: c for c in self._with_state()}
+        for name, saved in state["callbacks"].items():
+            if name in known:
+                known[name].load_state_dict(saved)
+        self.epoch, self.steps, self.batches = state["epoch"], state["steps"], state["batches"]
+        self._passes, self._position = state["passes"], state["position"]
+        self._skipped, self._skipped_in_row = state["skipped"]
+        self.history = [dict(row) for row in state["history"]]
+        self._sums, self._logged = Sums.of(state["sums"]), Sums.of(state["logged"])
+        self._seconds = dict(state["seconds"])
+        self._saved_layout = state["layout"]
+        self._iterator, self._layout, self._unread = None, None, []
+        if state["lowered"] != self.lowered:
+            self._lower(state["lowered"])
+
+    def save(self, path: str | os.PathLike[str] | None = None) -> None:
+        """Save the state to a file, or without ``path`` as a checkpoint in the run's folder.
+
+        Checkpoints are written in the background; an error in writing one is raised by the next call, or at the end of
+        ``fit``. Raises :class:`NumericalInstabilityError` where a loss or parameter is not finite: a state that is
+        saved is a good one.
+        """
+        state = self.state()
+        if self.batches:
+            self._check_parameters()
+        if path is not None:
+            save_state(path, state)
+        else:
+            self._save_in_folder(state, {})
+
+    def resume(self, path: str | os.PathLike[str] | None = None) -> bool:
+        """Restore the state of a file of :meth:`save`, or the last checkpoint in the run's folder that can be read.
+
+        Returns whether there was one in the folder. Raises :class:`RunFolderError` as :meth:`load_state` does.
+        """
+        if path is not None:
+            self._load(path, load_state(path))
+            return True
+        if self.folder is None:
+            raise ArgumentError("resume: takes the path of a saved state, since this trainer has no folder")
+        found = self.folder.latest(self._say)
+        if found is None:
+            return False
+        self._load(*found)
+        if self.folder.is_open:
+            self.folder.forget(self.steps)
+        return True
+
+    def _load(self, path: str | os.PathLike[str], state: Any) -> None:
+        try:
+            self.load_state(state)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise FileFormatError(f"{os.fspath(path)}: this is not the state of a training run ({error})") from error
+        except RunFolderError as error:
+            raise RunFolderError(f"{os.fspath(path)}: {error}") from error
+
+    def _save_in_folder(self, state: dict[str, Any], models: dict[str, Any]) -> None:
+        if self.folder is None or not self.folder.is_open:
+            raise ArgumentError("save: takes a path, since no run folder is open; fit opens that of the trainer")
+        self.folder.save(state, self.checkpoints.last, models)
+        self.checkpoints.saved()
+        self._last_saved, self._waiting = state["steps"], None
+
+    def _after_epoch(self, row: dict[str, float]) -> None:
+        """Write the row of an epoch, tell the callbacks, and save what is due."""
+        if self.folder is not None:
+            self.folder.append(row)
+        for callback in self.callbacks:
+            if callback is not self.checkpoints:
+                callback.on_epoch(self, row)
+        if self.folder is None:
+            return
+        is_best, state = self.checkpoints.is_best(row), self.state()
+        if is_best or self.checkpoints.due_after_epoch() or self.epoch == self.last_epoch or self.stopped:
+            files = [MODEL, BEST] if is_best else [MODEL]
+            self._save_in_folder(state, dict.fromkeys(files, self._saved_model()))
+        else:
+            self._waiting = state, self._saved_model()  # saved if an error comes before the next save
+
+    def _save_end(self, error: BaseException | None) -> None:
+        """Save what has been reached, or what had been when an error came."""
+        if self.folder is None:
+            return
+        if error is None and (not self.batches or self._has_position()):
+            if self.steps != self._last_saved:
+                self._save_in_folder(self.state(), {} if self.batches else {MODEL: self._saved_model()})
+        elif self._waiting is not None and not isinstance(error, RunFolderError):
+            state, model = self._waiting
+            self._save_in_folder(state, {MODEL: model})
+
+    def _saved_model(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """The model as it is saved, with its averaged parameters if there are any, and what is said about it."""
+        about = {
+            "backburn": environment()["backburn"],
+            "backend": self._place.backend.spec,
+            "epoch": self.epoch,
+            "step": self.steps,
+            "metrics": {
+                name: x for name, x in self.history[-1].items() if not name.startswith(("seconds", "examples"))
+            },
+            **self.about,
+        }
+        with self._averaged():
+            return model_state(self.model), about
+
+    def _with_state(self) -> list[Any]:
+        found = [c for c in (*self.callbacks, self.checkpoints) if hasattr(c, "state_dict")]
+        return list({id(c): c for c in found}.values())
+
+    def _here(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """A state whose arrays are tensors on the backend of the model."""
+        k = self._place.backend
+        return {name: asarray(x, backend=k) if hasattr(x, "shape") else x for name, x in state.items()}
+
+    def _description(self) -> Description:
+        return Description.of(self)
+
+    def _config(self) -> dict[str, Any]:
+        """What is written to ``config.json``."""
+        return {
+            "fit": {"epochs": self.last_epoch, **self._description().tables()},
+            **self.about,
+            "environment": environment(),
+        }
+
+    def _has_position(self) -> bool:
+        return self._iterator is not None and has_position(self.data, self._iterator)
+
+    def _say_notes(self) -> None:
+        """Say at the start what the data do not allow."""
+        if self.folder is None:
+            return
+        if self.batches_per_epoch is None and hasattr(self.data, "__iter__"):
+            self._say(
+                f"note: the data, a {type(self.data).__name__}, have no length: an epoch ends where they do, or "
+                f"after steps_per_epoch steps"
+            )
+
+    def _say(self, words: str) -> None:
+        print(words, file=sys.stderr, flush=True)
 
     # ---- steps of an epoch ----
 
@@ -292,6 +562,7 @@ class Trainer(Generic[M]):
         iterator = self._begin(number) if self._iterator is None else self._iterator
         self._iterator = iterator
         stepped = [c for c in self.callbacks if type(c).on_step is not Callback.on_step]
+        saves = self.folder is not None and self.folder.is_open and has_position(self.data, iterator)
         seconds, clock = self._seconds, time.perf_counter
         group: list[Any] = []
         now = clock()
@@ -319,6 +590,8 @@ class Trainer(Generic[M]):
                 callback.on_step(self, row)
             now = clock()
             seconds["steps"] += now - then
+            if saves and self.checkpoints.due_after_step(self.steps):
+                self._save_within()
             if self.stopped is not None:
                 return False
         if group:  # fewer batches than a step has
@@ -327,30 +600,57 @@ class Trainer(Generic[M]):
             self._iterator = None
         return True
 
+    def _save_within(self) -> None:
+        """Save a checkpoint within an epoch."""
+        now = time.perf_counter()
+        self.save()
+        self._seconds["checkpoints"] += time.perf_counter() - now
+
     def _take(self, group: list[Any], number: int) -> Row:
         """One step on the batches of a group; returns its row."""
         if self._layout is None:
-            self._layout = layout(group[0])
+            self._layout = self._checked_layout(group[0])
         before = self.steps
         values = self.step(*group)
         if self.steps != before:
-            self._unread.append((sum(map(_host_examples, group)), values))
+            self._unread.append((sum(map(host_examples, group)), values))
             if len(self._unread) >= READ_AFTER:
                 self._read()
             if self.log_every is not None and self.steps % self.log_every == 0:
                 self._log(number)
         return {"epoch": number, "step": self.steps, **values}
 
+    def _checked_layout(self, batch: Any) -> dict[str, str]:
+        """The layout of the first batch. Raises if a resumed run had another."""
+        found, saved = layout(batch), self._saved_layout
+        if saved is not None and saved != found:
+            keys = [key for key in {**saved, **found} if saved.get(key) != found.get(key)]
+            words = ", ".join(f"{key or 'batch'} was {saved.get(key)}, is {found.get(key)}" for key in keys)
+            raise RunFolderError(f"fit: the run that is resumed had other data: {words}")
+        return found
+
     def _log(self, number: int) -> None:
         self._read()
-        row = {"epoch": number, "step": self.steps, **self._logged.means(), **self._rate_values()}
-        self._logged = _Sums()
+        row = {"epoch": number, "step": self.steps, **self._logged.means(), **rate_values(self.optimizer)}
+        self._logged = Sums()
+        if self.folder is not None and self.folder.is_open:
+            self.folder.append_steps(row)
         for callback in self.callbacks:
             callback.on_log(self, row)
 
     def _begin(self, number: int) -> Iterator[Any]:
-        """The iterator over the data of an epoch."""
-        return _batches_of(self.data, number)
+        """The iterator over the data of an epoch, or of one more pass over them within a long one."""
+        position, self._position = self._position, None
+        if position is None:
+            self._passes += 1
+        passes = number if self.steps_per_epoch is None else self._passes
+        iterator = iterator_at(self.data, lambda: batches_of(self.data, passes), position)
+        if self.folder is not None and passes == 1 and position is None and not has_position(self.data, iterator):
+            self._say(
+                f"note: the position in the data, a {type(self.data).__name__}, cannot be saved: a run that is killed "
+                f"goes on at the beginning of an epoch"
+            )
+        return iterator
 
     def _exhausted(self, number: int) -> ArgumentError:
         kind = type(self.data).__name__
@@ -386,7 +686,7 @@ class Trainer(Generic[M]):
             raise self._diverged(f"{bad} is not finite after step {self.steps}")
 
     def _diverged(self, how: str) -> NumericalInstabilityError:
-        rates = ", ".join(f"{value:g}" for value in self._rate_values().values())
+        rates = ", ".join(f"{value:g}" for value in rate_values(self.optimizer).values())
         return NumericalInstabilityError(
             f"fit: training has diverged: {how}, in epoch {self.epoch + 1}. Try a smaller learning rate than {rates}, "
             f"clip=1.0, or on_nan='skip'"
@@ -398,22 +698,12 @@ class Trainer(Generic[M]):
         self._skipped_in_row += 1
         if self._skipped_in_row >= MOST_SKIPPED:
             raise self._diverged(f"gradients were not finite in {MOST_SKIPPED} steps in a row")
-        if self.on_nan == "back_off":
+        if self.on_nan == "back_off" and self.precision.scale <= 1.0:  # a larger one may be the cause, and is lowered
             self._lower(self.lowered / 2.0)
 
     def _lower(self, factor: float) -> None:
-        """Let the optimizers have ``factor`` times the rates that were given."""
         self.lowered = factor
-        for name, optimizer in _optimizers(self.optimizer).items():
-            rate = self._rates[name]
-            optimizer.lr = _Lowered(rate, factor) if callable(rate) else factor * rate
-
-    def _rate_values(self) -> dict[str, float]:
-        found = {}
-        for name, optimizer in _optimizers(self.optimizer).items():
-            rate = optimizer.lr
-            found[f"lr/{name}" if name else "lr"] = float(rate(optimizer.steps) if callable(rate) else rate)
-        return found
+        lower(self.optimizer, self._rates, factor)
 
     def _measured(self, model: Any, batch: Any) -> dict[str, Any]:
         """The values of an evaluation on one batch."""
@@ -430,31 +720,12 @@ class Trainer(Generic[M]):
         return self.average.applied(self.model) if self.average is not None and self.average.updates else nullcontext()
 
     def _train_mode(self, mode: bool) -> None:
-        for node in _modules(self.model):
+        for node in modules_of(self.model):
             node.train(mode)
 
     def _note(self, error: Exception, batches: tuple[Any, ...]) -> None:
         """Say in a note of an error which batch it arose with."""
         error.add_note(f"In step {self.steps + 1}, with the batch {' and '.join(map(described, batches))}.")
-
-    def _all_callbacks(self, callbacks: Sequence[Callback], progress: bool | None) -> list[Callback]:
-        given: Any = callbacks
-        if isinstance(given, Callback) or not isinstance(given, (list, tuple)):
-            raise ArgumentError(f"Trainer: callbacks are a list of Callback objects, not {given!r:.80}")
-        for callback in given:
-            if not isinstance(callback, Callback):
-                made = "; an object is meant, not the class" if isinstance(callback, type) else ""
-                raise ArgumentError(
-                    f"Trainer: a callback derives from train.Callback, and {callback!r:.80} does not{made}"
-                )
-        found = list(given)
-        if any(hasattr(rate, "observe") for rate in self._rates.values()) and not _has(found, Plateau):
-            found.insert(0, Plateau("loss" if self.validation is None else "validation/loss"))
-        shown = sys.stderr.isatty() if progress is None else progress
-        flags("Trainer", progress=shown)
-        if shown and not _has(found, Progress):
-            found.append(Progress())
-        return found
 
 
 def fit(
@@ -467,6 +738,9 @@ def fit(
     validation: Data | None = None,
     metrics: Mapping[str, Callable[[M, Any], Any]] | None = None,
     callbacks: Sequence[Callback] = (),
+    folder: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
     capture: bool | None = None,
     precision: Precision | str = "float32",
     accumulate: int = 1,
@@ -504,6 +778,7 @@ def fit(
         validation=validation,
         metrics=metrics,
         callbacks=callbacks,
+        folder=folder,
         capture=capture,
         precision=precision,
         accumulate=accumulate,
@@ -515,155 +790,7 @@ def fit(
         log_every=log_every,
         progress=progress,
     )
-    return trainer.fit(epochs)
-
-
-class _Sums:
-    """Sums of values over examples, in the order of the steps."""
-
-    def __init__(self) -> None:
-        self.examples = 0
-        #: The examples since the process began, which rates are measured by.
-        self.examples_here = 0
-        self.sums: dict[str, float] = {}
-        self.counts: dict[str, int] = {}
-
-    def add(self, found: list[tuple[int, dict[str, Any]]]) -> tuple[float, int] | None:
-        """Read values, with one transfer for each name, and empty the list; returns a loss that is not finite.
-
-        Beside it stands how many steps ago it was.
-        """
-        bad: tuple[float, int] | None = None
-        columns: dict[str, list[tuple[int, Any]]] = {}
-        for count, values in found:
-            self.examples += count
-            self.examples_here += count
-            for name, x in values.items():
-                columns.setdefault(name, []).append((count, x))
-        for name, entries in columns.items():
-            read = stack([x for _, x in entries]).tolist()
-            total = self.sums.get(name, 0.0)
-            for position, ((count, _), value) in enumerate(zip(entries, read, strict=True)):
-                total += value * count
-                if name == "loss" and bad is None and not isfinite(value):
-                    bad = value, len(entries) - 1 - position
-            self.sums[name] = total
-            self.counts[name] = self.counts.get(name, 0) + sum(count for count, _ in entries)
-        found.clear()
-        return bad
-
-    def means(self) -> dict[str, float]:
-        """The means of all values."""
-        return {name: total / self.counts[name] for name, total in self.sums.items() if self.counts[name]}
-
-
-class _Lowered:
-    """A schedule times a factor."""
-
-    def __init__(self, rate: Callable[[int], float], factor: float) -> None:
-        self.rate, self.factor = rate, factor
-
-    def __call__(self, step: int) -> float:
-        return self.factor * self.rate(step)
+    return trainer.fit(epochs, resume=resume, overwrite=overwrite)
 
 
 _END = object()
-
-
-def _host_examples(batch: Any) -> int:
-    """The number of examples of a batch as it was given."""
-    for x in batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (tuple, list)) else (batch,):
-        if isinstance(x, (dict, tuple, list)):
-            return _host_examples(x)
-        shape = getattr(x, "shape", None)
-        if shape:
-            return int(shape[0])
-    return 1
-
-
-def _batches_of(data: Data, epoch: int) -> Iterator[Any]:
-    """An iterator over the batches of an epoch."""
-    if callable(data) and not hasattr(data, "__iter__"):
-        return iter(data(epoch))
-    if hasattr(data, "set_epoch"):
-        data.set_epoch(epoch)
-    return iter(data)
-
-
-def _checked_data(name: str, data: Any) -> Any:
-    if isinstance(data, (str, bytes, dict)) or not (hasattr(data, "__iter__") or callable(data)):
-        kind = type(data).__name__ + (
-            "; bb.data.batches(..., batch_size=64) makes them" if hasattr(data, "items") else ""
-        )
-        raise ArgumentError(
-            f"Trainer: {name} is an iterable of batches, or a function from an epoch to one, not {kind}"
-        )
-    if is_tensor(data) or hasattr(data, "__array__"):
-        raise ArgumentError(
-            f"Trainer: {name} is an iterable of batches, not one array: bb.data.batches(x, y, batch_size=64) makes them"
-        )
-    return data
-
-
-def _checked_function(name: str, function: Any) -> Any:
-    if not callable(function):
-        raise ArgumentError(f"Trainer: {name} is a function of the model and a batch, not {function!r:.80}")
-    return function
-
-
-def _checked_metrics(metrics: Any) -> dict[str, Any]:
-    if metrics is None:
-        return {}
-    if not isinstance(metrics, Mapping) or not all(
-        isinstance(name, str) and callable(f) for name, f in metrics.items()
-    ):
-        raise ArgumentError("Trainer: metrics are functions of the model and a batch by name: {'accuracy': accuracy}")
-    if "loss" in metrics:
-        raise ArgumentError("Trainer: metrics have names of their own, and 'loss' is that of the loss")
-    return dict(metrics)
-
-
-def _check_optimizer(optimizer: Any) -> None:
-    if not hasattr(optimizer, "step") or isinstance(optimizer, type):
-        raise ArgumentError(f"Trainer: optimizer is one of bb.optim, such as optim.AdamW(1e-3), not {optimizer!r:.80}")
-
-
-def _positive(name: str, value: int | None) -> int | None:
-    return None if value is None else integer("Trainer", name, value, least=1)
-
-
-def _place_of(model: Any) -> Place:
-    """The place of a model. Raises :class:`GraphError` if it has nothing that can be trained."""
-    place = Place.of(model)
-    if not is_autodiff(place.backend):
-        spec = place.backend.spec
-        raise GraphError(
-            f"Trainer: the model is on {spec}, which has no gradients: model.to('autodiff({spec})').require_grad()"
-        )
-    if not any(
-        leaf.value.dtype.kind == "float" and leaf.value.is_require_grad
-        for leaf in MutableTree([model], is_tensor).leaves
-    ):
-        raise GraphError("Trainer: no parameter of the model requires a gradient: model.require_grad() lets all do")
-    return place
-
-
-def _modules(model: Any) -> list[Any]:
-    """The outermost modules of a tree."""
-    if hasattr(model, "train") and hasattr(model, "named_parameters"):
-        return [model]
-    found = [node for node in MutableTree(model, is_tensor).nodes if hasattr(node.value, "named_parameters")]
-    return [node.value for node in found]
-
-
-def _optimizers(optimizer: Any) -> dict[str, Any]:
-    """The optimizers of groups by name, or the one that there is under an empty one."""
-    return dict(optimizer.optimizers) if isinstance(optimizer, Groups) else {"": optimizer}
-
-
-def _spawned() -> Generator:
-    return default_generator().spawn(1)[0]
-
-
-def _has(callbacks: Sequence[Callback], kind: type[Callback]) -> bool:
-    return any(isinstance(callback, kind) for callback in callbacks)
