@@ -10,7 +10,7 @@ from typing import Any
 from backburn.backend import AnyBackend
 from backburn.base.errors import ConfigError, NumericalInstabilityError
 from backburn.data import CLASSES, Distortion, batches, distort, hold_out, load_digits
-from backburn.data.loader import generator
+from backburn.data.order import generator
 from backburn.nn import Module
 from backburn.nn.functional import cross_entropy
 from backburn.optim.schedules import ReduceOnPlateau
