@@ -192,10 +192,14 @@ class Trainer(Generic[M]):
         The values are those of the loss function, without history, and with ``clip`` the ``gradient_norm`` before it.
         A batch that does not fit is described in a note of the error.
         """
+        with fork(self.random):
+            return self._stepped(batches)
+
+    def _stepped(self, batches: Sequence[Any]) -> dict[str, Any]:
+        """:meth:`step`, within a block of the run's random numbers."""
         tensors = tuple([self._place.tensors(batch) for batch in batches])
         try:
-            with fork(self.random):
-                values, taken = self._step((self.model, self.optimizer, self.average), tensors)
+            values, taken = self._step((self.model, self.optimizer, self.average), tensors)
         except Exception as error:
             self._note(error, tensors)
             raise
@@ -218,7 +222,8 @@ class Trainer(Generic[M]):
         """
         self._train_mode(True)
         started = time.perf_counter()
-        finished = self._run_steps()
+        with fork(self.random):
+            finished = self._run_steps()
         if not finished:
             return {}
         self._read()
@@ -595,7 +600,7 @@ class Trainer(Generic[M]):
         if self._layout is None:
             self._layout = self._checked_layout(group[0])
         before = self.steps
-        values = self.step(*group)
+        values = self._stepped(group)
         if self.steps != before:
             self._unread.append((sum(map(host_examples, group)), values))
             if len(self._unread) >= READ_AFTER:
