@@ -1,6 +1,5 @@
 """The command line: what it prints, where it stops, and how it fails."""
 
-import ast
 import json
 import os
 import re
@@ -13,11 +12,8 @@ from typing import Any
 
 import pytest
 
-import backburn as bb
 from backburn import cli
-from backburn.backend import OPERATIONS, registry
 from backburn.base.errors import ArgumentError
-from backburn.conformance.runner.target import PROPERTIES
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "digits.toml"

@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from backburn.base.errors import ArgumentError, FileFormatError, NumericalInstabilityError, RunFolderError
 from backburn.base.mutable_trees import MutableTree
+from backburn.hints.arguments import explained
 from backburn.io import load_state, save_state
 from backburn.optim import Average, Optimizer
 from backburn.optim.groups import Groups
@@ -160,7 +161,7 @@ class Trainer(Generic[M]):
         flags("Trainer", capture=records)
         fallback: Any = None if not records else "allow" if capture is None else "warn"
         guarded = self.on_nan != "stop"
-        self._step = Step(self.loss, self.precision, self.clip, guarded, fallback)
+        self._step = Step(self.loss, self.precision, self.clip, guarded, fallback, self._place.backend)
         self._evaluation = Evaluation(self.loss, self.metrics, self._place, records=fallback is not None)
         self.folder = None if folder is None else RunFolder(folder)
         #: What the run is, for ``config.json`` in its folder: plain values under further names.
@@ -707,6 +708,7 @@ class Trainer(Generic[M]):
         error.add_note(f"In step {self.steps + 1}, with the batch {' and '.join(map(described, batches))}.")
 
 
+@explained
 def fit(
     model: M,
     loss: Callable[[M, Any], Any],
