@@ -22,7 +22,7 @@ def loss(model: Any, batch: Any) -> Any:
     return nn.functional.cross_entropy(model(batch["ids"]), batch["y"])
 
 
-BATCH = {
+BATCH: dict[str, Any] = {
     "ids": bb.asarray(np.arange(24).reshape(12, 2) % 7),
     "y": bb.asarray(np.arange(12) % 3),
     "f": bb.asarray(np.linspace(0.0, 1.0, 12, dtype=np.float32)),
@@ -52,7 +52,7 @@ def test_quantized_weights_are_not_cast() -> None:
 
 def test_shared_parameters_stay_shared() -> None:
     layer = nn.Linear(2, 2)
-    narrow = train.Precision("float16").cast(nn.Sequential(layer, layer))
+    narrow: Any = train.Precision("float16").cast(nn.Sequential(layer, layer))
     assert narrow[0].weight is narrow[1].weight
 
 
@@ -141,7 +141,7 @@ def test_options() -> None:
         ({"dtype": "float16", "growth_interval": 0}, "Precision: growth_interval"),
     ):
         with pytest.raises(ArgumentError, match=words):
-            train.Precision(**wrong)  # type: ignore[arg-type]
+            train.Precision(**wrong)
     with pytest.raises(ArgumentError, match="the state of a Precision has scale and accepted"):
         train.Precision().load_state_dict({"scale": 1.0})
     assert (repr(train.Precision()), repr(train.Precision("float16"))) == (

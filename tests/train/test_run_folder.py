@@ -86,7 +86,7 @@ def test_a_folder_with_a_run_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "model.safetensors").read_bytes() == before
     run = trainer(tmp_path / "a", seed=8).fit(2, overwrite=True)
     assert read_rows(tmp_path / "a" / "metrics.jsonl") == run.history
-    assert load_state(run.folder.checkpoints[-1])["steps"] == 20
+    assert load_state(RunFolder(tmp_path / "a").checkpoints[-1])["steps"] == 20
     assert run.fit(3).epoch == 3  # one that it has begun itself
     assert read_rows(tmp_path / "a" / "metrics.jsonl") == run.history
     with pytest.raises(ArgumentError, match="pass folder="):
@@ -105,7 +105,7 @@ def test_resuming_what_is_not_there_begins(tmp_path: Path) -> None:
 def test_a_second_run_in_a_folder_is_refused(tmp_path: Path) -> None:
     class Second(train.Callback):
         def on_epoch(self, first: Any, row: Any) -> None:
-            with pytest.raises(RunFolderError, match="another run is training in .*a"):
+            with pytest.raises(RunFolderError, match=r"another run is training in .*a"):
                 trainer(tmp_path / "a").fit(1, resume=True)
             assert is_locked(tmp_path / "a" / "lock")
             code = (
@@ -146,7 +146,9 @@ def test_an_error_leaves_the_folder_intact(tmp_path: Path) -> None:
     run = trainer(tmp_path / "a", callbacks=[Fails(25)])
     with pytest.raises(ZeroDivisionError, match="of my own"):
         run.fit(5)
-    assert load_state(run.folder.checkpoints[-1])["steps"] == 20  # the epoch before, which was not saved at once
+    assert (
+        load_state(RunFolder(tmp_path / "a").checkpoints[-1])["steps"] == 20
+    )  # the epoch before, which was not saved at once
     assert load_model(tmp_path / "a" / "model.safetensors").about["epoch"] == 2
     whole, resumed = trainer(callbacks=[]).fit(5), trainer(tmp_path / "a", callbacks=[]).fit(5, resume=True)
     assert [row["loss"] for row in resumed.history] == [row["loss"] for row in whole.history]
@@ -163,12 +165,12 @@ def test_a_state_that_is_not_finite_is_not_saved(tmp_path: Path) -> None:
     run = trainer(tmp_path / "a", data=data, callbacks=[train.Checkpoints(every=1)])
     with pytest.raises(NumericalInstabilityError, match="the loss is nan in step 21, in epoch 3"):
         run.fit(5)
-    assert load_state(run.folder.checkpoints[-1])["steps"] == 20
+    assert load_state(RunFolder(tmp_path / "a").checkpoints[-1])["steps"] == 20
 
 
 def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunFolderError, match="the run folder .*below cannot be written to: "):
+    with pytest.raises(RunFolderError, match=r"the run folder .*below cannot be written to: "):
         trainer(tmp_path / "file" / "below").fit(1)
 
 
@@ -181,9 +183,10 @@ def test_a_read_only_folder(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from backburn.io import save_state as real
     from backburn.train import run_folder
 
-    real, room = run_folder.save_state, [5]
+    room = [5]
 
     def save_state(path: Any, tree: Any) -> None:
         room[0] -= 1
@@ -197,7 +200,11 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path: Path, monkeypatch
     with pytest.raises(RunFolderError, match=words):
         run.fit(9)
     monkeypatch.undo()
-    assert load_state(run.folder.checkpoints[-1])["steps"] in (9, 10, 12)  # one at an epoch's end counts as well
+    assert load_state(RunFolder(tmp_path / "a").checkpoints[-1])["steps"] in (
+        9,
+        10,
+        12,
+    )  # one at an epoch's end counts as well
     resumed, whole = trainer(tmp_path / "a").fit(3, resume=True), trainer().fit(3)
     assert [row["loss"] for row in resumed.history] == [row["loss"] for row in whole.history]
 
@@ -235,8 +242,8 @@ def test_a_limit_of_the_system_is_a_clear_error_too(tmp_path: Path) -> None:
 
 
 def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, capsys: Any) -> None:
-    run = trainer(tmp_path / "a").fit(2)
-    newest = run.folder.checkpoints[-1]
+    trainer(tmp_path / "a").fit(2)
+    newest = RunFolder(tmp_path / "a").checkpoints[-1]
     newest.write_bytes(newest.read_bytes()[:-9])
     resumed = trainer(tmp_path / "a").fit(3, resume=True)
     assert "the checkpoint before it is used" in capsys.readouterr().err

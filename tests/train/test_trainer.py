@@ -355,6 +355,7 @@ def test_parameters_that_overflow_stop_a_run() -> None:
 
 @pytest.mark.parametrize("spec", ["autodiff(numpy)", "autodiff(capture(numpy))"])
 def test_nan_is_skipped(spec: str) -> None:
+    model: Any
     with bb.use_backend(spec):
         model = nn.Sequential(nn.BatchNorm(1), linear())
     clean = [x for i, x in enumerate(spoiled(7)) if i != 7]
@@ -513,4 +514,4 @@ def test_predictions() -> None:
 
 
 def test_the_helpers_data_are_what_they_say() -> None:
-    assert training.network()[0].weight.shape == (16, 6)
+    assert training.network().state_dict()["0.weight"].shape == (16, 6)

@@ -91,13 +91,17 @@ def layout(batch: Any) -> dict[str, str]:
     return found
 
 
-def batches_of(data: Data, epoch: int) -> Iterator[Any]:
-    """An iterator over the batches of an epoch."""
+def batches_of(data: Any, epoch: int) -> Iterator[Any]:
+    """An iterator over the batches of an epoch of :data:`Data`."""
     if callable(data) and not hasattr(data, "__iter__"):
-        return iter(data(epoch))
+        return iter(_of_epoch(data, epoch))
     if hasattr(data, "set_epoch"):
         data.set_epoch(epoch)
     return iter(data)
+
+
+def _of_epoch(function: Callable[[int], Iterable[Any]], epoch: int) -> Iterable[Any]:
+    return function(epoch)
 
 
 def host_examples(batch: Any) -> int:

@@ -75,7 +75,7 @@ class Step:
         if self._copies or self._clip is not None or len(batches) > 1:
             values, gradients, buffers, _ = self._gradients(model, None, *batches)
             return self._update(state, gradients, buffers)[0], values
-        value, values = self._called(model, batches[0])
+        value, values = self._called(model, *batches)
         optimizer.step(model, value.backward())
         if average is not None:
             average.update(model)
