@@ -29,6 +29,7 @@ from backburn.base.errors import (
     NotDifferentiableError,
     NumericalInstabilityError,
     OutOfRangeError,
+    RunFolderError,
     ShapeError,
     SingularMatrixError,
     SpecError,
@@ -39,6 +40,6 @@ __all__ = [
     "ArgumentError", "AxisError", "BackburnError", "BackendMismatchError", "BackendUnavailableError", "CaptureError",
     "ConfigError", "ConsumedGraphError", "DTypeError", "DeviceError", "DeviceMemoryError", "ExportError",
     "FileFormatError", "GraphError", "ImmutableError", "LinearAlgebraError", "MissingRuleError",
-    "NotDifferentiableError", "NumericalInstabilityError", "OutOfRangeError", "ShapeError", "SingularMatrixError",
-    "SpecError", "Unsupported",
+    "NotDifferentiableError", "NumericalInstabilityError", "OutOfRangeError", "RunFolderError", "ShapeError",
+    "SingularMatrixError", "SpecError", "Unsupported",
 ]  # fmt: skip

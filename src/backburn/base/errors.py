@@ -141,6 +141,10 @@ class ConfigError(BackburnError, ValueError):
     """A configuration file or option is invalid; the message names file and line."""
 
 
+class RunFolderError(BackburnError, OSError):
+    """A training run cannot begin, go on or be saved in its folder; the message says why and what to do."""
+
+
 class FileFormatError(BackburnError, ValueError):
     """A file is corrupt, in an unknown format, or of an unsupported version."""
 

@@ -1,1 +1,25 @@
-"""Training the handwritten digits: configuration, model, loop, reports. Needs the extra ``train``."""
+"""Training: ``fit`` and ``Trainer`` for any model, loss and data, with callbacks and precision.
+
+Needs NumPy alone; the extra ``train`` adds progress bars, pictures and configuration files.
+"""
+
+from typing import TYPE_CHECKING
+
+from backburn.hints import explain_arguments, lookups
+from backburn.train.callbacks import Callback, Checkpoints, EarlyStopping, Monitor, Plateau, Progress
+from backburn.train.evaluation import evaluate, predict
+from backburn.train.precision import Precision
+from backburn.train.run_folder import RunFolder, read_rows
+from backburn.train.signals import Terminated
+from backburn.train.trainer import Trainer, fit
+
+__all__ = [
+    "Callback", "Checkpoints", "EarlyStopping", "Monitor", "Plateau", "Precision", "Progress", "RunFolder",
+    "Terminated", "Trainer", "evaluate", "fit", "predict", "read_rows",
+]  # fmt: skip
+
+explain_arguments(Checkpoints, EarlyStopping, Plateau, Precision, Trainer)
+
+
+if not TYPE_CHECKING:
+    __dir__, __getattr__ = lookups("backburn.train", __all__)

@@ -12,7 +12,7 @@ import pytest
 
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.data import CLASSES, Distortion, batches, distort, hold_out, load_digits
-from backburn.data.loader import generator
+from backburn.data.order import generator
 
 # ---- digits ----
 
@@ -167,9 +167,8 @@ def bad_calls() -> Iterator[tuple[type[Exception], str, object]]:
     row: Any = [0, 1, 2]
     yield DTypeError, "batches: takes arrays one after another, not a list", lambda: batches(row, batch_size=1)
     yield DTypeError, "hold_out: takes arrays one after another, not a list", lambda: hold_out(row)
-    table: Any = {"x": np.arange(3)}
     share: Any = 0.3
-    yield ShapeError, "first axis, one after another, not a dict$", lambda: batches(table, batch_size=1)
+    yield ShapeError, "first axis, one after another, not a set$", lambda: batches({1, 2}, batch_size=1)
     yield ShapeError, "hold_out: .* not 0.3$", lambda: hold_out(np.arange(3), share)
     yield ArgumentError, "at least one array", lambda: batches(batch_size=1)
     yield ShapeError, "one length, not 3, 4", lambda: batches(np.arange(3), np.arange(4), batch_size=1)

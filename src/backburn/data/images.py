@@ -1,0 +1,169 @@
+"""Folders of images, decoded when they are asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backburn.base.errors import ArgumentError, DTypeError, FileFormatError, ShapeError
+from backburn.data.packages import package
+from backburn.hints.arguments import explained
+from backburn.tensor.core.options import integers_of, one_of
+
+#: The names of image files end with one of these.
+SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+#: The channels of each mode of Pillow's that images can be converted to.
+CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4}
+
+
+@explained
+def image_folder(
+    path: str | os.PathLike[str],
+    *,
+    size: int | tuple[int, int] | None = None,
+    mode: str = "RGB",
+    dtype: Any = "float32",
+) -> ImageFolder:
+    """The images below a folder, each sub-folder of which holds a class: ``photos/cat/1.jpg``, ``photos/dog/1.png``.
+
+    The result is read a batch at a time, by ``batches(image_folder(path), batch_size=32)`` or any loader that asks a
+    source for its length and its elements. A batch is a dict: ``"image"`` has shape (number, channels, height, width),
+    floats between 0 and 1 or, with ``dtype="uint8"``, the numbers in the files; ``"label"``, int64, has the numbers of
+    the classes in the order of their names. Images that are not in sub-folders have no labels.
+
+    ``size`` is the height and width to which images are resized, or one number for both. ``mode`` is Pillow's:
+    ``"RGB"``, ``"L"`` for gray, ``"RGBA"``. Rotations that a camera has noted are carried out.
+
+    Needs the extra ``data``; :class:`BackendUnavailableError` says so. Raises :class:`FileFormatError` for a folder
+    without images, and later for files that are none, and :class:`ShapeError` for images of several sizes without
+    ``size``.
+
+        >>> import tempfile, PIL.Image
+        >>> folder = tempfile.mkdtemp()
+        >>> for name in ("cat", "dog"):
+        ...     os.mkdir(f"{folder}/{name}")
+        ...     PIL.Image.new("RGB", (6, 4)).save(f"{folder}/{name}/1.png")
+        >>> found = image_folder(folder, size=8)
+        >>> len(found), found.classes, found[1]["label"]
+        (2, ['cat', 'dog'], np.int64(1))
+        >>> found[[0, 1]]["image"].shape
+        (2, 3, 8, 8)
+    """
+    package("image_folder", "PIL.Image", "Pillow")
+    one_of("image_folder", "mode", mode, CHANNELS)
+    kind = np.dtype(dtype)
+    if kind != np.uint8 and kind.kind != "f":
+        raise DTypeError(f"image_folder: dtype is a float or uint8, not {dtype!r}")
+    sides: tuple[int, ...] | None = None
+    if size is not None:
+        sides = integers_of("image_folder", "size", size)
+        sides = sides * 2 if len(sides) == 1 else sides
+        if len(sides) != 2 or min(sides) < 1:
+            raise ArgumentError(f"image_folder: size is a height and a width of at least 1, not {size!r}")
+    root = Path(path)
+    if not root.is_dir():
+        raise FileFormatError(f"image_folder: {root} is not a folder")
+    classes = sorted(each.name for each in root.iterdir() if each.is_dir() and not each.name.startswith("."))
+    files = [(found, number) for number, name in enumerate(classes) for found in _images(root / name, "**/*")]
+    loose = _images(root, "*")
+    if files and loose:
+        where = f"in sub-folders ({files[0][0]}) and beside them ({loose[0]})"
+        raise FileFormatError(f"image_folder: {root} has images {where}: only those in sub-folders have a class")
+    if empty := [name for number, name in enumerate(classes) if files and number not in {n for _, n in files}]:
+        raise FileFormatError(f"image_folder: {root / empty[0]} has no images, which a class needs")
+    if not files and not loose:
+        raise FileFormatError(f"image_folder: {root} has no images ({', '.join(sorted(SUFFIXES))})")
+    paths = [found for found, _ in files] or loose
+    labels = np.array([number for _, number in files], np.int64) if files else None
+    return ImageFolder(paths, labels, classes if files else [], sides, mode, kind)
+
+
+class ImageFolder(Sequence[Any]):
+    """The result of :func:`image_folder`: ``folder[i]`` is one element, ``folder[indices]`` a batch of them.
+
+    It is a source for Grain and a dataset for PyTorch's ``DataLoader``, whose elements are dicts.
+    """
+
+    def __init__(
+        self,
+        paths: list[Path],
+        labels: NDArray[np.int64] | None,
+        classes: list[str],
+        size: tuple[int, ...] | None,
+        mode: str,
+        dtype: np.dtype[Any],
+    ) -> None:
+        self.paths = paths
+        self.labels = labels
+        #: The names of the classes, in the order of their numbers.
+        self.classes = classes
+        self._size = size
+        self._mode = mode
+        self._dtype = dtype
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: Any) -> dict[str, Any]:
+        if isinstance(index, slice):
+            index = np.arange(*index.indices(len(self)))
+        if np.ndim(index) == 0:
+            label = {} if self.labels is None else {"label": self.labels[index]}
+            return {"image": self._read(self.paths[index]), **label}
+        numbers = np.asarray(index, np.intp)
+        images = [self._read(self.paths[i]) for i in numbers]
+        for image, i in zip(images, numbers, strict=True):
+            if image.shape != images[0].shape:
+                (_, *first), (_, *other) = images[0].shape, image.shape
+                raise ShapeError(
+                    f"image_folder: {self.paths[numbers[0]]} has {first[0]} x {first[1]} pixels and {self.paths[i]} "
+                    f"{other[0]} x {other[1]}: size=(height, width) resizes them"
+                )
+        none = np.empty((0, CHANNELS[self._mode], *(self._size or (0, 0))), self._dtype)
+        label = {} if self.labels is None else {"label": self.labels[numbers]}
+        return {"image": np.stack(images) if images else none, **label}
+
+    def select(self, indices: Any) -> ImageFolder:
+        """The part of the folder with these numbers, of which nothing is read yet."""
+        numbers = np.asarray(indices, np.intp)
+        labels = None if self.labels is None else self.labels[numbers]
+        paths = [self.paths[i] for i in numbers]
+        return ImageFolder(paths, labels, self.classes, self._size, self._mode, self._dtype)
+
+    def describe(self) -> dict[str, Any]:
+        """The number of images, the classes and the form of the images, to compare two runs."""
+        size = None if self._size is None else list(self._size)
+        return {
+            "images": len(self), "classes": self.classes, "size": size, "mode": self._mode, "dtype": self._dtype.name,
+        }  # fmt: skip
+
+    def _read(self, path: Path) -> NDArray[Any]:
+        from PIL import Image, ImageOps
+
+        try:
+            with Image.open(path) as file:
+                image = ImageOps.exif_transpose(file).convert(self._mode)
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as cause:
+            raise FileFormatError(f"image_folder: {path} cannot be read as an image: {cause}") from cause
+        if self._size is not None:
+            height, width = self._size
+            image = image.resize((width, height), Image.Resampling.BILINEAR)
+        pixels = np.asarray(image)
+        pixels = np.moveaxis(pixels if pixels.ndim == 3 else pixels[..., None], -1, 0)
+        return np.ascontiguousarray(pixels) if self._dtype == np.uint8 else np.divide(pixels, 255, dtype=self._dtype)
+
+
+def _images(folder: Path, pattern: str) -> list[Path]:
+    """The image files of a folder in the order of their names, without hidden ones."""
+    return sorted(
+        found
+        for found in folder.glob(pattern)
+        if found.suffix.lower() in SUFFIXES and not found.name.startswith(".") and found.is_file()
+    )

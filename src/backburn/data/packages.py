@@ -1,0 +1,19 @@
+"""Optional packages that read files, with an error that says how to get them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from backburn.base.errors import BackendUnavailableError
+
+
+def package(reader: str, name: str, distribution: str) -> Any:
+    """The module ``name``. Raises :class:`BackendUnavailableError` in the name of ``reader`` if it is not there."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as cause:
+        if cause.name is None or cause.name.partition(".")[0] != name.partition(".")[0]:
+            raise  # a package that the package itself misses
+        words = f"{reader}: needs the package {distribution}: pip install 'backburn[data]'"
+        raise BackendUnavailableError(words) from cause

@@ -1,0 +1,115 @@
+"""Batches as the trainer takes them: trees of host arrays or tensors, made tensors, counted and described."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from backburn.backend import AnyBackend
+from backburn.base.dtypes import DType
+from backburn.base.errors import ArgumentError
+from backburn.base.mutable_trees import MutableTree
+from backburn.base.trees import leaves_with_paths, tree_map
+from backburn.tensor.core.host import asarray
+from backburn.tensor.core.wrapping import TENSORS, is_tensor
+
+
+class Place:
+    """The backend and the float dtype of a model, which host data take."""
+
+    __slots__ = ("_host", "backend", "dtype")
+
+    def __init__(self, backend: AnyBackend, dtype: DType) -> None:
+        self.backend = backend
+        self.dtype = dtype
+        #: The dtype of arrays that need no cast.
+        self._host = None if dtype.name == "bfloat16" else dtype.dtype
+
+    @classmethod
+    def of(cls, model: Any) -> Place:
+        """The place of the first float tensor of ``model``. Raises :class:`ArgumentError` for a model without one."""
+        for leaf in MutableTree([model], is_tensor).leaves:
+            if leaf.value.dtype.kind == "float":
+                return cls(leaf.value.backend, leaf.value.dtype)
+        raise ArgumentError(f"Trainer: the model, a {type(model).__name__}, has no float tensors to train")
+
+    def tensors(self, batch: Any) -> Any:
+        """``batch`` with a tensor for each array and number: host floats in the model's dtype, all else as it is."""
+        if batch.__class__ is dict:  # the common kinds, without a walk over the tree
+            return {key: self._tensor(x) if hasattr(x, "__array__") else self.tensors(x) for key, x in batch.items()}
+        if batch.__class__ is tuple:
+            return tuple([self._tensor(x) if hasattr(x, "__array__") else self.tensors(x) for x in batch])
+        return tree_map(self._tensor, batch)
+
+    def _tensor(self, x: Any) -> Any:
+        cls = x.__class__
+        if cls in TENSORS or not (hasattr(x, "__array__") or cls in _NUMBERS or hasattr(x, "__dlpack__")):
+            return x
+        dtype = getattr(x, "dtype", None)
+        kind = getattr(dtype, "kind", None)
+        if cls is float or (kind == "f" and dtype != self._host):
+            return asarray(x, dtype=self.dtype, backend=self.backend)
+        found = asarray(x, backend=self.backend)
+        return found if kind is not None or found.dtype.kind != "float" else found.astype(self.dtype)
+
+
+#: Any iterable of batches, or a function from the number of an epoch to one.
+Data = Iterable[Any] | Callable[[int], Iterable[Any]]
+
+_NUMBERS = (bool, int, float)
+
+
+def examples(batch: Any) -> int:
+    """The number of examples of a batch of tensors: the length of its first tensor that has an axis, else 1."""
+    for x in batch.values() if batch.__class__ is dict else batch if batch.__class__ is tuple else (batch,):
+        if is_tensor(x):
+            if x.shape:
+                return int(x.shape[0])
+        else:
+            for _, leaf in leaves_with_paths(x):
+                if is_tensor(leaf) and leaf.shape:
+                    return int(leaf.shape[0])
+    return 1
+
+
+def described(batch: Any) -> str:
+    """Every array of a batch by its key, dtype and shape: ``x: float32[64,3], y: int64[64]``."""
+    words = []
+    for path, x in leaves_with_paths(batch):
+        shape = getattr(x, "shape", None)
+        kind = type(x).__name__ if shape is None else f"{x.dtype}[{','.join(map(str, shape))}]"
+        words.append(f"{path}: {kind}" if path else kind)
+    return ", ".join(words) or f"nothing ({batch!r:.60})"
+
+
+def layout(batch: Any) -> dict[str, str]:
+    """The keys of a batch with dtype and shape without the first axis, by which the data of two runs are compared."""
+    found = {}
+    for path, x in leaves_with_paths(batch):
+        shape = getattr(x, "shape", None)
+        found[path] = type(x).__name__ if shape is None else f"{x.dtype}[{','.join(['n', *map(str, shape[1:])])}]"
+    return found
+
+
+def batches_of(data: Any, epoch: int) -> Iterator[Any]:
+    """An iterator over the batches of an epoch of :data:`Data`."""
+    if callable(data) and not hasattr(data, "__iter__"):
+        return iter(_of_epoch(data, epoch))
+    if hasattr(data, "set_epoch"):
+        data.set_epoch(epoch)
+    return iter(data)
+
+
+def _of_epoch(function: Callable[[int], Iterable[Any]], epoch: int) -> Iterable[Any]:
+    return function(epoch)
+
+
+def host_examples(batch: Any) -> int:
+    """The number of examples of a batch as it was given."""
+    for x in batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (tuple, list)) else (batch,):
+        if isinstance(x, (dict, tuple, list)):
+            return host_examples(x)
+        shape = getattr(x, "shape", None)
+        if shape:
+            return int(shape[0])
+    return 1

@@ -1,0 +1,39 @@
+"""Learning rates of a run: those of groups of parameters, and rates that were lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from backburn.optim.groups import Groups
+
+
+class Lowered:
+    """A schedule times a factor."""
+
+    def __init__(self, rate: Callable[[int], float], factor: float) -> None:
+        self.rate, self.factor = rate, factor
+
+    def __call__(self, step: int) -> float:
+        """The rate after ``step`` steps."""
+        return self.factor * self.rate(step)
+
+
+def optimizers_of(optimizer: Any) -> dict[str, Any]:
+    """The optimizers of groups by name, or the one that there is under an empty one."""
+    return dict(optimizer.optimizers) if isinstance(optimizer, Groups) else {"": optimizer}
+
+
+def rate_values(optimizer: Any) -> dict[str, float]:
+    """The rates of the next step by name: ``lr``, or ``lr/<group>`` for groups of parameters."""
+    found = {}
+    for name, one in optimizers_of(optimizer).items():
+        value: Any = one.lr(one.steps) if callable(one.lr) else one.lr
+        found[f"lr/{name}" if name else "lr"] = float(value)
+    return found
+
+
+def lower(optimizer: Any, rates: dict[str, Any], factor: float) -> None:
+    """Let the optimizers have ``factor`` times the rates that were given."""
+    for name, one in optimizers_of(optimizer).items():
+        one.lr = Lowered(rates[name], factor) if callable(rates[name]) else factor * rates[name]

@@ -1,0 +1,258 @@
+"""``RunFolder``: the files of a run, written atomically by one thread of one process.
+
+============================================  ==========================================================
+``config.json``                               what the run is: arguments, model, data, environment
+``metrics.jsonl``, ``metrics.csv``            one row for each epoch
+``steps.jsonl``                               one row for every ``log_every`` steps
+``checkpoints/step-00001200.safetensors``     states for resuming, the last few
+``model.safetensors``, ``best.safetensors``   the model at the last epoch that was saved, and at the best one
+``lock``                                      held by the process that trains
+============================================  ==========================================================
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import errno
+import io
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from backburn.base.errors import FileFormatError, RunFolderError
+from backburn.io import load_state, save_model, save_state, write_atomically
+from backburn.train.locks import FileLock
+
+CONFIG, METRICS, TABLE, STEPS, LOCK = "config.json", "metrics.jsonl", "metrics.csv", "steps.jsonl", "lock"
+CHECKPOINTS, MODEL, BEST = "checkpoints", "model.safetensors", "best.safetensors"
+_SUFFIX = ".safetensors"
+
+
+class RunFolder:
+    """The folder of a run. Nothing is written until it is opened, and one process at a time opens it."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._lock = FileLock(self.path / LOCK)
+        self._writer: ThreadPoolExecutor | None = None
+        self._writing: Future[None] | None = None
+        self._columns: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
+    # ---- opening and closing ----
+
+    def open(self, *, resume: bool = False, overwrite: bool = False) -> None:
+        """Lock the folder, made if there is none, for this process.
+
+        Raises :class:`RunFolderError` if it cannot be written to, if another process trains in it, and if it has a run
+        in it already, unless that is to be resumed or overwritten.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            (self.path / CHECKPOINTS).mkdir(exist_ok=True)
+            is_free = self._lock.acquire()
+        except OSError as error:
+            raise RunFolderError(
+                f"the run folder {self.path} cannot be written to: {error.strerror}. Choose another"
+            ) from error
+        if not is_free:
+            holder = self._lock.holder()
+            who = f" (process {holder})" if holder else ""
+            raise RunFolderError(
+                f"another run is training in {self.path}{who}: wait for its end, or choose another folder"
+            )
+        try:
+            if self.has_run and not (resume or overwrite):
+                raise RunFolderError(
+                    f"the run folder {self.path} has a run in it already: go on with it by resume=True, replace it by "
+                    f"overwrite=True, or choose another"
+                )
+            with self._guarded("cleaned"):
+                if overwrite and not resume:
+                    self._clear()
+                for left in self.path.rglob(".*.tmp"):  # of a process that was killed while it wrote
+                    left.unlink()
+        except BaseException:
+            self._lock.release()
+            raise
+        self._writer = ThreadPoolExecutor(1, "backburn-checkpoints")
+
+    def close(self) -> None:
+        """Wait for what is being written, and give the lock back. Raises the error of the writing."""
+        try:
+            self.wait()
+        finally:
+            if self._writer is not None:
+                self._writer.shutdown()
+                self._writer = None
+            self._lock.release()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this object holds the folder."""
+        return self._writer is not None
+
+    @property
+    def has_run(self) -> bool:
+        """Whether there is a run in the folder."""
+        return any((self.path / name).exists() for name in (CONFIG, METRICS, MODEL)) or bool(self.checkpoints)
+
+    def _clear(self) -> None:
+        for checkpoint in self.checkpoints:
+            checkpoint.unlink()
+        for name in (CONFIG, METRICS, TABLE, STEPS, MODEL, BEST):
+            (self.path / name).unlink(missing_ok=True)
+
+    # ---- checkpoints ----
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        """The files of the saved states, the oldest first."""
+        return sorted((self.path / CHECKPOINTS).glob(f"step-*{_SUFFIX}"))
+
+    def checkpoint_of(self, step: int) -> Path:
+        """The file for the state after a number of steps."""
+        return self.path / CHECKPOINTS / f"step-{step:08d}{_SUFFIX}"
+
+    def latest(self, note: Callable[[str], None]) -> tuple[Path, Any] | None:
+        """The last state that can be read, and its file; ``note`` is told of files that are damaged."""
+        for path in reversed(self.checkpoints):
+            try:
+                return path, load_state(path)
+            except FileFormatError as error:
+                note(f"{error}; the checkpoint before it is used")
+        return None
+
+    def save(
+        self,
+        state: Mapping[str, Any],
+        keep: int,
+        models: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]],
+    ) -> None:
+        """Write a state, and models by their files' names, in the background.
+
+        Waits for the write before, and raises its error. All but the last ``keep`` states are deleted afterwards.
+        """
+        self.wait()
+        assert self._writer is not None
+
+        def write() -> None:
+            with self._guarded("saved"):
+                save_state(self.checkpoint_of(state["steps"]), state)
+                for name, (tensors, about) in models.items():
+                    save_model(self.path / name, tensors, about=about)
+                found = self.checkpoints
+                for path in found[: max(len(found) - keep, 0)]:
+                    path.unlink(missing_ok=True)
+
+        self._writing = self._writer.submit(write)
+
+    def wait(self) -> None:
+        """Wait for what is being written, and raise its error."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    # ---- metrics and configuration ----
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Add the row of an epoch to ``metrics.jsonl`` and ``metrics.csv``."""
+        self._append(METRICS, json.dumps(row) + "\n")
+        if set(row) <= set(self._columns):
+            self._append(TABLE, csv_of([row], self._columns))
+        else:  # the first row, or one with values that those before have not
+            self._write_table()
+
+    def append_steps(self, row: Mapping[str, Any]) -> None:
+        """Add a row to ``steps.jsonl``."""
+        self._append(STEPS, json.dumps(row) + "\n")
+
+    def _append(self, name: str, line: str) -> None:
+        with self._guarded("written to"), open(self.path / name, "ab") as file:
+            file.write(line.encode())
+
+    def _write_table(self) -> None:
+        rows = read_rows(self.path / METRICS)
+        self._columns = list(dict.fromkeys(name for row in rows for name in row))
+        text = csv_of([dict(zip(self._columns, self._columns, strict=True)), *rows], self._columns)
+        with self._guarded("written to"):
+            write_atomically(self.path / TABLE, text.encode())
+
+    def forget(self, steps: int) -> None:
+        """Delete the rows of later steps, which a resumed run takes again."""
+        for name in (METRICS, STEPS):
+            path = self.path / name
+            if path.exists():
+                with self._guarded("written to"):
+                    kept = [row for row in read_rows(path) if row.get("step", 0) <= steps]
+                    write_atomically(path, "".join(json.dumps(row) + "\n" for row in kept).encode())
+        if (self.path / METRICS).exists():
+            self._write_table()
+
+    def write_config(self, tables: Mapping[str, Any]) -> None:
+        """Write ``config.json``."""
+        with self._guarded("written to"):
+            write_atomically(self.path / CONFIG, (json.dumps(tables, indent=2) + "\n").encode())
+
+    @contextmanager
+    def _guarded(self, done: str) -> Iterator[None]:
+        """Turn the system's errors into ours, which say what is left."""
+        try:
+            yield
+        except RunFolderError:
+            raise
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            what = "there is no space left on its disk" if full else f"{error.strerror or error}"
+            left = self.checkpoints
+            kept = f"the last good checkpoint is {left[-1]}" if left else "there is no checkpoint yet"
+            todo = "Make room and go on by resume=True" if full and left else "Choose another folder"
+            raise RunFolderError(f"the run folder {self.path} cannot be {done}: {what}; {kept}. {todo}") from error
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file of one JSON table per line; a last line that is cut off is left out."""
+    rows = []
+    for line in path.read_bytes().splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:  # a kill or a full disk has cut it off
+            continue
+        if isinstance(row, dict):
+            rows.append(row)
+    return rows
+
+
+def csv_of(rows: Iterable[Mapping[str, Any]], columns: list[str]) -> str:
+    """Lines of a CSV file."""
+    text = io.StringIO()
+    csv.DictWriter(text, columns, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def environment() -> dict[str, Any]:
+    """What a run runs in: versions, platform, processors and the command."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    versions = {}
+    for name in ("backburn", "numpy"):
+        with contextlib.suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return {
+        "python": platform.python_version(),
+        **versions,
+        "platform": platform.platform(),
+        "processors": os.cpu_count(),
+        "command": sys.argv,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }

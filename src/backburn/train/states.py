@@ -1,0 +1,131 @@
+"""Parts of a run's state: a model's tensors, and the description by which two runs are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backburn.base.errors import RunFolderError
+from backburn.base.mutable_trees import MutableTree
+from backburn.optim.groups import Groups
+from backburn.tensor.core.copying import copy_if_overwritten
+from backburn.tensor.core.host import asarray
+from backburn.tensor.core.wrapping import is_tensor, wrap
+
+if TYPE_CHECKING:
+    from backburn.train.trainer import Trainer
+
+
+def model_state(model: Any) -> dict[str, Any]:
+    """The tensors of a model by name, as a snapshot that further steps do not change."""
+    if hasattr(model, "state_dict"):
+        return dict(model.state_dict())
+    leaves = MutableTree(model, is_tensor).leaves
+    return {
+        leaf.path: leaf.value.detach() if leaf.value.dtype.kind == "float" else _own(copy_if_overwritten(leaf.value))
+        for leaf in leaves
+    }
+
+
+def _own(x: Any) -> Any:
+    """A tensor of the same values, which a captured step does not use up."""
+    return wrap(x._primitive, x._backend)
+
+
+def load_model_state(model: Any, state: Mapping[str, Any]) -> None:
+    """Put saved tensors into a model that has those of the same names."""
+    if hasattr(model, "load_state_dict"):
+        model.load_state_dict(state)
+        return
+    for leaf in MutableTree(model, is_tensor).leaves:
+        x = leaf.value
+        new = asarray(state[leaf.path], dtype=x.dtype, backend=x.backend)
+        leaf.put(new.require_grad() if x.dtype.kind == "float" and x.is_require_grad else new)
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a run is, in plain values by which another one that is to go on with it is compared."""
+
+    model: dict[str, str]
+    optimizer: str
+    options: dict[str, Any]
+    data: dict[str, Any]
+    config: dict[str, Any]
+
+    @classmethod
+    def of(cls, trainer: Trainer[Any]) -> Description:
+        """The description of a trainer's run."""
+        options = {
+            "accumulate": trainer.accumulate,
+            "precision": trainer.precision.dtype.name,
+            "average": None if trainer.average is None else repr(trainer.average),
+            "seed": trainer.seed,
+            "steps_per_epoch": trainer.steps_per_epoch,
+        }
+        return cls(
+            {name: _described(x) for name, x in model_state(trainer.model).items()},
+            _kind(trainer.optimizer),
+            options,
+            data_description(trainer.data),
+            _flat(trainer.about.get("config", {})),
+        )
+
+    def tables(self) -> dict[str, Any]:
+        """The description as a tree of plain values."""
+        return {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "options": self.options,
+            "data": self.data,
+            "config": self.config,
+        }
+
+    def check(self, saved: Mapping[str, Any]) -> None:
+        """Raise :class:`RunFolderError` if a saved run is another one, and say what differs, by name."""
+        own, found = self.tables(), []
+        for table in ("config", "model", "options", "data"):
+            before, now = saved[table], own[table]
+            for name in {**before, **now}:
+                if before.get(name) != now.get(name):
+                    found.append(f"{table} {name} was {before.get(name)}, is {now.get(name)}")
+        if saved["optimizer"] != own["optimizer"]:
+            found.append(f"optimizer was {saved['optimizer']}, is {own['optimizer']}")
+        if found:
+            more = f", and {len(found) - 5} more" if len(found) > 5 else ""
+            raise RunFolderError(f"the saved run is another one: {'; '.join(found[:5])}{more}")
+
+
+def data_description(data: Any) -> dict[str, Any]:
+    """The kind and the length of data, and what they say of themselves by a method ``describe``."""
+    found: dict[str, Any] = {"kind": type(data).__name__}
+    if hasattr(data, "__len__"):
+        found["batches"] = len(data)
+    if hasattr(data, "describe"):
+        found |= dict(data.describe())
+    return found
+
+
+def _described(x: Any) -> str:
+    return f"{x.dtype}[{','.join(map(str, x.shape))}]"
+
+
+def _kind(optimizer: Any) -> str:
+    if isinstance(optimizer, Groups):
+        return ", ".join(f"{name}: {type(one).__name__}" for name, one in optimizer.optimizers.items())
+    return type(optimizer).__name__
+
+
+#: Keys of a configuration that another process may have otherwise, which changes nothing of what is computed.
+_FREE = ("backend", "callbacks", "output", "train.epochs", "train.capture", "train.log_every")
+
+
+def _flat(tables: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """The keys of a configuration with dots, and their values; those that may change are left out."""
+    found: dict[str, Any] = {}
+    for key, value in tables.items():
+        name = f"{above}{key}"
+        if name not in _FREE:
+            found |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+    return found
