@@ -558,7 +558,7 @@ class Trainer(Generic[M]):
     def _run_steps(self) -> bool:
         """Take the steps of an epoch that are left; whether it has ended, rather than been stopped."""
         number, per_step, end = self.epoch + 1, self.accumulate, self.steps_per_epoch
-        is_new = self._iterator is None
+        is_new = self._iterator is None and self._position is None
         iterator = self._begin(number) if self._iterator is None else self._iterator
         self._iterator = iterator
         stepped = [c for c in self.callbacks if type(c).on_step is not Callback.on_step]
