@@ -75,6 +75,7 @@ def test_a_backend_has_the_spec_by_which_it_is_loaded(spec: str) -> None:
 COMMANDS: dict[str, set[str]] = {
     "train": {"config", "--backend", "--epochs", "--seed", "--out", "--resume", "--overwrite"},
     "evaluate": {"model", "--backend"},
+    "runs": {"folders", "--metric", "--sort", "--reverse", "--compare", "--plot", "--report", "--json"},
     "conformance": {
         "backend", "--quick", "--ops", "--dtypes", "--kinds", "--only", "--xfail", "--json", "--markdown", "--html",
         "--brief", "--jobs", "--timeout", "--memory", "--in-process", "--new",

@@ -100,8 +100,8 @@ def evaluate(options: argparse.Namespace) -> int:
     """Load a model and print its held-out accuracy."""
     require("pydantic", "safetensors")
     from backburn.data import hold_out, load_digits
-    from backburn.train.outputs import saved_model, trained_on
     from backburn.train.digits_trainer import accuracy
+    from backburn.train.outputs import saved_model, trained_on
 
     backend = chosen_backend(options.backend, trained_on(options.model), str(options.model))
     model, _ = saved_model(options.model, backend)
