@@ -39,9 +39,9 @@ def line_chart(curves: Mapping[str, Curve], x_label: str = "epoch") -> str:
     y_scale = _Scale(min(ys), max(ys), HEIGHT - BOTTOM, TOP, logarithmic)
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(", ".join(drawn))}">']
     for value in y_scale.ticks(5):
-        y = f"{y_scale(value):.1f}"
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{y}" dy="0.35em" text-anchor="end">{_short(value)}</text>')
+        height = f"{y_scale(value):.1f}"
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{height}" y2="{height}"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{height}" dy="0.35em" text-anchor="end">{_short(value)}</text>')
     for value in x_scale.ticks(6, whole=all(x == int(x) for x in xs)):
         parts.append(
             f'<text x="{x_scale(value):.1f}" y="{HEIGHT - BOTTOM + 15}" text-anchor="middle">{_short(value)}</text>'

@@ -178,8 +178,8 @@ def report_html(run: Run, sections: Mapping[str, Section | str] | None = None, e
     """The page about a run, as text."""
     facts = {
         "state": "running" if run.is_running and not ended else ended,
-        "epochs": f"{run.last.get('epoch', 0):g}" + (f" of {run.planned}" if run.planned else ""),
-        "steps": f"{run.last.get('step', 0):g}",
+        "epochs": f"{run.last.get('epoch', 0):.0f}" + (f" of {run.planned}" if run.planned else ""),
+        "steps": f"{run.last.get('step', 0):.0f}",
         "time": duration(run.seconds),
         "started": run.started,
     }
@@ -229,7 +229,7 @@ def _last_values(run: Run) -> list[str]:
             continue
         (least, at), (largest, where) = min(finite), max(finite)
         last = f"{run.curve(name)[-1][1]:.5g}"
-        cells = [name, last, f"{least:.5g} (epoch {at:g})", f"{largest:.5g} (epoch {where:g})"]
+        cells = [name, last, f"{least:.5g} (epoch {at:.0f})", f"{largest:.5g} (epoch {where:.0f})"]
         lines.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
     head = "<tr><th>value</th><th>last</th><th>least</th><th>largest</th></tr>"
     return [f'<div class="wide"><table>{head}{"".join(lines)}</table></div>'] if lines else []

@@ -130,7 +130,7 @@ def run_table(runs: Sequence[Run], metrics: Sequence[str] = ()) -> list[list[str
     titles = ["run", "epochs", "time", *names, *([course_title(course)] if course else []), "started", ""]
     table = [titles]
     for run in runs:
-        epochs = f"{run.last.get('epoch', 0):g}" + (f"/{run.planned}" if run.planned else "")
+        epochs = f"{run.last.get('epoch', 0):.0f}" + (f"/{run.planned}" if run.planned else "")
         values = [_number(run.last.get(name)) for name in names]
         curve = [sparkline([y for _, y in run.curve(course)])] if course else []
         state = "running" if run.is_running else ""
@@ -151,7 +151,7 @@ def comparison(runs: Sequence[Run]) -> list[list[str]]:
         values = [_text(each.get(key, "-")) for each in settings]
         if len(set(values)) > 1:
             table.append([key, *values])
-    table.append(["epochs", *(f"{run.last.get('epoch', 0):g}" for run in runs)])
+    table.append(["epochs", *(f"{run.last.get('epoch', 0):.0f}" for run in runs)])
     table.append(["time", *(duration(run.seconds) for run in runs)])
     for name in dict.fromkeys(name for run in runs for name in run.metrics):
         for title, choose in (("last", lambda ys: ys[-1]), ("least", min), ("largest", max)):
@@ -216,7 +216,9 @@ def _rows(path: Path) -> list[dict[str, float]]:
     """The numbers of rows; anything else in them is left out."""
     if not path.exists():
         return []
-    rows = [{k: x for k, x in row.items() if isinstance(x, (int, float))} for row in read_rows(path)]
+    rows: list[dict[str, float]] = [
+        {k: x for k, x in row.items() if isinstance(x, (int, float))} for row in read_rows(path)
+    ]
     return [row for row in rows if row]
 
 
