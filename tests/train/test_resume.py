@@ -268,7 +268,9 @@ def test_trees_that_are_no_modules_are_saved(tmp_path: Path) -> None:
 )
 def test_another_run_is_not_gone_on_with(tmp_path: Path, options: Any, words: str) -> None:
     trainer(tmp_path / "a").fit(1)
-    with pytest.raises(bb.errors.RunFolderError, match=f"step-00000010.safetensors: the saved run is another one: .*{words}"):
+    with pytest.raises(
+        bb.errors.RunFolderError, match=f"step-00000010.safetensors: the saved run is another one: .*{words}"
+    ):
         trainer(tmp_path / "a", **options).fit(2, resume=True)
 
 
@@ -286,7 +288,10 @@ def test_early_stopping_stays_stopped(tmp_path: Path) -> None:
 
     assert make(1).fit(9).epoch == 3
     again = make(1).fit(9, resume=True)
-    assert (again.epoch, again.stopped) == (3, "loss has not improved on " + str(again.history[0]["loss"]) + " in 2 epochs")
+    assert (again.epoch, again.stopped) == (
+        3,
+        "loss has not improved on " + str(again.history[0]["loss"]) + " in 2 epochs",
+    )
     assert make(3).fit(9, resume=True).epoch == 5
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,7 +90,9 @@ class TensorBoard(Logger):
         if self.folder is None:
             raise ArgumentError("TensorBoard: log needs a folder: TensorBoard('runs/name')")
         if self._writer is None:
-            self._writer = self._made(str(self.folder), purge_step=self._step)
+            # Files are named by the second alone, and are read in the order of their names.
+            suffix = f".{time.time_ns()}"
+            self._writer = self._made(str(self.folder), purge_step=self._step, filename_suffix=suffix)
         for name, value in row.items():
             self._writer.add_scalar(name, float(value), step)
 

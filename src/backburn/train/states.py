@@ -47,6 +47,7 @@ class Description:
     optimizer: str
     options: dict[str, Any]
     data: dict[str, Any]
+    config: dict[str, Any]
 
     @classmethod
     def of(cls, trainer: Trainer[Any]) -> Description:
@@ -63,16 +64,23 @@ class Description:
             _kind(trainer.optimizer),
             options,
             data_description(trainer.data),
+            _flat(trainer.about.get("config", {})),
         )
 
     def tables(self) -> dict[str, Any]:
         """The description as a tree of plain values."""
-        return {"model": self.model, "optimizer": self.optimizer, "options": self.options, "data": self.data}
+        return {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "options": self.options,
+            "data": self.data,
+            "config": self.config,
+        }
 
     def check(self, saved: Mapping[str, Any]) -> None:
         """Raise :class:`RunFolderError` if a saved run is another one, and say what differs, by name."""
         own, found = self.tables(), []
-        for table in ("model", "options", "data"):
+        for table in ("config", "model", "options", "data"):
             before, now = saved[table], own[table]
             for name in {**before, **now}:
                 if before.get(name) != now.get(name):
@@ -102,3 +110,17 @@ def _kind(optimizer: Any) -> str:
     if isinstance(optimizer, Groups):
         return ", ".join(f"{name}: {type(one).__name__}" for name, one in optimizer.optimizers.items())
     return type(optimizer).__name__
+
+
+#: Keys of a configuration that another process may have otherwise, which changes nothing of what is computed.
+_FREE = ("backend", "callbacks", "output", "train.epochs", "train.capture", "train.log_every")
+
+
+def _flat(tables: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """The keys of a configuration with dots, and their values; those that may change are left out."""
+    found: dict[str, Any] = {}
+    for key, value in tables.items():
+        name = f"{above}{key}"
+        if name not in _FREE:
+            found |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+    return found
