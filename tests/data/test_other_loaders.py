@@ -77,7 +77,7 @@ class Numbers:
             if self.dies:
                 os.kill(os.getpid(), signal.SIGKILL)
             raise ValueError(f"element {i} is broken")
-        return {"x": np.float32([i]), "y": np.float32([2 * i])}
+        return {"x": np.full(1, i, np.float32), "y": np.full(1, 2 * i, np.float32)}
 
 
 def numbers_of(iterator: Any) -> list[list[int]]:
@@ -96,7 +96,7 @@ def test_grain_goes_on_from_a_state(ahead: bool) -> None:
     first = [next(iterator) for _ in range(3)]
     state = iterator.get_state()
     rest = numbers_of(iterator)
-    assert sorted(sum(numbers_of(first) + rest, [])) == list(range(40))
+    assert sorted(x for batch in numbers_of(first) + rest for x in batch) == list(range(40))
     again = iter(loader)
     again.set_state(state)
     assert numbers_of(again) == rest
@@ -115,11 +115,14 @@ def test_workers_that_fail_say_so(dies: bool, ahead: bool) -> None:
     options: Any = {"batch_size": 4, "num_workers": 1, "collate_fn": collate, "multiprocessing_context": "spawn"}
     loader = data.DataLoader(Numbers(broken=9, dies=dies), **options)
     found = []
-    with pytest.raises(
-        RuntimeError if dies else ValueError, match="exited unexpectedly|killed by" if dies else "9 is broken"
-    ):
+
+    def take() -> None:
         for batch in prefetch(loader, 2) if ahead else loader:
             found.append(batch["x"].ravel().tolist())
+
+    kind, words = (RuntimeError, "exited unexpectedly|killed by") if dies else (ValueError, "element 9 is broken")
+    with pytest.raises(kind, match=words):
+        take()
     assert found == [[0, 1, 2, 3], [4, 5, 6, 7]][: len(found)]
     assert dies or len(found) == 2
 

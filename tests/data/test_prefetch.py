@@ -97,9 +97,13 @@ def broken(after: int, error: BaseException) -> Iterator[int]:
 def test_an_error_comes_at_its_batch(after: int, error: BaseException) -> None:
     found = []
     iterator = iter(prefetch(broken(after, error), 2))
-    with pytest.raises(type(error)) as caught:
+
+    def take() -> None:
         for batch in iterator:
             found.append(batch)
+
+    with pytest.raises(type(error)) as caught:
+        take()
     assert found == list(range(after))
     assert caught.value is error
     assert any(entry.name == "broken" for entry in caught.traceback)

@@ -212,7 +212,7 @@ def test_parquet(tmp_path: Path) -> None:
     parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
     found = read_table(tmp_path / "t.parquet")
     np.testing.assert_array_equal(found["x"], np.array([1.5, np.nan, 2.5], np.float32))
-    assert (found["x"].dtype, found["n"].dtype, found["b"].dtype) == (np.float32, np.int16, np.bool_)
+    assert [found[name].dtype.name for name in "xnb"] == ["float32", "int16", "bool"]
     assert found["b"].tolist() == [True, False, True]
     assert found["s"].tolist() == ["a", "", "b"]
     assert found["v"].tolist() == [[1, 2], [3, 4], [5, 6]]
@@ -271,7 +271,7 @@ def test_tables_that_are_nowhere(tmp_path: Path) -> None:
 def test_texts_are_bytes(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("äb", encoding="utf-8")
     found = read_text(tmp_path / "b.txt")
-    assert (found.dtype, bytes(found)) == (np.uint8, "äb".encode())
+    assert (found.dtype.name, bytes(found)) == ("uint8", "äb".encode())
     assert isinstance(found, np.memmap)
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "a.txt").write_text("c", encoding="utf-8")

@@ -125,7 +125,7 @@ def test_tensorboard_goes_on_with_a_resumed_run(tmp_path: Path) -> None:
             if trainer.steps == 8:
                 raise RuntimeError("mine")
 
-    once = {"folder": tmp_path / "run", "epochs": 4}
+    once: Any = {"folder": tmp_path / "run", "epochs": 4}
     fit(train.TensorBoard(), **once | {"epochs": 2})
     with pytest.raises(RuntimeError, match="mine"):
         fit(train.TensorBoard(), Interrupted(), **once, resume=True)
@@ -227,9 +227,7 @@ def test_the_package_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ("wandb", train.WandB, "WandB: needs the package wandb: pip install wandb"),
     ],
 )
-def test_missing_packages_are_one_line(
-    module: str, make: Any, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_packages_are_one_line(module: str, make: Any, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(BackendUnavailableError, match=words):
         make()

@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -143,13 +144,19 @@ class Report(Callback):
     def on_end(self, trainer: Trainer[Any], error: BaseException | None) -> None:
         """Write the report; that of a run which has failed has no sections."""
         folder = trainer.folder
+        path = self.path if self.path is not None or folder is None else folder.path / REPORT
+        if path is None:  # as ``on_start`` has said
+            return
         run = Run(Path("run"), {}, trainer.history, []) if folder is None else read_run(folder.path)
-        path = self.path if self.path is not None else run.path / REPORT
-        # What has been computed stays, if a section fails.
-        _write(path, report_html(run, ended=_how_it_ended(trainer, error)))
-        if self.sections and error is None:
+        ended = _how_it_ended(trainer, error)
+        if error is not None:
+            with suppress(OSError):  # of a full disk, which the run has told already
+                _write(path, report_html(run, ended=ended))
+            return
+        _write(path, report_html(run, ended=ended))
+        if self.sections:  # what there is stays, if one of them fails
             sections = {title: section(trainer) for title, section in self.sections.items()}
-            _write(path, report_html(run, sections, _how_it_ended(trainer, error)))
+            _write(path, report_html(run, sections, ended))
 
 
 def write_report(
