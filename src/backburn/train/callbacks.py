@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from backburn.base.errors import ArgumentError, hint_for
 from backburn.tensor.core.options import bounded, integer, one_of
+from backburn.train.runs import duration
 
 if TYPE_CHECKING:
     from backburn.train.trainer import Trainer
@@ -204,7 +205,7 @@ class Checkpoints(Monitor):
 
 
 class Progress(Callback):
-    """One line per epoch on standard error and, on a terminal with ``tqdm``, a bar with the rate and the time left.
+    """A line per epoch on standard error, with rate and time left, and a bar on a terminal with ``tqdm``.
 
     A trainer adds it by itself where standard error is a terminal, and for ``progress=True``. Lines are written to
     ``stream``, the bar to ``bar``, where they are other streams.
@@ -216,9 +217,11 @@ class Progress(Callback):
         self._bar: Any = None
         self._made_for = 0
         self._shown = 0.0
+        self._begun = 0.0
 
     def on_start(self, trainer: Trainer[Any]) -> None:
         """Say where a resumed run goes on, and what is missing for a bar."""
+        self._begun = time.monotonic()
         if trainer.steps:
             self._say(f"resumed after step {trainer.steps}, in epoch {trainer.epoch + 1}")
 
@@ -250,9 +253,11 @@ class Progress(Callback):
         return self._bar
 
     def on_epoch(self, trainer: Trainer[Any], row: Row) -> None:
-        """Print the row of an epoch."""
+        """Print the row of an epoch, and the time that is left at the pace of this call of ``fit``."""
         self._close()
-        self._say(line_of(row, trainer.last_epoch))
+        last, done = trainer.last_epoch or 0, trainer.epoch - trainer.first_epoch + 1
+        left = (time.monotonic() - self._begun) / max(done, 1) * (last - trainer.epoch)
+        self._say(line_of(row, trainer.last_epoch, left))
 
     def on_end(self, trainer: Trainer[Any], error: BaseException | None) -> None:
         """Close the bar, and say why a run has ended early."""
@@ -273,8 +278,12 @@ class Progress(Callback):
 _HIDDEN = ("epoch", "step", "examples", "examples_per_second")
 
 
-def line_of(row: Mapping[str, Any], epochs: int | None = None) -> str:
-    """The row of an epoch as a line: ``epoch 3/10  loss 0.4  validation/loss 0.5  1.2 s``."""
+def line_of(row: Mapping[str, Any], epochs: int | None = None, left: float = 0.0) -> str:
+    """The row of an epoch as a line, with the rate and, if there are any, the seconds that are ``left``.
+
+    >>> line_of({"epoch": 3, "loss": 0.4, "examples_per_second": 1200.0, "seconds": 1.2}, 10, 75.0)
+    'epoch  3/10  loss 0.4  1.2 s  1,200 examples/s  1 min 15 s left'
+    """
     width = len(str(epochs)) if epochs else 1
     words = [f"epoch {row['epoch']:>{width}}" + (f"/{epochs}" if epochs else "")]
     for name, value in row.items():
@@ -282,4 +291,7 @@ def line_of(row: Mapping[str, Any], epochs: int | None = None) -> str:
             words.append(f"{name} {value:7.2%}")
         elif name not in _HIDDEN and not name.startswith("seconds"):
             words.append(f"{name} {value:<8.4g}".rstrip() if name == "lr" else f"{name} {value:.4g}")
-    return "  ".join([*words, f"{row['seconds']:.1f} s"])
+    words.append(duration(row["seconds"]))
+    if "examples_per_second" in row:
+        words.append(f"{row['examples_per_second']:,.0f} examples/s")
+    return "  ".join([*words, f"{duration(left)} left"] if left > 0.0 else words)
