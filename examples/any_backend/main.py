@@ -1,9 +1,9 @@
 """One training on several backends: NumPy, PyTorch, JAX and whatever else is installed give the same curve.
 
-Run with ``python examples/any_backend/main.py --backend numpy torch jax``. The backends over PyTorch and JAX are examples
-themselves: ``pip install examples/backends/backburn_torch examples/backends/backburn_jax``. The same seed draws the same
-initial values, order and dropout everywhere; gradients are computed by ``autodiff`` around each backend, so that what is
-left to differ is how each library rounds.
+Run with ``python examples/any_backend/main.py --backend numpy torch jax``. The backends over PyTorch and JAX are
+examples, too: ``pip install examples/backends/backburn_torch examples/backends/backburn_jax``. The same seed draws the
+same initial values, order and dropout everywhere, and gradients are computed by ``autodiff`` around each backend: what
+is left to differ is how each library rounds.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def draw(curves: dict[str, np.ndarray], path: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
-    """Train on each backend; returns the accuracy on each, and the largest difference of a loss from the first one's."""
+    """Train on each backend; returns their accuracies, and the largest difference of a loss from the first one's."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backend", nargs="+", default=["numpy"], help="as `backburn backends` lists them")
     parser.add_argument("--quick", action="store_true", help="fewer epochs")

@@ -85,7 +85,9 @@ def accuracy(graph: Mapping[str, Any], each: int, epochs: int) -> tuple[float, G
     return run.history[-1]["validation/accuracy"], model
 
 
-def draw(found: dict[str, list[float]], counts: Sequence[int], hidden: np.ndarray, labels: np.ndarray, path: str) -> None:
+def draw(
+    found: dict[str, list[float]], counts: Sequence[int], hidden: np.ndarray, labels: np.ndarray, path: str
+) -> None:
     """Accuracies by the number of labels, and the logits in a plane, for light and for dark pages."""
     from matplotlib import pyplot
 

@@ -1,9 +1,9 @@
 """Parameters of an ordinary differential equation: SciPy's least squares with derivatives through the solver.
 
 Run with ``python examples/ode_scipy/main.py``. Lotka and Volterra's equations of hunters and hunted, with the pelts of
-hares and lynxes that the Hudson's Bay Company counted from 1900 to 1920, in thousands (as tabulated by Howard, *Modeling
-basics*, 2009). The Jacobian of the solution with respect to the four rates and both populations of 1900 comes from
-tangents through all steps of Runge and Kutta's method; SciPy minimizes, and its own solver checks the solution.
+hares and lynxes that the Hudson's Bay Company counted from 1900 to 1920, in thousands (as tabulated by Howard,
+*Modeling basics*, 2009). The Jacobian of the solution with respect to the four rates and both populations of 1900 comes
+from tangents through all steps of Runge and Kutta's method; SciPy minimizes, and its own solver checks the solution.
 """
 
 from __future__ import annotations
@@ -103,10 +103,16 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     for name, value, error in zip(NAMES, np.exp(fit.x), errors, strict=False):
         print(f"{name:27} {value:.4f} a year, within a factor of {np.exp(2.0 * error):.2f}")
     away = np.abs(np.log(by_scipy(fit.x, np.arange(21.0))) - np.asarray(solution(bb.asarray(fit.x), steps))).max()
-    print(f"{fit.nfev} solutions, {fit.njev} Jacobians; {deviation:.1%} from the counts, {away:.1e} from SciPy's solution")
+    print(
+        f"{fit.nfev} solutions, {fit.njev} Jacobians; {deviation:.1%} from the counts, {away:.1e} from SciPy's solution"
+    )
     if options.plot:
         draw(fit.x, options.plot)
-    return {**dict(zip(NAMES, np.exp(fit.x).tolist(), strict=False)), "deviation": float(deviation), "away": float(away)}
+    return {
+        **dict(zip(NAMES, np.exp(fit.x).tolist(), strict=False)),
+        "deviation": float(deviation),
+        "away": float(away),
+    }
 
 
 if __name__ == "__main__":

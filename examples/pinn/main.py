@@ -1,9 +1,9 @@
 """A physics-informed network for Burgers' equation, ``u_t + u u_x = v u_xx``, whose solution steepens to a front.
 
-Run with ``python examples/pinn/main.py``. The problem of Raissi, Perdikaris and Karniadakis (2019), with four times their
-viscosity, which takes a minute instead of an hour: a network is given the equation and no solution. Derivatives by
-position and time, one of them second, are tangents, and the gradient of the residual is reverse mode around them. Adam
-comes near the solution, and L-BFGS reaches it.
+Run with ``python examples/pinn/main.py``. The problem of Raissi, Perdikaris and Karniadakis (2019), with four times
+their viscosity, which takes a minute instead of an hour: a network is given the equation and no solution. Derivatives
+by position and time, one of them second, are tangents, and the gradient of the residual is reverse mode around them.
+Adam comes near the solution, and L-BFGS reaches it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def draw(x: np.ndarray, t: np.ndarray, found: np.ndarray, right: np.ndarray, pat
                 axis.plot(x[row], right[row], linewidth=4, alpha=0.4, color="gray", label="exact")
                 axis.plot(x[row], found[row], label="network")
                 axis.set(title=f"t = {when}", xlabel="x", ylim=(-1.15, 1.15))
-            axes[-1].legend(frameon=False, fontsize=9)
+            axes[-1].legend(frameon=False, fontsize=9, loc="lower left", handlelength=1)
             figure.savefig(f"{path}-{theme}.svg", metadata={"Date": None})
             pyplot.close(figure)
 

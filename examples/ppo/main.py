@@ -1,8 +1,8 @@
 """Reinforcement learning: proximal policy optimization balances the pole of Gymnasium's CartPole.
 
-Run with ``python examples/ppo/main.py``; it needs Gymnasium, ``pip install 'backburn[gymnasium]'``. After Schulman et al.,
-"Proximal policy optimization algorithms" (2017), with generalized advantage estimation (Schulman et al., 2016). The loop
-is written out: eight environments act for 128 steps, then the policy is improved on what they have seen.
+Run with ``python examples/ppo/main.py``; it needs Gymnasium, ``pip install 'backburn[gymnasium]'``. After Schulman et
+al., "Proximal policy optimization algorithms" (2017), with generalized advantage estimation (Schulman et al., 2016).
+The loop is written out: eight environments act for 128 steps, then the policy is improved on what they have seen.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def loss(model: ActorCritic, batch: Mapping[str, bb.Tensor]) -> bb.FloatTensor:
     return VALUE * ((values - batch["returns"]) ** 2.0).mean() - objective - ENTROPY * entropy
 
 
-def rollout(model: ActorCritic, environments: gymnasium.vector.VectorEnv, states: np.ndarray) -> tuple[Batch, np.ndarray, np.ndarray]:
+def rollout(
+    model: ActorCritic, environments: gymnasium.vector.VectorEnv, states: np.ndarray
+) -> tuple[Batch, np.ndarray, np.ndarray]:
     """What happens in the next steps with the advantages of the actions, the states after it, and ends of episodes."""
     seen: dict[str, list[np.ndarray]] = {name: [] for name in ("states", "actions", "log_probabilities")}
     values, rewards, ends = [], [], []
@@ -130,7 +132,9 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
                 gradients, _ = optim.clip_grad_norm(optim.named_gradients(model, value.backward()), 0.5)
                 optimizer.step(model, gradients)
         if iteration % 10 == 9:
-            print(f"{(iteration + 1) * STEPS * ENVIRONMENTS:7,} steps: mean return {mean(returns[-50:]):.0f}", flush=True)
+            print(
+                f"{(iteration + 1) * STEPS * ENVIRONMENTS:7,} steps: mean return {mean(returns[-50:]):.0f}", flush=True
+            )
     environments.close()
     if options.plot:
         draw(returns, steps, options.plot)

@@ -1,8 +1,8 @@
 """A variational autoencoder that draws digits: a map of them in two dimensions, learned without labels.
 
-Run with ``python examples/vae/main.py``. After Kingma and Welling, "Auto-Encoding Variational Bayes" (2014): the loss is
-the negative evidence lower bound, reconstruction and divergence from the prior, per image. The labels of the digits only
-colour the picture.
+Run with ``python examples/vae/main.py``. After Kingma and Welling, "Auto-Encoding Variational Bayes" (2014): the loss
+is the negative evidence lower bound, reconstruction and divergence from the prior, per image. The labels of the digits
+only colour the picture.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def draw(model: VAE, images: np.ndarray, labels: np.ndarray, path: str, side: in
             figure, (left, right) = pyplot.subplots(1, 2, figsize=(8, 3.9))
             points = left.scatter(*means.T, c=labels, s=6, cmap="tab10", vmin=-0.5, vmax=9.5, rasterized=True)
             figure.colorbar(points, ax=left, ticks=range(10), label="digit")
-            left.set(xlabel="first latent", ylabel="second latent", title="held-out and training digits")
+            left.set(xlabel="first latent", ylabel="second latent", title="digits in the latent space")
             right.imshow(sheet)
             right.set(title="drawn at quantiles of the prior")
             right.axis("off")
