@@ -16,7 +16,7 @@ import numpy as np
 
 import backburn as bb
 from backburn.backend import load_backend
-from backburn.data import batches
+from backburn.data import batches, hold_out, load_digits
 from backburn.data.distort import Distortion, distort
 from backburn.io import save_model
 from backburn.nn import Module
@@ -24,8 +24,9 @@ from backburn.nn.functional import cross_entropy
 from backburn.optim import Adam
 from backburn.quantization import MSE, MovingAverage, add_adapters, calibrate, gptq, quantize_model, sensitivity
 from backburn.tensor.core.defaults import no_grad
+from backburn.train.building import build
 from backburn.train.config import read_config
-from backburn.train.digits_trainer import Trainer
+from backburn.train.digits import Distorted
 
 INT8 = "qint8_symmetric_channel0_float32"
 INT4 = "qint4_symmetric_block32_float16"
@@ -102,16 +103,15 @@ def draw(rows: list[Row], path: str) -> None:
     figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
 
 
-def adapt(base: Module, trainer: Trainer, epochs: int) -> None:
+def adapt(base: Module, train: Distorted, held_out_images: np.ndarray, labels: np.ndarray, epochs: int) -> None:
     """The quantized network stays as it is; only adapters of rank 8 learn to read digits that lie on their side."""
-    images, labels = trainer.held_out
-    turned, held_out = (np.ascontiguousarray(np.rot90(x, axes=(1, 2))) for x in (trainer.images, images))
+    turned, held_out = (np.ascontiguousarray(np.rot90(x, axes=(1, 2))) for x in (train.images, held_out_images))
     adapted = add_adapters(base, rank=8)
     optimizer = Adam(3e-3)
     for epoch in range(1, epochs + 1):
         adapted.train()
         shaken = distort(turned, Distortion(rotation=10.0, shift=0.5), np.random.default_rng(epoch))
-        for pixels, digits in batches(shaken, trainer.labels, batch_size=64, seed=0, epoch=epoch):
+        for pixels, digits in batches(shaken, train.labels, batch_size=64, seed=0, epoch=epoch):
             logits = adapted(bb.asarray(pixels.reshape(len(pixels), -1)))
             optimizer.step(adapted, cross_entropy(logits, bb.asarray(digits)).backward())
     trained = sum(x.size for x in adapted.parameters() if x.is_require_grad)
@@ -126,14 +126,13 @@ def main() -> None:
     parser.add_argument("--plot", metavar="FILE", help="draw the table")
     options = parser.parse_args()
 
-    config = read_config(os.path.join(os.path.dirname(__file__), "digits.toml"))
-    config = config.model_copy(update={"train": config.train.model_copy(update={"epochs": options.epochs})})
-    trainer = Trainer(config, load_backend("autodiff(numpy)"))
-    for _ in range(options.epochs):
-        trainer.run_epoch()
-    images, labels = trainer.held_out
-    model = trainer.model.eval()
-    examples = [bb.asarray(x.reshape(len(x), -1)) for (x,) in batches(trainer.images, batch_size=256, seed=0)]
+    path = os.path.join(os.path.dirname(__file__), "digits.toml")
+    run = read_config(path).overridden([f"train.epochs={options.epochs}"])
+    trainer = build(run, load_backend("autodiff(numpy)"), []).trainer.fit(options.epochs)
+    train: Distorted = trainer.data
+    _, (images, labels) = hold_out(*load_digits())
+    model = trainer.model
+    examples = [bb.asarray(x.reshape(len(x), -1)) for (x,) in batches(train.images, batch_size=256, seed=0)]
 
     found = calibrate(model, examples, MovingAverage())
     int4 = gptq(model, examples, INT4, weights=MSE())
@@ -153,7 +152,7 @@ def main() -> None:
     print(sensitivity(model, examples, INT4))
     if options.plot:
         draw(rows, options.plot)
-    adapt(int4, trainer, max(1, options.epochs // 2))
+    adapt(int4, train, images, labels, max(1, options.epochs // 2))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ from backburn.backend import AUTODIFF_METHODS, OPERATIONS, AutodiffBackend, list
 from backburn.backend.registry import list_decorators
 from backburn.backend.spec import parse
 from backburn.cli import parser
-from backburn.train.config import Config
+from backburn.train.config import Config, run_of
+from backburn.train.signatures import parameters_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,8 +74,11 @@ def test_a_backend_has_the_spec_by_which_it_is_loaded(spec: str) -> None:
 # ---- the command line ----
 
 COMMANDS: dict[str, set[str]] = {
-    "train": {"config", "--backend", "--epochs", "--seed", "--out", "--resume", "--overwrite"},
+    "train": {
+        "config", "overrides", "--backend", "--epochs", "--seed", "--out", "--check", "--resume", "--overwrite",
+    },
     "evaluate": {"model", "--backend"},
+    "predict": {"model", "inputs", "--out", "--batch-size", "--backend"},
     "conformance": {
         "backend", "--quick", "--ops", "--dtypes", "--kinds", "--only", "--xfail", "--json", "--markdown", "--html",
         "--brief", "--jobs", "--timeout", "--memory", "--in-process", "--new",
@@ -101,28 +105,45 @@ def test_commands_and_their_options() -> None:
 # ---- configuration ----
 
 KEYS = {
-    "backend",
-    "data.name", "data.validation",
-    "data.distort.rotation", "data.distort.scale", "data.distort.shear", "data.distort.shift",
-    "model.hidden", "model.activation", "model.dropout",
-    "optimizer.name", "optimizer.learning_rate", "optimizer.weight_decay", "optimizer.momentum", "optimizer.schedule",
-    "optimizer.factor", "optimizer.patience",
-    "train.epochs", "train.batch_size", "train.seed", "train.label_smoothing", "train.capture",
+    "backend", "metrics",
+    "data.build", "model.build", "loss.function",
+    "optimizer.name", "optimizer.learning_rate", "optimizer.weight_decay", "optimizer.schedule", "optimizer.factor",
+    "optimizer.patience",
+    "schedule.name", "schedule.warmup",
+    "train.epochs", "train.batch_size", "train.seed", "train.label_smoothing", "train.capture", "train.precision",
+    "train.accumulate", "train.clip", "train.average", "train.on_nan", "train.steps_per_epoch", "train.log_every",
+    "callbacks.early_stopping.monitor", "callbacks.early_stopping.patience", "callbacks.early_stopping.mode",
+    "callbacks.early_stopping.min_delta",
+    "callbacks.checkpoints.last", "callbacks.checkpoints.best", "callbacks.checkpoints.mode",
+    "callbacks.checkpoints.every", "callbacks.checkpoints.minutes",
     "output.folder",
 }  # fmt: skip
+
+#: The arguments of the digits' functions, which configurations without functions of their own have as keys.
+DIGITS = {
+    "data": {"name", "validation", "distort", "batch_size", "seed"},
+    "model": {"hidden", "activation", "dropout"},
+    "loss": {"label_smoothing"},
+}
 
 
 def keys_of(section: Any, prefix: str = "") -> set[str]:
     """The dotted keys of a section of the configuration, and of the sections in it."""
     found: set[str] = set()
     for name, field in section.model_fields.items():
-        inner = hasattr(field.annotation, "model_fields")
-        found |= keys_of(field.annotation, f"{prefix}{name}.") if inner else {prefix + name}
+        kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if hasattr(kind, "model_fields")]
+        found |= keys_of(kinds[0], f"{prefix}{name}.") if kinds else {prefix + name}
     return found
 
 
 def test_the_keys_of_the_configuration() -> None:
     assert keys_of(Config) == KEYS
+
+
+def test_the_keys_of_the_digits() -> None:
+    functions = run_of({}, Path(), "the digits").functions()
+    skipped = {"data": 0, "model": 0, "loss": 2}
+    assert {table: set(parameters_of(functions[table,][0], n).types) for table, n in skipped.items()} == DIGITS
 
 
 VARIABLES = {

@@ -97,16 +97,15 @@ def test_a_quantized_model_is_evaluated(tmp_path: Path, capsys: pytest.CaptureFi
     pytest.importorskip("pydantic")
     from backburn.backend import load_backend
     from backburn.cli import main
-    from backburn.train.config import Config
-    from backburn.train.digits_trainer import Trainer
+    from backburn.train.building import build
+    from backburn.train.config import run_of
 
-    trainer = Trainer(Config(), load_backend("autodiff(numpy)"))
+    trainer = build(run_of({}, tmp_path, "the digits"), load_backend("autodiff(numpy)"), []).trainer
     trainer.run_epoch()
-    found = calibrate(trainer.model, [bb.asarray(trainer.images[:64].reshape(64, -1))])
+    found = calibrate(trainer.model, [bb.asarray(trainer.data.images[:64].reshape(64, -1))])
     options: Any = {"activations": "quint8_affine_tensor_float32", "inputs": found}
     small = quantize_model(trainer.model, "qint8_symmetric_channel0_float16", **options)
-    state = trainer.state()
-    save_model(tmp_path / "m.safetensors", small.state_dict(), about={"config": state["config"]})
+    save_model(tmp_path / "m.safetensors", small.state_dict(), about={"config": {}})
     assert main(["evaluate", str(tmp_path / "m.safetensors")]) == 0
     assert "%" in capsys.readouterr().out
 

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BackburnError, OSError) as error:
         if options.debug or os.environ.get("BACKBURN_DEBUG"):
             raise
-        print(f"backburn: {_words(error)}", file=sys.stderr)
+        print("\n".join([f"backburn: {_words(error)}", *getattr(error, "__notes__", [])]), file=sys.stderr)
         return 2
 
 
@@ -51,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     for add in (
         training.add_train,
         training.add_evaluate,
+        training.add_predict,
         generation.add_generate,
         conformance.add_conformance,
         information.add_backends,

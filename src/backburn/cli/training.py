@@ -1,4 +1,4 @@
-"""``backburn train`` and ``backburn evaluate``."""
+"""``backburn train``, ``backburn evaluate`` and ``backburn predict``."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ import os
 import shlex
 import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from backburn.backend import AnyBackend, is_autodiff, load_backend
-from backburn.base.errors import BackburnError, ConfigError, NumericalInstabilityError
+from backburn.base.errors import ArgumentError, BackburnError, ConfigError, FileFormatError, NumericalInstabilityError
 from backburn.decorators import Profile, Trace
 from backburn.tensor.creation import full
 
@@ -28,6 +24,7 @@ TIMELINE = "timeline.json"
 #: Exit statuses of a run that a signal has ended: 128 and the signal's number.
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 ORDER = "else BACKBURN_BACKEND, else that of the file"
+MODEL_HELP = "a model file that 'backburn train' wrote, or the folder of a run"
 
 
 def add_train(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -35,14 +32,16 @@ def add_train(commands: Any, common: argparse.ArgumentParser) -> None:
     command = commands.add_parser(
         "train",
         parents=[common],
-        help="train a network on the handwritten digits",
-        description="Train a network on the handwritten digits, as configured in a TOML file.",
+        help="train a model as a TOML file says",
+        description="Train a model on data, both made by functions of yours that a TOML file names.",
     )
     command.add_argument("config", metavar="CONFIG", type=Path, help="the TOML file, such as examples/digits.toml")
+    command.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="other values, such as train.epochs=3")
     command.add_argument("--backend", metavar="SPEC", help=f"the backend to train on; {ORDER}, else {DEFAULT}")
-    command.add_argument("--epochs", metavar="N", type=int, help="the number of passes over the images")
+    command.add_argument("--epochs", metavar="N", type=int, help="the number of passes over the data")
     command.add_argument("--seed", metavar="N", type=int, help="the seed of all random numbers")
-    command.add_argument("--out", metavar="DIR", help="the folder of the model and the learning curves")
+    command.add_argument("--out", metavar="DIR", help="the folder of the run")
+    command.add_argument("--check", action="store_true", help="check the configuration, and import and train nothing")
     earlier = command.add_mutually_exclusive_group()
     earlier.add_argument("--resume", action="store_true", help="continue the run in the output folder")
     earlier.add_argument("--overwrite", action="store_true", help="replace a run in the output folder")
@@ -54,69 +53,198 @@ def add_evaluate(commands: Any, common: argparse.ArgumentParser) -> None:
     command = commands.add_parser(
         "evaluate",
         parents=[common],
-        help="the held-out accuracy of a saved model",
-        description="Print the accuracy of a saved model on the held-out digits.",
+        help="the loss and the metrics of a saved model",
+        description="Print the loss and the metrics of a saved model on the data that are held out, else on those for "
+        "validation.",
     )
-    command.add_argument("model", metavar="MODEL", type=Path, help="a model file that 'backburn train' wrote")
+    command.add_argument("model", metavar="MODEL", type=Path, help=MODEL_HELP)
     command.add_argument("--backend", metavar="SPEC", help=f"the backend to compute on; {ORDER}")
     command.set_defaults(run=evaluate)
 
 
-def train(options: argparse.Namespace) -> int:
-    """Train, save, draw the curves, and print the held-out accuracy."""
-    require("pydantic", "tqdm", "matplotlib", "safetensors")
-    from backburn.train import config as configuration
-    from backburn.train import outputs
-    from backburn.train.digits_trainer import Trainer
+def add_predict(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Enter ``backburn predict``."""
+    command = commands.add_parser(
+        "predict",
+        parents=[common],
+        help="the outputs of a saved model for an array",
+        description="Write the outputs of a saved model, called with the rows of an array, to a .npz file.",
+    )
+    command.add_argument("model", metavar="MODEL", type=Path, help=MODEL_HELP)
+    command.add_argument(
+        "inputs", metavar="INPUTS", type=Path, help="an array in a .npy file, or the only one in a .npz file"
+    )
+    command.add_argument("--out", metavar="FILE", type=Path, default=Path("predictions.npz"), help="the file to write")
+    command.add_argument("--batch-size", metavar="N", type=int, default=256, help="the number of rows in each call")
+    command.add_argument("--backend", metavar="SPEC", help=f"the backend to compute on; {ORDER}")
+    command.set_defaults(run=predict)
 
-    config = configuration.read_config(options.config)
-    config = configuration.changed(config, "train", epochs=options.epochs, seed=options.seed)
-    config = configuration.changed(config, "output", folder=options.out)
-    said = configuration.place_of_key(options.config, "backend") if config.backend else ""
-    backend = training_backend(chosen_backend(options.backend, config.backend, said))
-    folder = outputs.prepare(config.output.folder, keeps=options.resume or options.overwrite)
-    trainer = Trainer(config, backend)
-    if options.resume:
-        outputs.resume(trainer, folder)
-    _print_header(trainer, options.config, folder)
-    with terminable():
-        saved, signalled = _train(trainer, folder)
-    if signalled is not None:
-        print(_how_to_resume(options, saved, config.train.epochs, folder), file=sys.stderr)
-        return TERMINATED if isinstance(signalled, Terminated) else INTERRUPTED
-    outputs.draw_curves(trainer.history, folder / outputs.CURVES, trainer.unseen_name)
-    print(f"model     {folder / outputs.MODEL}")
-    print(f"curves    {folder / outputs.CURVES}")
+
+def train(options: argparse.Namespace) -> int:
+    """Train, save, draw the curves, and print the results on data that are held out."""
+    require("pydantic")
+    from backburn.train import Progress, RunFolder, Terminated
+    from backburn.train import config as configuration
+    from backburn.train.building import build
+
+    run = configuration.read_config(options.config)
+    run = run.overridden(options.overrides)
+    for keys, value in ((("train", "epochs"), options.epochs), (("train", "seed"), options.seed)):
+        run = run if value is None else run.changed(keys, value, f"the option for [{keys[0]}]")
+    if options.out is not None:
+        run = run.changed(("output", "folder"), options.out, "the option for [output]")
+    if options.check:
+        unknown = run.check_without_import()
+        print(f"{options.config}: the configuration is valid")
+        for name in unknown:
+            print(f"not checked: the arguments of {name}, whose source does not list them")
+        return 0
+    said = run.place_of("backend") if run.config.backend else ""
+    backend = training_backend(chosen_backend(options.backend, run.config.backend, said))
+    folder = Path(run.config.output.folder)
+    check_folder(folder, resume=options.resume, overwrite=options.overwrite)
+    built = build(run, backend, [Progress(sys.stdout, sys.stderr)], str(folder))
+    trainer = built.trainer
+    print_header(built, options.config, backend, folder)
+    started = time.perf_counter()
+    try:
+        trainer.fit(run.config.train.epochs, resume=options.resume, overwrite=options.overwrite)
+    except KeyboardInterrupt as interrupt:
+        print(how_to_resume(options, trainer, folder), file=sys.stderr)
+        return TERMINATED if isinstance(interrupt, Terminated) else INTERRUPTED
+    except NumericalInstabilityError as error:
+        saved = RunFolder(folder).checkpoints
+        kept = f"the last good state is {saved[-1]}" if saved else "nothing is kept"
+        raise NumericalInstabilityError(f"{error}; {kept}") from error
+    print(f"time      {time.perf_counter() - started:.1f} s")
+    print(f"model     {folder / 'model.safetensors'}")
+    draw(trainer.history, folder)
     for profile in _profiles(backend):
         print(f"\n{profile.spec}, all epochs:\n{profile.table()}\n")
         if isinstance(profile, Trace):
             profile.save(folder / TIMELINE)
             print(f"timeline  {folder / TIMELINE}")
-    _print_result(trainer.held_out_accuracy())
+    for name, data in built.splits.items():
+        print_results(name, trainer.evaluate(data))
+    if not built.splits:
+        print_results("final", {k: x for k, x in trainer.history[-1].items() if k.endswith(("loss", "accuracy"))})
     return 0
 
 
 def evaluate(options: argparse.Namespace) -> int:
-    """Load a model and print its held-out accuracy."""
-    require("pydantic", "safetensors")
-    from backburn.data import hold_out, load_digits
-    from backburn.train.outputs import saved_model, trained_on
-    from backburn.train.digits_trainer import accuracy
+    """Load a model, and print its results on data that are held out."""
+    require("pydantic")
+    from functools import partial
 
-    backend = chosen_backend(options.backend, trained_on(options.model), str(options.model))
-    model, _ = saved_model(options.model, backend)
-    _, held_out = hold_out(*load_digits())
-    _print_result(accuracy(model, *held_out))
+    from backburn.train import evaluate as measure
+
+    model, run, _ = saved_model(options)
+    functions = run.functions()
+    function, arguments = functions["data",]
+    made = function(**arguments)
+    loss, given = functions["loss",]
+    metrics = {name: functions["metrics", name][0] for name in run.config.metrics}
+    from backburn.train.building import splits_of
+
+    splits = splits_of(made, run)
+    held_out = {name: data for name, data in splits.items() if name not in ("train", "validation")}
+    if not held_out and "validation" not in splits:
+        raise ConfigError(
+            f"{run.config.data.build} returns no data to evaluate on: return a dict with 'validation', or another name "
+            f"beside 'train'"
+        )
+    for name, data in (held_out or {"validation": splits["validation"]}).items():
+        print_results(name, measure(model, partial(loss, **given), data, metrics=metrics))
     return 0
 
 
+def predict(options: argparse.Namespace) -> int:
+    """Load a model, call it with an array, and write what it returns."""
+    require("pydantic")
+    from backburn.data import batches
+    from backburn.io import save_npz
+    from backburn.io.npz import load_array
+    from backburn.train import predict as outputs_of
+
+    model, _, _ = saved_model(options)
+    if options.batch_size < 1:
+        raise ArgumentError(f"predict: --batch-size is at least 1, not {options.batch_size}")
+    rows = load_array(options.inputs)
+    found = outputs_of(model, (batch for (batch,) in batches(rows, batch_size=options.batch_size)))
+    save_npz(options.out, {"predictions": found})
+    print(f"{options.out}: predictions, {found.dtype} of shape {found.shape}")
+    return 0
+
+
+def saved_model(options: argparse.Namespace) -> tuple[Any, Any, AnyBackend]:
+    """The model of a file or of a run's folder on the chosen backend, and its configuration."""
+    from backburn.io import load_model
+    from backburn.nn import quantize_like
+    from backburn.train.building import model_of
+    from backburn.train.config import run_of
+
+    path = options.model / "model.safetensors" if options.model.is_dir() else options.model
+    saved = load_model(path)
+    spec = saved.about.get("backend")
+    backend = chosen_backend(options.backend, spec if isinstance(spec, str) else None, str(path))
+    tables = saved.about.get("config")
+    if not isinstance(tables, dict):
+        raise FileFormatError(f"{path}: this is not a model that 'backburn train' makes: it has no configuration")
+    run = run_of(tables, Path(str(saved.about.get("config_folder", "."))), str(path))
+    model = model_of(run, backend)
+    try:
+        model = quantize_like(model, saved.state)
+        model.load_state_dict(saved.state)
+    except (KeyError, ValueError, TypeError) as error:
+        raise FileFormatError(f"{path}: this is not a model that 'backburn train' makes: {error}") from error
+    return model, run, backend
+
+
+def check_folder(folder: Path, *, resume: bool, overwrite: bool) -> None:
+    """Raise before anything is built for a folder in which the run cannot be kept."""
+    from backburn.train import RunFolder
+
+    run = RunFolder(folder)
+    for name in ("model.safetensors", "config.json", "metrics.jsonl", "curves.png"):
+        if (folder / name).is_dir():
+            raise ConfigError(f"the output folder {folder} cannot be used: {name} in it is a folder. {ANOTHER}")
+    if resume and not run.has_run:
+        raise ConfigError(f"there is nothing to resume in {folder}")
+    if run.has_run and not (resume or overwrite):
+        raise ConfigError(
+            f"the output folder {folder} has a run in it already: go on with it by --resume, or replace it by "
+            f"--overwrite. {ANOTHER}"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        trial = folder / f".{os.getpid()}.tmp"
+        trial.write_bytes(b"")
+        trial.unlink()
+    except OSError as error:
+        raise ConfigError(f"the output folder {folder} cannot be written to: {error.strerror}. {ANOTHER}") from error
+
+
+ANOTHER = "Choose another with --out or the key 'folder' of [output]"
+
+
+def draw(history: Any, folder: Path) -> None:
+    """Draw the learning curves, if the package for pictures is there."""
+    if find_spec("matplotlib") is None:
+        print(
+            "note: without matplotlib there is no picture of the curves: pip install 'backburn[train]'", file=sys.stderr
+        )
+        return
+    from backburn.train.outputs import CURVES, draw_curves
+
+    draw_curves(history, folder / CURVES)
+    print(f"curves    {folder / CURVES}")
+
+
 def require(*packages: str) -> None:
-    """Raise before a run that would fail at its end because a package is missing."""
+    """Raise if a package is missing."""
     for package in packages:
         if find_spec(package) is None:
-            raise ConfigError(
-                f"{package} is not installed; training and model files need it: pip install 'backburn[train]'"
-            )
+            raise ConfigError(f"{package} is not installed; configuration files need it: pip install 'backburn[train]'")
 
 
 def chosen_backend(option: str | None, configured: str | None, place: str = "the file") -> AnyBackend:
@@ -150,85 +278,6 @@ def training_backend(backend: AnyBackend) -> AnyBackend:
     return wrapped
 
 
-class Terminated(KeyboardInterrupt):
-    """The process was asked to end (SIGTERM), as a batch system does before it kills."""
-
-
-@contextmanager
-def terminable() -> Iterator[None]:
-    """Raise :class:`Terminated` where SIGTERM would end the process. Only the main thread can; others do not."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def terminate(number: int, frame: object) -> None:
-        raise Terminated
-
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-#: Seconds from one save of a run to the next, which a kill may cost in addition to an epoch.
-PAUSE = 1.0
-
-
-def _train(trainer: Any, folder: Path) -> tuple[int, KeyboardInterrupt | None]:
-    """Run the remaining epochs and save the run; returns how many are saved, and what interrupted the run.
-
-    It is saved after the first epoch that ends :data:`PAUSE` seconds or more after the save before, and in the end,
-    also where a signal ends it or the loss is not a finite number. A second thread saves it during the
-    next epoch.
-    """
-    from tqdm import tqdm
-
-    from backburn import __version__
-    from backburn.train import outputs
-
-    epochs = trainer.config.train.epochs
-    signalled: KeyboardInterrupt | None = None
-    diverged: NumericalInstabilityError | None = None
-    saving: Future[int] | None = None
-    waiting: dict[str, Any] | None = None
-    started = due = time.perf_counter()
-
-    def save(state: dict[str, Any]) -> int:
-        outputs.save(folder, state, __version__, trainer.backend)
-        return len(state["history"])
-
-    with ThreadPoolExecutor(1) as writer:
-        saved = len(trainer.history)
-        try:
-            for number in range(saved + 1, epochs + 1):
-                shown = {"desc": f"epoch {number}/{epochs}", "total": trainer.steps_per_epoch, "unit": "batch"}
-                # The bar is shown only if standard error is a terminal.
-                epoch = trainer.run_epoch(partial(tqdm, leave=False, disable=None, **shown))
-                waiting = state = trainer.state()
-                if time.perf_counter() >= due:
-                    saved = saving.result() if saving else saved
-                    saving, waiting = writer.submit(save, state), None
-                    due = time.perf_counter() + PAUSE
-                print(
-                    f"epoch {epoch.number:>{len(str(epochs))}}/{epochs}  loss {epoch.loss:.4f}  "
-                    f"accuracy {epoch.accuracy:7.2%}  {trainer.unseen_name} {epoch.unseen:7.2%}",
-                    flush=True,
-                )
-        except KeyboardInterrupt as interrupt:  # the unfinished epoch is not saved
-            signalled = interrupt
-        except NumericalInstabilityError as error:
-            diverged = error
-        saved = saving.result() if saving else saved
-        saved = writer.submit(save, waiting).result() if waiting else saved
-    if diverged is not None:
-        kept = f"the model of epoch {saved} is in {folder}" if saved else "there is nothing to keep"
-        raise NumericalInstabilityError(f"{diverged}; {kept}") from diverged
-    if signalled is None:
-        print(f"time      {time.perf_counter() - started:.1f} s")
-    return saved, signalled
-
-
 def _profiles(backend: Any) -> Iterator[Profile]:
     """The profiles among a backend and those that it is made around."""
     while backend is not None:
@@ -237,30 +286,37 @@ def _profiles(backend: Any) -> Iterator[Profile]:
         backend = getattr(backend, "wrapped", None) or getattr(backend, "inner_backend", None)
 
 
-def _print_header(trainer: Any, path: Path, folder: Path) -> None:
-    model, config = trainer.model, trainer.config
-    layers = [64, *config.model.hidden, 10]
+def print_header(built: Any, path: Path, backend: AnyBackend, folder: Path) -> None:
+    """Print what the run is."""
+    trainer = built.trainer
+    data = {"train": trainer.data, "validation": trainer.validation, **built.splits}
+    sizes = [f"{name} {_batches(part)}" for name, part in data.items() if part is not None]
+    parameters = getattr(trainer.model, "num_parameters", None)
     print(f"config    {path}")
-    validated = "" if trainer.unseen is trainer.held_out else f"{len(trainer.unseen[0])} to validate on, "
-    print(f"data      {len(trainer.images)} images to train on, {validated}{len(trainer.held_out[0])} held out")
-    print(f"model     {'-'.join(map(str, layers))} {config.model.activation}, {model.num_parameters} parameters")
-    print(f"backend   {trainer.backend.spec}")
-    print(f"output    {folder}")
-    if trainer.history:
-        print(f"resumed   after epoch {len(trainer.history)}")
+    print(f"data      {', '.join(sizes)}")
+    print(
+        f"model     {type(trainer.model).__name__}" + (f", {parameters} parameters" if parameters is not None else "")
+    )
+    print(f"backend   {backend.spec}")
+    print(f"output    {folder}", flush=True)
 
 
-def _print_result(accuracy: float) -> None:
-    """The last line of a command, by which others read its result."""
-    print(f"held-out accuracy: {100 * accuracy:.2f}%")
+def _batches(data: Any) -> str:
+    count = len(data) if hasattr(data, "__len__") else None
+    return "of unknown length" if count is None else f"{count} batch{'' if count == 1 else 'es'}"
 
 
-def _how_to_resume(options: argparse.Namespace, done: int, epochs: int, folder: Path) -> str:
+def print_results(split: str, values: dict[str, float]) -> None:
+    """The last lines of a command, by which others read its results."""
+    for name, value in values.items():
+        print(f"{split} {name}: {100 * value:.2f}%" if name.endswith("accuracy") else f"{split} {name}: {value:.6g}")
+
+
+def how_to_resume(options: argparse.Namespace, trainer: Any, folder: Path) -> str:
     """A message about the saved part of an interrupted run, and how to resume it."""
-    if not done:
-        return "interrupted in the first epoch: there is nothing to keep"
-    words = ["backburn", "train", str(options.config), "--resume"]
+    words = ["backburn", "train", str(options.config), *options.overrides, "--resume"]
     for name in ("backend", "epochs", "seed", "out"):
         value = getattr(options, name)
         words += [f"--{name}", str(value)] if value is not None else []
-    return f"interrupted: the model of epoch {done} of {epochs} is in {folder}; go on with\n    {shlex.join(words)}"
+    where = f"in epoch {trainer.epoch + 1} of {trainer.last_epoch}, after step {trainer.steps}"
+    return f"interrupted {where}: the run is in {folder}; go on with\n    {shlex.join(words)}"

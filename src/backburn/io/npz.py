@@ -69,3 +69,21 @@ def load_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
         if not isinstance(value, np.ndarray):
             raise FileFormatError(f"{path}: {name!r} in it is no array")
     return state
+
+
+def load_array(path: str | os.PathLike[str]) -> NDArray[Any]:
+    """Read the array of an ``.npy`` file, which is mapped, or the only one of an ``.npz`` file.
+
+    Raises :class:`FileFormatError` for any other file, and FileNotFoundError if there is none.
+    """
+    path = Path(path)
+    if path.suffix == ".npz":
+        arrays = load_npz(path)
+        if len(arrays) != 1:
+            raise FileFormatError(f"{path}: holds {len(arrays)} arrays, and one is meant: {', '.join(sorted(arrays))}")
+        return next(iter(arrays.values()))
+    try:
+        found: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise FileFormatError(f"{path}: no .npy file of an array, or a damaged one ({error})") from error
+    return found

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from backburn.hints import explain_arguments, lookups
 from backburn.train.callbacks import Callback, Checkpoints, EarlyStopping, Monitor, Plateau, Progress
+from backburn.train.evaluation import evaluate, predict
 from backburn.train.precision import Precision
 from backburn.train.run_folder import RunFolder, read_rows
 from backburn.train.signals import Terminated
@@ -14,7 +15,7 @@ from backburn.train.trainer import Trainer, fit
 
 __all__ = [
     "Callback", "Checkpoints", "EarlyStopping", "Monitor", "Plateau", "Precision", "Progress", "RunFolder",
-    "Terminated", "Trainer", "fit", "read_rows",
+    "Terminated", "Trainer", "evaluate", "fit", "predict", "read_rows",
 ]  # fmt: skip
 
 explain_arguments(Checkpoints, EarlyStopping, Plateau, Precision, Trainer)

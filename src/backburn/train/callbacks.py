@@ -192,7 +192,7 @@ class Checkpoints(Monitor):
 
     def is_best(self, row: Mapping[str, Any]) -> bool:
         """Whether an epoch is better than all before."""
-        return self.monitor in row and self.improves(self.value_of(row))
+        return bool(self.monitor) and self.monitor in row and self.improves(self.value_of(row))
 
     def state_dict(self) -> dict[str, Any]:
         """The best value so far."""
@@ -206,11 +206,13 @@ class Checkpoints(Monitor):
 class Progress(Callback):
     """One line per epoch on standard error and, on a terminal with ``tqdm``, a bar with the rate and the time left.
 
-    A trainer adds it by itself where standard error is a terminal, and for ``progress=True``.
+    A trainer adds it by itself where standard error is a terminal, and for ``progress=True``. Lines are written to
+    ``stream``, the bar to ``bar``, where they are other streams.
     """
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, bar: TextIO | None = None) -> None:
         self._stream = stream
+        self._bar_stream = bar or stream
         self._bar: Any = None
         self._made_for = 0
         self._shown = 0.0
@@ -233,7 +235,7 @@ class Progress(Callback):
     def _new_bar(self, trainer: Trainer[Any], epoch: int) -> Any:
         self._close()
         self._made_for = epoch
-        stream = self._stream or sys.stderr
+        stream = self._bar_stream or sys.stderr
         if not stream.isatty():
             return None
         try:

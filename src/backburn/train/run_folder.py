@@ -66,8 +66,7 @@ class RunFolder:
                 f"the run folder {self.path} cannot be written to: {error.strerror}. Choose another"
             ) from error
         if not is_free:
-            with contextlib.suppress(OSError, ValueError):
-                holder = (self.path / LOCK).read_text(encoding="ascii").strip() if os.name != "nt" else ""
+            holder = self._lock.holder()
             who = f" (process {holder})" if holder else ""
             raise RunFolderError(
                 f"another run is training in {self.path}{who}: wait for its end, or choose another folder"

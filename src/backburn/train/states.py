@@ -11,7 +11,7 @@ from backburn.base.mutable_trees import MutableTree
 from backburn.optim.groups import Groups
 from backburn.tensor.core.copying import copy_if_overwritten
 from backburn.tensor.core.host import asarray
-from backburn.tensor.core.wrapping import is_tensor
+from backburn.tensor.core.wrapping import is_tensor, wrap
 
 if TYPE_CHECKING:
     from backburn.train.trainer import Trainer
@@ -23,9 +23,14 @@ def model_state(model: Any) -> dict[str, Any]:
         return dict(model.state_dict())
     leaves = MutableTree(model, is_tensor).leaves
     return {
-        leaf.path: leaf.value.detach() if leaf.value.dtype.kind == "float" else copy_if_overwritten(leaf.value)
+        leaf.path: leaf.value.detach() if leaf.value.dtype.kind == "float" else _own(copy_if_overwritten(leaf.value))
         for leaf in leaves
     }
+
+
+def _own(x: Any) -> Any:
+    """A tensor of the same values, which a captured step does not use up."""
+    return wrap(x._primitive, x._backend)
 
 
 def load_model_state(model: Any, state: Mapping[str, Any]) -> None:
@@ -47,6 +52,7 @@ class Description:
     optimizer: str
     options: dict[str, Any]
     data: dict[str, Any]
+    config: dict[str, Any]
 
     @classmethod
     def of(cls, trainer: Trainer[Any]) -> Description:
@@ -63,16 +69,23 @@ class Description:
             _kind(trainer.optimizer),
             options,
             data_description(trainer.data),
+            _flat(trainer.about.get("config", {})),
         )
 
     def tables(self) -> dict[str, Any]:
         """The description as a tree of plain values."""
-        return {"model": self.model, "optimizer": self.optimizer, "options": self.options, "data": self.data}
+        return {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "options": self.options,
+            "data": self.data,
+            "config": self.config,
+        }
 
     def check(self, saved: Mapping[str, Any]) -> None:
         """Raise :class:`RunFolderError` if a saved run is another one, and say what differs, by name."""
         own, found = self.tables(), []
-        for table in ("model", "options", "data"):
+        for table in ("config", "model", "options", "data"):
             before, now = saved[table], own[table]
             for name in {**before, **now}:
                 if before.get(name) != now.get(name):
@@ -102,3 +115,17 @@ def _kind(optimizer: Any) -> str:
     if isinstance(optimizer, Groups):
         return ", ".join(f"{name}: {type(one).__name__}" for name, one in optimizer.optimizers.items())
     return type(optimizer).__name__
+
+
+#: Keys of a configuration that another process may have otherwise, which changes nothing of what is computed.
+_FREE = ("backend", "callbacks", "output", "train.epochs", "train.capture", "train.log_every")
+
+
+def _flat(tables: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """The keys of a configuration with dots, and their values; those that may change are left out."""
+    found: dict[str, Any] = {}
+    for key, value in tables.items():
+        name = f"{above}{key}"
+        if name not in _FREE:
+            found |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+    return found

@@ -12,10 +12,10 @@ from typing import Any, Generic, Literal, TypeVar
 
 from backburn.base.errors import ArgumentError, FileFormatError, NumericalInstabilityError, RunFolderError
 from backburn.base.mutable_trees import MutableTree
+from backburn.hints.arguments import explained
 from backburn.io import load_state, save_state
 from backburn.optim import Average, Optimizer
 from backburn.optim.groups import Groups
-from backburn.tensor.core.defaults import no_grad
 from backburn.tensor.core.host import asarray
 from backburn.tensor.core.options import bounded, flags, integer, one_of
 from backburn.tensor.core.wrapping import is_tensor
@@ -31,17 +31,17 @@ from backburn.train.arguments import (
     place_of,
     positive,
 )
-from backburn.train.batches import Data, batches_of, described, examples, host_examples, layout
+from backburn.train.batches import Data, batches_of, described, host_examples, layout
 from backburn.train.callbacks import Callback, Checkpoints, Row
+from backburn.train.evaluation import Evaluation
 from backburn.train.positions import has_position, iterator_at, position_of
 from backburn.train.precision import Precision
 from backburn.train.rates import lower, optimizers_of, rate_values
 from backburn.train.run_folder import BEST, MODEL, RunFolder, environment
 from backburn.train.signals import interruptible
 from backburn.train.states import Description, load_model_state, model_state
-from backburn.train.steps import Step, check_scalar, parts_of
+from backburn.train.steps import Step
 from backburn.train.sums import Sums
-from backburn.transforms.capturing import capture as captured
 
 M = TypeVar("M")
 
@@ -161,10 +161,8 @@ class Trainer(Generic[M]):
         flags("Trainer", capture=records)
         fallback: Any = None if not records else "allow" if capture is None else "warn"
         guarded = self.on_nan != "stop"
-        self._step = Step(self.loss, self.precision, self.clip, guarded, fallback)
-        self._measure: Callable[..., Any] = self._measured
-        if fallback is not None:
-            self._measure = captured(self._measured, state=False, on_fallback="allow")
+        self._step = Step(self.loss, self.precision, self.clip, guarded, fallback, self._place.backend)
+        self._evaluation = Evaluation(self.loss, self.metrics, self._place, records=fallback is not None)
         self.folder = None if folder is None else RunFolder(folder)
         #: What the run is, for ``config.json`` in its folder: plain values under further names.
         self.about: dict[str, Any] = {}
@@ -195,10 +193,14 @@ class Trainer(Generic[M]):
         The values are those of the loss function, without history, and with ``clip`` the ``gradient_norm`` before it.
         A batch that does not fit is described in a note of the error.
         """
+        with fork(self.random):
+            return self._stepped(batches)
+
+    def _stepped(self, batches: Sequence[Any]) -> dict[str, Any]:
+        """:meth:`step`, within a block of the run's random numbers."""
         tensors = tuple([self._place.tensors(batch) for batch in batches])
         try:
-            with fork(self.random):
-                values, taken = self._step((self.model, self.optimizer, self.average), tensors)
+            values, taken = self._step((self.model, self.optimizer, self.average), tensors)
         except Exception as error:
             self._note(error, tensors)
             raise
@@ -221,7 +223,8 @@ class Trainer(Generic[M]):
         """
         self._train_mode(True)
         started = time.perf_counter()
-        finished = self._run_steps()
+        with fork(self.random):
+            finished = self._run_steps()
         if not finished:
             return {}
         self._read()
@@ -258,22 +261,8 @@ class Trainer(Generic[M]):
         source = self.validation if data is None else checked_data("evaluate", data)
         if source is None:
             raise ArgumentError("evaluate: takes data, since this trainer has no validation data")
-        sums, found = Sums(), list[tuple[int, dict[str, Any]]]()
-        self._train_mode(False)
-        with self._averaged(), no_grad(), fork(Generator(self._evaluation_key)):
-            for batch in batches_of(source, self.epoch + 1):
-                tensors = self._place.tensors(batch)
-                try:
-                    found.append((examples(tensors), self._measure(self.model, tensors)))
-                except Exception as error:
-                    self._note(error, (tensors,))
-                    raise
-                if len(found) >= READ_AFTER:
-                    sums.add(found)
-        sums.add(found)
-        if not sums.examples:
-            raise ArgumentError("evaluate: the data have no batch")
-        return sums.means()
+        with self._averaged():
+            return self._evaluation(self.model, source, Generator(self._evaluation_key), self.epoch + 1)
 
     def stop(self, reason: str) -> None:
         """End the run after the present step or epoch; the reason is kept in :attr:`stopped`."""
@@ -485,7 +474,8 @@ class Trainer(Generic[M]):
             return
         if error is None and (not self.batches or self._has_position()):
             if self.steps != self._last_saved:
-                self._save_in_folder(self.state(), {} if self.batches else {MODEL: self._saved_model()})
+                model = self._saved_model() if not self.batches else self._waiting[1] if self._waiting else None
+                self._save_in_folder(self.state(), {} if model is None else {MODEL: model})
         elif self._waiting is not None and not isinstance(error, RunFolderError):
             state, model = self._waiting
             self._save_in_folder(state, {MODEL: model})
@@ -611,7 +601,7 @@ class Trainer(Generic[M]):
         if self._layout is None:
             self._layout = self._checked_layout(group[0])
         before = self.steps
-        values = self.step(*group)
+        values = self._stepped(group)
         if self.steps != before:
             self._unread.append((sum(map(host_examples, group)), values))
             if len(self._unread) >= READ_AFTER:
@@ -705,16 +695,6 @@ class Trainer(Generic[M]):
         self.lowered = factor
         lower(self.optimizer, self._rates, factor)
 
-    def _measured(self, model: Any, batch: Any) -> dict[str, Any]:
-        """The values of an evaluation on one batch."""
-        value, further = parts_of(self.loss(model, batch))
-        values = {"loss": value, **further}
-        for name, metric in self.metrics.items():
-            found = metric(model, batch)
-            check_scalar("metrics", name, found)
-            values[name] = found
-        return {name: x.detach() if x.dtype.kind == "float" else x for name, x in values.items()}
-
     def _averaged(self) -> Any:
         """A context in which the model has its averaged parameters, if there is an average with any."""
         return self.average.applied(self.model) if self.average is not None and self.average.updates else nullcontext()
@@ -728,6 +708,7 @@ class Trainer(Generic[M]):
         error.add_note(f"In step {self.steps + 1}, with the batch {' and '.join(map(described, batches))}.")
 
 
+@explained
 def fit(
     model: M,
     loss: Callable[[M, Any], Any],

@@ -1,0 +1,190 @@
+"""The trainer of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from backburn import optim
+from backburn.backend import AnyBackend
+from backburn.base.errors import ConfigError
+from backburn.optim import schedules
+from backburn.tensor.core.defaults import use_backend
+from backburn.tensor.generators import Generator, fork
+from backburn.train.callbacks import Callback, Checkpoints, EarlyStopping, Plateau
+from backburn.train.config import DIGITS, OptimizerConfig, Run, ScheduleConfig, validated
+from backburn.train.signatures import parameters_of
+from backburn.train.trainer import Trainer
+
+#: The classes of optimizers and schedules, by their names in a configuration.
+OPTIMIZERS: dict[str, type[Any]] = {name.lower(): getattr(optim, name) for name in (
+    "SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Lion", "Adan", "RMSprop", "Adagrad", "Adadelta", "Adafactor",
+    "Muon",
+)}  # fmt: skip
+SCHEDULES: dict[str, type[Any]] = {
+    "linear": schedules.Linear,
+    "polynomial": schedules.Polynomial,
+    "cosine": schedules.Cosine,
+    "cosine_warm_restarts": schedules.CosineWarmRestarts,
+    "exponential": schedules.Exponential,
+    "step": schedules.Step,
+    "multi_step": schedules.MultiStep,
+    "one_cycle": schedules.OneCycle,
+    "plateau": schedules.ReduceOnPlateau,
+}
+#: The options of schedules that are their rate, and their length.
+_RATES, _LENGTHS = ("lr", "init_value", "max_lr"), ("T_max", "total_iters", "total_steps")
+
+
+@dataclass(frozen=True)
+class Built:
+    """The trainer of a configuration, and the data on which the trained model is measured, by name."""
+
+    trainer: Trainer[Any]
+    splits: Mapping[str, Any]
+
+
+def build(run: Run, backend: AnyBackend, callbacks: list[Callback], folder: str | None = None) -> Built:
+    """The trainer of a configuration, on ``backend``, with further callbacks.
+
+    The initial parameters and all draws follow from ``train.seed``. Raises :class:`ConfigError` for functions that
+    cannot be found or do not take their arguments; errors that they raise themselves are not changed.
+    """
+    functions, config = run.functions(), run.config
+    train = config.train
+    random = Generator(train.seed)
+    with use_backend(backend), fork(random):
+        function, arguments = functions["model",]
+        model = function(**arguments)
+    function, arguments = functions["data",]
+    splits = splits_of(function(**arguments), run)
+    function, arguments = functions["loss",]
+    loss = partial(function, **arguments) if arguments else function
+    metrics = {name: functions["metrics", name][0] for name in config.metrics}
+    for name in config.callbacks.arguments:
+        function, arguments = functions["callbacks", name]
+        callbacks = [*callbacks, function(**arguments)]
+    if config.callbacks.early_stopping is not None:
+        callbacks = [*callbacks, EarlyStopping(**config.callbacks.early_stopping.model_dump())]
+    callbacks = [*callbacks, _checkpoints(run)]
+    if config.optimizer.schedule == "plateau":
+        callbacks = [*callbacks, Plateau("loss")]
+    data = splits["train"]
+    per_epoch = train.steps_per_epoch or (-(-len(data) // train.accumulate) if hasattr(data, "__len__") else None)
+    trainer = Trainer(
+        model,
+        loss,
+        data,
+        optimizer=_optimizer(run, None if per_epoch is None else per_epoch * train.epochs),
+        validation=splits.get("validation"),
+        metrics=metrics,
+        callbacks=callbacks,
+        folder=folder,
+        capture=train.capture,
+        precision=train.precision,
+        accumulate=train.accumulate,
+        clip=train.clip,
+        average=None if train.average is None else optim.Average(train.average),
+        seed=train.seed,
+        on_nan=train.on_nan,
+        steps_per_epoch=train.steps_per_epoch,
+        log_every=train.log_every,
+        progress=False,
+    )
+    trainer.random.set_state(random.state())
+    trainer.about = {
+        "config": {name: x for name, x in run.tables.items() if name != "output"},
+        "config_folder": str(run.source.folder),
+    }
+    return Built(trainer, {name: part for name, part in splits.items() if name not in ("train", "validation")})
+
+
+def model_of(run: Run, backend: AnyBackend) -> Any:
+    """The untrained model of a configuration."""
+    function, arguments = run.functions()["model",]
+    with use_backend(backend), fork(Generator(run.config.train.seed)):
+        return function(**arguments)
+
+
+def _checkpoints(run: Run) -> Checkpoints:
+    """What is kept of a run; of the digits no best model unless that is given, as held-out images would choose it."""
+    config = run.config.callbacks.checkpoints
+    if config is None:
+        return Checkpoints(best=None if run.config.data.build == DIGITS["data"] else "validation/loss")
+    return Checkpoints(**{**config.model_dump(), "best": config.best or None})
+
+
+def splits_of(made: Any, run: Run) -> dict[str, Any]:
+    """The data by name that a function has made."""
+    if isinstance(made, Mapping):
+        if "train" not in made:
+            raise ConfigError(
+                f"{run.source.place(('data', 'build'))}: {run.config.data.build} returned data by name, and none is "
+                f"called 'train': {', '.join(map(repr, made)) or 'none at all'}"
+            )
+        return {name: data for name, data in made.items() if data is not None}
+    if isinstance(made, tuple) and len(made) == 2:
+        return {"train": made[0], "validation": made[1]}
+    return {"train": made}
+
+
+def _optimizer(run: Run, steps: int | None) -> Any:
+    """The optimizer, whose rate is a number or a schedule over ``steps``."""
+    config, schedule = run.config.optimizer, run.config.schedule
+    if schedule is not None and config.schedule != "constant":
+        place = run.source.place(("schedule",))
+        raise ConfigError(f"{place}: [schedule] and the key schedule of [optimizer] say the same: give one of them")
+    kind = OPTIMIZERS[config.name]
+    parameters = parameters_of(kind)
+    options = validated(config.arguments, parameters, run.source, ("optimizer",))
+    if "weight_decay" in parameters.types:
+        options["weight_decay"] = config.weight_decay
+    elif config.weight_decay:
+        place = run.source.place(("optimizer", "weight_decay"))
+        raise ConfigError(f"{place}: optimizer.weight_decay: {config.name} has none")
+    return _placed(run, "optimizer", lambda: kind(_rate(run, config, schedule, steps), **options))
+
+
+def _rate(run: Run, config: OptimizerConfig, schedule: ScheduleConfig | None, steps: int | None) -> Any:
+    """The learning rate: a number, or a schedule."""
+    rate: Any = config.learning_rate
+    if schedule is None:
+        if config.schedule == "cosine":
+            return schedules.Cosine(rate, _length(run, steps))
+        if config.schedule == "plateau":
+            return schedules.ReduceOnPlateau(rate, factor=config.factor, patience=config.patience)
+        return rate
+    if schedule.name != "constant":
+        kind = SCHEDULES[schedule.name]
+        parameters = parameters_of(kind)
+        options = validated(schedule.arguments, parameters, run.source, ("schedule",))
+        for name in parameters.types:
+            if name in _RATES:
+                options.setdefault(name, rate)
+            elif name in _LENGTHS and name not in options:
+                options[name] = max(_length(run, steps) - schedule.warmup, 1)
+            elif name == "end_value" and name in parameters.required:
+                options.setdefault(name, 0.0)
+        rate = _placed(run, "schedule", lambda: kind(**options))
+    return schedules.Warmup(schedule.warmup, rate) if schedule.warmup else rate
+
+
+def _length(run: Run, steps: int | None) -> int:
+    if steps is None:
+        raise ConfigError(
+            f"{run.source.place(('train',))}: the schedule goes over the whole run, whose length the data do not say: "
+            f"give train.steps_per_epoch"
+        )
+    return steps
+
+
+def _placed(run: Run, table: str, make: Callable[[], Any]) -> Any:
+    """What ``make`` returns, its errors with the place of a table."""
+    try:
+        return make()
+    except (ValueError, TypeError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"{run.source.place((table,))}: {table}: {error}") from error

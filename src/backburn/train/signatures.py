@@ -1,0 +1,205 @@
+"""The arguments of functions that a configuration names: from their source, without importing it, or as imported.
+
+A name is ``package.module:function``. Its module is looked for on the path, and after that beside the configuration.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backburn.base.errors import ConfigError, hint_for
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The arguments that a function takes by keyword: types by name, those it needs, and whether it takes any other."""
+
+    types: Mapping[str, Any]
+    required: frozenset[str]
+    takes_any: bool = False
+
+
+def parts_of_name(name: str) -> tuple[str, str]:
+    """The module and the function of a name. Raises :class:`ConfigError` for anything else."""
+    module, colon, function = name.partition(":")
+    good = all(part.isidentifier() for part in (*module.split("."), *function.split(".")))
+    if not colon or not good:
+        raise ConfigError(f"{name!r} is no function: write package.module:function")
+    return module, function
+
+
+def imported(name: str, folder: Path) -> Callable[..., Any]:
+    """The function of a name. Raises :class:`ConfigError` if there is none; errors inside of its module are raised."""
+    module, function = parts_of_name(name)
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))  # at the end: a file of a library's name hides nothing
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
+            raise ConfigError(
+                f"there is no module {error.name!r}, neither in the environment nor in {folder}"
+            ) from None
+        raise
+    for part in function.split("."):
+        if not hasattr(found, part):
+            raise ConfigError(
+                f"{module} has no {part!r}. {hint_for(part, [n for n in vars(found) if not n.startswith('_')])}"
+            )
+        found = getattr(found, part)
+    if not callable(found):
+        raise ConfigError(f"{name} is a {type(found).__name__}, not a function")
+    return found
+
+
+def parameters_of(function: Callable[..., Any], skip: int = 0) -> Parameters:
+    """The arguments of a function after the first ``skip``."""
+    try:
+        entries = list(inspect.signature(function).parameters.values())[skip:]
+    except (TypeError, ValueError):  # one that is not written in Python
+        return Parameters({}, frozenset(), True)
+    source: Any = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
+    try:
+        hints = typing.get_type_hints(source, include_extras=True)
+    except Exception:  # names that exist for type checkers only
+        hints = {}
+    usable = [p for p in entries if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return Parameters(
+        {p.name: hints.get(p.name, Any) for p in usable},
+        frozenset(p.name for p in usable if p.default is p.empty),
+        any(p.kind == p.VAR_KEYWORD for p in entries),
+    )
+
+
+def parameters_in_source(name: str, folder: Path, skip: int = 0) -> Parameters | None:
+    """The arguments of a function as its source says, which is read and not run; None where it does not say.
+
+    Types of Python and of ``typing`` are known, all others are any. Raises :class:`ConfigError` if there is no such
+    module or function.
+    """
+    module, function = parts_of_name(name)
+    path = source_of(module, folder)
+    if path is None:
+        raise ConfigError(f"there is no module {module!r}, neither in the environment nor in {folder}")
+    if path.suffix != ".py":
+        return None
+    try:
+        tree = ast.parse(path.read_bytes())
+    except SyntaxError as error:
+        raise ConfigError(f"{path}, line {error.lineno}: {error.msg}") from None
+    body: list[ast.stmt] = tree.body
+    node: Any = None
+    for part in function.split("."):
+        node = next((n for n in body if getattr(n, "name", None) == part), None)
+        if node is None:
+            names = _names(body)
+            if part in names or "*" in names:  # imported, or computed
+                return None
+            raise ConfigError(f"{module} has no {part!r}. {hint_for(part, names)}")
+        body = getattr(node, "body", [])
+    if isinstance(node, ast.ClassDef):
+        node, skip = next((n for n in node.body if getattr(n, "name", None) == "__init__"), None), skip + 1
+    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return None
+    if node.decorator_list:
+        return None
+    return _parameters(node.args, skip, _aliases(tree))
+
+
+def source_of(module: str, folder: Path) -> Path | None:
+    """The file of a module, found without importing it or a package around it."""
+    for place in [*(Path(p or ".") for p in sys.path), folder]:
+        inside = place.joinpath(*module.split("."))
+        for found in (inside / "__init__.py", inside.with_suffix(".py")):
+            if found.is_file():
+                return found
+        if inside.parent.is_dir():
+            for found in inside.parent.glob(f"{inside.name}.*"):
+                if found.suffix in (".so", ".pyd"):
+                    return found
+    return None
+
+
+def _aliases(tree: ast.Module) -> dict[str, ast.expr]:
+    """What names at the top of a module stand for, which may be types."""
+    found = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            found[node.targets[0].id] = node.value
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+            found[node.target.id] = node.value
+    return found
+
+
+def _parameters(arguments: ast.arguments, skip: int, aliases: Mapping[str, ast.expr]) -> Parameters:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    optional = {a.arg for a in positional[len(positional) - len(arguments.defaults) :]} if arguments.defaults else set()
+    by_keyword = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    optional |= {a.arg for a, default in by_keyword if default is not None}
+    usable = [*[a for a in positional[skip:] if a not in arguments.posonlyargs], *arguments.kwonlyargs]
+    return Parameters(
+        {a.arg: _type(a.annotation, aliases) for a in usable},
+        frozenset(a.arg for a in usable if a.arg not in optional),
+        arguments.kwarg is not None,
+    )
+
+
+_TYPES: dict[str, Any] = {
+    **{t.__name__: t for t in (int, float, str, bool, list, dict, tuple, set)},
+    **{name: getattr(typing, name) for name in ("Any", "Literal", "Optional", "Union", "List", "Dict", "Tuple")},
+    "Sequence": Sequence,
+    "Mapping": Mapping,
+    "Path": Path,
+}
+
+
+def _type(node: ast.expr | None, aliases: Mapping[str, ast.expr]) -> Any:
+    """The type that an annotation means, or any if that cannot be known."""
+    try:
+        return _evaluated(node, aliases) if node is not None else Any
+    except (LookupError, TypeError, ValueError, SyntaxError, RecursionError):
+        return Any
+
+
+def _evaluated(node: ast.expr, aliases: Mapping[str, ast.expr]) -> Any:
+    if isinstance(node, ast.Constant):
+        if isinstance(node.value, str):
+            return _evaluated(ast.parse(node.value, mode="eval").body, aliases)
+        return node.value
+    if isinstance(node, ast.Name):
+        return _TYPES[node.id] if node.id in _TYPES else _evaluated(aliases[node.id], aliases)
+    if isinstance(node, ast.Attribute):
+        return _TYPES[node.attr]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return _evaluated(node.left, aliases) | _evaluated(node.right, aliases)
+    if isinstance(node, ast.Subscript):
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if ast.unparse(node.value).endswith("Annotated"):  # what is said about the type is not known
+            return _evaluated(parts[0], aliases)
+        outer = _evaluated(node.value, aliases)
+        if outer is typing.Literal:
+            return outer[tuple(ast.literal_eval(part) for part in parts)]
+        values = [... if isinstance(p, ast.Constant) and p.value is ... else _evaluated(p, aliases) for p in parts]
+        return outer[tuple(values)]
+    raise LookupError
+
+
+def _names(body: Sequence[ast.stmt]) -> set[str]:
+    """The names that statements bind at the top of a module."""
+    found: set[str] = set()
+    for node in ast.walk(ast.Module(list(body), [])):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, ast.alias):
+            found.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return found
