@@ -1,0 +1,123 @@
+"""The gallery at reduced size: each script runs, learns and draws."""
+
+from __future__ import annotations
+
+import importlib
+import runpy
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import backburn as bb
+from backburn.backend import BackendWarning
+
+ROOT = Path(__file__).parents[2]
+GALLERY = ROOT / "examples"
+NAMES = sorted(path.parent.name for path in GALLERY.glob("*/main.py"))
+
+
+def main_of(name: str) -> Any:
+    """The function ``main`` of an example."""
+    return runpy.run_path(str(GALLERY / name / "main.py"))["main"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Any:
+    """A function that runs an example at reduced size, looks for its pictures, and returns what it has found."""
+
+    def run(name: str, *arguments: str) -> Any:
+        pytest.importorskip("matplotlib", reason="examples draw with matplotlib, of the extra train")
+        with bb.random.fork():  # scripts seed the generator
+            found = main_of(name)(["--quick", "--plot", str(tmp_path / name), *arguments])
+        for theme in ("light", "dark"):
+            assert "</svg>" in (tmp_path / f"{name}-{theme}.svg").read_text(encoding="utf-8")
+        return found
+
+    return run
+
+
+def test_a_gpt_learns_more_than_how_frequent_letters_are(run: Any) -> None:
+    found = run("char_gpt")
+    assert found["validation/loss"] < 2.9  # 3.3 nats by frequency alone
+
+
+def test_a_network_solves_an_equation(run: Any) -> None:
+    assert run("pinn")["error"] < 0.3  # 1 for the solution that is zero
+
+
+def test_an_autoencoder_learns_what_images_share_and_where_they_differ(run: Any) -> None:
+    found = run("vae")
+    assert found["validation/loss"] < 26.3  # 26.8 nats for the mean image
+    assert found["validation/divergence"] > 0.5  # the latent space is used
+
+
+def test_a_convolutional_network_reads_digits(run: Any) -> None:
+    assert run("digits_cnn")["accuracy"] > 0.7
+
+
+def test_digits_are_left_out_in_turn(capsys: Any) -> None:
+    with bb.random.fork():
+        main_of("digits_cnn")(["--quick", "--validate"])
+    assert "of 288 images" in capsys.readouterr().out
+
+
+def test_adapters_of_a_quantized_model_learn(run: Any) -> None:
+    found = run("qlora")
+    assert abs(found["int4"] - found["float32"]) < 0.1
+    assert found["int4 and adapters"] < found["int4"] - 0.15
+
+
+def test_rates_of_an_equation_are_those_of_the_literature(run: Any) -> None:
+    pytest.importorskip("scipy", reason="SciPy minimizes")
+    found = run("ode_scipy")
+    rates = [found[name] for name in list(found)[:4]]
+    assert rates == pytest.approx([0.55, 0.028, 0.80, 0.024], rel=0.05)  # Carpenter, a case study of Stan, 2018
+    assert found["away"] < 1e-3
+
+
+def test_a_graph_is_worth_labels(run: Any) -> None:
+    found = run("graph_network")
+    assert found["with the graph"] > max(0.7, found["without edges"] + 0.05)
+
+
+def test_a_policy_balances_the_pole_longer(run: Any) -> None:
+    pytest.importorskip("gymnasium", reason="the environment is Gymnasium's, of the extra gymnasium")
+    assert run("ppo")["return"] > 45.0  # about 22 for actions at random
+
+
+def test_numpy_trains(run: Any) -> None:
+    found = run("any_backend", "--backend", "numpy", "capture(numpy)")
+    assert found["numpy"] > 0.75
+    assert found["away"] < 1e-4
+
+
+@pytest.mark.parametrize(("name", "kind"), [("torch", "TorchBackend"), ("jax", "JaxBackend")])
+def test_other_libraries_train_alike(run: Any, monkeypatch: pytest.MonkeyPatch, name: str, kind: str) -> None:
+    pytest.importorskip(name, reason=f"{name} is not installed")
+    monkeypatch.syspath_prepend(str(GALLERY / "backends" / f"backburn_{name}"))
+    bb.register_backend(name, getattr(importlib.import_module(f"backburn_{name}"), kind))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BackendWarning)
+        found = run("any_backend", "--backend", "numpy", name)
+    assert found[name] == pytest.approx(found["numpy"], abs=0.01)
+    assert found["away"] < 1e-4
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_example_is_on_the_page_with_its_pictures(name: str) -> None:
+    page = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    assert f"python examples/{name}/main.py" in page
+    picture = f"gallery-{name.replace('_', '-')}"
+    assert f"{{picture}} {picture}\n" in page
+    for theme in ("light", "dark"):
+        assert (ROOT / "docs" / "images" / f"{picture}-{theme}.svg").stat().st_size < 200_000
+
+
+def test_an_example_names_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script for an environment that is not installed fails at its import, which names it."""
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(ModuleNotFoundError, match="gymnasium"):
+        main_of("ppo")
