@@ -484,9 +484,9 @@ def work(side: str) -> None:
 
 
 class Side:
-    """A process that runs the steps of one side."""
+    """A process that does the work of one side, by ``module --work name``."""
 
-    def __init__(self, name: str, threads: int) -> None:
+    def __init__(self, name: str, threads: int, module: str = "benchmarks.steps") -> None:
         variables = dict(os.environ)
         for library in ("BACKBURN", "OPENBLAS", "OMP", "MKL"):
             variables[f"{library}_NUM_THREADS"] = str(threads)
@@ -494,7 +494,7 @@ class Side:
             variables["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
         self.name = name
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.steps", "--work", name], env=variables, text=True,
+            [sys.executable, "-m", module, "--work", name], env=variables, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1],
         )  # fmt: skip
 
