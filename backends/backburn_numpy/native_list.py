@@ -35,6 +35,8 @@ MOST = 1 << 16
 MOST_MULTIPLICATIONS, MOST_BY_LIBRARY, MOST_PRODUCTS = 1 << 24, 1 << 18, 32
 #: The arguments of a kernel's call.
 ARGUMENTS = 11
+#: The bytes of a row up to which rows are repeated rather than passed over one by one, and the most elements then.
+SHORT, MOST_REPEATED = 1 << 10, 1 << 14
 #: The kinds of steps, as the kernel numbers them, and the most arrays of a formula.
 FORMULA, COPY, KERNEL_CALL, PRODUCT, TRANSPOSE = range(5)
 MOST_ARRAYS = 64
@@ -121,6 +123,7 @@ class Layout:
         self.cells: dict[tuple[Number, np.dtype[Any]], Any] = {}
         self.kept: list[Any] = []
         self._memories: list[Memory] = []
+        self._repeated: dict[tuple[int, Shape], Place] = {}
         for x in given:
             if isinstance(x, Variable):
                 self.places[x] = Place(Memory(Kind.GIVEN, len(self.places)), 0)
@@ -149,6 +152,16 @@ class Layout:
                 cell = self.cells[x, dtype] = np.zeros((), dtype)
             return self.constant(cell)
         return self.constant(contiguous(x, dtype))
+
+    def repeated(self, x: Any, dtype: np.dtype[Any], shape: Shape) -> Place:
+        """The place of a row, or of several, repeated to a shape: many calls may read it."""
+        key = id(x), shape
+        if (place := self._repeated.get(key)) is None:
+            source, size = self.read(x, dtype), prod(x.shape) * dtype.itemsize
+            place = self._repeated[key] = self.scratch(shape, dtype)
+            self.steps.append([COPY, place, source, prod(shape) // prod(x.shape), size, size, 0])
+        place.memory.last = len(self.steps)
+        return place
 
     def constant(self, x: Any) -> Place:
         """The place of an array that stays as it is, or that is written before the steps."""
@@ -323,6 +336,8 @@ def _formula(call: Call) -> Plan | None:
         if kind is Variable or kind is np.ndarray:
             if _dtype(x) is not dtype:  # NumPy takes None for float64 where dtypes are compared
                 return None
+            if kind is np.ndarray and not any(x.strides):  # one number, perhaps broadcast
+                x = x[(0,) * x.ndim + (...,)]
             kinds.append(x.shape)
             operands.append(x)
         elif kind is Number:
@@ -338,12 +353,30 @@ def _formula(call: Call) -> Plan | None:
     if made is None:
         return None
 
+    shape, whole = first.shape, None
+    if made.rows > 1 and made.width * dtype.itemsize <= SHORT and prod(shape) <= MOST_REPEATED:
+        whole = _pass(formula, shape, first.dtype.name, tuple(shape if _is_row(x, shape) else x for x in kinds), level)
+    if is_repeated := whole is not None and whole.rows == 1:
+        made = whole
+
     def plan(layout: Layout, call: Call) -> None:
-        sources = [layout.read(x, dtype) for x in operands]
+        sources = [
+            layout.repeated(x, dtype, shape)
+            if is_repeated and x.__class__ is not Number and _is_row(x.shape, shape)
+            else layout.read(x, dtype)
+            for x in operands
+        ]
         _append(layout, made, [layout.new(v) for v in results], sources)
         _extend(layout, sources)  # one may have been transposed after another was read
 
     return plan
+
+
+def _is_row(kind: Any, shape: Shape) -> bool:
+    """Whether the shape of an operand is that of one or several rows of a shape."""
+    if kind.__class__ is _Constant or prod(kind) == 1 or len(kind) >= len(shape):
+        return False
+    return kind == shape[len(shape) - len(kind) :]
 
 
 def _append(layout: Layout, made: _Pass, targets: list[Place], sources: list[Place]) -> None:

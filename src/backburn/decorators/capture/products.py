@@ -14,7 +14,7 @@ from itertools import count
 from math import prod
 from typing import Any
 
-from backburn.decorators.capture.program import Call, Number, Variable, arguments, variables_in
+from backburn.decorators.capture.program import Call, Number, Variable, arguments, ordered, variables_in
 
 #: The fewest products that are joined, and the most multiplications of one of them: larger ones gain nothing.
 FEWEST, MOST_MULTIPLICATIONS = 4, 1 << 24
@@ -41,6 +41,7 @@ class _Joining:
         self._k = k
         self._makers = {v: call for call in calls for v in call.writes}
         self._returned = [*returned]
+        self._results = variables_in([call.results for call in calls])
         self._indices = count(1 + max((v.index for call in calls for v in (*call.reads, *call.writes)), default=0))
         #: Stacked operands, by their parts.
         self._stacked: dict[tuple[int, ...], Any] = {}
@@ -226,24 +227,8 @@ class _Joining:
         return call
 
     def ordered(self) -> list[Call]:
-        """The calls that the results need, each after those that make its operands, otherwise in their order."""
-        found: list[Call] = []
-        made: set[int] = set()
-        for v in variables_in([call.results for call in self._calls]):
-            left = [self._makers.get(v)]
-            while left:
-                call = left[-1]
-                if call is None or id(call) in made:
-                    left.pop()
-                    continue
-                makers = [self._makers.get(x) for x in sorted(call.reads, key=_place, reverse=True)]
-                if before := [maker for maker in makers if maker is not None and id(maker) not in made]:
-                    left += before
-                    continue
-                made.add(id(call))
-                found.append(call)
-                left.pop()
-        return found
+        """The calls in their new order."""
+        return ordered(self._results, self._makers)
 
 
 def _place(x: Any) -> int:

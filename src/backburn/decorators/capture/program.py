@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
@@ -82,6 +82,36 @@ def live_calls(calls: list[Call], results: list[list[Any]]) -> list[Call]:
             used |= call.reads
             found.append(call)
     return found[::-1]
+
+
+def ordered(
+    wanted: Iterable[Variable],
+    makers: Mapping[Variable, Call],
+    then: Mapping[Variable, Sequence[Variable]] | None = None,
+) -> list[Call]:
+    """The calls that make variables, each after those that make its operands, otherwise in the order of these.
+
+    ``then`` are variables to make as soon as another is made.
+    """
+    found: list[Call] = []
+    made: set[int] = set()
+    for v in wanted:
+        left = [makers.get(v)]
+        while left:
+            call = left[-1]
+            if call is None or id(call) in made:
+                left.pop()
+                continue
+            before = [makers.get(x) for x in sorted(call.reads, key=lambda x: -x.index)]
+            if missing := [maker for maker in before if maker is not None and id(maker) not in made]:
+                left += missing
+                continue
+            left.pop()
+            made.add(id(call))
+            found.append(call)
+            if then:
+                left += [makers[x] for v in call.writes for x in then.get(v, ())]
+    return found
 
 
 #: A value of fewer bytes is not freed right after its last use, but by the next of the values that take its place.

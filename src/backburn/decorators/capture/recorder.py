@@ -47,6 +47,7 @@ from backburn.decorators.capture.replay import (
     ReplayedInt,
     contents,
 )
+from backburn.decorators.capture.stacks import split_stacks
 from backburn.ops.table import OPERATIONS
 
 
@@ -294,6 +295,8 @@ class Replayed:
         """Make a program of the recorded calls."""
         k = self._k
         calls = live_calls(calls, results)
+        if join and hasattr(k, "lister"):
+            calls = live_calls(split_stacks(calls, variables_in(results), k), results)
         if join:
             calls = live_calls(join_products(calls, variables_in(results), k), results)
         if join and hasattr(k, "fuse"):
