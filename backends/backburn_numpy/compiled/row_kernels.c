@@ -3,7 +3,7 @@
 #include "simd.h"
 #include "softmax_short_rows.h"
 
-EXTREME(float, int32_t, largest_and_nans, >, -INFINITY)
+EXTREME(float, Lanes, Ints, AT, largest_and_nans, larger_lanes, largest_lane, -INFINITY)
 INLINE float largest(const float *restrict x, int64_t width) {
     int unordered;
     return largest_and_nans(x, width, &unordered);
