@@ -49,17 +49,17 @@ INLINE int64_t NAMED(narrow_rows)(const REAL *restrict x, REAL *restrict out, in
 }
 
 /* The sum of so few elements that their type is good enough. */
-INLINE double NAMED(sum_of_block)(const REAL *restrict x, int64_t start, int64_t stop) {
+INLINE double NAMED(sum_of_block)(const REAL *restrict x, int64_t count) {
     SEVERAL sums[2] = {0};
-    BY_VECTORS(IN_VECTOR, start, stop, sums[turn] += SEVERAL_AT(x, 0);)
+    BY_VECTORS(IN_VECTOR, 0, count, sums[turn] += SEVERAL_AT(x, 0);)
     return SUM_OF_SEVERAL(sums[0] + sums[1]);
 }
 
 KERNEL(sum_rows, const REAL *restrict x, REAL *restrict out, int64_t rows, int64_t width) {
-    for (int64_t r = NAMED(narrow_rows)(x, out, rows, width, 0, NARROW); r < rows; r++) {
-        double sum = 0.0;
-        for (int64_t start = 0; start < width; start += BLOCK)
-            sum += NAMED(sum_of_block)(x + r * width, start, start + BLOCK < width ? start + BLOCK : width);
+    for (int64_t r = NAMED(narrow_rows)(x, out, rows, width, 0, NARROW); r < rows; r++, x += width) {
+        double sum = NAMED(sum_of_block)(x, width < BLOCK ? width : BLOCK);
+        for (int64_t start = BLOCK; start < width; start += BLOCK)
+            sum += NAMED(sum_of_block)(x + start, width - start < BLOCK ? width - start : BLOCK);
         out[r] = (REAL)sum;
     }
 }
@@ -158,7 +158,7 @@ KERNEL(deviation_rows, const REAL *restrict x, double *restrict means, double *r
             continue;
         }
         for (int64_t start = 0; start < width; start += BLOCK)
-            sum += NAMED(sum_of_block)(x, start, start + BLOCK < width ? start + BLOCK : width);
+            sum += NAMED(sum_of_block)(x + start, width - start < BLOCK ? width - start : BLOCK);
         const REAL mean = (REAL)(sum / (double)width);
         for (int64_t start = 0, stop; start < width; start = stop) {
             SEVERAL rests[2] = {0}, totals[2] = {0};

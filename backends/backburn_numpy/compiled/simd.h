@@ -70,6 +70,30 @@ INLINE Wide load_some_wide(const double *x, int64_t n, double others) {
 #endif
 }
 
+INLINE void store_lanes(float *out, Lanes x) { memcpy(out, &x, sizeof x); }
+
+/* Stores the first n lanes, fewer than there are. */
+INLINE void store_some(float *out, int64_t n, Lanes x) {
+#if defined(__AVX512F__)
+    _mm512_mask_storeu_ps(out, (__mmask16)((1u << n) - 1u), (__m512)x);
+#elif defined(__AVX__)
+    __m128 some = _mm256_castps256_ps128((__m256)x);
+    if (n & 4) {
+        _mm_storeu_ps(out, some);
+        some = _mm256_extractf128_ps((__m256)x, 1);
+        out += 4;
+    }
+    if (n & 2) {
+        _mm_storel_pi((__m64 *)out, some);
+        some = _mm_movehl_ps(some, some);
+        out += 2;
+    }
+    if (n & 1) _mm_store_ss(out, some);
+#else
+    for (int64_t k = 0; k < n; k++) out[k] = x[k];
+#endif
+}
+
 /* A vector of which only the first n lanes are not 0. */
 INLINE Wide low_lanes(Wide x, int64_t n) {
     double all[sizeof x / sizeof(double)];
@@ -294,6 +318,8 @@ INLINE void load_columns_wide(Wide *columns, const double *x, int64_t width) {
         for (int k = 0; k < 2; k++) columns[k][r] = x[r * width + k];
 #endif
 }
+
+#define STORE(out, x) (whole ? store_lanes(out + i, x) : store_some(out + i, end - i, x))
 
 /* The sum of fewer floats than lose digits. */
 INLINE double sum_of_floats(const float *restrict x, int64_t start, int64_t stop) {
