@@ -60,7 +60,7 @@ BINARY(silu_backward, grad, x, silu_slope(x) * grad)
         total = sum_of_wide(sums[0] + sums[1]);                                                                        \
     }
 
-EXTREME(double, int64_t, largest_and_nans, >, -INFINITY)
+EXTREME(double, Wide, WideInts, WIDE_AT, largest_and_nans, larger_wide, largest_lane_of_wide, -INFINITY)
 INLINE double largest(const double *restrict x, int64_t width) {
     int unordered; /* NaN is found by the powers */
     return largest_and_nans(x, width, &unordered);

@@ -180,34 +180,6 @@ INLINE float loss_of(float x, float top, float others) {
     return (float)(log((double)others + exp(own)) - own);
 }
 
-/* Defines the largest (if better is >) or smallest (<) number of a row, least if it has none, and tells whether it has a
- * NaN. Elements take turns with as many results side by side, in the same order by all compilers: 0 is as good as -0. */
-#define BETTER_OF(n, some, better)                                                                                     \
-    LOOP for (int k = 0; k < n; k++) some[k] = some[k + n] better some[k] ? some[k + n] : some[k];
-#define EXTREME(type, integer, name, better, least)                                                                    \
-    INLINE type name(const type *restrict x, int64_t width, int *unordered) {                                          \
-        enum { SIDE = 64 / sizeof(type) };                                                                             \
-        type some[SIDE];                                                                                               \
-        integer nans[SIDE] = {0}, any = 0;                                                                             \
-        int64_t i = 0;                                                                                                 \
-        LOOP for (int k = 0; k < SIDE; k++) some[k] = least;                                                           \
-        for (; i + SIDE <= width; i += SIDE) LOOP for (int k = 0; k < SIDE; k++) {                                     \
-            nans[k] |= x[i + k] != x[i + k];                                                                           \
-            some[k] = x[i + k] better some[k] ? x[i + k] : some[k];                                                    \
-        }                                                                                                              \
-        if (i < width) LOOP for (int k = 0; k < SIDE; k++) {                                                           \
-            const type y = i + k < width ? x[i + k] : least;                                                           \
-            nans[k] |= y != y;                                                                                         \
-            some[k] = y better some[k] ? y : some[k];                                                                  \
-        }                                                                                                              \
-        SUM_OF(any) for (int k = 0; k < SIDE; k++) any += nans[k];                                                     \
-        *unordered = (int)any;                                                                                         \
-        if (SIDE > 8) BETTER_OF(8, some, better)                                                                       \
-        BETTER_OF(4, some, better)                                                                                     \
-        BETTER_OF(2, some, better)                                                                                     \
-        return some[1] better some[0] ? some[1] : some[0];                                                             \
-    }
-
 /* Element-wise kernels, whose result may have the memory of an operand. */
 #define UNARY(name, expression)                                                                                        \
     KERNEL(name, REAL *out, const REAL *xs, int64_t count) {                                                           \

@@ -8,56 +8,76 @@ INLINE REAL NAMED(joined)(REAL x, REAL y, int operation) {
     return ((operation > 0 ? !(y <= x) : !(y >= x)) & (x == x)) ? y : x;
 }
 
+INLINE SEVERAL NAMED(joined_several)(SEVERAL x, SEVERAL y, int operation) {
+    if (operation == 0) return x + y;
+    if (operation == 2) return x * y;
+    return NAN_OF_SEVERAL(x, y, operation > 0 ? LARGER(y, x) : SMALLER(y, x));
+}
+
 /* Reduces rows, if they are narrow, and tells how many these are: as many as fit side by side, and the rest alone, in the
- * same order. */
+ * same order. Columns are loaded by PART; of the last ones, those that end the row, only the new ones count. */
 INLINE int64_t NAMED(narrow_rows)(const REAL *restrict x, REAL *restrict out, int64_t rows, int64_t width,
-                                  int operation) {
-    if (width > NARROW || width < 1) return 0;
-    int64_t done = 0;
-    for (; done + ABREAST <= rows; done += ABREAST, x += ABREAST * width, out += ABREAST) {
-        REAL some[ABREAST];
-        LOOP for (int64_t r = 0; r < ABREAST; r++) some[r] = x[r * width];
-        for (int64_t i = 1; i < width; i++)
-            LOOP for (int64_t r = 0; r < ABREAST; r++) some[r] = NAMED(joined)(some[r], x[r * width + i], operation);
-        LOOP for (int64_t r = 0; r < ABREAST; r++) out[r] = some[r];
+                                  int operation, int64_t most) {
+    if (width > most || width < 1) return 0;
+    if (width == 1) {
+        memcpy(out, x, (size_t)rows * sizeof *x);
+        return rows;
     }
-    for (; done < rows; done++, x += width, out++) {
-        *out = *x;
-        for (int64_t i = 1; i < width; i++) *out = NAMED(joined)(*out, x[i], operation);
+    enum { PART = 16 / sizeof(REAL) };
+    int64_t done = 0;
+    /* Shorter rows are loaded with the first elements of the next ones. */
+    for (; done + IN_VECTOR + (width < PART ? PART : 0) <= rows; done += IN_VECTOR, x += IN_VECTOR * width) {
+        SEVERAL columns[PART], all;
+        LOAD_COLUMNS(columns, x, width);
+        all = columns[0];
+        UNROLL for (int k = 1; k < PART; k++)
+            if (k < width) all = NAMED(joined_several)(all, columns[k], operation);
+        for (int64_t i = PART; i < width; i += PART) {
+            const int64_t at = i + PART < width ? i : width - PART;
+            LOAD_COLUMNS(columns, x + at, width);
+            UNROLL for (int k = 0; k < PART; k++)
+                if (at + k >= i) all = NAMED(joined_several)(all, columns[k], operation);
+        }
+        memcpy(out + done, &all, sizeof all);
+    }
+    for (; done < rows; done++, x += width) {
+        REAL all = *x;
+        for (int64_t i = 1; i < width; i++) all = NAMED(joined)(all, x[i], operation);
+        out[done] = all;
     }
     return rows;
 }
 
 /* The sum of so few elements that their type is good enough. */
-INLINE double NAMED(sum_of_block)(const REAL *restrict x, int64_t start, int64_t stop) {
+INLINE double NAMED(sum_of_block)(const REAL *restrict x, int64_t count) {
     SEVERAL sums[2] = {0};
-    BY_VECTORS(IN_VECTOR, start, stop, sums[turn] += SEVERAL_AT(x, 0);)
+    BY_VECTORS(IN_VECTOR, 0, count, sums[turn] += SEVERAL_AT(x, 0);)
     return SUM_OF_SEVERAL(sums[0] + sums[1]);
 }
 
 KERNEL(sum_rows, const REAL *restrict x, REAL *restrict out, int64_t rows, int64_t width) {
-    for (int64_t r = NAMED(narrow_rows)(x, out, rows, width, 0); r < rows; r++) {
-        double sum = 0.0;
-        for (int64_t start = 0; start < width; start += BLOCK)
-            sum += NAMED(sum_of_block)(x + r * width, start, start + BLOCK < width ? start + BLOCK : width);
+    for (int64_t r = NAMED(narrow_rows)(x, out, rows, width, 0, NARROW); r < rows; r++, x += width) {
+        double sum = NAMED(sum_of_block)(x, width < BLOCK ? width : BLOCK);
+        for (int64_t start = BLOCK; start < width; start += BLOCK)
+            sum += NAMED(sum_of_block)(x + start, width - start < BLOCK ? width - start : BLOCK);
         out[r] = (REAL)sum;
     }
 }
 
 KERNEL(prod_rows, const REAL *restrict x, REAL *restrict out, int64_t rows, int64_t width) {
-    for (int64_t r = NAMED(narrow_rows)(x, out, rows, width, 2); r < rows; r++) {
+    for (int64_t r = NAMED(narrow_rows)(x, out, rows, width, 2, NARROW); r < rows; r++) {
         SEVERAL products[2] = {(SEVERAL){0} + 1, (SEVERAL){0} + 1};
         BY_VECTORS(IN_VECTOR, r * width, (r + 1) * width, products[turn] *= SEVERAL_AT(x, 1);)
         out[r] = PRODUCT_OF_SEVERAL(products[0] * products[1]);
     }
 }
 
-EXTREME(REAL, INTEGER, NAMED(largest), >, -INFINITY)
-EXTREME(REAL, INTEGER, NAMED(smallest), <, INFINITY)
+EXTREME(REAL, SEVERAL, SEVERAL_INTS, SEVERAL_AT, NAMED(largest), LARGER, LARGEST, -INFINITY)
+EXTREME(REAL, SEVERAL, SEVERAL_INTS, SEVERAL_AT, NAMED(smallest), SMALLER, SMALLEST, INFINITY)
 
 #define EXTREMES(name, extreme, operation)                                                                             \
     KERNEL(name, const REAL *restrict x, REAL *restrict out, int64_t rows, int64_t width) {                            \
-        for (int64_t r = NAMED(narrow_rows)(x, out, rows, width, operation); r < rows; r++) {                          \
+        for (int64_t r = NAMED(narrow_rows)(x, out, rows, width, operation, 96 / sizeof *x); r < rows; r++) {          \
             int unordered;                                                                                             \
             const REAL best = extreme(x + r * width, width, &unordered);                                               \
             out[r] = unordered ? (REAL)NAN : best;                                                                     \
@@ -138,7 +158,7 @@ KERNEL(deviation_rows, const REAL *restrict x, double *restrict means, double *r
             continue;
         }
         for (int64_t start = 0; start < width; start += BLOCK)
-            sum += NAMED(sum_of_block)(x, start, start + BLOCK < width ? start + BLOCK : width);
+            sum += NAMED(sum_of_block)(x + start, width - start < BLOCK ? width - start : BLOCK);
         const REAL mean = (REAL)(sum / (double)width);
         for (int64_t start = 0, stop; start < width; start = stop) {
             SEVERAL rests[2] = {0}, totals[2] = {0};

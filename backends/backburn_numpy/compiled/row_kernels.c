@@ -3,7 +3,7 @@
 #include "simd.h"
 #include "softmax_short_rows.h"
 
-EXTREME(float, int32_t, largest_and_nans, >, -INFINITY)
+EXTREME(float, Lanes, Ints, AT, largest_and_nans, larger_lanes, largest_lane, -INFINITY)
 INLINE float largest(const float *restrict x, int64_t width) {
     int unordered;
     return largest_and_nans(x, width, &unordered);
@@ -31,29 +31,32 @@ INLINE double product_of(const float *restrict x, const float *restrict y, int64
     return total;
 }
 
-/* Fills out with exp(x - top) and returns the sum. */
-INLINE float powers(float *restrict out, const float *restrict x, float top, int64_t width) {
-    LOOP for (int64_t i = 0; i < width; i++) out[i] = exp_of(x[i] - top);
-    return (float)sum_of(out, width);
-}
-
-/* The sum of exp(x - top), but of the element at without. */
-INLINE float sum_of_powers(const float *restrict x, float top, int64_t width, int64_t without) {
+/* Fills out, unless it is null, with exp(x - top) and returns the sum, but for the element at without. The last elements
+ * are computed as a whole vector, too. */
+INLINE float powers(float *out, const float *x, float top, int64_t width, int64_t without) {
     double total = 0.0;
     STRETCHES {
-        float some[STRETCH];
-        LOOP for (int64_t i = 0; i < stop - start; i++) some[i] = exp_of(x[start + i] - top);
-        if (start <= without && without < stop) some[without - start] = 0.0f;
-        total += sum_of_floats(some, 0, stop - start);
+        Lanes sums[2] = {0};
+        BY_VECTORS(LANES, start, stop, _Alignas(Lanes) float some[LANES]; store_lanes(some, AT(x, top));
+                   LOOP for (int k = 0; k < LANES; k++) some[k] = exp_of(some[k] - top);
+                   if (out) STORE(out, load_lanes(some));
+                   if (i <= without && without < i + LANES) some[without - i] = 0.0f;
+                   sums[turn] += whole ? load_lanes(some) : load_some(some, end - i, 0.0f);)
+        total += sum_of_lanes(sums[0] + sums[1]);
     }
     return (float)total;
+}
+
+/* Vectors as powers stored them, which the processor has at hand, unlike parts of these. */
+INLINE void scale_row(float *x, float factor, int64_t width) {
+    BY_VECTORS(LANES, 0, width, STORE(x, AT(x, 0.0f) * factor);)
 }
 
 KERNEL(softmax, float *restrict out, const float *restrict x, int64_t rows, int64_t width) {
     if (width < SHORT) return backburn_softmax_short_rows(out, x, rows, width);
     for (int64_t r = 0; r < rows; r++, x += width, out += width) {
-        const float factor = 1.0f / powers(out, x, largest(x, width), width);
-        LOOP for (int64_t i = 0; i < width; i++) out[i] *= factor;
+        const float factor = 1.0f / powers(out, x, largest(x, width), width, -1);
+        scale_row(out, factor, width);
     }
 }
 
@@ -68,7 +71,7 @@ KERNEL(softmax_backward, float *restrict out, const float *restrict grad, const 
 KERNEL(log_softmax, float *restrict out, const float *restrict x, int64_t rows, int64_t width) {
     if (width < SHORT) return backburn_log_softmax_short_rows(out, x, rows, width);
     for (int64_t r = 0; r < rows; r++, x += width, out += width) {
-        const float top = largest(x, width), logarithm = logf(sum_of_powers(x, top, width, -1));
+        const float top = largest(x, width), logarithm = logf(powers(0, x, top, width, -1));
         LOOP for (int64_t i = 0; i < width; i++) out[i] = (x[i] - top) - logarithm;
     }
 }
@@ -76,7 +79,7 @@ KERNEL(log_softmax, float *restrict out, const float *restrict x, int64_t rows, 
 KERNEL(logsumexp, const float *restrict x, float *restrict out, int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width) {
         const float top = largest(x, width), shift = fabsf(top) == INFINITY ? 0.0f : top;
-        out[r] = logf(sum_of_powers(x, shift, width, -1)) + shift;
+        out[r] = logf(powers(0, x, shift, width, -1)) + shift;
     }
 }
 
@@ -94,7 +97,7 @@ KERNEL(label_cross_entropy, const float *restrict x, float *restrict out, const 
     if (width < SHORT) return backburn_cross_entropy_short_rows(x, out, labels, rows, width);
     for (int64_t r = 0; r < rows; r++, x += width) {
         const float top = largest(x, width);
-        out[r] = loss_of(x[labels[r]], top, sum_of_powers(x, top, width, labels[r]));
+        out[r] = loss_of(x[labels[r]], top, powers(0, x, top, width, labels[r]));
     }
 }
 
@@ -103,8 +106,8 @@ KERNEL(label_cross_entropy_backward, float *restrict out, const float *restrict 
        int64_t rows, int64_t width) {
     if (width < SHORT) return backburn_cross_entropy_short_rows_backward(out, grads, x, labels, rows, width);
     for (int64_t r = 0; r < rows; r++, x += width, out += width) {
-        const float factor = grads[r] / powers(out, x, largest(x, width), width);
-        LOOP for (int64_t i = 0; i < width; i++) out[i] *= factor;
+        const float factor = grads[r] / powers(out, x, largest(x, width), width, -1);
+        scale_row(out, factor, width);
         out[labels[r]] -= grads[r];
     }
 }
@@ -251,10 +254,9 @@ KERNEL(attention_weights, float *restrict scores, float scale, int64_t first, in
         if (scale != 1.0f) LOOP for (int64_t i = 0; i < seen; i++) scores[i] *= scale;
         const float top = largest(scores, seen);
         const float shift = top == -INFINITY ? 0.0f : top;
-        LOOP for (int64_t i = 0; i < seen; i++) scores[i] = exp_of(scores[i] - shift);
-        const float total = (float)sum_of(scores, seen);
+        const float total = powers(scores, scores, shift, seen, -1);
         const float factor = total == 0.0f ? 0.0f : 1.0f / total;
-        LOOP for (int64_t i = 0; i < seen; i++) scores[i] *= factor;
+        scale_row(scores, factor, seen);
         memset(scores + seen, 0, (size_t)(keys - seen) * sizeof *scores);
     }
 }
