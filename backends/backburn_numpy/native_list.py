@@ -508,7 +508,9 @@ class _Gemm(NamedTuple):
         """Append ``out = x @ y``, or its addition, for (m, k) by (k, n), each perhaps transposed in memory."""
         m, n, k = sizes
         left, right = (m if turned[0] else k), (k if turned[1] else n)
-        head = PRODUCT, self.address, *map(int, turned), m, n, k
+        few = m * n * k <= MOST_BY_LIBRARY and self.dtype is FLOAT32 and not turned[1]
+        address = (few and products.library_pays() and blas.library_sgemm_address()) or self.address
+        head = PRODUCT, address, *map(int, turned), m, n, k
         layout.steps.append([*head, x, left, y, right, int(adds), out, self.dtype.itemsize])
 
 
