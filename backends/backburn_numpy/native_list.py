@@ -714,7 +714,10 @@ def _view(call: Call) -> Plan | None:
         return None
 
     def plan(layout: Layout, call: Call) -> None:
-        layout.places[call.results] = layout.read(x, dtype)
+        if x.__class__ is Variable and x not in layout.places and x.shape == call.results.shape:
+            layout.transposed[call.results] = layout.transposed[x]
+        else:
+            layout.places[call.results] = layout.read(x, dtype)
 
     return plan
 
@@ -739,9 +742,22 @@ def _diagonal(call: Call) -> Plan | None:
     rows, columns = x.shape[-2:]
     if [a % rank for a in axes] != [rank - 2, rank - 1]:
         return None
-    start = offset if offset >= 0 else -offset * columns
+    sides = prod(x.shape[:-2]), columns, rows
     length = call.results.shape[-1]
-    return _strided(x, call.results, start, [(prod(x.shape[:-2]), rows * columns), (length, columns + 1)])
+
+    def plan_of(v: Any, width: int, offset: int) -> Plan | None:
+        start = offset if offset >= 0 else -offset * width
+        return _strided(v, call.results, start, [(sides[0], rows * columns), (length, width + 1)])
+
+    if (as_it_is := plan_of(x, columns, offset)) is None:
+        return None
+
+    def plan(layout: Layout, call: Call) -> None:
+        held = layout.transposed.get(x) if x.__class__ is Variable and x not in layout.places else None
+        turned = plan_of(held[0], rows, -offset) if held is not None and held[1:] == sides else None
+        (turned or as_it_is)(layout, call)
+
+    return plan
 
 
 def _strided(x: Any, result: Variable, start: int, axes: Sequence[tuple[int, int]]) -> Plan | None:
