@@ -33,6 +33,8 @@ MOST = 1 << 16
 #: The most multiplications of a matrix product by the kernels, and by OpenBLAS, which makes such a one in the calling
 #: thread; and the most products of a stack.
 MOST_MULTIPLICATIONS, MOST_BY_LIBRARY, MOST_PRODUCTS = 1 << 24, 1 << 18, 32
+#: The most steps for groups of rows, and for matrices whose diagonals are copied.
+MOST_GROUPS = 64
 #: The arguments of a kernel's call.
 ARGUMENTS = 11
 #: The bytes of a row up to which rows are repeated rather than passed over one by one, and the most elements then.
@@ -301,12 +303,17 @@ _FLOATS: dict[str, np.dtype[Any]] = {"float32": FLOAT32, "float64": FLOAT64}
 
 
 class _Pass(NamedTuple):
-    """A program for rows of arrays: how many, of what width, and the bytes from row to row of each array."""
+    """A program for rows of arrays: how many, of what width, and the bytes from row to row of each array.
+
+    It is run for so many groups of rows, with so many bytes from group to group of each result and operand.
+    """
 
     program: _Program
     rows: int
     width: int
     between: tuple[int, ...]
+    groups: int = 1
+    apart: tuple[int, ...] = ()
 
 
 def _formula(call: Call) -> Plan | None:
@@ -317,7 +324,10 @@ def _formula(call: Call) -> Plan | None:
         return None
     formula: Formula | None
     if call.operation == "broadcast_to":
-        formula, values = _method("mul"), [*arguments(call)[:1], 1.0]
+        x = arguments(call)[0]
+        # A formula passes over something: over ones, where each number of a column fills a row.
+        is_column = first.shape[-1:] != x.shape[-1:] and first.shape[-1] > 1
+        formula, values = _method("mul"), [x, np.ones(first.shape[-1:], dtype) if is_column else 1.0]
     elif call.operation == "fuse":
         formula, *values = call.operands
         values += [x for name, x in call.attributes.items() if name != "donate"]
@@ -354,7 +364,7 @@ def _formula(call: Call) -> Plan | None:
         return None
 
     shape, whole = first.shape, None
-    if made.rows > 1 and made.width * dtype.itemsize <= SHORT and prod(shape) <= MOST_REPEATED:
+    if made.rows > 1 and made.groups == 1 and made.width * dtype.itemsize <= SHORT and prod(shape) <= MOST_REPEATED:
         whole = _pass(formula, shape, first.dtype.name, tuple(shape if _is_row(x, shape) else x for x in kinds), level)
     if is_repeated := whole is not None and whole.rows == 1:
         made = whole
@@ -367,7 +377,6 @@ def _formula(call: Call) -> Plan | None:
             for x in operands
         ]
         _append(layout, made, [layout.new(v) for v in results], sources)
-        _extend(layout, sources)  # one may have been transposed after another was read
 
     return plan
 
@@ -385,7 +394,12 @@ def _append(layout: Layout, made: _Pass, targets: list[Place], sources: list[Pla
     layout.kept.append(program)
     constants = program.starts[len(targets) + len(sources) :]
     head = FORMULA, program.at_fixed, made.width, made.rows
-    layout.steps.append([*head, *targets, *sources, *constants, *made.between])
+    for i in range(made.groups):
+        places = [*targets, *sources]
+        if i:
+            places = [Place(p.memory, p.offset + i * step) for p, step in zip(places, made.apart, strict=True)]
+        layout.steps.append([*head, *places, *constants, *made.between])
+    _extend(layout, [*targets, *sources])  # one may have been transposed after another was read
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,7 +419,8 @@ def _method(name: str) -> Formula | None:
 def _pass(formula: Formula, shape: Shape, dtype: str, kinds: tuple[Any, ...], level: str) -> _Pass | None:
     """A program for operands of these shapes, which broadcast to the result's, and constants; None if there is none.
 
-    Axes along which the same operands vary are one; there are at most two then, rows and elements of a row.
+    Axes along which the same operands vary are one; there are at most two then, rows and elements of a row, and perhaps
+    a few groups of rows.
     """
     shapes = [kind for kind in kinds if kind.__class__ is not _Constant]
     is_one = prod(shape) == 1
@@ -415,10 +430,12 @@ def _pass(formula: Formula, shape: Shape, dtype: str, kinds: tuple[Any, ...], le
         if n > 1:
             patterns.append((n, tuple(len(s) >= -at and s[at] == n for s in shapes)))
     axes = [(prod(n for n, _ in group), which) for which, group in groupby(patterns, key=itemgetter(1))]
-    if len(axes) > 2:
+    never = (False,) * len(shapes)
+    groups, which = axes.pop(0) if len(axes) == 3 else (1, never)
+    if len(axes) > 2 or groups > MOST_GROUPS:
         return None
     count, varies = axes[-1] if axes else (1, (is_one,) * len(shapes))
-    rows, outer = axes[0] if len(axes) == 2 else (1, (False,) * len(shapes))
+    rows, outer = axes[0] if len(axes) == 2 else (1, never)
     found: list[Any] = []
     inner = iter(varies)
     for kind in kinds:
@@ -433,7 +450,10 @@ def _pass(formula: Formula, shape: Shape, dtype: str, kinds: tuple[Any, ...], le
     between = [count * size] * results
     between += [(count if whole else 1) * size if moves else 0 for whole, moves in zip(varies, outer, strict=True)]
     between += [0] * (program.arrays - len(between))
-    return _Pass(program, rows, count, tuple(between))
+    apart = [rows * count * size] * results
+    for whole, moves, differs in zip(varies, outer, which, strict=True):
+        apart.append((count if whole else 1) * (rows if moves else 1) * size if differs else 0)
+    return _Pass(program, rows, count, tuple(between), groups, tuple(apart))
 
 
 # ---- sums, views, stacks ----
@@ -488,7 +508,9 @@ class _Gemm(NamedTuple):
         """Append ``out = x @ y``, or its addition, for (m, k) by (k, n), each perhaps transposed in memory."""
         m, n, k = sizes
         left, right = (m if turned[0] else k), (k if turned[1] else n)
-        head = PRODUCT, self.address, *map(int, turned), m, n, k
+        few = m * n * k <= MOST_BY_LIBRARY and self.dtype is FLOAT32 and not turned[1]
+        address = (few and products.library_pays() and blas.library_sgemm_address()) or self.address
+        head = PRODUCT, address, *map(int, turned), m, n, k
         layout.steps.append([*head, x, left, y, right, int(adds), out, self.dtype.itemsize])
 
 
@@ -511,10 +533,11 @@ def _product(call: Call) -> Plan | None:
     k = x.shape[-1]
     if len(y.shape) <= 2:
         count, m, n = 1, prod(x.shape[:-1]), y.shape[1] if len(y.shape) == 2 else 1
-    elif x.shape[:-2] == y.shape[:-2]:
+    elif x.shape[:-2] in (y.shape[:-2], ()) and len(x.shape) > 1:
         count, m, n = prod(y.shape[:-2]), x.shape[-2], y.shape[-1]
     else:
         return None
+    lefts = count if len(x.shape) > 2 else 1
     gemm = _gemm(count * m * n * k, prod(call.results.shape), x, y, call.results)
     if gemm is None or count > MOST_PRODUCTS:
         return None
@@ -529,7 +552,7 @@ def _product(call: Call) -> Plan | None:
         for i in range(count):
             out, one, two = (
                 Place(p.memory, p.offset + dtype.itemsize * i * size)
-                for p, size in ((target, m * n), (a, m * k), (b, k * n))
+                for p, size in ((target, m * n), (a, m * k if lefts > 1 else 0), (b, k * n))
             )
             gemm.append(layout, out, one, two, (m, n, k), (is_turned, is_other_turned))
         _extend(layout, (a, b, target))
@@ -685,26 +708,88 @@ def _permutation(call: Call) -> Plan | None:
 
 def _view(call: Call) -> Plan | None:
     """The plan of a view whose elements follow one another."""
-    x, *rest = arguments(call)
+    x = arguments(call)[0]
     dtype = _dtype(x)
     if dtype is None or _dtype(call.results) is None:
         return None
-    start = 0
-    if call.operation == "slice":
-        (key,) = rest
-        inner, is_whole = 1, True
-        for s, n in zip(reversed(key), reversed(x.shape), strict=True):
-            first, stop, step = s.indices(n)
-            length = len(range(first, stop, step))
-            if length > 1 and (step != 1 or not is_whole):
-                return None
-            start += first * inner
-            is_whole = is_whole and length == n
-            inner *= n
+
+    def plan(layout: Layout, call: Call) -> None:
+        if x.__class__ is Variable and x not in layout.places and x.shape == call.results.shape:
+            layout.transposed[call.results] = layout.transposed[x]
+        else:
+            layout.places[call.results] = layout.read(x, dtype)
+
+    return plan
+
+
+def _slice(call: Call) -> Plan | None:
+    """The plan of a slice."""
+    x, key = arguments(call)
+    start, inner = 0, 1
+    axes: list[tuple[int, int]] = []
+    for s, n, length in zip(reversed(key), reversed(x.shape), reversed(call.results.shape), strict=True):
+        first, _, step = s.indices(n)
+        start += first * inner
+        axes.append((length, step * inner))
+        inner *= n
+    return _strided(x, call.results, start, axes[::-1])
+
+
+def _diagonal(call: Call) -> Plan | None:
+    """The plan of the diagonals of the last two axes."""
+    x, offset, *axes = arguments(call)
+    rank = len(x.shape)
+    rows, columns = x.shape[-2:]
+    if [a % rank for a in axes] != [rank - 2, rank - 1]:
+        return None
+    sides = prod(x.shape[:-2]), columns, rows
+    length = call.results.shape[-1]
+
+    def plan_of(v: Any, width: int, offset: int) -> Plan | None:
+        start = offset if offset >= 0 else -offset * width
+        return _strided(v, call.results, start, [(sides[0], rows * columns), (length, width + 1)])
+
+    if (as_it_is := plan_of(x, columns, offset)) is None:
+        return None
+
+    def plan(layout: Layout, call: Call) -> None:
+        held = layout.transposed.get(x) if x.__class__ is Variable and x not in layout.places else None
+        turned = plan_of(held[0], rows, -offset) if held is not None and held[1:] == sides else None
+        (turned or as_it_is)(layout, call)
+
+    return plan
+
+
+def _strided(x: Any, result: Variable, start: int, axes: Sequence[tuple[int, int]]) -> Plan | None:
+    """The plan of some elements: axes with as many, so far apart. A view if they follow one another, else a copy."""
+    dtype = _dtype(x)
+    if dtype is None or _dtype(result) is not dtype:
+        return None
+    merged: list[tuple[int, int]] = []
+    for length, step in axes:
+        if merged and merged[-1][1] == length * step:
+            merged[-1] = merged[-1][0] * length, step
+        elif length > 1:
+            merged.append((length, step))
+    block = merged.pop()[0] if merged and merged[-1][1] == 1 else 1
+    rows, between = merged.pop() if merged else (1, 0)
+    starts = [start]
+    for length, step in merged:
+        starts = [at + i * step for at in starts for i in range(length)]
+    if rows > 1 and (prod(result.shape) > MOST or len(starts) > MOST_GROUPS):
+        return None
+    size = dtype.itemsize
 
     def plan(layout: Layout, call: Call) -> None:
         memory, offset = layout.read(x, dtype)
-        layout.places[call.results] = Place(memory, offset + start * dtype.itemsize)
+        if rows == 1:
+            layout.places[result] = Place(memory, offset + start * size)
+            return
+        target = layout.new(result).memory
+        for i, at in enumerate(starts):
+            places = Place(target, i * rows * block * size), Place(memory, offset + at * size)
+            layout.steps.append([COPY, *places, rows, block * size, block * size, between * size])
+        _extend(layout, places)
 
     return plan
 
@@ -744,9 +829,9 @@ def _is_free(memory: Memory, whole: Memory) -> bool:
 
 
 PLANNERS: dict[str, Callable[[Call], Plan | None]] = {
-    "sum": _sum, "mean": _sum, "reshape": _view, "slice": _view, "stack": _concatenation, "concat": _concatenation,
-    "matmul": _product, "linear": _linear, "permute_dims": _permutation, "lstm_cell": _cell, "gru_cell": _cell,
-    "lstm_backward": _cell_backward, "gru_backward": _cell_backward,
+    "sum": _sum, "mean": _sum, "reshape": _view, "slice": _slice, "diagonal": _diagonal, "permute_dims": _permutation,
+    "stack": _concatenation, "concat": _concatenation, "matmul": _product, "linear": _linear, "lstm_cell": _cell,
+    "gru_cell": _cell, "lstm_backward": _cell_backward, "gru_backward": _cell_backward,
 }  # fmt: skip
 #: Calls that take no time outside a list.
 VIEWS = frozenset(("reshape", "slice", "permute_dims", "broadcast_to"))

@@ -96,6 +96,11 @@ def sgemm_address() -> int | None:
     return int(kernel.where)
 
 
+def library_pays() -> bool:
+    """Whether OpenBLAS has kernels for small products that copy nothing, where the right operand lies as it is read."""
+    return compiled.level() == "x86-64-v4"
+
+
 def _step(x: Array, lead: Shape) -> int | None:
     """The bytes from matrix to matrix of a stack broadcast to the leading axes; None if they are no single step."""
     strides = np.broadcast_to(x, (*lead, *x.shape[-2:])).strides

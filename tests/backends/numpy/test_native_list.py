@@ -64,7 +64,7 @@ def normal(*shape: int, dtype: Any = np.float32) -> Any:
 SHAPES = [(1,), (3,), (17,), (2, 3), (1, 3), (2, 1), (3, 17), (3, 3), (17, 3), (2, 3, 17), (2, 17, 3), (1, 1, 1)]
 KINDS = (
     *("unary", "binary", "binary", "number", "sum", "mean", "matmul", "linear"),
-    *("slice", "reshape", "stack", "concat", "permute", "broadcast"),
+    *("slice", "reshape", "stack", "concat", "permute", "broadcast", "diagonal", "fill"),
 )
 
 
@@ -100,16 +100,23 @@ def programs(draw: st.DrawFn) -> tuple[list[tuple[Any, ...]], list[int]]:
                 j
                 for j, other in enumerate(shapes)
                 if (len(shape) > 1 and len(other) == 2 and other[last] == shape[-1])
-                or (kind == "matmul" and len(other) == len(shape) == 3 and other[:2] == (shape[0], shape[2]))
+                or (
+                    kind == "matmul"
+                    and len(other) == 3
+                    and len(shape) > 1
+                    and shape[:-2] in ((), other[:1])
+                    and other[1] == shape[-1]
+                )
             ]
             if not fitting:
                 continue
             j = draw(st.sampled_from(fitting))
             outputs = shapes[j][-1 if kind == "matmul" else 0]
+            count = shapes[j][:-2] if kind == "matmul" and len(shape) == 2 else ()
             biases = [b for b, other in enumerate(shapes) if other == (outputs,)]
             bias = draw(st.sampled_from([None, *biases])) if kind == "linear" else None
             calls.append((kind, i, j) if bias is None else (kind, i, j, bias))
-            shape = (*shape[:-1], outputs)
+            shape = (*count, *shape[:-1], outputs)
         elif kind in ("sum", "mean"):
             first = draw(st.integers(0, len(shape) - 1))
             last = draw(st.integers(first, len(shape) - 1))
@@ -120,9 +127,19 @@ def programs(draw: st.DrawFn) -> tuple[list[tuple[Any, ...]], list[int]]:
             key = []
             for n in shape:
                 start = draw(st.integers(0, n - 1))
-                key.append(slice(start, draw(st.integers(start + 1, n))))
+                key.append(slice(start, draw(st.integers(start + 1, n)), draw(st.sampled_from([1, 1, 1, 2, 3]))))
+                if draw(st.booleans()) and start:
+                    key[-1] = slice(start, None, -1)
             calls.append(("slice", i, tuple(key)))
-            shape = tuple(s.stop - s.start for s in key)
+            shape = tuple(len(range(n)[s]) for s, n in zip(key, shape, strict=True))
+        elif kind == "diagonal":
+            rows, columns = (shape if len(shape) > 1 else (1, *shape))[-2:]
+            offset = draw(st.integers(1 - rows, columns - 1))
+            calls.append((kind, i, offset))
+            shape = (*shape[:-2], min(rows + min(offset, 0), columns - max(offset, 0)))
+        elif kind == "fill":
+            shape = (*shape, 5)
+            calls.append((kind, i, shape))
         elif kind == "reshape":
             shape = draw(st.sampled_from([(int(np.prod(shape)),), (1, *shape), (*shape, 1)]))
             calls.append(("reshape", i, shape))
@@ -155,6 +172,11 @@ def run(program: list[tuple[Any, ...]], results: list[int], *given: Any) -> Any:
             values.append(bb.permute_dims(values[rest[0]], rest[1]))
         elif name == "broadcast":
             values.append(bb.broadcast_to(values[rest[0]], rest[1]))
+        elif name == "diagonal":
+            x = values[rest[0]]
+            values.append(bb.diagonal(x if x.ndim > 1 else x[None], offset=rest[1]))
+        elif name == "fill":
+            values.append(bb.broadcast_to(values[rest[0]][..., None], rest[1]))
         elif name == "linear":
             values.append(nn.functional.linear(*(values[i] for i in rest)))
         elif name == "slice":
