@@ -148,9 +148,9 @@ class RunFolder:
 
         def write() -> None:
             with self._guarded("saved"):
-                save_state(self.checkpoint_of(state["steps"]), state)
-                for name, (tensors, about) in models.items():
+                for name, (tensors, about) in models.items():  # before the state, which says that they are there
                     save_model(self.path / name, tensors, about=about)
+                save_state(self.checkpoint_of(state["steps"]), state)
                 found = self.checkpoints
                 for path in found[: max(len(found) - keep, 0)]:
                     path.unlink(missing_ok=True)

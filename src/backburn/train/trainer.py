@@ -351,7 +351,7 @@ class Trainer(Generic[M]):
         states = {type(c).__name__: c.state_dict() for c in self._with_state()}
         return {
             "about": self._description().tables(),
-            "layout": self._layout,
+            "layout": self._layout or self._saved_layout,
             "epoch": self.epoch,
             "steps": self.steps,
             "batches": self.batches,
