@@ -313,3 +313,15 @@ def test_a_file_that_is_no_state(tmp_path: Path) -> None:
         trainer().resume()
     with pytest.raises(bb.errors.ArgumentError, match="no run folder is open"):
         trainer().save()
+
+
+def test_two_callbacks_of_a_class_have_states_of_their_own(tmp_path: Path) -> None:
+    def make() -> list[Any]:
+        return [train.EarlyStopping("loss", patience=9), train.EarlyStopping("accuracy", patience=9, mode="max")]
+
+    trainer(tmp_path / "a", callbacks=make()).fit(2)
+    restored = make()
+    run = trainer(tmp_path / "a", callbacks=restored)
+    assert run.resume()
+    assert restored[0].best == min(row["loss"] for row in run.history)
+    assert restored[1].best == max(row["accuracy"] for row in run.history)

@@ -282,6 +282,8 @@ class Trainer(Generic[M]):
         """
         self.last_epoch, self.stopped = integer("fit", "epochs", epochs, least=1), None
         flags("fit", resume=resume, overwrite=overwrite)
+        if resume and overwrite:
+            raise ArgumentError("fit: resume goes on with the run in the folder, and overwrite replaces it: give one")
         folder = self.folder
         if folder is None:
             if resume or overwrite:
@@ -348,7 +350,6 @@ class Trainer(Generic[M]):
                 f"state: the position in the data, a {type(self.data).__name__}, cannot be saved within an epoch: an "
                 f"iterator has get_state() and set_state(), or the data state_dict() and load_state_dict()"
             )
-        states = {type(c).__name__: c.state_dict() for c in self._with_state()}
         return {
             "about": self._description().tables(),
             "layout": self._layout or self._saved_layout,
@@ -369,7 +370,7 @@ class Trainer(Generic[M]):
             "evaluation": self._evaluation_key,
             "precision": self.precision.state_dict(),
             "rates": {n: dict(rate.state_dict()) for n, rate in self._rates.items() if hasattr(rate, "state_dict")},
-            "callbacks": states,
+            "callbacks": {name: c.state_dict() for name, c in self._with_state().items()},
             "position": position,
         }
 
@@ -389,7 +390,7 @@ class Trainer(Generic[M]):
         self.precision.load_state_dict(state["precision"])
         for name, saved in state["rates"].items():
             self._rates[name].load_state_dict(saved)
-        known = {type(c).__name__: c for c in self._with_state()}
+        known = self._with_state()
         for name, saved in state["callbacks"].items():
             if name in known:
                 known[name].load_state_dict(saved)
@@ -495,9 +496,15 @@ class Trainer(Generic[M]):
         with self._averaged():
             return model_state(self.model), about
 
-    def _with_state(self) -> list[Any]:
-        found = [c for c in (*self.callbacks, self.checkpoints) if hasattr(c, "state_dict")]
-        return list({id(c): c for c in found}.values())
+    def _with_state(self) -> dict[str, Any]:
+        """The callbacks that have a state, by the names of their classes; further ones of a class are counted."""
+        found: dict[str, Any] = {}
+        for callback in dict.fromkeys((*self.callbacks, self.checkpoints)):
+            if hasattr(callback, "state_dict"):
+                name = type(callback).__name__
+                count = sum(key.partition("-")[0] == name for key in found)
+                found[f"{name}-{count + 1}" if count else name] = callback
+        return found
 
     def _here(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """A state whose arrays are tensors on the backend of the model."""
@@ -544,6 +551,11 @@ class Trainer(Generic[M]):
     def rates(self) -> dict[str, Any]:
         """The learning rates as they were given, numbers or schedules; of groups of parameters by their names."""
         return self._rates
+
+    @property
+    def not_replayed(self) -> str | None:
+        """Why the last step was not replayed: empty if it was, None if steps are not recorded."""
+        return self._step.reason
 
     def _run_steps(self) -> bool:
         """Take the steps of an epoch that are left; whether it has ended, rather than been stopped."""
