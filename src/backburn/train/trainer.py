@@ -37,7 +37,7 @@ from backburn.train.evaluation import Evaluation
 from backburn.train.positions import has_position, iterator_at, position_of
 from backburn.train.precision import Precision
 from backburn.train.rates import lower, optimizers_of, rate_values
-from backburn.train.run_folder import BEST, MODEL, RunFolder, environment
+from backburn.train.run_folder import BEST, MODEL, RunFolder, environment, versions
 from backburn.train.signals import interruptible
 from backburn.train.states import Description, load_model_state, model_state
 from backburn.train.steps import Step
@@ -181,6 +181,7 @@ class Trainer(Generic[M]):
         self._position: Any = None
         self._layout: dict[str, str] | None = None
         self._saved_layout: dict[str, str] | None = None
+        self._described: Description | None = None
         self._last_saved = -1
         self._waiting: tuple[dict[str, Any], Any] | None = None
         self._seconds = dict.fromkeys(("data", "steps", "validation", "checkpoints"), 0.0)
@@ -359,7 +360,7 @@ class Trainer(Generic[M]):
             "passes": self._passes,
             "skipped": [self._skipped, self._skipped_in_row],
             "lowered": self.lowered,
-            "history": [dict(row) for row in self.history],
+            "history": list(self.history),
             "sums": self._sums.state(),
             "logged": self._logged.state(),
             "seconds": dict(self._seconds),
@@ -484,12 +485,15 @@ class Trainer(Generic[M]):
     def _saved_model(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """The model as it is saved, with its averaged parameters if there are any, and what is said about it."""
         about = {
-            "backburn": environment()["backburn"],
+            "backburn": versions().get("backburn", "of no installation"),
             "backend": self._place.backend.spec,
             "epoch": self.epoch,
             "step": self.steps,
             "metrics": {
-                name: x for name, x in self.history[-1].items() if not name.startswith(("seconds", "examples"))
+                name: x
+                for row in self.history[-1:]
+                for name, x in row.items()
+                if not name.startswith(("seconds", "examples"))
             },
             **self.about,
         }
@@ -512,7 +516,9 @@ class Trainer(Generic[M]):
         return {name: asarray(x, backend=k) if hasattr(x, "shape") else x for name, x in state.items()}
 
     def _description(self) -> Description:
-        return Description.of(self)
+        if self._described is None:
+            self._described = Description.of(self)
+        return self._described
 
     def _config(self) -> dict[str, Any]:
         """What is written to ``config.json``."""
