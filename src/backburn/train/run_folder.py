@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -148,9 +149,9 @@ class RunFolder:
 
         def write() -> None:
             with self._guarded("saved"):
-                save_state(self.checkpoint_of(state["steps"]), state)
-                for name, (tensors, about) in models.items():
+                for name, (tensors, about) in models.items():  # before the state, which says that they are there
                     save_model(self.path / name, tensors, about=about)
+                save_state(self.checkpoint_of(state["steps"]), state)
                 found = self.checkpoints
                 for path in found[: max(len(found) - keep, 0)]:
                     path.unlink(missing_ok=True)
@@ -240,17 +241,23 @@ def csv_of(rows: Iterable[Mapping[str, Any]], columns: list[str]) -> str:
     return text.getvalue()
 
 
-def environment() -> dict[str, Any]:
-    """What a run runs in: versions, platform, processors and the command."""
+@cache
+def versions() -> dict[str, str]:
+    """The versions of backburn and NumPy, as far as they are installed packages."""
     from importlib.metadata import PackageNotFoundError, version
 
-    versions = {}
+    found = {}
     for name in ("backburn", "numpy"):
         with contextlib.suppress(PackageNotFoundError):
-            versions[name] = version(name)
+            found[name] = version(name)
+    return found
+
+
+def environment() -> dict[str, Any]:
+    """What a run runs in: versions, platform, processors and the command."""
     return {
         "python": platform.python_version(),
-        **versions,
+        **versions(),
         "platform": platform.platform(),
         "processors": os.cpu_count(),
         "command": sys.argv,
