@@ -1,6 +1,5 @@
 """The command line: what it prints, where it stops, and how it fails."""
 
-import ast
 import json
 import os
 import re
@@ -13,11 +12,8 @@ from typing import Any
 
 import pytest
 
-import backburn as bb
 from backburn import cli
-from backburn.backend import OPERATIONS, registry
 from backburn.base.errors import ArgumentError
-from backburn.conformance.runner.target import PROPERTIES
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "digits.toml"
@@ -248,7 +244,10 @@ def test_a_run_in_another_thread_leaves_signals_alone(run, config: Path) -> None
 def test_a_killed_run_goes_on_from_its_last_saved_epoch(config: Path, tmp_path: Path, run) -> None:
     """A run that is killed, as after a power cut, writes nothing at the end."""
     path = os.pathsep.join(p for p in sys.path if p)
-    program = "import sys; from backburn.cli import main; from backburn.train import callbacks; callbacks.PAUSE = 0.0; main(sys.argv[1:])"
+    program = (
+        "import sys; from backburn.cli import main; from backburn.train import callbacks\n"
+        "callbacks.PAUSE = 0.0; main(sys.argv[1:])"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", program, "train", str(config), "--epochs", "100000"],
         env={**os.environ, "PYTHONPATH": path},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -23,6 +24,7 @@ def threads() -> int:
 
 def ended() -> bool:
     """Whether all threads end in a while: one that waits for room is woken at once."""
+    gc.collect()  # iterators that errors of other tests refer to
     for _ in range(400):
         if not threads():
             return True

@@ -1,7 +1,7 @@
 """A small classification to train, with every part that has a state; as a script, a run that kills itself.
 
-``python tests/helpers/training.py FOLDER [SECONDS [SIGNAL]]`` goes on with the run in a folder, and sends itself a
-signal, SIGKILL by default, so many seconds after its first step.
+``python tests/helpers/training.py FOLDER [SECONDS [SIGNAL [STEP]]]`` goes on with the run in a folder, and sends itself
+a signal, SIGKILL by default, so many seconds after its first step, or at once after a step of a given number.
 """
 
 from __future__ import annotations
@@ -100,11 +100,16 @@ def trainer(folder: Any = None, *, spec: str = "autodiff(numpy)", **options: Any
 class Slow(train.Callback):
     """Sleeps after each step, and has a signal sent after the first one."""
 
-    def __init__(self, seconds: float | None, number: int) -> None:
-        self.seconds, self.number = seconds, number
+    def __init__(self, seconds: float | None, number: int, step: int | None = None) -> None:
+        self.seconds, self.number, self.step = seconds, number, step
 
     def on_step(self, trainer: train.Trainer[Any], row: Any) -> None:
-        if self.seconds is not None:
+        if self.step is not None:
+            if trainer.steps == self.step:
+                assert trainer.folder is not None
+                trainer.folder.wait()  # for the checkpoints before
+                os.kill(os.getpid(), self.number)
+        elif self.seconds is not None:
             pause, self.seconds = self.seconds, None
 
             def send() -> None:
@@ -115,9 +120,10 @@ class Slow(train.Callback):
         time.sleep(0.002)
 
 
-def main(folder: str, seconds: str | None = None, number: str = "SIGKILL") -> None:
+def main(folder: str, seconds: str | None = None, number: str = "SIGKILL", step: str | None = None) -> None:
     """Go on with a run of six epochs of ten steps."""
-    slow = Slow(None if seconds is None else float(seconds), getattr(signal, number))
+    at = None if step is None else int(step)
+    slow = Slow(None if seconds is None else float(seconds), getattr(signal, number), at)
     callbacks = [train.EarlyStopping(patience=50), train.Checkpoints(every=3), slow]
     trainer(folder, callbacks=callbacks).fit(6, resume=True)
 

@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("pydantic")
 
-from backburn.base.errors import ConfigError  # noqa: E402
-from backburn.train.config import Config, Run, config_of, read_config, run_of  # noqa: E402
-from backburn.train.signatures import imported, parameters_in_source, parameters_of  # noqa: E402
+from backburn.base.errors import ConfigError
+from backburn.train.config import Config, Run, config_of, read_config, run_of
+from backburn.train.signatures import imported, parameters_in_source, parameters_of
 
 ROOT = Path(__file__).parents[2]
 

@@ -195,7 +195,10 @@ class Average(FixedAttributes):
 
     def state_dict(self) -> dict[str, FloatTensor | int]:
         """The state for saving: each mean under ``"<path>.mean"``, and the number of ``"updates"``."""
-        means = {f"{path}.mean": copy_if_overwritten(x) for path, x in self._means.items()}
+        means = {}
+        for path, x in self._means.items():
+            kept = copy_if_overwritten(x)  # in a tensor of its own: a captured step uses up those of its state
+            means[f"{path}.mean"] = FloatTensor(kept._primitive, kept._backend, kept._dtype)
         return {"updates": self.updates, **means}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -11,17 +11,19 @@ from backburn.base.errors import ArgumentError
 from backburn.base.mutable_trees import MutableTree
 from backburn.base.trees import leaves_with_paths, tree_map
 from backburn.tensor.core.host import asarray
-from backburn.tensor.core.wrapping import is_tensor
+from backburn.tensor.core.wrapping import TENSORS, is_tensor
 
 
 class Place:
     """The backend and the float dtype of a model, which host data take."""
 
-    __slots__ = ("backend", "dtype")
+    __slots__ = ("_host", "backend", "dtype")
 
     def __init__(self, backend: AnyBackend, dtype: DType) -> None:
         self.backend = backend
         self.dtype = dtype
+        #: The dtype of arrays that need no cast.
+        self._host = None if dtype.name == "bfloat16" else dtype.dtype
 
     @classmethod
     def of(cls, model: Any) -> Place:
@@ -40,10 +42,12 @@ class Place:
         return tree_map(self._tensor, batch)
 
     def _tensor(self, x: Any) -> Any:
-        if is_tensor(x) or not (hasattr(x, "__array__") or x.__class__ in _NUMBERS or hasattr(x, "__dlpack__")):
+        cls = x.__class__
+        if cls in TENSORS or not (hasattr(x, "__array__") or cls in _NUMBERS or hasattr(x, "__dlpack__")):
             return x
-        kind = getattr(getattr(x, "dtype", None), "kind", None)
-        if kind == "f" or x.__class__ is float:
+        dtype = getattr(x, "dtype", None)
+        kind = getattr(dtype, "kind", None)
+        if cls is float or (kind == "f" and dtype != self._host):
             return asarray(x, dtype=self.dtype, backend=self.backend)
         found = asarray(x, backend=self.backend)
         return found if kind is not None or found.dtype.kind != "float" else found.astype(self.dtype)
@@ -87,9 +91,9 @@ def layout(batch: Any) -> dict[str, str]:
     return found
 
 
-def batches_of(data: Data, epoch: int) -> Iterator[Any]:
-    """An iterator over the batches of an epoch."""
-    if callable(data) and not hasattr(data, "__iter__"):
+def batches_of(data: Any, epoch: int) -> Iterator[Any]:
+    """An iterator over the batches of an epoch of :data:`Data`."""
+    if not hasattr(data, "__iter__"):
         return iter(data(epoch))
     if hasattr(data, "set_epoch"):
         data.set_epoch(epoch)

@@ -193,7 +193,7 @@ class Checkpoints(Monitor):
 
     def is_best(self, row: Mapping[str, Any]) -> bool:
         """Whether an epoch is better than all before."""
-        return self.monitor in row and self.improves(self.value_of(row))
+        return bool(self.monitor) and self.monitor in row and self.improves(self.value_of(row))
 
     def state_dict(self) -> dict[str, Any]:
         """The best value so far."""

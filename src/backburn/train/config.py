@@ -334,7 +334,7 @@ def validated(
     except ValidationError as error:
         raise _errors(error, source, keys, lambda tables: _names_in(parameters.types, tables)) from None
     own = {name: getattr(found, f"f{i}") for i, name in enumerate(parameters.types)}
-    return {name: own[name] if name in own else x for name, x in arguments.items()}
+    return {name: own.get(name, x) for name, x in arguments.items()}
 
 
 def _known_type(kind: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from backburn.base.errors import ArgumentError
+from backburn.hints.arguments import explained
 from backburn.tensor.core.defaults import no_grad
 from backburn.tensor.generators import Generator, fork
 from backburn.tensor.shape import concat
@@ -21,6 +22,7 @@ M = TypeVar("M")
 READ_AFTER = 100
 
 
+@explained
 def evaluate(
     model: M,
     loss: Callable[[M, Any], Any],
@@ -46,6 +48,7 @@ def evaluate(
     return found(model, checked_data("data", data), Generator(seed))
 
 
+@explained
 def predict(model: Callable[[Any], Any], data: Data) -> Any:
     """The outputs of ``model`` for each batch of ``data``, one after the other along the first axis.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any, TypeVar
 
-from backburn.base.dtypes import as_dtype, float32
+from backburn.base.dtypes import FloatDType, as_dtype, float32
 from backburn.base.errors import ArgumentError
 from backburn.base.mutable_trees import Leaf, MutableTree
 from backburn.base.trees import tree_map
@@ -53,7 +53,7 @@ class Precision:
 
     def __init__(
         self,
-        dtype: str = "float32",
+        dtype: str | FloatDType = "float32",
         *,
         scale: float | None = None,
         backoff: float = 0.5,

@@ -28,13 +28,12 @@ def rate_values(optimizer: Any) -> dict[str, float]:
     """The rates of the next step by name: ``lr``, or ``lr/<group>`` for groups of parameters."""
     found = {}
     for name, one in optimizers_of(optimizer).items():
-        rate = one.lr
-        found[f"lr/{name}" if name else "lr"] = float(rate(one.steps) if callable(rate) else rate)
+        value: Any = one.lr(one.steps) if callable(one.lr) else one.lr
+        found[f"lr/{name}" if name else "lr"] = float(value)
     return found
 
 
 def lower(optimizer: Any, rates: dict[str, Any], factor: float) -> None:
     """Let the optimizers have ``factor`` times the rates that were given."""
     for name, one in optimizers_of(optimizer).items():
-        rate = rates[name]
-        one.lr = Lowered(rate, factor) if callable(rate) else factor * rate
+        one.lr = Lowered(rates[name], factor) if callable(rates[name]) else factor * rates[name]

@@ -66,8 +66,7 @@ class RunFolder:
                 f"the run folder {self.path} cannot be written to: {error.strerror}. Choose another"
             ) from error
         if not is_free:
-            with contextlib.suppress(OSError, ValueError):
-                holder = (self.path / LOCK).read_text(encoding="ascii").strip() if os.name != "nt" else ""
+            holder = self._lock.holder()
             who = f" (process {holder})" if holder else ""
             raise RunFolderError(
                 f"another run is training in {self.path}{who}: wait for its end, or choose another folder"
@@ -149,9 +148,9 @@ class RunFolder:
 
         def write() -> None:
             with self._guarded("saved"):
-                save_state(self.checkpoint_of(state["steps"]), state)
-                for name, (tensors, about) in models.items():
+                for name, (tensors, about) in models.items():  # before the state, which says that they are there
                     save_model(self.path / name, tensors, about=about)
+                save_state(self.checkpoint_of(state["steps"]), state)
                 found = self.checkpoints
                 for path in found[: max(len(found) - keep, 0)]:
                     path.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ from backburn.base.mutable_trees import MutableTree
 from backburn.optim.groups import Groups
 from backburn.tensor.core.copying import copy_if_overwritten
 from backburn.tensor.core.host import asarray
-from backburn.tensor.core.wrapping import is_tensor
+from backburn.tensor.core.wrapping import is_tensor, wrap
 
 if TYPE_CHECKING:
     from backburn.train.trainer import Trainer
@@ -23,9 +23,14 @@ def model_state(model: Any) -> dict[str, Any]:
         return dict(model.state_dict())
     leaves = MutableTree(model, is_tensor).leaves
     return {
-        leaf.path: leaf.value.detach() if leaf.value.dtype.kind == "float" else copy_if_overwritten(leaf.value)
+        leaf.path: leaf.value.detach() if leaf.value.dtype.kind == "float" else _own(copy_if_overwritten(leaf.value))
         for leaf in leaves
     }
+
+
+def _own(x: Any) -> Any:
+    """A tensor of the same values, which a captured step does not use up."""
+    return wrap(x._primitive, x._backend)
 
 
 def load_model_state(model: Any, state: Mapping[str, Any]) -> None:

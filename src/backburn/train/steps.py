@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Any
 
+from backburn.backend import AnyBackend
 from backburn.base.dtypes import float32
 from backburn.base.errors import DTypeError, ShapeError
 from backburn.base.trees import tree_map
@@ -35,9 +36,11 @@ class Step:
         clip: float | None,
         guarded: bool,
         on_fallback: OnFallback | None,
+        backend: AnyBackend,
     ) -> None:
         """``on_fallback`` is what happens where a step cannot be recorded; None records nothing."""
         self._loss = loss
+        self._backend = backend
         self._precision = precision
         self._clip = clip
         self.guarded = guarded or precision.scales
@@ -55,7 +58,7 @@ class Step:
         if not self.guarded:
             return self._whole(state, *batches)[1], True
         model, precision = state[0], self._precision
-        factor = asarray(precision.scale, dtype=float32, backend=_backend_of(batches)) if precision.scales else None
+        factor = asarray(precision.scale, dtype=float32, backend=self._backend) if precision.scales else None
         values, gradients, buffers, norm = self._first(model, factor, *batches)
         if not precision.observe(isfinite(norm.item())):
             return values, False
@@ -72,7 +75,7 @@ class Step:
         if self._copies or self._clip is not None or len(batches) > 1:
             values, gradients, buffers, _ = self._gradients(model, None, *batches)
             return self._update(state, gradients, buffers)[0], values
-        value, values = self._called(model, batches[0])
+        value, values = self._called(model, *batches)
         optimizer.step(model, value.backward())
         if average is not None:
             average.update(model)
@@ -164,9 +167,3 @@ def _mean(found: list[Values], weights: list[float]) -> Values:
         name: sum((cast(values[name], float32) * w for values, w in zip(found, weights, strict=True)), start=0.0)
         for name in found[0]
     }
-
-
-def _backend_of(batches: tuple[Any, ...]) -> Any:
-    from backburn.train.batches import Place
-
-    return Place.of(list(batches)).backend

@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from backburn.base.errors import ArgumentError, FileFormatError, NumericalInstabilityError, RunFolderError
 from backburn.base.mutable_trees import MutableTree
+from backburn.hints.arguments import explained
 from backburn.io import load_state, save_state
 from backburn.optim import Average, Optimizer
 from backburn.optim.groups import Groups
@@ -160,7 +161,7 @@ class Trainer(Generic[M]):
         flags("Trainer", capture=records)
         fallback: Any = None if not records else "allow" if capture is None else "warn"
         guarded = self.on_nan != "stop"
-        self._step = Step(self.loss, self.precision, self.clip, guarded, fallback)
+        self._step = Step(self.loss, self.precision, self.clip, guarded, fallback, self._place.backend)
         self._evaluation = Evaluation(self.loss, self.metrics, self._place, records=fallback is not None)
         self.folder = None if folder is None else RunFolder(folder)
         #: What the run is, for ``config.json`` in its folder: plain values under further names.
@@ -192,10 +193,14 @@ class Trainer(Generic[M]):
         The values are those of the loss function, without history, and with ``clip`` the ``gradient_norm`` before it.
         A batch that does not fit is described in a note of the error.
         """
+        with fork(self.random):
+            return self._stepped(batches)
+
+    def _stepped(self, batches: Sequence[Any]) -> dict[str, Any]:
+        """:meth:`step`, within a block of the run's random numbers."""
         tensors = tuple([self._place.tensors(batch) for batch in batches])
         try:
-            with fork(self.random):
-                values, taken = self._step((self.model, self.optimizer, self.average), tensors)
+            values, taken = self._step((self.model, self.optimizer, self.average), tensors)
         except Exception as error:
             self._note(error, tensors)
             raise
@@ -218,7 +223,8 @@ class Trainer(Generic[M]):
         """
         self._train_mode(True)
         started = time.perf_counter()
-        finished = self._run_steps()
+        with fork(self.random):
+            finished = self._run_steps()
         if not finished:
             return {}
         self._read()
@@ -345,7 +351,7 @@ class Trainer(Generic[M]):
         states = {type(c).__name__: c.state_dict() for c in self._with_state()}
         return {
             "about": self._description().tables(),
-            "layout": self._layout,
+            "layout": self._layout or self._saved_layout,
             "epoch": self.epoch,
             "steps": self.steps,
             "batches": self.batches,
@@ -595,7 +601,7 @@ class Trainer(Generic[M]):
         if self._layout is None:
             self._layout = self._checked_layout(group[0])
         before = self.steps
-        values = self.step(*group)
+        values = self._stepped(group)
         if self.steps != before:
             self._unread.append((sum(map(host_examples, group)), values))
             if len(self._unread) >= READ_AFTER:
@@ -702,6 +708,7 @@ class Trainer(Generic[M]):
         error.add_note(f"In step {self.steps + 1}, with the batch {' and '.join(map(described, batches))}.")
 
 
+@explained
 def fit(
     model: M,
     loss: Callable[[M, Any], Any],
