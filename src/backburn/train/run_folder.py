@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -240,17 +241,23 @@ def csv_of(rows: Iterable[Mapping[str, Any]], columns: list[str]) -> str:
     return text.getvalue()
 
 
-def environment() -> dict[str, Any]:
-    """What a run runs in: versions, platform, processors and the command."""
+@cache
+def versions() -> dict[str, str]:
+    """The versions of backburn and NumPy, as far as they are installed packages."""
     from importlib.metadata import PackageNotFoundError, version
 
-    versions = {}
+    found = {}
     for name in ("backburn", "numpy"):
         with contextlib.suppress(PackageNotFoundError):
-            versions[name] = version(name)
+            found[name] = version(name)
+    return found
+
+
+def environment() -> dict[str, Any]:
+    """What a run runs in: versions, platform, processors and the command."""
     return {
         "python": platform.python_version(),
-        **versions,
+        **versions(),
         "platform": platform.platform(),
         "processors": os.cpu_count(),
         "command": sys.argv,
