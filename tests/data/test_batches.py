@@ -115,6 +115,19 @@ def test_series_are_arrays_by_position() -> None:
     assert (type(x), x.tolist(), y.tolist()) == (np.ndarray, [2.0, 4.0], [1, 1])
 
 
+def test_lazy_frames_are_collected_by_their_users() -> None:
+    polars = pytest.importorskip("polars")
+    with pytest.raises(ShapeError, match=r"not a LazyFrame; \.collect\(\) reads it"):
+        batches(polars.LazyFrame({"a": [1, 2]}), batch_size=1)
+
+
+def test_missing_numbers_of_frames_are_nan() -> None:
+    for library, made in (("pandas", {"dtype": "Int64"}), ("polars", {})):
+        frame = pytest.importorskip(library).DataFrame({"a": [1, None]}, **made)
+        (batch,) = batches(frame, batch_size=2)
+        np.testing.assert_array_equal(batch["a"], [1.0, np.nan])
+
+
 def test_columns_of_one_name_are_refused() -> None:
     pandas = pytest.importorskip("pandas")
     with pytest.raises(ArgumentError, match="columns of the frame have names of their own, not a, a"):

@@ -107,8 +107,9 @@ def collate(elements: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ahead", [False, True])
-@pytest.mark.parametrize("dies", [False, True], ids=["raises", "dies"])
+@pytest.mark.parametrize(
+    ("dies", "ahead"), [(False, True), (True, False), (True, True)], ids=["raises", "dies", "dies, prefetch"]
+)
 def test_workers_that_fail_say_so(dies: bool, ahead: bool) -> None:
     """Nothing hangs, and the batches before it are there."""
     data = pytest.importorskip("torch.utils.data")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import backburn as bb
 from backburn.base.errors import ArgumentError
 from backburn.data import batches, prefetch
 
@@ -23,6 +25,7 @@ def threads() -> int:
 
 def ended() -> bool:
     """Whether all threads end in a while: one that waits for room is woken at once."""
+    gc.collect()  # iterators that errors of other tests refer to
     for _ in range(400):
         if not threads():
             return True
@@ -181,6 +184,7 @@ def test_waiting_can_be_interrupted() -> None:
 
 FORKED = """
 import os, warnings
+import backburn as bb
 from backburn.base.errors import BackburnError
 from backburn.data import prefetch
 
@@ -207,6 +211,17 @@ def test_a_thread_that_is_gone_is_an_error() -> None:
     first, second = done.stdout.splitlines()
     assert first.startswith("prefetch: the thread is gone, as in a process that was forked")
     assert second == str(list(range(1, 10)))
+
+
+def test_the_thread_is_in_the_contexts_of_the_loop() -> None:
+    def data() -> Iterator[Any]:
+        for _ in range(2):
+            yield bb.asarray([1.0])
+
+    with bb.use_backend("autodiff(numpy)"), bb.use_dtype("float64"):
+        found = list(prefetch(data()))
+    assert {(x.backend.spec, x.dtype.name) for x in found} == {("autodiff(numpy)", "float64")}
+    assert {x.dtype.name for x in prefetch(data())} == {"float32"}
 
 
 # ---- states ----

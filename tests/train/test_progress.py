@@ -12,14 +12,22 @@ import backburn as bb
 from backburn import nn, optim, train
 
 
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 def loss(model: Any, batch: Any) -> Any:
     return nn.functional.mse_loss(model(batch["x"]), batch["x"])
 
 
 def test_lines_have_the_rate_and_the_time_left() -> None:
     data = bb.data.batches({"x": np.zeros((1200, 1), np.float32)}, batch_size=600)
-    stream = io.StringIO()
-    trainer = train.Trainer(nn.Linear(1, 1), loss, data, optimizer=optim.SGD(0.1), callbacks=[train.Progress(stream)])
+    stream = Terminal()
+    progress = train.Progress(stream, io.StringIO())
+    trainer = train.Trainer(nn.Linear(1, 1), loss, data, optimizer=optim.SGD(0.1), callbacks=[progress])
     trainer.fit(3)
     trainer.fit(4)
     lines = stream.getvalue().splitlines()
@@ -31,6 +39,16 @@ def test_lines_have_the_rate_and_the_time_left() -> None:
     assert re.fullmatch(pattern.format(4, 4, ""), lines[4]), lines[4]
 
 
+def test_lines_of_files_are_those_of_every_run() -> None:
+    data = bb.data.batches({"x": np.zeros((12, 1), np.float32)}, batch_size=6)
+    stream = io.StringIO()
+    trainer = train.Trainer(nn.Linear(1, 1), loss, data, optimizer=optim.SGD(0.1), callbacks=[train.Progress(stream)])
+    trainer.fit(2)
+    assert all(
+        re.fullmatch(r"epoch \d/2  loss \S+  lr 0.1  \d+\.\d s", line) for line in stream.getvalue().splitlines()
+    )
+
+
 def test_time_is_left_at_the_pace_of_the_epochs(monkeypatch: Any) -> None:
     """Of this call: those of a run that is resumed were on another machine, perhaps."""
     seconds = iter([100.0, 130.0, 160.0])
@@ -39,8 +57,8 @@ def test_time_is_left_at_the_pace_of_the_epochs(monkeypatch: Any) -> None:
     class Run:
         steps, last_epoch, first_epoch, epoch = 5, 10, 5, 5
 
-    stream = io.StringIO()
-    progress, run = train.Progress(stream), Run()
+    stream = Terminal()
+    progress, run = train.Progress(stream, io.StringIO()), Run()
     progress.on_start(run)  # type: ignore[arg-type]
     progress.on_epoch(run, {"epoch": 5, "seconds": 30.0})  # type: ignore[arg-type]
     run.epoch = 6

@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextvars import copy_context
 from typing import Any, Generic, TypeVar
 
 from backburn.base.errors import ArgumentError, Unsupported
@@ -112,7 +113,9 @@ class _Ahead:
         self._changed = threading.Condition()
         self._stopped = False
         self._size = size
-        self._thread = threading.Thread(target=self._run, args=(iterator,), name="backburn.prefetch", daemon=True)
+        # The thread is in the contexts of the loop, such as that of a default backend.
+        run, given = copy_context().run, (self._run, iterator)
+        self._thread = threading.Thread(target=run, args=given, name="backburn.prefetch", daemon=True)
         self._thread.start()
 
     def get(self) -> tuple[Any, Any, BaseException | None]:

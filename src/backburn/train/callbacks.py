@@ -205,7 +205,7 @@ class Checkpoints(Monitor):
 
 
 class Progress(Callback):
-    """A line per epoch on standard error, with rate and time left, and a bar on a terminal with ``tqdm``.
+    """A line per epoch on standard error; on a terminal with rate and time left, and with ``tqdm`` a bar.
 
     A trainer adds it by itself where standard error is a terminal, and for ``progress=True``. Lines are written to
     ``stream``, the bar to ``bar``, where they are other streams.
@@ -253,11 +253,15 @@ class Progress(Callback):
         return self._bar
 
     def on_epoch(self, trainer: Trainer[Any], row: Row) -> None:
-        """Print the row of an epoch, and the time that is left at the pace of this call of ``fit``."""
+        """Print the row of an epoch, on a terminal with the rate and the time left at the pace of this ``fit``."""
         self._close()
-        last, done = trainer.last_epoch or 0, trainer.epoch - trainer.first_epoch + 1
-        left = (time.monotonic() - self._begun) / max(done, 1) * (last - trainer.epoch)
-        self._say(line_of(row, trainer.last_epoch, left))
+        line = line_of(row, trainer.last_epoch)
+        if (self._stream or sys.stderr).isatty():  # a file has the same lines in each run, but for the seconds
+            last, done = trainer.last_epoch or 0, trainer.epoch - trainer.first_epoch + 1
+            left = (time.monotonic() - self._begun) / max(done, 1) * (last - trainer.epoch)
+            rate = f"  {row['examples_per_second']:,.0f} examples/s" if "examples_per_second" in row else ""
+            line += rate + (f"  {duration(left)} left" if left > 0.0 else "")
+        self._say(line)
 
     def on_end(self, trainer: Trainer[Any], error: BaseException | None) -> None:
         """Close the bar, and say why a run has ended early."""
@@ -278,12 +282,8 @@ class Progress(Callback):
 _HIDDEN = ("epoch", "step", "examples", "examples_per_second")
 
 
-def line_of(row: Mapping[str, Any], epochs: int | None = None, left: float = 0.0) -> str:
-    """The row of an epoch as a line, with the rate and, if there are any, the seconds that are ``left``.
-
-    >>> line_of({"epoch": 3, "loss": 0.4, "examples_per_second": 1200.0, "seconds": 1.2}, 10, 75.0)
-    'epoch  3/10  loss 0.4  1.2 s  1,200 examples/s  1 min 15 s left'
-    """
+def line_of(row: Mapping[str, Any], epochs: int | None = None) -> str:
+    """The row of an epoch as a line: ``epoch 3/10  loss 0.4  validation/loss 0.5  1.2 s``."""
     width = len(str(epochs)) if epochs else 1
     words = [f"epoch {row['epoch']:>{width}}" + (f"/{epochs}" if epochs else "")]
     for name, value in row.items():
@@ -291,7 +291,4 @@ def line_of(row: Mapping[str, Any], epochs: int | None = None, left: float = 0.0
             words.append(f"{name} {value:7.2%}")
         elif name not in _HIDDEN and not name.startswith("seconds"):
             words.append(f"{name} {value:<8.4g}".rstrip() if name == "lr" else f"{name} {value:.4g}")
-    words.append(duration(row["seconds"]))
-    if "examples_per_second" in row:
-        words.append(f"{row['examples_per_second']:,.0f} examples/s")
-    return "  ".join([*words, f"{duration(left)} left"] if left > 0.0 else words)
+    return "  ".join([*words, f"{row['seconds']:.1f} s"])

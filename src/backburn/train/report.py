@@ -133,7 +133,7 @@ class Report(Callback):
         given: Any = {} if sections is None else sections
         if not isinstance(given, Mapping) or not all(callable(each) for each in given.values()):
             raise ArgumentError("Report: sections are functions of the trainer by title: {'Confusion': confusion}")
-        self.sections = dict(given)
+        self.sections: dict[str, Callable[[Any], Section | str]] = dict(given)
         self.path = None if path is None else Path(path)
 
     def on_start(self, trainer: Trainer[Any]) -> None:
