@@ -21,7 +21,7 @@ from backburn.nn.functional import cross_entropy
 
 HERE = Path(__file__).parent
 #: What each epoch does to the images, and what is done to those that are read.
-TRAINING = data.Distortion(rotation=20.0, scale=0.2, shear=0.3, shift=1.0)
+TRAINING = data.Distortion(rotation=14.0, scale=0.14, shear=0.21, shift=0.7)
 READING = data.Distortion(rotation=10.0, scale=0.1, shear=0.1, shift=0.5)
 
 
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     parser.add_argument("--quick", action="store_true", help="a smaller network, one seed, few epochs")
     parser.add_argument("--validate", action="store_true", help="measure on parts of the training images")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--plot", metavar="PATH", help="write PATH-light.svg and PATH-dark.svg")
     options = parser.parse_args(arguments)
