@@ -31,6 +31,15 @@ def go_on(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that was not interrupted."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    done = go_on(folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
 def end_of(run: Any) -> dict[str, Any]:
     """What two equal runs have in common at their ends: the state but for times, as arrays."""
     state = run.state()
@@ -92,38 +101,35 @@ def assert_same_files(folder: Path, whole: Path) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL")
 @pytest.mark.slow
-def test_a_run_killed_at_random_moments_ends_in_the_bytes_of_one_that_was_not(tmp_path: Path) -> None:
-    assert go_on(tmp_path / "whole").returncode == 0
+def test_a_run_killed_at_random_moments_ends_in_the_bytes_of_one_that_was_not(tmp_path: Path, whole: Path) -> None:
     within, moments = 0, random.Random(1)
     for number in range(5):
         folder = tmp_path / f"killed-{number}"
         within += killed_until_done(folder, moments, 5)
-        assert_same_files(folder, tmp_path / "whole")
+        assert_same_files(folder, whole)
     assert within > 0
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL")
-def test_a_killed_run_ends_in_the_bytes_of_one_that_was_not(tmp_path: Path) -> None:
-    assert go_on(tmp_path / "whole").returncode == 0
+def test_a_killed_run_ends_in_the_bytes_of_one_that_was_not(tmp_path: Path, whole: Path) -> None:
     for step in ("7", "26", "43"):  # within epochs of ten steps, and not where a state has just been saved
         done = go_on(tmp_path / "a", "0", "SIGKILL", step)
         assert done.returncode == -signal.SIGKILL, done.stderr
     assert load_state(sorted((tmp_path / "a" / "checkpoints").glob("*.safetensors"))[-1])["batches"] > 0
     assert go_on(tmp_path / "a").returncode == 0
-    assert_same_files(tmp_path / "a", tmp_path / "whole")
+    assert_same_files(tmp_path / "a", whole)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows ends a process by other means")
 @pytest.mark.parametrize(("name", "status"), [("SIGINT", -2), ("SIGTERM", 1)])
-def test_a_signal_saves_within_the_epoch(tmp_path: Path, name: str, status: int) -> None:
+def test_a_signal_saves_within_the_epoch(tmp_path: Path, whole: Path, name: str, status: int) -> None:
     done = go_on(tmp_path / "a", "0.01", name)
     assert done.returncode in (status, 130), done.stderr
     assert "interrupted: saving after this step" in done.stderr
     state = load_state(sorted((tmp_path / "a" / "checkpoints").glob("*.safetensors"))[-1])
     assert 0 < state["steps"] < 60
     assert go_on(tmp_path / "a").returncode == 0
-    assert go_on(tmp_path / "whole").returncode == 0
-    assert_same_files(tmp_path / "a", tmp_path / "whole")
+    assert_same_files(tmp_path / "a", whole)
 
 
 @pytest.mark.parametrize("spec", ["autodiff(numpy)", "autodiff(capture(numpy, join=false))"])
@@ -313,3 +319,36 @@ def test_a_file_that_is_no_state(tmp_path: Path) -> None:
         trainer().resume()
     with pytest.raises(bb.errors.ArgumentError, match="no run folder is open"):
         trainer().save()
+
+
+def test_two_callbacks_of_a_class_have_states_of_their_own(tmp_path: Path) -> None:
+    def make() -> list[Any]:
+        return [train.EarlyStopping("loss", patience=9), train.EarlyStopping("accuracy", patience=9, mode="max")]
+
+    trainer(tmp_path / "a", callbacks=make()).fit(2)
+    restored = make()
+    run = trainer(tmp_path / "a", callbacks=restored)
+    assert run.resume()
+    assert restored[0].best == min(row["loss"] for row in run.history)
+    assert restored[1].best == max(row["accuracy"] for row in run.history)
+
+
+def test_a_kill_between_the_last_step_of_an_epoch_and_its_state_repeats_no_row(tmp_path: Path) -> None:
+    class Killed(train.Callback):
+        """Ends a run after the row of its second epoch was written, as a kill does."""
+
+        def on_epoch(self, trainer: Any, row: Any) -> None:
+            if row["epoch"] == 2:
+                trainer.folder.wait()
+                raise KeyboardInterrupt
+
+    run = trainer(tmp_path / "a", callbacks=[Killed(), train.Checkpoints(every=10)])
+    with pytest.raises(KeyboardInterrupt):
+        run.fit(4)
+    newest = load_state(run.folder.checkpoints[-1]) if run.folder is not None else {}
+    assert (newest["steps"], newest["epoch"], newest["batches"]) == (20, 1, 10)
+    resumed = trainer(tmp_path / "a", callbacks=[]).fit(4, resume=True)
+    rows = train.read_rows(tmp_path / "a" / "metrics.jsonl")
+    assert [row["epoch"] for row in rows] == [1, 2, 3, 4]
+    assert [list(row) for row in rows] == [list(rows[0])] * 4
+    assert rows[2:] == resumed.history[2:]

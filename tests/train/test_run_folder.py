@@ -89,6 +89,8 @@ def test_a_folder_with_a_run_is_refused(tmp_path: Path) -> None:
     assert load_state(RunFolder(tmp_path / "a").checkpoints[-1])["steps"] == 20
     assert run.fit(3).epoch == 3  # one that it has begun itself
     assert read_rows(tmp_path / "a" / "metrics.jsonl") == run.history
+    with pytest.raises(ArgumentError, match="give one"):
+        trainer(tmp_path / "a").fit(1, resume=True, overwrite=True)
     with pytest.raises(ArgumentError, match="pass folder="):
         trainer().fit(1, resume=True)
 
@@ -262,7 +264,7 @@ def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
 def test_saving_does_not_disturb_recorded_steps(tmp_path: Path) -> None:
     spec = "autodiff(capture(numpy, join=false))"
     saving = trainer(tmp_path / "a", spec=spec, callbacks=[train.Checkpoints(every=1)]).fit(3)
-    assert saving._step.reason == ""
+    assert saving.not_replayed == ""
     plain = trainer(spec=spec, callbacks=[]).fit(3)
     assert [row["loss"] for row in saving.history] == [row["loss"] for row in plain.history]
 

@@ -125,7 +125,7 @@ def test_an_average_is_what_is_measured() -> None:
 def test_recorded_steps_give_the_same_bits(options: dict[str, Any]) -> None:
     plain = trainer(**options).fit(3)
     recorded = trainer(spec="autodiff(capture(numpy, join=false))", **options).fit(3)
-    assert recorded._step.reason == ""
+    assert recorded.not_replayed == ""
     assert_same_parameters(plain.model, recorded.model)
     assert [row["loss"] for row in plain.history] == [row["loss"] for row in recorded.history]
     assert [row["validation/accuracy"] for row in plain.history] == [
@@ -135,15 +135,15 @@ def test_recorded_steps_give_the_same_bits(options: dict[str, Any]) -> None:
 
 def test_capture_is_chosen_and_told() -> None:
     spec = "autodiff(capture(numpy, join=false))"
-    assert trainer(spec=spec, capture=False).fit(1)._step.reason is None
-    assert trainer().fit(1)._step.reason is None
+    assert trainer(spec=spec, capture=False).fit(1).not_replayed is None
+    assert trainer().fit(1).not_replayed is None
 
     def reads(model: Any, batch: Any) -> Any:
         value, further = loss(model, batch)
         return value * float(value.item() > -1.0), further
 
     quiet = train.Trainer(network(spec), reads, Batches(), optimizer=optim.SGD(0.1), progress=False).fit(1)
-    assert "reads values on the host" in str(quiet._step.reason)
+    assert "reads values on the host" in str(quiet.not_replayed)
     loud = train.Trainer(network(spec), reads, Batches(), optimizer=optim.SGD(0.1), capture=True, progress=False)
     with pytest.warns(bb.transforms.CaptureWarning, match="the step runs as it is"):
         loud.fit(1)

@@ -93,15 +93,11 @@ def layout(batch: Any) -> dict[str, str]:
 
 def batches_of(data: Any, epoch: int) -> Iterator[Any]:
     """An iterator over the batches of an epoch of :data:`Data`."""
-    if callable(data) and not hasattr(data, "__iter__"):
-        return iter(_of_epoch(data, epoch))
+    if not hasattr(data, "__iter__"):
+        return iter(data(epoch))
     if hasattr(data, "set_epoch"):
         data.set_epoch(epoch)
     return iter(data)
-
-
-def _of_epoch(function: Callable[[int], Iterable[Any]], epoch: int) -> Iterable[Any]:
-    return function(epoch)
 
 
 def host_examples(batch: Any) -> int:

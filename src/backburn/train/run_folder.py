@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -148,9 +149,9 @@ class RunFolder:
 
         def write() -> None:
             with self._guarded("saved"):
-                save_state(self.checkpoint_of(state["steps"]), state)
-                for name, (tensors, about) in models.items():
+                for name, (tensors, about) in models.items():  # before the state, which says that they are there
                     save_model(self.path / name, tensors, about=about)
+                save_state(self.checkpoint_of(state["steps"]), state)
                 found = self.checkpoints
                 for path in found[: max(len(found) - keep, 0)]:
                     path.unlink(missing_ok=True)
@@ -188,13 +189,16 @@ class RunFolder:
         with self._guarded("written to"):
             write_atomically(self.path / TABLE, text.encode())
 
-    def forget(self, steps: int) -> None:
-        """Delete the rows of later steps, which a resumed run takes again."""
-        for name in (METRICS, STEPS):
+    def forget(self, epochs: int, steps: int) -> None:
+        """Delete the rows of epochs and steps after these numbers, which a resumed run takes again.
+
+        The last step of an epoch may have been saved before its row was written, or after that.
+        """
+        for name, key, most in ((METRICS, "epoch", epochs), (STEPS, "step", steps)):
             path = self.path / name
             if path.exists():
                 with self._guarded("written to"):
-                    kept = [row for row in read_rows(path) if row.get("step", 0) <= steps]
+                    kept = [row for row in read_rows(path) if row.get(key, 0) <= most]
                     write_atomically(path, "".join(json.dumps(row) + "\n" for row in kept).encode())
         if (self.path / METRICS).exists():
             self._write_table()
@@ -240,17 +244,23 @@ def csv_of(rows: Iterable[Mapping[str, Any]], columns: list[str]) -> str:
     return text.getvalue()
 
 
-def environment() -> dict[str, Any]:
-    """What a run runs in: versions, platform, processors and the command."""
+@cache
+def versions() -> dict[str, str]:
+    """The versions of backburn and NumPy, as far as they are installed packages."""
     from importlib.metadata import PackageNotFoundError, version
 
-    versions = {}
+    found = {}
     for name in ("backburn", "numpy"):
         with contextlib.suppress(PackageNotFoundError):
-            versions[name] = version(name)
+            found[name] = version(name)
+    return found
+
+
+def environment() -> dict[str, Any]:
+    """What a run runs in: versions, platform, processors and the command."""
     return {
         "python": platform.python_version(),
-        **versions,
+        **versions(),
         "platform": platform.platform(),
         "processors": os.cpu_count(),
         "command": sys.argv,

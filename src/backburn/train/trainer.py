@@ -37,7 +37,7 @@ from backburn.train.evaluation import Evaluation
 from backburn.train.positions import has_position, iterator_at, position_of
 from backburn.train.precision import Precision
 from backburn.train.rates import lower, optimizers_of, rate_values
-from backburn.train.run_folder import BEST, MODEL, RunFolder, environment
+from backburn.train.run_folder import BEST, MODEL, RunFolder, environment, versions
 from backburn.train.signals import interruptible
 from backburn.train.states import Description, load_model_state, model_state
 from backburn.train.steps import Step
@@ -181,6 +181,7 @@ class Trainer(Generic[M]):
         self._position: Any = None
         self._layout: dict[str, str] | None = None
         self._saved_layout: dict[str, str] | None = None
+        self._described: Description | None = None
         self._last_saved = -1
         self._waiting: tuple[dict[str, Any], Any] | None = None
         self._seconds = dict.fromkeys(("data", "steps", "validation", "checkpoints"), 0.0)
@@ -282,6 +283,8 @@ class Trainer(Generic[M]):
         """
         self.last_epoch, self.stopped = integer("fit", "epochs", epochs, least=1), None
         flags("fit", resume=resume, overwrite=overwrite)
+        if resume and overwrite:
+            raise ArgumentError("fit: resume goes on with the run in the folder, and overwrite replaces it: give one")
         folder = self.folder
         if folder is None:
             if resume or overwrite:
@@ -348,17 +351,16 @@ class Trainer(Generic[M]):
                 f"state: the position in the data, a {type(self.data).__name__}, cannot be saved within an epoch: an "
                 f"iterator has get_state() and set_state(), or the data state_dict() and load_state_dict()"
             )
-        states = {type(c).__name__: c.state_dict() for c in self._with_state()}
         return {
             "about": self._description().tables(),
-            "layout": self._layout,
+            "layout": self._layout or self._saved_layout,
             "epoch": self.epoch,
             "steps": self.steps,
             "batches": self.batches,
             "passes": self._passes,
             "skipped": [self._skipped, self._skipped_in_row],
             "lowered": self.lowered,
-            "history": [dict(row) for row in self.history],
+            "history": list(self.history),
             "sums": self._sums.state(),
             "logged": self._logged.state(),
             "seconds": dict(self._seconds),
@@ -369,7 +371,7 @@ class Trainer(Generic[M]):
             "evaluation": self._evaluation_key,
             "precision": self.precision.state_dict(),
             "rates": {n: dict(rate.state_dict()) for n, rate in self._rates.items() if hasattr(rate, "state_dict")},
-            "callbacks": states,
+            "callbacks": {name: c.state_dict() for name, c in self._with_state().items()},
             "position": position,
         }
 
@@ -389,7 +391,7 @@ class Trainer(Generic[M]):
         self.precision.load_state_dict(state["precision"])
         for name, saved in state["rates"].items():
             self._rates[name].load_state_dict(saved)
-        known = {type(c).__name__: c for c in self._with_state()}
+        known = self._with_state()
         for name, saved in state["callbacks"].items():
             if name in known:
                 known[name].load_state_dict(saved)
@@ -434,7 +436,7 @@ class Trainer(Generic[M]):
             return False
         self._load(*found)
         if self.folder.is_open:
-            self.folder.forget(self.steps)
+            self.folder.forget(self.epoch, self.steps)
         return True
 
     def _load(self, path: str | os.PathLike[str], state: Any) -> None:
@@ -483,21 +485,30 @@ class Trainer(Generic[M]):
     def _saved_model(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """The model as it is saved, with its averaged parameters if there are any, and what is said about it."""
         about = {
-            "backburn": environment()["backburn"],
+            "backburn": versions().get("backburn", "of no installation"),
             "backend": self._place.backend.spec,
             "epoch": self.epoch,
             "step": self.steps,
             "metrics": {
-                name: x for name, x in self.history[-1].items() if not name.startswith(("seconds", "examples"))
+                name: x
+                for row in self.history[-1:]
+                for name, x in row.items()
+                if not name.startswith(("seconds", "examples"))
             },
             **self.about,
         }
         with self._averaged():
             return model_state(self.model), about
 
-    def _with_state(self) -> list[Any]:
-        found = [c for c in (*self.callbacks, self.checkpoints) if hasattr(c, "state_dict")]
-        return list({id(c): c for c in found}.values())
+    def _with_state(self) -> dict[str, Any]:
+        """The callbacks that have a state, by the names of their classes; further ones of a class are counted."""
+        found: dict[str, Any] = {}
+        for callback in dict.fromkeys((*self.callbacks, self.checkpoints)):
+            if hasattr(callback, "state_dict"):
+                name = type(callback).__name__
+                count = sum(key.partition("-")[0] == name for key in found)
+                found[f"{name}-{count + 1}" if count else name] = callback
+        return found
 
     def _here(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """A state whose arrays are tensors on the backend of the model."""
@@ -505,7 +516,9 @@ class Trainer(Generic[M]):
         return {name: asarray(x, backend=k) if hasattr(x, "shape") else x for name, x in state.items()}
 
     def _description(self) -> Description:
-        return Description.of(self)
+        if self._described is None:
+            self._described = Description.of(self)
+        return self._described
 
     def _config(self) -> dict[str, Any]:
         """What is written to ``config.json``."""
@@ -544,6 +557,11 @@ class Trainer(Generic[M]):
     def rates(self) -> dict[str, Any]:
         """The learning rates as they were given, numbers or schedules; of groups of parameters by their names."""
         return self._rates
+
+    @property
+    def not_replayed(self) -> str | None:
+        """Why the last step was not replayed: empty if it was, None if steps are not recorded."""
+        return self._step.reason
 
     def _run_steps(self) -> bool:
         """Take the steps of an epoch that are left; whether it has ended, rather than been stopped."""
