@@ -1,8 +1,8 @@
 """A convolutional network that reads handwritten digits, as the mean of five seeds.
 
 Run with ``python examples/digits_cnn/main.py``. The last fifth of the 1,797 images of 8 x 8 pixels is held out, and is
-by other hands than most of the others. ``--validate`` trains without the last fifth of those that are left and measures
-on it: every choice in this file was made by that number, before the held-out images were looked at.
+mostly by other hands than the rest. ``--validate`` leaves each fifth of the rest out in turn, and measures on it: the
+choices in this file were made by those numbers, not by the held-out images.
 """
 
 from __future__ import annotations
@@ -20,19 +20,23 @@ from backburn import data, nn, optim, train
 from backburn.nn.functional import cross_entropy
 
 HERE = Path(__file__).parent
-DISTORTION = data.Distortion(rotation=20.0, scale=0.2, shear=0.3, shift=1.0)
+#: What each epoch does to the images, and what is done to those that are read.
+TRAINING = data.Distortion(rotation=14.0, scale=0.14, shear=0.21, shift=0.7)
+READING = data.Distortion(rotation=10.0, scale=0.1, shear=0.1, shift=0.5)
 
 
 def network(width: int) -> nn.Sequential:
-    """Three convolutions with batch norm, with a maximum after the second, and two linear layers."""
+    """Two pairs of convolutions with batch norm, each pair followed by a maximum over 2 x 2, and a linear layer."""
 
-    def block(channels: int, filters: int) -> list[nn.Module]:
-        return [nn.Conv2d(channels, filters, 3, padding=1, bias=False), nn.BatchNorm2d(filters), nn.ReLU()]
+    def pair(channels: int, filters: int) -> list[nn.Module]:
+        layers: list[nn.Module] = []
+        for inputs in (channels, filters):
+            layers += [nn.Conv2d(inputs, filters, 3, padding=1, bias=False), nn.BatchNorm2d(filters), nn.ReLU()]
+        return [*layers, nn.MaxPool2d(2)]
 
     return nn.Sequential(
-        *(*block(1, width), *block(width, width), nn.MaxPool2d(2)),
-        *(*block(width, 2 * width), nn.MaxPool2d(2), nn.Flatten()),
-        *(nn.Dropout(0.3), nn.Linear(2 * width * 4, 128), nn.ReLU(), nn.Linear(128, data.CLASSES)),
+        *(*pair(1, width), nn.Dropout(0.15), *pair(width, 2 * width)),
+        *(nn.Flatten(), nn.Dropout(0.3), nn.Linear(2 * width * 4, data.CLASSES)),
     )
 
 
@@ -49,7 +53,7 @@ def trained(seen: Any, unseen: Any, seed: int, epochs: int, width: int) -> train
 
     def distorted(epoch: int) -> Iterable[Any]:
         random = np.random.default_rng([seed, epoch])
-        shown = data.distort(images, DISTORTION, random)[:, None]
+        shown = data.distort(images, TRAINING, random)[:, None]
         return data.batches(shown, labels, batch_size=64, seed=seed, epoch=epoch)
 
     bb.random.seed(seed)
@@ -63,6 +67,15 @@ def trained(seen: Any, unseen: Any, seed: int, epochs: int, width: int) -> train
     )
 
 
+def read(model: nn.Module, images: np.ndarray, copies: int = 16) -> np.ndarray:
+    """The digits of images (n, 8, 8), each by the mean probabilities of some copies under small distortions."""
+    random = np.random.default_rng(0)
+    with bb.no_grad():
+        shown = (bb.asarray(data.distort(images, READING, random)[:, None]) for _ in range(copies))
+        mean_of_copies = sum(bb.softmax(model(x), axis=1) for x in shown) / copies
+    return np.asarray(mean_of_copies.argmax(axis=1))
+
+
 def folded(whole: Any, fold: int, folds: int = 5) -> tuple[Any, Any]:
     """Images and labels without one of the folds, each of which is by a few hands, and that fold."""
     parts = [np.array_split(x, folds) for x in whole]
@@ -73,9 +86,8 @@ def draw(run: train.Trainer[Any], images: np.ndarray, labels: np.ndarray, path: 
     """The errors over the epochs, and the held-out digits that are misread, for light and for dark pages."""
     from matplotlib import pyplot
 
-    with bb.no_grad():
-        read = np.asarray(run.model(bb.asarray(images[:, None])).argmax(axis=1))
-    wrong = np.flatnonzero(read != labels)[:8]
+    digits = read(run.model, images)
+    wrong = np.flatnonzero(digits != labels)[:8]
     for theme in ("light", "dark"):
         with pyplot.style.context(HERE.parent / f"{theme}.mplstyle"):
             figure = pyplot.figure()
@@ -89,7 +101,7 @@ def draw(run: train.Trainer[Any], images: np.ndarray, labels: np.ndarray, path: 
                 cell.axis("off")
                 if i >= 0:
                     cell.imshow(images[i])
-                    cell.set_title(f"{labels[i]}, read {read[i]}", fontsize=9)
+                    cell.set_title(f"{labels[i]}, read {digits[i]}", fontsize=9)
             figure.savefig(f"{path}-{theme}.svg", metadata={"Date": None})
             pyplot.close(figure)
 
@@ -98,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     """Train with each seed; returns the mean accuracy on images that were not trained on."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller network, one seed, few epochs")
-    parser.add_argument("--validate", action="store_true", help="measure on a part of the training images")
+    parser.add_argument("--validate", action="store_true", help="measure on parts of the training images")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--width", type=int, default=32)
@@ -112,8 +124,9 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     for seed in range(options.seeds):
         seen, unseen = folded(whole, seed) if options.validate else (whole, held_out)
         run = trained(seen, unseen, seed, options.epochs, options.width)
-        accuracies.append(run.history[-1]["validation/accuracy"])
-        print(f"seed {seed}: {accuracies[-1]:.2%} of {len(unseen[1])} images", flush=True)
+        accuracies.append(float((read(run.model, unseen[0]) == unseen[1]).mean()))
+        once = run.history[-1]["validation/accuracy"]
+        print(f"seed {seed}: {accuracies[-1]:.2%} of {len(unseen[1])} images, {once:.2%} if read once", flush=True)
     if len(accuracies) > 1:
         print(f"mean {mean(accuracies):.2%}, standard deviation {stdev(accuracies):.2%}")
     if options.plot:

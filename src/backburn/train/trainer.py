@@ -436,7 +436,7 @@ class Trainer(Generic[M]):
             return False
         self._load(*found)
         if self.folder.is_open:
-            self.folder.forget(self.steps)
+            self.folder.forget(self.epoch, self.steps)
         return True
 
     def _load(self, path: str | os.PathLike[str], state: Any) -> None:
