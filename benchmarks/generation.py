@@ -168,7 +168,7 @@ def saved(is_ours: bool, folder: str) -> Answer:
     if is_ours:
         import backburn as bb
 
-        state = {name: bb.asarray(x, backend="numpy", copy=False) for name, x in arrays.items()}
+        state = {name: bb.asarray(arrays.pop(name), backend="numpy") for name in [*arrays]}
         save: Callable[[], object] = lambda: bb.io.save_model(path, state)  # noqa: E731
     else:
         from safetensors.numpy import save_file

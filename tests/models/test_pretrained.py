@@ -304,7 +304,7 @@ def assert_same(found: Any, expected: Any) -> None:
         np.testing.assert_array_equal(one, other, err_msg=path)
 
 
-@pytest.mark.parametrize("name", ["llama", "mistral", "bert"])
+@pytest.mark.parametrize("name", ["llama", "mistral", "gemma", "bert", "gpt2", "resnet", "unet"])
 @pytest.mark.parametrize("backend", ["numpy", "autodiff(numpy)"])
 def test_quantized_models_in_folders(name: str, backend: str, tmp_path: Path) -> None:
     """The bits of a quantized model come back, without a model of floats between."""
@@ -330,8 +330,18 @@ def test_other_quantization_is_refused(method: Any, tmp_path: Path) -> None:
         bb.models.from_pretrained(folder)
 
 
-def test_quantized_matrices_that_are_turned_are_refused(tmp_path: Path) -> None:
-    model = bb.nn.quantize_model(frozen("gpt2").model("numpy"), "qint8_symmetric_channel0_float32")
-    with pytest.raises(ConfigError, match=r"GPT2: .* transposed, which quantized ones cannot be; .*save_model"):
-        model.save_pretrained(tmp_path)
-    assert not [*tmp_path.iterdir()]
+@pytest.mark.parametrize("name", ["gpt2", "gemma"])
+def test_heads_that_were_tied(name: str, tmp_path: Path) -> None:
+    """A head that was quantized is its own; one that was not is the embedding still."""
+    case = frozen(name)
+    assert case.model("numpy").config.tie_word_embeddings
+    whole = bb.nn.quantize_model(case.model("numpy"), "qint8_symmetric_channel0_float32")
+    for pattern in ("*", "*proj"):
+        model = bb.nn.quantize_model(case.model("numpy"), "qint8_symmetric_channel0_float32", pattern=pattern)
+        model.save_pretrained(tmp_path / pattern.strip("*"))
+        found: Any = bb.models.from_pretrained(tmp_path / pattern.strip("*"), backend="numpy")
+        assert_same(found, model)
+        own = found.lm_head.weight
+        body = found.transformer.wte if name == "gpt2" else found.model.embed_tokens
+        assert (own is body.weight) is (pattern == "*proj")
+        assert (own.dtype is whole.lm_head.weight.dtype) is (pattern == "*")

@@ -116,6 +116,33 @@ INLINE void expand(float *restrict out, Row row) {
     FOR_VALUES(row, STORE_VECTOR, STORE_SCALAR)
 }
 
+/* A weight, and where its rows go as floats. */
+typedef struct {
+    float *out;
+    Row row;
+    int64_t first, width, steps;
+} Expanded;
+
+static void expand_rows(const void *context, int64_t first, int64_t last) {
+    const Expanded *e = context;
+    for (int64_t r = first; r < last; r++) {
+        Row row = e->row;
+        row.values += (e->first + r) * row.bytes, row.k = (e->first + r) * e->steps;
+        expand(e->out + r * e->width, row);
+    }
+}
+
+/* Expands rows of a weight from its row first on. */
+KERNEL(q_expand, float *out, const uint8_t *values, const void *scale, const void *zero, int kind, int scale_kind,
+       int zero_kind, int64_t first, int64_t count, int64_t inputs, int64_t block, int64_t steps, int64_t grain,
+       int threads) {
+    const int64_t bytes = kind == INT4 ? (inputs + 1) / 2 : inputs, width = kind == INT4 ? 2 * bytes : inputs;
+    const Row row = {values, kind, {scale, scale_kind}, {zero, zero_kind}, 0, bytes,
+                     kind == INT4 ? (block + 1) / 2 : block};
+    const Expanded all = {out, row, first, width, steps};
+    backburn_pool_run(expand_rows, &all, count, grain, threads);
+}
+
 /* Fills columns first to last - 1 of out (batch, outputs) with products of x (batch, width) and rows of the weight, held
  * at a time, which are expanded into the buffer. The rows of x have the length and order of an expanded row. steps is the
  * number of scales per row. */

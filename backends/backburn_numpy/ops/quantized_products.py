@@ -25,6 +25,7 @@ from backburn_numpy import blas, compiled
 from backburn_numpy.blocks import WORTH
 from backburn_numpy.half_precision import cast_like, upcast_half
 from backburn_numpy.memory import contiguous, empty
+from backburn_numpy.ops.linalg import matmul as multiply
 from backburn_numpy.ops.quantization import QuantizedArray, dequantize, row_steps, stored, unpack
 from backburn_numpy.threads import available, parallel_for
 
@@ -37,6 +38,8 @@ PACKED = 2
 
 #: Elements of a weight dequantized at a time by each thread, which fit in the L2 cache,
 EXPANDED = 1 << 17
+#: elements expanded at a time by all threads, for a product that takes all of them,
+WHOLE = 1 << 21
 #: and the most rows of ``x`` for which the kernel multiplies values as it reads them, instead.
 FEW_ROWS = 16
 #: Values of 4 bits that this kernel reads together.
@@ -72,7 +75,8 @@ def _product(k: Any, x: Array, weight: QuantizedArray, transpose_weight: bool) -
         return out
     is_finite = _few_rows(out, rows, weight) if transpose_weight and len(rows) <= FEW_ROWS else None
     if is_finite is None:
-        if not (transpose_weight and _run_kernel(out, rows, weight)):
+        run = _run_kernel if transpose_weight else _multiply_expanded
+        if not run(out, rows, weight):
             _multiply_blocks(out, rows, weight, transpose_weight)
         is_finite = bool(np.isfinite(out).all())
     if not is_finite:
@@ -182,6 +186,31 @@ def _run_kernel(out: Array, x: Array, weight: QuantizedArray) -> bool:
 
     with blas.single_in_kernels():
         parallel_for(part, outputs, max(2, WORTH // (inputs * max(1, len(x) // 8))))
+    return True
+
+
+def _multiply_expanded(out: Array, x: Array, weight: QuantizedArray) -> bool:
+    """Fill ``out`` with ``x @ weight`` by expanding some rows after another; False if no kernel takes these."""
+    kernel, layout = compiled.kernel("q_expand"), _layout_of(weight)
+    if kernel is None or layout is None or x.dtype != compiled.FLOAT32:
+        return False
+    outputs, inputs = weight.shape
+    width = inputs + inputs % 2 if layout.kinds[0] == PACKED else inputs
+    parts = [contiguous(part) for part in (weight.values, weight.scale, weight.zero)]
+    at = compiled.addresses(*parts)
+    held = min(outputs, max(1, WHOLE // width))
+    buffer = empty((held, width), x.dtype)
+    total: Array = None
+    for first in range(0, outputs, held):
+        count = min(held, outputs - first)
+        sizes = first, count, inputs, layout.block, layout.steps, max(1, compiled.PORTION // width), available()
+        kernel(compiled.address(buffer), *at, *layout.kinds, *sizes)
+        part = multiply(x[:, first : first + count], buffer[:count])
+        total = part if total is None else np.add(total, part, out=total)
+    if layout.kinds[0] == PACKED:  # the kernel gives the low halves of a row's bytes first
+        out[:, ::2], out[:, 1::2] = total[:, : width // 2], total[:, width // 2 : width // 2 + inputs // 2]
+    else:
+        np.copyto(out, total)
     return True
 
 

@@ -20,7 +20,8 @@ import numpy as np
 from backburn.base.errors import ArgumentError, FileFormatError, ShapeError, hint_for
 from backburn.io.atomic import write_atomically
 from backburn.io.weights.load import Renamed
-from backburn.io.weights.safetensors_file import DTYPE_NAMES, METADATA
+from backburn.io.weights.safetensors_file import METADATA
+from backburn.io.weights.safetensors_writer import Part, write
 from backburn.io.weights.sources import opened
 from backburn.io.weights.stored import Stored
 from backburn.nn.adapters import LoRALinear, adapters
@@ -72,17 +73,17 @@ def save_adapters(model: Module, folder: str | os.PathLike[str], *, rename: Call
     names = {path: path if rename is None else rename(path) for path, _ in found}
     if len(set(names.values())) < len(names):
         raise ArgumentError("save_adapters: rename gives two layers one name")
-    tensors = {}
+    tensors = []
     for path, layer in found:
         for part in PARTS:
             x = getattr(layer, part)
             if x is not None:
                 suffix = "" if part == PARTS[2] else ".weight"
-                tensors[f"{PREFIX}{names[path]}.{part}{suffix}"] = to_host(x)
+                tensors.append(Part(f"{PREFIX}{names[path]}.{part}{suffix}", (x,)))
     config = _config(model, found, names)
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    _write(target / TENSORS, tensors, {"format": "pt", BASE: fingerprint(model)})
+    write(target / TENSORS, tensors, {"format": "pt", BASE: fingerprint(model)})
     write_atomically(target / CONFIG, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
 
 
@@ -211,24 +212,6 @@ def _targets(model: Module, names: Mapping[str, str]) -> list[str] | str:
     if any(path == name or path.endswith(f".{name}") for path in others for name in chosen):
         return "|".join(map(re.escape, chosen))
     return chosen
-
-
-def _write(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file."""
-    header: dict[str, Any] = {METADATA: dict(metadata)}
-    place, parts = 0, []
-    for name in sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name)):
-        array = np.ascontiguousarray(arrays[name])
-        header[name] = {
-            "dtype": DTYPE_NAMES[array.dtype.name],
-            "shape": array.shape,
-            "data_offsets": [place, place + array.nbytes],
-        }
-        place += array.nbytes
-        parts.append(array.reshape(-1).view(np.uint8).data)
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    write_atomically(path, [len(text).to_bytes(8, "little") + text, *parts])
 
 
 # ---- reading ----

@@ -10,12 +10,12 @@ import math
 from types import MappingProxyType
 from typing import Any
 
-from backburn.base.errors import ConfigError, OutOfRangeError
+from backburn.base.errors import OutOfRangeError
 from backburn.models.attention import ACTIVATIONS, Steps, split_heads
 from backburn.models.cache import Cache
 from backburn.models.configs import GPT2Config
 from backburn.models.pretrained import Pretrained
-from backburn.nn import Dropout, Embedding, LayerNorm, Linear, Module, QuantizedLinear
+from backburn.nn import Dropout, Embedding, LayerNorm, Linear, Module
 from backburn.tensor import shape
 from backburn.tensor.classes import FloatTensor, Tensor
 
@@ -129,14 +129,11 @@ class GPT2(Pretrained):
         return (path, "T") if path.endswith(tuple(f"{layer}.weight" for layer in LINEAR)) else path
 
     def published(self) -> Module:
-        """A copy with the matrices of the blocks transposed. Raises :class:`ConfigError` for quantized ones."""
+        """A copy with the matrices of the blocks transposed."""
         made = copy.deepcopy(self)
         for _, layer in made.named_modules():
             if isinstance(layer, (GPT2Attention, GPT2MLP)):
                 for part in vars(layer).values():
-                    if isinstance(part, QuantizedLinear):
-                        words = "published weights are transposed, which quantized ones cannot be"
-                        raise ConfigError(f"GPT2: {words}; write the model by bb.io.save_model")
                     if isinstance(part, Linear):
                         part.weight = part.weight.detach().T
         return made

@@ -73,7 +73,8 @@ class Pretrained(Module):
         if not issubclass(made, cls) and not issubclass(cls, made):
             raise unknown(where, "architecture", values.get("architectures"), sorted(cls.ARCHITECTURES))
         quantization = values.get("quantization_config")
-        is_packed = isinstance(quantization, dict) and quantization.get("quant_method") in QUANTIZED
+        method = quantization.get("quant_method") if isinstance(quantization, dict) else None
+        is_packed = isinstance(method, str) and method in QUANTIZED
         if is_packed:
             values = {key: value for key, value in values.items() if key != "quantization_config"}
         target = as_backend(backend)
@@ -87,7 +88,8 @@ class Pretrained(Module):
             if not is_packed:
                 _place(model, target)
         if is_packed:  # into layers without values, so that there are never all weights as floats
-            load_weights(model, folder, quantized=True, backend=target)
+            rename = _own_name if method == QUANTIZED[0] else None
+            load_weights(model, folder, rename=rename, quantized=True, backend=target)
         else:
             load_weights(model, folder)
         return cast("Self", model.eval())
@@ -96,23 +98,27 @@ class Pretrained(Module):
         """Write ``config.json`` and the weights to a folder, which transformers and :func:`from_pretrained` read.
 
         Weights are in ``model.safetensors``, or in shards of at most ``max_shard_size`` and their index (see
-        :func:`backburn.io.save_weights`, whose errors it raises), under the published names. The configuration keeps
-        the keys of the file that it was read from.
+        :func:`backburn.io.save_weights`, whose errors it raises), under the published names; those of a quantized
+        model, which :func:`from_pretrained` alone reads, under its own. The configuration keeps the keys of the file
+        that it was read from.
         """
         path = Path(os.fsdecode(folder))
         name = next(name for name, kind in self.ARCHITECTURES.items() if kind is type(self.config))
         values = {**self.config.to_dict(), self.NAME_KEY: name}
+        written: Module = self
         if any(is_quantized(x) for x in self.state_dict().values()):
             values["quantization_config"] = {"quant_method": QUANTIZED[0]}
+        else:
+            written = self.published()
         if self.NAME_KEY == Pretrained.NAME_KEY:
             dtype = next((str(x.dtype) for x in self.parameters()), "float32")
             values |= {"architectures": [name], "dtype": dtype}
             values.pop("torch_dtype", None)  # the older name
         if self.WEIGHTS == Pretrained.WEIGHTS:
-            save_weights(self.published(), path, max_shard_size=max_shard_size)
+            save_weights(written, path, max_shard_size=max_shard_size)
         else:
             path.mkdir(parents=True, exist_ok=True)
-            save_weights(self.published(), path / self.WEIGHTS)
+            save_weights(written, path / self.WEIGHTS)
         write_atomically(path / "config.json", json.dumps(values, indent=2, sort_keys=True).encode() + b"\n")
 
     def draw(self, std: float, scaled: Mapping[str, float] = MappingProxyType({})) -> None:
@@ -177,6 +183,11 @@ def _classes(where: str, values: Mapping[str, Any]) -> tuple[type[Pretrained], t
     if not isinstance(name, str) or name not in ARCHITECTURES:
         raise unknown(where, "architecture", name, sorted(ARCHITECTURES))
     return ARCHITECTURES[name]
+
+
+def _own_name(name: str) -> str:
+    """The path of a tensor in a folder whose names are the model's own."""
+    return name
 
 
 def _place(model: Module, target: AnyBackend) -> None:

@@ -82,6 +82,17 @@ def test_rows_are_added_where_an_index_comes_twice(
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
+def test_a_weight_that_is_expanded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantized_products, "WHOLE", 1000)
+    for name in ("qint4_affine_block32_float16", "qint8_symmetric_channel0_float32"):
+        weight = BASE.quantize(numbers(70, 100), dtype=as_dtype(name))  # type: ignore[arg-type]
+        grad, plain = numbers(40, 70), BASE.dequantize(weight, float32).astype(np.float64)
+        back = BASE.quantized_linear_backward(grad, weight)
+        np.testing.assert_allclose(back, grad.astype(np.float64) @ plain, rtol=1e-5, atol=5e-4)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("inputs", [1, 7, 32, 100, 128, 300, 520])
 @pytest.mark.parametrize("name", [
     "qint8_symmetric_tensor_float32", "quint8_affine_channel0_float16", "qint8_symmetric_block32_float32",
@@ -98,6 +109,9 @@ def test_products_with_quantized_weights(name: str, inputs: int) -> None:
         x = numbers(batch, inputs, seed=batch)
         got = BASE.quantized_linear(x, weight)
         np.testing.assert_allclose(got, x.astype(np.float64) @ plain.T, rtol=1e-5, atol=2e-4)
+        grad = numbers(batch, 13, seed=batch)
+        back = BASE.quantized_linear_backward(grad, weight)
+        np.testing.assert_allclose(back, grad.astype(np.float64) @ plain, rtol=1e-5, atol=2e-4)
 
 
 @needs_kernels

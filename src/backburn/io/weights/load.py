@@ -128,27 +128,29 @@ def _quantize_layers(
 ) -> dict[str, DType]:
     """Replace layers whose weights are quantized in the source, until they are ``undone``; the schemes by path.
 
-    A weight that another layer has as well, such as an embedding, stays as it is.
+    A weight that another layer has as well, such as an embedding, stays as it is, unless the source has both layers':
+    then this one is no longer tied.
     """
     found: dict[int, Module] = {}
     schemes: dict[str, DType] = {}
     modules = {id(module): (path, module) for path, module in model.named_modules()}
     for leaf in leaves:
-        holders = {id(node.value) for node, key in leaf.parents if key == "weight"}
-        path, layer = modules.get(next(iter(holders), 0), ("", None))
-        stored = next((named[name].stored for name in leaf.paths if name in named), None)
-        if len(holders) != 1 or len({id(node.value) for node, _ in leaf.parents}) != 1:
-            continue
-        if not isinstance(layer, (Linear, Convolution)) or stored is None or stored.parts is None:
-            continue
-        if isinstance(layer, Convolution) and len(stored.shape) != 2:
-            continue
-        inputs = named.get(joined(path, "inputs"))
-        activations = None
-        if inputs is not None and inputs.stored.scheme:
-            activations = cast_to(QuantizedDType, as_dtype(inputs.stored.scheme))
-        found[id(layer)] = unfilled(layer, activations, joined(path, "low") in named)
-        schemes[leaf.path] = as_dtype(stored.scheme)
+        holders = dict.fromkeys(id(node.value) for node, _ in leaf.parents)
+        for holder in dict.fromkeys(id(node.value) for node, key in leaf.parents if key == "weight"):
+            path, layer = modules.get(holder, ("", None))
+            own = joined(path, "weight")
+            names = leaf.paths if len(holders) == 1 else (own,) if {*leaf.paths} & named.keys() > {own} else ()
+            stored = next((named[name].stored for name in names if name in named), None)
+            if not isinstance(layer, (Linear, Convolution)) or stored is None or stored.parts is None:
+                continue
+            if isinstance(layer, Convolution) and len(stored.shape) != 2:
+                continue
+            inputs = named.get(joined(path, "inputs"))
+            activations = None
+            if inputs is not None and inputs.stored.scheme:
+                activations = cast_to(QuantizedDType, as_dtype(inputs.stored.scheme))
+            found[holder] = unfilled(layer, activations, joined(path, "low") in named)
+            schemes[leaf.path if len(holders) == 1 else own] = as_dtype(stored.scheme)
     for node in MutableTree(model, is_tensor).nodes:
         if id(node.value) not in found:
             continue
