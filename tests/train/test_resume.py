@@ -331,3 +331,24 @@ def test_two_callbacks_of_a_class_have_states_of_their_own(tmp_path: Path) -> No
     assert run.resume()
     assert restored[0].best == min(row["loss"] for row in run.history)
     assert restored[1].best == max(row["accuracy"] for row in run.history)
+
+
+def test_a_kill_between_the_last_step_of_an_epoch_and_its_state_repeats_no_row(tmp_path: Path) -> None:
+    class Killed(train.Callback):
+        """Ends a run after the row of its second epoch was written, as a kill does."""
+
+        def on_epoch(self, trainer: Any, row: Any) -> None:
+            if row["epoch"] == 2:
+                trainer.folder.wait()
+                raise KeyboardInterrupt
+
+    run = trainer(tmp_path / "a", callbacks=[Killed(), train.Checkpoints(every=10)])
+    with pytest.raises(KeyboardInterrupt):
+        run.fit(4)
+    newest = load_state(run.folder.checkpoints[-1]) if run.folder is not None else {}
+    assert (newest["steps"], newest["epoch"], newest["batches"]) == (20, 1, 10)
+    resumed = trainer(tmp_path / "a", callbacks=[]).fit(4, resume=True)
+    rows = train.read_rows(tmp_path / "a" / "metrics.jsonl")
+    assert [row["epoch"] for row in rows] == [1, 2, 3, 4]
+    assert [list(row) for row in rows] == [list(rows[0])] * 4
+    assert rows[2:] == resumed.history[2:]

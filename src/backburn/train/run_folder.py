@@ -189,13 +189,16 @@ class RunFolder:
         with self._guarded("written to"):
             write_atomically(self.path / TABLE, text.encode())
 
-    def forget(self, steps: int) -> None:
-        """Delete the rows of later steps, which a resumed run takes again."""
-        for name in (METRICS, STEPS):
+    def forget(self, epochs: int, steps: int) -> None:
+        """Delete the rows of epochs and steps after these numbers, which a resumed run takes again.
+
+        The last step of an epoch may have been saved before its row was written, or after that.
+        """
+        for name, key, most in ((METRICS, "epoch", epochs), (STEPS, "step", steps)):
             path = self.path / name
             if path.exists():
                 with self._guarded("written to"):
-                    kept = [row for row in read_rows(path) if row.get("step", 0) <= steps]
+                    kept = [row for row in read_rows(path) if row.get(key, 0) <= most]
                     write_atomically(path, "".join(json.dumps(row) + "\n" for row in kept).encode())
         if (self.path / METRICS).exists():
             self._write_table()

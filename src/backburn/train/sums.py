@@ -55,5 +55,6 @@ class Sums:
         return found
 
     def means(self) -> dict[str, float]:
-        """The means of all values."""
-        return {name: total / self.counts[name] for name, total in self.sums.items() if self.counts[name]}
+        """The means of all values: the loss, and the others by their names, in the order that a saved state keeps."""
+        names = sorted(self.sums, key=lambda name: (name != "loss", name))
+        return {name: self.sums[name] / self.counts[name] for name in names if self.counts[name]}
