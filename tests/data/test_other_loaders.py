@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -221,3 +222,25 @@ def test_runs_are_resumed_within_an_epoch(name: str, tmp_path: Path) -> None:
     assert (whole.steps, parts.steps) == (20, 20)
     assert whole.model.weight.tolist() == parts.model.weight.tolist()
     assert [row["loss"] for row in whole.history] == [row["loss"] for row in parts.history]
+
+
+def test_data_without_a_length_train_in_a_folder(tmp_path: Path) -> None:
+    def endless() -> Iterator[dict[str, Any]]:
+        while True:
+            yield {"x": np.zeros((4, 1), np.float32), "y": np.ones((4, 1), np.float32)}
+
+    for number, data in enumerate((endless(), prefetch(endless()))):
+        run = train.fit(
+            nn.Linear(1, 1), squared, data, optimizer=optim.SGD(0.1), epochs=2, steps_per_epoch=3,
+            folder=tmp_path / str(number), progress=False,
+        )  # fmt: skip
+        assert (run.epoch, run.steps) == (2, 6)
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_no_batch_is_an_error(rows: int) -> None:
+    x = np.zeros((rows, 1), np.float32)
+    data = batches({"x": x, "y": x}, batch_size=4, drop_last=True)
+    for loader in (data, prefetch(data)):
+        with pytest.raises(bb.errors.ArgumentError, match="have no batch in epoch 1"):
+            train.fit(nn.Linear(1, 1), squared, loader, optimizer=optim.SGD(0.1), epochs=1, progress=False)

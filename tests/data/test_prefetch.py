@@ -44,7 +44,8 @@ def no_thread_is_left() -> Iterator[None]:
 def test_batches_and_their_order_stay(size: int) -> None:
     loader = batches(np.arange(50), batch_size=4, seed=0)
     ahead = prefetch(loader, size)
-    assert len(ahead) == 13
+    sized: Any = ahead
+    assert len(sized) == 13
     for epoch in range(3):
         loader.set_epoch(epoch)
         expected = [x.tolist() for (x,) in loader]
@@ -55,8 +56,7 @@ def test_batches_and_their_order_stay(size: int) -> None:
 def test_data_without_a_length_or_epochs() -> None:
     ahead = prefetch(x for x in range(3))
     ahead.set_epoch(1)
-    with pytest.raises(TypeError, match="no len"):
-        len(ahead)
+    assert not hasattr(ahead, "__len__")
     assert list(ahead) == [0, 1, 2]
     assert list(ahead) == []
     assert ahead.describe() == {}

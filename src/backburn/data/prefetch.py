@@ -32,7 +32,8 @@ def prefetch(data: Iterable[B], size: int = 2) -> Prefetch[B]:
     given: object = data
     if not isinstance(given, Iterable) and not hasattr(given, "__getitem__"):
         raise ArgumentError(f"prefetch: takes an iterable of batches, not {data!r:.60}")
-    return Prefetch(data, integer("prefetch", "size", size, least=1))
+    kind: type[Prefetch[B]] = SizedPrefetch if hasattr(given, "__len__") else Prefetch
+    return kind(data, integer("prefetch", "size", size, least=1))
 
 
 class Prefetch(Iterable[B], Generic[B]):
@@ -48,9 +49,6 @@ class Prefetch(Iterable[B], Generic[B]):
         kind: type[PrefetchIterator[B]] = StatefulIterator if hasattr(iterator, "get_state") else PrefetchIterator
         return kind(iterator, self._size)
 
-    def __len__(self) -> int:
-        return len(self._data)
-
     def set_epoch(self, epoch: int) -> None:
         """Tell the data the number of the epoch, where it matters to them."""
         if hasattr(self._data, "set_epoch"):
@@ -59,6 +57,13 @@ class Prefetch(Iterable[B], Generic[B]):
     def describe(self) -> dict[str, Any]:
         """The description of the data."""
         return dict(self._data.describe()) if hasattr(self._data, "describe") else {}
+
+
+class SizedPrefetch(Prefetch[B]):
+    """The result of :func:`prefetch` for data that have a length."""
+
+    def __len__(self) -> int:
+        return len(self._data)
 
 
 class PrefetchIterator(Iterator[B], Generic[B]):
