@@ -23,7 +23,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ...
     0
     """
-    options = parser().parse_args(arguments)
+    commands = parser()
+    options, rest = commands.parse_known_args(arguments)
+    if hasattr(options, "overrides") and not any(word.startswith("-") for word in rest):
+        options.overrides += rest  # those after an option, which argparse leaves over
+    elif rest:
+        commands.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         status: int = options.run(options)
         sys.stdout.flush()
