@@ -96,7 +96,7 @@ def frames() -> Iterator[Any]:
 def test_frames_give_dicts_of_columns(make: Any) -> None:
     frame = make()
     loader = batches(frame, batch_size=2, seed=1)
-    together = [each for each in loader]
+    together = list(loader)
     assert [list(each) for each in together] == [["length", "name", "count"]] * 2
     assert together[0]["length"].dtype == np.float64
     assert together[0]["count"].dtype == np.int64
@@ -113,6 +113,19 @@ def test_series_are_arrays_by_position() -> None:
     chosen = frame[frame["y"] == 1]
     ((x, y),) = batches(chosen["x"], chosen["y"], batch_size=4)
     assert (type(x), x.tolist(), y.tolist()) == (np.ndarray, [2.0, 4.0], [1, 1])
+
+
+def test_lazy_frames_are_collected_by_their_users() -> None:
+    polars = pytest.importorskip("polars")
+    with pytest.raises(ShapeError, match=r"not a LazyFrame; \.collect\(\) reads it"):
+        batches(polars.LazyFrame({"a": [1, 2]}), batch_size=1)
+
+
+def test_missing_numbers_of_frames_are_nan() -> None:
+    for library, made in (("pandas", {"dtype": "Int64"}), ("polars", {})):
+        frame = pytest.importorskip(library).DataFrame({"a": [1, None]}, **made)
+        (batch,) = batches(frame, batch_size=2)
+        np.testing.assert_array_equal(batch["a"], [1.0, np.nan])
 
 
 def test_columns_of_one_name_are_refused() -> None:
@@ -332,7 +345,7 @@ def test_changes_of_a_private_map_are_kept(tmp_path: Path) -> None:
     """Their pages are nowhere else."""
     np.zeros(10**7, np.uint16).tofile(tmp_path / "tokens.bin")
     for mode in ("c", "r+"):
-        tokens: Any = np.memmap(tmp_path / "tokens.bin", np.uint16, mode=mode)  # type: ignore[call-overload]
+        tokens: Any = np.memmap(tmp_path / "tokens.bin", np.uint16, mode=mode)
         assert tokens.nbytes > LARGE
         tokens[:1000] = 7
         assert all((x == 7).all() for (x,) in batches(tokens[:1000], batch_size=100))
@@ -400,7 +413,8 @@ def test_a_state_of_other_batches_is_refused() -> None:
 
 def test_descriptions_are_plain() -> None:
     tree = {"x": np.zeros((4, 2), np.float32), "own": Squares()}
-    loader = batches({"x": tree["x"]}, batch_size=np.int64(2), seed=np.int32(1))
+    make: Any = batches
+    loader = make({"x": tree["x"]}, batch_size=np.int64(2), seed=np.int32(1))
     assert json.loads(json.dumps(loader.describe())) == {
         "elements": 4, "batch_size": 2, "seed": 1, "drop_last": False, "arrays": {"x": "float32[4,2]"},
     }  # fmt: skip

@@ -84,6 +84,10 @@ THIRD_PARTY = {
     "matplotlib": ("backburn.train", "backburn.cli"),
     "tqdm": ("backburn.train", "backburn.cli"),
     "einops": ("backburn.interop.einops",),
+    "PIL": ("backburn.data.images",),
+    "pyarrow": ("backburn.data.tables",),
+    "tensorboardX": ("backburn.train.loggers",),
+    "wandb": ("backburn.train.loggers",),
     "pytest": ("backburn.conformance",),
 }
 

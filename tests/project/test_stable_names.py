@@ -78,6 +78,7 @@ COMMANDS: dict[str, set[str]] = {
         "config", "overrides", "--backend", "--epochs", "--seed", "--out", "--check", "--resume", "--overwrite",
     },
     "evaluate": {"model", "--backend"},
+    "runs": {"folders", "--metric", "--sort", "--reverse", "--compare", "--plot", "--report", "--json"},
     "predict": {"model", "inputs", "--out", "--batch-size", "--backend"},
     "conformance": {
         "backend", "--quick", "--ops", "--dtypes", "--kinds", "--only", "--xfail", "--json", "--markdown", "--html",

@@ -1,4 +1,4 @@
-"""The command ``backburn``: train, evaluate, check a backend, and show what is installed.
+"""The command ``backburn``: train, evaluate, look at runs, check a backend, and show what is installed.
 
 An error is one message on standard error and exit status 2; ``--debug`` (or ``BACKBURN_DEBUG``) shows the traceback
 instead. Status 130 means that Ctrl-C ended a training run, 143 that SIGTERM did.
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from backburn.base.errors import BackburnError
-from backburn.cli import conformance, generation, information, training
+from backburn.cli import conformance, generation, information, runs, training
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,7 +23,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ...
     0
     """
-    options = parser().parse_args(arguments)
+    commands = parser()
+    options, rest = commands.parse_known_args(arguments)
+    if hasattr(options, "overrides") and not any(word.startswith("-") for word in rest):
+        options.overrides += rest  # those after an option, which argparse leaves over
+    elif rest:
+        commands.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         status: int = options.run(options)
         sys.stdout.flush()
@@ -51,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
     for add in (
         training.add_train,
         training.add_evaluate,
+        runs.add_runs,
         training.add_predict,
         generation.add_generate,
         conformance.add_conformance,

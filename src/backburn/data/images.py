@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +82,7 @@ def image_folder(
     return ImageFolder(paths, labels, classes if files else [], sides, mode, kind)
 
 
-class ImageFolder(Sequence[Any]):
+class ImageFolder:
     """The result of :func:`image_folder`: ``folder[i]`` is one element, ``folder[indices]`` a batch of them.
 
     It is a source for Grain and a dataset for PyTorch's ``DataLoader``, whose elements are dicts.
@@ -156,8 +155,8 @@ class ImageFolder(Sequence[Any]):
             height, width = self._size
             image = image.resize((width, height), Image.Resampling.BILINEAR)
         pixels = np.asarray(image)
-        pixels = np.moveaxis(pixels if pixels.ndim == 3 else pixels[..., None], -1, 0)
-        return np.ascontiguousarray(pixels) if self._dtype == np.uint8 else np.divide(pixels, 255, dtype=self._dtype)
+        pixels = np.moveaxis(pixels if pixels.ndim == 3 else pixels[..., None], -1, 0).copy()
+        return pixels if self._dtype == np.uint8 else np.divide(pixels, 255, dtype=self._dtype)
 
 
 def _images(folder: Path, pattern: str) -> list[Path]:

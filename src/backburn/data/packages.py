@@ -1,4 +1,4 @@
-"""Optional packages that read files, with an error that says how to get them."""
+"""Optional packages, with an error that says how to get them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from backburn.base.errors import BackendUnavailableError
 
 
-def package(reader: str, name: str, distribution: str) -> Any:
-    """The module ``name``. Raises :class:`BackendUnavailableError` in the name of ``reader`` if it is not there."""
+def package(user: str, name: str, distribution: str, install: str = "'backburn[data]'") -> Any:
+    """The module ``name``. Raises :class:`BackendUnavailableError` in the name of ``user`` if it is not there."""
     try:
         return import_module(name)
     except ModuleNotFoundError as cause:
         if cause.name is None or cause.name.partition(".")[0] != name.partition(".")[0]:
             raise  # a package that the package itself misses
-        words = f"{reader}: needs the package {distribution}: pip install 'backburn[data]'"
+        words = f"{user}: needs the package {distribution}: pip install {install}"
         raise BackendUnavailableError(words) from cause

@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextvars import copy_context
 from typing import Any, Generic, TypeVar
 
 from backburn.base.errors import ArgumentError, Unsupported
@@ -21,9 +22,9 @@ def prefetch(data: Iterable[B], size: int = 2) -> Prefetch[B]:
 
     The thread reads, decodes or waits, for which Python lets it run beside computations; batches and their order stay
     the same. An error that ``data`` raises comes at its batch, after those before it. The thread ends with the data, or
-    when the loop is left. Where the iterator of ``data`` has ``get_state`` and ``set_state``, so has that of the result,
-    and its state is that of the batches handed out, not of those taken ahead. ``len`` and ``set_epoch`` are those of
-    ``data``. Raises :class:`ArgumentError` for what cannot be iterated over, or a size below 1.
+    when the loop is left. Where the iterator of ``data`` has ``get_state`` and ``set_state``, so has that of the
+    result, and its state is that of the batches handed out, not of those taken ahead. ``len`` and ``set_epoch`` are
+    those of ``data``. Raises :class:`ArgumentError` for what cannot be iterated over, or a size below 1.
 
         >>> [batch for batch in prefetch(range(5))]
         [0, 1, 2, 3, 4]
@@ -39,16 +40,16 @@ class Prefetch(Iterable[B], Generic[B]):
 
     def __init__(self, data: Iterable[B], size: int) -> None:
         """Take ``size`` batches of ``data`` ahead."""
-        self._data = data
+        self._data: Any = data
         self._size = size
 
     def __iter__(self) -> PrefetchIterator[B]:
         iterator = iter(self._data)
-        kind = StatefulIterator if hasattr(iterator, "get_state") else PrefetchIterator
+        kind: type[PrefetchIterator[B]] = StatefulIterator if hasattr(iterator, "get_state") else PrefetchIterator
         return kind(iterator, self._size)
 
     def __len__(self) -> int:
-        return len(self._data)  # type: ignore[arg-type]
+        return len(self._data)
 
     def set_epoch(self, epoch: int) -> None:
         """Tell the data the number of the epoch, where it matters to them."""
@@ -57,14 +58,13 @@ class Prefetch(Iterable[B], Generic[B]):
 
     def describe(self) -> dict[str, Any]:
         """The description of the data."""
-        found: dict[str, Any] = self._data.describe() if hasattr(self._data, "describe") else {}
-        return found
+        return dict(self._data.describe()) if hasattr(self._data, "describe") else {}
 
 
 class PrefetchIterator(Iterator[B], Generic[B]):
     """The iterator over :class:`Prefetch`. Its thread starts with the first batch."""
 
-    def __init__(self, iterator: Iterator[B], size: int) -> None:
+    def __init__(self, iterator: Any, size: int) -> None:
         self._iterator = iterator
         self._size = size
         self._ahead: _Ahead | None = None
@@ -101,7 +101,7 @@ class StatefulIterator(PrefetchIterator[B]):
         """Go on from a state; what was taken ahead is dropped."""
         if self._ahead is not None:
             self._ahead.stop(wait=True)
-        self._iterator.set_state(state)  # type: ignore[attr-defined]
+        self._iterator.set_state(state)
         self._ahead, self._state, self._ended = None, state, False
 
 
@@ -113,7 +113,9 @@ class _Ahead:
         self._changed = threading.Condition()
         self._stopped = False
         self._size = size
-        self._thread = threading.Thread(target=self._run, args=(iterator,), name="backburn.prefetch", daemon=True)
+        # The thread is in the contexts of the loop, such as that of a default backend.
+        run, given = copy_context().run, (self._run, iterator)
+        self._thread = threading.Thread(target=run, args=given, name="backburn.prefetch", daemon=True)
         self._thread.start()
 
     def get(self) -> tuple[Any, Any, BaseException | None]:

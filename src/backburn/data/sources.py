@@ -102,13 +102,15 @@ def _is_array(x: Any) -> bool:
 def _columns(name: str, x: Any) -> Any:
     """The columns of a data frame (of pandas, polars, pyarrow) as a dict of arrays; a column as an array."""
     if isinstance(x, Mapping):
+        found = {}
         for key, each in x.items():
             if type(each) is list:
                 raise DTypeError(f"{name}: {key!r} is a list: np.asarray(...) makes it an array")
-        return {key: _columns(name, each) for key, each in x.items()}
+            found[key] = _columns(name, each)
+        return found
     if hasattr(x, "to_numpy") and not hasattr(x, "columns"):  # a series
         return x.to_numpy()
-    if not (hasattr(x, "columns") and (hasattr(x, "__arrow_c_stream__") or hasattr(x, "__dataframe__"))):
+    if not ((hasattr(x, "__arrow_c_stream__") or hasattr(x, "__dataframe__")) and hasattr(x, "columns")):
         return x
     keys = list(getattr(x, "column_names", None) or x.columns)
     if len(set(keys)) < len(keys):
@@ -125,7 +127,8 @@ def _leaf(name: str, path: str, x: Any) -> Any:
         raise ShapeError(f"{name}: takes arrays with a first axis, one after another, not {x!r:.60}{where}")
     if not _is_array(x) and (isinstance(x, (str, bytes)) or not (hasattr(x, "__len__") and hasattr(x, "__getitem__"))):
         what = repr(x) if isinstance(x, (int, float, str, bytes)) else f"a {type(x).__name__}"
-        raise ShapeError(f"{name}: takes arrays with a first axis, one after another, not {what:.60}{where}")
+        hint = "; .collect() reads it" if hasattr(type(x), "collect") else ""
+        raise ShapeError(f"{name}: takes arrays with a first axis, one after another, not {what:.60}{where}{hint}")
     return x
 
 

@@ -17,7 +17,7 @@ from backburn.hints.arguments import explained
 
 @explained
 def read_table(path: str | os.PathLike[str], *, columns: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
-    """The columns of a CSV or Parquet file as arrays by name, for :func:`batches`; of ``columns`` alone, if given.
+    r"""The columns of a CSV or Parquet file as arrays by name, for :func:`batches`; of ``columns`` alone, if given.
 
     CSV files (``.csv``, ``.tsv``, also ``.gz``) begin with a line of names, and the types of columns follow from their
     values. Missing numbers are NaN, missing texts are empty; a column of integers with a missing one has floats. Times
@@ -30,7 +30,7 @@ def read_table(path: str | os.PathLike[str], *, columns: Sequence[str] | None = 
 
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp(), "flowers.csv")
-        >>> _ = path.write_text("length,petals,species\\n1.5,4,poppy\\n2.5,,rose\\n")
+        >>> _ = path.write_text("length,petals,species\n1.5,4,poppy\n2.5,,rose\n")
         >>> read_table(path)
         {'length': array([1.5, 2.5]), 'petals': array([ 4., nan]), 'species': array(['poppy', 'rose'], dtype='<U5')}
     """
@@ -40,7 +40,9 @@ def read_table(path: str | os.PathLike[str], *, columns: Sequence[str] | None = 
         raise ArgumentError(f"read_table: columns is a list of names, not {columns!r}")
     try:
         table = _read(place)
-    except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError, arrow.ArrowKeyError, UnicodeDecodeError) as cause:
+    except (arrow.ArrowException, OSError) as cause:
+        if isinstance(cause, FileNotFoundError) or getattr(cause, "errno", None) is not None:
+            raise  # the system's error, not one of the content
         raise FileFormatError(f"read_table: {place} cannot be read: {cause}") from cause
     known = table.column_names
     if len(set(known)) < len(known):
@@ -69,7 +71,7 @@ def _read(path: Path) -> Any:
     raise FileFormatError(f"read_table: {path} is neither .csv, .tsv nor .parquet, by its name")
 
 
-def _column(column: Any, what: str) -> NDArray[Any]:
+def _column(column: Any, what: str) -> Any:
     """A column as an array."""
     import pyarrow
     from pyarrow import types
@@ -80,9 +82,9 @@ def _column(column: Any, what: str) -> NDArray[Any]:
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return np.array(column.fill_null("").to_pylist(), dtype=str)
     if types.is_boolean(kind) and column.null_count:
-        column = column.cast(pyarrow.int8()).cast(pyarrow.float64())
+        return column.cast(pyarrow.int8()).to_numpy()
     if types.is_decimal(kind):
-        column = column.cast(pyarrow.float64())
+        return column.cast(pyarrow.float64()).to_numpy()
     if types.is_null(kind):
         return np.full(len(column), np.nan)
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
@@ -92,5 +94,4 @@ def _column(column: Any, what: str) -> NDArray[Any]:
     if not (types.is_primitive(kind) or types.is_boolean(kind)):
         fix = "columns=[...] reads others, and .to_pandas() of the package reads all"
         raise DTypeError(f"read_table: {what} is of type {kind}, of which no array can be made: {fix}")
-    found: NDArray[Any] = column.to_numpy()
-    return found
+    return column.to_numpy()

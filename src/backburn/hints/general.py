@@ -160,6 +160,7 @@ FUNCTIONS = {
         for end in ("LR", "LrScheduler")
     },
     **dict.fromkeys(("DataLoader", "DataLoaderBuilder", "TensorDataset"), "bb.data.batches(x, y, batch_size=32)"),
+    "ImageFolder": "bb.data.image_folder(path, size=64)",
     **dict.fromkeys(("Shape", "Size"), "tuple"),
     **dict.fromkeys(("amp", "autocast"), "model.astype('bfloat16'), whose steps are computed in float32"),
     **dict.fromkeys(("append", "cat", "concatenate"), "bb.concat([x, y])"),

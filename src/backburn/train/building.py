@@ -159,14 +159,15 @@ def _rate(run: Run, config: OptimizerConfig, schedule: ScheduleConfig | None, st
     if schedule.name != "constant":
         kind = SCHEDULES[schedule.name]
         parameters = parameters_of(kind)
-        options = validated(schedule.arguments, parameters, run.source, ("schedule",))
+        given = schedule.arguments
         for name in parameters.types:
             if name in _RATES:
-                options.setdefault(name, rate)
-            elif name in _LENGTHS and name not in options:
-                options[name] = max(_length(run, steps) - schedule.warmup, 1)
+                given.setdefault(name, rate)
+            elif name in _LENGTHS and name not in given:
+                given[name] = max(_length(run, steps) - schedule.warmup, 1)
             elif name == "end_value" and name in parameters.required:
-                options.setdefault(name, 0.0)
+                given.setdefault(name, 0.0)
+        options = validated(given, parameters, run.source, ("schedule",))
         rate = _placed(run, "schedule", lambda: kind(**options))
     return schedules.Warmup(schedule.warmup, rate) if schedule.warmup else rate
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from backburn.base.errors import ArgumentError, hint_for
 from backburn.tensor.core.options import bounded, integer, one_of
+from backburn.train.runs import duration
 
 if TYPE_CHECKING:
     from backburn.train.trainer import Trainer
@@ -204,7 +205,7 @@ class Checkpoints(Monitor):
 
 
 class Progress(Callback):
-    """One line per epoch on standard error and, on a terminal with ``tqdm``, a bar with the rate and the time left.
+    """A line per epoch on standard error; on a terminal with rate and time left, and with ``tqdm`` a bar.
 
     A trainer adds it by itself where standard error is a terminal, and for ``progress=True``. Lines are written to
     ``stream``, the bar to ``bar``, where they are other streams.
@@ -216,9 +217,11 @@ class Progress(Callback):
         self._bar: Any = None
         self._made_for = 0
         self._shown = 0.0
+        self._begun = 0.0
 
     def on_start(self, trainer: Trainer[Any]) -> None:
         """Say where a resumed run goes on, and what is missing for a bar."""
+        self._begun = time.monotonic()
         if trainer.steps:
             self._say(f"resumed after step {trainer.steps}, in epoch {trainer.epoch + 1}")
 
@@ -250,9 +253,15 @@ class Progress(Callback):
         return self._bar
 
     def on_epoch(self, trainer: Trainer[Any], row: Row) -> None:
-        """Print the row of an epoch."""
+        """Print the row of an epoch, on a terminal with the rate and the time left at the pace of this ``fit``."""
         self._close()
-        self._say(line_of(row, trainer.last_epoch))
+        line = line_of(row, trainer.last_epoch)
+        if (self._stream or sys.stderr).isatty():  # a file has the same lines in each run, but for the seconds
+            last, done = trainer.last_epoch or 0, trainer.epoch - trainer.first_epoch + 1
+            left = (time.monotonic() - self._begun) / max(done, 1) * (last - trainer.epoch)
+            rate = f"  {row['examples_per_second']:,.0f} examples/s" if "examples_per_second" in row else ""
+            line += rate + (f"  {duration(left)} left" if left > 0.0 else "")
+        self._say(line)
 
     def on_end(self, trainer: Trainer[Any], error: BaseException | None) -> None:
         """Close the bar, and say why a run has ended early."""

@@ -400,7 +400,7 @@ class Trainer(Generic[M]):
         self._skipped, self._skipped_in_row = state["skipped"]
         self.history = [dict(row) for row in state["history"]]
         self._sums, self._logged = Sums.of(state["sums"]), Sums.of(state["logged"])
-        self._seconds = dict(state["seconds"])
+        self._seconds = {name: state["seconds"][name] for name in self._seconds}
         self._saved_layout = state["layout"]
         self._iterator, self._layout, self._unread = None, None, []
         if state["lowered"] != self.lowered:

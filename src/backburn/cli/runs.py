@@ -1,0 +1,60 @@
+"""``backburn runs``: list the runs in folders, compare them, draw their curves."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+
+def add_runs(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Enter ``backburn runs``."""
+    command = commands.add_parser(
+        "runs",
+        parents=[common],
+        help="list, compare and plot training runs",
+        description="List the training runs in folders and below them: epochs, time, last values.",
+    )
+    command.add_argument("folders", metavar="FOLDER", nargs="*", default=["runs"], help="default: runs")
+    command.add_argument("--metric", metavar="NAME", action="append", default=[], help="a value to show; repeatable")
+    command.add_argument("--sort", metavar="NAME", help="sort by the last of these values, the least first")
+    command.add_argument("--reverse", action="store_true", help="the largest first")
+    shown = command.add_mutually_exclusive_group()
+    shown.add_argument("--compare", action="store_true", help="show in what the runs differ, last and best values")
+    shown.add_argument("--plot", metavar="FILE", type=Path, help="write a page with the curves of all runs (HTML)")
+    shown.add_argument("--report", action="store_true", help="write report.html into the folder of each run")
+    shown.add_argument("--json", action="store_true", help="print settings and rows as JSON")
+    command.set_defaults(run=runs)
+
+
+def runs(options: argparse.Namespace) -> int:
+    """Print a table, or write pages."""
+    from backburn.io import write_atomically
+    from backburn.train.report import comparison_html, write_report
+    from backburn.train.runs import aligned, check_metrics, comparison, find_runs, run_table
+
+    found = find_runs(options.folders)
+    if options.sort is not None:
+        check_metrics(found, [options.sort])
+        known = [run for run in found if math.isfinite(run.last.get(options.sort, math.nan))]
+        known.sort(key=lambda run: run.last[options.sort], reverse=options.reverse)
+        found = known + [run for run in found if run not in known]
+    elif options.reverse:
+        found.reverse()
+    if options.json:
+        tables = [
+            {"path": run.path.as_posix(), "running": run.is_running, "config": run.config, "rows": run.rows}
+            for run in found
+        ]
+        print(json.dumps(tables, indent=2))
+    elif options.plot is not None:
+        write_atomically(options.plot, comparison_html(found).encode("utf-8"))
+        print(options.plot)
+    elif options.report:
+        for run in found:
+            print(write_report(run.path))
+    else:
+        print(aligned(comparison(found) if options.compare else run_table(found, options.metric)))
+    return 0

@@ -1,0 +1,255 @@
+"""Runs in folders: read, listed, compared."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from backburn.base.errors import FileFormatError, hint_for
+from backburn.train.charts import sparkline
+from backburn.train.locks import is_locked
+from backburn.train.run_folder import CONFIG, LOCK, METRICS, STEPS, read_rows
+
+#: Values of an epoch's row that measure the run, not the model.
+PLACES = ("epoch", "step", "examples", "examples_per_second", "seconds")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as it is in its folder: its settings, a row for each epoch, and one for every ``log_every`` steps."""
+
+    path: Path
+    config: Mapping[str, Any] = field(repr=False)
+    rows: Sequence[Mapping[str, float]] = field(repr=False)
+    steps: Sequence[Mapping[str, float]] = field(repr=False)
+    is_running: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the folder."""
+        return self.path.resolve().name
+
+    @property
+    def metrics(self) -> list[str]:
+        """The names of the values that measure the model, in their order."""
+        names = dict.fromkeys(name for row in self.rows for name in row)
+        return [name for name in names if name not in PLACES and not name.startswith("seconds/")]
+
+    @property
+    def last(self) -> Mapping[str, float]:
+        """The last row, empty if there is none."""
+        return self.rows[-1] if self.rows else {}
+
+    @property
+    def seconds(self) -> float:
+        """The time of all epochs."""
+        return math.fsum(row.get("seconds", 0.0) for row in self.rows)
+
+    @property
+    def planned(self) -> int | None:
+        """The number of epochs that were asked for at first."""
+        epochs = _table(self.config.get("fit")).get("epochs")
+        return epochs if isinstance(epochs, int) else None
+
+    @property
+    def started(self) -> str:
+        """When the run began, as ``2026-11-24 03:45``, or an empty text."""
+        found = _table(self.config.get("environment")).get("started")
+        return found[:16].replace("T", " ") if isinstance(found, str) else ""
+
+    def curve(self, name: str, x: str = "epoch") -> list[tuple[float, float]]:
+        """The points of a value over the epochs."""
+        return [(row.get(x, i + 1), row[name]) for i, row in enumerate(self.rows) if name in row]
+
+    def settings(self) -> dict[str, Any]:
+        """What was chosen, and what it ran in, by dotted names; without the time and the command."""
+        flat = dict(_flat(self.config))
+        return {key: value for key, value in flat.items() if not key.endswith((".started", ".command"))}
+
+
+def read_run(folder: str | os.PathLike[str]) -> Run:
+    """The run in a folder, also while it is running. Raises :class:`FileFormatError` if there is none.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "metrics.jsonl").write_text('{"epoch": 1, "step": 5, "loss": 0.5, "seconds": 2.0}')
+    >>> run = read_run(folder)
+    >>> run.metrics, run.last["loss"], run.seconds
+    (['loss'], 0.5, 2.0)
+    """
+    path = Path(folder)
+    if not _has_run(path):
+        raise FileFormatError(f"{path}: there is no run here: it has neither {CONFIG} nor {METRICS}")
+    rows, steps = [_rows(path / name) for name in (METRICS, STEPS)]
+    return Run(path, read_config(path), rows, steps, is_locked(path / LOCK))
+
+
+def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """The table in the ``config.json`` of a folder, empty if there is none."""
+    path = Path(folder) / CONFIG
+    if not path.exists():
+        return {}
+    try:
+        return _table(json.loads(path.read_bytes()))
+    except ValueError as error:
+        raise FileFormatError(f"{path}: this is no JSON: {error}") from None
+
+
+def find_runs(folders: Iterable[str | os.PathLike[str]]) -> list[Run]:
+    """The runs in these folders and below them, in the order of their names.
+
+    Raises FileNotFoundError for a folder that is not there, and :class:`FileFormatError` for one without a run.
+    """
+    found: dict[Path, Run] = {}
+    for folder in folders:
+        root = Path(folder)
+        if not root.is_dir():
+            raise FileNotFoundError(2, "there is no such folder of runs", str(root))
+        paths = list(_below(root))
+        if not paths:
+            raise FileFormatError(f"{root}: there is no run here or below")
+        for path in paths:
+            found.setdefault(path.resolve(), read_run(path))
+    return list(found.values())
+
+
+def run_table(runs: Sequence[Run], metrics: Sequence[str] = ()) -> list[list[str]]:
+    """Rows of a table of runs, the first of which has its titles: epochs, time, last values, and their course.
+
+    Without ``metrics`` the values are those of most interest that all runs together have. Raises
+    :class:`FileFormatError` for one that no run has.
+    """
+    names = list(metrics) or _interesting(runs)
+    check_metrics(runs, names)
+    course = next((name for name in ("validation/loss", "loss", *names) if any(name in r.last for r in runs)), None)
+    titles = ["run", "epochs", "time", *names, *([course_title(course)] if course else []), "started", ""]
+    table = [titles]
+    for run in runs:
+        epochs = f"{run.last.get('epoch', 0):.0f}" + (f"/{run.planned}" if run.planned else "")
+        values = [_number(run.last.get(name)) for name in names]
+        curve = [sparkline([y for _, y in run.curve(course)])] if course else []
+        state = "running" if run.is_running else ""
+        table.append([_shown(run.path), epochs, duration(run.seconds), *values, *curve, run.started, state])
+    return table
+
+
+def course_title(name: str) -> str:
+    """The title of a column of small curves."""
+    return f"{name} by epoch"
+
+
+def comparison(runs: Sequence[Run]) -> list[list[str]]:
+    """Rows of a table with a column for each run: the settings in which they differ, last and best values."""
+    table = [["", *(_shown(run.path) for run in runs)]]
+    settings = [run.settings() for run in runs]
+    for key in dict.fromkeys(key for each in settings for key in each):
+        values = [_text(each.get(key, "-")) for each in settings]
+        if len(set(values)) > 1:
+            table.append([key, *values])
+    table.append(["epochs", *(f"{run.last.get('epoch', 0):.0f}" for run in runs)])
+    table.append(["time", *(duration(run.seconds) for run in runs)])
+    for name in dict.fromkeys(name for run in runs for name in run.metrics):
+        for title, choose in (("last", lambda ys: ys[-1]), ("least", min), ("largest", max)):
+            if title == "last" or not name.startswith("lr"):
+                curves = [[y for _, y in run.curve(name)] for run in runs]
+                finite = [[y for y in ys if math.isfinite(y)] if title != "last" else ys for ys in curves]
+                table.append([f"{name}, {title}", *(_number(choose(ys)) if ys else "-" for ys in finite)])
+    return table
+
+
+def check_metrics(runs: Sequence[Run], names: Iterable[str]) -> None:
+    """Raise :class:`FileFormatError` for a value that no run has."""
+    known = dict.fromkeys(name for run in runs for name in run.metrics)
+    for name in names:
+        if name not in known:
+            raise FileFormatError(f"no run has the value {name!r}. {hint_for(name, known)}")
+
+
+def aligned(table: Sequence[Sequence[str]]) -> str:
+    """A table as lines of text, the first column to the left and the others to the right.
+
+    >>> print(aligned([["run", "loss"], ["a", "0.5"], ["long", "12"]]))
+    run   loss
+    a      0.5
+    long    12
+    """
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = []
+    for first, *rest in table:
+        cells = [first.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(rest, widths[1:], strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def duration(seconds: float) -> str:
+    """A time for readers.
+
+    >>> [duration(s) for s in (0.31, 75, 7500)]
+    ['0.3 s', '1 min 15 s', '2 h 05 min']
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _has_run(path: Path) -> bool:
+    return (path / METRICS).is_file() or (path / CONFIG).is_file()
+
+
+def _below(root: Path) -> Iterator[Path]:
+    """The folders of runs, ``root`` itself included; nothing below a run is one."""
+    if _has_run(root):
+        yield root
+        return
+    for each in sorted(root.iterdir()):
+        if each.is_dir() and not each.name.startswith("."):
+            yield from _below(each)
+
+
+def _rows(path: Path) -> list[dict[str, float]]:
+    """The numbers of rows; anything else in them is left out."""
+    if not path.exists():
+        return []
+    rows: list[dict[str, float]] = [
+        {k: x for k, x in row.items() if isinstance(x, (int, float))} for row in read_rows(path)
+    ]
+    return [row for row in rows if row]
+
+
+def _interesting(runs: Sequence[Run]) -> list[str]:
+    """Names of values to show: the loss, and what was measured by validation, at most five."""
+    names = list(dict.fromkeys(name for run in runs for name in run.metrics))
+    first = [name for name in names if name == "loss" or name.startswith("validation/")]
+    others = [name for name in names if name not in first and not name.startswith(("lr", "gradient_norm", "skipped"))]
+    return (first + others)[:5]
+
+
+def _flat(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        name = f"{path}.{key}" if path else str(key)
+        if isinstance(value, Mapping):
+            yield from _flat(value, name)
+        else:
+            yield name, value
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _shown(path: Path) -> str:
+    return path.as_posix()

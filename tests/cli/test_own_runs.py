@@ -1,0 +1,235 @@
+"""``backburn train``, ``evaluate`` and ``predict`` with functions of one's own, named in a TOML file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pydantic")
+
+from backburn import cli, train  # noqa: E402
+from backburn.io import load_model, load_npz  # noqa: E402
+
+MODULE = """\
+from pathlib import Path
+
+import numpy as np
+
+from backburn import data, nn, train
+
+
+def network(width: int = 8):
+    return nn.Sequential(nn.Linear(3, width), nn.Tanh(), nn.Linear(width, 1))
+
+
+def arrays(path: Path, batch_size: int, seed: int, features: int = 3):
+    x = np.load(path)[:, :features]
+    y = x.sum(axis=1, keepdims=True)
+    whole = {"x": x, "y": y}
+    return {
+        "train": data.batches(whole, batch_size=batch_size, seed=seed),
+        "validation": data.batches(whole, batch_size=50),
+        "test": data.batches(whole, batch_size=50),
+    }
+
+
+def loss(model, batch, power: float = 2.0):
+    return (model(batch["x"]) - batch["y"]).abs().pow(power).mean()
+
+
+def error(model, batch):
+    return (model(batch["x"]) - batch["y"]).abs().mean()
+
+
+class Notes(train.Callback):
+    def __init__(self, path: Path):
+        self.path = path
+
+    def on_epoch(self, trainer, row):
+        with open(self.path, "a") as file:
+            print(row["epoch"], file=file)
+
+
+def raises(model, batch):
+    raise ZeroDivisionError("of my own")
+"""
+
+OWN = """\
+[model]
+build = "shapes.functions:network"
+width = 16
+
+[data]
+build = "shapes.functions:arrays"
+path = "{folder}/x.npy"
+
+[loss]
+function = "shapes.functions:loss"
+
+[metrics]
+error = "shapes.functions:error"
+
+[optimizer]
+name = "adam"
+learning_rate = 0.02
+betas = [0.9, 0.99]
+
+[schedule]
+name = "cosine"
+warmup = 5
+
+[train]
+epochs = 4
+batch_size = 10
+clip = 5
+average = 0.5
+
+[callbacks.early_stopping]
+patience = 50
+
+[callbacks.notes]
+build = "shapes.functions:Notes"
+path = "{folder}/notes"
+
+[output]
+folder = "{folder}/run"
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A configuration beside a package, and data."""
+    (tmp_path / "shapes").mkdir()
+    (tmp_path / "shapes" / "__init__.py").write_text("")
+    (tmp_path / "shapes" / "functions.py").write_text(MODULE)
+    (tmp_path / "run.toml").write_text(OWN.format(folder=tmp_path.as_posix()))
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(50, 3)))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path / "run.toml"
+    for name in [name for name in sys.modules if name.partition(".")[0] == "shapes"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run the command line; its exit status, standard output and standard error."""
+
+    def command(*arguments: object) -> tuple[int, str, str]:
+        status = cli.main([str(a) for a in arguments])
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return command
+
+
+def test_a_run_from_beginning_to_end(run: Any, own: Path) -> None:
+    folder = own.parent / "run"
+    status, out, err = run("train", own)
+    assert (status, err) == (0, "")
+    assert "data      train 5 batches, validation 1 batch, test 1 batch" in out
+    assert "model     Sequential, 81 parameters" in out
+    assert (own.parent / "notes").read_text() == "1\n2\n3\n4\n"
+    rows = train.read_rows(folder / "metrics.jsonl")
+    assert rows[-1]["validation/loss"] < rows[0]["validation/loss"]
+    assert rows[-1]["lr"] < rows[0]["lr"]
+    assert (folder / "best.safetensors").exists()
+    assert load_model(folder / "model.safetensors").about["config"]["model"]["width"] == 16
+    results = out.splitlines()[-2:]
+    assert [line.split(":")[0] for line in results] == ["test loss", "test error"]
+    for path in (folder, folder / "model.safetensors"):
+        assert run("evaluate", path)[1].splitlines() == results
+    status, out, _ = run("predict", folder, own.parent / "x.npy", "--out", own.parent / "y.npz", "--batch-size", 7)
+    assert (status, out) == (0, f"{own.parent / 'y.npz'}: predictions, float32 of shape (50, 1)\n")
+    x = np.load(own.parent / "x.npy")
+    error = np.abs(load_npz(own.parent / "y.npz")["predictions"] - x.sum(axis=1, keepdims=True)).mean()
+    assert float(results[1].split(": ")[1]) == pytest.approx(error, rel=1e-4)
+
+
+def test_a_run_goes_on_with_more_epochs_and_nothing_else(run: Any, own: Path) -> None:
+    assert run("train", own, "train.epochs=2", "optimizer.schedule=constant", "schedule.name=constant")[0] == 0
+    options = ("optimizer.schedule=constant", "schedule.name=constant", "--resume")
+    status, out, _ = run("train", own, "train.epochs=3", *options)
+    assert status == 0
+    assert "resumed after step 10, in epoch 3" in out
+    status, _, err = run("train", own, "model.width=8", *options)
+    assert status == 2
+    assert "the saved run is another one: config model.width was 16, is 8; model 0." in err
+    assert "model 0.weight was float32[16,3], is float32[8,3]" in err
+
+
+def test_checking_runs_nothing(run: Any, own: Path) -> None:
+    status, out, err = run("train", own, "--check")
+    assert (status, out, err) == (0, f"{own}: the configuration is valid\n", "")
+    assert "shapes.functions" not in sys.modules
+    assert not (own.parent / "run").exists()
+    status, _, err = run("train", own, "--check", "data.batch_sizes=3")
+    assert status == 2
+    assert err.startswith(
+        "backburn: the option data.batch_sizes=3: [data] has no key 'batch_sizes'. Did you mean 'batch_size'?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("betas = [0.9, 0.99]", "beta = 3", "run.toml, line 18: [optimizer] has no key 'beta'. Did you mean 'betas'?"),
+        ("betas = [0.9, 0.99]", "betas = 3", "run.toml, line 18: optimizer.betas = 3: "),
+        ('"cosine"', '"cosin"', "run.toml, line 21: schedule.name = 'cosin' is not one of its values. Did you mean"),
+        ("warmup = 5", "T_mx = 5", "run.toml, line 22: [schedule] has no key 'T_mx'. Did you mean 'T_max'?"),
+        ("warmup = 5", "T_max = 0", "run.toml, line 20: schedule: Cosine: T_max"),
+        ("learning_rate = 0.02", 'schedule = "cosine"', "run.toml, line 20: [schedule] and the key schedule of"),
+        ('path = "{folder}/notes"', "", "run.toml, line 33: [callbacks.notes] lacks the key 'path', which its"),
+        ("width = 16", "width = true", "run.toml, line 3: model.width = True: it should be a valid integer"),
+    ],
+)
+def test_what_is_wrong_is_named_by_line(run: Any, own: Path, old: str, new: str, words: str) -> None:
+    text = OWN.replace(old, new)
+    assert text != OWN
+    own.write_text(text.format(folder=own.parent.as_posix()))
+    status, out, err = run("train", own)
+    assert status == 2, out
+    assert words in err
+    assert "epoch " not in out
+
+
+def test_batches_that_do_not_fit_are_described(run: Any, own: Path) -> None:
+    status, _, err = run("train", own, "data.features=2")
+    assert status == 2
+    assert "In step 1, with the batch x: float32[10,2], y: float32[10,1]." in err
+
+
+def test_an_error_of_a_function_has_its_own_traceback(run: Any, own: Path) -> None:
+    with pytest.raises(ZeroDivisionError, match="of my own"):
+        run("train", own, "loss.function=shapes.functions:raises")
+    assert run("train", own, "--overwrite")[0] == 0  # the folder is not locked
+
+
+def test_data_that_are_not_there(run: Any, own: Path) -> None:
+    status, _, err = run("train", own, f"data.path={own.parent}/nowhere.npy")
+    assert status == 2
+    assert err == f"backburn: {own.parent}/nowhere.npy: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("predict", "{model}", "{folder}/nothing.npy"), "nothing.npy: No such file"),
+        (("predict", "{model}", "{folder}/run.toml"), "run.toml: no .npy file of an array, or a damaged one"),
+        (("predict", "{model}", "{folder}/x.npy", "--batch-size", "0"), "--batch-size is at least 1, not 0"),
+        (("evaluate", "{folder}/plain.safetensors"), "this is not a model that 'backburn train' makes: it has no conf"),
+    ],
+)
+def test_what_cannot_be_measured(run: Any, own: Path, arguments: Any, words: str) -> None:
+    from backburn.io import save_model
+
+    assert run("train", own, "--epochs", 1)[0] == 0
+    save_model(own.parent / "plain.safetensors", {})
+    names = {"model": own.parent / "run", "folder": own.parent}
+    status, _, err = run(*(word.format(**names) for word in arguments))
+    assert status == 2
+    assert words in err

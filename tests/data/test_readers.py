@@ -1,0 +1,343 @@
+"""Folders of images, tables and texts, also damaged ones."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backburn.base.errors import ArgumentError, BackendUnavailableError, DTypeError, FileFormatError, ShapeError
+from backburn.data import batches, hold_out, image_folder, read_table, read_text, windows
+
+# ---- images ----
+
+
+def picture(path: Path, values: Any, **options: Any) -> None:
+    """Write an image of uint8 values."""
+    from PIL import Image
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.asarray(values, np.uint8)).save(path, **options)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Two classes of two and three images of 4 x 6 pixels, each of one colour."""
+    pytest.importorskip("PIL")
+    for name, count in (("b", 2), ("a", 3)):
+        for i in range(count):
+            value = 10 * i + (100 if name == "b" else 0)
+            picture(tmp_path / "photos" / name / f"{i}.png", np.full((4, 6, 3), [value, 0, 255]))
+    (tmp_path / "photos" / "a" / ".hidden.png").write_bytes(b"")
+    (tmp_path / "photos" / "a" / "notes.txt").write_bytes(b"no image")
+    (tmp_path / "photos" / ".git").mkdir()
+    return tmp_path / "photos"
+
+
+def test_a_folder_of_images(photos: Path) -> None:
+    folder = image_folder(photos)
+    assert (len(folder), folder.classes) == (5, ["a", "b"])
+    assert folder.labels is not None
+    assert folder.labels.tolist() == [0, 0, 0, 1, 1]
+    batch = folder[np.array([4, 1])]
+    assert batch["image"].shape == (2, 3, 4, 6)
+    assert batch["image"].dtype == np.float32
+    assert batch["image"].flags.c_contiguous
+    assert np.array_equal(batch["image"][:, 0, 0, 0], np.divide([110, 10], 255, dtype=np.float32))
+    assert (batch["image"][:, 2] == 1).all()
+    assert batch["label"].tolist() == [1, 0]
+    assert batch["label"].dtype == np.int64
+
+
+def test_one_image_and_none(photos: Path) -> None:
+    folder = image_folder(photos, dtype="uint8", size=2)
+    assert (folder[3]["image"].shape, folder[3]["label"], folder[-1]["label"]) == ((3, 2, 2), 1, 1)
+    assert folder[[]]["image"].shape == (0, 3, 2, 2)
+    with pytest.raises(IndexError):
+        folder[5]
+    assert len(list(folder)) == 5  # type: ignore[call-overload]
+
+
+def test_batches_and_parts_of_a_folder(photos: Path) -> None:
+    folder = image_folder(photos, dtype="uint8")
+    found = list(batches(folder, batch_size=2, seed=0))
+    assert [len(b["label"]) for b in found] == [2, 2, 1]
+    reds = sorted((int(r), int(n)) for b in found for r, n in zip(b["image"][:, 0, 0, 0], b["label"], strict=True))
+    assert reds == [(0, 0), (10, 0), (20, 0), (100, 1), (110, 1)]
+    kept, held_out = hold_out(folder, seed=1)
+    assert (len(kept), len(held_out)) == (4, 1)
+    assert sorted([*kept.paths, *held_out.paths]) == folder.paths
+    assert folder[1:3]["label"].tolist() == [0, 0]
+    assert batches(folder, batch_size=2).describe()["arrays"] == {
+        "": {"images": 5, "classes": ["a", "b"], "size": None, "mode": "RGB", "dtype": "uint8"}
+    }
+
+
+def test_modes_and_sizes(photos: Path) -> None:
+    from PIL import Image
+
+    gray = image_folder(photos, mode="L", size=(3, 5), dtype="float64")[[0]]["image"]
+    assert gray.shape == (1, 1, 3, 5)
+    assert gray.dtype == np.float64
+    with Image.open(photos / "a" / "0.png") as file:
+        expected = np.asarray(file.convert("L").resize((5, 3), Image.Resampling.BILINEAR)) / 255
+    assert np.array_equal(gray[0, 0], expected)
+    assert image_folder(photos, mode="RGBA")[[0]]["image"].shape == (1, 4, 4, 6)
+
+
+def test_images_are_turned_as_the_camera_noted(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    turned = image.fromarray(np.arange(24, dtype=np.uint8).reshape(4, 6))
+    notes = turned.getexif()
+    notes[0x0112] = 6  # a quarter turn
+    turned.save(tmp_path / "a.png", exif=notes)
+    found = image_folder(tmp_path, mode="L", dtype="uint8")[[0]]["image"]
+    assert np.array_equal(found[0, 0], np.rot90(np.arange(24).reshape(4, 6), -1))
+
+
+def test_images_without_classes(tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    for i in range(3):
+        picture(tmp_path / f"{i}.png", np.full((2, 2), i))
+    folder = image_folder(tmp_path, mode="L", dtype="uint8")
+    (batch,) = batches(folder, batch_size=3)
+    assert list(batch) == ["image"]
+    assert batch["image"][:, 0, 0, 0].tolist() == [0, 1, 2]
+    assert folder.classes == []
+
+
+def test_images_of_several_sizes_need_one(photos: Path) -> None:
+    picture(photos / "a" / "3.png", np.zeros((5, 6, 3)))
+    folder = image_folder(photos)
+    with pytest.raises(ShapeError, match=r"0.png has 4 x 6 pixels and .*3.png 5 x 6: size=\(height, width\)"):
+        folder[[0, 3]]
+    assert image_folder(photos, size=8)[[0, 3]]["image"].shape == (2, 3, 8, 8)
+
+
+@pytest.mark.parametrize("damage", ["cut off", "empty", "text", "bomb"])
+def test_damaged_images_are_named(photos: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from PIL import Image
+
+    path = photos / "a" / "1.png"
+    content = path.read_bytes()
+    if damage == "bomb":
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4)
+    else:
+        path.write_bytes({"cut off": content[: len(content) // 2], "empty": b"", "text": b"hello"}[damage])
+    with pytest.raises(FileFormatError, match=r"image_folder: .*1\.png cannot be read as an image"):
+        image_folder(photos)[[1]]
+
+
+def test_folders_that_have_no_images(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileFormatError, match=r"empty has no images \(.bmp"):
+        image_folder(tmp_path / "empty")
+    with pytest.raises(FileFormatError, match="nowhere is not a folder"):
+        image_folder(tmp_path / "nowhere")
+    (photos / "c").mkdir()
+    with pytest.raises(FileFormatError, match="c has no images, which a class needs"):
+        image_folder(photos)
+    (photos / "c").rmdir()
+    picture(photos / "loose.png", np.zeros((4, 6, 3)))
+    with pytest.raises(FileFormatError, match=r"in sub-folders .* and beside them .*loose.png"):
+        image_folder(photos)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "options"),
+    [
+        (ArgumentError, "mode is one of 'L', 'RGB', 'RGBA', not 'P'", {"mode": "P"}),
+        (ArgumentError, "size is a height and a width of at least 1", {"size": 0}),
+        (ArgumentError, "size is a height and a width of at least 1", {"size": (1, 2, 3)}),
+        (DTypeError, "dtype is a float or uint8, not 'int64'", {"dtype": "int64"}),
+        (TypeError, r"unexpected keyword argument 'transform'; .*it takes image_folder", {"transform": None}),
+    ],
+)
+def test_wrong_options_of_images(photos: Path, kind: Any, words: str, options: Any) -> None:
+    with pytest.raises(kind, match=words):
+        image_folder(photos, **options)
+
+
+# ---- tables ----
+
+CSV = 'x,count,kind,when,ok\n1.5,1,a,2024-01-01,true\n,2,"b, c",2024-01-02,false\n3.5,,,2024-01-03,\n'
+
+
+def test_csv(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "t.csv"
+    path.write_text(CSV, encoding="utf-8")
+    found = read_table(path)
+    assert list(found) == ["x", "count", "kind", "when", "ok"]
+    np.testing.assert_array_equal(found["x"], [1.5, np.nan, 3.5])
+    np.testing.assert_array_equal(found["count"], [1.0, 2.0, np.nan])
+    np.testing.assert_array_equal(found["ok"], [1.0, 0.0, np.nan])
+    assert found["kind"].tolist() == ["a", "b, c", ""]
+    assert found["when"].dtype.kind == "M"
+    assert str(found["when"][1]) == "2024-01-02"
+    (batch,) = batches(found, batch_size=3)
+    assert batch["kind"].tolist() == ["a", "b, c", ""]
+    assert list(read_table(path, columns=["ok", "x"])) == ["ok", "x"]
+    (tmp_path / "t.tsv").write_text("x\ty\n1\t2\n", encoding="utf-8")
+    assert {k: v.tolist() for k, v in read_table(tmp_path / "t.tsv").items()} == {"x": [1], "y": [2]}
+
+
+def test_packed_csv(tmp_path: Path) -> None:
+    import gzip
+
+    pytest.importorskip("pyarrow")
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"x\n1\n2\n"))
+    assert read_table(tmp_path / "t.csv.gz")["x"].tolist() == [1, 2]
+
+
+def test_parquet(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from decimal import Decimal
+
+    from pyarrow import parquet
+
+    columns = {
+        "x": pyarrow.array([1.5, None, 2.5], pyarrow.float32()),
+        "n": pyarrow.array([1, 2, 3], pyarrow.int16()),
+        "b": pyarrow.array([True, False, True]),
+        "s": pyarrow.array(["a", None, "b"]).dictionary_encode(),
+        "v": pyarrow.array([[1, 2], [3, 4], [5, 6]], pyarrow.list_(pyarrow.int32())),
+        "f": pyarrow.array([[1.0], [2.0], [3.0]], pyarrow.list_(pyarrow.float64(), 1)),
+        "d": pyarrow.array([Decimal("1.25"), None, Decimal("2.50")]),
+        "nothing": pyarrow.nulls(3),
+    }
+    parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+    found = read_table(tmp_path / "t.parquet")
+    np.testing.assert_array_equal(found["x"], np.array([1.5, np.nan, 2.5], np.float32))
+    assert [found[name].dtype.name for name in "xnb"] == ["float32", "int16", "bool"]
+    assert found["b"].tolist() == [True, False, True]
+    assert found["s"].tolist() == ["a", "", "b"]
+    assert found["v"].tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert found["v"].dtype == np.int32
+    assert found["f"].tolist() == [[1.0], [2.0], [3.0]]
+    np.testing.assert_array_equal(found["d"], [1.25, np.nan, 2.5])
+    assert np.isnan(found["nothing"]).all()
+
+
+def test_columns_that_are_no_arrays(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    ragged = pyarrow.array([[1], [2, 3]])
+    records = pyarrow.array([{"a": 1}, {"a": 2}])
+    parquet.write_table(pyarrow.table({"n": [1, 2], "r": ragged, "s": records}), tmp_path / "t.parquet")
+    for name in "rs":
+        with pytest.raises(DTypeError, match=rf"'{name}' in .*t.parquet is of type (list|struct)<.*columns="):
+            read_table(tmp_path / "t.parquet", columns=[name])
+    assert read_table(tmp_path / "t.parquet", columns=["n"])["n"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind", "words"),
+    [
+        ("t.csv", b"", FileFormatError, "cannot be read: Empty CSV"),
+        ("t.csv", b"a,b\n", FileFormatError, "t.csv has no rows"),
+        ("t.csv", b"a,b\n1\n", FileFormatError, "cannot be read: .*Expected 2 columns, got 1"),
+        ("t.csv", b"a,a\n1,2\n", FileFormatError, "has two columns 'a'"),
+        ("t.parquet", b"PAR1 no", FileFormatError, "t.parquet cannot be read"),
+        ("t.csv.gz", b"a\n1\n", FileFormatError, "t.csv.gz cannot be read"),
+        ("t.xlsx", b"", FileFormatError, "neither .csv, .tsv nor .parquet"),
+        ("t", b"", FileFormatError, "neither .csv, .tsv nor .parquet"),
+        ("t.csv", b"length\n1\n", ArgumentError, r"no column 'lenght'. Did you mean 'length'\?"),
+    ],
+)
+def test_files_that_are_no_tables(name: str, content: bytes, kind: Any, words: str, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(kind, match=f"read_table: .*{words}"):
+        read_table(tmp_path / name, columns=["lenght"] if kind is ArgumentError else None)
+
+
+def test_tables_that_are_nowhere(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    for name in ("t.csv", "t.parquet"):
+        with pytest.raises(FileNotFoundError, match=name):
+            read_table(tmp_path / name)
+    with pytest.raises(ArgumentError, match="columns is a list of names, not 'x'"):
+        read_table(tmp_path / "t.csv", columns="x")
+
+
+# ---- texts ----
+
+
+def test_texts_are_bytes(tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("äb", encoding="utf-8")
+    found = read_text(tmp_path / "b.txt")
+    assert (found.dtype.name, bytes(found)) == ("uint8", "äb".encode())
+    assert isinstance(found, np.memmap)
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "a.txt").write_text("c", encoding="utf-8")
+    (tmp_path / "more" / "a.md").write_text("no", encoding="utf-8")
+    assert bytes(read_text(tmp_path)) == "äbc".encode()
+    ((rows,),) = batches(windows(read_text(tmp_path), 2), batch_size=9)
+    assert rows.tolist() == [list(b"\xc3\xa4"), list(b"bc")]
+
+
+@pytest.mark.parametrize(("largest", "dtype"), [(255, "uint8"), (256, "uint16"), (70_000, "uint32")])
+def test_texts_are_encoded_in_the_smallest_dtype(largest: int, dtype: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("ab", encoding="utf-8")
+    found = read_text(tmp_path / "a.txt", lambda text: [ord(text[0]), largest])
+    assert (found.tolist(), found.dtype.name) == ([97, largest], dtype)
+
+
+def test_a_tokenizer_encodes_texts(tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    from backburn.models import Tokenizer
+
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"to": 0, "be": 1, "?": 2}, unk_token="?"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "a.txt").write_text("to be or to", encoding="utf-8")
+    assert read_text(tmp_path / "a.txt", Tokenizer(tmp_path).encode).tolist() == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("content", "encode", "kind", "words"),
+    [
+        (b"", None, FileFormatError, "a.txt is empty"),
+        (b"a\xff", len, FileFormatError, "not UTF-8: invalid start byte at byte 1"),
+        (b"ab", len, ArgumentError, r"gave int64\[\]"),
+        (b"ab", str.split, ArgumentError, r"gave <U2\[1\]"),
+        (b"ab", lambda text: [1.5], ArgumentError, r"gave float64\[1\]"),
+        (b"ab", lambda text: [-1], ArgumentError, r"gave int64\[1\]"),
+    ],
+)
+def test_texts_that_are_no_tokens(content: bytes, encode: Any, kind: Any, words: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(content)
+    with pytest.raises(kind, match=f"read_text: .*{words}"):
+        read_text(tmp_path / "a.txt", encode)
+
+
+def test_texts_that_are_nowhere(tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match=r"has no files \*.txt"):
+        read_text(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        read_text(tmp_path / "none.txt")
+
+
+# ---- missing packages ----
+
+
+@pytest.mark.parametrize(
+    ("module", "read", "words"),
+    [
+        ("PIL", image_folder, "image_folder: needs the package Pillow"),
+        ("pyarrow", read_table, "read_table: needs the package pyarrow"),
+    ],
+)
+def test_missing_packages_are_one_line(
+    module: str, read: Any, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == module]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(BackendUnavailableError, match=rf"{words}: pip install 'backburn\[data\]'"):
+        read(tmp_path)
