@@ -70,9 +70,8 @@ def trained(seen: Any, unseen: Any, seed: int, epochs: int, width: int) -> train
 def read(model: nn.Module, images: np.ndarray, copies: int = 16) -> np.ndarray:
     """The digits of images (n, 8, 8), each by the mean probabilities of some copies under small distortions."""
     random = np.random.default_rng(0)
-    with bb.no_grad():
-        shown = (bb.asarray(data.distort(images, READING, random)[:, None]) for _ in range(copies))
-        mean_of_copies = sum(bb.softmax(model(x), axis=1) for x in shown) / copies
+    shown = (data.distort(images, READING, random)[:, None] for _ in range(copies))
+    mean_of_copies = sum(bb.softmax(train.predict(model, [x]), axis=1) for x in shown) / copies
     return np.asarray(mean_of_copies.argmax(axis=1))
 
 

@@ -53,12 +53,6 @@ def run(model: nn.Module, tokens: np.ndarray, steps: int, lr: float) -> train.Tr
     )
 
 
-def measured(model: nn.Module, other: train.Trainer[Any]) -> float:
-    """The loss of a model on the validation data of another one's run."""
-    assert other.validation is not None
-    return train.Trainer(model, loss, other.validation, optimizer=other.optimizer).evaluate(other.validation)["loss"]
-
-
 def draw(sizes: dict[str, float], losses: dict[str, float], path: str) -> None:
     """What each model takes, and how well it predicts Python, for light and for dark pages."""
     from matplotlib import pyplot
@@ -97,13 +91,14 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
 
     small = nn.quantize_model(base, "qint4_symmetric_block32_float16", skip="lm_head")
     adapted = nn.add_adapters(small, rank=8, alpha=16, pattern="model.*")
-    trained = run(adapted, python, steps // 2, 5e-3)
+    held_out = run(adapted, python, steps // 2, 5e-3).validation
+    assert held_out is not None
     with tempfile.TemporaryDirectory() as folder:
         save_adapters(adapted, folder)
         file = sum(path.stat().st_size for path in Path(folder).iterdir())
 
     models = {"float32": base, "int4": small, "int4 and adapters": adapted}
-    losses = {name: measured(model, trained) for name, model in models.items()}
+    losses = {name: train.evaluate(model, loss, held_out)["loss"] for name, model in models.items()}
     sizes = {name: sum(x.nbytes for x in model.state_dict().values()) / 1000 for name, model in models.items()}
     for name, value in losses.items():
         print(f"{name:18} {sizes[name]:7.0f} kB  {value:.3f} nats per character of Python")

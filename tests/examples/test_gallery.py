@@ -58,7 +58,7 @@ def test_a_convolutional_network_reads_digits(run: Any) -> None:
     assert run("digits_cnn")["accuracy"] > 0.7
 
 
-def test_digits_are_left_out_in_turn(capsys: Any) -> None:
+def test_digits_are_left_out_in_turn(capsys: pytest.CaptureFixture[str]) -> None:
     with bb.random.fork():
         main_of("digits_cnn")(["--quick", "--validate"])
     assert "of 288 images" in capsys.readouterr().out
@@ -104,6 +104,20 @@ def test_other_libraries_train_alike(run: Any, monkeypatch: pytest.MonkeyPatch, 
         found = run("any_backend", "--backend", "numpy", name)
     assert found[name] == pytest.approx(found["numpy"], abs=0.01)
     assert found["away"] < 1e-4
+
+
+def test_the_quantized_digits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("pydantic", reason="its configuration needs pydantic, of the extra train")
+    monkeypatch.setattr(sys, "argv", ["quantize_digits.py", "--epochs", "1", "--plot", str(tmp_path / "table.svg")])
+    with bb.random.fork():
+        runpy.run_path(str(GALLERY / "quantize_digits.py"), run_name="__main__")
+    assert (tmp_path / "table.svg").exists()
+    lines = capsys.readouterr().out.splitlines()
+    shares = {line[:34].strip(): float(line.split("%")[0].split()[-1]) for line in lines if line.startswith("int")}
+    assert len(shares) == 4
+    assert all(share < 30.0 for share in shares.values())  # of the float32 file
 
 
 @pytest.mark.parametrize("name", NAMES)
