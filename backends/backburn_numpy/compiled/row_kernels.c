@@ -31,18 +31,38 @@ INLINE double product_of(const float *restrict x, const float *restrict y, int64
     return total;
 }
 
-/* Fills out, unless it is null, with exp(x - top) and returns the sum, but for the element at without. The last elements
- * are computed as a whole vector, too. */
+/* exp(x - top) of count elements, 1 to as many as there are lanes; 0 in the other lanes, and in that of without. Stores
+ * them in out, unless it is null. */
+INLINE Lanes powers_of_some(float *out, const float *x, float top, int64_t count, int64_t without) {
+    _Alignas(Lanes) float some[LANES];
+    store_lanes(some, count < LANES ? load_some(x, count, top) : load_lanes(x));
+    LOOP for (int k = 0; k < LANES; k++) some[k] = exp_of(some[k] - top);
+    if (out && count < LANES) store_some(out, count, load_lanes(some));
+    if (out && count >= LANES) store_lanes(out, load_lanes(some));
+    if (0 <= without && without < LANES) some[without] = 0.0f;
+    return count < LANES ? load_some(some, count, 0.0f) : load_lanes(some);
+}
+
+/* Fills out, unless it is null, with exp(x - top) and returns the sum, but for the element at without. The vectors of a
+ * stretch are added to two sums in turn, and the rest of them to the second. */
 INLINE float powers(float *out, const float *x, float top, int64_t width, int64_t without) {
     double total = 0.0;
     STRETCHES {
-        Lanes sums[2] = {0};
-        BY_VECTORS(LANES, start, stop, _Alignas(Lanes) float some[LANES]; store_lanes(some, AT(x, top));
-                   LOOP for (int k = 0; k < LANES; k++) some[k] = exp_of(some[k] - top);
-                   if (out) STORE(out, load_lanes(some));
-                   if (i <= without && without < i + LANES) some[without - i] = 0.0f;
-                   sums[turn] += whole ? load_lanes(some) : load_some(some, end - i, 0.0f);)
-        total += sum_of_lanes(sums[0] + sums[1]);
+        Lanes now = {0}, next = {0};
+        int64_t i = start;
+        for (; stop - i >= LANES; i += LANES) {
+            const Lanes sum = now + powers_of_some(out ? out + i : out, x + i, top, LANES, without - i);
+            now = next;
+            next = sum;
+        }
+        if (i < stop) {
+            const Lanes rest = powers_of_some(out ? out + i : out, x + i, top, stop - i, without - i);
+            if ((stop - start) / LANES % 2)
+                now += rest;
+            else
+                next += rest;
+        }
+        total += sum_of_lanes(now + next);
     }
     return (float)total;
 }
