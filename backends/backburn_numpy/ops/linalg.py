@@ -44,13 +44,13 @@ def linear(x: Array, weight: Array, bias: Array | None = None, /) -> Array:
 def affine(x: Array, y: Array, bias: Array | None) -> Array:
     """``x @ y + bias`` for matrices."""
     wide, wide_y, wide_bias = upcast_half(x), upcast_half(y), upcast_half(bias)
-    product = products.multiply(wide, wide_y, wide_bias)
-    if product is None and (product := products.multiply_few(wide, wide_y)) is not None and bias is not None:
-        np.add(product, wide_bias, out=product)
+    product: Any = products.multiply(wide, wide_y, wide_bias)
     if product is None:
-        if are_few(x.shape, y.T):
-            return _few_rows(x, y.T, bias)
-        product = _multiply(wide, wide_y)
+        product = products.multiply_few(wide, wide_y)
+        if product is None:
+            if are_few(x.shape, y.T):
+                return _few_rows(x, y.T, bias)
+            product = _multiply(wide, wide_y)
         if bias is not None:
             np.add(product, wide_bias, out=product)
     return cast_like(product, x)

@@ -125,7 +125,7 @@ def layers() -> Iterator[tuple[str, Work]]:
         yield f"linear {few.shape}", partial(BASE.linear, few, weight)
         for scheme in ("qint8_symmetric_channel0_float32", "quint8_affine_block32_float16",
                        "qint4_affine_block32_float16", "qint4_symmetric_channel0_float32"):  # fmt: skip
-            weight_of = BASE.quantize(weight, dtype=as_dtype(scheme))
+            weight_of = BASE.quantize(weight, dtype=as_dtype(scheme))  # type: ignore[arg-type]
             yield f"quantized_linear {few.shape} {scheme}", partial(BASE.quantized_linear, few, weight_of)
     decay, state = real(6, 50, 70), real(6, 50, 70, seed=1)
     yield "ssm_scan", partial(BASE.ssm_scan, decay, state, state, axis=1)

@@ -186,9 +186,9 @@ def test_attention_of_few_queries(level: str, size: int, monkeypatch: pytest.Mon
         seen[..., 40:] = False
         seen[0, :, 0] = False  # nothing at all
         added = np.where(seen, numbers(queries, 70, seed=4), -np.inf).astype(np.float32)
-        of = [np.broadcast_to(x, (2, 3, heads, 70, size)) for x in (keys, values)]
+        key, value = (np.broadcast_to(x, (2, 3, heads, 70, size)) for x in (keys, values))
         for mask in (None, seen, seen[:1, :, :1], added):
-            found = BASE.scaled_dot_product_attention(query, *of, mask, scale=0.3)
+            found = BASE.scaled_dot_product_attention(query, key, value, mask, scale=0.3)
             scores = 0.3 * (query.astype(np.float64) @ keys.swapaxes(3, 4))
             if mask is not None:
                 scores = scores + mask if mask.dtype != bool else np.where(mask, scores, -np.inf)
