@@ -164,7 +164,7 @@ class Trainer(Generic[M]):
         self._step = Step(self.loss, self.precision, self.clip, guarded, fallback, self._place.backend)
         self._evaluation = Evaluation(self.loss, self.metrics, self._place, records=fallback is not None)
         self.folder = None if folder is None else RunFolder(folder)
-        #: What the run is, for ``config.json`` in its folder: plain values under further names.
+        #: Further plain values by name, for ``config.json`` and for what model files say about themselves.
         self.about: dict[str, Any] = {}
         self._rates = {name: optimizer.lr for name, optimizer in optimizers_of(optimizer).items()}
         monitored = "loss" if self.validation is None else "validation/loss"
@@ -522,7 +522,7 @@ class Trainer(Generic[M]):
         return self._described
 
     def _config(self) -> dict[str, Any]:
-        """What is written to ``config.json``."""
+        """The content of ``config.json``."""
         return {
             "fit": {"epochs": self.last_epoch, **self._description().tables()},
             **self.about,
