@@ -20,7 +20,7 @@ from backburn import data, nn, optim, train
 from backburn.nn.functional import cross_entropy
 
 HERE = Path(__file__).parent
-#: What each epoch does to the images, and what is done to those that are read.
+#: Distortions of the images in each epoch, and of the copies that are read.
 TRAINING = data.Distortion(rotation=14.0, scale=0.14, shear=0.21, shift=0.7)
 READING = data.Distortion(rotation=10.0, scale=0.1, shear=0.1, shift=0.5)
 
