@@ -89,7 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     pages = sorted([*DOCUMENTATION.glob("*.md"), *DOCUMENTATION.glob("decisions/*.md")])
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     characters = sorted(set(text))
-    tokens = np.array([characters.index(c) for c in text], np.int32)
+    numbers = {character: number for number, character in enumerate(characters)}
+    tokens = np.array([numbers[character] for character in text], np.int32)
     (read,), (unread,) = data.hold_out(tokens, parts=20)
 
     bb.random.seed(0)
@@ -106,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
         clip=1.0,
         progress=True,
     )
-    written = write(model, [characters.index(c) for c in "## "], 100 if options.quick else 700)
+    written = write(model, [numbers[character] for character in "## "], 100 if options.quick else 700)
     sample = "".join(characters[token] for token in written)
     print(sample)
     if options.plot:

@@ -27,7 +27,7 @@ def u(model: nn.Module, x: bb.FloatTensor, t: bb.FloatTensor) -> bb.FloatTensor:
 
 
 def residual(model: nn.Module, x: bb.FloatTensor, t: bb.FloatTensor, viscosity: float) -> bb.FloatTensor:
-    """What is left of the equation at points (n,)."""
+    """The residual of the equation at points (n,)."""
     one = bb.ones_like(x)
 
     def value_and_u_x(x: bb.FloatTensor) -> tuple[bb.FloatTensor, bb.FloatTensor]:

@@ -58,7 +58,7 @@ def loss(model: ActorCritic, batch: Mapping[str, bb.Tensor]) -> bb.FloatTensor:
 def rollout(
     model: ActorCritic, environments: gymnasium.vector.VectorEnv, states: np.ndarray
 ) -> tuple[Batch, np.ndarray, np.ndarray]:
-    """What happens in the next steps with the advantages of the actions, the states after it, and ends of episodes."""
+    """The next steps with the advantages of their actions, the states after them, and the ends of episodes."""
     seen: dict[str, list[np.ndarray]] = {name: [] for name in ("states", "actions", "log_probabilities")}
     values, rewards, ends = [], [], []
     with bb.no_grad():

@@ -1,8 +1,8 @@
 """Fine-tuning a 4-bit model with adapters: a small Llama that has read prose learns to read Python.
 
-Run with ``python examples/qlora/main.py``. As in QLoRA (Dettmers et al., 2023), the model is quantized to 4 bits and
-frozen, and low-rank adapters beside its linear layers are trained. The model learns English from this project's
-documentation first; then its adapters learn Python from the project's sources, and are saved alone.
+Run with ``python examples/qlora/main.py``. The model learns English from this project's documentation, is quantized to
+4 bits and frozen; then low-rank adapters beside its linear layers learn Python from the project's sources, and are
+saved alone. After Dettmers et al., "QLoRA: Efficient finetuning of quantized LLMs" (2023).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def run(model: nn.Module, tokens: np.ndarray, steps: int, lr: float) -> train.Tr
 
 
 def draw(sizes: dict[str, float], losses: dict[str, float], path: str) -> None:
-    """What each model takes, and how well it predicts Python, for light and for dark pages."""
+    """The sizes of the models, and how well they predict Python, for light and for dark pages."""
     from matplotlib import pyplot
 
     for theme in ("light", "dark"):
