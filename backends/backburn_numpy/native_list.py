@@ -366,8 +366,9 @@ def _formula(call: Call) -> Plan | None:
     shape, whole = first.shape, None
     if made.rows > 1 and made.groups == 1 and made.width * dtype.itemsize <= SHORT and prod(shape) <= MOST_REPEATED:
         whole = _pass(formula, shape, first.dtype.name, tuple(shape if _is_row(x, shape) else x for x in kinds), level)
-    if is_repeated := whole is not None and whole.rows == 1:
-        made = whole
+    is_repeated = False
+    if whole is not None and whole.rows == 1:
+        made, is_repeated = whole, True
 
     def plan(layout: Layout, call: Call) -> None:
         sources = [
@@ -789,7 +790,7 @@ def _strided(x: Any, result: Variable, start: int, axes: Sequence[tuple[int, int
         for i, at in enumerate(starts):
             places = Place(target, i * rows * block * size), Place(memory, offset + at * size)
             layout.steps.append([COPY, *places, rows, block * size, block * size, between * size])
-        _extend(layout, places)
+        _extend(layout, (Place(memory, offset), Place(target, 0)))
 
     return plan
 

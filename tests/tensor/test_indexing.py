@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -294,3 +295,15 @@ def test_one_value_where_a_mask_is_true_leaves_other_gradients_alone(how: str, v
         assert gradient[1].tolist() == [1.0, 1.0]
     of_value = bb.grad(lambda v: (getattr(x.at[mask], how)(v)).sum())(bb.asarray(2.0))
     assert of_value.item() == {"set": 2.0, "add": 2.0, "multiply": 3.0}[how]
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (1, 3), (4,), (4, 2, 3)])
+@pytest.mark.parametrize("dtype", [bb.float32, bb.int64, bb.bool])
+def test_entries_of_a_loop_are_those_of_indices(shape: tuple[int, ...], dtype: Any) -> None:
+    x = (bb.arange(math.prod(shape), dtype=bb.int64).reshape(shape) % 3).astype(dtype)
+    entries: list[Any] = list(x)
+    assert len(entries) == shape[0]
+    for i, entry in enumerate(entries):
+        assert entry.shape == shape[1:]
+        assert entry.dtype is dtype
+        assert entry.tolist() == x[i].tolist()

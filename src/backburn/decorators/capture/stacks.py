@@ -39,7 +39,7 @@ def split_stacks(calls: list[Call], returned: Collection[Variable], k: Any) -> l
 
 
 def _stack(call: Call) -> _Stack | None:
-    """The parts of a stack or a concatenation that a call makes; None for another call."""
+    """The parts of a stack or a concatenation that a call makes; None for another call, and for single numbers."""
     if call.operation not in ("stack", "concat"):
         return None
     parts, axis = arguments(call)
@@ -49,7 +49,9 @@ def _stack(call: Call) -> _Stack | None:
     starts: dict[int, Variable] = {}
     at = 0
     for part in parts:
-        if not isinstance(part, Variable) or part.dtype is not dtype or not 0 < prod(part.shape) <= MOST_ELEMENTS:
+        if not isinstance(part, Variable) or part.dtype is not dtype:
+            return None
+        if not part.shape or not 0 < prod(part.shape) <= MOST_ELEMENTS:
             return None
         starts[at] = part
         at += 1 if call.operation == "stack" else part.shape[0]
