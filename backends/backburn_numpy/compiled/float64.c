@@ -1,6 +1,5 @@
 /* Kernels of float64: activation functions, and softmax, cross-entropy and norms over rows. Those of float are in
  * activations.c and row_kernels.c. */
-#define UNROLLED
 #include "generic.h"
 #include "simd.h"
 
