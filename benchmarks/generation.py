@@ -76,7 +76,8 @@ def transformers(folder: str) -> Answer:
     from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    model: Any = AutoModelForCausalLM.from_pretrained(Path(folder) / "llama", dtype=torch.float32).eval()
+    model: Any = AutoModelForCausalLM.from_pretrained(Path(folder) / "llama", dtype=torch.float32)
+    model.eval()
 
     def stream(length: int) -> Any:
         tokens, cache = torch.tensor([tokens_of(length)]), None
