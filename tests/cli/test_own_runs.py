@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("pydantic")
 
-from backburn import cli, train  # noqa: E402
-from backburn.io import load_model, load_npz  # noqa: E402
+from backburn import cli, train
+from backburn.io import load_model, load_npz
 
 MODULE = """\
 from pathlib import Path

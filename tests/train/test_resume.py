@@ -41,7 +41,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def end_of(run: Any) -> dict[str, Any]:
-    """What two equal runs have in common at their ends: the state but for times, as arrays."""
+    """The state at the end of a run without times, which two equal runs have in common."""
     state = run.state()
     state["history"] = [timeless(row) for row in state["history"]]
     del state["seconds"], state["passes"]

@@ -90,8 +90,10 @@ def test_accumulated_steps_are_those_of_one_large_batch() -> None:
 
 
 def test_the_rest_of_an_epoch_is_a_step_too() -> None:
-    run = trainer(accumulate=4).fit(1)
+    diary = Diary()
+    run = trainer(accumulate=4, callbacks=[diary]).fit(1)
     assert run.steps == 3
+    assert [line[2] for line in diary.lines if line[0] == "step"] == [1, 2, 3]
     assert run.history[0]["examples"] == 160
 
 
@@ -243,6 +245,17 @@ def test_data_without_a_batch(options: Any) -> None:
         run.fit(1)
     with pytest.raises(ArgumentError, match="the data, a list, have no batch"):
         run.evaluate([])
+
+
+def test_data_that_have_another_length_than_they_say(capsys: Any) -> None:
+    class Short(list[Any]):
+        def __len__(self) -> int:
+            return 5
+
+    run = train.Trainer(linear(), squares, Short(LINE), optimizer=optim.SGD(0.1), progress=False).fit(3)
+    assert run.steps == 6
+    err = capsys.readouterr().err
+    assert err == "note: the data, a Short, say that they have 5 batches, and epoch 1 had 2\n"
 
 
 def test_data_that_end_early() -> None:

@@ -109,7 +109,7 @@ def model_of(run: Run, backend: AnyBackend) -> Any:
 
 
 def _checkpoints(run: Run) -> Checkpoints:
-    """What is kept of a run; of the digits no best model unless that is given, as held-out images would choose it."""
+    """Choose what is kept: of the digits no best model unless that is given, as held-out images would choose it."""
     config = run.config.callbacks.checkpoints
     if config is None:
         return Checkpoints(best=None if run.config.data.build == DIGITS["data"] else "validation/loss")
@@ -182,7 +182,7 @@ def _length(run: Run, steps: int | None) -> int:
 
 
 def _placed(run: Run, table: str, make: Callable[[], Any]) -> Any:
-    """What ``make`` returns, its errors with the place of a table."""
+    """Call ``make``; its errors get the place of a table."""
     try:
         return make()
     except (ValueError, TypeError) as error:

@@ -96,7 +96,7 @@ class Distorted:
         self.epoch = epoch
 
     def describe(self) -> dict[str, Any]:
-        """What the batches follow from."""
+        """Plain values that the batches follow from."""
         return {"images": len(self.images), "batch_size": self.batch_size, "seed": self.seed, "distort": str(self.how)}
 
     def __len__(self) -> int:

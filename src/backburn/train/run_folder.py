@@ -257,7 +257,7 @@ def versions() -> dict[str, str]:
 
 
 def environment() -> dict[str, Any]:
-    """What a run runs in: versions, platform, processors and the command."""
+    """The surroundings of a run: versions, platform, processors and the command."""
     return {
         "python": platform.python_version(),
         **versions(),

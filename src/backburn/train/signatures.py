@@ -129,7 +129,7 @@ def source_of(module: str, folder: Path) -> Path | None:
 
 
 def _aliases(tree: ast.Module) -> dict[str, ast.expr]:
-    """What names at the top of a module stand for, which may be types."""
+    """The expressions that names at the top of a module stand for, which may be types."""
     found = {}
     for node in tree.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):

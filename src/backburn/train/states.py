@@ -46,7 +46,7 @@ def load_model_state(model: Any, state: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Description:
-    """What a run is, in plain values by which another one that is to go on with it is compared."""
+    """A run in plain values, by which another one that is to go on with it is compared."""
 
     model: dict[str, str]
     optimizer: str

@@ -164,7 +164,7 @@ class Trainer(Generic[M]):
         self._step = Step(self.loss, self.precision, self.clip, guarded, fallback, self._place.backend)
         self._evaluation = Evaluation(self.loss, self.metrics, self._place, records=fallback is not None)
         self.folder = None if folder is None else RunFolder(folder)
-        #: What the run is, for ``config.json`` in its folder: plain values under further names.
+        #: Further plain values by name, for ``config.json`` and for what model files say about themselves.
         self.about: dict[str, Any] = {}
         self._rates = {name: optimizer.lr for name, optimizer in optimizers_of(optimizer).items()}
         monitored = "loss" if self.validation is None else "validation/loss"
@@ -181,6 +181,7 @@ class Trainer(Generic[M]):
         self._position: Any = None
         self._layout: dict[str, str] | None = None
         self._saved_layout: dict[str, str] | None = None
+        self._noted_length = False
         self._described: Description | None = None
         self._last_saved = -1
         self._waiting: tuple[dict[str, Any], Any] | None = None
@@ -521,7 +522,7 @@ class Trainer(Generic[M]):
         return self._described
 
     def _config(self) -> dict[str, Any]:
-        """What is written to ``config.json``."""
+        """The content of ``config.json``."""
         return {
             "fit": {"epochs": self.last_epoch, **self._description().tables()},
             **self.about,
@@ -579,40 +580,47 @@ class Trainer(Generic[M]):
             then = clock()
             seconds["data"] += then - now
             now = then
-            if batch is _END:
-                if is_new:
-                    raise self._exhausted(number)
-                if end is None:
-                    break
-                iterator = self._iterator = self._begin(number)  # the data begin again within a long epoch
+            if batch is _END and is_new:
+                raise self._exhausted(number)
+            if batch is _END and end is not None:  # the data begin again within a long epoch
+                iterator = self._iterator = self._begin(number)
                 is_new = True
                 continue
-            is_new = False
-            group.append(batch)
-            self.batches += 1
-            if len(group) < per_step:
-                continue
-            row = self._take(group, number)
-            group = []
-            for callback in stepped:
-                callback.on_step(self, row)
-            now = clock()
-            seconds["steps"] += now - then
-            if saves and self.checkpoints.due_after_step(self.steps):
-                self._save_within()
-            if self.stopped is not None:
-                return False
-        if group:  # fewer batches than a step has
-            self._take(group, number)
+            if batch is not _END:
+                is_new = False
+                group.append(batch)
+                self.batches += 1
+                if len(group) < per_step:
+                    continue
+            if group:  # as many batches as a step has, or what is left of them
+                row = self._take(group, number)
+                group = []
+                for callback in stepped:
+                    callback.on_step(self, row)
+                now = clock()
+                seconds["steps"] += now - then
+                if saves and self.checkpoints.due_after_step(self.steps):
+                    self.save()
+                    seconds["checkpoints"] += clock() - now
+                    now = clock()
+                if self.stopped is not None:
+                    return False
+            if batch is _END:
+                break
         if end is None:
             self._iterator = None
+            self._note_length()
         return True
 
-    def _save_within(self) -> None:
-        """Save a checkpoint within an epoch."""
-        now = time.perf_counter()
-        self.save()
-        self._seconds["checkpoints"] += time.perf_counter() - now
+    def _note_length(self) -> None:
+        """Say, once, that an epoch had another number of batches than the data have said."""
+        expected = self.batches_per_epoch
+        if expected is not None and expected != self.batches and not self._noted_length:
+            self._noted_length = True
+            self._say(
+                f"note: the data, a {type(self.data).__name__}, say that they have {expected} batches, and epoch "
+                f"{self.epoch + 1} had {self.batches}"
+            )
 
     def _take(self, group: list[Any], number: int) -> Row:
         """One step on the batches of a group; returns its row."""
