@@ -68,6 +68,8 @@ class Block(np.ndarray[Any, np.dtype[np.uint8]]):
 
     def __del__(self, free: dict[int, list[_Raw]] = _free, lock: threading.RLock = _lock) -> None:
         global _held, _total
+        if _held is None:  # the interpreter ends, and has cleared the module
+            return
         size = self.size
         with lock:
             if _held + size <= LIMIT:
