@@ -281,8 +281,8 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         """Compute an operation on whole operands, and say so."""
         if self.on_fallback == "error":
             raise Unsupported(
-                f"{entry.name}: no rule of sharding for {_placed(operands)}, and on_fallback is 'error'; with 'warn' or "
-                f"'allow' the operands are gathered"
+                f"{entry.name}: no rule of sharding for {_placed(operands)}, and on_fallback is 'error'; with "
+                f"'warn' or 'allow' the operands are gathered"
             )
         if self.on_fallback == "warn":
             warnings.warn(
@@ -361,7 +361,9 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
             return getattr(self._inner, name)(*operands, **attributes)
         if rule is not None:
             shapes = shapes_of(operands)
-            for index, axis, cuts in leaders:
+            for size, index, axis, cuts in leaders:
+                if size < leaders[0][0] and not entry.required:
+                    break  # the body moves less than the largest operand cut otherwise
                 plan = rule(shapes, index, axis, **attributes)
                 if plan is not None:
                     return self.run(entry, operands, attributes, plan, cuts)
@@ -386,15 +388,14 @@ def _takes_part(level: Sharded, operands: Any) -> bool:
     return False
 
 
-def _leaders(level: Sharded, operands: Sequence[Any]) -> list[tuple[int, int, Cuts]]:
-    """The operands that are cut: number, axis and lengths of the parts, the largest first."""
+def _leaders(level: Sharded, operands: Sequence[Any]) -> list[tuple[int, int, int, Cuts]]:
+    """The operands that are cut: size, number, axis and lengths of the parts, the largest first."""
     found: list[tuple[int, int, int, Cuts]] = []
     for i, given in enumerate(operands):
         for x in given if isinstance(given, (list, tuple)) else (given,):
             if level.is_cut(x) and x.axis is not None:
                 found.append((math.prod(x.shape), i, x.axis, x.cuts))
-    found.sort(key=lambda leader: -leader[0])
-    return [leader[1:] for leader in found]
+    return sorted(found, key=lambda leader: -leader[0])
 
 
 def _is_quantized(level: Sharded, entry: Operation, operands: Sequence[Any], attributes: dict[str, Any]) -> bool:

@@ -11,8 +11,8 @@ Cuts = tuple[int, ...]
 class Shards:
     """A primitive in parts, one for each shard: cut along an axis, or the addends of a sum.
 
-    ``parts`` are inner primitives. Cut along ``axis``, they have ``cuts`` elements there, which may differ and be
-    0; with ``axis`` None each has the whole ``shape``, and their sum is the value. ``mesh_axis`` is the name of the level.
+    ``parts`` are inner primitives. Cut along ``axis``, they have ``cuts`` elements there, which may differ and be 0;
+    with ``axis`` None each has the whole ``shape``, and their sum is the value. ``mesh_axis`` names the level.
     """
 
     __slots__ = ("axis", "cuts", "mesh_axis", "parts", "shape")
