@@ -115,5 +115,5 @@ def test_unchanged_models_train_to_the_same_numbers(backend: str, placements: An
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
     assert losses[-1] < losses[0]
     for path, value in net.named_parameters():
-        wanted = next((p for pattern, p in placements.items() if pattern in ("*", path, f"{path[0]}.*")), {})
+        wanted: Any = next((p for pattern, p in placements.items() if pattern in ("*", path, f"{path[0]}.*")), {})
         assert {a: n for a, n in where(value).items() if n is not None} == wanted

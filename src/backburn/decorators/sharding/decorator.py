@@ -14,10 +14,10 @@ from backburn.backend.wrapper import DecoratorBase, make_operations
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, AxisError, SpecError, Unsupported
 from backburn.decorators.sharding.communicator import Local
-from backburn.decorators.sharding.rules import DIRECT, Plan, rule_of
+from backburn.decorators.sharding.rules import DIRECT, NOWHERE, Plan, elementwise, rule_of
 from backburn.decorators.sharding.shards import Cuts, Shape, Shards, even_cuts, starts_of
 from backburn.ops.bodies.slicing import slice_axis
-from backburn.ops.rules.shapes import broadcast, check_axis, unchanged
+from backburn.ops.rules.shapes import check_axis
 from backburn.ops.table import Operation
 
 #: Where tensors of the host may go when they arrive.
@@ -57,6 +57,7 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
     """
 
     name = "sharded"
+    mesh_axis: str
 
     def __init__(self, wrapped: Any, *, on_fallback: str = "warn", inputs: str = "whole", **mesh: int) -> None:
         """Around a backend, which stays as it is."""
@@ -218,8 +219,16 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
 
     # ---- operations ----
 
-    def run(self, entry: Operation, operands: Sequence[Any], attributes: dict[str, Any], plan: Plan, cuts: Cuts) -> Any:
-        """Compute an operation shard by shard."""
+    def run(
+        self,
+        entry: Operation,
+        operands: Sequence[Any],
+        attributes: dict[str, Any],
+        plan: Plan,
+        cuts: Cuts,
+        shapes: Any = None,
+    ) -> Any:
+        """Compute an operation shard by shard; ``shapes`` are those of its results, if they are known."""
         columns = [
             [list(t) for t in zip(*(self.parts(x, axis, cuts) for x in given), strict=True)] or [[]] * self.size
             if isinstance(given, (list, tuple))
@@ -234,10 +243,12 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
             local = attributes if plan.local is None else {**attributes, **plan.local(start, start + length)}
             found.append(function(*own, **local))
         several = isinstance(found[0], tuple)
-        shapes = entry.result_shape(operands, attributes)
+        if shapes is None:
+            shapes = entry.result_shape(operands, attributes)
         shapes = shapes if several else (shapes,)
+        known = None if plan.result == NOWHERE else plan.result
         axes = (
-            [plan.result] * len(shapes)
+            [known] * len(shapes)
             if plan.result is not None
             else self._grown(entry, operands, attributes, plan, shapes, sum(cuts))
         )
@@ -340,7 +351,6 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
     names, defaults = tuple(entry.attributes), entry.defaults
     padding = (None,) * count
     rule, own = rule_of(name), DIRECT.get(name)
-    unchecked = entry.shape in (broadcast, unchanged)
 
     def method(self: Sharded, /, *given: Any, **options: Any) -> Any:
         operands = given[:count]
@@ -349,8 +359,12 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
         attributes = {**defaults, **dict(zip(names, given[count:], strict=False)), **options} if names else {}
         if len(operands) < count:
             operands += padding[len(operands) :]
-        if entry.shape is not None and not (unchecked and len(operands) == 1):
-            entry.result_shape(operands, attributes)
+        if rule is elementwise and (like := _alike(self, operands)) is not None:
+            columns = [x.parts if x.__class__ is Shards else [x] * self.size for x in operands]
+            function = getattr(self._inner, name)
+            parts = [function(*own_parts, **attributes) for own_parts in zip(*columns, strict=True)]
+            return Shards(parts, like.axis, like.cuts, like.shape, like.mesh_axis)
+        checked = entry.result_shape(operands, attributes)  # raises for operands that do not fit
         if own is not None:
             found = own(self, *operands, **attributes)
             if found is not NotImplemented:
@@ -366,7 +380,7 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
                     break  # the body moves less than the largest operand cut otherwise
                 plan = rule(shapes, index, axis, **attributes)
                 if plan is not None:
-                    return self.run(entry, operands, attributes, plan, cuts)
+                    return self.run(entry, operands, attributes, plan, cuts, checked)
         if entry.required or entry.shape is None or _is_quantized(self, entry, operands, attributes):
             return self.on_whole(entry, operands, attributes)
         return entry.body(self, *operands, **attributes)
@@ -386,6 +400,22 @@ def _takes_part(level: Sharded, operands: Any) -> bool:
         elif (x.__class__ is list or x.__class__ is tuple) and _takes_part(level, x):
             return True
     return False
+
+
+def _alike(level: Sharded, operands: Sequence[Any]) -> Shards | None:
+    """The first operand in parts, if all others are scalars, absent, or of its shape and cut as it is."""
+    like: Shards | None = None
+    for x in operands:
+        if x.__class__ is Shards and x.mesh_axis == level.mesh_axis:
+            if like is None:
+                if x.axis is None:
+                    return None
+                like = x
+            elif x.axis != like.axis or x.cuts != like.cuts or x.shape != like.shape:
+                return None
+        elif hasattr(x, "shape"):
+            return None
+    return like
 
 
 def _leaders(level: Sharded, operands: Sequence[Any]) -> list[tuple[int, int, int, Cuts]]:

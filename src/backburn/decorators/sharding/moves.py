@@ -111,10 +111,9 @@ def slice_assign(shapes: Shapes, index: int, cut: int, *, key: Any) -> Plan | No
         axis = cut
     if not is_full(key[axis], x[axis]):
         return None
-    own = None if value is None else axis - len(x) + len(value)
-    if own is not None and (own < 0 or value[own] != x[axis]):
-        own = None
-    return Plan((axis, own), local=with_range(key, axis), result=axis)
+    own = -1 if value is None else axis - len(x) + len(value)
+    cuts_value = own >= 0 and value[own] == x[axis]
+    return Plan((axis, own if cuts_value else None), local=with_range(key, axis), result=axis)
 
 
 def slice_backward(shapes: Shapes, index: int, cut: int, *, shape: Shape, key: Any) -> Plan | None:

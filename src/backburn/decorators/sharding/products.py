@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backburn.decorators.sharding.rules import Plan, Shapes, aligned, sharding
+from backburn.decorators.sharding.rules import NOWHERE, Plan, Shapes, aligned, sharding
 
 
 def matmul(shapes: Shapes, index: int, cut: int) -> Plan | None:
@@ -12,7 +12,9 @@ def matmul(shapes: Shapes, index: int, cut: int) -> Plan | None:
     x, y = map(len, shapes)
     inner = x - 1, max(0, y - 2)
     if cut == inner[index]:
-        return Plan(inner, sums=True)
+        return Plan(inner, sums=True, result=NOWHERE)
+    if index == 0 and cut == x - 2 and y <= 2:
+        return Plan((cut, None), result=cut)
     if index == 0 and cut == x - 2:
         return Plan((cut, None))
     if index == 1 and (cut == y - 1 or x == 1):
@@ -31,7 +33,7 @@ def linear(shapes: Shapes, index: int, cut: int) -> Plan | None:
     if index == 2 or (index == 1 and cut == 0):
         return Plan((None, 0, None if bias is None else 0), result=last)
     if cut == inner[index]:
-        return Plan(inner, sums=True) if bias is None else None
+        return Plan(inner, sums=True, result=NOWHERE) if bias is None else None
     return Plan((cut, None, None), result=cut)
 
 
@@ -39,7 +41,7 @@ def linear_weight_backward(shapes: Shapes, index: int, cut: int) -> Plan | None:
     """Gradients of cut rows are addends; outputs and inputs are independent."""
     last = len(shapes[0]) - 1
     if cut != last:
-        return Plan((cut, cut), sums=True)
+        return Plan((cut, cut), sums=True, result=NOWHERE)
     return Plan((last, None)) if index == 0 else Plan((None, last))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from backburn.decorators.sharding.moves import of_addends
-from backburn.decorators.sharding.rules import Plan, Shape, Shapes, along, direct, sharding
+from backburn.decorators.sharding.rules import NOWHERE, Plan, Shape, Shapes, along, direct, sharding
 from backburn.ops.random import draws
 from backburn.ops.table import OPERATIONS
 
@@ -13,7 +13,7 @@ from backburn.ops.table import OPERATIONS
 def summed(shapes: Shapes, index: int, cut: int, *, axis: Shape, keepdims: bool) -> Plan | None:
     """Sums over the cut axis are addends."""
     if cut in axis:
-        return Plan((cut,), sums=True)
+        return Plan((cut,), sums=True, result=NOWHERE)
     return Plan((cut,), result=cut if keepdims else cut - sum(a < cut for a in axis))
 
 

@@ -26,6 +26,9 @@ Shape = tuple[int, ...]
 Shapes = Sequence[Any]
 Local = Callable[[int, int], dict[str, Any]]
 
+#: The axis of results that do not have the cut axis.
+NOWHERE = -1
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -33,8 +36,8 @@ class Plan:
 
     ``axes`` are the axes along which the operands are cut, None for one that every shard takes whole. Results that do
     not have the cut axis are the addends of a sum with ``sums``, else equal on all shards. ``local`` gives the
-    attributes that differ in a shard from its first position up to but excluding its last, ``result`` the axis of every
-    result, if the shape rule cannot tell it.
+    attributes that differ in a shard from its first position up to but excluding its last. ``result`` is the axis of
+    every result, or :data:`NOWHERE`, if the shape rule need not be asked.
     """
 
     axes: tuple[int | None, ...]
