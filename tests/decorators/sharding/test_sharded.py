@@ -11,9 +11,11 @@ import pytest
 import backburn as bb
 from backburn import nn, optim
 from backburn.backend import load_backend
+from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, AxisError, ShapeError, SpecError, Unsupported
 from backburn.decorators.sharding import GatherWarning, Sharded, Shards, even_cuts, placement_of, sharding
-from backburn.decorators.sharding.rules import DIRECT, RULES, direct
+from backburn.decorators.sharding.communicator import Local
+from backburn.decorators.sharding.rules import DIRECT, RULES, direct, rule_of
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import NumpyBackend
 
@@ -225,6 +227,81 @@ def test_errors_speak_of_whole_shapes(k: Sharded) -> None:
     x, y = k.cut(k.from_numpy(array(4, 3)), 0), k.from_numpy(array(4, 3))
     with pytest.raises(ShapeError, match="axis -1 is 3 and axis -2 is 4"):
         k.matmul(x, y)
+
+
+def test_quantized_weights_are_whole_and_their_products_cut(k: Sharded) -> None:
+    scheme = bb.QuantizedDType("int8", float32, "symmetric", "channel", axis=0)
+    weight, x = k.quantize(k.from_numpy(array(4, 8)), scheme), array(7, 8)
+    found = k.quantized_linear(k.cut(k.from_numpy(x), 0), weight, None)
+    assert found.axis == 0
+    np.testing.assert_allclose(host(k, found), NumpyBackend().quantized_linear(x, weight, None), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ArgumentError, match="quantized tensors are whole"):
+        k.cut(weight, 0)
+
+
+def test_sums_are_trees_over_neighbours() -> None:
+    calls = []
+
+    class Adding:
+        def add(self, x: str, y: str) -> str:
+            calls.append((x, y))
+            return f"({x}{y})"
+
+    assert Local().total(Adding(), list("abcde")) == "(((ab)(cd))e)"
+    assert len(calls) == 4
+
+
+def test_shapes_without_values() -> None:
+    k = load_backend("sharded(null, dp=4, on_fallback=error)")
+    assert isinstance(k, Sharded)
+    x = k.cut(k.zeros((10, 3), float32), 0)
+    product = k.matmul(x, k.zeros((3, 5), float32))
+    assert [p.shape for p in product.parts] == [(3, 5), (3, 5), (2, 5), (2, 5)]
+
+
+def test_operations_of_users_run_their_bodies() -> None:
+    @bb.operation()
+    def sharded_thrice(k: Any, x: Any, /) -> Any:
+        """Three times each element."""
+        return k.mul(x, 3.0)
+
+    x = bb.asarray(array(5), backend="autodiff(sharded(numpy, dp=2, inputs=first, on_fallback=error))").require_grad()
+    y = sharded_thrice(x)
+    assert placement_of(y.backend, y.primitive) == {"dp": 0}
+    gradient = x.grad(y.sum().backward())
+    assert gradient is not None
+    np.testing.assert_array_equal(gradient.numpy(), np.full(5, 3.0, np.float32))
+
+
+# ---- rules ----
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "index", "cut", "attributes", "axes"),
+    [
+        ("add", [(4, 3), (3,)], 0, 1, {}, (1, 0)),
+        ("add", [(4, 3), (3,)], 0, 0, {}, (0, None)),
+        ("add", [(4, 3), (1, 3)], 1, 0, {}, None),
+        ("add", [(4, 3), None], 0, 0, {}, (0, None)),
+        ("label_cross_entropy", [(4, 9, 5), (4, 5)], 1, 1, {"axis": 1}, (2, 1)),
+        ("label_cross_entropy", [(4, 9, 5), (4, 5)], 0, 1, {"axis": 1}, None),
+        ("linear", [(7, 3), (5, 3), (5,)], 2, 0, {}, (None, 0, 0)),
+        ("linear", [(7, 3), (5, 3), (5,)], 1, 1, {}, None),
+        ("linear", [(7, 3), (5, 3), None], 1, 1, {}, (1, 1, None)),
+        ("take_backward", [(4, 2, 2), (2, 2)], 0, 1, {"length": 9, "axis": 1}, (1, 0)),
+        ("layer_norm_backward", [(6, 3), (6, 3), (3,)], 0, 0, {"axis": (1,), "eps": 0.1}, (0, 0, None)),
+        ("concat", [[(4, 3), (4, 2)]], 0, 0, {"axis": 1}, (0,)),
+        ("concat", [[(4, 3), (4, 2)]], 0, 1, {"axis": 1}, None),
+        ("conv", [(8, 4, 9), (6, 2, 3), None], 1, 0, {"groups": 2}, None),
+    ],
+)
+def test_rules_say_what_is_cut_with_what(
+    name: str, shapes: Any, index: int, cut: int, attributes: Any, axes: Any
+) -> None:
+    rule = rule_of(name)
+    assert rule is not None
+    plan = rule(shapes, index, cut, **attributes)
+    assert (None if plan is None else plan.axes) == axes
 
 
 # ---- fallbacks ----
