@@ -211,7 +211,7 @@ def test_draws_do_not_depend_on_the_shards(k: Sharded) -> None:
 def test_steps_of_optimizers_keep_the_parameter_s_placement(k: Sharded) -> None:
     inner = NumpyBackend()
     tensors = [array(5, 2) * s for s in (1.0, 2.0, 0.5)] + [np.abs(array(5, 2))]
-    expected = inner.adam_step(tensors[0], *tensors[1:], step=2)
+    expected = inner.adam_step(tensors[0], tensors[1], tensors[2], tensors[3], step=2)
     param, *others = map(k.from_numpy, tensors)
     m = others[1].copy()
     for placed, wanted in ((k.cut(param, 0), 0), (param, None)):

@@ -22,7 +22,7 @@ from backburn.ops.table import Operation
 
 #: Where tensors of the host may go when they arrive.
 INPUTS = ("whole", "first", "last", "addends")
-#: The longest axis that shape rules are asked about.
+#: By how much the cut axis is longer when shape rules are asked where results have it.
 LONGER = 1
 
 

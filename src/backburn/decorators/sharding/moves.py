@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from backburn.decorators.sharding.rules import Plan, Shape, Shapes, direct, sharding
+from backburn.decorators.sharding.rules import Plan, Shape, Shapes, direct, rank_of, sharding
 from backburn.decorators.sharding.shards import Shards, starts_of
 
 
@@ -111,9 +111,9 @@ def slice_assign(shapes: Shapes, index: int, cut: int, *, key: Any) -> Plan | No
         axis = cut
     if not is_full(key[axis], x[axis]):
         return None
-    own = -1 if value is None else axis - len(x) + len(value)
-    cuts_value = own >= 0 and value[own] == x[axis]
-    return Plan((axis, own if cuts_value else None), local=with_range(key, axis), result=axis)
+    own = axis - len(x) + rank_of(value)
+    is_stretched = value is None or own < 0 or value[own] != x[axis]
+    return Plan((axis, None if is_stretched else own), local=with_range(key, axis), result=axis)
 
 
 def slice_backward(shapes: Shapes, index: int, cut: int, *, shape: Shape, key: Any) -> Plan | None:
