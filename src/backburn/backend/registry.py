@@ -36,6 +36,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "capture": "backburn.decorators:Capture",
         "forward": "backburn.autodiff:Forward",
         "profile": "backburn.decorators:Profile",
+        "sharded": "backburn.decorators.sharding:Sharded",
         "trace": "backburn.decorators:Trace",
     },
 }

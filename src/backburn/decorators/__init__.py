@@ -1,6 +1,7 @@
 """Decorators that leave numbers as they are.
 
-``Profile`` measures operations, ``Trace`` keeps a timeline of them, ``Capture`` records and replays them.
+``Profile`` measures operations, ``Trace`` keeps a timeline of them, ``Capture`` records and replays them;
+:mod:`backburn.decorators.sharding` has ``Sharded``, which computes them on parts.
 """
 
 from backburn.decorators.capture.recorder import Capture

@@ -1,0 +1,99 @@
+"""Placing primitives: cutting them on the levels of a mesh, below the decorators that differentiate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from backburn.backend.contract import is_autodiff
+from backburn.base.errors import ArgumentError, GraphError, hint_for
+from backburn.decorators.sharding.decorator import Sharded
+from backburn.decorators.sharding.shards import Shards
+
+
+def levels_of(backend: Any) -> list[Sharded]:
+    """The levels of ``Sharded`` in a backend, from the outside in.
+
+    >>> import backburn as bb
+    >>> [level.mesh_axis for level in levels_of(bb.load_backend("autodiff(sharded(sharded(numpy, tp=2), dp=4))"))]
+    ['dp', 'tp']
+    """
+    found: list[Sharded] = []
+    k: Any = backend
+    while k is not None:
+        if type(k) is Sharded:
+            found.append(k)
+        k = getattr(k, "wrapped", None) or getattr(k, "inner_backend", None)
+    return found
+
+
+def check_mesh_axes(backend: Any, names: Any) -> None:
+    """Raise :class:`ArgumentError` for a name that no level of ``backend`` has."""
+    known = [level.mesh_axis for level in levels_of(backend)]
+    for name in names:
+        if name not in known:
+            raise ArgumentError(
+                f"place: {backend.spec} has no mesh axis {name!r}, but "
+                f"{', '.join(map(repr, known)) or 'none'}. {hint_for(str(name), known)}"
+            )
+
+
+def place_primitive(backend: Any, x: Any, placement: Mapping[str, int | None]) -> Any:
+    """``x`` cut over each mesh axis in ``placement`` along the axis given there, or whole for None.
+
+    Mesh axes without an entry keep what they have. A leaf becomes a new leaf. Raises :class:`ArgumentError` for a mesh
+    axis that ``backend`` does not have, :class:`AxisError` for an axis that ``x`` does not have, and
+    :class:`GraphError` for the result of an operation that is differentiated.
+
+        >>> import backburn as bb
+        >>> k = bb.load_backend("sharded(sharded(numpy, tp=2), dp=4)")
+        >>> placement_of(k, place_primitive(k, k.zeros((8, 6), k.float_dtype), {"dp": 0, "tp": 1}))
+        {'dp': 0, 'tp': 1}
+    """
+    check_mesh_axes(backend, placement)
+    return _placed(backend, x, placement)
+
+
+def _placed(k: Any, x: Any, placement: Mapping[str, int | None]) -> Any:
+    if type(k) is Sharded:
+        if k.mesh_axis in placement:
+            axis = placement[k.mesh_axis]
+            x = k.whole(x) if axis is None else k.cut(x, axis)
+        if not k.is_cut(x):
+            return _placed(k.wrapped, x, placement)
+        parts = [_placed(k.wrapped, p, placement) for p in x.parts]
+        return Shards(parts, x.axis, x.cuts, x.shape, x.mesh_axis)
+    if hasattr(k, "wrapped"):
+        return _placed(k.wrapped, x, placement)
+    if not hasattr(k, "inner_backend"):
+        return x
+    if k.dtype(x).kind != "float":
+        return _placed(k.inner_backend, x, placement)
+    is_leaf = is_autodiff(k) and k.is_require_grad(x)
+    if not is_leaf and k.is_tracked(x):
+        raise GraphError(
+            "place: takes data and parameters, and this tensor is the result of a differentiated operation"
+        )
+    below = _placed(k.inner_backend, k.inner(x), placement)
+    return k.new_leaf(below) if is_leaf else k.from_inner(below)
+
+
+def placement_of(backend: Any, x: Any) -> dict[str, int | str | None]:
+    """The axis along which a primitive is cut over each mesh axis: None if it is whole, ``"addends"`` for a sum.
+
+    >>> import backburn as bb
+    >>> k = bb.load_backend("sharded(numpy, dp=2)")
+    >>> placement_of(k, k.zeros((3,), k.float_dtype))
+    {'dp': None}
+    """
+    found: dict[str, int | str | None] = {}
+    k: Any = backend
+    while k is not None:
+        if type(k) is Sharded:
+            cut = k.is_cut(x)
+            found[k.mesh_axis] = ("addends" if x.axis is None else x.axis) if cut else None
+            x = x.parts[0] if cut else x
+        elif hasattr(k, "inner_backend") and k.dtype(x).kind == "float":
+            x = k.inner(x)
+        k = getattr(k, "wrapped", None) or getattr(k, "inner_backend", None)
+    return found

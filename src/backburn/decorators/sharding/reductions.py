@@ -1,0 +1,77 @@
+"""Rules of sharding: reductions, random draws and steps of optimizers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backburn.decorators.sharding.moves import of_addends
+from backburn.decorators.sharding.rules import NOWHERE, Plan, Shape, Shapes, along, direct, sharding
+from backburn.ops.random import draws
+from backburn.ops.table import OPERATIONS
+
+
+def summed(shapes: Shapes, index: int, cut: int, *, axis: Shape, keepdims: bool) -> Plan | None:
+    """Sums over the cut axis are addends."""
+    if cut in axis:
+        return Plan((cut,), sums=True, result=NOWHERE)
+    return Plan((cut,), result=cut if keepdims else cut - sum(a < cut for a in axis))
+
+
+def twice(name: str) -> Any:
+    """A reduction of the shards' own results, where the cut axis is reduced."""
+
+    def function(level: Any, x: Any, *, axis: Shape, keepdims: bool) -> Any:
+        if x.axis is None or x.axis not in axis or 0 in x.shape:
+            return NotImplemented
+        k, cut = level.wrapped, x.axis
+        reduce = getattr(k, name)
+        reduced = [reduce(p, axis=axis, keepdims=True) if n else None for p, n in zip(x.parts, x.cuts, strict=True)]
+        like = next(p for p in reduced if p is not None)
+        none = (*like.shape[:cut], 0, *like.shape[cut + 1 :])
+        parts = [k.zeros(none, k.dtype(like)) if p is None else p for p in reduced]
+        found = reduce(level.joined(parts, cut), axis=(cut,), keepdims=True)
+        return found if keepdims else k.reshape(found, tuple(n for a, n in enumerate(found.shape) if a not in axis))
+
+    return function
+
+
+def draw(name: str, result: int | None = None) -> Any:
+    """A draw for each element, of shards that take up the stream where their first element stands."""
+
+    def function(level: Any, x: Any, **attributes: Any) -> Any:
+        if x.axis != 0 or (name == "categorical" and len(x.shape) == 1):
+            return NotImplemented
+        words = draws(name, x.shape[1:], level.dtype(x))
+        if name in ("gamma", "poisson") and len(x.shape) == 1:
+            words = draws(name, (), level.dtype(x))
+        offset = attributes["offset"]
+        plan = Plan((0,), local=lambda start, stop: {"offset": offset + start * words}, result=0)
+        return level.run(OPERATIONS[name], (x,), attributes, plan, x.cuts)
+
+    return function
+
+
+def step(name: str) -> Any:
+    """A step of an optimizer, in which all tensors are cut as the parameter is. Nothing is donated: parts are views."""
+
+    def function(level: Any, param: Any, *others: Any, **attributes: Any) -> Any:
+        attributes["donate"] = False
+        if not level.is_cut(param) or param.axis is None:
+            return getattr(level.wrapped, name)(*map(level.settled, (param, *others)), **attributes)
+        axes = tuple(None if x is None else param.axis for x in (param, *others))
+        plan = Plan(axes, result=param.axis)
+        return level.run(OPERATIONS[name], (param, *others), attributes, plan, param.cuts)
+
+    return function
+
+
+for name in ("sum", "count_nonzero"):
+    sharding(name, summed)
+direct("sum", of_addends("sum"))
+for name in ("max", "min", "max_abs", "any", "all", "prod"):
+    direct(name, twice(name))
+    sharding(name, along("axis"))
+for name in ("dropout", "categorical", "gamma", "poisson"):
+    direct(name, draw(name))
+for name in ("sgd_step", "adam_step"):
+    direct(name, step(name))
