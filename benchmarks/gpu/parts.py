@@ -150,7 +150,7 @@ def _apart(ours: Step, theirs: Step, steps: int) -> float:
 
 def digits(options: Options, say: Say) -> Result:
     """The training run of the README's first command, on the backend, as it is and with captured steps."""
-    needed = ("pydantic", "tqdm", "matplotlib", "safetensors")
+    needed = ("pydantic", "tqdm", "matplotlib")
     lacking = [name for name in needed if importlib.util.find_spec(name) is None]
     if lacking:
         return {"not run": f"the command needs {', '.join(lacking)}: pip install 'backburn[train]'", "problems": []}

@@ -23,7 +23,7 @@ from backburn.tensor.core.defaults import default_backend
 FORMAT = 1
 
 #: Packages whose versions matter in a report.
-PACKAGES = ("numpy", "typing-extensions", "ml-dtypes", "pydantic", "tqdm", "matplotlib", "safetensors")
+PACKAGES = ("numpy", "typing-extensions", "ml-dtypes", "pydantic", "tqdm", "matplotlib")
 
 #: Beginnings of the environment variables that a report lists: ours, and those of libraries for matrix products.
 PREFIXES = ("BACKBURN_", "GOTO_", "MKL_", "OMP_", "OPENBLAS_")
