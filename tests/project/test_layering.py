@@ -37,6 +37,7 @@ LAYERS = (
     ("nn", "optim"),
     ("quantization", "data", "io"),
     ("models",),
+    ("distributed",),
     ("train",),
     ("_namespace", "dtypes", "errors", "trees"),
     ("fourier", "linalg", "random"),

@@ -16,6 +16,7 @@ from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError, hint_for
 from backburn.base.mutable_trees import Leaf, MutableTree
 from backburn.decorators.capture.replay import REPLAY, Recording
+from backburn.decorators.sharding import full_like, levels_of, place_like
 from backburn.hints import add_hints
 from backburn.hints.general import OPTIMIZERS
 from backburn.optim.fixed_attributes import FixedAttributes
@@ -224,6 +225,22 @@ class Optimizer(FixedAttributes):
         widens = x._dtype.bits < 32 and not (self._is_operation and k.capabilities.wide_steps)
         return Update(leaf, k, gradient, self._state(leaf, k), widens)
 
+    def begin(self, model: Any, change: Callable[[str, FloatTensor], FloatTensor]) -> None:
+        """Make the state of each parameter that requires a gradient, as the first step does, and put in its place what
+        ``change`` returns for the parameter's path and a tensor of the state; those in a loaded state are changed too.
+
+        >>> import backburn as bb
+        >>> model, optimizer = bb.nn.Linear(2, 1, bias=False), bb.optim.SGD(0.1, momentum=0.9)
+        >>> optimizer.begin(model, lambda path, x: x + 1.0)
+        >>> optimizer.state_tensors()["weight.velocity"].tolist()
+        [[1.0, 1.0]]
+        """
+        for leaf in self._leaves(model):
+            if not leaf.value.is_require_grad:
+                continue
+            entry = self._state(leaf, place_of_steps(leaf.value._backend))
+            entry.values = [change(leaf.path, x).primitive for x in entry.tensors()]
+
     def count(self, steps: int) -> int:
         """Add to the number of steps, and return it."""
         vars(self)["steps"] += steps
@@ -291,7 +308,7 @@ class Optimizer(FixedAttributes):
             grads.append(gradient)
         remembered = [list(values) for values in zip(*(update.state.values for update in group), strict=True)]
         results = self._update(k, StepInputs(params, grads, remembered, lr, step, group[0].state.owned))
-        count, news = len(group), []
+        count, news, has_shards = len(group), [], bool(levels_of(k))
         lists = [results[i * count : (i + 1) * count] for i in range(1 + len(remembered))]
         for update, primitive, *values in zip(group, *lists, strict=True):
             x = update.leaf.value
@@ -299,6 +316,8 @@ class Optimizer(FixedAttributes):
             update.state.values, update.state.owned = values, True
             if update.widens:
                 primitive = k.astype(primitive, x.dtype)
+            if has_shards:  # which a state in other parts may have changed
+                primitive = place_like(k, primitive, params[len(news)])
             if home is not k:
                 primitive = home.new_leaf(primitive)
             news.append(FloatTensor(primitive, home, x._dtype))
@@ -351,8 +370,12 @@ class Optimizer(FixedAttributes):
         """The state of a parameter, on the backend where it is updated."""
         entry = self._states.get(leaf.path)
         if entry is None:
-            first, dtype = self._first(), upcast_half_dtype(leaf.value.dtype)
-            values = [k.full(shape, first, dtype) for shape in self._shapes(leaf)]
+            x, first, dtype = leaf.value, self._first(), upcast_half_dtype(leaf.value.dtype)
+            own = x._primitive if x._backend is k else x._backend.inner(x._primitive)
+            values = [
+                full_like(k, own, first, dtype) if shape == x.shape else k.full(shape, first, dtype)
+                for shape in self._shapes(leaf)
+            ]
             entry = self._states[leaf.path] = ParameterState(k, 0, values, True)
             return entry
         if entry.backend is not k and entry.backend != k:

@@ -2,7 +2,7 @@
 
 from backburn.decorators.sharding import families  # noqa: F401 - attaches the rules
 from backburn.decorators.sharding.decorator import GatherWarning, Sharded
-from backburn.decorators.sharding.placing import levels_of, place_primitive, placement_of
+from backburn.decorators.sharding.placing import full_like, levels_of, place_like, place_primitive, placement_of
 from backburn.decorators.sharding.rules import Plan, sharding
 from backburn.decorators.sharding.shards import Shards, even_cuts
 
@@ -12,7 +12,9 @@ __all__ = [
     "Sharded",
     "Shards",
     "even_cuts",
+    "full_like",
     "levels_of",
+    "place_like",
     "place_primitive",
     "placement_of",
     "sharding",
