@@ -13,7 +13,7 @@ from backburn.base.errors import ArgumentError
 from backburn.communicators import Communicator, launched, load_communicator
 from backburn.data import batches
 from backburn.distributed.facts import facts
-from backburn.distributed.rows import Rows
+from backburn.distributed.rows import Rows, SizedRows
 from backburn.hints.arguments import explained
 from backburn.tensor.core.options import flags, integer
 from backburn.tensor.generators import default_generator
@@ -124,7 +124,8 @@ class Mesh:
         Every process goes through ``data`` and keeps its rows; those of :func:`backburn.data.batches` alone are not
         read by others. Arrays with another length than the first are whole. ``dtype`` is that of floats.
         """
-        return Rows(data, self.data_axis, backend, dtype)
+        kind = SizedRows if hasattr(data, "__len__") else Rows
+        return kind(data, self.data_axis, backend, dtype)
 
     def print(self, *values: object, **options: Any) -> None:
         """Print on the first process. What is printed is computed on all: ``mesh.print(loss.item())``."""

@@ -63,8 +63,7 @@ def place_state(optimizer: Optimizer | Groups, model: Module, plan: Plan) -> Non
         ({'dp': None}, {'dp': 0})
     """
     found = plan.state(model)
-    for one in optimizer.optimizers.values() if isinstance(optimizer, Groups) else (optimizer,):
-        one.begin(model, lambda path, x: place(x, found[path](tuple(x.shape))) if path in found else x)
+    optimizer.begin(model, lambda path, x: place(x, found[path](tuple(x.shape))) if path in found else x)
 
 
 def _placed(x: Any, placement: Any) -> Any:

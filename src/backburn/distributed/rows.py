@@ -40,10 +40,6 @@ class Rows:
             return getattr(self._data, name)
         raise AttributeError(name)
 
-    def __len__(self) -> int:
-        """The number of batches."""
-        return len(self._data)
-
     def __iter__(self) -> RowIterator:
         return self.over(iter(self._data))
 
@@ -51,6 +47,14 @@ class Rows:
         """The tensors of the batches of an iterator."""
         backend = as_backend(self.backend)
         return RowIterator(iterator, Cutting(backend, self.mesh_axis, self.dtype or backend.float_dtype))
+
+
+class SizedRows(Rows):
+    """:class:`Rows` of a loader with a length."""
+
+    def __len__(self) -> int:
+        """The number of batches."""
+        return len(self._data)
 
 
 class RowIterator(Iterator[Any]):

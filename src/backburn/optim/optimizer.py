@@ -226,8 +226,10 @@ class Optimizer(FixedAttributes):
         return Update(leaf, k, gradient, self._state(leaf, k), widens)
 
     def begin(self, model: Any, change: Callable[[str, FloatTensor], FloatTensor]) -> None:
-        """Make the state of each parameter that requires a gradient, as the first step does, and put in its place what
-        ``change`` returns for the parameter's path and a tensor of the state; those in a loaded state are changed too.
+        """Make the state of each parameter that requires a gradient, as the first step does, and change it.
+
+        Each tensor of the state, also of one that was loaded, is replaced by what ``change`` returns for the path of
+        its parameter and the tensor.
 
         >>> import backburn as bb
         >>> model, optimizer = bb.nn.Linear(2, 1, bias=False), bb.optim.SGD(0.1, momentum=0.9)
@@ -235,9 +237,11 @@ class Optimizer(FixedAttributes):
         >>> optimizer.state_tensors()["weight.velocity"].tolist()
         [[1.0, 1.0]]
         """
-        for leaf in self._leaves(model):
-            if not leaf.value.is_require_grad:
-                continue
+        self._begin([leaf for leaf in self._leaves(model) if leaf.value.is_require_grad], change)
+
+    def _begin(self, leaves: list[Leaf], change: Callable[[str, FloatTensor], FloatTensor]) -> None:
+        """:meth:`begin` for parameters."""
+        for leaf in leaves:
             entry = self._state(leaf, place_of_steps(leaf.value._backend))
             entry.values = [change(leaf.path, x).primitive for x in entry.tensors()]
 
