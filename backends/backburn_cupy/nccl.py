@@ -54,9 +54,9 @@ class Nccl:
         self.rank = host.rank
         self.size = host.size
 
-    def split(self, color: int, key: int) -> Nccl:
-        """The processes with the same ``color``, ordered by ``key``."""
-        return Nccl(self._host.split(color, key), timeout=self._timeout)
+    def split(self, colors: Sequence[int]) -> Nccl:
+        """The processes with this one's color, by rank, which are another group of NCCL's."""
+        return Nccl(self._host.split(colors), timeout=self._timeout)
 
     def empty(self, k: Any, shape: Sequence[int], dtype: DType) -> Buffer:
         """A CuPy array without values."""

@@ -26,7 +26,7 @@ class Threads(Local):
     """The ranks of a program that are threads of one process: what MPI does for small objects."""
 
     def __init__(self, rank: int, size: int, slots: list[Any], barrier: threading.Barrier) -> None:
-        self.rank, self.size = rank, size  # type: ignore[misc]
+        self.rank, self.size = rank, size
         self._slots, self._barrier = slots, barrier
         self.said: list[str] = []
 
@@ -183,7 +183,8 @@ def test_an_exchange_that_is_started_has_its_own_stream(cupy: Any, nccl: Any) ->
     ((values, before, after),) = on_ranks(1, run)
     assert values == [7.0]
     ((own, first),) = before
-    assert own != 0 and first == 0, "it waits for what was queued"
+    assert own != 0
+    assert first == 0, "it waits for what was queued"
     assert after[1:] == [(0, own)], "and what follows waits for it"
 
 
@@ -193,7 +194,8 @@ def test_a_primitive_is_its_own_buffer(cupy: Any, nccl: Any) -> None:
     assert comm.to_buffer(None, x).data.ptr == x.data.ptr
     assert comm.to_buffer(None, x, own=True).data.ptr != x.data.ptr
     turned = comm.to_buffer(None, x.transpose())
-    assert turned.flags.c_contiguous and turned.get().tolist() == [[1.0, 3.0], [2.0, 4.0]]
+    assert turned.flags.c_contiguous
+    assert turned.get().tolist() == [[1.0, 3.0], [2.0, 4.0]]
     assert comm.from_buffer(None, x) is x
 
     class Other:
@@ -305,4 +307,5 @@ def test_without_nccl_it_says_what_to_install(cupy: Any, nccl: Any, monkeypatch:
 def test_bfloat16_has_the_number_of_nccl() -> None:
     from backburn_cupy.nccl import ADDED
 
-    assert ADDED["bfloat16"] == 9 and np.dtype(ml_dtypes.bfloat16).itemsize == 2
+    assert ADDED["bfloat16"] == 9
+    assert np.dtype(ml_dtypes.bfloat16).itemsize == 2

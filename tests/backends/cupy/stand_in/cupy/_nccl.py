@@ -70,7 +70,7 @@ class NcclCommunicator:
     #: The error that every group reports, if any.
     ERROR: ClassVar[str] = ""
 
-    def __init__(self, ndev: int, commId: tuple[int, ...], rank: int) -> None:  # noqa: N803 - CuPy's name
+    def __init__(self, ndev: int, commId: tuple[int, ...], rank: int) -> None:
         assert len(commId) == 128
         assert 0 <= rank < ndev
         self.ndev, self._id, self._rank = ndev, commId[0], rank
