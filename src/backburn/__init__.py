@@ -35,8 +35,8 @@ __array_api_version__ = "2025.12"
 #: Packages that are found as attributes: ``backburn.nn`` after ``import backburn``.
 _PACKAGES = frozenset(
     {
-        "autodiff", "backend", "conformance", "data", "decorators", "distributed", "dtypes", "errors", "interop", "io", "models", "nn",
-        "optim", "quantization", "tape", "train", "transforms", "trees",
+        "autodiff", "backend", "conformance", "data", "decorators", "distributed", "dtypes", "errors", "interop", "io",
+        "models", "nn", "optim", "quantization", "tape", "train", "transforms", "trees",
     }
 )  # fmt: skip
 

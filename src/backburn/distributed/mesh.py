@@ -154,7 +154,7 @@ class Mesh:
             raise error
         if found is not None:
             raise found
-        return result  # type: ignore[no-any-return]
+        return result
 
     def agreed(self, values: Sequence[bool]) -> list[bool]:
         """For each of ``values`` whether it is true on any process.

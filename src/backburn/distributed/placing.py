@@ -11,7 +11,7 @@ from backburn.decorators.sharding import levels_of, place_primitive
 from backburn.distributed.plans import Placement, Plan
 from backburn.nn import Module
 from backburn.optim import Groups, Optimizer
-from backburn.tensor.classes import Tensor
+from backburn.tensor.classes import FloatTensor, Tensor
 
 T = TypeVar("T", Tensor, Module)
 #: Placements of parameters by patterns of their paths.
@@ -63,7 +63,11 @@ def place_state(optimizer: Optimizer | Groups, model: Module, plan: Plan) -> Non
         ({'dp': None}, {'dp': 0})
     """
     found = plan.state(model)
-    optimizer.begin(model, lambda path, x: place(x, found[path](tuple(x.shape))) if path in found else x)
+
+    def placed(path: str, x: FloatTensor) -> FloatTensor:
+        return _placed(x, found[path](tuple(x.shape))) if path in found else x
+
+    optimizer.begin(model, placed)
 
 
 def _placed(x: Any, placement: Any) -> Any:

@@ -130,11 +130,10 @@ def transformer(tp: str = "tp", dp: str | None = None, parameters: Parameters = 
 
 
 def convolutional(dp: str = "dp", parameters: Parameters = "replicated") -> Plan:
-    """Data parallelism of models with convolutions: ``parameters`` as by :func:`replicated`, :func:`sharded`, \
-:func:`state`.
+    """Data parallelism of models with convolutions: batches of images are cut, and images are not.
 
-    Images are cut, and parameters of convolutions along their output channels, so that no image is joined.
-    Statistics of BatchNorm are those of the whole batch.
+    ``parameters`` lie as by :func:`replicated`, :func:`sharded` or :func:`state`. Statistics of BatchNorm are those of
+    the whole batch.
 
         >>> convolutional(parameters="sharded")
         plans.convolutional('dp', 'sharded')

@@ -13,7 +13,15 @@ from backburn.autodiff import Gradients
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.contexts import ACTIVE
 from backburn.base.dtypes import float32
-from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError, hint_for
+from backburn.base.errors import (
+    ArgumentError,
+    BackendMismatchError,
+    CaptureError,
+    DTypeError,
+    GraphError,
+    ShapeError,
+    hint_for,
+)
 from backburn.base.mutable_trees import Leaf, MutableTree
 from backburn.decorators.capture.replay import REPLAY, Recording
 from backburn.decorators.sharding import full_like, levels_of, place_like
@@ -312,16 +320,19 @@ class Optimizer(FixedAttributes):
             grads.append(gradient)
         remembered = [list(values) for values in zip(*(update.state.values for update in group), strict=True)]
         results = self._update(k, StepInputs(params, grads, remembered, lr, step, group[0].state.owned))
-        count, news, has_shards = len(group), [], bool(levels_of(k))
+        has_shards, news = bool(levels_of(k)), list[FloatTensor]()
+        count = len(group)
         lists = [results[i * count : (i + 1) * count] for i in range(1 + len(remembered))]
         for update, primitive, *values in zip(group, *lists, strict=True):
             x = update.leaf.value
             home: Any = x._backend
+            if has_shards:  # what is computed of tensors that lie otherwise may lie otherwise
+                primitive = _placed_like(k, primitive, params[len(news)])
+                pairs = zip(values, update.state.values, strict=True)
+                values = [_placed_like(k, new, old) if new.shape == old.shape else new for new, old in pairs]
             update.state.values, update.state.owned = values, True
             if update.widens:
                 primitive = k.astype(primitive, x.dtype)
-            if has_shards:  # which a state in other parts may have changed
-                primitive = place_like(k, primitive, params[len(news)])
             if home is not k:
                 primitive = home.new_leaf(primitive)
             news.append(FloatTensor(primitive, home, x._dtype))
@@ -463,6 +474,14 @@ class Optimizer(FixedAttributes):
         backend: Any = lowered[0].backend if lowered else None  # without state, the backend does not matter
         step = _count(f"{path}.step", found["step"])
         return ParameterState(backend, step, [value.primitive for value in lowered], False)
+
+
+def _placed_like(k: Any, x: Any, like: Any) -> Any:
+    """A result of a step, in the parts in which ``like`` is."""
+    made = place_like(k, x, like)
+    if made is not x and (recording := REPLAY.get()) is not None:
+        raise recording.refuse(CaptureError("a step whose results do not lie on the shards as their tensors did"))
+    return made
 
 
 def _count(name: str, steps: Any) -> int:

@@ -42,6 +42,11 @@ class SharedFolder:
             self._own.close()
 
     @property
+    def checkpoints(self) -> list[Path]:
+        """The files of the saved states, as this process sees them."""
+        return self._own.checkpoints
+
+    @property
     def has_checkpoints(self) -> bool:
         """Whether a state has been saved."""
         return self._mesh.first(lambda: self._own.has_checkpoints)
