@@ -1,6 +1,6 @@
 """Shards of tensors: the decorator ``Sharded``, its primitives, and the rules that say what is cut with what."""
 
-from backburn.decorators.sharding import families  # noqa: F401 - attaches the rules
+from backburn.decorators.sharding import families, operations  # noqa: F401 - attach rules, and methods
 from backburn.decorators.sharding.decorator import GatherWarning, Sharded
 from backburn.decorators.sharding.placing import levels_of, place_primitive, placement_of
 from backburn.decorators.sharding.rules import Plan, sharding
