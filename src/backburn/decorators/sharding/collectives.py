@@ -9,11 +9,11 @@ shards have agreed on how the parts are cut inside (:func:`alike`).
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, reduce
 from typing import Any
 
-from backburn.base.errors import BackburnError
 from backburn.decorators.sharding.shards import Cuts, Shape, Shards, even_cuts, starts_of
 from backburn.decorators.sharding.trees import Node, node_sum, root, subtrees
 from backburn.ops.bodies.slicing import slice_axis
@@ -325,17 +325,28 @@ def _overlap(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
 
 
 def agreed(level: Any, compute: Callable[[], Any]) -> Any:
-    """What ``compute`` returns; the error of the first process that raises one of backburn's, on all processes."""
-    error: BackburnError | None = None
+    """What ``compute`` returns; where it raises an error in some processes, that of the first of them in all."""
+    error: Exception | None = None
     found = None
     try:
         found = compute()
-    except BackburnError as raised:
+    except Exception as raised:  # backends raise what their libraries do, and callers say what it means
         error = raised
-    for other in level.communicator.gather_objects(None if error is None else (type(error), error.args)):
-        if other is not None:
-            if error is not None and (type(error), error.args) == other:
-                raise error
-            kind, arguments = other
-            raise kind(*arguments)
-    return found
+    comm = level.communicator
+    raised_by = comm.gather_objects(None if error is None else _as_words(error))
+    first = next((r for r in range(comm.size) if raised_by[r] is not None), None)
+    if first is None:
+        return found
+    if error is not None and first == comm.rank:
+        raise error
+    kind, arguments = raised_by[first]
+    raise kind(*arguments)
+
+
+def _as_words(error: Exception) -> tuple[type[Exception], tuple[Any, ...]]:
+    """The class and arguments of an error, as they can be sent to other processes."""
+    try:
+        pickle.loads(pickle.dumps((type(error), error.args)))
+    except Exception:  # a class or an argument of a library that cannot be sent
+        return RuntimeError, (f"{type(error).__name__}: {error}",)
+    return type(error), error.args
