@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, reduce
+from functools import cache, reduce
 from typing import Any
 
 from backburn.decorators.sharding.shards import Cuts, Shape, Shards, even_cuts, starts_of
@@ -163,12 +163,12 @@ def _own_sums(level: Any, column: Sequence[Any]) -> list[Any]:
     return [node_sum(node, addends, level.size, k.add) for node in _nodes(own.start, own.stop, level.size)]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _nodes(start: int, stop: int, count: int) -> tuple[Node, ...]:
     return tuple(subtrees(start, stop, count))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _nodes_of_processes(size: int, processes: int) -> tuple[tuple[Node, ...], ...]:
     """The nodes that each process sums."""
     each = size // processes
@@ -285,6 +285,7 @@ def _range_of(level: Any, x: Any, axis: int, start: int, length: int) -> Any:
 def recut(level: Any, x: Shards, axis: int, cuts: Cuts) -> list[Any]:
     """The parts of this process's shards of a primitive that is cut in another way."""
     comm, old = level.communicator, x.axis
+    assert old is not None
     if comm.size == 1:
         return level.cut_parts(level.whole(x), axis, cuts)
     parts = alike(level, x.parts, old)
@@ -316,7 +317,7 @@ def _recut_column(level: Any, column: Sequence[Any], old: tuple[int, Cuts], new:
 
 
 def _overlap(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
-    """Start and length of what two ranges, given by start and length, have in common; at the first's start if nothing."""
+    """What two ranges have in common, all by start and length; nothing is at the start of the first."""
     start, stop = max(a[0], b[0]), min(a[0] + a[1], b[0] + b[1])
     return (start, stop - start) if stop > start else (a[0], 0)
 
