@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 from backburn.backend import AnyBackend, load_backend
 from backburn.backend.spec import parse
-from backburn.base.errors import ArgumentError
+from backburn.base.errors import ArgumentError, SpecError
 from backburn.communicators import Communicator, launched, load_communicator
 from backburn.data import batches
+from backburn.decorators.sharding.processes import check_mesh
 from backburn.distributed.facts import facts
 from backburn.distributed.rows import Rows, SizedRows
 from backburn.hints.arguments import explained
@@ -197,8 +198,8 @@ def mesh(
     """A mesh with named axes, the outermost first, on the processes that this program was launched with.
 
     The size of an axis is its number of shards. A program that ``backburn launch``, ``mpiexec`` or ``srun`` started has
-    the processes of MPI, any other one is alone. Processes are given to the outermost axis first: each axis takes as
-    many of those left as it has shards, or fewer, if they divide its shards. Batches are cut over ``dp``.
+    the processes of MPI, any other one is alone. They share the shards equally, those of the outermost axis first.
+    Batches are cut over ``dp``.
 
     - ``deterministic``: whether sums have a fixed order, so that results have the same bits on any number of processes;
       otherwise the engine adds in its own.
@@ -209,8 +210,8 @@ def mesh(
     - ``communicator``: of the processes, instead of the one that was found.
 
     On several processes the versions and sources that they run are compared, and the state of :mod:`backburn.random` is
-    that of the first. Raises :class:`ArgumentError` for no axis and for sizes that are not positive, for processes that
-    the axes cannot hold, and where processes differ.
+    that of the first. Raises :class:`ArgumentError` for no axis and for sizes that are not positive, for a number of
+    processes that does not divide that of the shards, and where processes differ.
 
         >>> mesh(dp=4, tp=2)
         mesh(dp=4, tp=2)
@@ -247,39 +248,11 @@ def _communicator() -> Communicator:
 
 
 def _check_processes(axes: Mapping[str, int], processes: int) -> None:
-    """Raise :class:`ArgumentError` for a number of processes over which the axes cannot be spread."""
-    left = processes
-    for name, size in axes.items():
-        if size % left and left % size:
-            raise ArgumentError(
-                f"mesh: {processes} processes cannot hold {_words(axes)}: {left} of them are left for the {size} "
-                f"shards of {name!r}, and neither number divides the other. Launch a number that fits, such as "
-                f"{_fitting(axes, processes)}"
-            )
-        left = max(left // size, 1)
-    if left > 1:
-        raise ArgumentError(
-            f"mesh: {processes} processes are more than the {prod(axes.values())} shards of {_words(axes)}. Launch a "
-            f"number that fits, such as {_fitting(axes, processes)}, or choose larger axes"
-        )
-
-
-def _words(axes: Mapping[str, int]) -> str:
-    return f"mesh({', '.join(f'{name}={size}' for name, size in axes.items())})"
-
-
-def _fitting(axes: Mapping[str, int], processes: int) -> int:
-    """The largest number of processes below ``processes`` that axes can be spread over."""
-    for count in range(processes - 1, 1, -1):
-        left = count
-        for size in axes.values():
-            if size % left and left % size:
-                break
-            left = max(left // size, 1)
-        else:
-            if left == 1:
-                return count
-    return 1
+    """Raise :class:`ArgumentError` for processes that cannot share the shards of a mesh equally."""
+    try:
+        check_mesh(dict(axes), processes)
+    except SpecError as error:
+        raise ArgumentError(str(error).replace("sharded: ", "mesh: ", 1)) from None
 
 
 def _end_of(text: str, start: int) -> int:

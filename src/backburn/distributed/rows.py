@@ -99,7 +99,8 @@ class Cutting:
 
     def own(self, cuts: tuple[int, ...]) -> list[slice]:
         """The rows of each shard of this process."""
-        return [slice(start, start + n) for start, n in zip(starts_of(cuts), cuts, strict=True)]
+        rows = [slice(start, start + n) for start, n in zip(starts_of(cuts), cuts, strict=True)]
+        return list(self.level.mine(tuple(rows)))
 
     def cut(self, batch: Any) -> Any:
         """A whole batch as cut tensors; arrays with another length than the first, and numbers, become whole ones."""

@@ -59,7 +59,7 @@ def _placed(k: Any, x: Any, placement: Mapping[str, int | None]) -> Any:
     if type(k) is Sharded:
         if k.mesh_axis in placement:
             axis = placement[k.mesh_axis]
-            x = k.whole(x) if axis is None else k.cut(x, axis)
+            x = k.whole(x) if axis is None else _owned(k, k.cut(x, axis))
         if not k.is_cut(x):
             return _placed(k.wrapped, x, placement)
         parts = [_placed(k.wrapped, p, placement) for p in x.parts]
@@ -77,6 +77,13 @@ def _placed(k: Any, x: Any, placement: Mapping[str, int | None]) -> Any:
         )
     below = _placed(k.inner_backend, k.inner(x), placement)
     return k.new_leaf(below) if is_leaf else k.from_inner(below)
+
+
+def _owned(k: Sharded, x: Any) -> Any:
+    """A cut primitive whose parts keep no other process's elements in memory, as views of the whole would."""
+    if not k.is_cut(x) or len(k.own) == k.size:
+        return x
+    return Shards([k.wrapped.concat([part], x.axis) for part in x.parts], x.axis, x.cuts, x.shape, x.mesh_axis)
 
 
 def placement_of(backend: Any, x: Any) -> dict[str, int | str | None]:
