@@ -9,6 +9,8 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.helpers.launching import LIMIT, run, run_ranks
@@ -175,7 +177,7 @@ def test_facts_that_differ_are_named() -> None:
     def gather(everyone: list[dict[str, object]]) -> None:
         """Check on rank 0, as though each of the others had facts of its own."""
         told = [{name: repr(value) for name, value in facts.items()} for facts in everyone]
-        answers = iter([[str(facts) for facts in told], told])
+        answers: Iterator[list[Any]] = iter([[str(facts) for facts in told], told])
         check_agreement(lambda mine: next(answers), everyone[0])
 
     gather([{"numpy": "2.4", "threads": 1}] * 3)

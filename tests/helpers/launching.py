@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def run_ranks(ranks: int, program: str, limit: float = LIMIT, **environment: str
     return run([str(MPIEXEC), "-n", str(ranks), sys.executable, "-c", code], limit, **environment)
 
 
-def run(command: list[str | Path], limit: float = LIMIT, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(command: Sequence[str | Path], limit: float = LIMIT, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command in a process group of its own, which is killed at the limit."""
     variables = {**settings(2), **os.environ, **environment}
     with subprocess.Popen(

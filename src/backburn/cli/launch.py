@@ -16,8 +16,8 @@ from backburn.base.errors import ArgumentError
 from backburn.communicators.watchdog import LAUNCH_FOLDER
 from backburn.communicators.wheels import find_mpiexec
 
-#: The variables by which libraries of linear algebra are told their number of threads.
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+#: The variables by which the NumPy backend and libraries of linear algebra are told their number of threads.
+THREADS = ("BACKBURN_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 #: What Open MPI 4 and 5 need to start more ranks than there are cores and to bind no rank to a core, and what they need
 #: to run as root, as in a container; other MPIs do not know these variables.
 OPEN_MPI = {

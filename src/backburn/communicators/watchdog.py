@@ -28,7 +28,7 @@ TICK, PATIENCE = 0.2, 2.0
 #: What messages are about.
 ENDED, ASKED, ANSWERED = 1, 2, 3
 #: The folder in which ``backburn launch`` looks for the ranks that have begun and finished.
-LAUNCH_FOLDER = "BACKBURN_LAUNCH_FOLDER"
+LAUNCH_FOLDER = "_BACKBURN_LAUNCH_FOLDER"
 
 
 class Post(Protocol):
