@@ -1,0 +1,153 @@
+"""The source code that ``Sharded`` generates for each operation: its calls that were computed before, by routes.
+
+How a call is computed shard by shard depends on the shapes and placements of its operands and on its attributes alone.
+The first call of a kind goes through the rules (:mod:`backburn.decorators.sharding.operations`) and leaves a
+:class:`Route`, which later ones take. All names in the code but those of operands and attributes begin with an
+underscore.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from backburn.decorators.sharding.shards import Cuts, Shards
+from backburn.ops.table import Operation
+
+#: The number of routes that a level keeps; one more, and it forgets all.
+MOST_ROUTES = 4096
+
+
+class Route(NamedTuple):
+    """How calls of one kind are computed shard by shard.
+
+    ``ways`` says for each operand what the shards take: ``True`` its parts as they are, ``False`` all of it, which is no
+    primitive in parts, else the axis along which it is cut anew, or None for all of one in parts, and ``cuts`` the
+    lengths. ``local`` are the attributes that differ between the shards of this process, or None. ``placed`` has for
+    each result its axis, cuts and shape, or None where it is equal on all shards; ``several`` says whether the operation
+    returns a tuple.
+    """
+
+    ways: tuple[Any, ...]
+    cuts: Cuts
+    local: list[dict[str, Any]] | None
+    placed: tuple[tuple[int | None, Cuts, tuple[int, ...]] | None, ...]
+    several: bool
+
+
+def source(entry: Operation, elementwise: bool, kept: bool) -> str:
+    """The text of an operation's method; ``kept`` says whether its calls may leave routes."""
+    name, operands = entry.name, entry.operands
+    attributes = list(entry.attributes)
+    passed = ", ".join([*operands, *attributes])
+    lines = [_signature(entry), "    _axis = self.mesh_axis"]
+    for x in operands:
+        if x in entry.lists:
+            lines.append(f"    _in_{x} = _takes_part(self, {x})")
+        else:
+            lines.append(f"    _in_{x} = {x}.__class__ is _Shards and {x}.mesh_axis is _axis")
+    lines.append(f"    if not ({' or '.join(f'_in_{x}' for x in operands) or 'False'}):")
+    lines.append(f"        return self._inner.{name}({passed})")
+    if elementwise:
+        lines += _elementwise(entry, attributes)
+    options = ", ".join(f"{a!r}: {a}" for a in attributes)
+    given = f"self, ({', '.join(operands)},), {{{options}}}"
+    if not kept or not operands:
+        return "\n".join([*lines, f"    return _compute({given}, None)", ""])
+    key = ", ".join([repr(name), *(_key_of(x) for x in operands), *attributes])
+    lines.append(f"    _key = ({key})")
+    lines += ["    try:", "        _route = self._routes.get(_key)", "    except TypeError:  # attributes without a hash"]
+    lines += ["        _key = _route = None", "    if _route is None:", f"        return _compute({given}, _key)"]
+    lines += ["    if _route is _BODY:", f"        return _body(self, {passed})"]
+    lines.append("    _ways, _cuts, _local, _placed, _several = _route")
+    columns = [f"_all_{x}" for x in operands]
+    for i, (x, column) in enumerate(zip(operands, columns, strict=True)):
+        lines.append(f"    _way = _ways[{i}]")
+        lines.append(
+            f"    {column} = {x}.parts if _way is True else [{x}] * len(self.own) if _way is False "
+            f"else self.parts({x}, _way, _cuts)"
+        )
+    rows = f"zip({', '.join(columns)})" if len(columns) > 1 else columns[0]
+    each = ", ".join(operands)
+    lines += [f"    _function = self._inner.{name}", "    if _local is None:"]
+    lines.append(f"        _found = [_function({passed}) for {each} in {rows}]")
+    rows = f"zip({', '.join([*columns, '_local'])})"
+    differing = f"**{{{options}, **_own}}" if options else "**_own"
+    lines += ["    else:", f"        _found = [_function({each}, {differing}) for {each}, _own in {rows}]"]
+    lines += ["    if _several:", "        return _placed_results(_found, _placed, _axis)", "    _place = _placed[0]"]
+    lines.append("    return _found[0] if _place is None else _Shards(_found, _place[0], _place[1], _place[2], _axis)")
+    return "\n".join([*lines, ""])
+
+
+def _signature(entry: Operation) -> str:
+    """The ``def`` line: the operands, positional-only, and the attributes with their defaults."""
+    names = ["self"]
+    for index, (name, parameter) in enumerate(entry.parameters.items()):
+        names.append(name if parameter.default is parameter.empty else f"{name}=_defaults[{index}]")
+    names.insert(1 + len(entry.operands), "/")
+    return f"def {entry.name}({', '.join(names)}):"
+
+
+def _key_of(x: str) -> str:
+    """What a route depends on of an operand, as three members of a key."""
+    return f"*(({x}.axis, {x}.cuts, {x}.shape) if _in_{x} else (None, None, getattr({x}, 'shape', None)))"
+
+
+def _elementwise(entry: Operation, attributes: list[str]) -> list[str]:
+    """The lines for operands that are cut alike, or are numbers."""
+    rest = "".join(f", {a}" for a in attributes)
+    if len(entry.operands) == 1:
+        (x,) = entry.operands
+        return [
+            f"    if {x}.axis is not None:",
+            f"        _function = self._inner.{entry.name}",
+            f"        _found = [_function(_part{rest}) for _part in {x}.parts]",
+            f"        return _Shards(_found, {x}.axis, {x}.cuts, {x}.shape, _axis)",
+        ]
+    if len(entry.operands) != 2:
+        return []
+    x, y = entry.operands
+    lines = [
+        f"    if _in_{x} and _in_{y}:",
+        f"        if {x}.axis is not None and {x}.axis == {y}.axis and {x}.cuts == {y}.cuts and {x}.shape == {y}.shape:",
+        f"            _function = self._inner.{entry.name}",
+        f"            _found = [_function(_a, _b{rest}) for _a, _b in zip({x}.parts, {y}.parts)]",
+        f"            return _Shards(_found, {x}.axis, {x}.cuts, {x}.shape, _axis)",
+    ]
+    for x, y, call in ((x, y, f"_part, {y}"), (y, x, f"{y}, _part")):
+        lines += [
+            f"    elif _in_{x} and {x}.axis is not None and {y}.__class__ in _numbers:",
+            f"        _function = self._inner.{entry.name}",
+            f"        _found = [_function({call}{rest}) for _part in {x}.parts]",
+            f"        return _Shards(_found, {x}.axis, {x}.cuts, {x}.shape, _axis)",
+        ]
+    return lines
+
+
+def placed_results(found: list[tuple[Any, ...]], placed: tuple[Any, ...], mesh_axis: str) -> tuple[Any, ...]:
+    """The results of an operation that has several, from those of each shard."""
+    return tuple(
+        parts[0] if place is None else Shards(list(parts), *place, mesh_axis)
+        for parts, place in zip(zip(*found, strict=True), placed, strict=True)
+    )
+
+
+def compiled(entry: Operation, text: str, names: dict[str, Any]) -> Callable[..., Any]:
+    """The function that ``text`` defines; it may use ``names`` and the common names, and tracebacks show its lines."""
+    namespace: dict[str, Any] = {
+        "_Shards": Shards,
+        "_numbers": (float, int, bool),
+        "_body": entry.body,
+        "_defaults": tuple(p.default for p in entry.parameters.values()),
+        "_placed_results": placed_results,
+        **names,
+    }
+    filename = f"<backburn.sharded {entry.name}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    exec(compile(text, filename, "exec"), namespace)
+    function: Callable[..., Any] = namespace[entry.name]
+    function.__doc__ = entry.body.__doc__
+    function.__qualname__ = f"Sharded.{entry.name}"
+    function.__module__ = "backburn.decorators.sharding"
+    return function
