@@ -14,7 +14,7 @@ from backburn.backend import load_backend
 from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, AxisError, ShapeError, SpecError, Unsupported
 from backburn.decorators.sharding import GatherWarning, Sharded, Shards, even_cuts, placement_of, sharding
-from backburn.decorators.sharding.communicator import Local
+from backburn.decorators.sharding.collectives import total
 from backburn.decorators.sharding.rules import DIRECT, RULES, direct, rule_of
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import NumpyBackend
@@ -247,7 +247,7 @@ def test_sums_are_trees_over_neighbours() -> None:
             calls.append((x, y))
             return f"({x}{y})"
 
-    assert Local().total(Adding(), list("abcde")) == "(((ab)(cd))e)"
+    assert total(Adding(), list("abcde")) == "(((ab)(cd))e)"
     assert len(calls) == 4
 
 

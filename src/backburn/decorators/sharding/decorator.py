@@ -13,7 +13,8 @@ from backburn.backend.contract import Backend, Capabilities, is_autodiff, is_bac
 from backburn.backend.wrapper import DecoratorBase
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, AxisError, SpecError, Unsupported
-from backburn.decorators.sharding.communicator import Local
+from backburn.communicators import Communicator, Local
+from backburn.decorators.sharding.collectives import join, total
 from backburn.decorators.sharding.rules import NOWHERE, Plan
 from backburn.decorators.sharding.shards import Cuts, Shape, Shards, even_cuts, starts_of
 from backburn.ops.bodies.slicing import slice_axis
@@ -87,7 +88,7 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         self.size = size
         self.on_fallback = on_fallback
         self.inputs = inputs
-        self._communicator = Local()
+        self._communicator: Communicator = Local()
 
     def _levels_below(self) -> Iterator[Sharded]:
         k: Any = self._inner
@@ -168,12 +169,12 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         if not self.is_cut(x):
             return x
         if x.axis is None:
-            return self._communicator.total(self._inner, x.parts)
+            return total(self._inner, x.parts)
         return self.joined(x.parts, x.axis)
 
     def joined(self, parts: list[Any], axis: int) -> Any:
         """The parts of all shards along an axis, as an inner primitive."""
-        return self._communicator.join(self._inner, parts, axis)
+        return join(self._inner, parts, axis)
 
     def parts(self, x: Any, axis: int | None, cuts: Cuts) -> list[Any]:
         """The part of each shard of a primitive that is to be cut so; the whole for an ``axis`` of None."""
