@@ -57,7 +57,7 @@ def source(entry: Operation, elementwise: bool, kept: bool) -> str:
         return "\n".join([*lines, f"    return _compute({given}, None)", ""])
     key = ", ".join([repr(name), *(_key_of(x) for x in operands), *attributes])
     lines.append(f"    _key = ({key})")
-    lines += ["    try:", "        _route = self._routes.get(_key)", "    except TypeError:  # attributes without a hash"]
+    lines += ["    try:", "        _route = self.routes.get(_key)", "    except TypeError:  # attributes without a hash"]
     lines += ["        _key = _route = None", "    if _route is None:", f"        return _compute({given}, _key)"]
     lines += ["    if _route is _BODY:", f"        return _body(self, {passed})"]
     lines.append("    _ways, _cuts, _local, _placed, _several = _route")

@@ -27,7 +27,7 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
     def compute(level: Sharded, operands: tuple[Any, ...], attributes: dict[str, Any], key: Any) -> Any:
         """Compute a call by the rules, and keep its route under ``key``, if there is one."""
         if rule is elementwise and (like := _alike(level, operands)) is not None:
-            columns = [x.parts if x.__class__ is Shards else [x] * level.size for x in operands]
+            columns = [x.parts if x.__class__ is Shards else [x] * len(level.own) for x in operands]
             function = getattr(level.wrapped, entry.name)
             parts = [function(*own_parts, **attributes) for own_parts in zip(*columns, strict=True)]
             return Shards(parts, like.axis, like.cuts, like.shape, like.mesh_axis)
@@ -66,9 +66,9 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
 def _keep(level: Sharded, key: Any, route: Any) -> None:
     """Keep a route, if there is one."""
     if route is not None:
-        if len(level._routes) >= codegen.MOST_ROUTES:
-            level._routes.clear()
-        level._routes[key] = route
+        if len(level.routes) >= codegen.MOST_ROUTES:
+            level.routes.clear()
+        level.routes[key] = route
 
 
 def _route(level: Sharded, operands: Sequence[Any], plan: Plan, cuts: Cuts, found: Any) -> codegen.Route | None:
