@@ -9,7 +9,7 @@ underscore.
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from backburn.decorators.sharding.shards import Cuts, Shards
@@ -36,45 +36,57 @@ class Route(NamedTuple):
     several: bool
 
 
-def source(entry: Operation, elementwise: bool, kept: bool) -> str:
-    """The text of an operation's method; ``kept`` says whether its calls may leave routes."""
+def source(entry: Operation, elementwise: bool) -> str:
+    """The text of an operation's method."""
     name, operands = entry.name, entry.operands
     attributes = list(entry.attributes)
     passed = ", ".join([*operands, *attributes])
+    if not operands:
+        return f"{_signature(entry)}\n    return self._inner.{name}({passed})\n"
     lines = [_signature(entry), "    _axis = self.mesh_axis"]
     for x in operands:
         if x in entry.lists:
             lines.append(f"    _in_{x} = _takes_part(self, {x})")
         else:
-            lines.append(f"    _in_{x} = {x}.__class__ is _Shards and {x}.mesh_axis is _axis")
-    lines.append(f"    if not ({' or '.join(f'_in_{x}' for x in operands) or 'False'}):")
+            lines.append(f"    _in_{x} = {x}.__class__ is _Shards and {x}.mesh_axis == _axis")
+    lines.append(f"    if not ({' or '.join(f'_in_{x}' for x in operands)}):")
     lines.append(f"        return self._inner.{name}({passed})")
     if elementwise:
         lines += _elementwise(entry, attributes)
     options = ", ".join(f"{a!r}: {a}" for a in attributes)
     given = f"self, ({', '.join(operands)},), {{{options}}}"
-    if not kept or not operands:
-        return "\n".join([*lines, f"    return _compute({given}, None)", ""])
-    key = ", ".join([repr(name), *(_key_of(x) for x in operands), *attributes])
+    key = ", ".join([repr(name), *(_key_of(x, x in entry.lists) for x in operands), *attributes])
+    if "Q" in entry.kinds or "quantize" in name:  # schemes decide
+        key += "".join(f", {'_dtypes' if x in entry.lists else '_dtype'}(self, {x})" for x in operands)
     lines.append(f"    _key = ({key})")
-    lines += ["    try:", "        _route = self.routes.get(_key)", "    except TypeError:  # attributes without a hash"]
+    lines += [
+        "    try:",
+        "        _route = self.routes.get(_key)",
+        "    except TypeError:  # attributes without a hash",
+    ]
     lines += ["        _key = _route = None", "    if _route is None:", f"        return _compute({given}, _key)"]
     lines += ["    if _route is _BODY:", f"        return _body(self, {passed})"]
     lines.append("    _ways, _cuts, _local, _placed, _several = _route")
     columns = [f"_all_{x}" for x in operands]
     for i, (x, column) in enumerate(zip(operands, columns, strict=True)):
         lines.append(f"    _way = _ways[{i}]")
+        if x in entry.lists:
+            lines.append(f"    {column} = _columns(self, {x}, _way, _cuts)")
+            continue
         lines.append(
             f"    {column} = {x}.parts if _way is True else [{x}] * len(self.own) if _way is False "
             f"else self.parts({x}, _way, _cuts)"
         )
-    rows = f"zip({', '.join(columns)})" if len(columns) > 1 else columns[0]
-    each = ", ".join(operands)
-    lines += [f"    _function = self._inner.{name}", "    if _local is None:"]
-    lines.append(f"        _found = [_function({passed}) for {each} in {rows}]")
-    rows = f"zip({', '.join([*columns, '_local'])})"
-    differing = f"**{{{options}, **_own}}" if options else "**_own"
-    lines += ["    else:", f"        _found = [_function({each}, {differing}) for {each}, _own in {rows}]"]
+    lines.append(f"    _function = self._inner.{name}")
+    found = f"_found = {_each(operands, passed, columns)}"
+    if attributes:
+        each = ", ".join(operands)
+        rows = f"zip({', '.join([*columns, '_local'])})"
+        differing = f"_function({each}, **{{{options}}} | _own)"
+        lines += ["    if _local is None:", f"        {found}", "    else:"]
+        lines.append(f"        _found = [{differing} for {each}, _own in {rows}]")
+    else:
+        lines.append(f"    {found}")
     lines += ["    if _several:", "        return _placed_results(_found, _placed, _axis)", "    _place = _placed[0]"]
     lines.append("    return _found[0] if _place is None else _Shards(_found, _place[0], _place[1], _place[2], _axis)")
     return "\n".join([*lines, ""])
@@ -89,8 +101,18 @@ def _signature(entry: Operation) -> str:
     return f"def {entry.name}({', '.join(names)}):"
 
 
-def _key_of(x: str) -> str:
-    """What a route depends on of an operand, as three members of a key."""
+def _each(names: Sequence[str], call: str, columns: list[str]) -> str:
+    """The list of a function's results for each row of ``columns``, of which ``names`` are the entries."""
+    if ", ".join(names) == call:
+        return f"list(map(_function, {', '.join(columns)}))"
+    rows = f"zip({', '.join(columns)})" if len(columns) > 1 else columns[0]
+    return f"[_function({call}) for {', '.join(names)} in {rows}]"
+
+
+def _key_of(x: str, is_list: bool) -> str:
+    """What a route depends on of an operand, as members of a key."""
+    if is_list:
+        return f"_placements(self, {x})"
     return f"*(({x}.axis, {x}.cuts, {x}.shape) if _in_{x} else (None, None, getattr({x}, 'shape', None)))"
 
 
@@ -102,7 +124,7 @@ def _elementwise(entry: Operation, attributes: list[str]) -> list[str]:
         return [
             f"    if {x}.axis is not None:",
             f"        _function = self._inner.{entry.name}",
-            f"        _found = [_function(_part{rest}) for _part in {x}.parts]",
+            f"        _found = {_each(['_part'], f'_part{rest}', [f'{x}.parts'])}",
             f"        return _Shards(_found, {x}.axis, {x}.cuts, {x}.shape, _axis)",
         ]
     if len(entry.operands) != 2:
@@ -112,10 +134,10 @@ def _elementwise(entry: Operation, attributes: list[str]) -> list[str]:
         f"    if _in_{x} and _in_{y}:",
         f"        if {x}.axis is not None and {x}.axis == {y}.axis and {x}.cuts == {y}.cuts and {x}.shape == {y}.shape:",
         f"            _function = self._inner.{entry.name}",
-        f"            _found = [_function(_a, _b{rest}) for _a, _b in zip({x}.parts, {y}.parts)]",
+        f"            _found = {_each(['_a', '_b'], f'_a, _b{rest}', [f'{x}.parts', f'{y}.parts'])}",
         f"            return _Shards(_found, {x}.axis, {x}.cuts, {x}.shape, _axis)",
     ]
-    for x, y, call in ((x, y, f"_part, {y}"), (y, x, f"{y}, _part")):
+    for x, y, call in ((x, y, f"_part, {y}"), (y, x, f"{x}, _part")):
         lines += [
             f"    elif _in_{x} and {x}.axis is not None and {y}.__class__ in _numbers:",
             f"        _function = self._inner.{entry.name}",
@@ -123,6 +145,27 @@ def _elementwise(entry: Operation, attributes: list[str]) -> list[str]:
             f"        return _Shards(_found, {x}.axis, {x}.cuts, {x}.shape, _axis)",
         ]
     return lines
+
+
+def placements(level: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:
+    """What a route depends on of a list of tensors."""
+    return tuple((x.axis, x.cuts, x.shape) if level.is_cut(x) else getattr(x, "shape", None) for x in tensors)
+
+
+def columns(level: Any, tensors: Sequence[Any], axis: int | None, cuts: Cuts) -> list[list[Any]]:
+    """What each shard of this process takes of a list of tensors."""
+    found = [level.parts(x, axis, cuts) for x in tensors]
+    return [list(own) for own in zip(*found, strict=True)] if found else [[]] * len(level.own)
+
+
+def dtype_of(level: Any, x: Any) -> Any:
+    """The dtype of an operand; None for a number and an absent one."""
+    return level.dtype(x) if hasattr(x, "shape") else None
+
+
+def dtypes_of(level: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:
+    """The dtypes of a list of tensors."""
+    return tuple(dtype_of(level, x) for x in tensors)
 
 
 def placed_results(found: list[tuple[Any, ...]], placed: tuple[Any, ...], mesh_axis: str) -> tuple[Any, ...]:
@@ -136,11 +179,16 @@ def placed_results(found: list[tuple[Any, ...]], placed: tuple[Any, ...], mesh_a
 def compiled(entry: Operation, text: str, names: dict[str, Any]) -> Callable[..., Any]:
     """The function that ``text`` defines; it may use ``names`` and the common names, and tracebacks show its lines."""
     namespace: dict[str, Any] = {
+        "__name__": "backburn.decorators.sharding",
         "_Shards": Shards,
         "_numbers": (float, int, bool),
         "_body": entry.body,
         "_defaults": tuple(p.default for p in entry.parameters.values()),
         "_placed_results": placed_results,
+        "_placements": placements,
+        "_columns": columns,
+        "_dtype": dtype_of,
+        "_dtypes": dtypes_of,
         **names,
     }
     filename = f"<backburn.sharded {entry.name}>"
@@ -149,5 +197,4 @@ def compiled(entry: Operation, text: str, names: dict[str, Any]) -> Callable[...
     function: Callable[..., Any] = namespace[entry.name]
     function.__doc__ = entry.body.__doc__
     function.__qualname__ = f"Sharded.{entry.name}"
-    function.__module__ = "backburn.decorators.sharding"
     return function

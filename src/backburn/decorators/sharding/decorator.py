@@ -133,7 +133,9 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
                 raise SpecError(f"sharded: {name} is for all levels, and is {given[name]!r} and {value!r}")
         for name, kind in (("deterministic", bool), ("check", bool), ("timeout", (int, float))):
             if not isinstance(value := given.get(name, False), kind) or (name == "timeout" and value is True):
-                raise SpecError(f"sharded: {name} is {'a number of seconds' if name == 'timeout' else 'true or false'}, not {value!r}")
+                raise SpecError(
+                    f"sharded: {name} is {'a number of seconds' if name == 'timeout' else 'true or false'}, not {value!r}"
+                )
         self.of_mesh: dict[str, Any] = given
         self.comm: str | Communicator = given.get("comm", "local")
         self.comm_options = {name: given[name] for name in ("timeout", "check") if name in given}

@@ -21,7 +21,6 @@ BODY = object()
 def compile_operation(entry: Operation) -> Callable[..., Any]:
     """The method of ``Sharded`` for an operation."""
     rule, own = rule_of(entry.name), DIRECT.get(entry.name)
-    kept = entry.shape is not None and "Q" not in entry.kinds and not entry.lists
     alike = rule is elementwise and "Q" not in entry.kinds
 
     def compute(level: Sharded, operands: tuple[Any, ...], attributes: dict[str, Any], key: Any) -> Any:
@@ -40,8 +39,8 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
         leaders = _leaders(level, operands)
         if not leaders:
             return getattr(level.wrapped, entry.name)(*operands, **attributes)
-        if any(x is not y and x.__class__ is Shards for x, y in zip(given, operands, strict=True)):
-            key = None  # sums are not kept: what is done with them may depend on values
+        if level._agrees(entry) or any(_has_sums(level, x) for x in given):
+            key = None  # processes agree on errors, and what is done with sums may depend on numbers
         if rule is not None:
             shapes = shapes_of(operands)
             for size, index, axis, cuts in leaders:
@@ -59,7 +58,7 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
             _keep(level, key, BODY)
         return entry.body(level, *operands, **attributes)
 
-    text = codegen.source(entry, alike, kept)
+    text = codegen.source(entry, alike)
     return codegen.compiled(entry, text, {"_compute": compute, "_takes_part": _takes_part, "_BODY": BODY})
 
 
@@ -78,7 +77,9 @@ def _route(level: Sharded, operands: Sequence[Any], plan: Plan, cuts: Cuts, foun
         return None
     ways: list[Any] = []
     for x, axis in zip(operands, plan.axes, strict=True):
-        if level.is_cut(x):
+        if isinstance(x, (list, tuple)):
+            ways.append(axis)
+        elif level.is_cut(x):
             ways.append(True if x.axis == axis and x.cuts == cuts else axis)
         else:
             ways.append(False if axis is None or not hasattr(x, "shape") else axis)
@@ -99,6 +100,13 @@ def _takes_part(level: Sharded, operands: Any) -> bool:
         elif (x.__class__ is list or x.__class__ is tuple) and _takes_part(level, x):
             return True
     return False
+
+
+def _has_sums(level: Sharded, x: Any) -> bool:
+    """Whether an operand, or one of a list of them, is in addends."""
+    if isinstance(x, (list, tuple)):
+        return any(_has_sums(level, t) for t in x)
+    return level.is_cut(x) and x.axis is None
 
 
 def _alike(level: Sharded, operands: Sequence[Any]) -> Shards | None:
