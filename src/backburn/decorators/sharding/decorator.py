@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -306,6 +306,35 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
 
     # ---- operations ----
 
+    def fuse(self, formula: Callable[..., Any], x: Any, /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
+        """Compute an element-wise formula as the inner backend does: of whole operands, or of parts that are cut alike.
+
+        Parts may be views of one primitive, so that nothing of them is donated.
+        """
+        if not hasattr(self._inner, "fuse"):
+            return formula(self, x, *values)
+        cut = [t for t in (x, *values) if self.is_cut(t)]
+        if not cut:
+            return self._inner.fuse(formula, x, *values, donate=donate)
+        first = cut[0]
+        placed = first.axis is not None and all(
+            (t.axis, t.cuts, t.shape) == (first.axis, first.cuts, first.shape)
+            if self.is_cut(t)
+            else t is None or t.__class__ in (float, int, bool)
+            for t in (x, *values)
+        )
+        if not placed:
+            return formula(self, x, *values)
+        columns = (t.parts if self.is_cut(t) else [t] * len(first.parts) for t in (x, *values))
+        found = [self._inner.fuse(formula, *own) for own in zip(*columns, strict=True)]
+        if not isinstance(found[0], tuple):
+            return self._alike(first, found)
+        return tuple(self._alike(first, list(parts)) for parts in zip(*found, strict=True))
+
+    def _alike(self, like: Shards, parts: list[Any]) -> Shards:
+        """Parts that are cut as another primitive is."""
+        return Shards(parts, like.axis, like.cuts, like.shape, self.mesh_axis)
+
     def run(
         self,
         entry: Operation,
@@ -351,7 +380,7 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
             if axis is None and not plan.sums:
                 results.append(parts[0])
                 continue
-            if axis is None:  # an empty shard has nothing to add, not even the sign of a zero
+            if axis is None and any(cuts):  # an empty shard has nothing to add, not even the sign of a zero
                 neutral = -0.0 if self._inner.dtype(parts[0]).kind == "float" else 0
                 parts = [
                     p if n else self._inner.full(shape, neutral, self._inner.dtype(p))

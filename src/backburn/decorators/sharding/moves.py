@@ -202,7 +202,7 @@ def scale(name: str) -> Any:
     return function
 
 
-direct("reshape", reshape)
+direct("reshape", reshape, lambda found: [{"shape": tuple(part.shape)} for part in found.parts])
 direct("slice", slice_)
 direct("permute_dims", of_addends("permute_dims"))
 direct("stop_gradient", of_addends("stop_gradient"))

@@ -9,7 +9,7 @@ from typing import Any
 from backburn.backend.wrapper import make_operations
 from backburn.decorators.sharding import codegen
 from backburn.decorators.sharding.decorator import Sharded, shapes_of
-from backburn.decorators.sharding.rules import DIRECT, Plan, elementwise, rule_of
+from backburn.decorators.sharding.rules import DIRECT, LOCAL, Plan, elementwise, rule_of
 from backburn.decorators.sharding.shards import Cuts, Shards, starts_of
 from backburn.ops.table import Operation
 
@@ -34,6 +34,9 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
         if own is not None:
             found = own(level, *operands, **attributes)
             if found is not NotImplemented:
+                if key is not None and entry.name in LOCAL and found.axis is not None:
+                    local, placed = LOCAL[entry.name](found), (found.axis, found.cuts, found.shape)
+                    _keep(level, key, codegen.Route((True,), (), local, (placed,), False))
                 return found
         given, operands = operands, tuple(level.settled(x, addends_only=True) for x in operands)
         leaders = _leaders(level, operands)
