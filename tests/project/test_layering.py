@@ -64,6 +64,7 @@ THIRD_PARTY = {
     "numpy": (
         "backends",
         "backburn.base.dtypes",
+        "backburn.communicators.count",
         "backburn.communicators.local",
         "backburn.communicators.mpi",
         "backburn.conformance",

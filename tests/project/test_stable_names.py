@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 
 BACKENDS = {"cupy", "null", "numpy"}
 DECORATORS = {"autodiff", "capture", "forward", "profile", "trace"}
-COMMUNICATORS = {"local", "mpi"}
+COMMUNICATORS = {"count", "local", "mpi", "nccl"}
 
 
 def test_the_groups_of_entry_points() -> None:

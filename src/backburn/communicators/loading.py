@@ -13,6 +13,7 @@ from backburn.communicators.protocol import Communicator
 GROUP = "backburn.communicators"
 #: Communicators that ship with backburn: found without installed metadata, never replaced by a plug-in.
 BUILT_IN = {
+    "count": "backburn.communicators.count:world",
     "local": "backburn.communicators.local:Local",
     "mpi": "backburn.communicators.mpi:world",
 }

@@ -28,7 +28,7 @@ class Local:
     rank = 0
     size = 1
 
-    def split(self, color: int, key: int) -> Local:
+    def split(self, colors: Sequence[int]) -> Local:
         """This process alone."""
         return self
 

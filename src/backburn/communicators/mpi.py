@@ -48,9 +48,9 @@ class Mpi:
         self.rank: int = comm.rank
         self.size: int = comm.size
 
-    def split(self, color: int, key: int) -> Mpi:
-        """The communicator of the processes with the same ``color``, ordered by ``key``."""
-        return Mpi(self._comm.Split(color, key))
+    def split(self, colors: Sequence[int]) -> Mpi:
+        """The communicator of the processes with this one's color, by rank."""
+        return Mpi(self._comm.Split(colors[self.rank], self.rank))
 
     def empty(self, k: Any, shape: Sequence[int], dtype: DType) -> Buffer:
         """A NumPy array without values."""

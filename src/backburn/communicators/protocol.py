@@ -35,8 +35,11 @@ class Communicator(Protocol):
     #: The number of processes.
     size: int
 
-    def split(self, color: int, key: int) -> Communicator:
-        """The communicator of the processes that pass the same ``color``, ordered by ``key`` and then by rank."""
+    def split(self, colors: Sequence[int]) -> Communicator:
+        """The communicator of the processes with this one's color, by rank.
+
+        ``colors`` has one for each process, and is the same on all: nobody has to be asked who belongs together.
+        """
         ...
 
     def empty(self, k: Any, shape: Sequence[int], dtype: DType) -> Buffer:
