@@ -9,11 +9,11 @@ shards have agreed on how the parts are cut inside (:func:`alike`).
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, reduce
+from functools import cache, reduce
 from typing import Any
 
-from backburn.base.errors import BackburnError
 from backburn.decorators.sharding.shards import Cuts, Shape, Shards, even_cuts, starts_of
 from backburn.decorators.sharding.trees import Node, node_sum, root, subtrees
 from backburn.ops.bodies.slicing import slice_axis
@@ -163,12 +163,12 @@ def _own_sums(level: Any, column: Sequence[Any]) -> list[Any]:
     return [node_sum(node, addends, level.size, k.add) for node in _nodes(own.start, own.stop, level.size)]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _nodes(start: int, stop: int, count: int) -> tuple[Node, ...]:
     return tuple(subtrees(start, stop, count))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _nodes_of_processes(size: int, processes: int) -> tuple[tuple[Node, ...], ...]:
     """The nodes that each process sums."""
     each = size // processes
@@ -285,6 +285,7 @@ def _range_of(level: Any, x: Any, axis: int, start: int, length: int) -> Any:
 def recut(level: Any, x: Shards, axis: int, cuts: Cuts) -> list[Any]:
     """The parts of this process's shards of a primitive that is cut in another way."""
     comm, old = level.communicator, x.axis
+    assert old is not None
     if comm.size == 1:
         return level.cut_parts(level.whole(x), axis, cuts)
     parts = alike(level, x.parts, old)
@@ -316,7 +317,7 @@ def _recut_column(level: Any, column: Sequence[Any], old: tuple[int, Cuts], new:
 
 
 def _overlap(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
-    """Start and length of what two ranges, given by start and length, have in common; at the first's start if nothing."""
+    """What two ranges have in common, all by start and length; nothing is at the start of the first."""
     start, stop = max(a[0], b[0]), min(a[0] + a[1], b[0] + b[1])
     return (start, stop - start) if stop > start else (a[0], 0)
 
@@ -325,17 +326,28 @@ def _overlap(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
 
 
 def agreed(level: Any, compute: Callable[[], Any]) -> Any:
-    """What ``compute`` returns; the error of the first process that raises one of backburn's, on all processes."""
-    error: BackburnError | None = None
+    """What ``compute`` returns; where it raises an error in some processes, that of the first of them in all."""
+    error: Exception | None = None
     found = None
     try:
         found = compute()
-    except BackburnError as raised:
+    except Exception as raised:  # backends raise what their libraries do, and callers say what it means
         error = raised
-    for other in level.communicator.gather_objects(None if error is None else (type(error), error.args)):
-        if other is not None:
-            if error is not None and (type(error), error.args) == other:
-                raise error
-            kind, arguments = other
-            raise kind(*arguments)
-    return found
+    comm = level.communicator
+    raised_by = comm.gather_objects(None if error is None else _as_words(error))
+    first = next((r for r in range(comm.size) if raised_by[r] is not None), None)
+    if first is None:
+        return found
+    if error is not None and first == comm.rank:
+        raise error
+    kind, arguments = raised_by[first]
+    raise kind(*arguments)
+
+
+def _as_words(error: Exception) -> tuple[type[Exception], tuple[Any, ...]]:
+    """The class and arguments of an error, as they can be sent to other processes."""
+    try:
+        pickle.loads(pickle.dumps((type(error), error.args)))
+    except Exception:  # a class or an argument of a library that cannot be sent
+        return RuntimeError, (f"{type(error).__name__}: {error}",)
+    return type(error), error.args

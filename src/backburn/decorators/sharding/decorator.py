@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from backburn.backend.contract import Backend, Capabilities, is_autodiff, is_backend, no_backend
 from backburn.backend.wrapper import DecoratorBase
@@ -22,6 +22,8 @@ from backburn.decorators.sharding.shards import Cuts, Shape, Shards, even_cuts, 
 from backburn.ops.bodies.slicing import slice_axis
 from backburn.ops.rules.shapes import check_axis
 from backburn.ops.table import Operation
+
+T = TypeVar("T")
 
 #: Where tensors of the host may go when they arrive.
 INPUTS = ("whole", "first", "last", "addends")
@@ -78,6 +80,8 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
 
     name = "sharded"
     mesh_axis: str
+    #: The options that are for all levels of the mesh, where they are given.
+    of_mesh: dict[str, Any]
 
     def __init__(
         self,
@@ -122,7 +126,7 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         self.below: Sharded | None = below[0] if below else None
         self.outer: Sharded | None = None
         self.routes: dict[Any, Any] = {}
-        self._given = {"comm": comm, "deterministic": deterministic, "timeout": timeout, "check": check}
+        self._given: dict[str, Any] = {"comm": comm, "deterministic": deterministic, "timeout": timeout, "check": check}
         self._take_options(below)
 
     def _take_options(self, below: list[Sharded]) -> None:
@@ -131,40 +135,38 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         for name, value in (below[0].of_mesh if below else {}).items():
             if given.setdefault(name, value) != value:
                 raise SpecError(f"sharded: {name} is for all levels, and is {given[name]!r} and {value!r}")
-        for name, kind in (("deterministic", bool), ("check", bool), ("timeout", (int, float))):
-            if not isinstance(value := given.get(name, False), kind) or (name == "timeout" and value is True):
-                raise SpecError(
-                    f"sharded: {name} is {'a number of seconds' if name == 'timeout' else 'true or false'}, not {value!r}"
-                )
-        self.of_mesh: dict[str, Any] = given
+        for name in ("deterministic", "check"):
+            if not isinstance(given.get(name, True), bool):
+                raise SpecError(f"sharded: {name} is true or false, not {given[name]!r}")
+        timeout = given.get("timeout", 1)
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+            raise SpecError(f"sharded: timeout is a number of seconds, not {timeout!r}")
+        self.of_mesh = given
         self.comm: str | Communicator = given.get("comm", "local")
         self.comm_options = {name: given[name] for name in ("timeout", "check") if name in given}
         self.deterministic: bool = given.get("deterministic", True)
         if self.comm == "local":
-            if self.comm_options:
-                raise SpecError(f"sharded: {' and '.join(self.comm_options)} is for a communicator, as in comm=mpi")
-            self.communicator, self.own = Local(), range(self.size)
+            vars(self).update(communicator=Local(), own=range(self.size))
         else:
             self._inner = taken_inside(self._inner, self)
             self.below = next(levels_in(self._inner, Sharded), None)
 
     @cached_property
-    def communicator(self) -> Communicator:  # type: ignore[no-redef]
+    def communicator(self) -> Communicator:
         """The processes that share the shards of this level."""
-        self._share()
-        return self.communicator
+        return self._share("communicator")
 
     @cached_property
-    def own(self) -> range:  # type: ignore[no-redef]
+    def own(self) -> range:
         """The numbers of the shards that this process has."""
-        self._share()
-        return self.own
+        return self._share("own")
 
-    def _share(self) -> None:
+    def _share(self, name: str) -> Any:
         outermost = self
         while outermost.outer is not None:
             outermost = outermost.outer
         share(outermost)
+        return vars(self)[name]
 
     @cached_property
     def leaf_backend(self) -> Any:
@@ -253,7 +255,7 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         """The parts of all shards along an axis, of the lengths ``cuts``, as an inner primitive."""
         return collectives.joined(self, parts, axis, cuts)
 
-    def mine(self, cuts: Cuts) -> Cuts:
+    def mine(self, cuts: tuple[T, ...]) -> tuple[T, ...]:
         """What belongs to the shards of this process, of one entry for each shard."""
         return cuts[self.own.start : self.own.stop]
 
@@ -271,7 +273,7 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
 
     def cut_parts(self, x: Any, axis: int, cuts: Cuts) -> list[Any]:
         """The parts of this process's shards of an inner primitive."""
-        places = self.mine(tuple(zip(starts_of(cuts), cuts, strict=True)))
+        places = zip(self.mine(starts_of(cuts)), self.mine(cuts), strict=True)
         return [self.sliced(x, axis, start, length) for start, length in places]
 
     def sliced(self, x: Any, axis: int, start: int, length: int) -> Any:

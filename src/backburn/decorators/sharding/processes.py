@@ -71,16 +71,14 @@ def check_mesh(mesh: dict[str, int], processes: int) -> None:
     >>> check_mesh({"dp": 4, "tp": 2}, 8)
     >>> check_mesh({"dp": 4, "tp": 2}, 3)
     Traceback (most recent call last):
-    backburn.base.errors.SpecError: sharded: dp=4, tp=2 are 8 shards, which 3 processes cannot share equally; start 1, 2, 4 or 8
+    backburn.base.errors.SpecError: sharded: 3 processes cannot share the 8 shards of dp=4, tp=2; start 1, 2, 4 or 8
     """
     shards = math.prod(mesh.values())
     if shards % processes:
         fitting = [str(n) for n in range(1, shards + 1) if shards % n == 0]
         numbers = f"{', '.join(fitting[:-1])} or {fitting[-1]}" if len(fitting) > 1 else fitting[0]
         words = ", ".join(f"{axis}={size}" for axis, size in mesh.items())
-        raise SpecError(
-            f"sharded: {words} are {shards} shards, which {processes} processes cannot share equally; start {numbers}"
-        )
+        raise SpecError(f"sharded: {processes} processes cannot share the {shards} shards of {words}; start {numbers}")
 
 
 def world_of(level: Any) -> Communicator:
