@@ -18,7 +18,7 @@ from backburn.communicators import Communicator, Local
 from backburn.decorators.sharding import collectives
 from backburn.decorators.sharding.processes import levels_in, share, taken_inside
 from backburn.decorators.sharding.rules import NOWHERE, Plan
-from backburn.decorators.sharding.shards import Cuts, Shape, Shards, even_cuts, starts_of
+from backburn.decorators.sharding.shards import Cuts, Shape, Shards, are_between, block_length, cuts_between, starts_of
 from backburn.ops.bodies.slicing import slice_axis
 from backburn.ops.rules.shapes import check_axis
 from backburn.ops.table import Operation
@@ -206,7 +206,7 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         """``x`` cut along an axis, into parts of the lengths ``cuts``, by default as equal as possible.
 
         Raises :class:`AxisError` for an axis that ``x`` does not have, and :class:`ArgumentError` for lengths that do
-        not make it up, and for quantized tensors, which are not cut.
+        not make it up, or that part the blocks of a quantized tensor, which is cut between them.
         """
         try:
             axis = check_axis(axis, len(x.shape))
@@ -214,14 +214,16 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
             raise AxisError(
                 f"sharded: cannot cut a tensor of shape {list(x.shape)} over {self.mesh_axis}: {error}"
             ) from None
-        if self.dtype(x).kind == "quantized":
-            raise ArgumentError(
-                "sharded: quantized tensors are whole on every shard; cut them before they are quantized"
-            )
-        cuts = even_cuts(x.shape[axis], self.size) if cuts is None else tuple(cuts)
+        dtype = self.dtype(x)
+        block = block_length(dtype, x.shape, axis)
+        cuts = cuts_between(x.shape[axis], block, self.size) if cuts is None else tuple(cuts)
         if len(cuts) != self.size or sum(cuts) != x.shape[axis] or min(cuts) < 0:
             raise ArgumentError(
                 f"sharded: {list(cuts)} are not the lengths of {self.size} parts of axis {axis} of {list(x.shape)}"
+            )
+        if not are_between(cuts, block):
+            raise ArgumentError(
+                f"sharded: {list(cuts)} part the blocks of {block} of {dtype} along axis {axis} of {list(x.shape)}"
             )
         if self.size == 1:
             return self.whole(x)
@@ -253,6 +255,8 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
 
     def joined(self, parts: list[Any], axis: int, cuts: Cuts) -> Any:
         """The parts of all shards along an axis, of the lengths ``cuts``, as an inner primitive."""
+        if self._inner.dtype(parts[0]).kind == "quantized":
+            return collectives.joined_quantized(self, parts, axis)
         return collectives.joined(self, parts, axis, cuts)
 
     def mine(self, cuts: tuple[T, ...]) -> tuple[T, ...]:
@@ -269,6 +273,8 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
             return collectives.scattered(self, x, axis, cuts)
         if x.axis == axis and x.cuts == cuts:
             return x.parts
+        if self.dtype(x).kind == "quantized":
+            return self.cut_parts(self.whole(x), axis, cuts)
         return collectives.recut(self, x, axis, cuts)
 
     def cut_parts(self, x: Any, axis: int, cuts: Cuts) -> list[Any]:
@@ -298,8 +304,8 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         return self._inner.to_numpy_many([self.whole(x) for x in tensors])
 
     def quantized_parts(self, x: Any, /) -> tuple[Any, Any, Any]:
-        """The inner backend's."""
-        return self._inner.quantized_parts(x)
+        """The inner backend's, of all parts."""
+        return self._inner.quantized_parts(self.whole(x))
 
     def quantized_from_parts(self, values: Any, scale: Any, zero: Any, /, dtype: Any, shape: Shape) -> Any:
         """The inner backend's, of the whole parts."""

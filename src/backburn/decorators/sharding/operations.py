@@ -13,7 +13,6 @@ from backburn.decorators.sharding.rules import DIRECT, LOCAL, Plan, elementwise,
 from backburn.decorators.sharding.shards import Cuts, Shards, starts_of
 from backburn.ops.table import Operation
 
-
 #: Stands for a route where the default body runs on the level.
 BODY = object()
 
