@@ -22,11 +22,11 @@ MOST_ROUTES = 4096
 class Route(NamedTuple):
     """How calls of one kind are computed shard by shard.
 
-    ``ways`` says for each operand what the shards take: ``True`` its parts as they are, ``False`` all of it, which is no
-    primitive in parts, else the axis along which it is cut anew, or None for all of one in parts, and ``cuts`` the
-    lengths. ``local`` are the attributes that differ between the shards of this process, or None. ``placed`` has for
-    each result its axis, cuts and shape, or None where it is equal on all shards; ``several`` says whether the operation
-    returns a tuple.
+    ``ways`` says what the shards take of each operand: ``True`` stands for its parts as they are, ``False`` for all of
+    an operand that is not in parts, None for all of one that is, and a number for the axis along which it is cut anew,
+    with the lengths ``cuts``. ``local`` are the attributes that differ between the shards of this process, or None.
+    ``placed`` has for each result its axis, cuts and shape, or None where it is equal on all shards; ``several`` says
+    whether the operation returns a tuple.
     """
 
     ways: tuple[Any, ...]
@@ -130,19 +130,20 @@ def _elementwise(entry: Operation, attributes: list[str]) -> list[str]:
     if len(entry.operands) != 2:
         return []
     x, y = entry.operands
+    same = " and ".join([f"{x}.axis is not None", *(f"{x}.{a} == {y}.{a}" for a in ("axis", "cuts", "shape"))])
     lines = [
         f"    if _in_{x} and _in_{y}:",
-        f"        if {x}.axis is not None and {x}.axis == {y}.axis and {x}.cuts == {y}.cuts and {x}.shape == {y}.shape:",
+        f"        if {same}:",
         f"            _function = self._inner.{entry.name}",
         f"            _found = {_each(['_a', '_b'], f'_a, _b{rest}', [f'{x}.parts', f'{y}.parts'])}",
         f"            return _Shards(_found, {x}.axis, {x}.cuts, {x}.shape, _axis)",
     ]
-    for x, y, call in ((x, y, f"_part, {y}"), (y, x, f"{x}, _part")):
+    for cut, number, call in ((x, y, f"_part, {y}"), (y, x, f"{x}, _part")):
         lines += [
-            f"    elif _in_{x} and {x}.axis is not None and {y}.__class__ in _numbers:",
+            f"    elif _in_{cut} and {cut}.axis is not None and {number}.__class__ in _numbers:",
             f"        _function = self._inner.{entry.name}",
-            f"        _found = [_function({call}{rest}) for _part in {x}.parts]",
-            f"        return _Shards(_found, {x}.axis, {x}.cuts, {x}.shape, _axis)",
+            f"        _found = [_function({call}{rest}) for _part in {cut}.parts]",
+            f"        return _Shards(_found, {cut}.axis, {cut}.cuts, {cut}.shape, _axis)",
         ]
     return lines
 
@@ -171,7 +172,7 @@ def dtypes_of(level: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:
 def placed_results(found: list[tuple[Any, ...]], placed: tuple[Any, ...], mesh_axis: str) -> tuple[Any, ...]:
     """The results of an operation that has several, from those of each shard."""
     return tuple(
-        parts[0] if place is None else Shards(list(parts), *place, mesh_axis)
+        parts[0] if place is None else Shards(list(parts), place[0], place[1], place[2], mesh_axis)
         for parts, place in zip(zip(*found, strict=True), placed, strict=True)
     )
 

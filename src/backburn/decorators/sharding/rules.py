@@ -52,8 +52,8 @@ RULES: dict[str, Rule] = {}
 #: Functions that compute an operation in another way, before its rule is asked: called with the level, operands and
 #: attributes, they return a primitive of the level, or NotImplemented.
 DIRECT: dict[str, Callable[..., Any]] = {}
-#: For such functions of one operand that compute the operation itself on each of its parts: the attributes of each part,
-#: given the result.
+#: For such functions of one operand that compute the operation itself on each of its parts: the attributes of each
+#: part, given the result.
 LOCAL: dict[str, Callable[[Any], list[dict[str, Any]]]] = {}
 
 
