@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backburn.base.dtypes import QuantizedDType, as_dtype, float32
+from backburn.base.dtypes import QuantizedDType, float32
 from backburn.base.errors import ArgumentError, NumericalInstabilityError, Unsupported
 from backburn.decorators.sharding import Sharded, Shards, placement_of
 from backburn_numpy import NumpyBackend
 
 INNER = NumpyBackend()
-TENSOR, ROWS = as_dtype("qint8_affine_tensor_float32"), as_dtype("qint8_symmetric_channel0_float32")
-BLOCKS = as_dtype("qint4_symmetric_block4_float16")
+TENSOR = QuantizedDType("int8", mode="affine")
+ROWS = QuantizedDType("int8", granularity="channel", axis=0)
+BLOCKS = QuantizedDType("int4", "float16", granularity="block", block=4)
 
 
 @pytest.fixture
