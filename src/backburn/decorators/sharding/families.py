@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-<<<<<<< HEAD
-from backburn.decorators.sharding import moves, products, reductions  # noqa: F401 - attach their rules
+from backburn.decorators.sharding import moves, products, quantized, reductions  # noqa: F401 - attach their rules
 from backburn.decorators.sharding.rules import (
     Plan,
     Rule,
@@ -18,10 +17,6 @@ from backburn.decorators.sharding.rules import (
     rows,
     sharding,
 )
-=======
-from backburn.decorators.sharding import moves, products, quantized, reductions  # noqa: F401 - attach their rules
-from backburn.decorators.sharding.rules import Plan, Rule, Shapes, aligned, along, broadcasting, folded, rows, sharding
->>>>>>> main
 
 # Along axes: running results, orders, Fourier transforms, normalized values, positions for each element.
 for name in (
