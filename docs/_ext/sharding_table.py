@@ -11,7 +11,7 @@ from sphinx.application import Sphinx
 from backburn.backend.registry import load_backend
 from backburn.base.errors import Unsupported
 from backburn.conformance import SAMPLES, Sample
-from backburn.conformance.samples.calls import arrays, map_operands, store_quantized
+from backburn.conformance.samples.calls import arrays, map_operands
 from backburn.conformance.samples.table import Stored
 from backburn.decorators.sharding import Sharded
 from backburn.decorators.sharding.operations import BODY
