@@ -93,7 +93,7 @@ class Mpi:
     def all_gather(self, send: Buffer, receive: Sequence[Buffer]) -> None:
         """Fill ``receive`` with what each process sends."""
         check_lists("all_gather", self.size, receive)
-        if receive.__class__ is np.ndarray:
+        if isinstance(receive, np.ndarray):
             self._run("all_gather", receive, self._comm.Allgather, _moved(send), _moved(receive))
             return
         self._start("all_gather", [send] * self.size, receive).wait()
