@@ -110,7 +110,7 @@ class Of(Local):
     """A communicator that says how many processes there are."""
 
     def __init__(self, size: int) -> None:
-        self.size = size  # type: ignore[misc]
+        self.size = size
 
 
 @pytest.mark.parametrize(("axes", "processes"), [({"dp": 4}, 3), ({"dp": 2, "tp": 2}, 8), ({"dp": 3}, 2)])
