@@ -22,8 +22,9 @@ BASE = NumpyBackend()
 ROUNDED = {"quantized_matmul": 2e-6}
 
 
-def scattering(inner: Any, rng: np.random.Generator, **mesh: int) -> Sharded:
+def scattering(inner: Any, rng: np.random.Generator, mesh_axis: str, size: int) -> Sharded:
     """A level that places what comes from the host at random."""
+    mesh: dict[str, Any] = {mesh_axis: size}
     level = Sharded(inner, on_fallback="allow", **mesh)
 
     def from_numpy(array: Any) -> Any:
@@ -36,15 +37,15 @@ def scattering(inner: Any, rng: np.random.Generator, **mesh: int) -> Sharded:
         if how == 2:
             return level.cut(x, axis)
         stops = np.sort(rng.integers(0, array.shape[axis] + 1, level.size - 1))
-        return level.cut(x, axis, [int(n) for n in np.diff([0, *stops, array.shape[axis]])])
+        return level.cut(x, axis, tuple(int(n) for n in np.diff([0, *stops, array.shape[axis]])))
 
     level.from_numpy = from_numpy  # type: ignore[method-assign]
     return level
 
 
 def mesh(rng: np.random.Generator) -> Sharded:
-    level = scattering(BASE, rng, a=int(rng.integers(2, 5)))
-    return scattering(level, rng, b=int(rng.integers(2, 4))) if rng.random() < 0.3 else level
+    level = scattering(BASE, rng, "a", int(rng.integers(2, 5)))
+    return scattering(level, rng, "b", int(rng.integers(2, 4))) if rng.random() < 0.3 else level
 
 
 @pytest.mark.parametrize("name", SAMPLES)

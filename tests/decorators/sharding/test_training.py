@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,8 @@ def transformer() -> nn.Module:
 
 
 def llama() -> nn.Module:
-    sizes = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1}
-    return Llama(LlamaConfig(vocab_size=11, num_attention_heads=4, num_key_value_heads=2, **sizes))
+    heads = LlamaConfig(vocab_size=11, hidden_size=8, intermediate_size=16, num_attention_heads=4, num_hidden_layers=1)
+    return Llama(replace(heads, num_key_value_heads=2))
 
 
 def gpt2() -> nn.Module:
