@@ -195,7 +195,7 @@ LAYERS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ("cool", (("tensor", "operators and functions of users"),)),
     ("warm", (("autodiff", "graph, gradients, tangents"), ("batching", "batches of vmap"))),
     ("warm", (("decorators", "capture, profile, trace, sharding"),)),
-    ("green", (("communicators", "between processes"),)),
+    ("warm", (("communicators", "processes that exchange buffers"),)),
     ("green", (("backend", "the contract of a backend"),)),
     ("green", (("ops", "every operation: declaration, body, rules"),)),
     ("plain", (("hints", "the right name, in errors"),)),
