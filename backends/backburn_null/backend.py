@@ -69,8 +69,8 @@ class NullBackend(Backend[Null, Null, Null, Null]):
     """Shapes and dtypes without values: nothing is computed or allocated. There is a single instance.
 
     Models, gradients and optimizers run on it unchanged, and yield their shapes; :meth:`memory_stats` tells what their
-    values would take, each result in separate memory, but for what is donated to it. The host reads zeros. Operations whose result shape depends on
-    values raise ``Unsupported``.
+    values would take, each result in separate memory, but for what is donated to it. The host reads zeros. Operations
+    whose result shape depends on values raise ``Unsupported``.
 
     >>> k = NullBackend()
     >>> k.matmul(k.zeros((1000, 784), as_dtype("float32")), k.zeros((784, 10), as_dtype("float32")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,10 +15,10 @@ MB = 1 << 20
 
 
 @pytest.fixture
-def k() -> Iterator[NullBackend]:
+def k() -> NullBackend:
     backend = NullBackend()
     backend.memory_cleanup()
-    yield backend
+    return backend
 
 
 def large(k: Any) -> Any:
