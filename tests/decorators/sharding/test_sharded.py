@@ -14,7 +14,6 @@ from backburn.backend import load_backend
 from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, AxisError, ShapeError, SpecError, Unsupported
 from backburn.decorators.sharding import GatherWarning, Sharded, Shards, even_cuts, placement_of, sharding
-from backburn.decorators.sharding.collectives import total
 from backburn.decorators.sharding.rules import DIRECT, RULES, direct, rule_of
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import NumpyBackend
@@ -237,18 +236,6 @@ def test_quantized_weights_are_whole_and_their_products_cut(k: Sharded) -> None:
     np.testing.assert_allclose(host(k, found), NumpyBackend().quantized_linear(x, weight, None), rtol=1e-4, atol=1e-5)
     with pytest.raises(ArgumentError, match="quantized tensors are whole"):
         k.cut(weight, 0)
-
-
-def test_sums_are_trees_over_neighbours() -> None:
-    calls = []
-
-    class Adding:
-        def add(self, x: str, y: str) -> str:
-            calls.append((x, y))
-            return f"({x}{y})"
-
-    assert total(Adding(), list("abcde")) == "(((ab)(cd))e)"
-    assert len(calls) == 4
 
 
 def test_shapes_without_values() -> None:

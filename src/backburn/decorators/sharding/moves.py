@@ -24,8 +24,8 @@ def reshape(level: Any, x: Any, *, shape: Shape) -> Any:
             continue
         if all(n * each % unit == 0 for n in x.cuts):
             cuts = tuple(n * each // unit for n in x.cuts)
-            made = [(*shape[:axis], n, *shape[axis + 1 :]) for n in cuts]
-            parts = [k.reshape(p, s) for p, s in zip(x.parts, made, strict=True)]
+            made = tuple((*shape[:axis], n, *shape[axis + 1 :]) for n in cuts)
+            parts = [k.reshape(p, s) for p, s in zip(x.parts, level.mine(made), strict=True)]
             return Shards(parts, axis, cuts, tuple(shape), level.mesh_axis)
     return NotImplemented
 
@@ -79,13 +79,14 @@ def slice_(level: Any, x: Any, *, key: Any) -> Any:
     wanted = range(*key[axis].indices(x.shape[axis]))
     if wanted.step < 1:
         return NotImplemented
-    parts, cuts = [], []
-    for part, start, length in zip(x.parts, starts_of(x.cuts), x.cuts, strict=True):
+    keys, cuts = [], []
+    for start, length in zip(starts_of(x.cuts), x.cuts, strict=True):
         first = wanted.start if wanted.start >= start else start + (wanted.start - start) % wanted.step
         own = range(first - start, min(wanted.stop, start + length) - start, wanted.step)
         local = slice(own.start, own.stop, own.step) if own else slice(0, 0, 1)
-        parts.append(k.slice(part, (*key[:axis], local, *key[axis + 1 :])))
+        keys.append((*key[:axis], local, *key[axis + 1 :]))
         cuts.append(len(own))
+    parts = [k.slice(part, own_key) for part, own_key in zip(x.parts, level.mine(tuple(keys)), strict=True)]
     shape = tuple(len(range(*s.indices(n))) for s, n in zip(key, x.shape, strict=True))
     return Shards(parts, axis, tuple(cuts), shape, level.mesh_axis)
 

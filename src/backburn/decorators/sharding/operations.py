@@ -28,7 +28,7 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
         if len(operands) < count:
             operands += padding[len(operands) :]
         if rule is elementwise and (like := _alike(self, operands)) is not None:
-            columns = [x.parts if x.__class__ is Shards else [x] * self.size for x in operands]
+            columns = [x.parts if x.__class__ is Shards else [x] * len(self.own) for x in operands]
             function = getattr(self._inner, name)
             parts = [function(*own_parts, **attributes) for own_parts in zip(*columns, strict=True)]
             return Shards(parts, like.axis, like.cuts, like.shape, like.mesh_axis)

@@ -25,11 +25,13 @@ def twice(name: str) -> Any:
             return NotImplemented
         k, cut = level.wrapped, x.axis
         reduce = getattr(k, name)
-        reduced = [reduce(p, axis=axis, keepdims=True) if n else None for p, n in zip(x.parts, x.cuts, strict=True)]
-        like = next(p for p in reduced if p is not None)
-        none = (*like.shape[:cut], 0, *like.shape[cut + 1 :])
-        parts = [k.zeros(none, k.dtype(like)) if p is None else p for p in reduced]
-        found = reduce(level.joined(parts, cut), axis=(cut,), keepdims=True)
+        none = tuple(0 if a == cut else 1 if a in axis else n for a, n in enumerate(x.shape))
+        (dtype,) = OPERATIONS[name].dtypes({"x": level.dtype(x)}, {})
+        parts = [
+            reduce(p, axis=axis, keepdims=True) if n else k.zeros(none, dtype)
+            for p, n in zip(x.parts, level.mine(x.cuts), strict=True)
+        ]
+        found = reduce(level.joined(parts, cut, tuple(min(n, 1) for n in x.cuts)), axis=(cut,), keepdims=True)
         return found if keepdims else k.reshape(found, tuple(n for a, n in enumerate(found.shape) if a not in axis))
 
     return function

@@ -11,11 +11,13 @@ Cuts = tuple[int, ...]
 class Shards:
     """A primitive in parts, one for each shard: cut along an axis, or the addends of a sum.
 
-    ``parts`` are inner primitives. Cut along ``axis``, they have ``cuts`` elements there, which may differ and be 0;
-    with ``axis`` None each has the whole ``shape``, and their sum is the value. ``mesh_axis`` names the level.
+    ``parts`` are inner primitives, those of the shards of this process (:attr:`Sharded.own`); the other fields describe
+    the whole. Cut along ``axis``, all shards have ``cuts`` elements there, which may differ and be 0; with ``axis``
+    None each has the whole ``shape``, and their sum is the value. ``mesh_axis`` names the level. ``total`` is that sum
+    once it has been computed.
     """
 
-    __slots__ = ("axis", "cuts", "mesh_axis", "parts", "shape")
+    __slots__ = ("axis", "cuts", "mesh_axis", "parts", "shape", "total")
 
     def __init__(self, parts: list[Any], axis: int | None, cuts: Cuts, shape: Shape, mesh_axis: str) -> None:
         self.parts = parts
@@ -23,6 +25,7 @@ class Shards:
         self.cuts = cuts
         self.shape = shape
         self.mesh_axis = mesh_axis
+        self.total: Any = None
 
     @property
     def dtype(self) -> Any:
