@@ -18,6 +18,7 @@ from backburn.communicators import Communicator, Local
 from backburn.decorators.sharding import collectives
 from backburn.decorators.sharding.processes import levels_in, share, taken_inside
 from backburn.decorators.sharding.rules import NOWHERE, Plan
+from backburn.decorators.sharding.settling import OpenBuckets
 from backburn.decorators.sharding.shards import Cuts, Shape, Shards, even_cuts, starts_of
 from backburn.ops.bodies.slicing import slice_axis
 from backburn.ops.rules.shapes import check_axis
@@ -167,6 +168,16 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         share(outermost)
         return vars(self)[name]
 
+    @property
+    def settles(self) -> bool:
+        """Whether gradients are summed over processes, on this level or inside."""
+        return self.communicator.size > 1 or self._inner.settles
+
+    @cached_property
+    def open_buckets(self) -> OpenBuckets:
+        """The gradients that wait for others to be sent with."""
+        return OpenBuckets(self)
+
     @cached_property
     def leaf_backend(self) -> Any:
         """The backend inside all levels."""
@@ -244,6 +255,8 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         """The inner primitive that all shards have: parts are joined, addends summed."""
         if not self.is_cut(x):
             return x
+        if x.settling is not None:
+            x.settling.finish()
         if x.axis is not None:
             return self.joined(x.parts, x.axis, x.cuts)
         if x.total is None:
@@ -264,6 +277,8 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
             return [self.whole(x)] * len(self.own)
         if not self.is_cut(x):
             return self.cut_parts(x, axis, cuts)
+        if x.settling is not None:
+            x.settling.finish()
         if x.axis is None:
             return collectives.scattered(self, x, axis, cuts)
         if x.axis == axis and x.cuts == cuts:
@@ -406,7 +421,12 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         """An operand, or a list of them, as whole primitives; with ``addends_only`` only those in addends."""
         if x.__class__ is list or x.__class__ is tuple:
             return [self.settled(t, addends_only) for t in x]
-        return x if addends_only and self.is_cut(x) and x.axis is not None else self.whole(x)
+        if addends_only and self.is_cut(x):
+            if x.settling is not None:
+                x.settling.finish()
+            if x.axis is not None:
+                return x
+        return self.whole(x)
 
 
 def shapes_of(operands: Sequence[Any]) -> list[Any]:

@@ -13,7 +13,7 @@ def reshape(level: Any, x: Any, *, shape: Shape) -> Any:
     """Parts that remain parts along an axis of the new shape; addends one by one."""
     k = level.wrapped
     if x.axis is None:
-        return linear(level, "reshape", x, shape=shape)
+        return linear(level, "reshape", x, shape=shape) if x.is_open else summed(level, "reshape", x, shape=shape)
     before, size = math.prod(x.shape[: x.axis]), math.prod(x.shape)
     if not size:
         return NotImplemented
@@ -74,7 +74,7 @@ def overlap_add(shapes: Shapes, index: int, cut: int, *, axis: Shape, **_: Any) 
 def slice_(level: Any, x: Any, *, key: Any) -> Any:
     """Each shard's part of a range in steps forwards."""
     if x.axis is None:
-        return linear(level, "slice", x, key=key)
+        return linear(level, "slice", x, key=key) if x.is_open else summed(level, "slice", x, key=key)
     k, axis = level.wrapped, x.axis
     wanted = range(*key[axis].indices(x.shape[axis]))
     if wanted.step < 1:
@@ -170,11 +170,18 @@ def linear(level: Any, name: str, x: Any, **attributes: Any) -> Any:
     return Shards(parts, None, (), tuple(parts[0].shape), level.mesh_axis)
 
 
+def summed(level: Any, name: str, *operands: Any, **attributes: Any) -> Any:
+    """An operation of addends whose sum is known or under way: of the sum."""
+    return getattr(level, name)(*(level.settled(x, addends_only=True) for x in operands), **attributes)
+
+
 def of_addends(name: str) -> Any:
     """A linear operation of addends one by one, which keeps the signs of zeros."""
 
     def function(level: Any, x: Any, **attributes: Any) -> Any:
-        return linear(level, name, x, **attributes) if x.axis is None else NotImplemented
+        if x.axis is not None:
+            return NotImplemented
+        return linear(level, name, x, **attributes) if x.is_open else summed(level, name, x, **attributes)
 
     return function
 
@@ -183,6 +190,8 @@ def add(level: Any, x: Any, y: Any) -> Any:
     """The addends of two sums, added pair by pair."""
     if not (level.is_cut(x) and level.is_cut(y) and x.axis is None and y.axis is None and x.shape == y.shape):
         return NotImplemented
+    if not (x.is_open and y.is_open):
+        return summed(level, "add", x, y)
     parts = [level.wrapped.add(a, b) for a, b in zip(x.parts, y.parts, strict=True)]
     return Shards(parts, None, (), x.shape, level.mesh_axis)
 
@@ -194,7 +203,7 @@ def scale(name: str) -> Any:
         if name == "mul" and isinstance(x, (int, float)):
             x, y = y, x
         number = isinstance(y, (int, float)) and not isinstance(y, bool) and 0 < y < math.inf
-        if not number or not level.is_cut(x) or x.axis is not None:
+        if not number or not level.is_cut(x) or not x.is_open:
             return NotImplemented
         parts = [getattr(level.wrapped, name)(p, y) for p in x.parts]
         return Shards(parts, None, (), x.shape, level.mesh_axis)

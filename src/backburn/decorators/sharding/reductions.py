@@ -6,6 +6,8 @@ from typing import Any
 
 from backburn.decorators.sharding.moves import of_addends
 from backburn.decorators.sharding.rules import NOWHERE, Plan, Shape, Shapes, along, direct, sharding
+from backburn.decorators.sharding.shards import Shards
+from backburn.ops.optimizer_steps import check_lengths, transpose_results
 from backburn.ops.random import draws
 from backburn.ops.table import OPERATIONS
 
@@ -67,6 +69,62 @@ def step(name: str) -> Any:
     return function
 
 
+def steps(name: str) -> Any:
+    """Steps of many parameters: all that are cut in one call for their parts, and all that are whole in another."""
+    one = step(name.removesuffix("s"))
+
+    def function(level: Any, params: Any, grads: Any, *states: Any, **attributes: Any) -> Any:
+        check_lengths(params, grads, *(given for given in states if given or name != "sgd_steps"))
+        absent = [i for i, given in enumerate(states) if not given]
+        rows = [*zip(params, grads, *(given or params for given in states), strict=True)]
+        for gradient in grads:
+            if level.is_cut(gradient) and gradient.settling is not None:
+                gradient.settling.finish()
+        found: list[Any] = [None] * len(rows)
+        groups: dict[str, list[int]] = {"whole": [], "cut": [], "other": []}
+        for i, row in enumerate(rows):
+            groups[_kind(level, [x for j, x in enumerate(row) if j - 2 not in absent])].append(i)
+        function = getattr(level.wrapped, name)
+
+        def columns(made: list[Any]) -> list[Any]:
+            lists = [list(column) for column in zip(*made, strict=True)]
+            return [[] if j - 2 in absent else column for j, column in enumerate(lists)]
+
+        if groups["whole"]:
+            made = [[level.whole(x) for x in rows[i]] for i in groups["whole"]]
+            results = function(*columns(made), **attributes)
+            for place, i in enumerate(groups["whole"]):
+                found[i] = results[place :: len(made)]
+        if groups["cut"]:
+            each = len(level.own)
+            made = []
+            for i in groups["cut"]:
+                axis, cuts = rows[i][0].axis, rows[i][0].cuts
+                made += zip(*(level.parts(x, axis, cuts) for x in rows[i]), strict=True)
+            results = function(*columns(made), **{**attributes, "donate": False})
+            for place, i in enumerate(groups["cut"]):
+                x, start = rows[i][0], place * each
+                found[i] = [
+                    Shards(list(results[at + start : at + start + each]), x.axis, x.cuts, x.shape, x.mesh_axis)
+                    for at in range(0, len(results), len(made))
+                ]
+        for i in groups["other"]:
+            row = [None if j - 2 in absent else x for j, x in enumerate(rows[i])]
+            found[i] = one(level, *row, **attributes)
+        return transpose_results(found)
+
+    return function
+
+
+def _kind(level: Any, row: list[Any]) -> str:
+    """Whether a parameter, its gradient and its state are whole, or cut alike, but for a gradient in addends."""
+    param, grad, *state = row
+    if not level.is_cut(param):
+        return "other" if any(level.is_cut(x) for x in state) else "whole"
+    alike = all(level.is_cut(x) and (x.axis, x.cuts) == (param.axis, param.cuts) for x in state)
+    return "cut" if param.axis is not None and alike else "other"
+
+
 for name in ("sum", "count_nonzero"):
     sharding(name, summed)
 direct("sum", of_addends("sum"))
@@ -77,3 +135,4 @@ for name in ("dropout", "categorical", "gamma", "poisson"):
     direct(name, draw(name))
 for name in ("sgd_step", "adam_step"):
     direct(name, step(name))
+    direct(f"{name}s", steps(f"{name}s"))
