@@ -55,14 +55,16 @@ def share(outermost: Any) -> None:
     for level in levels:
         taken = math.gcd(comm.size, level.size)
         left, each = comm.size // taken, level.size // taken
-        place, among = divmod(comm.rank, left)
+        place = comm.rank // left
         vars(level)["own"] = range(place * each, (place + 1) * each)
         if left == 1:
             vars(level)["communicator"], comm = comm, Local()
         elif taken == 1:
             vars(level)["communicator"] = Local()
         else:
-            vars(level)["communicator"], comm = comm.split(among, place), comm.split(place, among)
+            ranks = range(comm.size)
+            across, inside = comm.split([r % left for r in ranks]), comm.split([r // left for r in ranks])
+            vars(level)["communicator"], comm = across, inside
 
 
 def check_mesh(mesh: dict[str, int], processes: int) -> None:
