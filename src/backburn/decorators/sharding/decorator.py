@@ -170,8 +170,8 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
 
     @property
     def settles(self) -> bool:
-        """Whether gradients are summed over processes, on this level or inside."""
-        return self.communicator.size > 1 or self._inner.settles
+        """Whether gradients may be addends, on this level or inside."""
+        return self.size > 1 or bool(getattr(self._inner, "settles", False))
 
     @cached_property
     def open_buckets(self) -> OpenBuckets:

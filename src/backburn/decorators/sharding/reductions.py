@@ -118,7 +118,7 @@ def steps(name: str) -> Any:
 
 def _kind(level: Any, row: list[Any]) -> str:
     """Whether a parameter, its gradient and its state are whole, or cut alike, but for a gradient in addends."""
-    param, grad, *state = row
+    param, _grad, *state = row
     if not level.is_cut(param):
         return "other" if any(level.is_cut(x) for x in state) else "whole"
     alike = all(level.is_cut(x) and (x.axis, x.cuts) == (param.axis, param.cuts) for x in state)

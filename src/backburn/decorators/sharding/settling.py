@@ -66,16 +66,16 @@ class Bucket:
         self.level = level
         self.whole = whole
         self.size = 0
-        self._items: list[tuple[Shards, int | None, Cuts]] = []
+        self._items: list[tuple[Shards, Any]] = []
         self._likes: list[Any] = []
         self._columns: list[Column] = []
         self._pending: list[Any] = []
         self._received: list[list[Any]] = []
 
-    def add(self, x: Shards, axis: int | None, cuts: Cuts) -> None:
-        """Take in a gradient, which is to be cut along ``axis``, or whole for None."""
+    def add(self, x: Shards, like: Any) -> None:
+        """Take in a gradient, which goes to where ``like`` is."""
         x.settling = self
-        self._items.append((x, axis, cuts))
+        self._items.append((x, like))
         self.size += math.prod(x.shape) * self.level.dtype(x).itemsize
 
     @property
@@ -87,17 +87,15 @@ class Bucket:
         """Send to each process what it adds, and wait for nothing."""
         level = self.level
         k, comm, rank = level.leaf_backend, level.communicator, level.communicator.rank
-        for x, axis, cuts in self._items:
-            parts = collectives.alike(level, x.parts, *([] if axis is None else [axis]))
+        for x, like in self._items:
+            parts = collectives.alike(level, x.parts)
             self._likes.append(parts[0])
             for column in collectives.columns(parts):
                 sums = collectives.own_sums(level, column)
-                lengths = (
-                    even_cuts(math.prod(sums[0].shape), comm.size)
-                    if axis is None
-                    else collectives.of_processes(level, cuts)
-                )
-                self._columns.append(Column(sums, axis, lengths))
+                if self.whole:
+                    self._columns.append(Column(sums, None, even_cuts(math.prod(sums[0].shape), comm.size)))
+                else:
+                    self._columns.append(Column(sums, like.axis, collectives.of_processes(level, like.cuts)))
         nodes = collectives.nodes_of_processes(level.size, comm.size)
         dtype, mine = k.dtype(self._columns[0].sums[0]), sum(c.shares()[rank] for c in self._columns)
         nothing = comm.empty(k, (0,), dtype)
@@ -120,16 +118,15 @@ class Bucket:
         k, comm = level.leaf_backend, level.communicator
         for pending in self._pending:
             pending.wait()
-        found = [[comm.from_buffer(k, b) for b in row] for row in self._received]
-        piece = collectives.root_sum(level, found)
+        piece = collectives.root_sum(level, [[comm.from_buffer(k, b) for b in row] for row in self._received])
         made = iter(self._gathered(piece) if self.whole else self._parts(piece))
-        for (x, axis, cuts), like in zip(self._items, self._likes, strict=True):
-            if axis is None:
-                x.total = collectives.rebuilt(like, made)
+        for (x, like), part in zip(self._items, self._likes, strict=True):
+            if self.whole:
+                found = collectives.rebuilt(part, made)
+                x.total = found if level.below is None else level.wrapped.settle(found, like)
             else:
-                length = collectives.of_processes(level, cuts)[comm.rank]
-                x.parts = collectives.split(level, collectives.rebuilt(like, made, axis, length), axis, cuts)
-                x.axis, x.cuts = axis, cuts
+                x.parts = collectives.split(level, next(made), like.axis, like.cuts)
+                x.axis, x.cuts = like.axis, like.cuts
             x.settling = None
         self._items, self._likes, self._columns, self._pending, self._received = [], [], [], [], []
 
@@ -152,7 +149,7 @@ class Bucket:
         totals = [sum(column) for column in zip(*shares, strict=True)]
         buffer = comm.empty(k, (sum(totals),), k.dtype(piece))
         places = [*accumulate(totals, initial=0)]
-        comm.all_gather(comm.to_buffer(k, piece), [buffer[a:b] for a, b in zip(places[:-1], places[1:], strict=True)])
+        comm.all_gather(comm.to_buffer(k, piece), [buffer[a:b] for a, b in pairwise(places)])
         flat = comm.from_buffer(k, buffer)
         before = places[:-1]
         for column, share in zip(self._columns, shares, strict=True):
@@ -179,16 +176,16 @@ class OpenBuckets:
         self._level = level
         self._open: dict[tuple[Any, bool], Bucket] = {}
 
-    def add(self, x: Shards, axis: int | None, cuts: Cuts) -> None:
-        """Take in a gradient, and send what is full."""
-        level = self._level
+    def add(self, x: Shards, like: Any) -> None:
+        """Take in a gradient, which goes to where ``like`` is, and send what is full."""
+        level, whole = self._level, not self._level.is_cut(like)
         dtype = level.dtype(x)
         alone = math.prod(x.shape) * dtype.itemsize >= ALONE
-        key = dtype, axis is None
+        key = dtype, whole
         bucket = None if alone else self._open.get(key)
         if bucket is None:
-            bucket = Bucket(level, axis is None)
-        bucket.add(x, axis, cuts)
+            bucket = Bucket(level, whole)
+        bucket.add(x, like)
         if alone or bucket.size >= FULL:
             self.forget(bucket)
             bucket.send()
@@ -202,23 +199,30 @@ class OpenBuckets:
 
 
 def settle(level: Any, gradient: Any, like: Any) -> Any:
-    """A gradient in addends on its way to where its parameter is; any other one as it is, settled inside."""
+    """A gradient in addends, summed or on its way to be: whole where ``like`` is whole, and else cut as it is.
+
+    Placements are those of one process, where sums are made at once: what is computed from them has equal bits.
+    """
     if not level.is_cut(gradient):
         return gradient
-    if gradient.axis is not None:
-        if level.below is None or not level.is_cut(like) or (like.axis, like.cuts) != (gradient.axis, gradient.cuts):
+    is_target_cut = level.is_cut(like) and like.axis is not None
+    if gradient.axis is None:
+        if not level.deterministic or 0 in gradient.shape or (level.is_cut(like) and not is_target_cut):
             return gradient
-        inner = level.wrapped
-        parts = [inner.settle(g, p) for g, p in zip(gradient.parts, like.parts, strict=True)]
-        return Shards(parts, gradient.axis, gradient.cuts, gradient.shape, gradient.mesh_axis)
-    if level.communicator.size == 1 or not level.deterministic or gradient.total is not None or 0 in gradient.shape:
+        if level.communicator.size > 1 and gradient.total is None and not (is_target_cut and level.below is not None):
+            made = Shards(gradient.parts, None, (), gradient.shape, gradient.mesh_axis)
+            level.open_buckets.add(made, like)
+            return made
+        if not is_target_cut:
+            return level.wrapped.settle(level.whole(gradient), like)
+        parts = collectives.scattered(level, gradient, like.axis, like.cuts)
+    elif level.below is not None and is_target_cut and (like.axis, like.cuts) == (gradient.axis, gradient.cuts):
+        parts = gradient.parts
+    else:
         return gradient
-    made = Shards(gradient.parts, None, (), gradient.shape, gradient.mesh_axis)
-    axis, cuts = (like.axis, like.cuts) if level.is_cut(like) and like.axis is not None else (None, ())
-    if axis is not None and level.below is not None:
-        return gradient  # which levels inside may cut along the same axis
-    level.open_buckets.add(made, axis, cuts)
-    return made
+    inner = level.wrapped
+    settled = [inner.settle(g, p) for g, p in zip(parts, like.parts, strict=True)]
+    return Shards(settled, like.axis, like.cuts, gradient.shape, gradient.mesh_axis)
 
 
 direct("settle", settle)
