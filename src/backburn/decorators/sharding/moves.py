@@ -6,14 +6,16 @@ import math
 from typing import Any
 
 from backburn.decorators.sharding.rules import Plan, Shape, Shapes, direct, rank_of, sharding
-from backburn.decorators.sharding.shards import Shards, starts_of
+from backburn.decorators.sharding.shards import Shards, block_length, starts_of
 
 
 def reshape(level: Any, x: Any, *, shape: Shape) -> Any:
     """Parts that remain parts along an axis of the new shape; addends one by one."""
     k = level.wrapped
     if x.axis is None:
-        return linear(level, "reshape", x, shape=shape) if x.is_open else summed(level, "reshape", x, shape=shape)
+        return linear(level, "reshape", x, shape=shape)
+    if is_bound(level, x):
+        return NotImplemented  # steps of a part may move in another way than those of all
     before, size = math.prod(x.shape[: x.axis]), math.prod(x.shape)
     if not size:
         return NotImplemented
@@ -68,14 +70,22 @@ def overlap_add(shapes: Shapes, index: int, cut: int, *, axis: Shape, **_: Any) 
     return Plan((cut,)) if cut < len(shapes[0]) - len(axis) and cut not in axis else None
 
 
+def is_bound(level: Any, x: Any) -> bool:
+    """Whether values of a primitive have steps of their own channel or block."""
+    dtype = level.dtype(x)
+    return dtype.kind == "quantized" and dtype.granularity != "tensor"
+
+
 # ---- ranges ----
 
 
 def slice_(level: Any, x: Any, *, key: Any) -> Any:
     """Each shard's part of a range in steps forwards."""
     if x.axis is None:
-        return linear(level, "slice", x, key=key) if x.is_open else summed(level, "slice", x, key=key)
+        return linear(level, "slice", x, key=key)
     k, axis = level.wrapped, x.axis
+    if block_length(level.dtype(x), x.shape, axis) > 1 and not is_full(key[axis], x.shape[axis]):
+        return NotImplemented  # ranges of blocks may be whole in a part and not in all
     wanted = range(*key[axis].indices(x.shape[axis]))
     if wanted.step < 1:
         return NotImplemented
@@ -170,18 +180,11 @@ def linear(level: Any, name: str, x: Any, **attributes: Any) -> Any:
     return Shards(parts, None, (), tuple(parts[0].shape), level.mesh_axis)
 
 
-def summed(level: Any, name: str, *operands: Any, **attributes: Any) -> Any:
-    """An operation of addends whose sum is known or under way: of the sum."""
-    return getattr(level, name)(*(level.settled(x, addends_only=True) for x in operands), **attributes)
-
-
 def of_addends(name: str) -> Any:
     """A linear operation of addends one by one, which keeps the signs of zeros."""
 
     def function(level: Any, x: Any, **attributes: Any) -> Any:
-        if x.axis is not None:
-            return NotImplemented
-        return linear(level, name, x, **attributes) if x.is_open else summed(level, name, x, **attributes)
+        return linear(level, name, x, **attributes) if x.axis is None else NotImplemented
 
     return function
 
@@ -190,8 +193,6 @@ def add(level: Any, x: Any, y: Any) -> Any:
     """The addends of two sums, added pair by pair."""
     if not (level.is_cut(x) and level.is_cut(y) and x.axis is None and y.axis is None and x.shape == y.shape):
         return NotImplemented
-    if not (x.is_open and y.is_open):
-        return summed(level, "add", x, y)
     parts = [level.wrapped.add(a, b) for a, b in zip(x.parts, y.parts, strict=True)]
     return Shards(parts, None, (), x.shape, level.mesh_axis)
 
@@ -203,7 +204,7 @@ def scale(name: str) -> Any:
         if name == "mul" and isinstance(x, (int, float)):
             x, y = y, x
         number = isinstance(y, (int, float)) and not isinstance(y, bool) and 0 < y < math.inf
-        if not number or not level.is_cut(x) or not x.is_open:
+        if not number or not level.is_cut(x) or x.axis is not None:
             return NotImplemented
         parts = [getattr(level.wrapped, name)(p, y) for p in x.parts]
         return Shards(parts, None, (), x.shape, level.mesh_axis)
@@ -211,7 +212,7 @@ def scale(name: str) -> Any:
     return function
 
 
-direct("reshape", reshape)
+direct("reshape", reshape, lambda found: [{"shape": tuple(part.shape)} for part in found.parts])
 direct("slice", slice_)
 direct("permute_dims", of_addends("permute_dims"))
 direct("stop_gradient", of_addends("stop_gradient"))

@@ -77,9 +77,6 @@ def steps(name: str) -> Any:
         check_lengths(params, grads, *(given for given in states if given or name != "sgd_steps"))
         absent = [i for i, given in enumerate(states) if not given]
         rows = [*zip(params, grads, *(given or params for given in states), strict=True)]
-        for gradient in grads:
-            if level.is_cut(gradient) and gradient.settling is not None:
-                gradient.settling.finish()
         found: list[Any] = [None] * len(rows)
         groups: dict[str, list[int]] = {"whole": [], "cut": [], "other": []}
         for i, row in enumerate(rows):
