@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from backburn.decorators.sharding.moves import of_addends
@@ -70,52 +71,47 @@ def step(name: str) -> Any:
 
 
 def steps(name: str) -> Any:
-    """Steps of many parameters: all that are cut in one call for their parts, and all that are whole in another."""
+    """Steps of many parameters: all that are whole in one call, and in another one the parts of all that are cut."""
     one = step(name.removesuffix("s"))
 
     def function(level: Any, params: Any, grads: Any, *states: Any, **attributes: Any) -> Any:
-        check_lengths(params, grads, *(given for given in states if given or name != "sgd_steps"))
-        absent = [i for i, given in enumerate(states) if not given]
-        rows = [*zip(params, grads, *(given or params for given in states), strict=True)]
-        found: list[Any] = [None] * len(rows)
-        groups: dict[str, list[int]] = {"whole": [], "cut": [], "other": []}
-        for i, row in enumerate(rows):
-            groups[_kind(level, [x for j, x in enumerate(row) if j - 2 not in absent])].append(i)
-        function = getattr(level.wrapped, name)
-
-        def columns(made: list[Any]) -> list[Any]:
-            lists = [list(column) for column in zip(*made, strict=True)]
-            return [[] if j - 2 in absent else column for j, column in enumerate(lists)]
-
-        if groups["whole"]:
-            made = [[level.whole(x) for x in rows[i]] for i in groups["whole"]]
-            results = function(*columns(made), **attributes)
-            for place, i in enumerate(groups["whole"]):
-                found[i] = results[place :: len(made)]
-        if groups["cut"]:
-            each = len(level.own)
-            made = []
-            for i in groups["cut"]:
-                axis, cuts = rows[i][0].axis, rows[i][0].cuts
-                made += zip(*(level.parts(x, axis, cuts) for x in rows[i]), strict=True)
-            results = function(*columns(made), **{**attributes, "donate": False})
-            for place, i in enumerate(groups["cut"]):
-                x, start = rows[i][0], place * each
-                found[i] = [
-                    Shards(list(results[at + start : at + start + each]), x.axis, x.cuts, x.shape, x.mesh_axis)
-                    for at in range(0, len(results), len(made))
-                ]
-        for i in groups["other"]:
-            row = [None if j - 2 in absent else x for j, x in enumerate(rows[i])]
-            found[i] = one(level, *row, **attributes)
-        return transpose_results(found)
+        present = [given for given in states if given]  # velocities may be absent
+        check_lengths(params, grads, *present)
+        absent: list[Any] = [[]] * (len(states) - len(present))
+        rows = list(zip(params, grads, *present, strict=True))
+        kinds = [_kind(level, *row) for row in rows]
+        found: dict[int, tuple[Any, ...]] = {}
+        for kind in ("whole", "cut"):
+            chosen = [i for i, k in enumerate(kinds) if k == kind]
+            if chosen:
+                results = _together(level, name, [rows[i] for i in chosen], kind == "cut", absent, attributes)
+                found.update(zip(chosen, results, strict=True))
+        found |= {i: one(level, *rows[i], **attributes) for i, kind in enumerate(kinds) if kind == "other"}
+        return transpose_results(found[i] for i in range(len(rows)))
 
     return function
 
 
-def _kind(level: Any, row: list[Any]) -> str:
-    """Whether a parameter, its gradient and its state are whole, or cut alike, but for a gradient in addends."""
-    param, _grad, *state = row
+def _together(
+    level: Any, name: str, rows: list[tuple[Any, ...]], cut: bool, absent: list[Any], attributes: dict[str, Any]
+) -> Iterator[tuple[Any, ...]]:
+    """The results of steps for each row of a parameter, its gradient and its state, which are whole or cut alike."""
+    each = len(level.own) if cut else 1
+    given: list[tuple[Any, ...]] = []
+    for row in rows:
+        axis, cuts = (row[0].axis, row[0].cuts) if cut else (None, ())
+        columns = [level.parts(x, axis, cuts) for x in row] if cut else [[level.whole(x)] for x in row]
+        given += zip(*columns, strict=True)
+    if cut:
+        attributes = {**attributes, "donate": False}  # parts may be views
+    results = getattr(level.wrapped, name)(*map(list, zip(*given, strict=True)), *absent, **attributes)
+    for i, (param, *_) in enumerate(rows):
+        own = [results[at + i * each : at + (i + 1) * each] for at in range(0, len(results), len(given))]
+        yield tuple(Shards(list(x), param.axis, param.cuts, param.shape, param.mesh_axis) if cut else x[0] for x in own)
+
+
+def _kind(level: Any, param: Any, grad: Any, *state: Any) -> str:
+    """Whether a parameter and its state are whole, cut alike, or neither; the gradient follows them."""
     if not level.is_cut(param):
         return "other" if any(level.is_cut(x) for x in state) else "whole"
     alike = all(level.is_cut(x) and (x.axis, x.cuts) == (param.axis, param.cuts) for x in state)

@@ -214,7 +214,8 @@ def settle(level: Any, gradient: Any, like: Any) -> Any:
             level.open_buckets.add(made, like)
             return made
         if not is_target_cut:
-            return level.wrapped.settle(level.whole(gradient), like)
+            total = collectives.total(level, gradient.parts) if gradient.total is None else gradient.total
+            return level.wrapped.settle(total, like)
         parts = collectives.scattered(level, gradient, like.axis, like.cuts)
     elif level.below is not None and is_target_cut and (like.axis, like.cuts) == (gradient.axis, gradient.cuts):
         parts = gradient.parts
