@@ -7,9 +7,9 @@ from typing import Any
 
 from backburn.decorators.sharding.moves import of_addends
 from backburn.decorators.sharding.rules import NOWHERE, Plan, Shape, Shapes, along, direct, sharding
-from backburn.decorators.sharding.shards import Shards
+from backburn.decorators.sharding.shards import Shards, starts_of
 from backburn.ops.optimizer_steps import check_lengths, transpose_results
-from backburn.ops.random import draws
+from backburn.ops.random import apply_dropout, draws, threshold
 from backburn.ops.table import OPERATIONS
 
 
@@ -40,10 +40,21 @@ def twice(name: str) -> Any:
     return function
 
 
+def dropped(level: Any, x: Any, *, key: int, offset: int, p: float) -> Any:
+    """Dropout of parts along another axis than the first, each with its range of the words of all."""
+    k, below = level.wrapped, threshold(1.0 - p)
+    places = level.mine(tuple(zip(starts_of(x.cuts), x.cuts, strict=True)))
+    kept = [k.less(k.random_window(key, offset, x.shape, x.axis, start, start + n), below) for start, n in places]
+    found = [apply_dropout(k, part, keep, p) for part, keep in zip(x.parts, kept, strict=True)]
+    return tuple(Shards(parts, x.axis, x.cuts, x.shape, level.mesh_axis) for parts in (found, kept))
+
+
 def draw(name: str, result: int | None = None) -> Any:
     """A draw for each element, of shards that take up the stream where their first element stands."""
 
     def function(level: Any, x: Any, **attributes: Any) -> Any:
+        if name == "dropout" and x.axis:
+            return dropped(level, x, **attributes)
         if x.axis != 0 or (name == "categorical" and len(x.shape) == 1):
             return NotImplemented
         words = draws(name, x.shape[1:], level.dtype(x))
