@@ -14,8 +14,8 @@ from backburn import nn, optim
 from backburn.backend.wrapper import Wrapper
 from backburn.decorators import Capture
 from backburn.decorators.sharding import Sharded, settling
+from backburn.distributed import place
 from backburn.nn.functional import cross_entropy
-from backburn.nn.placing import place
 from backburn.tensor.generators import Generator, fork
 from backburn_numpy import NumpyBackend
 
