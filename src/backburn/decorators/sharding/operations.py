@@ -30,6 +30,11 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
 
     def compute(level: Sharded, operands: tuple[Any, ...], attributes: dict[str, Any], key: Any) -> Any:
         """Compute a call by the rules, and keep its route under ``key``, if there is one."""
+        if any(_has_sums(level, x) for x in operands):
+            operands = tuple(level.closed(x) for x in operands)
+            key = None  # placements may be others than those of the key
+            if not _takes_part(level, operands):
+                return getattr(level.wrapped, entry.name)(*operands, **attributes)
         if rule is elementwise and (like := _alike(level, operands)) is not None:
             columns = [x.parts if x.__class__ is Shards else [x] * len(level.own) for x in operands]
             function = getattr(level.wrapped, entry.name)
@@ -43,12 +48,12 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
                     local, placed = LOCAL[entry.name](found), (found.axis, found.cuts, found.shape)
                     _keep(level, key, codegen.Route((True,), (), local, (placed,), False))
                 return found
-        given, operands = operands, tuple(level.settled(x, addends_only=True) for x in operands)
+        operands = tuple(level.settled(x, addends_only=True) for x in operands)
         leaders = _leaders(level, operands, EXAMPLES.get(entry.name))
         if not leaders:
             return getattr(level.wrapped, entry.name)(*operands, **attributes)
-        if level._agrees(entry) or any(_has_sums(level, x) for x in given):
-            key = None  # processes agree on errors, and what is done with sums may depend on numbers
+        if level._agrees(entry):
+            key = None  # processes agree on errors
         if rule is not None:
             shapes = shapes_of(operands)
             for size, index, axis, cuts in leaders:
