@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from backburn.distributed import plans
-from backburn.distributed.mesh import Mesh, mesh
+from backburn.distributed.meshes import Mesh, mesh
 from backburn.distributed.placing import place, place_state
 from backburn.distributed.plans import Plan, placement
 from backburn.distributed.rows import Cutting, Rows
