@@ -544,6 +544,17 @@ def test_files_that_only_their_own_reader_understands_are_refused(tmp_path: Path
             load_weights(layer, tmp_path / name)
 
 
+def test_metadata_may_be_null(tmp_path: Path) -> None:
+    """As in files of MLX."""
+    content = files.safetensors_bytes(ARRAYS)
+    length = int.from_bytes(content[:8], "little")
+    header = json.dumps({"__metadata__": None, **json.loads(content[8 : 8 + length])}).encode()
+    (tmp_path / "x").write_bytes(len(header).to_bytes(8, "little") + header + content[8 + length :])
+    model = Model()
+    load_weights(model, tmp_path / "x")
+    assert_holds(model, ARRAYS)
+
+
 # ---- folders ----
 
 

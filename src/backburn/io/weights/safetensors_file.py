@@ -106,7 +106,8 @@ def entries_of(file: MappedFile) -> tuple[dict[str, Entry], dict[str, str]]:
     if length > LONGEST_HEADER:
         raise FileFormatError(f"{file.where}: a header of {length} bytes; the format allows {LONGEST_HEADER}")
     header = _header(file, file.bytes(8, length, "the header"))
-    metadata = header.pop(METADATA, {})
+    metadata = header.pop(METADATA, None)
+    metadata = {} if metadata is None else metadata  # MLX writes null where there are none
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise FileFormatError(f"{file.where}: its metadata are no table of strings")
     data = 8 + length
