@@ -539,7 +539,7 @@ def test_files_that_only_their_own_reader_understands_are_refused(tmp_path: Path
     bb.io.save_state(tmp_path / "run", layer.state_dict())
     about = json.dumps({"format": "backburn model", "version": 1})
     (tmp_path / "old").write_bytes(files.safetensors_bytes(ARRAYS, {"backburn": about}))
-    for name, words in (("run", "state, version 3"), ("old", "version 1")):
+    for name, words in (("run", "state, version 4"), ("old", "version 1")):
         with pytest.raises(FileFormatError, match=f"{words}.*load_model and load_state read it, or say why not"):
             load_weights(layer, tmp_path / name)
 

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, TypeAlias
 from backburn.base.errors import DTypeError
 from backburn.io.atomic import write_atomically
 from backburn.io.parts import parts_of_bytes
-from backburn.io.weights.safetensors_file import DTYPE_NAMES, METADATA, digest, text_of
+from backburn.io.weights.safetensors_file import DTYPE_NAMES, METADATA, Checksum
 
 #: Digests by the names of tensors.
 Digests: TypeAlias = Mapping[str, str]
@@ -68,7 +68,7 @@ def write(
         if not file.seekable():  # a pipe
             file.writelines(_contents(_header(ordered, about(_hashed(ordered, lambda part: None))), ordered))
             return
-        placeholder = _header(ordered, about({part.name: text_of(bytes(32)) for part in ordered}))
+        placeholder = _header(ordered, about(dict.fromkeys((part.name for part in ordered), "0" * 8)))
         file.write(placeholder)
         header = _header(ordered, about(_hashed(ordered, file.write)))
         assert len(header) == len(placeholder)
@@ -104,11 +104,11 @@ def _hashed(parts: Sequence[Part], write: Callable[[Any], object]) -> Digests:
     waiting: deque[Future[None]] = deque()
     with ThreadPoolExecutor(1) as pool:
         for part in parts:
-            found = hashes[part.name] = digest(part.name, part.dtype, part.shape)
+            found = hashes[part.name] = Checksum(part.name, part.dtype, part.shape)
             for x in part.values:
                 for piece in parts_of_bytes(x):
                     waiting.append(pool.submit(found.update, piece))
                     write(piece)
                     if len(waiting) > _WAITING:
                         waiting.popleft().result()
-    return {name: text_of(found.digest()) for name, found in hashes.items()}
+    return {name: found.text() for name, found in hashes.items()}
