@@ -7,8 +7,8 @@ works when it is asked to, in turns with the others, while these wait.
 and quantized, by the recorded step, transformers in float32. The table has the least time of a prompt, and the median
 and the least time of a token. ``qlora``: a training step of adapters on a quantized Llama, against one of all its
 parameters. ``save``: 1 GB of float32, ours with a checksum of each tensor and written through to the disk, against
-safetensors with and without ``fsync``. ``load``: a folder with
-1 GB of bfloat16 shards into a model of float32, against safetensors' reader for PyTorch with its cast.
+safetensors with and without ``fsync``. ``load``: a folder with 1 GB of bfloat16 shards into a model of float32, against
+safetensors' reader for PyTorch with its cast.
 """
 
 from __future__ import annotations
