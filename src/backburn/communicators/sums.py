@@ -15,7 +15,7 @@ CHUNK = 4 << 20
 WHOLE = 4 << 10
 
 #: The memory for addends that arrive, which is kept: the first touch of a page takes longer than its transfer.
-_kept: dict[tuple[str, str], Buffer] = {}
+_kept: dict[tuple[str, Any], Buffer] = {}
 
 #: Additions: rows ``i`` and ``j``, whose sum is then row ``i``. The last one gives the total.
 Steps = Sequence[tuple[int, int]]
@@ -70,7 +70,7 @@ def _add(comm: Communicator, rows: list[Buffer], steps: Steps, total: Buffer, ow
 
 def _scratch(comm: Communicator, k: Any, dtype: Any, length: int) -> Buffer:
     """Kept memory for so many elements."""
-    key = (comm.name, str(dtype))
+    key = (comm.name, dtype)
     found = _kept.get(key)
     if found is None or found.shape[0] < length:
         found = _kept[key] = comm.empty(k, (length,), as_dtype(dtype))
