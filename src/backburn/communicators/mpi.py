@@ -188,13 +188,14 @@ class Exchange:
         """With the buffers, which must live until the messages have arrived."""
         self._comm = comm
         self._operation = operation
+        self._number = comm._watchdog.begun[comm.key]
         self._requests = requests
         self._buffers = buffers
 
     def wait(self) -> None:
         """Return when all messages have arrived."""
         watchdog = self._comm._watchdog
-        watchdog.waits(self._comm, self._operation)
+        watchdog.waits(self._comm, self._operation, self._number)
         try:
             MPI.Request.Waitall(self._requests)
         except BaseException as error:
