@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BACKENDS = {path.parent.name for path in (ROOT / "backends").glob("*/__init__.py")}
-UNWANTED = {"cupy", "cupyx", "importlib.metadata", "matplotlib", "pydantic", "safetensors", "tqdm", *BACKENDS}
+UNWANTED = {"cupy", "cupyx", "importlib.metadata", "matplotlib", "mpi4py", "pydantic", "safetensors", "tqdm", *BACKENDS}
 
 
 def unwanted_after(statement: str, *folders: Path) -> set[str]:

@@ -29,6 +29,7 @@ LAYERS = (
     ("hints",),
     ("ops",),
     ("backend",),
+    ("communicators",),
     ("decorators",),
     ("autodiff", "batching"),
     ("tensor",),
@@ -47,10 +48,10 @@ LAYERS = (
 HEIGHT = {package: height for height, layer in enumerate(LAYERS) for package in layer}
 
 # Beside the layers: what it may import. Only the command line may import it.
-BESIDE = {"conformance": {"base", "hints", "ops", "backend", "decorators", "autodiff"}}
+BESIDE = {"conformance": {"base", "hints", "ops", "backend", "communicators", "decorators", "autodiff"}}
 
 # Packages of the core that a backend may import.
-BACKENDS_MAY_IMPORT = {"base", "ops", "backend", "decorators"}
+BACKENDS_MAY_IMPORT = {"base", "ops", "backend", "communicators", "decorators"}
 
 # The largest number of modules side by side in one folder.
 LARGEST_FOLDER = 30
@@ -63,6 +64,9 @@ THIRD_PARTY = {
     "numpy": (
         "backends",
         "backburn.base.dtypes",
+        "backburn.communicators.count",
+        "backburn.communicators.local",
+        "backburn.communicators.mpi",
         "backburn.conformance",
         "backburn.data",
         "backburn.io",
@@ -75,6 +79,7 @@ THIRD_PARTY = {
     "ml_dtypes": ("backends", "backburn.base.dtypes", "backburn.conformance", "backburn.io"),
     "cuda": ("backends.backburn_cupy",),
     "threadpoolctl": ("backends.backburn_numpy.blas",),
+    "mpi4py": ("backburn.communicators.mpi",),
     "cudnn": ("backends.backburn_cupy",),
     "cupy": ("backends.backburn_cupy",),
     "cupyx": ("backends.backburn_cupy",),

@@ -32,6 +32,7 @@ ROOT = Path(__file__).parents[2]
 
 BACKENDS = {"cupy", "null", "numpy"}
 DECORATORS = {"autodiff", "capture", "forward", "profile", "trace"}
+COMMUNICATORS = {"count", "local", "mpi", "nccl"}
 
 
 def test_the_groups_of_entry_points() -> None:
@@ -39,6 +40,7 @@ def test_the_groups_of_entry_points() -> None:
     assert {group: set(names) for group, names in project["entry-points"].items()} == {
         "backburn.backends": BACKENDS,
         "backburn.decorators": DECORATORS,
+        "backburn.communicators": COMMUNICATORS,
     }
     assert {b.name for b in list_backends()} >= BACKENDS
     assert {d.name for d in list_decorators()} >= DECORATORS
@@ -88,6 +90,7 @@ COMMANDS: dict[str, set[str]] = {
         "folder", "prompt", "--chat", "--backend", "--dtype", "--max-new-tokens", "--temperature", "--top-k", "--top-p",
         "--min-p", "--repetition-penalty", "--seed",
     },
+    "launch": {"--ranks", "--mpiexec", "program"},
     "backends": set(),
     "info": {"operation", "--json", "--required", "--source"},
 }  # fmt: skip

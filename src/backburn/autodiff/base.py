@@ -89,6 +89,9 @@ class DifferentiatingDecorator(DecoratorBase, Generic[BK]):
         level._inner = inner
         return level
 
+    #: Gradients that are differentiated again are settled where their own gradients are, on the level below.
+    settles = False
+
     @property
     def inner_backend(self) -> BK:
         """The wrapped backend itself."""

@@ -79,6 +79,16 @@ class Tracked(Box[BK]):
         return f"Tracked({self.value!r}{state})"
 
 
+class PlacedLeaf(KeptNode):
+    """A leaf whose gradient goes where ``like`` is, its value, as soon as the gradient is final."""
+
+    __slots__ = ("like",)
+
+    def __init__(self, like: Any) -> None:
+        super().__init__(None, (), (), like.shape, next_stamp())
+        self.like = like
+
+
 def identity_rule(k: Any, g: Any, node: Node) -> tuple[Any]:
     """The rule of the identity."""
     return (g,)
@@ -87,6 +97,11 @@ def identity_rule(k: Any, g: Any, node: Node) -> tuple[Any]:
 def leaf(shape: tuple[int, ...]) -> Node:
     """A leaf: a node that receives a gradient and passes none on."""
     return KeptNode(None, (), (), shape, next_stamp())
+
+
+def leaf_of(k: Any, value: Any) -> Node:
+    """A leaf for an inner primitive of ``k``, whose gradient is settled if ``k`` settles gradients."""
+    return PlacedLeaf(value) if getattr(k, "settles", False) else KeptNode(None, (), (), value.shape, next_stamp())
 
 
 def consumed(k: Any, g: Any, node: Node) -> Any:
@@ -130,6 +145,8 @@ def reverse(
     heap, waiting = [-root.stamp], {-root.stamp: root}
     first = k
     with scoped(RECORDING, True), reverse_calls(saved_in, root) as visit:
+        if getattr(k, "settles", False):
+            visit = Settling(k, root, gradients, homes, since, visit)
         while heap:
             node = waiting.pop(heappop(heap))
             if visit is not None:
@@ -157,7 +174,72 @@ def reverse(
                 gradients[parent] = new
             if not retain_graph:
                 node.backward, node.saved, node.parents = consumed, (), ()
+        if visit.__class__ is Settling:
+            visit.finish()
     return gradients
+
+
+class Settling:
+    """Settles the gradient of each placed leaf as soon as the last node that adds to it has passed its own on.
+
+    A reverse pass calls it with the stamp of every node before that node passes its gradient on.
+    """
+
+    def __init__(
+        self,
+        k: Any,
+        root: Node,
+        gradients: dict[Node, Any],
+        homes: dict[Node, Any],
+        since: int,
+        visit: Callable[[int], None] | None,
+    ) -> None:
+        self.k = k
+        self.gradients = gradients
+        self.homes = homes
+        self.visit = visit
+        self.last = -1
+        #: How many nodes have yet to add to the gradient of a leaf.
+        self.expected: dict[PlacedLeaf, int] = {}
+        #: The leaves that a node adds to, by the node's stamp.
+        self.leaves: dict[int, list[PlacedLeaf]] = {}
+        seen, waiting = {root}, [root]
+        while waiting:
+            node = waiting.pop()
+            if since and node.stamp < since:
+                continue
+            for parent in node.parents:
+                if parent.__class__ is PlacedLeaf:
+                    self.expected[parent] = self.expected.get(parent, 0) + 1
+                    self.leaves.setdefault(node.stamp, []).append(parent)
+                elif parent is not None and parent not in seen:
+                    seen.add(parent)
+                    waiting.append(parent)
+
+    def __call__(self, stamp: int) -> None:
+        """Settle what the node before this one has made final."""
+        self._settle_last()
+        self.last = stamp
+        if self.visit is not None:
+            self.visit(stamp)
+
+    def _settle_last(self) -> None:
+        for node in self.leaves.pop(self.last, ()):
+            self.expected[node] -= 1
+            if not self.expected[node]:
+                self._settle(node)
+
+    def _settle(self, node: PlacedLeaf) -> None:
+        del self.expected[node]
+        gradient = self.gradients.get(node)
+        if gradient is not None and gradient.__class__ is not SlicedGradient and node not in self.homes:
+            self.gradients[node] = self.k.settle(gradient, node.like)
+
+    def finish(self) -> None:
+        """Settle the rest: gradients of leaves that some nodes of the graph gave nothing to."""
+        self._settle_last()
+        for node in [*self.expected]:
+            self._settle(node)
 
 
 def saved_in(root: Node) -> Iterator[tuple[int, Any]]:

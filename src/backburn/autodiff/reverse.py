@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self
 
 from backburn.autodiff.base import BoolOf, DifferentiatingDecorator, IntOf, QuantizedOf, check_kind
-from backburn.autodiff.graph import KeptNode, Node, Tracked, identity_rule, leaf, next_stamp, reverse
+from backburn.autodiff.graph import KeptNode, Node, Tracked, identity_rule, leaf_of, next_stamp, reverse
 from backburn.autodiff.reverse_codegen import compile_operation
 from backburn.backend.contract import BK, FI, AutodiffBackend, FloatsOf
 from backburn.backend.registry import check_autodiff_backend
@@ -130,12 +130,12 @@ class Autodiff(
             raise GraphError(f"set_require_grad: the tensor was computed from tracked ones and is not a leaf; {advice}")
         if flag:
             value: Any = x.value
-            return x if node is not None else Tracked(value, leaf(value.shape))
+            return x if node is not None else Tracked(value, leaf_of(self._inner, value))
         return Tracked(x.value)
 
     def new_leaf(self, x: Any, /) -> Tracked[BK]:
         """An inner float primitive, which is not checked, as a leaf that requires a gradient."""
-        return Tracked(x, leaf(x.shape))
+        return Tracked(x, leaf_of(self._inner, x))
 
     def is_require_grad(self, x: Tracked[BK], /) -> bool:
         """Whether ``backward`` returns a gradient for ``x``: a leaf that requires one, or a tensor that retains it."""

@@ -124,6 +124,11 @@ class Backend(
         """The capabilities of this backend."""
         return missing("capabilities")
 
+    @property
+    def settles(self) -> bool:
+        """Whether :meth:`settle` does anything: only then does a reverse pass look for when a gradient is final."""
+        return False
+
     def synchronize(self) -> None:
         """Wait until all pending work is done; does nothing if calls are synchronous."""
         return None

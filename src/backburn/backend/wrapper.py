@@ -70,6 +70,11 @@ class DecoratorBase:
         """The inner backend's."""
         return self._inner.capabilities
 
+    @property
+    def settles(self) -> bool:
+        """The inner backend's."""
+        return getattr(self._inner, "settles", False)
+
     def synchronize(self) -> None:
         """Wait for the inner backend."""
         self._inner.synchronize()

@@ -1,6 +1,7 @@
 """Steps of optimizers: the new value of a parameter, from its gradient and the optimizer's state.
 
-They are operations of the contract, so that a backend may fuse them. They are not differentiable.
+They are operations of the contract, so that a backend may fuse them. Steps are not differentiable. ``settle`` comes
+before them: a backend may begin to bring a gradient to where its parameter is while others are still computed.
 """
 
 from __future__ import annotations
@@ -100,8 +101,25 @@ def adam_update(
     return k.sub(kept, k.div(k.mul(m, rate), k.add(k.sqrt(v), floor))), m, v
 
 
+def _settled_shape(gradient: Shape, like: Shape) -> Shape:
+    if gradient != like:
+        raise ShapeError(f"the gradient has shape {list(gradient)} and its parameter {list(like)}")
+    return gradient
+
+
 class OptimizerSteps(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     """Steps of optimizers."""
+
+    @operation(kinds="F", shape=_settled_shape, differentiable=True)
+    def settle(self: Any, gradient: F, like: F, /) -> F:
+        """``gradient``, which is final, in the placement of ``like``, the value that it belongs to.
+
+        A reverse pass calls it for each leaf as soon as nothing more is added to the leaf's gradient, if the backend's
+        ``settles`` is true. Values do not change. A backend whose primitives are in parts may begin to sum them, and
+        wait where the result is first read.
+        """
+        _settled_shape(gradient.shape, like.shape)
+        return gradient
 
     @operation(kinds="F", shape=_sgd_shape, result=("same", "same"))
     def sgd_step(

@@ -16,7 +16,7 @@ from types import NoneType
 from typing import Any, cast
 
 from backburn.autodiff import Autodiff
-from backburn.autodiff.graph import Node, Tracked, leaf
+from backburn.autodiff.graph import Node, Tracked, leaf_of
 from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import ACTIVE, RECORDING, scoped
 from backburn.base.errors import ArgumentError, DTypeError, GraphError, NotDifferentiableError
@@ -145,8 +145,9 @@ def lift_nodes(nodes: Iterable[Node], below: Any, k: Any) -> list[Node]:
 
 def variables(outer: Autodiff[Any], tensors: list[FloatTensor]) -> list[FloatTensor]:
     """The tensors as leaves of ``outer``."""
-    values = [lift(x, outer.inner_backend) for x in tensors]
-    return [FloatTensor(Tracked(v, leaf(v.shape)), outer, x.dtype) for v, x in zip(values, tensors, strict=True)]
+    k = outer.inner_backend
+    values = [lift(x, k) for x in tensors]
+    return [FloatTensor(Tracked(v, leaf_of(k, v)), outer, x.dtype) for v, x in zip(values, tensors, strict=True)]
 
 
 def lower(x: Any, target: AnyBackend) -> Any:

@@ -34,8 +34,8 @@ def test_the_record_is_of_what_the_backend_uses() -> None:
     assert {*UFUNCS, *FUNCTIONS} - used == set()
 
 
-#: Matches that are no names of the module ``cupy``: versions, and words in messages.
-OTHERWISE = {"__version__", "__version__.split", "cuda"}
+#: Matches that are no names of the module ``cupy``: versions, words in messages, and a module that is imported by name.
+OTHERWISE = {"__version__", "__version__.split", "cuda", "cuda.nccl"}
 
 
 @pytest.mark.skipif(not HAS_CUPY, reason="CuPy is not installed")

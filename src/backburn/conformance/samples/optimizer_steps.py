@@ -61,6 +61,13 @@ def lists(*tensors: tuple[Any, ...]) -> list[list[Array]]:
 
 
 samples(
+    "settle",
+    lambda gradient, like: gradient,
+    case(*three(2, 3)[:2]),
+    case(*three()[:2]),
+    case(*three(0, 3)[:2]),
+)
+samples(
     "sgd_step",
     sgd,
     case(*three(2, 3)[:2]),

@@ -5,23 +5,39 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 from backburn.backend.contract import Backend, Capabilities, is_autodiff, is_backend, no_backend
-from backburn.backend.wrapper import DecoratorBase, make_operations
+from backburn.backend.wrapper import DecoratorBase
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, AxisError, SpecError, Unsupported
-from backburn.decorators.sharding.communicator import Local
-from backburn.decorators.sharding.rules import DIRECT, NOWHERE, Plan, elementwise, rule_of
-from backburn.decorators.sharding.shards import Cuts, Shape, Shards, even_cuts, starts_of
+from backburn.communicators import Communicator, Local
+from backburn.decorators.sharding import collectives
+from backburn.decorators.sharding.processes import levels_in, share, taken_inside
+from backburn.decorators.sharding.rules import NOWHERE, Plan
+from backburn.decorators.sharding.shards import Cuts, Shape, Shards, are_between, block_length, cuts_between, starts_of
 from backburn.ops.bodies.slicing import slice_axis
 from backburn.ops.rules.shapes import check_axis
 from backburn.ops.table import Operation
 
+T = TypeVar("T")
+
 #: Where tensors of the host may go when they arrive.
 INPUTS = ("whole", "first", "last", "addends")
+#: The operations with errors that depend on values, which processes agree on where their shards' values differ.
+RAISING = frozenset(
+    {
+        *("take", "take_backward", "take_along_axis", "take_along_axis_backward", "embedding"),
+        *("scatter", "scatter_reduce", "index_add", "index_copy", "gather_nd", "scatter_nd"),
+        *("label_cross_entropy", "label_cross_entropy_backward", "cross_entropy", "nll_loss"),
+        *("ctc_loss", "ctc_loss_backward", "categorical"),
+        *("cholesky", "lu", "qr", "svd", "svdvals", "eigh", "eigvalsh", "solve", "triangular_solve", "inv", "pinv"),
+        *("det", "slogdet", "cofactors"),
+    }
+)
 #: By how much the cut axis is longer when shape rules are asked where results have it.
 LONGER = 1
 
@@ -42,10 +58,16 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
     ``"allow"``) makes a :class:`GatherWarning`, an error, or nothing. ``inputs`` says how tensors arrive from the host:
     ``"whole"``, cut along the ``"first"`` or ``"last"`` axis, or as ``"addends"``.
 
-    All shards are in this process.
+    All shards are in this process, unless ``comm`` names a communicator of several, as in
+    ``sharded(sharded(numpy, tp=2, comm=mpi), dp=4)``, which is for all levels of the mesh: their processes share the
+    shards (:func:`backburn.decorators.sharding.processes.share`), run the same program, and have the same results in
+    equal bits, however many they are. ``deterministic=false`` lets the communicator add in an order of its own.
+    ``timeout`` and ``check`` are options of the communicator. An error of an operation that depends on values, such as
+    an index out of range, is raised by all processes, if one raises it.
 
     Raises :class:`SpecError` for none or several mesh axes, a name that a level below has, a number of shards that is
-    no positive integer, another word for an option, and around a backend that differentiates.
+    no positive integer, another word for an option, communicators that differ between levels, and around a backend that
+    differentiates; and when shards are first computed for a mesh that the processes cannot share.
 
         >>> from backburn_numpy import NumpyBackend
         >>> k = Sharded(NumpyBackend(), dp=2)
@@ -58,8 +80,21 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
 
     name = "sharded"
     mesh_axis: str
+    #: The options that are for all levels of the mesh, where they are given.
+    of_mesh: dict[str, Any]
 
-    def __init__(self, wrapped: Any, *, on_fallback: str = "warn", inputs: str = "whole", **mesh: int) -> None:
+    def __init__(
+        self,
+        wrapped: Any,
+        *,
+        on_fallback: str = "warn",
+        inputs: str = "whole",
+        comm: str | Communicator | None = None,
+        deterministic: bool | None = None,
+        timeout: float | None = None,
+        check: bool | None = None,
+        **mesh: int,
+    ) -> None:
         """Around a backend, which stays as it is."""
         if not is_backend(wrapped):
             raise no_backend("Sharded", wrapped)
@@ -81,20 +116,62 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         if inputs not in INPUTS:
             raise SpecError(f"sharded: inputs is one of {', '.join(INPUTS)}, not {inputs!r}")
         self._inner = wrapped
-        if axis in [level.mesh_axis for level in self._levels_below()]:
+        below = list(levels_in(wrapped, Sharded))
+        if axis in [level.mesh_axis for level in below]:
             raise SpecError(f"sharded: two levels have the mesh axis {axis!r}; give each a name of its own")
         self.mesh_axis = sys.intern(axis)
         self.size = size
         self.on_fallback = on_fallback
         self.inputs = inputs
-        self._communicator = Local()
+        self.below: Sharded | None = below[0] if below else None
+        self.outer: Sharded | None = None
+        self.routes: dict[Any, Any] = {}
+        self._given: dict[str, Any] = {"comm": comm, "deterministic": deterministic, "timeout": timeout, "check": check}
+        self._take_options(below)
 
-    def _levels_below(self) -> Iterator[Sharded]:
-        k: Any = self._inner
-        while k is not None:
-            if type(k) is Sharded:
-                yield k
-            k = getattr(k, "wrapped", None)
+    def _take_options(self, below: list[Sharded]) -> None:
+        """Set the options of the whole mesh, which one level gives or several give alike."""
+        given = {name: value for name, value in self._given.items() if value is not None}
+        for name, value in (below[0].of_mesh if below else {}).items():
+            if given.setdefault(name, value) != value:
+                raise SpecError(f"sharded: {name} is for all levels, and is {given[name]!r} and {value!r}")
+        for name in ("deterministic", "check"):
+            if not isinstance(given.get(name, True), bool):
+                raise SpecError(f"sharded: {name} is true or false, not {given[name]!r}")
+        timeout = given.get("timeout", 1)
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+            raise SpecError(f"sharded: timeout is a number of seconds, not {timeout!r}")
+        self.of_mesh = given
+        self.comm: str | Communicator = given.get("comm", "local")
+        self.comm_options = {name: given[name] for name in ("timeout", "check") if name in given}
+        self.deterministic: bool = given.get("deterministic", True)
+        if self.comm == "local":
+            vars(self).update(communicator=Local(), own=range(self.size))
+        else:
+            self._inner = taken_inside(self._inner, self)
+            self.below = next(levels_in(self._inner, Sharded), None)
+
+    @cached_property
+    def communicator(self) -> Communicator:
+        """The processes that share the shards of this level."""
+        return self._share("communicator")
+
+    @cached_property
+    def own(self) -> range:
+        """The numbers of the shards that this process has."""
+        return self._share("own")
+
+    def _share(self, name: str) -> Any:
+        outermost = self
+        while outermost.outer is not None:
+            outermost = outermost.outer
+        share(outermost)
+        return vars(self)[name]
+
+    @cached_property
+    def leaf_backend(self) -> Any:
+        """The backend inside all levels."""
+        return self._inner if self.below is None else self.below.leaf_backend
 
     @property
     def wrapped(self) -> Any:
@@ -107,6 +184,7 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         words = [f"{self.mesh_axis}={self.size}"]
         words += [f"on_fallback={self.on_fallback}"] if self.on_fallback != "warn" else []
         words += [f"inputs={self.inputs}"] if self.inputs != "whole" else []
+        words += [f"{name}={_word(value)}" for name, value in self._given.items() if value is not None]
         return f"{self.name}({self._inner.spec}, {', '.join(words)})"
 
     @property
@@ -128,7 +206,7 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         """``x`` cut along an axis, into parts of the lengths ``cuts``, by default as equal as possible.
 
         Raises :class:`AxisError` for an axis that ``x`` does not have, and :class:`ArgumentError` for lengths that do
-        not make it up, and for quantized tensors, which are not cut.
+        not make it up, or that part the blocks of a quantized tensor, which is cut between them.
         """
         try:
             axis = check_axis(axis, len(x.shape))
@@ -136,14 +214,16 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
             raise AxisError(
                 f"sharded: cannot cut a tensor of shape {list(x.shape)} over {self.mesh_axis}: {error}"
             ) from None
-        if self.dtype(x).kind == "quantized":
-            raise ArgumentError(
-                "sharded: quantized tensors are whole on every shard; cut them before they are quantized"
-            )
-        cuts = even_cuts(x.shape[axis], self.size) if cuts is None else tuple(cuts)
+        dtype = self.dtype(x)
+        block = block_length(dtype, x.shape, axis)
+        cuts = cuts_between(x.shape[axis], block, self.size) if cuts is None else tuple(cuts)
         if len(cuts) != self.size or sum(cuts) != x.shape[axis] or min(cuts) < 0:
             raise ArgumentError(
                 f"sharded: {list(cuts)} are not the lengths of {self.size} parts of axis {axis} of {list(x.shape)}"
+            )
+        if not are_between(cuts, block):
+            raise ArgumentError(
+                f"sharded: {list(cuts)} part the blocks of {block} of {dtype} along axis {axis} of {list(x.shape)}"
             )
         if self.size == 1:
             return self.whole(x)
@@ -160,36 +240,51 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         k, x = self._inner, self.whole(x)
         size, shape = math.prod(x.shape), tuple(x.shape)
         owner = k.remainder(k.reshape(k.arange(0, size, 1, k.int_dtype), shape), self.size)
-        parts = [k.where(k.equal(owner, i), x, -0.0 if kind == "float" else 0) for i in range(self.size)]
+        parts = [k.where(k.equal(owner, i), x, -0.0 if kind == "float" else 0) for i in self.own]
         return Shards(parts, None, (), shape, self.mesh_axis)
 
     def whole(self, x: Any) -> Any:
         """The inner primitive that all shards have: parts are joined, addends summed."""
         if not self.is_cut(x):
             return x
-        if x.axis is None:
-            return self._communicator.total(self._inner, x.parts)
-        return self.joined(x.parts, x.axis)
+        if x.axis is not None:
+            return self.joined(x.parts, x.axis, x.cuts)
+        if x.total is None:
+            x.total = collectives.total(self, x.parts)
+        return x.total
 
-    def joined(self, parts: list[Any], axis: int) -> Any:
-        """The parts of all shards along an axis, as an inner primitive."""
-        return self._communicator.join(self._inner, parts, axis)
+    def joined(self, parts: list[Any], axis: int, cuts: Cuts) -> Any:
+        """The parts of all shards along an axis, of the lengths ``cuts``, as an inner primitive."""
+        if self._inner.dtype(parts[0]).kind == "quantized":
+            return collectives.joined_quantized(self, parts, axis)
+        return collectives.joined(self, parts, axis, cuts)
+
+    def mine(self, cuts: tuple[T, ...]) -> tuple[T, ...]:
+        """What belongs to the shards of this process, of one entry for each shard."""
+        return cuts[self.own.start : self.own.stop]
 
     def parts(self, x: Any, axis: int | None, cuts: Cuts) -> list[Any]:
-        """The part of each shard of a primitive that is to be cut so; the whole for an ``axis`` of None."""
-        if axis is not None and self.is_cut(x) and x.axis == axis and x.cuts == cuts:
-            return x.parts
-        x = self.whole(x)
+        """The parts of this process's shards of a primitive that is to be cut so; the whole for an ``axis`` of None."""
         if axis is None:
-            return [x] * self.size
-        places = zip(starts_of(cuts), cuts, strict=True)
-        return [
-            slice_axis(self._inner, x, axis, start, start + n) if n else self._nothing(x, axis) for start, n in places
-        ]
+            return [self.whole(x)] * len(self.own)
+        if not self.is_cut(x):
+            return self.cut_parts(x, axis, cuts)
+        if x.axis is None:
+            return collectives.scattered(self, x, axis, cuts)
+        if x.axis == axis and x.cuts == cuts:
+            return x.parts
+        if self.dtype(x).kind == "quantized":
+            return self.cut_parts(self.whole(x), axis, cuts)
+        return collectives.recut(self, x, axis, cuts)
 
-    def _nothing(self, x: Any, axis: int) -> Any:
-        """No element of ``x`` along an axis: the part of an empty shard."""
-        return self._inner.slice(x, tuple(slice(0, 0 if a == axis else n, 1) for a, n in enumerate(x.shape)))
+    def cut_parts(self, x: Any, axis: int, cuts: Cuts) -> list[Any]:
+        """The parts of this process's shards of an inner primitive."""
+        places = zip(self.mine(starts_of(cuts)), self.mine(cuts), strict=True)
+        return [self.sliced(x, axis, start, length) for start, length in places]
+
+    def sliced(self, x: Any, axis: int, start: int, length: int) -> Any:
+        """A range of an inner primitive along an axis."""
+        return slice_axis(self._inner, x, axis, start if length else 0, start + length if length else 0)
 
     # ---- the host ----
 
@@ -209,8 +304,8 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         return self._inner.to_numpy_many([self.whole(x) for x in tensors])
 
     def quantized_parts(self, x: Any, /) -> tuple[Any, Any, Any]:
-        """The inner backend's."""
-        return self._inner.quantized_parts(x)
+        """The inner backend's, of all parts."""
+        return self._inner.quantized_parts(self.whole(x))
 
     def quantized_from_parts(self, values: Any, scale: Any, zero: Any, /, dtype: Any, shape: Shape) -> Any:
         """The inner backend's, of the whole parts."""
@@ -218,6 +313,35 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         return self._inner.quantized_from_parts(*given, dtype=dtype, shape=shape)
 
     # ---- operations ----
+
+    def fuse(self, formula: Callable[..., Any], x: Any, /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
+        """Compute an element-wise formula as the inner backend does: of whole operands, or of parts that are cut alike.
+
+        Parts may be views of one primitive, so that nothing of them is donated.
+        """
+        if not hasattr(self._inner, "fuse"):
+            return formula(self, x, *values)
+        cut = [t for t in (x, *values) if self.is_cut(t)]
+        if not cut:
+            return self._inner.fuse(formula, x, *values, donate=donate)
+        first = cut[0]
+        placed = first.axis is not None and all(
+            (t.axis, t.cuts, t.shape) == (first.axis, first.cuts, first.shape)
+            if self.is_cut(t)
+            else t is None or t.__class__ in (float, int, bool)
+            for t in (x, *values)
+        )
+        if not placed:
+            return formula(self, x, *values)
+        columns = (t.parts if self.is_cut(t) else [t] * len(first.parts) for t in (x, *values))
+        found = [self._inner.fuse(formula, *own) for own in zip(*columns, strict=True)]
+        if not isinstance(found[0], tuple):
+            return self._alike(first, found)
+        return tuple(self._alike(first, list(parts)) for parts in zip(*found, strict=True))
+
+    def _alike(self, like: Shards, parts: list[Any]) -> Shards:
+        """Parts that are cut as another primitive is."""
+        return Shards(parts, like.axis, like.cuts, like.shape, self.mesh_axis)
 
     def run(
         self,
@@ -230,18 +354,24 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
     ) -> Any:
         """Compute an operation shard by shard; ``shapes`` are those of its results, if they are known."""
         columns = [
-            [list(t) for t in zip(*(self.parts(x, axis, cuts) for x in given), strict=True)] or [[]] * self.size
+            [list(t) for t in zip(*(self.parts(x, axis, cuts) for x in given), strict=True)] or [[]] * len(self.own)
             if isinstance(given, (list, tuple))
             else self.parts(given, axis, cuts)
             if hasattr(given, "shape")
-            else [given] * self.size
+            else [given] * len(self.own)
             for given, axis in zip(operands, plan.axes, strict=True)
         ]
         function = getattr(self._inner, entry.name)
-        found = []
-        for start, length, own in zip(starts_of(cuts), cuts, zip(*columns, strict=True), strict=True):
-            local = attributes if plan.local is None else {**attributes, **plan.local(start, start + length)}
-            found.append(function(*own, **local))
+        mine = self.mine(cuts)
+
+        def compute() -> list[Any]:
+            found = []
+            for start, length, own in zip(self.mine(starts_of(cuts)), mine, zip(*columns, strict=True), strict=True):
+                local = attributes if plan.local is None else {**attributes, **plan.local(start, start + length)}
+                found.append(function(*own, **local))
+            return found
+
+        found = collectives.agreed(self, compute) if self._agrees(entry) else compute()
         several = isinstance(found[0], tuple)
         if shapes is None:
             shapes = entry.result_shape(operands, attributes)
@@ -258,14 +388,18 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
             if axis is None and not plan.sums:
                 results.append(parts[0])
                 continue
-            if axis is None:  # an empty shard has nothing to add, not even the sign of a zero
+            if axis is None and any(cuts):  # an empty shard has nothing to add, not even the sign of a zero
                 neutral = -0.0 if self._inner.dtype(parts[0]).kind == "float" else 0
                 parts = [
                     p if n else self._inner.full(shape, neutral, self._inner.dtype(p))
-                    for p, n in zip(parts, cuts, strict=True)
+                    for p, n in zip(parts, mine, strict=True)
                 ]
             results.append(Shards(parts, axis, () if axis is None else cuts, tuple(shape), self.mesh_axis))
         return tuple(results) if several else results[0]
+
+    def _agrees(self, entry: Operation) -> bool:
+        """Whether processes have to agree on the errors of an operation."""
+        return entry.name in RAISING and self.communicator.size > 1
 
     def _grown(
         self,
@@ -334,105 +468,14 @@ def _placed(operands: Sequence[Any]) -> str:
     return ", ".join(repr(x) for x in flat if isinstance(x, Shards))
 
 
+def _word(value: Any) -> str:
+    """The value of an option as an expression has it."""
+    return str(value).lower() if isinstance(value, (bool, int, float)) else getattr(value, "name", value)
+
+
 def _depth_of_caller() -> int:
     """The number of frames up to the caller outside the package."""
     depth, frame = 1, sys._getframe(1)
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "backburn":
         frame, depth = frame.f_back, depth + 1
     return depth
-
-
-# ---- one function for each operation ----
-
-
-def compile_operation(entry: Operation) -> Callable[..., Any]:
-    """The method of ``Sharded`` for an operation."""
-    name, count = entry.name, len(entry.operands)
-    names, defaults = tuple(entry.attributes), entry.defaults
-    padding = (None,) * count
-    rule, own = rule_of(name), DIRECT.get(name)
-
-    def method(self: Sharded, /, *given: Any, **options: Any) -> Any:
-        operands = given[:count]
-        if not _takes_part(self, operands):
-            return getattr(self._inner, name)(*given, **options)
-        attributes = {**defaults, **dict(zip(names, given[count:], strict=False)), **options} if names else {}
-        if len(operands) < count:
-            operands += padding[len(operands) :]
-        if rule is elementwise and (like := _alike(self, operands)) is not None:
-            columns = [x.parts if x.__class__ is Shards else [x] * self.size for x in operands]
-            function = getattr(self._inner, name)
-            parts = [function(*own_parts, **attributes) for own_parts in zip(*columns, strict=True)]
-            return Shards(parts, like.axis, like.cuts, like.shape, like.mesh_axis)
-        checked = entry.result_shape(operands, attributes)  # raises for operands that do not fit
-        if own is not None:
-            found = own(self, *operands, **attributes)
-            if found is not NotImplemented:
-                return found
-        operands = tuple(self.settled(x, addends_only=True) for x in operands)
-        leaders = _leaders(self, operands)
-        if not leaders:
-            return getattr(self._inner, name)(*operands, **attributes)
-        if rule is not None:
-            shapes = shapes_of(operands)
-            for size, index, axis, cuts in leaders:
-                if size < leaders[0][0] and not entry.required:
-                    break  # the body moves less than the largest operand cut otherwise
-                plan = rule(shapes, index, axis, **attributes)
-                if plan is not None:
-                    return self.run(entry, operands, attributes, plan, cuts, checked)
-        if entry.required or entry.shape is None or _is_quantized(self, entry, operands, attributes):
-            return self.on_whole(entry, operands, attributes)
-        return entry.body(self, *operands, **attributes)
-
-    method.__name__ = name
-    method.__qualname__ = f"Sharded.{name}"
-    method.__doc__ = entry.body.__doc__
-    return method
-
-
-def _takes_part(level: Sharded, operands: Any) -> bool:
-    """Whether an operand, or one of a list of them, is in parts."""
-    for x in operands:
-        if x.__class__ is Shards:
-            if x.mesh_axis == level.mesh_axis:
-                return True
-        elif (x.__class__ is list or x.__class__ is tuple) and _takes_part(level, x):
-            return True
-    return False
-
-
-def _alike(level: Sharded, operands: Sequence[Any]) -> Shards | None:
-    """The first operand in parts, if all others are scalars, absent, or of its shape and cut as it is."""
-    like: Shards | None = None
-    for x in operands:
-        if x.__class__ is Shards and x.mesh_axis == level.mesh_axis:
-            if like is None:
-                if x.axis is None:
-                    return None
-                like = x
-            elif x.axis != like.axis or x.cuts != like.cuts or x.shape != like.shape:
-                return None
-        elif hasattr(x, "shape"):
-            return None
-    return like
-
-
-def _leaders(level: Sharded, operands: Sequence[Any]) -> list[tuple[int, int, int, Cuts]]:
-    """The operands that are cut: size, number, axis and lengths of the parts, the largest first."""
-    found: list[tuple[int, int, int, Cuts]] = []
-    for i, given in enumerate(operands):
-        for x in given if isinstance(given, (list, tuple)) else (given,):
-            if level.is_cut(x) and x.axis is not None:
-                found.append((math.prod(x.shape), i, x.axis, x.cuts))
-    return sorted(found, key=lambda leader: -leader[0])
-
-
-def _is_quantized(level: Sharded, entry: Operation, operands: Sequence[Any], attributes: dict[str, Any]) -> bool:
-    """Whether an operand or the result is quantized."""
-    if "dtype" in entry.results and getattr(attributes.get("dtype"), "kind", "") == "quantized":
-        return True
-    return any(hasattr(x, "shape") and level.dtype(x).kind == "quantized" for x in operands)
-
-
-make_operations(Sharded, compile_operation, written=("from_numpy", "to_numpy", "to_numpy_many"))

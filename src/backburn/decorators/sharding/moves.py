@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from backburn.decorators.sharding.rules import Plan, Shape, Shapes, direct, rank_of, sharding
-from backburn.decorators.sharding.shards import Shards, starts_of
+from backburn.decorators.sharding.shards import Shards, block_length, starts_of
 
 
 def reshape(level: Any, x: Any, *, shape: Shape) -> Any:
@@ -14,6 +14,8 @@ def reshape(level: Any, x: Any, *, shape: Shape) -> Any:
     k = level.wrapped
     if x.axis is None:
         return linear(level, "reshape", x, shape=shape)
+    if is_bound(level, x):
+        return NotImplemented  # steps of a part may move in another way than those of all
     before, size = math.prod(x.shape[: x.axis]), math.prod(x.shape)
     if not size:
         return NotImplemented
@@ -24,8 +26,8 @@ def reshape(level: Any, x: Any, *, shape: Shape) -> Any:
             continue
         if all(n * each % unit == 0 for n in x.cuts):
             cuts = tuple(n * each // unit for n in x.cuts)
-            made = [(*shape[:axis], n, *shape[axis + 1 :]) for n in cuts]
-            parts = [k.reshape(p, s) for p, s in zip(x.parts, made, strict=True)]
+            made = tuple((*shape[:axis], n, *shape[axis + 1 :]) for n in cuts)
+            parts = [k.reshape(p, s) for p, s in zip(x.parts, level.mine(made), strict=True)]
             return Shards(parts, axis, cuts, tuple(shape), level.mesh_axis)
     return NotImplemented
 
@@ -68,6 +70,12 @@ def overlap_add(shapes: Shapes, index: int, cut: int, *, axis: Shape, **_: Any) 
     return Plan((cut,)) if cut < len(shapes[0]) - len(axis) and cut not in axis else None
 
 
+def is_bound(level: Any, x: Any) -> bool:
+    """Whether values of a primitive have steps of their own channel or block."""
+    dtype = level.dtype(x)
+    return dtype.kind == "quantized" and dtype.granularity != "tensor"
+
+
 # ---- ranges ----
 
 
@@ -76,16 +84,19 @@ def slice_(level: Any, x: Any, *, key: Any) -> Any:
     if x.axis is None:
         return linear(level, "slice", x, key=key)
     k, axis = level.wrapped, x.axis
+    if block_length(level.dtype(x), x.shape, axis) > 1 and not is_full(key[axis], x.shape[axis]):
+        return NotImplemented  # ranges of blocks may be whole in a part and not in all
     wanted = range(*key[axis].indices(x.shape[axis]))
     if wanted.step < 1:
         return NotImplemented
-    parts, cuts = [], []
-    for part, start, length in zip(x.parts, starts_of(x.cuts), x.cuts, strict=True):
+    keys, cuts = [], []
+    for start, length in zip(starts_of(x.cuts), x.cuts, strict=True):
         first = wanted.start if wanted.start >= start else start + (wanted.start - start) % wanted.step
         own = range(first - start, min(wanted.stop, start + length) - start, wanted.step)
         local = slice(own.start, own.stop, own.step) if own else slice(0, 0, 1)
-        parts.append(k.slice(part, (*key[:axis], local, *key[axis + 1 :])))
+        keys.append((*key[:axis], local, *key[axis + 1 :]))
         cuts.append(len(own))
+    parts = [k.slice(part, own_key) for part, own_key in zip(x.parts, level.mine(tuple(keys)), strict=True)]
     shape = tuple(len(range(*s.indices(n))) for s, n in zip(key, x.shape, strict=True))
     return Shards(parts, axis, tuple(cuts), shape, level.mesh_axis)
 
@@ -201,7 +212,7 @@ def scale(name: str) -> Any:
     return function
 
 
-direct("reshape", reshape)
+direct("reshape", reshape, lambda found: [{"shape": tuple(part.shape)} for part in found.parts])
 direct("slice", slice_)
 direct("permute_dims", of_addends("permute_dims"))
 direct("stop_gradient", of_addends("stop_gradient"))

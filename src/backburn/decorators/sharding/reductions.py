@@ -6,7 +6,8 @@ from typing import Any
 
 from backburn.decorators.sharding.moves import of_addends
 from backburn.decorators.sharding.rules import NOWHERE, Plan, Shape, Shapes, along, direct, sharding
-from backburn.ops.random import draws
+from backburn.decorators.sharding.shards import Shards, starts_of
+from backburn.ops.random import apply_dropout, draws, threshold
 from backburn.ops.table import OPERATIONS
 
 
@@ -25,20 +26,33 @@ def twice(name: str) -> Any:
             return NotImplemented
         k, cut = level.wrapped, x.axis
         reduce = getattr(k, name)
-        reduced = [reduce(p, axis=axis, keepdims=True) if n else None for p, n in zip(x.parts, x.cuts, strict=True)]
-        like = next(p for p in reduced if p is not None)
-        none = (*like.shape[:cut], 0, *like.shape[cut + 1 :])
-        parts = [k.zeros(none, k.dtype(like)) if p is None else p for p in reduced]
-        found = reduce(level.joined(parts, cut), axis=(cut,), keepdims=True)
+        none = tuple(0 if a == cut else 1 if a in axis else n for a, n in enumerate(x.shape))
+        (dtype,) = OPERATIONS[name].dtypes({"x": level.dtype(x)}, {})
+        parts = [
+            reduce(p, axis=axis, keepdims=True) if n else k.zeros(none, dtype)
+            for p, n in zip(x.parts, level.mine(x.cuts), strict=True)
+        ]
+        found = reduce(level.joined(parts, cut, tuple(min(n, 1) for n in x.cuts)), axis=(cut,), keepdims=True)
         return found if keepdims else k.reshape(found, tuple(n for a, n in enumerate(found.shape) if a not in axis))
 
     return function
+
+
+def dropped(level: Any, x: Any, *, key: int, offset: int, p: float) -> Any:
+    """Dropout of parts along another axis than the first, each with its range of the words of all."""
+    k, below = level.wrapped, threshold(1.0 - p)
+    places = level.mine(tuple(zip(starts_of(x.cuts), x.cuts, strict=True)))
+    kept = [k.less(k.random_window(key, offset, x.shape, x.axis, start, start + n), below) for start, n in places]
+    found = [apply_dropout(k, part, keep, p) for part, keep in zip(x.parts, kept, strict=True)]
+    return tuple(Shards(parts, x.axis, x.cuts, x.shape, level.mesh_axis) for parts in (found, kept))
 
 
 def draw(name: str, result: int | None = None) -> Any:
     """A draw for each element, of shards that take up the stream where their first element stands."""
 
     def function(level: Any, x: Any, **attributes: Any) -> Any:
+        if name == "dropout" and x.axis:
+            return dropped(level, x, **attributes)
         if x.axis != 0 or (name == "categorical" and len(x.shape) == 1):
             return NotImplemented
         words = draws(name, x.shape[1:], level.dtype(x))

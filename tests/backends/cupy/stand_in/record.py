@@ -38,7 +38,7 @@ _MEMBERS = """
     ndarray.flags ndarray.get ndarray.imag ndarray.itemsize ndarray.nbytes ndarray.ndim ndarray.real ndarray.reshape
     ndarray.shape ndarray.size ndarray.strides ndarray.transpose ndarray.view cuda.MemoryPool cuda.using_allocator
     cuda.Stream.begin_capture cuda.Stream.end_capture cuda.Event cuda.alloc_pinned_memory cuda.Graph.debug_dot_str
-    cuda.Graph.launch cuda.Event.record cuda.Event.synchronize cuda.MemoryPool.total_bytes ndarray.set
+    cuda.Graph.launch cuda.Event.done cuda.Event.record cuda.Event.synchronize cuda.MemoryPool.total_bytes ndarray.set
     cuda.Memory cuda.MemoryPointer cuda.MemoryPool.set_limit cuda.MemoryPool.free_all_blocks cuda.MemoryPool.malloc
     cuda.Device.compute_capability fft.config.get_plan_cache fft.config.get_plan_cache_size
 """

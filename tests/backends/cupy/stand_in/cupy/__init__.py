@@ -7,8 +7,10 @@ around, new memory holds rubbish, and what CuPy refuses is refused. User-defined
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
-from cupy import _functions, _ufuncs
+from cupy import _functions, _nccl, _ufuncs
 from cupy._arrays import ndarray
 from cupy._device import cuda, get_default_memory_pool, get_default_pinned_memory_pool, show_config
 from cupy._functions import argwhere, ascontiguousarray, broadcast_arrays, fft, lib, linalg, matmul
@@ -22,6 +24,7 @@ __all__ = [
 ]  # fmt: skip
 __version__ = _ufuncs.SURFACE["version"]
 dtype = np.dtype
+sys.modules["cupy.cuda.nccl"] = _nccl
 for _name in _ufuncs.SURFACE["ufuncs"]:
     globals()[_name] = getattr(_ufuncs, _name)
 for _name in _functions.BODIES:

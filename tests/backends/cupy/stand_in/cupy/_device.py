@@ -114,13 +114,19 @@ def get_current_stream() -> Stream:
 
 
 class Event:
-    """A point in a queue."""
+    """A point in a queue, which is reached at once, unless ``STUCK``."""
+
+    STUCK = False
 
     def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
         self.recorded_on: list[int] = []
 
     def record(self, stream: Any = None) -> None:
         self.recorded_on.append((stream or get_current_stream()).ptr)
+
+    @property
+    def done(self) -> bool:
+        return bool(self.recorded_on) and not Event.STUCK
 
     def synchronize(self) -> None:
         Tape.forbid("waits")

@@ -1,0 +1,227 @@
+"""``Count``: one process of as many as you like, which sends nothing: its bytes are counted and its time is predicted.
+
+Every buffer is one element that stands for all, and what is received is zeros. With a backend that has no values either
+a step of one process of thousands is followed in the memory of a laptop.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+
+from backburn.base.dtypes import DType, as_dtype
+from backburn.base.errors import ArgumentError
+from backburn.communicators.local import Done
+from backburn.communicators.protocol import Buffer
+from backburn.communicators.ranks import check_lists, check_root
+
+
+@dataclass(frozen=True)
+class Link:
+    """A connection between processes: seconds for a message (``latency``), and bytes per second (``rate``)."""
+
+    latency: float
+    rate: float
+
+    def seconds(self, messages: float, size: float) -> float:
+        """The time of ``messages`` that one process sends one after the other, of ``size`` bytes together."""
+        return messages * self.latency + size / self.rate
+
+
+#: Processes of one node: MPI in shared memory, on two cores of an AMD EPYC (Zen 4).
+NEAR = Link(1e-6, 4e9)
+#: Processes of different nodes: an assumption, 25 Gbit/s Ethernet, shared by the processes of a node.
+FAR = Link(10e-6, 3e9)
+
+
+@dataclass
+class Counted:
+    """What a process has sent: bytes and calls by kind of collective, and the seconds that they are predicted to take.
+
+    ``sent`` counts bytes that leave the process, whatever route they take.
+    """
+
+    sent: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+
+    @property
+    def bytes(self) -> int:
+        """The bytes sent by all collectives."""
+        return sum(self.sent.values())
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.sent.clear()
+        self.calls.clear()
+        self.seconds = 0.0
+
+
+class Count:
+    """Process ``rank`` of ``size``, alone: it sends nothing, counts its bytes and predicts its time.
+
+    ``per_node`` processes are on each node, by rank; all of them by default. Inside of a node messages take ``near``,
+    and between nodes ``far``, whose rate the processes of a node share. A collective goes through both one after the
+    other: first inside of the node, then between nodes. ``counted`` is shared with the communicators that
+    :meth:`split` makes.
+
+    Raises :class:`ArgumentError` for a rank that there is not, and for fewer than one process, or one for a node.
+
+    >>> comm = Count(1000, per_node=8)
+    >>> gradients = comm.empty(None, (1_000_000,), "float32")
+    >>> comm.all_reduce(gradients)
+    >>> comm.counted.bytes, round(comm.counted.seconds * 1e3, 1)
+    (7992000, 4.5)
+    """
+
+    name = "count"
+
+    def __init__(
+        self,
+        size: int = 1,
+        rank: int = 0,
+        *,
+        per_node: int | None = None,
+        near: Link = NEAR,
+        far: Link = FAR,
+        counted: Counted | None = None,
+        ranks: Sequence[int] | None = None,
+    ) -> None:
+        """``ranks`` are the numbers in the whole program of the processes; by default these are all."""
+        if size < 1 or not 0 <= rank < size or (per_node is not None and per_node < 1):
+            raise ArgumentError(f"count: there is no rank {rank} of {size} processes, {per_node or size} for each node")
+        self.size = size
+        self.rank = rank
+        self.per_node = per_node or size
+        self.near = near
+        self.far = far
+        self.counted = Counted() if counted is None else counted
+        self.ranks = range(size) if ranks is None else ranks
+        node = self.ranks[rank] // self.per_node
+        on_node = [r for r, number in enumerate(self.ranks) if number // self.per_node == node]
+        #: The processes of this node, of those that this communicator has.
+        self.on_node = range(on_node[0], on_node[-1] + 1) if len(on_node) == on_node[-1] - on_node[0] + 1 else on_node
+
+    def split(self, colors: Sequence[int]) -> Count:
+        """The processes of this one's color."""
+        chosen = [r for r in range(self.size) if colors[r] == colors[self.rank]]
+        return Count(
+            len(chosen), chosen.index(self.rank), per_node=self.per_node, near=self.near, far=self.far,
+            counted=self.counted, ranks=[self.ranks[r] for r in chosen],
+        )  # fmt: skip
+
+    def empty(self, k: Any, shape: Sequence[int], dtype: DType) -> Buffer:
+        """A buffer of which every element is the same one."""
+        return np.lib.stride_tricks.as_strided(np.zeros(1, as_dtype(dtype).dtype), tuple(shape), (0,) * len(shape))
+
+    def to_buffer(self, k: Any, x: Any, /, *, own: bool = False) -> Buffer:
+        """A buffer of the shape and dtype of a primitive."""
+        return self.empty(k, x.shape, k.dtype(x))
+
+    def from_buffer(self, k: Any, buffer: Buffer, /) -> Any:
+        """A primitive of zeros."""
+        return k.zeros(tuple(buffer.shape), as_dtype(buffer.dtype))
+
+    def all_gather(self, send: Buffer, receive: Sequence[Buffer]) -> None:
+        """Count ``send`` once for every other process."""
+        check_lists("all_gather", self.size, receive)
+        self._exchange("all_gather", [send.nbytes] * self.size)
+
+    def all_to_all(self, send: Sequence[Buffer], receive: Sequence[Buffer]) -> None:
+        """Count what goes to every other process."""
+        check_lists("all_to_all", self.size, send, receive)
+        self._exchange("all_to_all", [x.nbytes for x in send])
+
+    def start_all_to_all(self, send: Sequence[Buffer], receive: Sequence[Buffer]) -> Done:
+        """Count as :meth:`all_to_all` does: no time is hidden behind what is computed meanwhile."""
+        self.all_to_all(send, receive)
+        return Done()
+
+    def can_reduce(self, buffer: Buffer) -> bool:
+        """True: nothing is added."""
+        return True
+
+    def all_reduce(self, buffer: Buffer) -> None:
+        """Count what a reduction and a distribution of the parts send: twice the buffer, but for this rank's part."""
+        share = buffer.nbytes / self.size
+        near, nodes = len(self.on_node), math.ceil(self.size / len(self.on_node))
+        seconds = self.near.seconds(2 * _rounds(near), 2 * share * self.size * (near - 1) / near)
+        seconds += self.far.seconds(2 * _rounds(nodes), 2 * buffer.nbytes * (nodes - 1) / nodes)
+        self._add("all_reduce", round(2 * share * (self.size - 1)), seconds)
+
+    def broadcast(self, buffer: Buffer, root: int) -> None:
+        """Count the buffer once: every process but the last ones of a tree receives and sends it on."""
+        check_root(root, self.size)
+        near, nodes = len(self.on_node), math.ceil(self.size / len(self.on_node))
+        passed_on = buffer.nbytes if self.size > 1 else 0
+        seconds = self.near.seconds(_rounds(near), buffer.nbytes * (near > 1))
+        self._add("broadcast", passed_on, seconds + self.far.seconds(_rounds(nodes), buffer.nbytes * (nodes > 1)))
+
+    def gather_objects(self, value: object) -> list[Any]:
+        """The value of this process for every one; its few bytes are not counted, its rounds are."""
+        self._rounds_of("gather_objects")
+        return [value] * self.size
+
+    def barrier(self) -> None:
+        """Count the rounds."""
+        self._rounds_of("barrier")
+
+    def abort(self, message: str) -> NoReturn:
+        """Print the message and end this process with status 1."""
+        print(f"backburn: rank {self.rank} of {self.size}: {message}", file=sys.stderr, flush=True)
+        raise SystemExit(1)
+
+    def _exchange(self, kind: str, sizes: Sequence[int]) -> None:
+        """Count messages to every other process, of which there is none where there is nothing to send."""
+        near = [sizes[r] for r in self.on_node if r != self.rank]
+        size = sum(sizes) - sizes[self.rank]
+        messages = sum(map(bool, sizes)) - bool(sizes[self.rank])
+        near_size, near_messages = sum(near), sum(map(bool, near))
+        seconds = self.near.seconds(near_messages, near_size)
+        share = len(self.on_node)  # the processes of a node use its connection together
+        self._add(kind, size, seconds + self.far.seconds(messages - near_messages, (size - near_size) * share))
+
+    def _rounds_of(self, kind: str) -> None:
+        near, nodes = len(self.on_node), math.ceil(self.size / len(self.on_node))
+        self._add(kind, 0, self.near.seconds(_rounds(near), 0) + self.far.seconds(_rounds(nodes), 0))
+
+    def _add(self, kind: str, size: int, seconds: float) -> None:
+        self.counted.calls[kind] += 1
+        if self.size > 1:
+            self.counted.sent[kind] += size
+            self.counted.seconds += seconds
+
+
+def _rounds(processes: int) -> int:
+    """How often a message is passed on until every process has it."""
+    return math.ceil(math.log2(processes)) if processes > 1 else 0
+
+
+_world: list[Count] = []
+
+
+def world() -> Count:
+    """The communicator that ``comm=count`` means: of one process, unless :func:`counting` has chosen another."""
+    return _world[-1] if _world else Count()
+
+
+@contextmanager
+def counting(comm: Count) -> Iterator[Count]:
+    """``comm=count`` means this communicator inside of the block.
+
+    >>> with counting(Count(8, rank=3)):
+    ...     world().rank, world().size
+    (3, 8)
+    """
+    _world.append(comm)
+    try:
+        yield comm
+    finally:
+        _world.pop()
