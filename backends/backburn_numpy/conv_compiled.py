@@ -41,8 +41,8 @@ WASTE, APART = 1.8, 4
 SHORT = 48
 #: The most positions that kernels sum at a time.
 TILE = 64
-#: The most parts of a gradient of a weight; the fewest windows of one for weights of so many elements, and for larger ones,
-#: and the fewest multiplications.
+#: The most parts of a gradient of a weight; the fewest windows of one for weights of so many elements, and for larger
+#: ones, and the fewest multiplications.
 MOST_PARTS, SMALL_WEIGHT, SMALL_PART, LARGE_PART, WORK_OF_A_PART = 8, 1 << 16, 1 << 8, 1 << 11, 1 << 24
 #: The blocks of inputs and gradients that fit the L2 cache, with the positions per block that :func:`cut` makes.
 DEPTHS = 2

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from backburn.ops.bodies.slicing import axis_slices
-
 Shape = tuple[int, ...]
 
 
@@ -39,7 +37,8 @@ class EntryGradient:
         """The same for the slice of a tensor of ``shape``."""
         axis, index = self.axis, self.index
         kept = k.reshape(self.gradient, (*shape[:axis], 1, *shape[axis + 1 :]))
-        return SliceGradient(kept, axis_slices(shape, axis, index, index + 1))
+        key = tuple([slice(index, index + 1, 1) if a == axis else slice(0, n, 1) for a, n in enumerate(shape)])
+        return SliceGradient(kept, key)
 
 
 class SlicedGradient:
