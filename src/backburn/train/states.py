@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from backburn.base.errors import RunFolderError
 from backburn.base.mutable_trees import MutableTree
+from backburn.nn.module import placed_as
 from backburn.optim.groups import Groups
 from backburn.tensor.core.copying import copy_if_overwritten
 from backburn.tensor.core.host import asarray
@@ -40,7 +41,7 @@ def load_model_state(model: Any, state: Mapping[str, Any]) -> None:
         return
     for leaf in MutableTree(model, is_tensor).leaves:
         x = leaf.value
-        new = asarray(state[leaf.path], dtype=x.dtype, backend=x.backend)
+        new = placed_as(asarray(state[leaf.path], dtype=x.dtype, backend=x.backend), x)
         leaf.put(new.require_grad() if x.dtype.kind == "float" and x.is_require_grad else new)
 
 
@@ -69,7 +70,7 @@ class Description:
             _kind(trainer.optimizer),
             options,
             data_description(trainer.data),
-            _flat(trainer.about.get("config", {})),
+            {name: x for name, x in flat(trainer.about.get("config", {})).items() if not _is_free(name)},
         )
 
     def tables(self) -> dict[str, Any]:
@@ -118,14 +119,21 @@ def _kind(optimizer: Any) -> str:
 
 
 #: Keys of a configuration that another process may have otherwise, which changes nothing of what is computed.
-_FREE = ("backend", "callbacks", "output", "train.epochs", "train.capture", "train.log_every")
+_FREE = ("backend", "callbacks", "distributed", "output", "train.epochs", "train.capture", "train.log_every")
 
 
-def _flat(tables: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """The keys of a configuration with dots, and their values; those that may change are left out."""
+def _is_free(name: str) -> bool:
+    return any(f"{name}.".startswith(f"{free}.") for free in _FREE)
+
+
+def flat(tables: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """The keys of a configuration with dots, and their values.
+
+    >>> flat({"train": {"epochs": 3}, "backend": "numpy"})
+    {'train.epochs': 3, 'backend': 'numpy'}
+    """
     found: dict[str, Any] = {}
     for key, value in tables.items():
         name = f"{above}{key}"
-        if name not in _FREE:
-            found |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+        found |= flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
     return found

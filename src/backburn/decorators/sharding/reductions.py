@@ -66,15 +66,22 @@ def draw(name: str, result: int | None = None) -> Any:
 
 
 def step(name: str) -> Any:
-    """A step of an optimizer, in which all tensors are cut as the parameter is. Nothing is donated: parts are views."""
+    """A step of an optimizer, in which all tensors are cut as the parameter is, else as the state is.
 
-    def function(level: Any, param: Any, *others: Any, **attributes: Any) -> Any:
+    A whole parameter stays whole, when its state is cut: each shard computes its part of the new one. Nothing is
+    donated, for parts are views.
+    """
+
+    def function(level: Any, param: Any, grad: Any, *state: Any, **attributes: Any) -> Any:
+        operands = (param, grad, *state)
         attributes["donate"] = False
-        if not level.is_cut(param) or param.axis is None:
-            return getattr(level.wrapped, name)(*map(level.settled, (param, *others)), **attributes)
-        axes = tuple(None if x is None else param.axis for x in (param, *others))
-        plan = Plan(axes, result=param.axis)
-        return level.run(OPERATIONS[name], (param, *others), attributes, plan, param.cuts)
+        leader = next((x for x in (param, *state) if level.is_cut(x) and x.axis is not None), None)
+        if leader is None:
+            return getattr(level.wrapped, name)(*map(level.settled, operands), **attributes)
+        axes = tuple(None if x is None else leader.axis for x in operands)
+        plan = Plan(axes, result=leader.axis)
+        new, *states = level.run(OPERATIONS[name], operands, attributes, plan, leader.cuts)
+        return (new if leader is param else level.whole(new), *states)
 
     return function
 
