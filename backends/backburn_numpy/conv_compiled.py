@@ -251,11 +251,11 @@ def weight_grad(x: Array, grad: Array, g: Geometry) -> Array:
     ]
 
     def work(start: int, stop: int) -> None:
-        memory = (empty((g.padded(blocks),), np.dtype(np.float32)),) if is_direct else _memory(g, blocks)
+        memory: Any = empty((g.padded(blocks),), np.dtype(np.float32)) if is_direct else _memory(g, blocks)
         for part, mine, some in units[start:stop]:
             if is_direct:
                 kernel: Any = compiled.kernel("conv_weight_direct")
-                at = compiled.addresses(totals[part], *whole, *memory, g.numbers)
+                at = compiled.addresses(totals[part], *whole, memory, g.numbers)
                 kernel(*at, width, *some, compiled.address(mine), len(mine))
             else:
                 _run_kernel("conv_weight", [totals[part], *whole], memory, g, (transposed, *some), mine)
