@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from backburn.decorators.sharding import created_in_parts
 from backburn.distributed import plans
-from backburn.distributed.mesh import Mesh, mesh
+from backburn.distributed.meshes import Mesh, mesh
 from backburn.distributed.placing import place, place_state
 from backburn.distributed.plans import Plan, placement
 from backburn.distributed.rows import Cutting, Rows
