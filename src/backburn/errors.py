@@ -15,6 +15,7 @@ from backburn.base.errors import (
     BackendMismatchError,
     BackendUnavailableError,
     CaptureError,
+    CommunicationError,
     ConfigError,
     ConsumedGraphError,
     DeviceError,
@@ -38,8 +39,8 @@ from backburn.base.errors import (
 
 __all__ = [
     "ArgumentError", "AxisError", "BackburnError", "BackendMismatchError", "BackendUnavailableError", "CaptureError",
-    "ConfigError", "ConsumedGraphError", "DTypeError", "DeviceError", "DeviceMemoryError", "ExportError",
-    "FileFormatError", "GraphError", "ImmutableError", "LinearAlgebraError", "MissingRuleError",
+    "CommunicationError", "ConfigError", "ConsumedGraphError", "DTypeError", "DeviceError", "DeviceMemoryError",
+    "ExportError", "FileFormatError", "GraphError", "ImmutableError", "LinearAlgebraError", "MissingRuleError",
     "NotDifferentiableError", "NumericalInstabilityError", "OutOfRangeError", "RunFolderError", "ShapeError",
     "SingularMatrixError", "SpecError", "Unsupported",
 ]  # fmt: skip

@@ -90,6 +90,7 @@ COMMANDS: dict[str, set[str]] = {
         "folder", "prompt", "--chat", "--backend", "--dtype", "--max-new-tokens", "--temperature", "--top-k", "--top-p",
         "--min-p", "--repetition-penalty", "--seed",
     },
+    "launch": {"--ranks", "--mpiexec", "program"},
     "backends": set(),
     "info": {"operation", "--json", "--required", "--source"},
 }  # fmt: skip

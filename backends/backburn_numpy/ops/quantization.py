@@ -60,7 +60,7 @@ def _run_kernel(x: Array, ends: tuple[Array, ...], dtype: QuantizedDType, steps:
     if dtype.axis or len(dtype.block_shape) > 1:
         return None
     operands = [contiguous(upcast_half(a)) for a in (x, *ends)]
-    if operands[0].dtype != compiled.FLOAT32:
+    if any(a.dtype != compiled.FLOAT32 for a in operands):
         return None
     if dtype.granularity == "tensor":
         lines, width = 1, x.size

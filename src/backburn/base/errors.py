@@ -89,6 +89,10 @@ class DeviceMemoryError(DeviceError, MemoryError):
     """A device is out of memory; the message says how much is in use, or how much was requested."""
 
 
+class CommunicationError(BackburnError, RuntimeError):
+    """The processes of a distributed program are out of step, differ in what they run, or cannot communicate."""
+
+
 class SpecError(BackburnError, ValueError):
     """A backend expression such as ``"autodiff(numpy)"`` cannot be parsed."""
 

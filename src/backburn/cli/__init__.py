@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from backburn.base.errors import BackburnError
-from backburn.cli import conformance, generation, information, runs, training
+from backburn.cli import conformance, generation, information, launch, runs, training
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,6 +60,7 @@ def parser() -> argparse.ArgumentParser:
         training.add_predict,
         generation.add_generate,
         conformance.add_conformance,
+        launch.add_launch,
         information.add_backends,
         information.add_info,
     ):

@@ -1,25 +1,32 @@
 """``Mpi``: the processes that ``mpiexec``, ``srun`` or ``backburn launch`` started, by mpi4py.
 
-Importing this module initializes MPI. Buffers are NumPy arrays, which are sent from and received into where they lie.
+MPI is initialized by :func:`world`, not by an import. Buffers are NumPy arrays, sent from and received where they lie.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+import faulthandler
+import os
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
 from backburn.base.dtypes import DType
-from backburn.base.errors import BackendUnavailableError, Unsupported
+from backburn.base.errors import ArgumentError, BackendUnavailableError, CommunicationError, Unsupported
+from backburn.communicators.agreement import by_rank, check_agreement, libraries, order_digest
 from backburn.communicators.local import from_host_array, host_array
 from backburn.communicators.protocol import Buffer
-from backburn.communicators.ranks import check_lists, check_root
+from backburn.communicators.ranks import check_lists, check_root, launched
+from backburn.communicators.watchdog import TIMEOUT, Watchdog, caller
 from backburn.communicators.wheels import prepare_mpi
 
 prepare_mpi()
 try:
+    import mpi4py
+
+    mpi4py.rc.initialize = False  # in `world`, with a limit of time
+    mpi4py.rc.finalize = False  # by the watchdog, when all ranks have come to their end
     from mpi4py import MPI
 except (ImportError, RuntimeError) as cause:
     raise BackendUnavailableError(
@@ -37,20 +44,33 @@ _ADDED = frozenset(["float32", "float64", "int8", "int16", "int32", "int64", "ui
 class Mpi:
     """The processes of an MPI communicator.
 
-    Collectives are called from one thread at a time.
+    A collective that waits for longer than ``timeout`` seconds ends the job, and says which ranks are missing and what
+    they do instead. With ``check`` every collective is compared on all ranks before it runs: operation, shape, dtype
+    and the line that calls it. Raises :class:`CommunicationError` then, where they differ; for a collective after one
+    that an exception interrupted; in a process that was forked from a rank; and where MPI reports an error.
     """
 
     name = "mpi"
 
-    def __init__(self, comm: Any) -> None:
+    def __init__(self, comm: Any, watchdog: Watchdog, key: str, timeout: float, check: bool) -> None:
         """Around an ``mpi4py.MPI.Comm``, which nothing else uses."""
         self._comm = comm
+        self._watchdog = watchdog
+        self._splits = 0
+        self._check = check and comm.size > 1
         self.rank: int = comm.rank
         self.size: int = comm.size
+        self.key = key
+        self.timeout = timeout
+        self.members: Sequence[int] = MPI.Group.Translate_ranks(comm.group, None, MPI.COMM_WORLD.group)
 
     def split(self, colors: Sequence[int]) -> Mpi:
         """The communicator of the processes with this one's color, by rank."""
-        return Mpi(self._comm.Split(colors[self.rank], self.rank))
+        check_lists("split", self.size, colors)
+        color = colors[self.rank]
+        comm = self._run("split", tuple(colors), self._comm.Split, color, self.rank)
+        self._splits += 1
+        return Mpi(comm, self._watchdog, f"{self.key}/{self._splits}.{color}", self.timeout, self._check)
 
     def empty(self, k: Any, shape: Sequence[int], dtype: DType) -> Buffer:
         """A NumPy array without values."""
@@ -64,29 +84,34 @@ class Mpi:
         """A primitive with the values of a NumPy array."""
         return from_host_array(k, buffer)
 
+    # ---- collectives ----
+
     def all_gather(self, send: Buffer, receive: Sequence[Buffer]) -> None:
         """Fill ``receive`` with what each process sends."""
         check_lists("all_gather", self.size, receive)
-        self._start([send] * self.size, receive).wait()
+        self._start("all_gather", [send] * self.size, receive).wait()
 
     def all_to_all(self, send: Sequence[Buffer], receive: Sequence[Buffer]) -> None:
         """Send one buffer to each process and receive one from each."""
         check_lists("all_to_all", self.size, send, receive)
-        self._start(send, receive).wait()
+        self._start("all_to_all", send, receive).wait()
 
     def start_all_to_all(self, send: Sequence[Buffer], receive: Sequence[Buffer]) -> Exchange:
         """Start :meth:`all_to_all`."""
         check_lists("all_to_all", self.size, send, receive)
-        return self._start(send, receive)
+        return self._start("all_to_all", send, receive)
 
-    def _start(self, send: Sequence[Buffer], receive: Sequence[Buffer]) -> Exchange:
+    def _start(self, operation: str, send: Sequence[Buffer], receive: Sequence[Buffer]) -> Exchange:
+        return self._run(operation, send[0].dtype.name, self._exchange, operation, send, receive)
+
+    def _exchange(self, operation: str, send: Sequence[Buffer], receive: Sequence[Buffer]) -> Exchange:
         comm, rank, size = self._comm, self.rank, self.size
         others = [(rank + i) % size for i in range(1, size)]
         requests = [comm.Irecv(_moved(receive[r]), r) for r in reversed(others) if receive[r].size]
         requests += [comm.Isend(_moved(send[r]), r) for r in others if send[r].size]
         if receive[rank] is not send[rank]:
             receive[rank][...] = send[rank]
-        return Exchange(requests, (send, receive))
+        return Exchange(self, operation, requests, (send, receive))
 
     def can_reduce(self, buffer: Buffer) -> bool:
         """Whether MPI adds the dtype: all but float16, bfloat16 and bool."""
@@ -96,40 +121,80 @@ class Mpi:
         """Replace a buffer by its sum over the processes, as MPI's ``Allreduce`` adds it up."""
         if not self.can_reduce(buffer):
             raise Unsupported(f"all_reduce: MPI does not add {buffer.dtype.name}; sums in a fixed order do")
-        self._comm.Allreduce(MPI.IN_PLACE, buffer)
+        self._run("all_reduce", buffer, self._comm.Allreduce, MPI.IN_PLACE, buffer)
 
     def broadcast(self, buffer: Buffer, root: int) -> None:
         """Fill a buffer with that of the process ``root``."""
         check_root(root, self.size)
-        self._comm.Bcast(_moved(buffer), root)
+        self._run("broadcast", buffer, self._comm.Bcast, _moved(buffer), root)
 
     def gather_objects(self, value: object) -> list[Any]:
         """The ``value`` of every process, by rank."""
-        return self._comm.allgather(value)
+        return self._run("gather_objects", None, self._comm.allgather, value)
 
     def barrier(self) -> None:
         """Return when every process has called this."""
-        self._comm.Barrier()
+        self._run("barrier", None, self._comm.Barrier)
 
     def abort(self, message: str) -> NoReturn:
         """Print a message that names this process, and end all processes with status 1."""
-        world = MPI.COMM_WORLD
-        print(f"backburn: rank {world.rank} of {world.size}: {message}", file=sys.stderr, flush=True)
-        world.Abort(1)
-        raise SystemExit(1)  # not reached: for type checkers
+        self._watchdog.abort(message)
+
+    def _run(self, operation: str, facts: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function that may wait for other processes; ``facts`` are what all must agree on."""
+        watchdog = self._watchdog
+        number = watchdog.enter(self, operation)
+        try:
+            if self._check:
+                self._compare(number, operation, facts)
+            result = function(*arguments)
+        except BaseException as error:
+            watchdog.interrupted(operation, error)
+            if isinstance(error, MPI.Exception):
+                raise CommunicationError(
+                    f"{operation}: MPI reports {error}. Ranks that are out of step are one cause; with check=true "
+                    f"every collective is compared"
+                ) from error
+            raise
+        watchdog.waiting = None
+        return result
+
+    def _compare(self, number: int, operation: str, facts: Any) -> None:
+        """Raise on all processes unless all of them are about to begin the same collective."""
+        if isinstance(facts, np.ndarray):
+            facts = f"of {facts.dtype.name}{list(facts.shape)}"
+        line = caller()
+        mine = number.to_bytes(8, "little") + order_digest(operation, facts, line)
+        everyone = bytearray(16 * self.size)
+        self._comm.Allgather(mine, everyone)
+        if everyone == mine * self.size:
+            return
+        told = self._comm.allgather(f"{operation}{f' {facts}' if facts else ''} at {line}")
+        raise CommunicationError(f"collective {number} is not the same on all ranks: {by_rank(told)}")
 
 
 class Exchange:
     """Messages on their way."""
 
-    def __init__(self, requests: list[Any], buffers: Any) -> None:
+    def __init__(self, comm: Mpi, operation: str, requests: list[Any], buffers: Any) -> None:
         """With the buffers, which must live until the messages have arrived."""
+        self._comm = comm
+        self._operation = operation
         self._requests = requests
         self._buffers = buffers
 
     def wait(self) -> None:
         """Return when all messages have arrived."""
-        MPI.Request.Waitall(self._requests)
+        watchdog = self._comm._watchdog
+        watchdog.waits(self._comm, self._operation)
+        try:
+            MPI.Request.Waitall(self._requests)
+        except BaseException as error:
+            watchdog.interrupted(self._operation, error)
+            if isinstance(error, MPI.Exception):
+                raise CommunicationError(f"{self._operation}: MPI reports {error}") from error
+            raise
+        watchdog.waiting = None
         self._requests, self._buffers = [], None
 
 
@@ -139,11 +204,75 @@ def _moved(buffer: Any) -> Any:
     return buffer if other is None else buffer.view(other)
 
 
-_world: list[Mpi] = []
+class _Post:
+    """The watchdogs' messages, on a communicator of their own."""
+
+    def __init__(self) -> None:
+        self._comm: Any = MPI.COMM_WORLD.Dup()
+        self._status = MPI.Status()
+        self._sent: list[Any] = []
+        self.rank: int = self._comm.rank
+        self.size: int = self._comm.size
+
+    def send(self, rank: int, about: int, message: object) -> None:
+        self._sent = [request for request in self._sent if not request.Test()]
+        self._sent.append(self._comm.isend(message, rank, about))
+
+    def receive(self) -> tuple[int, int, Any] | None:
+        if not self._comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, self._status):
+            return None
+        source, about = self._status.source, self._status.tag
+        return source, about, self._comm.recv(None, source, about)
+
+    def abort(self, status: int) -> NoReturn:
+        MPI.COMM_WORLD.Abort(status)
+        os._exit(status)  # where Abort returns before the launcher ends this process
+
+    def finish(self) -> None:
+        MPI.Request.Waitall(self._sent)
+        MPI.Finalize()
 
 
-def world() -> Mpi:
-    """The communicator of all processes of this program; the same object at every call."""
-    if not _world:
-        _world.append(Mpi(MPI.COMM_WORLD.Dup()))
-    return _world[0]
+def _wait_until_all_ranks_have_started(timeout: float) -> None:
+    """Initialize MPI, which waits for every rank; at the limit print this function's name and exit with status 1."""
+    if MPI.Is_initialized():
+        return
+    several = (launched() or (0, 1))[1] > 1
+    if several:  # a timer that needs no interpreter, which MPI keeps locked here
+        faulthandler.dump_traceback_later(timeout, exit=True)
+    MPI.Init_thread(MPI.THREAD_MULTIPLE)
+    if several:
+        faulthandler.cancel_dump_traceback_later()
+
+
+_watchdogs: list[Watchdog] = []
+_worlds: dict[tuple[float, bool], Mpi] = {}
+
+
+def world(*, timeout: float = TIMEOUT, check: bool = False) -> Mpi:
+    """The communicator of all processes of this program; the same object for the same options.
+
+    ``timeout`` is how many seconds a collective may wait, and ``check`` turns the order check on. The first call
+    compares versions and code, and raises :class:`CommunicationError` for ranks that differ. All processes call it
+    with the same options.
+    """
+    given: object = timeout
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not given > 0:
+        raise ArgumentError(f"mpi: timeout is a number of seconds, not {timeout!r}")
+    if check not in (True, False):
+        raise ArgumentError(f"mpi: check is true or false, not {check!r}")
+    if not _watchdogs:
+        _wait_until_all_ranks_have_started(timeout)
+        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+            raise BackendUnavailableError(
+                "communicator 'mpi': this MPI was initialized without MPI_THREAD_MULTIPLE, which the watchdog needs"
+            )
+        _watchdogs.append(Watchdog(_Post()))
+    _watchdogs[0].timeout = max(_watchdogs[0].timeout, timeout)
+    if (float(timeout), check) not in _worlds:
+        made = Mpi(MPI.COMM_WORLD.Dup(), _watchdogs[0], f"world {len(_worlds)}", float(timeout), check)
+        if not _worlds:
+            check_agreement(made.gather_objects, libraries())
+        check_agreement(made.gather_objects, {"timeout of the communicator": timeout, "check of it": check})
+        _worlds[float(timeout), check] = made
+    return _worlds[float(timeout), check]

@@ -13,7 +13,7 @@ from backburn import nn, optim
 from backburn.backend import load_backend
 from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, AxisError, ShapeError, SpecError, Unsupported
-from backburn.decorators.sharding import GatherWarning, Sharded, Shards, even_cuts, placement_of, sharding
+from backburn.decorators.sharding import GatherWarning, Sharded, Shards, codegen, even_cuts, placement_of, sharding
 from backburn.decorators.sharding.rules import DIRECT, RULES, direct, rule_of
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import NumpyBackend
@@ -228,16 +228,6 @@ def test_errors_speak_of_whole_shapes(k: Sharded) -> None:
         k.matmul(x, y)
 
 
-def test_quantized_weights_are_whole_and_their_products_cut(k: Sharded) -> None:
-    scheme = bb.QuantizedDType("int8", float32, "symmetric", "channel", axis=0)
-    weight, x = k.quantize(k.from_numpy(array(4, 8)), scheme), array(7, 8)
-    found = k.quantized_linear(k.cut(k.from_numpy(x), 0), weight, None)
-    assert found.axis == 0
-    np.testing.assert_allclose(host(k, found), NumpyBackend().quantized_linear(x, weight, None), rtol=1e-4, atol=1e-5)
-    with pytest.raises(ArgumentError, match="quantized tensors are whole"):
-        k.cut(weight, 0)
-
-
 def test_shapes_without_values() -> None:
     k = load_backend("sharded(null, dp=4, on_fallback=error)")
     assert isinstance(k, Sharded)
@@ -258,6 +248,51 @@ def test_operations_of_users_run_their_bodies() -> None:
     gradient = x.grad(y.sum().backward())
     assert gradient is not None
     np.testing.assert_array_equal(gradient.numpy(), np.full(5, 3.0, np.float32))
+
+
+def test_a_second_call_of_a_kind_takes_the_route_of_the_first(k: Sharded, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = array(6, 4), array(4, 5)
+    calls: list[Any] = [
+        lambda b, t: b.matmul(t, y),
+        lambda b, t: b.softmax(t, 1),
+        lambda b, t: b.reshape(t, (6, 2, 2)),
+        lambda b, t: b.sum(t, (0,), False),
+        lambda b, t: b.concat([t, t], 1),
+        lambda b, t: b.max_with_indices(t, 1, False)[1],
+        lambda b, t: b.broadcast_to(t, (2, 6, 4)),
+    ]
+    first = [call(k, k.cut(k.from_numpy(x), 0)) for call in calls]
+    monkeypatch.setattr(Sharded, "run", None)
+    for call, found in zip(calls, first, strict=True):
+        again = call(k, k.cut(k.from_numpy(2 * x), 0))
+        assert repr(again) == repr(found)
+        np.testing.assert_allclose(host(k, again), call(NumpyBackend(), 2 * x), rtol=1e-4, atol=1e-5)
+
+
+def test_routes_are_forgotten_when_there_are_too_many(k: Sharded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codegen, "MOST_ROUTES", 3)
+    for n in range(3, 9):
+        k.softmax(k.cut(k.from_numpy(array(n, 2)), 0), 1)
+    assert len(k.routes) == 3
+
+
+def test_attributes_without_a_hash_are_computed_by_the_rules(k: Sharded) -> None:
+    x = array(6, 4)
+    for _ in range(2):
+        found = k.slice_assign(k.cut(k.from_numpy(x), 0), 1.0, (slice(0, 6, 1), slice(1, 2, 1)))
+        np.testing.assert_array_equal(host(k, found)[:, 1], np.ones(6, np.float32))
+
+
+def test_formulas_are_fused_on_parts_that_are_cut_alike(k: Sharded) -> None:
+    def formula(b: Any, x: Any, y: Any, factor: float) -> Any:
+        return b.mul(b.add(x, y), factor), b.sub(x, y)
+
+    x, y = array(6, 4), array(4, 6).T.copy()
+    for placed in ((0, 0), (0, 1), (None, 0), (None, None)):
+        given = [t if a is None else k.cut(k.from_numpy(t), a) for t, a in zip((x, y), placed, strict=True)]
+        for found, expected in zip(k.fuse(formula, *given, 2.0), ((x + y) * 2.0, x - y), strict=True):
+            np.testing.assert_allclose(host(k, found), expected, rtol=1e-6)
+        assert k.is_cut(found) == (placed != (None, None))
 
 
 # ---- rules ----

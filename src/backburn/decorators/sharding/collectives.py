@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, reduce
 from typing import Any
 
+from backburn.base.dtypes import as_dtype
 from backburn.decorators.sharding.shards import Cuts, Shape, Shards, even_cuts, starts_of
 from backburn.decorators.sharding.trees import Node, node_sum, root, subtrees
 from backburn.ops.bodies.slicing import slice_axis
@@ -144,6 +145,21 @@ def _joined_column(level: Any, column: Sequence[Any], axis: int, cuts: Cuts) -> 
     buffers = [comm.empty(k, _with_lengths(shape, {axis: n}), dtype) for n in lengths]
     comm.all_gather(send, buffers)
     return k.concat([comm.from_buffer(k, b) for b in buffers], axis)
+
+
+def joined_quantized(level: Any, parts: list[Any], axis: int) -> Any:
+    """The quantized primitive of which all shards have a part along ``axis``; whole on the levels inside.
+
+    What goes between processes are the parts' integers, steps and zero points on the host.
+    """
+    k, comm = level.leaf_backend, level.communicator
+    parts = [_bare(level.below, p) for p in parts]
+    if comm.size > 1:
+        sent = [(*k.quantized_parts(p), k.dtype(p).name, tuple(p.shape)) for p in parts]
+        found = [part for own in comm.gather_objects(sent) for part in own]
+        parts = [k.quantized_from_parts(*part[:3], as_dtype(part[3]), part[4]) for part in found]
+    filled = [p for p in parts if p.shape[axis]] or parts[:1]  # nothing may follow a block that is not full
+    return filled[0] if len(filled) == 1 else k.concat(filled, axis)
 
 
 # ---- sums ----

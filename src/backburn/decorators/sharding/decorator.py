@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from backburn.communicators import Communicator, Local
 from backburn.decorators.sharding import collectives
 from backburn.decorators.sharding.processes import levels_in, share, taken_inside
 from backburn.decorators.sharding.rules import NOWHERE, Plan
-from backburn.decorators.sharding.shards import Cuts, Shape, Shards, even_cuts, starts_of
+from backburn.decorators.sharding.shards import Cuts, Shape, Shards, are_between, block_length, cuts_between, starts_of
 from backburn.ops.bodies.slicing import slice_axis
 from backburn.ops.rules.shapes import check_axis
 from backburn.ops.table import Operation
@@ -125,6 +125,7 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         self.inputs = inputs
         self.below: Sharded | None = below[0] if below else None
         self.outer: Sharded | None = None
+        self.routes: dict[Any, Any] = {}
         self._given: dict[str, Any] = {"comm": comm, "deterministic": deterministic, "timeout": timeout, "check": check}
         self._take_options(below)
 
@@ -205,7 +206,7 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         """``x`` cut along an axis, into parts of the lengths ``cuts``, by default as equal as possible.
 
         Raises :class:`AxisError` for an axis that ``x`` does not have, and :class:`ArgumentError` for lengths that do
-        not make it up, and for quantized tensors, which are not cut.
+        not make it up, or that part the blocks of a quantized tensor, which is cut between them.
         """
         try:
             axis = check_axis(axis, len(x.shape))
@@ -213,14 +214,16 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
             raise AxisError(
                 f"sharded: cannot cut a tensor of shape {list(x.shape)} over {self.mesh_axis}: {error}"
             ) from None
-        if self.dtype(x).kind == "quantized":
-            raise ArgumentError(
-                "sharded: quantized tensors are whole on every shard; cut them before they are quantized"
-            )
-        cuts = even_cuts(x.shape[axis], self.size) if cuts is None else tuple(cuts)
+        dtype = self.dtype(x)
+        block = block_length(dtype, x.shape, axis)
+        cuts = cuts_between(x.shape[axis], block, self.size) if cuts is None else tuple(cuts)
         if len(cuts) != self.size or sum(cuts) != x.shape[axis] or min(cuts) < 0:
             raise ArgumentError(
                 f"sharded: {list(cuts)} are not the lengths of {self.size} parts of axis {axis} of {list(x.shape)}"
+            )
+        if not are_between(cuts, block):
+            raise ArgumentError(
+                f"sharded: {list(cuts)} part the blocks of {block} of {dtype} along axis {axis} of {list(x.shape)}"
             )
         if self.size == 1:
             return self.whole(x)
@@ -252,6 +255,8 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
 
     def joined(self, parts: list[Any], axis: int, cuts: Cuts) -> Any:
         """The parts of all shards along an axis, of the lengths ``cuts``, as an inner primitive."""
+        if self._inner.dtype(parts[0]).kind == "quantized":
+            return collectives.joined_quantized(self, parts, axis)
         return collectives.joined(self, parts, axis, cuts)
 
     def mine(self, cuts: tuple[T, ...]) -> tuple[T, ...]:
@@ -268,6 +273,8 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
             return collectives.scattered(self, x, axis, cuts)
         if x.axis == axis and x.cuts == cuts:
             return x.parts
+        if self.dtype(x).kind == "quantized":
+            return self.cut_parts(self.whole(x), axis, cuts)
         return collectives.recut(self, x, axis, cuts)
 
     def cut_parts(self, x: Any, axis: int, cuts: Cuts) -> list[Any]:
@@ -297,8 +304,8 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         return self._inner.to_numpy_many([self.whole(x) for x in tensors])
 
     def quantized_parts(self, x: Any, /) -> tuple[Any, Any, Any]:
-        """The inner backend's."""
-        return self._inner.quantized_parts(x)
+        """The inner backend's, of all parts."""
+        return self._inner.quantized_parts(self.whole(x))
 
     def quantized_from_parts(self, values: Any, scale: Any, zero: Any, /, dtype: Any, shape: Shape) -> Any:
         """The inner backend's, of the whole parts."""
@@ -306,6 +313,35 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         return self._inner.quantized_from_parts(*given, dtype=dtype, shape=shape)
 
     # ---- operations ----
+
+    def fuse(self, formula: Callable[..., Any], x: Any, /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
+        """Compute an element-wise formula as the inner backend does: of whole operands, or of parts that are cut alike.
+
+        Parts may be views of one primitive, so that nothing of them is donated.
+        """
+        if not hasattr(self._inner, "fuse"):
+            return formula(self, x, *values)
+        cut = [t for t in (x, *values) if self.is_cut(t)]
+        if not cut:
+            return self._inner.fuse(formula, x, *values, donate=donate)
+        first = cut[0]
+        placed = first.axis is not None and all(
+            (t.axis, t.cuts, t.shape) == (first.axis, first.cuts, first.shape)
+            if self.is_cut(t)
+            else t is None or t.__class__ in (float, int, bool)
+            for t in (x, *values)
+        )
+        if not placed:
+            return formula(self, x, *values)
+        columns = (t.parts if self.is_cut(t) else [t] * len(first.parts) for t in (x, *values))
+        found = [self._inner.fuse(formula, *own) for own in zip(*columns, strict=True)]
+        if not isinstance(found[0], tuple):
+            return self._alike(first, found)
+        return tuple(self._alike(first, list(parts)) for parts in zip(*found, strict=True))
+
+    def _alike(self, like: Shards, parts: list[Any]) -> Shards:
+        """Parts that are cut as another primitive is."""
+        return Shards(parts, like.axis, like.cuts, like.shape, self.mesh_axis)
 
     def run(
         self,
@@ -352,7 +388,7 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
             if axis is None and not plan.sums:
                 results.append(parts[0])
                 continue
-            if axis is None:  # an empty shard has nothing to add, not even the sign of a zero
+            if axis is None and any(cuts):  # an empty shard has nothing to add, not even the sign of a zero
                 neutral = -0.0 if self._inner.dtype(parts[0]).kind == "float" else 0
                 parts = [
                     p if n else self._inner.full(shape, neutral, self._inner.dtype(p))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backburn.decorators.sharding import moves, products, reductions  # noqa: F401 - attach their rules
+from backburn.decorators.sharding import moves, products, quantized, reductions  # noqa: F401 - attach their rules
 from backburn.decorators.sharding.rules import Plan, Rule, Shapes, aligned, along, broadcasting, folded, rows, sharding
 
 # Along axes: running results, orders, Fourier transforms, normalized values, positions for each element.

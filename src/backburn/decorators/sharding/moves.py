@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from backburn.decorators.sharding.rules import Plan, Shape, Shapes, direct, rank_of, sharding
-from backburn.decorators.sharding.shards import Shards, starts_of
+from backburn.decorators.sharding.shards import Shards, block_length, starts_of
 
 
 def reshape(level: Any, x: Any, *, shape: Shape) -> Any:
@@ -14,6 +14,8 @@ def reshape(level: Any, x: Any, *, shape: Shape) -> Any:
     k = level.wrapped
     if x.axis is None:
         return linear(level, "reshape", x, shape=shape)
+    if is_bound(level, x):
+        return NotImplemented  # steps of a part may move in another way than those of all
     before, size = math.prod(x.shape[: x.axis]), math.prod(x.shape)
     if not size:
         return NotImplemented
@@ -68,6 +70,12 @@ def overlap_add(shapes: Shapes, index: int, cut: int, *, axis: Shape, **_: Any) 
     return Plan((cut,)) if cut < len(shapes[0]) - len(axis) and cut not in axis else None
 
 
+def is_bound(level: Any, x: Any) -> bool:
+    """Whether values of a primitive have steps of their own channel or block."""
+    dtype = level.dtype(x)
+    return dtype.kind == "quantized" and dtype.granularity != "tensor"
+
+
 # ---- ranges ----
 
 
@@ -76,6 +84,8 @@ def slice_(level: Any, x: Any, *, key: Any) -> Any:
     if x.axis is None:
         return linear(level, "slice", x, key=key)
     k, axis = level.wrapped, x.axis
+    if block_length(level.dtype(x), x.shape, axis) > 1 and not is_full(key[axis], x.shape[axis]):
+        return NotImplemented  # ranges of blocks may be whole in a part and not in all
     wanted = range(*key[axis].indices(x.shape[axis]))
     if wanted.step < 1:
         return NotImplemented
@@ -202,7 +212,7 @@ def scale(name: str) -> Any:
     return function
 
 
-direct("reshape", reshape)
+direct("reshape", reshape, lambda found: [{"shape": tuple(part.shape)} for part in found.parts])
 direct("slice", slice_)
 direct("permute_dims", of_addends("permute_dims"))
 direct("stop_gradient", of_addends("stop_gradient"))

@@ -7,40 +7,42 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from backburn.backend.wrapper import make_operations
+from backburn.decorators.sharding import codegen
 from backburn.decorators.sharding.decorator import Sharded, shapes_of
-from backburn.decorators.sharding.rules import DIRECT, elementwise, rule_of
-from backburn.decorators.sharding.shards import Cuts, Shards
+from backburn.decorators.sharding.rules import DIRECT, LOCAL, Plan, elementwise, rule_of
+from backburn.decorators.sharding.shards import Cuts, Shards, starts_of
 from backburn.ops.table import Operation
+
+#: Stands for a route where the default body runs on the level.
+BODY = object()
 
 
 def compile_operation(entry: Operation) -> Callable[..., Any]:
     """The method of ``Sharded`` for an operation."""
-    name, count = entry.name, len(entry.operands)
-    names, defaults = tuple(entry.attributes), entry.defaults
-    padding = (None,) * count
-    rule, own = rule_of(name), DIRECT.get(name)
+    rule, own = rule_of(entry.name), DIRECT.get(entry.name)
+    alike = rule is elementwise and "Q" not in entry.kinds
 
-    def method(self: Sharded, /, *given: Any, **options: Any) -> Any:
-        operands = given[:count]
-        if not _takes_part(self, operands):
-            return getattr(self._inner, name)(*given, **options)
-        attributes = {**defaults, **dict(zip(names, given[count:], strict=False)), **options} if names else {}
-        if len(operands) < count:
-            operands += padding[len(operands) :]
-        if rule is elementwise and (like := _alike(self, operands)) is not None:
-            columns = [x.parts if x.__class__ is Shards else [x] * len(self.own) for x in operands]
-            function = getattr(self._inner, name)
+    def compute(level: Sharded, operands: tuple[Any, ...], attributes: dict[str, Any], key: Any) -> Any:
+        """Compute a call by the rules, and keep its route under ``key``, if there is one."""
+        if rule is elementwise and (like := _alike(level, operands)) is not None:
+            columns = [x.parts if x.__class__ is Shards else [x] * len(level.own) for x in operands]
+            function = getattr(level.wrapped, entry.name)
             parts = [function(*own_parts, **attributes) for own_parts in zip(*columns, strict=True)]
             return Shards(parts, like.axis, like.cuts, like.shape, like.mesh_axis)
         checked = entry.result_shape(operands, attributes)  # raises for operands that do not fit
         if own is not None:
-            found = own(self, *operands, **attributes)
+            found = own(level, *operands, **attributes)
             if found is not NotImplemented:
+                if key is not None and entry.name in LOCAL and found.axis is not None:
+                    local, placed = LOCAL[entry.name](found), (found.axis, found.cuts, found.shape)
+                    _keep(level, key, codegen.Route((True,), (), local, (placed,), False))
                 return found
-        operands = tuple(self.settled(x, addends_only=True) for x in operands)
-        leaders = _leaders(self, operands)
+        given, operands = operands, tuple(level.settled(x, addends_only=True) for x in operands)
+        leaders = _leaders(level, operands)
         if not leaders:
-            return getattr(self._inner, name)(*operands, **attributes)
+            return getattr(level.wrapped, entry.name)(*operands, **attributes)
+        if level._agrees(entry) or any(_has_sums(level, x) for x in given):
+            key = None  # processes agree on errors, and what is done with sums may depend on numbers
         if rule is not None:
             shapes = shapes_of(operands)
             for size, index, axis, cuts in leaders:
@@ -48,15 +50,47 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
                     break  # the body moves less than the largest operand cut otherwise
                 plan = rule(shapes, index, axis, **attributes)
                 if plan is not None:
-                    return self.run(entry, operands, attributes, plan, cuts, checked)
-        if entry.required or entry.shape is None or _is_quantized(self, entry, operands, attributes):
-            return self.on_whole(entry, operands, attributes)
-        return entry.body(self, *operands, **attributes)
+                    found = level.run(entry, operands, attributes, plan, cuts, checked)
+                    if key is not None:
+                        _keep(level, key, _route(level, operands, plan, cuts, found))
+                    return found
+        if entry.required or entry.shape is None or _is_quantized(level, entry, operands, attributes):
+            return level.on_whole(entry, operands, attributes)
+        if key is not None:
+            _keep(level, key, BODY)
+        return entry.body(level, *operands, **attributes)
 
-    method.__name__ = name
-    method.__qualname__ = f"Sharded.{name}"
-    method.__doc__ = entry.body.__doc__
-    return method
+    text = codegen.source(entry, alike)
+    return codegen.compiled(entry, text, {"_compute": compute, "_takes_part": _takes_part, "_BODY": BODY})
+
+
+def _keep(level: Sharded, key: Any, route: Any) -> None:
+    """Keep a route, if there is one."""
+    if route is not None:
+        if len(level.routes) >= codegen.MOST_ROUTES:
+            level.routes.clear()
+        level.routes[key] = route
+
+
+def _route(level: Sharded, operands: Sequence[Any], plan: Plan, cuts: Cuts, found: Any) -> codegen.Route | None:
+    """The route of a call that gave ``found``; None if an empty shard's results have to be replaced."""
+    several = isinstance(found, tuple)
+    if plan.sums and 0 in cuts:
+        return None
+    ways: list[Any] = []
+    for x, axis in zip(operands, plan.axes, strict=True):
+        if isinstance(x, (list, tuple)):
+            ways.append(axis)
+        elif level.is_cut(x):
+            ways.append(True if x.axis == axis and x.cuts == cuts else axis)
+        else:
+            ways.append(False if axis is None or not hasattr(x, "shape") else axis)
+    placed = tuple((x.axis, x.cuts, x.shape) if level.is_cut(x) else None for x in (found if several else (found,)))
+    local = None
+    if plan.local is not None:
+        places = level.mine(tuple(zip(starts_of(cuts), cuts, strict=True)))
+        local = [plan.local(start, start + length) for start, length in places]
+    return codegen.Route(tuple(ways), cuts, local, placed, several)
 
 
 def _takes_part(level: Sharded, operands: Any) -> bool:
@@ -68,6 +102,13 @@ def _takes_part(level: Sharded, operands: Any) -> bool:
         elif (x.__class__ is list or x.__class__ is tuple) and _takes_part(level, x):
             return True
     return False
+
+
+def _has_sums(level: Sharded, x: Any) -> bool:
+    """Whether an operand, or one of a list of them, is in addends."""
+    if isinstance(x, (list, tuple)):
+        return any(_has_sums(level, t) for t in x)
+    return level.is_cut(x) and x.axis is None
 
 
 def _alike(level: Sharded, operands: Sequence[Any]) -> Shards | None:

@@ -33,7 +33,7 @@ def taken_inside(k: Any, outer: Any) -> Any:
     if type(k) is type(outer):
         for name in SHARED:
             vars(made).pop(name, None)
-        made.outer = outer
+        made.outer, made.routes = outer, {}
         outer = made
     made._inner = taken_inside(k._inner, outer)
     if outer is made:

@@ -52,6 +52,9 @@ RULES: dict[str, Rule] = {}
 #: Functions that compute an operation in another way, before its rule is asked: called with the level, operands and
 #: attributes, they return a primitive of the level, or NotImplemented.
 DIRECT: dict[str, Callable[..., Any]] = {}
+#: For such functions of one operand that compute the operation itself on each of its parts: the attributes of each
+#: part, given the result.
+LOCAL: dict[str, Callable[[Any], list[dict[str, Any]]]] = {}
 
 
 def sharding(operation: str, rule: Rule) -> None:
@@ -61,11 +64,18 @@ def sharding(operation: str, rule: Rule) -> None:
     RULES[operation] = rule
 
 
-def direct(operation: str, function: Callable[..., Any]) -> None:
-    """Attach a function that computes an operation of the level. Raises ValueError as :func:`sharding` does."""
+def direct(
+    operation: str, function: Callable[..., Any], local: Callable[[Any], list[dict[str, Any]]] | None = None
+) -> None:
+    """Attach a function that computes an operation of the level, and perhaps its entry of :data:`LOCAL`.
+
+    Raises ValueError as :func:`sharding` does.
+    """
     if operation not in OPERATIONS or operation in DIRECT:
         raise ValueError(f"{operation} is not an operation, or has a function of its own already")
     DIRECT[operation] = function
+    if local is not None:
+        LOCAL[operation] = local
 
 
 def rule_of(name: str) -> Rule | None:

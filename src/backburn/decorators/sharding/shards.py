@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from backburn.base.dtypes import DType, QuantizedDType
+from backburn.ops.bodies.quantized import block_shape
+
 Shape = tuple[int, ...]
 Cuts = tuple[int, ...]
 
@@ -58,3 +61,33 @@ def starts_of(cuts: Cuts) -> tuple[int, ...]:
         found.append(total)
         total += length
     return tuple(found)
+
+
+def block_length(dtype: DType, shape: Shape, axis: int) -> int:
+    """The number of neighbouring values along an axis that a cut must not part; 1 for plain dtypes.
+
+    >>> block_length(QuantizedDType("int8", granularity="block", block=32), (8, 64), 1)
+    32
+    """
+    if not isinstance(dtype, QuantizedDType) or not dtype.block_shape or len(dtype.block_shape) > len(shape):
+        return 1
+    return block_shape(dtype, len(shape))[axis]
+
+
+def cuts_between(length: int, block: int, count: int) -> Cuts:
+    """The lengths of ``count`` parts of whole blocks, as equal as possible; the last block may be shorter.
+
+    >>> cuts_between(10, 4, 2), cuts_between(10, 1, 2)
+    ((8, 2), (5, 5))
+    """
+    stops = [min(length, block * stop) for stop in _stops(even_cuts(-(-length // block), count))]
+    return tuple(stop - start for start, stop in zip([0, *stops], stops, strict=False))
+
+
+def _stops(cuts: Cuts) -> list[int]:
+    return [start + n for start, n in zip(starts_of(cuts), cuts, strict=True)]
+
+
+def are_between(cuts: Cuts, block: int) -> bool:
+    """Whether an axis is cut between blocks, or at its end."""
+    return all(stop % block == 0 or stop == sum(cuts) for stop in _stops(cuts))

@@ -1,0 +1,268 @@
+"""What one process of several knows of the others, so that a job in which one fails ends with a message.
+
+A thread of each process looks from time to time whether a collective waits too long, and answers the threads of other
+processes that ask what this process does. It sends its messages by a :class:`Post`, which the engine provides.
+
+A process that ends tells all others how many collectives of each communicator it has begun. Whoever waits in a later
+one waits in vain, and aborts the job at once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, NamedTuple, NoReturn, Protocol
+
+from backburn.base.errors import CommunicationError
+
+#: Seconds that a collective may wait.
+TIMEOUT = 300.0
+#: Seconds between two looks, and those that other processes have to say what they do.
+TICK, PATIENCE = 0.2, 2.0
+#: What messages are about.
+ENDED, ASKED, ANSWERED = 1, 2, 3
+#: The folder in which ``backburn launch`` looks for the ranks that have begun and finished.
+LAUNCH_FOLDER = "_BACKBURN_LAUNCH_FOLDER"
+
+
+class Post(Protocol):
+    """Messages between the watchdogs of all processes; ranks are those of the whole job."""
+
+    rank: int
+    size: int
+
+    def send(self, rank: int, about: int, message: object) -> None:
+        """Send a small object, without waiting for its receiver."""
+        ...
+
+    def receive(self) -> tuple[int, int, Any] | None:
+        """The sender, subject and object of a message that has arrived, if any."""
+        ...
+
+    def abort(self, status: int) -> NoReturn:
+        """End all processes."""
+        ...
+
+    def finish(self) -> None:
+        """Release what the engine holds: the last call."""
+        ...
+
+
+class Group(Protocol):
+    """A communicator, as the watchdog sees it."""
+
+    #: The same for all its processes, and for no other communicator.
+    key: str
+    #: The ranks of its processes in the whole job.
+    members: Sequence[int]
+    timeout: float
+
+
+class Wait(NamedTuple):
+    """A collective that has been waited for since ``since``."""
+
+    group: Group
+    number: int
+    operation: str
+    since: float
+
+    def __str__(self) -> str:
+        ranks = ", ".join(map(str, self.group.members[:8])) + (", ..." if len(self.group.members) > 8 else "")
+        return f"{self.operation} (collective {self.number} of ranks {ranks})"
+
+
+class State(NamedTuple):
+    """What a process does: the collectives it has begun by communicator, what it waits in, and the line it executes."""
+
+    begun: dict[str, int]
+    waits: str | None
+    line: str
+    key: str | None = None
+    number: int = 0
+
+
+class Watchdog:
+    """The watchdog of this process.
+
+    ``waiting`` is the collective that the program is in, ``begun`` counts collectives by communicator.
+    """
+
+    def __init__(self, post: Post) -> None:
+        """Begin to watch, until the interpreter ends."""
+        self.post = post
+        self.begun: dict[str, int] = {}
+        self.waiting: Wait | None = None
+        self.broken: str | None = None
+        #: Seconds that a rank which has ended waits for the others; the longest of its communicators.
+        self.timeout = 0.0
+        self._process = os.getpid()
+        self._program = threading.main_thread().ident
+        self._ended: dict[int, State] = {}
+        self._answers: dict[int, State] = {}
+        self._stop = threading.Event()
+        self._mark("started")
+        os.register_at_fork(after_in_child=self._forked)
+        atexit.register(self._say_goodbye)
+        self._hook = sys.excepthook
+        sys.excepthook = self._uncaught
+        self._thread = threading.Thread(target=self._watch, name="backburn watchdog", daemon=True)
+        self._thread.start()
+
+    # ---- collectives ----
+
+    def enter(self, group: Group, operation: str) -> int:
+        """Note that a collective begins, and return its number."""
+        if self.broken is not None:
+            raise CommunicationError(f"{operation}: {self.broken}")
+        number = self.begun[group.key] = self.begun.get(group.key, 0) + 1
+        self.waiting = Wait(group, number, operation, time.monotonic())
+        return number
+
+    def waits(self, group: Group, operation: str) -> None:
+        """Note that the program waits for the end of a collective that it has begun before."""
+        self.waiting = Wait(group, self.begun.get(group.key, 0), operation, time.monotonic())
+
+    def interrupted(self, operation: str, error: BaseException) -> None:
+        """Note that an exception ended a collective: later ones would not pair with those of other processes."""
+        self.waiting = None
+        self.broken = (
+            f"a {type(error).__name__} interrupted {operation} before, so the ranks are out of step. End the program"
+        )
+
+    def _forked(self) -> None:
+        self.waiting = None
+        self.broken = "this process was forked from a rank and is none. Communicate in the process that was launched"
+
+    # ---- the thread ----
+
+    def _watch(self) -> None:
+        while not self._stop.wait(TICK):
+            self._read()
+            wait = self.waiting
+            if wait is None:
+                continue
+            for rank in wait.group.members:
+                if rank in self._ended and self._ended[rank].begun.get(wait.group.key, 0) < wait.number:
+                    self._give_up(f"{wait} waits at {self._line()} for rank {rank}, whose program has ended")
+            if time.monotonic() - wait.since > wait.group.timeout:
+                self._report(wait)
+
+    def _read(self) -> None:
+        """Read the messages that have arrived, and answer them."""
+        while (message := self.post.receive()) is not None:
+            rank, about, content = message
+            if about == ASKED:
+                self.post.send(rank, ANSWERED, self._state())
+            else:
+                (self._ended if about == ENDED else self._answers)[rank] = State(*content)
+
+    def _report(self, wait: Wait) -> None:
+        """Find out who keeps a collective waiting, say so, and end the job; return if it has gone on meanwhile."""
+        others = [rank for rank in wait.group.members if rank != self.post.rank]
+        self._answers.clear()
+        for rank in others:
+            self.post.send(rank, ASKED, None)
+        last = time.monotonic() + PATIENCE
+        while time.monotonic() < last and self.waiting is wait and len(self._answers) < len(others):
+            self._read()
+            time.sleep(TICK / 10)
+        if self.waiting is not wait:
+            return
+        here = [
+            rank for rank, state in self._answers.items() if (state.key, state.number) == (wait.group.key, wait.number)
+        ]
+        if any(rank < self.post.rank for rank in here):  # who reports it; this process, if that one cannot
+            self._stop.wait(2 * PATIENCE)
+        elsewhere = []
+        for rank in others:
+            state = self._answers.get(rank)
+            if state is None:
+                elsewhere.append(f"rank {rank} does not answer")
+            elif state.waits != str(wait):
+                does = f"waits in {state.waits}" if state.waits else "waits for nobody"
+                elsewhere.append(f"rank {rank} {does} at {state.line}")
+        absent = "; ".join(elsewhere[:8]) + (f"; and {len(elsewhere) - 8} ranks more" if len(elsewhere) > 8 else "")
+        self._give_up(
+            f"{wait} has waited at {self._line()} for longer than its timeout of {wait.group.timeout:g} s, and "
+            + (absent or "so have all its ranks: what they send and receive differs (check=true compares it)")
+        )
+
+    def _give_up(self, message: str) -> NoReturn:
+        self._print(message)
+        self.post.abort(1)
+
+    def _print(self, message: str) -> None:
+        print(f"backburn: rank {self.post.rank} of {self.post.size}: {message}", file=sys.stderr, flush=True)
+
+    def _state(self) -> State:
+        wait = self.waiting
+        known = (wait.group.key, wait.number) if wait else (None, 0)
+        return State(dict(self.begun), None if wait is None else str(wait), self._line(), *known)
+
+    def _line(self) -> str:
+        """The line that the program executes, the innermost one outside of backburn."""
+        frame = sys._current_frames().get(self._program or 0)
+        return call_site(frame) if frame is not None else "an unknown line"
+
+    # ---- the end ----
+
+    def _uncaught(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        """End the job after an exception that nobody catches, for the other ranks would wait for this one."""
+        self._hook(kind, error, trace)
+        if os.getpid() == self._process:
+            self._print(f"ended by {kind.__name__}; the other ranks are ended, too")
+            self.post.abort(130 if issubclass(kind, KeyboardInterrupt) else 1)
+
+    def abort(self, message: str) -> NoReturn:
+        """End the job with a message."""
+        self._give_up(message)
+
+    def _say_goodbye(self) -> None:
+        """Tell the others that this program has ended, and wait for theirs."""
+        if os.getpid() != self._process:
+            return
+        self._stop.set()
+        self._thread.join()
+        begun = time.monotonic()
+        state = State(dict(self.begun), None, "the end of its program")
+        others = [rank for rank in range(self.post.size) if rank != self.post.rank]
+        for rank in others:
+            self.post.send(rank, ENDED, state)
+        pause = 0.0005
+        while any(rank not in self._ended for rank in others):
+            self._read()
+            time.sleep(pause)
+            pause = min(2 * pause, TICK / 4)
+            if time.monotonic() - begun > self.timeout:
+                late = ", ".join(str(rank) for rank in others if rank not in self._ended)
+                self._give_up(f"has ended, and ranks {late} have not for {self.timeout:g} s")
+        self.post.finish()
+        self._mark("finished")
+
+    def _mark(self, word: str) -> None:
+        """Leave a file with this rank for ``backburn launch``, if it started this process on its own machine."""
+        folder = os.environ.get(LAUNCH_FOLDER)
+        if folder and Path(folder).is_dir():
+            (Path(folder) / f"{word}-{self.post.rank}").touch()
+
+
+def call_site(frame: FrameType | None) -> str:
+    """The file, line and function of the innermost frame outside of backburn, and what it has called."""
+    innermost = frame
+    while frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "backburn":
+        frame = frame.f_back
+    frame = frame or innermost
+    if frame is None:
+        return "an unknown line"
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+def caller() -> str:
+    """:func:`call_site` of the running function."""
+    return call_site(sys._getframe(1))

@@ -1,0 +1,203 @@
+"""What becomes of a job in which one rank fails: a message that names it, and a status that is not 0, within a limit.
+
+Every job is started by ``backburn launch``, and by ``mpiexec`` itself where that makes a difference.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.helpers.launching import LIMIT, run, run_ranks
+
+from backburn.base.errors import CommunicationError
+from backburn.communicators.agreement import check_agreement
+
+#: Rank 0 and, unless it does something else before, rank 1 meet in a sum; a rank that is late is waited for 2 seconds.
+START = """
+import os, signal, sys, time
+import numpy as np
+from backburn.communicators import load_communicator
+
+comm = load_communicator("mpi", timeout=2)
+total = np.ones(3, np.float32)
+comm.all_reduce(total)
+
+def does_not_come():
+    time.sleep(1000)
+
+if comm.rank == 1:
+    {act}
+comm.all_reduce(total)
+print("after")
+"""
+
+
+def launched(program: str, limit: float = LIMIT, ranks: int = 2) -> subprocess.CompletedProcess[str]:
+    """Run a program by ``backburn launch``."""
+    command = [sys.executable, "-m", "backburn", "launch", "-n", str(ranks), "python", "-c", textwrap.dedent(program)]
+    return run(command, limit)
+
+
+#: What rank 1 does, and what the job says of it.
+FAILURES = {
+    "raises": ("raise ValueError('no')", r"ValueError: no\n.*rank 1 of 2: ended by ValueError"),
+    "is killed": ("os.kill(os.getpid(), signal.SIGKILL)", None),
+    "sleeps": ("does_not_come()", r"rank 0 of 2: all_reduce .*longer than .* 2 s, and rank 1 .* in does_not_come"),
+    "computes for ever": ("while True: sum(range(99))", r"and rank 1 waits for nobody at <string>:14 in <module>"),
+    "is stopped": ("os.kill(os.getpid(), signal.SIGSTOP)", r"rank 1 does not answer"),
+    "exits with 0": ("sys.exit(0)", r"all_reduce .* waits at <string>:15 in <module> for rank 1, whose program has"),
+    "exits with 3": ("sys.exit(3)", r"for rank 1, whose program has ended"),
+    "leaves without a word": ("os._exit(0)", r"rank 0, 1 of 2 ended before the program did"),
+    "is interrupted": ("raise KeyboardInterrupt", r"rank 1 of 2: ended by KeyboardInterrupt"),
+    "waits elsewhere": (
+        "comm.gather_objects(1); comm.barrier()",
+        r"and rank 1 waits in .* of ranks 0, 1\) at <string>",
+    ),
+    "says so": ("comm.abort('the disk is full')", r"rank 1 of 2: the disk is full"),
+    "ends late": ("comm.all_reduce(total); does_not_come()", r"rank 0 of 2: has ended, and ranks 1 have not for 2 s"),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_rank_that_fails_ends_the_job(name: str) -> None:
+    act, message = FAILURES[name]
+    done = launched(START.format(act=act))
+    assert done.returncode != 0, done.stdout
+    assert done.stdout.count("after") <= 1
+    if message is not None:
+        assert re.search(message, done.stderr, re.DOTALL), done.stderr
+
+
+def test_mpiexec_without_launch_ends_as_well() -> None:
+    done = run_ranks(2, START.format(act="raise ValueError('no')"))
+    assert done.returncode != 0
+    assert "rank 1 of 2: ended by ValueError" in done.stderr
+
+
+def test_a_rank_that_never_starts_is_waited_for_within_the_limit() -> None:
+    program = """
+        import sys
+        from backburn.communicators import launched, load_communicator
+        if launched() == (1, 2):
+            sys.exit(0)
+        load_communicator("mpi", timeout=2)
+    """
+    done = launched(program)
+    assert done.returncode != 0
+    assert "_wait_until_all_ranks_have_started" in done.stderr or "mpiexec" in done.stderr.lower(), done.stderr
+
+
+def test_the_order_check_names_both_lines() -> None:
+    program = """
+        import numpy as np
+        from backburn.communicators import load_communicator
+
+        comm = load_communicator("mpi", check=True)
+        comm.barrier()
+        if comm.rank == 0:
+            comm.all_reduce(np.ones((2, 3), np.float32))
+        else:
+            comm.broadcast(np.ones(2), 0)
+    """
+    done = launched(program)
+    assert done.returncode != 0
+    expected = (
+        "is not the same on all ranks: rank 0: all_reduce of float32[2, 3] at <string>:8 in <module>; "
+        "rank 1: broadcast of float64[2] at <string>:10 in <module>"
+    )
+    assert expected in done.stderr
+
+
+@pytest.mark.parametrize("other", ["np.ones((3, 2), np.float32)", "np.ones((2, 3))"])
+def test_the_order_check_compares_shapes_and_dtypes(other: str) -> None:
+    program = f"""
+        import numpy as np
+        from backburn.communicators import load_communicator
+        from backburn.errors import CommunicationError
+
+        comm = load_communicator("mpi", check=True)
+        buffer = np.ones((2, 3), np.float32) if comm.rank == 0 else {other}
+        try:
+            comm.all_reduce(buffer)
+        except CommunicationError as error:
+            assert "rank 0: all_reduce of float32[2, 3]" in str(error) and "rank 1: all_reduce of" in str(error)
+        try:
+            comm.barrier()
+        except CommunicationError as error:
+            assert "a CommunicationError interrupted all_reduce before, so the ranks are out of step" in str(error)
+            print("refused")
+    """
+    done = launched(program)
+    assert (done.returncode, done.stdout.count("refused")) == (0, 2), done.stderr
+
+
+def test_a_forked_process_is_no_rank() -> None:
+    program = """
+        import os
+        from backburn.communicators import load_communicator
+        from backburn.errors import CommunicationError
+
+        comm = load_communicator("mpi")
+        child = os.fork()
+        if child == 0:
+            try:
+                comm.barrier()
+            except CommunicationError as error:
+                assert "this process was forked from a rank" in str(error)
+                raise SystemExit(7) from None
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        comm.barrier()
+        print("good")
+    """
+    done = launched(program)
+    assert (done.returncode, done.stdout.count("good")) == (0, 2), done.stderr
+
+
+def test_ranks_with_other_code_are_named() -> None:
+    program = """
+        import backburn.communicators.agreement as agreement
+        from backburn.communicators import launched, load_communicator
+
+        if launched() == (1, 2):
+            agreement.code_digest = lambda: "other"
+        load_communicator("mpi")
+    """
+    done = launched(program)
+    assert done.returncode != 0
+    assert re.search(r"the ranks differ in the code of backburn: rank 0: '\w+'; rank 1: 'other'", done.stderr)
+
+
+def test_facts_that_differ_are_named() -> None:
+    def gather(everyone: list[dict[str, object]]) -> None:
+        """Check on rank 0, as though each of the others had facts of its own."""
+        told = [{name: repr(value) for name, value in facts.items()} for facts in everyone]
+        answers: Iterator[list[Any]] = iter([[str(facts) for facts in told], told])
+        check_agreement(lambda mine: next(answers), everyone[0])
+
+    gather([{"numpy": "2.4", "threads": 1}] * 3)
+    with pytest.raises(CommunicationError, match="the ranks differ in threads: rank 0, 2: 1; rank 1: 2"):
+        gather([{"numpy": "2.4", "threads": n} for n in (1, 2, 1)])
+    with pytest.raises(CommunicationError, match=r"differ in cupy: rank 0: None; rank 1: '14'"):
+        gather([{"numpy": "2.4"}, {"numpy": "2.4", "cupy": "14"}])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("timeout=0", "mpi: timeout is a number of seconds, not 0"),
+        ("timeout='long'", "mpi: timeout is a number of seconds, not 'long'"),
+        ("check=2", "mpi: check is true or false, not 2"),
+        ("speed=1", "communicator 'mpi' does not take speed=1"),
+    ],
+)
+def test_bad_options(options: str, message: str) -> None:
+    program = f"from backburn.communicators import load_communicator; load_communicator('mpi', {options})"
+    alone = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert alone.returncode == 1
+    assert message in alone.stderr
