@@ -182,6 +182,7 @@ ERRORS = """
     import numpy as np
     import backburn as bb
     from backburn.backend import load_backend
+    from backburn.base.dtypes import float32
 
     k = load_backend("sharded(numpy, dp=2, comm=mpi, on_fallback=allow)")
     rank = k.communicator.rank
@@ -189,6 +190,8 @@ ERRORS = """
     singular = np.concatenate([matrices[:3], np.zeros((1, 2, 2), np.float32)])
     table, labels = k.from_numpy(np.ones((3, 2), np.float32)), np.array([0, 1, 2, 3])
     logits = k.cut(k.from_numpy(np.ones((4, 3), np.float32)), 0)
+
+    scheme = bb.QuantizedDType("int8", float32, "symmetric", "block", block=2)
 
     def cut(array):
         return k.cut(k.from_numpy(array), 0)
@@ -201,6 +204,7 @@ ERRORS = """
         "inv": lambda: k.inv(cut(singular)),
         "solve": lambda: k.solve(cut(singular), cut(matrices)),
         "cholesky": lambda: k.cholesky(cut(-singular)),
+        "quantize": lambda: k.quantize(cut(np.array([1.0, 2.0, 3.0, np.nan], np.float32)), scheme),
     }
     for name, call in calls.items():
         try:
@@ -224,7 +228,7 @@ def test_errors_for_values_are_raised_by_all_processes() -> None:
     """The last entry, which the second process has, is out of range or singular."""
     found = lines(2, ERRORS)
     names = [line.partition(":")[0] for line in found]
-    assert len(found) == 16
+    assert len(found) == 18
     assert all(names.count(name) == 2 for name in names)
     assert all(found.count(line) == 2 for line in found), found
     assert not [line for line in found if "no error" in line]
@@ -298,11 +302,10 @@ TRANSFORMS = """
             assert "capture" not in spec or "replayed" in repr(run)
             return {**found, "losses": np.array(losses)}
 
+    plain = results("autodiff(numpy)")
     for spec in ("autodiff({})", "autodiff(capture({}))"):
         level = "sharded(numpy, dp=2, on_fallback=allow{})"
-        expected, found, plain = (
-            results(s) for s in (spec.format(level.format("")), spec.format(level.format(", comm=mpi")), "autodiff(numpy)")
-        )
+        expected, found = (results(spec.format(level.format(comm))) for comm in ("", ", comm=mpi"))
         for name, value in found.items():
             assert value.shape == expected[name].shape, name
             assert value.tobytes() == expected[name].tobytes(), name
@@ -329,8 +332,9 @@ CONFORMANCE = """
 def test_some_checks_on_two_ranks() -> None:
     """The whole suites are in ``nox -s mpi``."""
     specs = [
-        "sharded(numpy, dp=2, comm=mpi, on_fallback=allow, inputs=addends)",
-        "sharded(sharded(numpy, tp=2, on_fallback=allow, inputs=last), dp=2, comm=mpi, on_fallback=allow, inputs=first)",
+        "sharded(numpy, dp=2, on_fallback=allow, inputs=addends, comm=mpi)",
+        "sharded(sharded(numpy, tp=2, on_fallback=allow, inputs=last), dp=2, on_fallback=allow, inputs=first"
+        ", comm=mpi)",
     ]
     found = lines(2, CONFORMANCE.format(specs=specs))
     assert len(found) == 4
