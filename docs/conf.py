@@ -25,6 +25,7 @@ extensions = [
     "public_api",
     "operation_table",
     "pictures",
+    "sharding_table",
     "wide_tables",
 ]
 exclude_patterns = ["_build", "_ext"]

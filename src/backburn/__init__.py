@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from backburn import backend as backend
     from backburn import data as data
     from backburn import decorators as decorators
+    from backburn import distributed as distributed
     from backburn import dtypes as dtypes
     from backburn import errors as errors
     from backburn import interop as interop
@@ -34,8 +35,8 @@ __array_api_version__ = "2025.12"
 #: Packages that are found as attributes: ``backburn.nn`` after ``import backburn``.
 _PACKAGES = frozenset(
     {
-        "autodiff", "backend", "conformance", "data", "decorators", "dtypes", "errors", "interop", "io", "models", "nn",
-        "optim", "quantization", "tape", "train", "transforms", "trees",
+        "autodiff", "backend", "conformance", "data", "decorators", "distributed", "dtypes", "errors", "interop", "io",
+        "models", "nn", "optim", "quantization", "tape", "train", "transforms", "trees",
     }
 )  # fmt: skip
 

@@ -11,8 +11,8 @@ import numpy as np
 import backburn as bb
 from backburn import nn, optim
 from backburn.decorators.sharding import GatherWarning
+from backburn.distributed import place
 from backburn.nn.functional import cross_entropy
-from backburn.nn.placing import place
 
 FEATURES = np.random.default_rng(0).normal(size=(61, 12)).astype(np.float32)
 LABELS = np.random.default_rng(1).integers(0, 5, 61)

@@ -366,3 +366,20 @@ def test_where_no_candidate_is_accepted_there_is_a_number_all_the_same(monkeypat
                                                    partial(OPERATIONS["poisson"].body, K))):  # fmt: skip
         assert gamma(np.array([4.0]), key=1, offset=0)[0] == pytest.approx(4.0 - 1 / 3)
         assert poisson(np.array([12.75]), key=1, offset=0)[0] == 12.0
+
+
+@pytest.mark.parametrize("shape", [(3, 7), (2, 5, 3), (1, 5000), (40, 2000), (20,), (0, 3)])
+def test_windows_are_ranges_of_the_whole_draw(shape: tuple[int, ...]) -> None:
+    for axis, length in enumerate(shape):
+        for start, stop in ((0, length), (length // 3, length), (length // 2, length // 2)):
+            where = (*(slice(None) for _ in range(axis)), slice(start, stop))
+            expected = K.random_bits(2**90 + 7, 2**40 + 5, shape)[where]
+            for made in (K.random_window, partial(OPERATIONS["random_window"].body, K)):
+                found = made(2**90 + 7, 2**40 + 5, shape, axis, start, stop)
+                np.testing.assert_array_equal(found, expected, strict=True)
+
+
+def test_windows_outside_of_the_draw() -> None:
+    for axis, start, stop in ((2, 0, 1), (0, 2, 1), (1, 0, 5), (1, -1, 2)):
+        with pytest.raises(ArgumentError, match=r"a draw of shape \[3, 4\] has no range"):
+            K.random_window(0, 0, (3, 4), axis, start, stop)

@@ -38,6 +38,7 @@ LAYERS = (
     ("nn", "optim"),
     ("quantization", "data", "io"),
     ("models",),
+    ("distributed",),
     ("train",),
     ("_namespace", "dtypes", "errors", "trees"),
     ("fourier", "linalg", "random"),

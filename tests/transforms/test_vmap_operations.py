@@ -25,7 +25,7 @@ BY_LOOP: set[str] = set()
 REFUSED = {"masked_select", "nonzero", "unique_all", "quantize", "quantize_between", "to_numpy", "to_numpy_many"}
 # Operations without an operand that could differ between examples.
 MADE = {"arange", "empty", "eye", "from_numpy", "full", "linspace", "ones", "zeros", "permutation", "categorical"}
-MADE |= {"random_bits", "uniform", "integers", "bernoulli", "normal", "dropout", "gamma", "poisson"}
+MADE |= {"random_bits", "random_window", "uniform", "integers", "bernoulli", "normal", "dropout", "gamma", "poisson"}
 # Quantized tensors are equal for all examples.
 QUANTIZED = {"dequantize", "quantized_matmul"}
 

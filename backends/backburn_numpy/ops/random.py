@@ -12,7 +12,7 @@ import numpy as np
 
 from backburn.base.dtypes import DType, float32, float64
 from backburn.ops import random as formulas
-from backburn.ops.random import GAMMAS, MANY, POISSONS, TERMS, WORDS, check_range, check_stream, threshold
+from backburn.ops.random import GAMMAS, MANY, POISSONS, TERMS, WORDS, check_range, check_stream, threshold, window_shape
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
 from backburn_numpy.memory import empty
@@ -25,6 +25,8 @@ Columns = Callable[[Any, int, int], list[Array]]
 
 #: Elements per block: they and their temporaries stay in the processor's cache.
 BLOCK = 1 << 14
+#: The fewest words of a run that are drawn by themselves.
+LONG = 1 << 10
 #: The fewest blocks that make a second thread pay.
 WORTH_A_THREAD = 8
 #: The bits of a permutation's keys that a kernel counts by within a part; the others tell the part.
@@ -92,6 +94,23 @@ def _halves(key: int) -> Array:
 def random_bits(key: int, offset: int, shape: Shape) -> Array:
     made = run_kernel("random_bits", shape, np.int64, key, offset)
     return words(key, offset, math.prod(shape)).astype(np.int64).reshape(shape) if made is None else made
+
+
+def random_window(k: Any, key: int, offset: int, shape: Shape, axis: int, start: int, stop: int) -> Array:
+    check_stream(key, offset)
+    window_shape(shape=shape, axis=axis, start=start, stop=stop)
+    rows, each = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    row, first, run = shape[axis] * each, start * each, (stop - start) * each
+    made = empty((rows, run), np.dtype(np.int64))
+    if run >= LONG:
+        for i in range(rows):
+            made[i] = words(key, offset + i * row + first, run)
+    elif run:  # whole rows, of which a range is kept, take fewer calls
+        some = max(1, BLOCK // row)
+        for i in range(0, rows, some):
+            count = min(some, rows - i)
+            made[i : i + count] = words(key, offset + i * row, count * row).reshape(count, row)[:, first : first + run]
+    return made.reshape(*shape[:axis], stop - start, *shape[axis + 1 :])
 
 
 def uniform(k: Any, key: int, offset: int, shape: Shape, dtype: DType) -> Array:

@@ -17,6 +17,8 @@ def draw_rule(name: str) -> Rule:
         if level.randomness == "same":
             return Same(draw(shape=shape, **attributes))
         if level.randomness == "different":
+            if "axis" in attributes:
+                attributes["axis"] += 1
             return draw(shape=(level.size, *shape), **attributes)
         raise ArgumentError(
             f"{name}: random numbers inside vmap: vmap(..., randomness='different') draws for each example, "
@@ -26,7 +28,7 @@ def draw_rule(name: str) -> Rule:
     return rule
 
 
-for name in ("random_bits", "uniform", "integers", "bernoulli", "normal"):
+for name in ("random_bits", "random_window", "uniform", "integers", "bernoulli", "normal"):
     batching(name, draw_rule(name))
 
 

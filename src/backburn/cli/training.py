@@ -85,7 +85,7 @@ def train(options: argparse.Namespace) -> int:
     require("pydantic")
     from backburn.train import Progress, RunFolder, Terminated
     from backburn.train import config as configuration
-    from backburn.train.building import build
+    from backburn.train.building import build, mesh_of
 
     run = configuration.read_config(options.config)
     run = run.overridden(options.overrides)
@@ -100,34 +100,44 @@ def train(options: argparse.Namespace) -> int:
             print(f"not checked: the arguments of {name}, whose source does not list them")
         return 0
     said = run.place_of("backend") if run.config.backend else ""
+    mesh = mesh_of(run)
     backend = training_backend(chosen_backend(options.backend, run.config.backend, said))
     folder = Path(run.config.output.folder)
-    check_folder(folder, resume=options.resume, overwrite=options.overwrite)
-    built = build(run, backend, [Progress(sys.stdout, sys.stderr)], str(folder))
+    if mesh is None:
+        check_folder(folder, resume=options.resume, overwrite=options.overwrite)
+    else:
+        backend = mesh.backend(backend.spec)
+        mesh.first(lambda: check_folder(folder, resume=options.resume, overwrite=options.overwrite))
+    built = build(run, backend, [Progress(sys.stdout, sys.stderr)], str(folder), mesh)
     trainer = built.trainer
-    print_header(built, options.config, backend, folder)
+    if trainer.is_first:
+        print_header(built, options.config, backend, folder)
     started = time.perf_counter()
     try:
         trainer.fit(run.config.train.epochs, resume=options.resume, overwrite=options.overwrite)
     except KeyboardInterrupt as interrupt:
-        print(how_to_resume(options, trainer, folder), file=sys.stderr)
+        if trainer.is_first:
+            print(how_to_resume(options, trainer, folder), file=sys.stderr)
         return TERMINATED if isinstance(interrupt, Terminated) else INTERRUPTED
     except NumericalInstabilityError as error:
         saved = RunFolder(folder).checkpoints
         kept = f"the last good state is {saved[-1]}" if saved else "nothing is kept"
         raise NumericalInstabilityError(f"{error}; {kept}") from error
-    print(f"time      {time.perf_counter() - started:.1f} s")
-    print(f"model     {folder / 'model.safetensors'}")
-    draw(trainer.history, folder)
-    for profile in _profiles(backend):
-        print(f"\n{profile.spec}, all epochs:\n{profile.table()}\n")
-        if isinstance(profile, Trace):
-            profile.save(folder / TIMELINE)
-            print(f"timeline  {folder / TIMELINE}")
-    for name, data in built.splits.items():
-        print_results(name, trainer.evaluate(data))
-    if not built.splits:
-        print_results("final", {k: x for k, x in trainer.history[-1].items() if k.endswith(("loss", "accuracy"))})
+    if trainer.is_first:
+        print(f"time      {time.perf_counter() - started:.1f} s")
+        print(f"model     {folder / 'model.safetensors'}")
+        draw(trainer.history, folder)
+        for profile in _profiles(backend):
+            print(f"\n{profile.spec}, all epochs:\n{profile.table()}\n")
+            if isinstance(profile, Trace):
+                profile.save(folder / TIMELINE)
+                print(f"timeline  {folder / TIMELINE}")
+    results = {name: trainer.evaluate(data) for name, data in built.splits.items()}
+    if not results:
+        results["final"] = {k: x for k, x in trainer.history[-1].items() if k.endswith(("loss", "accuracy"))}
+    if trainer.is_first:
+        for name, values in results.items():
+            print_results(name, values)
     return 0
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
-from backburn.data.order import Order, generator, is_whole
+from backburn.data.order import Indices, Order, generator, is_whole
 from backburn.data.sources import Source
 from backburn.hints.arguments import explained
 from backburn.tensor.core.options import flags, integer
@@ -169,6 +169,22 @@ class BatchIterator(Iterator[B_co], Generic[B_co]):
         self._order: Order | None = None
 
     def __next__(self) -> B_co:
+        found = self.read(self._numbers())
+        self._batch += 1
+        return found
+
+    def numbers(self) -> Indices:
+        """The numbers of the next batch's elements, which then counts as handed out; :meth:`read` reads them."""
+        found = self._numbers()
+        self._batch += 1
+        return found
+
+    def read(self, numbers: Indices) -> B_co:
+        """The elements of these numbers, as a batch."""
+        found: B_co = self._loader._source[numbers]
+        return found
+
+    def _numbers(self) -> Indices:
         loader = self._loader
         start = self._batch * loader.batch_size
         if start >= loader._end:
@@ -176,9 +192,7 @@ class BatchIterator(Iterator[B_co], Generic[B_co]):
             raise StopIteration
         if self._order is None:
             self._order = Order(loader._source.length, loader.seed, self._epoch)
-        found: B_co = loader._source[self._order[start : min(start + loader.batch_size, loader._end)]]
-        self._batch += 1
-        return found
+        return self._order[start : min(start + loader.batch_size, loader._end)]
 
     def get_state(self) -> dict[str, Any]:
         """The epoch and the number of batches handed out, with what they are counted in."""

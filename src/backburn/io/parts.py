@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from backburn.decorators.sharding import levels_of
 from backburn.io.quantized import PartOfQuantized
 from backburn.tensor.core.host import host_view, to_host
 from backburn.tensor.core.wrapping import is_tensor
@@ -25,7 +26,7 @@ def parts_of_bytes(x: Any) -> Iterator[Bytes]:
     """
     count = max(1, PART // x.dtype.itemsize)
     if is_tensor(x):
-        view = host_view(x)
+        view = to_host(x) if levels_of(x.backend) else host_view(x)  # shards are joined one tensor at a time
         if view is None:
             flat = (x.detach() if x.dtype.kind == "float" else x).reshape(-1)
             for start in range(0, x.size, count):

@@ -31,6 +31,7 @@ from backburn.base.errors import ArgumentError, BackburnError, DTypeError, Graph
 from backburn.base.module_calls import WATCHERS, module_call
 from backburn.base.mutable_trees import Leaf, MutableTree, path_matches
 from backburn.base.trees import NODE_TYPES, Parts, flatten, joined, leaves_with_paths, register_node, tree_map
+from backburn.decorators.sharding import levels_of, place_like
 from backburn.nn.module_repr import module_repr, repr_html
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.core.defaults import as_backend, default_dtype
@@ -39,7 +40,7 @@ from backburn.tensor.core.dispatch import tensor_operand
 from backburn.tensor.core.host import asarray
 from backburn.tensor.core.levels import has_history
 from backburn.tensor.core.messages import describe
-from backburn.tensor.core.wrapping import TENSORS, is_tensor
+from backburn.tensor.core.wrapping import TENSORS, is_tensor, wrap
 from backburn.tensor.shape import concat
 
 if TYPE_CHECKING:
@@ -261,7 +262,7 @@ class Module:
                     and state[p] is not state[path]
                     and not _equal(new, constant_on(state[p], old.backend))
                 ]
-            fitting.append((leaf, new))
+            fitting.append((leaf, placed_as(new, old)))
         for kind, lines in problems.items():
             if lines:
                 raise kind(f"load_state_dict: {'; '.join(lines)}. Nothing was loaded")
@@ -568,6 +569,13 @@ def constant_on(value: Any, backend: AnyBackend) -> Any:
     if not is_tensor(value):
         return asarray(value, backend=backend)
     return _value(value).to(backend)
+
+
+def placed_as(x: Any, like: Any) -> Any:
+    """A constant in the parts in which ``like`` is, on a backend with shards; else as it is."""
+    if not levels_of(like.backend) or x.shape != like.shape:
+        return x
+    return wrap(place_like(like.backend, x.primitive, like.primitive), like.backend)
 
 
 #: The path of a packed tensor, and the paths of its parts.

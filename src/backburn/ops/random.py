@@ -82,6 +82,13 @@ def check_range(low: int, high: int, dtype: IntDType) -> None:
         raise ArgumentError(f"integers from {low} up to and without {high}: none, or beyond {dtype}")
 
 
+def window_shape(*, shape: Shape, axis: int, start: int, stop: int, **_: Any) -> Shape:
+    """The shape of a range along an axis of a draw."""
+    if not (0 <= axis < len(shape) and 0 <= start <= stop <= shape[axis]):
+        raise ArgumentError(f"a draw of shape {list(shape)} has no range from {start} to {stop} along axis {axis}")
+    return (*shape[:axis], stop - start, *shape[axis + 1 :])
+
+
 class Random(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     """Random numbers, as functions of a key and an offset."""
 
@@ -90,6 +97,15 @@ class Random(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """Words of the stream as integers in ``[0, 2**32)``: element ``i`` is word ``offset + i``."""
         check_stream(key, offset)
         return philox.words(self, key, offset, shape)
+
+    @operation(kinds="I", shape=window_shape, result="int64")
+    def random_window(self: Any, key: int, offset: int, shape: Shape, axis: int, start: int, stop: int) -> Any:
+        """The range from ``start`` up to but excluding ``stop`` along ``axis`` of ``random_bits(key, offset, shape)``.
+
+        The rest of that draw is not made: a part of a tensor draws its part of the words.
+        """
+        check_stream(key, offset)
+        return philox.window(self, key, offset, shape, axis, start, stop)
 
     @operation(kinds="F", shape=lambda *, shape, **_: shape, result="dtype")
     def uniform(self: Any, key: int, offset: int, shape: Shape, dtype: FloatDType) -> Any:

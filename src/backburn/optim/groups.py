@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from backburn.base.errors import ArgumentError, hint_for
@@ -76,6 +76,14 @@ class Groups(FixedAttributes):
                 self.optimizers[pattern].step(model, part)
         if REPLAY.get() is not None:
             self._tree = None  # its tensors belong to the recording alone
+
+    def begin(self, model: Any, change: Callable[[str, FloatTensor], FloatTensor]) -> None:
+        """Let each optimizer begin the state of its parameters; see :meth:`Optimizer.begin`."""
+        tree = self._walked(model)
+        for pattern, optimizer in self.optimizers.items():
+            own = [leaf for leaf in tree.leaves if self._pattern_of_path[leaf.path] == pattern]
+            optimizer._look_at(tree)
+            optimizer._begin([leaf for leaf in own if leaf.value.is_require_grad], change)
 
     def _walked(self, model: Any) -> MutableTree:
         """The leaves of ``model`` and their patterns, searched again only after a change."""

@@ -13,9 +13,18 @@ from backburn.autodiff import Gradients
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.contexts import ACTIVE
 from backburn.base.dtypes import float32
-from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError, hint_for
+from backburn.base.errors import (
+    ArgumentError,
+    BackendMismatchError,
+    CaptureError,
+    DTypeError,
+    GraphError,
+    ShapeError,
+    hint_for,
+)
 from backburn.base.mutable_trees import Leaf, MutableTree
 from backburn.decorators.capture.replay import REPLAY, Recording
+from backburn.decorators.sharding import full_like, levels_of, place_like
 from backburn.hints import add_hints
 from backburn.hints.general import OPTIMIZERS
 from backburn.optim.fixed_attributes import FixedAttributes
@@ -224,6 +233,26 @@ class Optimizer(FixedAttributes):
         widens = x._dtype.bits < 32 and not (self._is_operation and k.capabilities.wide_steps)
         return Update(leaf, k, gradient, self._state(leaf, k), widens)
 
+    def begin(self, model: Any, change: Callable[[str, FloatTensor], FloatTensor]) -> None:
+        """Make the state of each parameter that requires a gradient, as the first step does, and change it.
+
+        Each tensor of the state, also of one that was loaded, is replaced by what ``change`` returns for the path of
+        its parameter and the tensor.
+
+        >>> import backburn as bb
+        >>> model, optimizer = bb.nn.Linear(2, 1, bias=False), bb.optim.SGD(0.1, momentum=0.9)
+        >>> optimizer.begin(model, lambda path, x: x + 1.0)
+        >>> optimizer.state_tensors()["weight.velocity"].tolist()
+        [[1.0, 1.0]]
+        """
+        self._begin([leaf for leaf in self._leaves(model) if leaf.value.is_require_grad], change)
+
+    def _begin(self, leaves: list[Leaf], change: Callable[[str, FloatTensor], FloatTensor]) -> None:
+        """:meth:`begin` for parameters."""
+        for leaf in leaves:
+            entry = self._state(leaf, place_of_steps(leaf.value._backend))
+            entry.values = [change(leaf.path, x).primitive for x in entry.tensors()]
+
     def count(self, steps: int) -> int:
         """Add to the number of steps, and return it."""
         vars(self)["steps"] += steps
@@ -291,11 +320,16 @@ class Optimizer(FixedAttributes):
             grads.append(gradient)
         remembered = [list(values) for values in zip(*(update.state.values for update in group), strict=True)]
         results = self._update(k, StepInputs(params, grads, remembered, lr, step, group[0].state.owned))
-        count, news = len(group), []
+        has_shards, news = bool(levels_of(k)), list[FloatTensor]()
+        count = len(group)
         lists = [results[i * count : (i + 1) * count] for i in range(1 + len(remembered))]
         for update, primitive, *values in zip(group, *lists, strict=True):
             x = update.leaf.value
             home: Any = x._backend
+            if has_shards:  # what is computed of tensors that lie otherwise may lie otherwise
+                primitive = _placed_like(k, primitive, params[len(news)])
+                pairs = zip(values, update.state.values, strict=True)
+                values = [_placed_like(k, new, old) if new.shape == old.shape else new for new, old in pairs]
             update.state.values, update.state.owned = values, True
             if update.widens:
                 primitive = k.astype(primitive, x.dtype)
@@ -351,8 +385,12 @@ class Optimizer(FixedAttributes):
         """The state of a parameter, on the backend where it is updated."""
         entry = self._states.get(leaf.path)
         if entry is None:
-            first, dtype = self._first(), upcast_half_dtype(leaf.value.dtype)
-            values = [k.full(shape, first, dtype) for shape in self._shapes(leaf)]
+            x, first, dtype = leaf.value, self._first(), upcast_half_dtype(leaf.value.dtype)
+            own = x._primitive if x._backend is k else x._backend.inner(x._primitive)
+            values = [
+                full_like(k, own, first, dtype) if shape == x.shape else k.full(shape, first, dtype)
+                for shape in self._shapes(leaf)
+            ]
             entry = self._states[leaf.path] = ParameterState(k, 0, values, True)
             return entry
         if entry.backend is not k and entry.backend != k:
@@ -436,6 +474,14 @@ class Optimizer(FixedAttributes):
         backend: Any = lowered[0].backend if lowered else None  # without state, the backend does not matter
         step = _count(f"{path}.step", found["step"])
         return ParameterState(backend, step, [value.primitive for value in lowered], False)
+
+
+def _placed_like(k: Any, x: Any, like: Any) -> Any:
+    """A result of a step, in the parts in which ``like`` is."""
+    made = place_like(k, x, like)
+    if made is not x and (recording := REPLAY.get()) is not None:
+        raise recording.refuse(CaptureError("a step whose results do not lie on the shards as their tensors did"))
+    return made
 
 
 def _count(name: str, steps: Any) -> int:

@@ -92,9 +92,9 @@ def has_kind(callbacks: Sequence[Callback], kind: type[Callback]) -> bool:
 
 
 def all_callbacks(
-    callbacks: Sequence[Callback], rates: Mapping[str, Any], monitored: str, progress: bool | None
+    callbacks: Sequence[Callback], rates: Mapping[str, Any], monitored: str, progress: bool | None, is_first: bool
 ) -> list[Callback]:
-    """The callbacks that were given, and those that a trainer adds."""
+    """The callbacks that were given, and those that a trainer adds; all but the first process have fewer."""
     given: Any = callbacks
     if isinstance(given, Callback) or not isinstance(given, (list, tuple)):
         raise ArgumentError(f"Trainer: callbacks are a list of Callback objects, not {given!r:.80}")
@@ -109,4 +109,4 @@ def all_callbacks(
     flags("Trainer", progress=shown)
     if shown and not has_kind(found, Progress):
         found.append(Progress())
-    return found
+    return found if is_first else [callback for callback in found if not callback.only_first]

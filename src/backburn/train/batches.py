@@ -10,6 +10,7 @@ from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError
 from backburn.base.mutable_trees import MutableTree
 from backburn.base.trees import leaves_with_paths, tree_map
+from backburn.distributed import Cutting
 from backburn.tensor.core.host import asarray
 from backburn.tensor.core.wrapping import TENSORS, is_tensor
 
@@ -17,11 +18,13 @@ from backburn.tensor.core.wrapping import TENSORS, is_tensor
 class Place:
     """The backend and the float dtype of a model, which host data take."""
 
-    __slots__ = ("_host", "backend", "dtype")
+    __slots__ = ("_host", "backend", "cutting", "dtype")
 
     def __init__(self, backend: AnyBackend, dtype: DType) -> None:
         self.backend = backend
         self.dtype = dtype
+        #: How batches are cut over the shards of a mesh, if they are.
+        self.cutting: Cutting | None = None
         #: The dtype of arrays that need no cast.
         self._host = None if dtype.name == "bfloat16" else dtype.dtype
 
@@ -35,6 +38,8 @@ class Place:
 
     def tensors(self, batch: Any) -> Any:
         """``batch`` with a tensor for each array and number: host floats in the model's dtype, all else as it is."""
+        if self.cutting is not None:
+            return self.cutting.cut(batch)
         if batch.__class__ is dict:  # the common kinds, without a walk over the tree
             return {key: self._tensor(x) if hasattr(x, "__array__") else self.tensors(x) for key, x in batch.items()}
         if batch.__class__ is tuple:

@@ -5,19 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from backburn import optim
 from backburn.backend import AnyBackend
 from backburn.base.errors import ConfigError
+from backburn.communicators import launched
+from backburn.distributed import Mesh, mesh, place, place_state, plans
+from backburn.distributed.mesh import DATA
+from backburn.nn import Module
 from backburn.optim import schedules
 from backburn.tensor.core.defaults import use_backend
 from backburn.tensor.generators import Generator, fork
 from backburn.train.callbacks import Callback, Checkpoints, EarlyStopping, Plateau
 from backburn.train.config import DIGITS, OptimizerConfig, Run, ScheduleConfig, validated
 from backburn.train.signatures import parameters_of
+from backburn.train.states import data_description
 from backburn.train.trainer import Trainer
 
+T = TypeVar("T")
+
+#: The mesh axis over which the layers of a transformer are cut.
+TENSOR = "tp"
 #: The classes of optimizers and schedules, by their names in a configuration.
 OPTIMIZERS: dict[str, type[Any]] = {name.lower(): getattr(optim, name) for name in (
     "SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Lion", "Adan", "RMSprop", "Adagrad", "Adadelta", "Adafactor",
@@ -46,8 +55,50 @@ class Built:
     splits: Mapping[str, Any]
 
 
-def build(run: Run, backend: AnyBackend, callbacks: list[Callback], folder: str | None = None) -> Built:
-    """The trainer of a configuration, on ``backend``, with further callbacks.
+def mesh_of(run: Run) -> Mesh | None:
+    """The mesh of a configuration; None without the table ``[distributed]``.
+
+    Raises :class:`ConfigError`, which names file and line, for a mesh that the processes of this program cannot hold,
+    for one with an axis that nothing is cut over, and without the table for a program of several processes.
+    """
+    config = run.config.distributed
+    if config is None:
+        found = launched()
+        if found is not None and found[1] > 1:
+            raise ConfigError(
+                f"{run.source.name}: this is process {found[0]} of {found[1]}, and the file has no table "
+                f"[distributed]: every process would train for itself. Add the table, with mesh = {{ dp = {found[1]} "
+                f"}}, or start one process"
+            )
+        return None
+    axis = DATA if DATA in config.mesh else next(iter(config.mesh))
+    idle = [name for name in config.mesh if name != axis and (name != TENSOR or config.plan is None)]
+    if idle:
+        raise ConfigError(
+            f"{run.source.place(('distributed', 'mesh'))}: distributed.mesh: nothing is cut over {idle[0]!r}. Batches "
+            f'are cut over {axis!r}, and with plan = "transformer" layers over {TENSOR!r}'
+        )
+    if config.plan is not None and TENSOR not in config.mesh:
+        place = run.source.place(("distributed", "plan"))
+        raise ConfigError(f"{place}: distributed.plan: the mesh has no axis {TENSOR!r}, over which layers are cut")
+    options: dict[str, Any] = {"deterministic": config.deterministic, "timeout": config.timeout, "check": config.check}
+    return _placed(run, "distributed", lambda: mesh(**{**options, **config.mesh}))
+
+
+def plan_of(run: Run, made: Mesh) -> plans.Plan:
+    """How the parameters of a configuration's model lie on its mesh."""
+    config = run.config.distributed
+    assert config is not None
+    if config.plan is None:
+        return plans.named(config.parameters, made.data_axis)
+    over = made.data_axis if made.data_axis != TENSOR else None
+    return plans.transformer(TENSOR, over, config.parameters)
+
+
+def build(
+    run: Run, backend: AnyBackend, callbacks: list[Callback], folder: str | None = None, mesh: Mesh | None = None
+) -> Built:
+    """The trainer of a configuration, on ``backend``, that of ``mesh`` if there is one, with further callbacks.
 
     The initial parameters and all draws follow from ``train.seed``. Raises :class:`ConfigError` for functions that
     cannot be found or do not take their arguments; errors that they raise themselves are not changed.
@@ -72,12 +123,17 @@ def build(run: Run, backend: AnyBackend, callbacks: list[Callback], folder: str 
     if config.optimizer.schedule == "plateau":
         callbacks = [*callbacks, Plateau("loss")]
     data = splits["train"]
+    if mesh is not None:
+        mesh.check_equal("the configuration", {"tables": run.tables, "data": data_description(data)})
     per_epoch = train.steps_per_epoch or (-(-len(data) // train.accumulate) if hasattr(data, "__len__") else None)
+    optimizer = _optimizer(run, None if per_epoch is None else per_epoch * train.epochs)
+    if mesh is not None:
+        _place_over(run, mesh, model, optimizer)
     trainer = Trainer(
         model,
         loss,
         data,
-        optimizer=_optimizer(run, None if per_epoch is None else per_epoch * train.epochs),
+        optimizer=optimizer,
         validation=splits.get("validation"),
         metrics=metrics,
         callbacks=callbacks,
@@ -92,6 +148,7 @@ def build(run: Run, backend: AnyBackend, callbacks: list[Callback], folder: str 
         steps_per_epoch=train.steps_per_epoch,
         log_every=train.log_every,
         progress=False,
+        mesh=mesh,
     )
     trainer.random.set_state(random.state())
     trainer.about = {
@@ -99,6 +156,20 @@ def build(run: Run, backend: AnyBackend, callbacks: list[Callback], folder: str 
         "config_folder": str(run.source.folder),
     }
     return Built(trainer, {name: part for name, part in splits.items() if name not in ("train", "validation")})
+
+
+def _place_over(run: Run, mesh: Mesh, model: Any, optimizer: Any) -> None:
+    """Place the parameters of a model, and the state of its optimizer, as the configuration says."""
+
+    def place_both() -> None:
+        plan = plan_of(run, mesh)
+        place(model, plan)
+        place_state(optimizer, model, plan)
+
+    if not isinstance(model, Module):
+        where = run.source.place(("model", "build"))
+        raise ConfigError(f"{where}: [distributed] places the parameters of an nn.Module, not of {type(model)}")
+    _placed(run, "distributed", place_both)
 
 
 def model_of(run: Run, backend: AnyBackend) -> Any:
@@ -181,7 +252,7 @@ def _length(run: Run, steps: int | None) -> int:
     return steps
 
 
-def _placed(run: Run, table: str, make: Callable[[], Any]) -> Any:
+def _placed(run: Run, table: str, make: Callable[[], T]) -> T:
     """Call ``make``; its errors get the place of a table."""
     try:
         return make()

@@ -28,7 +28,8 @@ class Callback:
     ``row`` has ``"epoch"`` (from 1 on), ``"step"`` (the number of steps taken), ``"loss"``, the further values that
     the loss returned, and more after an epoch. A callback ends the run by ``trainer.stop(reason)``. One with a state
     that belongs to a resumed run has ``state_dict`` and ``load_state_dict``, whose values are trees of plain values and
-    tensors; it is saved under the name of the class.
+    tensors; it is saved under the name of the class. Of several processes each has its own callbacks, which do the
+    same; one that writes, or prints, sets ``only_first = True``.
 
         >>> from backburn import train
         >>> class Target(train.Callback):
@@ -39,6 +40,9 @@ class Callback:
         ...         if row["loss"] < self.loss:
         ...             trainer.stop(f"the loss is below {self.loss}")
     """
+
+    #: Whether the first of several processes alone has the callback, for it writes or prints and computes nothing.
+    only_first = False
 
     def on_start(self, trainer: Trainer[Any]) -> None:
         """A call of ``fit`` begins; what is to be resumed has been loaded."""
@@ -210,6 +214,8 @@ class Progress(Callback):
     A trainer adds it by itself where standard error is a terminal, and for ``progress=True``. Lines are written to
     ``stream``, the bar to ``bar``, where they are other streams.
     """
+
+    only_first = True
 
     def __init__(self, stream: TextIO | None = None, bar: TextIO | None = None) -> None:
         self._stream = stream

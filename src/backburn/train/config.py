@@ -161,6 +161,22 @@ class OutputConfig(Section):
     folder: Name = "runs/digits"
 
 
+class DistributedConfig(Section):
+    """``[distributed]``: the mesh, and how parameters lie on it; see :mod:`backburn.distributed`.
+
+    ``mesh`` has the axes with their numbers of shards, the outermost first. ``parameters`` says how parameters and the
+    optimizer's state lie over the axis of the data: ``"replicated"``, ``"sharded"`` or ``"state"``. ``plan`` is
+    ``"transformer"`` for a mesh with an axis ``tp``. The other keys are options of :func:`backburn.distributed.mesh`.
+    """
+
+    mesh: Annotated[dict[str, Positive], Field(min_length=1)]
+    parameters: Literal["replicated", "sharded", "state"] = "replicated"
+    plan: Literal["transformer"] | None = None
+    deterministic: bool = True
+    timeout: Rate | None = None
+    check: bool = False
+
+
 class Config(Section):
     """A whole configuration file."""
 
@@ -174,6 +190,7 @@ class Config(Section):
     train: TrainConfig = TrainConfig()
     callbacks: CallbacksConfig = CallbacksConfig()
     output: OutputConfig = OutputConfig()
+    distributed: DistributedConfig | None = None
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,8 @@ class Logger(Callback):
         10 0.50
     """
 
+    only_first = True
+
     def log(self, row: Mapping[str, float], step: int) -> None:
         """Write the numbers that are known after ``step`` steps."""
         raise NotImplementedError(f"{type(self).__name__}.log")

@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -147,16 +147,15 @@ class Report(Callback):
         path = self.path if self.path is not None or folder is None else folder.path / REPORT
         if path is None:  # as ``on_start`` has said
             return
-        run = Run(Path("run"), {}, trainer.history, []) if folder is None else read_run(folder.path)
         ended = _how_it_ended(trainer, error)
-        if error is not None:
-            with suppress(OSError):  # of a full disk, which the run has told already
+        if trainer.is_first:
+            run = Run(Path("run"), {}, trainer.history, []) if folder is None else read_run(folder.path)
+            with suppress(OSError) if error is not None else nullcontext():  # of a full disk, which the run has told
                 _write(path, report_html(run, ended=ended))
-            return
-        _write(path, report_html(run, ended=ended))
-        if self.sections:  # what there is stays, if one of them fails
+        if self.sections and error is None:  # what there is stays, if one of them fails
             sections = {title: section(trainer) for title, section in self.sections.items()}
-            _write(path, report_html(run, sections, ended))
+            if trainer.is_first:
+                _write(path, report_html(run, sections, ended))
 
 
 def write_report(

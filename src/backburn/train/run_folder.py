@@ -78,7 +78,7 @@ class RunFolder:
                     f"the run folder {self.path} has a run in it already: go on with it by resume=True, replace it by "
                     f"overwrite=True, or choose another"
                 )
-            with self._guarded("cleaned"):
+            with self.guarded("cleaned"):
                 if overwrite and not resume:
                     self._clear()
                 for left in self.path.rglob(".*.tmp"):  # of a process that was killed while it wrote
@@ -121,6 +121,11 @@ class RunFolder:
         """The files of the saved states, the oldest first."""
         return sorted((self.path / CHECKPOINTS).glob(f"step-*{_SUFFIX}"))
 
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether a state has been saved."""
+        return bool(self.checkpoints)
+
     def checkpoint_of(self, step: int) -> Path:
         """The file for the state after a number of steps."""
         return self.path / CHECKPOINTS / f"step-{step:08d}{_SUFFIX}"
@@ -148,15 +153,19 @@ class RunFolder:
         assert self._writer is not None
 
         def write() -> None:
-            with self._guarded("saved"):
+            with self.guarded("saved"):
                 for name, (tensors, about) in models.items():  # before the state, which says that they are there
                     save_model(self.path / name, tensors, about=about)
                 save_state(self.checkpoint_of(state["steps"]), state)
-                found = self.checkpoints
-                for path in found[: max(len(found) - keep, 0)]:
-                    path.unlink(missing_ok=True)
+                self.delete_old(keep)
 
         self._writing = self._writer.submit(write)
+
+    def delete_old(self, keep: int) -> None:
+        """Delete all saved states but the last ``keep``."""
+        found = self.checkpoints
+        for path in found[: max(len(found) - keep, 0)]:
+            path.unlink(missing_ok=True)
 
     def wait(self) -> None:
         """Wait for what is being written, and raise its error."""
@@ -179,14 +188,14 @@ class RunFolder:
         self._append(STEPS, json.dumps(row) + "\n")
 
     def _append(self, name: str, line: str) -> None:
-        with self._guarded("written to"), open(self.path / name, "ab") as file:
+        with self.guarded("written to"), open(self.path / name, "ab") as file:
             file.write(line.encode())
 
     def _write_table(self) -> None:
         rows = read_rows(self.path / METRICS)
         self._columns = list(dict.fromkeys(name for row in rows for name in row))
         text = csv_of([dict(zip(self._columns, self._columns, strict=True)), *rows], self._columns)
-        with self._guarded("written to"):
+        with self.guarded("written to"):
             write_atomically(self.path / TABLE, text.encode())
 
     def forget(self, epochs: int, steps: int) -> None:
@@ -197,7 +206,7 @@ class RunFolder:
         for name, key, most in ((METRICS, "epoch", epochs), (STEPS, "step", steps)):
             path = self.path / name
             if path.exists():
-                with self._guarded("written to"):
+                with self.guarded("written to"):
                     kept = [row for row in read_rows(path) if row.get(key, 0) <= most]
                     write_atomically(path, "".join(json.dumps(row) + "\n" for row in kept).encode())
         if (self.path / METRICS).exists():
@@ -205,11 +214,11 @@ class RunFolder:
 
     def write_config(self, tables: Mapping[str, Any]) -> None:
         """Write ``config.json``."""
-        with self._guarded("written to"):
+        with self.guarded("written to"):
             write_atomically(self.path / CONFIG, (json.dumps(tables, indent=2) + "\n").encode())
 
     @contextmanager
-    def _guarded(self, done: str) -> Iterator[None]:
+    def guarded(self, done: str) -> Iterator[None]:
         """Turn the system's errors into ours, which say what is left."""
         try:
             yield

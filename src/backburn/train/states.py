@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from backburn.base.errors import RunFolderError
 from backburn.base.mutable_trees import MutableTree
+from backburn.nn.module import placed_as
 from backburn.optim.groups import Groups
 from backburn.tensor.core.copying import copy_if_overwritten
 from backburn.tensor.core.host import asarray
@@ -40,7 +41,7 @@ def load_model_state(model: Any, state: Mapping[str, Any]) -> None:
         return
     for leaf in MutableTree(model, is_tensor).leaves:
         x = leaf.value
-        new = asarray(state[leaf.path], dtype=x.dtype, backend=x.backend)
+        new = placed_as(asarray(state[leaf.path], dtype=x.dtype, backend=x.backend), x)
         leaf.put(new.require_grad() if x.dtype.kind == "float" and x.is_require_grad else new)
 
 
@@ -118,7 +119,7 @@ def _kind(optimizer: Any) -> str:
 
 
 #: Keys of a configuration that another process may have otherwise, which changes nothing of what is computed.
-_FREE = ("backend", "callbacks", "output", "train.epochs", "train.capture", "train.log_every")
+_FREE = ("backend", "callbacks", "distributed", "output", "train.epochs", "train.capture", "train.log_every")
 
 
 def _flat(tables: Mapping[str, Any], above: str = "") -> dict[str, Any]:

@@ -12,6 +12,10 @@ from typing import Any, Generic, Literal, TypeVar
 
 from backburn.base.errors import ArgumentError, FileFormatError, NumericalInstabilityError, RunFolderError
 from backburn.base.mutable_trees import MutableTree
+from backburn.data.loader import Batches
+from backburn.decorators.sharding import levels_of
+from backburn.distributed import Cutting, Mesh, place, placement
+from backburn.distributed.rows import Rows
 from backburn.hints.arguments import explained
 from backburn.io import load_state, save_state
 from backburn.optim import Average, Optimizer
@@ -38,7 +42,8 @@ from backburn.train.positions import has_position, iterator_at, position_of
 from backburn.train.precision import Precision
 from backburn.train.rates import lower, optimizers_of, rate_values
 from backburn.train.run_folder import BEST, MODEL, RunFolder, environment, versions
-from backburn.train.signals import interruptible
+from backburn.train.shared_folder import SharedFolder
+from backburn.train.signals import Terminated, interruptible
 from backburn.train.states import Description, load_model_state, model_state
 from backburn.train.steps import Step
 from backburn.train.sums import Sums
@@ -86,6 +91,8 @@ class Trainer(Generic[M]):
       epoch goes on where the last one ended.
     - ``log_every``: the number of steps between calls of ``on_log``.
     - ``progress``: whether to print a line per epoch, and a bar; by default if standard error is a terminal.
+    - ``mesh``: a :func:`backburn.distributed.mesh`, on whose backend the model is. Batches are cut over its
+      ``data_axis``; of several processes the first one prints and writes, and has the callbacks that do.
 
     Raises :class:`ArgumentError` for wrong options, and :class:`GraphError` for a model that cannot be trained.
 
@@ -122,8 +129,10 @@ class Trainer(Generic[M]):
         steps_per_epoch: int | None = None,
         log_every: int | None = None,
         progress: bool | None = None,
+        mesh: Mesh | None = None,
     ) -> None:
         self.model = model
+        self.mesh = mesh
         self.data = checked_data("data", data)
         self.optimizer = optimizer
         self.validation = None if validation is None else checked_data("validation", validation)
@@ -138,6 +147,8 @@ class Trainer(Generic[M]):
         self.loss = checked_function("loss", loss)
         check_optimizer(optimizer)
         self._place = place_of(model)
+        if mesh is not None:
+            self._cut_over(mesh)
         self.seed = seed
         #: The generator of the draws in steps.
         self.random = (
@@ -163,12 +174,17 @@ class Trainer(Generic[M]):
         guarded = self.on_nan != "stop"
         self._step = Step(self.loss, self.precision, self.clip, guarded, fallback, self._place.backend)
         self._evaluation = Evaluation(self.loss, self.metrics, self._place, records=fallback is not None)
-        self.folder = None if folder is None else RunFolder(folder)
+        #: Whether there are several processes, and whether this is the first, which prints and writes.
+        self.is_shared = mesh is not None and mesh.processes > 1
+        self.is_first = mesh is None or mesh.rank == 0
+        self.folder: RunFolder | SharedFolder | None = None
+        if folder is not None:
+            self.folder = SharedFolder(folder, mesh) if mesh is not None and self.is_shared else RunFolder(folder)
         #: Further plain values by name, for ``config.json`` and for what model files say about themselves.
         self.about: dict[str, Any] = {}
         self._rates = {name: optimizer.lr for name, optimizer in optimizers_of(optimizer).items()}
         monitored = "loss" if self.validation is None else "validation/loss"
-        self.callbacks = all_callbacks(callbacks, self._rates, monitored, progress)
+        self.callbacks = all_callbacks(callbacks, self._rates, monitored, progress, self.is_first)
         self.checkpoints = next((c for c in self.callbacks if isinstance(c, Checkpoints)), Checkpoints())
         #: Values of steps that have not been read: the number of examples, and scalars by name.
         self._unread: list[tuple[int, dict[str, Any]]] = []
@@ -186,6 +202,26 @@ class Trainer(Generic[M]):
         self._last_saved = -1
         self._waiting: tuple[dict[str, Any], Any] | None = None
         self._seconds = dict.fromkeys(("data", "steps", "validation", "checkpoints"), 0.0)
+
+    def _cut_over(self, mesh: Mesh) -> None:
+        """Cut batches over the data axis of a mesh. Raises :class:`ArgumentError` for a model on another backend."""
+        place = self._place
+        own = {level.mesh_axis: level.size for level in levels_of(place.backend)}
+        if own != mesh.axes:
+            raise ArgumentError(
+                f"Trainer: the model is on {place.backend.spec}, which is not a backend of {mesh!r}: make it in a "
+                f"block, with bb.use_backend(mesh.backend()):"
+            )
+        place.cutting = Cutting(place.backend, mesh.data_axis, place.dtype)
+        self.data, self.validation = self._rows(mesh, self.data), self._rows(mesh, self.validation)
+
+    def _rows(self, mesh: Mesh, data: Any) -> Any:
+        """Data of :func:`backburn.data.batches` as the rows of this process; other data are cut when they arrive."""
+        if type(data) is Batches:
+            return mesh.rows(data, backend=self._place.backend, dtype=self._place.dtype)
+        if isinstance(data, Rows):
+            data.backend, data.dtype = self._place.backend, self._place.dtype
+        return data
 
     # ---- pieces ----
 
@@ -211,6 +247,9 @@ class Trainer(Generic[M]):
             self._skipped_in_row = 0
         else:
             self._skip()
+        if self.mesh is not None:  # reading a sum of addends is communication, and a callback may read on one process
+            whole = dict.fromkeys(self.mesh.axes)
+            values = {name: place(x, whole) for name, x in values.items()}
         return values
 
     def run_epoch(self) -> dict[str, float]:
@@ -302,11 +341,23 @@ class Trainer(Generic[M]):
                     self._fit()
                 finally:
                     folder.close()
-            if (raised := interrupt()) is not None:
+            if (raised := self._agreed_interrupt(interrupt())) is not None:
                 raise raised
         finally:
             folder.close()
         return self
+
+    def _agreed_interrupt(self, own: KeyboardInterrupt | None) -> KeyboardInterrupt | None:
+        """What to raise after a signal that any process has got."""
+        if self.mesh is None or not self.is_shared:
+            return own
+        is_terminated, is_interrupted = self.mesh.agreed([isinstance(own, Terminated), own is not None])
+        return Terminated() if is_terminated else KeyboardInterrupt() if is_interrupted else None
+
+    def _agreed_stop(self) -> None:
+        """Stop if another process does, which a signal may have told to."""
+        if self.mesh is not None and self.mesh.agreed([self.stopped is not None])[0] and self.stopped is None:
+            self.stopped = "stopped by another process"
 
     def _fit(self) -> None:
         assert self.last_epoch is not None
@@ -316,7 +367,7 @@ class Trainer(Generic[M]):
             self._say_notes()
             for callback in self.callbacks:
                 callback.on_start(self)
-            if self.folder is not None and not self.folder.checkpoints:
+            if self.folder is not None and not self.folder.has_checkpoints:
                 self.save()  # what cannot be written is known before the first step
             while self.epoch < self.last_epoch and self.stopped is None:
                 row = self.run_epoch()
@@ -384,9 +435,10 @@ class Trainer(Generic[M]):
         """
         self._description().check(state["about"])
         load_model_state(self.model, state["model"])
-        self.optimizer.load_state_dict(self._here(state["optimizer"]))
+        placements = self._placements()
+        self.optimizer.load_state_dict(self._here(state["optimizer"], placements))
         if self.average is not None:
-            self.average.load_state_dict(self._here(state["average"]))
+            self.average.load_state_dict(self._here(state["average"], placements))
         self.random.set_state(state["random"])
         self._evaluation_key = state["evaluation"]
         self.precision.load_state_dict(state["precision"])
@@ -464,8 +516,12 @@ class Trainer(Generic[M]):
                 callback.on_epoch(self, row)
         if self.folder is None:
             return
+        self._agreed_stop()
         is_best, state = self.checkpoints.is_best(row), self.state()
-        if is_best or self.checkpoints.due_after_epoch() or self.epoch == self.last_epoch or self.stopped:
+        is_due = self.checkpoints.due_after_epoch()
+        if self.mesh is not None:
+            is_due = self.mesh.first(lambda: is_due)
+        if is_best or is_due or self.epoch == self.last_epoch or self.stopped:
             files = [MODEL, BEST] if is_best else [MODEL]
             self._save_in_folder(state, dict.fromkeys(files, self._saved_model()))
         else:
@@ -473,7 +529,7 @@ class Trainer(Generic[M]):
 
     def _save_end(self, error: BaseException | None) -> None:
         """Save what has been reached, or what had been when an error came."""
-        if self.folder is None:
+        if self.folder is None or (error is not None and self.is_shared):  # the others may not have failed
             return
         if error is None and (not self.batches or self._has_position()):
             if self.steps != self._last_saved:
@@ -511,10 +567,26 @@ class Trainer(Generic[M]):
                 found[f"{name}-{count + 1}" if count else name] = callback
         return found
 
-    def _here(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """A state whose arrays are tensors on the backend of the model."""
+    def _here(self, state: Mapping[str, Any], placements: Mapping[str, Any]) -> dict[str, Any]:
+        """A state whose arrays are tensors on the backend of the model, cut as ``placements`` say by name."""
         k = self._place.backend
-        return {name: asarray(x, backend=k) if hasattr(x, "shape") else x for name, x in state.items()}
+
+        def here(name: str, x: Any) -> Any:
+            if not hasattr(x, "shape"):
+                return x
+            made = asarray(x, backend=k)
+            return place(made, placements[name]) if name in placements else made
+
+        return {name: here(name, x) for name, x in state.items()}
+
+    def _placements(self) -> dict[str, Any]:
+        """Where the tensors of the optimizer's and the average's states are, by name, on a backend with shards."""
+        if not levels_of(self._place.backend):
+            return {}
+        self.optimizer.begin(self.model, lambda _, x: x)
+        found = {name: placement(x) for name, x in self.optimizer.state_tensors().items()}
+        leaves = MutableTree(self.model, is_tensor).leaves
+        return found | {f"{leaf.path}.mean": placement(leaf.value) for leaf in leaves}
 
     def _description(self) -> Description:
         if self._described is None:
@@ -543,7 +615,8 @@ class Trainer(Generic[M]):
             )
 
     def _say(self, words: str) -> None:
-        print(words, file=sys.stderr, flush=True)
+        if self.is_first:
+            print(words, file=sys.stderr, flush=True)
 
     # ---- steps of an epoch ----
 
@@ -599,7 +672,11 @@ class Trainer(Generic[M]):
                     callback.on_step(self, row)
                 now = clock()
                 seconds["steps"] += now - then
-                if saves and self.checkpoints.due_after_step(self.steps):
+                is_due = saves and self.checkpoints.due_after_step(self.steps)
+                if self.mesh is not None and self.is_shared:
+                    is_due, is_stopped = self.mesh.agreed([is_due and self.is_first, self.stopped is not None])
+                    self.stopped = self.stopped or ("stopped by another process" if is_stopped else None)
+                if is_due:
                     self.save()
                     seconds["checkpoints"] += clock() - now
                     now = clock()
@@ -758,6 +835,7 @@ def fit(
     steps_per_epoch: int | None = None,
     log_every: int | None = None,
     progress: bool | None = None,
+    mesh: Mesh | None = None,
 ) -> Trainer[M]:
     """Train a model on data for some epochs; returns the :class:`Trainer`, whose arguments these are.
 
@@ -796,6 +874,7 @@ def fit(
         steps_per_epoch=steps_per_epoch,
         log_every=log_every,
         progress=progress,
+        mesh=mesh,
     )
     return trainer.fit(epochs, resume=resume, overwrite=overwrite)
 

@@ -193,16 +193,24 @@ def test_reductions_of_empty_shards(k: Sharded) -> None:
     np.testing.assert_allclose(host(k, k.prod(cut, (0, 1), True)), x.prod(keepdims=True), rtol=1e-5)
 
 
-def test_draws_do_not_depend_on_the_shards(k: Sharded) -> None:
+def test_draws_do_not_depend_on_the_shards(k: Sharded, monkeypatch: pytest.MonkeyPatch) -> None:
     inner = NumpyBackend()
     x = np.abs(array(7, 5)) + 0.5
     cut = k.cut(k.from_numpy(x), 0)
     for name in ("gamma", "poisson", "categorical"):
         found, expected = (getattr(b, name)(t, key=3, offset=11) for b, t in ((k, cut), (inner, x)))
         np.testing.assert_array_equal(host(k, found), expected)
+    y, keep = inner.dropout(x, 3, 11, 0.4)
+
+    draw = NumpyBackend.bernoulli
+
+    def in_parts(b: Any, key: int, offset: int, shape: Any, p: float) -> Any:
+        assert shape != x.shape, "a shard draws for all"
+        return draw(b, key, offset, shape, p)
+
+    monkeypatch.setattr(NumpyBackend, "bernoulli", in_parts)
     for axis in (0, 1):
         dropped, kept = k.dropout(k.cut(k.from_numpy(x), axis), 3, 11, 0.4)
-        y, keep = inner.dropout(x, 3, 11, 0.4)
         np.testing.assert_array_equal(host(k, dropped), y)
         np.testing.assert_array_equal(host(k, kept), keep)
 

@@ -182,6 +182,18 @@ samples(
     case(key=1, offset=3, shape=(0, 2)),
 )
 samples(
+    "random_window",
+    lambda key, offset, shape, axis, start, stop: np.moveaxis(
+        np.moveaxis(random_bits(key, offset, shape), axis, 0)[start:stop], 0, axis
+    ),
+    case(key=KEY, offset=5, shape=(3, 7), axis=1, start=2, stop=6),
+    case(key=KEY, offset=2**40 + 3, shape=(2, 5, 3), axis=1, start=1, stop=5),
+    case(key=2**128 - 1, offset=0, shape=(4, 3), axis=0, start=1, stop=3),
+    case(key=1, offset=7, shape=(20,), axis=0, start=0, stop=20),
+    case(key=1, offset=3, shape=(2, 6), axis=1, start=3, stop=3),
+    case(key=1, offset=3, shape=(0, 2), axis=1, start=0, stop=1),
+)
+samples(
     "uniform",
     uniform,
     *(case(key=KEY, offset=3, shape=(3, 5), dtype=d) for d in (float16, float32, float64)),

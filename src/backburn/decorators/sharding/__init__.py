@@ -1,8 +1,9 @@
 """Shards of tensors: the decorator ``Sharded``, its primitives, and the rules that say what is cut with what."""
 
 from backburn.decorators.sharding import families, operations  # noqa: F401 - attach rules, and methods
+from backburn.decorators.sharding.creation import created_in_parts
 from backburn.decorators.sharding.decorator import GatherWarning, Sharded
-from backburn.decorators.sharding.placing import levels_of, place_primitive, placement_of
+from backburn.decorators.sharding.placing import full_like, levels_of, place_like, place_primitive, placement_of
 from backburn.decorators.sharding.rules import Plan, sharding
 from backburn.decorators.sharding.shards import Shards, even_cuts
 
@@ -11,8 +12,11 @@ __all__ = [
     "Plan",
     "Sharded",
     "Shards",
+    "created_in_parts",
     "even_cuts",
+    "full_like",
     "levels_of",
+    "place_like",
     "place_primitive",
     "placement_of",
     "sharding",

@@ -12,6 +12,7 @@ import linecache
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from backburn.decorators.sharding.creation import CONSTANTS, CREATED, DRAWS, create
 from backburn.decorators.sharding.shards import Cuts, Shards
 from backburn.ops.table import Operation
 
@@ -41,8 +42,12 @@ def source(entry: Operation, elementwise: bool) -> str:
     name, operands = entry.name, entry.operands
     attributes = list(entry.attributes)
     passed = ", ".join([*operands, *attributes])
+    options = ", ".join(f"{a!r}: {a}" for a in attributes)
     if not operands:
-        return f"{_signature(entry)}\n    return self._inner.{name}({passed})\n"
+        lines = [_signature(entry)]
+        if name in CONSTANTS | DRAWS:
+            lines += ["    if _created() is not None:", f"        return _create(self, {name!r}, {{{options}}})"]
+        return "\n".join([*lines, f"    return self._inner.{name}({passed})", ""])
     lines = [_signature(entry), "    _axis = self.mesh_axis"]
     for x in operands:
         if x in entry.lists:
@@ -53,7 +58,6 @@ def source(entry: Operation, elementwise: bool) -> str:
     lines.append(f"        return self._inner.{name}({passed})")
     if elementwise:
         lines += _elementwise(entry, attributes)
-    options = ", ".join(f"{a!r}: {a}" for a in attributes)
     given = f"self, ({', '.join(operands)},), {{{options}}}"
     key = ", ".join([repr(name), *(_key_of(x, x in entry.lists) for x in operands), *attributes])
     if "Q" in entry.kinds or "quantize" in name:  # schemes decide
@@ -190,6 +194,8 @@ def compiled(entry: Operation, text: str, names: dict[str, Any]) -> Callable[...
         "_columns": columns,
         "_dtype": dtype_of,
         "_dtypes": dtypes_of,
+        "_created": CREATED.get,
+        "_create": create,
         **names,
     }
     filename = f"<backburn.sharded {entry.name}>"

@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from backburn.decorators.sharding import moves, products, quantized, reductions  # noqa: F401 - attach their rules
-from backburn.decorators.sharding.rules import Plan, Rule, Shapes, aligned, along, broadcasting, folded, rows, sharding
+from backburn.decorators.sharding.rules import (
+    Plan,
+    Rule,
+    Shapes,
+    aligned,
+    along,
+    broadcasting,
+    direct,
+    folded,
+    rows,
+    sharding,
+)
 
 # Along axes: running results, orders, Fourier transforms, normalized values, positions for each element.
 for name in (
@@ -111,6 +122,14 @@ def embedding(shapes: Shapes, index: int, cut: int, **_: Any) -> Plan | None:
     return None if cut == 0 else Plan((cut, None), result=len(shapes[1]) + cut - 1)
 
 
+def whole_embedding(level: Any, table: Any, ids: Any, **attributes: Any) -> Any:
+    """Rows of a cut table for indices that all shards have: the table is joined, as a parameter before its use."""
+    if not level.is_cut(table) or table.axis != 0 or level.is_cut(ids):
+        return NotImplemented
+    return level.wrapped.embedding(level.whole(table), ids, **attributes)
+
+
+direct("embedding", whole_embedding)
 sharding("one_hot", one_hot)
 sharding("lstm", over_steps(0, 1, 2))
 sharding("lstm_backward", over_steps(1, 2, 3, 4, 5, 6))

@@ -9,7 +9,7 @@ from typing import Any
 from backburn.backend.wrapper import make_operations
 from backburn.decorators.sharding import codegen
 from backburn.decorators.sharding.decorator import Sharded, shapes_of
-from backburn.decorators.sharding.rules import DIRECT, LOCAL, Plan, elementwise, rule_of
+from backburn.decorators.sharding.rules import DIRECT, EXAMPLES, LOCAL, Plan, elementwise, rule_of
 from backburn.decorators.sharding.shards import Cuts, Shards, starts_of
 from backburn.ops.table import Operation
 
@@ -38,7 +38,7 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
                     _keep(level, key, codegen.Route((True,), (), local, (placed,), False))
                 return found
         given, operands = operands, tuple(level.settled(x, addends_only=True) for x in operands)
-        leaders = _leaders(level, operands)
+        leaders = _leaders(level, operands, EXAMPLES.get(entry.name))
         if not leaders:
             return getattr(level.wrapped, entry.name)(*operands, **attributes)
         if level._agrees(entry) or any(_has_sums(level, x) for x in given):
@@ -127,14 +127,20 @@ def _alike(level: Sharded, operands: Sequence[Any]) -> Shards | None:
     return like
 
 
-def _leaders(level: Sharded, operands: Sequence[Any]) -> list[tuple[int, int, int, Cuts]]:
-    """The operands that are cut: size, number, axis and lengths of the parts, the largest first."""
+def _leaders(
+    level: Sharded, operands: Sequence[Any], examples: tuple[int, int] | None
+) -> list[tuple[int, int, int, Cuts]]:
+    """The operands that are cut: size, number, axis and lengths of the parts; one with examples, then the largest."""
     found: list[tuple[int, int, int, Cuts]] = []
     for i, given in enumerate(operands):
         for x in given if isinstance(given, (list, tuple)) else (given,):
             if level.is_cut(x) and x.axis is not None:
                 found.append((math.prod(x.shape), i, x.axis, x.cuts))
-    return sorted(found, key=lambda leader: -leader[0])
+    if examples is None:
+        return sorted(found, key=lambda leader: -leader[0])
+    first, trailing = examples
+    last = len(operands[first].shape) - trailing if hasattr(operands[first], "shape") else 0
+    return sorted(found, key=lambda leader: (leader[1] != first or leader[2] >= last, -leader[0]))
 
 
 def _is_quantized(level: Sharded, entry: Operation, operands: Sequence[Any], attributes: dict[str, Any]) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from backburn.backend.contract import is_autodiff
+from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, GraphError, hint_for
 from backburn.decorators.sharding.decorator import Sharded
 from backburn.decorators.sharding.shards import Shards
@@ -58,7 +59,7 @@ def _placed(k: Any, x: Any, placement: Mapping[str, int | None]) -> Any:
     if type(k) is Sharded:
         if k.mesh_axis in placement:
             axis = placement[k.mesh_axis]
-            x = k.whole(x) if axis is None else k.cut(x, axis)
+            x = k.whole(x) if axis is None else _owned(k, k.cut(x, axis))
         if not k.is_cut(x):
             return _placed(k.wrapped, x, placement)
         parts = [_placed(k.wrapped, p, placement) for p in x.parts]
@@ -76,6 +77,13 @@ def _placed(k: Any, x: Any, placement: Mapping[str, int | None]) -> Any:
         )
     below = _placed(k.inner_backend, k.inner(x), placement)
     return k.new_leaf(below) if is_leaf else k.from_inner(below)
+
+
+def _owned(k: Sharded, x: Any) -> Any:
+    """A cut primitive whose parts keep no other process's elements in memory, as views of the whole would."""
+    if not k.is_cut(x) or len(k.own) == k.size:
+        return x
+    return Shards([k.wrapped.concat([part], x.axis) for part in x.parts], x.axis, x.cuts, x.shape, x.mesh_axis)
 
 
 def placement_of(backend: Any, x: Any) -> dict[str, int | str | None]:
@@ -97,3 +105,47 @@ def placement_of(backend: Any, x: Any) -> dict[str, int | str | None]:
             x = k.inner(x)
         k = getattr(k, "wrapped", None) or getattr(k, "inner_backend", None)
     return found
+
+
+def place_like(backend: Any, x: Any, like: Any) -> Any:
+    """``x`` placed as ``like``, a primitive of the same shape, is; as a whole where ``like`` is a sum of addends.
+
+    >>> import backburn as bb
+    >>> k = bb.load_backend("sharded(numpy, dp=2)")
+    >>> x = k.cut(k.zeros((4,), k.float_dtype), 0)
+    >>> placement_of(k, place_like(k, k.ones((4,), k.float_dtype), x)), placement_of(k, place_like(k, x, k.whole(x)))
+    ({'dp': 0}, {'dp': None})
+    """
+    k: Any = backend
+    if placement_of(k, x) == placement_of(k, like):
+        return x
+    if type(k) is Sharded:
+        if not k.is_cut(like) or like.axis is None:
+            return place_like(k.wrapped, k.whole(x), k.whole(like))
+        pairs = zip(k.parts(x, like.axis, like.cuts), like.parts, strict=True)
+        parts = [place_like(k.wrapped, part, one) for part, one in pairs]
+        return Shards(parts, like.axis, like.cuts, like.shape, like.mesh_axis)
+    if hasattr(k, "wrapped"):
+        return place_like(k.wrapped, x, like)
+    if not hasattr(k, "inner_backend"):
+        return x
+    if k.dtype(x).kind != "float":
+        return place_like(k.inner_backend, x, like)
+    return k.from_inner(place_like(k.inner_backend, k.inner(x), k.inner(like)))
+
+
+def full_like(backend: Any, like: Any, value: float, dtype: DType) -> Any:
+    """A primitive of one value that has the shape and the placement of ``like``; no part of it is ever whole.
+
+    >>> import backburn as bb
+    >>> k = bb.load_backend("sharded(numpy, dp=2)")
+    >>> full_like(k, k.cut(k.zeros((5,), k.float_dtype), 0), 1.0, k.float_dtype)
+    Shards([5], dp: axis 0 cut into [3, 2])
+    """
+    k: Any = backend
+    if type(k) is Sharded and k.is_cut(like) and like.axis is not None:
+        parts = [full_like(k.wrapped, part, value, dtype) for part in like.parts]
+        return Shards(parts, like.axis, like.cuts, like.shape, like.mesh_axis)
+    if type(k) is Sharded or (hasattr(k, "wrapped") and levels_of(k)):
+        return full_like(k.wrapped, like, value, dtype)
+    return k.full(tuple(like.shape), value, dtype)

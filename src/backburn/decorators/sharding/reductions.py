@@ -6,7 +6,8 @@ from typing import Any
 
 from backburn.decorators.sharding.moves import of_addends
 from backburn.decorators.sharding.rules import NOWHERE, Plan, Shape, Shapes, along, direct, sharding
-from backburn.ops.random import draws
+from backburn.decorators.sharding.shards import Shards, starts_of
+from backburn.ops.random import apply_dropout, draws, threshold
 from backburn.ops.table import OPERATIONS
 
 
@@ -37,10 +38,21 @@ def twice(name: str) -> Any:
     return function
 
 
+def dropped(level: Any, x: Any, *, key: int, offset: int, p: float) -> Any:
+    """Dropout of parts along another axis than the first, each with its range of the words of all."""
+    k, below = level.wrapped, threshold(1.0 - p)
+    places = level.mine(tuple(zip(starts_of(x.cuts), x.cuts, strict=True)))
+    kept = [k.less(k.random_window(key, offset, x.shape, x.axis, start, start + n), below) for start, n in places]
+    found = [apply_dropout(k, part, keep, p) for part, keep in zip(x.parts, kept, strict=True)]
+    return tuple(Shards(parts, x.axis, x.cuts, x.shape, level.mesh_axis) for parts in (found, kept))
+
+
 def draw(name: str, result: int | None = None) -> Any:
     """A draw for each element, of shards that take up the stream where their first element stands."""
 
     def function(level: Any, x: Any, **attributes: Any) -> Any:
+        if name == "dropout" and x.axis:
+            return dropped(level, x, **attributes)
         if x.axis != 0 or (name == "categorical" and len(x.shape) == 1):
             return NotImplemented
         words = draws(name, x.shape[1:], level.dtype(x))
@@ -54,15 +66,22 @@ def draw(name: str, result: int | None = None) -> Any:
 
 
 def step(name: str) -> Any:
-    """A step of an optimizer, in which all tensors are cut as the parameter is. Nothing is donated: parts are views."""
+    """A step of an optimizer, in which all tensors are cut as the parameter is, else as the state is.
 
-    def function(level: Any, param: Any, *others: Any, **attributes: Any) -> Any:
+    A whole parameter stays whole, when its state is cut: each shard computes its part of the new one. Nothing is
+    donated, for parts are views.
+    """
+
+    def function(level: Any, param: Any, grad: Any, *state: Any, **attributes: Any) -> Any:
+        operands = (param, grad, *state)
         attributes["donate"] = False
-        if not level.is_cut(param) or param.axis is None:
-            return getattr(level.wrapped, name)(*map(level.settled, (param, *others)), **attributes)
-        axes = tuple(None if x is None else param.axis for x in (param, *others))
-        plan = Plan(axes, result=param.axis)
-        return level.run(OPERATIONS[name], (param, *others), attributes, plan, param.cuts)
+        leader = next((x for x in (param, *state) if level.is_cut(x) and x.axis is not None), None)
+        if leader is None:
+            return getattr(level.wrapped, name)(*map(level.settled, operands), **attributes)
+        axes = tuple(None if x is None else leader.axis for x in operands)
+        plan = Plan(axes, result=leader.axis)
+        new, *states = level.run(OPERATIONS[name], operands, attributes, plan, leader.cuts)
+        return (new if leader is param else level.whole(new), *states)
 
     return function
 

@@ -57,6 +57,14 @@ DIRECT: dict[str, Callable[..., Any]] = {}
 LOCAL: dict[str, Callable[[Any], list[dict[str, Any]]]] = {}
 
 
+#: The operands that lead an operation wherever they are cut, but along as many of their last axes: they have examples,
+#: and parameters that are cut over the same mesh axis are joined for them, as is done with fully sharded ones.
+EXAMPLES: dict[str, tuple[int, int]] = {
+    "linear": (0, 1), "matmul": (0, 1), "feed_forward": (0, 1), "conv": (0, 1), "conv_transpose": (0, 1),
+    "embedding": (1, 0),
+}  # fmt: skip
+
+
 def sharding(operation: str, rule: Rule) -> None:
     """Attach a rule to an operation. Raises ValueError for an unknown operation or a second rule."""
     if operation not in OPERATIONS or operation in RULES:

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, TypeAlias
 
 from backburn.base.errors import DTypeError
+from backburn.decorators.sharding import levels_of
 from backburn.io.atomic import write_atomically
 from backburn.io.parts import parts_of_bytes
 from backburn.io.weights.safetensors_file import DTYPE_NAMES, METADATA, digest, text_of
+from backburn.tensor.core.wrapping import is_tensor
 
 #: Digests by the names of tensors.
 Digests: TypeAlias = Mapping[str, str]
@@ -62,20 +64,26 @@ def write(
     if not callable(metadata):
         write_atomically(path, _contents(_header(ordered, metadata), ordered))
         return
-    about = metadata
+    about, pieces = metadata, _pieces(ordered)
 
     def write_hashed(file: BinaryIO) -> None:
         if not file.seekable():  # a pipe
-            file.writelines(_contents(_header(ordered, about(_hashed(ordered, lambda part: None))), ordered))
+            digests = _hashed(ordered, pieces, lambda part: None)
+            file.writelines(_contents(_header(ordered, about(digests)), ordered))
             return
         placeholder = _header(ordered, about({part.name: text_of(bytes(32)) for part in ordered}))
         file.write(placeholder)
-        header = _header(ordered, about(_hashed(ordered, file.write)))
+        header = _header(ordered, about(_hashed(ordered, pieces, file.write)))
         assert len(header) == len(placeholder)
         file.seek(0)
         file.write(header)
 
-    write_atomically(path, write_hashed)
+    try:
+        write_atomically(path, write_hashed)
+    except Exception:
+        if any(is_tensor(x) and levels_of(x.backend) for part in ordered for x in part.values):
+            deque(pieces, maxlen=0)  # other processes send their shards of what is left
+        raise
 
 
 def _header(parts: Sequence[Part], metadata: Mapping[str, str]) -> bytes:
@@ -98,17 +106,22 @@ def _contents(header: bytes, parts: Sequence[Part]) -> Iterator[Any]:
             yield from parts_of_bytes(x)
 
 
-def _hashed(parts: Sequence[Part], write: Callable[[Any], object]) -> Digests:
+def _pieces(parts: Sequence[Part]) -> Iterator[tuple[str, Any]]:
+    """The bytes of tensors, piece by piece, each with the name of its tensor."""
+    for part in parts:
+        for x in part.values:
+            for piece in parts_of_bytes(x):
+                yield part.name, piece
+
+
+def _hashed(parts: Sequence[Part], pieces: Iterator[tuple[str, Any]], write: Callable[[Any], object]) -> Digests:
     """Hand the bytes of tensors to ``write``, while another thread hashes them."""
-    hashes = {}
+    hashes = {part.name: digest(part.name, part.dtype, part.shape) for part in parts}
     waiting: deque[Future[None]] = deque()
     with ThreadPoolExecutor(1) as pool:
-        for part in parts:
-            found = hashes[part.name] = digest(part.name, part.dtype, part.shape)
-            for x in part.values:
-                for piece in parts_of_bytes(x):
-                    waiting.append(pool.submit(found.update, piece))
-                    write(piece)
-                    if len(waiting) > _WAITING:
-                        waiting.popleft().result()
+        for name, piece in pieces:
+            waiting.append(pool.submit(hashes[name].update, piece))
+            write(piece)
+            if len(waiting) > _WAITING:
+                waiting.popleft().result()
     return {name: text_of(found.digest()) for name, found in hashes.items()}

@@ -29,6 +29,23 @@ def words(k: Any, key: int, offset: int, shape: Shape) -> Any:
     return k.reshape(k.slice(stream, (slice(skipped, skipped + size, 1),)), shape)
 
 
+def window(k: Any, key: int, offset: int, shape: Shape, axis: int, start: int, stop: int) -> Any:
+    """The range from ``start`` to ``stop`` along ``axis`` of words in ``shape``: a run of the stream for each row."""
+    rows, each = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    run, result = (stop - start) * each, (*shape[:axis], stop - start, *shape[axis + 1 :])
+    if not rows * run:
+        return k.zeros(result, int64)
+    first = k.arange(0, rows, 1, int64)  # counted from the block of the first word
+    first = k.reshape(k.add(k.mul(first, shape[axis] * each), offset % 8 + start * each), (rows, 1))
+    count = (run + 14) // 8  # of blocks that hold a run, wherever it begins in its first
+    counter = k.add(k.add(k.bitwise_right_shift(first, 3), offset // 8 + 1), k.arange(0, count, 1, int64))
+    outputs = blocks(k, counter, (key % 2**64, key // 2**64))
+    halves = [half for output in outputs for half in (k.bitwise_and(output, WORD), high_word(k, output))]
+    stream = k.reshape(k.stack(halves, 2), (rows, 8 * count))
+    places = k.add(k.bitwise_and(first, 7), k.arange(0, run, 1, int64))
+    return k.reshape(k.take_along_axis(stream, places, 1), result)
+
+
 def blocks(k: Any, counter: Any, key: tuple[int, int]) -> tuple[Any, Any, Any, Any]:
     """For each counter below ``2**64`` the block of four numbers under ``key``."""
     zero = k.zeros(counter.shape, int64)

@@ -12,8 +12,8 @@ import backburn as bb
 from backburn import nn, optim
 from backburn.base.errors import ArgumentError, GraphError
 from backburn.decorators.sharding import GatherWarning, placement_of
+from backburn.distributed import place
 from backburn.nn.functional import cross_entropy
-from backburn.nn.placing import place
 
 MESH = "autodiff(sharded(sharded(numpy, tp=2), dp=2))"
 DATA = np.random.default_rng(0).normal(size=(61, 12)).astype(np.float32)

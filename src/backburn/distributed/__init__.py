@@ -1,0 +1,16 @@
+"""Models on the shards of a mesh, in one process or several: meshes, placements, plans and batches."""
+
+from typing import TYPE_CHECKING
+
+from backburn.distributed import plans
+from backburn.distributed.mesh import Mesh, mesh
+from backburn.distributed.placing import place, place_state
+from backburn.distributed.plans import Plan, placement
+from backburn.distributed.rows import Cutting, Rows
+from backburn.hints import lookups
+
+__all__ = ["Cutting", "Mesh", "Plan", "Rows", "mesh", "place", "place_state", "placement", "plans"]
+
+
+if not TYPE_CHECKING:
+    __dir__, __getattr__ = lookups("backburn.distributed", __all__)
