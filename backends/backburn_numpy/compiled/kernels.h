@@ -40,7 +40,7 @@
 #endif
 
 /* A short loop over variables that must stay in registers. */
-#if defined(__GNUC__) && !defined(__clang__)
+#if defined(__GNUC__)
 #define UNROLL _Pragma("GCC unroll 16")
 #else
 #define UNROLL

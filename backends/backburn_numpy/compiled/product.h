@@ -100,7 +100,7 @@ INLINE void NAMED(sum_tile)(REAL (*restrict out)[WIDE], const REAL *restrict x, 
     VECTOR sums[ROWS][2] = {0};
     for (int64_t k = 0; k < depth; k++) {
         const VECTOR low = NAMED(load)(panel[k]), high = NAMED(load)(panel[k] + SIDE);
-        for (int i = 0; i < rows; i++) {
+        UNROLL for (int i = 0; i < rows; i++) {
             const REAL *third = i < 3 ? x0 : i < 6 ? x3 : i < 9 ? x6 : i < 12 ? x9 : x12;
             const REAL value = by_columns ? x0[i] : third[i % 3 * step];
             sums[i][0] += value * low;

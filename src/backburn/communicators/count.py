@@ -129,6 +129,9 @@ class Count:
         """A primitive of zeros."""
         return k.zeros(tuple(buffer.shape), as_dtype(buffer.dtype))
 
+    def add(self, x: Buffer, y: Buffer, total: Buffer) -> None:
+        """Add nothing: buffers have no values."""
+
     def all_gather(self, send: Buffer, receive: Sequence[Buffer]) -> None:
         """Count ``send`` once for every other process."""
         check_lists("all_gather", self.size, receive)

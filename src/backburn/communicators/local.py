@@ -34,7 +34,7 @@ class Local:
 
     def empty(self, k: Any, shape: Sequence[int], dtype: DType) -> Buffer:
         """A NumPy array without values."""
-        return np.empty(tuple(shape), dtype.dtype)
+        return empty_array(k, shape, dtype)
 
     def to_buffer(self, k: Any, x: Any, /, *, own: bool = False) -> Buffer:
         """The values of a primitive as a NumPy array."""
@@ -43,6 +43,10 @@ class Local:
     def from_buffer(self, k: Any, buffer: Buffer, /) -> Any:
         """A primitive with the values of a NumPy array."""
         return from_host_array(k, buffer)
+
+    def add(self, x: Buffer, y: Buffer, total: Buffer) -> None:
+        """Fill ``total`` with the sum of two arrays."""
+        np.add(x, y, out=total)
 
     def all_gather(self, send: Buffer, receive: Sequence[Buffer]) -> None:
         """Copy ``send`` into the one buffer of ``receive``."""
@@ -88,6 +92,12 @@ class Done:
 
     def wait(self) -> None:
         """Return at once."""
+
+
+def empty_array(k: Any, shape: Sequence[int], dtype: DType) -> Any:
+    """An array without values: one of ``k``, which may reuse memory, where its primitives are arrays."""
+    found = k.empty(tuple(shape), dtype)
+    return found if isinstance(found, np.ndarray) else np.empty(tuple(shape), dtype.dtype)
 
 
 def host_array(k: Any, x: Any, own: bool) -> Any:

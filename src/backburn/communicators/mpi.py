@@ -15,7 +15,7 @@ import numpy as np
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, BackendUnavailableError, CommunicationError, Unsupported
 from backburn.communicators.agreement import by_rank, check_agreement, libraries, order_digest
-from backburn.communicators.local import from_host_array, host_array
+from backburn.communicators.local import empty_array, from_host_array, host_array
 from backburn.communicators.protocol import Buffer
 from backburn.communicators.ranks import check_lists, check_root, launched
 from backburn.communicators.watchdog import TIMEOUT, Watchdog, caller
@@ -74,7 +74,7 @@ class Mpi:
 
     def empty(self, k: Any, shape: Sequence[int], dtype: DType) -> Buffer:
         """A NumPy array without values."""
-        return np.empty(tuple(shape), dtype.dtype)
+        return empty_array(k, shape, dtype)
 
     def to_buffer(self, k: Any, x: Any, /, *, own: bool = False) -> Buffer:
         """The values of a primitive as a NumPy array."""
@@ -86,9 +86,16 @@ class Mpi:
 
     # ---- collectives ----
 
+    def add(self, x: Buffer, y: Buffer, total: Buffer) -> None:
+        """Fill ``total`` with the sum of two arrays."""
+        np.add(x, y, out=total)
+
     def all_gather(self, send: Buffer, receive: Sequence[Buffer]) -> None:
         """Fill ``receive`` with what each process sends."""
         check_lists("all_gather", self.size, receive)
+        if isinstance(receive, np.ndarray):
+            self._run("all_gather", receive, self._comm.Allgather, _moved(send), _moved(receive))
+            return
         self._start("all_gather", [send] * self.size, receive).wait()
 
     def all_to_all(self, send: Sequence[Buffer], receive: Sequence[Buffer]) -> None:

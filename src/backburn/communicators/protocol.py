@@ -54,8 +54,16 @@ class Communicator(Protocol):
         """A primitive of backend ``k`` with the values of a buffer, which is given away: nobody writes it any more."""
         ...
 
+    def add(self, x: Buffer, y: Buffer, total: Buffer) -> None:
+        """Fill ``total``, which may be one of the two, with the sum of two buffers."""
+        ...
+
     def all_gather(self, send: Buffer, receive: Sequence[Buffer]) -> None:
-        """Fill ``receive``, one buffer for each process, with what each process sends; the lengths may differ."""
+        """Fill ``receive``, one buffer for each process, with what each process sends; the lengths may differ.
+
+        One buffer with an axis more is a sequence as well, whose rows are filled. ``send`` may be this process's buffer
+        in ``receive``.
+        """
         ...
 
     def all_to_all(self, send: Sequence[Buffer], receive: Sequence[Buffer]) -> None:

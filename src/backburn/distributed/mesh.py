@@ -13,7 +13,6 @@ from backburn.base.errors import ArgumentError, SpecError
 from backburn.communicators import Communicator, launched, load_communicator
 from backburn.data import batches
 from backburn.decorators.sharding.processes import check_mesh
-from backburn.distributed.facts import facts
 from backburn.distributed.rows import Rows, SizedRows
 from backburn.hints.arguments import explained
 from backburn.tensor.core.options import flags, integer
@@ -211,7 +210,8 @@ def mesh(
 
     On several processes the versions and sources that they run are compared, and the state of :mod:`backburn.random` is
     that of the first. Raises :class:`ArgumentError` for no axis and for sizes that are not positive, for a number of
-    processes that does not divide that of the shards, and where processes differ.
+    processes that does not divide that of the shards, and for processes with other meshes;
+    :class:`CommunicationError` for processes with other versions or sources.
 
         >>> mesh(dp=4, tp=2)
         mesh(dp=4, tp=2)
@@ -223,15 +223,14 @@ def mesh(
     options: dict[str, Any] = {}
     if on_fallback != "warn":
         options["on_fallback"] = on_fallback
-    found = communicator if communicator is not None else _communicator()
+    given: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
+    given |= {"check": True} if check else {}
+    found = communicator if communicator is not None else _communicator(given)
     if found.size > 1:
-        options |= {} if deterministic else {"deterministic": False}
-        options |= {} if timeout is None else {"timeout": timeout}
-        options |= {"check": True} if check else {}
+        options |= given if deterministic else {"deterministic": False, **given}
     made = Mesh(sizes, options, found)
     if made.processes > 1:
         made.check_equal("the mesh", {"axes": [*sizes.items()], **options})
-        made.check_equal("what is installed", facts())
         default_generator().set_state(made.first(default_generator().state))
     return made
 
@@ -242,9 +241,9 @@ def is_launched() -> bool:
     return found is not None and found[1] > 1
 
 
-def _communicator() -> Communicator:
+def _communicator(options: Mapping[str, Any]) -> Communicator:
     """The processes of the launcher that started this program, else this one alone."""
-    return load_communicator("mpi" if is_launched() else "local")
+    return load_communicator("mpi", **options) if is_launched() else load_communicator("local")
 
 
 def _check_processes(axes: Mapping[str, int], processes: int) -> None:

@@ -20,7 +20,7 @@ from backburn.tensor.generators import Generator, fork
 from backburn.train.callbacks import Callback, Checkpoints, EarlyStopping, Plateau
 from backburn.train.config import DIGITS, OptimizerConfig, Run, ScheduleConfig, validated
 from backburn.train.signatures import parameters_of
-from backburn.train.states import data_description
+from backburn.train.states import data_description, flat
 from backburn.train.trainer import Trainer
 
 T = TypeVar("T")
@@ -124,7 +124,7 @@ def build(
         callbacks = [*callbacks, Plateau("loss")]
     data = splits["train"]
     if mesh is not None:
-        mesh.check_equal("the configuration", {"tables": run.tables, "data": data_description(data)})
+        mesh.check_equal("the configuration", {**flat(run.tables), "data": data_description(data)})
     per_epoch = train.steps_per_epoch or (-(-len(data) // train.accumulate) if hasattr(data, "__len__") else None)
     optimizer = _optimizer(run, None if per_epoch is None else per_epoch * train.epochs)
     if mesh is not None:

@@ -70,7 +70,7 @@ class Description:
             _kind(trainer.optimizer),
             options,
             data_description(trainer.data),
-            _flat(trainer.about.get("config", {})),
+            {name: x for name, x in flat(trainer.about.get("config", {})).items() if not _is_free(name)},
         )
 
     def tables(self) -> dict[str, Any]:
@@ -122,11 +122,18 @@ def _kind(optimizer: Any) -> str:
 _FREE = ("backend", "callbacks", "distributed", "output", "train.epochs", "train.capture", "train.log_every")
 
 
-def _flat(tables: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """The keys of a configuration with dots, and their values; those that may change are left out."""
+def _is_free(name: str) -> bool:
+    return any(f"{name}.".startswith(f"{free}.") for free in _FREE)
+
+
+def flat(tables: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """The keys of a configuration with dots, and their values.
+
+    >>> flat({"train": {"epochs": 3}, "backend": "numpy"})
+    {'train.epochs': 3, 'backend': 'numpy'}
+    """
     found: dict[str, Any] = {}
     for key, value in tables.items():
         name = f"{above}{key}"
-        if name not in _FREE:
-            found |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+        found |= flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
     return found

@@ -1,0 +1,129 @@
+"""Training on several processes: bits, checkpoints, and what happens when a process fails."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.helpers import mesh_fit
+from tests.helpers.launching import MPIEXEC, run
+
+from backburn.base.errors import ArgumentError
+from backburn.communicators import Local
+from backburn.distributed import Mesh, mesh
+from backburn.io import load_model, load_state
+from backburn.train import read_rows
+
+PROGRAM = Path(mesh_fit.__file__)
+NAMES = ("replicated", "sharded", "state")
+
+
+def launch(ranks: int, folder: Path, epochs: int, how: str, what: str, *names: str) -> Any:
+    """The program on so many ranks."""
+    path = os.pathsep.join([str(PROGRAM.parents[2]), os.environ.get("PYTHONPATH", "")])
+    command = [str(MPIEXEC), "-n", str(ranks), sys.executable, str(PROGRAM), str(folder), str(epochs), how, what]
+    return run([*command, *names], 90, PYTHONPATH=path)
+
+
+def digests(out: str) -> dict[str, str]:
+    return {line.split()[0]: line.split()[1] for line in out.splitlines() if line.split()[0] in NAMES}
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The digest of three epochs in one process, the same for all plans."""
+    folder = tmp_path_factory.mktemp("alone")
+    found = {name: mesh_fit.fit(folder / name, 3, False, "nothing", mesh_fit.PLANS[name]) for name in NAMES}
+    assert len(set(found.values())) == 1
+    return found["sharded"]
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_another_number_of_processes_in_equal_bits(expected: str, tmp_path: Path) -> None:
+    first = launch(4, tmp_path, 2, "new", "nothing", *NAMES)
+    assert first.returncode == 0, first.stderr
+    second = launch(2, tmp_path, 3, "resume", "nothing", *NAMES)
+    assert second.returncode == 0, second.stderr
+    assert digests(second.stdout) == dict.fromkeys(NAMES, expected)
+    lines = [line for line in first.stderr.splitlines() if line.startswith("epoch")]
+    assert len(lines) == 2 * len(NAMES)  # of the first process alone
+    for name in NAMES:
+        folder = tmp_path / name
+        assert [row["epoch"] for row in read_rows(folder / "metrics.jsonl")] == [1, 2, 3]
+        saved = load_model(folder / "model.safetensors").state
+        assert saved["0.weight"].shape == (16, 12)  # whole tensors
+        np.testing.assert_array_equal(
+            saved["4.weight"], load_model(tmp_path / "sharded" / "model.safetensors").state["4.weight"]
+        )
+
+
+@pytest.mark.slow
+def test_a_killed_process_ends_the_run_and_leaves_its_last_checkpoint(expected: str, tmp_path: Path) -> None:
+    found = launch(2, tmp_path, 3, "new", "killed", "sharded")
+    assert found.returncode != 0
+    assert load_state(sorted((tmp_path / "sharded" / "checkpoints").iterdir())[-1])["epoch"] == 1
+    assert mesh_fit.fit(tmp_path / "sharded", 3, True, "nothing", mesh_fit.PLANS["sharded"]) == expected
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_an_error_of_all_processes(tmp_path: Path) -> None:
+    found = launch(2, tmp_path, 3, "new", "full", "sharded")
+    assert found.returncode != 0
+    assert "there is no space left on its disk; the last good checkpoint is" in found.stderr
+    last = sorted((tmp_path / "sharded" / "checkpoints").glob("step-*.safetensors"))[-1]
+    assert load_state(last)["steps"] == 4
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_process_ends_all_after_the_same_step(expected: str, tmp_path: Path) -> None:
+    found = launch(2, tmp_path, 3, "new", "terminated", "sharded")
+    assert found.returncode != 0
+    assert "Terminated" in found.stderr
+    last = sorted((tmp_path / "sharded" / "checkpoints").glob("step-*.safetensors"))[-1]
+    assert load_state(last)["steps"] == 6
+    assert mesh_fit.fit(tmp_path / "sharded", 3, True, "nothing", mesh_fit.PLANS["sharded"]) == expected
+
+
+@pytest.mark.slow
+def test_commands_that_cannot_train_together_say_why(tmp_path: Path) -> None:
+    (tmp_path / "alone.toml").write_text("[train]\nepochs = 1\n")
+    text = f'[distributed]\nmesh = {{ dp = 4 }}\n[output]\nfolder = "{tmp_path.as_posix()}/run"\n'
+    (tmp_path / "mesh.toml").write_text(text)
+    train = [sys.executable, "-m", "backburn", "train"]
+    found = run([str(MPIEXEC), "-n", "2", *train, str(tmp_path / "alone.toml")], 60)
+    assert found.returncode != 0
+    assert "this is process 0 of 2, and the file has no table [distributed]" in found.stderr
+    words = [*train, str(tmp_path / "mesh.toml")]
+    found = run([str(MPIEXEC), "-n", "1", *words, "train.seed=1", ":", "-n", "1", *words, "train.seed=2"], 60)
+    assert found.returncode != 0
+    assert "the configuration of rank 1 is not that of rank 0: train.seed is 2, and 1 on rank 0" in found.stderr
+
+
+# ---- without processes ----
+
+
+class Of(Local):
+    """A communicator that says how many processes there are."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+@pytest.mark.parametrize(("axes", "processes"), [({"dp": 4}, 3), ({"dp": 2, "tp": 2}, 8), ({"dp": 3}, 2)])
+def test_processes_that_cannot_hold_a_mesh_are_refused(axes: dict[str, int], processes: int) -> None:
+    words = f"mesh: {processes} processes cannot share the [34] shards of dp="
+    with pytest.raises(ArgumentError, match=words):
+        Mesh(axes, {}, Of(processes))
+
+
+def test_meshes_that_are_none_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="mesh: takes its axes"):
+        mesh()
+    with pytest.raises(ArgumentError, match="mesh: dp is an integer"):
+        mesh(dp=0)
+    with pytest.raises(ArgumentError, match="has shards already"):
+        mesh(dp=2).backend("autodiff(sharded(numpy, dp=2))")
