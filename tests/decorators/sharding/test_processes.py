@@ -68,6 +68,9 @@ def test_a_mesh_that_the_processes_cannot_share_is_an_error() -> None:
 
 
 def test_a_level_in_two_expressions_has_processes_in_each() -> None:
+    shared: Any = load_backend("sharded(numpy, tp=2)")
+    assert Sharded(shared, dp=2, comm=Place(1, 2)).below is not shared
+    assert tuple(shared.own) == (0, 1)
     inner = Sharded(NumpyBackend(), tp=2, comm=Place(1, 2))
     k: Any = Sharded(inner, dp=2)
     assert (tuple(k.own), tuple(k.below.own), tuple(inner.own)) == ((1,), (0, 1), (1,))
@@ -270,7 +273,7 @@ TRANSFORMS = """
     import numpy as np
     import backburn as bb
     from backburn import nn, optim
-    from backburn.nn.placing import place
+    from backburn.distributed import place
 
     rows = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     matrix = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)
