@@ -187,13 +187,15 @@ def stack(colours: dict[str, str]) -> Drawing:
 LAYERS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ("plain", (("cli", "the command line"),)),
     ("plain", (("train", "loop, progress, reports"),)),
+    ("plain", (("distributed", "meshes, placements, plans"),)),
     ("cool", (("models", "published architectures and weights"),)),
     ("cool", (("quantization", "calibration"), ("data", "batches"), ("io", "files"))),
     ("cool", (("nn", "layers, losses"), ("optim", "optimizers, schedules"))),
     ("cool", (("transforms", "grad, vmap, jvp"), ("tapes", "explicit tapes"), ("interop", "einops"))),
     ("cool", (("tensor", "operators and functions of users"),)),
     ("warm", (("autodiff", "graph, gradients, tangents"), ("batching", "batches of vmap"))),
-    ("warm", (("decorators", "capture, profile, trace"),)),
+    ("warm", (("decorators", "capture, profile, trace, sharding"),)),
+    ("warm", (("communicators", "processes that exchange buffers"),)),
     ("green", (("backend", "the contract of a backend"),)),
     ("green", (("ops", "every operation: declaration, body, rules"),)),
     ("plain", (("hints", "the right name, in errors"),)),
@@ -291,6 +293,69 @@ def levels(colours: dict[str, str]) -> Drawing:
     return d
 
 
+def placements(colours: dict[str, str]) -> Drawing:
+    """Draw what each of four shards holds under the plans of data parallelism."""
+    d = Drawing(colours, 480, "What each of four shards holds of a batch, the parameters and the optimizer's state")
+    d.text(260, 22, "mesh(dp=4): what each of the four shards holds", size=15, anchor="middle", bold=True)
+    for shard in range(4):
+        d.text(203 + 84 * shard, 50, f"shard {shard}", "muted", 13, "middle")
+    names = (("examples", "green"), ("parameters", "cool"), ("state", "warm"))
+    plans = (
+        ("replicated", "data parallelism", (True, False, False)),
+        ("state", "ZeRO-1", (True, False, True)),
+        ("sharded", "fully sharded", (True, True, True)),
+    )
+    for row, (plan, also, cuts) in enumerate(plans):
+        y = 64 + 132 * row
+        d.box(10, y, 500, 122)
+        d.text(20, y + 24, plan, "ink", 13, mono=True, bold=True)
+        d.text(20, y + 112, also, "muted", 12)
+        for line, ((name, colour), is_cut) in enumerate(zip(names, cuts, strict=True)):
+            top = y + 14 + 36 * line
+            d.text(161, top + 18, name, "muted", 12, "end")
+            for shard in range(4):
+                x = 168 + 84 * shard
+                d.box(x, top, 70, 26, "paper", "line", 5)
+                part = 70 / 4 if is_cut else 70
+                d.bar(x + (shard * part if is_cut else 0), top + 1, part, 24, colour)
+    d.text(260, 474, "Full: the whole tensor. A quarter: this shard's part.", "muted", 13.5, "middle")
+    return d
+
+
+def tensor_parallel(colours: dict[str, str]) -> Drawing:
+    """Draw a feed-forward block that two shards compute together."""
+    d = Drawing(colours, 330, "A feed-forward block on two shards: hidden features are cut, and the sums are added")
+    d.text(260, 22, "mesh(tp=2): a feed-forward block", size=15, anchor="middle", bold=True)
+    for x, words in ((58, "x"), (172, "up.weight"), (294, "hidden"), (404, "down.weight")):
+        d.text(x, 52, words, "muted", 13, "middle", mono=True)
+    for shard in range(2):
+        y = 64 + 96 * shard
+        d.box(10, y, 430, 84)
+        d.text(22, y + 76, f"shard {shard}", "muted", 12.5)
+        d.box(36, y + 14, 44, 44, "green-panel", "green", 5)
+        d.text(58, y + 41, "all", "green", 12.5, "middle")
+        d.box(142, y + 14, 60, 44, "paper", "line", 5)
+        d.bar(143, y + 15 + 21 * shard, 58, 21, "cool")
+        d.box(264, y + 14, 60, 44, "paper", "line", 5)
+        d.bar(265 + 29 * shard, y + 15, 29, 42, "warm")
+        d.box(374, y + 14, 60, 44, "paper", "line", 5)
+        d.bar(375 + 29 * shard, y + 15, 29, 42, "cool")
+        for x in (84, 206, 328):
+            d.line(f"M{x},{y + 36} h{52 if x < 300 else 40}", "muted", arrow=True)
+        d.line(
+            f"M442,{y + 36} C470,{y + 36} 478,{158 - 10 * (1 - 2 * shard)} 478,{158 - 14 * (1 - 2 * shard)}",
+            "muted",
+            arrow=True,
+        )
+    d.text(478, 163, "+", "ink", 20, "middle", bold=True)
+    for y, words in (
+        (282, "Each shard has half of the hidden features: rows of `up`, columns of `down`."),
+        (304, "The results are addends; one sum over `tp` gives the output."),
+    ):
+        d.text(260, y, words, "muted", 13, "middle")
+    return d
+
+
 def logo(colours: dict[str, str]) -> Drawing:
     """Draw the mark: a backend in its decorators."""
     d = Drawing(colours, 64, "backburn", 64)
@@ -300,7 +365,10 @@ def logo(colours: dict[str, str]) -> Drawing:
     return d
 
 
-PICTURES = {"stack": stack, "layers": layers, "graph": graph, "levels": levels, "logo": logo}
+PICTURES = {
+    "stack": stack, "layers": layers, "graph": graph, "levels": levels, "placements": placements,
+    "tensor-parallel": tensor_parallel, "logo": logo,
+}  # fmt: skip
 
 
 def drawings() -> Iterator[tuple[str, str]]:

@@ -52,6 +52,11 @@ class Null:
         self.nbytes = math.prod(shape) * dtype.itemsize
         _MEMORY.add(self.nbytes)
 
+    def give_away(self) -> None:
+        """Leave the memory to a result, with the values."""
+        _MEMORY.add(-self.nbytes)
+        self.nbytes = 0
+
     # Bound as a default: at interpreter exit, the module's globals may be gone before its last objects.
     def __del__(self, add: Callable[[int], None] = _MEMORY.add) -> None:
         add(-self.nbytes)
@@ -64,8 +69,8 @@ class NullBackend(Backend[Null, Null, Null, Null]):
     """Shapes and dtypes without values: nothing is computed or allocated. There is a single instance.
 
     Models, gradients and optimizers run on it unchanged, and yield their shapes; :meth:`memory_stats` tells what their
-    values would take, each result in separate memory. The host reads zeros. Operations whose result shape depends on
-    values raise ``Unsupported``.
+    values would take, each result in separate memory, but for what is donated to it. The host reads zeros. Operations
+    whose result shape depends on values raise ``Unsupported``.
 
     >>> k = NullBackend()
     >>> k.matmul(k.zeros((1000, 784), as_dtype("float32")), k.zeros((784, 10), as_dtype("float32")))
@@ -130,6 +135,10 @@ class NullBackend(Backend[Null, Null, Null, Null]):
         return tuple(self.to_numpy(x) for x in tensors)
 
 
+#: The operands, by number, whose memory results take with ``donate``.
+DONATED = {"sgd_step": (2,), "adam_step": (2, 3), "sgd_steps": (2,), "adam_steps": (2, 3), "index_copy": (0,)}
+
+
 def _dtype_of(operand: Any) -> DType | None:
     if isinstance(operand, list | tuple):
         return operand[0].dtype if operand else None
@@ -151,6 +160,11 @@ def by_rules(operation: Operation) -> Callable[..., Any]:
         dtypes = operation.dtypes(known, options, len(shapes))
         if any(d is None for d in dtypes):
             raise DTypeError(f"{operation.name}: no operand is a tensor of the null backend")
+        if options.get("donate"):
+            for place in DONATED[operation.name]:
+                for x in operands[place] if operands[place].__class__ is list else [operands[place]]:
+                    if x.__class__ is Null:
+                        x.give_away()
         made = [Null(tuple(s), d) for s, d in zip(shapes if len(results) > 1 else [shapes], dtypes, strict=True) if d]
         return tuple(made) if len(results) > 1 else made[0]
 

@@ -31,6 +31,16 @@ def test_models_are_compared_and_timed(torch: Any, tmp_path: Path) -> None:
     assert all(figures.keys() == {"loss", "step"} for figures in ratios.values())
 
 
+def test_sums_over_processes_are_compared_and_timed(torch: Any, tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py")
+    command = [sys.executable, "-m", "benchmarks.distributed", "--seconds", "0.001", "--largest", "10000"]
+    run = subprocess.run([*command, "--json", str(tmp_path / "times.json")], capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 0, run.stderr
+    times = json.loads((tmp_path / "times.json").read_text("utf-8"))
+    assert times.keys() == {"4", "1024", "8192"}
+    assert all(figures.keys() == {"backburn", "mpi4py", "gloo"} for figures in times.values())
+
+
 @pytest.mark.parametrize(("peer", "pattern", "count"), [("torch", "*", 9), ("jax", "*by vector", 1)])
 def test_transforms_are_compared_and_timed(peer: str, pattern: str, count: int, tmp_path: Path) -> None:
     pytest.importorskip(peer)

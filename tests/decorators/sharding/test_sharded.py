@@ -338,12 +338,12 @@ def test_rules_say_what_is_cut_with_what(
 
 
 def test_a_fallback_warns_raises_or_is_allowed() -> None:
-    x = array(4, 3)
+    x = array(4)
     for on_fallback in ("warn", "allow", "error"):
         k = Sharded(NumpyBackend(), dp=2, on_fallback=on_fallback)
         cut = k.cut(k.from_numpy(x), 0)
         if on_fallback == "error":
-            with pytest.raises(Unsupported, match=r"argsort: no rule of sharding for Shards\(\[4, 3\], dp: axis 0"):
+            with pytest.raises(Unsupported, match=r"argsort: no rule of sharding for Shards\(\[4\], dp: axis 0"):
                 k.argsort(cut, 0, False)
             continue
         with warnings.catch_warnings(record=True) as caught:
@@ -352,6 +352,30 @@ def test_a_fallback_warns_raises_or_is_allowed() -> None:
         np.testing.assert_array_equal(host(k, found), x.argsort(0))
         assert [w.category for w in caught] == [GatherWarning] * (on_fallback == "warn")
         assert all(w.filename == __file__ for w in caught)
+
+
+def test_operations_along_the_cut_axis_are_cut_along_another(k: Sharded) -> None:
+    x = array(4, 3, 5)
+    for operation, expected in (
+        (lambda t: k.argsort(t, 0, False), x.argsort(0)),
+        (lambda t: k.concat([t, t], 0), np.concatenate([x, x])),
+        (lambda t: k.cumulative_sum(t, 0, False), x.cumsum(0)),
+    ):
+        found = operation(k.cut(k.from_numpy(x), 0))
+        assert (found.axis, found.cuts) == (2, (2, 2, 1))
+        np.testing.assert_allclose(host(k, found), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("cuts", [(4, 4, 3), (0, 11, 0)])
+def test_entries_of_a_table_in_parts_add_up(k: Sharded, cuts: tuple[int, ...]) -> None:
+    table, indices = array(11, 4), np.array([[0, 10, 3], [5, 3, 4]])
+    found = k.take(k.cut(k.from_numpy(table), 0, cuts), indices, 0)
+    assert (found.axis, found.shape) == (None, (2, 3, 4))
+    np.testing.assert_array_equal(host(k, found), table[indices])
+    found = k.take(k.cut(k.from_numpy(table.T.copy()), 1, cuts), indices, 1)
+    np.testing.assert_array_equal(host(k, found), table.T[:, indices])
+    with pytest.raises(IndexError, match="11"):
+        k.take(k.cut(k.from_numpy(table), 0, cuts), indices + 1, 0)
 
 
 def test_rules_are_of_operations_that_exist_and_attached_once() -> None:

@@ -104,7 +104,7 @@ def _joined_leaf(k: Any, parts: Sequence[Any], axis: int) -> Any:
     return parts[0] if len(parts) == 1 else k.concat(list(parts), axis)
 
 
-def _split(level: Any, x: Any, axis: int, cuts: Cuts) -> list[Any]:
+def split(level: Any, x: Any, axis: int, cuts: Cuts) -> list[Any]:
     """The parts of this process's shards, of what it has of an axis."""
     own = level.mine(cuts)
     if len(own) == 1:
@@ -173,7 +173,7 @@ def total(level: Any, parts: list[Any]) -> Any:
     return rebuilt(parts[0], iter(made), {})
 
 
-def _own_sums(level: Any, column: Sequence[Any]) -> list[Any]:
+def own_sums(level: Any, column: Sequence[Any]) -> list[Any]:
     """The sums of the largest subtrees of this process's shards."""
     own, k = level.own, level.leaf_backend
     addends = {(0, i): x for i, x in zip(own, column, strict=True)}
@@ -186,7 +186,7 @@ def _nodes(start: int, stop: int, count: int) -> tuple[Node, ...]:
 
 
 @cache
-def _nodes_of_processes(size: int, processes: int) -> tuple[tuple[Node, ...], ...]:
+def nodes_of_processes(size: int, processes: int) -> tuple[tuple[Node, ...], ...]:
     """The nodes that each process sums."""
     each = size // processes
     return tuple(_nodes(i, i + each, size) for i in range(0, size, each))
@@ -194,34 +194,34 @@ def _nodes_of_processes(size: int, processes: int) -> tuple[tuple[Node, ...], ..
 
 @cache
 def _steps(size: int, processes: int) -> tuple[tuple[int, int], ...]:
-    """The additions of processes that have one node each, in the order of :func:`_root_sum`."""
+    """The additions of processes that have one node each, in the order of :func:`root_sum`."""
     found: list[tuple[int, int]] = []
 
     def add(x: int, y: int) -> int:
         found.append((x, y))
         return x
 
-    known = {node: rank for rank, (node,) in enumerate(_nodes_of_processes(size, processes))}
+    known = {node: rank for rank, (node,) in enumerate(nodes_of_processes(size, processes))}
     node_sum(root(size), known, size, add)
     return tuple(found)
 
 
-def _root_sum(level: Any, found: Sequence[Sequence[Any]]) -> Any:
+def root_sum(level: Any, found: Sequence[Sequence[Any]]) -> Any:
     """The sum of all shards' addends, of the sums of each process's nodes."""
-    nodes = _nodes_of_processes(level.size, level.communicator.size)
+    nodes = nodes_of_processes(level.size, level.communicator.size)
     known = {n: x for own, values in zip(nodes, found, strict=True) for n, x in zip(own, values, strict=True)}
     return node_sum(root(level.size), known, level.size, level.leaf_backend.add)
 
 
 def _total_of_column(level: Any, column: Sequence[Any]) -> Any:
-    sums = _own_sums(level, column)
+    sums = own_sums(level, column)
     comm = level.communicator
     if comm.size == 1:
         return sums[0]
     k = level.leaf_backend
     shape, dtype, processes = tuple(sums[0].shape), k.dtype(sums[0]), comm.size
     size = math.prod(shape)
-    nodes = _nodes_of_processes(level.size, processes)
+    nodes = nodes_of_processes(level.size, processes)
     if not level.deterministic:
         buffer = comm.to_buffer(k, reduce(k.add, sums), own=True)
         if comm.can_reduce(buffer):
@@ -234,13 +234,13 @@ def _total_of_column(level: Any, column: Sequence[Any]) -> Any:
             sum_in_order(comm, k, sends[0].reshape(-1), found.reshape(-1), _steps(level.size, processes))
             return found
     if size * dtype.bits <= 8 * WHOLE_SUM:
-        return _root_sum(level, _gathered(level, sends, shape, dtype, nodes))
+        return root_sum(level, _gathered(level, sends, shape, dtype, nodes))
     cuts = even_cuts(size, processes)
     starts = starts_of(cuts)
     flat = [b.reshape(-1) for b in sends]
     mine = [[b[s : s + n] for b in flat] for s, n in zip(starts, cuts, strict=True)]
     received = _exchanged(level, mine, [[(cuts[comm.rank],)] * len(own) for own in nodes], dtype)
-    piece = comm.to_buffer(k, _root_sum(level, received))
+    piece = comm.to_buffer(k, root_sum(level, received))
     buffer = comm.empty(k, shape, dtype)
     whole = buffer.reshape(-1)
     comm.all_gather(piece, [whole[s : s + n] for s, n in zip(starts, cuts, strict=True)])
@@ -288,7 +288,7 @@ def scattered(level: Any, x: Shards, axis: int, cuts: Cuts) -> list[Any]:
         return level.cut_parts(level.whole(x), axis, cuts)
     lengths = of_processes(level, cuts)
     made = [_scattered_column(level, column, axis, lengths) for column in columns(parts)]
-    return _split(level, rebuilt(parts[0], iter(made), {axis: lengths[comm.rank]}), axis, cuts)
+    return split(level, rebuilt(parts[0], iter(made), {axis: lengths[comm.rank]}), axis, cuts)
 
 
 def _is_cut_along(x: Any, axis: int) -> bool:
@@ -301,11 +301,11 @@ def _is_cut_along(x: Any, axis: int) -> bool:
 
 def _scattered_column(level: Any, column: Sequence[Any], axis: int, lengths: Cuts) -> Any:
     k, comm = level.leaf_backend, level.communicator
-    sums = _own_sums(level, column)
-    dtype, nodes = k.dtype(sums[0]), _nodes_of_processes(level.size, comm.size)
+    sums = own_sums(level, column)
+    dtype, nodes = k.dtype(sums[0]), nodes_of_processes(level.size, comm.size)
     send = [[_range_of(level, x, axis, s, n) for x in sums] for s, n in zip(starts_of(lengths), lengths, strict=True)]
     shape = _with_lengths(sums[0].shape, {axis: lengths[comm.rank]})
-    return _root_sum(level, _exchanged(level, send, [[shape] * len(own) for own in nodes], dtype))
+    return root_sum(level, _exchanged(level, send, [[shape] * len(own) for own in nodes], dtype))
 
 
 def _range_of(level: Any, x: Any, axis: int, start: int, length: int) -> Any:
@@ -330,7 +330,7 @@ def recut(level: Any, x: Shards, axis: int, cuts: Cuts) -> list[Any]:
     have, want = of_processes(level, x.cuts), of_processes(level, cuts)
     made = [_recut_column(level, column, (old, have), (axis, want)) for column in columns(parts)]
     lengths = {old: sum(have), axis: want[comm.rank]}
-    return _split(level, rebuilt(parts[0], iter(made), lengths), axis, cuts)
+    return split(level, rebuilt(parts[0], iter(made), lengths), axis, cuts)
 
 
 def _recut_column(level: Any, column: Sequence[Any], old: tuple[int, Cuts], new: tuple[int, Cuts]) -> Any:

@@ -18,6 +18,7 @@ from backburn.communicators import Communicator, Local
 from backburn.decorators.sharding import collectives
 from backburn.decorators.sharding.processes import levels_in, share, taken_inside
 from backburn.decorators.sharding.rules import NOWHERE, Plan
+from backburn.decorators.sharding.settling import OpenBuckets
 from backburn.decorators.sharding.shards import Cuts, Shape, Shards, are_between, block_length, cuts_between, starts_of
 from backburn.ops.bodies.slicing import slice_axis
 from backburn.ops.rules.shapes import check_axis
@@ -168,6 +169,16 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         share(outermost)
         return vars(self)[name]
 
+    @property
+    def settles(self) -> bool:
+        """Whether gradients may be addends, on this level or inside."""
+        return self.size > 1 or bool(getattr(self._inner, "settles", False))
+
+    @cached_property
+    def open_buckets(self) -> OpenBuckets:
+        """The gradients that wait for others to be sent with."""
+        return OpenBuckets(self)
+
     @cached_property
     def leaf_backend(self) -> Any:
         """The backend inside all levels."""
@@ -247,6 +258,8 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         """The inner primitive that all shards have: parts are joined, addends summed."""
         if not self.is_cut(x):
             return x
+        if x.settling is not None:
+            x.settling.finish()
         if x.axis is not None:
             return self.joined(x.parts, x.axis, x.cuts)
         if x.total is None:
@@ -269,6 +282,8 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
             return [self.whole(x)] * len(self.own)
         if not self.is_cut(x):
             return self.cut_parts(x, axis, cuts)
+        if x.settling is not None:
+            x.settling.finish()
         if x.axis is None:
             return collectives.scattered(self, x, axis, cuts)
         if x.axis == axis and x.cuts == cuts:
@@ -437,6 +452,16 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
                 stacklevel=_depth_of_caller(),
             )
         return getattr(self._inner, entry.name)(*map(self.settled, operands), **attributes)
+
+    def closed(self, x: Any) -> Any:
+        """An operand, or a list of them, of which addends that have been settled are sums, whole or cut."""
+        if x.__class__ is list or x.__class__ is tuple:
+            return [self.closed(t) for t in x]
+        if not self.is_cut(x) or x.axis is not None:
+            return x
+        if x.settling is not None:
+            x.settling.finish()
+        return x if x.total is None else x.total
 
     def settled(self, x: Any, addends_only: bool = False) -> Any:
         """An operand, or a list of them, as whole primitives; with ``addends_only`` only those in addends."""

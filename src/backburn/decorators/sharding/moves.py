@@ -146,6 +146,25 @@ def take(shapes: Shapes, index: int, cut: int, *, axis: int) -> Plan | None:
     return None if cut == axis else Plan((cut, None), result=cut + added * (cut > axis))
 
 
+def take_of_parts(level: Any, x: Any, indices: Any, *, axis: int) -> Any:
+    """Entries of a table whose entries are spread over the shards: each takes those it has, and all add up."""
+    if not level.is_cut(x) or x.axis != axis or level.is_cut(indices) or level.dtype(x).kind not in ("float", "int"):
+        return NotImplemented
+    k, neutral = level.wrapped, -0.0 if level.dtype(x).kind == "float" else 0
+    places = k.take(k.arange(0, x.shape[axis], 1, k.int_dtype), indices, 0)  # raises for indices out of range
+    shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    parts = []
+    for part, start, length in zip(x.parts, level.mine(starts_of(x.cuts)), level.mine(x.cuts), strict=True):
+        if not length:
+            parts.append(k.full(shape, neutral, level.dtype(x)))
+            continue
+        has_it = k.logical_and(k.greater_equal(places, start), k.less(places, start + length))
+        found = k.take(part, k.where(has_it, k.sub(places, start), 0), axis)
+        has_it = k.reshape(has_it, (*indices.shape, *(1 for _ in x.shape[axis + 1 :])))
+        parts.append(k.where(has_it, found, neutral))
+    return Shards(parts, None, (), shape, level.mesh_axis)
+
+
 def take_backward(shapes: Shapes, index: int, cut: int, *, length: int, axis: int) -> Plan | None:
     """Gradients at cut indices are addends."""
     count = len(shapes[1])
@@ -219,6 +238,7 @@ direct("stop_gradient", of_addends("stop_gradient"))
 direct("add", add)
 direct("mul", scale("mul"))
 direct("div", scale("div"))
+direct("take", take_of_parts)
 sharding("broadcast_to", broadcast_to)
 sharding("permute_dims", permute_dims)
 sharding("stack", stack)

@@ -10,7 +10,7 @@ from backburn.backend.wrapper import make_operations
 from backburn.decorators.sharding import codegen
 from backburn.decorators.sharding.decorator import Sharded, shapes_of
 from backburn.decorators.sharding.rules import DIRECT, EXAMPLES, LOCAL, Plan, elementwise, rule_of
-from backburn.decorators.sharding.shards import Cuts, Shards, starts_of
+from backburn.decorators.sharding.shards import Cuts, Shards, even_cuts, starts_of
 from backburn.ops.table import Operation
 
 #: Stands for a route where the default body runs on the level.
@@ -22,8 +22,19 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
     rule, own = rule_of(entry.name), DIRECT.get(entry.name)
     alike = rule is elementwise and "Q" not in entry.kinds
 
+    def run(level: Sharded, operands: Any, attributes: Any, plan: Plan, cuts: Cuts, shapes: Any, key: Any) -> Any:
+        found = level.run(entry, operands, attributes, plan, cuts, shapes)
+        if key is not None:
+            _keep(level, key, _route(level, operands, plan, cuts, found))
+        return found
+
     def compute(level: Sharded, operands: tuple[Any, ...], attributes: dict[str, Any], key: Any) -> Any:
         """Compute a call by the rules, and keep its route under ``key``, if there is one."""
+        if any(_has_sums(level, x) for x in operands):
+            operands = tuple(level.closed(x) for x in operands)
+            key = None  # placements may be others than those of the key
+            if not _takes_part(level, operands):
+                return getattr(level.wrapped, entry.name)(*operands, **attributes)
         if rule is elementwise and (like := _alike(level, operands)) is not None:
             columns = [x.parts if x.__class__ is Shards else [x] * len(level.own) for x in operands]
             function = getattr(level.wrapped, entry.name)
@@ -37,12 +48,12 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
                     local, placed = LOCAL[entry.name](found), (found.axis, found.cuts, found.shape)
                     _keep(level, key, codegen.Route((True,), (), local, (placed,), False))
                 return found
-        given, operands = operands, tuple(level.settled(x, addends_only=True) for x in operands)
+        operands = tuple(level.settled(x, addends_only=True) for x in operands)
         leaders = _leaders(level, operands, EXAMPLES.get(entry.name))
         if not leaders:
             return getattr(level.wrapped, entry.name)(*operands, **attributes)
-        if level._agrees(entry) or any(_has_sums(level, x) for x in given):
-            key = None  # processes agree on errors, and what is done with sums may depend on numbers
+        if level._agrees(entry):
+            key = None  # processes agree on errors
         if rule is not None:
             shapes = shapes_of(operands)
             for size, index, axis, cuts in leaders:
@@ -50,10 +61,12 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
                     break  # the body moves less than the largest operand cut otherwise
                 plan = rule(shapes, index, axis, **attributes)
                 if plan is not None:
-                    found = level.run(entry, operands, attributes, plan, cuts, checked)
-                    if key is not None:
-                        _keep(level, key, _route(level, operands, plan, cuts, found))
-                    return found
+                    return run(level, operands, attributes, plan, cuts, checked, key)
+            if entry.required and not _is_quantized(level, entry, operands, attributes):
+                for index, axis, length in _other_axes(shapes, leaders):
+                    plan = rule(shapes, index, axis, **attributes)
+                    if plan is not None:
+                        return run(level, operands, attributes, plan, even_cuts(length, level.size), checked, key)
         if entry.required or entry.shape is None or _is_quantized(level, entry, operands, attributes):
             return level.on_whole(entry, operands, attributes)
         if key is not None:
@@ -141,6 +154,14 @@ def _leaders(
     first, trailing = examples
     last = len(operands[first].shape) - trailing if hasattr(operands[first], "shape") else 0
     return sorted(found, key=lambda leader: (leader[1] != first or leader[2] >= last, -leader[0]))
+
+
+def _other_axes(shapes: Sequence[Any], leaders: list[tuple[int, int, int, Cuts]]) -> list[tuple[int, int, int]]:
+    """Where the first leader could be cut instead: its number, an axis and the length, the longest first."""
+    _, index, cut, _ = leaders[0]
+    shape = shapes[index][0] if isinstance(shapes[index], list) else shapes[index]
+    axes = [(index, axis, length) for axis, length in enumerate(shape) if axis != cut and length > 1]
+    return sorted(axes, key=lambda place: -place[2])
 
 
 def _is_quantized(level: Sharded, entry: Operation, operands: Sequence[Any], attributes: dict[str, Any]) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from backburn.decorators.sharding.moves import of_addends
 from backburn.decorators.sharding.rules import NOWHERE, Plan, Shape, Shapes, along, direct, sharding
 from backburn.decorators.sharding.shards import Shards, starts_of
+from backburn.ops.optimizer_steps import check_lengths, transpose_results
 from backburn.ops.random import apply_dropout, draws, threshold
 from backburn.ops.table import OPERATIONS
 
@@ -86,6 +88,54 @@ def step(name: str) -> Any:
     return function
 
 
+def steps(name: str) -> Any:
+    """Steps of many parameters: all that are whole in one call, and in another one the parts of all that are cut."""
+    one = step(name.removesuffix("s"))
+
+    def function(level: Any, params: Any, grads: Any, *states: Any, **attributes: Any) -> Any:
+        present = [given for given in states if given]  # velocities may be absent
+        check_lengths(params, grads, *present)
+        absent: list[Any] = [[]] * (len(states) - len(present))
+        rows = list(zip(params, grads, *present, strict=True))
+        kinds = [_kind(level, *row) for row in rows]
+        found: dict[int, tuple[Any, ...]] = {}
+        for kind in ("whole", "cut"):
+            chosen = [i for i, k in enumerate(kinds) if k == kind]
+            if chosen:
+                results = _together(level, name, [rows[i] for i in chosen], kind == "cut", absent, attributes)
+                found.update(zip(chosen, results, strict=True))
+        found |= {i: one(level, *rows[i], **attributes) for i, kind in enumerate(kinds) if kind == "other"}
+        return transpose_results(found[i] for i in range(len(rows)))
+
+    return function
+
+
+def _together(
+    level: Any, name: str, rows: list[tuple[Any, ...]], cut: bool, absent: list[Any], attributes: dict[str, Any]
+) -> Iterator[tuple[Any, ...]]:
+    """The results of steps for each row of a parameter, its gradient and its state, which are whole or cut alike."""
+    each = len(level.own) if cut else 1
+    given: list[tuple[Any, ...]] = []
+    for row in rows:
+        axis, cuts = (row[0].axis, row[0].cuts) if cut else (None, ())
+        columns = [level.parts(x, axis, cuts) for x in row] if cut else [[level.whole(x)] for x in row]
+        given += zip(*columns, strict=True)
+    if cut:
+        attributes = {**attributes, "donate": False}  # parts may be views
+    results = getattr(level.wrapped, name)(*map(list, zip(*given, strict=True)), *absent, **attributes)
+    for i, (param, *_) in enumerate(rows):
+        own = [results[at + i * each : at + (i + 1) * each] for at in range(0, len(results), len(given))]
+        yield tuple(Shards(list(x), param.axis, param.cuts, param.shape, param.mesh_axis) if cut else x[0] for x in own)
+
+
+def _kind(level: Any, param: Any, grad: Any, *state: Any) -> str:
+    """Whether a parameter and its state are whole, cut alike, or neither; the gradient follows them."""
+    if not level.is_cut(param):
+        return "other" if any(level.is_cut(x) for x in state) else "whole"
+    alike = all(level.is_cut(x) and (x.axis, x.cuts) == (param.axis, param.cuts) for x in state)
+    return "cut" if param.axis is not None and alike else "other"
+
+
 for name in ("sum", "count_nonzero"):
     sharding(name, summed)
 direct("sum", of_addends("sum"))
@@ -96,3 +146,4 @@ for name in ("dropout", "categorical", "gamma", "poisson"):
     direct(name, draw(name))
 for name in ("sgd_step", "adam_step"):
     direct(name, step(name))
+    direct(f"{name}s", steps(f"{name}s"))

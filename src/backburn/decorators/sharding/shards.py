@@ -17,10 +17,11 @@ class Shards:
     ``parts`` are inner primitives, those of the shards of this process (:attr:`Sharded.own`); the other fields describe
     the whole. Cut along ``axis``, all shards have ``cuts`` elements there, which may differ and be 0; with ``axis``
     None each has the whole ``shape``, and their sum is the value. ``mesh_axis`` names the level. ``total`` is that sum
-    once it has been computed.
+    once it has been computed; ``settling`` is what is computing it meanwhile, whose ``finish`` sets ``total``, or turns
+    the addends into parts that are cut.
     """
 
-    __slots__ = ("axis", "cuts", "mesh_axis", "parts", "shape", "total")
+    __slots__ = ("axis", "cuts", "mesh_axis", "parts", "settling", "shape", "total")
 
     def __init__(self, parts: list[Any], axis: int | None, cuts: Cuts, shape: Shape, mesh_axis: str) -> None:
         self.parts = parts
@@ -29,6 +30,7 @@ class Shards:
         self.shape = shape
         self.mesh_axis = mesh_axis
         self.total: Any = None
+        self.settling: Any = None
 
     @property
     def dtype(self) -> Any:
