@@ -1,8 +1,7 @@
-"""Dry runs: bytes against the formulas of each kind of parallelism, memory and time against real processes."""
+"""Dry runs: bytes against the formulas of each kind of parallelism, and against real processes."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -133,19 +132,13 @@ def test_what_cannot_be_followed(options: dict[str, Any], words: str) -> None:
 
 
 REAL = """
-import gc, json, tracemalloc
-import numpy as np
-import backburn as bb
 from backburn import distributed
-from backburn.communicators import load_communicator
-from backburn_numpy import memory
-from tests.distributed.test_dry_run import mlp
 from backburn.distributed import plans
+from tests.distributed.test_dry_run import mlp
 
-memory.LIMIT = 0  # nothing is held for reuse
 mesh = distributed.mesh(dp={ranks})
-comm = mesh.communicator
-sent = 0
+comm, sent = mesh.communicator, 0
+
 def counted(name):
     real = getattr(type(comm), name)
     def call(self, send, receive):
@@ -154,30 +147,23 @@ def counted(name):
         sent += sum(b.nbytes for r, b in enumerate(rows) if r != self.rank)
         return real(self, send, receive)
     setattr(type(comm), name, call)
+
 for name in ("all_gather", "all_to_all", "start_all_to_all"):
     counted(name)
-tracemalloc.start()
-for _ in range(2):  # the first time, modules are imported
-    model = step = None
-    gc.collect()
-    before = tracemalloc.get_traced_memory()[0]
-    model, step = mlp(plans.{plan}(), {rows})(mesh)
-    step(); step()
+_, step = mlp(plans.{plan}(), {rows})(mesh)
+step(); step()
 sent = 0
-tracemalloc.reset_peak()
 step()
-found = tracemalloc.get_traced_memory()[1] - before, sent
-mesh.print(json.dumps(found))
+mesh.print(sent)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("plan", ["replicated", "sharded"])
-def test_memory_and_bytes_are_those_of_real_processes(plan: str, ranks: int) -> None:
+def test_bytes_are_those_of_real_processes(plan: str, ranks: int) -> None:
     rows = 256 * ranks
     done = run_ranks(ranks, REAL.format(ranks=ranks, plan=plan, rows=rows))
     assert done.returncode == 0, done.stderr
-    peak, sent = json.loads(done.stdout.splitlines()[-1])
     found = dry_run(mlp(getattr(plans, plan)(), rows), dp=ranks)
-    assert (found.peak, found.sent) == (pytest.approx(peak, rel=0.05), pytest.approx(sent, rel=0.05))
+    assert found.sent == pytest.approx(int(done.stdout.splitlines()[-1]), rel=0.05)

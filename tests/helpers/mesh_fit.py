@@ -62,6 +62,22 @@ def loss(model: Any, batch: Any) -> Any:
     return cross_entropy(out, batch["y"]), {"accuracy": (out.argmax(-1) == batch["y"]).astype("float32").mean()}
 
 
+def held(x: Any) -> int:
+    """The bytes of memory that this process keeps for a tensor, with all of an array of which a part is a view."""
+
+    def of(value: Any) -> int:
+        if hasattr(value, "parts"):
+            return sum(map(of, value.parts))
+        root = value
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        return int(root.nbytes)
+
+    while hasattr(x.backend, "inner_backend"):
+        x = x.inner()
+    return of(x.primitive)
+
+
 def fit(folder: Path, epochs: int, resume: bool, what: str, plan: Any) -> str:
     """Train, and return a digest of the model, the optimizer and the losses."""
     grid = distributed.mesh(dp=4)
@@ -82,6 +98,9 @@ def fit(folder: Path, epochs: int, resume: bool, what: str, plan: Any) -> str:
             for name, x in sorted(state.items()):
                 digest.update(name.encode() + (x.numpy().tobytes() if hasattr(x, "numpy") else str(x).encode()))
         digest.update(str([(row["loss"], row["validation/accuracy"]) for row in run.history]).encode())
+    if "sharded" in plan.name:
+        tensors = [*model.parameters(), *optimizer.state_tensors().values()]
+        assert sum(map(held, tensors)) <= 1.3 * sum(4 * x.size for x in tensors) / grid.processes
     if grid.processes > 1:
         read = grid.communicator.gather_objects(rows.read)
         taken = epochs if not resume else 1

@@ -19,7 +19,7 @@ from backburn.base.module_calls import WATCHERS, Watcher
 from backburn.communicators.count import FAR, NEAR, Count, Link
 from backburn.decorators.sharding import Sharded
 from backburn.decorators.sharding.shards import Shards
-from backburn.distributed.mesh import Mesh
+from backburn.distributed.meshes import Mesh
 from backburn.nn import Module
 from backburn.ops.rules.work import multiply_adds_of
 

@@ -29,6 +29,8 @@ from backburn.decorators.sharding.placing import check_mesh_axes
 from backburn.nn import Module
 from backburn.tensor.core.options import one_of
 
+__all__ = ["Plan", "convolutional", "named", "replicated", "sharded", "state", "transformer"]
+
 #: The axis of a tensor that is cut over each mesh axis; None for one that is whole.
 Placement: TypeAlias = Mapping[str, "int | None"]
 Parameters = Literal["replicated", "sharded", "state"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -10,12 +11,15 @@ from typing import Any, TypeVar
 from backburn import optim
 from backburn.backend import AnyBackend
 from backburn.base.errors import ConfigError
+from backburn.base.mutable_trees import MutableTree
 from backburn.communicators import launched
+from backburn.decorators.sharding import created_in_parts
 from backburn.distributed import Mesh, mesh, place, place_state, plans
-from backburn.distributed.mesh import DATA
+from backburn.distributed.meshes import DATA
 from backburn.nn import Module
 from backburn.optim import schedules
 from backburn.tensor.core.defaults import use_backend
+from backburn.tensor.core.wrapping import is_tensor
 from backburn.tensor.generators import Generator, fork
 from backburn.train.callbacks import Callback, Checkpoints, EarlyStopping, Plateau
 from backburn.train.config import DIGITS, OptimizerConfig, Run, ScheduleConfig, validated
@@ -106,7 +110,7 @@ def build(
     functions, config = run.functions(), run.config
     train = config.train
     random = Generator(train.seed)
-    with use_backend(backend), fork(random):
+    with use_backend(backend), fork(random), _in_parts(run, mesh):
         function, arguments = functions["model",]
         model = function(**arguments)
     function, arguments = functions["data",]
@@ -158,11 +162,23 @@ def build(
     return Built(trainer, {name: part for name, part in splits.items() if name not in ("train", "validation")})
 
 
+def _in_parts(run: Run, mesh: Mesh | None) -> Any:
+    """The block in which a model is made: of parameters that are to be cut, no process makes all."""
+    config = run.config.distributed
+    if mesh is None or config is None or config.parameters != "sharded":
+        return nullcontext()
+    return created_in_parts({mesh.data_axis: 0})
+
+
 def _place_over(run: Run, mesh: Mesh, model: Any, optimizer: Any) -> None:
-    """Place the parameters of a model, and the state of its optimizer, as the configuration says."""
+    """Place the parameters of a model, and the state of its optimizer, as the configuration says; buffers are whole."""
 
     def place_both() -> None:
         plan = plan_of(run, mesh)
+        own = {id(x) for x in model.parameters()}
+        for leaf in MutableTree(model, is_tensor).leaves:
+            if id(leaf.value) not in own:
+                leaf.put(place(leaf.value, dict.fromkeys(mesh.axes)))
         place(model, plan)
         place_state(optimizer, model, plan)
 

@@ -122,8 +122,8 @@ def place_like(backend: Any, x: Any, like: Any) -> Any:
     if type(k) is Sharded:
         if not k.is_cut(like) or like.axis is None:
             return place_like(k.wrapped, k.whole(x), k.whole(like))
-        pairs = zip(k.parts(x, like.axis, like.cuts), like.parts, strict=True)
-        parts = [place_like(k.wrapped, part, one) for part, one in pairs]
+        cut = _owned(k, Shards(k.parts(x, like.axis, like.cuts), like.axis, like.cuts, like.shape, like.mesh_axis))
+        parts = [place_like(k.wrapped, part, one) for part, one in zip(cut.parts, like.parts, strict=True)]
         return Shards(parts, like.axis, like.cuts, like.shape, like.mesh_axis)
     if hasattr(k, "wrapped"):
         return place_like(k.wrapped, x, like)

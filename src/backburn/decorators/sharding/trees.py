@@ -16,7 +16,7 @@ def subtrees(start: int, stop: int, count: int) -> list[Node]:
     """The largest nodes whose addends are all among shards ``start`` up to but excluding ``stop``, of ``count``.
 
     >>> subtrees(0, 4, 8), subtrees(3, 6, 6)
-    ([(2, 0)], [(0, 3), (1, 2)])
+    ([(2, 0)], [(0, 3), (2, 1)])
     """
     found: list[Node] = []
 
