@@ -158,7 +158,9 @@ def dry_run_of(run: Any, backend: AnyBackend) -> Any:
         return trainer.model, lambda: trainer.step(batch)
 
     config = run.config.distributed
-    return dry_run(program, measure=True, **({"dp": 1} if config is None else config.mesh))
+    if config is None:
+        raise ConfigError("--dry-run: follows one process of a mesh, and there is no table [distributed] with one")
+    return dry_run(program, measure=True, **config.mesh)
 
 
 def evaluate(options: argparse.Namespace) -> int:
