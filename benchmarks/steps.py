@@ -338,11 +338,19 @@ def of_backburn(case: Training | Loop, size: dict[str, int], is_captured: bool) 
 
     if isinstance(case, Loop):
         arrays = case.arrays(**size)
-        where = "capture(numpy)" if is_captured else "numpy"
-        leaves = [bb.asarray(a, backend=where) for a in arrays]
-        function = bb.value_and_grad(partial(case.function, bb), argnums=tuple(range(len(arrays))))
-        call: Any = bb.capture(function, state=False, on_fallback="error") if is_captured else function
-        return lambda: float(call(*leaves)[0].item())
+        if is_captured:
+            leaves = [bb.asarray(a, backend="capture(numpy)") for a in arrays]
+            function = bb.value_and_grad(partial(case.function, bb), argnums=tuple(range(len(arrays))))
+            call = bb.capture(function, state=False, on_fallback="error")
+            return lambda: float(call(*leaves)[0].item())
+        leaves = [bb.asarray(a, backend="autodiff(numpy)").require_grad() for a in arrays]
+
+        def evaluate() -> float:
+            value = case.function(bb, *leaves)
+            value.backward()
+            return float(value.item())
+
+        return evaluate
     with bb.use_backend("autodiff(capture(numpy))" if is_captured else "autodiff(numpy)"):
         model, loss = case.model(ours(), **size)
         model.load_state_dict(first_values({name: p.shape for name, p in model.named_parameters()}))

@@ -25,13 +25,14 @@ TURNED = 128
 WORTH = 1 << 21
 
 
-def cut(examples: int, counts: Shape, depth: int, least: int = 0) -> list[Block]:
+def cut(examples: int, counts: Shape, depth: int, least: int = 0, shares: int | None = None) -> list[Block]:
     """Blocks of examples, or of rows of one, with about :data:`COLUMNS` elements in columns of ``depth``.
 
-    Each has at least :data:`PLACES` and ``least`` columns, if there are as many.
+    Each has at least :data:`PLACES` and ``least`` columns, if there are as many. Their number is a multiple of
+    ``shares``, by default the number of threads, if there is enough to cut.
     """
     rows, row = counts[0], math.prod(counts[1:])
-    limit, threads = max(COLUMNS // depth, PLACES, least), num_threads()
+    limit, threads = max(COLUMNS // depth, PLACES, least), shares or num_threads()
     if rows * row <= limit and examples >= threads:
         number = -(-examples // (limit // (rows * row)))
         step = -(-examples // min(examples, -(-number // threads) * threads))

@@ -41,6 +41,9 @@ WASTE, APART = 1.8, 4
 SHORT = 48
 #: The most positions that kernels sum at a time.
 TILE = 64
+#: The most parts of a gradient of a weight; the fewest windows of one for weights of so many elements, and for larger
+#: ones, and the fewest multiplications.
+MOST_PARTS, SMALL_WEIGHT, SMALL_PART, LARGE_PART, WORK_OF_A_PART = 8, 1 << 16, 1 << 8, 1 << 11, 1 << 24
 #: The blocks of inputs and gradients that fit the L2 cache, with the positions per block that :func:`cut` makes.
 DEPTHS = 2
 #: Elements of the image rows that the direct kernel copies at a time, which fit the L2 cache.
@@ -103,6 +106,13 @@ class Geometry:
         self.has_direct_weight_grad = (
             math.prod(size) > 2 and self.inputs >= FEW_INPUTS and self.outputs >= FEW and self.depth >= 2 * DEEP
         )
+
+        #: The parts of the gradient of the weight, a power of two: each has a sum of its own, so that threads that
+        #: compute some each change no bit. A part has work enough for its call and its sum to take a twentieth at most.
+        windows, weight = self.examples * positions, self.depth * self.outputs * groups
+        least = SMALL_PART if weight <= SMALL_WEIGHT else LARGE_PART
+        most = min(MOST_PARTS, windows // least, self.products // WORK_OF_A_PART)
+        self.weight_parts = 1 << max(0, most.bit_length() - 1)
 
     def packing_pays(self) -> bool:
         """Whether threads have the windows for each to pack the weight, as the kernel for small images does."""
@@ -215,51 +225,46 @@ def _convolve_small(x: Array, weight: Array, bias: Array | None, g: Geometry, fl
 
 def weight_grad(x: Array, grad: Array, g: Geometry) -> Array:
     """The gradient of the weight: (groups, outputs, depth)."""
-    totals: dict[tuple[int, int], Array] = {}
-    whole = _contiguous(x, grad)
-    if g.has_direct_weight_grad:
-        _direct_weight_grad(totals, whole, g)
-        return _sum(totals).swapaxes(1, 2)[:, : g.outputs]
-    # Products are faster with the longer side first; for large ones, transposing the result costs more than that.
-    transposed = g.outputs < min(g.depth, TURNED) and not g.is_thin
+    whole, (parts, most) = _contiguous(x, grad), (g.weight_parts, 1)
+    is_direct = g.has_direct_weight_grad
+    if is_direct:
+        blocks = _block_bounds(cut(g.examples, g.counts, DEPTHS * (g.inputs + g.outputs), shares=parts))
+        width = -(-g.outputs // LANES) * LANES
+        totals = np.zeros((parts, g.groups, g.depth, width), np.float32)
+    else:
+        # Summing large products costs more than cache misses.
+        blocks = _block_bounds(_blocks(g, PLACES * (g.depth * g.outputs // COLUMNS), parts))
+        # Products are faster with the longer side first; for large ones, transposing the result costs more than that.
+        transposed = g.outputs < min(g.depth, TURNED) and not g.is_thin
+        shape = (g.depth, g.outputs) if transposed else (g.outputs, g.depth)
+        totals = np.zeros((parts, g.groups, *shape), np.float32)
+    if not g.is_thin:
+        most = -(-g.outputs // LANES)
+    # Where threads outnumber the parts, they share the outputs of each, which changes no sum.
+    ranges = min(-(-num_threads() // parts), most)
+    step = -(-most // ranges) * LANES
+    bounds = [(first, min(first + step, g.outputs)) for first in range(0, g.outputs, step)]
+    units = [
+        (part, blocks[len(blocks) * part // parts : len(blocks) * (part + 1) // parts], some)
+        for part in range(parts)
+        for some in bounds
+    ]
 
-    def work(blocks: Array, memory: tuple[Array, Array]) -> None:
-        shape = (g.groups, g.depth, g.outputs) if transposed else (g.groups, g.outputs, g.depth)
-        total = np.zeros(shape, np.float32)
-        totals[int(blocks[0, 0]), int(blocks[0, 2])] = total
-        _run_kernel("conv_weight", [total, *whole], memory, g, (transposed,), blocks)
+    def work(start: int, stop: int) -> None:
+        memory: Any = empty((g.padded(blocks),), np.dtype(np.float32)) if is_direct else _memory(g, blocks)
+        for part, mine, some in units[start:stop]:
+            if is_direct:
+                kernel: Any = compiled.kernel("conv_weight_direct")
+                at = compiled.addresses(totals[part], *whole, memory, g.numbers)
+                kernel(*at, width, *some, compiled.address(mine), len(mine))
+            else:
+                _run_kernel("conv_weight", [totals[part], *whole], memory, g, (transposed, *some), mine)
 
-    least = PLACES * (g.depth * g.outputs // COLUMNS)  # summing large products costs more than cache misses
-    _run_over_blocks(work, g, _blocks(g, least))
-    result = _sum(totals)
+    run_blocks(work, len(units), g.products, by_kernels=True)
+    result = np.add.reduce(totals, 0) if parts > 1 else totals[0]
+    if is_direct:
+        return result.swapaxes(1, 2)[:, : g.outputs]
     return result.swapaxes(1, 2) if transposed else result
-
-
-def _direct_weight_grad(totals: dict[tuple[int, int], Array], whole: list[Array | None], g: Geometry) -> None:
-    """Fill ``totals`` with the gradient of the weight in each thread's part of the blocks: (groups, depth, width).
-
-    The width is that of all outputs, rounded up to whole vectors.
-    """
-    width = -(-g.outputs // LANES) * LANES
-    blocks = _block_bounds(cut(g.examples, g.counts, DEPTHS * (g.inputs + g.outputs)))
-
-    def part(start: int, stop: int) -> None:
-        mine = blocks[start:stop]
-        memory = empty((g.padded(mine),), np.dtype(np.float32))
-        total = totals[int(mine[0, 0]), int(mine[0, 2])] = np.zeros((g.groups, g.depth, width), np.float32)
-        kernel = compiled.kernel("conv_weight_direct")
-        assert kernel is not None
-        kernel(*compiled.addresses(total, *whole, memory, g.numbers), width, compiled.address(mine), len(mine))
-
-    run_blocks(part, len(blocks), g.products, by_kernels=True)
-
-
-def _sum(totals: dict[tuple[int, int], Array]) -> Array:
-    """The sum of what threads have found, in the order of their blocks."""
-    result = totals[min(totals)]
-    for first in sorted(totals)[1:]:
-        result += totals[first]
-    return result
 
 
 def overlap_windows(y: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
@@ -293,11 +298,11 @@ def _contiguous(*arrays: Array | None) -> list[Array | None]:
     return [contiguous(a, FLOAT32) for a in arrays]
 
 
-def _blocks(g: Geometry, least: int = 0) -> list[Block]:
-    """The blocks of a convolution, whose columns share a product."""
-    if g.is_by_example and g.examples >= num_threads():
+def _blocks(g: Geometry, least: int = 0, shares: int | None = None) -> list[Block]:
+    """The blocks of a convolution, whose columns share a product, for so many shares: by default, one a thread."""
+    if g.is_by_example and g.examples >= (shares or num_threads()):
         return [(slice(n, n + 1), slice(0, g.counts[0])) for n in range(g.examples)]
-    return cut(g.examples, g.counts, g.depth, least)
+    return cut(g.examples, g.counts, g.depth, least, shares)
 
 
 def _block_bounds(blocks: list[Block]) -> Array:

@@ -6,9 +6,10 @@ not needed at the same time share one. Views are addresses. The parts of a stack
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, lru_cache
@@ -16,6 +17,7 @@ from itertools import groupby
 from math import prod
 from operator import itemgetter
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 
@@ -110,7 +112,7 @@ class Lister:
         layout = Layout(given)
         for call in calls:
             self._plans[id(call)](layout, call)
-        return NativeList(layout, given, results)
+        return NativeList(layout, given, results, {v: call for call in calls for v in call.writes})
 
 
 class Layout:
@@ -228,7 +230,13 @@ class Layout:
 class NativeList:
     """A list of steps with its arena. One replay runs it at a time."""
 
-    def __init__(self, layout: Layout, given: Sequence[Variable | Number], results: Sequence[Variable]) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        given: Sequence[Variable | Number],
+        results: Sequence[Variable],
+        makers: Mapping[Variable, Call],
+    ) -> None:
         parts: list[tuple[int, int, Variable]] = []
         news: list[Memory] = []
         for v in results:
@@ -243,10 +251,14 @@ class NativeList:
             parts.append((memory.address, offset, v))
         #: The results that have memory of their own, by shape and dtype; and all, by which of them and what part.
         self._news: list[tuple[Shape, np.dtype[Any]]] = []
+        #: The call of each of these, and the last one for whose result there was no memory.
+        self._makers: list[Call] = []
+        self.failed: Call | None = None
         self._parts: list[tuple[int, slice | None, Shape]] = [(0, None, ())] * len(parts)
         for number, memory in enumerate(news):
             mine = [i for i, part in enumerate(parts) if part[0] == number]
             _, offset, v = parts[mine[0]]
+            self._makers.append(makers[v])
             dtype = _FLOATS[v.dtype.name]
             if len(mine) == 1 and offset == 0 and memory.size - _bytes(v) < LINE:
                 self._news.append((v.shape, dtype))
@@ -267,6 +279,7 @@ class NativeList:
         self._given = at_steps, len(words), at_patches, len(patches) // 3, at_starts, compiled.PORTION, SHARED
         self._run: Any = compiled.kernel("native_list")
         self._lock = threading.Lock()
+        _LISTS.add(self)
 
     def __call__(self, *given: Any) -> list[Any]:
         """The results for what is given."""
@@ -274,7 +287,13 @@ class NativeList:
             x if x.__class__ is np.ndarray and x.flags.c_contiguous else contiguous(x)
             for x in map(given.__getitem__, self._arrays)
         ]
-        news = [empty(shape, dtype) for shape, dtype in self._news]
+        news: list[Any] = []
+        for shape, dtype in self._news:
+            try:
+                news.append(empty(shape, dtype))
+            except MemoryError:
+                self.failed = self._makers[len(news)]
+                raise
         with self._lock:
             self._starts[:] = [*map(compiled.address, arrays), *map(compiled.address, news)]
             for i, cell in self._numbers:
@@ -283,6 +302,19 @@ class NativeList:
         return [
             news[number] if part is None else news[number][part].reshape(shape) for number, part, shape in self._parts
         ]
+
+
+#: All lists: a thread of the parent may have been in one of them when it forked.
+_LISTS: WeakSet[NativeList] = WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for one in _LISTS:
+        one._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _bytes(v: Variable) -> int:

@@ -28,6 +28,10 @@ class Counting(NumpyBackend):
         Counting.calls["concat"] += 1
         return super().concat(*operands, **options)
 
+    def stack(self, *operands: Any, **options: Any) -> Any:
+        Counting.calls["stack"] += 1
+        return super().stack(*operands, **options)
+
 
 def read(x: Any, places: list[Any]) -> Any:
     """The sum of squares of parts of ``x``, each with a weight of its own."""
@@ -115,7 +119,7 @@ def test_a_loop_over_entries_costs_one_pass(steps: int) -> None:
 
     gradient = gradient_of(x, loop)
     assert Counting.calls["slice_backward"] == 0
-    assert Counting.calls["concat"] == 1
+    assert Counting.calls["stack"] + Counting.calls["concat"] == 1
     np.testing.assert_allclose(gradient.numpy()[:, 0], 0.5 ** np.arange(steps)[::-1])
 
 

@@ -198,10 +198,11 @@ KERNEL(conv, float *restrict out, const float *restrict x, const float *restrict
         }
 }
 
-/* Adds the gradient of the weight to out: (groups, outputs, depth), or (groups, depth, outputs) if transposed. */
+/* Adds the gradient of the weight for outputs first to last - 1 of each group, all where there are few channels, to out:
+ * (groups, outputs, depth), or (groups, depth, outputs) if transposed. */
 KERNEL(conv_weight, float *restrict out, const float *restrict x, const float *restrict grad,
        float *restrict columns, float *restrict side, Sgemm *product, const Geometry *g,
-       int transposed, const Block *blocks, int64_t number) {
+       int transposed, int64_t first, int64_t last, const Block *blocks, int64_t number) {
     if (has_few_channels(g)) { /* never transposed */
         conv_few_channels((float *)x, (float *)grad, out, 0, columns, side, g, blocks, number, TO_WEIGHT);
         return;
@@ -212,14 +213,14 @@ KERNEL(conv_weight, float *restrict out, const float *restrict x, const float *r
             const int64_t all = windows_in(g, b);
             const float *windows = columns_of(x, columns, g, b, group);
             int64_t step;
-            const float *slopes = outputs_of(grad, side, g, b, group, &step);
+            const float *all_slopes = outputs_of(grad, side, g, b, group, &step), *slopes = all_slopes + first * step;
             float *total = out + group * g->outputs * depth;
             if (transposed)
-                product(ROW_MAJOR, NO_TRANS, TRANS, depth, g->outputs, all, 1.0f, windows, all, slopes, step, 1.0f,
-                        total, g->outputs);
+                product(ROW_MAJOR, NO_TRANS, TRANS, depth, last - first, all, 1.0f, windows, all, slopes, step, 1.0f,
+                        total + first, g->outputs);
             else
-                product(ROW_MAJOR, NO_TRANS, TRANS, g->outputs, depth, all, 1.0f, slopes, step, windows, all, 1.0f,
-                        total, depth);
+                product(ROW_MAJOR, NO_TRANS, TRANS, last - first, depth, all, 1.0f, slopes, step, windows, all, 1.0f,
+                        total + first * depth, depth);
         }
 }
 

@@ -139,10 +139,11 @@ static void lay_slopes(float *restrict to, const float *restrict grad, const Geo
     }
 }
 
-/* Adds the gradient of the weight to out: (groups, depth, width), of which the first outputs are wanted, and width is
- * a multiple of LANES. memory is scratch for the padded inputs and the gradients of a block. */
+/* Adds the gradient of the weight for outputs first to last - 1 of each group to out: (groups, depth, width), of which the
+ * first outputs are wanted, and width and first are multiples of LANES. memory is scratch for the padded inputs and the gradients of a block. */
 KERNEL(conv_weight_direct, float *restrict out, const float *restrict x, const float *restrict grad,
-       float *restrict memory, const Geometry *g, int64_t width, const Block *blocks, int64_t number) {
+       float *restrict memory, const Geometry *g, int64_t width, int64_t first, int64_t last, const Block *blocks,
+       int64_t number) {
     const int64_t elements = g->size[0] * g->size[1];
     for (const Block *b = blocks; b < blocks + number; b++) {
         const int64_t rows = b->last - b->first, count = b->stop - b->start;
@@ -157,8 +158,8 @@ KERNEL(conv_weight_direct, float *restrict out, const float *restrict x, const f
                     lay_out(memory + n * by.example + c * by.plane, height, length, x + at * g->height * g->width,
                             g->height, g->width, b->first * g->stride[0] - g->before[0], 1, -g->before[1], 1, 0);
                 }
-            for (int64_t m = 0; m < g->outputs; m += OUTPUTS) { /* not to the width, which may be a tile more */
-                const int vectors = width - m > LANES ? 2 : 1;
+            for (int64_t m = first; m < last; m += OUTPUTS) { /* not to the width, which may be a tile more */
+                const int vectors = last - m > LANES ? 2 : 1;
                 lay_slopes(slopes, grad, g, b, group, m, vectors * LANES);
                 for (int64_t c = 0; c < g->inputs; c += INPUTS)
                     for (int64_t e = 0; e < elements; e += ELEMENTS) {

@@ -12,6 +12,7 @@ from backburn.base.errors import ArgumentError, OutOfRangeError
 from backburn.ops.bodies import quantized_moves
 from backburn.ops.bodies.scalars import shape_or_none
 from backburn.ops.index import added, gathered, scattered
+from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
 from backburn_numpy.blocks import WORTH
 from backburn_numpy.half_precision import cast_like, compute_dtype
@@ -22,11 +23,19 @@ from backburn_numpy.threads import parallel_for
 Array = Any
 Shape = tuple[int, ...]
 
+_ALL = slice(None)
+
 
 def slice(k: Any, x: Array, /, key: Any) -> Array:
     if x.__class__ is QuantizedArray:
         return quantized_moves.slice_(k, x, key)
     return x[(*key, ...)]  # the Ellipsis keeps a 0-d result an array
+
+
+def select(k: Any, x: Array, /, axis: int, index: int) -> Array:
+    if x.__class__ is QuantizedArray or index < 0:
+        return OPERATIONS["select"].body(k, x, axis, index)
+    return x[index, ...] if axis == 0 else x[(*(_ALL,) * axis, index, ...)]
 
 
 def slice_assign(x: Array, value: Any, /, key: Any) -> Array:

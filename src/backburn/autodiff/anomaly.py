@@ -21,7 +21,7 @@ from backburn.autodiff.graph import MovedGradient, Node, OutputNode, Tracked
 from backburn.autodiff.reverse import Autodiff
 from backburn.base.contexts import Block, scoped
 from backburn.base.errors import NumericalInstabilityError
-from backburn.ops.rules.slices import SliceGradient
+from backburn.ops.rules.slices import EntryGradient, SliceGradient
 from backburn.ops.table import OPERATIONS
 
 _WATCHED: ContextVar[bool] = ContextVar("backburn_anomaly", default=False)
@@ -174,7 +174,7 @@ def _watch(called: tuple[str, str], node: Node | None) -> None:
         for found in gradients if _CALL_SITE.get() is None else ():
             if found is None or found.__class__ is list:
                 continue
-            gradient = found.gradient if found.__class__ in (SliceGradient, MovedGradient) else found
+            gradient = found.gradient if found.__class__ in (SliceGradient, EntryGradient, MovedGradient) else found
             home = found.backend if found.__class__ is MovedGradient else below
             tangent = getattr(gradient, "tangent", None)
             problem = _problem(home, gradient) or (tangent is not None and _problem(home.inner_backend, tangent))

@@ -18,7 +18,7 @@ from backburn.base.errors import ConsumedGraphError, GraphError
 from backburn.base.module_calls import next_stamp as next_stamp
 from backburn.base.module_calls import reverse_calls
 from backburn.ops.bodies.reductions import sum_terms, sum_to
-from backburn.ops.rules.slices import SlicedGradient, SliceGradient
+from backburn.ops.rules.slices import EntryGradient, SlicedGradient, SliceGradient
 
 
 class Node:
@@ -255,8 +255,10 @@ def saved_in(root: Node) -> Iterator[tuple[int, Any]]:
                 heappush(heap, (-parent.stamp, parent))
 
 
-#: Gradients that are no primitives: those of an operation's several outputs, one of a slice, one on another backend.
-_SPECIAL = frozenset({list, SliceGradient, MovedGradient})
+#: Gradients of a part of a tensor, which are collected until all have arrived.
+_OF_PARTS = frozenset({SliceGradient, EntryGradient})
+#: Gradients that are no primitives: those of an operation's several outputs, one of a part, one on another backend.
+_SPECIAL = frozenset({list, SliceGradient, EntryGradient, MovedGradient})
 
 
 def accumulate(
@@ -273,9 +275,9 @@ def accumulate(
     if kind is MovedGradient:
         k = homes[node] = new.backend
         new = new.gradient
-    if kind is SliceGradient or known.__class__ is SlicedGradient:
+    if kind in _OF_PARTS or known.__class__ is SlicedGradient:
         sliced = known if known.__class__ is SlicedGradient else SlicedGradient(known)
-        if kind is SliceGradient:
+        if kind in _OF_PARTS:
             sliced.slices.append(new)
         else:
             sliced.rest = accumulate(k, sliced.rest, new, node, rule, homes)

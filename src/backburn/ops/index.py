@@ -17,7 +17,7 @@ from backburn.ops.bodies.slicing import index_axis
 from backburn.ops.primitives import Primitives
 from backburn.ops.rules.gradients import Needs, gradient_rule
 from backburn.ops.rules.shapes import broadcast_to, check_axis
-from backburn.ops.rules.slices import SliceGradient
+from backburn.ops.rules.slices import EntryGradient, SliceGradient
 from backburn.ops.rules.tangents import linear_in
 from backburn.ops.scan import recurrence, shift
 from backburn.ops.table import missing, operation
@@ -49,6 +49,14 @@ def sliced(x: Shape, *, key: Key, **_: Any) -> Shape:
     if len(key) != len(x):
         raise ShapeError(f"{len(key)} slices for {len(x)} axes")
     return tuple(len(range(*s.indices(n))) for s, n in zip(key, x, strict=True))
+
+
+def selected(x: Shape, *, axis: int, index: int) -> Shape:
+    """The shape of the entry ``index`` along ``axis``."""
+    axis = check_axis(axis, len(x))
+    if not 0 <= index < x[axis]:
+        raise ShapeError(f"there is no entry {index} of {x[axis]} along axis {axis}")
+    return x[:axis] + x[axis + 1 :]
 
 
 def _assigned(x: Shape, value: Shape | None, *, key: Key) -> Shape:
@@ -180,6 +188,23 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     gradient_rule(slice, x=lambda g, key: SliceGradient(g, key))  # the engine assembles the gradients of slices
     linear_in(slice)
+
+    @overload
+    def select(self, x: F, /, axis: int, index: int) -> F: ...
+    @overload
+    def select(self, x: I, /, axis: int, index: int) -> I: ...
+    @overload
+    def select(self, x: B, /, axis: int, index: int) -> B: ...
+    @overload
+    def select(self, x: Q, /, axis: int, index: int) -> Q: ...
+    @operation(kinds="FIBQ", shape=selected, differentiable=True)
+    def select(self: Any, x: Any, /, axis: int, index: int) -> Any:
+        """The entry ``index``, 0 or more, along ``axis``, which the result lacks."""
+        selected(x.shape, axis=axis, index=index)
+        return index_axis(self, x, axis, index)
+
+    gradient_rule(select, x=lambda g, axis, index: EntryGradient(g, axis, index))
+    linear_in(select)
 
     @overload
     def slice_assign(self, x: F, value: F | float, /, key: Key) -> F: ...

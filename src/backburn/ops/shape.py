@@ -30,9 +30,10 @@ def split(k: Any, g: Any, axis: int, lengths: list[int]) -> list[Any]:
     return result
 
 
-def unstack(k: Any, g: Any, tensors_shape: list[Shape], axis: int) -> list[Any]:
+def unstack(k: Any, g: Any, axis: int) -> list[Any]:
     """``g`` cut along ``axis``, which is dropped."""
-    return [k.reshape(x, s) for x, s in zip(split(k, g, axis, [1] * g.shape[axis]), tensors_shape, strict=True)]
+    select = k.select
+    return [select(g, axis, i) for i in range(g.shape[axis])]
 
 
 def grad_pad(k: Any, g: Any, x_shape: Shape, widths: tuple[tuple[int, int], ...], mode: str) -> Any:

@@ -46,6 +46,9 @@ def getitem(x: T, key: Any, /) -> T:
         >>> x[1].tolist(), x[:, ::-1].tolist(), x[x > 4].tolist(), x[[1, 0], [0, 2]].tolist()
         ([4, 5, 6], [[3, 2, 1], [6, 5, 4]], [5, 6], [4, 3])
     """
+    if key.__class__ is int and x.ndim and x._dtype.kind != "quantized" and -1 < key < x.shape[0]:
+        k = x._backend
+        return x.__class__(k.select(x._primitive, 0, key), k, x._dtype)
     if x._dtype.kind != "quantized" and (basic := _basic(x.shape, key)) is not None:
         return _slice_and_reshape(x, *basic)
     if is_tensor(key) and key.dtype.kind == "int" and x.ndim:
@@ -76,14 +79,13 @@ def getitem(x: T, key: Any, /) -> T:
 
 def entries(x: T) -> Iterator[T]:
     """``x[0]``, ``x[1]`` and so on, one at a time: loops over steps make many."""
-    count, *shape = x.shape
+    count = x.shape[0]
     if x._dtype.kind == "quantized" or count < 2:
         yield from (getitem(x, i) for i in range(count))
         return
     k, primitive, kind, dtype = x._backend, x._primitive, x.__class__, x._dtype
-    rest, inner = tuple([slice(0, n, 1) for n in shape]), tuple(shape)
     for i in range(count):
-        yield kind(k.reshape(k.slice(primitive, (slice(i, i + 1, 1), *rest)), inner), k, dtype)
+        yield kind(k.select(primitive, 0, i), k, dtype)
 
 
 def immutable_error(x: Any, key: Any, value: Any) -> ImmutableError:

@@ -443,15 +443,11 @@ def unstack(x: T, /, axis: int = 0, *surplus: Never, **wrong: Never) -> tuple[T,
     def entries(y: Any) -> tuple[Any, ...]:
         if is_quantized(y):
             return tuple([call("reshape", p, shape=shape) for p in split(y, [1] * y.shape[axis], axis=axis)])
-        before, after = (tuple([slice(0, n, 1) for n in part]) for part in (shape[:axis], shape[axis:]))
-        ranges = [(*before, slice(i, i + 1, 1), *after) for i in range(y.shape[axis])]
-        if len(ranges) < 2:
-            return tuple([_slice_and_reshape(y, key, shape) for key in ranges])
         k, primitive, kind, dtype = y._backend, y._primitive, y.__class__, y._dtype
         try:
-            return tuple([kind(k.reshape(k.slice(primitive, key), shape), k, dtype) for key in ranges])
+            return tuple([kind(k.select(primitive, axis, i), k, dtype) for i in range(y.shape[axis])])
         except Exception as error:
-            explain("slice", (y,), {"key": ranges[0]}, error)
+            explain("select", (y,), {"axis": axis, "index": 0}, error)
 
     return exact_or_float(entries, x)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +17,7 @@ from tests.helpers.kernels import needs_kernels
 import backburn as bb
 from backburn import nn
 from backburn.backend import load_backend
+from backburn.base.errors import DeviceMemoryError
 from backburn.decorators.capture import recorder
 from backburn.decorators.capture.native import NATIVE_LIST
 from backburn.decorators.capture.program import Call, Number, Variable
@@ -385,3 +388,136 @@ def test_operands_may_lie_in_any_order() -> None:
         for _ in range(3):
             found = captured(bb.asarray(x, backend="capture(numpy)").T)
         np.testing.assert_allclose(found.numpy(), (np.tanh(x * 2 + 1) * x - 3).T, rtol=2e-5, atol=1e-6)
+
+
+# ---- errors, interrupts, forks ----
+
+
+def trained() -> tuple[Any, Any, Any]:
+    """A captured step with native lists, its state after some replays, and a batch."""
+    k = "autodiff(capture(numpy))"
+    with bb.use_backend(k):
+        bb.random.seed(0)
+        state = nn.LSTMCell(5, 7), bb.optim.Adam(0.01)
+        x = bb.random.normal((6, 3, 5))
+
+    def step(state: Any, x: Any) -> Any:
+        cell, optimizer = state
+        h = c = bb.zeros((3, 7), backend=x.backend)
+        total: Any = 0.0
+        for row in x:
+            h, c = cell(row, (h, c))
+            total = total + (h * h).mean()
+        optimizer.step(cell, total.backward())
+        return state, total
+
+    captured = bb.capture(step, on_fallback="error")
+    for _ in range(4):
+        state, _ = captured(state, x)
+    return captured, state, x
+
+
+def values_of(state: Any) -> list[Any]:
+    return [p.numpy().copy() for p in state[0].parameters()]
+
+
+def test_a_list_without_memory_names_the_call_and_leaves_the_state(operations: list[str]) -> None:
+    """The state is as before the step, and the next step is that of a run without the error."""
+    (captured, state, x), (other, apart, y) = trained(), trained()
+    assert NATIVE_LIST in operations
+
+    def exhausted(*_: Any) -> Any:
+        raise MemoryError
+
+    before = values_of(state)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native_list, "empty", exhausted)
+        with pytest.raises(DeviceMemoryError, match=r"(linear|matmul|mul|add|sum|lstm_cell|lstm_backward|fuse)\b"):
+            captured(state, x)
+    for mine, theirs in zip(values_of(state), before, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    state, loss = captured(state, x)
+    apart, expected = other(apart, y)
+    np.testing.assert_array_equal(loss.numpy(), expected.numpy())
+    for mine, theirs in zip(values_of(state), values_of(apart), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_an_interrupt_of_a_list_leaves_the_state(operations: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C arrives after the kernel has run, before anybody has its results."""
+    (captured, state, x), (other, apart, y) = trained(), trained()
+    assert NATIVE_LIST in operations
+    before = values_of(state)
+    original = native_list.NativeList.__call__
+
+    def interrupted(self: Any, *given: Any) -> Any:
+        original(self, *given)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(native_list.NativeList, "__call__", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            captured(state, x)
+    for mine, theirs in zip(values_of(state), before, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    state, _ = captured(state, x)
+    apart, _ = other(apart, y)
+    for mine, theirs in zip(values_of(state), values_of(apart), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_lists_and_the_team_after_a_fork_an_interrupt_and_an_error_in_a_thread() -> None:
+    """A child of a process that forked while another thread was in a list replays it, too."""
+    found = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=200)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout.split() == ["child", "thread", "interrupted", "ended"]
+
+
+PROGRAM = """
+import os, signal, threading
+import numpy as np
+import backburn as bb
+from backburn_numpy import native_list, threads
+threads.set_num_threads(2)
+k = "capture(numpy)"
+captured = bb.capture(lambda x, w: bb.tanh(bb.tanh((x * 2.0 + 1.0) @ w) * x - x) * x + x, state=False)
+rng = np.random.default_rng(0)
+x = bb.asarray(rng.normal(size=(130, 130)).astype("f"), backend=k)
+w = bb.asarray((0.1 * rng.normal(size=(130, 130))).astype("f"), backend=k)
+for _ in range(3):
+    expected = captured(x, w).numpy()
+same = lambda: np.array_equal(captured(x, w).numpy(), expected)
+assert same()
+if hasattr(os, "fork"):
+    held = [one._lock for one in native_list._LISTS]
+    for lock in held:
+        lock.acquire()  # as a thread that replays does
+    if os.fork() == 0:
+        os.write(1, b"child\\n" if same() else b"wrong\\n")
+        os._exit(0)
+    os.wait()
+    for lock in held:
+        lock.release()
+else:
+    print("child", flush=True)
+
+def fail():
+    try:
+        captured(x, bb.zeros((3, 3), backend=k))
+    except bb.errors.BackburnError:
+        print("thread", flush=True)
+
+other = threading.Thread(target=fail)
+other.start()
+assert same()
+other.join()
+signal.signal(signal.SIGINT, signal.default_int_handler)
+threading.Timer(0.3, lambda: signal.raise_signal(signal.SIGINT)).start()
+try:
+    while True:
+        captured(x, w)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+assert same()
+print("ended", flush=True)
+"""

@@ -110,7 +110,7 @@ def test_bits_do_not_depend_on_threads_and_layouts(level: str, monkeypatch: pyte
 
 @pytest.mark.skipif(compiled.level() not in products.WORTH, reason="NumPy's library computes the products")
 def test_bits_of_convolutions_and_attention_do_not_depend_on_threads() -> None:
-    """Gradients of convolutions' weights are left out, which are sums over what threads take."""
+    """Those of convolutions' weights are sums over parts that the shape decides."""
     options: dict[str, Any] = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
     x, weight, grad = numbers(32, 16, 28, 28), numbers(24, 16, 3, 3), numbers(32, 24, 28, 28)
     heads, other = numbers(3, 4, 200, 64), numbers(3, 4, 200, 64, seed=1)
@@ -128,6 +128,36 @@ def test_bits_of_convolutions_and_attention_do_not_depend_on_threads() -> None:
     for results in found[1:]:
         for ours, first in zip(results, found[0], strict=True):
             np.testing.assert_array_equal(ours.view(np.uint32), first.view(np.uint32))
+
+
+@pytest.mark.skipif(compiled.level() not in products.WORTH, reason="NumPy's library computes the products")
+@pytest.mark.parametrize(
+    ("images", "outputs", "size", "stride", "groups"),
+    [
+        ((32, 16, 28, 28), 24, (3, 3), 1, 1), ((64, 1, 28, 28), 16, (3, 3), 1, 1), ((3, 96, 7, 7), 200, (3, 3), 1, 1),
+        ((40, 24, 20, 20), 70, (1, 1), 1, 1), ((2, 48, 9, 9), 160, (1, 1), 1, 1), ((16, 64, 15, 15), 64, (3, 3), 2, 2),
+        ((33, 1, 30, 30), 3, (5, 5), 1, 1), ((2, 3, 64, 64), 40, (7, 7), 2, 1), ((1, 20, 40, 40), 33, (3, 3), 1, 1),
+    ],
+)  # fmt: skip
+def test_bits_of_gradients_of_weights_do_not_depend_on_threads(
+    images: Any, outputs: int, size: Any, stride: int, groups: int
+) -> None:
+    """Where there are many images or few, many channels or few, windows of one element, steps, and groups."""
+    pads = tuple((n // 2, n // 2) for n in size)
+    options = (size, (stride, stride), pads, (1, 1), groups)
+    x = numbers(*images)
+    grad = numbers(images[0], outputs, *((n - 1) // stride + 1 for n in images[2:]), seed=1)
+    found, before = [], threads.num_threads()
+    try:
+        for count in (1, 2, 3, 4):
+            threads.set_num_threads(count)
+            found.append(BASE.conv_weight_backward(x, grad, *options))
+    finally:
+        threads.set_num_threads(before)
+    expected = BASE.conv_weight_backward(x.astype(np.float64), grad.astype(np.float64), *options)
+    np.testing.assert_allclose(found[0], expected, rtol=2e-4, atol=2e-4 * np.abs(expected).max())
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0].view(np.uint32), other.view(np.uint32))
 
 
 @pytest.mark.parametrize("level", USABLE)

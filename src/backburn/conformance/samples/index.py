@@ -30,6 +30,19 @@ samples(
 )
 
 
+samples(
+    "select",
+    lambda x, axis, index: np.take(x, index, axis),
+    case(real(4, 3), axis=0, index=1),
+    case(real(2, 4, 3), axis=1, index=3),
+    case(real(2, 1), axis=1, index=0),
+    case(real(3), axis=0, index=2),
+    case(real(2, 0), axis=0, index=1),
+    case(integers(4, 3), axis=1, index=2),
+    case(booleans(4), axis=0, index=0),
+)
+
+
 def slice_assign(x: Any, value: Any, key: Any) -> Any:
     """The reference of ``slice_assign``."""
     out = np.copy(x)

@@ -32,7 +32,7 @@ class Lister(Protocol):
     ) -> Callable[..., Sequence[Any]]:
         """A function of the primitives and numbers ``given`` that makes calls for which :meth:`spares` was asked.
 
-        It returns these results of theirs.
+        It returns these results of theirs. If it raises an error, an attribute ``failed`` may name the call.
         """
 
 

@@ -26,7 +26,7 @@ from backburn.base.errors import CaptureError, SpecError
 from backburn.base.module_calls import in_layer, replay_call
 from backburn.decorators.capture.donation import Donated, Place, Renewal, Update, donated_parts, split_updates
 from backburn.decorators.capture.fusion import fuse_calls
-from backburn.decorators.capture.native import list_calls
+from backburn.decorators.capture.native import NATIVE_LIST, list_calls
 from backburn.decorators.capture.products import join_products
 from backburn.decorators.capture.program import (
     Call,
@@ -48,6 +48,7 @@ from backburn.decorators.capture.replay import (
     contents,
 )
 from backburn.decorators.capture.stacks import split_stacks
+from backburn.ops.bodies.reductions import all_true
 from backburn.ops.table import OPERATIONS
 
 
@@ -104,6 +105,10 @@ class Capture(Wrapper):
             if array.nbytes <= LARGEST_CONSTANT:
                 brought.add(contents(array))
         return function(*operands, **attributes)
+
+    def select(self, x: Any, /, axis: int, index: int) -> Any:
+        """An entry, recorded as a slice and a reshape, which lists and rewritten loops know."""
+        return OPERATIONS["select"].body(self, x, axis, index)
 
     def fuse(self, formula: Callable[..., Any], x: Any, /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
         """Compute a formula as the wrapped backend does; in a recording, as one call."""
@@ -195,6 +200,8 @@ class _Tape:
             attributes = {n: plain_number(x) for n, x in attributes.items()}
             differs = differs or varies([*options.values()])
             keys.append(_key([*options.items()]))
+        if name == "mul" and differs and (found := self._times_one(given, values)) is not None:
+            return found
         key = tuple(keys)
         if (before := self._results.get(key)) is not None:
             found = [reference() for reference in before[1]]
@@ -215,6 +222,18 @@ class _Tape:
         elif name == "take_backward" and not differs:
             self.gathered[id(result)] = Call(name, in_layer(function), given, options, result)
         return result
+
+    def _times_one(self, places: Sequence[Any], values: Sequence[Any]) -> Any | None:
+        """A variable's primitive that is multiplied by ones, as the gradient of a sum is; None for other products."""
+        for i in range(2):
+            x, y = values[i], values[1 - i]
+            if places[i].__class__ is not Variable or varies(places[1 - i]):
+                continue
+            if y.__class__ is float:
+                return x if y == 1.0 else None
+            if y.__class__ is not int and y.shape == x.shape and self._k.dtype(y) == self._k.dtype(x):
+                return x if all_true(self._k, self._k.equal(y, 1.0)) else None
+        return None
 
     def reads(self, name: str) -> CaptureError:
         """The error of an operation that makes the step impossible to record."""
@@ -390,6 +409,8 @@ class Replayed:
         values = trace.tb_frame.f_locals
         if trace.tb_frame.f_code is codes[0]:
             call = self._program.calls.get(trace.tb_lineno)
+            if call is not None and call.operation == NATIVE_LIST:
+                call = getattr(call.function, "failed", None)
         else:
             call = self._updates[values["number"]].call if "operands" in values else None
         if call is None or call.operation not in OPERATIONS:
@@ -401,7 +422,10 @@ class Replayed:
             if isinstance(x, list):
                 return [*map(value, x)]
             if isinstance(x, Variable):
-                return values[self._program.names[x]]
+                if (name := self._program.names.get(x)) is not None:
+                    return values[name]
+                k = self._k  # a list's own value: one like it
+                return k.broadcast_to(k.zeros((), x.dtype), x.shape)
             return values["numbers"][x.place] if isinstance(x, Number) else x
 
         return call.operation, value(call.operands), {n: value(x) for n, x in call.attributes.items()}

@@ -36,7 +36,7 @@ RAISING = frozenset(
         *("label_cross_entropy", "label_cross_entropy_backward", "cross_entropy", "nll_loss"),
         *("ctc_loss", "ctc_loss_backward", "categorical"),
         *("cholesky", "lu", "qr", "svd", "svdvals", "eigh", "eigvalsh", "solve", "triangular_solve", "inv", "pinv"),
-        *("det", "slogdet", "cofactors", "quantize", "quantize_between"),
+        *("det", "slogdet", "cofactors", "quantize", "quantize_between", "fake_quantize", "fake_quantize_between"),
     }
 )
 #: By how much the cut axis is longer when shape rules are asked where results have it.

@@ -111,7 +111,7 @@ class Bucket:
         made = iter(self._gathered(piece) if self.whole else self._parts(piece))
         for (x, like), part in zip(self._items, self._likes, strict=True):
             if self.whole:
-                found = collectives.rebuilt(part, made)
+                found = collectives.rebuilt(part, made, {})
                 x.total = found if level.below is None else level.wrapped.settle(found, like)
             else:
                 x.parts = collectives.split(level, next(made), like.axis, like.cuts)

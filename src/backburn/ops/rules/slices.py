@@ -23,14 +23,32 @@ class SliceGradient:
         self.key = key
 
 
+class EntryGradient:
+    """The gradient of the entry ``index`` of a tensor along ``axis``, which that entry lacks."""
+
+    __slots__ = ("axis", "gradient", "index")
+
+    def __init__(self, gradient: Any, axis: int, index: int) -> None:
+        self.gradient = gradient
+        self.axis = axis
+        self.index = index
+
+    def as_slice(self, k: Any, shape: Shape) -> SliceGradient:
+        """The same for the slice of a tensor of ``shape``."""
+        axis, index = self.axis, self.index
+        kept = k.reshape(self.gradient, (*shape[:axis], 1, *shape[axis + 1 :]))
+        key = tuple([slice(index, index + 1, 1) if a == axis else slice(0, n, 1) for a, n in enumerate(shape)])
+        return SliceGradient(kept, key)
+
+
 class SlicedGradient:
-    """The gradient of a tensor of which slices were read: their gradients, and the ``rest``, None at first."""
+    """The gradient of a tensor of which slices or entries were read: theirs, and the ``rest``, None at first."""
 
     __slots__ = ("rest", "slices")
 
     def __init__(self, rest: Any) -> None:
         self.rest = rest
-        self.slices: list[SliceGradient] = []
+        self.slices: list[SliceGradient | EntryGradient] = []
 
     def assembled(self, k: Any, shape: Shape) -> Any:
         """The whole gradient, of a tensor of ``shape``."""
@@ -38,8 +56,14 @@ class SlicedGradient:
         return gradient if self.rest is None else k.add(self.rest, gradient)
 
 
-def assemble(k: Any, slices: Sequence[SliceGradient], shape: Shape) -> Any:
-    """The gradient of a tensor of ``shape`` from the gradients of its slices; overlapping ones are summed."""
+def assemble(k: Any, parts: Sequence[SliceGradient | EntryGradient], shape: Shape) -> Any:
+    """The gradient of a tensor of ``shape`` from those of its slices and entries; overlapping ones are summed."""
+    stacked = _stack_entries(k, parts, shape)
+    if stacked is not None:
+        return stacked
+    slices: Sequence[SliceGradient] = [
+        part.as_slice(k, shape) if isinstance(part, EntryGradient) else part for part in parts
+    ]
     if len(slices) > 1:
         joined = _join_entries(k, slices, shape)
         if joined is not None:
@@ -55,6 +79,20 @@ def assemble(k: Any, slices: Sequence[SliceGradient], shape: Shape) -> Any:
         gradient = part.gradient if full else k.slice_backward(part.gradient, shape, part.key)
         total = gradient if total is None else k.add(total, gradient)
     return total
+
+
+def _stack_entries(k: Any, parts: Sequence[SliceGradient | EntryGradient], shape: Shape) -> Any | None:
+    """The gradient of a tensor of which every entry along one axis was read, once or more; None for any others."""
+    axis = parts[0].axis if isinstance(parts[0], EntryGradient) else None
+    found: dict[int, Any] = {}
+    for part in parts:
+        if part.__class__ is not EntryGradient or part.axis != axis:
+            return None
+        known = found.get(part.index)
+        found[part.index] = part.gradient if known is None else k.add(known, part.gradient)
+    if axis is None or len(found) < shape[axis]:
+        return None
+    return k.stack([found[i] for i in range(shape[axis])], axis)
 
 
 def _join_entries(k: Any, slices: Sequence[SliceGradient], shape: Shape) -> Any | None:
