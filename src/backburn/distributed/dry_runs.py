@@ -34,10 +34,10 @@ class DryRun:
     """What a step takes on one process: bytes of memory, bytes sent, and seconds.
 
     ``parameters``, ``gradients`` (of those that require one) and ``state`` of the optimizer are what the process has of
-    them; ``activations`` is what the forward pass holds when the reverse pass begins, and ``peak`` the most memory that
-    is in use at once, with data and all else. ``sent`` are the bytes that leave the process, ``calls`` counts the
-    collectives by kind, ``multiply_adds`` those of products. ``compute`` and ``communication`` are seconds; ``compute``
-    is None where neither a rate nor a measurement tells it.
+    them, ``state`` with all else that is kept from step to step; ``activations`` is what the forward pass holds when
+    the reverse pass begins, and ``peak`` the most memory that is in use at once, with data and all else. ``sent`` are
+    the bytes that leave the process, ``calls`` counts the collectives by kind, ``multiply_adds`` those of products.
+    ``compute`` and ``communication`` are seconds; ``compute`` is None where neither a rate nor a measurement tells it.
     """
 
     processes: int
@@ -193,7 +193,6 @@ def _followed(program: Any, comm: Count, axes: Mapping[str, int], on_fallback: s
     start = used()
     mesh = _DryMesh(axes, on_fallback, comm, lambda spec: work)
     made, step = program(mesh)
-    built = used()
     for _ in range(FIRST):
         step()
     resident = used()
@@ -204,10 +203,11 @@ def _followed(program: Any, comm: Count, axes: Mapping[str, int], on_fallback: s
     with _watching(at_reverse):
         step()
     tensors = _tensors(made)
+    parameters = sum(_bytes(x.primitive) for x in tensors)
     return {
-        "parameters": sum(_bytes(x.primitive) for x in tensors),
+        "parameters": parameters,
         "gradients": sum(_bytes(x.primitive) for x in tensors if x.is_require_grad),
-        "state": resident - built,
+        "state": resident - start - parameters,
         "activations": max(0, at_reverse.most - resident),
         "peak": null.memory_stats()["peak"] - start,
         "sent": comm.counted.bytes,
