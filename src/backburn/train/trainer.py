@@ -356,7 +356,7 @@ class Trainer(Generic[M]):
         return self
 
     def _agreed_interrupt(self, own: KeyboardInterrupt | None) -> KeyboardInterrupt | None:
-        """What to raise after a signal that any process has got."""
+        """The error to raise after a signal that any process has got."""
         if self.mesh is None or not self.is_shared:
             return own
         is_terminated, is_interrupted = self.mesh.agreed([isinstance(own, Terminated), own is not None])
