@@ -24,7 +24,7 @@ from typing import Any
 #: Bytes of a buffer; the largest is --largest.
 SIZES = [4, 1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26]
 #: Turns of every function.
-ROUNDS = 7
+ROUNDS = 15
 
 
 def steps_of(size: int) -> list[tuple[int, int]]:

@@ -5,11 +5,15 @@ Every job is started by ``backburn launch``, and by ``mpiexec`` itself where tha
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +21,8 @@ from tests.helpers.launching import LIMIT, run, run_ranks
 
 from backburn.base.errors import CommunicationError
 from backburn.communicators.agreement import check_agreement
+
+LAUNCH = [sys.executable, "-m", "backburn", "launch"]
 
 #: Rank 0 and, unless it does something else before, rank 1 meet in a sum; a rank that is late is waited for 2 seconds.
 START = """
@@ -40,8 +46,7 @@ print("after")
 
 def launched(program: str, limit: float = LIMIT, ranks: int = 2) -> subprocess.CompletedProcess[str]:
     """Run a program by ``backburn launch``."""
-    command = [sys.executable, "-m", "backburn", "launch", "-n", str(ranks), "python", "-c", textwrap.dedent(program)]
-    return run(command, limit)
+    return run([*LAUNCH, "-n", str(ranks), "python", "-c", textwrap.dedent(program)], limit)
 
 
 #: What rank 1 does, and what the job says of it.
@@ -53,7 +58,7 @@ FAILURES = {
     "is stopped": ("os.kill(os.getpid(), signal.SIGSTOP)", r"rank 1 does not answer"),
     "exits with 0": ("sys.exit(0)", r"all_reduce .* waits at <string>:15 in <module> for rank 1, whose program has"),
     "exits with 3": ("sys.exit(3)", r"for rank 1, whose program has ended"),
-    "leaves without a word": ("os._exit(0)", r"rank 0, 1 of 2 ended before the program did"),
+    "leaves without a word": ("os._exit(0)", r"rank 0, 1 of 2 ended before the program did|exiting\s+improperly"),
     "is interrupted": ("raise KeyboardInterrupt", r"rank 1 of 2: ended by KeyboardInterrupt"),
     "waits elsewhere": (
         "comm.gather_objects(1); comm.barrier()",
@@ -78,6 +83,28 @@ def test_mpiexec_without_launch_ends_as_well() -> None:
     done = run_ranks(2, START.format(act="raise ValueError('no')"))
     assert done.returncode != 0
     assert "rank 1 of 2: ended by ValueError" in done.stderr
+
+
+def test_an_interrupt_of_the_launcher_ends_all_ranks(tmp_path: Path) -> None:
+    program = f"""
+        import pathlib, time
+        from backburn.communicators import load_communicator
+
+        comm = load_communicator("mpi")
+        pathlib.Path({str(tmp_path)!r}, str(comm.rank)).touch()
+        time.sleep(1000)
+    """
+    command = [*LAUNCH, "-n", "2", "python", "-c", textwrap.dedent(program)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+        try:
+            last = time.monotonic() + LIMIT
+            while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < last:
+                time.sleep(0.05)
+            os.killpg(process.pid, signal.SIGINT)
+            assert process.wait(timeout=LIMIT) != 0
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_a_rank_that_never_starts_is_waited_for_within_the_limit() -> None:

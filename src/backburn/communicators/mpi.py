@@ -35,10 +35,9 @@ except (ImportError, RuntimeError) as cause:
         f"pip install backburn[mpi-local]"
     ) from cause
 
-#: What MPI has no type of, or not everywhere, is moved as integers of its size.
-_MOVED_AS = {"float16": np.dtype("uint16"), "bfloat16": np.dtype("uint16"), "bool": np.dtype("uint8")}
-#: The dtypes that MPI adds.
-_ADDED = frozenset(["float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
+#: What MPI has no type of, or not everywhere, is moved as integers of its size: float16, bfloat16 and bool, by NumPy's
+#: letters for them, which are read faster than names.
+_MOVED_AS = {"e": np.dtype("uint16"), "E": np.dtype("uint16"), "?": np.dtype("uint8")}
 
 
 class Mpi:
@@ -96,33 +95,40 @@ class Mpi:
         if isinstance(receive, np.ndarray):
             self._run("all_gather", receive, self._comm.Allgather, _moved(send), _moved(receive))
             return
-        self._start("all_gather", [send] * self.size, receive).wait()
+        self._run("all_gather", send.dtype, self._exchange, [send] * self.size, receive)
 
     def all_to_all(self, send: Sequence[Buffer], receive: Sequence[Buffer]) -> None:
         """Send one buffer to each process and receive one from each."""
         check_lists("all_to_all", self.size, send, receive)
-        self._start("all_to_all", send, receive).wait()
+        self._run("all_to_all", send[0].dtype, self._exchange, send, receive)
 
     def start_all_to_all(self, send: Sequence[Buffer], receive: Sequence[Buffer]) -> Exchange:
         """Start :meth:`all_to_all`."""
         check_lists("all_to_all", self.size, send, receive)
-        return self._start("all_to_all", send, receive)
+        requests = self._run("start_all_to_all", send[0].dtype, self._start, send, receive)
+        return Exchange(self, requests, (send, receive))
 
-    def _start(self, operation: str, send: Sequence[Buffer], receive: Sequence[Buffer]) -> Exchange:
-        return self._run(operation, send[0].dtype.name, self._exchange, operation, send, receive)
+    def _exchange(self, send: Sequence[Buffer], receive: Sequence[Buffer]) -> None:
+        if self.size != 2:
+            MPI.Request.Waitall(self._start(send, receive))
+            return
+        rank, other = self.rank, 1 - self.rank
+        if receive[rank] is not send[rank]:
+            receive[rank][...] = send[rank]
+        self._comm.Sendrecv(_moved(send[other]), other, 0, _moved(receive[other]), other, 0)
 
-    def _exchange(self, operation: str, send: Sequence[Buffer], receive: Sequence[Buffer]) -> Exchange:
+    def _start(self, send: Sequence[Buffer], receive: Sequence[Buffer]) -> list[Any]:
         comm, rank, size = self._comm, self.rank, self.size
         others = [(rank + i) % size for i in range(1, size)]
         requests = [comm.Irecv(_moved(receive[r]), r) for r in reversed(others) if receive[r].size]
         requests += [comm.Isend(_moved(send[r]), r) for r in others if send[r].size]
         if receive[rank] is not send[rank]:
             receive[rank][...] = send[rank]
-        return Exchange(self, operation, requests, (send, receive))
+        return requests
 
     def can_reduce(self, buffer: Buffer) -> bool:
         """Whether MPI adds the dtype: all but float16, bfloat16 and bool."""
-        return buffer.dtype.name in _ADDED
+        return buffer.dtype.char not in _MOVED_AS
 
     def all_reduce(self, buffer: Buffer) -> None:
         """Replace a buffer by its sum over the processes, as MPI's ``Allreduce`` adds it up."""
@@ -169,7 +175,9 @@ class Mpi:
     def _compare(self, number: int, operation: str, facts: Any) -> None:
         """Raise on all processes unless all of them are about to begin the same collective."""
         if isinstance(facts, np.ndarray):
-            facts = f"of {facts.dtype.name}{list(facts.shape)}"
+            facts = f"of {facts.dtype}{list(facts.shape)}"
+        elif facts is not None:
+            facts = f"of {facts}"
         line = caller()
         mine = number.to_bytes(8, "little") + order_digest(operation, facts, line)
         everyone = bytearray(16 * self.size)
@@ -183,23 +191,23 @@ class Mpi:
 class Exchange:
     """Messages on their way."""
 
-    def __init__(self, comm: Mpi, operation: str, requests: list[Any], buffers: Any) -> None:
+    def __init__(self, comm: Mpi, requests: list[Any], buffers: Any) -> None:
         """With the buffers, which must live until the messages have arrived."""
         self._comm = comm
-        self._operation = operation
+        self._number = comm._watchdog.begun[comm.key]
         self._requests = requests
         self._buffers = buffers
 
     def wait(self) -> None:
         """Return when all messages have arrived."""
         watchdog = self._comm._watchdog
-        watchdog.waits(self._comm, self._operation)
+        watchdog.waits(self._comm, "all_to_all", self._number)
         try:
             MPI.Request.Waitall(self._requests)
         except BaseException as error:
-            watchdog.interrupted(self._operation, error)
+            watchdog.interrupted("all_to_all", error)
             if isinstance(error, MPI.Exception):
-                raise CommunicationError(f"{self._operation}: MPI reports {error}") from error
+                raise CommunicationError(f"all_to_all: MPI reports {error}") from error
             raise
         watchdog.waiting = None
         self._requests, self._buffers = [], None
@@ -207,7 +215,7 @@ class Exchange:
 
 def _moved(buffer: Any) -> Any:
     """A buffer as MPI moves it."""
-    other = _MOVED_AS.get(buffer.dtype.name)
+    other = _MOVED_AS.get(buffer.dtype.char)
     return buffer if other is None else buffer.view(other)
 
 

@@ -11,11 +11,11 @@ from backburn.communicators.protocol import Buffer, Communicator
 
 #: The bytes that are exchanged at a time: what is received is added while it is in the processor's cache.
 CHUNK = 4 << 20
-#: The bytes up to which every process receives all addends and adds them itself: one exchange takes less time than two.
-WHOLE = 4 << 10
+#: The bytes of all addends up to which every process receives and adds all: one exchange takes less time than two.
+WHOLE = 32 << 10
 
 #: The memory for addends that arrive, which is kept: the first touch of a page takes longer than its transfer.
-_kept: dict[tuple[str, str], Buffer] = {}
+_kept: dict[tuple[str, Any], Buffer] = {}
 
 #: Additions: rows ``i`` and ``j``, whose sum is then row ``i``. The last one gives the total.
 Steps = Sequence[tuple[int, int]]
@@ -41,8 +41,8 @@ def sum_in_order(comm: Communicator, k: Any, send: Buffer, receive: Buffer, step
         return
     itemsize = send.dtype.itemsize
     each = max(size, CHUNK // itemsize)
-    scratch = _scratch(comm, k, send.dtype, each + size)
-    if length * itemsize * size <= CHUNK and length * itemsize <= WHOLE:
+    scratch = _scratch(comm, k, send.dtype, max(each + size, WHOLE // itemsize))
+    if length * itemsize * size <= WHOLE:
         rows = scratch[: size * length].reshape(size, length)
         comm.all_gather(send, rows)
         _add(comm, list(rows), steps, receive, -1)
@@ -70,7 +70,7 @@ def _add(comm: Communicator, rows: list[Buffer], steps: Steps, total: Buffer, ow
 
 def _scratch(comm: Communicator, k: Any, dtype: Any, length: int) -> Buffer:
     """Kept memory for so many elements."""
-    key = (comm.name, str(dtype))
+    key = (comm.name, dtype)
     found = _kept.get(key)
     if found is None or found.shape[0] < length:
         found = _kept[key] = comm.empty(k, (length,), as_dtype(dtype))

@@ -1,4 +1,4 @@
-"""What one process of several knows of the others, so that a job in which one fails ends with a message.
+"""Knowledge of one process about the others, so that a job in which one fails ends with a message.
 
 A thread of each process looks from time to time whether a collective waits too long, and answers the threads of other
 processes that ask what this process does. It sends its messages by a :class:`Post`, which the engine provides.
@@ -78,7 +78,7 @@ class Wait(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a process does: the collectives it has begun by communicator, what it waits in, and the line it executes."""
+    """Activity of a process: the collectives begun by communicator, what it waits in, and the line it executes."""
 
     begun: dict[str, int]
     waits: str | None
@@ -109,10 +109,11 @@ class Watchdog:
         self._mark("started")
         os.register_at_fork(after_in_child=self._forked)
         atexit.register(self._say_goodbye)
-        self._hook = sys.excepthook
-        sys.excepthook = self._uncaught
         self._thread = threading.Thread(target=self._watch, name="backburn watchdog", daemon=True)
-        self._thread.start()
+        self._hook = sys.excepthook
+        if post.size > 1:
+            sys.excepthook = self._uncaught
+            self._thread.start()
 
     # ---- collectives ----
 
@@ -124,9 +125,9 @@ class Watchdog:
         self.waiting = Wait(group, number, operation, time.monotonic())
         return number
 
-    def waits(self, group: Group, operation: str) -> None:
+    def waits(self, group: Group, operation: str, number: int) -> None:
         """Note that the program waits for the end of a collective that it has begun before."""
-        self.waiting = Wait(group, self.begun.get(group.key, 0), operation, time.monotonic())
+        self.waiting = Wait(group, number, operation, time.monotonic())
 
     def interrupted(self, operation: str, error: BaseException) -> None:
         """Note that an exception ended a collective: later ones would not pair with those of other processes."""
@@ -228,7 +229,8 @@ class Watchdog:
         if os.getpid() != self._process:
             return
         self._stop.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
         begun = time.monotonic()
         state = State(dict(self.begun), None, "the end of its program")
         others = [rank for rank in range(self.post.size) if rank != self.post.rank]

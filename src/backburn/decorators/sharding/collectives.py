@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, reduce
 from typing import Any
 
@@ -74,16 +74,16 @@ def leaves(x: Any) -> list[Any]:
     return [leaf for p in x.parts for leaf in leaves(p)]
 
 
-def rebuilt(like: Any, found: Iterator[Any], axis: int | None = None, length: int = 0) -> Any:
-    """A primitive that is cut inside as ``like`` is, with other leaves, and with another length along ``axis``."""
+def rebuilt(like: Any, found: Iterator[Any], lengths: Mapping[int, int]) -> Any:
+    """A primitive that is cut inside as ``like`` is, with other leaves, and other ``lengths`` by axis."""
     if like.__class__ is not Shards:
         return next(found)
-    parts = [rebuilt(p, found, axis, length) for p in like.parts]
-    return Shards(parts, like.axis, like.cuts, _with_length(like.shape, axis, length), like.mesh_axis)
+    parts = [rebuilt(p, found, lengths) for p in like.parts]
+    return Shards(parts, like.axis, like.cuts, _with_lengths(like.shape, lengths), like.mesh_axis)
 
 
-def _with_length(shape: Shape, axis: int | None, length: int) -> Shape:
-    return tuple(shape) if axis is None else (*shape[:axis], length, *shape[axis + 1 :])
+def _with_lengths(shape: Shape, lengths: Mapping[int, int]) -> Shape:
+    return tuple([lengths.get(axis, n) for axis, n in enumerate(shape)])
 
 
 def columns(parts: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -126,7 +126,7 @@ def joined(level: Any, parts: list[Any], axis: int, cuts: Cuts) -> Any:
         return level.wrapped.concat(parts, axis)
     parts = alike(level, parts, axis)
     made = [_joined_column(level, column, axis, cuts) for column in columns(parts)]
-    return rebuilt(parts[0], iter(made), axis, sum(cuts))
+    return rebuilt(parts[0], iter(made), {axis: sum(cuts)})
 
 
 def _joined_column(level: Any, column: Sequence[Any], axis: int, cuts: Cuts) -> Any:
@@ -138,12 +138,12 @@ def _joined_column(level: Any, column: Sequence[Any], axis: int, cuts: Cuts) -> 
     send = comm.to_buffer(k, own)
     shape = tuple(own.shape)
     if is_leading(shape, axis):
-        buffer = comm.empty(k, _with_length(shape, axis, sum(lengths)), dtype)
+        buffer = comm.empty(k, _with_lengths(shape, {axis: sum(lengths)}), dtype)
         key = (slice(None),) * axis
         places = zip(starts_of(lengths), lengths, strict=True)
         comm.all_gather(send, [buffer[(*key, slice(start, start + n))] for start, n in places])
         return comm.from_buffer(k, buffer)
-    buffers = [comm.empty(k, _with_length(shape, axis, n), dtype) for n in lengths]
+    buffers = [comm.empty(k, _with_lengths(shape, {axis: n}), dtype) for n in lengths]
     comm.all_gather(send, buffers)
     return k.concat([comm.from_buffer(k, b) for b in buffers], axis)
 
@@ -170,7 +170,7 @@ def total(level: Any, parts: list[Any]) -> Any:
     """The inner primitive that is the sum of all shards' parts."""
     parts = alike(level, parts)
     made = [_total_of_column(level, column) for column in columns(parts)]
-    return rebuilt(parts[0], iter(made))
+    return rebuilt(parts[0], iter(made), {})
 
 
 def own_sums(level: Any, column: Sequence[Any]) -> list[Any]:
@@ -262,7 +262,7 @@ def _gathered(level: Any, sends: Sequence[Any], shape: Shape, dtype: Any, nodes:
 
 
 def _exchanged(level: Any, send: Sequence[Sequence[Any]], shapes: Sequence[Sequence[Shape]], dtype: Any) -> Any:
-    """What each process sends to this one, as primitives: ``send`` has a list of buffers for each process.
+    """Primitives that each process sends to this one: ``send`` has a list of buffers for each process.
 
     ``shapes`` are those of the buffers that arrive from each. They travel one after the other.
     """
@@ -288,7 +288,7 @@ def scattered(level: Any, x: Shards, axis: int, cuts: Cuts) -> list[Any]:
         return level.cut_parts(level.whole(x), axis, cuts)
     lengths = of_processes(level, cuts)
     made = [_scattered_column(level, column, axis, lengths) for column in columns(parts)]
-    return split(level, rebuilt(parts[0], iter(made), axis, lengths[comm.rank]), axis, cuts)
+    return split(level, rebuilt(parts[0], iter(made), {axis: lengths[comm.rank]}), axis, cuts)
 
 
 def _is_cut_along(x: Any, axis: int) -> bool:
@@ -304,7 +304,7 @@ def _scattered_column(level: Any, column: Sequence[Any], axis: int, lengths: Cut
     sums = own_sums(level, column)
     dtype, nodes = k.dtype(sums[0]), nodes_of_processes(level.size, comm.size)
     send = [[_range_of(level, x, axis, s, n) for x in sums] for s, n in zip(starts_of(lengths), lengths, strict=True)]
-    shape = _with_length(sums[0].shape, axis, lengths[comm.rank])
+    shape = _with_lengths(sums[0].shape, {axis: lengths[comm.rank]})
     return root_sum(level, _exchanged(level, send, [[shape] * len(own) for own in nodes], dtype))
 
 
@@ -329,7 +329,8 @@ def recut(level: Any, x: Shards, axis: int, cuts: Cuts) -> list[Any]:
         return level.cut_parts(level.whole(x), axis, cuts)
     have, want = of_processes(level, x.cuts), of_processes(level, cuts)
     made = [_recut_column(level, column, (old, have), (axis, want)) for column in columns(parts)]
-    return split(level, rebuilt(parts[0], iter(made), axis, want[comm.rank]), axis, cuts)
+    lengths = {old: sum(have), axis: want[comm.rank]}
+    return split(level, rebuilt(parts[0], iter(made), lengths), axis, cuts)
 
 
 def _recut_column(level: Any, column: Sequence[Any], old: tuple[int, Cuts], new: tuple[int, Cuts]) -> Any:
@@ -344,16 +345,16 @@ def _recut_column(level: Any, column: Sequence[Any], old: tuple[int, Cuts], new:
             start, length = _overlap((have_starts[rank], have[rank]), (want_starts[r], want[r]))
             send.append([_range_of(level, x, to_axis, start - have_starts[rank], length)])
             _, length = _overlap((have_starts[r], have[r]), (want_starts[rank], want[rank]))
-            shapes.append([_with_length(shape, to_axis, length)])
+            shapes.append([_with_lengths(shape, {to_axis: length})])
         else:
             send.append([_range_of(level, x, to_axis, want_starts[r], want[r])])
-            shapes.append([_with_length(_with_length(shape, from_axis, have[r]), to_axis, want[rank])])
+            shapes.append([_with_lengths(shape, {from_axis: have[r], to_axis: want[rank]})])
     found = _exchanged(level, send, shapes, dtype)
     return k.concat([own[0] for own in found], from_axis)
 
 
 def _overlap(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
-    """What two ranges have in common, all by start and length; nothing is at the start of the first."""
+    """The intersection of two ranges, all by start and length; nothing is at the start of the first."""
     start, stop = max(a[0], b[0]), min(a[0] + a[1], b[0] + b[1])
     return (start, stop - start) if stop > start else (a[0], 0)
 
@@ -362,7 +363,7 @@ def _overlap(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
 
 
 def agreed(level: Any, compute: Callable[[], Any]) -> Any:
-    """What ``compute`` returns; where it raises an error in some processes, that of the first of them in all."""
+    """The result of ``compute``; where it raises an error in some processes, that of the first of them in all."""
     error: Exception | None = None
     found = None
     try:

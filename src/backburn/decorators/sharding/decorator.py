@@ -36,7 +36,7 @@ RAISING = frozenset(
         *("label_cross_entropy", "label_cross_entropy_backward", "cross_entropy", "nll_loss"),
         *("ctc_loss", "ctc_loss_backward", "categorical"),
         *("cholesky", "lu", "qr", "svd", "svdvals", "eigh", "eigvalsh", "solve", "triangular_solve", "inv", "pinv"),
-        *("det", "slogdet", "cofactors", "quantize", "quantize_between"),
+        *("det", "slogdet", "cofactors", "quantize", "quantize_between", "fake_quantize", "fake_quantize_between"),
     }
 )
 #: By how much the cut axis is longer when shape rules are asked where results have it.
@@ -273,7 +273,7 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         return collectives.joined(self, parts, axis, cuts)
 
     def mine(self, cuts: tuple[T, ...]) -> tuple[T, ...]:
-        """What belongs to the shards of this process, of one entry for each shard."""
+        """The entries of the shards of this process, of one entry for each shard."""
         return cuts[self.own.start : self.own.stop]
 
     def parts(self, x: Any, axis: int | None, cuts: Cuts) -> list[Any]:

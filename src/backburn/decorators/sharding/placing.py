@@ -8,6 +8,7 @@ from typing import Any
 from backburn.backend.contract import is_autodiff
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, GraphError, hint_for
+from backburn.decorators.sharding import collectives
 from backburn.decorators.sharding.decorator import Sharded
 from backburn.decorators.sharding.shards import Shards
 
@@ -83,7 +84,11 @@ def _owned(k: Sharded, x: Any) -> Any:
     """A cut primitive whose parts keep no other process's elements in memory, as views of the whole would."""
     if not k.is_cut(x) or len(k.own) == k.size:
         return x
-    return Shards([k.wrapped.concat([part], x.axis) for part in x.parts], x.axis, x.cuts, x.shape, x.mesh_axis)
+    parts = [
+        collectives.rebuilt(p, (k.leaf_backend.concat([leaf], x.axis) for leaf in collectives.leaves(p)), {})
+        for p in x.parts
+    ]
+    return Shards(parts, x.axis, x.cuts, x.shape, x.mesh_axis)
 
 
 def placement_of(backend: Any, x: Any) -> dict[str, int | str | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -29,7 +28,8 @@ def taken_inside(k: Any, outer: Any) -> Any:
     """
     if next(levels_in(k, type(outer)), None) is None:
         return k
-    made = copy.copy(k)
+    made = object.__new__(type(k))  # `copy` would load the expression, and give what others have, too
+    vars(made).update(vars(k))
     if type(k) is type(outer):
         for name in SHARED:
             vars(made).pop(name, None)
