@@ -115,6 +115,15 @@ def minimax(f: Any, weight: Any, low: Any, high: Any, m: int, n: int) -> Any:
     return best
 
 
+def everywhere(f: Any, shift: int, m: int, n: int) -> Any:
+    """The best (p, q) for ``f`` on all ``x >= 0``, by a fit in ``1 / (x + shift)``, and the largest relative error."""
+    *parts, error = minimax(lambda w: f(1 / w - shift if w else mp.inf), None, 0, mp.mpf(1) / shift, m, n)
+    powers = [[mp.binomial(d, j) * mp.mpf(shift) ** (d - j) for j in range(d + 1)] for d in range(max(m, n) + 1)]
+    for i, c in enumerate(parts):
+        parts[i] = [mp.fsum(c[len(c) - 1 - d] * powers[d][j] for d in range(j, len(c))) for j in range(len(c))]
+    return (*parts, error)
+
+
 # ------------------------------------------------------------------------------------------------ fitted functions
 
 tiny = mp.mpf("1e-24")
@@ -173,6 +182,27 @@ def erfc_ratio_high(x: Any) -> Any:
 
 def erfc_ratio_high_weight(x: Any) -> Any:
     return 1 / (erfc_ratio_high(x) + 1)
+
+
+def mills_slope(order: int) -> Callable[[Any], Any]:
+    """A derivative of log(ndtr) at ``-t``, times a polynomial that leaves ``(order - 1)!`` and a rest in ``t**-3``.
+
+    Its argument is ``t`` plus INVERSE_MILLS_SPLIT.
+    """
+
+    def slope(t: Any) -> Any:
+        if t > mp.mpf("1e9"):
+            return mp.factorial(order - 1)
+        t -= split("INVERSE_MILLS_SPLIT", 64)
+        inverse = mp.npdf(t) / mp.ncdf(-t)
+        distance = inverse - t
+        variance = 1 - inverse * distance
+        third = inverse * (distance**2 - variance)
+        if order == 3:
+            return third * (t * (t * t + 12) + 30)
+        return (inverse * distance * (3 * variance - distance**2) - inverse * third) * (t * t + 10) ** 2
+
+    return slope
 
 
 def erfinv_centre(t: Any) -> Any:
@@ -279,7 +309,10 @@ def bessel_large_weight(order: int, bits: int) -> Callable[[Any], Any]:
 
 
 class Fit(NamedTuple):
-    """``degrees`` and ``bounds`` (the interval) by working precision in bits; optionally ``f`` and ``weight``, too."""
+    """``degrees`` and ``bounds`` (the interval) by working precision in bits; optionally ``f`` and ``weight``, too.
+
+    With a ``shift`` the interval is all ``x >= 0``, and the fit is one in ``1 / (x + shift)`` of equal degrees.
+    """
 
     name: str
     says: str
@@ -287,6 +320,7 @@ class Fit(NamedTuple):
     bounds: dict[int, tuple[Any, Any]]
     degrees: dict[int, tuple[int, int]]
     weight: Any = None
+    shift: int = 0
 
 
 LIMITS: dict[str, tuple[str, float | dict[int, float]]] = {
@@ -295,6 +329,8 @@ LIMITS: dict[str, tuple[str, float | dict[int, float]]] = {
     "ERFC_LIMIT": ("from here on 1 - erf underflows to 0", {32: 10.25, 64: 28.0}),
     "ERFC_RATIO_SPLIT": ("from here on ratios of integrals of erfc are continued fractions", 2.0),
     "ERFC_RATIO_ORDER": ("the order of ERFC_RATIO_HIGH", 4),
+    "INVERSE_MILLS_SPLIT": ("up to here INVERSE_MILLS_2 and 3 are used", 0.5),
+    "INVERSE_MILLS_LIMIT": ("from here on INVERSE_MILLS_2 and 3 are constant", {32: 1e3, 64: 1e6}),
     "ERFINV_SPLIT": ("from here on erfinv uses its tail", 0.75),
     "ERFINV_FAR": ("from here on the complement of erfinv uses its far tail", {32: 4.0, 64: 6.0}),
     "LGAMMA_SPLIT": ("from here on lgamma uses Stirling's series", 6.0),
@@ -329,6 +365,10 @@ FITS = [
     Fit("ERFC_RATIO_HIGH", "(1 / r(0) + 2 x) r(x) - 1, with the ratio of integrals of erfc of a higher order",
         erfc_ratio_high, by_bits(lambda b: (0, split("ERFC_RATIO_SPLIT", b))), {32: (4, 3), 64: (7, 7)},
         erfc_ratio_high_weight),
+    Fit("INVERSE_MILLS_2", "(t (t**2 + 12) + 30) times the third derivative of log_ndtr at -t, in t + 1/2",
+        mills_slope(3), by_bits(lambda b: (0, mp.inf)), {32: (8, 8), 64: (13, 13)}, shift=3),
+    Fit("INVERSE_MILLS_3", "(t**2 + 10)**2 times the fourth derivative of log_ndtr at -t, in t + 1/2",
+        mills_slope(4), by_bits(lambda b: (0, mp.inf)), {32: (8, 8), 64: (14, 14)}, shift=3),
     Fit("ERFINV_CENTRE", "erfinv(x) / x - 1 in ERFINV_SPLIT**2 - x**2", erfinv_centre,
         by_bits(lambda b: (0, split("ERFINV_SPLIT", b) ** 2)), {32: (3, 3), 64: (6, 6)}, erfinv_centre_weight),
     Fit("ERFINV_TAIL", "s - erfinv(x) in s = sqrt(-log(1 - x))", erfinv_tail,
@@ -404,8 +444,8 @@ def main() -> None:
         print(f"{fit.name}: Final[dict[int, {'Rational' if rational else 'Polynomial'}]] = {{")
         for bits, (m, n) in fit.degrees.items():
             f, weight = (g[bits] if isinstance(g, dict) else g for g in (fit.f, fit.weight))
-            p, q, error = minimax(f, weight, *fit.bounds[bits], m, n)
-            low, high_ = (mp.nstr(mp.mpf(b), 4) for b in fit.bounds[bits])
+            p, q, error = everywhere(f, fit.shift, m, n) if fit.shift else minimax(f, weight, *fit.bounds[bits], m, n)
+            low, high_ = (mp.nstr(mp.mpf(b), 4).lstrip("+") for b in fit.bounds[bits])
             about = f"degrees {m} / {n}" if rational else f"degree {m}"
             print(f"    # {about} on [{low}, {high_}], error 2**{float(mp.log(error, 2)):.1f}")
             print(f"    {bits}: (")

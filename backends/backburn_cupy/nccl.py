@@ -250,7 +250,7 @@ class Watch:
         return True
 
     def _problem(self) -> str | None:
-        """What NCCL reports, in words."""
+        """The error that NCCL reports, in words."""
         try:
             self._group.check_async_error()
         except RuntimeError as error:

@@ -529,7 +529,7 @@ def _mean_of(shape: Shape, dtype: str, count: int) -> _Pass | None:
 
 
 class _Gemm(NamedTuple):
-    """What multiplies matrices of a dtype: the address of a library's function, 0 for the kernels."""
+    """The multiplication of matrices of a dtype: the address of a library's function, 0 for the kernels."""
 
     address: int
     dtype: np.dtype[Any]
@@ -548,7 +548,7 @@ class _Gemm(NamedTuple):
 
 
 def _gemm(multiplications: int, elements: int, *values: Any) -> _Gemm | None:
-    """What multiplies in lists for these operands and results of one dtype; None if products of that size are calls."""
+    """The multiplication in lists of operands and results of one dtype; None if products of that size are calls."""
     dtype = _dtype(values[0])
     if dtype is None or any(_dtype(v) is not dtype for v in values) or elements > MOST:
         return None
@@ -701,7 +701,7 @@ def _cell_backward(call: Call) -> Plan | None:
 
 
 def _step(call: Call, name: str, like: Any, weight: Any, values: Sequence[Any]) -> tuple[_Gemm, Any, int, int] | None:
-    """What multiplies, the kernel of a step, its rows and the size of its state; None if it stays a call."""
+    """The multiplication and the kernel of a step, its rows and the size of its state; None if it stays a call."""
     rows, (wide, size) = like.shape[0], weight.shape
     results = [v for v in call.results if v is not None]
     gemm = _gemm(rows * wide * size, 4 * rows * size, *(v for v in (*values, *results) if v is not None))

@@ -41,6 +41,9 @@ KERNELS: dict[np.ufunc, str] = {
     np.remainder: "remainder", np.fmod: "fmod", np.floor_divide: "floor_divide",
 }  # fmt: skip
 
+#: Up to how many bytes the memory of a result of operands with gaps is NumPy's, which is found in less time.
+FRESH = 1 << 20
+
 #: The kernels of float64 that take at most half the time of NumPy's functions.
 DOUBLE_KERNELS: dict[np.ufunc, str] = {
     np.sin: "sin", np.cos: "cos", np.sqrt: "sqrt", np.reciprocal: "reciprocal", np.sign: "sign",
@@ -172,7 +175,8 @@ def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:
     operands = (x, *others)
     arrays = [o for o in operands if o.__class__ is np.ndarray]
     shape = np.broadcast(*arrays).shape
-    if any(a.shape == shape and all(a.strides) and [*a.strides] != sorted(a.strides, reverse=True) for a in arrays):
+    spaced = [a for a in arrays if not a.flags.c_contiguous and a.shape == shape and all(a.strides)]
+    if spaced and (x.nbytes < FRESH or any([*a.strides] != sorted(a.strides, reverse=True) for a in spaced)):
         return ufunc(*operands)  # in the operands' layout
     if not any(x.strides):  # broadcast from one element, such as a sum's gradient
         operands = (x[(slice(1),) * x.ndim], *others)

@@ -58,7 +58,7 @@ FAILURES = {
     "is stopped": ("os.kill(os.getpid(), signal.SIGSTOP)", r"rank 1 does not answer"),
     "exits with 0": ("sys.exit(0)", r"all_reduce .* waits at <string>:15 in <module> for rank 1, whose program has"),
     "exits with 3": ("sys.exit(3)", r"for rank 1, whose program has ended"),
-    "leaves without a word": ("os._exit(0)", r"rank 0, 1 of 2 ended before the program did"),
+    "leaves without a word": ("os._exit(0)", r"rank 0, 1 of 2 ended before the program did|exiting\s+improperly"),
     "is interrupted": ("raise KeyboardInterrupt", r"rank 1 of 2: ended by KeyboardInterrupt"),
     "waits elsewhere": (
         "comm.gather_objects(1); comm.barrier()",

@@ -295,12 +295,12 @@ def written(path: Path, metadata: dict[str, str] | None) -> Path:
 
 
 def checksums(**more: str) -> dict[str, Any]:
-    return {"document": _digest({}, None), "tensors": {"x": "0" * 43, **more}}
+    return {"document": _digest({}, None), "tensors": {"x": "0" * 8, **more}}
 
 
 def header(**changed: object) -> dict[str, str]:
     """Metadata as ours, with other entries; None leaves one out."""
-    entries = {"format": "backburn model", "version": 3, "document": {}, "sha256": checksums(), **changed}
+    entries = {"format": "backburn model", "version": 4, "document": {}, "crc32": checksums(), **changed}
     return {"backburn": json.dumps({key: value for key, value in entries.items() if value is not None})}
 
 
@@ -310,20 +310,21 @@ def header(**changed: object) -> dict[str, str]:
         (None, "backburn did not write"),
         ({"format": "pt"}, "backburn did not write"),
         ({"backburn": "{"}, "cannot be read"),
-        ({"backburn": "3"}, "lack document, format, sha256, version"),
-        ({"backburn": '["format", "version", "document", "sha256"]'}, "lack document, format, sha256, version"),
+        ({"backburn": "3"}, "lack crc32, document, format, version"),
+        ({"backburn": '["format", "version", "document", "crc32"]'}, "lack crc32, document, format, version"),
         ({"backburn": "[" * 100_000}, "cannot be read"),
-        (header(version=4), "format version 4, and this release of backburn reads version 3"),
+        (header(version=5), "format version 5, and this release of backburn reads version 4"),
+        (header(version=3), "format version 3, whose checksums are of another kind"),
         (header(version=2), "format version 2, which has one checksum of all tensors together"),
         (header(version=[2]), "format version [2], and this release"),
         (header(version=1), "version 1, whose weights of linear, bilinear and recurrent layers are transposed"),
         (header(format="backburn state"), "this is a backburn state, and not a backburn model"),
-        (header(), "'x' is damaged: it does not have its checksum (SHA-256)"),
+        (header(), "'x' is damaged: it does not have its checksum (CRC-32)"),
         (header(document={"epoch": 3}), "its metadata do not have their checksum"),
-        (header(sha256=checksums(y="0" * 43)), "its checksums are not those of its tensors"),
-        (header(sha256="0" * 64), "no table of checksums"),
-        (header(sha256={"tensors": 3}), "no table of checksums"),
-        (header(sha256=None), "lack sha256"),
+        (header(crc32=checksums(y="0" * 8)), "its checksums are not those of its tensors"),
+        (header(crc32="0" * 64), "no table of checksums"),
+        (header(crc32={"tensors": 3}), "no table of checksums"),
+        (header(crc32=None), "lack crc32"),
         (header(document=None), "lack document"),
     ],
 )
@@ -503,7 +504,7 @@ DEEP = 700 if sys.version_info < (3, 12) else 990
     ],
 )
 def test_a_document_that_nobody_wrote_is_refused(tmp_path: Path, document: Any, words: str) -> None:
-    found = {"document": _digest(document, None), "tensors": {"x": "0" * 43}}
-    path = written(tmp_path / "state", header(format="backburn state", document=document, sha256=found))
+    found = {"document": _digest(document, None), "tensors": {"x": "0" * 8}}
+    path = written(tmp_path / "state", header(format="backburn state", document=document, crc32=found))
     with pytest.raises(FileFormatError, match=words):
         load_state(path, verify=False)

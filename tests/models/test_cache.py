@@ -27,8 +27,11 @@ def assert_close(got: Any, expected: Any) -> None:
 
 
 def address(x: Any) -> int:
-    inner = x.inner() if x.backend.spec.startswith("autodiff") else x
-    start: int = inner.primitive.__array_interface__["data"][0]
+    """Where the values are, below all levels."""
+    inner = x.primitive
+    while not isinstance(inner, np.ndarray):
+        inner = inner.value
+    start: int = inner.__array_interface__["data"][0]
     return start
 
 
@@ -203,6 +206,46 @@ def test_a_buffer_that_somebody_holds_is_copied() -> None:
     state, _ = run(state, text[:, 8:9])
     assert np.array_equal(held.numpy(), before)
     assert not np.array_equal(state.keys[0].numpy(), before)
+
+
+@pytest.mark.parametrize("spec", ["numpy", "autodiff(numpy)", "capture(numpy)"])
+def test_examples_of_vmap_write_in_place(spec: str) -> None:
+    """Each example has its own cache, whose first step makes the buffers."""
+    case = frozen("llama")
+    model, text = case.model(spec), tokens(case, spec)
+    places: list[list[int]] = []
+
+    def stepwise(tokens: Any) -> Any:
+        cache, found = bb.models.Cache(), []
+        for i in range(8):
+            found.append(model(tokens[None, i : i + 1], cache=cache))
+            places.append([address(x) for x in (*cache.keys, *cache.values)])
+        return bb.concat(found, axis=1)[0]
+
+    with bb.no_grad():
+        assert_close(bb.vmap(stepwise)(text), model(text[:, :8]))
+    assert places == [places[0]] * 8
+
+
+@pytest.mark.parametrize("of_each", [True, False])
+def test_gradients_of_examples_with_caches(of_each: bool) -> None:
+    """Of each example, and of all together: nothing that a graph has is written over."""
+    case = frozen("llama")
+    model, text = case.model("autodiff(numpy)"), tokens(case, "autodiff(numpy)")[:, :6]
+
+    def loss(model: Any, tokens: Any) -> Any:
+        cache = bb.models.Cache()
+        return sum((model(tokens[None, i : i + 3], cache=cache) ** 2).sum() for i in (0, 3))
+
+    if of_each:
+        found = bb.vmap(bb.grad(loss), in_axes=(None, 0))(model, text)
+    else:
+        found = bb.grad(lambda model: bb.vmap(lambda tokens: loss(model, tokens))(text).sum())(model)
+    got = dict(found.named_parameters())
+    for path, x in bb.grad(lambda model: (model(text) ** 2).sum())(model).named_parameters():
+        mine = got[path].numpy()
+        error = np.abs((mine.sum(0) if of_each else mine) - x.numpy()).max()
+        assert error < 1e-5 * max(1.0, np.abs(x.numpy()).max()), path
 
 
 def test_texts_taken_and_steps_taken_back() -> None:

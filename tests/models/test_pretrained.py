@@ -248,6 +248,25 @@ def test_damaged_files(content: bytes | None, words: str, tmp_path: Path) -> Non
     assert str(folder / "config.json") in str(raised.value)
 
 
+def test_tokens_that_end_a_text_are_those_for_generating(tmp_path: Path) -> None:
+    folder = folder_of("llama", tmp_path / "a")
+    path = folder / "generation_config.json"
+    for stops in ([5, 2], 7):
+        path.write_text(json.dumps({"eos_token_id": stops, "temperature": 0.6}))
+        model = bb.models.from_pretrained(folder)
+        assert model.config.eos_token_id == stops
+        model.save_pretrained(tmp_path / "b")
+        assert bb.models.from_pretrained(tmp_path / "b").config.eos_token_id == stops
+    own = frozen("llama").model("numpy").config.eos_token_id
+    for words in ("{}", '{"eos_token_id": null}'):
+        path.write_text(words)
+        assert bb.models.from_pretrained(folder).config.eos_token_id == own
+    for text, words in (("{", "no JSON"), ('{"eos_token_id": "x"}', "eos_token_id is an integer or a list, .*not 'x'")):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=rf"generation_config\.json: {words}"):
+            bb.models.from_pretrained(folder)
+
+
 def test_no_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no folder"):
         bb.models.from_pretrained(tmp_path / "absent")

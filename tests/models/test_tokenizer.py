@@ -66,6 +66,22 @@ def test_chats(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("template", [
+    "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% break %}{% endfor %}",
+    "{% if tools is not none %}tools{% elif documents is not none %}documents{% endif %}{{ eos_token }}",
+    "{% if pad_token is defined %}pad{% endif %}{{ bos_token }}{{ messages | tojson(indent=1) }}",
+    "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}",
+])  # fmt: skip
+def test_templates_are_filled_in_as_by_transformers(folder: Path, template: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    (folder / "chat_template.jinja").write_text(template)
+    theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), eos_token="<end>")
+    messages = [{"role": "user", "content": "é<"}, {"role": "assistant", "content": "yes"}]
+    tokenizer = Tokenizer(folder)
+    expected = theirs.apply_chat_template(messages, chat_template=template, tokenize=False, add_generation_prompt=True)
+    assert tokenizer.decode(tokenizer.chat(messages)) == expected.replace("<end>", "")
+
+
+@pytest.mark.parametrize("template", [
     "{{ ''.__class__.__mro__[1].__subclasses__() }}", "{{ messages.append(1) }}", "{{ raise_exception('no system') }}",
     "{% for", "{{ cycler.__init__.__globals__.os.system('true') }}", "{{ 1 / 0 }}",
     "{{ messages[0].content.missing.x }}",

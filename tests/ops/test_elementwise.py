@@ -125,6 +125,31 @@ def test_slopes_of_scaled_bessel_functions(n: int, dtype: str) -> None:
     np.testing.assert_array_equal(BASE.i0e_slope(np.array([np.inf, -np.inf, np.nan], dtype), n), [0.0, 0.0, np.nan])
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("n", range(1, 6))
+def test_slopes_of_the_inverse_of_mills_ratio(n: int, dtype: str) -> None:
+    """Against mpmath, on both sides of where the form changes: in units of eps."""
+    mp = pytest.importorskip("mpmath").mp.clone()
+    mp.dps = 120
+    eps = float(np.finfo(dtype).eps)
+    x = np.array([-1e7, -1e3, -37.0, -5.0, -1.0, -0.01, 0.0, 0.03, 0.4, 0.5, 0.51, 0.9, 1.0, 1.1, 2.0, 5.0, 9.0], dtype)
+    x = x if n < 4 else x[4:]
+    for value, got in zip(x, BASE.inverse_mills(x, n), strict=True):
+        z = mp.mpf(float(value))
+        slopes = [mp.npdf(z) / mp.ncdf(z)]
+        distances = [slopes[0] + z, 1 - slopes[0] * (slopes[0] + z)]
+        for order in range(1, n + 1):
+            products = (mp.binomial(order - 1, j) * slopes[j] * distances[order - 1 - j] for j in range(order))
+            slopes.append(-mp.fsum(products))
+            distances[2:] = slopes[2:]
+        bound = (9 if n < 3 else 4) * abs(slopes[n]) if n < 3 or value <= 0.5 else 4
+        bound = bound if n < 4 else 60
+        assert abs(mp.mpf(float(got)) - slopes[n]) <= bound * eps, f"inverse_mills({value}, {n}) is {got}"
+    ends = np.array([-np.inf, np.inf, np.nan], dtype)
+    np.testing.assert_array_equal(BASE.inverse_mills(ends, n)[1:], [0.0, np.nan])
+    assert abs(BASE.inverse_mills(ends, n)[0] - (-1.0 if n == 1 else 0.0)) <= eps
+
+
 def test_ratios_of_integrals_begin_with_the_first() -> None:
     with pytest.raises(ArgumentError, match=r"erfc_ratio: the order n is 0; it is 1 or more"):
         BASE.erfc_ratio(np.ones(2), 0)
@@ -135,7 +160,7 @@ def test_bessel_functions_over_powers_at_the_ends() -> None:
     np.testing.assert_array_equal(BASE.bessel_ratio(x, 2)[2:], [np.inf, np.inf, np.nan])
     assert np.isfinite(BASE.bessel_ratio(x, 2)[:2]).all()
     assert np.isnan(BASE.sinc_ratio(x[2:], 1)).all()
-    for name in ("sinc_ratio", "bessel_ratio", "i0e_slope"):
+    for name in ("sinc_ratio", "bessel_ratio", "i0e_slope", "inverse_mills"):
         with pytest.raises(ArgumentError, match=f"{name}: the order n is -1"):
             getattr(BASE, name)(x, -1)
 

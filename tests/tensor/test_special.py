@@ -38,7 +38,10 @@ def log_normal(x: Any, n: int) -> Any:
     tail = scaled_tail(-x / mp.sqrt(2), 0)
     slope = mp.sqrt(2 / mp.pi) / tail
     value = mp.log(tail / 2) - x * x / 2 if x < 0 else mp.log1p(-normal(-x, 0))
-    return (value, slope, -slope * (slope + x))[n]
+    distance = slope + x
+    rest = distance**2 - (1 - slope * distance)
+    fourth = slope * distance * (2 * distance**2 - 3 * rest) - slope**2 * rest
+    return (value, slope, -slope * distance, slope * rest, fourth)[n]
 
 
 def normal_quantile(x: Any, n: int) -> Any:
@@ -118,6 +121,19 @@ def test_four_derivatives_of_the_scaled_tail(dtype: str) -> None:
         with mp.workdps(60):
             expected = [float(scaled_tail(mp.mpf(float(v)), order)) for v in x]
         np.testing.assert_allclose(derivative(bb.asarray(x)).numpy(), expected, rtol=8 * float(np.finfo(dtype).eps))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_four_derivatives_of_the_logarithm_of_the_normal_distribution(dtype: str) -> None:
+    """They cancel nowhere but where the fourth changes its sign, near 1."""
+    x, derivative = np.concatenate([[-1e6], np.linspace(-30, 9, 79)]).astype(dtype), bb.log_ndtr
+    for order, tolerance in enumerate((4, 9, 9, 25), start=1):
+        derivative = (lambda f: bb.grad(lambda t: f(t).sum()))(derivative)
+        with mp.workdps(90):
+            expected = np.array([float(log_normal(mp.mpf(float(v)), order)) for v in x])
+        normal = (np.abs(expected) > float(np.finfo(dtype).tiny)) & ((order < 4) | (np.abs(x - 1.0) > 0.4))
+        found = derivative(bb.asarray(x)).numpy()[normal]
+        np.testing.assert_allclose(found, expected[normal], rtol=tolerance * float(np.finfo(dtype).eps))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -34,7 +34,7 @@ FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 FEW_PASSES: dict[str, int] = dict.fromkeys(
     (
         *("sigmoid", "silu", "relu_backward", "sigmoid_backward", "tanh_backward"),
-        *("cumsum", "cumsum_reverse", "cumprod", "cumprod_reverse", "cummax", "cummin", "diff_rows"),
+        *("cummax", "cummin", "diff_rows"),
         *("attention", "normalize_by", "take_places"),
     ),
     1 << 10,

@@ -69,13 +69,17 @@ INLINE int32_t to_bits(float value) {
 #define FUSED(a, b, c) ((a) * (b) + (c))
 #endif
 
-/* Horner's rule from p on, by multiply-adds: two polynomials of the same number may become one of pairs, in which Clang
- * fuses nothing by itself. */
+/* Horner's rule from p on, by multiply-adds. Two polynomials of the same number may become one of pairs, in which Clang
+ * fuses nothing by itself; GCC always does, and makes slower code of explicit ones. */
+#ifdef __clang__
 #define HORNER1(x, p, a) FUSED(x, p, a)
-#define HORNER2(x, p, a, ...) HORNER1(x, FUSED(x, p, a), __VA_ARGS__)
-#define HORNER3(x, p, a, ...) HORNER2(x, FUSED(x, p, a), __VA_ARGS__)
-#define HORNER4(x, p, a, ...) HORNER3(x, FUSED(x, p, a), __VA_ARGS__)
-#define HORNER5(x, p, a, ...) HORNER4(x, FUSED(x, p, a), __VA_ARGS__)
+#else
+#define HORNER1(x, p, a) ((x) * (p) + (a))
+#endif
+#define HORNER2(x, p, a, ...) HORNER1(x, HORNER1(x, p, a), __VA_ARGS__)
+#define HORNER3(x, p, a, ...) HORNER2(x, HORNER1(x, p, a), __VA_ARGS__)
+#define HORNER4(x, p, a, ...) HORNER3(x, HORNER1(x, p, a), __VA_ARGS__)
+#define HORNER5(x, p, a, ...) HORNER4(x, HORNER1(x, p, a), __VA_ARGS__)
 
 /* 2**n for n in -126 to 127; arbitrary for other n, which come from NaN. */
 INLINE float power_of_2(int32_t n) { return from_bits((int32_t)(((uint32_t)n + 127u) << 23)); }

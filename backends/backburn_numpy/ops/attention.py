@@ -33,6 +33,9 @@ LEAST = 2.0**-150
 #: Scores per block, which fit in the L2 cache.
 SCORES = 1 << 17
 
+#: Of so few queries, a score costs more: its key and its value, which are read for these alone; times as much.
+FEW, READING = 4, 4
+
 
 def scaled_dot_product_attention(
     k: Any,
@@ -158,11 +161,12 @@ class _Call:
         steps = [step for t in self.operands for step in _steps(t)]
         numbers, failed = np.array([*sizes, *mask_strides, *steps], np.int64), np.zeros(1, np.intc)
         at = compiled.addresses(*results, *self.operands, *self.masks)
-        threads = min(available(), parts) if self.count * self.scores >= SHARED else 1
+        cost = scores * READING if self.queries <= FEW else scores
+        threads = min(available(), parts) if parts * cost >= SHARED else 1
         with blas.single_in_kernels() if threads > 1 else nullcontext():
             self.kernel(
                 *at, blas.sgemm_address(), compiled.address(numbers), *self.factors, compiled.address(failed), parts,
-                max(1, compiled.PORTION // scores), threads,
+                max(1, compiled.PORTION // cost), threads,
             )  # fmt: skip
         if failed[0]:
             raise MemoryError("no memory for the scores of some queries")

@@ -94,4 +94,4 @@ def expm1(x: Array, /) -> Array:
 
 def rsqrt(x: Array, /) -> Array:
     root = np.sqrt(x, out=...)
-    return np.reciprocal(root, out=root)
+    return np.reciprocal(root, root)

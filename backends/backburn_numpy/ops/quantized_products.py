@@ -110,7 +110,7 @@ def _multiply_blocks(out: Array, rows: Array, weight: QuantizedArray, transpose_
 
 
 class _Layout(NamedTuple):
-    """What the compiled kernels know of a weight: the kinds of its values, scales and zero points, and its blocks."""
+    """The layout of a weight for compiled kernels: the kinds of its values, scales and zero points, and its blocks."""
 
     kinds: tuple[int, int, int]
     block: int

@@ -9,7 +9,7 @@ import numpy as np
 
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
-from backburn_numpy.blocks import WORTH, run_columns, run_rows
+from backburn_numpy.blocks import SHARED, WORTH, run_columns, run_rows
 from backburn_numpy.compiled import FLOAT32, FLOAT64
 from backburn_numpy.half_precision import cast_like, in_float32, is_half
 from backburn_numpy.memory import contiguous, empty
@@ -37,10 +37,20 @@ def cumulative_prod(x: Array, /, axis: int, reverse: bool = False) -> Array:
 
 def _running(name: str, ufunc: np.ufunc, x: Array, axis: int, reverse: bool = False) -> Array:
     name = f"{name}_reverse" if reverse else name
-    if compiled.serving(name, x) is not None:
+    if (fast := compiled.serving(name, x)) is not None:
+        width = x.shape[axis]
+        if x.size < SHARED and x.flags.c_contiguous:  # few elements: the checks below would take longer than the kernel
+            out = np.empty(x.shape, x.dtype)
+            if axis == x.ndim - 1:
+                fast(compiled.address(out), compiled.address(x), x.size // width, width)
+                return out
+            inner = math.prod(x.shape[axis + 1 :])
+            columns: Any = compiled.serving(f"{name}_columns", x)
+            columns(compiled.address(out), compiled.address(x), x.size // (width * inner), width, inner, 0, inner)
+            return out
         out = empty(x.shape, x.dtype)
         if axis == x.ndim - 1:
-            served = run_rows(name, (out, x), x.size // x.shape[-1], x.shape[-1])
+            served = run_rows(name, (out, x), x.size // width, width)
         else:
             served = run_columns(name, (out, x), x.shape, axis)
         if served:

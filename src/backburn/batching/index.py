@@ -66,12 +66,16 @@ def element_positions(level: Any, indices: Any, shape: Shape, axis: int) -> Any:
 
 
 def write_rule(name: str, mode: str) -> Rule:
-    """The rule of an operation that writes whole entries, into new memory."""
+    """The rule of an operation that writes whole entries, in place if each example has donated its own.
+
+    Positions that differ from example to example are written into new memory.
+    """
 
     def rule(level: Any, x: Any, indices: Any, values: Any, *, axis: int, donate: bool = False) -> Any:
         k = level.inner_backend
         if not is_mapped(level, indices):
-            return getattr(k, name)(front(level, x), indices, front(level, values), axis + 1)
+            options = {"donate": True} if donate and is_mapped(level, x) else {}
+            return getattr(k, name)(front(level, x), indices, front(level, values), axis + 1, **options)
         positions = element_positions(level, indices, x.shape, axis)
         return k.scatter(front(level, x), positions, front(level, values), axis + 1, mode)
 

@@ -1,4 +1,4 @@
-"""What processes must have in common: versions and code at the start, and each collective with ``check=true``."""
+"""Agreement of processes: equal versions and code at the start, and each collective with ``check=true``."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ FAR = Link(10e-6, 3e9)
 
 @dataclass
 class Counted:
-    """What a process has sent: bytes and calls by kind of collective, and the seconds that they are predicted to take.
+    """Bytes and calls of a process by kind of collective, and the seconds that they are predicted to take.
 
     ``sent`` counts bytes that leave the process, whatever route they take.
     """

@@ -1,4 +1,4 @@
-"""What one process of several knows of the others, so that a job in which one fails ends with a message.
+"""Knowledge of one process about the others, so that a job in which one fails ends with a message.
 
 A thread of each process looks from time to time whether a collective waits too long, and answers the threads of other
 processes that ask what this process does. It sends its messages by a :class:`Post`, which the engine provides.
@@ -78,7 +78,7 @@ class Wait(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a process does: the collectives it has begun by communicator, what it waits in, and the line it executes."""
+    """Activity of a process: the collectives begun by communicator, what it waits in, and the line it executes."""
 
     begun: dict[str, int]
     waits: str | None

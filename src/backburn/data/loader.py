@@ -133,7 +133,7 @@ class Batches(Iterable[B_co], Generic[B_co]):
         self.epoch = int(epoch)
 
     def describe(self) -> dict[str, Any]:
-        """What the order of batches and their contents follow from: plain values by name, to compare two runs.
+        """The settings from which the order and contents of batches follow: plain values by name, to compare two runs.
 
         >>> batches(np.zeros((5, 2)), batch_size=2, seed=0).describe()
         {'elements': 5, 'batch_size': 2, 'seed': 0, 'drop_last': False, 'arrays': {'0': 'float64[5,2]'}}

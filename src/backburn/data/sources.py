@@ -1,4 +1,4 @@
-"""What batches are taken from: trees of arrays, data frames, memory maps, and records that are read when asked for."""
+"""Sources of batches: trees of arrays, data frames, memory maps, and records that are read when asked for."""
 
 from __future__ import annotations
 

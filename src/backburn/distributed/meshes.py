@@ -135,7 +135,7 @@ class Mesh:
     # ---- agreement ----
 
     def first(self, function: Callable[[], T]) -> T:
-        """What ``function`` returns on the first process, which alone calls it; its error is raised on all.
+        """The result of ``function`` on the first process, which alone calls it; its error is raised on all.
 
         >>> mesh(dp=2).first(lambda: 3)
         3

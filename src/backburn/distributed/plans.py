@@ -235,7 +235,7 @@ def _transformer(model: Any, tp: str) -> dict[str, Placement]:
 
 
 def _kind(path: str, module: Any) -> str | None:
-    """What of a layer is cut: its outputs, its inputs, the features of a table, or nothing."""
+    """The part of a layer that is cut: its outputs, its inputs, the features of a table, or nothing."""
     if getattr(module, "weight", None) is None or len(module.weight.shape) != 2:
         return None
     if type(module).__name__ == "Embedding":

@@ -2,16 +2,16 @@
 
 The tensors of a model are stored under their own names, for any reader of the format. The metadata have one entry,
 ``backburn``: a JSON table of the ``format``, its ``version``, a ``document`` (what is not a tensor), the schemes of
-quantized tensors, and ``sha256``: the checksum of document and schemes, and one for each of the ``tensors``, which is
+quantized tensors, and ``crc32``: the checksum of document and schemes, and one for each of the ``tensors``, which is
 computed while the tensor is written. The format of the files is described at
 https://huggingface.co/docs/safetensors.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
+import zlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from backburn.io.plain import check_names, put_together, take_apart
 from backburn.io.quantized import of_parts, parts_of
 from backburn.io.versions import FORMAT_VERSION, KEY, MODEL, REASONS, STATE
 from backburn.io.weights.mapped import MappedFile
-from backburn.io.weights.safetensors_file import Entry, check_digest, entries_of, looks_like, text_of
+from backburn.io.weights.safetensors_file import Entry, check_digest, entries_of, looks_like
 from backburn.io.weights.safetensors_writer import Digests, Part, write
 from backburn.io.weights.stored import kind_of
 from backburn.tensor.classes import QuantizedTensor
@@ -147,7 +147,7 @@ def _write(
             "format": kind,
             "version": FORMAT_VERSION,
             "document": document,
-            "sha256": {"document": _digest(document, schemes), "tensors": dict(digests)},
+            "crc32": {"document": _digest(document, schemes), "tensors": dict(digests)},
         }
         if schemes:
             header["quantized"] = schemes
@@ -157,8 +157,8 @@ def _write(
 
 
 def _digest(document: Any, schemes: Any) -> str:
-    """SHA-256 of what is no tensor."""
-    return text_of(hashlib.sha256(json.dumps([document, schemes or {}], sort_keys=True).encode()).digest())
+    """The checksum of what is no tensor."""
+    return f"{zlib.crc32(json.dumps([document, schemes or {}], sort_keys=True).encode()):08x}"
 
 
 def _read(path: str | os.PathLike[str], kind: str, verify: bool) -> tuple[dict[str, NDArray[Any]], Any, dict[str, Any]]:
@@ -194,10 +194,10 @@ def _array(file: MappedFile, entry: Entry) -> NDArray[Any]:
 
 def _check(file: MappedFile, header: Mapping[str, Any], entries: Mapping[str, Entry], verify: bool) -> None:
     """Compare the checksums of a file."""
-    digests = header["sha256"]["tensors"]
+    digests = header["crc32"]["tensors"]
     if digests.keys() != entries.keys():
         raise FileFormatError(f"{file.where}: the file is damaged: its checksums are not those of its tensors")
-    if header["sha256"].get("document") != _digest(header["document"], header["quantized"]):
+    if header["crc32"].get("document") != _digest(header["document"], header["quantized"]):
         raise FileFormatError(f"{file.where}: the file is damaged: its metadata do not have their checksum")
     for entry in entries.values():
         if not kind_of(entry.dtype):
@@ -219,7 +219,7 @@ def _header(path: Path, kind: str, metadata: Mapping[str, str]) -> dict[str, Any
         header = json.loads(metadata[KEY])
     except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{path}: cannot be read: its metadata are no JSON ({error})") from error
-    lacks = {"format", "version", "document", "sha256"} - set(header if isinstance(header, dict) else ())
+    lacks = {"format", "version", "document", "crc32"} - set(header if isinstance(header, dict) else ())
     if not isinstance(header, dict) or lacks:
         raise FileFormatError(f"{path}: the metadata lack {', '.join(sorted(lacks)) or 'a table'}")
     if header["format"] != kind:
@@ -233,7 +233,7 @@ def _header(path: Path, kind: str, metadata: Mapping[str, str]) -> dict[str, Any
     schemes = header.setdefault("quantized", {})
     if not isinstance(schemes, dict):
         raise FileFormatError(f"{path}: the metadata name no quantized tensors, but {schemes!r:.100}")
-    digests = header["sha256"]
+    digests = header["crc32"]
     if not isinstance(digests, dict) or not isinstance(digests.get("tensors"), dict):
-        raise FileFormatError(f"{path}: the metadata have no table of checksums, sha256")
+        raise FileFormatError(f"{path}: the metadata have no table of checksums, crc32")
     return header

@@ -29,7 +29,8 @@ class Cache:
 
     Pass one to each call, with the new tokens only; the model writes their keys and values into it. Leading axes of
     later calls are those of the first. With ``bb.no_grad()``, or on a backend that does not differentiate, buffers are
-    written over in place; where derivatives are recorded, they are copied.
+    written over in place; where derivatives are recorded, they are copied. A function under :func:`backburn.vmap` makes
+    the cache of its example itself.
 
     The buffers have room for ``capacity`` steps, and double when they are full. :meth:`fixed` makes a cache whose
     ``length`` is a tensor: all its shapes stay the same from step to step, so that :func:`backburn.capture` replays a

@@ -105,11 +105,26 @@ def _words(hint: Any) -> str:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The table in a folder's ``config.json``. Raises :class:`ConfigError` if there is none, or no table in it."""
-    path = folder / "config.json"
+    """The table in a folder's ``config.json``. Raises :class:`ConfigError` if there is none, or no table in it.
+
+    Tokens that end a text are those of ``generation_config.json``, if the folder has it: in ``config.json`` chat models
+    often have the end of a document alone.
+    """
+    path, generation = folder / "config.json", folder / "generation_config.json"
     if not path.is_file():
         what = "there is no such file; a model's folder has it beside the weights" if folder.is_dir() else "no folder"
         raise ConfigError(f"{path}: {what}")
+    values = _table(path)
+    stops = _table(generation).get("eos_token_id") if generation.is_file() else None
+    if stops is None:
+        return values
+    if not _fits(stops, int | list[int]):
+        raise ConfigError(f"{generation}: eos_token_id is {_words(int | list[int])}, not {stops!r:.100}")
+    return {**values, "eos_token_id": stops}
+
+
+def _table(path: Path) -> dict[str, Any]:
+    """The table in a file."""
     if path.stat().st_size > _LONGEST:
         raise ConfigError(f"{path}: a configuration of more than {_LONGEST} bytes is not read")
     try:

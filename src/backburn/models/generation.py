@@ -135,7 +135,7 @@ def _reader(model: Any, rows: list[list[int]], count: int) -> Any:
     backend, longest = _backend(model), max(map(len, rows))
     padded = np.array([[0] * (longest - len(row)) + row for row in rows], np.int64)
     is_token = np.array([[0] * (longest - len(row)) + [1] * len(row) for row in rows], np.int64)
-    cache, logits = Cache(), None
+    cache, logits = Cache(capacity=longest + min(count, ROOM)), None
     for start in range(0, longest, PROMPT_CHUNK):
         part = slice(start, start + PROMPT_CHUNK)
         mask = None if is_token.all() else asarray(is_token[:, part], backend=backend)
@@ -154,7 +154,7 @@ def _decoder(model: Any, cache: Cache, steps: int, count: int) -> Callable[[Any]
     if not _backend(model).capabilities.capture:
         return lambda tokens: model(tokens, cache=cache, logits_to_keep=1)
     run = recorded(lambda cache, tokens: (cache, model(tokens, cache=cache, logits_to_keep=1)), on_fallback="allow")
-    state, end = cache.fixed(min(steps + count, steps + ROOM)), steps
+    state, end = cache.fixed(), steps
 
     def decode(tokens: Any) -> Any:
         nonlocal state, end

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from backburn.base.errors import ArgumentError, BackendUnavailableError, FileFormatError
 
@@ -16,6 +16,8 @@ from backburn.base.errors import ArgumentError, BackendUnavailableError, FileFor
 LONGEST = 100_000_000
 #: The character that a tokenizer writes for bytes that are no whole character yet.
 INCOMPLETE = "\ufffd"
+#: Tokens that chat templates have by these names, where the folder names them.
+SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 class Tokenizer:
@@ -98,8 +100,19 @@ class Tokenizer:
         if self._template is None:
             raise ArgumentError(f"Tokenizer.chat: {self._path.parent} has no chat template; encode a text of your own")
         jinja2 = _package("jinja2")
+        import_module("jinja2.ext")
+
+        class Generation(jinja2.ext.Extension):  # type: ignore[misc, name-defined, unused-ignore]
+            """Marks what an assistant says, for training: it is text like the rest."""
+
+            tags: ClassVar[set[str]] = {"generation"}
+
+            def parse(self, parser: Any) -> Any:
+                next(parser.stream)
+                return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
         environment = import_module("jinja2.sandbox").ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+            trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"]
         )
 
         def refuse(message: str) -> None:
@@ -107,10 +120,11 @@ class Tokenizer:
 
         environment.globals.update(raise_exception=refuse, strftime_now=lambda text: datetime.now().strftime(text))
         environment.filters["tojson"] = lambda x, **options: json.dumps(x, ensure_ascii=False, **options)
-        names = {name: _content(self._config.get(name)) or "" for name in ("bos_token", "eos_token", "unk_token")}
+        found = {name: _content(self._config.get(name)) for name in SPECIAL}
+        names = {name: token for name, token in found.items() if token is not None}
         try:
             text = environment.from_string(self._template).render(
-                messages=[*map(dict, messages)], add_generation_prompt=generate, **names
+                messages=[*map(dict, messages)], tools=None, documents=None, add_generation_prompt=generate, **names
             )
         except Exception as error:  # whatever a template does is the template's
             raise ArgumentError(f"Tokenizer.chat: the template of {self._path.parent} raised: {error}") from error

@@ -120,12 +120,6 @@ def grad_ndtri(k: Any, g: Any, x: Any, out: Any) -> Any:
     return k.div(g, k.mul(k.minimum(x, k.sub(1.0, x)), k.inverse_mills(k.maximum(k.neg(k.abs(out)), -1e4))))
 
 
-def grad_inverse_mills(k: Any, g: Any, x: Any, out: Any) -> Any:
-    """The gradient of the inverse of Mills' ratio, which beyond 40 is 0 in every dtype."""
-    ratio = k.erfc_ratio(k.mul(k.minimum(x, 40.0), -math.sqrt(0.5)))
-    return k.mul(g, k.mul(k.mul(out, ratio), -math.sqrt(2.0)))
-
-
 def grad_erfc_ratio(k: Any, g: Any, x: Any, out: Any, n: int) -> Any:
     """The gradient of a ratio: ``2 r(n) (n r(n) - (n + 1) r(n + 1))``."""
     difference = k.sub(k.mul(out, float(n)), k.mul(k.erfc_ratio(x, n + 1), n + 1.0))
@@ -480,11 +474,14 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     gradient_rule(log_ndtr, x=lambda k, g, x: k.mul(g, k.inverse_mills(x)))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
-    def inverse_mills(self: Any, x: F, /) -> F:
-        """The derivative of ``log_ndtr``: the density over the distribution function, ``-x`` for small ``x``."""
-        return special.inverse_mills(self, x)
+    def inverse_mills(self: Any, x: F, /, n: int = 0) -> F:
+        """The derivative of order ``n`` of the density over the distribution function, the derivative of ``log_ndtr``.
 
-    gradient_rule(inverse_mills, x=lambda k, g, x, out: in_float32(k, grad_inverse_mills, g, x, out))
+        Order 0 is about ``-x`` far to the left. Raises :class:`ArgumentError` for a negative ``n``.
+        """
+        return special_ratios.inverse_mills(self, x, n)
+
+    gradient_rule(inverse_mills, x=lambda k, g, x, n: k.mul(g, k.inverse_mills(x, n + 1)))
 
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
     def erfinv(self: Any, x: F, /) -> F:

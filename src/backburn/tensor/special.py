@@ -74,7 +74,7 @@ def ndtr(x: Tensor, /) -> FloatTensor:
 
 
 def log_ndtr(x: Tensor, /) -> FloatTensor:
-    """The logarithm of :func:`ndtr`, without underflow. Its first two derivatives are exact far to the left, too.
+    """The logarithm of :func:`ndtr`, without underflow. Its first four derivatives are exact far to the left, too.
 
     >>> import backburn as bb
     >>> bb.log_ndtr(bb.asarray([0.0, -100.0], dtype="float64"))

@@ -67,7 +67,7 @@ class Run:
         return [(row.get(x, i + 1), row[name]) for i, row in enumerate(self.rows) if name in row]
 
     def settings(self) -> dict[str, Any]:
-        """What was chosen, and what it ran in, by dotted names; without the time and the command."""
+        """Settings of a run and versions that it ran with, by dotted names; without the time and the command."""
         flat = dict(_flat(self.config))
         return {key: value for key, value in flat.items() if not key.endswith((".started", ".command"))}
 

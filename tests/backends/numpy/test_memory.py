@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,40 @@ def test_memory_is_recycled_at_every_death() -> None:
 def test_large_results_start_at_cache_lines() -> None:
     for rows in (300, 1000, 1001, 5000):
         assert address(memory.empty((rows, 333), np.dtype("float32"))) % memory.ALIGNMENT == 0
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="this system has no huge pages to ask for")
+@pytest.mark.parametrize("size", [memory.HUGE * 3 // 4, memory.HUGE, memory.HUGE + 4096, memory.NUMPY_ASKS - 1])
+def test_blocks_of_some_size_are_in_huge_pages(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They begin with one, and are not shared."""
+    blocks = [memory.aligned(size) for _ in range(3)]
+    for number, block in enumerate(blocks):
+        assert block.shape == (size,)
+        assert address(block) % memory.HUGE == 0
+        block.fill(number)
+    assert [(block.min(), block.max()) for block in blocks] == [(0, 0), (1, 1), (2, 2)]
+    monkeypatch.setattr(memory, "_HUGE_PAGES", 1 << 20)  # which is no advice: as on a Linux without huge pages
+    block = memory.aligned(size)
+    block.fill(7)
+    assert block.shape == (size,)
+    assert (block.min(), block.max()) == (7, 7)
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="this system has no huge pages to ask for")
+def test_huge_pages_are_given_back() -> None:
+    memory.cleanup()
+    before = resident()
+    arrays = [memory.empty((memory.HUGE,), np.dtype("uint8")) for _ in range(20)]
+    for x in arrays:
+        x.fill(1)
+    assert resident() > before + 19 * memory.HUGE
+    del arrays, x
+    memory.cleanup()
+    assert resident() < before + 10 * memory.HUGE
 
 
 def test_a_view_keeps_its_memory() -> None:

@@ -539,9 +539,20 @@ def test_files_that_only_their_own_reader_understands_are_refused(tmp_path: Path
     bb.io.save_state(tmp_path / "run", layer.state_dict())
     about = json.dumps({"format": "backburn model", "version": 1})
     (tmp_path / "old").write_bytes(files.safetensors_bytes(ARRAYS, {"backburn": about}))
-    for name, words in (("run", "state, version 3"), ("old", "version 1")):
+    for name, words in (("run", "state, version 4"), ("old", "version 1")):
         with pytest.raises(FileFormatError, match=f"{words}.*load_model and load_state read it, or say why not"):
             load_weights(layer, tmp_path / name)
+
+
+def test_metadata_may_be_null(tmp_path: Path) -> None:
+    """As in files of MLX."""
+    content = files.safetensors_bytes(ARRAYS)
+    length = int.from_bytes(content[:8], "little")
+    header = json.dumps({"__metadata__": None, **json.loads(content[8 : 8 + length])}).encode()
+    (tmp_path / "x").write_bytes(len(header).to_bytes(8, "little") + header + content[8 + length :])
+    model = Model()
+    load_weights(model, tmp_path / "x")
+    assert_holds(model, ARRAYS)
 
 
 # ---- folders ----

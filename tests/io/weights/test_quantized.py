@@ -411,7 +411,7 @@ def test_a_mapping_may_hold_quantized_tensors() -> None:
 def test_schemes_that_fit_nothing(change: dict[str, Any], words: str, tmp_path: Path) -> None:
     values: dict[str, Any] = {"0.weight": np.zeros((4, 32), np.uint8), "0.weight.scale": np.ones((4, 2), np.float16)}
     about = {"scheme": "qint4_full_block32_float16", "shape": [4, 64], **change}
-    table = {"format": "backburn weights", "version": 3, "quantized": {"0.weight": about}}
+    table = {"format": "backburn weights", "version": 4, "quantized": {"0.weight": about}}
     (tmp_path / "x").write_bytes(files.safetensors_bytes(values, {"backburn": json.dumps(table)}))
     with pytest.raises(FileFormatError, match=f"x: the quantized tensor '0.weight' is damaged .*{words}|{words}"):
         load_weights(nn.Sequential(nn.Linear(64, 4, bias=False)), tmp_path / "x", quantized=True)

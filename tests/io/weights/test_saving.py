@@ -115,6 +115,19 @@ def test_pytorch_loads_what_is_saved(torch: Any, tmp_path: Path) -> None:
     assert np.allclose(ours(x).numpy(), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_mlx_loads_what_is_saved_and_the_other_way_round(dtype: str, tmp_path: Path) -> None:
+    mx = pytest.importorskip("mlx.core")
+    model, other = nn.Linear(4, 3).astype(dtype), nn.Linear(4, 3).astype(dtype)
+    save_weights(model, tmp_path / "ours.safetensors")
+    found = mx.load(str(tmp_path / "ours.safetensors"))
+    assert {name: str(x.dtype) for name, x in found.items()} == dict.fromkeys(["weight", "bias"], f"mlx.core.{dtype}")
+    assert np.array_equal(np.array(found["weight"].astype(mx.float32)), model.weight.astype("float32").numpy())
+    mx.save_safetensors(str(tmp_path / "theirs.safetensors"), found)
+    load_weights(other, tmp_path / "theirs.safetensors")
+    assert_equal(model, other)
+
+
 def test_files_of_an_earlier_model_are_removed(tmp_path: Path) -> None:
     model = nn.Linear(10, 10)
     (tmp_path / "config.json").write_text("{}")

@@ -235,7 +235,13 @@ samples(
 TAIL = case(np.array([-3.0, -8.0, -13.0]), smooth=0, note="small", relative=True)
 unary("ndtr", references.ndtr, real, TAIL)
 unary("log_ndtr", references.log_ndtr, real, TAIL, case(np.array([3.0, 5.0]), smooth=0, note="near 0", relative=True))
-unary("inverse_mills", references.inverse_mills, real, TAIL)
+unary(
+    "inverse_mills",
+    references.inverse_mills,
+    real,
+    TAIL,
+    *(case(np.array([-9.0, -3.0, -0.1, 0.1, 1.0]), n=n, smooth=1) for n in (1, 2, 3)),
+)
 unary("erfinv", references.erfinv, unit)
 unary(
     "ndtri",

@@ -114,10 +114,20 @@ def log_ndtr(x: float) -> float:
     return math.log1p(-math.erfc(x * math.sqrt(0.5)) / 2)
 
 
-def inverse_mills(x: Array) -> Array:
-    """The density of the normal distribution over its distribution function."""
-    with np.errstate(divide="ignore"):
-        return np.asarray(math.sqrt(2.0 / math.pi) / erfcx(np.asarray(x) * -math.sqrt(0.5)))
+def inverse_mills(x: Array, n: int = 0) -> Array:
+    """The density of the normal distribution over its distribution function, and its derivatives up to the third.
+
+    They are cumulants of the distance by which a normal number lies below ``x``, given that it does.
+    """
+    if n == 0:
+        with np.errstate(divide="ignore"):
+            return np.asarray(math.sqrt(2.0 / math.pi) / erfcx(np.asarray(x) * -math.sqrt(0.5)))
+    t = 5.0 * (_NODES + 1.0)
+    kernel = np.exp(np.asarray(x)[..., None] * t - t**2 / 2) * _WEIGHTS
+    kernel /= kernel.sum(-1, keepdims=True)
+    t = t - (kernel * t).sum(-1, keepdims=True)
+    second, third, fourth = ((kernel * t**power).sum(-1) for power in (2, 3, 4))
+    return np.asarray((second - 1.0, third, fourth - 3.0 * second**2)[n - 1])
 
 
 def erfc_ratio(x: Array, n: int = 1) -> Array:

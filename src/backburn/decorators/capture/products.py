@@ -92,7 +92,7 @@ class _Joining:
         return sorted(terms, key=_place), sorted(partial, key=_place)
 
     def _sum_key(self, call: Call) -> Hashable:
-        """What calls have alike whose results may be summed by one call; None for other calls."""
+        """Properties shared by calls whose results one call may sum; None for other calls."""
         operands = self._stackable(call)
         if operands is None or not all(_is_wide_float(x, self._k) for x in operands):
             return None
@@ -181,7 +181,7 @@ class _Joining:
                         self._join_rows(part)
 
     def _row_key(self, call: Call) -> Hashable:
-        """What products have alike that may be one; None for other calls."""
+        """Properties shared by products that may be one; None for other calls."""
         if call.operation not in ("linear", "matmul") or call.attributes:
             return None
         x, weight, *bias = call.operands

@@ -114,7 +114,7 @@ def _each(names: Sequence[str], call: str, columns: list[str]) -> str:
 
 
 def _key_of(x: str, is_list: bool) -> str:
-    """What a route depends on of an operand, as members of a key."""
+    """Properties of an operand on which a route depends, as members of a key."""
     if is_list:
         return f"_placements(self, {x})"
     return f"*(({x}.axis, {x}.cuts, {x}.shape) if _in_{x} else (None, None, getattr({x}, 'shape', None)))"
@@ -153,12 +153,12 @@ def _elementwise(entry: Operation, attributes: list[str]) -> list[str]:
 
 
 def placements(level: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:
-    """What a route depends on of a list of tensors."""
+    """Properties of a list of tensors on which a route depends."""
     return tuple((x.axis, x.cuts, x.shape) if level.is_cut(x) else getattr(x, "shape", None) for x in tensors)
 
 
 def columns(level: Any, tensors: Sequence[Any], axis: int | None, cuts: Cuts) -> list[list[Any]]:
-    """What each shard of this process takes of a list of tensors."""
+    """The primitives of a list of tensors for each shard of this process."""
     found = [level.parts(x, axis, cuts) for x in tensors]
     return [list(own) for own in zip(*found, strict=True)] if found else [[]] * len(level.own)
 

@@ -262,7 +262,7 @@ def _gathered(level: Any, sends: Sequence[Any], shape: Shape, dtype: Any, nodes:
 
 
 def _exchanged(level: Any, send: Sequence[Sequence[Any]], shapes: Sequence[Sequence[Shape]], dtype: Any) -> Any:
-    """What each process sends to this one, as primitives: ``send`` has a list of buffers for each process.
+    """Primitives that each process sends to this one: ``send`` has a list of buffers for each process.
 
     ``shapes`` are those of the buffers that arrive from each. They travel one after the other.
     """
@@ -354,7 +354,7 @@ def _recut_column(level: Any, column: Sequence[Any], old: tuple[int, Cuts], new:
 
 
 def _overlap(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
-    """What two ranges have in common, all by start and length; nothing is at the start of the first."""
+    """The intersection of two ranges, all by start and length; nothing is at the start of the first."""
     start, stop = max(a[0], b[0]), min(a[0] + a[1], b[0] + b[1])
     return (start, stop - start) if stop > start else (a[0], 0)
 
@@ -363,7 +363,7 @@ def _overlap(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
 
 
 def agreed(level: Any, compute: Callable[[], Any]) -> Any:
-    """What ``compute`` returns; where it raises an error in some processes, that of the first of them in all."""
+    """The result of ``compute``; where it raises an error in some processes, that of the first of them in all."""
     error: Exception | None = None
     found = None
     try:

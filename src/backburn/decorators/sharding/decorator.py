@@ -273,7 +273,7 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         return collectives.joined(self, parts, axis, cuts)
 
     def mine(self, cuts: tuple[T, ...]) -> tuple[T, ...]:
-        """What belongs to the shards of this process, of one entry for each shard."""
+        """The entries of the shards of this process, of one entry for each shard."""
         return cuts[self.own.start : self.own.stop]
 
     def parts(self, x: Any, axis: int | None, cuts: Cuts) -> list[Any]:

@@ -6,10 +6,9 @@
 
 from __future__ import annotations
 
-import base64
 import functools
-import hashlib
 import json
+import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,30 +55,35 @@ class Entry:
         return decoded(file.array(self.start, self.length, repr(self.name)), self.dtype).reshape(self.shape)
 
     def digest(self, file: MappedFile) -> str:
-        """SHA-256 of name, dtype, shape and bytes; see :func:`digest`."""
-        found = digest(self.name, self.dtype, self.shape)
+        """The checksum of name, dtype, shape and bytes."""
+        found = Checksum(self.name, self.dtype, self.shape)
         for start in range(self.start, self.start + self.length, PART):
             length = min(PART, self.start + self.length - start)
             found.update(file.view(start, length, repr(self.name)))
             file.give_back(start, length)
-        return text_of(found.digest())
+        return found.text()
 
 
-def text_of(digest: bytes) -> str:
-    """A digest in 43 letters and signs (base 64)."""
-    return base64.b64encode(digest).decode().rstrip("=")
+class Checksum:
+    """The CRC-32 of a tensor of backburn's own files: of its name, dtype and shape, continued with its bytes."""
 
+    def __init__(self, name: str, dtype: str, shape: tuple[int, ...]) -> None:
+        self._value = zlib.crc32(f"{name}\0{dtype}\0{shape}\0".encode())
 
-def digest(name: str, dtype: str, shape: tuple[int, ...]) -> Any:
-    """The hash of a tensor of backburn's own files, which continues with the bytes in the file."""
-    return hashlib.sha256(f"{name}\0{dtype}\0{shape}\0".encode())
+    def update(self, part: Any) -> None:
+        """Continue with bytes."""
+        self._value = zlib.crc32(part, self._value)
+
+    def text(self) -> str:
+        """The checksum in eight digits."""
+        return f"{self._value:08x}"
 
 
 def read(file: MappedFile) -> dict[str, Stored]:
     """The tensors of a file. Raises :class:`FileFormatError` for a header that does not describe it."""
     entries, metadata = entries_of(file)
     own = _own_metadata(file, metadata)
-    digests = own["sha256"]["tensors"] if own else {}
+    digests = own["crc32"]["tensors"] if own else {}
     tensors = {
         name: Stored(
             entry.shape,
@@ -97,7 +101,7 @@ def read(file: MappedFile) -> dict[str, Stored]:
 def check_digest(file: MappedFile, entry: Entry, expected: object) -> None:
     """Raise :class:`FileFormatError` for a tensor with another digest."""
     if entry.digest(file) != expected:
-        raise FileFormatError(f"{file.where}: {entry.name!r} is damaged: it does not have its checksum (SHA-256)")
+        raise FileFormatError(f"{file.where}: {entry.name!r} is damaged: it does not have its checksum (CRC-32)")
 
 
 def entries_of(file: MappedFile) -> tuple[dict[str, Entry], dict[str, str]]:
@@ -106,7 +110,8 @@ def entries_of(file: MappedFile) -> tuple[dict[str, Entry], dict[str, str]]:
     if length > LONGEST_HEADER:
         raise FileFormatError(f"{file.where}: a header of {length} bytes; the format allows {LONGEST_HEADER}")
     header = _header(file, file.bytes(8, length, "the header"))
-    metadata = header.pop(METADATA, {})
+    metadata = header.pop(METADATA, None)
+    metadata = {} if metadata is None else metadata  # MLX writes null where there are none
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise FileFormatError(f"{file.where}: its metadata are no table of strings")
     data = 8 + length
@@ -144,7 +149,7 @@ def _own_metadata(file: MappedFile, metadata: dict[str, str]) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{file.where}: the metadata under {KEY!r} are no JSON ({error})") from error
     own = about if isinstance(about, dict) else {}
-    checksums = own.setdefault("sha256", {})
+    checksums = own.setdefault("crc32", {})
     is_known = own.get("format") in (MODEL, WEIGHTS) and own.get("version") == FORMAT_VERSION
     if not (
         is_known

@@ -14,7 +14,7 @@ from backburn.base.errors import DTypeError
 from backburn.decorators.sharding import levels_of
 from backburn.io.atomic import write_atomically
 from backburn.io.parts import parts_of_bytes
-from backburn.io.weights.safetensors_file import DTYPE_NAMES, METADATA, digest, text_of
+from backburn.io.weights.safetensors_file import DTYPE_NAMES, METADATA, Checksum
 from backburn.tensor.core.wrapping import is_tensor
 
 #: Digests by the names of tensors.
@@ -71,7 +71,7 @@ def write(
             digests = _hashed(ordered, pieces, lambda part: None)
             file.writelines(_contents(_header(ordered, about(digests)), ordered))
             return
-        placeholder = _header(ordered, about({part.name: text_of(bytes(32)) for part in ordered}))
+        placeholder = _header(ordered, about(dict.fromkeys((part.name for part in ordered), "0" * 8)))
         file.write(placeholder)
         header = _header(ordered, about(_hashed(ordered, pieces, file.write)))
         assert len(header) == len(placeholder)
@@ -116,7 +116,7 @@ def _pieces(parts: Sequence[Part]) -> Iterator[tuple[str, Any]]:
 
 def _hashed(parts: Sequence[Part], pieces: Iterator[tuple[str, Any]], write: Callable[[Any], object]) -> Digests:
     """Hand the bytes of tensors to ``write``, while another thread hashes them."""
-    hashes = {part.name: digest(part.name, part.dtype, part.shape) for part in parts}
+    hashes = {part.name: Checksum(part.name, part.dtype, part.shape) for part in parts}
     waiting: deque[Future[None]] = deque()
     with ThreadPoolExecutor(1) as pool:
         for name, piece in pieces:
@@ -124,4 +124,4 @@ def _hashed(parts: Sequence[Part], pieces: Iterator[tuple[str, Any]], write: Cal
             write(piece)
             if len(waiting) > _WAITING:
                 waiting.popleft().result()
-    return {name: text_of(found.digest()) for name, found in hashes.items()}
+    return {name: found.text() for name, found in hashes.items()}

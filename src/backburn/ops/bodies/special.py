@@ -198,7 +198,7 @@ def inverse_mills(k: Any, x: Any, bits: int) -> Any:
     """The density of the normal distribution over its distribution function, :func:`ndtr`.
 
     The inverse of Mills' ratio at ``-x``: ``sqrt(2 / pi) / erfcx(-x / sqrt(2))``. Within 4 ulp until results are
-    subnormal. Derivative: ``-sqrt(2) inverse_mills(x) erfc_ratio(-x / sqrt(2))``.
+    subnormal. Derivative: order 1 of :func:`special_ratios.inverse_mills`.
     """
     power, ratio = _normal_tail(k, k.abs(x), bits)
     scale = math.sqrt(2.0 / math.pi)

@@ -17,10 +17,14 @@ ERF_LIMIT: Final[dict[int, float]] = {32: 3.92, 64: 5.9375}
 ERF_SPLIT: Final = 1.0
 # From here on 1 - erf underflows to 0.
 ERFC_LIMIT: Final[dict[int, float]] = {32: 10.25, 64: 28.0}
-# From here on ratios of integrals of the complementary error function are continued fractions.
+# From here on ratios of integrals of erfc are continued fractions.
 ERFC_RATIO_SPLIT: Final = 2.0
 # The order of ERFC_RATIO_HIGH.
 ERFC_RATIO_ORDER: Final = 4
+# Up to here INVERSE_MILLS_2 and 3 are used.
+INVERSE_MILLS_SPLIT: Final = 0.5
+# From here on INVERSE_MILLS_2 and 3 are constant.
+INVERSE_MILLS_LIMIT: Final[dict[int, float]] = {32: 1000.0, 64: 1000000.0}
 # From here on erfinv uses its tail.
 ERFINV_SPLIT: Final = 0.75
 # From here on the complement of erfinv uses its far tail.
@@ -143,7 +147,7 @@ ERFC_RATIO: Final[dict[int, Rational]] = {
     ),
 }
 
-# (1 / r(0) + 2 x) r(x) - 1, with the ratio of such integrals of a higher order.
+# (1 / r(0) + 2 x) r(x) - 1, with the ratio of integrals of erfc of a higher order.
 ERFC_RATIO_HIGH: Final[dict[int, Rational]] = {
     # degrees 4 / 3 on [0.0, 2.0], error 2**-28.0
     32: (
@@ -163,6 +167,64 @@ ERFC_RATIO_HIGH: Final[dict[int, Rational]] = {
         (
             25402.765286138325, 24651.410314937762, 13381.82657397981, 4723.5768396130425,
             1147.9347476508744, 189.60476878866422, 19.684856233936816, 1.0,
+        ),
+    ),
+}
+
+# (t (t**2 + 12) + 30) times the third derivative of log_ndtr at -t, in t + 1/2.
+INVERSE_MILLS_2: Final[dict[int, Rational]] = {
+    # degrees 8 / 8 on [0.0, inf], error 2**-32.2
+    32: (
+        (
+            52199.0234, 65566.6328, 30545.0879, 10424.5059, 2962.76978, 670.527954, 133.49205, 17.1509628,
+            2.0,
+        ),
+        (
+            8067.99316, 8450.51465, 6524.53418, 3069.60254, 1173.35132, 305.258667, 66.7460938, 8.57548141,
+            1.0,
+        ),
+    ),
+    # degrees 13 / 13 on [0.0, inf], error 2**-55.1
+    64: (
+        (
+            108950126.62127006, 214147828.65516523, 184775645.5265207, 101799977.26815437, 42196996.13324501,
+            14159159.139855575, 3995478.116344972, 961073.7832579366, 196321.79371715366, 33618.236287674255,
+            4676.168970347437, 512.494971718402, 39.631433828480574, 2.0,
+        ),
+        (
+            16839566.009262282, 29585117.150390636, 29830340.770312518, 20676982.301135894,
+            10848477.164540844, 4481697.336752243, 1492566.4932611736, 405349.4084784832, 89765.8705177617,
+            16163.646638881275, 2308.0844851554575, 256.2474858592715, 19.815716914240184, 1.0,
+        ),
+    ),
+}
+
+# (t**2 + 10)**2 times the fourth derivative of log_ndtr at -t, in t + 1/2.
+INVERSE_MILLS_3: Final[dict[int, Rational]] = {
+    # degrees 8 / 8 on [0.0, inf], error 2**-27.1
+    32: (
+        (
+            6749.9248, 18844.6602, 13698.1689, 6957.95068, 2632.30859, 787.836731, 214.286835, 27.2622395,
+            6.0,
+        ),
+        (
+            728.687317, 1255.95044, 1249.20447, 816.122803, 389.901489, 131.260361, 35.7153358, 4.5437007,
+            1.0,
+        ),
+    ),
+    # degrees 14 / 14 on [0.0, inf], error 2**-54.8
+    64: (
+        (
+            528343152.3780345, 1484876836.7628255, 1148651104.0054638, 714962513.4364299, 347584820.05308205,
+            138120930.00024453, 46334357.735637434, 13154185.841302987, 3179998.9526586263,
+            643439.7596158441, 108524.2020709364, 14684.39094497331, 1574.7491938059518, 117.89611448306735,
+            6.0,
+        ),
+        (
+            57037218.52645328, 99369448.42570946, 104900423.40314005, 76266173.26377693, 42766560.52273788,
+            18991689.157279443, 6910489.018692929, 2068707.9392022016, 516003.00541407464,
+            106157.49189820583, 18037.36701640667, 2447.3984907983163, 262.4581989677653, 19.64935241384441,
+            1.0,
         ),
     ),
 }

@@ -146,6 +146,11 @@ def promote_operands(name: str, *operands: Any, kinds: str = "") -> list[Any]:
 def promote_to_tensors(name: str, *operands: Any, kinds: str = "") -> list[Any]:
     """:func:`promote_operands`, with 0-d tensors for the numbers."""
     values = promote_operands(name, *operands, kinds=kinds)
+    for x in values:
+        if x.__class__ not in TENSORS:
+            break
+    else:
+        return values
     like = next(x for x in values if is_tensor(x))
     return [x if is_tensor(x) else create("full", like._backend, shape=(), value=x, dtype=like._dtype) for x in values]
 
