@@ -77,7 +77,8 @@ def test_a_backend_has_the_spec_by_which_it_is_loaded(spec: str) -> None:
 
 COMMANDS: dict[str, set[str]] = {
     "train": {
-        "config", "overrides", "--backend", "--epochs", "--seed", "--out", "--check", "--resume", "--overwrite",
+        "config", "overrides", "--backend", "--epochs", "--seed", "--out", "--check", "--dry-run", "--resume",
+        "--overwrite",
     },
     "evaluate": {"model", "--backend"},
     "runs": {"folders", "--metric", "--sort", "--reverse", "--compare", "--plot", "--report", "--json"},

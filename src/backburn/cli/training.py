@@ -42,6 +42,9 @@ def add_train(commands: Any, common: argparse.ArgumentParser) -> None:
     command.add_argument("--seed", metavar="N", type=int, help="the seed of all random numbers")
     command.add_argument("--out", metavar="DIR", help="the folder of the run")
     command.add_argument("--check", action="store_true", help="check the configuration, and import and train nothing")
+    command.add_argument(
+        "--dry-run", action="store_true", help="print what a step takes on one of the mesh's processes; train nothing"
+    )
     earlier = command.add_mutually_exclusive_group()
     earlier.add_argument("--resume", action="store_true", help="continue the run in the output folder")
     earlier.add_argument("--overwrite", action="store_true", help="replace a run in the output folder")
@@ -100,8 +103,11 @@ def train(options: argparse.Namespace) -> int:
             print(f"not checked: the arguments of {name}, whose source does not list them")
         return 0
     said = run.place_of("backend") if run.config.backend else ""
-    mesh = mesh_of(run)
     backend = training_backend(chosen_backend(options.backend, run.config.backend, said))
+    if options.dry_run:
+        print(dry_run_of(run, backend))
+        return 0
+    mesh = mesh_of(run)
     folder = Path(run.config.output.folder)
     if mesh is None:
         check_folder(folder, resume=options.resume, overwrite=options.overwrite)
@@ -139,6 +145,22 @@ def train(options: argparse.Namespace) -> int:
         for name, values in results.items():
             print_results(name, values)
     return 0
+
+
+def dry_run_of(run: Any, backend: AnyBackend) -> Any:
+    """What a step of a configuration takes on the first of as many processes as its mesh has shards."""
+    from backburn.distributed import Mesh, dry_run
+    from backburn.train.building import build
+
+    def program(mesh: Mesh) -> Any:
+        trainer = build(run, mesh.backend(backend.spec), [], None, mesh).trainer
+        batch = next(iter(trainer.data))
+        return trainer.model, lambda: trainer.step(batch)
+
+    config = run.config.distributed
+    if config is None:
+        raise ConfigError("--dry-run: follows one process of a mesh, and there is no table [distributed] with one")
+    return dry_run(program, measure=True, **config.mesh)
 
 
 def evaluate(options: argparse.Namespace) -> int:

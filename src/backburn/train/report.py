@@ -148,14 +148,16 @@ class Report(Callback):
         if path is None:  # as ``on_start`` has said
             return
         ended = _how_it_ended(trainer, error)
-        if trainer.is_first:
-            run = Run(Path("run"), {}, trainer.history, []) if folder is None else read_run(folder.path)
-            with suppress(OSError) if error is not None else nullcontext():  # of a full disk, which the run has told
-                _write(path, report_html(run, ended=ended))
-        if self.sections and error is None:  # what there is stays, if one of them fails
-            sections = {title: section(trainer) for title, section in self.sections.items()}
+
+        def write(sections: Mapping[str, Section | str]) -> None:
             if trainer.is_first:
+                run = Run(Path("run"), {}, trainer.history, []) if folder is None else read_run(folder.path)
                 _write(path, report_html(run, sections, ended))
+
+        with suppress(OSError) if error is not None else nullcontext():  # of a full disk, which the run has told
+            write({})
+        if self.sections and error is None:  # what there is stays, if one of them fails
+            write({title: section(trainer) for title, section in self.sections.items()})
 
 
 def write_report(

@@ -163,6 +163,7 @@ class Trainer(Generic[M]):
         self.epoch = self.steps = self.batches = 0
         #: Why the run ended before its last epoch, or None.
         self.stopped: str | None = None
+        self._told: str | None = None
         #: The last epoch of the running ``fit``, and the one with which it began.
         self.last_epoch: int | None = None
         self.first_epoch = 1
@@ -306,8 +307,14 @@ class Trainer(Generic[M]):
             return self._evaluation(self.model, source, Generator(self._evaluation_key), self.epoch + 1)
 
     def stop(self, reason: str) -> None:
-        """End the run after the present step or epoch; the reason is kept in :attr:`stopped`."""
-        self.stopped = reason
+        """End the run after the present step or epoch; the reason is kept in :attr:`stopped`.
+
+        Of several processes any one can end the run, for all, when they next agree on it.
+        """
+        if self.is_shared:  # a signal may come at any moment
+            self._told = reason
+        else:
+            self.stopped = reason
 
     def fit(self, epochs: int, *, resume: bool = False, overwrite: bool = False) -> Trainer[M]:
         """Train until ``epochs`` epochs have ended, those before this call included; returns the trainer.
@@ -322,6 +329,7 @@ class Trainer(Generic[M]):
         written to, and for a run of another model or other data; it says what differs.
         """
         self.last_epoch, self.stopped = integer("fit", "epochs", epochs, least=1), None
+        self._told = None
         flags("fit", resume=resume, overwrite=overwrite)
         if resume and overwrite:
             raise ArgumentError("fit: resume goes on with the run in the folder, and overwrite replaces it: give one")
@@ -354,10 +362,13 @@ class Trainer(Generic[M]):
         is_terminated, is_interrupted = self.mesh.agreed([isinstance(own, Terminated), own is not None])
         return Terminated() if is_terminated else KeyboardInterrupt() if is_interrupted else None
 
-    def _agreed_stop(self) -> None:
-        """Stop if another process does, which a signal may have told to."""
-        if self.mesh is not None and self.mesh.agreed([self.stopped is not None])[0] and self.stopped is None:
-            self.stopped = "stopped by another process"
+    def _agree(self, is_due: bool) -> bool:
+        """Whether a save is due, by the clock of the first process; and stop if any process has been told to."""
+        if self.mesh is None or not self.is_shared:
+            return is_due
+        found = self.mesh.communicator.gather_objects((is_due, self._told))
+        self.stopped = self.stopped or next((reason for _, reason in found if reason is not None), None)
+        return bool(found[0][0])
 
     def _fit(self) -> None:
         assert self.last_epoch is not None
@@ -367,6 +378,7 @@ class Trainer(Generic[M]):
             self._say_notes()
             for callback in self.callbacks:
                 callback.on_start(self)
+            self._agree(False)
             if self.folder is not None and not self.folder.has_checkpoints:
                 self.save()  # what cannot be written is known before the first step
             while self.epoch < self.last_epoch and self.stopped is None:
@@ -514,13 +526,10 @@ class Trainer(Generic[M]):
         for callback in self.callbacks:
             if callback is not self.checkpoints:
                 callback.on_epoch(self, row)
+        is_due = self._agree(self.checkpoints.due_after_epoch())
         if self.folder is None:
             return
-        self._agreed_stop()
         is_best, state = self.checkpoints.is_best(row), self.state()
-        is_due = self.checkpoints.due_after_epoch()
-        if self.mesh is not None:
-            is_due = self.mesh.first(lambda: is_due)
         if is_best or is_due or self.epoch == self.last_epoch or self.stopped:
             files = [MODEL, BEST] if is_best else [MODEL]
             self._save_in_folder(state, dict.fromkeys(files, self._saved_model()))
@@ -672,11 +681,7 @@ class Trainer(Generic[M]):
                     callback.on_step(self, row)
                 now = clock()
                 seconds["steps"] += now - then
-                is_due = saves and self.checkpoints.due_after_step(self.steps)
-                if self.mesh is not None and self.is_shared:
-                    is_due, is_stopped = self.mesh.agreed([is_due and self.is_first, self.stopped is not None])
-                    self.stopped = self.stopped or ("stopped by another process" if is_stopped else None)
-                if is_due:
+                if self._agree(saves and self.checkpoints.due_after_step(self.steps)):
                     self.save()
                     seconds["checkpoints"] += clock() - now
                     now = clock()

@@ -14,6 +14,7 @@ from backburn.backend.registry import load_backend
 from backburn.base import dtypes
 from backburn.base.contexts import scoped
 from backburn.base.errors import DeviceMemoryError, OutOfRangeError
+from backburn.communicators import Local
 from backburn.conformance import check_backend
 from backburn.decorators.capture.replay import REPLAY, Recording
 
@@ -231,3 +232,32 @@ def test_what_a_recording_uses_is_not_given_to_others(k: Any) -> None:
     (value,) = replay([x], [])
     np.testing.assert_allclose(k.to_numpy(value), plain, rtol=1e-5, atol=1e-5)
     assert len(others) == 40
+
+
+def test_a_group_of_one_rank() -> None:
+    """NCCL refuses two ranks on one GPU; with one, its calls, dtypes and streams are the same."""
+    from backburn_cupy.nccl import Nccl
+
+    cupy = pytest.importorskip("cupy")
+    if not getattr(pytest.importorskip("cupy.cuda.nccl"), "available", False):
+        pytest.skip("CuPy finds no NCCL")
+    comm = Nccl(Local())
+    for dtype in ("bool", "int64", "float16", "bfloat16", "float32"):
+        x = cupy.ones((5,), dtypes.as_dtype(dtype).dtype)
+        received = [comm.empty(None, (5,), dtypes.as_dtype(dtype))]
+        comm.all_gather(x, received)
+        comm.start_all_to_all(received, received).wait()
+        if comm.can_reduce(received[0]):
+            comm.all_reduce(received[0])
+        comm.broadcast(received[0], 0)
+        comm.barrier()
+        assert (received[0] == x).all()
+
+
+def test_exchanges_through_the_host(k: Any) -> None:
+    """What a communicator of the host moves of arrays on the device."""
+    comm = Local()
+    x = k.from_numpy(np.arange(6.0, dtype=np.float32))
+    received = [comm.empty(k, (6,), dtypes.float32)]
+    comm.all_gather(comm.to_buffer(k, x), received)
+    np.testing.assert_array_equal(k.to_numpy(comm.from_buffer(k, received[0])), np.arange(6.0))

@@ -209,11 +209,21 @@ def of_addends(name: str) -> Any:
 
 
 def add(level: Any, x: Any, y: Any) -> Any:
-    """The addends of two sums, added pair by pair."""
-    if not (level.is_cut(x) and level.is_cut(y) and x.axis is None and y.axis is None and x.shape == y.shape):
+    """The addends of two sums, added pair by pair; a whole operand is added to those of the first shard.
+
+    So gradients of layers whose features are cut are summed once, with what comes past the layers.
+    """
+    shapes = [getattr(t, "shape", None) for t in (x, y)]
+    are_addends = [level.is_cut(t) and t.axis is None for t in (x, y)]
+    if shapes[0] != shapes[1] or not any(are_addends) or any(level.is_cut(t) and t.axis is not None for t in (x, y)):
         return NotImplemented
-    parts = [level.wrapped.add(a, b) for a, b in zip(x.parts, y.parts, strict=True)]
-    return Shards(parts, None, (), x.shape, level.mesh_axis)
+    k, parts = level.wrapped, []
+    for i, shard in enumerate(level.own):
+        if all(are_addends) or shard == 0:
+            parts.append(k.add(*(t.parts[i] if is_sum else t for t, is_sum in zip((x, y), are_addends, strict=True))))
+        else:
+            parts.append((x if are_addends[0] else y).parts[i])
+    return Shards(parts, None, (), tuple(x.shape), level.mesh_axis)
 
 
 def scale(name: str) -> Any:

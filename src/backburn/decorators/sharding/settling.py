@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -24,38 +23,28 @@ FULL = 4 << 20
 ALONE = 1 << 20
 
 
-@dataclass
 class Column:
     """Arrays of the innermost backend that belong together in a bucket: the sums of this process's shards.
 
-    With ``axis`` None every process gets the whole sum; else each gets a range along it, of the lengths ``lengths``.
+    With ``axis`` None every process gets the whole sum, of which each adds ``lengths`` elements; else each gets a range
+    along it of the lengths ``lengths``. ``shares`` are the numbers of elements that the processes add.
     """
 
-    sums: list[Any]
-    axis: int | None
-    lengths: Cuts
-
-    @property
-    def shape(self) -> Shape:
-        """The shape of the whole sum."""
-        return tuple(self.sums[0].shape)
-
-    def shares(self) -> Cuts:
-        """The number of elements that each process adds."""
-        if self.axis is None:
-            return self.lengths
-        each = math.prod(self.shape[: self.axis] + self.shape[self.axis + 1 :])
-        return tuple(n * each for n in self.lengths)
+    def __init__(self, sums: list[Any], axis: int | None, lengths: Cuts) -> None:
+        self.sums = sums
+        self.axis = axis
+        self.lengths = lengths
+        self.shape: Shape = tuple(sums[0].shape)
+        each = 1 if axis is None else math.prod(self.shape[:axis] + self.shape[axis + 1 :])
+        self.shares = tuple(n * each for n in lengths)
+        self._starts = starts_of(lengths)
 
     def share(self, k: Any, x: Any, process: int) -> Any:
         """What a process adds of one of :attr:`sums`, as one axis."""
-        start, length = starts_of(self.lengths)[process], self.lengths[process]
-        start, stop = (start, start + length) if length else (0, 0)
-        flat = (math.prod(self.shape),)
+        start, stop = _range(self._starts[process], self.lengths[process])
         if self.axis is None:
-            return slice_axis(k, k.reshape(x, flat), 0, start, stop)
-        part = slice_axis(k, x, self.axis, start, stop)
-        return k.reshape(part, (self.shares()[process],))
+            return slice_axis(k, k.reshape(x, (math.prod(self.shape),)), 0, start, stop)
+        return k.reshape(slice_axis(k, x, self.axis, start, stop), (self.shares[process],))
 
 
 class Bucket:
@@ -97,7 +86,7 @@ class Bucket:
                 else:
                     self._columns.append(Column(sums, like.axis, collectives.of_processes(level, like.cuts)))
         nodes = collectives.nodes_of_processes(level.size, comm.size)
-        dtype, mine = k.dtype(self._columns[0].sums[0]), sum(c.shares()[rank] for c in self._columns)
+        dtype, mine = k.dtype(self._columns[0].sums[0]), sum(c.shares[rank] for c in self._columns)
         nothing = comm.empty(k, (0,), dtype)
         self._received = [[comm.empty(k, (mine,), dtype) for _ in own] for own in nodes]
         for i in range(max(map(len, nodes))):
@@ -133,7 +122,7 @@ class Bucket:
     def _parts(self, piece: Any) -> Iterator[Any]:
         """This process's range of every column."""
         k, rank = self.level.leaf_backend, self.level.communicator.rank
-        lengths = [c.shares()[rank] for c in self._columns]
+        lengths = [c.shares[rank] for c in self._columns]
         for column, start, length in zip(self._columns, starts_of(tuple(lengths)), lengths, strict=True):
             assert column.axis is not None
             shape = list(column.shape)
@@ -145,7 +134,7 @@ class Bucket:
         """Every column, of whose ranges each process has added one."""
         level = self.level
         k, comm = level.leaf_backend, level.communicator
-        shares = [c.shares() for c in self._columns]
+        shares = [c.shares for c in self._columns]
         totals = [sum(column) for column in zip(*shares, strict=True)]
         buffer = comm.empty(k, (sum(totals),), k.dtype(piece))
         places = [*accumulate(totals, initial=0)]
