@@ -105,9 +105,10 @@ def settings(ranks: int) -> dict[str, str]:
     >>> settings(10**6)["OMP_NUM_THREADS"]
     '1'
     """
-    cores = len(os.sched_getaffinity(0))
+    affinity, user = getattr(os, "sched_getaffinity", None), getattr(os, "geteuid", None)  # not on every system
+    cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
     found = {**dict.fromkeys(THREADS, str(max(1, cores // ranks))), **OPEN_MPI}
-    return found | (AS_ROOT if os.geteuid() == 0 else {})
+    return found | (AS_ROOT if user is not None and user() == 0 else {})
 
 
 def unfinished(folder: Path, ranks: int) -> list[int]:
