@@ -333,7 +333,7 @@ CONFORMANCE = """
 
 
 def test_some_checks_on_two_ranks() -> None:
-    """The whole suites are in ``nox -s mpi``."""
+    """Sums of addends, and levels inside one another."""
     inner = "sharded(numpy, tp=2, on_fallback=allow, inputs=last)"
     specs = [
         "sharded(numpy, dp=2, on_fallback=allow, inputs=addends, comm=mpi)",

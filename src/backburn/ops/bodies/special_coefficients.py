@@ -17,7 +17,7 @@ ERF_LIMIT: Final[dict[int, float]] = {32: 3.92, 64: 5.9375}
 ERF_SPLIT: Final = 1.0
 # From here on 1 - erf underflows to 0.
 ERFC_LIMIT: Final[dict[int, float]] = {32: 10.25, 64: 28.0}
-# From here on ratios of integrals of erfc are continued fractions.
+# From here on ratios of integrals of the complementary error function are continued fractions.
 ERFC_RATIO_SPLIT: Final = 2.0
 # The order of ERFC_RATIO_HIGH.
 ERFC_RATIO_ORDER: Final = 4
@@ -147,7 +147,7 @@ ERFC_RATIO: Final[dict[int, Rational]] = {
     ),
 }
 
-# (1 / r(0) + 2 x) r(x) - 1, with the ratio of integrals of erfc of a higher order.
+# (1 / r(0) + 2 x) r(x) - 1, with the ratio of such integrals of a higher order.
 ERFC_RATIO_HIGH: Final[dict[int, Rational]] = {
     # degrees 4 / 3 on [0.0, 2.0], error 2**-28.0
     32: (
