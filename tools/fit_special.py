@@ -327,7 +327,10 @@ LIMITS: dict[str, tuple[str, float | dict[int, float]]] = {
     "ERF_LIMIT": ("from here on erf is 1", {32: 3.92, 64: 5.9375}),
     "ERF_SPLIT": ("from here on erf in float64 is 1 - exp(...)", 1.0),
     "ERFC_LIMIT": ("from here on 1 - erf underflows to 0", {32: 10.25, 64: 28.0}),
-    "ERFC_RATIO_SPLIT": ("from here on ratios of integrals of the complementary error function are continued fractions", 2.0),
+    "ERFC_RATIO_SPLIT": (
+        "from here on ratios of integrals of the complementary error function are continued fractions",
+        2.0,
+    ),
     "ERFC_RATIO_ORDER": ("the order of ERFC_RATIO_HIGH", 4),
     "INVERSE_MILLS_SPLIT": ("up to here INVERSE_MILLS_2 and 3 are used", 0.5),
     "INVERSE_MILLS_LIMIT": ("from here on INVERSE_MILLS_2 and 3 are constant", {32: 1e3, 64: 1e6}),
