@@ -41,6 +41,17 @@ def test_sums_over_processes_are_compared_and_timed(torch: Any, tmp_path: Path) 
     assert all(figures.keys() == {"backburn", "mpi4py", "gloo"} for figures in times.values())
 
 
+def test_scaling_over_processes_is_compared_and_timed(tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py")
+    command = [sys.executable, "-m", "benchmarks.scaling", "--hidden", "8", "--rows", "4", "--rounds", "1"]
+    command += ["--seconds", "0.001", "--json", str(tmp_path / "times.json")]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 0, run.stderr
+    times = json.loads((tmp_path / "times.json").read_text("utf-8"))
+    assert {"backburn, 1", "backburn, 2"} <= times.keys()
+    assert all(len(rounds) == 1 and rounds[0] > 0 for rounds in times.values())
+
+
 @pytest.mark.parametrize(("peer", "pattern", "count"), [("torch", "*", 9), ("jax", "*by vector", 1)])
 def test_transforms_are_compared_and_timed(peer: str, pattern: str, count: int, tmp_path: Path) -> None:
     pytest.importorskip(peer)
