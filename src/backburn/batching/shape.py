@@ -6,7 +6,7 @@ from typing import Any
 
 from backburn.batching.rules import along, batching, front, with_rank
 
-for name in ("concat", "stack", "flip", "roll", "repeat", "sliding_window", "overlap_add"):
+for name in ("concat", "stack", "select", "flip", "roll", "repeat", "sliding_window", "overlap_add"):
     batching(name, along(name, "axis"))
 batching("diagonal", along("diagonal", "axis1", "axis2"))
 

@@ -105,6 +105,7 @@ class Random(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         The rest of that draw is not made: a part of a tensor draws its part of the words.
         """
         check_stream(key, offset)
+        window_shape(shape=shape, axis=axis, start=start, stop=stop)
         return philox.window(self, key, offset, shape, axis, start, stop)
 
     @operation(kinds="F", shape=lambda *, shape, **_: shape, result="dtype")

@@ -73,7 +73,7 @@ def test_processes_with_other_threads_are_an_error() -> None:
             return [value, {**value, "threads": "'seven'"} if isinstance(value, dict) else b"another digest"]
 
     k: Any = Sharded(NumpyBackend(), dp=2, comm=Unequal(0, 2))
-    with pytest.raises(CommunicationError, match="the ranks differ in threads: rank 0: '.*; rank 1: 'seven'"):
+    with pytest.raises(CommunicationError, match=r"the ranks differ in threads: rank 0: '.*; rank 1: 'seven'"):
         share(k)
 
 
