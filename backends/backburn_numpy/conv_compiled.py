@@ -227,6 +227,7 @@ def weight_grad(x: Array, grad: Array, g: Geometry) -> Array:
     """The gradient of the weight: (groups, outputs, depth)."""
     whole, (parts, most) = _contiguous(x, grad), (g.weight_parts, 1)
     is_direct = g.has_direct_weight_grad
+    width, transposed = 0, False
     if is_direct:
         blocks = _block_bounds(cut(g.examples, g.counts, DEPTHS * (g.inputs + g.outputs), shares=parts))
         width = -(-g.outputs // LANES) * LANES

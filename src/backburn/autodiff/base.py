@@ -89,8 +89,10 @@ class DifferentiatingDecorator(DecoratorBase, Generic[BK]):
         level._inner = inner
         return level
 
-    #: Gradients that are differentiated again are settled where their own gradients are, on the level below.
-    settles = False
+    @property
+    def settles(self) -> bool:
+        """False: gradients that are differentiated again are settled where their own are, on the level below."""
+        return False
 
     @property
     def inner_backend(self) -> BK:

@@ -174,7 +174,7 @@ def reverse(
                 gradients[parent] = new
             if not retain_graph:
                 node.backward, node.saved, node.parents = consumed, (), ()
-        if visit.__class__ is Settling:
+        if isinstance(visit, Settling):
             visit.finish()
     return gradients
 
@@ -209,7 +209,7 @@ class Settling:
             if since and node.stamp < since:
                 continue
             for parent in node.parents:
-                if parent.__class__ is PlacedLeaf:
+                if isinstance(parent, PlacedLeaf):
                     self.expected[parent] = self.expected.get(parent, 0) + 1
                     self.leaves.setdefault(node.stamp, []).append(parent)
                 elif parent is not None and parent not in seen:

@@ -205,6 +205,7 @@ def settle(level: Any, gradient: Any, like: Any) -> Any:
         if not is_target_cut:
             total = collectives.total(level, gradient.parts) if gradient.total is None else gradient.total
             return level.wrapped.settle(total, like)
+        assert like.axis is not None
         parts = collectives.scattered(level, gradient, like.axis, like.cuts)
     elif level.below is not None and is_target_cut and (like.axis, like.cuts) == (gradient.axis, gradient.cuts):
         parts = gradient.parts

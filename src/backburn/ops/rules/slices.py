@@ -86,7 +86,7 @@ def _stack_entries(k: Any, parts: Sequence[SliceGradient | EntryGradient], shape
     axis = parts[0].axis if isinstance(parts[0], EntryGradient) else None
     found: dict[int, Any] = {}
     for part in parts:
-        if part.__class__ is not EntryGradient or part.axis != axis:
+        if not isinstance(part, EntryGradient) or part.axis != axis:
             return None
         known = found.get(part.index)
         found[part.index] = part.gradient if known is None else k.add(known, part.gradient)
