@@ -10,7 +10,7 @@ from tests.helpers.launching import run_ranks
 from tests.helpers.mesh_training import PLANS, TENSOR, train
 
 from backburn.backend import load_backend
-from backburn.base.errors import CommunicationError, SpecError
+from backburn.base.errors import SpecError
 from backburn.communicators import Local
 from backburn.decorators.sharding import Sharded
 from backburn.decorators.sharding.processes import share
@@ -65,16 +65,6 @@ def test_a_mesh_that_the_processes_cannot_share_is_an_error() -> None:
     k: Any = Sharded(inner, dp=4, comm=Place(0, 3))
     with pytest.raises(SpecError, match="3 processes cannot share the 8 shards of dp=4, tp=2; start 1, 2, 4 or 8"):
         k.zeros((4, 2), k.float_dtype) if k.own else None
-
-
-def test_processes_with_other_threads_are_an_error() -> None:
-    class Unequal(Place):
-        def gather_objects(self, value: Any) -> list[Any]:
-            return [value, {**value, "threads": "'seven'"} if isinstance(value, dict) else b"another digest"]
-
-    k: Any = Sharded(NumpyBackend(), dp=2, comm=Unequal(0, 2))
-    with pytest.raises(CommunicationError, match=r"the ranks differ in threads: rank 0: '.*; rank 1: 'seven'"):
-        share(k)
 
 
 def test_a_level_in_two_expressions_has_processes_in_each() -> None:

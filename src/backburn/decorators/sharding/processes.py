@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from backburn.base.errors import SpecError
 from backburn.communicators import Communicator, Local, load_communicator
-from backburn.communicators.agreement import check_agreement
 
 #: What :func:`share` sets on the levels of a mesh.
 SHARED = ("communicator", "own")
@@ -49,14 +47,11 @@ def share(outermost: Any) -> None:
     Of ``P`` processes a level of ``n`` shards takes the greatest common divisor, ``g``: each has ``n / g`` shards, next
     to one another, and there are ``P / g`` for each of the parts on the levels inside. That shares all processes
     whenever the number of all shards of the mesh is a multiple of theirs; else :class:`SpecError` is raised. What is
-    exchanged on a level goes between processes with the same place on the levels inside. Raises
-    :class:`CommunicationError` for processes that compute by other libraries or with other numbers of threads.
+    exchanged on a level goes between processes with the same place on the levels inside.
     """
     comm: Communicator = world_of(outermost)
     levels = list(levels_in(outermost, type(outermost)))
     check_mesh({level.mesh_axis: level.size for level in levels}, comm.size)
-    if comm.size > 1:
-        check_agreement(comm.gather_objects, what_computes(levels[-1].wrapped))
     for level in levels:
         taken = math.gcd(comm.size, level.size)
         left, each = comm.size // taken, level.size // taken
@@ -70,16 +65,6 @@ def share(outermost: Any) -> None:
             ranks = range(comm.size)
             across, inside = comm.split([r % left for r in ranks]), comm.split([r // left for r in ranks])
             vars(level)["communicator"], comm = across, inside
-
-
-def what_computes(k: Any) -> dict[str, object]:
-    """The libraries and the number of threads of a backend, which bits depend on; not where its files lie.
-
-    >>> from backburn_numpy import NumpyBackend
-    >>> sorted(what_computes(NumpyBackend()))
-    ['BLAS', 'kernels', 'threads']
-    """
-    return {name: text for name, text in k.libraries.items() if not Path(text).is_absolute()}
 
 
 def check_mesh(mesh: dict[str, int], processes: int) -> None:
