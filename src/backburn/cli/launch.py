@@ -62,6 +62,9 @@ def launch(options: argparse.Namespace) -> int:
         with subprocess.Popen([str(mpiexec), "-n", str(options.ranks), *program], env=environment) as process:
             status = _wait(process)
         silent = unfinished(Path(folder), options.ranks)
+        messages = last_messages(Path(folder))
+    if messages:
+        print("backburn launch: the last messages, the earliest first:", *messages, sep="\n", file=sys.stderr)
     if status == 0 and silent:
         print(
             f"backburn: rank {', '.join(map(str, silent))} of {options.ranks} ended before the program did, though "
@@ -115,3 +118,9 @@ def unfinished(folder: Path, ranks: int) -> list[int]:
     """The ranks that have not said that their program came to its end; none if no rank has begun to communicate."""
     begun = any(folder.glob("started-*"))
     return [rank for rank in range(ranks) if begun and not (folder / f"finished-{rank}").exists()]
+
+
+def last_messages(folder: Path) -> list[str]:
+    """The messages with which ranks ended the job, the earliest first, of which mpiexec may have passed on a part."""
+    files = sorted(folder.glob("message-*"), key=lambda file: file.stat().st_mtime_ns)
+    return [file.read_text("utf-8").rstrip() for file in files]

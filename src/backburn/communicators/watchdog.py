@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -25,9 +26,11 @@ from backburn.base.errors import CommunicationError
 TIMEOUT = 300.0
 #: Seconds between two looks, and those that other processes have to say what they do.
 TICK, PATIENCE = 0.2, 2.0
+#: Seconds that mpiexec has to pass a last message on: one that ends its ranks may drop what they have just printed.
+FORWARDING = 0.3
 #: What messages are about.
 ENDED, ASKED, ANSWERED = 1, 2, 3
-#: The folder in which ``backburn launch`` looks for the ranks that have begun and finished.
+#: The folder in which ``backburn launch`` looks for the ranks that have begun and finished, and for last messages.
 LAUNCH_FOLDER = "_BACKBURN_LAUNCH_FOLDER"
 
 
@@ -106,7 +109,7 @@ class Watchdog:
         self._ended: dict[int, State] = {}
         self._answers: dict[int, State] = {}
         self._stop = threading.Event()
-        self._mark("started")
+        self._leave("started")
         os.register_at_fork(after_in_child=self._forked)
         atexit.register(self._say_goodbye)
         self._thread = threading.Thread(target=self._watch, name="backburn watchdog", daemon=True)
@@ -194,12 +197,13 @@ class Watchdog:
             + (absent or "so have all its ranks: what they send and receive differs (check=true compares it)")
         )
 
-    def _give_up(self, message: str) -> NoReturn:
-        self._print(message)
-        self.post.abort(1)
-
-    def _print(self, message: str) -> None:
-        print(f"backburn: rank {self.post.rank} of {self.post.size}: {message}", file=sys.stderr, flush=True)
+    def _give_up(self, message: str, trace: str = "", status: int = 1) -> NoReturn:
+        """End the job with a message; ``trace`` is the traceback printed before."""
+        line = f"backburn: rank {self.post.rank} of {self.post.size}: {message}"
+        self._leave("message", trace + line)
+        print(line, file=sys.stderr, flush=True)
+        time.sleep(FORWARDING)
+        self.post.abort(status)
 
     def _state(self) -> State:
         wait = self.waiting
@@ -217,8 +221,9 @@ class Watchdog:
         """End the job after an exception that nobody catches, for the other ranks would wait for this one."""
         self._hook(kind, error, trace)
         if os.getpid() == self._process:
-            self._print(f"ended by {kind.__name__}; the other ranks are ended, too")
-            self.post.abort(130 if issubclass(kind, KeyboardInterrupt) else 1)
+            lines = "".join(traceback.format_exception(kind, error, trace))
+            status = 130 if issubclass(kind, KeyboardInterrupt) else 1
+            self._give_up(f"ended by {kind.__name__}; the other ranks are ended, too", lines, status)
 
     def abort(self, message: str) -> NoReturn:
         """End the job with a message."""
@@ -245,13 +250,13 @@ class Watchdog:
                 late = ", ".join(str(rank) for rank in others if rank not in self._ended)
                 self._give_up(f"has ended, and ranks {late} have not for {self.timeout:g} s")
         self.post.finish()
-        self._mark("finished")
+        self._leave("finished")
 
-    def _mark(self, word: str) -> None:
-        """Leave a file with this rank for ``backburn launch``, if it started this process on its own machine."""
+    def _leave(self, word: str, text: str = "") -> None:
+        """Leave a file of this rank for ``backburn launch``, if it started this process on its own machine."""
         folder = os.environ.get(LAUNCH_FOLDER)
         if folder and Path(folder).is_dir():
-            (Path(folder) / f"{word}-{self.post.rank}").touch()
+            (Path(folder) / f"{word}-{self.post.rank}").write_text(text, "utf-8", "backslashreplace")
 
 
 def call_site(frame: FrameType | None) -> str:
