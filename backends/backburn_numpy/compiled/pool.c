@@ -18,7 +18,7 @@ INLINE Reach reach(const Windows *w, int axis, int64_t n) {
 }
 
 /* Windows that are computed side by side at most; fewer than these are faster one at a time. */
-enum { COLUMNS = 64, FEW = 8 };
+enum { COLUMNS = 64, FEW = 8, FEWER = 2 };
 
 #include "pool.h"
 #undef REAL

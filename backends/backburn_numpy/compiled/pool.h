@@ -22,6 +22,33 @@ INLINE void NAMED(best_of)(REAL *restrict out, int64_t *restrict index, const RE
     LOOP for (int64_t i = 0; i < count; i++) index[i] = at + i * stride + chosen[i];
 }
 
+/* The same for BLOCK columns inside the image, which stay in registers. */
+#define BEST_OF_BLOCK(BLOCK)                                                                                           \
+    INLINE void NAMED(best_of_##BLOCK)(REAL *restrict out, int64_t *restrict index, const REAL *restrict x,            \
+                                       const Windows *w, Reach z, Reach y, int64_t at, int64_t stride) {               \
+        REAL best[BLOCK];                                                                                              \
+        int32_t chosen[BLOCK];                                                                                         \
+        const int64_t top = (z.first * w->lengths[1] + y.first) * w->lengths[2];                                       \
+        const int64_t last = w->size[2] * w->dilation[2];                                                              \
+        LOOP for (int64_t i = 0; i < BLOCK; i++) best[i] = x[top + i * stride], chosen[i] = (int32_t)top;              \
+        for (int64_t k = z.first; k < z.last; k += w->dilation[0])                                                     \
+            for (int64_t j = y.first; j < y.last; j += w->dilation[1])                                                 \
+                for (int64_t l = 0; l < last; l += w->dilation[2]) {                                                   \
+                    const int64_t offset = (k * w->lengths[1] + j) * w->lengths[2] + l;                                \
+                    LOOP for (int64_t i = 0; i < BLOCK; i++) {                                                         \
+                        const REAL seen = x[offset + i * stride];                                                      \
+                        const int better = !(seen <= best[i]) & (best[i] == best[i]);                                  \
+                        chosen[i] = better ? (int32_t)offset : chosen[i];                                              \
+                        best[i] = better ? seen : best[i];                                                             \
+                    }                                                                                                  \
+                }                                                                                                      \
+        LOOP for (int64_t i = 0; i < BLOCK; i++) out[i] = best[i];                                                     \
+        LOOP for (int64_t i = 0; i < BLOCK; i++) index[i] = at + i * stride + chosen[i];                               \
+    }
+BEST_OF_BLOCK(8)
+BEST_OF_BLOCK(16)
+#undef BEST_OF_BLOCK
+
 /* The largest element of each window and its index in the image, for images first to last - 1. The first of equal
  * elements wins, and the first NaN over all. Every window overlaps the image, whose indices fit into 32 bits. */
 KERNEL(max_pool, REAL *restrict out, int64_t *restrict index, const REAL *restrict x,
@@ -31,6 +58,10 @@ KERNEL(max_pool, REAL *restrict out, int64_t *restrict index, const REAL *restri
     /* Windows from column inner to outer - 1 lie inside the image. */
     const int64_t room = w->lengths[2] - 1 - reached + w->before[2];
     const int64_t inner = (w->before[2] + step - 1) / step, outer = room < 0 ? 0 : room / step + 1;
+    /* Elements from the last one of a window's first line, and so after its first element, to that of its last line. */
+    const int64_t below = ((w->size[0] - 1) * w->dilation[0] * w->lengths[1] + (w->size[1] - 1) * w->dilation[1])
+                          * w->lengths[2];
+    const REAL *const end_of_x = x + last * image, *const end_of_out = out + last * n[0] * n[1] * n[2];
     x += first * image, out += first * n[0] * n[1] * n[2], index += first * n[0] * n[1] * n[2];
     for (int64_t i = first; i < last; i++, x += image)
         for (int64_t plane = 0; plane < n[0]; plane++)
@@ -40,7 +71,23 @@ KERNEL(max_pool, REAL *restrict out, int64_t *restrict index, const REAL *restri
                 for (int64_t column = 0, count; column < n[2]; column += count) {
                     const Reach c = reach(w, 2, column);
                     const int64_t at = line + c.start, end = outer < n[2] ? outer : n[2];
-                    count = column < inner || end - column < FEW ? 1 : end - column < COLUMNS ? end - column : COLUMNS;
+                    const int64_t rest = end - column, block = rest <= 8 ? 8 : 16;
+                    /* A block may go beyond the row: it reads what lies behind, and is written over by later rows. */
+                    if (step <= 2 && column >= inner && rest > FEWER && end_of_out - out >= block
+                        && end_of_x - (x + at) > below + reached + (block - 1) * step) {
+                        count = rest < block ? rest : block;
+                        if (step == 1 && block == 8)
+                            NAMED(best_of_8)(out, index, x + at, w, z, y, at, 1);
+                        else if (step == 1)
+                            NAMED(best_of_16)(out, index, x + at, w, z, y, at, 1);
+                        else if (block == 8)
+                            NAMED(best_of_8)(out, index, x + at, w, z, y, at, 2);
+                        else
+                            NAMED(best_of_16)(out, index, x + at, w, z, y, at, 2);
+                        out += count, index += count;
+                        continue;
+                    }
+                    count = column < inner || rest < FEW ? 1 : rest < COLUMNS ? rest : COLUMNS;
                     if (count == 1)
                         NAMED(best_of)(out, index, x + at, w, z, y, c, at, 1, 1);
                     else if (step == 1)

@@ -184,6 +184,8 @@ POOLS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((2, 2, 4, 5, 30), {"size": (3, 2, 2), "dilation": (1, 2, 3)}),
     ((2, 2, 5, 150), {"size": (3, 4), "stride": (1, 2), "padding": ((2, 2), (3, 3))}),
     ((2, 2, 4, 70), {"size": (2, 3), "padding": ((2, 3), (4, 7)), "dilation": (3, 4), "ceil_mode": True}),
+    *(((3, 5, 6, width), {"size": (2, 2), "stride": (2, 2)}) for width in (6, 14, 18, 28, 34)),
+    *(((3, 5, 5, width), {"size": (3, 3), "padding": ((1, 1), (1, 1))}) for width in (3, 7, 16, 19)),
 ]
 
 
