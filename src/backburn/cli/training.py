@@ -148,7 +148,7 @@ def train(options: argparse.Namespace) -> int:
 
 
 def dry_run_of(run: Any, backend: AnyBackend) -> Any:
-    """What a step of a configuration takes on the first of as many processes as its mesh has shards."""
+    """Memory, messages and time of a step of a configuration, on the first of as many processes as there are shards."""
     from backburn.distributed import Mesh, dry_run
     from backburn.train.building import build
 

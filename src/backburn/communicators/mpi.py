@@ -35,8 +35,8 @@ except (ImportError, RuntimeError) as cause:
         f"pip install backburn[mpi-local]"
     ) from cause
 
-#: What MPI has no type of, or not everywhere, is moved as integers of its size: float16, bfloat16 and bool, by NumPy's
-#: letters for them, which are read faster than names.
+#: Dtypes of which MPI has no type, or not everywhere, are moved as integers of their size: float16, bfloat16 and bool,
+#: by NumPy's letters for them, which are read faster than names.
 _MOVED_AS = {"e": np.dtype("uint16"), "E": np.dtype("uint16"), "?": np.dtype("uint8")}
 
 

@@ -28,7 +28,7 @@ TIMEOUT = 300.0
 TICK, PATIENCE = 0.2, 2.0
 #: Seconds that mpiexec has to pass a last message on: one that ends its ranks may drop what they have just printed.
 FORWARDING = 0.3
-#: What messages are about.
+#: Subjects of messages.
 ENDED, ASKED, ANSWERED = 1, 2, 3
 #: The folder in which ``backburn launch`` looks for the ranks that have begun and finished, and for last messages.
 LAUNCH_FOLDER = "_BACKBURN_LAUNCH_FOLDER"

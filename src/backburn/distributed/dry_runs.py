@@ -1,4 +1,4 @@
-"""``dry_run``: what a training step takes on one process of as many as you like, before anything is launched."""
+"""``dry_run``: costs of a training step on one process of as many as you like, before anything is launched."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TIMED = 7
 
 @dataclass(frozen=True)
 class DryRun:
-    """What a step takes on one process: bytes of memory, bytes sent, and seconds.
+    """Costs of a step on one process: bytes of memory, bytes sent, and seconds.
 
     ``parameters``, ``gradients`` (of those that require one) and ``state`` of the optimizer are what the process has of
     them, ``state`` with all else that is kept from step to step; ``activations`` is what the forward pass holds when

@@ -151,7 +151,7 @@ def _joined_column(level: Any, column: Sequence[Any], axis: int, cuts: Cuts) -> 
 def joined_quantized(level: Any, parts: list[Any], axis: int) -> Any:
     """The quantized primitive of which all shards have a part along ``axis``; whole on the levels inside.
 
-    What goes between processes are the parts' integers, steps and zero points on the host.
+    Processes exchange the parts' integers, steps and zero points on the host.
     """
     k, comm = level.leaf_backend, level.communicator
     parts = [_bare(level.below, p) for p in parts]

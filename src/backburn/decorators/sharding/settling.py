@@ -40,7 +40,7 @@ class Column:
         self._starts = starts_of(lengths)
 
     def share(self, k: Any, x: Any, process: int) -> Any:
-        """What a process adds of one of :attr:`sums`, as one axis."""
+        """The elements of one of :attr:`sums` that a process adds, as one axis."""
         start, stop = _range(self._starts[process], self.lengths[process])
         if self.axis is None:
             return slice_axis(k, k.reshape(x, (math.prod(self.shape),)), 0, start, stop)

@@ -34,7 +34,7 @@ class EntryGradient:
         self.index = index
 
     def as_slice(self, k: Any, shape: Shape) -> SliceGradient:
-        """The same for the slice of a tensor of ``shape``."""
+        """This gradient as that of the slice of length 1 of a tensor of ``shape``."""
         axis, index = self.axis, self.index
         kept = k.reshape(self.gradient, (*shape[:axis], 1, *shape[axis + 1 :]))
         key = tuple([slice(index, index + 1, 1) if a == axis else slice(0, n, 1) for a, n in enumerate(shape)])

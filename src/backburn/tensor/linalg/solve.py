@@ -82,7 +82,7 @@ def cholesky_solve(x1: Tensor, x2: Tensor, /, *, upper: bool = False) -> FloatTe
 def _solution(name: str, x1: Any, x2: Any, left: bool = True, **options: Any) -> Any:
     """A vector on the right is a column, whose added axis the solution does not have.
 
-    What stands left of the matrices is found transposed, by their transposes.
+    An unknown on the left of the matrices is found transposed, by their transposes.
     """
     x, y = promote_operands(name, tensor_operand(name, x1), tensor_operand(name, x2))
     matrices(name, x1)
