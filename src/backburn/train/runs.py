@@ -130,7 +130,8 @@ def run_table(runs: Sequence[Run], metrics: Sequence[str] = ()) -> list[list[str
     titles = ["run", "epochs", "time", *names, *([course_title(course)] if course else []), "started", ""]
     table = [titles]
     for run in runs:
-        epochs = f"{run.last.get('epoch', 0):.0f}" + (f"/{run.planned}" if run.planned else "")
+        done = int(run.last.get("epoch", 0))
+        epochs = f"{done}/{run.planned}" if run.planned and run.planned >= done else f"{done}"
         values = [_number(run.last.get(name)) for name in names]
         curve = [sparkline([y for _, y in run.curve(course)])] if course else []
         state = "running" if run.is_running else ""
