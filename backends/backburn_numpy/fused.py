@@ -22,7 +22,7 @@ from backburn.base.errors import Unsupported
 from backburn.ops.bodies import special, special_ratios
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
-from backburn_numpy.blocks import elementwise
+from backburn_numpy.blocks import LEAST, elementwise
 from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.memory import contiguous, empty, memory_ordered
 from backburn_numpy.quiet import quietly
@@ -391,12 +391,12 @@ def fused_operation(name: str, otherwise: Callable[..., Any] | None) -> Callable
 
     def operation(self: Any, x: Any, /, *operands: Any, **options: Any) -> Array:
         if x.__class__ is np.ndarray:
-            if x.size < FEWEST and otherwise is None:
-                return body(self, x, *operands, **options)
             if x.size >= FEWEST and _pays(formula, x):
                 found = fuse(formula, x, *operands, *rest(operands, options))
                 if found is not None:
                     return found
+            if otherwise is None and x.nbytes <= LEAST:  # too few for blocks
+                return body(self, x, *operands, **options)
         return without_program(self, x, *operands, **options)
 
     return long_operation if name in COSTS and COSTS[name].long else operation
