@@ -17,8 +17,9 @@ INLINE Reach reach(const Windows *w, int axis, int64_t n) {
     return (Reach){start, start >= 0 ? 0 : (-start + step - 1) / step * step, room < end ? room : end};
 }
 
-/* Windows that are computed side by side at most; fewer than these are faster one at a time. */
-enum { COLUMNS = 64, FEW = 8, FEWER = 2 };
+/* Windows that are computed side by side at most. Fewer than FEW, or FEWER where a block may go beyond the row, are
+ * faster one at a time. */
+enum { COLUMNS = 64, FEW = 8, FEWER = 3 };
 
 #include "pool.h"
 #undef REAL

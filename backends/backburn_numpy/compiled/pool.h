@@ -22,7 +22,7 @@ INLINE void NAMED(best_of)(REAL *restrict out, int64_t *restrict index, const RE
     LOOP for (int64_t i = 0; i < count; i++) index[i] = at + i * stride + chosen[i];
 }
 
-/* The same for BLOCK columns inside the image, which stay in registers. */
+/* Windows of BLOCK columns inside the image, whose results stay in registers; otherwise as best_of. */
 #define BEST_OF_BLOCK(BLOCK)                                                                                           \
     INLINE void NAMED(best_of_##BLOCK)(REAL *restrict out, int64_t *restrict index, const REAL *restrict x,            \
                                        const Windows *w, Reach z, Reach y, int64_t at, int64_t stride) {               \
@@ -73,7 +73,7 @@ KERNEL(max_pool, REAL *restrict out, int64_t *restrict index, const REAL *restri
                     const int64_t at = line + c.start, end = outer < n[2] ? outer : n[2];
                     const int64_t rest = end - column, block = rest <= 8 ? 8 : 16;
                     /* A block may go beyond the row: it reads what lies behind, and is written over by later rows. */
-                    if (step <= 2 && column >= inner && rest > FEWER && end_of_out - out >= block
+                    if (step <= 2 && column >= inner && rest >= FEWER && end_of_out - out >= block
                         && end_of_x - (x + at) > below + reached + (block - 1) * step) {
                         count = rest < block ? rest : block;
                         if (step == 1 && block == 8)

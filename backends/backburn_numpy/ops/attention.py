@@ -33,7 +33,8 @@ LEAST = 2.0**-150
 #: Scores per block, which fit in the L2 cache.
 SCORES = 1 << 17
 
-#: Of so few queries, a score costs more: its key and its value, which are read for these alone; times as much.
+#: The number of queries up to which a score costs more, since its key and value are read for these alone; and how many
+#: times as much.
 FEW, READING = 4, 4
 
 
