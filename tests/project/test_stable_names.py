@@ -122,7 +122,7 @@ KEYS = {
     "callbacks.checkpoints.last", "callbacks.checkpoints.best", "callbacks.checkpoints.mode",
     "callbacks.checkpoints.every", "callbacks.checkpoints.minutes",
     "output.folder",
-    "distributed.mesh", "distributed.parameters", "distributed.plan", "distributed.deterministic",
+    "distributed.mesh", "distributed.parameters", "distributed.plan", "distributed.deterministic", "distributed.threads",
     "distributed.timeout", "distributed.check",
 }  # fmt: skip
 
