@@ -122,8 +122,8 @@ KEYS = {
     "callbacks.checkpoints.last", "callbacks.checkpoints.best", "callbacks.checkpoints.mode",
     "callbacks.checkpoints.every", "callbacks.checkpoints.minutes",
     "output.folder",
-    "distributed.mesh", "distributed.parameters", "distributed.plan", "distributed.deterministic", "distributed.threads",
-    "distributed.timeout", "distributed.check",
+    "distributed.mesh", "distributed.parameters", "distributed.plan", "distributed.deterministic",
+    "distributed.threads", "distributed.timeout", "distributed.check",
 }  # fmt: skip
 
 #: The arguments of the digits' functions, which configurations without functions of their own have as keys.
