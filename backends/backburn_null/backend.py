@@ -182,7 +182,6 @@ VIEWS: dict[str, Callable[[Null, Shape, dict[str, Any]], Null]] = {
     "slice": _sliced,
     "select": _strided,
     "permute_dims": _strided,
-    "broadcast_to": _strided,
 }
 
 

@@ -49,7 +49,6 @@ SEEN: dict[str, list[Any]] = {
     ],
     "select": [lambda k, x: k.select(x, 0, 1), lambda k, x: k.select(x, 1, 1)],
     "permute_dims": [lambda k, x: k.permute_dims(x, (1, 0))],
-    "broadcast_to": [lambda k, x: k.broadcast_to(x, (5, 4, 6))],
 }
 
 
