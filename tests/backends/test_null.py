@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from backburn.base.dtypes import float32
 from backburn.ops.table import OPERATIONS
 from backburn_null import NullBackend
-from backburn_null.backend import DONATED
+from backburn_null.backend import DONATED, VIEWS
+from backburn_numpy import NumpyBackend
 
 MB = 1 << 20
 
@@ -33,6 +35,46 @@ def test_primitives_are_in_use_while_they_live(k: Any) -> None:
     del x, y
     stats = k.memory_stats()
     assert (stats["used"] - before, stats["peak"] - before) == (0, 2 * MB)
+
+
+#: Calls of each operation that makes views.
+SEEN: dict[str, list[Any]] = {
+    "reshape": [lambda k, x: k.reshape(x, (3, 8)), lambda k, x: k.reshape(k.permute_dims(x, (1, 0)), (24,))],
+    "slice": [
+        lambda k, x: k.slice(x, (slice(1, 3), slice(0, 6))),
+        lambda k, x: k.slice(x, (slice(0, 4), slice(0, 3))),
+        lambda k, x: k.reshape(k.slice(x, (slice(1, 3), slice(0, 6))), (12,)),
+        lambda k, x: k.reshape(k.slice(x, (slice(0, 4), slice(0, 3))), (12,)),
+        lambda k, x: k.reshape(k.slice(x, (slice(3, None, -1), slice(0, 6))), (24,)),
+    ],
+    "select": [lambda k, x: k.select(x, 0, 1), lambda k, x: k.select(x, 1, 1)],
+    "permute_dims": [lambda k, x: k.permute_dims(x, (1, 0))],
+}
+
+
+def test_views_are_those_of_numpy(k: Any) -> None:
+    numpy = NumpyBackend()
+    assert set(SEEN) == set(VIEWS)
+    for calls in SEEN.values():
+        for call in calls:
+            array = numpy.from_numpy(np.zeros((4, 6), np.float32))
+            x = k.zeros((4, 6), float32)
+            before = k.memory_stats()["used"]
+            y = call(k, x)
+            is_view = bool(np.shares_memory(array, call(numpy, array)))
+            assert k.memory_stats()["used"] - before == (0 if is_view else y.nbytes)
+            del x, y
+
+
+def test_memory_is_in_use_while_a_view_of_it_lives(k: Any) -> None:
+    before = k.memory_stats()["used"]
+    x = large(k)
+    row = k.select(k.reshape(x, (4, MB // 16)), 0, 1)
+    del x
+    assert k.memory_stats()["used"] - before == MB
+    assert row.nbytes == MB // 4
+    del row
+    assert k.memory_stats()["used"] - before == 0
 
 
 @pytest.mark.parametrize(("donate", "more"), [(False, 3), (True, 1)])

@@ -33,8 +33,8 @@ def test_it_is_a_communicator_by_name() -> None:
     assert load_communicator("count").size == 1
 
 
-def test_buffers_take_no_memory() -> None:
-    k, comm = NumpyBackend(), Count(2)
+def test_buffers_take_no_memory_themselves() -> None:
+    k, comm = NullBackend(), Count(2)
     for shape in ((), (0, 3), (1 << 20, 1 << 20)):
         made = comm.empty(k, shape, float32)
         assert (made.shape, made.dtype) == (shape, np.float32)
@@ -42,8 +42,35 @@ def test_buffers_take_no_memory() -> None:
         assert last - first <= 4
     whole = comm.empty(k, (4, 6), float32).reshape(-1)
     assert (whole.strides, whole[3:9].shape) == ((0,), (6,))
-    made = comm.from_buffer(k, comm.to_buffer(k, k.ones((2, 3), float32)))
-    assert made.tolist() == [[0.0] * 3] * 2
+
+
+def test_buffers_count_as_memory_while_they_or_parts_of_them_live() -> None:
+    k, comm = NullBackend(), Count(2)
+    start = k.memory_stats()["used"]
+
+    def used() -> int:
+        return k.memory_stats()["used"] - start
+
+    buffer = comm.empty(k, (4, 6), float32)
+    part = buffer[2:]
+    assert used() == 96
+    del buffer
+    assert used() == 96
+    x = comm.from_buffer(k, part)  # a part becomes a primitive of its own
+    del part
+    assert (used(), tuple(x.shape)) == (48, (2, 6))
+    same = comm.from_buffer(k, comm.to_buffer(k, x))
+    assert used() == 48
+    copy = comm.to_buffer(k, x, own=True)
+    assert used() == 96
+    del x, same, copy
+    assert used() == 0
+
+
+def test_primitives_with_values_are_zeros_where_nothing_was_sent() -> None:
+    k, comm = NumpyBackend(), Count(2)
+    assert comm.from_buffer(k, comm.empty(k, (2, 3), float32)).tolist() == [[0.0] * 3] * 2
+    assert comm.from_buffer(k, comm.to_buffer(k, k.ones((2, 3), float32)).reshape(-1)).tolist() == [1.0] * 6
 
 
 def test_primitives_without_values_have_their_shapes() -> None:

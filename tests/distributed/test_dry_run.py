@@ -167,3 +167,35 @@ def test_bytes_are_those_of_real_processes(plan: str, ranks: int) -> None:
     assert done.returncode == 0, done.stderr
     found = dry_run(mlp(getattr(plans, plan)(), rows), dp=ranks)
     assert found.sent == pytest.approx(int(done.stdout.splitlines()[-1]), rel=0.05)
+
+
+MEMORY = """
+import gc, tracemalloc
+import backburn as bb
+from backburn import distributed
+from backburn.distributed import plans
+from backburn_numpy import memory
+from tests.distributed.test_dry_run import mlp
+
+memory.LIMIT, memory._HUGE_PAGES = 0, None  # nothing is held for reuse, and all is allocated by NumPy, which tells
+mesh = distributed.mesh(dp={ranks})
+for plan, rows in ((plans.{plan}(), {ranks}), (plans.{plan}(), {rows})):
+    gc.collect()
+    tracemalloc.start()
+    _, step = mlp(plan, rows)(mesh)
+    for _ in range(3):
+        step()
+    found = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+mesh.print(found)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("plan", "ranks"), [("replicated", 2), ("state", 2), ("sharded", 2), ("sharded", 4)])
+def test_memory_is_that_of_real_processes(plan: str, ranks: int) -> None:
+    rows = 1024 * ranks
+    done = run_ranks(ranks, MEMORY.format(ranks=ranks, plan=plan, rows=rows))
+    assert done.returncode == 0, done.stderr
+    found = dry_run(mlp(getattr(plans, plan)(), rows), dp=ranks)
+    assert found.peak == pytest.approx(int(done.stdout.splitlines()[-1]), rel=0.05)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.helpers import mesh_fit
-from tests.helpers.launching import MPIEXEC, run
+from tests.helpers.launching import MPIEXEC, run, run_ranks
 
 from backburn.base.errors import ArgumentError
 from backburn.communicators import Local
@@ -125,3 +126,40 @@ def test_meshes_that_are_none_are_refused() -> None:
         mesh(dp=0)
     with pytest.raises(ArgumentError, match="has shards already"):
         mesh(dp=2).backend("autodiff(sharded(numpy, dp=2))")
+
+
+def test_processes_whose_threads_differ_are_an_error_that_names_them() -> None:
+    found = run_ranks(
+        2,
+        """
+        import backburn as bb
+        from backburn.distributed import mesh
+
+        made = mesh(dp=2)
+        bb.set_num_threads(1 + made.rank)
+        made.backend()
+        """,
+    )
+    assert found.returncode != 0
+    assert re.search(r"the ranks differ in threads: rank 0: '1.*'; rank 1: '2.*'", found.stderr), found.stderr
+
+
+def test_a_mesh_carries_the_threads_of_its_shards() -> None:
+    found = run_ranks(
+        2,
+        """
+        from backburn.distributed import mesh
+
+        made = mesh(dp=2, threads=3)
+        made.print(made, "|", made.backend().libraries["threads"].split(",")[0])
+        mesh(dp=2, threads=1 + made.rank)
+        """,
+    )
+    assert "threads=3) on 2 processes, of which this is 0 | 3" in found.stdout
+    assert "threads is 2, and 1 on rank 0" in found.stderr
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "2", True])
+def test_threads_that_are_no_number_are_an_error(threads: Any) -> None:
+    with pytest.raises(ArgumentError, match="threads"):
+        mesh(dp=2, threads=threads)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.models.frozen import frozen
 
 import backburn as bb
+from backburn import nn
 from backburn.errors import ArgumentError, OutOfRangeError
 from backburn.models import Sampling, generate, stream
 from backburn.models import generation as module
@@ -184,10 +185,16 @@ def test_options_out_of_range(options: dict[str, Any]) -> None:
         stream(model, PROMPTS, 3, **options)
 
 
-@pytest.mark.parametrize("prompts", [[], [[]], [[1], []], ["text"], "text", [1.5], [[True]]])
+@pytest.mark.parametrize("prompts", [[], [[]], [[1], []], [[1], 2], ["text"], "text", [1.5], [[True]]])
 def test_prompts_that_are_none(prompts: Any) -> None:
     with pytest.raises(ArgumentError, match="generate: "):
         generate(frozen("llama").model("numpy"), prompts, 3)
+
+
+def test_models_that_do_not_go_on_with_texts() -> None:
+    for model in (frozen("bert").model("numpy"), nn.Linear(2, 2), None):
+        with pytest.raises(ArgumentError, match=f"a {type(model).__name__} takes no cache"):
+            stream(model, [1, 2], 3)  # type: ignore[arg-type, unused-ignore]
 
 
 def test_tokens_and_steps_that_there_are_not() -> None:

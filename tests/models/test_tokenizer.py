@@ -56,6 +56,9 @@ def test_chats(folder: Path) -> None:
     messages = [{"role": "user", "content": "hi"}]
     assert tokenizer.decode(tokenizer.chat(messages)) == "<user>hi<assistant>"
     assert tokenizer.decode(tokenizer.chat(messages, generate=False)) == "<user>hi"
+    for wrong in ("hi", messages[0], ["hi"]):
+        with pytest.raises(ArgumentError, match=r"Tokenizer\.chat: messages are a list of mappings"):
+            tokenizer.chat(wrong)  # type: ignore[arg-type]
     (folder / "chat_template.jinja").write_text("{{ messages | length }}{{ eos_token }}{{ {'a': 'é'} | tojson }}")
     assert tokenizer.decode(Tokenizer(folder).chat(messages)) == '1{"a": "é"}'
     (folder / "chat_template.jinja").unlink()

@@ -281,6 +281,10 @@ def test_bad_input_changes_nothing() -> None:
     average.update(model)
     with pytest.raises(ArgumentError, match="an average belongs to one model, and 'v' the model has"):
         average.update({"v": leaf([1.0, 2.0])})
+    with pytest.raises(ArgumentError, match=r"'layer' the model has and the average has not\. Known: w\.$"):
+        average.update({"layer": leaf([1.0, 2.0]), "x": leaf([1.0, 2.0])})
+    with pytest.raises(ArgumentError, match=r"'v' the model has and the average has not\.$"):
+        average.update({"v": leaf([1.0, 2.0]), "w": leaf([1.0, 2.0])})
     with pytest.raises(ShapeError, match="the mean of w is"):
         average.update({"w": leaf([1.0])})
     with pytest.raises(DTypeError, match="the mean of w is"):

@@ -123,7 +123,7 @@ KEYS = {
     "callbacks.checkpoints.every", "callbacks.checkpoints.minutes",
     "output.folder",
     "distributed.mesh", "distributed.parameters", "distributed.plan", "distributed.deterministic",
-    "distributed.timeout", "distributed.check",
+    "distributed.threads", "distributed.timeout", "distributed.check",
 }  # fmt: skip
 
 #: The arguments of the digits' functions, which configurations without functions of their own have as keys.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from backburn.base.errors import ArgumentError
+from backburn.communicators import launched
 
 EPILOG = """\
 A backend is an expression such as numpy or "autodiff(numpy)", or module:factory, where the factory is a class or a
@@ -50,7 +51,11 @@ def add_conformance(commands: Any, common: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--memory", metavar="GB", type=_positive, help="the memory of a worker process (default: no limit)"
     )
-    command.add_argument("--in-process", action="store_true", help="no worker processes: for debuggers")
+    command.add_argument(
+        "--in-process",
+        action="store_true",
+        help="no worker processes: for debuggers, and always on the ranks of 'backburn launch'",
+    )
     command.add_argument(
         "--new",
         nargs=2,
@@ -67,6 +72,7 @@ def conformance(options: argparse.Namespace) -> int:
     from backburn.conformance.reports.terminal import summary, text
     from backburn.conformance.runner.run import check_backend
 
+    rank, ranks = launched() or (0, 1)
     if options.new:
         from backburn.conformance.template import write_template
 
@@ -90,18 +96,20 @@ def conformance(options: argparse.Namespace) -> int:
             dtypes=options.dtypes,
             kinds=options.kinds,
             only=options.only,
-            jobs=0 if options.in_process else options.jobs,
+            jobs=0 if options.in_process or ranks > 1 else options.jobs,  # workers would be no ranks
             timeout=options.timeout,
             memory=options.memory,
             progress=show,
         )
     finally:
         close()
-    _write(report, options)
+    if rank == 0:
+        _write(report, options)
     if not report.results and not report.unmatched:
         raise ArgumentError(f"conformance: nothing to check of {options.backend} with these options")
     brief = options.brief or bool(options.only)
-    print(text(report, matrices=not brief) if not brief or not report.ok else summary(report))
+    if rank == 0 or not report.ok:
+        print(text(report, matrices=not brief) if not brief or not report.ok else summary(report))
     return 0 if report.ok else 1
 
 

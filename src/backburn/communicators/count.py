@@ -118,16 +118,23 @@ class Count:
         )  # fmt: skip
 
     def empty(self, k: Any, shape: Sequence[int], dtype: DType) -> Buffer:
-        """A buffer of which every element is the same one."""
-        return np.lib.stride_tricks.as_strided(np.zeros(1, as_dtype(dtype).dtype), tuple(shape), (0,) * len(shape))
+        """A buffer that takes the memory of a primitive of backend ``k``, or none without a backend."""
+        known = as_dtype(dtype)
+        return _buffer(tuple(shape), known.dtype, None if k is None else k.zeros(tuple(shape), known))
 
     def to_buffer(self, k: Any, x: Any, /, *, own: bool = False) -> Buffer:
-        """A buffer of the shape and dtype of a primitive."""
-        return self.empty(k, x.shape, k.dtype(x))
+        """A buffer of the shape and dtype of a primitive, in its memory unless ``own`` is true."""
+        dtype = k.dtype(x)
+        return self.empty(k, x.shape, dtype) if own else _buffer(tuple(x.shape), dtype.dtype, x)
 
     def from_buffer(self, k: Any, buffer: Buffer, /) -> Any:
-        """A primitive of zeros."""
-        return k.zeros(tuple(buffer.shape), as_dtype(buffer.dtype))
+        """A primitive in the memory of a buffer, or of zeros for a part of one."""
+        held, shape = buffer.held, tuple(buffer.shape)
+        if held is not None and tuple(held.shape) == shape:
+            return held
+        if held is not None and math.prod(held.shape) == buffer.size:
+            return k.reshape(held, shape)
+        return k.zeros(shape, as_dtype(buffer.dtype))
 
     def add(self, x: Buffer, y: Buffer, total: Buffer) -> None:
         """Add nothing: buffers have no values."""
@@ -200,6 +207,21 @@ class Count:
         if self.size > 1:
             self.counted.sent[kind] += size
             self.counted.seconds += seconds
+
+
+class _Buffer(np.ndarray[Any, np.dtype[Any]]):
+    """An array of which every element is the same one. With its parts, it keeps the memory that it would take."""
+
+    held: Any
+
+    def __array_finalize__(self, whole: Any) -> None:
+        self.held = getattr(whole, "held", None)
+
+
+def _buffer(shape: tuple[int, ...], dtype: np.dtype[Any], held: Any) -> _Buffer:
+    made = np.lib.stride_tricks.as_strided(np.zeros(1, dtype), shape, (0,) * len(shape)).view(_Buffer)
+    made.held = held
+    return made
 
 
 def _rounds(processes: int) -> int:

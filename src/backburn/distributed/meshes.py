@@ -5,12 +5,15 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from pathlib import Path
 from typing import Any, TypeVar
 
 from backburn.backend import AnyBackend, load_backend
 from backburn.backend.spec import parse
 from backburn.base.errors import ArgumentError, SpecError
+from backburn.base.threads import set_num_threads
 from backburn.communicators import Communicator, launched, load_communicator
+from backburn.communicators.agreement import check_agreement
 from backburn.data import batches
 from backburn.decorators.sharding.processes import check_mesh
 from backburn.distributed.rows import Rows, SizedRows
@@ -20,8 +23,6 @@ from backburn.tensor.generators import default_generator
 
 T = TypeVar("T")
 
-#: The words of options, which mesh axes cannot have.
-OPTIONS = ("deterministic", "timeout", "check", "on_fallback", "communicator")
 #: The mesh axis over which batches are cut, if a mesh has it.
 DATA = "dp"
 
@@ -32,15 +33,25 @@ class Mesh:
     Made by :func:`mesh`. The number of processes is no part of the mesh: results have the same bits on any of them.
     """
 
-    def __init__(self, axes: Mapping[str, int], options: Mapping[str, Any], communicator: Communicator) -> None:
+    def __init__(
+        self,
+        axes: Mapping[str, int],
+        options: Mapping[str, Any],
+        communicator: Communicator,
+        threads: int | None = None,
+    ) -> None:
         self.axes = dict(axes)
         self.options = dict(options)
         self.communicator = communicator
+        #: The number of threads that compute a shard; None where the environment decides.
+        self.threads = threads
+        self._compared: set[str] = set()
         _check_processes(self.axes, communicator.size)
 
     def __repr__(self) -> str:
         words = [f"{name}={size}" for name, size in self.axes.items()]
         words += [f"{name}={value!r}" for name, value in self.options.items()]
+        words += [] if self.threads is None else [f"threads={self.threads}"]
         where = f" on {self.processes} processes, of which this is {self.rank}" if self.processes > 1 else ""
         return f"mesh({', '.join(words)}){where}"
 
@@ -85,12 +96,21 @@ class Mesh:
         return f"{spec[:start]}{inner}{spec[stop:]}"
 
     def backend(self, spec: str = "autodiff(numpy)") -> AnyBackend:
-        """The backend of :meth:`spec`.
+        """The backend of :meth:`spec`, on all processes.
 
-        >>> mesh(dp=2).backend().spec
-        'autodiff(sharded(numpy, dp=2))'
+        Raises :class:`CommunicationError` for processes whose backends compute by other libraries or kernels, or with
+        other numbers of threads, since bits depend on them; all of a mesh's processes call it.
+
+            >>> mesh(dp=2).backend().spec
+            'autodiff(sharded(numpy, dp=2))'
         """
-        return load_backend(self.spec(spec))
+        found = load_backend(self.spec(spec))
+        if self.processes > 1 and found.spec not in self._compared:
+            # where the libraries' files lie changes no bits
+            facts = {name: text for name, text in found.libraries.items() if not Path(text).is_absolute()}
+            check_agreement(self.communicator.gather_objects, facts)
+            self._compared.add(found.spec)
+        return found
 
     def batches(
         self,
@@ -191,6 +211,7 @@ def mesh(
     timeout: float | None = None,
     check: bool = False,
     on_fallback: str = "warn",
+    threads: int | None = None,
     communicator: Communicator | None = None,
     **axes: int,
 ) -> Mesh:
@@ -206,6 +227,8 @@ def mesh(
     - ``check``: whether every collective compares its operation, shapes and the line that called it on all processes.
     - ``on_fallback``: what an operation does that has no rule of sharding for its operands: ``"warn"``, ``"error"`` or
       ``"allow"``, as in :class:`backburn.decorators.sharding.Sharded`.
+    - ``threads``: the number of threads that compute a shard, for :func:`backburn.set_num_threads` in every process;
+      without it the environment decides. Products that the BLAS of NumPy computes may depend on it in their last bits.
     - ``communicator``: of the processes, instead of the one that was found.
 
     On several processes the versions and sources that they run are compared, and the state of :mod:`backburn.random` is
@@ -220,6 +243,8 @@ def mesh(
         raise ArgumentError("mesh: takes its axes with their numbers of shards: mesh(dp=4), mesh(dp=4, tp=2)")
     sizes = {name: integer("mesh", name, size, least=1) for name, size in axes.items()}
     flags("mesh", deterministic=deterministic, check=check)
+    if threads is not None:
+        set_num_threads(integer("mesh", "threads", threads, least=1))
     options: dict[str, Any] = {}
     if on_fallback != "warn":
         options["on_fallback"] = on_fallback
@@ -228,9 +253,9 @@ def mesh(
     found = communicator if communicator is not None else _communicator(given)
     if found.size > 1:
         options |= given if deterministic else {"deterministic": False, **given}
-    made = Mesh(sizes, options, found)
+    made = Mesh(sizes, options, found, threads)
     if made.processes > 1:
-        made.check_equal("the mesh", {"axes": [*sizes.items()], **options})
+        made.check_equal("the mesh", {"axes": [*sizes.items()], **options, "threads": threads})
         default_generator().set_state(made.first(default_generator().state))
     return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -45,8 +46,9 @@ def generate(
     beside it in the batch, by its place there; None takes a number from the default generator (``bb.random.seed``).
 
     A backend that records (``capture(numpy)``, ``cupy``) replays the steps. Dropout is the model's affair: call
-    ``eval()`` before. Raises :class:`ArgumentError` for options out of range and empty prompts, and
-    :class:`OutOfRangeError` for tokens that the vocabulary does not have and for more steps than there are positions.
+    ``eval()`` before. Raises :class:`ArgumentError` for options out of range, empty prompts and models that
+    are no decoders, and :class:`OutOfRangeError` for tokens that the vocabulary does not have and for more steps than
+    there are positions.
 
         >>> import backburn as bb
         >>> bb.random.seed(0)
@@ -94,6 +96,7 @@ def stream(
     sampling = Sampling(
         temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty
     )
+    _check_takes_cache(model)
     rows, is_one = _rows(prompts)
     count = integer("generate", "max_new_tokens", max_new_tokens, least=1)
     config: Any = getattr(model, "config", None)
@@ -167,6 +170,16 @@ def _decoder(model: Any, cache: Cache, steps: int, count: int) -> Callable[[Any]
     return decode
 
 
+def _check_takes_cache(model: Any) -> None:
+    """Raises :class:`ArgumentError` for a model that cannot be called with the new tokens alone."""
+    options = inspect.signature(model.forward).parameters if isinstance(model, Module) else {}
+    if "cache" not in options and all(option.kind is not option.VAR_KEYWORD for option in options.values()):
+        raise ArgumentError(
+            f"generate: a {type(model).__name__} takes no cache, and so does not go on with texts: a decoder is called "
+            "as Llama is, with tokens, their mask, cache and logits_to_keep"
+        )
+
+
 def _backend(model: Any) -> Any:
     """The backend of a model's parameters."""
     return next(iter(model.parameters())).backend
@@ -177,7 +190,10 @@ def _rows(prompts: Any) -> tuple[list[list[int]], bool]:
     rows = prompts.tolist() if hasattr(prompts, "tolist") else [*prompts]
     rows = [row.tolist() if hasattr(row, "tolist") else row for row in rows]
     is_one = bool(rows) and not isinstance(rows[0], (list, tuple))
-    rows = [rows] if is_one else [[*row] for row in rows if isinstance(row, (list, tuple))]
+    if is_one:
+        rows = [rows]
+    elif wrong := [row for row in rows if not isinstance(row, (list, tuple))]:
+        raise ArgumentError(f"generate: prompts are one list of tokens, or several: {wrong[0]!r:.100} is among lists")
     if not rows or not all(rows):
         raise ArgumentError("generate: a prompt has at least one token: begin with the model's bos_token_id")
     return [[_number(token) for token in row] for row in rows], is_one

@@ -95,10 +95,16 @@ class Tokenizer:
         """The tokens of messages ``{"role": "user", "content": "..."}``, by the folder's chat template.
 
         With ``generate``, they end where the assistant's answer begins. The template runs in jinja2's sandbox. Raises
-        :class:`ArgumentError` for a folder without one, and for messages that it refuses.
+        :class:`ArgumentError` for a folder without one, for other messages, and for those that it refuses.
         """
         if self._template is None:
             raise ArgumentError(f"Tokenizer.chat: {self._path.parent} has no chat template; encode a text of your own")
+        given: Any = messages
+        if not isinstance(given, Sequence) or not all(isinstance(message, Mapping) for message in given):
+            words = '[{"role": "user", "content": "..."}]'
+            raise ArgumentError(
+                f"Tokenizer.chat: messages are a list of mappings, such as {words}, not {messages!r:.100}"
+            )
         jinja2 = _package("jinja2")
         import_module("jinja2.ext")
 

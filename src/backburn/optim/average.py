@@ -168,8 +168,10 @@ class Average(FixedAttributes):
             return leaves
         paths = {leaf.path for leaf in leaves}
         if wrong := sorted(paths ^ self._means.keys()):
-            has = "the model has and the average has not" if wrong[0] in paths else "the average has and the model not"
-            hint = hint_for(wrong[0], paths ^ {*wrong})
+            is_models = wrong[0] in paths
+            has = "the model has and the average has not" if is_models else "the average has and the model not"
+            others = self._means.keys() - paths if is_models else paths - self._means.keys()
+            hint = hint_for(wrong[0], others) if others else ""
             raise ArgumentError(f"{name}: an average belongs to one model, and {wrong[0]!r} {has}. {hint}".rstrip())
         for leaf in leaves:
             mean, x = self._means[leaf.path], leaf.value

@@ -85,7 +85,7 @@ def mesh_of(run: Run) -> Mesh | None:
     if config.plan is not None and TENSOR not in config.mesh:
         place = run.source.place(("distributed", "plan"))
         raise ConfigError(f"{place}: distributed.plan: the mesh has no axis {TENSOR!r}, over which layers are cut")
-    options: dict[str, Any] = {"deterministic": config.deterministic, "timeout": config.timeout, "check": config.check}
+    options: dict[str, Any] = {name: getattr(config, name) for name in ("deterministic", "timeout", "check", "threads")}
     return _placed(run, "distributed", lambda: mesh(**{**options, **config.mesh}))
 
 

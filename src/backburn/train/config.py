@@ -175,6 +175,7 @@ class DistributedConfig(Section):
     deterministic: bool = True
     timeout: Rate | None = None
     check: bool = False
+    threads: Positive | None = None
 
 
 class Config(Section):

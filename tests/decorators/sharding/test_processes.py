@@ -349,3 +349,12 @@ def test_agreement_costs_nothing_in_one_process(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Local, "gather_objects", lambda *_: pytest.fail("asked itself"))
     with pytest.raises(IndexError):
         k.take(k.from_numpy(np.ones((3, 2))), k.cut(k.from_numpy(np.array([0, 9])), 0), 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("inputs", ["first", "last", "addends"])
+def test_some_checks_of_the_contract_on_two_processes(inputs: str) -> None:
+    spec = f"sharded(numpy, dp=2, comm=mpi, on_fallback=allow, inputs={inputs})"
+    program = f"import sys, backburn.cli as cli; sys.exit(cli.main(['conformance', {spec!r}, '--quick', '--brief']))"
+    (line,) = lines(2, program)  # of the first process
+    assert line.startswith("PASS  sharded(numpy, dp=2, comm=mpi")
