@@ -18,7 +18,7 @@ from backburn.base.errors import ArgumentError, BackendMismatchError, BackendUna
 from backburn.decorators.capture.donation import STEPS, Renewal, Update
 from backburn.ops.bodies.quantized import Quantized
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import blas, compiled, donation, fused, memory, native_list, ops, threads
+from backburn_numpy import blas, compiled, donation, fused, lists, memory, ops, threads
 from backburn_numpy.ops import activations, elementwise, quantization
 from backburn_numpy.ops.quantization import QuantizedArray
 from backburn_numpy.quiet import quiet
@@ -120,12 +120,12 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         is_own = any(getattr(type(self), name) is not getattr(NumpyBackend, name) for name in mine)
         return None if is_own else donation.renewal(self, updates)
 
-    def lister(self) -> native_list.Lister | None:
-        """A maker of lists of recorded calls: see :mod:`backburn_numpy.native_list`.
+    def lister(self) -> lists.Lister | None:
+        """A maker of lists of recorded calls: see :mod:`backburn_numpy.lists`.
 
         None without kernels, and for a subclass, which may have operations of its own.
         """
-        return native_list.Lister() if type(self) is NumpyBackend and compiled.kernel("native_list") else None
+        return lists.Lister() if type(self) is NumpyBackend and compiled.kernel("native_list") else None
 
     def unshared(self, state: Sequence[Any], held: Sequence[int]) -> list[bool]:
         """For each array of a list, whether only that and those ``held`` references refer to it."""

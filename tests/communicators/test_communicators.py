@@ -14,6 +14,7 @@ from backburn.base.errors import ArgumentError, SpecError, Unsupported
 from backburn.communicators import Communicator, Local, launched, load_communicator
 
 COLLECTIVES = """
+    import warnings
     import numpy as np
     from backburn.backend import load_backend
     from backburn.base.dtypes import DTYPES
@@ -64,6 +65,11 @@ COLLECTIVES = """
     # Odd and even ranks.
     half = comm.split([r % 2 for r in range(size)])
     assert half.gather_objects(rank) == [r for r in range(size) if r % 2 == rank % 2]
+    # What is no number warns of nothing.
+    with warnings.catch_warnings(action="error"):
+        total = np.empty(2)
+        comm.add(np.array([np.inf, 1e308]), np.array([-np.inf, 1e308]), total)
+    assert np.isnan(total[0]) and np.isinf(total[1])
     comm.barrier()
     print("good\\n", end="", flush=True)
 """
@@ -88,6 +94,8 @@ def test_local_is_one_process() -> None:
     comm.broadcast(buffer, 0)
     comm.barrier()
     assert buffer.tolist() == [3.0]
+    comm.add(np.array([np.inf]), np.array([-np.inf]), buffer)  # warnings are errors
+    assert np.isnan(buffer[0])
     with pytest.raises(ArgumentError, match="all_gather: 2 buffers for 1 processes"):
         comm.all_gather(buffer, [buffer, buffer])
     with pytest.raises(ArgumentError, match="no rank 1 among 1"):

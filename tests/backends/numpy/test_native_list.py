@@ -21,7 +21,9 @@ from backburn.base.errors import DeviceMemoryError
 from backburn.decorators.capture import recorder
 from backburn.decorators.capture.native import NATIVE_LIST
 from backburn.decorators.capture.program import Call, Number, Variable
-from backburn_numpy import compiled, native_list, products
+from backburn_numpy import compiled, lists, products
+from backburn_numpy.lists import native_list
+from backburn_numpy.lists.layout import COPY, Layout
 
 pytestmark = needs_kernels
 
@@ -263,14 +265,14 @@ def test_products_of_many_multiplications_are_in_lists(operations: list[str]) ->
 
 
 def test_parts_of_a_stack_are_computed_in_it(operations: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    layouts: list[native_list.Layout] = []
-    words = native_list.Layout.words
+    layouts: list[Layout] = []
+    words = Layout.words
 
-    def watched(layout: native_list.Layout) -> tuple[list[int], list[int]]:
+    def watched(layout: Layout) -> tuple[list[int], list[int]]:
         layouts.append(layout)
         return words(layout)
 
-    monkeypatch.setattr(native_list.Layout, "words", watched)
+    monkeypatch.setattr(Layout, "words", watched)
 
     def loop(a: Any, x: Any) -> Any:
         h, states = 0.0 * x[0], []
@@ -281,7 +283,7 @@ def test_parts_of_a_stack_are_computed_in_it(operations: list[str], monkeypatch:
 
     check(loop, normal(3), normal(20, 2, 3))
     assert operations[0] == NATIVE_LIST
-    copies = [step for step in layouts[0].steps if step[0] == native_list.COPY]
+    copies = [step for step in layouts[0].steps if step[0] == COPY]
     assert [step[3:] for step in copies] == [[2, 12, 12, 0]], "the row that all steps read, repeated once"
 
 
@@ -318,7 +320,7 @@ def test_numbers_of_replays_reach_a_list() -> None:
         Call("mul", k.mul, [x, rate], {}, scaled),
         Call("sub", k.sub, [rate, y], {}, wide),
     ]
-    lister = native_list.Lister()
+    lister = lists.Lister()
     assert [lister.spares(call) for call in calls] == [1, 1]
     function = lister.native_list(calls, [x, rate, y], [wide, scaled])
     single, double = normal(2, 3), normal(2, 3, dtype=np.float64)
@@ -477,7 +479,8 @@ PROGRAM = """
 import os, signal, threading
 import numpy as np
 import backburn as bb
-from backburn_numpy import native_list, threads
+from backburn_numpy import threads
+from backburn_numpy.lists import native_list
 threads.set_num_threads(2)
 k = "capture(numpy)"
 captured = bb.capture(lambda x, w: bb.tanh(bb.tanh((x * 2.0 + 1.0) @ w) * x - x) * x + x, state=False)

@@ -1,0 +1,208 @@
+"""Layouts: the steps of a list, and where their operands and results lie."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from enum import Enum
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from backburn.decorators.capture.program import Call, Number, Variable
+from backburn_numpy import compiled
+from backburn_numpy.compiled import FLOAT32, FLOAT64
+from backburn_numpy.memory import aligned, contiguous
+
+#: The most elements of a result of a list: for larger ones it gains nothing, and the arena would keep their memory.
+MOST = 1 << 16
+#: The most steps for groups of rows, and for matrices whose diagonals are copied.
+MOST_GROUPS = 64
+#: The arguments of a kernel's call.
+ARGUMENTS = 11
+#: The kinds of steps, as the kernel numbers them.
+FORMULA, COPY, KERNEL_CALL, PRODUCT, TRANSPOSE = range(5)
+#: The alignment of values in the arena, in bytes.
+LINE = 64
+#: The dtypes that lists compute.
+FLOATS: dict[str, np.dtype[Any]] = {"float32": FLOAT32, "float64": FLOAT64}
+
+Shape = tuple[int, ...]
+
+
+class Kind(Enum):
+    """Whose a memory is: the list's own, a given array's, a constant's, or a result's."""
+
+    ARENA, GIVEN, CONSTANT, RESULT = range(4)
+
+
+class Memory:
+    """The memory of a value and of its views; perhaps a part of a larger one."""
+
+    __slots__ = ("address", "first", "kind", "last", "offset", "size", "whole")
+
+    def __init__(self, kind: Kind, address: int = 0, size: int = 0, step: int = 0) -> None:
+        self.kind = kind
+        #: In the arena from its start on; of given arrays and results, their number instead.
+        self.address = address
+        self.size = size
+        #: The steps that write it first and use it last.
+        self.first = self.last = step
+        self.whole: Memory | None = None
+        self.offset = 0
+
+
+class Place(NamedTuple):
+    """Where a value lies: some bytes after the start of a memory."""
+
+    memory: Memory
+    offset: int
+
+    def resolved(self) -> Place:
+        """The place in the memory that is no part of another."""
+        memory, offset = self
+        while memory.whole is not None:
+            offset += memory.offset
+            memory = memory.whole
+        return Place(memory, offset)
+
+
+def is_free(memory: Memory, whole: Memory) -> bool:
+    """Whether a value may be computed as a part of another one."""
+    return memory.kind is Kind.ARENA and memory.whole is None and memory is not whole
+
+
+class Layout:
+    """The steps of a list, and where their operands and results lie."""
+
+    def __init__(self, given: Sequence[Variable | Number]) -> None:
+        self.steps: list[list[Any]] = []
+        self.places: dict[Variable, Place] = {}
+        #: Transposed matrices, until something else than a product reads them: of which, how many, of what sides.
+        self.transposed: dict[Variable, tuple[Variable, int, int, int]] = {}
+        #: The memory of numbers that replays bring.
+        self.cells: dict[tuple[Number, np.dtype[Any]], Any] = {}
+        self.kept: list[Any] = []
+        self._memories: list[Memory] = []
+        self._repeated: dict[tuple[int, Shape], Place] = {}
+        for x in given:
+            if isinstance(x, Variable):
+                self.places[x] = Place(Memory(Kind.GIVEN, len(self.places)), 0)
+        self._given = len(self.places)
+
+    def new(self, v: Variable) -> Place:
+        """The place of a value that the next step computes."""
+        place = self.places[v] = self.scratch(v.shape, FLOATS[v.dtype.name])
+        return place
+
+    def read(self, x: Any, dtype: np.dtype[Any]) -> Place:
+        """The place of an operand of the next step."""
+        if x.__class__ is Variable:
+            if x not in self.places:
+                source, *sides = self.transposed[x]
+                self.steps.append([TRANSPOSE, self.new(x), self.read(source, dtype), *sides, dtype.itemsize])
+            place = self.places[x]
+            memory: Memory | None = place.memory
+            while memory is not None:
+                memory.last = len(self.steps)
+                memory = memory.whole
+            return place
+        if x.__class__ is Number:
+            cell = self.cells.get((x, dtype))
+            if cell is None:
+                cell = self.cells[x, dtype] = np.zeros((), dtype)
+            return self.constant(cell)
+        return self.constant(contiguous(x, dtype))
+
+    def repeated(self, x: Any, dtype: np.dtype[Any], shape: Shape) -> Place:
+        """The place of a row, or of several, repeated to a shape: many calls may read it."""
+        key = id(x), shape
+        if (place := self._repeated.get(key)) is None:
+            source, size = self.read(x, dtype), prod(x.shape) * dtype.itemsize
+            place = self._repeated[key] = self.scratch(shape, dtype)
+            self.steps.append([COPY, place, source, prod(shape) // prod(x.shape), size, size, 0])
+        place.memory.last = len(self.steps)
+        return place
+
+    def constant(self, x: Any) -> Place:
+        """The place of an array that stays as it is, or that is written before the steps."""
+        self.kept.append(x)
+        return Place(Memory(Kind.CONSTANT, compiled.address(x)), 0)
+
+    def scratch(self, shape: Shape, dtype: np.dtype[Any]) -> Place:
+        """A place for what only the next steps need."""
+        memory = Memory(Kind.ARENA, 0, -(-prod(shape) * dtype.itemsize // LINE) * LINE, len(self.steps))
+        self._memories.append(memory)
+        return Place(memory, 0)
+
+    def result(self, v: Variable | None, shape: Shape, dtype: np.dtype[Any]) -> Place:
+        """The place of a value that the next step computes, or of what nobody needs."""
+        return self.scratch(shape, dtype) if v is None else self.new(v)
+
+    def hold(self, places: Sequence[Place]) -> None:
+        """Keep memory for the last of several steps of a call."""
+        for place in places:
+            memory: Memory | None = place.memory
+            while memory is not None:
+                memory.last = len(self.steps) - 1
+                memory = memory.whole
+
+    def call(self, kernel: Any, *arguments: Place | int) -> None:
+        """Append the call of a kernel."""
+        self.steps.append([KERNEL_CALL, kernel.where, *arguments, *[0] * (ARGUMENTS - len(arguments))])
+
+    def words(self) -> tuple[list[int], list[int]]:
+        """The words of all steps, and the patches: which word a replay replaces, by the address of what, plus what."""
+        start = self._arena()
+        found: list[int] = []
+        patches: list[int] = []
+        for kind, *rest in self.steps:
+            found += (kind, len(rest) + 2)
+            for word in rest:
+                if word.__class__ is Place:
+                    memory, offset = word.resolved()
+                    if memory.kind is Kind.GIVEN or memory.kind is Kind.RESULT:
+                        before = self._given if memory.kind is Kind.RESULT else 0
+                        patches += (len(found), before + memory.address, offset)
+                    word = memory.address + offset + (start if memory.kind is Kind.ARENA else 0)
+                found.append(word)
+        return found, patches
+
+    def _arena(self) -> int:
+        """Give the values their places in a new arena, and return its address."""
+        free: dict[int, list[int]] = defaultdict(list)
+        begin: dict[int, list[Memory]] = defaultdict(list)
+        end: dict[int, list[Memory]] = defaultdict(list)
+        for memory in self._memories:
+            if memory.whole is None and memory.kind is Kind.ARENA:
+                begin[memory.first].append(memory)
+                end[memory.last].append(memory)
+        size = 0
+        for step in range(len(self.steps)):
+            for memory in begin[step]:
+                if places := free[memory.size]:
+                    memory.address = places.pop()
+                else:
+                    memory.address = size
+                    size += memory.size
+            for memory in end[step]:
+                free[memory.size].append(memory.address)
+        arena = aligned(size)
+        self.kept.append(arena)
+        return compiled.address(arena)
+
+
+#: Appends the steps of a call to a layout.
+Plan = Callable[[Layout, Call], None]
+
+
+def bytes_of(v: Variable) -> int:
+    return prod(v.shape) * v.dtype.bits // 8
+
+
+def dtype_of(v: Any) -> np.dtype[Any] | None:
+    """The dtype of a value that lists compute; None for any other value."""
+    if v.__class__ is Variable:
+        return FLOATS.get(v.dtype.name) if prod(v.shape) else None
+    return FLOATS.get(v.dtype.name) if v.__class__ is np.ndarray and v.size and v.dtype.isnative else None

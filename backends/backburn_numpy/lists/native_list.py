@@ -1,0 +1,109 @@
+"""``NativeList``: the steps of a layout, run by one call of a kernel."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+
+from backburn.decorators.capture.program import Call, Number, Variable
+from backburn_numpy import compiled
+from backburn_numpy.fused import SHARED
+from backburn_numpy.lists.layout import COPY, FLOATS, LINE, Kind, Layout, Memory, Shape, bytes_of
+from backburn_numpy.memory import contiguous, empty
+from backburn_numpy.threads import available
+
+
+class NativeList:
+    """A list of steps with its arena. One replay runs it at a time."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        given: Sequence[Variable | Number],
+        results: Sequence[Variable],
+        makers: Mapping[Variable, Call],
+    ) -> None:
+        parts: list[tuple[int, int, Variable]] = []
+        news: list[Memory] = []
+        for v in results:
+            memory, offset = layout.read(v, FLOATS[v.dtype.name]).resolved()
+            if memory.kind is Kind.GIVEN or memory.kind is Kind.CONSTANT:  # a view, whose copy is the result
+                source = layout.read(v, FLOATS[v.dtype.name])
+                layout.steps.append([COPY, layout.new(v), source, 1, bytes_of(v), 0, 0])
+                memory, offset = layout.places[v]
+            if memory.kind is Kind.ARENA:
+                memory.kind, memory.address = Kind.RESULT, len(news)
+                news.append(memory)
+            parts.append((memory.address, offset, v))
+        #: The results that have memory of their own, by shape and dtype; and all, by which of them and what part.
+        self._news: list[tuple[Shape, np.dtype[Any]]] = []
+        #: The call of each of these, and the last one for whose result there was no memory.
+        self._makers: list[Call] = []
+        self.failed: Call | None = None
+        self._parts: list[tuple[int, slice | None, Shape]] = [(0, None, ())] * len(parts)
+        for number, memory in enumerate(news):
+            mine = [i for i, part in enumerate(parts) if part[0] == number]
+            _, offset, v = parts[mine[0]]
+            self._makers.append(makers[v])
+            dtype = FLOATS[v.dtype.name]
+            if len(mine) == 1 and offset == 0 and memory.size - bytes_of(v) < LINE:
+                self._news.append((v.shape, dtype))
+                self._parts[mine[0]] = number, None, v.shape
+                continue
+            self._news.append(((memory.size // dtype.itemsize,), dtype))
+            for i in mine:
+                _, offset, v = parts[i]
+                start = offset // dtype.itemsize
+                self._parts[i] = number, slice(start, start + prod(v.shape)), v.shape
+        words, patches = layout.words()
+        self._steps, self._patches = np.array(words, np.int64), np.array(patches, np.int64)
+        self._arrays = [i for i, x in enumerate(given) if isinstance(x, Variable)]
+        self._numbers = [(given.index(number), cell) for (number, _), cell in layout.cells.items()]
+        self._starts = np.zeros(len(self._arrays) + len(news), np.int64)
+        self._kept = layout.kept
+        at_steps, at_patches, at_starts = map(compiled.address, (self._steps, self._patches, self._starts))
+        self._given = at_steps, len(words), at_patches, len(patches) // 3, at_starts, compiled.PORTION, SHARED
+        self._run: Any = compiled.kernel("native_list")
+        self._lock = threading.Lock()
+        _LISTS.add(self)
+
+    def __call__(self, *given: Any) -> list[Any]:
+        """The results for what is given."""
+        arrays = [
+            x if x.__class__ is np.ndarray and x.flags.c_contiguous else contiguous(x)
+            for x in map(given.__getitem__, self._arrays)
+        ]
+        news: list[Any] = []
+        for shape, dtype in self._news:
+            try:
+                news.append(empty(shape, dtype))
+            except MemoryError:
+                self.failed = self._makers[len(news)]
+                raise
+        with self._lock:
+            self._starts[:] = [*map(compiled.address, arrays), *map(compiled.address, news)]
+            for i, cell in self._numbers:
+                cell[()] = given[i]
+            self._run(*self._given, available())
+        return [
+            news[number] if part is None else news[number][part].reshape(shape) for number, part, shape in self._parts
+        ]
+
+
+#: All lists: a thread of the parent may have been in one of them when it forked.
+_LISTS: WeakSet[NativeList] = WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for one in _LISTS:
+        one._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
