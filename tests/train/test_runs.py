@@ -12,6 +12,7 @@ import pytest
 from backburn import cli, train
 from backburn.base.errors import FileFormatError
 from backburn.train.locks import FileLock
+from backburn.train.report import report_html
 from backburn.train.runs import aligned, comparison, duration, run_table
 
 
@@ -50,6 +51,10 @@ def test_a_run_is_read(folder: Path) -> None:
     assert run.curve("loss") == [(1, 3.0), (2, 2.0), (3, 1.0)]
     assert run.settings() == {"fit.epochs": 3, "fit.options.rate": 0.1, "environment.python": "3.11"}
     assert not run.is_running
+    write(folder / "longer", [4.0, 3.0, 2.0, 1.0])
+    longer = train.read_run(folder / "longer")
+    assert (longer.planned, run_table([longer])[1][1]) == (None, "4")
+    assert "<th>epochs</th><td>4</td>" in report_html(longer)
     empty = train.read_run(folder / "c")
     assert (empty.last, empty.metrics, empty.seconds) == ({}, [], 0.0)
 

@@ -412,6 +412,12 @@ def test_a_batch_that_does_not_fit_is_named() -> None:
     with pytest.raises(KeyError) as missing:
         run.step({"z": X[:4], "y": Y[:4]})
     assert "In step 1, with the batch z: float32[4,6], y: int64[4]." in missing.value.__notes__
+    with pytest.raises(DTypeError, match="data of type <U1 have no dtype here") as texts:
+        run.step({"x": X[:4], "y": Y[:4], "name": np.array([*"abcd"])})
+    assert texts.value.__notes__ == ["In step 1, with the batch x: float64[4,6], y: int64[4], name: <U1[4]."]
+    with pytest.raises(DTypeError) as texts:
+        run.evaluate([{"x": X[:4], "y": np.array([*"abcd"])}])
+    assert texts.value.__notes__ == ["In an evaluation, with the batch x: float64[4,6], y: <U1[4]."]
     with pytest.raises(ShapeError) as measured:
         run.evaluate([{"x": X[:4, :5], "y": Y[:4]}])
     assert "In an evaluation, with the batch x: float32[4,5], y: int64[4]." in measured.value.__notes__

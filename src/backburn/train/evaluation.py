@@ -86,8 +86,9 @@ class Evaluation:
             module.eval()
         with no_grad(), fork(random):
             for batch in batches_of(data, epoch):
-                tensors = self._place.tensors(batch)
+                tensors = batch
                 try:
+                    tensors = self._place.tensors(batch)
                     found.append((examples(tensors), self._measure(model, tensors)))
                 except Exception as error:
                     error.add_note(f"In an evaluation, with the batch {described(tensors)}.")

@@ -52,9 +52,9 @@ class Run:
 
     @property
     def planned(self) -> int | None:
-        """The number of epochs that were asked for at first."""
+        """The number of epochs that were asked for at first; None if the run has gone on for more."""
         epochs = _table(self.config.get("fit")).get("epochs")
-        return epochs if isinstance(epochs, int) else None
+        return epochs if isinstance(epochs, int) and epochs >= self.last.get("epoch", 0) else None
 
     @property
     def started(self) -> str:
@@ -130,8 +130,7 @@ def run_table(runs: Sequence[Run], metrics: Sequence[str] = ()) -> list[list[str
     titles = ["run", "epochs", "time", *names, *([course_title(course)] if course else []), "started", ""]
     table = [titles]
     for run in runs:
-        done = int(run.last.get("epoch", 0))
-        epochs = f"{done}/{run.planned}" if run.planned and run.planned >= done else f"{done}"
+        epochs = f"{run.last.get('epoch', 0):.0f}" + (f"/{run.planned}" if run.planned else "")
         values = [_number(run.last.get(name)) for name in names]
         curve = [sparkline([y for _, y in run.curve(course)])] if course else []
         state = "running" if run.is_running else ""

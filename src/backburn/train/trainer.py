@@ -237,8 +237,9 @@ class Trainer(Generic[M]):
 
     def _stepped(self, batches: Sequence[Any]) -> dict[str, Any]:
         """:meth:`step`, within a block of the run's random numbers."""
-        tensors = tuple([self._place.tensors(batch) for batch in batches])
+        tensors = tuple(batches)
         try:
+            tensors = tuple([self._place.tensors(batch) for batch in batches])
             values, taken = self._step((self.model, self.optimizer, self.average), tensors)
         except Exception as error:
             self._note(error, tensors)
