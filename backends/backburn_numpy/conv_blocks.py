@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from backburn_numpy import blas
-from backburn_numpy.threads import num_threads, parallel_for
+from backburn_numpy.threads import available, num_threads, parallel_for
 
 Array = Any
 Shape = tuple[int, ...]
@@ -50,6 +50,11 @@ def flip_weight(weight: Array, groups: int) -> Array:
     back = (slice(None, None, -1),) * (weight.ndim - 2)
     split = weight.reshape(groups, inputs, *weight.shape[1:])[(..., *back)].swapaxes(1, 2)
     return split.reshape(groups * outputs, inputs, *weight.shape[2:])
+
+
+def team(products: int) -> int:
+    """The number of threads that a kernel may take for so many multiplications."""
+    return available() if products >= WORTH else 1
 
 
 def run_blocks(work: Callable[[int, int], None], size: int, products: int, by_kernels: bool = False) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from backburn.ops.conv import Pairs
 from backburn_numpy import blas, compiled
 from backburn_numpy.compiled import FLOAT32
-from backburn_numpy.conv_blocks import COLUMNS, PLACES, TURNED, Block, cut, flip_weight, run_blocks
+from backburn_numpy.conv_blocks import COLUMNS, PLACES, TURNED, WORTH, Block, cut, flip_weight, run_blocks, team
 from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.threads import num_threads
 
@@ -29,7 +29,7 @@ LONG = 1 << 22
 #: The most output channels that the direct kernel sums at a time, and positions of a vector,
 MOST_CHANNELS, LANES = 8, 16
 #: the fewest output channels for its use, elements of a window in all channels, and windows,
-FEW, DEEP, MANY = 8, 18, 256
+FEW, DEEP, MANY = 8, 9, 256
 #: the fewest input channels for the direct kernels for small images and for the gradient of the weight, and columns,
 FEW_INPUTS, ACROSS = 4, 4
 #: the most elements of a weight that each thread packs soon,
@@ -37,6 +37,8 @@ SOON = 1 << 20
 #: the largest factor by which padding may increase the number of positions, and the most planes of an image, unless
 #: windows overlap: most of the time would go into copying them.
 WASTE, APART = 1.8, 4
+#: The most copies of an image for the direct kernel.
+MOST_COPIES = 5
 #: The fewest columns of a product for its call not to matter.
 SHORT = 48
 #: The most positions that kernels sum at a time.
@@ -46,8 +48,13 @@ TILE = 64
 MOST_PARTS, SMALL_WEIGHT, SMALL_PART, LARGE_PART, WORK_OF_A_PART = 8, 1 << 16, 1 << 8, 1 << 11, 1 << 24
 #: The blocks of inputs and gradients that fit the L2 cache, with the positions per block that :func:`cut` makes.
 DEPTHS = 2
-#: Elements of the image rows that the direct kernel copies at a time, which fit the L2 cache.
-ROWS = 1 << 18
+#: Elements of the image rows that the direct kernel copies at a time, which fit the L2 cache, and the fewest rows where
+#: threads share an example.
+ROWS, LEAST_ROWS = 1 << 18, 4
+#: The outputs of whose gradients the kernel for few inputs sums a multiple at a time.
+SUMMED = 3
+#: The most sums of vectors for that kernel, which fit the L2 cache.
+MOST_SUMS = 1 << 14
 
 
 class Geometry:
@@ -91,6 +98,9 @@ class Geometry:
             and self.examples * positions >= MANY
             and -(-self.counts[0] * length // LANES) * LANES <= WASTE * positions
         )
+        #: Whether its copies of the image have a plane for each column of the windows, so that rows follow one another:
+        #: not where copying as often takes longer than computing what lies between rows.
+        self.is_flat = self.counts[0] > 1 and 1 < size[-1] <= MOST_COPIES
 
         #: Whether the direct kernel for small images is, which packs the weight for as many windows.
         self.is_small = (
@@ -104,7 +114,17 @@ class Geometry:
         #: Whether the direct kernel is faster for the gradient of the weight, whose tiles have 2 or 4 inputs by 3
         #: elements: for few of both most of the time goes into copying the gradients of the outputs.
         self.has_direct_weight_grad = (
-            math.prod(size) > 2 and self.inputs >= FEW_INPUTS and self.outputs >= FEW and self.depth >= 2 * DEEP
+            math.prod(size) > 2 and self.inputs >= FEW_INPUTS and self.outputs >= FEW and self.depth >= 36
+        )
+
+        #: Whether the kernel for few inputs is faster for that gradient. For each element of the weight it has a vector
+        #: of sums, which it reads and writes for each example.
+        self.has_few_inputs = (
+            not self.is_thin
+            and self.inputs < FEW_INPUTS
+            and self.outputs >= FEW >> 1
+            and self.depth * self.outputs <= MOST_SUMS
+            and positions >= SHORT
         )
 
         #: The parts of the gradient of the weight, a power of two: each has a sum of its own, so that threads that
@@ -119,18 +139,21 @@ class Geometry:
         windows = self.examples * math.prod(self.counts)
         return self.depth * self.outputs <= SOON or windows >= (MANY >> 1) * num_threads()
 
-    def layout(self, rows: int) -> tuple[int, int, int, int]:
+    def layout(self, rows: int, flat: bool = False) -> tuple[int, int, int, int]:
         """The layout of images in kernels, for windows of ``rows`` rows (conv_layout.h).
 
-        The number of planes, the length of their rows, their size, and that of a table.
+        The number of planes, the length of their rows, their size, and that of a table. Nothing lies between rows if
+        ``flat``.
         """
         window = [int(n) for n in self.numbers[7:]]
         size, stride, spacing = window[:2], window[2:4], window[6:]
         last = [(n - 1) * d for n, d in zip(size, spacing, strict=True)]
-        planes = math.prod(min(step, n + 1) for n, step in zip(last, stride, strict=True))
+        down, across = (min(step, n + 1) for n, step in zip(last, stride, strict=True))
         above, left = (n // step for n, step in zip(last, stride, strict=True))
+        if flat:
+            across, left = size[1], 0
         length = self.counts[1] + left
-        return planes, length, (rows + above) * length + left + TILE, 2 * math.prod(size) + planes + 1
+        return down * across, length, (rows + above) * length + left + TILE, 2 * math.prod(size) + down * across + 1
 
     def padded(self, blocks: Array) -> int:
         """Elements of the padded inputs of the largest of the blocks, and of two vectors for each of its positions."""
@@ -181,27 +204,22 @@ def convolve(x: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
     return out
 
 
-def _convolve_direct(x: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
-    """The stride-1 convolution of ``x``, a few rows of an example at a time."""
-    out, whole = empty(g.places, x.dtype), _contiguous(x, weight, bias)
+def _convolve_direct(x: Array, weight: Array, bias: Array | None, g: Geometry, flipped: bool = False) -> Array:
+    """The convolution of ``x``, with the weight of a transposed convolution if ``flipped``, some rows at a time."""
+    out, whole, threads = empty(g.places, x.dtype), _contiguous(x, weight, bias), team(g.products)
     row = g.inputs * math.prod(g.images[2:]) // g.numbers[3]
-    rows = min(max(8, ROWS // row), g.counts[0])
-    blocks = [
-        (slice(n, n + 1), slice(first, min(first + rows, g.counts[0])))
-        for n in range(g.examples)
-        for first in range(0, g.counts[0], rows)
-    ]
-    planes, length, step, table = g.layout(rows)
+    rows = max(8, int(ROWS // row))
+    if g.examples < threads:  # each takes some rows
+        rows = min(rows, max(LEAST_ROWS, -(-g.counts[0] * g.examples // (2 * threads))))
+    rows = min(rows, g.counts[0])
+    planes, length, step, table = g.layout(rows, g.is_flat)
     packed = g.groups * -(-g.outputs // MOST_CHANNELS) * MOST_CHANNELS * g.depth
-    size = packed + g.inputs * planes * step + MOST_CHANNELS * (rows * length + TILE)
-    numbers = _block_bounds(blocks)
-
-    def part(start: int, stop: int) -> None:
-        memory = empty((size,), np.dtype(np.float32)), np.empty(table, np.int64)
-        kernel: Any = compiled.kernel("conv_direct")
-        kernel(*compiled.addresses(out, *whole, *memory, g.numbers, numbers[start:]), stop - start, rows)
-
-    run_blocks(part, len(blocks), g.products, by_kernels=True)
+    size = g.inputs * planes * step + (0 if g.is_flat else MOST_CHANNELS * rows * length)
+    grain = max(1, WORTH // 8 * g.counts[0] * g.examples // (rows * g.products))
+    memory = empty((packed + threads * size,), np.dtype(np.float32)), np.empty(table, np.int64)
+    kernel: Any = compiled.kernel("conv_direct")
+    at = compiled.addresses(out, *whole, *memory, g.numbers)
+    kernel(*at, g.examples, rows, size, grain, g.is_flat, flipped, threads)
     return out
 
 
@@ -225,6 +243,8 @@ def _convolve_small(x: Array, weight: Array, bias: Array | None, g: Geometry, fl
 
 def weight_grad(x: Array, grad: Array, g: Geometry) -> Array:
     """The gradient of the weight: (groups, outputs, depth)."""
+    if g.has_few_inputs:
+        return _weight_grad_of_few(x, grad, g)
     whole, (parts, most) = _contiguous(x, grad), (g.weight_parts, 1)
     is_direct = g.has_direct_weight_grad
     width, transposed = 0, False
@@ -268,12 +288,32 @@ def weight_grad(x: Array, grad: Array, g: Geometry) -> Array:
     return result.swapaxes(1, 2) if transposed else result
 
 
+def _weight_grad_of_few(x: Array, grad: Array, g: Geometry) -> Array:
+    """The gradient of the weight for few inputs, in the threads of kernels."""
+    whole, parts, threads = _contiguous(x, grad), g.weight_parts, team(g.products)
+    blocks = _cut_bounds(g.examples, g.counts, g.outputs, parts)
+    rows = int((blocks[:, 3] - blocks[:, 2]).max())
+    # Where threads outnumber the parts, they share the outputs of each, which changes no sum.
+    ranges = min(-(-threads // parts), -(-g.outputs // SUMMED))
+    step = -(-g.outputs // (ranges * SUMMED)) * SUMMED
+    planes, _, size, table = g.layout(rows, True)
+    size = g.inputs * planes * size + g.groups * step * g.depth * LANES
+    memory = empty((threads * size,), np.dtype(np.float32)), np.empty(table, np.int64)
+    totals = empty((parts, g.groups, g.outputs, g.depth), np.dtype(np.float32))
+    kernel: Any = compiled.kernel("conv_weight_few")
+    at = compiled.addresses(totals, *whole, *memory, g.numbers, blocks)
+    kernel(*at, len(blocks), rows, size, parts, step, threads)
+    return np.add.reduce(totals, 0) if parts > 1 else totals[0]
+
+
 def overlap_windows(y: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
     """The sums of the windows made from ``y``, in the shape of the images."""
     turned = g.flipped()
     if turned is not None and turned.is_small and turned.packing_pays():
         return _convolve_small(y, weight, bias, turned, flipped=True)
-    if turned is not None and (turned.is_direct or turned.is_by_example):
+    if turned is not None and turned.is_direct:
+        return _convolve_direct(y, weight, bias, turned, flipped=True)
+    if turned is not None and turned.is_by_example:
         return convolve(y, flip_weight(weight, g.groups), bias, turned)
     out = empty(g.images, y.dtype)
     whole = _contiguous(out, y, weight, bias)
@@ -297,6 +337,11 @@ def overlap_windows(y: Array, weight: Array, bias: Array | None, g: Geometry) ->
 
 def _contiguous(*arrays: Array | None) -> list[Array | None]:
     return [contiguous(a, FLOAT32) for a in arrays]
+
+
+@lru_cache(maxsize=256)
+def _cut_bounds(examples: int, counts: Shape, depth: int, shares: int) -> Array:
+    return _block_bounds(cut(examples, counts, depth, shares=shares))
 
 
 def _blocks(g: Geometry, least: int = 0, shares: int | None = None) -> list[Block]:

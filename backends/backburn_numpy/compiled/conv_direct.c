@@ -6,15 +6,19 @@
 
 #include "simd.h"
 #include "conv_layout.h"
+#include "thread_pool.h"
 
 enum { CHANNELS = LANES > 8 ? 8 : 4, VECTORS = LANES > 4 ? 3 : 2, POSITIONS = LANES * VECTORS };
 
-/* The sums at positions of some vectors of CHANNELS channels, y_step apart in y, of inputs x_step apart. Weights are
- * (inputs, elements, CHANNELS). */
+/* The sums at the next of `left` positions, some vectors of them, of CHANNELS channels y_step apart in y, of which the first
+ * `outputs` are stored, each plus an element of bias, which may be null. Inputs are x_step apart, weights (inputs, elements,
+ * CHANNELS). */
 INLINE void sum_vectors(float *restrict y, int64_t y_step, const float *restrict x, int64_t x_step,
-                        const float *restrict weight, const int64_t *restrict offsets, int64_t inputs,
-                        int64_t elements, const int vectors) {
-    Lanes sums[CHANNELS][VECTORS] = {0};
+                        const float *restrict weight, const float *restrict bias, const int64_t *restrict offsets,
+                        int64_t inputs, int64_t elements, int64_t outputs, int64_t left, const int vectors) {
+    Lanes sums[CHANNELS][VECTORS];
+    for (int m = 0; m < CHANNELS; m++)
+        for (int n = 0; n < vectors; n++) sums[m][n] = (Lanes){0};
     for (int64_t c = 0; c < inputs; c++, x += x_step)
         for (int64_t e = 0; e < elements; e++, weight += CHANNELS) {
             const float *at = x + offsets[e];
@@ -23,65 +27,98 @@ INLINE void sum_vectors(float *restrict y, int64_t y_step, const float *restrict
             for (int m = 0; m < CHANNELS; m++)
                 for (int n = 0; n < vectors; n++) sums[m][n] += weight[m] * values[n];
         }
-    for (int m = 0; m < CHANNELS; m++)
-        for (int n = 0; n < vectors; n++) memcpy(y + m * y_step + n * LANES, &sums[m][n], sizeof(Lanes));
+    for (int m = 0; m < CHANNELS; m++) {
+        if (m >= outputs) continue;
+        const float plus = bias ? bias[m] : 0.0f;
+        for (int n = 0; n < vectors; n++)
+            if (n < vectors - 1 || left >= vectors * LANES)
+                store_lanes(y + m * y_step + n * LANES, sums[m][n] + plus);
+            else
+                store_some(y + m * y_step + n * LANES, left - n * LANES, sums[m][n] + plus);
+    }
 }
 
-/* The sums at the next of the count remaining positions, as many as fit the registers. */
+/* The sums at the next of the remaining positions, as many as fit the registers. */
 static void sum_tile(float *restrict y, int64_t y_step, const float *restrict x, int64_t x_step,
-                     const float *restrict weight, const int64_t *restrict offsets, int64_t inputs, int64_t elements,
-                     int64_t left) {
+                     const float *restrict weight, const float *restrict bias, const int64_t *restrict offsets,
+                     int64_t inputs, int64_t elements, int64_t outputs, int64_t left) {
     if (left > 2 * LANES)
-        sum_vectors(y, y_step, x, x_step, weight, offsets, inputs, elements, VECTORS);
+        sum_vectors(y, y_step, x, x_step, weight, bias, offsets, inputs, elements, outputs, left, VECTORS);
     else if (left > LANES)
-        sum_vectors(y, y_step, x, x_step, weight, offsets, inputs, elements, 2);
+        sum_vectors(y, y_step, x, x_step, weight, bias, offsets, inputs, elements, outputs, left, 2);
     else
-        sum_vectors(y, y_step, x, x_step, weight, offsets, inputs, elements, 1);
+        sum_vectors(y, y_step, x, x_step, weight, bias, offsets, inputs, elements, outputs, left, 1);
 }
 
 /* Packs the weight of a group (outputs, depth) as (parts, depth, CHANNELS), padding the outputs with zeros; the
- * elements of the windows come in the order of the indices. */
+ * elements of the windows come in the order of the indices. A flipped one is that of a transposed convolution: (inputs,
+ * outputs, elements), in reverse. */
 static void pack(float *restrict packed, const float *restrict weight, const int64_t *restrict indices,
-                 int64_t elements, const Geometry *g) {
-    const int64_t depth = g->inputs * elements;
+                 int64_t elements, const Geometry *g, int flipped) {
+    const int64_t step = flipped ? elements : g->inputs * elements, next = flipped ? g->outputs * elements : elements;
     for (int64_t first = 0; first < g->outputs; first += CHANNELS)
-        for (int64_t k = 0; k < depth; k += elements)
-            for (int64_t e = 0; e < elements; e++)
-                for (int64_t m = first; m < first + CHANNELS; m++)
-                    *packed++ = m < g->outputs ? weight[m * depth + k + indices[e]] : 0.0f;
+        for (int64_t c = 0; c < g->inputs; c++)
+            for (int64_t e = 0; e < elements; e++) {
+                const float *from = weight + c * next + (flipped ? elements - 1 - indices[e] : indices[e]);
+                for (int64_t m = first; m < first + CHANNELS; m++) *packed++ = m < g->outputs ? from[m * step] : 0.0f;
+            }
 }
 
-/* Convolves x into out; bias may be null. Each block is rows of one example, at most `most`. memory is scratch for the
- * packed weight, the planes of the inputs and the outputs; table is that of a layout. */
-KERNEL(conv_direct, float *restrict out, const float *restrict x, const float *restrict weight,
-       const float *restrict bias, float *restrict memory, int64_t *restrict table, const Geometry *g,
-       const Block *blocks, int64_t number, int64_t most) {
-    const Layout of = layout_of(g, most, POSITIONS, table);
-    const int64_t elements = g->size[0] * g->size[1], depth = g->inputs * elements;
+/* What threads share: the operands, packed weights, memory for each of them, and blocks of rows of the examples. */
+typedef struct {
+    float *out;
+    const float *x, *weight, *bias;
+    float *memory;
+    const Geometry *g;
+    const Layout *of;
+    int64_t size, rows, blocks;
+} Direct;
+
+static void convolve(const void *context, int64_t start, int64_t stop) {
+    const Direct *d = context;
+    const Geometry *g = d->g;
+    const Layout *of = d->of;
+    const int64_t elements = g->size[0] * g->size[1], depth = g->inputs * elements, positions = g->rows * g->columns;
     const int64_t parts = (g->outputs + CHANNELS - 1) / CHANNELS, packed = parts * depth * CHANNELS;
-    const int64_t plane = of.planes[0] * of.planes[1] * of.step;
-    for (int64_t group = 0; group < g->groups; group++)
-        pack(memory + group * packed, weight + group * g->outputs * depth, of.indices, elements, g);
-    float *planes = memory + g->groups * packed, *restrict sums = planes + g->inputs * plane;
-    for (const Block *b = blocks; b < blocks + number; b++)
+    const int64_t plane = of->planes[0] * of->planes[1] * of->step;
+    float *planes = d->memory + backburn_pool_place() * d->size, *restrict sums = planes + g->inputs * plane;
+    for (int64_t block = start; block < stop; block++)
         for (int64_t group = 0; group < g->groups; group++) {
-            const int64_t rows = b->last - b->first, count = rows * of.length, step = count + POSITIONS;
-            const int64_t at = b->start * g->groups + group;
+            const int64_t at = block / d->blocks * g->groups + group, first = block % d->blocks * d->rows;
+            const int64_t rows = g->rows - first < d->rows ? g->rows - first : d->rows, count = rows * of->length;
             for (int64_t c = 0; c < g->inputs; c++)
-                lay_planes(planes + c * plane, x + (at * g->inputs + c) * g->height * g->width, g, &of, b->first, rows);
+                lay_planes(planes + c * plane, d->x + (at * g->inputs + c) * g->height * g->width, g, of, first, rows);
             for (int64_t part = 0; part < parts; part++) {
-                const float *weights = memory + group * packed + part * depth * CHANNELS;
+                const float *weights = d->weight + group * packed + part * depth * CHANNELS;
+                const float *bias = d->bias ? d->bias + group * g->outputs + part * CHANNELS : 0;
+                const int64_t rest = g->outputs - part * CHANNELS, outputs = rest < CHANNELS ? rest : CHANNELS;
+                float *to = d->out + (at * g->outputs + part * CHANNELS) * positions + first * g->columns;
+                float *y = of->flat ? to : sums;
                 for (int64_t p = 0; p < count; p += POSITIONS)
-                    sum_tile(sums + p, step, planes + p, plane, weights, of.offsets, g->inputs, elements, count - p);
-                for (int64_t m = part * CHANNELS; m < (part + 1) * CHANNELS && m < g->outputs; m++) {
-                    const float plus = bias ? bias[group * g->outputs + m] : 0.0f;
-                    const float *restrict from = sums + (m - part * CHANNELS) * step;
-                    float *restrict to = out + ((at * g->outputs + m) * g->rows + b->first) * g->columns;
-                    for (int64_t row = 0; row < rows; row++, from += of.length, to += g->columns)
-                        LOOP for (int64_t i = 0; i < g->columns; i++) to[i] = from[i] + plus;
+                    sum_tile(y + p, of->flat ? positions : count, planes + p, plane, weights, bias, of->offsets,
+                             g->inputs, elements, outputs, count - p);
+                for (int64_t m = 0; !of->flat && m < outputs; m++, to += positions) {
+                    const float *restrict from = sums + m * count;
+                    for (int64_t row = 0; row < rows; row++, from += of->length)
+                        LOOP for (int64_t i = 0; i < g->columns; i++) to[row * g->columns + i] = from[i];
                 }
             }
         }
+}
+
+/* Convolves x into out, so many rows of an example at a time; bias may be null. memory is scratch for the packed weight
+ * and, of the given size for each thread, for the planes of the inputs and the outputs; table is that of a layout. */
+KERNEL(conv_direct, float *out, const float *x, const float *weight, const float *bias, float *memory,
+       int64_t *restrict table, const Geometry *g, int64_t examples, int64_t rows, int64_t size, int64_t grain, int flat,
+       int flipped, int threads) {
+    const Layout of = layout_of(g, rows, POSITIONS, table, flat);
+    const int64_t elements = g->size[0] * g->size[1], depth = g->inputs * elements;
+    const int64_t packed = (g->outputs + CHANNELS - 1) / CHANNELS * depth * CHANNELS;
+    for (int64_t group = 0; group < g->groups; group++)
+        pack(memory + group * packed, weight + group * g->outputs * depth, of.indices, elements, g, flipped);
+    const int64_t blocks = (g->rows + rows - 1) / rows;
+    const Direct all = {out, x, memory, bias, memory + g->groups * packed, g, &of, size, rows, blocks};
+    backburn_pool_run(convolve, &all, examples * blocks, grain, threads);
 }
 
 /* ---- the gradient of the weight ---- */

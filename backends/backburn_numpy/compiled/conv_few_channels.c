@@ -92,7 +92,7 @@ static void convolve_plane(float *restrict image, float *restrict planes, float 
 
 void conv_few_channels(float *image, float *outputs, float *weight, const float *bias, float *memory, float *table,
                    const Geometry *g, const Block *blocks, int64_t number, enum Direction direction) {
-    const Layout of = layout_of(g, g->rows, TILE, (int64_t *)(void *)table);
+    const Layout of = layout_of(g, g->rows, TILE, (int64_t *)(void *)table, 0);
     const int64_t elements = g->size[0] * g->size[1], plane = g->height * g->width, positions = g->rows * g->columns;
     float *copy = memory + of.planes[0] * of.planes[1] * of.step;
     memset(copy, 0, (size_t)of.margin * sizeof *copy);

@@ -134,13 +134,22 @@ KERNEL(label_cross_entropy_backward, float *restrict out, const float *restrict 
 
 /* ---- layer norm (centred) and RMS norm ---- */
 
+/* Means and factors, 1 / sqrt(variance + eps), of rows that are computed together, and what floats take from them. */
+enum { TOGETHER = 16 };
 typedef struct {
-    double mean, factor;
+    double means[TOGETHER], factors[TOGETHER];
+    float origins[TOGETHER], firsts[TOGETHER], seconds[TOGETHER], shifts[TOGETHER];
 } Moments;
+
+/* The number of rows to compute next: as many as stay in the cache from their moments to their results. */
+INLINE int together(int64_t rows, int64_t width) {
+    const int64_t most = width * TOGETHER < 4096 ? TOGETHER : width < 4096 ? 4096 / width : 1;
+    return (int)(rows < most ? rows : most);
+}
 
 /* The mean is corrected by the mean of x - mean, its rounding error, which would show in rows of equal elements or far
  * from 0. */
-INLINE Moments moments_of(const float *restrict x, int64_t width, double eps, int centred) {
+INLINE double variance_of(double *exact_mean, const float *restrict x, int64_t width, int centred) {
     const double each = 1.0 / (double)width;
     const float mean = centred ? (float)(sum_of(x, width) * each) : 0.0f;
     double squares = 0.0, rest = 0.0;
@@ -152,38 +161,59 @@ INLINE Moments moments_of(const float *restrict x, int64_t width, double eps, in
         rest += sum_of_lanes(rests[0] + rests[1]);
     }
     rest = centred ? rest * each : 0.0;
+    *exact_mean = mean + rest;
     const double variance = squares * each - rest * rest;
-    return (Moments){mean + rest, 1.0 / sqrt((0.0 > variance ? 0.0 : variance) + eps)};
+    return 0.0 > variance ? 0.0 : variance;
 }
 
 /* A row so short that little may be left of a gradient when its mean and its slope are subtracted. Rows of 16 to 31
- * elements lose a unit or two more than longer ones in floats, and take as long in doubles where vectors have 16 lanes. */
+ * elements take as long in doubles where vectors have 16 lanes. */
 enum { FEW = LANES == 16 ? 32 : 16 };
-INLINE Moments moments_of_few(const float *restrict x, int64_t width, double eps, int centred) {
+INLINE double variance_of_few(double *exact_mean, const float *restrict x, int64_t width, int centred) {
     double mean = 0.0, squares = 0.0;
     for (int64_t i = 0; i < width; i++) mean += x[i];
-    mean = centred ? mean / (double)width : 0.0;
+    *exact_mean = mean = centred ? mean / (double)width : 0.0;
     for (int64_t i = 0; i < width; i++) squares += (x[i] - mean) * (x[i] - mean);
-    return (Moments){mean, 1.0 / sqrt(squares / (double)width + eps)};
+    return squares / (double)width;
 }
 
-/* An element minus the mean, which has more digits than a float: in a row far from 0 they are what is left. */
-#define NORMAL(type) ((((type)x[i] - mean) - rest) * factor)
-#define MOMENTS(type) const type mean = (type)of.mean, rest = (type)(of.mean - mean), factor = (type)of.factor
+/* In floats a standardized element is (x - origin) factor + shift. The factor is the sum of two floats. The origin is the
+ * mean, or 0 where the mean is less than half a standard deviation: then x is not rounded before it is multiplied. */
+INLINE void moments_of(Moments *of, const float *restrict x, int rows, int64_t width, double eps, int centred) {
+    for (int r = 0; r < rows; r++)
+        of->factors[r] = width < FEW ? variance_of_few(&of->means[r], x + r * width, width, centred)
+                                     : variance_of(&of->means[r], x + r * width, width, centred);
+    LOOP for (int r = 0; r < rows; r++) {
+        const double mean = of->means[r], factor = 1.0 / sqrt(of->factors[r] + eps);
+        const float first = (float)factor, origin = fabs(mean * factor) < 0.5 ? 0.0f : (float)mean;
+        of->factors[r] = factor;
+        of->firsts[r] = first;
+        of->seconds[r] = (float)(factor - first);
+        of->origins[r] = origin;
+        of->shifts[r] = (float)((origin - mean) * factor);
+    }
+}
+
+#define MOMENTS_float                                                                                                  \
+    const float origin = of->origins[r], first = of->firsts[r], second = of->seconds[r], shift = of->shifts[r],        \
+                factor = first
+#define NORMAL_float(x) (((x) - origin) * first + (((x) - origin) * second + shift))
+#define MOMENTS_double const double mean = of->means[r], factor = of->factors[r]
+#define NORMAL_double(x) (((x) - mean) * factor)
 
 /* scale and bias are rows, or null. */
 #define STANDARDIZE(type)                                                                                              \
     INLINE void type##_standardize(float *restrict out, const float *restrict x, const float *restrict scale,          \
-                                   const float *restrict bias, Moments of, int64_t width) {                            \
-        MOMENTS(type);                                                                                                 \
+                                   const float *restrict bias, const Moments *of, int r, int64_t width) {              \
+        MOMENTS_##type;                                                                                                \
         if (scale && bias) {                                                                                           \
-            LOOP for (int64_t i = 0; i < width; i++) out[i] = (float)(NORMAL(type) * scale[i] + bias[i]);              \
+            LOOP for (int64_t i = 0; i < width; i++) out[i] = (float)(NORMAL_##type(x[i]) * scale[i] + bias[i]);       \
         } else if (scale) {                                                                                            \
-            LOOP for (int64_t i = 0; i < width; i++) out[i] = (float)(NORMAL(type) * scale[i]);                        \
+            LOOP for (int64_t i = 0; i < width; i++) out[i] = (float)(NORMAL_##type(x[i]) * scale[i]);                 \
         } else if (bias) {                                                                                             \
-            LOOP for (int64_t i = 0; i < width; i++) out[i] = (float)(NORMAL(type) + bias[i]);                         \
+            LOOP for (int64_t i = 0; i < width; i++) out[i] = (float)(NORMAL_##type(x[i]) + bias[i]);                  \
         } else {                                                                                                       \
-            LOOP for (int64_t i = 0; i < width; i++) out[i] = (float)NORMAL(type);                                     \
+            LOOP for (int64_t i = 0; i < width; i++) out[i] = (float)NORMAL_##type(x[i]);                              \
         }                                                                                                              \
     }
 STANDARDIZE(float)
@@ -191,33 +221,38 @@ STANDARDIZE(double)
 
 KERNEL(standardize, float *restrict out, const float *restrict x, const float *restrict scale,
        const float *restrict bias, float eps, int centred, int64_t rows, int64_t width) {
-    for (int64_t r = 0; r < rows; r++, x += width, out += width) {
-        if (width < FEW)
-            double_standardize(out, x, scale, bias, moments_of_few(x, width, eps, centred), width);
-        else
-            float_standardize(out, x, scale, bias, moments_of(x, width, eps, centred), width);
+    Moments of;
+    for (int count; rows; rows -= count) {
+        count = together(rows, width);
+        moments_of(&of, x, count, width, eps, centred);
+        for (int r = 0; r < count; r++, x += width, out += width)
+            if (width < FEW)
+                double_standardize(out, x, scale, bias, &of, r, width);
+            else
+                float_standardize(out, x, scale, bias, &of, r, width);
     }
 }
 
 /* The sums of slope n and of slope, grad scale, over a row. */
 INLINE void float_slopes(double *along, double *total, const float *restrict grad, const float *restrict x,
-                         const float *restrict scale, Moments of, int64_t width) {
-    MOMENTS(float);
+                         const float *restrict scale, const Moments *of, int r, int64_t width) {
+    MOMENTS_float;
+    (void)factor;
     STRETCHES {
         Lanes products[2] = {0}, slopes[2] = {0};
         BY_VECTORS(LANES, start, stop, const Lanes slope = AT(grad, 0.0f) * AT(scale, 0.0f); slopes[turn] += slope;
-                   products[turn] += slope * (((AT(x, mean) - mean) - rest) * factor);)
+                   products[turn] += slope * NORMAL_float(AT(x, origin));)
         *along += sum_of_lanes(products[0] + products[1]);
         *total += sum_of_lanes(slopes[0] + slopes[1]);
     }
 }
 
 INLINE void double_slopes(double *along, double *total, const float *restrict grad, const float *restrict x,
-                          const float *restrict scale, Moments of, int64_t width) {
-    MOMENTS(double);
+                          const float *restrict scale, const Moments *of, int r, int64_t width) {
+    MOMENTS_double;
     for (int64_t i = 0; i < width; i++) {
         const double slope = (double)grad[i] * scale[i];
-        *along += slope * NORMAL(double);
+        *along += slope * NORMAL_double(x[i]);
         *total += slope;
     }
 }
@@ -226,16 +261,16 @@ INLINE void double_slopes(double *along, double *total, const float *restrict gr
  * centred. Adds grad n to sums. */
 #define GRADIENT(type)                                                                                                 \
     INLINE void type##_gradient(float *restrict out, type *restrict sums, const float *restrict grad,                  \
-                                const float *restrict x, const float *restrict scale, Moments of, int centred,         \
-                                int64_t width) {                                                                       \
-        MOMENTS(type);                                                                                                 \
+                                const float *restrict x, const float *restrict scale, const Moments *of, int r,        \
+                                int centred, int64_t width) {                                                          \
+        MOMENTS_##type;                                                                                                \
         double along = 0.0, total = 0.0;                                                                               \
-        type##_slopes(&along, &total, grad, x, scale, of, width);                                                      \
+        type##_slopes(&along, &total, grad, x, scale, of, r, width);                                                   \
         const double each = 1.0 / (double)width;                                                                       \
-        const type tilt = (type)(along * each), shift = centred ? (type)(total * each) : 0;                            \
+        const type tilt = (type)(along * each), level = centred ? (type)(total * each) : 0;                            \
         LOOP for (int64_t i = 0; i < width; i++) {                                                                     \
-            const type n = NORMAL(type);                                                                               \
-            out[i] = (float)(factor * (((type)grad[i] * scale[i] - n * tilt) - shift));                                \
+            const type n = NORMAL_##type(x[i]);                                                                        \
+            out[i] = (float)(factor * ((type)grad[i] * scale[i] - (n * tilt + level)));                                \
             sums[i] += grad[i] * n;                                                                                    \
         }                                                                                                              \
     }
@@ -246,18 +281,22 @@ GRADIENT(double)
 KERNEL(standardize_backward, float *restrict out, float *restrict sums, const float *restrict grad,
        const float *restrict x, const float *restrict scale, float eps, int centred, int64_t block, int64_t rows,
        int64_t width, int64_t first, int64_t last) {
+    Moments of;
     for (; first < last; first++) {
         const int64_t start = first * block, stop = rows - start < block ? rows : start + block;
         float *restrict some = sums + first * width;
         double exact[FEW] = {0};
         if (width >= FEW) memset(some, 0, (size_t)width * sizeof *some);
-        for (int64_t at = start * width; at < stop * width; at += width) {
-            if (width < FEW)
-                double_gradient(out + at, exact, grad + at, x + at, scale, moments_of_few(x + at, width, eps, centred),
-                                centred, width);
-            else
-                float_gradient(out + at, some, grad + at, x + at, scale, moments_of(x + at, width, eps, centred),
-                               centred, width);
+        for (int64_t row = start, count; row < stop; row += count) {
+            count = together(stop - row, width);
+            moments_of(&of, x + row * width, (int)count, width, eps, centred);
+            for (int r = 0; r < count; r++) {
+                const int64_t at = (row + r) * width;
+                if (width < FEW)
+                    double_gradient(out + at, exact, grad + at, x + at, scale, &of, r, centred, width);
+                else
+                    float_gradient(out + at, some, grad + at, x + at, scale, &of, r, centred, width);
+            }
         }
         for (int64_t i = 0; width < FEW && i < width; i++) some[i] = (float)exact[i];
     }

@@ -16,6 +16,8 @@ void backburn_pool_run(Task *task, const void *context, int64_t rows, int64_t gr
     task(context, 0, rows);
 }
 
+int backburn_pool_place(void) { return 0; }
+
 EXPORT int backburn_pool_reset(void) { return 0; }
 
 #else
@@ -52,6 +54,9 @@ static atomic_int sleeping;   /* workers that wait to be woken */
 static int workers;           /* threads started, without callers */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
+static _Thread_local int place;
+
+int backburn_pool_place(void) { return place; }
 
 static void run_portions(void) {
     for (;;) {
@@ -80,6 +85,7 @@ static void spin(unsigned seen) {
 
 static void *worker_loop(void *argument) {
     const int me = (int)(intptr_t)argument;
+    place = me + 1;
     unsigned seen = 0;
     for (;;) {
         spin(seen);

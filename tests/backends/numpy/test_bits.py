@@ -88,7 +88,7 @@ def elements(x: Any) -> Iterator[tuple[str, Work]]:
 def layers() -> Iterator[tuple[str, Work]]:
     for inputs, outputs, size, kernel, step, groups in (
         *((3, 16, 33, 3, 1, 1), (16, 32, 28, 3, 1, 1), (32, 32, 20, 1, 1, 1), (16, 16, 30, 5, 2, 1)),
-        *((32, 32, 17, 3, 1, 32), (8, 12, 40, 3, 2, 2)),
+        *((32, 32, 17, 3, 1, 32), (8, 12, 40, 3, 2, 2), (1, 13, 28, 3, 1, 1)),
     ):
         x, weight = real(2, inputs, size, size), real(outputs, inputs // groups, kernel, kernel)
         options: dict[str, Any] = {

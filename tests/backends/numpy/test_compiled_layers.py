@@ -415,6 +415,10 @@ CONVOLUTIONS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((250, 5, 4, 4), (35, 5, 3, 3), {"padding": ((1, 1), (1, 1))}),  # small images
     ((40, 12, 4, 5), (34, 6, 3, 3), {"groups": 2, "padding": ((1, 1), (2, 1)), "dilation": (1, 2)}),
     ((200, 18, 5), (20, 18, 5), {"padding": ((2, 2),)}),
+    ((7, 1, 28, 28), (16, 1, 3, 3), {"padding": ((1, 1), (1, 1))}),  # few inputs
+    ((3, 6, 21, 34), (26, 3, 3, 4), {"groups": 2, "stride": (2, 3), "padding": ((1, 2), (0, 3)), "dilation": (1, 2)}),
+    ((1, 2, 210, 160), (5, 2, 5, 2), {"padding": ((4, 0), (0, 1)), "dilation": (2, 1)}),
+    ((9, 3, 7, 70), (11, 3, 1, 7), {"stride": (3, 2)}),
 ]
 
 
@@ -478,6 +482,19 @@ def test_images_beside_one_that_is_not_a_number() -> None:
         got = getattr(BASE, name)(image, weight, None, **padding, **more)
         assert np.isfinite(got[[0, 1, 3, 4]]).all()
         assert not np.isfinite(got[2]).any()
+
+
+@needs_kernels
+@pytest.mark.parametrize("level", USABLE)
+def test_gradients_see_no_elements_beside_those_of_the_windows(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first element of the windows is not in the image's last row, which vectors of its last positions reach."""
+    use_level(monkeypatch, level)
+    x, grad = numbers(3, 1, 9, 7), numbers(3, 5, 8, 5, seed=1)
+    x[:, :, -1] = np.inf
+    options: dict[str, Any] = {"stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1)}
+    got = BASE.conv_weight_backward(x, grad, size=(2, 3), **options)
+    assert np.isfinite(got[:, :, 0]).all()
+    assert not np.isfinite(got[:, :, 1]).any()
 
 
 @needs_kernels

@@ -68,14 +68,16 @@ def test_gradients_for_scales_of_many_rows() -> None:
 
 
 @pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("width", [16, 31, 32, 64])
+@pytest.mark.parametrize("width", [16, 17, 24, 31, 32, 33, 64])
 def test_the_worst_of_many_short_rows(width: int) -> None:
-    """In floats, of which rows of 16 are the worst, a few of a hundred thousand rows lose a unit or two more."""
+    """Without kernels, or multiply-adds, a product is rounded before something is added: a unit more is lost."""
     x, grad, scale, bias = real(30_000, width), real(30_000, width, seed=1), *(real(width, seed=i) for i in (2, 3))
-    expected, backward = norm(x, 1, True, scale, bias)
-    assert error(BASE.layer_norm(x, scale, bias, axis=(1,), eps=1e-5), expected, 1) <= 4
-    of_x, _ = BASE.layer_norm_backward(grad, x, scale, axis=(1,), eps=1e-5)
-    assert error(of_x, backward(grad)[0], 1) <= 8
+    expected, _ = norm(x, 1, True, scale, bias)
+    rounded = int(compiled.level() in (None, "x86-64"))
+    assert error(BASE.layer_norm(x, scale, bias, axis=(1,), eps=1e-5), expected, 1) <= 2 + rounded
+    for name in ("layer_norm", "rms_norm"):
+        of_x, _ = getattr(BASE, f"{name}_backward")(grad, x, scale, axis=(1,), eps=1e-5)
+        assert error(of_x, norm(x, 1, name == "layer_norm", scale)[1](grad)[0], 1) <= 4 + rounded
 
 
 GROUPS = [((2, 4, 8), 2), ((3, 6, 5, 4), 3), ((2, 4, 7), 2), ((2, 6), 3), ((2, 8, 64, 64), 2), ((1, 2, 2_000_000), 1)]
