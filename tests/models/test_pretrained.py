@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.helpers.weight_files import GGUFTensor, gguf_bytes
 from tests.models.frozen import distance, frozen, names
 
 import backburn as bb
@@ -110,6 +111,41 @@ def test_a_class_of_ones_own(tmp_path: Path) -> None:
     assert type(bb.models.from_pretrained(tmp_path)) is bb.models.GPT2
     with pytest.raises(ConfigError, match="no model has the architecture"):
         Mine.from_pretrained(folder_of("llama", tmp_path / "other"))
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "qwen2"])
+def test_names_and_rows_of_gguf(name: str, tmp_path: Path) -> None:
+    """A file as llama.cpp's converter writes it, which puts the halves of Llama's heads beside each other."""
+    model = frozen(name).model("numpy")
+    heads = {"q_proj": model.config.num_attention_heads, "k_proj": model.config.num_key_value_heads}
+    words = {
+        "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output", "model.layers": "blk",
+        "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.o_proj": "attn_output",
+        "self_attn.": "attn_", "mlp.": "ffn_", "_proj": "",
+    }  # fmt: skip
+    tensors = {"rope_freqs.weight": GGUFTensor(0, (2,), bytes(8))}
+    for path, x in model.state_dict().items():
+        value, part = x.numpy(), path.split(".")[-2]
+        if part in heads and name != "qwen2":
+            halves = value.reshape(heads[part], 2, -1, *value.shape[1:])
+            value = halves.swapaxes(1, 2).reshape(value.shape)
+        theirs = path
+        for word, other in words.items():
+            theirs = theirs.replace(word, other)
+        tensors[theirs] = GGUFTensor(0, value.shape, value.astype("<f4").tobytes())
+    folder = folder_of(name, tmp_path)
+    (folder / "model.safetensors").unlink()
+    (folder / "model.gguf").write_bytes(gguf_bytes(tensors))
+    same = bb.models.from_pretrained(folder, backend="numpy").state_dict()
+    assert all((same[path] == x).all() for path, x in model.state_dict().items())
+
+
+def test_gguf_of_gemma_is_refused() -> None:
+    model = frozen("gemma").model("numpy")
+    with pytest.raises(ArgumentError, match="GGUF files of Gemma, whose norms have 1 more than the weights"):
+        bb.io.load_weights(model, {"blk.0.attn_norm.weight": np.ones(4)})
+    with pytest.raises(ArgumentError, match=r"unused: blk\.0\.ssm_in\.weight"):
+        bb.io.load_weights(frozen("llama").model("numpy"), {"blk.0.ssm_in.weight": np.ones(4)})
 
 
 def test_types_of_layers_are_windows() -> None:

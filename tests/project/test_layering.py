@@ -72,6 +72,7 @@ THIRD_PARTY = {
         "backburn.data",
         "backburn.io",
         "backburn.models.generation",
+        "backburn.models.gguf",
         "backburn.models.sampling",
         "backburn.tensor.core.host",
     ),

@@ -15,6 +15,7 @@ from typing import Any
 from backburn.models.attention import ACTIVATIONS, Rotation, Steps, split_heads
 from backburn.models.cache import Cache
 from backburn.models.configs import GemmaConfig, LlamaConfig, MistralConfig, Qwen2Config, padding_row
+from backburn.models.gguf import llama_weight
 from backburn.models.pretrained import Pretrained
 from backburn.models.rope import rotary_rates
 from backburn.nn import Embedding, Linear, Module, RMSNorm, functional, init, parameter
@@ -119,10 +120,8 @@ class Llama(Pretrained):
     (1, 3, 32)
     """
 
-    ARCHITECTURES = MappingProxyType(
-        {"LlamaForCausalLM": LlamaConfig, "MistralForCausalLM": MistralConfig, "Qwen2ForCausalLM": Qwen2Config,
-         "GemmaForCausalLM": GemmaConfig}
-    )  # fmt: skip
+    ARCHITECTURES = MappingProxyType({"LlamaForCausalLM": LlamaConfig, "MistralForCausalLM": MistralConfig,
+                                      "Qwen2ForCausalLM": Qwen2Config, "GemmaForCausalLM": GemmaConfig})  # fmt: skip
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__(config)
@@ -144,6 +143,6 @@ class Llama(Pretrained):
         x = self.model(tokens, Steps("Llama", tokens, attention_mask, cache))
         return self.lm_head(x[..., -logits_to_keep:, :])
 
-    def rename_weight(self, name: str) -> str | None:
-        """A published name, without what older files have besides the weights."""
-        return None if name.endswith("rotary_emb.inv_freq") else name
+    def rename_weight(self, name: str) -> Any:
+        """A published name or one of GGUF, without what older files have besides the weights."""
+        return None if name.endswith("rotary_emb.inv_freq") else llama_weight(name, self.config)

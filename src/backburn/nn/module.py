@@ -46,6 +46,8 @@ from backburn.tensor.shape import concat
 if TYPE_CHECKING:
     from typing import Self
 
+    from numpy.typing import NDArray
+
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 M = TypeVar("M", bound="Module")
@@ -191,11 +193,12 @@ class Module:
         known = {path for leaf in self._tensors() for path in leaf.paths}
         return {path: _value(leaf) for path, leaf in leaves_with_paths(self) if path in known}
 
-    def rename_weight(self, name: str) -> str | tuple[str, str | tuple[int, ...]] | None:
+    def rename_weight(self, name: str) -> str | tuple[str, str | tuple[int, ...] | NDArray[Any]] | None:
         """The path of a tensor that published files of this model call ``name``, for :func:`backburn.io.load_weights`.
 
         To be overridden; returns ``name`` itself. A path and ``"T"`` say that the file has the matrix transposed, a
-        path and axes that it has them in another order; None leaves the tensor out.
+        path and axes that it has them in another order, and a path and an array have the numbers of the file's rows in
+        the tensor's order; None leaves the tensor out.
 
             >>> class GPT2(Module):
             ...     def rename_weight(self, name):

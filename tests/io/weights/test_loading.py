@@ -70,6 +70,23 @@ def test_axes_are_put_in_order() -> None:
     assert np.array_equal(model.weight.numpy(), kernel.transpose(3, 2, 0, 1))
 
 
+def test_rows_are_put_in_order() -> None:
+    weight, bias, rows = normal(3, 2), normal(3), np.array([2, 0, 1])
+    model = nn.Linear(2, 3)
+    report = load_weights(model, {"weight": weight, "bias": bias}, rename=lambda name: (name, rows))
+    assert np.array_equal(model.weight.numpy(), weight[rows])
+    assert model.bias is not None
+    assert np.array_equal(model.bias.numpy(), bias[rows])
+    assert [*report.renamed] == ["weight", "bias"]
+
+
+@pytest.mark.parametrize("rows", [[0, 1], [0, 1, 1], [0, 1, 3], [-1, 0, 1], [0, 1, 2, 3]])
+def test_rows_that_are_not_there_are_refused(rows: list[int]) -> None:
+    model = nn.Linear(2, 3, bias=False)
+    with Unchanged(model), pytest.raises(ShapeError, match=r"weight, float32\[3, 2\], has no order of rows array"):
+        load_weights(model, {"weight": normal(3, 2)}, rename=lambda name: (name, np.array(rows)))
+
+
 @pytest.mark.parametrize("order", ["T", (0,), (0, 0), (0, 2), (-1, 0), (0, 1, 2)])
 def test_axes_that_are_not_there_are_refused(order: Any) -> None:
     model = nn.LayerNorm(3, bias=False)
@@ -80,10 +97,12 @@ def test_axes_that_are_not_there_are_refused(order: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [3, ("weight",), ("weight", "t"), ("weight", [1, 0]), (3, "T"), b"weight", ("a", "T", 1)]
-)
+    "answer",
+    [3, ("weight",), ("weight", "t"), ("weight", [1, 0]), (3, "T"), b"weight", ("a", "T", 1), ("weight", np.ones(2)),
+     ("weight", np.array([[0], [1]]))],
+)  # fmt: skip
 def test_other_answers_of_a_rename_are_refused(answer: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"rename\('weight'\) returns a path, a path with 'T' or a tuple of axes"):
+    with pytest.raises(ArgumentError, match=r"rename\('weight'\) returns a path, a path with 'T', a tuple of axes"):
         load_weights(nn.Linear(2, 2, bias=False), {"weight": normal(2, 2)}, rename=lambda name: answer)
 
 

@@ -193,6 +193,16 @@ def test_turned_weights_become_floats(tmp_path: Path) -> None:
     assert np.array_equal(model.state_dict()["0.weight"].numpy(), values.T)
 
 
+@pytest.mark.parametrize(("kind", "made"), [(2, q4_0), (8, q8_0)])
+def test_rows_in_another_order_keep_their_scheme(kind: int, made: Callable[..., Any], tmp_path: Path) -> None:
+    raw, values = made((24, 64))
+    (tmp_path / "x").write_bytes(files.gguf_bytes({"w": GGUFTensor(kind, (24, 64), raw)}))
+    model, rows = nn.Sequential(nn.Linear(64, 24, bias=False)), RNG.permutation(24)
+    load_weights(model, tmp_path / "x", rename=lambda name: ("0.weight", rows), quantized=True)
+    assert isinstance(model[0], nn.QuantizedLinear)
+    assert np.array_equal(model[0].weight.dequantize().numpy(), values[rows])
+
+
 # ---- GPTQ and AWQ ----
 
 

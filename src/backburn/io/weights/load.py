@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from typing import cast as cast_to
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.dtypes import DType, FloatDType, QuantizedDType, as_dtype
@@ -29,8 +30,8 @@ from backburn.tensor.core.host import asarray, to_host
 from backburn.tensor.core.levels import innermost
 from backburn.tensor.core.wrapping import is_tensor
 
-#: A path in the model; with ``"T"`` or axes, whose order the source has otherwise; None leaves a tensor out.
-Renamed: TypeAlias = str | tuple[str, str | tuple[int, ...]] | None
+#: A path in the model; with ``"T"``, axes or rows, whose order the source has otherwise; None leaves a tensor out.
+Renamed: TypeAlias = str | tuple[str, str | tuple[int, ...] | NDArray[Any]] | None
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,11 @@ def load_weights(
     arrays of any library, such as ``theirs.state_dict()``. Nothing in a file is executed.
 
     Names decide, never shapes. ``rename`` is given each name of the source and returns the model's path; a path and
-    ``"T"`` for a matrix that the source has transposed, or a path and axes for another order; or None, which leaves the
-    tensor out, without an error. Without it, the model's own :meth:`~backburn.nn.Module.rename_weight` is asked.
-    Tensors that a layer declares as packed are split, as in :meth:`~backburn.nn.Module.load_state_dict`. One name
-    suffices for tied parameters, which stay tied.
+    ``"T"`` for a matrix that the source has transposed, a path and axes for another order, or a path and an array of
+    the numbers of the source's rows in the model's order; or None, which leaves the tensor out, without an error.
+    Without it, the model's own :meth:`~backburn.nn.Module.rename_weight` is asked. Tensors that a layer declares as
+    packed are split, as in :meth:`~backburn.nn.Module.load_state_dict`. One name suffices for tied parameters, which
+    stay tied.
 
     Floats of any width, bfloat16 and 8-bit floats too, become those of the model, or of ``dtype``, which the model's
     other floats then become as well; integers become wider ones. Tensors are read one at a time out of mapped files, so
@@ -185,21 +187,26 @@ def _answer(name: str, answer: Any) -> tuple[str | None, Any]:
         return answer, None
     if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], str):
         path, order = answer
-        if order == "T" or (isinstance(order, tuple) and all(type(axis) is int for axis in order)):
+        is_rows = isinstance(order, np.ndarray) and order.ndim == 1 and order.dtype.kind in "iu"
+        is_axes = isinstance(order, tuple) and all(type(axis) is int for axis in order)
+        if is_rows or is_axes or (isinstance(order, str) and order == "T"):
             return path, order
     raise ArgumentError(
-        f"load_weights: rename({name!r}) returns a path, a path with 'T' or a tuple of axes, or None, not "
-        f"{answer!r:.100}"
+        f"load_weights: rename({name!r}) returns a path, a path with 'T', a tuple of axes or an array of rows, or "
+        f"None, not {answer!r:.100}"
     )
 
 
-def _turned(where: str, name: str, stored: Stored, order: str | tuple[int, ...]) -> Stored:
-    axes = (1, 0) if isinstance(order, str) else order
-    if sorted(axes) != list(range(len(stored.shape))) or stored.kind == "quantized":
+def _turned(where: str, name: str, stored: Stored, order: str | tuple[int, ...] | NDArray[Any]) -> Stored:
+    is_rows = isinstance(order, np.ndarray)
+    numbers = (1, 0) if isinstance(order, str) else tuple(order)
+    count = stored.shape[0] if stored.shape and is_rows else len(stored.shape)
+    if len(numbers) != count or sorted(numbers) != [*range(count)] or stored.kind == "quantized":
+        what = "rows" if is_rows else "axes"
         raise ShapeError(
-            f"load_weights: {where}: {name}, {stored.dtype}{list(stored.shape)}, has no order of axes {order!r}"
+            f"load_weights: {where}: {name}, {stored.dtype}{list(stored.shape)}, has no order of {what} {order!r:.100}"
         )
-    return stored.turned(axes)
+    return stored.taken(order) if isinstance(order, np.ndarray) else stored.turned(numbers)
 
 
 def _unpacked(where: str, named: dict[str, _Named], packs: Iterable[Pack], own: Mapping[str, Any]) -> dict[str, _Named]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from backburn.io.quantized import Parts
 from backburn.io.weights.mapped import MappedFile
 from backburn.io.weights.numbers import WIDENED
 from backburn.tensor.core.host import quantized_from_parts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def nothing() -> None:
@@ -54,6 +58,15 @@ class Stored:
         shape = (end - start, *self.shape[1:])
         return replace(self, shape=shape, read=lambda: self.read()[start:end], scheme="", parts=None)
 
+    def taken(self, rows: NDArray[Any]) -> Stored:
+        """The rows with these numbers, in their scheme if it has blocks along rows, else as floats."""
+        read, shape, parts = self.read, (len(rows), *self.shape[1:]), self.parts
+        found = replace(self, shape=shape, read=lambda: np.asarray(read())[rows], scheme="", parts=None)
+        scheme: Any = as_dtype(self.scheme) if parts is not None else None
+        if parts is None or scheme.granularity != "block" or len(scheme.block_shape) != 1:
+            return found
+        return replace(found, scheme=self.scheme, parts=partial(_taken_parts, parts, rows))
+
     def turned(self, axes: tuple[int, ...]) -> Stored:
         """The tensor with its axes in another order, as floats."""
         shape = tuple(self.shape[axis] for axis in axes)
@@ -81,6 +94,11 @@ class Source:
         self.tensors.clear()
         for file in self.files:
             file.close()
+
+
+def _taken_parts(parts: Callable[[], Parts], rows: NDArray[Any]) -> Parts:
+    values, scale, zero = parts()
+    return values[rows], scale[rows], None if zero is None else zero[rows]
 
 
 def kind_of(dtype: str) -> str:

@@ -1,0 +1,51 @@
+"""Names and rows of Llama's weights in GGUF files, as llama.cpp's converter of Hugging Face's folders writes them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from backburn.base.errors import ArgumentError
+from backburn.models.configs import LlamaConfig
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: What the parts of a model are called here.
+PARTS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+#: What the parts of a layer are called here.
+LAYER_PARTS = {
+    "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+}  # fmt: skip
+#: The families whose queries and keys are turned by neighbours in these files, and by halves here.
+TURNED_BY_NEIGHBOURS = ("llama", "mistral")
+
+
+def llama_weight(name: str, config: LlamaConfig) -> str | tuple[str, NDArray[Any]] | None:
+    """The path in a :class:`Llama` of a tensor that a GGUF file calls ``name``; another name as it is.
+
+    The rows of queries and keys come with the order that they have here. Rates of rotation, which the configuration
+    tells, are left out. Raises :class:`ArgumentError` for files of Gemma, whose norms have other weights.
+    """
+    part, _, kind = name.rpartition(".")
+    found = re.fullmatch(r"blk\.(\d+)\.(\w+)", part)
+    if found is None and part not in (*PARTS, "rope_freqs"):
+        return name
+    if config.IS_GEMMA:
+        raise ArgumentError("load_weights: GGUF files of Gemma, whose norms have 1 more than the weights, are not read")
+    if found is None:
+        return f"{PARTS[part]}.{kind}" if part in PARTS else None
+    layer, part = found.groups()
+    if part not in LAYER_PARTS:
+        return name
+    path = f"model.layers.{layer}.{LAYER_PARTS[part]}.{kind}"
+    heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(part)
+    if heads is None or config.model_type not in TURNED_BY_NEIGHBOURS:
+        return path
+    assert config.head_dim is not None
+    rows = np.arange(heads * config.head_dim).reshape(heads, config.head_dim // 2, 2)
+    return path, rows.swapaxes(1, 2).reshape(-1)
