@@ -1,5 +1,6 @@
 /* Max pooling over up to three axes, and scatter-add along lines. */
 #include "kernels.h"
+#include "thread_pool.h"
 
 /* Sizes of images, outputs and windows, first axis first. */
 typedef struct {
@@ -42,6 +43,34 @@ enum { COLUMNS = 64, FEW = 8, FEWER = 3 };
     }
 ADD_PLACES(add_places, float)
 ADD_PLACES(add_places_double, double)
+
+/* Lines of zeros, to which the values of each are added likewise. */
+typedef struct {
+    void *out;
+    const int64_t *indices;
+    const void *values;
+    int64_t length, count;
+} Spread;
+
+/* Fills out with such lines, in the threads of kernels. */
+#define SPREAD_PLACES(name, type)                                                                                      \
+    static void name##_lines(const void *context, int64_t first, int64_t last) {                                       \
+        const Spread *s = context;                                                                                     \
+        for (int64_t line = first; line < last; line++) {                                                              \
+            type *restrict out = (type *)s->out + line * s->length;                                                    \
+            const type *restrict values = (const type *)s->values + line * s->count;                                   \
+            const int64_t *restrict indices = s->indices + line * s->count;                                            \
+            memset(out, 0, (size_t)s->length * sizeof *out);                                                           \
+            for (int64_t i = 0; i < s->count; i++) out[indices[i]] += values[i];                                       \
+        }                                                                                                              \
+    }                                                                                                                  \
+    KERNEL(name, type *out, const int64_t *indices, const type *values, int64_t lines, int64_t length, int64_t count,  \
+           int64_t grain, int threads) {                                                                               \
+        const Spread all = {out, indices, values, length, count};                                                      \
+        backburn_pool_run(name##_lines, &all, lines, grain, threads);                                                  \
+    }
+SPREAD_PLACES(spread_places, float)
+SPREAD_PLACES(spread_places_double, double)
 
 /* Fills values with the elements of the same line of x at indices, likewise; of any type of four bytes, or of eight. */
 #define TAKE_PLACES(name, type)                                                                                        \

@@ -18,7 +18,7 @@ from backburn_numpy.blocks import WORTH
 from backburn_numpy.half_precision import cast_like, compute_dtype
 from backburn_numpy.memory import THRESHOLD, contiguous, empty
 from backburn_numpy.ops.quantization import QuantizedArray
-from backburn_numpy.threads import parallel_for
+from backburn_numpy.threads import available, parallel_for
 
 Array = Any
 Shape = tuple[int, ...]
@@ -63,6 +63,10 @@ def take_along_axis(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
 
 
 def take_along_axis_backward(grad: Array, indices: Array, /, shape: Shape, axis: int) -> Array:
+    if axis in (-1, len(shape) - 1) and indices.shape[axis] > 1:
+        kernel = compiled.serving("spread_places", grad)
+        if kernel is not None:
+            return _spread_places(kernel, grad, _wrap_indices(indices, shape[axis]), shape)
     out = _zeros(shape, compute_dtype(grad))
     _scatter_add(out, indices, grad, axis)
     return cast_like(out, grad)
@@ -219,6 +223,15 @@ def _run_places_kernel(kernel: str, x: Array, indices: Array, values: Array, axi
         fast(*(a + start * step for a, step in zip(at, steps, strict=True)), stop - start, length, count, between)
 
     parallel_for(part, values.size // count, max(1, WORTH // count))
+
+
+def _spread_places(kernel: Any, values: Array, indices: Array, shape: Shape) -> Array:
+    """Zeros with the values added at ``indices`` along the last axis, line by line."""
+    out, length, count = empty(shape, values.dtype), shape[-1], indices.shape[-1]
+    at = compiled.addresses(out, contiguous(indices, np.dtype(np.int64)), contiguous(values))
+    grain = max(1, compiled.PORTION // length)
+    kernel(*at, values.size // count, length, count, grain, available())
+    return out
 
 
 def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:
