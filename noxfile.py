@@ -81,7 +81,7 @@ def conformance(session: nox.Session) -> None:
 
 @nox.session
 def sharded(session: nox.Session) -> None:
-    """Check the contract on shards: in one process and on two, and around other backends. It takes one to two hours."""
+    """Check the contract on shards: in one process and on two, and around other backends. It takes half an hour."""
     install(session, "test")
     session.install("array-api-strict>=2.3", "torch")
     for name in ("array_api_strict", "torch"):

@@ -55,6 +55,8 @@ ROWS, LEAST_ROWS = 1 << 18, 4
 SUMMED = 3
 #: The most sums of vectors for that kernel, which fit the L2 cache.
 MOST_SUMS = 1 << 14
+#: The positions in whose time it reads and writes a sum, and how much faster than the direct kernel it must seem.
+SPENT, FASTER = 90, 0.65
 
 
 class Geometry:
@@ -118,10 +120,12 @@ class Geometry:
         )
 
         #: Whether the kernel for few inputs is faster for that gradient. For each element of the weight it has a vector
-        #: of sums, which it reads and writes for each example.
+        #: of sums, which it reads and writes for each example; the direct one has tiles of channels that may be empty.
+        by_few = _filled(self.depth, 9) * _filled(self.outputs, 3) * (_filled(positions, LANES) + SPENT / positions)
+        directly = _filled(self.inputs, 4) * _filled(math.prod(size), 3) * _filled(self.outputs, LANES)
         self.has_few_inputs = (
             not self.is_thin
-            and self.inputs < FEW_INPUTS
+            and (self.inputs < FEW_INPUTS or (self.has_direct_weight_grad and by_few < FASTER * directly))
             and self.outputs >= FEW >> 1
             and self.depth * self.outputs <= MOST_SUMS
             and positions >= SHORT
@@ -185,6 +189,11 @@ def geometry(
     return None if len(size) == 1 and found.depth * found.counts[1] > LONG else found
 
 
+def _filled(count: int, tile: int) -> float:
+    """What is computed in tiles, for each of so many that are wanted."""
+    return -(-count // tile) * tile / count
+
+
 _geometry = lru_cache(maxsize=256)(Geometry)
 
 
@@ -245,25 +254,16 @@ def weight_grad(x: Array, grad: Array, g: Geometry) -> Array:
     """The gradient of the weight: (groups, outputs, depth)."""
     if g.has_few_inputs:
         return _weight_grad_of_few(x, grad, g)
-    whole, (parts, most) = _contiguous(x, grad), (g.weight_parts, 1)
-    is_direct = g.has_direct_weight_grad
-    width, transposed = 0, False
-    if is_direct:
-        blocks = _block_bounds(cut(g.examples, g.counts, DEPTHS * (g.inputs + g.outputs), shares=parts))
-        width = -(-g.outputs // LANES) * LANES
-        totals = np.zeros((parts, g.groups, g.depth, width), np.float32)
-    else:
-        # Summing large products costs more than cache misses.
-        blocks = _block_bounds(_blocks(g, PLACES * (g.depth * g.outputs // COLUMNS), parts))
-        # Products are faster with the longer side first; for large ones, transposing the result costs more than that.
-        transposed = g.outputs < min(g.depth, TURNED) and not g.is_thin
-        shape = (g.depth, g.outputs) if transposed else (g.outputs, g.depth)
-        totals = np.zeros((parts, g.groups, *shape), np.float32)
-    if not g.is_thin:
-        most = -(-g.outputs // LANES)
-    # Where threads outnumber the parts, they share the outputs of each, which changes no sum.
-    ranges = min(-(-num_threads() // parts), most)
-    step = -(-most // ranges) * LANES
+    if g.has_direct_weight_grad:
+        return _weight_grad_directly(x, grad, g)
+    whole, parts, most = _contiguous(x, grad), g.weight_parts, 1 if g.is_thin else -(-g.outputs // LANES)
+    # Summing large products costs more than cache misses.
+    blocks = _block_bounds(_blocks(g, PLACES * (g.depth * g.outputs // COLUMNS), parts))
+    # Products are faster with the longer side first; for large ones, transposing the result costs more than that.
+    transposed = g.outputs < min(g.depth, TURNED) and not g.is_thin
+    shape = (g.depth, g.outputs) if transposed else (g.outputs, g.depth)
+    totals = np.zeros((parts, g.groups, *shape), np.float32)
+    step = _shared(num_threads(), parts, most) * LANES
     bounds = [(first, min(first + step, g.outputs)) for first in range(0, g.outputs, step)]
     units = [
         (part, blocks[len(blocks) * part // parts : len(blocks) * (part + 1) // parts], some)
@@ -272,20 +272,36 @@ def weight_grad(x: Array, grad: Array, g: Geometry) -> Array:
     ]
 
     def work(start: int, stop: int) -> None:
-        memory: Any = empty((g.padded(blocks),), np.dtype(np.float32)) if is_direct else _memory(g, blocks)
+        memory = _memory(g, blocks)
         for part, mine, some in units[start:stop]:
-            if is_direct:
-                kernel: Any = compiled.kernel("conv_weight_direct")
-                at = compiled.addresses(totals[part], *whole, memory, g.numbers)
-                kernel(*at, width, *some, compiled.address(mine), len(mine))
-            else:
-                _run_kernel("conv_weight", [totals[part], *whole], memory, g, (transposed, *some), mine)
+            _run_kernel("conv_weight", [totals[part], *whole], memory, g, (transposed, *some), mine)
 
     run_blocks(work, len(units), g.products, by_kernels=True)
     result = np.add.reduce(totals, 0) if parts > 1 else totals[0]
-    if is_direct:
-        return result.swapaxes(1, 2)[:, : g.outputs]
     return result.swapaxes(1, 2) if transposed else result
+
+
+def _shared(threads: int, parts: int, count: int) -> int:
+    """How many of ``count`` portions of the outputs a thread takes: all, or as many that each has some.
+
+    Where threads outnumber the parts of a sum, they share the outputs of each, which changes no sum.
+    """
+    return -(-count // min(-(-threads // parts), count))
+
+
+def _weight_grad_directly(x: Array, grad: Array, g: Geometry) -> Array:
+    """The gradient of the weight without products, in the threads of kernels."""
+    whole, parts, threads = _contiguous(x, grad), g.weight_parts, team(g.products)
+    blocks = _cut_bounds(g.examples, g.counts, DEPTHS * (g.inputs + g.outputs), parts)
+    width, size = -(-g.outputs // LANES) * LANES, g.padded(blocks)
+    totals = np.zeros((parts, g.groups, g.depth, width), np.float32)
+    memory = empty((threads * size,), np.dtype(np.float32))
+    step = _shared(threads, parts, width // LANES) * LANES
+    kernel: Any = compiled.kernel("conv_weight_direct")
+    at = compiled.addresses(totals, *whole, memory, g.numbers, blocks)
+    kernel(*at, len(blocks), size, width, parts, step, threads)
+    result = np.add.reduce(totals, 0) if parts > 1 else totals[0]
+    return result.swapaxes(1, 2)[:, : g.outputs]
 
 
 def _weight_grad_of_few(x: Array, grad: Array, g: Geometry) -> Array:
@@ -293,9 +309,7 @@ def _weight_grad_of_few(x: Array, grad: Array, g: Geometry) -> Array:
     whole, parts, threads = _contiguous(x, grad), g.weight_parts, team(g.products)
     blocks = _cut_bounds(g.examples, g.counts, g.outputs, parts)
     rows = int((blocks[:, 3] - blocks[:, 2]).max())
-    # Where threads outnumber the parts, they share the outputs of each, which changes no sum.
-    ranges = min(-(-threads // parts), -(-g.outputs // SUMMED))
-    step = -(-g.outputs // (ranges * SUMMED)) * SUMMED
+    step = _shared(threads, parts, -(-g.outputs // SUMMED)) * SUMMED
     planes, _, size, table = g.layout(rows, True)
     size = g.inputs * planes * size + g.groups * step * g.depth * LANES
     memory = empty((threads * size,), np.dtype(np.float32)), np.empty(table, np.int64)

@@ -192,7 +192,7 @@ mesh.print(found)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("plan", "ranks"), [("replicated", 2), ("state", 2), ("sharded", 2), ("sharded", 4)])
+@pytest.mark.parametrize(("plan", "ranks"), [("state", 2), ("sharded", 4)])
 def test_memory_is_that_of_real_processes(plan: str, ranks: int) -> None:
     rows = 1024 * ranks
     done = run_ranks(ranks, MEMORY.format(ranks=ranks, plan=plan, rows=rows))

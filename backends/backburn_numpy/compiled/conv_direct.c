@@ -10,24 +10,25 @@
 
 enum { CHANNELS = LANES > 8 ? 8 : 4, VECTORS = LANES > 4 ? 3 : 2, POSITIONS = LANES * VECTORS };
 
-/* The sums at the next of `left` positions, some vectors of them, of CHANNELS channels y_step apart in y, of which the first
- * `outputs` are stored, each plus an element of bias, which may be null. Inputs are x_step apart, weights (inputs, elements,
- * CHANNELS). */
+/* The sums at the next of `left` positions, some vectors of them, of channels y_step apart in y, of which the first `outputs`
+ * are stored, each plus an element of bias, which may be null. Inputs are x_step apart, weights (inputs, elements,
+ * channels). */
 INLINE void sum_vectors(float *restrict y, int64_t y_step, const float *restrict x, int64_t x_step,
                         const float *restrict weight, const float *restrict bias, const int64_t *restrict offsets,
-                        int64_t inputs, int64_t elements, int64_t outputs, int64_t left, const int vectors) {
+                        int64_t inputs, int64_t elements, int64_t outputs, int64_t left, const int channels,
+                        const int vectors) {
     Lanes sums[CHANNELS][VECTORS];
-    for (int m = 0; m < CHANNELS; m++)
+    for (int m = 0; m < channels; m++)
         for (int n = 0; n < vectors; n++) sums[m][n] = (Lanes){0};
     for (int64_t c = 0; c < inputs; c++, x += x_step)
-        for (int64_t e = 0; e < elements; e++, weight += CHANNELS) {
+        for (int64_t e = 0; e < elements; e++, weight += channels) {
             const float *at = x + offsets[e];
             Lanes values[VECTORS];
             for (int n = 0; n < vectors; n++) values[n] = load_lanes(at + n * LANES);
-            for (int m = 0; m < CHANNELS; m++)
+            for (int m = 0; m < channels; m++)
                 for (int n = 0; n < vectors; n++) sums[m][n] += weight[m] * values[n];
         }
-    for (int m = 0; m < CHANNELS; m++) {
+    for (int m = 0; m < channels; m++) {
         if (m >= outputs) continue;
         const float plus = bias ? bias[m] : 0.0f;
         for (int n = 0; n < vectors; n++)
@@ -41,26 +42,32 @@ INLINE void sum_vectors(float *restrict y, int64_t y_step, const float *restrict
 /* The sums at the next of the remaining positions, as many as fit the registers. */
 static void sum_tile(float *restrict y, int64_t y_step, const float *restrict x, int64_t x_step,
                      const float *restrict weight, const float *restrict bias, const int64_t *restrict offsets,
-                     int64_t inputs, int64_t elements, int64_t outputs, int64_t left) {
-    if (left > 2 * LANES)
-        sum_vectors(y, y_step, x, x_step, weight, bias, offsets, inputs, elements, outputs, left, VECTORS);
-    else if (left > LANES)
-        sum_vectors(y, y_step, x, x_step, weight, bias, offsets, inputs, elements, outputs, left, 2);
-    else
-        sum_vectors(y, y_step, x, x_step, weight, bias, offsets, inputs, elements, outputs, left, 1);
+                     int64_t inputs, int64_t elements, int64_t outputs, int64_t left, int channels) {
+#define OF(channels, vectors)                                                                                          \
+    sum_vectors(y, y_step, x, x_step, weight, bias, offsets, inputs, elements, outputs, left, channels, vectors)
+    if (left > 2 * LANES) channels == CHANNELS ? OF(CHANNELS, VECTORS) : OF(CHANNELS - 1, VECTORS);
+    else if (left > LANES) channels == CHANNELS ? OF(CHANNELS, 2) : OF(CHANNELS - 1, 2);
+    else channels == CHANNELS ? OF(CHANNELS, 1) : OF(CHANNELS - 1, 1);
+#undef OF
 }
 
-/* Packs the weight of a group (outputs, depth) as (parts, depth, CHANNELS), padding the outputs with zeros; the
+/* The channels of a tile: one less than there could be if so many tiles as are needed still have all. */
+INLINE int channels_of(const Geometry *g) {
+    return g->outputs <= (g->outputs + CHANNELS - 1) / CHANNELS * (CHANNELS - 1) ? CHANNELS - 1 : CHANNELS;
+}
+
+/* Packs the weight of a group (outputs, depth) as (parts, depth, channels), padding the outputs with zeros; the
  * elements of the windows come in the order of the indices. A flipped one is that of a transposed convolution: (inputs,
  * outputs, elements), in reverse. */
 static void pack(float *restrict packed, const float *restrict weight, const int64_t *restrict indices,
                  int64_t elements, const Geometry *g, int flipped) {
     const int64_t step = flipped ? elements : g->inputs * elements, next = flipped ? g->outputs * elements : elements;
-    for (int64_t first = 0; first < g->outputs; first += CHANNELS)
+    const int channels = channels_of(g);
+    for (int64_t first = 0; first < g->outputs; first += channels)
         for (int64_t c = 0; c < g->inputs; c++)
             for (int64_t e = 0; e < elements; e++) {
                 const float *from = weight + c * next + (flipped ? elements - 1 - indices[e] : indices[e]);
-                for (int64_t m = first; m < first + CHANNELS; m++) *packed++ = m < g->outputs ? from[m * step] : 0.0f;
+                for (int64_t m = first; m < first + channels; m++) *packed++ = m < g->outputs ? from[m * step] : 0.0f;
             }
 }
 
@@ -79,7 +86,8 @@ static void convolve(const void *context, int64_t start, int64_t stop) {
     const Geometry *g = d->g;
     const Layout *of = d->of;
     const int64_t elements = g->size[0] * g->size[1], depth = g->inputs * elements, positions = g->rows * g->columns;
-    const int64_t parts = (g->outputs + CHANNELS - 1) / CHANNELS, packed = parts * depth * CHANNELS;
+    const int channels = channels_of(g);
+    const int64_t parts = (g->outputs + channels - 1) / channels, packed = parts * depth * channels;
     const int64_t plane = of->planes[0] * of->planes[1] * of->step;
     float *planes = d->memory + backburn_pool_place() * d->size, *restrict sums = planes + g->inputs * plane;
     for (int64_t block = start; block < stop; block++)
@@ -89,14 +97,14 @@ static void convolve(const void *context, int64_t start, int64_t stop) {
             for (int64_t c = 0; c < g->inputs; c++)
                 lay_planes(planes + c * plane, d->x + (at * g->inputs + c) * g->height * g->width, g, of, first, rows);
             for (int64_t part = 0; part < parts; part++) {
-                const float *weights = d->weight + group * packed + part * depth * CHANNELS;
-                const float *bias = d->bias ? d->bias + group * g->outputs + part * CHANNELS : 0;
-                const int64_t rest = g->outputs - part * CHANNELS, outputs = rest < CHANNELS ? rest : CHANNELS;
-                float *to = d->out + (at * g->outputs + part * CHANNELS) * positions + first * g->columns;
+                const float *weights = d->weight + group * packed + part * depth * channels;
+                const float *bias = d->bias ? d->bias + group * g->outputs + part * channels : 0;
+                const int64_t rest = g->outputs - part * channels, outputs = rest < channels ? rest : channels;
+                float *to = d->out + (at * g->outputs + part * channels) * positions + first * g->columns;
                 float *y = of->flat ? to : sums;
                 for (int64_t p = 0; p < count; p += POSITIONS)
                     sum_tile(y + p, of->flat ? positions : count, planes + p, plane, weights, bias, of->offsets,
-                             g->inputs, elements, outputs, count - p);
+                             g->inputs, elements, outputs, count - p, channels);
                 for (int64_t m = 0; !of->flat && m < outputs; m++, to += positions) {
                     const float *restrict from = sums + m * count;
                     for (int64_t row = 0; row < rows; row++, from += of->length)
@@ -113,7 +121,8 @@ KERNEL(conv_direct, float *out, const float *x, const float *weight, const float
        int flipped, int threads) {
     const Layout of = layout_of(g, rows, POSITIONS, table, flat);
     const int64_t elements = g->size[0] * g->size[1], depth = g->inputs * elements;
-    const int64_t packed = (g->outputs + CHANNELS - 1) / CHANNELS * depth * CHANNELS;
+    const int channels = channels_of(g);
+    const int64_t packed = (g->outputs + channels - 1) / channels * channels * depth;
     for (int64_t group = 0; group < g->groups; group++)
         pack(memory + group * packed, weight + group * g->outputs * depth, of.indices, elements, g, flipped);
     const int64_t blocks = (g->rows + rows - 1) / rows;
@@ -166,23 +175,41 @@ static void lay_slopes(float *restrict to, const float *restrict grad, const Geo
     const int64_t left = g->outputs - first < number ? g->outputs - first : number;
     for (int64_t n = b->start; n < b->stop; n++, to += count * OUTPUTS) {
         const float *from = grad + ((n * g->groups + group) * g->outputs + first) * plane + b->first * g->columns;
-        for (int64_t i = 0; i < count; i += LANES) {
-            const int64_t end = i + LANES < count ? i + LANES : count;
-            for (int64_t m = 0; m < left; m++)
-                for (int64_t k = i; k < end; k++) to[k * OUTPUTS + m] = from[m * plane + k];
-            for (int64_t m = left; m < number; m++)
-                for (int64_t k = i; k < end; k++) to[k * OUTPUTS + m] = 0.0f;
-        }
+        for (int64_t i = 0; i < count; i += 4)
+            for (int64_t m = 0; m < number; m += LANES) {
+                float *target = to + i * OUTPUTS + m;
+                if (m + LANES <= left && i + 4 <= count) {
+                    Lanes columns[4];
+                    load_columns(columns, from + m * plane + i, plane);
+                    for (int k = 0; k < 4; k++) store_lanes(target + k * OUTPUTS, columns[k]);
+                    continue;
+                }
+                for (int64_t k = 0; k < 4 && i + k < count; k++)
+                    for (int64_t j = 0; j < LANES; j++)
+                        target[k * OUTPUTS + j] = m + j < left ? from[(m + j) * plane + i + k] : 0.0f;
+            }
     }
 }
 
-/* Adds the gradient of the weight for outputs first to last - 1 of each group to out: (groups, depth, width), of which the
- * first outputs are wanted, and width and first are multiples of LANES. memory is scratch for the padded inputs and the gradients of a block. */
-KERNEL(conv_weight_direct, float *restrict out, const float *restrict x, const float *restrict grad,
-       float *restrict memory, const Geometry *g, int64_t width, int64_t first, int64_t last, const Block *blocks,
-       int64_t number) {
-    const int64_t elements = g->size[0] * g->size[1];
-    for (const Block *b = blocks; b < blocks + number; b++) {
+/* What threads share: the operands, blocks in so many parts, outputs of each group that are summed at a time, and memory
+ * for each thread. Sums are (parts, groups, depth, width). */
+typedef struct {
+    float *out;
+    const float *x, *grad;
+    float *memory;
+    const Geometry *g;
+    const Block *blocks;
+    int64_t size, number, width, parts, ranges, step;
+} Weight;
+
+/* A part of the blocks for outputs first to last - 1 of each group. */
+static void sum_part(const Weight *w, int64_t part, int64_t first, int64_t last) {
+    const Geometry *g = w->g;
+    const int64_t elements = g->size[0] * g->size[1], width = w->width;
+    float *memory = w->memory + backburn_pool_place() * w->size;
+    float *out = w->out + part * g->groups * g->inputs * elements * width;
+    const Block *end = w->blocks + w->number * (part + 1) / w->parts;
+    for (const Block *b = w->blocks + w->number * part / w->parts; b < end; b++) {
         const int64_t rows = b->last - b->first, count = b->stop - b->start;
         const int64_t height = (rows - 1) * g->stride[0] + (g->size[0] - 1) * g->dilation[0] + 1;
         const int64_t length = (g->columns - 1) * g->stride[1] + (g->size[1] - 1) * g->dilation[1] + 1;
@@ -192,12 +219,12 @@ KERNEL(conv_weight_direct, float *restrict out, const float *restrict x, const f
             for (int64_t n = 0; n < count; n++)
                 for (int64_t c = 0; c < g->inputs; c++) {
                     const int64_t at = ((b->start + n) * g->groups + group) * g->inputs + c;
-                    lay_out(memory + n * by.example + c * by.plane, height, length, x + at * g->height * g->width,
+                    lay_out(memory + n * by.example + c * by.plane, height, length, w->x + at * g->height * g->width,
                             g->height, g->width, b->first * g->stride[0] - g->before[0], 1, -g->before[1], 1, 0);
                 }
             for (int64_t m = first; m < last; m += OUTPUTS) { /* not to the width, which may be a tile more */
                 const int vectors = last - m > LANES ? 2 : 1;
-                lay_slopes(slopes, grad, g, b, group, m, vectors * LANES);
+                lay_slopes(slopes, w->grad, g, b, group, m, vectors * LANES);
                 for (int64_t c = 0; c < g->inputs; c += INPUTS)
                     for (int64_t e = 0; e < elements; e += ELEMENTS) {
                         float *to[INPUTS][ELEMENTS];
@@ -221,6 +248,24 @@ KERNEL(conv_weight_direct, float *restrict out, const float *restrict x, const f
             }
         }
     }
+}
+
+static void sum_parts(const void *context, int64_t start, int64_t stop) {
+    const Weight *w = context;
+    for (int64_t i = start; i < stop; i++) {
+        const int64_t first = i % w->ranges * w->step, rest = w->g->outputs - first;
+        sum_part(w, i / w->ranges, first, rest < w->step ? w->g->outputs : first + w->step);
+    }
+}
+
+/* Adds the gradient of the weight, as a sum for each part of the blocks, to out: (parts, groups, depth, width), of which the
+ * first outputs are wanted. A thread takes `step` of them at a time; width and step are multiples of LANES. memory is scratch
+ * of the given size for each thread, for the padded inputs and the gradients of a block. */
+KERNEL(conv_weight_direct, float *out, const float *x, const float *grad, float *memory, const Geometry *g,
+       const Block *blocks, int64_t number, int64_t size, int64_t width, int64_t parts, int64_t step, int threads) {
+    const int64_t ranges = (g->outputs + step - 1) / step;
+    const Weight all = {out, x, grad, memory, g, blocks, size, number, width, parts, ranges, step};
+    backburn_pool_run(sum_parts, &all, parts * ranges, 1, threads);
 }
 
 /* ---- small images ---- */

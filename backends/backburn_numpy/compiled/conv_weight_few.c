@@ -7,7 +7,7 @@
 #include "conv_layout.h"
 #include "thread_pool.h"
 
-enum { ELEMENTS = LANES > 8 ? 9 : 3, CHANNELS = LANES > 8 ? 3 : 4 };
+enum { ELEMENTS = LANES > 8 ? 9 : 3, CHANNELS = 3 };
 
 /* Has a vector loaded once, as it is: GCC would load it for each product, and Clang round products with some lanes. */
 #if defined(__SSE2__)

@@ -525,7 +525,7 @@ def test_gradients_of_few_outputs_are_laid_out_beside_the_images(level: str, mon
     total, memory = np.zeros((1, 16, 32), np.float32), np.zeros(g.padded(blocks), np.float32)
     kernel = compiled.kernel("conv_weight_direct")
     assert kernel is not None
-    kernel(*compiled.addresses(total, x, grad, memory, g.numbers), 32, 0, 17, compiled.address(blocks), 1)
+    kernel(*compiled.addresses(total, x, grad, memory, g.numbers, blocks), 1, memory.size, 32, 1, 32, 1)
     np.testing.assert_array_equal(memory[: x.size], x.ravel())
     assert (total[..., 17:] == 0).all()
 

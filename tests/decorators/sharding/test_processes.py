@@ -352,7 +352,7 @@ def test_agreement_costs_nothing_in_one_process(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("inputs", ["first", "last", "addends"])
+@pytest.mark.parametrize("inputs", ["first", "last"])
 def test_some_checks_of_the_contract_on_two_processes(inputs: str) -> None:
     spec = f"sharded(numpy, dp=2, comm=mpi, on_fallback=allow, inputs={inputs})"
     program = f"import sys, backburn.cli as cli; sys.exit(cli.main(['conformance', {spec!r}, '--quick', '--brief']))"
