@@ -63,7 +63,7 @@ def convert(x: Array, dtype: np.dtype[Any]) -> Array:
         return x
     if x.dtype == np.bool_ and dtype.itemsize == 2 and dtype.kind not in "iu":
         return np.multiply(x, np.ones((), dtype).view(np.uint16), out=...).view(dtype)
-    if _kernel(x, dtype) is None:
+    if _kernel(x, dtype) is None and (x.size < SMALL or not x.flags.c_contiguous):
         return x.astype(dtype)
     out = empty(x.shape, dtype)
     fill(out, x)
