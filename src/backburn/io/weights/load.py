@@ -202,10 +202,10 @@ def _turned(where: str, name: str, stored: Stored, order: str | tuple[int, ...] 
     numbers = (1, 0) if isinstance(order, str) else tuple(order)
     count = stored.shape[0] if stored.shape and is_rows else len(stored.shape)
     if len(numbers) != count or sorted(numbers) != [*range(count)] or stored.kind == "quantized":
-        what = "rows" if is_rows else "axes"
-        raise ShapeError(
-            f"load_weights: {where}: {name}, {stored.dtype}{list(stored.shape)}, has no order of {what} {order!r:.100}"
-        )
+        about = f"load_weights: {where}: {name}, {stored.dtype}{list(stored.shape)}, has"
+        if is_rows:
+            raise ShapeError(f"{about} other rows than the {len(numbers)} whose numbers rename gives")
+        raise ShapeError(f"{about} no order of axes {order!r}")
     return stored.taken(order) if isinstance(order, np.ndarray) else stored.turned(numbers)
 
 
