@@ -141,9 +141,9 @@ typedef struct {
     float origins[TOGETHER], firsts[TOGETHER], seconds[TOGETHER], shifts[TOGETHER];
 } Moments;
 
-/* The number of rows to compute next: as many as stay in the cache from their moments to their results. */
+/* The number of rows to compute next. Long rows come from memory, faster one by one. */
 INLINE int together(int64_t rows, int64_t width) {
-    const int64_t most = width * TOGETHER < 4096 ? TOGETHER : width < 4096 ? 4096 / width : 1;
+    const int64_t most = width * TOGETHER < 4096 ? TOGETHER : 1;
     return (int)(rows < most ? rows : most);
 }
 
