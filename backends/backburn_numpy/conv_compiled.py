@@ -37,8 +37,9 @@ SOON = 1 << 20
 #: the largest factor by which padding may increase the number of positions, and the most planes of an image, unless
 #: windows overlap: most of the time would go into copying them.
 WASTE, APART = 1.8, 4
-#: The most copies of an image for the direct kernel.
-MOST_COPIES = 5
+#: The most copies of an image for the direct kernel, and the most inputs, unless rows with what lies between them are
+#: so much longer than without.
+MOST_COPIES, FEW_PLANES, BETWEEN = 5, 32, 1.05
 #: The fewest columns of a product for its call not to matter.
 SHORT = 48
 #: The most positions that kernels sum at a time.
@@ -101,8 +102,12 @@ class Geometry:
             and -(-self.counts[0] * length // LANES) * LANES <= WASTE * positions
         )
         #: Whether its copies of the image have a plane for each column of the windows, so that rows follow one another:
-        #: not where copying as often takes longer than computing what lies between rows.
-        self.is_flat = self.counts[0] > 1 and 1 < size[-1] <= MOST_COPIES
+        #: not where copying as often, or reading the copies, takes longer than computing what lies between rows.
+        self.is_flat = (
+            self.counts[0] > 1
+            and stride[-1] == 1 < size[-1] <= MOST_COPIES
+            and (self.inputs <= FEW_PLANES or length > BETWEEN * self.counts[1])
+        )
 
         #: Whether the direct kernel for small images is, which packs the weight for as many windows.
         self.is_small = (
@@ -128,7 +133,7 @@ class Geometry:
             and (self.inputs < FEW_INPUTS or (self.has_direct_weight_grad and by_few < FASTER * directly))
             and self.outputs >= FEW >> 1
             and self.depth * self.outputs <= MOST_SUMS
-            and positions >= SHORT
+            and positions >= MANY >> 1
         )
 
         #: The parts of the gradient of the weight, a power of two: each has a sum of its own, so that threads that
@@ -216,8 +221,8 @@ def convolve(x: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
 def _convolve_direct(x: Array, weight: Array, bias: Array | None, g: Geometry, flipped: bool = False) -> Array:
     """The convolution of ``x``, with the weight of a transposed convolution if ``flipped``, some rows at a time."""
     out, whole, threads = empty(g.places, x.dtype), _contiguous(x, weight, bias), team(g.products)
-    row = g.inputs * math.prod(g.images[2:]) // g.numbers[3]
-    rows = max(8, int(ROWS // row))
+    row = g.inputs * g.images[-1] * (g.size[-1] if g.is_flat else 1)
+    rows = max(8, ROWS // row)
     if g.examples < threads:  # each takes some rows
         rows = min(rows, max(LEAST_ROWS, -(-g.counts[0] * g.examples // (2 * threads))))
     rows = min(rows, g.counts[0])

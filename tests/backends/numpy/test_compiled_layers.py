@@ -434,7 +434,7 @@ def test_convolutions(image: Any, window: Any, given: dict[str, Any], monkeypatc
         "groups": 1,
         **given,
     }
-    monkeypatch.setattr(conv_compiled, "ROWS", 1)  # a few rows at a time
+    monkeypatch.setattr(conv_compiled, "ROWS", int(np.prod(image[3:])) * 80)  # a few rows at a time
     x, weight, bias = numbers(*image, spread=1.0), numbers(*window, seed=1, spread=1.0), numbers(window[0], seed=2)
     close: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-4}
     got, expected = both(monkeypatch, "conv", x, weight, bias, **options)
