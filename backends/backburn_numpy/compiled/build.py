@@ -193,7 +193,7 @@ def build(folder: Path = FOLDER, only_best: bool = False, target: str | None = N
         names = {f"-march={name}": f"-mcpu={name.replace('-', '_')}" for name in chosen}
         chosen = {name: tuple(names.get(flag, flag) for flag in flags) for name, flags in chosen.items()}
     lowest = next(iter(chosen.values()))
-    made = _compiled(compiler, {"processor": lowest}, [PROCESSOR], folder)
+    made = _compiled(_for_processor(compiler, target or host()), {"processor": lowest}, [PROCESSOR], folder)
     if only_best:
         try:
             best = [name for name in supported_levels(folder) if name in chosen][-1]
@@ -204,6 +204,13 @@ def build(folder: Path = FOLDER, only_best: bool = False, target: str | None = N
     kept = (libraries(folder) | made).values()
     _remove(path for path in folder.glob(f"*{SUFFIX}") if path not in kept)
     return list(made.values())
+
+
+def _for_processor(compiler: Compiler, made_for: str) -> Compiler:
+    """The compiler of the library that tells the instruction sets: on Windows it has nothing of the C library."""
+    if not (compiler.is_zig and "windows" in made_for):
+        return compiler
+    return compiler._replace(words=[*compiler.words, "-DBACKBURN_BARE"], link=("-nostdlib",))
 
 
 def _compiled(

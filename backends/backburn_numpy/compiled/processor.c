@@ -13,3 +13,10 @@ EXPORT int backburn_level(void) {
     return 0;
 #endif
 }
+
+#if defined(BACKBURN_BARE)
+/* Windows calls it when it loads the library. The one of the C library brings thirty times as much as all else here. */
+int __stdcall DllMainCRTStartup(void *module, unsigned long reason, void *reserved) {
+    return 1;
+}
+#endif
