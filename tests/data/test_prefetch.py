@@ -167,6 +167,7 @@ def stuck():
     yield 1
     threading.Event().wait()
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's jobs in the background ignore it
 iterator = iter(prefetch(stuck()))
 next(iterator)
 threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()

@@ -228,9 +228,9 @@ def _run_places_kernel(kernel: str, x: Array, indices: Array, values: Array, axi
 def _spread_places(kernel: Any, values: Array, indices: Array, shape: Shape) -> Array:
     """Zeros with the values added at ``indices`` along the last axis, line by line."""
     out, length, count = empty(shape, values.dtype), shape[-1], indices.shape[-1]
-    at = compiled.addresses(out, contiguous(indices, np.dtype(np.int64)), contiguous(values))
-    grain = max(1, compiled.PORTION // length)
-    kernel(*at, values.size // count, length, count, grain, available())
+    whole = [contiguous(indices, np.dtype(np.int64)), contiguous(values)]  # copies live until the kernel has returned
+    grain = max(1, compiled.PORTION // max(1, length))
+    kernel(*compiled.addresses(out, *whole), values.size // count, length, count, grain, available())
     return out
 
 

@@ -213,6 +213,22 @@ def test_max_pool_and_its_gradient(shape: Any, given: Any, kind: str, monkeypatc
     np.testing.assert_allclose(got[0], wanted[0], rtol=1e-5, atol=1e-5)
 
 
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("shape", [(40, 30), (0, 30), (7, 0), (3, 5, 2)])
+def test_gradients_at_places_that_lie_in_any_order(shape: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values and indices in columns are copied first."""
+    count = 9 if shape[-1] else 0
+    grad = numbers(count, *shape[:-1]).transpose(*range(1, len(shape)), 0)
+    places = np.random.default_rng(0).integers(-shape[-1], max(1, shape[-1]), (count, *shape[:-1]), np.int32)
+    places = places.transpose(*range(1, len(shape)), 0)
+    got, wanted = both(monkeypatch, "take_along_axis_backward", grad, places, shape=shape, axis=len(shape) - 1)
+    np.testing.assert_allclose(got[0], wanted[0], rtol=1e-5, atol=1e-5)
+    if shape[0] == 0:  # no line, and so no index that is out of range
+        got, wanted = both(monkeypatch, "take_along_axis_backward", grad, places, shape=(0, 0), axis=1)
+        assert got[0].shape == (0, 0)
+
+
 SCALES: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
     ((3, 4, 5, 9), (0, 2, 3), (1, 4, 1, 1)),  # over a batch
     ((3, 4, 5, 9), (0, 2, 3), (1, 1, 1, 1)),
