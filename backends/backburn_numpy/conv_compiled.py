@@ -195,7 +195,7 @@ def geometry(
 
 
 def _filled(count: int, tile: int) -> float:
-    """What is computed in tiles, for each of so many that are wanted."""
+    """The ratio of what whole tiles compute to the ``count`` that is wanted."""
     return -(-count // tile) * tile / count
 
 

@@ -13,9 +13,9 @@ from backburn.models.configs import LlamaConfig
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: What the parts of a model are called here.
+#: Names of a model's parts in these files, and their paths here.
 PARTS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-#: What the parts of a layer are called here.
+#: Names of a layer's parts in these files, and their paths in the layer.
 LAYER_PARTS = {
     "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "ffn_norm": "post_attention_layernorm",
