@@ -16,9 +16,10 @@ from backburn.backend.contract import Backend, Capabilities
 from backburn.base.dtypes import STORAGES, DType, host_dtypes, qint8
 from backburn.base.errors import ArgumentError, BackendMismatchError, BackendUnavailableError, DTypeError
 from backburn.decorators.capture.donation import STEPS, Renewal, Update
+from backburn.decorators.capture.program import Call
 from backburn.ops.bodies.quantized import Quantized
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import blas, compiled, donation, fused, lists, memory, ops, threads
+from backburn_numpy import blas, compiled, donation, epilogues, fused, lists, memory, ops, threads
 from backburn_numpy.ops import activations, elementwise, quantization
 from backburn_numpy.ops.quantization import QuantizedArray
 from backburn_numpy.quiet import quiet
@@ -126,6 +127,13 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         None without kernels, and for a subclass, which may have operations of its own.
         """
         return lists.Lister() if type(self) is NumpyBackend and compiled.kernel("native_list") else None
+
+    def with_epilogue(self, call: Call, name: str) -> Callable[..., Any] | None:
+        """A recorded call and the pass after it as one: see :mod:`backburn_numpy.epilogues`.
+
+        None for a subclass, which may have operations of its own.
+        """
+        return epilogues.with_epilogue(self, call, name) if type(self) is NumpyBackend else None
 
     def unshared(self, state: Sequence[Any], held: Sequence[int]) -> list[bool]:
         """For each array of a list, whether only that and those ``held`` references refer to it."""

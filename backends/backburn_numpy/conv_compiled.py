@@ -18,6 +18,7 @@ from backburn_numpy import blas, compiled
 from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.conv_blocks import COLUMNS, PLACES, TURNED, WORTH, Block, cut, flip_weight, run_blocks, team
 from backburn_numpy.memory import contiguous, empty
+from backburn_numpy.products import Epilogue
 from backburn_numpy.threads import num_threads
 
 Array = Any
@@ -205,7 +206,7 @@ _geometry = lru_cache(maxsize=256)(Geometry)
 def convolve(x: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
     """The convolution of ``x``."""
     if g.is_direct:
-        return _convolve_direct(x, weight, bias, g)
+        return convolve_direct(x, weight, bias, g)
     if g.is_small and g.packing_pays():
         return _convolve_small(x, weight, bias, g)
     out = empty(g.places, x.dtype)
@@ -218,9 +219,15 @@ def convolve(x: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
     return out
 
 
-def _convolve_direct(x: Array, weight: Array, bias: Array | None, g: Geometry, flipped: bool = False) -> Array:
-    """The convolution of ``x``, with the weight of a transposed convolution if ``flipped``, some rows at a time."""
-    out, whole, threads = empty(g.places, x.dtype), _contiguous(x, weight, bias), team(g.products)
+def convolve_direct(
+    x: Array, weight: Array, bias: Array | None, g: Geometry, flipped: bool = False, epilogue: Epilogue | None = None
+) -> Array:
+    """The convolution of ``x``, some rows at a time, and the pass after it.
+
+    If ``flipped``, the weight is that of a transposed convolution.
+    """
+    mask = None if epilogue is None else epilogue.mask
+    out, whole, threads = empty(g.places, x.dtype), _contiguous(x, weight, bias, mask), team(g.products)
     row = g.inputs * g.images[-1] * (g.size[-1] if g.is_flat else 1)
     rows = max(8, ROWS // row)
     if g.examples < threads:  # each takes some rows
@@ -233,7 +240,7 @@ def _convolve_direct(x: Array, weight: Array, bias: Array | None, g: Geometry, f
     memory = empty((packed + threads * size,), np.dtype(np.float32)), np.empty(table, np.int64)
     kernel: Any = compiled.kernel("conv_direct")
     at = compiled.addresses(out, *whole, *memory, g.numbers)
-    kernel(*at, g.examples, rows, size, grain, g.is_flat, flipped, threads)
+    kernel(*at, epilogue is not None, g.examples, rows, size, grain, g.is_flat, flipped, threads)
     return out
 
 
@@ -331,7 +338,7 @@ def overlap_windows(y: Array, weight: Array, bias: Array | None, g: Geometry) ->
     if turned is not None and turned.is_small and turned.packing_pays():
         return _convolve_small(y, weight, bias, turned, flipped=True)
     if turned is not None and turned.is_direct:
-        return _convolve_direct(y, weight, bias, turned, flipped=True)
+        return convolve_direct(y, weight, bias, turned, flipped=True)
     if turned is not None and turned.is_by_example:
         return convolve(y, flip_weight(weight, g.groups), bias, turned)
     out = empty(g.images, y.dtype)

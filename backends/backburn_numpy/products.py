@@ -8,7 +8,8 @@ elements alone: their bits are the same on any number of threads.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,10 +32,26 @@ FEW, WORTH_FEW = 4, 1 << 14
 _NAMES = {compiled.FLOAT32: "product", compiled.FLOAT64: "product_double"}
 
 
-def multiply(x: Array, y: Array, bias: Array | None = None, out: Array | None = None) -> Array | None:
+class Epilogue(NamedTuple):
+    """The pass that follows a product or a convolution: ``relu``, or the gradient of one whose result was ``mask``.
+
+    Kernels make it on what they have just computed; elsewhere ``function`` is called.
+    """
+
+    function: Callable[..., Array]
+    mask: Array | None = None
+
+    def __call__(self, x: Array) -> Array:
+        """The pass over ``x``."""
+        return self.function(x) if self.mask is None else self.function(x, self.mask)
+
+
+def multiply(
+    x: Array, y: Array, bias: Array | None = None, out: Array | None = None, epilogue: Epilogue | None = None
+) -> Array | None:
     """``x @ y + bias`` for matrices or stacks of them, in ``out`` if given; None where the kernel does not pay.
 
-    ``out`` is C-contiguous.
+    ``out`` is C-contiguous. The pass ``epilogue`` is made, too.
     """
     height, depth = x.shape[-2:]
     width, dtype = y.shape[-1], x.dtype
@@ -60,11 +77,11 @@ def multiply(x: Array, y: Array, bias: Array | None = None, out: Array | None = 
         return None
     if out is None:
         out = empty((*lead, height, width), dtype)
-    bias = contiguous(bias)
+    bias, mask = contiguous(bias), None if epilogue is None else contiguous(epilogue.mask)
     kernel: Any = compiled.kernel(name)
     kernel(
-        *compiled.addresses(out, x, y, bias), height, width, depth, x_row // size, x_column // size, y_row // size,
-        y_column // size, products, x_next // size, y_next // size, available(),
+        *compiled.addresses(out, x, y, bias, mask), epilogue is not None, height, width, depth, x_row // size,
+        x_column // size, y_row // size, y_column // size, products, x_next // size, y_next // size, available(),
     )  # fmt: skip
     return out
 

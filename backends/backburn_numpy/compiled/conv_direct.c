@@ -71,14 +71,16 @@ static void pack(float *restrict packed, const float *restrict weight, const int
             }
 }
 
-/* What threads share: the operands, packed weights, memory for each of them, and blocks of rows of the examples. */
+/* What threads share: the operands, packed weights, memory for each of them, and blocks of rows of the examples. Results
+ * are 0 where they are negative if `rectifies`, or where mask, unless that is null, is not above 0. */
 typedef struct {
     float *out;
-    const float *x, *weight, *bias;
+    const float *x, *weight, *bias, *mask;
     float *memory;
     const Geometry *g;
     const Layout *of;
     int64_t size, rows, blocks;
+    int rectifies;
 } Direct;
 
 static void convolve(const void *context, int64_t start, int64_t stop) {
@@ -105,20 +107,26 @@ static void convolve(const void *context, int64_t start, int64_t stop) {
                 for (int64_t p = 0; p < count; p += POSITIONS)
                     sum_tile(y + p, of->flat ? positions : count, planes + p, plane, weights, bias, of->offsets,
                              g->inputs, elements, outputs, count - p, channels);
-                for (int64_t m = 0; !of->flat && m < outputs; m++, to += positions) {
+                for (int64_t m = 0; m < outputs; m++, to += positions) {
                     const float *restrict from = sums + m * count;
-                    for (int64_t row = 0; row < rows; row++, from += of->length)
+                    for (int64_t row = 0; !of->flat && row < rows; row++, from += of->length)
                         LOOP for (int64_t i = 0; i < g->columns; i++) to[row * g->columns + i] = from[i];
+                    if (d->mask) {
+                        const float *restrict mask = d->mask + (to - d->out);
+                        LOOP for (int64_t i = 0; i < rows * g->columns; i++) to[i] = mask[i] > 0 ? to[i] : 0;
+                    } else if (d->rectifies) {
+                        LOOP for (int64_t i = 0; i < rows * g->columns; i++) to[i] = to[i] < 0 ? 0 : to[i];
+                    }
                 }
             }
         }
 }
 
-/* Convolves x into out, so many rows of an example at a time; bias may be null. memory is scratch for the packed weight
+/* Convolves x into out, so many rows of an example at a time; bias and mask may be null. memory is scratch for the packed weight
  * and, of the given size for each thread, for the planes of the inputs and the outputs; table is that of a layout. */
-KERNEL(conv_direct, float *out, const float *x, const float *weight, const float *bias, float *memory,
-       int64_t *restrict table, const Geometry *g, int64_t examples, int64_t rows, int64_t size, int64_t grain, int flat,
-       int flipped, int threads) {
+KERNEL(conv_direct, float *out, const float *x, const float *weight, const float *bias, const float *mask,
+       float *memory, int64_t *restrict table, const Geometry *g, int rectifies, int64_t examples, int64_t rows,
+       int64_t size, int64_t grain, int flat, int flipped, int threads) {
     const Layout of = layout_of(g, rows, POSITIONS, table, flat);
     const int64_t elements = g->size[0] * g->size[1], depth = g->inputs * elements;
     const int channels = channels_of(g);
@@ -126,7 +134,7 @@ KERNEL(conv_direct, float *out, const float *x, const float *weight, const float
     for (int64_t group = 0; group < g->groups; group++)
         pack(memory + group * packed, weight + group * g->outputs * depth, of.indices, elements, g, flipped);
     const int64_t blocks = (g->rows + rows - 1) / rows;
-    const Direct all = {out, x, memory, bias, memory + g->groups * packed, g, &of, size, rows, blocks};
+    const Direct all = {out, x, memory, bias, mask, memory + g->groups * packed, g, &of, size, rows, blocks, rectifies};
     backburn_pool_run(convolve, &all, examples * blocks, grain, threads);
 }
 

@@ -15,12 +15,13 @@ typedef struct {
 } NAMED(Copies) __attribute__((aligned(64)));
 static _Thread_local NAMED(Copies) NAMED(copies);
 
-/* out = alpha rows columns, and added to out or not, plus the bias of each element of a row of the caller's. The caller's
- * product may be turned: then rows are its columns. Steps are in elements. */
+/* out = alpha rows columns, and added to out or not, plus the bias of each element of a row of the caller's; then 0 where
+ * it is negative if `rectifies`, or where an element of mask, which lies as out does, is not above 0. The caller's product
+ * may be turned: then rows are its columns. Steps are in elements. */
 typedef struct {
-    const REAL *rows, *columns, *bias;
+    const REAL *rows, *columns, *bias, *mask;
     REAL *out, alpha;
-    int adds, turned;
+    int adds, turned, rectifies;
     int64_t height, width, depth;               /* of out, and of the sums */
     int64_t row_step, row_inner;                /* from row to row, and in one */
     int64_t column_step, column_inner;          /* from column to column, and in one */
@@ -177,6 +178,18 @@ static void NAMED(put)(const PRODUCT *p, REAL (*restrict sums)[WIDE], REAL *out,
     }
 }
 
+/* Rectifies or masks elements of out, rows that are out_step apart. */
+static void NAMED(finish)(const PRODUCT *p, REAL *restrict out, int64_t rows, int64_t count) {
+    for (int64_t i = 0; i < rows; i++, out += p->out_step) {
+        if (p->mask) {
+            const REAL *restrict mask = p->mask + (out - p->out);
+            LOOP for (int64_t j = 0; j < count; j++) out[j] = mask[j] > 0 ? out[j] : 0;
+        } else {
+            LOOP for (int64_t j = 0; j < count; j++) out[j] = out[j] < 0 ? 0 : out[j];
+        }
+    }
+}
+
 /* ---- products ---- */
 
 /* Parts first to last - 1 of the products, which are numbered along rows, columns, and products. */
@@ -219,6 +232,11 @@ static void NAMED(multiply_parts)(const void *context, int64_t first, int64_t la
                 }
                 r += count;
             }
+        }
+        if (p->mask || p->rectifies) {
+            REAL *out = p->out + number * p->next_out;
+            if (p->turned) NAMED(finish)(p, out + left * p->out_step + top, right - left, bottom - top);
+            else NAMED(finish)(p, out + top * p->out_step + left, bottom - top, right - left);
         }
     }
 }
@@ -272,12 +290,12 @@ void NAMED(rows_product)(REAL *out, const REAL *x, const REAL *y, int64_t height
 }
 
 /* products of (height, depth) by (depth, width), with the given steps in elements; rows of out are its width long.
- * bias, one element for each column, may be null. */
-KERNEL(product, REAL *out, const REAL *x, const REAL *y, const REAL *bias, int64_t height,
-       int64_t width, int64_t depth, int64_t x_row, int64_t x_column, int64_t y_row,
+ * bias, one element for each column, and mask, one for each of out, may be null. */
+KERNEL(product, REAL *out, const REAL *x, const REAL *y, const REAL *bias, const REAL *mask, int rectifies,
+       int64_t height, int64_t width, int64_t depth, int64_t x_row, int64_t x_column, int64_t y_row,
        int64_t y_column, int64_t products, int64_t x_next, int64_t y_next, int threads) {
-    NAMED(multiply)((PRODUCT){.rows = x, .columns = y, .bias = bias, .out = out, .alpha = 1, .height = height,
-                              .width = width, .depth = depth, .row_step = x_row, .row_inner = x_column,
+    NAMED(multiply)((PRODUCT){.rows = x, .columns = y, .bias = bias, .mask = mask, .rectifies = rectifies, .out = out,
+                              .alpha = 1, .height = height, .width = width, .depth = depth, .row_step = x_row, .row_inner = x_column,
                               .column_step = y_column, .column_inner = y_row, .out_step = width, .next_rows = x_next,
                               .next_columns = y_next, .next_out = height * width}, products, threads);
 }

@@ -26,6 +26,7 @@ from backburn_numpy.half_precision import in_float32, is_half
 from backburn_numpy.memory import empty
 from backburn_numpy.ops.linalg import affine, matmul
 from backburn_numpy.ops.shape import overlap_add, sliding_window
+from backburn_numpy.products import Epilogue
 from backburn_numpy.threads import parallel_for
 
 Array = Any
@@ -131,6 +132,40 @@ def conv_weight_backward(
     for first in sorted(totals):
         result += totals[first]
     return result.swapaxes(1, 2).reshape(groups * outputs, channels, *size)
+
+
+# ---- with the pass that follows ----
+
+
+def conv_then(
+    epilogue: Epilogue, x: Array, weight: Array, bias: Array | None = None, /,
+    stride: Shape = (1,), padding: Pairs = ((0, 0),), dilation: Shape = (1,), groups: int = 1,
+) -> Array:  # fmt: skip
+    """:func:`conv`, and the pass after it."""
+    size, options = weight.shape[2:], (stride, padding, dilation, groups)
+    shape = convolved(x.shape, weight.shape, None, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    g = conv_compiled.geometry("conv", x, x.shape, shape, size, *options)
+    if g is None or not g.is_direct or _is_one_window(size, x.shape[2:], padding, dilation, groups):
+        return epilogue(conv(x, weight, bias, *options))
+    return conv_compiled.convolve_direct(x, weight, bias, g, epilogue=epilogue)
+
+
+def conv_transpose_then(
+    epilogue: Epilogue, x: Array, weight: Array, bias: Array | None = None, /,
+    stride: Shape = (1,), padding: Pairs = ((0, 0),), output_padding: Shape = (0,), dilation: Shape = (1,),
+    groups: int = 1,
+) -> Array:  # fmt: skip
+    """:func:`conv_transpose`, and the pass after it."""
+    options = stride, padding, output_padding, dilation, groups
+    shape = convolved_transposed(
+        x.shape, weight.shape, None, stride=stride, padding=padding, output_padding=output_padding,
+        dilation=dilation, groups=groups,
+    )  # fmt: skip
+    g = conv_compiled.geometry("conv_input", x, shape, x.shape, weight.shape[2:], stride, padding, dilation, groups)
+    turned = None if g is None or math.prod(x.shape[2:]) == 1 else g.flipped()
+    if turned is None or not turned.is_direct:
+        return epilogue(conv_transpose(x, weight, bias, *options))
+    return conv_compiled.convolve_direct(x, weight, bias, turned, flipped=True, epilogue=epilogue)
 
 
 # ---- a single window ----

@@ -13,6 +13,7 @@ from backburn_numpy.blocks import RowBuffer
 from backburn_numpy.half_precision import cast_like, is_half, upcast_half
 from backburn_numpy.memory import THRESHOLD, empty
 from backburn_numpy.ops.reduce import sum
+from backburn_numpy.products import Epilogue
 
 Array = Any
 
@@ -31,21 +32,34 @@ def matmul(x: Array, y: Array, /) -> Array:
     return _product(x, y)
 
 
+def matmul_then(epilogue: Epilogue, x: Array, y: Array, /) -> Array:
+    """:func:`matmul` with a matrix, and the pass after it."""
+    product = products.multiply(_rows(x), y, epilogue=epilogue) if y.ndim == 2 and x.ndim > 1 else None
+    return epilogue(matmul(x, y)) if product is None else product.reshape(*x.shape[:-1], y.shape[1])
+
+
 def linear(x: Array, weight: Array, bias: Array | None = None, /) -> Array:
+    return linear_then(None, x, weight, bias)
+
+
+def linear_then(epilogue: Epilogue | None, x: Array, weight: Array, bias: Array | None = None, /) -> Array:
+    """:func:`linear`, and the pass after it."""
     if weight.ndim != 2:
         raise ShapeError(f"the weight must have two axes, (outputs, inputs), not {weight.ndim}")
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ShapeError(f"the bias must have the shape {list(weight.shape[:1])}, not {list(bias.shape)}")
     rows = x if x.ndim == 2 else _rows(x)
-    product = affine(rows, weight.T, bias)
+    product = affine(rows, weight.T, bias, epilogue)
     return product if x.ndim == 2 else product.reshape(*x.shape[:-1], weight.shape[0])
 
 
-def affine(x: Array, y: Array, bias: Array | None) -> Array:
-    """``x @ y + bias`` for matrices."""
+def affine(x: Array, y: Array, bias: Array | None, epilogue: Epilogue | None = None) -> Array:
+    """``x @ y + bias`` for matrices, and the pass after it."""
     wide, wide_y, wide_bias = upcast_half(x), upcast_half(y), upcast_half(bias)
-    product: Any = products.multiply(wide, wide_y, wide_bias)
+    product: Any = products.multiply(wide, wide_y, wide_bias, epilogue=epilogue)
     if product is None:
+        if epilogue is not None:
+            return epilogue(affine(x, y, bias))
         product = products.multiply_few(wide, wide_y)
         if product is None:
             if are_few(x.shape, y.T):

@@ -25,6 +25,7 @@ from backburn.base.contexts import scoped
 from backburn.base.errors import CaptureError, SpecError
 from backburn.base.module_calls import in_layer, replay_call
 from backburn.decorators.capture.donation import Donated, Place, Renewal, Update, donated_parts, split_updates
+from backburn.decorators.capture.epilogues import EPILOGUE, join_epilogues, mask_before_pools
 from backburn.decorators.capture.fusion import fuse_calls
 from backburn.decorators.capture.native import NATIVE_LIST, list_calls
 from backburn.decorators.capture.products import join_products
@@ -318,6 +319,9 @@ class Replayed:
             calls = live_calls(split_stacks(calls, variables_in(results), k), results)
         if join:
             calls = live_calls(join_products(calls, variables_in(results), k), results)
+            calls = mask_before_pools(calls, variables_in(results))
+        if join and hasattr(k, "with_epilogue"):
+            calls = join_epilogues(calls, variables_in(results), k)
         if join and hasattr(k, "fuse"):
             calls = fuse_calls(calls, set(variables_in(results)), k)
         self.launches = len(calls)
@@ -409,7 +413,7 @@ class Replayed:
         values = trace.tb_frame.f_locals
         if trace.tb_frame.f_code is codes[0]:
             call = self._program.calls.get(trace.tb_lineno)
-            if call is not None and call.operation == NATIVE_LIST:
+            if call is not None and call.operation in (NATIVE_LIST, EPILOGUE):
                 call = getattr(call.function, "failed", None)
         else:
             call = self._updates[values["number"]].call if "operands" in values else None

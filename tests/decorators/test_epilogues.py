@@ -1,0 +1,228 @@
+"""Rectifiers that a recording makes with the product, the convolution or the pool beside them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn import nn
+from backburn.base.errors import DeviceMemoryError
+from backburn.decorators.capture import recorder
+from backburn.decorators.capture.epilogues import EPILOGUE
+from backburn.nn import functional as f
+from backburn_numpy import NumpyBackend, compiled, epilogues
+from backburn_numpy.ops import linalg
+
+needs_kernels = pytest.mark.skipif(compiled.level() is None, reason="compiled kernels are not in use")
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The calls of the programs that are compiled."""
+    found: list[Any] = []
+    module: Any = recorder
+    fuse = module.fuse_calls
+
+    def fused(calls: Any, returned: Any, k: Any) -> Any:
+        found.extend(calls)
+        return fuse(calls, returned, k)
+
+    monkeypatch.setattr(module, "fuse_calls", fused)
+    return found
+
+
+def normal(*shape: int, seed: int = 0, dtype: str = "float32") -> Any:
+    return np.random.default_rng((seed, *shape)).normal(size=shape).astype(dtype)
+
+
+def replays(function: Callable[..., Any], arrays: Any, spec: str) -> Any:
+    """Values and gradients of two replays, with other numbers than those recorded."""
+    gradient = bb.value_and_grad(function, argnums=tuple(range(len(arrays))))
+    captured = bb.capture(gradient, state=False, on_fallback="error")
+    for n in range(4):
+        value, grads = captured(*(bb.asarray(a * (1 - 0.1 * n), backend=spec) for a in arrays))
+    assert captured.reason == ""
+    return value.numpy(), [x.numpy() for x in grads]
+
+
+def check(function: Callable[..., Any], *arrays: Any, sums: tuple[int, ...] = ()) -> None:
+    """Bits of gradients are those of the calls as they are; the value and the gradients ``sums`` are up to rounding."""
+    value, grads = replays(function, arrays, "capture(numpy)")
+    expected, others = replays(function, arrays, "capture(numpy, join=false)")
+    np.testing.assert_allclose(value, expected, rtol=1e-6)
+    for i, (x, y) in enumerate(zip(grads, others, strict=True)):
+        if i in sums:
+            np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5 * np.abs(y).max())
+        else:
+            np.testing.assert_array_equal(x, y)
+
+
+def kinds(calls: list[Any]) -> Counter[str]:
+    return Counter(call.function.failed.operation if call.operation == EPILOGUE else call.operation for call in calls)
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("rows", [64, 61])
+def test_linear_layers(calls: list[Any], rows: int, dtype: str) -> None:
+    """``relu`` of a layer, and the gradient of it that follows another layer's."""
+
+    def loss(x: Any, w: Any, b: Any, v: Any) -> Any:
+        return (f.relu(f.linear(f.relu(f.linear(x, w, b)), v)) ** 2.0).sum()
+
+    check(loss, *(normal(*s, dtype=dtype) for s in ((rows, 601), (599, 601), (599,), (605, 599))))
+    assert sum(call.operation == EPILOGUE for call in calls) == 3
+    assert kinds(calls)["relu"] == 0
+
+
+@needs_kernels
+def test_stacks_of_rows(calls: list[Any]) -> None:
+    """Inputs with more than two axes."""
+    arrays = normal(4, 32, 520), normal(520, 520), normal(510, 520)
+    check(lambda x, w, v: f.linear(f.relu(f.linear(x, w)), v).sum(), *arrays)
+    assert sum(call.operation == EPILOGUE for call in calls) >= 1
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("shape", "weight", "options"),
+    [
+        ((4, 3, 20, 20), (16, 3, 3, 3), {"padding": 1}),
+        ((2, 8, 17, 19), (12, 8, 3, 3), {}),
+        ((3, 5, 9, 9), (7, 5, 3, 3), {"stride": 2}),
+        ((2, 4, 15, 15), (6, 2, 3, 3), {"groups": 2, "padding": 2, "dilation": 2}),
+        ((2, 8, 12, 12), (9, 8, 1, 1), {}),
+        ((300, 3, 5, 5), (16, 3, 5, 5), {}),
+        ((2, 4, 400), (16, 4, 5), {"padding": 2}),
+    ],
+)
+def test_convolutions(calls: list[Any], shape: Any, weight: Any, options: Any) -> None:
+    """By the direct kernel with its own pass, and by others."""
+    size = weight[2:]
+
+    def loss(x: Any, w: Any, b: Any, v: Any) -> Any:
+        y = f.relu(f.conv(f.relu(f.conv(x, w, b, **options)), v, padding=1))
+        return (y * y).sum()
+
+    check(loss, normal(*shape), normal(*weight), normal(weight[0]), normal(8, weight[0], *(3 for _ in size)))
+    assert sum(call.operation == EPILOGUE for call in calls) == 3
+    assert kinds(calls)["conv_transpose"] >= 1
+
+
+POOLS: list[Any] = [(2, {}), (3, {"stride": 2, "padding": 1}), (2, {"stride": 3}), (2, {"stride": 2, "dilation": 2})]
+
+
+@pytest.mark.parametrize(("size", "options"), POOLS)
+def test_pools(calls: list[Any], size: int, options: Any) -> None:
+    """The gradient of a rectifier before a pool is taken on the pool's values; the bias's sums fewer elements."""
+
+    def loss(x: Any, w: Any, b: Any) -> Any:
+        y = f.max_pool(f.relu(f.conv(x, w, b, padding=1)), size, **options)
+        return (y * y * y).sum()
+
+    check(loss, normal(4, 3, 14, 14), normal(8, 3, 3, 3), normal(8), sums=(2,))
+    [mask] = [call for call in calls if call.operation == "relu_backward"]
+    assert mask.results.shape[-1] < 14 * 14
+    assert [call.operands[0] for call in calls if call.operation == "sum"][-1] is mask.results
+
+
+def test_pools_that_stay(calls: list[Any]) -> None:
+    """As many windows as elements, or a mask that is no operand of the pool."""
+    x = normal(2, 3, 9, 9)
+
+    def twice(x: Any) -> Any:
+        y = f.relu(x)
+        return (f.max_pool(y, 2) ** 2.0).sum() + y.sum()
+
+    check(lambda x: (f.max_pool(f.relu(x), 3, stride=1, padding=1) ** 2.0).sum(), x)
+    check(lambda x: (f.max_pool(f.relu(x) + 1.0, 2) ** 2.0).sum(), x)
+    check(twice, x)
+    masks = [call for call in calls if call.operation == "relu_backward"]
+    assert len(masks) == 3
+    assert all(mask.results.shape == x.shape for mask in masks)
+
+
+@needs_kernels
+def test_results_that_others_read(calls: list[Any]) -> None:
+    """A layer's result that is returned, or read by another call, is computed as it is."""
+
+    def loss(x: Any, w: Any) -> Any:
+        y = f.linear(x, w)
+        return f.relu(y).sum() + (y * y).sum()
+
+    check(loss, normal(64, 600), normal(600, 600))
+    assert not any(call.operation == EPILOGUE for call in calls)
+
+
+@needs_kernels
+def test_nan_and_zeros() -> None:
+    """NaN passes a rectifier, and stops at the gradient of one, as without a recording."""
+    x, w = normal(64, 600), normal(600, 600)
+    x[3, 5] = np.nan
+    x[4] = 0
+    check(lambda x, w: f.relu(f.linear(f.relu(f.linear(x, w)), w)).sum(), x, w)
+    image = normal(2, 3, 14, 14)
+    image[0, 1, 2, 3] = np.nan
+    image[1] = -np.abs(image[1])
+    check(lambda x, w: (f.max_pool(f.relu(f.conv(x, w, padding=1)), 2) ** 2.0).sum(), image, normal(8, 3, 3, 3))
+
+
+@needs_kernels
+def test_a_training_step() -> None:
+    """A network of all of these learns as one that is not joined does."""
+    losses: dict[str, list[float]] = {}
+    for spec in ("autodiff(capture(numpy))", "autodiff(capture(numpy, join=false))"):
+        bb.random.seed(0)
+        with bb.use_backend(spec):
+            layers = nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(392, 10)
+            state = nn.Sequential(*layers), bb.optim.SGD(0.05, momentum=0.9)
+            x, labels = bb.asarray(normal(32, 1, 14, 14)), bb.asarray(np.arange(32) % 10)
+
+        def step(state: Any, x: Any, labels: Any) -> Any:
+            model, optimizer = state
+            loss = f.cross_entropy(model(x), labels)
+            optimizer.step(model, loss.backward())
+            return state, loss
+
+        train = bb.capture(step, on_fallback="error")
+        found = losses[spec] = []
+        for _ in range(20):
+            state, loss = train(state, x, labels)
+            found.append(loss.item())
+    one, other = losses.values()
+    np.testing.assert_allclose(one, other, rtol=1e-3)
+    assert one[-1] < 0.6 * one[0]
+
+
+@needs_kernels
+def test_a_failing_call_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of a call with an epilogue names the operation, as one of the call alone does."""
+    fails = False
+
+    def linear(*values: Any) -> Any:
+        if fails:
+            raise MemoryError("none left")
+        return linalg.linear_then(*values)
+
+    monkeypatch.setitem(epilogues.FUNCTIONS, "linear", linear)
+    x, w = (bb.asarray(normal(*s), backend="capture(numpy)") for s in ((64, 600), (600, 600)))
+    captured = bb.capture(lambda x: f.relu(f.linear(x, w)), state=False, on_fallback="error")
+    for _ in range(3):
+        captured(x)
+    fails = True
+    with pytest.raises(DeviceMemoryError, match=r"linear: .*float32"):
+        captured(x)
+
+
+def test_subclasses_have_operations_of_their_own() -> None:
+    """A backend that redefines an operation makes its calls as they are."""
+
+    class Other(NumpyBackend):
+        pass
+
+    assert Other().with_epilogue(None, "relu") is None  # type: ignore[arg-type]
