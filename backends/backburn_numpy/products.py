@@ -55,8 +55,10 @@ def multiply(
     """
     height, depth = x.shape[-2:]
     width, dtype = y.shape[-1], x.dtype
-    work, least = max(x.size * width, y.size * height), WORTH.get(compiled.level(), math.inf)
-    if work < least and not (work >= TURNED and y.strides[-2] == dtype.itemsize and least < math.inf):
+    if (work := max(x.size * width, y.size * height)) < TURNED:
+        return None
+    least = WORTH.get(compiled.level(), math.inf)
+    if work < least and not (y.strides[-2] == dtype.itemsize and least < math.inf):
         return None
     if height == 1 or width == 1:
         return None
