@@ -43,7 +43,8 @@ GELU = {"none": "gelu", "tanh": "gelu_tanh"}
 
 
 #: Zero and one, by the bytes of a float: NumPy takes twice as long with a Python number, which it has to convert.
-ZERO, ONE = ({4: np.array(value, np.float32), 8: np.array(value, np.float64)} for value in (0, 1))
+ZERO: dict[int, Any] = {4: np.array(0, np.float32), 8: np.array(0, np.float64)}
+ONE: dict[int, Any] = {4: np.array(1, np.float32), 8: np.array(1, np.float64)}
 
 
 def _sigmoid(x: Array) -> Array:
