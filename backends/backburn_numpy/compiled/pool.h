@@ -22,8 +22,8 @@ INLINE void NAMED(best_of)(REAL *restrict out, int64_t *restrict index, const RE
     LOOP for (int64_t i = 0; i < count; i++) index[i] = at + i * stride + chosen[i];
 }
 
-/* Windows of `lanes` columns inside the image, one or two elements apart; otherwise as best_of. What lies behind the last
- * window is read, too. */
+/* Windows of `lanes` columns inside the image, one or two elements apart; otherwise as best_of. Elements behind the
+ * last window are read, too. */
 #define BEST_OF_LANES(name, lanes, ...)                                                                                \
     typedef REAL NAMED(name##_reals) __attribute__((vector_size(lanes * sizeof(REAL))));                               \
     typedef WHOLE NAMED(name##_places) __attribute__((vector_size(lanes * sizeof(WHOLE))));                            \
