@@ -635,18 +635,19 @@ def test_all_steps_in_one_call(steps: int, rows: int, size: int, gates: int, mon
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
 def test_sequences_without_examples_or_units() -> None:
+    base: Any = BASE
     for dtype in ("float32", "float64"):
         for rows, size in ((0, 7), (3, 0)):
             weight, state = np.zeros((4 * size, size), dtype), np.zeros((rows, size), dtype)
             gates = np.zeros((9, rows, 4 * size), dtype)
-            results: Any = BASE.lstm(gates, state, state, weight)
+            results = base.lstm(gates, state, state, weight)
             assert [x.shape for x in results] == [(9, rows, size)] * 2 + [gates.shape]
-            results = BASE.lstm_backward(weight, state, *results[1:], results[0])
+            results = base.lstm_backward(weight, state, *results[1:], results[0])
             assert [x.shape for x in results] == [gates.shape, state.shape, state.shape]
             sums = gates[:, :, size:]
-            results = BASE.gru(sums, state, weight[size:])
+            results = base.gru(sums, state, weight[size:])
             assert [x.shape for x in results] == [(9, rows, size), gates.shape]
-            results = BASE.gru_backward(weight[size:], state, *results, results[0])
+            results = base.gru_backward(weight[size:], state, *results, results[0])
             assert [x.shape for x in results] == [sums.shape, sums.shape, state.shape]
 
 
