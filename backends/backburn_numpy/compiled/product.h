@@ -13,7 +13,8 @@ typedef WHOLE NAMED(Places) __attribute__((vector_size(BYTES)));
 typedef struct {
     REAL panels[PANELS][DEEPEST][WIDE], rows[DEEPEST * BLOCK];
 } NAMED(Copies) __attribute__((aligned(64)));
-static _Thread_local NAMED(Copies) NAMED(copies);
+/* Room for them at any multiple of 64 bytes: Windows may begin a thread's variables at one of 16. */
+static _Thread_local char NAMED(room)[sizeof(NAMED(Copies)) + 63];
 
 /* out = alpha rows columns, and added to out or not, plus the bias of each element of a row of the caller's; then 0 where
  * it is negative if `rectifies`, or where an element of mask, which lies as out does, is not above 0. The caller's product
@@ -205,7 +206,7 @@ static void NAMED(multiply_parts)(const void *context, int64_t first, int64_t la
     const PRODUCT *p = context;
     static const REAL zeros[WIDE];
     REAL sums[ROWS < SIDE ? SIDE : ROWS][WIDE];
-    NAMED(Copies) *mine = &NAMED(copies);
+    NAMED(Copies) *mine = (NAMED(Copies) *)(((uintptr_t)NAMED(room) + 63) / 64 * 64);
     const int64_t blocks = p->depth ? (p->depth + DEEPEST - 1) / DEEPEST : 1;
     for (int64_t part = first; part < last; part++) {
         const int64_t number = part / (p->down * p->across), place = part % (p->down * p->across);
