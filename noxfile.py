@@ -8,7 +8,7 @@ nox.options.reuse_existing_virtualenvs = True
 #: Packages that build and check the wheels of every platform.
 WHEEL_TOOLS = (
     *("auditwheel>=6.8", "build>=1.2", "check-wheel-contents>=0.6.3"),
-    *("hatchling>=1.27", "twine>=7", "ziglang==0.17.1"),
+    *("hatchling>=1.27", "twine>=7", "ziglang==0.17.1", "zopflipy>=1.14"),
 )
 
 

@@ -282,7 +282,7 @@ CASES: dict[str, Training | Loop] = {
     ),
     "embedding": Training(
         embedding, "SGD", {"lr": 0.01}, jax_embedding,
-        ({"count": 50_000, "width": 256, "ids": 4096}, {"count": 30_001, "width": 251, "ids": 4001}),
+        ({"count": 50_000, "width": 256, "ids": 4096}, {"count": 50_021, "width": 251, "ids": 4001}),
     ),
     "LSTM": Training(
         lstm, "SGD", {"lr": 0.01}, jax_lstm,

@@ -2,8 +2,9 @@
 
 ``python -m benchmarks.transforms [PATTERN ...] [--peer NAME] [--capture] [--threads N] [--json FILE]`` compares the
 results for a network of two layers, ``tanh(x @ w + b) @ v``, and prints the ratios of the times, below 1 where backburn
-is faster: with 64 inputs, units and examples, and with 256. JAX's functions are compiled before, by ``jax.jit``;
-``jax-eager`` calls them as they are. With ``--capture``, backburn's are recorded and replayed (``bb.capture``).
+is faster: with 64 inputs, units and examples, and with 256, or with 61 and 251 (``--odd``). JAX's functions are
+compiled before, by ``jax.jit``; ``jax-eager`` calls them as they are. With ``--capture``, backburn's are recorded and
+replayed (``bb.capture``).
 """
 
 from __future__ import annotations
@@ -115,16 +116,23 @@ CASES: dict[str, Callable[[Framework, Tree, Any, Any], Any]] = {
         {name: f.functions.stack([value] * 8) for name, value in m.items()}, x, y
     ),
     "gradient through a step, 8 tasks": lambda f, m, x, y: f.vmap(f.grad(partial(after_a_step, f)), None, 0, 0)(
-        m, x.reshape((8, -1, x.shape[1])), y.reshape((8, -1))
+        m, *in_tasks(x, y)
     ),
 }
 
 
-def parts(name: str, peer: str, is_captured: bool = False) -> Parts:
+def in_tasks(x: Any, y: Any) -> tuple[Any, Any]:
+    """The examples of 8 tasks, as many as each may have."""
+    each = len(y) // 8
+    return x[: 8 * each].reshape((8, each, x.shape[1])), y[: 8 * each].reshape((8, each))
+
+
+def parts(name: str, peer: str, sizes: tuple[str, str], is_captured: bool = False) -> Parts:
     """The two sizes. Raises where the results differ."""
     import numpy as np
 
-    for part, n in (("64", 64), ("256", 256)):
+    for part in sizes:
+        n = int(part)
         draw = np.random.default_rng(0)
         arrays = {"w": draw.normal(size=(n, n)) / n**0.5, "b": draw.normal(size=n), "v": draw.normal(size=n) / n**0.5}
         x, y = draw.normal(size=(n, n)), draw.normal(size=n)
@@ -145,8 +153,10 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--peer", default="torch", choices=PEERS)
     parser.add_argument("--capture", action="store_true", help="replay backburn's functions")
+    parser.add_argument("--odd", action="store_true", help="take sizes that no vector divides")
     chosen = parser.parse_args()
-    report(chosen, ("64", "256"), ((name, partial(parts, name, chosen.peer, chosen.capture)) for name in CASES))
+    sizes = ("61", "251") if chosen.odd else ("64", "256")
+    report(chosen, sizes, ((name, partial(parts, name, chosen.peer, sizes, chosen.capture)) for name in CASES))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
 ``python tools/build_wheels.py [--out FOLDER] [TARGET ...]``. Targets are zig's names for machines, those of ``TARGETS``
 in the kernels' ``build.py``; all of them by default. Each wheel has the kernels of every instruction set of its
-platform, compiled by ``ziglang`` on this machine from the source distribution, and is refused if it lacks one, is
-larger than 2.5 MB, or fails ``twine check --strict``, ``check-wheel-contents`` or, on Linux, auditwheel's policy.
+platform, compiled by ``ziglang`` on this machine from the source distribution, is compressed by ``zopflipy``, and is
+refused if it lacks one, is larger than 2.5 MB, or fails ``twine check --strict``, ``check-wheel-contents`` or, on
+Linux, auditwheel's policy.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ def main() -> int:
         (source,) = Path(scratch).iterdir()
         for target in options.targets or build.TARGETS:
             wheel = made_by("wheel", source, out, BACKBURN_COMPILED_TARGET=target)
+            compress(wheel)
             check_contents(wheel, {"processor", *build.levels(target.partition("-")[0])})
             if "-linux-" in target:
                 check_policy(wheel)
@@ -73,6 +75,16 @@ def made_by(kind: str, source: Path, out: Path, **variables: str) -> Path:
         run("build", f"--{kind}", "--no-isolation", "--outdir", folder, source, **variables)
         (made,) = Path(folder).iterdir()
         return made.replace(out / made.name)
+
+
+def compress(wheel: Path) -> None:
+    """Write a wheel's files anew, in their order and in the same format, a thirtieth smaller than zlib makes them."""
+    zopfli = importlib.import_module("zopfli")  # of the package zopflipy; other users of this module need none
+    smaller = wheel.with_suffix(".smaller")
+    with zipfile.ZipFile(wheel) as before, zopfli.ZipFile(smaller, "w", zipfile.ZIP_DEFLATED) as after:
+        for info in before.infolist():
+            after.writestr(info, before.read(info))
+    smaller.replace(wheel)
 
 
 def check_contents(wheel: Path, levels: set[str]) -> None:

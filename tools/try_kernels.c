@@ -1,4 +1,5 @@
-/* Calls element-wise kernels of a library and prints a checksum of what each computes; try_kernels.py compiles it.
+/* Calls element-wise kernels of a library, and products in two threads, and prints a checksum of what each computes;
+ * try_kernels.py compiles it.
  *
  *     try_kernels PROCESSOR LIBRARY KERNEL...
  *
@@ -9,12 +10,35 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What a second thread does meanwhile. */
+typedef void Work(void *);
+typedef struct {
+    Work *work;
+    void *context;
+} Start;
+
 #if defined(_WIN32)
 #include <windows.h>
+static DWORD WINAPI started(void *start) { return ((Start *)start)->work(((Start *)start)->context), 0; }
+static void in_two_threads(Work *work, void *here, void *there) {
+    Start start = {work, there};
+    HANDLE thread = CreateThread(NULL, 0, started, &start, 0, NULL);
+    work(here);
+    WaitForSingleObject(thread, INFINITE);
+}
 static void *opened(const char *path) { return (void *)LoadLibraryA(path); }
 static void *found(void *library, const char *name) { return (void *)GetProcAddress((HMODULE)library, name); }
 #else
 #include <dlfcn.h>
+#include <pthread.h>
+static void *started(void *start) { return ((Start *)start)->work(((Start *)start)->context), NULL; }
+static void in_two_threads(Work *work, void *here, void *there) {
+    Start start = {work, there};
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, started, &start)) abort();
+    work(here);
+    pthread_join(thread, NULL);
+}
 static void *opened(const char *path) { return dlopen(path, RTLD_NOW); }
 static void *found(void *library, const char *name) { return dlsym(library, name); }
 #endif
@@ -45,6 +69,29 @@ static uint32_t checksum(Array x, size_t size, uint32_t sum) {
         for (size_t k = 0; k < size; k++) sum = (sum ^ (nan ? 255 : x.bytes[i * size + k])) * 16777619u;
     }
     return sum;
+}
+
+/* Products of matrices, again and again, in memory that each thread has for its copies. */
+typedef void Multiply(void *, void *, void *, void *, void *, int, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t,
+                      int64_t, int64_t, int64_t, int64_t, int);
+enum { HEIGHT = 121, WIDTH = 93, DEPTH = 165, TIMES = 20 };
+typedef struct {
+    Multiply *kernel;
+    Array out, x, y;
+} Products;
+static void multiply(void *context) {
+    const Products *p = context;
+    for (int i = 0; i < TIMES; i++)
+        p->kernel(p->out.bytes, p->x.bytes, p->y.bytes, NULL, NULL, 0, HEIGHT, WIDTH, DEPTH, DEPTH, 1, WIDTH, 1, 1, 0, 0,
+                  1);
+}
+
+/* The checksum of the product of two arrays, which two threads compute; 0 if theirs differ. */
+static uint32_t product(Multiply *kernel, Array *x, size_t size) {
+    Products here = {kernel, x[2], x[0], x[1]}, there = {kernel, x[3], x[0], x[1]};
+    for (int k = 0; k < 4; k++) fill(x[k], size, (uint32_t)(k % 2));
+    in_two_threads(multiply, &here, &there);
+    return memcmp(x[2].bytes, x[3].bytes, HEIGHT * WIDTH * size) ? 0 : checksum(x[2], size, 2166136261u);
 }
 
 int main(int count, char **arguments) {
@@ -80,5 +127,8 @@ int main(int count, char **arguments) {
         }
         printf("%s %08x\n", arguments[i], (unsigned)sum);
     }
+    printf("product %08x\n", (unsigned)product((Multiply *)found(library, "backburn_product"), x, sizeof(float)));
+    printf("product_double %08x\n",
+           (unsigned)product((Multiply *)found(library, "backburn_product_double"), x, sizeof(double)));
     return 0;
 }

@@ -3,7 +3,7 @@
 ``python tools/try_kernels.py OURS.whl OTHER.whl --with "wine64"`` compiles ``try_kernels.c`` for the platforms of both
 wheels by ``ziglang``, runs it on every instruction set of theirs, the other wheel's by the command after ``--with``
 (``"qemu-aarch64-static -L FOLDER"``, say, whose folder has the system's C library), and compares what the element-wise
-kernels compute, bit by bit. The first wheel is one for this machine.
+kernels compute, and products in two threads, bit by bit. The first wheel is one for this machine.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from build_wheels import ROOT, load_build
 
 #: The parameters of kernels that the program can call.
 ELEMENTWISE = re.compile(r"((const )?(float|double) \*\w+, )+int64_t \w+")
+#: Those that it calls in two threads; a result of 0 says that theirs differ.
+PRODUCTS = "product", "product_double"
 #: The instruction set of the first wheel whose bits a level of another architecture has.
 ALIKE = {"base": "x86-64-v3"}
 
@@ -43,9 +45,10 @@ def main() -> int:
         for level in sorted(other.keys() - {"processor"}):
             theirs = results([*shlex.split(options.runner), programs[1]], other, level, names)
             expected = results([programs[0]], ours, level if level in ours else ALIKE[level], names)
-            differing = [name for name in names if theirs[name] != expected[name]]
+            called = [*names, *PRODUCTS]
+            differing = [name for name in called if theirs[name] != expected[name] or int(theirs[name], 16) == 0]
             wrong += len(differing)
-            print(f"{level}: {len(names)} kernels called, differing: {', '.join(differing) or 'none'}")
+            print(f"{level}: {len(called)} kernels called, differing: {', '.join(differing) or 'none'}")
     return 1 if wrong else 0
 
 
@@ -77,8 +80,8 @@ def compiled(wheel: Path, folder: Path) -> str:
     """The program for a wheel's platform."""
     (target,) = (target for target, tag in load_build().TARGETS.items() if wheel.stem.endswith(tag))
     program = folder / "try_kernels.exe"
-    options = ["-dynamic"] if target.endswith("musl") else []
-    command = [sys.executable, "-m", "ziglang", "cc", "-target", target, "-O1", *options, "-o", str(program)]
+    options = ["-O1", "-pthread", *(["-dynamic"] if target.endswith("musl") else [])]
+    command = [sys.executable, "-m", "ziglang", "cc", "-target", target, *options, "-o", str(program)]
     subprocess.run([*command, str(ROOT / "tools" / "try_kernels.c")], check=True)
     return str(program)
 

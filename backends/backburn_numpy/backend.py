@@ -19,7 +19,7 @@ from backburn.decorators.capture.donation import STEPS, Renewal, Update
 from backburn.decorators.capture.program import Call
 from backburn.ops.bodies.quantized import Quantized
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import blas, compiled, donation, epilogues, fused, lists, memory, ops, threads
+from backburn_numpy import blas, compiled, donation, epilogues, fused, lists, memory, mkl, ops, threads
 from backburn_numpy.ops import activations, elementwise, quantization
 from backburn_numpy.ops.quantization import QuantizedArray
 from backburn_numpy.quiet import quiet
@@ -87,10 +87,11 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         file, products = compiled.file(), blas.num_threads()
         library = blas.library_sgemm_address()
         is_used = library is not None and blas.sgemm_address() == library
+        used = "" if mkl.in_use() is not None else f", {'used' if is_used else 'not used'} by kernels"
         return {
             "kernels": compiled.describe(),
             **({} if file is None else {"kernel library": file}),
-            "BLAS": f"{blas.words()}, {'used' if is_used else 'not used'} by kernels",
+            "BLAS": f"{blas.words()}{used}",
             "threads": f"{threads.num_threads()}, in matrix products {products or 'an unknown number'}",
         }
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from backburn.base.threads import chosen, follow
-from backburn_numpy import products
+from backburn_numpy import mkl, products
 from backburn_numpy.processors import processors
 
 #: The environment variables from which the library reads its number of threads when it is loaded.
@@ -62,8 +62,14 @@ _functions = _found()
 def words() -> str:
     """The library of NumPy's matrix products, its version, and the processor for which it chose its code.
 
-    Of an unknown library, the name and the version with which NumPy was compiled.
+    Of an unknown library, the name and the version with which NumPy was compiled. MKL comes first if it multiplies in
+    place of the kernels.
     """
+    chosen_library = mkl.in_use()
+    return _words() if chosen_library is None else f"{chosen_library.words} in kernels, {_words()} in NumPy"
+
+
+def _words() -> str:
     for library in _libraries():
         for name in _CONFIGURATIONS:
             if (found := getattr(library, name, None)) is not None:
@@ -79,7 +85,7 @@ def num_threads() -> int | None:
 
 
 def sgemm_address() -> int | None:
-    """The address of ``cblas_sgemm`` with 64-bit integers, for compiled kernels: their own, or the library's.
+    """The address of ``cblas_sgemm`` with 64-bit integers, for compiled kernels: their own, MKL's, or NumPy's.
 
     None for an unknown library, and not None only if :func:`single_in_kernels` works too.
     """

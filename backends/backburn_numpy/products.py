@@ -2,7 +2,8 @@
 
 A library's product takes threads of its own, which wait for one another on the processors that the kernels' threads
 need, and no more than the whole process can be told to use one. These sum in an order that depends on the number of
-elements alone: their bits are the same on any number of threads.
+elements alone: their bits are the same on any number of threads. Where :mod:`backburn_numpy.mkl` has been told to, MKL
+multiplies in the same threads.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from backburn_numpy import compiled
+from backburn_numpy import compiled, mkl
 from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.threads import available
 
@@ -55,10 +56,10 @@ def multiply(
     """
     height, depth = x.shape[-2:]
     width, dtype = y.shape[-1], x.dtype
-    if (work := max(x.size * width, y.size * height)) < TURNED:
-        return None
-    least = WORTH.get(compiled.level(), math.inf)
-    if work < least and not (y.strides[-2] == dtype.itemsize and least < math.inf):
+    work, least = max(x.size * width, y.size * height), WORTH.get(compiled.level(), math.inf)
+    pays = work >= least or (work >= TURNED and y.strides[-2] == dtype.itemsize and least < math.inf)
+    by_library = mkl.in_use() is not None and work >= TURNED
+    if not pays and not by_library:
         return None
     if height == 1 or width == 1:
         return None
@@ -77,13 +78,21 @@ def multiply(
     size = dtype.itemsize
     if (x_row | x_column | x_next | y_row | y_column | y_next) & (size - 1):
         return None
+    left = _rows(x_row // size, x_column // size, height, depth) if by_library else None
+    right = _rows(y_row // size, y_column // size, depth, width) if by_library else None
+    if left is None or right is None:
+        if not pays:
+            return None
+        steps: list[int] = [x_row // size, x_column // size, y_row // size, y_column // size]
+    else:
+        name, steps = f"library_{name}", [*left, *right]
     if out is None:
         out = empty((*lead, height, width), dtype)
     bias, mask = contiguous(bias), None if epilogue is None else contiguous(epilogue.mask)
     kernel: Any = compiled.kernel(name)
     kernel(
-        *compiled.addresses(out, x, y, bias, mask), epilogue is not None, height, width, depth, x_row // size,
-        x_column // size, y_row // size, y_column // size, products, x_next // size, y_next // size, available(),
+        *compiled.addresses(out, x, y, bias, mask), epilogue is not None, height, width, depth, *steps, products,
+        x_next // size, y_next // size, available(),
     )  # fmt: skip
     return out
 
@@ -108,16 +117,26 @@ def multiply_few(x: Array, y: Array) -> Array | None:
 
 
 def sgemm_address() -> int | None:
-    """The address of a ``cblas_sgemm`` in one thread, for other kernels; None where a library's is faster."""
-    if compiled.level() not in WORTH:
+    """The address of a ``cblas_sgemm`` in one thread, for other kernels; None where that of NumPy is faster."""
+    if mkl.in_use() is None and compiled.level() not in WORTH:
         return None
-    kernel: Any = compiled.kernel("sgemm")
+    kernel: Any = compiled.kernel("sgemm" if mkl.in_use() is None else "library_sgemm")
     return int(kernel.where)
 
 
 def library_pays() -> bool:
     """Whether OpenBLAS has kernels for small products that copy nothing, where the right operand lies as it is read."""
-    return compiled.level() == "x86-64-v4"
+    return compiled.level() == "x86-64-v4" and mkl.in_use() is None
+
+
+def _rows(row: int, column: int, rows: int, columns: int) -> tuple[bool, int] | None:
+    """Whether a matrix with these steps is transposed in memory, and the elements between its lines there.
+
+    None for one that is no matrix of a BLAS library.
+    """
+    if column == 1 and row >= columns:
+        return False, row
+    return (True, column) if row == 1 and column >= rows else None
 
 
 def _step(x: Array, lead: Shape) -> int | None:

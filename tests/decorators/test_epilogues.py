@@ -147,6 +147,26 @@ def test_pools_that_stay(calls: list[Any]) -> None:
     assert all(mask.results.shape == x.shape for mask in masks)
 
 
+def test_second_derivatives() -> None:
+    """The gradient of a squared gradient, through the same rectifiers and pools twice."""
+
+    def loss(x: Any, w: Any) -> Any:
+        return (
+            f.max_pool(f.relu(f.conv(f.max_pool(f.relu(f.conv(x, w, padding=1)), 2), w, padding=1)), 2) ** 3.0
+        ).sum()
+
+    def slope(x: Any, w: Any) -> Any:
+        one, other = bb.grad(loss, argnums=(0, 1))(x, w)
+        return (one * one).sum() + (other * other).sum()
+
+    arrays = normal(2, 4, 12, 12), 0.3 * normal(4, 4, 3, 3)
+    check(slope, *arrays, sums=(0, 1))
+    _, grads = replays(slope, arrays, "capture(numpy)")
+    expected = bb.grad(slope, argnums=(0, 1))(*(bb.asarray(0.7 * a, dtype=bb.float64, backend="numpy") for a in arrays))
+    for x, y in zip(grads, expected, strict=True):
+        np.testing.assert_allclose(x, y.numpy(), rtol=1e-3, atol=1e-4 * float(abs(y).max().item()))
+
+
 @needs_kernels
 def test_results_that_others_read(calls: list[Any]) -> None:
     """A layer's result that is returned, or read by another call, is computed as it is."""

@@ -59,6 +59,24 @@ def test_a_wheel_that_lacks_a_file_or_has_another_is_refused(
     assert words in refused(tool, tmp_path, COMPLETE ^ changed)
 
 
+def test_compressing_keeps_files_and_their_order(tool: Any, tmp_path: Path) -> None:
+    pytest.importorskip("zopfli")
+    path = tmp_path / "backburn-0.1.0-py3-none-any.whl"
+    source = Path(__file__).read_bytes()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("b/second.py", "a/first.py", "empty.py"):
+            archive.writestr(name, b"" if name == "empty.py" else source)
+    before, size = [i.filename for i in zipfile.ZipFile(path).infolist()], path.stat().st_size
+    tool.compress(path)
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        assert [i.filename for i in archive.infolist()] == before
+        assert [archive.read(name) for name in before] == [source, source, b""]
+        assert {i.compress_type for i in archive.infolist()} == {zipfile.ZIP_DEFLATED}
+    assert path.stat().st_size < size
+    assert [*tmp_path.iterdir()] == [path]
+
+
 def test_a_wheel_may_have_two_and_a_half_megabytes(tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tool.LARGEST == 2_500_000
     assert "wheel.stat().st_size <= 2.5e6" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")

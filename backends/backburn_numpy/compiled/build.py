@@ -140,9 +140,13 @@ class Compiler(NamedTuple):
 
 
 #: Linking by zig. Functions are the system's: zig's own library has some by the same names. Windows needs it to check
-#: the stack. Musl's library has another name on each system, and Python has loaded it.
+#: the stack; there a library starts by ``start.c``. Musl's library has another name on each system, and Python has
+#: loaded it.
 _ZIG_LINK = {
-    "windows": (),
+    "windows": (
+        *("-nostdlib", "-rtlib=compiler-rt", "-Wl,-e,DllMainCRTStartup"),
+        *("-lapi-ms-win-crt-math-l1-1-0", "-lapi-ms-win-crt-heap-l1-1-0"),
+    ),
     "linux-gnu": ("-rtlib=none", "-Wl,-z,defs", "-lm"),
     "linux-musl": ("-rtlib=none", "-nostdlib"),
     "macos": ("-rtlib=none", "-Wl,-install_name,@rpath/{}"),
@@ -171,7 +175,8 @@ def find_compiler(target: str | None = None) -> Compiler:
     made_for = target or host()
     name = f'-DBACKBURN_COMPILER="zig {metadata.version("ziglang")}"'
     link = next((flags for system, flags in _ZIG_LINK.items() if system in made_for), ("-lm",))
-    return Compiler([str(program), "cc", "-target", made_for, "-fno-sanitize=undefined", name], True, link)
+    words = [str(program), "cc", "-target", made_for, "-fno-sanitize=undefined", name]
+    return Compiler([*words, "-DBACKBURN_BARE"] if "windows" in made_for else words, True, link)
 
 
 def build(folder: Path = FOLDER, only_best: bool = False, target: str | None = None) -> list[Path]:
@@ -193,7 +198,7 @@ def build(folder: Path = FOLDER, only_best: bool = False, target: str | None = N
         names = {f"-march={name}": f"-mcpu={name.replace('-', '_')}" for name in chosen}
         chosen = {name: tuple(names.get(flag, flag) for flag in flags) for name, flags in chosen.items()}
     lowest = next(iter(chosen.values()))
-    made = _compiled(_for_processor(compiler, target or host()), {"processor": lowest}, [PROCESSOR], folder)
+    made = _compiled(compiler, {"processor": lowest}, [PROCESSOR], folder)
     if only_best:
         try:
             best = [name for name in supported_levels(folder) if name in chosen][-1]
@@ -204,13 +209,6 @@ def build(folder: Path = FOLDER, only_best: bool = False, target: str | None = N
     kept = (libraries(folder) | made).values()
     _remove(path for path in folder.glob(f"*{SUFFIX}") if path not in kept)
     return list(made.values())
-
-
-def _for_processor(compiler: Compiler, made_for: str) -> Compiler:
-    """The compiler of the library that tells the instruction sets: on Windows it has nothing of the C library."""
-    if not (compiler.is_zig and "windows" in made_for):
-        return compiler
-    return compiler._replace(words=[*compiler.words, "-DBACKBURN_BARE"], link=("-nostdlib",))
 
 
 def _compiled(

@@ -7,9 +7,9 @@
  * FORMULA: see formula.h, the elements of a row, the rows, the start of each array, and the bytes from row to row of each
  * COPY: the result, the operand, the rows, the bytes of a row, and those from row to row of each
  * KERNEL_CALL: the address of a kernel and eleven arguments; it ignores those that it does not have
- * PRODUCT: the address of cblas_sgemm, or 0 for the kernels' own products in the team's threads; whether each operand is
- * transposed, m, n, k, each operand with the elements from row to row, whether the result is added to, the result, and the
- * bytes of an element
+ * PRODUCT: the address of cblas_sgemm, or 0 for products in the team's threads, by the kernels or the chosen library;
+ * whether each operand is transposed, m, n, k, each operand with the elements from row to row, whether the result is added
+ * to, the result, and the bytes of an element
  * TRANSPOSE: the result, the operand, the matrices, their rows and columns, and the bytes of an element
  */
 enum { FORMULA, COPY, KERNEL_CALL, PRODUCT, TRANSPOSE };
@@ -40,6 +40,11 @@ void backburn_rows_product(float *, const float *, const float *, int64_t, int64
                            int, int);
 void backburn_rows_product_double(double *, const double *, const double *, int64_t, int64_t, int64_t, int, int, int64_t,
                                   int64_t, int, int);
+void backburn_library_rows(float *, const float *, const float *, int64_t, int64_t, int64_t, int, int, int64_t, int64_t,
+                           int, int);
+void backburn_library_rows_double(double *, const double *, const double *, int64_t, int64_t, int64_t, int, int, int64_t,
+                                  int64_t, int, int);
+int backburn_library_is_used(void);
 
 /* A second thread pays from as many multiplications on. */
 enum { SHARED_WORK = 1 << 19 };
@@ -48,12 +53,13 @@ static void product(const int64_t *step, int threads) {
     if (!step[0]) {
         const int used = step[3] * step[4] * step[5] < SHARED_WORK ? 1 : threads;
         void *out = (void *)(intptr_t)step[11], *x = (void *)(intptr_t)step[6], *y = (void *)(intptr_t)step[8];
+        const int is_used = backburn_library_is_used();
         if (step[12] == 4)
-            backburn_rows_product(out, x, y, step[3], step[4], step[5], (int)step[1], (int)step[2], step[7], step[9],
-                                  (int)step[10], used);
+            (is_used ? backburn_library_rows : backburn_rows_product)(
+                out, x, y, step[3], step[4], step[5], (int)step[1], (int)step[2], step[7], step[9], (int)step[10], used);
         else
-            backburn_rows_product_double(out, x, y, step[3], step[4], step[5], (int)step[1], (int)step[2], step[7],
-                                         step[9], (int)step[10], used);
+            (is_used ? backburn_library_rows_double : backburn_rows_product_double)(
+                out, x, y, step[3], step[4], step[5], (int)step[1], (int)step[2], step[7], step[9], (int)step[10], used);
         return;
     }
     Sgemm *gemm = (Sgemm *)(intptr_t)step[0];

@@ -22,11 +22,51 @@ INLINE Reach reach(const Windows *w, int axis, int64_t n) {
  * faster one at a time. */
 enum { COLUMNS = 64, FEW = 8, FEWER = 3 };
 
+/* The elements with even numbers of two vectors. */
+#define EVENS_2 0, 2
+#define EVENS_4 0, 2, 4, 6
+#define EVENS_8 0, 2, 4, 6, 8, 10, 12, 14
+#define EVENS_16 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#define EVENS_OF(lanes) JOINED(EVENS_, lanes)
+#define JOINED(one, other) one##other
+#if defined(__clang__)
+#define EVENS(first, second, places, ...) __builtin_shufflevector(first, second, __VA_ARGS__)
+#else
+#define EVENS(first, second, places, ...) __builtin_shuffle(first, second, (places){__VA_ARGS__})
+#endif
+
+/* The lanes of vectors: as many as the processor has, or half of them if it has many. */
+#define WHOLE int32_t
+#if defined(__AVX512F__)
+#define MOST 16
+#define LEAST 8
+#elif defined(__AVX__)
+#define MOST 8
+#define LEAST 8
+#else
+#define MOST 4
+#define LEAST 4
+#endif
 #include "pool.h"
 #undef REAL
 #undef NAMED
+#undef WHOLE
+#undef MOST
+#undef LEAST
+
 #define REAL double
 #define NAMED(name) backburn_##name##_double
+#define WHOLE int64_t
+#if defined(__AVX512F__)
+#define MOST 8
+#define LEAST 4
+#elif defined(__AVX__)
+#define MOST 4
+#define LEAST 4
+#else
+#define MOST 2
+#define LEAST 2
+#endif
 #include "pool.h"
 #undef REAL
 #undef NAMED

@@ -22,32 +22,43 @@ INLINE void NAMED(best_of)(REAL *restrict out, int64_t *restrict index, const RE
     LOOP for (int64_t i = 0; i < count; i++) index[i] = at + i * stride + chosen[i];
 }
 
-/* Windows of BLOCK columns inside the image, whose results stay in registers; otherwise as best_of. */
-#define BEST_OF_BLOCK(BLOCK)                                                                                           \
-    INLINE void NAMED(best_of_##BLOCK)(REAL *restrict out, int64_t *restrict index, const REAL *restrict x,            \
-                                       const Windows *w, Reach z, Reach y, int64_t at, int64_t stride) {               \
-        REAL best[BLOCK];                                                                                              \
-        int32_t chosen[BLOCK];                                                                                         \
+/* Windows of `lanes` columns inside the image, one or two elements apart; otherwise as best_of. Elements behind the
+ * last window are read, too. */
+#define BEST_OF_LANES(name, lanes, ...)                                                                                \
+    typedef REAL NAMED(name##_reals) __attribute__((vector_size(lanes * sizeof(REAL))));                               \
+    typedef WHOLE NAMED(name##_places) __attribute__((vector_size(lanes * sizeof(WHOLE))));                            \
+    INLINE NAMED(name##_reals) NAMED(name##_load)(const REAL *x, int64_t stride) {                                     \
+        NAMED(name##_reals) first, second;                                                                             \
+        memcpy(&first, x, sizeof first);                                                                               \
+        if (stride == 1) return first;                                                                                 \
+        memcpy(&second, x + lanes, sizeof second);                                                                     \
+        return EVENS(first, second, NAMED(name##_places), __VA_ARGS__);                                                \
+    }                                                                                                                  \
+    INLINE void NAMED(name)(REAL *restrict out, int64_t *restrict index, const REAL *restrict x, const Windows *w,     \
+                            Reach z, Reach y, int64_t at, int64_t stride) {                                            \
         const int64_t top = (z.first * w->lengths[1] + y.first) * w->lengths[2];                                       \
         const int64_t last = w->size[2] * w->dilation[2];                                                              \
-        LOOP for (int64_t i = 0; i < BLOCK; i++) best[i] = x[top + i * stride], chosen[i] = (int32_t)top;              \
+        NAMED(name##_reals) best = NAMED(name##_load)(x + top, stride);                                                \
+        NAMED(name##_places) chosen = (NAMED(name##_places)){0} + (WHOLE)top;                                          \
         for (int64_t k = z.first; k < z.last; k += w->dilation[0])                                                     \
             for (int64_t j = y.first; j < y.last; j += w->dilation[1])                                                 \
                 for (int64_t l = 0; l < last; l += w->dilation[2]) {                                                   \
                     const int64_t offset = (k * w->lengths[1] + j) * w->lengths[2] + l;                                \
-                    LOOP for (int64_t i = 0; i < BLOCK; i++) {                                                         \
-                        const REAL seen = x[offset + i * stride];                                                      \
-                        const int better = !(seen <= best[i]) & (best[i] == best[i]);                                  \
-                        chosen[i] = better ? (int32_t)offset : chosen[i];                                              \
-                        best[i] = better ? seen : best[i];                                                             \
-                    }                                                                                                  \
+                    const NAMED(name##_reals) seen = NAMED(name##_load)(x + offset, stride);                           \
+                    const NAMED(name##_places) better =                                                                \
+                        (NAMED(name##_places))~(seen <= best) & (NAMED(name##_places))(best == best);                  \
+                    chosen = (better & (WHOLE)offset) | (~better & chosen);                                            \
+                    best = (NAMED(name##_reals))((better & (NAMED(name##_places))seen) |                               \
+                                                 (~better & (NAMED(name##_places))best));                              \
                 }                                                                                                      \
-        LOOP for (int64_t i = 0; i < BLOCK; i++) out[i] = best[i];                                                     \
-        LOOP for (int64_t i = 0; i < BLOCK; i++) index[i] = at + i * stride + chosen[i];                               \
+        WHOLE places[lanes];                                                                                           \
+        memcpy(places, &chosen, sizeof places);                                                                        \
+        memcpy(out, &best, sizeof best);                                                                               \
+        LOOP for (int64_t i = 0; i < lanes; i++) index[i] = at + i * stride + places[i];                               \
     }
-BEST_OF_BLOCK(8)
-BEST_OF_BLOCK(16)
-#undef BEST_OF_BLOCK
+BEST_OF_LANES(best_of_many, MOST, EVENS_OF(MOST))
+BEST_OF_LANES(best_of_few, LEAST, EVENS_OF(LEAST))
+#undef BEST_OF_LANES
 
 /* The largest element of each window and its index in the image, for images first to last - 1. The first of equal
  * elements wins, and the first NaN over all. Every window overlaps the image, whose indices fit into 32 bits. */
@@ -71,19 +82,15 @@ KERNEL(max_pool, REAL *restrict out, int64_t *restrict index, const REAL *restri
                 for (int64_t column = 0, count; column < n[2]; column += count) {
                     const Reach c = reach(w, 2, column);
                     const int64_t at = line + c.start, end = outer < n[2] ? outer : n[2];
-                    const int64_t rest = end - column, block = rest <= 8 ? 8 : 16;
+                    const int64_t rest = end - column, block = rest <= LEAST ? LEAST : MOST;
                     /* A block may go beyond the row: it reads what lies behind, and is written over by later rows. */
-                    if (step <= 2 && column >= inner && rest >= FEWER && end_of_out - out >= block
-                        && end_of_x - (x + at) > below + reached + (block - 1) * step) {
+                    if (MOST > 2 && step <= 2 && column >= inner && rest >= FEWER && end_of_out - out >= block
+                        && end_of_x - (x + at) >= below + reached + block * step) {
                         count = rest < block ? rest : block;
-                        if (step == 1 && block == 8)
-                            NAMED(best_of_8)(out, index, x + at, w, z, y, at, 1);
-                        else if (step == 1)
-                            NAMED(best_of_16)(out, index, x + at, w, z, y, at, 1);
-                        else if (block == 8)
-                            NAMED(best_of_8)(out, index, x + at, w, z, y, at, 2);
-                        else
-                            NAMED(best_of_16)(out, index, x + at, w, z, y, at, 2);
+                        if (step == 1 && block == MOST) NAMED(best_of_many)(out, index, x + at, w, z, y, at, 1);
+                        else if (step == 1) NAMED(best_of_few)(out, index, x + at, w, z, y, at, 1);
+                        else if (block == MOST) NAMED(best_of_many)(out, index, x + at, w, z, y, at, 2);
+                        else NAMED(best_of_few)(out, index, x + at, w, z, y, at, 2);
                         out += count, index += count;
                         continue;
                     }

@@ -1,5 +1,6 @@
 /* The processor's instruction sets. */
 #include "processor.h"
+#include "start.h"
 
 /* The index of the best instruction set, in the order of build.py. */
 EXPORT int backburn_level(void) {
@@ -13,10 +14,3 @@ EXPORT int backburn_level(void) {
     return 0;
 #endif
 }
-
-#if defined(BACKBURN_BARE)
-/* Windows calls it when it loads the library. The one of the C library brings thirty times as much as all else here. */
-int __stdcall DllMainCRTStartup(void *module, unsigned long reason, void *reserved) {
-    return 1;
-}
-#endif

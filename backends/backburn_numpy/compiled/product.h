@@ -13,13 +13,14 @@ typedef WHOLE NAMED(Places) __attribute__((vector_size(BYTES)));
 typedef struct {
     REAL panels[PANELS][DEEPEST][WIDE], rows[DEEPEST * BLOCK];
 } NAMED(Copies) __attribute__((aligned(64)));
-static _Thread_local NAMED(Copies) NAMED(copies);
+/* Room for them at any multiple of 64 bytes: Windows may begin a thread's variables at one of 16. */
+static _Thread_local char NAMED(room)[sizeof(NAMED(Copies)) + 63];
 
 /* out = alpha rows columns, and added to out or not, plus the bias of each element of a row of the caller's; then 0 where
  * it is negative if `rectifies`, or where an element of mask, which lies as out does, is not above 0. The caller's product
- * may be turned: then rows are its columns. Steps are in elements. */
+ * may be turned: then rows are its columns. Columns may have been packed before. Steps are in elements. */
 typedef struct {
-    const REAL *rows, *columns, *bias, *mask;
+    const REAL *rows, *columns, *bias, *mask, *packed;
     REAL *out, alpha;
     int adds, turned, rectifies;
     int64_t height, width, depth;               /* of out, and of the sums */
@@ -192,12 +193,20 @@ static void NAMED(finish)(const PRODUCT *p, REAL *restrict out, int64_t rows, in
 
 /* ---- products ---- */
 
+INLINE int64_t NAMED(rounded)(int64_t count, int64_t by) { return (count + by - 1) / by * by; }
+
+/* The packed panel from a column on, of a block of that start and depth. */
+INLINE REAL (*NAMED(packed_panel)(const PRODUCT *p, int64_t column, int64_t start, int64_t depth))[WIDE] {
+    const REAL *base = (const REAL *)(((uintptr_t)p->packed + 63) / 64 * 64);
+    return (REAL (*)[WIDE])(base + start * NAMED(rounded)(p->width, WIDE) + column * depth);
+}
+
 /* Parts first to last - 1 of the products, which are numbered along rows, columns, and products. */
 static void NAMED(multiply_parts)(const void *context, int64_t first, int64_t last) {
     const PRODUCT *p = context;
     static const REAL zeros[WIDE];
     REAL sums[ROWS < SIDE ? SIDE : ROWS][WIDE];
-    NAMED(Copies) *mine = &NAMED(copies);
+    NAMED(Copies) *mine = (NAMED(Copies) *)(((uintptr_t)NAMED(room) + 63) / 64 * 64);
     const int64_t blocks = p->depth ? (p->depth + DEEPEST - 1) / DEEPEST : 1;
     for (int64_t part = first; part < last; part++) {
         const int64_t number = part / (p->down * p->across), place = part % (p->down * p->across);
@@ -207,7 +216,7 @@ static void NAMED(multiply_parts)(const void *context, int64_t first, int64_t la
         const REAL *rows = p->rows + number * p->next_rows, *columns = p->columns + number * p->next_columns;
         for (int64_t block = 0; block < blocks; block++) {
             const int64_t start = p->depth * block / blocks, depth = p->depth * (block + 1) / blocks - start;
-            for (int64_t c = left, n = 0; c < right; c += WIDE, n++)
+            for (int64_t c = left, n = 0; c < right && !p->packed; c += WIDE, n++)
                 NAMED(copy_panel)(mine->panels[n], columns + c * p->column_step + start * p->column_inner, p,
                                   right - c < WIDE ? right - c : WIDE, depth);
             const int adds = p->adds || block, by_columns = p->row_inner != 1;
@@ -226,7 +235,8 @@ static void NAMED(multiply_parts)(const void *context, int64_t first, int64_t la
                 for (int64_t c = left, n = 0; c < right; c += WIDE, n++) {
                     REAL *out = p->out + number * p->next_out + (p->turned ? c * p->out_step + r : r * p->out_step + c);
                     const REAL *bias = p->bias ? p->bias + (p->turned ? r : c) : zeros;
-                    NAMED(sum_rows)(sums, x, mine->panels[n], depth, step, by_columns, count);
+                    REAL (*panel)[WIDE] = p->packed ? NAMED(packed_panel)(p, c, start, depth) : mine->panels[n];
+                    NAMED(sum_rows)(sums, x, panel, depth, step, by_columns, count);
                     NAMED(put)(p, sums, out, adds ? out : bias, adds ? p->out_step : 0, count,
                                right - c < WIDE ? right - c : WIDE);
                 }
@@ -240,8 +250,6 @@ static void NAMED(multiply_parts)(const void *context, int64_t first, int64_t la
         }
     }
 }
-
-INLINE int64_t NAMED(rounded)(int64_t count, int64_t by) { return (count + by - 1) / by * by; }
 
 /* Whether the product of the columns of y by the rows of x, both turned, is faster: it has less to copy, or fills more
  * of its panels. Of copies with turns an element costs as much as some six products, of others two. */
@@ -287,6 +295,34 @@ void NAMED(rows_product)(REAL *out, const REAL *x, const REAL *y, int64_t height
                               .width = width, .depth = depth, .row_step = x_turned ? 1 : x_step,
                               .row_inner = x_turned ? x_step : 1, .column_step = y_turned ? y_step : 1,
                               .column_inner = y_turned ? 1 : y_step, .out_step = width}, 1, threads);
+}
+
+/* Packs panels first to last - 1 of a product's columns. */
+static void NAMED(pack_panels)(const void *context, int64_t first, int64_t last) {
+    const PRODUCT *p = context;
+    const int64_t blocks = (p->depth + DEEPEST - 1) / DEEPEST;
+    for (int64_t c = first * WIDE; c < last * WIDE; c += WIDE)
+        for (int64_t block = 0; block < blocks; block++) {
+            const int64_t start = p->depth * block / blocks, depth = p->depth * (block + 1) / blocks - start;
+            NAMED(copy_panel)(NAMED(packed_panel)(p, c, start, depth), p->columns + c * p->column_step + start * p->column_inner,
+                              p, p->width - c < WIDE ? p->width - c : WIDE, depth);
+        }
+}
+
+/* Packs the columns of a matrix (depth, width) for packed_product, in memory for width + 32 of them and 64 bytes. */
+void NAMED(pack)(REAL *packed, const REAL *y, int64_t width, int64_t depth, int64_t y_row, int64_t y_column, int threads) {
+    const PRODUCT p = {.columns = y, .packed = packed, .width = width, .depth = depth, .column_step = y_column,
+                       .column_inner = y_row};
+    backburn_pool_run(NAMED(pack_panels), &p, NAMED(rounded)(width, WIDE) / WIDE, 1, threads);
+}
+
+/* out = x y, or added to it, for rows x and packed columns y, in the calling thread. */
+void NAMED(packed_product)(REAL *out, const REAL *x, const REAL *packed, int64_t height, int64_t width, int64_t depth,
+                           int adds) {
+    const PRODUCT p = {.rows = x, .packed = packed, .out = out, .alpha = 1, .adds = adds, .height = height, .width = width,
+                       .depth = depth, .row_step = depth, .row_inner = 1, .out_step = width, .high = height,
+                       .wide = PANELS * WIDE, .down = 1, .across = (width + PANELS * WIDE - 1) / (PANELS * WIDE)};
+    NAMED(multiply_parts)(&p, 0, p.across);
 }
 
 /* products of (height, depth) by (depth, width), with the given steps in elements; rows of out are its width long.

@@ -1,5 +1,6 @@
 /* Steps of LSTMs and GRUs, of float and of double. */
 #include "generic.h"
+#include "thread_pool.h"
 
 #include "recurrent.h"
 #undef REAL

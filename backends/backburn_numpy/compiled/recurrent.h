@@ -94,16 +94,18 @@ KERNEL(gru_step, REAL *restrict gates, REAL *restrict state, const REAL *restric
 KERNEL(gru_step_backward, REAL *restrict grad_projected, REAL *restrict grad_products, REAL *restrict grad_state,
        const REAL *restrict g_state, const REAL *restrict g_gates, const REAL *restrict old,
        const REAL *restrict gates, int64_t rows, int64_t size) {
+    const int given = g_gates != 0;
     NAMED(add)(grad_state, g_state, rows * size);
     for (int64_t row = 0; row < rows; row++) {
         const REAL *reset = gates + 4 * size * row, *update = reset + size, *new = update + size, *inner = new + size;
         REAL *restrict grad_p = grad_projected + 3 * size * row, *restrict grad_r = grad_products + 3 * size * row;
-        const REAL *g = g_gates ? g_gates + 4 * size * row : 0;
+        /* A vector's masked loads of an address that is not mapped, such as null, take hundreds of cycles. */
+        const REAL *g = (g_gates ? g_gates : gates) + 4 * size * row;
         LOOP for (int64_t j = 0; j < size; j++) {
             const int64_t at = size * row + j;
             const REAL later = grad_state[at];
-            const REAL g_reset = g ? g[j] : 0, g_update = g ? g[size + j] : 0;
-            const REAL g_new = g ? g[2 * size + j] : 0, g_inner = g ? g[3 * size + j] : 0;
+            const REAL g_reset = given ? g[j] : 0, g_update = given ? g[size + j] : 0;
+            const REAL g_new = given ? g[2 * size + j] : 0, g_inner = given ? g[3 * size + j] : 0;
             const REAL grad_new = (later - later * update[j] + g_new) * NAMED(under_tanh)(new[j]);
             grad_p[j] = grad_r[j] = (grad_new * inner[j] + g_reset) * NAMED(under_sigmoid)(reset[j]);
             grad_p[size + j] = grad_r[size + j] = (later * (old[at] - new[j]) + g_update) * NAMED(under_sigmoid)(update[j]);
@@ -112,4 +114,113 @@ KERNEL(gru_step_backward, REAL *restrict grad_projected, REAL *restrict grad_pro
             grad_state[at] = later * update[j];
         }
     }
+}
+
+/* ---- all steps, in threads that have rows each ---- */
+
+void NAMED(pack)(REAL *packed, const REAL *y, int64_t width, int64_t depth, int64_t y_row, int64_t y_column, int threads);
+void NAMED(packed_product)(REAL *out, const REAL *x, const REAL *packed, int64_t height, int64_t width, int64_t depth,
+                           int adds);
+
+/* Operands of all steps; those of a first step come before. cells are null for GRUs, and the products of a step for LSTMs. */
+typedef struct {
+    REAL *gates, *hiddens, *cells, *products;
+    const REAL *projected, *hidden, *cell, *bias, *packed;
+    int64_t steps, rows, size;
+} NAMED(Sequence);
+
+static void NAMED(run_steps)(const void *context, int64_t first, int64_t last) {
+    const NAMED(Sequence) *s = context;
+    const int64_t rows = s->rows, size = s->size, count = last - first;
+    for (int64_t t = 0; t < s->steps; t++) {
+        const int64_t at = t * rows + first;
+        REAL *gates = s->gates + 4 * size * at, *hidden = s->hiddens + size * at;
+        const REAL *before = t ? hidden - size * rows : s->hidden + size * first;
+        if (s->cells) {
+            REAL *cell = s->cells + size * at;
+            const REAL *old = t ? cell - size * rows : s->cell + size * first;
+            NAMED(packed_product)(gates, before, s->packed, count, 4 * size, size, 0);
+            NAMED(lstm_step)(gates, hidden, cell, old, s->projected + 4 * size * at, s->bias, count, size);
+        } else {
+            REAL *products = s->products + 3 * size * first;
+            NAMED(packed_product)(products, before, s->packed, count, 3 * size, size, 0);
+            NAMED(gru_step)(gates, hidden, before, products, s->projected + 3 * size * at, s->bias, count, size);
+        }
+    }
+}
+
+/* Rows of a portion: the threads' shares, but no more than stay in a processor's cache with what is computed of them. */
+INLINE int64_t NAMED(share)(int64_t rows, int threads) {
+    const int64_t share = (rows + 2 * threads - 1) / (2 * threads) * 2;
+    return share < 64 ? share : 64;
+}
+
+/* lstm_step for all steps. packed is for the weight's copy: 4 size + 32 columns of size elements and 64 bytes. */
+KERNEL(lstm, REAL *gates, REAL *hiddens, REAL *cells, const REAL *projected, const REAL *hidden, const REAL *cell,
+       const REAL *bias, const REAL *weight, REAL *packed, int64_t steps, int64_t rows, int64_t size, int threads) {
+    const NAMED(Sequence) s = {gates, hiddens, cells, 0, projected, hidden, cell, bias, packed, steps, rows, size};
+    NAMED(pack)(packed, weight, 4 * size, size, 1, size, threads);
+    backburn_pool_run(NAMED(run_steps), &s, rows, NAMED(share)(rows, threads), threads);
+}
+
+/* gru_step for all steps. products is for (rows, 3 size), packed for 3 size + 32 columns of size elements and 64 bytes. */
+KERNEL(gru, REAL *gates, REAL *hiddens, REAL *products, const REAL *projected, const REAL *hidden, const REAL *bias,
+       const REAL *weight, REAL *packed, int64_t steps, int64_t rows, int64_t size, int threads) {
+    const NAMED(Sequence) s = {gates, hiddens, 0, products, projected, hidden, 0, bias, packed, steps, rows, size};
+    NAMED(pack)(packed, weight, 3 * size, size, 1, size, threads);
+    backburn_pool_run(NAMED(run_steps), &s, rows, NAMED(share)(rows, threads), threads);
+}
+
+/* The same of gradients. grad_projected and grad_cell are null for the other kind of layer; states are an LSTM's cell
+ * states and a GRU's hidden states, and g_states the gradients of the LSTM's. */
+typedef struct {
+    REAL *grad_projected, *grad_sums, *grad_cell, *grad_hidden;
+    const REAL *g_hiddens, *g_states, *g_gates, *state, *states, *gates, *packed;
+    int64_t steps, rows, size;
+} NAMED(Gradients);
+
+static void NAMED(run_steps_backward)(const void *context, int64_t first, int64_t last) {
+    const NAMED(Gradients) *s = context;
+    const int64_t rows = s->rows, size = s->size, count = last - first, own = size * first;
+    for (int64_t t = s->steps - 1; t >= 0; t--) {
+        const int64_t at = t * rows + first;
+        const REAL *states = s->states + size * at, *gates = s->gates + 4 * size * at;
+        const REAL *before = t ? states - size * rows : s->state + own;
+        const REAL *g_hidden = s->g_hiddens ? s->g_hiddens + size * at : 0;
+        const REAL *g_gates = s->g_gates ? s->g_gates + 4 * size * at : 0;
+        REAL *hidden = s->grad_hidden + own;
+        if (s->grad_cell) {
+            REAL *sums = s->grad_sums + 4 * size * at;
+            NAMED(lstm_step_backward)(sums, s->grad_cell + own, hidden, g_hidden, s->g_states ? s->g_states + size * at : 0,
+                                      g_gates, before, states, gates, count, size);
+            NAMED(packed_product)(hidden, sums, s->packed, count, size, 4 * size, 0);
+        } else {
+            REAL *sums = s->grad_sums + 3 * size * at;
+            NAMED(gru_step_backward)(s->grad_projected + 3 * size * at, sums, hidden, g_hidden, g_gates, before, gates, count,
+                                     size);
+            NAMED(packed_product)(hidden, sums, s->packed, count, size, 3 * size, 1);
+        }
+    }
+}
+
+/* lstm_step_backward for all steps, the last first. grad_cell and grad_hidden hold zeros, and get the gradients of the
+ * first states. packed is for size + 32 columns of 4 size elements and 64 bytes. */
+KERNEL(lstm_backward, REAL *grad_sums, REAL *grad_cell, REAL *grad_hidden, const REAL *g_hiddens, const REAL *g_cells,
+       const REAL *g_gates, const REAL *cell, const REAL *cells, const REAL *gates, const REAL *weight, REAL *packed,
+       int64_t steps, int64_t rows, int64_t size, int threads) {
+    const NAMED(Gradients) s = {0,    grad_sums, grad_cell, grad_hidden, g_hiddens, g_cells, g_gates,
+                                cell, cells,     gates,     packed,      steps,     rows,    size};
+    NAMED(pack)(packed, weight, size, 4 * size, size, 1, threads);
+    backburn_pool_run(NAMED(run_steps_backward), &s, rows, NAMED(share)(rows, threads), threads);
+}
+
+/* gru_step_backward for all steps, the last first. grad_hidden holds zeros, and gets the gradient of the first state.
+ * packed is for size + 32 columns of 3 size elements and 64 bytes. */
+KERNEL(gru_backward, REAL *grad_projected, REAL *grad_products, REAL *grad_hidden, const REAL *g_hiddens,
+       const REAL *g_gates, const REAL *hidden, const REAL *hiddens, const REAL *gates, const REAL *weight, REAL *packed,
+       int64_t steps, int64_t rows, int64_t size, int threads) {
+    const NAMED(Gradients) s = {grad_projected, grad_products, 0, grad_hidden, g_hiddens, 0,    g_gates, hidden,
+                                hiddens,        gates,         packed, steps,  rows,      size};
+    NAMED(pack)(packed, weight, size, 3 * size, size, 1, threads);
+    backburn_pool_run(NAMED(run_steps_backward), &s, rows, NAMED(share)(rows, threads), threads);
 }

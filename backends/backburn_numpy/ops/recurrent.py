@@ -1,4 +1,4 @@
-"""NumPy: LSTMs and GRUs by kernels, with which everything in a step except its product is one pass, or by bodies."""
+"""NumPy: LSTMs and GRUs by kernels of all steps or of what follows a step's product, or by bodies."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ import numpy as np
 
 from backburn.ops.recurrent import gru_shapes, lstm_shapes
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled
+from backburn_numpy import compiled, products
 from backburn_numpy.half_precision import in_float32, is_half, upcast_half
 from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.ops.linalg import multiply_into, times
+from backburn_numpy.threads import available
 
 Array = Any
 
 #: The least steps and rows for which a weight is transposed in memory: products with a view take up to 4 times as long.
 STEPS, ROWS = 8, 4
+
+#: The fewest rows of all steps together for which the weight is packed; for fewer, the copy takes longer than it saves.
+PACKED = 4
 
 
 def lstm(
@@ -30,8 +34,11 @@ def lstm(
         return OPERATIONS["lstm"].body(k, projected, hidden, cell, contiguous(weight.T).T, bias)
     states = (projected.shape[0], *hidden.shape)
     projected, before, cell, bias = (contiguous(x) for x in (projected, hidden, cell, bias))
-    multiply = _state_product(weight, projected.shape)
     hiddens, cells, gates = (empty(shape, projected.dtype) for shape in (states, states, projected.shape))
+    if (run := _kernel_of_all_steps("lstm", projected.shape, weight, len(weight))) is not None:
+        run(gates, hiddens, cells, projected, before, cell, bias)
+        return hiddens, cells, gates
+    multiply = _state_product(weight, projected.shape)
     for t in range(len(projected)):
         multiply(before, gates[t])
         step(gates[t], hiddens[t], cells[t], cell, projected[t], bias)
@@ -59,6 +66,9 @@ def lstm_backward(
     grad_sums = empty(gates.shape, gates.dtype)
     grad_hidden: Array = np.zeros(cell.shape, gates.dtype)
     grad_cell: Array = np.zeros(cell.shape, gates.dtype)
+    if (run := _kernel_of_all_steps("lstm_backward", gates.shape, weight, cell.shape[1])) is not None:
+        run(grad_sums, grad_cell, grad_hidden, *grads, cell, cells, gates)
+        return grad_sums, grad_hidden, grad_cell
     for t in reversed(range(len(gates))):
         step_grads = (None if g is None else g[t] for g in grads)
         step(grad_sums[t], grad_cell, grad_hidden, *step_grads, cells[t - 1] if t else cell, cells[t], gates[t])
@@ -82,12 +92,15 @@ def gru(k: Any, projected: Array, hidden: Array, weight: Array, bias: Array | No
     if (step := _step_kernel("gru_step", shapes[1][1:], projected)) is None:
         return OPERATIONS["gru"].body(k, projected, hidden, contiguous(weight.T).T, bias)
     projected, before, bias = (contiguous(x) for x in (projected, hidden, bias))
-    multiply = _state_product(weight, projected.shape)
     hiddens, gates = (empty(shape, projected.dtype) for shape in shapes)
-    products = np.empty(projected.shape[1:], projected.dtype)
+    product = np.empty(projected.shape[1:], projected.dtype)
+    if (run := _kernel_of_all_steps("gru", projected.shape, weight, len(weight))) is not None:
+        run(gates, hiddens, product, projected, before, bias)
+        return hiddens, gates
+    multiply = _state_product(weight, projected.shape)
     for t in range(len(projected)):
-        multiply(before, products)
-        step(gates[t], hiddens[t], before, products, projected[t], bias)
+        multiply(before, product)
+        step(gates[t], hiddens[t], before, product, projected[t], bias)
         before = hiddens[t]
     return hiddens, gates
 
@@ -111,6 +124,9 @@ def gru_backward(
     sums = (*hiddens.shape[:2], weight.shape[0])
     grad_inputs, grad_products = empty(sums, gates.dtype), empty(sums, gates.dtype)
     grad_hidden: Array = np.zeros(hidden.shape, gates.dtype)
+    if (run := _kernel_of_all_steps("gru_backward", gates.shape, weight, hidden.shape[1])) is not None:
+        run(grad_inputs, grad_products, grad_hidden, *grads, hidden, hiddens, gates)
+        return grad_inputs, grad_products, grad_hidden
     through = np.empty_like(grad_hidden)
     for t in reversed(range(len(gates))):
         step_grads = (None if g is None else g[t] for g in grads)
@@ -127,6 +143,21 @@ def gru_cell(
         return OPERATIONS["gru_cell"].body(k, projected, hidden, weight, bias)
     hiddens, gates = gru(k, projected[None], hidden, weight, bias)
     return hiddens[0], gates[0]
+
+
+def _kernel_of_all_steps(name: str, shape: tuple[int, ...], weight: Array, columns: int) -> Callable[..., None] | None:
+    """The kernel of that name for gates of that shape, which packs so many columns of the weight once for all steps.
+
+    None for a single step, for few rows, and where a library is faster than our products. Threads share the rows.
+    """
+    steps, rows = shape[:2]
+    if steps == 1 or steps * rows < PACKED or compiled.level() not in products.WORTH:
+        return None
+    kernel: Any = compiled.serving(name, weight)
+    depth, weight = weight.size // columns, contiguous(weight)
+    packed = empty((depth * (columns + 32) + 16,), weight.dtype)  # columns that fill a panel, and a line of the cache
+    sizes = steps, rows, min(depth, columns), available()
+    return lambda *arrays: kernel(*compiled.addresses(*arrays, weight, packed), *sizes)
 
 
 def _state_product(weight: Array, shape: tuple[int, ...]) -> Callable[[Array, Array], Any]:

@@ -6,6 +6,7 @@ import itertools
 import math
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from ctypes import c_int64
 from typing import Any
 
@@ -32,6 +33,10 @@ MANY = 1 << 15
 def reshape(k: Any, x: Array, /, shape: Shape) -> Array:
     if x.__class__ is QuantizedArray:
         return quantized_moves.reshape(k, x, shape)
+    if x.nbytes >= memory.THRESHOLD and not x.flags.c_contiguous:
+        with suppress(ValueError):  # where a view cannot have the shape
+            return x.reshape(shape, copy=False)
+        return memory.contiguous(x).reshape(shape)
     return x.reshape(shape)
 
 

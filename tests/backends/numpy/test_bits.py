@@ -133,10 +133,10 @@ def layers() -> Iterator[tuple[str, Work]]:
 
 def sequences(dtype: Any) -> Iterator[tuple[str, Work]]:
     """Recurrent layers of several sizes, and sums over alignments."""
-    steps, examples = 5, 4
-    for size in (1, 3, 7, 8, 17, 64):
+    for steps, examples, size in (*((5, 4, size) for size in (1, 3, 7, 8, 17, 64)), (8, 29, 61), (9, 67, 330)):
         hidden, weight = real(examples, size, dtype=dtype), real(4 * size, size, dtype=dtype) / 4
         projected, hiddens = (real(steps, examples, count * size, dtype=dtype) for count in (4, 1))
+        weight /= max(1, size / 16)
         yield f"lstm {size}", partial(BASE.lstm, projected, hidden, hidden, weight)
         yield f"lstm_backward {size}", partial(BASE.lstm_backward, weight, hidden, hiddens, abs(projected), hiddens)
         projected, gates, weight = projected[:, :, size:].copy(), abs(projected), weight[size:]
@@ -260,7 +260,19 @@ def results(name: str) -> tuple[Any, ...]:
 def test_the_number_of_threads_changes_no_bit(level: str, shape: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shapes say where norms, sums, variances, running sums and so on are cut."""
     use_level(monkeypatch, level)
-    found, before = dict(works(real(*shape))), threads.num_threads()
+    assert_threads_make_the_same(dict(works(real(*shape))))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("level", USABLE)
+def test_the_number_of_threads_changes_no_sequence(level: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads share the rows."""
+    use_level(monkeypatch, level)
+    assert_threads_make_the_same(dict(sequences(dtype)))
+
+
+def assert_threads_make_the_same(found: dict[str, Work]) -> None:
+    before = threads.num_threads()
     try:
         threads.set_num_threads(1)
         alone = {name: bits(work) for name, work in found.items()}

@@ -608,6 +608,51 @@ def test_gated_recurrent_units(size: int, bias: bool, monkeypatch: pytest.Monkey
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize(("steps", "rows", "size"), [(9, 1, 7), (8, 29, 61), (8, 3, 128), (9, 66, 113), (8, 15, 330)])
+@pytest.mark.parametrize("gates", [4, 3])
+def test_all_steps_in_one_call(steps: int, rows: int, size: int, gates: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operands lie in memory in any order; the last row has a NaN in a late step, which stays in it."""
+    states = [numbers(size, rows, seed=seed).T for seed in range(6 - gates, 4)][::-1]
+    weight = numbers(size, gates * size, seed=1, spread=0.5 / size**0.5).T
+    projected = numbers(rows, steps, 2 * gates * size, spread=1.0)[:, :, ::2].swapaxes(0, 1)
+    projected[-2, -1, 0] = np.nan
+    before = states[0] if gates == 3 else states[1]
+    name = "lstm" if gates == 4 else "gru"
+    got, expected = both(monkeypatch, name, projected, *states, weight, numbers(gates * size, seed=4))
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
+    assert np.isnan(got[0][-1, -1]).any()
+    assert not np.isnan(got[0][:, :-1]).any()
+    after, opened = (x.astype(np.float32) for x in expected[-2:])
+    absent = [None][: gates - 3]  # an LSTM's gradients of cell states
+    got, expected = both(monkeypatch, f"{name}_backward", weight, before, after, opened, after, *absent, opened)
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+    assert np.isnan(got[0][0, -1]).any()
+    assert not np.isnan(got[0][:, :-1]).any()
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+def test_sequences_without_examples_or_units() -> None:
+    base: Any = BASE
+    for dtype in ("float32", "float64"):
+        for rows, size in ((0, 7), (3, 0)):
+            weight, state = np.zeros((4 * size, size), dtype), np.zeros((rows, size), dtype)
+            gates = np.zeros((9, rows, 4 * size), dtype)
+            results = base.lstm(gates, state, state, weight)
+            assert [x.shape for x in results] == [(9, rows, size)] * 2 + [gates.shape]
+            results = base.lstm_backward(weight, state, *results[1:], results[0])
+            assert [x.shape for x in results] == [gates.shape, state.shape, state.shape]
+            sums = gates[:, :, size:]
+            results = base.gru(sums, state, weight[size:])
+            assert [x.shape for x in results] == [(9, rows, size), gates.shape]
+            results = base.gru_backward(weight[size:], state, *results, results[0])
+            assert [x.shape for x in results] == [sums.shape, sums.shape, state.shape]
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
 def test_hyperbolic_tangents_within_gates() -> None:
     """The candidate of a gate is the tangent itself, since a weight of 0 adds nothing; within 2 ulp."""
     x = np.concatenate([np.linspace(-12, 12, 4001), [0.0, -0.0, 1e-30, 0.625, -0.625, 200.0, np.inf, -np.inf, np.nan]])

@@ -139,6 +139,19 @@ def test_copies_are_in_row_major_order_and_in_recycled_memory() -> None:
         np.testing.assert_array_equal(copy, view)
 
 
+def test_large_reshapes_that_copy_are_in_recycled_memory() -> None:
+    k, x = NumpyBackend(), np.arange(1000 * 333, dtype=np.float32).reshape(1000, 333)
+    before = memory.stats()["used"]
+    copy = k.reshape(x.T, shape=(1000, 333))
+    assert memory.stats()["used"] >= before + x.nbytes
+    np.testing.assert_array_equal(copy, np.reshape(x.T, (1000, 333)))
+    view = k.reshape(x[:, :300], shape=(10, 100, 300))
+    assert view.base is not None
+    assert np.shares_memory(view, x)
+    with pytest.raises(ValueError, match="reshape"):
+        k.reshape(x.T, shape=(1000, 334))
+
+
 def test_results_of_broadcast_operands_are_in_recycled_memory() -> None:
     k, x = NumpyBackend(), np.ones(SHAPE, np.float32)
     column, row = np.broadcast_to(x[:, :1], SHAPE), np.broadcast_to(x[0], SHAPE)

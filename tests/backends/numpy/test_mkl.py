@@ -1,0 +1,237 @@
+"""``BACKBURN_BLAS=mkl``: looking the library up, and its products in the kernels' threads.
+
+OpenBLAS's functions, which have the same interface, stand in for MKL's where that is not installed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.helpers.kernels import BASE, USABLE, needs_kernels, numbers, use_level
+
+import backburn as bb
+from backburn.errors import BackendUnavailableError
+from backburn_numpy import blas, compiled, mkl, products, threads
+
+pytestmark = needs_kernels
+
+CALLS: list[tuple[int, ...]] = []
+TOLD: list[int] = []
+
+
+def openblas() -> mkl.Library:
+    """OpenBLAS as the library."""
+    for library in blas._libraries():
+        if hasattr(library, "scipy_cblas_dgemm64_"):
+            names = "scipy_cblas_sgemm64_", "scipy_cblas_dgemm64_"
+            return mkl.Library(
+                "OpenBLAS", *(ctypes.cast(getattr(library, n), ctypes.c_void_p).value or 0 for n in names)
+            )
+    pytest.skip("NumPy's BLAS is not the OpenBLAS of its packages, which stands in for MKL")
+
+
+def installed() -> mkl.Library:
+    """MKL itself."""
+    try:
+        return mkl.look_up()
+    except BackendUnavailableError as error:
+        pytest.skip(f"MKL is not installed: {error}")
+
+
+@ctypes.CFUNCTYPE(
+    None, *[ctypes.c_int] * 3, *[ctypes.c_int64] * 3, ctypes.c_float,
+    *[ctypes.c_void_p, ctypes.c_int64] * 2, ctypes.c_float, ctypes.c_void_p, ctypes.c_int64,
+)  # fmt: skip
+def recording_sgemm(*given: Any) -> None:
+    """Does nothing, but for the sizes, steps and turns."""
+    CALLS.append((*given[1:6], given[8], given[10], given[13]))
+
+
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
+def recording_threads(count: int) -> int:
+    """Remembers what it is told; before that, 7 threads were."""
+    TOLD.append(count)
+    return 7
+
+
+@pytest.fixture(params=[openblas, installed])
+def library(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A library multiplies, in three threads."""
+    found, before, count = request.param(), mkl.in_use(), threads.num_threads()
+    mkl.use(found)
+    threads.set_num_threads(3)
+    yield
+    threads.set_num_threads(count)
+    mkl.use(before)
+
+
+@pytest.fixture
+def recorded() -> Iterator[list[tuple[int, ...]]]:
+    """The calls of a library that only remembers them."""
+    before, count = mkl.in_use(), threads.num_threads()
+    address = ctypes.cast(recording_sgemm, ctypes.c_void_p).value or 0
+    mkl.use(mkl.Library("recorder", address, address, ctypes.cast(recording_threads, ctypes.c_void_p).value or 0))
+    threads.set_num_threads(1)
+    CALLS.clear()
+    TOLD.clear()
+    yield CALLS
+    threads.set_num_threads(count)
+    mkl.use(before)
+
+
+# ---- products ----
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("height", "depth", "width"), [(64, 64, 64), (200, 40, 33), (33, 60, 300), (700, 100, 70), (70, 100, 700)]
+)
+def test_products_of_any_layout(height: int, depth: int, width: int, dtype: str) -> None:
+    for x, y in itertools.product(layouts((height, depth), dtype), layouts((depth, width), dtype)):
+        bias = numbers(width).astype(dtype)
+        around = np.full((height + 2, width), 7.0, dtype)
+        out = products.multiply(x, y, bias, around[1:-1])
+        if out is None:  # the kernels take no product of this size and layout
+            assert height * depth * width < 10**6
+            continue
+        expected = x.astype(np.float64) @ y.astype(np.float64) + bias
+        sizes = np.abs(x).astype(np.float64) @ np.abs(y).astype(np.float64) + np.abs(bias)
+        assert (np.abs(out - expected) <= np.finfo(dtype).eps * np.sqrt(depth) * 2 * sizes).all()
+        assert (around[[0, -1]] == 7).all()
+
+
+def layouts(shape: tuple[int, int], dtype: str) -> list[Any]:
+    """The same matrix in memory as rows, as columns, a part of wider rows, and with gaps, which no BLAS takes."""
+    x = numbers(*shape, seed=sum(shape)).astype(dtype)
+    wide, gaps = np.zeros((shape[0], shape[1] + 5), dtype), np.zeros((shape[0], 2 * shape[1]), dtype)
+    wide[:, 2:-3], gaps[:, ::2] = x, x
+    return [x, x.T.copy().T, wide[:, 2:-3], gaps[:, ::2]]
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("leads", [((12,), (12,)), ((2, 3), (2, 3)), ((4, 1), (1,)), ((3,), ()), ((), (2, 2))])
+def test_stacks(leads: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    x, y = numbers(*leads[0], 90, 80), numbers(*leads[1], 80, 75, seed=1)
+    product = products.multiply(x, y)
+    assert product is not None
+    np.testing.assert_allclose(product, x.astype(np.float64) @ y, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.usefixtures("library")
+def test_what_follows_a_product_and_attention() -> None:
+    """Bias, the passes after a product, and attention, beside the same in float64."""
+    x, w, b = numbers(128, 200), numbers(150, 200, seed=1), numbers(150, seed=2)
+    exact = x.astype(np.float64) @ w.T.astype(np.float64) + b
+    np.testing.assert_allclose(BASE.linear(x, w, b), exact, rtol=1e-4, atol=1e-3)
+    for mask in (None, numbers(128, 150, seed=3)):
+        expected = np.maximum(exact, 0) if mask is None else np.where(mask > 0, exact, 0)
+        out = products.multiply(x, w.T, b, epilogue=products.Epilogue(np.maximum, mask))
+        assert out is not None
+        np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-3)
+    q, k, v = (numbers(2, 3, 70, 16, seed=s) for s in range(3))
+    scores = np.exp(np.einsum("bhqd,bhkd->bhqk", q.astype(np.float64), k) / 4)
+    tensors = [bb.asarray(t, backend="numpy") for t in (q, k, v)]
+    found = np.asarray(bb.nn.functional.scaled_dot_product_attention(*tensors))
+    np.testing.assert_allclose(found, scores / scores.sum(-1, keepdims=True) @ v, rtol=1e-4, atol=1e-4)
+
+
+# ---- parts and threads ----
+
+
+def test_the_shape_decides_the_parts(recorded: list[tuple[int, ...]]) -> None:
+    """Also where they are cut along columns; each operand has its steps."""
+    products.multiply(numbers(1000, 64), numbers(256, 64).T)
+    one = sorted(recorded)
+    assert [call[2] for call in one] == [125] * 8
+    assert {(call[0], call[1], call[3], call[4], call[5], call[6], call[7]) for call in one} == {
+        (111, 112, 256, 64, 64, 64, 256)
+    }
+    recorded.clear()
+    threads.set_num_threads(3)
+    products.multiply(numbers(1000, 64), numbers(256, 64).T)
+    assert sorted(recorded) == one
+    recorded.clear()
+    products.multiply(numbers(64, 50).T, numbers(64, 3000))
+    assert len(recorded) > 1
+    assert sum(call[3] for call in recorded) == 3000
+    assert {(call[0], call[1], call[2], call[5], call[6]) for call in recorded} == {(112, 111, 50, 50, 3000)}
+
+
+def test_the_calling_threads_number_is_set_and_restored(recorded: list[tuple[int, ...]]) -> None:
+    products.multiply(numbers(100, 100), numbers(100, 110))
+    assert len(recorded) == 1
+    assert TOLD == [1, 7]
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("level", USABLE)
+def test_every_level_calls_it(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = mkl.in_use()
+    use_level(monkeypatch, level)
+    mkl.use(found)
+    x, y = numbers(90, 100), numbers(100, 80)
+    product = products.multiply(x, y)
+    mkl.use(None)
+    assert product is not None
+    np.testing.assert_allclose(product, x.astype(np.float64) @ y, rtol=1e-4, atol=1e-4)
+    mkl.use(found)
+
+
+# ---- looking it up ----
+
+
+def test_nothing_is_found_in_empty_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mkl, "find_library", lambda name: None)
+    with pytest.raises(BackendUnavailableError, match=r"no library mkl_rt is installed.*`pip install mkl`"):
+        mkl.look_up([str(tmp_path)])
+
+
+def test_a_library_that_cannot_be_loaded_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mkl, "find_library", lambda name: None)
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libmkl_rt.so.2").write_bytes(b"no library")
+    with pytest.raises(BackendUnavailableError, match="libmkl_rt"):
+        mkl.look_up([str(tmp_path)])
+
+
+def test_a_library_without_the_functions_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mkl, "find_library", lambda name: compiled.file())
+    with pytest.raises(BackendUnavailableError, match="cblas_sgemm_64"):
+        mkl.look_up([str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"BACKBURN_BLAS": "atlas"}, "BACKBURN_BLAS='atlas': kernels lets the kernels multiply"),
+        ({"BACKBURN_BLAS": "mkl", "BACKBURN_COMPILED": "0"}, "BACKBURN_BLAS='mkl'"),
+    ],
+)
+def test_what_cannot_be_is_refused(variables: dict[str, str], words: str) -> None:
+    done = loaded(**variables)
+    assert done.returncode
+    assert words in done.stderr
+
+
+def test_it_multiplies_where_the_variable_says_so() -> None:
+    version = installed().words
+    assert loaded(BACKBURN_BLAS="mkl").stdout.startswith(f"{version} in kernels, ")
+    for variables in ({"BACKBURN_BLAS": "kernels"}, {"BACKBURN_BLAS": ""}):
+        assert version not in loaded(**variables).stdout
+
+
+def loaded(**variables: str) -> subprocess.CompletedProcess[str]:
+    """A new process with these variables that prints the libraries of products."""
+    program = "from backburn_numpy import blas; print(blas.words())"
+    environment = {**os.environ, **variables}
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
