@@ -392,7 +392,8 @@ def fused_operation(name: str, otherwise: Callable[..., Any] | None) -> Callable
     def operation(self: Any, x: Any, /, *operands: Any, **options: Any) -> Array:
         if x.__class__ is np.ndarray:
             if x.size >= FEWEST and _pays(formula, x):
-                found = fuse(formula, x, *operands, *rest(operands, options))
+                counted = formula in _PASSES  # whether it is known to pay, which need not be asked again
+                found = fuse(formula, x, *operands, *rest(operands, options), few=counted)
                 if found is not None:
                     return found
             if otherwise is None and x.nbytes <= LEAST:  # too few for blocks
