@@ -143,7 +143,10 @@ class Compiler(NamedTuple):
 #: the stack; there a library starts by ``start.c``. Musl's library has another name on each system, and Python has
 #: loaded it.
 _ZIG_LINK = {
-    "windows": ("-nostdlib", "-rtlib=compiler-rt", "-lapi-ms-win-crt-math-l1-1-0", "-lapi-ms-win-crt-heap-l1-1-0"),
+    "windows": (
+        *("-nostdlib", "-rtlib=compiler-rt", "-Wl,-e,DllMainCRTStartup"),
+        *("-lapi-ms-win-crt-math-l1-1-0", "-lapi-ms-win-crt-heap-l1-1-0"),
+    ),
     "linux-gnu": ("-rtlib=none", "-Wl,-z,defs", "-lm"),
     "linux-musl": ("-rtlib=none", "-nostdlib"),
     "macos": ("-rtlib=none", "-Wl,-install_name,@rpath/{}"),
