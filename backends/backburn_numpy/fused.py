@@ -377,9 +377,7 @@ def fused_operation(name: str, otherwise: Callable[..., Any] | None) -> Callable
     def rest(operands: tuple[Any, ...], options: dict[str, Any]) -> Any:
         return (options.get(p.name, p.default) for p in parameters[1 + len(operands) :]) if parameters else ()
 
-    def without_program(self: Any, x: Any, *operands: Any, **options: Any) -> Array:
-        if otherwise is not None:
-            return otherwise(x, *operands, **options)
+    def in_blocks(self: Any, x: Any, *operands: Any, **options: Any) -> Array:
         return elementwise(partial(body, self, **options), x, *operands)
 
     def long_operation(self: Any, x: Any, /, *operands: Any, **options: Any) -> Array:
@@ -387,7 +385,9 @@ def fused_operation(name: str, otherwise: Callable[..., Any] | None) -> Callable
             line = x.reshape(1) if x.ndim == 0 else x
             if (found := fuse(formula, line, *operands, *rest(operands, options), few=True)) is not None:
                 return found.reshape(x.shape)
-        return without_program(self, x, *operands, **options)
+        if otherwise is not None:
+            return otherwise(x, *operands, **options)
+        return in_blocks(self, x, *operands, **options)
 
     def operation(self: Any, x: Any, /, *operands: Any, **options: Any) -> Array:
         if x.__class__ is np.ndarray:
@@ -397,7 +397,9 @@ def fused_operation(name: str, otherwise: Callable[..., Any] | None) -> Callable
                     return found
             if otherwise is None and x.nbytes <= LEAST:  # too few for blocks
                 return body(self, x, *operands, **options)
-        return without_program(self, x, *operands, **options)
+        if otherwise is not None:
+            return otherwise(x, *operands, **options)
+        return in_blocks(self, x, *operands, **options)
 
     return long_operation if name in COSTS and COSTS[name].long else operation
 

@@ -233,17 +233,19 @@ KERNEL(standardize, float *restrict out, const float *restrict x, const float *r
     }
 }
 
-/* The sums of slope n and of slope, grad scale, over a row. */
-INLINE void float_slopes(double *along, double *total, const float *restrict grad, const float *restrict x,
-                         const float *restrict scale, const Moments *of, int r, int64_t width) {
+/* The sums of slope n and of slope, grad scale, over a row; in squares, if it is not null, that of slope squared. */
+INLINE void float_slopes(double *along, double *total, double *squares, const float *restrict grad,
+                         const float *restrict x, const float *restrict scale, const Moments *of, int r,
+                         int64_t width) {
     MOMENTS_float;
     (void)factor;
     STRETCHES {
-        Lanes products[2] = {0}, slopes[2] = {0};
+        Lanes products[2] = {0}, slopes[2] = {0}, powers[2] = {0};
         BY_VECTORS(LANES, start, stop, const Lanes slope = AT(grad, 0.0f) * AT(scale, 0.0f); slopes[turn] += slope;
-                   products[turn] += slope * NORMAL_float(AT(x, origin));)
+                   products[turn] += slope * NORMAL_float(AT(x, origin)); if (squares) powers[turn] += slope * slope;)
         *along += sum_of_lanes(products[0] + products[1]);
         *total += sum_of_lanes(slopes[0] + slopes[1]);
+        if (squares) *squares += sum_of_lanes(powers[0] + powers[1]);
     }
 }
 
@@ -257,25 +259,48 @@ INLINE void double_slopes(double *along, double *total, const float *restrict gr
     }
 }
 
-/* With n = (x - mean) factor: out = factor (grad scale - n mean(grad scale n) - mean(grad scale)), the last term if
- * centred. Adds grad n to sums. */
+/* With n = (x - mean) factor, tilt = mean(grad scale n), level = mean(grad scale), or 0 unless centred:
+ * out = factor (grad scale - n tilt - level). Adds grad n to sums. */
 #define GRADIENT(type)                                                                                                 \
-    INLINE void type##_gradient(float *restrict out, type *restrict sums, const float *restrict grad,                  \
-                                const float *restrict x, const float *restrict scale, const Moments *of, int r,        \
-                                int centred, int64_t width) {                                                          \
+    INLINE void type##_row(float *restrict out, type *restrict sums, const float *restrict grad,                       \
+                           const float *restrict x, const float *restrict scale, const Moments *of, int r,             \
+                           type tilt, type level, int64_t width) {                                                     \
         MOMENTS_##type;                                                                                                \
-        double along = 0.0, total = 0.0;                                                                               \
-        type##_slopes(&along, &total, grad, x, scale, of, r, width);                                                   \
-        const double each = 1.0 / (double)width;                                                                       \
-        const type tilt = (type)(along * each), level = centred ? (type)(total * each) : 0;                            \
         LOOP for (int64_t i = 0; i < width; i++) {                                                                     \
             const type n = NORMAL_##type(x[i]);                                                                        \
-            out[i] = (float)(factor * ((type)grad[i] * scale[i] - (n * tilt + level)));                                \
+            out[i] = (float)(factor * (((type)grad[i] * scale[i] - level) - n * tilt));                                \
             sums[i] += grad[i] * n;                                                                                    \
         }                                                                                                              \
     }
 GRADIENT(float)
 GRADIENT(double)
+
+INLINE void double_gradient(float *restrict out, double *restrict sums, const float *restrict grad,
+                            const float *restrict x, const float *restrict scale, const Moments *of, int r, int centred,
+                            int64_t width) {
+    double along = 0.0, total = 0.0;
+    double_slopes(&along, &total, grad, x, scale, of, r, width);
+    double_row(out, sums, grad, x, scale, of, r, along / (double)width, centred ? total / (double)width : 0.0, width);
+}
+
+/* In a row of fewer elements, most of the slopes may be the mean and the tilt; what is left of them is then computed in
+ * doubles. Of rows of 16 normal numbers that is one in a thousand. */
+enum { NARROW = 32 };
+INLINE void float_gradient(float *restrict out, float *restrict sums, const float *restrict grad,
+                           const float *restrict x, const float *restrict scale, const Moments *of, int r, int centred,
+                           int64_t width) {
+    double along = 0.0, total = 0.0, squares = 0.0;
+    if (width < NARROW)
+        float_slopes(&along, &total, &squares, grad, x, scale, of, r, width);
+    else
+        float_slopes(&along, &total, NULL, grad, x, scale, of, r, width);
+    const double each = 1.0 / (double)width, tilt = along * each, level = centred ? total * each : 0.0;
+    float_row(out, sums, grad, x, scale, of, r, (float)tilt, (float)level, width);
+    if (width < NARROW && along * tilt + total * level > 0.6 * squares) {
+        double unused[NARROW] = {0};
+        double_gradient(out, unused, grad, x, scale, of, r, centred, width);
+    }
+}
 
 /* The gradients in blocks first to last - 1, each of as many rows as block says; sums has a row for each block. */
 KERNEL(standardize_backward, float *restrict out, float *restrict sums, const float *restrict grad,

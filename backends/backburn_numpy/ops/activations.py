@@ -42,6 +42,11 @@ def gelu_backward(k: Any, grad: Array, x: Array, /, approximate: str) -> Array:
 GELU = {"none": "gelu", "tanh": "gelu_tanh"}
 
 
+#: Zero and one, by the bytes of a float: NumPy takes twice as long with a Python number, which it has to convert.
+ZERO: dict[int, Any] = {4: np.array(0, np.float32), 8: np.array(0, np.float64)}
+ONE: dict[int, Any] = {4: np.array(1, np.float32), 8: np.array(1, np.float64)}
+
+
 def _sigmoid(x: Array) -> Array:
     power = _one_plus_exp(x)
     return np.reciprocal(power, power)
@@ -56,23 +61,24 @@ def _one_plus_exp(x: Array) -> Array:
     """``1 + exp(-x)``."""
     out = np.negative(x, out=...)
     np.exp(out, out)
-    return np.add(out, 1.0, out)
+    return np.add(out, ONE[x.itemsize], out)
 
 
 def _sigmoid_backward(grad: Array, y: Array) -> Array:
-    slope = np.subtract(1.0, y, out=...)
+    slope = np.subtract(ONE[y.itemsize], y, out=...)
     np.multiply(slope, y, slope)
     return np.multiply(slope, grad, slope)
 
 
 def _tanh_backward(grad: Array, y: Array) -> Array:
     slope = np.square(y, out=...)
-    np.subtract(1.0, slope, slope)
+    np.subtract(ONE[y.itemsize], slope, slope)
     return np.multiply(slope, grad, slope)
 
 
 def _relu_backward(grad: Array, y: Array) -> Array:
-    return np.where(np.greater(y, 0), grad, np.zeros((), grad.dtype))
+    zero = ZERO[y.itemsize]
+    return np.where(np.greater(y, zero), grad, zero)
 
 
 #: Functions of so few elements that a kernel does not pay (``compiled.FEW_PASSES``): recurrences call them.

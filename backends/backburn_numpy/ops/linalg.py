@@ -123,7 +123,9 @@ def _multiply(x: Array, y: Array) -> Array:
             return np.multiply(x, y, out=out)
     if x.ndim > 1 and y.ndim > 1 and (found := products.multiply(x, y)) is not None:
         return found
-    if x.size * y.size < THRESHOLD or x.ndim < 2 or y.ndim < 2 or x.shape[-1] != y.shape[-2]:
+    if x.ndim < 2 or y.ndim < 2 or x.shape[-1] != y.shape[-2]:
+        return np.matmul(x, y, out=...)
+    if x.size * y.size * x.itemsize < THRESHOLD * x.shape[-1] ** 2:  # the bytes of the result, at most
         return np.matmul(x, y, out=...)
     shape = (x.shape[-2], y.shape[-1])
     if x.ndim > 2 or y.ndim > 2:

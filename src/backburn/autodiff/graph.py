@@ -8,6 +8,7 @@ backwards with a heap, which holds only the nodes still to be visited.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import nullcontext
 from heapq import heappop, heappush
 from typing import Any
 
@@ -122,6 +123,10 @@ class MovedGradient:
         self.backend = backend
 
 
+#: The context where recording is on already: :class:`scoped` would take 0.3 us.
+_RECORDING = nullcontext(True)
+
+
 def reverse(
     k: Any,
     root: Node,
@@ -144,7 +149,8 @@ def reverse(
     # The stamps are compared many times, and numbers in less time than tuples.
     heap, waiting = [-root.stamp], {-root.stamp: root}
     first = k
-    with scoped(RECORDING, True), reverse_calls(saved_in, root) as visit:
+    recording = _RECORDING if RECORDING.get() else scoped(RECORDING, True)
+    with recording, reverse_calls(saved_in, root) as visit:
         if getattr(k, "settles", False):
             visit = Settling(k, root, gradients, homes, since, visit)
         while heap:

@@ -98,7 +98,7 @@ def scan(function: Callable[[Any, int], Any]) -> Method:
 
 
 def integer_products(multiply: Multiply) -> Method:
-    """Make a ``q_matmul`` of a library's own product of int8 matrices, which it accumulates in int32."""
+    """Make a ``quantized_matmul`` of a library's own product of int8 matrices, which it accumulates in int32."""
 
     def method(k: Any, x: Any, y: Any, /, dtype: DType = float32, transposed: bool = False) -> Any:
         return product(k, x, y, dtype, transposed, multiply)

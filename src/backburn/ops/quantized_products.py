@@ -35,7 +35,7 @@ EXACT = 1 << 24
 
 
 def linear_shape(x: Shape, weight: Shape, bias: Shape | None = None) -> Shape:
-    """The shape of :meth:`QuantizedProducts.q_linear`."""
+    """The shape of :meth:`QuantizedProducts.quantized_linear`."""
     if len(weight) != 2:
         raise ShapeError(f"the weight must have two axes, (outputs, inputs), not {len(weight)}")
     outputs, inputs = weight
@@ -47,7 +47,7 @@ def linear_shape(x: Shape, weight: Shape, bias: Shape | None = None) -> Shape:
 
 
 def linear_backward_shape(grad: Shape, weight: Shape) -> Shape:
-    """The shape of :meth:`QuantizedProducts.q_linear_backward`."""
+    """The shape of :meth:`QuantizedProducts.quantized_linear_backward`."""
     if len(weight) != 2:
         raise ShapeError(f"the quantized matrix must have two axes, not {len(weight)}")
     if not grad or grad[-1] != weight[0]:

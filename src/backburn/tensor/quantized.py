@@ -102,7 +102,7 @@ def quantized_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, /) -
     """
     w = tensor_operand("quantized_linear", weight)
     if not is_quantized(w):
-        raise DTypeError(f"q_linear: takes a quantized tensor, not {describe((w,))}; x.quantize() makes one")
+        raise DTypeError(f"quantized_linear: takes a quantized tensor, not {describe((w,))}; x.quantize() makes one")
     if tensor_operand("quantized_linear", x).dtype.kind == "quantized":
         return _quantized_input_linear(x, w, bias)
     y = float_operand("quantized_linear", x)
@@ -118,7 +118,7 @@ def _quantized_input_linear(x: Any, weight: Any, bias: Tensor | None) -> Any:
         rows = x if x.ndim == 2 else call("reshape", x, shape=(math.prod(x.shape[:-1]), x.shape[-1]))
     except ShapeError as error:
         if "would part values" not in str(error):
-            raise ShapeError(f"q_linear: {error}. Operands: {describe((x, weight, bias))}") from None
+            raise ShapeError(f"quantized_linear: {error}. Operands: {describe((x, weight, bias))}") from None
         return call("quantized_linear", call("dequantize", x, dtype=float32), weight, added)
     product = call("quantized_matmul", rows, weight, dtype=float32, transposed=True)
     product = product if x.ndim == 2 else call("reshape", product, shape=shape)
@@ -141,15 +141,15 @@ def quantized_matmul(x: Tensor, y: Tensor, /, *, dtype: Any = None) -> FloatTens
     kinds = [tensor_operand("quantized_matmul", t).dtype.kind == "quantized" for t in (x, y)]
     out_dtype = None if dtype is None else dtype_of(dtype, x.backend)
     if out_dtype is not None and out_dtype.kind != "float":
-        raise DTypeError(f"q_matmul: the dtype of the product is a float one, not {out_dtype}")
+        raise DTypeError(f"quantized_matmul: the dtype of the product is a float one, not {out_dtype}")
     if all(kinds):
         return call("quantized_matmul", x, y, dtype=out_dtype or float32)
     if not any(kinds):
-        raise DTypeError(f"q_matmul: takes a quantized tensor, not {describe((x, y))}; x.quantize() makes one")
+        raise DTypeError(f"quantized_matmul: takes a quantized tensor, not {describe((x, y))}; x.quantize() makes one")
     try:
         product_shape(x.shape, y.shape)
     except ShapeError as error:
-        raise ShapeError(f"q_matmul: {error}. Operands: {describe((x, y))}") from None
+        raise ShapeError(f"quantized_matmul: {error}. Operands: {describe((x, y))}") from None
     if kinds[1]:
         result = call("quantized_linear_backward", float_operand("quantized_matmul", x), y)
     else:
