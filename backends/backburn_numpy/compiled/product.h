@@ -297,6 +297,7 @@ void NAMED(rows_product)(REAL *out, const REAL *x, const REAL *y, int64_t height
                               .column_inner = y_turned ? 1 : y_step, .out_step = width}, 1, threads);
 }
 
+#if defined(__AVX__)
 /* Packs panels first to last - 1 of a product's columns. */
 static void NAMED(pack_panels)(const void *context, int64_t first, int64_t last) {
     const PRODUCT *p = context;
@@ -324,6 +325,7 @@ void NAMED(packed_product)(REAL *out, const REAL *x, const REAL *packed, int64_t
                        .wide = PANELS * WIDE, .down = 1, .across = (width + PANELS * WIDE - 1) / (PANELS * WIDE)};
     NAMED(multiply_parts)(&p, 0, p.across);
 }
+#endif
 
 /* products of (height, depth) by (depth, width), with the given steps in elements; rows of out are its width long.
  * bias, one element for each column, and mask, one for each of out, may be null. */

@@ -116,7 +116,8 @@ KERNEL(gru_step_backward, REAL *restrict grad_projected, REAL *restrict grad_pro
     }
 }
 
-/* ---- all steps, in threads that have rows each ---- */
+/* ---- all steps, in threads that have rows each; where libraries multiply faster, steps are called one by one ---- */
+#if defined(__AVX__)
 
 void NAMED(pack)(REAL *packed, const REAL *y, int64_t width, int64_t depth, int64_t y_row, int64_t y_column, int threads);
 void NAMED(packed_product)(REAL *out, const REAL *x, const REAL *packed, int64_t height, int64_t width, int64_t depth,
@@ -224,3 +225,5 @@ KERNEL(gru_backward, REAL *grad_projected, REAL *grad_products, REAL *grad_hidde
     NAMED(pack)(packed, weight, size, 3 * size, size, 1, threads);
     backburn_pool_run(NAMED(run_steps_backward), &s, rows, NAMED(share)(rows, threads), threads);
 }
+
+#endif
