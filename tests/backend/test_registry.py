@@ -496,6 +496,17 @@ def test_a_broken_plugin_is_named_and_nothing_else_breaks(site: Path, names) -> 
     assert found["numpy"].usable
 
 
+def test_advice_for_a_plugin_that_raises_at_import(site: Path) -> None:
+    """An error of backburn says itself what to do; any other one is the package's."""
+    raises = "from backburn.errors import ArgumentError; raise ArgumentError('set TOY to 1')"
+    install(site, "toy", modules={"toy_strict": raises}, points={"backburn.backends": {"toy": "toy_strict:Toy"}})
+    with pytest.raises(BackendUnavailableError, match=r"\(ArgumentError: set TOY to 1\)$"):
+        load_backend("toy")
+    install(site, "other", modules={"other_broken": "1 / 0"}, points={"backburn.backends": {"other": "other_broken:T"}})
+    with pytest.raises(BackendUnavailableError, match=r"division by zero\)\. Mend or uninstall its package$"):
+        load_backend("other")
+
+
 def test_a_broken_plugin_does_not_break_the_import(site: Path) -> None:
     install(site, "toy", **BROKEN)  # type: ignore[arg-type]
     path = os.pathsep.join([str(site), *(p for p in sys.path if p)])

@@ -251,9 +251,9 @@ def _find(group: str, name: str) -> Any | None:
     except (Exception, SystemExit) as cause:
         if isinstance(cause, BackendUnavailableError):
             raise
+        advice = "" if isinstance(cause, BackburnError) else ". Mend or uninstall its package"
         raise BackendUnavailableError(
-            f"backend {name!r}: {module} could not be imported ({type(cause).__name__}: {cause}). "
-            f"Mend or uninstall its package"
+            f"backend {name!r}: {module} could not be imported ({type(cause).__name__}: {cause}){advice}"
         ) from cause
     return found
 
