@@ -36,7 +36,8 @@ def test_every_rank_runs_the_command() -> None:
 
 
 def test_cores_are_shared_by_the_ranks() -> None:
-    program = "import os; print(os.environ['OPENBLAS_NUM_THREADS'], os.environ['OMP_NUM_THREADS'], sep='/', end=';')"
+    # One call writes it all: the ranks' output is unbuffered, and parts of it may alternate.
+    program = "import os, sys; sys.stdout.write('{OPENBLAS_NUM_THREADS}/{OMP_NUM_THREADS};'.format(**os.environ))"
     variables = {"OPENBLAS_NUM_THREADS": "5", "OMP_NUM_THREADS": "7"}  # those that are set stay
     done = run([*BACKBURN, "-n", "2", "python", "-c", program], LIMIT, **variables)
     assert done.stdout.count("5/7") == 2, done.stderr
