@@ -150,7 +150,8 @@ def test_ranks_are_known_without_mpi(environment: dict[str, str], expected: tupl
 
 
 def test_launched_ranks_know_it() -> None:
-    program = "import sys; from backburn.communicators import launched; print(launched(), 'mpi4py' in sys.modules)"
+    show = "print(f'{launched()} {\"mpi4py\" in sys.modules}')"
+    program = f"import sys; from backburn.communicators import launched; {show}"
     words = run_ranks(2, program).stdout
     assert words.count("(0, 2) False") == words.count("(1, 2) False") == 1
     alone = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
