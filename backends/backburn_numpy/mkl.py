@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from backburn.base.errors import ArgumentError, BackendUnavailableError
 from backburn_numpy import compiled
 
-#: What ``BACKBURN_BLAS`` may be: the kernels multiply, as they do without it, or MKL.
+#: The values of ``BACKBURN_BLAS``: the kernels multiply, as without it, or MKL does.
 CHOICES = ("kernels", "mkl")
 
 _FOLDERS = ("lib", "Library/bin")

@@ -131,6 +131,13 @@ def test_pools(calls: list[Any], size: int, options: Any) -> None:
     assert [call.operands[0] for call in calls if call.operation == "sum"][-1] is mask.results
 
 
+def test_pools_of_sequences(calls: list[Any]) -> None:
+    """Values and gradients of a pool along one axis have the shape of its indices: there is no view."""
+    check(lambda x: (f.max_pool(f.relu(x), 2) ** 2.0).sum(), normal(2, 3, 20))
+    [mask] = [call for call in calls if call.operation == "relu_backward"]
+    assert mask.results.shape == (2, 3, 10)
+
+
 def test_pools_that_stay(calls: list[Any]) -> None:
     """As many windows as elements, or a mask that is no operand of the pool."""
     x = normal(2, 3, 9, 9)

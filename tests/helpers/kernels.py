@@ -13,9 +13,7 @@ import numpy as np
 import pytest
 
 from backburn.backend.registry import load_backend
-from backburn_numpy import (
-    compiled,
-)
+from backburn_numpy import compiled, products
 from backburn_numpy.compiled import build
 
 BASE = load_backend("numpy")
@@ -69,3 +67,17 @@ def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
     return subprocess.run(
         [sys.executable, *arguments], capture_output=True, text=True, env={**os.environ, **environment}, check=False
     )
+
+
+def product_is_right(x: Any, y: Any) -> bool:
+    """Whether there is a product of the matrices plus a bias; it must be right, and write its own rows alone."""
+    bias = numbers(y.shape[1]).astype(x.dtype)
+    around = np.full((len(x) + 2, len(bias)), 7.0, x.dtype)
+    out = products.multiply(x, y, bias, around[1:-1])
+    if out is None:
+        return False
+    expected = x.astype(np.float64) @ y.astype(np.float64) + bias
+    sizes = np.abs(x).astype(np.float64) @ np.abs(y).astype(np.float64) + np.abs(bias)
+    assert (np.abs(out - expected) <= np.finfo(x.dtype).eps * np.sqrt(len(y)) * 2 * sizes).all()
+    assert (around[[0, -1]] == 7).all()
+    return True

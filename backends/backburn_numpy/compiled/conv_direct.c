@@ -6,6 +6,7 @@
 
 #include "simd.h"
 #include "conv_layout.h"
+#include "rectify.h"
 #include "thread_pool.h"
 
 enum { CHANNELS = LANES > 8 ? 8 : 4, VECTORS = LANES > 4 ? 3 : 2, POSITIONS = LANES * VECTORS };
@@ -72,7 +73,7 @@ static void pack(float *restrict packed, const float *restrict weight, const int
 }
 
 /* What threads share: the operands, packed weights, memory for each of them, and blocks of rows of the examples. Results
- * are 0 where they are negative if `rectifies`, or where mask, unless that is null, is not above 0. */
+ * are rectified or masked if `rectifies` (rectify.h). */
 typedef struct {
     float *out;
     const float *x, *weight, *bias, *mask;
@@ -111,12 +112,8 @@ static void convolve(const void *context, int64_t start, int64_t stop) {
                     const float *restrict from = sums + m * count;
                     for (int64_t row = 0; !of->flat && row < rows; row++, from += of->length)
                         LOOP for (int64_t i = 0; i < g->columns; i++) to[row * g->columns + i] = from[i];
-                    if (d->mask) {
-                        const float *restrict mask = d->mask + (to - d->out);
-                        LOOP for (int64_t i = 0; i < rows * g->columns; i++) to[i] = mask[i] > 0 ? to[i] : 0;
-                    } else if (d->rectifies) {
-                        LOOP for (int64_t i = 0; i < rows * g->columns; i++) to[i] = to[i] < 0 ? 0 : to[i];
-                    }
+                    if (d->rectifies)
+                        backburn_rectify(to, d->mask ? d->mask + (to - d->out) : NULL, rows * g->columns);
                 }
             }
         }

@@ -1,5 +1,7 @@
 /* Matrix products of the type REAL by GEMM. Included once for each type. */
 
+#include "rectify.h"
+
 /* out = x y for matrices, or added to it, plus the bias of each column; then 0 where it is negative if `rectifies`, or where
  * an element of mask, which lies as out does, is not above 0. An operand has so many elements from row to row, or if it is
  * turned, from column to column; rows of out are its width long. */
@@ -17,12 +19,7 @@ static void NAMED(finish_part)(const NAMED(Call) *p, REAL *out, const REAL *mask
                                int64_t count) {
     for (int64_t i = 0; i < rows; i++, out += p->width) {
         if (p->bias) LOOP for (int64_t j = 0; j < count; j++) out[j] += p->bias[left + j];
-        if (mask) {
-            LOOP for (int64_t j = 0; j < count; j++) out[j] = mask[j] > 0 ? out[j] : 0;
-            mask += p->width;
-        } else if (p->rectifies) {
-            LOOP for (int64_t j = 0; j < count; j++) out[j] = out[j] < 0 ? 0 : out[j];
-        }
+        if (p->rectifies) NAMED(rectify)(out, mask ? mask + i * p->width : NULL, count);
     }
 }
 

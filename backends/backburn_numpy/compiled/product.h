@@ -1,5 +1,7 @@
 /* Matrix products of the type REAL. Included once for each type. */
 
+#include "rectify.h"
+
 #define SIDE ((int)(BYTES / sizeof(REAL)))
 #define WIDE (2 * SIDE)
 #define BLOCK ((int)(BLOCK_BYTES / sizeof(REAL)))
@@ -17,8 +19,8 @@ typedef struct {
 static _Thread_local char NAMED(room)[sizeof(NAMED(Copies)) + 63];
 
 /* out = alpha rows columns, and added to out or not, plus the bias of each element of a row of the caller's; then 0 where
- * it is negative if `rectifies`, or where an element of mask, which lies as out does, is not above 0. The caller's product
- * may be turned: then rows are its columns. Columns may have been packed before. Steps are in elements. */
+ * it is negative if `rectifies`, or where an element of mask, unless it is null, is not above 0; mask lies as out does. The
+ * caller's product may be turned: then rows are its columns. Columns may have been packed before. Steps are in elements. */
 typedef struct {
     const REAL *rows, *columns, *bias, *mask, *packed;
     REAL *out, alpha;
@@ -179,16 +181,10 @@ static void NAMED(put)(const PRODUCT *p, REAL (*restrict sums)[WIDE], REAL *out,
     }
 }
 
-/* Rectifies or masks elements of out, rows that are out_step apart. */
-static void NAMED(finish)(const PRODUCT *p, REAL *restrict out, int64_t rows, int64_t count) {
-    for (int64_t i = 0; i < rows; i++, out += p->out_step) {
-        if (p->mask) {
-            const REAL *restrict mask = p->mask + (out - p->out);
-            LOOP for (int64_t j = 0; j < count; j++) out[j] = mask[j] > 0 ? out[j] : 0;
-        } else {
-            LOOP for (int64_t j = 0; j < count; j++) out[j] = out[j] < 0 ? 0 : out[j];
-        }
-    }
+/* Rectifies or masks some rows of out from there on. */
+static void NAMED(finish)(const PRODUCT *p, REAL *out, int64_t rows, int64_t count) {
+    for (int64_t i = 0; i < rows; i++, out += p->out_step)
+        NAMED(rectify)(out, p->mask ? p->mask + (out - p->out) : NULL, count);
 }
 
 /* ---- products ---- */
@@ -243,7 +239,7 @@ static void NAMED(multiply_parts)(const void *context, int64_t first, int64_t la
                 r += count;
             }
         }
-        if (p->mask || p->rectifies) {
+        if (p->rectifies) {
             REAL *out = p->out + number * p->next_out;
             if (p->turned) NAMED(finish)(p, out + left * p->out_step + top, right - left, bottom - top);
             else NAMED(finish)(p, out + top * p->out_step + left, bottom - top, right - left);

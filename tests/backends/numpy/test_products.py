@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.helpers.kernels import BASE, USABLE, needs_kernels, numbers, python, use_level
+from tests.helpers.kernels import BASE, USABLE, needs_kernels, numbers, product_is_right, python, use_level
 
 import backburn as bb
 from backburn.errors import ShapeError
@@ -38,14 +38,7 @@ def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 def test_products_of_any_layout(height: int, depth: int, width: int, dtype: str) -> None:
     """Rows, columns, gaps and turned axes; a page apart, too, where rows are copied."""
     for x, y in itertools.product(layouts((height, depth), dtype), layouts((depth, width), dtype)):
-        bias = numbers(width).astype(dtype)
-        around = np.full((height + 2, width), 7.0, dtype)
-        out = products.multiply(x, y, bias, around[1:-1])
-        assert out is not None
-        expected = x.astype(np.float64) @ y.astype(np.float64) + bias
-        sizes = np.abs(x).astype(np.float64) @ np.abs(y).astype(np.float64) + np.abs(bias)
-        assert (np.abs(out - expected) <= np.finfo(dtype).eps * np.sqrt(depth) * 2 * sizes).all()
-        assert (around[[0, -1]] == 7).all()
+        assert product_is_right(x, y)
 
 
 def layouts(shape: tuple[int, int], dtype: str) -> list[Any]:

@@ -2,8 +2,7 @@
 
 A backend with a method ``with_epilogue`` (:class:`EpilogueBackend`) is asked for a function that makes such a pass on
 the results of a product or a convolution while they are in a cache. The gradient of a rectifier before a max pool is
-taken before the pool's own, which has fewer elements: a value of the pool is above 0 where the element that it came
-from is.
+taken before the pool's own, on fewer elements: a value of the pool is above 0 where the element that it came from is.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ def join_epilogues(calls: list[Call], returned: Collection[Variable], k: Any) ->
     return [joined.get(id(call), call) for call in calls if id(call) not in made]
 
 
-def mask_before_pools(calls: list[Call], returned: Collection[Variable]) -> list[Call]:
-    """A program in which gradients of rectifiers come before those of the max pools that read their results."""
+def mask_before_pools(calls: list[Call], returned: Collection[Variable], k: Any) -> list[Call]:
+    """A program of calls of ``k`` in which gradients of rectifiers come before those of max pools of their results."""
     if not {"relu_backward", "max_pool", "take_along_axis_backward"} <= {call.operation for call in calls}:
         return calls
     makers = {v: call for call in calls for v in call.writes}
@@ -76,7 +75,7 @@ def mask_before_pools(calls: list[Call], returned: Collection[Variable]) -> list
             replaced[id(last)] = [replace(last, results=call.results)]
             [after] = replaced.get(id(spread), [spread])
             replaced[id(spread)] = [
-                Call("reshape", _reshape_of(calls), [values, grad.shape], {}, view),
+                Call("reshape", k.reshape, [values, grad.shape], {}, view),
                 replace(call, operands=[grad, view], results=masked),
                 replace(after, operands=[masked, *spread.operands[1:]]),
             ]
@@ -125,8 +124,3 @@ def _maker(x: Any, makers: Mapping[Variable, Call]) -> Call | None:
 def _uses(calls: list[Call], returned: Collection[Variable]) -> Counter[Variable]:
     """How often each variable is read."""
     return Counter(variables_in([[*returned], *([c.operands, [*c.attributes.values()]] for c in calls)]))
-
-
-def _reshape_of(calls: list[Call]) -> Callable[..., Any]:
-    """The function of the reshapes in a program that has some."""
-    return next(call.function for call in calls if call.operation == "reshape")

@@ -319,7 +319,7 @@ class Replayed:
             calls = live_calls(split_stacks(calls, variables_in(results), k), results)
         if join:
             calls = live_calls(join_products(calls, variables_in(results), k), results)
-            calls = mask_before_pools(calls, variables_in(results))
+            calls = mask_before_pools(calls, variables_in(results), k)
         if join and hasattr(k, "with_epilogue"):
             calls = join_epilogues(calls, variables_in(results), k)
         if join and hasattr(k, "fuse"):
