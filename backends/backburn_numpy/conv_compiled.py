@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -173,6 +173,7 @@ class Geometry:
         sides = ((c - 1) * s + (n - 1) * d + 1 for c, s, n, d in zip(counts, stride, window, spacing, strict=True))
         return examples * (self.inputs * math.prod(sides) + 2 * LANES * math.prod(counts))
 
+    @cached_property
     def flipped(self) -> Geometry | None:
         """The geometry of the transposed convolution, with the flipped weight; None unless the stride is 1."""
         if max(self.stride) > 1:
@@ -334,7 +335,7 @@ def _weight_grad_of_few(x: Array, grad: Array, g: Geometry) -> Array:
 
 def overlap_windows(y: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
     """The sums of the windows made from ``y``, in the shape of the images."""
-    turned = g.flipped()
+    turned = g.flipped
     if turned is not None and turned.is_small and turned.packing_pays():
         return _convolve_small(y, weight, bias, turned, flipped=True)
     if turned is not None and turned.is_direct:

@@ -162,7 +162,7 @@ def conv_transpose_then(
         dilation=dilation, groups=groups,
     )  # fmt: skip
     g = conv_compiled.geometry("conv_input", x, shape, x.shape, weight.shape[2:], stride, padding, dilation, groups)
-    turned = None if g is None or math.prod(x.shape[2:]) == 1 else g.flipped()
+    turned = None if g is None or math.prod(x.shape[2:]) == 1 else g.flipped
     if turned is None or not turned.is_direct:
         return epilogue(conv_transpose(x, weight, bias, *options))
     return conv_compiled.convolve_direct(x, weight, bias, turned, flipped=True, epilogue=epilogue)
