@@ -283,9 +283,10 @@ INLINE void double_gradient(float *restrict out, double *restrict sums, const fl
     double_row(out, sums, grad, x, scale, of, r, along / (double)width, centred ? total / (double)width : 0.0, width);
 }
 
-/* In a row of fewer elements, most of the slopes may be the mean and the tilt; what is left of them is then computed in
- * doubles. Of rows of 16 normal numbers that is one in a thousand. */
+/* In a row of fewer elements, the mean and the tilt may be much of the slopes; what is left of them is then computed in
+ * doubles. */
 enum { NARROW = 32 };
+static const double MUCH = 0.4; /* of the sum of their squares */
 INLINE void float_gradient(float *restrict out, float *restrict sums, const float *restrict grad,
                            const float *restrict x, const float *restrict scale, const Moments *of, int r, int centred,
                            int64_t width) {
@@ -296,7 +297,7 @@ INLINE void float_gradient(float *restrict out, float *restrict sums, const floa
         float_slopes(&along, &total, NULL, grad, x, scale, of, r, width);
     const double each = 1.0 / (double)width, tilt = along * each, level = centred ? total * each : 0.0;
     float_row(out, sums, grad, x, scale, of, r, (float)tilt, (float)level, width);
-    if (width < NARROW && along * tilt + total * level > 0.6 * squares) {
+    if (width < NARROW && along * tilt + total * level > MUCH * squares) {
         double unused[NARROW] = {0};
         double_gradient(out, unused, grad, x, scale, of, r, centred, width);
     }

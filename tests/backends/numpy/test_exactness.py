@@ -86,7 +86,7 @@ def test_gradients_of_which_means_leave_little(seed: int) -> None:
     """Some of these rows have a gradient four times smaller than the slopes that it is a difference of."""
     x, grad, scale = real(30_000, 16, seed=100 + seed), real(30_000, 16, seed=200 + seed), real(16, seed=300 + seed)
     of_x, _ = BASE.layer_norm_backward(grad, x, scale, axis=(1,), eps=1e-5)
-    bar = {None: 8, "x86-64": 5}.get(compiled.level(), 4)  # without multiply-adds, as above
+    bar = 4 if compiled.level() else 8  # without kernels, of which none are computed again
     assert error(of_x, norm(x, 1, True, scale)[1](grad)[0], 1) <= bar
 
 
