@@ -14,7 +14,7 @@ import numpy as np
 from backburn.decorators.capture.program import Call, Number, Variable
 from backburn_numpy import compiled
 from backburn_numpy.fused import SHARED
-from backburn_numpy.lists.layout import COPY, FLOATS, LINE, Kind, Layout, Memory, Shape, bytes_of
+from backburn_numpy.lists.layout import COPY, FLOATS, Kind, Layout, Memory, Shape, bytes_of
 from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.threads import available
 
@@ -52,7 +52,7 @@ class NativeList:
             _, offset, v = parts[mine[0]]
             self._makers.append(makers[v])
             dtype = FLOATS[v.dtype.name]
-            if len(mine) == 1 and offset == 0 and memory.size - bytes_of(v) < LINE:
+            if len(mine) == 1 and memory.size == bytes_of(v):
                 self._news.append((v.shape, dtype))
                 self._parts[mine[0]] = number, None, v.shape
                 continue
