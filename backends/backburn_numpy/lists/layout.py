@@ -84,7 +84,9 @@ class Layout:
         self.transposed: dict[Variable, tuple[Variable, int, int, int]] = {}
         #: The memory of numbers that replays bring.
         self.cells: dict[tuple[Number, np.dtype[Any]], Any] = {}
+        #: What the steps refer to: constants, programs of formulas, and in the end the arena.
         self.kept: list[Any] = []
+        self.arena: Any = None
         self._memories: list[Memory] = []
         self._repeated: dict[tuple[int, Shape], Place] = {}
         for x in given:
@@ -190,9 +192,8 @@ class Layout:
                     size += room
             for memory in end[step]:
                 free[_room(memory)].append(memory.address)
-        arena = aligned(size)
-        self.kept.append(arena)
-        return compiled.address(arena)
+        self.arena = aligned(size)
+        return compiled.address(self.arena)
 
 
 def _room(memory: Memory) -> int:

@@ -67,11 +67,19 @@ class NativeList:
         self._numbers = [(given.index(number), cell) for (number, _), cell in layout.cells.items()]
         self._starts = np.zeros(len(self._arrays) + len(news), np.int64)
         self._kept = layout.kept
+        self.arena = layout.arena
+        self.calls = [*dict.fromkeys(makers.values())]
         at_steps, at_patches, at_starts = map(compiled.address, (self._steps, self._patches, self._starts))
         self._given = at_steps, len(words), at_patches, len(patches) // 3, at_starts, compiled.PORTION, SHARED
         self._run: Any = compiled.kernel("native_list")
         self._lock = threading.Lock()
         _LISTS.add(self)
+
+    @property
+    def constants(self) -> list[Any]:
+        """The arrays that its steps read and nothing writes."""
+        cells = {id(cell) for _, cell in self._numbers}
+        return [x for x in self._kept if x.__class__ is np.ndarray and id(x) not in cells]
 
     def __call__(self, *given: Any) -> list[Any]:
         """The results for what is given."""

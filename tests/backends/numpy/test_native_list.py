@@ -237,7 +237,8 @@ def test_a_result_that_is_a_part_has_the_memory_of_the_whole(part: Any, size: in
 def test_results_have_the_bytes_that_their_list_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory of each result is as large as the value of which it is a part."""
     asked: list[tuple[int, ...]] = []
-    original = native_list.empty
+    module: Any = native_list
+    original = module.empty
 
     def watched(shape: tuple[int, ...], dtype: Any) -> Any:
         asked.append(shape)
@@ -253,8 +254,9 @@ def test_derivatives_of_parts_beside_their_whole(derive: Any) -> None:
     """Whose cotangents are sums of padded parts."""
 
     def loss(z: Any) -> Any:
-        y = bb.exp(z)
-        return (bb.concat([y[:1], y, y[:-1] * y[1:]]) ** 2).sum() + (bb.gradient(y) ** 3).sum()
+        y: Any = bb.exp(z)
+        slopes: Any = bb.gradient(y)
+        return (bb.concat([y[:1], y, y[:-1] * y[1:]]) ** 2).sum() + (slopes**3).sum()
 
     check(lambda x: [derive(loss)(x)], 0.1 * normal(3))
     check(lambda x: [bb.vmap(derive(loss))(x)], 0.1 * normal(4, 5))
