@@ -57,7 +57,7 @@ def formula_plan(call: Call) -> Plan | None:
             return None
     else:
         formula, values = method_formula(call.operation), arguments(call)
-        if call.operation == "pow" and values[1:] == [2.0] and values[1].__class__ is float:
+        if call.operation == "pow" and values[1].__class__ is float and values[1] == 2.0:
             formula, values = method_formula("square"), values[:1]
     if formula is None:
         return None
