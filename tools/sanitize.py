@@ -1,4 +1,4 @@
-"""Run the kernels with sanitizers: ``nox -s sanitize``, or ``python tools/sanitize.py [--minutes M] [--best] [NAME ...]``.
+"""Run the kernels with sanitizers: `nox -s sanitize`, or `python tools/sanitize.py [--minutes M] [--best] [NAME ...]`.
 
 Names are those of ``SANITIZERS``, all by default:
 
@@ -153,17 +153,22 @@ def environment(name: str, more: dict[str, str]) -> dict[str, str]:
 
 def is_clean(name: str, level: str, run: tuple[str, ...], compiler: str, seconds: float) -> bool:
     """Run a module for some seconds: whether neither it nor a sanitizer has found anything."""
+    length = ("--minutes", str(seconds / 60)) if run[0] == "tests.programs" else ("--seconds", str(seconds))
+    print(f"sanitize: {name} at {level}: {' '.join(run)}, {seconds:.0f} s", flush=True)
+    return python(name, compiler, "-m", *run, *length, BACKBURN_COMPILED=level) == 0
+
+
+def python(name: str, compiler: str, *arguments: str, **variables: str) -> int:
+    """The status of a Python process with a sanitizer's libraries and the copy of the backend."""
     sanitizer = SANITIZERS[name]
     libraries = [str(path_of(compiler, library)) for library in sanitizer.libraries]
-    variables = environment(name, sanitizer.variables | {"BACKBURN_COMPILED": level})
-    length = ("--minutes", str(seconds / 60)) if run[0] == "tests.programs" else ("--seconds", str(seconds))
-    # Addresses without much chance: ThreadSanitizer knows some of Linux's layouts only. env, as setarch is not to be
-    # run with the libraries.
+    # env, as setarch is not to be run with the libraries. ThreadSanitizer knows some of Linux's layouts only.
     loaded = ["env", f"LD_PRELOAD={' '.join(libraries)}"] if libraries else []
     fixed = ["setarch", "-R"] if name == "thread" and shutil.which("setarch") else []
-    command = [*fixed, *loaded, sys.executable, "-m", run[0], *run[1:], *length]
-    print(f"sanitize: {name} at {level}: {' '.join(run)}, {seconds:.0f} s", flush=True)
-    return subprocess.run(command, env=variables, cwd=ROOT, check=False).returncode == 0
+    command = [*fixed, *loaded, sys.executable, *arguments]
+    return subprocess.run(
+        command, env=environment(name, sanitizer.variables | variables), cwd=ROOT, check=False
+    ).returncode
 
 
 if __name__ == "__main__":

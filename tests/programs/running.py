@@ -94,7 +94,14 @@ class Calls:
         return found + self.state_values()
 
     def state_values(self) -> Values:
-        return values_of(self.state) if self.case.has_state else []
+        """The values of the state, and what an optimizer keeps and counts."""
+        if self.case.mode != "train":
+            return values_of(self.state) if self.case.has_state else []
+        weights, optimizer = self.state
+        kept = optimizer.state_dict()
+        return values_of([weights, *(kept[n] for n in sorted(kept) if isinstance(kept[n], bb.Tensor))]) + [
+            ("int64", np.asarray(kept[n])) for n in sorted(kept) if not isinstance(kept[n], bb.Tensor)
+        ]
 
 
 def run(case: Case, *, has_guards: bool = True) -> str:
