@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 #: The most characters of a name that are shown.
 MOST = 200
+#: The most tables and lists in one another that a file of settings has.
+DEPTH = 50
 
 
 def printable(text: object, most: int = MOST) -> str:
@@ -52,6 +54,19 @@ def printable_lines(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(character if character in "\n\t" else _visible(character) for character in text)
+
+
+def is_deep(tree: object, most: int = DEPTH) -> bool:
+    """Whether dicts and lists lie in one another more than ``most`` deep, beyond which a walk may end the stack.
+
+    >>> is_deep([[1], {"a": [2]}]), is_deep([[1], {"a": [2]}], 2)
+    (False, True)
+    """
+    level = [tree] if isinstance(tree, (dict, list)) else []
+    for _ in range(most):
+        inside = (x for node in level for x in (node.values() if isinstance(node, dict) else node))
+        level = [x for x in inside if isinstance(x, (dict, list))]
+    return bool(level)
 
 
 def _cut(text: object, most: int) -> str:
