@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from backburn.backend.contract import AnyBackend
 from backburn.backend.registry import shapes_only
 from backburn.base.dtypes import FloatDType, as_dtype
-from backburn.base.errors import BackburnError, ConfigError
+from backburn.base.errors import BackburnError, ConfigError, FileFormatError
 from backburn.io import load_weights, save_weights, write_atomically
 from backburn.io.weights.save import save_file
-from backburn.models.config import Config, read_config, unknown
+from backburn.io.weights.sources import opened
+from backburn.models.config import Config, check_layers, read_config, unknown
 from backburn.nn import Embedding, init
 from backburn.nn.module import Module, parameter, state_places
 from backburn.tensor import creation, shape
@@ -82,8 +83,12 @@ class Pretrained(Module):
         with use_dtype(default_dtype() if dtype is None else as_dtype(dtype)):
             try:
                 config = kind.from_dict(values)
+                with opened(folder) as found:
+                    check_layers(config, len(found.tensors))
                 with use_backend(shapes_only()):
                     model: Any = (cls if issubclass(cls, made) else made)(config)
+            except FileFormatError:  # of the weights
+                raise
             except BackburnError as error:
                 raise ConfigError(f"{where}: {error}") from error
             if not is_packed:
