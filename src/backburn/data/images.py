@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backburn.base.errors import ArgumentError, BackburnError, DTypeError, FileFormatError, ShapeError
+from backburn.base.foreign import printable
 from backburn.base.foreign_files import inside, ordinary, room
 from backburn.data.packages import package
 from backburn.hints.arguments import explained
@@ -167,7 +168,8 @@ class ImageFolder:
         except Exception as cause:  # of whatever decoder
             if isinstance(cause, OSError) and cause.errno is not None:
                 raise  # the system's error, not one of the content
-            raise FileFormatError(f"image_folder: {path} cannot be read as an image: {cause}") from cause
+            words = printable(str(cause) or type(cause).__name__, 500)
+            raise FileFormatError(f"image_folder: {path} cannot be read as an image: {words}") from cause
         if self._size is not None:
             height, width = self._size
             image = image.resize((width, height), Image.Resampling.BILINEAR)

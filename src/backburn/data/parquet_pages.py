@@ -2,25 +2,28 @@
 
 A column of a thousand million zeros is a page of some bytes, and a compressed page may expand by a factor of thousands,
 so that the library that reads the file is asked only after a look at it. The headers are in Thrift's compact protocol
-(https://github.com/apache/parquet-format, https://github.com/apache/thrift/blob/master/doc/specs/).
+(https://github.com/apache/parquet-format, https://github.com/apache/thrift/blob/master/doc/specs/). The library's own
+objects for them end the process for some damaged files, of which it raises an error when it reads them.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from backburn.base.errors import FileFormatError
-from backburn.base.foreign import quoted
 
-#: Bytes of an element of each type of a column; of texts, without their characters.
-_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 16}
+#: Bytes of an element of each type of a column, by its number; of texts, without their characters.
+_WIDTHS = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 16}
+#: The type whose values have a length of their own, and the repetition of a column that a row has any number of.
+_FIXED, _REPEATED = 7, 2
 #: Bytes of memory of a column of a group of rows as the library describes it.
 _CHUNK = 4_000
-#: The longest header of a page, the longest description of columns, and the most groups in groups of them.
-_LONGEST_HEADER, _LONGEST_SCHEMA, _MOST_DEPTH = 1 << 16, 1 << 24, 64
+#: The longest header of a page, the longest footer, and the most groups in groups of columns.
+_LONGEST_HEADER, _LONGEST_FOOTER, _MOST_DEPTH = 1 << 16, 1 << 24, 64
 _MAGIC, _TAIL = b"PAR1", 8
 
 
@@ -60,7 +63,7 @@ class _Reader:
         self.place += length
 
     def value(self, kind: int, depth: int = 0) -> Any:
-        """The value of a type: integers, structs as tables by number, lists of them; of others nothing."""
+        """The value of a type: integers, bytes, structs as tables by number, and lists of these; of floats nothing."""
         if depth > _MOST_DEPTH:
             raise ValueError("structs in structs too deep")
         if kind in (1, 2):
@@ -72,7 +75,10 @@ class _Reader:
         if kind == 7:
             return self.skip(8)
         if kind == 8:
-            return self.skip(self.unsigned())
+            length = self.unsigned()
+            start = self.place
+            self.skip(length)
+            return self.content[start : self.place]
         if kind in (9, 10):
             first = self.byte()
             count = self.unsigned() if first >> 4 == 15 else first >> 4
@@ -84,74 +90,46 @@ class _Reader:
             return self.struct(depth)
         raise ValueError(f"a value of the type {kind}")
 
-    def struct(self, depth: int = 0, last: int = 1 << 15) -> dict[int, Any]:
-        """The fields of a struct, up to the number ``last``."""
+    def struct(self, depth: int = 0) -> dict[int, Any]:
+        """The fields of a struct by their numbers."""
         found: dict[int, Any] = {}
         number = 0
         while (first := self.byte()) != 0:
             number = number + (first >> 4) if first >> 4 else self.integer()
             found[number & 0xFFFF] = self.value(first & 15, depth + 1)
-            if number == last:
-                break
         return found
 
 
-def check_footer(path: Path) -> None:
-    """Raise :class:`FileFormatError` for a file without a footer, and one of columns in groups too deep."""
-    with open(path, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        if size < 2 * len(_MAGIC) + _TAIL // 2:
-            raise FileFormatError(f"read_table: {path} cannot be read: it is no Parquet file")
-        file.seek(size - _TAIL)
-        tail = file.read(_TAIL)
-        length = int.from_bytes(tail[:4], "little")
-        if tail[4:] != _MAGIC or length > size - _TAIL - len(_MAGIC):
-            raise FileFormatError(f"read_table: {path} cannot be read: it has no footer of Parquet, or is encrypted")
-        file.seek(size - _TAIL - length)
-        footer = file.read(min(length, _LONGEST_SCHEMA))
-    try:
-        schema = _Reader(footer).struct(last=2).get(2)
-        depth = _depth(schema)
-    except (ValueError, TypeError, AttributeError) as error:
-        raise FileFormatError(f"read_table: {path} cannot be read: a damaged footer ({error})") from error
-    if depth > _MOST_DEPTH:
-        raise FileFormatError(f"read_table: {path} has columns in groups of more than {_MOST_DEPTH} levels")
+@dataclass(frozen=True)
+class _Leaf:
+    """A column that holds values: the bytes of one in memory, and whether a row may have several."""
+
+    width: int
+    is_nested: bool
 
 
-def _depth(schema: Any) -> int:
-    """The levels of groups of a footer's list of columns, in which each group says how many of the next are in it."""
-    left, deepest = [1], 0
-    for element in schema:
-        while left and not left[-1]:
-            left.pop()
-        if not left:
-            raise ValueError("columns in no group")
-        left[-1] -= 1
-        left.append(element.get(5, 0))
-        deepest = max(deepest, len(left))
-    return deepest
+def check_memory(path: Path, columns: Iterable[str] | None, most: int) -> None:
+    """Raise :class:`FileFormatError` if columns, all or some by name, would take more than ``most`` bytes of memory.
 
-
-def check_pages(path: Path, metadata: Any, columns: Iterable[str] | None, most: int) -> None:
-    """Raise :class:`FileFormatError` if columns, all or some by name, take more than ``most`` bytes of memory.
-
-    ``metadata`` are the library's.
+    And for a footer or a page that is damaged, columns in groups too deep, and a file that refers to others.
     """
-    wanted = None if columns is None else set(columns)
-    groups, count = metadata.num_row_groups, metadata.num_columns
-    size = groups * count * _CHUNK
-    if size <= most:
-        with open(path, "rb") as file:
-            for group in range(groups):
-                row_group = metadata.row_group(group)
-                for number in range(count):
-                    column = row_group.column(number)
-                    if wanted is None or column.path_in_schema.partition(".")[0] in wanted:
-                        size += _chunk_size(
-                            path, file, metadata.schema.column(number), column, row_group.num_rows, most
-                        )
-                    if size > most:
-                        break
+    wanted = None if columns is None else {name.encode() for name in columns}
+    with open(path, "rb") as file:
+        footer = _footer(path, file)
+        try:
+            found = _Reader(footer).struct()
+            leaves = _leaves(found[2])
+            chunks = [(group[3], group[1]) for group in found.get(4, [])]
+            size = sum(len(parts) for _, parts in chunks) * _CHUNK
+            for rows, parts in chunks:
+                for leaf, part in zip(leaves, parts, strict=True):
+                    if part.get(1):
+                        raise ValueError("columns in other files")
+                    if size <= most and (wanted is None or part[3][3][0] in wanted):
+                        size += _chunk_size(file, leaf, part[3], rows, most)
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+            words = f"{type(error).__name__}: {error}"
+            raise FileFormatError(f"read_table: {path} cannot be read: it is damaged ({words})") from error
     if size > most:
         raise FileFormatError(
             f"read_table: {path} would take more than {most} bytes of memory, ten times the file and 200 MB: "
@@ -159,31 +137,56 @@ def check_pages(path: Path, metadata: Any, columns: Iterable[str] | None, most: 
         )
 
 
-def _chunk_size(path: Path, file: BinaryIO, about: Any, column: Any, rows: int, most: int) -> int:
-    """The bytes of the values of a column in a group of rows."""
-    start, end = column.data_page_offset, 0
-    if column.has_dictionary_page and column.dictionary_page_offset is not None:
-        start = min(start, column.dictionary_page_offset or start)
-    end = start + column.total_compressed_size
-    width = about.length if column.physical_type == "FIXED_LEN_BYTE_ARRAY" else _WIDTHS.get(column.physical_type, 16)
-    nested = about.max_repetition_level > 0
+def _footer(path: Path, file: BinaryIO) -> bytes:
+    """The bytes of the footer."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - _TAIL))
+    tail = file.read(_TAIL)
+    length = int.from_bytes(tail[:4], "little")
+    if tail[4:] != _MAGIC or length > min(size - _TAIL - len(_MAGIC), _LONGEST_FOOTER):
+        words = f"it has no footer of Parquet of at most {_LONGEST_FOOTER} bytes, or is encrypted"
+        raise FileFormatError(f"read_table: {path} cannot be read: {words}")
+    file.seek(size - _TAIL - length)
+    return file.read(length)
+
+
+def _leaves(schema: list[dict[int, Any]]) -> list[_Leaf]:
+    """The columns with values of a footer's list, in which each group says how many of the next are in it."""
+    leaves: list[_Leaf] = []
+    groups = [[1, False]]
+    for element in schema:
+        while groups and not groups[-1][0]:
+            groups.pop()
+        if not groups or len(groups) > _MOST_DEPTH:
+            raise ValueError(f"columns in no group, or in more than {_MOST_DEPTH} levels of them")
+        groups[-1][0] -= 1
+        is_nested = bool(groups[-1][1]) or element.get(3) == _REPEATED
+        count = element.get(5, 0)
+        if count > 0:
+            groups.append([count, is_nested])
+        else:
+            width = element.get(2, 0) if element.get(1) == _FIXED else _WIDTHS.get(element.get(1, -1), 16)
+            leaves.append(_Leaf(max(width, 1), is_nested))
+    return leaves
+
+
+def _chunk_size(file: BinaryIO, leaf: _Leaf, about: dict[int, Any], rows: int, most: int) -> int:
+    """The bytes of the values of a column in a group of rows, and of its largest page."""
+    start = about[9]
+    if about.get(11):
+        start = min(start, about[11])
+    end = start + about[7]
+    if start < 0 or rows < 0:
+        raise ValueError("a column before the beginning")
     values = size = 0
-    while start < end:
+    while start < end and size <= most:
         file.seek(start)
         reader = _Reader(file.read(min(end - start, _LONGEST_HEADER)))
-        try:
-            header = reader.struct()
-            packed, expanded = header[3], header[2]
-            data = header.get(5) or header.get(8) or {}
-            found = data.get(1, 0)
-            if min(packed, expanded, found) < 0 or packed > end - start:
-                raise ValueError("a page of other lengths than it has")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            name = quoted(column.path_in_schema)
-            raise FileFormatError(f"read_table: {path}: a page of {name} is damaged ({error})") from error
+        header = reader.struct()
+        found = (header.get(5) or header.get(8) or {}).get(1, 0)
+        if min(header[3], header[2], found) < 0 or header[3] > end - start:
+            raise ValueError("a page of other lengths than it has")
         values += found
-        size = max(size, expanded)
-        start += reader.place + packed
-        if size > most:
-            break
-    return size + max(width, 0) * (values if nested else max(rows, 0))
+        size = max(size, header[2])
+        start += reader.place + header[3]
+    return int(size + leaf.width * (values if leaf.is_nested else rows))

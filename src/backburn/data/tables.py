@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backburn.base.errors import ArgumentError, BackburnError, DTypeError, FileFormatError, hint_for
-from backburn.base.foreign import quoted
+from backburn.base.foreign import printable, quoted
 from backburn.base.foreign_files import ordinary, repeated, room
 from backburn.data.packages import package
-from backburn.data.parquet_pages import check_footer, check_pages
+from backburn.data.parquet_pages import check_memory
 from backburn.hints.arguments import explained
 
 #: The longest line of names, the bytes of memory that the reader takes for a column, and the texts made at once.
@@ -58,7 +58,8 @@ def read_table(path: str | os.PathLike[str], *, columns: Sequence[str] | None = 
     except (arrow.ArrowException, OSError, EOFError, ValueError, zlib.error) as cause:
         if getattr(cause, "errno", None) is not None:
             raise  # the system's error, not one of the content
-        raise FileFormatError(f"read_table: {place} cannot be read: {str(cause) or type(cause).__name__}") from cause
+        words = printable(str(cause) or type(cause).__name__, 500)
+        raise FileFormatError(f"read_table: {place} cannot be read: {words}") from cause
     known = table.column_names
     if len(set(known)) < len(known):
         raise FileFormatError(f"read_table: {place} has two columns {quoted(repeated(known))}")
@@ -80,17 +81,14 @@ def _read(path: Path, columns: Sequence[str] | None, most: int) -> Any:
     if ending == ".parquet" and not is_packed:
         from pyarrow import parquet
 
-        check_footer(path)
-        about = parquet.ParquetFile(path)
-        with about:
-            known = about.schema_arrow.names
-            names = None if columns is None else [name for name in known if name in set(columns)]
-            if names is not None and len(names) < len(set(columns or ())):
-                return about.schema_arrow.empty_table()  # which tells what there is
-            check_pages(path, about.metadata, names, most)
-            texts = [name for name in known if _is_text(about.schema_arrow.field(name).type)]
+        check_memory(path, columns, most)
+        with parquet.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            texts = [field.name for field in schema if _is_text(field.type)]
+            if columns is not None and not set(columns) <= set(schema.names):
+                return schema.empty_table()  # which tells what there is
         with parquet.ParquetFile(path, read_dictionary=texts) as file:  # a text in many rows stays one
-            return file.read(columns=names)
+            return file.read(columns=None if columns is None else list(columns))
     if ending in (".csv", ".tsv"):
         from pyarrow import csv
 
