@@ -599,7 +599,7 @@ def state_places(module: Module) -> tuple[list[Leaf], list[Pack]]:
 
 def _unpacked(state: Mapping[str, Any], packs: Iterable[Pack], here: Mapping[str, Any]) -> Mapping[str, Any]:
     """``state`` with packed tensors split into the parts that are ``here``, unless it has one of the parts too."""
-    made = state
+    made = dict(state)
     for packed, parts in packs:
         if packed not in made or any(part in made or part not in here for part in parts):
             continue
@@ -614,8 +614,8 @@ def _unpacked(state: Mapping[str, Any], packs: Iterable[Pack], here: Mapping[str
                 f"load_state_dict: {packed} has shape {list(value.shape)} there and is made of {', '.join(parts)} "
                 f"here, together {[ends[-1], *own[0].shape[1:]]}. Nothing was loaded"
             )
-        split = {part: value[end - x.shape[0] : end] for part, x, end in zip(parts, own, ends, strict=True)}
-        made = {**{path: x for path, x in made.items() if path != packed}, **split}
+        del made[packed]
+        made |= {part: value[end - x.shape[0] : end] for part, x, end in zip(parts, own, ends, strict=True)}
     return made
 
 

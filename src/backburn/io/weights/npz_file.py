@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from backburn.base.dtypes import as_dtype
 from backburn.base.errors import DTypeError, FileFormatError
+from backburn.base.foreign import quoted
 from backburn.io.weights.archive import Member
 from backburn.io.weights.mapped import MappedFile
 from backburn.io.weights.stored import Stored, elements, kind_of
@@ -31,7 +32,7 @@ def read(file: MappedFile, found: Mapping[str, Member]) -> dict[str, Stored]:
     tensors: dict[str, Stored] = {}
     for name, member in found.items():
         if not name.endswith(".npy"):
-            raise FileFormatError(f"{file.where}: {name!r} in it is no array")
+            raise FileFormatError(f"{file.where}: {quoted(name)} in it is no array")
         tensors[name.removesuffix(".npy")] = _stored(name, member)
     return tensors
 
@@ -44,21 +45,21 @@ def _stored(name: str, member: Member) -> Stored:
     data = 8 + wide + header_length
     header = start[8 + wide : data].decode("latin-1")
     if start[:6] != b"\x93NUMPY" or start[6:7] not in b"\1\2" or len(start) < min(data, 12 + _LONGEST_HEADER):
-        raise FileFormatError(f"{where}: {name!r} in it is no array")
+        raise FileFormatError(f"{where}: {quoted(name)} in it is no array")
     found = {key: pattern.search(header) for key, pattern in _ENTRIES.items()}
     descr, order, lengths = (match and match[1] for match in found.values())
     if descr is None or order is None or lengths is None:
-        raise FileFormatError(f"{where}: {name!r} in it is no array of numbers with a header as NumPy writes it")
+        raise FileFormatError(f"{where}: {quoted(name)} in it is no array of numbers with a header as NumPy writes it")
     try:
         host = np.dtype(descr) if _NUMBER.fullmatch(descr) else None
         shape = tuple(int(n) for n in lengths.replace(",", " ").split())
         count = elements(where, name, shape)
     except (TypeError, ValueError) as error:
-        raise FileFormatError(f"{where}: {name!r} has no dtype or shape ({error})") from error
+        raise FileFormatError(f"{where}: {quoted(name)} has no dtype or shape ({error})") from error
     if host is None:  # text, times, objects, dtypes of others
         return Stored(shape, f"NumPy's {descr}", member.array, where)
     if count * host.itemsize != member.size - data:
-        raise FileFormatError(f"{where}: {name!r}, {host}{list(shape)}, does not take {member.size - data} bytes")
+        raise FileFormatError(f"{where}: {quoted(name)}, {host}{list(shape)}, does not take {member.size - data} bytes")
     read = partial(_values, member, data, host, shape, order == "True")
     try:
         dtype = as_dtype(host).name

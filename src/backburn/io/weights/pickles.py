@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from typing import IO, Any, cast
 
 from backburn.base.errors import FileFormatError
+from backburn.base.foreign import quoted
 from backburn.io.weights.mapped import MappedFile
 
 #: The most opcodes that are read, several times those of the largest published models.
 MOST_OPCODES = 2_000_000
 _LONGEST_LINE = 1000
 _LONGEST_TEXT = 1 << 24
+#: The most arguments of a function of tensors.
+_MOST_ARGUMENTS = 16
 _MARK = object()
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _LITERALS = frozenset(
@@ -81,7 +84,7 @@ class Machine:
     def load(self, stream: Stream) -> Any:
         """The data of the next pickle. Raises :class:`FileFormatError` for whatever is not plain data."""
         stack: list[Any] = []
-        memo: dict[int, Any] = {}
+        memo: list[Any] = []
         try:
             for opcode, argument, _ in pickletools.genops(cast(IO[bytes], stream)):
                 self.left -= 1
@@ -97,13 +100,18 @@ class Machine:
             raise FileFormatError(f"{self.where}: a damaged pickle, near byte {stream.place} ({words:.200})") from error
         raise FileFormatError(f"{self.where}: a pickle without an end")
 
-    def _step(self, name: str, argument: Any, stack: list[Any], memo: dict[int, Any]) -> None:
+    def _step(self, name: str, argument: Any, stack: list[Any], memo: list[Any]) -> None:
         """One opcode."""
-        if name in ("BINPUT", "LONG_BINPUT"):
-            memo[argument] = stack[-1]
+        if name in ("BINPUT", "LONG_BINPUT"):  # by numbers that somebody may have chosen, so that no dict holds them
+            if argument > MOST_OPCODES:
+                raise ValueError(f"a value that is remembered by the number {argument}")
+            memo.extend([_MARK] * (argument + 1 - len(memo)))
+            memo[argument] = _top(stack)
         elif name == "MEMOIZE":
-            memo[len(memo)] = stack[-1]
+            memo.append(_top(stack))
         elif name in ("BINGET", "LONG_BINGET"):
+            if memo[argument] is _MARK:
+                raise ValueError(f"no value is remembered by the number {argument}")
             stack.append(memo[argument])
         elif name in _LITERALS:
             stack.append(argument)
@@ -148,9 +156,9 @@ class Machine:
             items = _marked(stack)
         holder = stack[-1]
         if name.startswith("SETITEM"):
-            if not isinstance(holder, dict) or len(items) % 2 or not all(map(_is_key, items[::2])):
-                raise ValueError("keys that are no strings or numbers, or a dict that is none")
-            holder.update(zip(items[::2], items[1::2], strict=True))
+            if not isinstance(holder, dict) or len(items) % 2:
+                raise ValueError("keys without values, or a dict that is none")
+            holder.update(zip(map(key_of, items[::2]), items[1::2], strict=True))
         elif isinstance(holder, list):
             holder.extend(items)
         else:
@@ -160,15 +168,18 @@ class Machine:
         """The stand-in for a class or function that the pickle names."""
         if name not in self.known:
             raise FileFormatError(
-                f"{self.where}: its pickle names {name[:100]!r}, which is no part of a dict of tensors, and nothing in "
+                f"{self.where}: its pickle names {quoted(name)}, which is no part of a dict of tensors, and nothing in "
                 "it is executed: save a model's state_dict()"
             )
         return self.known[name]
 
     def _made(self, function: Any, arguments: Any) -> Any:
-        if not isinstance(function, Known) or function.make is None or not isinstance(arguments, tuple):
+        make = function.make if isinstance(function, Known) else None
+        if make is None or not isinstance(arguments, tuple) or len(arguments) > _MOST_ARGUMENTS:
             raise FileFormatError(f"{self.where}: its pickle calls what is no function of tensors")
-        return function.make(*arguments)
+        # A value may be remembered and given to many calls, each of which may walk over it.
+        self.left -= sum(len(x) for x in arguments if isinstance(x, (list, tuple, dict)))
+        return make(*arguments)
 
 
 def _popped(stack: list[Any]) -> Any:
@@ -189,6 +200,26 @@ def _marked(stack: list[Any]) -> list[Any]:
     raise ValueError("no mark")
 
 
-def _is_key(value: Any) -> bool:
-    """Whether a dict of tensors may have such a key: a string or a number whose hash cannot be chosen at will."""
-    return isinstance(value, str) or value is None or (isinstance(value, int) and value.bit_length() < 60)
+def key_of(value: Any) -> str | bytes | None:
+    """The key of a dict for a pickle's key: numbers as digits in bytes, which no string equals.
+
+    Python's hash of a number is the number, and of numbers that somebody has chosen a dict takes the square of the
+    time. Those of text are random. Raises ValueError for a key that is neither.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int) and value.bit_length() < 60:
+        return b"%d" % value
+    raise ValueError("keys that are no strings or numbers")
+
+
+def key_text(key: str | bytes | None) -> str:
+    """A key of :func:`key_of` in the name of a tensor."""
+    return key.decode() if isinstance(key, bytes) else str(key)
+
+
+def _top(stack: list[Any]) -> Any:
+    """The last of a stack, which stays there."""
+    value = _popped(stack)
+    stack.append(value)
+    return value

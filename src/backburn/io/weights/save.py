@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from backburn.base.errors import ArgumentError
+from backburn.base.foreign_files import repeated
 from backburn.io.atomic import write_atomically
 from backburn.io.quantized import parts_of
 from backburn.io.versions import FORMAT_VERSION, KEY, WEIGHTS
@@ -117,7 +118,7 @@ def _parts(model: Module) -> tuple[list[list[Part]], dict[str, str], dict[str, A
         schemes[name] = parts_of(name, own_values[0], arrays)
         groups.append([Part(part, (array,)) for part, array in arrays.items()])
     names = [part.name for group in groups for part in group]
-    twice = max(names, key=names.count) if len(set(names)) < len(names) else None
+    twice = repeated(names) if len(set(names)) < len(names) else None
     for taken, why in ((METADATA if METADATA in names else None, "for what is no tensor"), (twice, "twice")):
         if taken is not None:
             raise ArgumentError(f"save_weights: files keep the name {taken!r} {why}: choose another")
