@@ -11,11 +11,11 @@ floats are computed in float32. Where the definition leaves a choice, it is fixe
 ``cholesky`` and ``eigh`` decompose the symmetric part ``(x + x.T) / 2`` of any matrix, so that gradients are symmetric.
 An operation that has no result for a matrix raises a :class:`LinearAlgebraError`.
 
-Vectors of equal eigenvalues or singular values are not determined, and have no derivative. Where the cotangent of such a
-vector is not 0, the gradient is NaN: a function of values and vectors that is smooth all the same, as ``v @ diag(f(w)) @
-v.T`` is, has a derivative that does not follow from its cotangents. Gradients of equal values alone are those of their
-sum, and where the cotangents of equal vectors are 0, the vectors count for nothing. The polar factor ``u @ vh`` divides
-by sums of values only: its gradient is right wherever they are not 0.
+Vectors of equal eigenvalues or singular values are not determined, and have no derivative. Where the cotangent of such
+a vector is not 0, the gradient is NaN: a function of values and vectors that is smooth all the same, as ``v @
+diag(f(w)) @ v.T`` is, has a derivative that does not follow from its cotangents. Gradients of equal values alone are
+those of their sum, and where the cotangents of equal vectors are 0, the vectors count for nothing. The polar factor
+``u @ vh`` divides by sums of values only: its gradient is right wherever they are not 0.
 """
 
 from __future__ import annotations
@@ -415,7 +415,7 @@ def grad_svd(k: Any, g: Any, x_shape: Any, out: Any) -> Any:
     (g_u, g_s, g_vh), (u, s, vh), (m, n) = g, out, x_shape[-2:]
     if 0 in x_shape:
         return k.zeros(x_shape, k.dtype(s))
-    batch, inner = s.shape[:-1], s.shape[-1]
+    inner = s.shape[-1]
     u, g_u = first_vectors(k, u, g_u, inner)
     v, g_v = first_vectors(k, transpose(k, vh), None if g_vh is None else transpose(k, g_vh), inner)
     middle = None if g_s is None else diagonal_matrices(k, g_s)
@@ -472,7 +472,7 @@ def over_values(k: Any, outside: Any, s: Any, g: Any, g_s: Any, n: int) -> Any:
 
 
 def tangent_svd(k: Any, t: Any, out: Any, x_shape: Any) -> Any:
-    """The diagonal of ``U^T t V`` for the values; for vectors what turns them among themselves and out of their space."""
+    """The diagonal of ``U^T t V`` for values; for vectors what turns them, among themselves and out of their space."""
     (u, s, vh), (m, n) = out, x_shape[-2:]
     if 0 in x_shape:
         return tuple(k.zeros(x.shape, k.dtype(x)) for x in out)
@@ -485,9 +485,7 @@ def tangent_svd(k: Any, t: Any, out: Any, x_shape: Any) -> Any:
     sums = k.mul(k.sub(moved, turned), inverse_sums(k, s, max(m, n)))
     halves = (k.mul(k.add(gaps, sums), 0.5), k.mul(k.sub(gaps, sums), 0.5))
     positive = k.reshape(k.greater(s, rounding_tolerance(k, s, max(m, n))), (*s.shape[:-1], 1, inner))
-    inverse = k.where(
-        positive, masked_inverse(k, positive, k.reshape(s, (*s.shape[:-1], 1, inner))), float("nan")
-    )
+    inverse = k.where(positive, masked_inverse(k, positive, k.reshape(s, (*s.shape[:-1], 1, inner))), float("nan"))
 
     def vectors(x: Any, first: Any, turn: Any, pushed: Any) -> Any:
         """The tangent of vectors: of the first ones, and of those that only ``full`` adds, which turn the other way."""

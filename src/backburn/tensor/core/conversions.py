@@ -20,10 +20,11 @@ from backburn.hints import instead_of
 from backburn.tensor.core.levels import has_history, inner_of
 from backburn.tensor.core.messages import describe
 
-
 #: What to write for conversions themselves.
 _CONVERSIONS = {
-    **dict.fromkeys(("array", "asarray", "asanyarray", "ascontiguousarray"), "x itself, or bb.stack([x, y]) of several"),
+    **dict.fromkeys(
+        ("array", "asarray", "asanyarray", "ascontiguousarray"), "x itself, or bb.stack([x, y]) of several"
+    ),
     **dict.fromkeys(("float", "float16", "float32", "float64", "complex"), "x itself, or bb.astype(x, dtype)"),
     **dict.fromkeys(("from_dlpack", "as_tensor", "tensor"), "x.detach(), a constant"),
 }
