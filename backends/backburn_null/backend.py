@@ -13,7 +13,7 @@ import numpy as np
 from backburn.backend.contract import Backend, Capabilities
 from backburn.base.dtypes import DTYPES, DType, as_dtype
 from backburn.base.errors import BackendMismatchError, DTypeError, Unsupported
-from backburn.ops.table import OPERATIONS, Operation
+from backburn.ops.table import Operation, contract_operations
 
 Shape = tuple[int, ...]
 
@@ -227,6 +227,6 @@ def _sorted(operation: Operation, arguments: Any, options: dict[str, Any]) -> tu
     return operands, {**options, **dict(zip(operation.attributes, arguments[count:], strict=False))}
 
 
-for _name, _operation in OPERATIONS.items():
-    if _name not in ("from_numpy", "to_numpy", "to_numpy_many"):
-        setattr(NullBackend, _name, by_rules(_operation))
+for _operation in contract_operations():
+    if _operation.name not in ("from_numpy", "to_numpy", "to_numpy_many"):
+        setattr(NullBackend, _operation.name, by_rules(_operation))
