@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from backburn.backend.contract import Backend, Capabilities
+from backburn.backend.opaque import Opaque
 from backburn.base.dtypes import DTYPES, DType, as_dtype
 from backburn.base.errors import BackendMismatchError, DTypeError, Unsupported
 from backburn.ops.table import Operation, contract_operations
@@ -60,7 +61,7 @@ class _Bytes:
         add(-self.size)
 
 
-class Null:
+class Null(Opaque):
     """A primitive of the null backend: a shape and a dtype, and memory that views share."""
 
     __slots__ = ("__weakref__", "_bytes", "dtype", "is_contiguous", "shape")

@@ -149,7 +149,9 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
             return known
         if isinstance(x, Quantized):
             return x.dtype
-        hint = ": 0-d results stay arrays; pass out=... to the ufunc" if isinstance(x, np.generic) else ""
+        hint = ""
+        if isinstance(x, np.generic):
+            hint = ": NumPy's functions return scalars: write the operations of k, or pass out=... for a 0-d array"
         raise BackendMismatchError(f"{type(x).__name__} is no primitive of the numpy backend{hint}")
 
 
