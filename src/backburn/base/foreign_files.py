@@ -19,6 +19,8 @@ from backburn.base.foreign import printable
 
 #: The memory that a file of any size may take: ten times its bytes, and this many more.
 ROOM, TIMES = 200_000_000, 10
+#: From here on a number is infinite as a float64.
+MOST_FLOAT = 2**1024
 #: Half of a surrogate pair, or a whole one, as JSON escapes it.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 #: The most bytes that Python takes for an object, a list, an item and a quotation mark of JSON.
@@ -60,18 +62,6 @@ def inside(path: Path, folder: Path, error: type[BackburnError] = FileFormatErro
     )
 
 
-def content(path: Path, longest: int, error: type[BackburnError] = FileFormatError) -> bytes:
-    """The bytes of a file. Raises ``error`` for one of more than ``longest`` bytes, and as :func:`ordinary` does."""
-    size = ordinary(path, error).st_size
-    if size <= longest:
-        with open(path, "rb") as file:
-            found = file.read(longest + 1)
-        size = max(size, len(found))  # the files that a system makes up say 0
-    if size > longest:
-        raise error(f"{printable(path, 1000)}: of {size} bytes or more; at most {longest} are read")
-    return found
-
-
 def parsed(
     text: bytes,
     start: str,
@@ -105,3 +95,8 @@ def repeated(names: Iterable[str]) -> str:
             return name
         seen.add(name)
     raise AssertionError("no name is there twice")
+
+
+def is_number(value: object) -> bool:
+    """Whether a value of JSON is a finite number, which an integer of 400 digits is not for a float."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < MOST_FLOAT

@@ -7,7 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, cast
+from typing import IO, NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,9 +83,12 @@ class Member:
             for start in range(0, len(raw), _CHUNK):
                 crc = zlib.crc32(raw[start : start + _CHUNK].data, crc)
         if crc != self.crc:
-            raise FileFormatError(
-                f"{self.file.where}: {quoted(self.name)} is damaged: it does not have its checksum (CRC)"
-            )
+            self.refuse_checksum()
+
+    def refuse_checksum(self) -> NoReturn:
+        """Raise :class:`FileFormatError` for a damaged member."""
+        words = "is damaged: it does not have its checksum (CRC)"
+        raise FileFormatError(f"{self.file.where}: {quoted(self.name)} {words}")
 
     def _stored(self) -> NDArray[np.uint8]:
         return self.file.array(self.start, self.length, quoted(self.name))

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from backburn.base.errors import FileFormatError
-from backburn.base.foreign import printable, quoted
-from backburn.base.foreign_files import content, inside, parsed
+from backburn.base.foreign import listed, printable, quoted
+from backburn.base.foreign_files import inside, parsed
+from backburn.io.regular import read_regular
 from backburn.io.weights.stored import Stored
 
 #: Names of the files of weights and of indexes, the first that exists is read.
@@ -31,8 +32,7 @@ def read(folder: Path, open_file: Callable[[Path], dict[str, Stored]]) -> dict[s
     found = sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES and path.is_file())
     if len(found) == 1:
         return open_file(found[0])
-    some = ", ".join(printable(path.name) for path in found[:10])
-    names = f"{len(found)} files of weights and no index: name one of {some}"
+    names = f"{len(found)} files of weights and no index: name one of {listed([path.name for path in found], 10)}"
     raise FileFormatError(f"{folder}: {names if found else f'no file of weights, such as {SINGLE}'}")
 
 
@@ -69,7 +69,7 @@ def has_whole_zeros(path: Path) -> bool:
 
 
 def _json(path: Path) -> Any:
-    return parsed(content(path, _LONGEST_INDEX), f"{path}:")
+    return parsed(read_regular(path, _LONGEST_INDEX), f"{path}:")
 
 
 def _weight_map(index: Path) -> dict[str, str]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.dtypes import DType, FloatDType, QuantizedDType, as_dtype
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError, hint_for
-from backburn.base.foreign import printable, quoted
+from backburn.base.foreign import listed, printable, quoted
 from backburn.base.mutable_trees import Leaf, MutableTree
 from backburn.base.trees import joined
 from backburn.io.weights.report import WeightsReport
@@ -263,11 +263,7 @@ def _target(leaf: Leaf, wanted: DType | None) -> DType:
 
 
 def _wrong_names(where: str, missing: list[str], unused: list[str], own: Mapping[str, Any]) -> ArgumentError:
-    words = [
-        f"{kind}: {', '.join(map(printable, names[:20]))}{f' and {len(names) - 20} more' if len(names) > 20 else ''}."
-        for kind, names in (("missing", missing), ("unused", unused))
-        if names
-    ]
+    words = [f"{kind}: {listed(names)}." for kind, names in (("missing", missing), ("unused", unused)) if names]
     return ArgumentError(
         f"load_weights: {where}: {' '.join(words)} {_advice(missing, unused, own)}. Nothing was "
         "loaded; strict=False leaves such names alone"

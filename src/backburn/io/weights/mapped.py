@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backburn.base.errors import FileFormatError
-from backburn.base.foreign_files import ordinary
+from backburn.base.foreign import printable
+from backburn.io.regular import open_regular
 
 
 class MappedFile:
@@ -23,9 +24,8 @@ class MappedFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self.where = str(path)
-        ordinary(path)
-        self.file: BinaryIO = open(path, "rb")  # noqa: SIM115 (closed with this object)
+        self.where = printable(path, 1000)
+        self.file: BinaryIO = open_regular(path)  # closed with this object
         try:
             self.size = os.fstat(self.file.fileno()).st_size
             if self.size == 0:
