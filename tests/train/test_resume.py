@@ -302,8 +302,8 @@ def test_early_stopping_stays_stopped(tmp_path: Path) -> None:
         stopping = train.EarlyStopping("loss", patience=patience, min_delta=10.0)
         return trainer(tmp_path / "a", callbacks=[stopping])
 
-    assert make(1).fit(9).epoch == 3
-    again = make(1).fit(9, resume=True)
+    assert make(2).fit(9).epoch == 3
+    again = make(2).fit(9, resume=True)
     assert (again.epoch, again.stopped) == (
         3,
         "loss has not improved on " + str(again.history[0]["loss"]) + " in 2 epochs",
