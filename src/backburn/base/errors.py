@@ -129,6 +129,10 @@ class ExportError(BackburnError, BufferError):
     """A tensor cannot be exported to another library in the requested way."""
 
 
+class HostConversionError(GraphError):
+    """Another library's function converts a tensor that is being differentiated, and the derivative would lose it."""
+
+
 class CaptureError(GraphError):
     """The backend cannot capture this step for replay."""
 

@@ -42,7 +42,8 @@ def image_folder(
     the classes in the order of their names. Images that are not in sub-folders have no labels.
 
     ``size`` is the height and width to which images are resized, or one number for both. ``mode`` is Pillow's:
-    ``"RGB"``, ``"L"`` for gray, ``"RGBA"``. Rotations that a camera has noted are carried out.
+    ``"RGB"``, ``"L"`` for gray, ``"RGBA"``. Rotations that a camera has noted are carried out. Gray images of 16 bits
+    keep all of them, as floats; of colours of 16 bits Pillow reads the upper 8, and of several frames the first.
 
     Needs the extra ``data``; :class:`BackendUnavailableError` says so. Raises :class:`FileFormatError` for a folder
     without images, for links out of the folder, and later for files that are no images, or whose pixels take more than
@@ -154,6 +155,7 @@ class ImageFolder:
     def _read(self, path: Path) -> NDArray[Any]:
         from PIL import Image, ImageOps
 
+        gray = None
         most = room(ordinary(path).st_size)
         try:
             with Image.open(path, formats=FORMATS) as file:
@@ -162,7 +164,11 @@ class ImageFolder:
                         f"image_folder: {path} is said to have {file.width} x {file.height} pixels, too many for a "
                         f"file of its size: at most {most // _PIXEL} are read"
                     )
-                image = ImageOps.exif_transpose(file).convert(self._mode)
+                image = ImageOps.exif_transpose(file)
+                if image.mode.startswith(("I", "F")):
+                    gray = self._deep(path, file, np.asarray(image))
+                else:
+                    image = image.convert(self._mode)
         except (BackburnError, MemoryError):
             raise
         except Exception as cause:  # of whatever decoder
@@ -170,12 +176,41 @@ class ImageFolder:
                 raise  # the system's error, not one of the content
             words = printable(str(cause) or type(cause).__name__, 500)
             raise FileFormatError(f"image_folder: {path} cannot be read as an image: {words}") from cause
+        if gray is not None:
+            return self._of_gray(gray)
         if self._size is not None:
-            height, width = self._size
-            image = image.resize((width, height), Image.Resampling.BILINEAR)
+            image = image.resize(self._size[::-1], Image.Resampling.BILINEAR)
         pixels = np.asarray(image)
         pixels = np.moveaxis(pixels if pixels.ndim == 3 else pixels[..., None], -1, 0).copy()
         return pixels if self._dtype == np.uint8 else np.divide(pixels, 255, dtype=self._dtype)
+
+    def _deep(self, path: Path, file: Any, pixels: NDArray[Any]) -> NDArray[np.float64]:
+        """The shares of white of gray pixels of more than 8 bits, which Pillow's conversions would cut off."""
+        tags = getattr(file, "tag_v2", {})
+        bits = tags.get(258, (16,))[0]
+        if file.mode == "F" or bits > 16 or (file.mode == "I" and file.format not in ("PNG", "PPM")):
+            words = "floats" if file.mode == "F" else "32 bits"
+            raise FileFormatError(
+                f"image_folder: {path} has {words} a pixel, and does not say what white is: convert it to 16 bits"
+            )
+        if self._dtype == np.uint8:
+            raise DTypeError(
+                f"image_folder: {path} has {bits} bits for each pixel, which uint8 does not hold: take floats"
+            )
+        shares = pixels / float((1 << bits) - 1)
+        return 1.0 - shares if tags.get(262) == 0 else shares  # some begin with white
+
+    def _of_gray(self, shares: NDArray[np.float64]) -> NDArray[Any]:
+        """An image of gray pixels, resized, with the channels of the mode."""
+        from PIL import Image
+
+        if self._size is not None:
+            small = Image.fromarray(shares.astype(np.float32)).resize(self._size[::-1], Image.Resampling.BILINEAR)
+            shares = np.asarray(small, np.float64)
+        found = np.repeat(shares[None], CHANNELS[self._mode], axis=0).astype(self._dtype)
+        if self._mode == "RGBA":
+            found[3] = 1
+        return found
 
 
 def _images(folder: Path, pattern: str, root: Path) -> list[Path]:

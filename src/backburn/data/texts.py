@@ -23,7 +23,8 @@ def read_text(
 
     Tokens are the bytes of the files, uint8, and one file is mapped rather than read; with ``encode``, a function such
     as that of :class:`backburn.models.Tokenizer`, they are the numbers that it returns for the text of each file, which
-    is in UTF-8, in the smallest unsigned dtype that holds them. :func:`windows` makes rows of equal length of them.
+    is in UTF-8, in the smallest unsigned dtype that holds them. Line ends stay as they are, and a byte-order mark is no
+    part of the text. :func:`windows` makes rows of equal length of them.
 
     Raises :class:`FileFormatError` for a folder without texts or with links out of it, for an empty file and, with
     ``encode``, for one that is not in UTF-8, and :class:`ArgumentError` where ``encode`` returns anything but integers
@@ -56,7 +57,7 @@ def read_text(
 def _encoded(path: Path, encode: Callable[[str], Iterable[int]]) -> NDArray[np.int64]:
     """The tokens of a file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as cause:
         raise FileFormatError(f"read_text: {path} is not UTF-8: {cause.reason} at byte {cause.start}") from None
     tokens = np.asarray(encode(text))

@@ -105,13 +105,18 @@ class Tokenizer:
         recent: list[int] = []
         for token in tokens:
             recent.append(token)
-            before, text = self.decode(context), self.decode([*context, *recent])
-            if len(text) > len(before) and not text.endswith(INCOMPLETE):
-                yield text[len(before) :]
+            text = self._added(context, recent)
+            if text and not text.endswith(INCOMPLETE):
+                yield text
                 context, recent = recent, []
+        if text := self._added(context, recent):
+            yield text
+
+    def _added(self, context: list[int], recent: list[int]) -> str:
+        """The text that tokens add to a context: their own, where bytes without a character spoil that of both."""
         before, text = self.decode(context), self.decode([*context, *recent])
-        if len(text) > len(before):
-            yield text[len(before) :]
+        is_spoilt = INCOMPLETE in text and not text.startswith(before)
+        return self.decode(recent) if is_spoilt else text[len(before) :]
 
     def chat(self, messages: Sequence[Mapping[str, Any]], *, generate: bool = True) -> list[int]:
         """The tokens of messages ``{"role": "user", "content": "..."}``, by the folder's chat template.

@@ -45,8 +45,8 @@ from backburn.train.run_folder import BEST, MODEL, RunFolder, environment, versi
 from backburn.train.shared_folder import SharedFolder
 from backburn.train.signals import Terminated, interruptible
 from backburn.train.states import Description, load_model_state, model_state
-from backburn.train.steps import Step
-from backburn.train.sums import Sums
+from backburn.train.steps import Step, Values, Weights
+from backburn.train.sums import Entry, Sums
 
 M = TypeVar("M")
 
@@ -66,7 +66,9 @@ class Trainer(Generic[M]):
     """A training run and its pieces: one step, one epoch, an evaluation, the state to save and restore.
 
     ``loss`` is a function of the model and a batch that returns a scalar, the mean over the batch, or a pair of it and
-    a dict of further scalars, such as an accuracy. A batch is any tree of arrays; the loss gets it with tensors on the
+    a dict of further scalars, such as an accuracy. In the place of each may stand a pair of a mean and its weight, such
+    as the number of tokens with a label, which is found for ``cross_entropy`` and ``nll_loss`` themselves; else a batch
+    weighs as much as it has examples. A batch is any tree of arrays; the loss gets it with tensors on the
     model's backend, host floats in the dtype of the model's parameters and all else in its own. ``data`` is anything
     that can be iterated over once in each epoch, or a function from the number of the epoch, from 1 on, to that. Where
     it has a method ``set_epoch``, that is called with the number first.
@@ -79,8 +81,8 @@ class Trainer(Generic[M]):
       :mod:`backburn.train.run_folder`. :class:`Checkpoints` among the callbacks says when, and how many.
     - ``capture``: whether to record steps and to replay them; by default on backends that can.
     - ``precision``: a :class:`Precision`, or the name of its dtype.
-    - ``accumulate``: the number of batches in a step, whose gradients are averaged with the batches' sizes as weights,
-      so that a step is that of one large batch.
+    - ``accumulate``: the number of batches in a step, whose gradients are averaged with the batches' sizes or the
+      losses' own weights, so that a step is that of one large batch.
     - ``clip``: the largest norm of all gradients together, to which greater ones are scaled down.
     - ``average``: an :class:`backburn.optim.Average`, updated by each step. Evaluations and saved models use it.
     - ``seed``: of all random draws in steps; by default it follows from the state of :mod:`backburn.random`.
@@ -187,8 +189,8 @@ class Trainer(Generic[M]):
         monitored = "loss" if self.validation is None else "validation/loss"
         self.callbacks = all_callbacks(callbacks, self._rates, monitored, progress, self.is_first)
         self.checkpoints = next((c for c in self.callbacks if isinstance(c, Checkpoints)), Checkpoints())
-        #: Values of steps that have not been read: the number of examples, and scalars by name.
-        self._unread: list[tuple[int, dict[str, Any]]] = []
+        #: Values of steps that have not been read.
+        self._unread: list[Entry] = []
         self._sums = Sums()
         self._logged = Sums()
         self._skipped = self._skipped_in_row = 0
@@ -233,14 +235,14 @@ class Trainer(Generic[M]):
         A batch that does not fit is described in a note of the error.
         """
         with fork(self.random):
-            return self._stepped(batches)
+            return self._stepped(batches)[0]
 
-    def _stepped(self, batches: Sequence[Any]) -> dict[str, Any]:
-        """:meth:`step`, within a block of the run's random numbers."""
+    def _stepped(self, batches: Sequence[Any]) -> tuple[Values, Weights]:
+        """:meth:`step`, within a block of the run's random numbers, with the weights of the values."""
         tensors = tuple(batches)
         try:
             tensors = tuple([self._place.tensors(batch) for batch in batches])
-            values, taken = self._step((self.model, self.optimizer, self.average), tensors)
+            values, weights, taken = self._step((self.model, self.optimizer, self.average), tensors)
         except Exception as error:
             self._note(error, tensors)
             raise
@@ -252,7 +254,8 @@ class Trainer(Generic[M]):
         if self.mesh is not None:  # reading a sum of addends is communication, and a callback may read on one process
             whole = dict.fromkeys(self.mesh.axes)
             values = {name: place(x, whole) for name, x in values.items()}
-        return values
+            weights = {name: place(x, whole) if is_tensor(x) else x for name, x in weights.items()}
+        return values, weights
 
     def run_epoch(self) -> dict[str, float]:
         """Train on all data once, or on the rest of an epoch that has begun, and evaluate; returns the epoch's row.
@@ -710,9 +713,9 @@ class Trainer(Generic[M]):
         if self._layout is None:
             self._layout = self._checked_layout(group[0])
         before = self.steps
-        values = self._stepped(group)
+        values, weights = self._stepped(group)
         if self.steps != before:
-            self._unread.append((sum(map(host_examples, group)), values))
+            self._unread.append((sum(map(host_examples, group)), values, weights))
             if len(self._unread) >= READ_AFTER:
                 self._read()
             if self.log_every is not None and self.steps % self.log_every == 0:
