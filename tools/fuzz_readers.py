@@ -40,6 +40,11 @@ _VALUES: list[Any] = [
     float("inf"), float("nan"), "", "a", "0", "\x1b[2J", "\ud800", "a" * 5000, "[" * 100, "(a+)+$", "__metadata__", [],
     {}, [[]], [1, 2], {"a": 1}, ["a"], [[[[[[[[]]]]]]]],
 ]  # fmt: skip
+#: The parts of patterns for names of layers.
+_PATTERNS = [
+    "0", "1", "a", ".", r"\.", "(0|1)", "(?:.*)*", "(a*)+", "[01]", "[^a-c]", "*", "+", "?", "|", "^", "$", "{2}",
+    "{1,3}", r"\w+", r"\d", "-", "(", "]", "{", r"\b", r"\1",
+]  # fmt: skip
 _TEXTS = ["hello world", "", "naïve 日本 🎉", "\n\t x" * 20, "a" * 500]
 _TEMPLATE = """{% set ns = namespace(n=0) %}{% macro said(m) %}<{{ m.role }}>{{ m['content'] | trim }}{% endmacro %}
 {%- for m in messages if m.content %}{% set ns.n = ns.n + loop.index %}{{ said(m) }}{{ '-' * 3 }}{{ 'a' ~ ns.n }}
@@ -218,46 +223,29 @@ def _read_config(folder: Path, choice: random.Random) -> None:
     models.from_pretrained(folder)
 
 
-def _adapter_config(choice: random.Random) -> dict[str, bytes]:
-    layers = bb.nn.Sequential(bb.nn.Linear(8, 4, bias=False), bb.nn.Linear(4, 2, bias=False))
+@functools.cache
+def _adapters() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
-        bb.io.save_adapters(bb.nn.add_adapters(layers, rank=2), folder)
-        files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+        bb.io.save_adapters(bb.nn.add_adapters(_layers(), rank=2), folder)
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+def _layers() -> bb.nn.Module:
+    return bb.nn.Sequential(bb.nn.Linear(8, 4, bias=False), bb.nn.Linear(4, 2, bias=False))
+
+
+def _adapter_config(choice: random.Random) -> dict[str, bytes]:
+    files = dict(_adapters())
     tree = json.loads(files["adapter_config.json"])
-    signs = [
-        "0",
-        "1",
-        "a",
-        ".",
-        r"\.",
-        "(",
-        ")",
-        "[",
-        "]",
-        "*",
-        "+",
-        "?",
-        "|",
-        "^",
-        "$",
-        "{2}",
-        "{1,",
-        "}",
-        r"\w",
-        r"\d",
-        "-",
-    ]
     for key in ("rank_pattern", "alpha_pattern"):
-        tree[key] = {
-            "".join(choice.choices(signs, k=choice.randrange(1, 12))): choice.choice((2, 2.0, 4, "x")) for _ in range(3)
-        }
+        parts = [choice.choices(_PATTERNS, k=choice.randrange(1, 8)) for _ in range(3)]
+        tree[key] = {"".join(part): 2 if choice.random() < 0.9 else choice.choice(_VALUES) for part in parts}
     files["adapter_config.json"] = _json(tree, choice) if choice.random() < 0.5 else json.dumps(tree).encode()
     return files
 
 
 def _read_adapter_config(folder: Path, choice: random.Random) -> None:
-    layers = bb.nn.Sequential(bb.nn.Linear(8, 4, bias=False), bb.nn.Linear(4, 2, bias=False))
-    bb.io.load_adapters(layers, folder, strict=False)
+    bb.io.load_adapters(_layers(), folder, strict=False)
 
 
 # ---- tables ----
@@ -289,7 +277,7 @@ def _csv(choice: random.Random) -> dict[str, bytes]:
         row = choice.choice(rows)
         row[choice.randrange(4)] = choice.choice(cells)
         if choice.random() < 0.2:
-            rows[choice.randrange(len(rows))] = row * choice.choice((1, 2, 500))
+            rows[choice.randrange(len(rows))] = row[:4] * choice.choice((1, 2, 500))
     text = "\n".join(",".join(row) for row in rows).encode("utf-8", "surrogatepass")
     text = changed(text, choice) if choice.random() < 0.5 else text
     if choice.random() < 0.3:
@@ -394,7 +382,7 @@ def _changed_png(content: bytes, choice: random.Random) -> bytes:
         elif way == 2 and len(chunks) > 1:
             del chunks[i]
         elif way == 3 and kind == b"IDAT":
-            pixels = changed(zlib.decompress(data) if len(chunks) == 3 else b"", choice)
+            pixels = changed(bytes(12 * 31), choice)  # rows of 10 pixels, each behind its filter
             chunks[i] = (kind, zlib.compress(pixels * choice.choice((1, 1, 10_000))))
         elif way == 4:
             chunks.insert(
@@ -427,7 +415,9 @@ def _arrays(choice: random.Random) -> dict[str, bytes]:
     if choice.random() < 0.5:
         members[name] = changed(members[name], choice)
     elif choice.random() < 0.3:
-        members[name] = npy_bytes(np.zeros(choice.choice((1000, 30_000_000)), np.uint8))
+        members[name] = npy_bytes(
+            np.zeros(choice.choice((1000, 1000, 100_000, 300_000_000 if choice.random() < 0.02 else 10)), np.uint8)
+        )
     content = npz_bytes(members, choice.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)))
     return {"x.npz": changed(content, choice) if choice.random() < 0.4 else content}
 

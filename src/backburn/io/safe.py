@@ -164,8 +164,6 @@ def _digest(document: Any, schemes: Any) -> str:
 def _read(path: str | os.PathLike[str], kind: str, verify: bool) -> tuple[dict[str, NDArray[Any]], Any, dict[str, Any]]:
     """The arrays, the document and the quantized tensors' schemes of a file, after every check."""
     path = Path(path)
-    if path.is_dir():
-        raise FileFormatError(f"{path}: this is a folder, not a file")
     file = MappedFile(path)
     try:
         if not looks_like(file.bytes(0, min(9, file.size), "the file")):
