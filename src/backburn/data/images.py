@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -156,9 +157,11 @@ class ImageFolder:
         from PIL import Image, ImageOps
 
         gray = None
-        most = room(ordinary(path).st_size)
+        ordinary(path)
+        content = path.read_bytes()  # so that errors of the system end here: decoders seek where a file says
+        most = room(len(content))
         try:
-            with Image.open(path, formats=FORMATS) as file:
+            with Image.open(io.BytesIO(content), formats=FORMATS) as file:
                 if file.width * file.height * _PIXEL > most:
                     raise FileFormatError(
                         f"image_folder: {path} is said to have {file.width} x {file.height} pixels, too many for a "
@@ -172,8 +175,6 @@ class ImageFolder:
         except (BackburnError, MemoryError):
             raise
         except Exception as cause:  # of whatever decoder
-            if isinstance(cause, OSError) and cause.errno is not None:
-                raise  # the system's error, not one of the content
             words = printable(str(cause) or type(cause).__name__, 500)
             raise FileFormatError(f"image_folder: {path} cannot be read as an image: {words}") from cause
         if gray is not None:
