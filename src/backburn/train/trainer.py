@@ -35,7 +35,7 @@ from backburn.train.arguments import (
     place_of,
     positive,
 )
-from backburn.train.batches import Data, batches_of, described, host_examples, layout
+from backburn.train.batches import Data, batches_of, described, host_examples, layout, not_finite
 from backburn.train.callbacks import Callback, Checkpoints, Row
 from backburn.train.evaluation import Evaluation
 from backburn.train.positions import has_position, iterator_at, position_of
@@ -788,6 +788,12 @@ class Trainer(Generic[M]):
             raise self._diverged(f"{bad} is not finite after step {self.steps}")
 
     def _diverged(self, how: str) -> NumericalInstabilityError:
+        found = None if self.steps_per_epoch is not None else not_finite(self.data, self.epoch + 1, self.batches)
+        if found is not None:
+            return NumericalInstabilityError(
+                f"fit: {how}, in epoch {self.epoch + 1}, and the data are not finite: {found}. Leave such examples "
+                f"out, or replace the values (bb.nan_to_num); on_nan='skip' leaves their steps out"
+            )
         rates = ", ".join(f"{value:g}" for value in rate_values(self.optimizer).values())
         return NumericalInstabilityError(
             f"fit: training has diverged: {how}, in epoch {self.epoch + 1}. Try a smaller learning rate than {rates}, "
