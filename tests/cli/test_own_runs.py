@@ -101,6 +101,10 @@ folder = "{folder}/run"
 """
 
 
+#: All functions of it that evaluating calls.
+FUNCTIONS = ",".join(f"shapes.functions:{name}" for name in ("network", "arrays", "loss", "error"))
+
+
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A configuration beside a package, and data."""
@@ -142,8 +146,10 @@ def test_a_run_from_beginning_to_end(run: Any, own: Path) -> None:
     results = out.splitlines()[-2:]
     assert [line.split(":")[0] for line in results] == ["test loss", "test error"]
     for path in (folder, folder / "model.safetensors"):
-        assert run("evaluate", path)[1].splitlines() == results
-    status, out, _ = run("predict", folder, own.parent / "x.npy", "--out", own.parent / "y.npz", "--batch-size", 7)
+        assert run("evaluate", path, "--config", own)[1].splitlines() == results
+        assert run("evaluate", path, "--trust", FUNCTIONS)[1].splitlines() == results
+    options = ("--out", own.parent / "y.npz", "--batch-size", 7, "--trust", "shapes.functions:network")
+    status, out, _ = run("predict", folder, own.parent / "x.npy", *options)
     assert (status, out) == (0, f"{own.parent / 'y.npz'}: predictions, float32 of shape (50, 1)\n")
     x = np.load(own.parent / "x.npy")
     error = np.abs(load_npz(own.parent / "y.npz")["predictions"] - x.sum(axis=1, keepdims=True)).mean()
@@ -230,6 +236,6 @@ def test_what_cannot_be_measured(run: Any, own: Path, arguments: Any, words: str
     assert run("train", own, "--epochs", 1)[0] == 0
     save_model(own.parent / "plain.safetensors", {})
     names = {"model": own.parent / "run", "folder": own.parent}
-    status, _, err = run(*(word.format(**names) for word in arguments))
+    status, _, err = run(*(word.format(**names) for word in arguments), "--config", own)
     assert status == 2
     assert words in err

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -14,17 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from backburn.backend import AnyBackend, is_autodiff, load_backend
-from backburn.base.errors import ArgumentError, BackburnError, ConfigError, FileFormatError, NumericalInstabilityError
+from backburn.base.errors import ArgumentError, ConfigError, NumericalInstabilityError, RunFolderError
+from backburn.base.foreign import printable
+from backburn.cli.saved_models import DEFAULT, ORDER, add_saved_model, chosen_backend, require, saved_model
 from backburn.decorators import Profile, Trace
-from backburn.tensor.creation import full
 
-DEFAULT = "autodiff(numpy)"
-#: The file of a traced run's timeline, in its folder.
-TIMELINE = "timeline.json"
 #: Exit statuses of a run that a signal has ended: 128 and the signal's number.
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
-ORDER = "else BACKBURN_BACKEND, else that of the file"
-MODEL_HELP = "a model file that 'backburn train' wrote, or the folder of a run"
 
 
 def add_train(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -62,7 +58,7 @@ def add_evaluate(commands: Any, common: argparse.ArgumentParser) -> None:
         description="Print the loss and the metrics of a saved model on the data that are held out, else on those for "
         "validation.",
     )
-    command.add_argument("model", metavar="MODEL", type=Path, help=MODEL_HELP)
+    add_saved_model(command)
     command.add_argument("--backend", metavar="SPEC", help=f"the backend to compute on; {ORDER}")
     command.set_defaults(run=evaluate)
 
@@ -75,7 +71,7 @@ def add_predict(commands: Any, common: argparse.ArgumentParser) -> None:
         help="the outputs of a saved model for an array",
         description="Write the outputs of a saved model, called with the rows of an array, to a .npz file.",
     )
-    command.add_argument("model", metavar="MODEL", type=Path, help=MODEL_HELP)
+    add_saved_model(command)
     command.add_argument(
         "inputs", metavar="INPUTS", type=Path, help="an array in a .npy file, or the only one in a .npz file"
     )
@@ -91,6 +87,7 @@ def train(options: argparse.Namespace) -> int:
     from backburn.train import Progress, RunFolder, Terminated
     from backburn.train import config as configuration
     from backburn.train.building import build, mesh_of
+    from backburn.train.run_folder import TIMELINE
 
     run = configuration.read_config(options.config)
     run = run.overridden(options.overrides)
@@ -172,8 +169,8 @@ def evaluate(options: argparse.Namespace) -> int:
 
     from backburn.train import evaluate as measure
 
-    model, run, _ = saved_model(options)
-    functions = run.functions()
+    model, run = saved_model(options, "data", "loss", "metrics")
+    functions = run.functions("data", "loss", "metrics")
     function, arguments = functions["data",]
     made = function(**arguments)
     loss, given = functions["loss",]
@@ -200,7 +197,7 @@ def predict(options: argparse.Namespace) -> int:
     from backburn.io.npz import load_array
     from backburn.train import predict as outputs_of
 
-    model, _, _ = saved_model(options)
+    model, _ = saved_model(options)
     if options.batch_size < 1:
         raise ArgumentError(f"predict: --batch-size is at least 1, not {options.batch_size}")
     rows = load_array(options.inputs)
@@ -210,52 +207,30 @@ def predict(options: argparse.Namespace) -> int:
     return 0
 
 
-def saved_model(options: argparse.Namespace) -> tuple[Any, Any, AnyBackend]:
-    """The model of a file or of a run's folder on the chosen backend, and its configuration."""
-    from backburn.io import load_model
-    from backburn.nn import quantize_like
-    from backburn.train.building import model_of
-    from backburn.train.config import run_of
-
-    path = options.model / "model.safetensors" if options.model.is_dir() else options.model
-    saved = load_model(path)
-    spec = saved.about.get("backend")
-    backend = chosen_backend(options.backend, spec if isinstance(spec, str) else None, str(path))
-    tables = saved.about.get("config")
-    if not isinstance(tables, dict):
-        raise FileFormatError(f"{path}: this is not a model that 'backburn train' makes: it has no configuration")
-    run = run_of(tables, Path(str(saved.about.get("config_folder", "."))), str(path))
-    model = model_of(run, backend)
-    try:
-        model = quantize_like(model, saved.state)
-        model.load_state_dict(saved.state)
-    except (KeyError, ValueError, TypeError) as error:
-        raise FileFormatError(f"{path}: this is not a model that 'backburn train' makes: {error}") from error
-    return model, run, backend
-
-
 def check_folder(folder: Path, *, resume: bool, overwrite: bool) -> None:
     """Raise before anything is built for a folder in which the run cannot be kept."""
     from backburn.train import RunFolder
 
     run = RunFolder(folder)
-    for name in ("model.safetensors", "config.json", "metrics.jsonl", "curves.png"):
-        if (folder / name).is_dir():
-            raise ConfigError(f"the output folder {folder} cannot be used: {name} in it is a folder. {ANOTHER}")
-    if resume and not run.has_run:
-        raise ConfigError(f"there is nothing to resume in {folder}")
-    if run.has_run and not (resume or overwrite):
-        raise ConfigError(
-            f"the output folder {folder} has a run in it already: go on with it by --resume, or replace it by "
-            f"--overwrite. {ANOTHER}"
-        )
     try:
+        run.check()
+        if resume and not run.has_run:
+            raise ConfigError(f"there is nothing to resume in {printable(folder)}")
+        if run.has_run and not (resume or overwrite):
+            raise ConfigError(
+                f"the output folder {printable(folder)} has a run in it already: go on with it by --resume, or replace "
+                f"it by --overwrite. {ANOTHER}"
+            )
         folder.mkdir(parents=True, exist_ok=True)
-        trial = folder / f".{os.getpid()}.tmp"
-        trial.write_bytes(b"")
-        trial.unlink()
-    except OSError as error:
-        raise ConfigError(f"the output folder {folder} cannot be written to: {error.strerror}. {ANOTHER}") from error
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except ConfigError:
+        raise
+    except RunFolderError as error:
+        raise ConfigError(f"the output folder {str(error).removeprefix('the run folder ')}. {ANOTHER}") from error
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"the output folder {printable(folder)} cannot be written to: {why}. {ANOTHER}") from error
 
 
 ANOTHER = "Choose another with --out or the key 'folder' of [output]"
@@ -268,39 +243,11 @@ def draw(history: Any, folder: Path) -> None:
             "note: without matplotlib there is no picture of the curves: pip install 'backburn[train]'", file=sys.stderr
         )
         return
-    from backburn.train.outputs import CURVES, draw_curves
+    from backburn.train.outputs import draw_curves
+    from backburn.train.run_folder import CURVES
 
     draw_curves(history, folder / CURVES)
     print(f"curves    {folder / CURVES}")
-
-
-def require(*packages: str) -> None:
-    """Raise if a package is missing."""
-    for package in packages:
-        if find_spec(package) is None:
-            raise ConfigError(f"{package} is not installed; configuration files need it: pip install 'backburn[train]'")
-
-
-def chosen_backend(option: str | None, configured: str | None, place: str = "the file") -> AnyBackend:
-    """The backend of the option, else of ``BACKBURN_BACKEND``, else of the file, else the default.
-
-    Raises for an invalid expression, naming where it comes from (for the file, ``place``), and for a backend that only
-    computes shapes, which can neither train nor evaluate.
-    """
-    sources = {
-        "--backend": option,
-        "BACKBURN_BACKEND": os.environ.get("BACKBURN_BACKEND") or None,
-        place: configured,
-        "the default": DEFAULT,
-    }
-    source, spec = next((source, spec) for source, spec in sources.items() if spec is not None)
-    try:
-        backend = load_backend(spec)
-        if full(1, 1.0, backend=backend).item() != 1.0:
-            raise ConfigError(f"{backend.spec} computes no values, which training and measuring need")
-        return backend
-    except BackburnError as error:
-        raise type(error)(f"{source}: {error}") from error
 
 
 def training_backend(backend: AnyBackend) -> AnyBackend:

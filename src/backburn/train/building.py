@@ -155,10 +155,7 @@ def build(
         mesh=mesh,
     )
     trainer.random.set_state(random.state())
-    trainer.about = {
-        "config": {name: x for name, x in run.tables.items() if name != "output"},
-        "config_folder": str(run.source.folder),
-    }
+    trainer.about = {"config": {name: x for name, x in run.tables.items() if name != "output"}}
     return Built(trainer, {name: part for name, part in splits.items() if name not in ("train", "validation")})
 
 
@@ -190,7 +187,7 @@ def _place_over(run: Run, mesh: Mesh, model: Any, optimizer: Any) -> None:
 
 def model_of(run: Run, backend: AnyBackend) -> Any:
     """The untrained model of a configuration."""
-    function, arguments = run.functions()["model",]
+    function, arguments = run.functions("model")["model",]
     with use_backend(backend), fork(Generator(run.config.train.seed)):
         return function(**arguments)
 
