@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from backburn.base.errors import ArgumentError, FileFormatError, ShapeError, hint_for
+from backburn.io.adapter_keys import check_keys
 from backburn.io.atomic import write_atomically
 from backburn.io.weights.load import Renamed
 from backburn.io.weights.safetensors_file import METADATA
@@ -229,18 +230,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise FileFormatError(f"{path}: no table")
     if config.get("peft_type") != "LORA":
         raise FileFormatError(f"{path}: adapters of the kind {config.get('peft_type')!r:.50}; LORA is read")
-    for name in (
-        "lora_bias",
-        "modules_to_save",
-        "layer_replication",
-        "use_qalora",
-        "use_bdlora",
-        "alora_invocation_tokens",
-    ):
-        if config.get(name):
-            raise FileFormatError(f"{path}: {name} is {config[name]!r:.50}, which is not read")
-    if config.get("bias", "none") != "none":
-        raise FileFormatError(f"{path}: bias is {config['bias']!r:.50}: adapters that change biases are not read")
+    check_keys(str(path), config)
     for name in ("use_rslora", "use_dora"):
         if not isinstance(config.setdefault(name, False), bool):
             raise FileFormatError(f"{path}: {name} is true or false, not {config[name]!r:.50}")
