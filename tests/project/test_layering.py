@@ -77,7 +77,7 @@ THIRD_PARTY = {
         "backburn.tensor.core.host",
     ),
     "tokenizers": ("backburn.models.tokenizer",),
-    "jinja2": ("backburn.models.tokenizer",),
+    "jinja2": ("backburn.models.templates", "backburn.models.tokenizer"),
     "ml_dtypes": ("backends", "backburn.base.dtypes", "backburn.conformance", "backburn.io"),
     "cuda": ("backends.backburn_cupy",),
     "threadpoolctl": ("backends.backburn_numpy.blas",),

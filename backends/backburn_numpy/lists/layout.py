@@ -46,6 +46,7 @@ class Memory:
         self.kind = kind
         #: In the arena from its start on; of given arrays and results, their number instead.
         self.address = address
+        #: The exact bytes of the value. The arena rounds them up; whoever compares sizes must not.
         self.size = size
         #: The steps that write it first and use it last.
         self.first = self.last = step
@@ -83,7 +84,9 @@ class Layout:
         self.transposed: dict[Variable, tuple[Variable, int, int, int]] = {}
         #: The memory of numbers that replays bring.
         self.cells: dict[tuple[Number, np.dtype[Any]], Any] = {}
+        #: What the steps refer to: constants, programs of formulas, and in the end the arena.
         self.kept: list[Any] = []
+        self.arena: Any = None
         self._memories: list[Memory] = []
         self._repeated: dict[tuple[int, Shape], Place] = {}
         for x in given:
@@ -132,7 +135,7 @@ class Layout:
 
     def scratch(self, shape: Shape, dtype: np.dtype[Any]) -> Place:
         """A place for what only the next steps need."""
-        memory = Memory(Kind.ARENA, 0, -(-prod(shape) * dtype.itemsize // LINE) * LINE, len(self.steps))
+        memory = Memory(Kind.ARENA, 0, prod(shape) * dtype.itemsize, len(self.steps))
         self._memories.append(memory)
         return Place(memory, 0)
 
@@ -181,16 +184,21 @@ class Layout:
         size = 0
         for step in range(len(self.steps)):
             for memory in begin[step]:
-                if places := free[memory.size]:
+                room = _room(memory)
+                if places := free[room]:
                     memory.address = places.pop()
                 else:
                     memory.address = size
-                    size += memory.size
+                    size += room
             for memory in end[step]:
-                free[memory.size].append(memory.address)
-        arena = aligned(size)
-        self.kept.append(arena)
-        return compiled.address(arena)
+                free[_room(memory)].append(memory.address)
+        self.arena = aligned(size)
+        return compiled.address(self.arena)
+
+
+def _room(memory: Memory) -> int:
+    """The bytes that a value takes in an arena: whole lines."""
+    return -(-memory.size // LINE) * LINE
 
 
 #: Appends the steps of a call to a layout.

@@ -14,7 +14,7 @@ import numpy as np
 from backburn.decorators.capture.program import Call, Number, Variable
 from backburn_numpy import compiled
 from backburn_numpy.fused import SHARED
-from backburn_numpy.lists.layout import COPY, FLOATS, LINE, Kind, Layout, Memory, Shape, bytes_of
+from backburn_numpy.lists.layout import COPY, FLOATS, Kind, Layout, Memory, Shape, bytes_of
 from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.threads import available
 
@@ -52,7 +52,7 @@ class NativeList:
             _, offset, v = parts[mine[0]]
             self._makers.append(makers[v])
             dtype = FLOATS[v.dtype.name]
-            if len(mine) == 1 and offset == 0 and memory.size - bytes_of(v) < LINE:
+            if len(mine) == 1 and memory.size == bytes_of(v):
                 self._news.append((v.shape, dtype))
                 self._parts[mine[0]] = number, None, v.shape
                 continue
@@ -67,11 +67,19 @@ class NativeList:
         self._numbers = [(given.index(number), cell) for (number, _), cell in layout.cells.items()]
         self._starts = np.zeros(len(self._arrays) + len(news), np.int64)
         self._kept = layout.kept
+        self.arena = layout.arena
+        self.calls = [*dict.fromkeys(makers.values())]
         at_steps, at_patches, at_starts = map(compiled.address, (self._steps, self._patches, self._starts))
         self._given = at_steps, len(words), at_patches, len(patches) // 3, at_starts, compiled.PORTION, SHARED
         self._run: Any = compiled.kernel("native_list")
         self._lock = threading.Lock()
         _LISTS.add(self)
+
+    @property
+    def constants(self) -> list[Any]:
+        """The arrays that its steps read and nothing writes."""
+        cells = {id(cell) for _, cell in self._numbers}
+        return [x for x in self._kept if x.__class__ is np.ndarray and id(x) not in cells]
 
     def __call__(self, *given: Any) -> list[Any]:
         """The results for what is given."""

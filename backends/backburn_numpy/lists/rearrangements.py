@@ -9,7 +9,6 @@ from typing import Any
 from backburn.decorators.capture.program import Call, Variable, arguments
 from backburn_numpy.lists.layout import (
     COPY,
-    LINE,
     MOST,
     MOST_GROUPS,
     Layout,
@@ -154,7 +153,7 @@ def concatenation_plan(call: Call) -> Plan | None:
         for v in parts:
             place, size = layout.read(v, dtype), prod(v.shape) * dtype.itemsize
             memory = place.memory
-            if rows == 1 and place == (memory, 0) and is_free(memory, whole) and memory.size - size < LINE:
+            if rows == 1 and place == (memory, 0) and is_free(memory, whole) and memory.size == size:
                 memory.whole, memory.offset = whole, at
                 whole.first = min(whole.first, memory.first)
             else:

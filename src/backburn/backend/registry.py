@@ -19,6 +19,7 @@ from typing import Any
 
 from backburn.backend.contract import AnyBackend, is_autodiff, is_backend, lacking
 from backburn.backend.spec import Decorated, Expression, misspelt, parse
+from backburn.base.call_site import OURS, stack_level
 from backburn.base.errors import BackburnError, BackendMismatchError, BackendUnavailableError, SpecError
 
 BACKENDS = "backburn.backends"
@@ -40,6 +41,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "trace": "backburn.decorators:Trace",
     },
 }
+OURS.update(target.partition(":")[0] for targets in BUILT_IN.values() for target in targets.values())
 #: The backend that has shapes and no values.
 SHAPES_ONLY = "null"
 #: The directories of the adapters that are examples, for ``pip install``, by the names of their backends.
@@ -186,7 +188,7 @@ def _listed(group: str) -> list[BackendInfo]:
             reason = str(error)
             absent = isinstance(error, BackendUnavailableError) and error.__cause__ is None and not decorates
             if decorates or error.__cause__ is not None:
-                warnings.warn(reason, BackendWarning, stacklevel=3)
+                warnings.warn(reason, BackendWarning, stacklevel=stack_level())
         package = packages.get((name, where), "")
         result.append(BackendInfo(name, where, not reason, reason, package, decorates, absent))
     return result
@@ -244,6 +246,7 @@ def _find(group: str, name: str) -> Any | None:
     if not isinstance(target, str):
         return target
     module, _, attribute = target.partition(":")
+    OURS.add(module)
     try:
         found = importlib.import_module(module)
         for part in attribute.split("."):

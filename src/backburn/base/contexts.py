@@ -19,6 +19,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 RECORDING: ContextVar[bool] = ContextVar("backburn_recording", default=True)
 #: The backend of the innermost function transform that is running; the next one runs a level above it.
 ACTIVE: ContextVar[Any] = ContextVar("backburn_active", default=None)
+#: The backends of the derivatives that are running, the outermost first.
+TRANSFORMS: ContextVar[tuple[Any, ...]] = ContextVar("backburn_transforms", default=())
 #: The backend of new tensors; None until first asked for.
 DEFAULT_BACKEND: ContextVar[Any] = ContextVar("backburn_default_backend", default=None)
 #: The dtype of new float tensors made from Python numbers; None for that of their backend.

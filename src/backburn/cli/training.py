@@ -36,7 +36,9 @@ def add_train(commands: Any, common: argparse.ArgumentParser) -> None:
         description="Train a model on data, both made by functions of yours that a TOML file names.",
     )
     command.add_argument("config", metavar="CONFIG", type=Path, help="the TOML file, such as examples/digits.toml")
-    command.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="other values, such as train.epochs=3")
+    command.add_argument(
+        "overrides", metavar="KEY=VALUE", nargs="*", default=[], help="other values, such as train.epochs=3"
+    )
     command.add_argument("--backend", metavar="SPEC", help=f"the backend to train on; {ORDER}, else {DEFAULT}")
     command.add_argument("--epochs", metavar="N", type=int, help="the number of passes over the data")
     command.add_argument("--seed", metavar="N", type=int, help="the seed of all random numbers")

@@ -14,6 +14,7 @@ from backburn.backend.registry import shapes_only
 from backburn.base.dtypes import FloatDType, as_dtype
 from backburn.base.errors import BackburnError, ConfigError
 from backburn.io import load_weights, save_weights, write_atomically
+from backburn.io.weights.save import save_file
 from backburn.models.config import Config, read_config, unknown
 from backburn.nn import Embedding, init
 from backburn.nn.module import Module, parameter, state_places
@@ -118,8 +119,9 @@ class Pretrained(Module):
             save_weights(written, path, max_shard_size=max_shard_size)
         else:
             path.mkdir(parents=True, exist_ok=True)
-            save_weights(written, path / self.WEIGHTS)
-        write_atomically(path / "config.json", json.dumps(values, indent=2, sort_keys=True).encode() + b"\n")
+            save_file(written, path / self.WEIGHTS, follow=False)
+        text = json.dumps(values, indent=2, sort_keys=True) + "\n"
+        write_atomically(path / "config.json", text.encode(), follow=False)
 
     def draw(self, std: float, scaled: Mapping[str, float] = MappingProxyType({})) -> None:
         """Draw all matrices normally with the deviation ``std``, and set biases to 0, as published models begin.

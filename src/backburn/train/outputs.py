@@ -9,7 +9,6 @@ from typing import Any
 
 from backburn.io import write_atomically
 
-CURVES = "curves.png"
 #: Values of rows that are no results.
 _OTHER = ("epoch", "step", "lr", "skipped", "loss_scale", "gradient_norm", "examples", "seconds")
 
@@ -39,4 +38,4 @@ def draw_curves(history: Sequence[Mapping[str, Any]], path: Path) -> None:
             axes.legend()
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=120)
-    write_atomically(path, picture.getvalue())
+    write_atomically(path, picture.getvalue(), follow=False)

@@ -21,6 +21,7 @@ from backburn.tensor.core.dispatch import (
     tensor_operand,
     upcast_half,
 )
+from backburn.tensor.core.integers import has_wide_integers, in_float64
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import axis_of, integer, number
 
@@ -39,6 +40,8 @@ def mse_loss(x: Tensor, target: Tensor, *, reduction: str = "mean") -> FloatTens
     >>> mse_loss(bb.asarray([1.0, 2.0]), bb.asarray([1.0, 4.0])).item()
     2.0
     """
+    if has_wide_integers(x, target):
+        return in_float64(mse_loss, x, target, reduction=reduction)
     operands = promote_operands("mse_loss", tensor_operand("mse_loss", x), tensor_operand("mse_loss", target))
     return call("mse_loss", *operands, reduction=reduction)
 
@@ -50,6 +53,8 @@ def l1_loss(x: Tensor, target: Tensor, *, reduction: str = "mean") -> FloatTenso
     >>> l1_loss(bb.asarray([1.0, 2.0]), bb.asarray([1.0, 4.0]), reduction="none").tolist()
     [0.0, 2.0]
     """
+    if has_wide_integers(x, target):
+        return in_float64(l1_loss, x, target, reduction=reduction)
     operands = promote_operands("l1_loss", tensor_operand("l1_loss", x), tensor_operand("l1_loss", target))
     return call("l1_loss", *operands, reduction=reduction)
 

@@ -12,6 +12,7 @@ from backburn.base.dtypes import float64
 from backburn.base.errors import AxisError
 from backburn.tensor.arithmetic import maximum
 from backburn.tensor.core.dispatch import call, cast, create, kind_operand, upcast_half
+from backburn.tensor.core.integers import has_wide_integers, in_float64
 from backburn.tensor.core.levels import constant
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import axes_of, integer, integers_of, one_of
@@ -38,6 +39,8 @@ def det(x: Tensor, /) -> FloatTensor:
     >>> bb.linalg.det(bb.asarray([[2.0, 0.0], [0.0, 4.0]])).item()
     8.0
     """
+    if has_wide_integers(x):
+        return in_float64(det, x)
     return call("det", matrices("det", x))
 
 
@@ -51,6 +54,8 @@ def slogdet(x: Tensor, /) -> SlogdetResult:
         >>> sign.item(), logarithm.item()
         (-1.0, 0.0)
     """
+    if has_wide_integers(x):
+        return in_float64(slogdet, x)
     return SlogdetResult(*call("slogdet", matrices("slogdet", x)))
 
 
@@ -97,6 +102,8 @@ def matrix_exp(x: Tensor, /, *, max_squarings: int = 16) -> FloatTensor:
         array([[-1.,  0.],
                [ 0., -1.]], dtype=float32)
     """
+    if has_wide_integers(x):
+        return in_float64(matrix_exp, x, max_squarings=max_squarings)
     y = matrices("matrix_exp", x)
     check_square("matrix_exp", y)
     most = integer("matrix_exp", "max_squarings", max_squarings, least=0)
@@ -154,6 +161,8 @@ def matrix_norm(
         >>> bb.linalg.matrix_norm(x).item(), bb.linalg.matrix_norm(x, ord="nuc").item()
         (5.0, 7.0)
     """
+    if has_wide_integers(x):
+        return in_float64(matrix_norm, x, axis=axis, keepdims=keepdims, ord=ord)
     y = matrices("matrix_norm", x)
     pair = integers_of("matrix_norm", "axis", axis)
     if pair != (-2, -1):
