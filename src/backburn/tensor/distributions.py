@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from backburn.base.errors import ShapeError
+from backburn.base.errors import ArgumentError, ShapeError
 from backburn.ops.rules.shapes import broadcast
 from backburn.tensor import creation
 from backburn.tensor.core.defaults import BackendLike, given_backend
 from backburn.tensor.core.dispatch import binary, call, cast, float_operand
+from backburn.tensor.core.host import any_of
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import bounded, shape_of
 from backburn.tensor.core.wrapping import is_tensor
@@ -34,11 +35,11 @@ def gamma(
 
     The parameters are numbers, or float tensors that broadcast with ``shape``. Without ``shape``, the result has the
     parameters' shape; its dtype is that of ``alpha`` if that is a tensor. Results that are too small for the dtype, as
-    most are for a small ``alpha``, are 0; they are NaN where a tensor has a negative ``alpha``. Gradients flow to both
-    parameters; that of ``alpha`` costs 24 steps of an integration (64 for float64). See
+    most are for a small ``alpha``, are 0. Gradients flow to both parameters; that of ``alpha`` costs 24 steps of an integration (64 for float64). See
     :meth:`backburn.backend.Backend.gamma` for the method (Marsaglia and Tsang, 2000) and the gradient.
 
-    Raises :class:`ArgumentError` for numbers below 0.
+    Raises :class:`ArgumentError` for parameters below 0, tensors as in :func:`uniform`; where these are not checked,
+    results are NaN.
 
         >>> import backburn as bb
         >>> bb.random.seed(0)
@@ -47,6 +48,8 @@ def gamma(
         (6.0, (2,))
     """
     (a,) = _parameters("gamma", shape, given_backend(backend, device), dtype, (scale,), alpha=alpha)
+    if is_tensor(scale):
+        check_positive("gamma", "scale", scale)
     factor = scale if is_tensor(scale) else bounded("gamma", "scale", plain_number("gamma", scale), least=0)
     x: FloatTensor = drawn_from("gamma", a, generator)
     return x if factor.__class__ is float and factor == 1.0 else binary("mul", x, factor)
@@ -98,6 +101,7 @@ def dirichlet(
     x = float_operand("dirichlet", alpha)
     if not x.ndim or not x.shape[-1]:
         raise ShapeError(f"dirichlet: there is nothing to divide 1 among in {describe((x,))}")
+    check_positive("dirichlet", "alpha", x)
     x = call("broadcast_to", x, shape=(*shape_of("dirichlet", shape), *x.shape))
     return call("softmax", drawn_from("gamma", x, generator, log=True), axis=x.ndim - 1)
 
@@ -140,10 +144,10 @@ def poisson(
     """Random counts from the Poisson distribution with mean ``rate``, as floats.
 
     ``rate`` is a number, or a float tensor that broadcasts with ``shape``; without ``shape`` the result has the shape
-    of ``rate``. ``astype("int64")`` converts the counts to integers. They are NaN where a tensor is negative. No
+    of ``rate``. ``astype("int64")`` converts the counts to integers. No
     gradient flows to ``rate``. See :meth:`backburn.backend.Backend.poisson` for the method (Hoermann, 1993).
 
-    Raises :class:`ArgumentError` for a number below 0.
+    Raises :class:`ArgumentError` for a number below 0, a tensor as in :func:`uniform`.
 
         >>> import backburn as bb
         >>> bb.random.seed(0)
@@ -153,6 +157,12 @@ def poisson(
     """
     (mean,) = _parameters("poisson", shape, given_backend(backend, device), dtype, (), rate=rate)
     return drawn_from("poisson", mean, generator)
+
+
+def check_positive(name: str, option: str, x: Any) -> None:
+    """Raise :class:`ArgumentError` for a negative element of a parameter, where :func:`any_of` reads it."""
+    if any_of(x, lambda values: values < 0):
+        raise ArgumentError(f"{name}: {option} is 0 or more, and an element is negative. Operand: {describe((x,))}")
 
 
 def _parameters(
@@ -170,6 +180,7 @@ def _parameters(
     made: list[Any] = []
     for option, x in given.items():
         if option in tensors:
+            check_positive(name, option, tensors[option])
             made.append(call("broadcast_to", cast(tensors[option], found), shape=whole))
             continue
         value = bounded(name, option, plain_number(name, x), least=0)
