@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from backburn.base.dtypes import float64
 from backburn.base.errors import ArgumentError, ShapeError
 from backburn.ops.rules.shapes import broadcast
 from backburn.tensor import creation
 from backburn.tensor.core.defaults import BackendLike, given_backend
-from backburn.tensor.core.dispatch import binary, call, cast, float_operand
+from backburn.tensor.core.dispatch import binary, call, cast, float_operand, upcast_half
 from backburn.tensor.core.host import any_of
+from backburn.tensor.core.levels import constant
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import bounded, shape_of
 from backburn.tensor.core.wrapping import is_tensor
@@ -35,8 +37,9 @@ def gamma(
 
     The parameters are numbers, or float tensors that broadcast with ``shape``. Without ``shape``, the result has the
     parameters' shape; its dtype is that of ``alpha`` if that is a tensor. Results that are too small for the dtype, as
-    most are for a small ``alpha``, are 0. Gradients flow to both parameters; that of ``alpha`` costs 24 steps of an integration (64 for float64). See
-    :meth:`backburn.backend.Backend.gamma` for the method (Marsaglia and Tsang, 2000) and the gradient.
+    most are for a small ``alpha``, are 0. Gradients flow to both parameters; that of ``alpha`` costs 24 steps of an
+    integration (64 for float64). See :meth:`backburn.backend.Backend.gamma` for the method (Marsaglia and Tsang, 2000)
+    and the gradient.
 
     Raises :class:`ArgumentError` for parameters below 0, tensors as in :func:`uniform`; where these are not checked,
     results are NaN.
@@ -75,9 +78,12 @@ def beta(
         >>> round(bb.random.beta((10_000,), 1.0, 3.0).mean().item(), 2)
         0.25
     """
-    both = _parameters("beta", shape, given_backend(backend, device), dtype, (), a=a, b=b)
-    x, y = (drawn_from("gamma", z, generator, log=True) for z in both)
-    return call("sigmoid", binary("sub", x, y))
+    first, second = _parameters("beta", shape, given_backend(backend, device), dtype, (), a=a, b=b)
+    found = first.dtype
+    first, second = upcast_half(first), upcast_half(second)
+    factor = _factor(call("maximum", first, second))
+    x, y = (drawn_from("gamma", call("mul", z, factor), generator, log=True) for z in (first, second))
+    return cast(call("sigmoid", call("sub", x, y)), found)
 
 
 def dirichlet(
@@ -102,8 +108,20 @@ def dirichlet(
     if not x.ndim or not x.shape[-1]:
         raise ShapeError(f"dirichlet: there is nothing to divide 1 among in {describe((x,))}")
     check_positive("dirichlet", "alpha", x)
-    x = call("broadcast_to", x, shape=(*shape_of("dirichlet", shape), *x.shape))
-    return call("softmax", drawn_from("gamma", x, generator, log=True), axis=x.ndim - 1)
+    wide = call("broadcast_to", upcast_half(x), shape=(*shape_of("dirichlet", shape), *x.shape))
+    wide = call("mul", wide, _factor(call("max", wide, axis=(wide.ndim - 1,), keepdims=True)))
+    return cast(call("softmax", drawn_from("gamma", wide, generator, log=True), axis=wide.ndim - 1), x.dtype)
+
+
+def _factor(largest: Any) -> Any:
+    """A factor for parameters of shares of which this is the largest: where it is tiny, one share is all.
+
+    Which one it is depends on the ratios of the parameters, while the logarithms of the numbers would be beyond floats.
+    """
+    tiny, power = (1e-290, 200.0) if largest.dtype is float64 else (1e-30, 60.0)
+    found = constant(largest)
+    ones = call("add", call("mul", found, 0.0), 1.0)
+    return call("where", call("less", found, tiny), 2.0**power, ones)
 
 
 def student_t(

@@ -70,8 +70,8 @@ def uniform(
     """Uniform numbers from ``low`` up to but excluding ``high`` (which rounding may reach unless they are 0 and 1).
 
     With numbers for ``low`` and ``high`` the result has ``shape``; tensors broadcast with it. Raises
-    :class:`ArgumentError` if ``low`` is above ``high``, and for a range whose width the dtype does not hold. Tensors are
-    checked on the CPU and outside of recorded steps: a device would have to be waited for.
+    :class:`ArgumentError` if ``low`` is above ``high``, and for a range whose width the dtype does not hold. Tensors
+    are checked on the CPU and outside of recorded steps: a device would have to be waited for.
 
         >>> import backburn as bb
         >>> x = bb.random.uniform((100,), low=-1.0, high=2.0)
@@ -190,8 +190,8 @@ def bernoulli(
 ) -> BoolTensor:
     """Booleans that are true with probability ``p``, a number or a float tensor that broadcasts to ``shape``.
 
-    Without ``shape``, the shape is that of ``p``. Raises :class:`ArgumentError` for a number outside ``[0, 1]``; tensors
-    are checked as in :func:`uniform`.
+    Without ``shape``, the shape is that of ``p``. Raises :class:`ArgumentError` for a number outside ``[0, 1]``;
+    tensors are checked as in :func:`uniform`.
 
         >>> import backburn as bb
         >>> bb.random.bernoulli((3,), 1.0).tolist(), bb.random.bernoulli(p=bb.asarray([0.0, 1.0])).tolist()
@@ -278,7 +278,8 @@ def choice(
     reservoir", 2006). Numbers are on ``backend``, or on that of ``p``; the entries of a tensor stay on its own.
 
     Raises :class:`ArgumentError` if there are fewer to choose from than are drawn, and for negative, infinite or NaN
-    elements of ``p``, checked as in :func:`uniform`; :class:`ShapeError` for a ``p`` of another length, and :class:`BackendMismatchError` for a tensor and another ``backend``.
+    elements of ``p``, checked as in :func:`uniform`; :class:`ShapeError` for a ``p`` of another length, and
+    :class:`BackendMismatchError` for a tensor and another ``backend``.
 
         >>> import backburn as bb
         >>> sorted(bb.random.choice(4, (4,), replace=False).tolist())
@@ -333,8 +334,8 @@ def categorical(logits: Tensor, shape: Shape = (), *, generator: Generator | Non
     """Indices along the last axis of ``logits``, drawn with the probabilities ``softmax(logits)``.
 
     The result has the shape ``(*shape, *logits.shape[:-1])``. A logit of minus infinity excludes its index. Raises
-    :class:`ShapeError` if the last axis is empty, and :class:`ArgumentError` where a logit is NaN or infinite or all are
-    minus infinity, as of a model that has diverged; that is checked as in :func:`uniform`.
+    :class:`ShapeError` if the last axis is empty, and :class:`ArgumentError` where a logit is NaN or infinite or all
+    are minus infinity, as of a model that has diverged; that is checked as in :func:`uniform`.
 
         >>> import backburn as bb
         >>> logits = bb.asarray([0.0, -float("inf"), 0.0])
