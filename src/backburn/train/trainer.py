@@ -40,7 +40,7 @@ from backburn.train.callbacks import Callback, Checkpoints, Row
 from backburn.train.evaluation import Evaluation
 from backburn.train.positions import has_position, iterator_at, position_of
 from backburn.train.precision import Precision
-from backburn.train.rates import lower, optimizers_of, rate_values
+from backburn.train.rates import changed_rate, lower, optimizers_of, rate_values
 from backburn.train.run_folder import BEST, MODEL, RunFolder, environment, versions
 from backburn.train.shared_folder import SharedFolder
 from backburn.train.signals import Terminated, interruptible
@@ -621,6 +621,8 @@ class Trainer(Generic[M]):
         """Say at the start what the data do not allow."""
         if self.folder is None:
             return
+        if self.history and (changed := changed_rate(self.optimizer, self.history[-1])) is not None:
+            self._say(f"note: the run goes on at another rate: {changed}. A schedule over more epochs has other rates")
         if self.batches_per_epoch is None and hasattr(self.data, "__iter__"):
             self._say(
                 f"note: the data, a {type(self.data).__name__}, have no length: an epoch ends where they do, or "
