@@ -10,7 +10,13 @@ from contextlib import nullcontext
 from math import inf
 from typing import Any, Generic, Literal, TypeVar
 
-from backburn.base.errors import ArgumentError, FileFormatError, NumericalInstabilityError, RunFolderError
+from backburn.base.errors import (
+    ArgumentError,
+    BackburnError,
+    FileFormatError,
+    NumericalInstabilityError,
+    RunFolderError,
+)
 from backburn.base.mutable_trees import MutableTree
 from backburn.data.loader import Batches
 from backburn.decorators.sharding import levels_of
@@ -44,7 +50,7 @@ from backburn.train.rates import changed_rate, lower, optimizers_of, rate_values
 from backburn.train.run_folder import BEST, MODEL, RunFolder, environment, versions
 from backburn.train.shared_folder import SharedFolder
 from backburn.train.signals import Terminated, interruptible
-from backburn.train.states import Description, load_model_state, model_state
+from backburn.train.states import MISFITS, Description, check_parts, load_model_state, model_state
 from backburn.train.steps import Step, Values, Weights
 from backburn.train.sums import Entry, Sums
 
@@ -449,6 +455,7 @@ class Trainer(Generic[M]):
         Raises :class:`RunFolderError` for that of another model, optimizer or other data, and says what differs; then
         nothing is changed. What the first batch shows to be other data is an error of the next step.
         """
+        check_parts(state)
         self._description().check(state["about"])
         load_model_state(self.model, state["model"])
         placements = self._placements()
@@ -511,10 +518,10 @@ class Trainer(Generic[M]):
     def _load(self, path: str | os.PathLike[str], state: Any) -> None:
         try:
             self.load_state(state)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise FileFormatError(f"{os.fspath(path)}: this is not the state of a training run ({error})") from error
         except RunFolderError as error:
             raise RunFolderError(f"{os.fspath(path)}: {error}") from error
+        except MISFITS as error:
+            raise FileFormatError(f"{os.fspath(path)}: this is not the state of a training run ({error})") from error
 
     def _save_in_folder(self, state: dict[str, Any], models: dict[str, Any]) -> None:
         if self.folder is None or not self.folder.is_open:
@@ -748,7 +755,12 @@ class Trainer(Generic[M]):
         if position is None:
             self._passes += 1
         passes = number if self.steps_per_epoch is None else self._passes
-        iterator = iterator_at(self.data, lambda: batches_of(self.data, passes), position)
+        try:
+            iterator = iterator_at(self.data, lambda: batches_of(self.data, passes), position)
+        except MISFITS as error:
+            if position is None or isinstance(error, BackburnError):
+                raise
+            raise FileFormatError(f"the saved position in the data is none of a {type(self.data).__name__}") from error
         if self.folder is not None and passes == 1 and position is None and not has_position(self.data, iterator):
             self._say(
                 f"note: the position in the data, a {type(self.data).__name__}, cannot be saved: a run that is killed "
