@@ -243,7 +243,7 @@ def scattered(d: Draw) -> str | None:
     if kind == 3:
         index = d.new((count, 1), "int64", v.shape[0]).name
         return f"bb.scatter_nd({v.name}, {index}, {d.of((count, *v.shape[1:]), v.dtype).name}, mode='add')"
-    return f"bb.masked_fill({v.name}, {d.partner(v.shape, v.dtype)} > bb.tanh({v.name}), 0.25)"
+    return f"bb.masked_fill({v.name}, {d.partner(v.shape, v.dtype)} > 0.1, 0.25)"
 
 
 # ---- reductions ----

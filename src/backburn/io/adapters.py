@@ -20,6 +20,7 @@ import numpy as np
 from backburn.base.errors import ArgumentError, FileFormatError, ShapeError, hint_for
 from backburn.base.foreign import printable, quoted
 from backburn.base.foreign_files import inside, is_number, parsed
+from backburn.io.adapter_keys import check_keys
 from backburn.io.atomic import write_atomically
 from backburn.io.name_patterns import NamePatterns
 from backburn.io.regular import read_regular
@@ -228,18 +229,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise FileFormatError(f"{path}: no table")
     if config.get("peft_type") != "LORA":
         raise FileFormatError(f"{path}: adapters of the kind {config.get('peft_type')!r:.50}; LORA is read")
-    for name in (
-        "lora_bias",
-        "modules_to_save",
-        "layer_replication",
-        "use_qalora",
-        "use_bdlora",
-        "alora_invocation_tokens",
-    ):
-        if config.get(name):
-            raise FileFormatError(f"{path}: {name} is {config[name]!r:.50}, which is not read")
-    if config.get("bias", "none") != "none":
-        raise FileFormatError(f"{path}: bias is {config['bias']!r:.50}: adapters that change biases are not read")
+    check_keys(str(path), config)
     for name in ("use_rslora", "use_dora"):
         if not isinstance(config.setdefault(name, False), bool):
             raise FileFormatError(f"{path}: {name} is true or false, not {config[name]!r:.50}")

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from backburn.base.dtypes import bfloat16
 from backburn.base.errors import DTypeError, FileFormatError
+from backburn.base.foreign import printable
 from backburn.io.plain import check_names, put_together, take_apart
 from backburn.io.quantized import of_parts, parts_of
 from backburn.io.versions import FORMAT_VERSION, KEY, MODEL, REASONS, STATE
@@ -94,6 +95,8 @@ def load_model(path: str | os.PathLike[str], *, verify: bool = True) -> Saved:
     Nothing in the file is executed. Raises :class:`FileFormatError`, which says what is wrong and names a damaged
     tensor, for a file that is corrupt, truncated, foreign or of another version; FileNotFoundError if there is none.
     """
+    if os.path.isdir(path):
+        raise _is_folder(Path(os.fsdecode(path)))
     arrays, document, schemes = _read(path, MODEL, verify)
     if not isinstance(document, dict):
         raise FileFormatError(f"{Path(path)}: its document is no table")
@@ -104,6 +107,17 @@ def load_model(path: str | os.PathLike[str], *, verify: bool = True) -> Saved:
     except FileFormatError as error:
         raise FileFormatError(f"{Path(path)}: {error}") from error
     return Saved(state, document)
+
+
+def _is_folder(path: Path) -> FileFormatError:
+    """The error for a folder, which says what reads it."""
+    if (path / "model.safetensors").is_file() and not (path / "config.json").is_file():
+        advice = f"load_model({str(path / 'model.safetensors')!r}) reads the file in it"
+    elif (path / "metrics.jsonl").is_file():
+        advice = f"the model of this run is load_model({str(path / 'model.safetensors')!r})"
+    else:
+        advice = "bb.models.from_pretrained(folder) and bb.io.load_weights(model, folder) read folders"
+    return FileFormatError(f"{printable(path)}: is a folder, and load_model takes a file of save_model: {advice}")
 
 
 def save_state(path: str | os.PathLike[str], tree: Any) -> None:

@@ -12,12 +12,19 @@ from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type
 
 from backburn.base.errors import ConfigError, FileFormatError, hint_for
 from backburn.base.foreign_files import inside, is_number, parsed
+from backburn.base.metadata import warn_of
 from backburn.io.regular import read_regular
+from backburn.models.keys import COMMON, GENERATION, GENERATION_IDLE, GENERATION_OFF
 
 C = TypeVar("C", bound="Config")
 
 #: The keys of a ``config.json`` that name the model.
 _NAMES = ("architectures", "model_type", "_class_name")
+#: The values that all models support.
+_SUPPORTED: Mapping[str, tuple[Any, ...]] = {
+    "quantization_config": (None,), "is_encoder_decoder": (False,), "pruned_heads": ({}, None),
+    "add_cross_attention": (False,),
+}  # fmt: skip
 #: The most of what a model has a Python object for, so that a number in a file cannot fill the memory.
 _MOST = {"num_hidden_layers": 10_000, "n_layer": 10_000, "layers_per_block": 10_000, "num_labels": 100_000}
 #: The largest ``config.json`` that is read, and the largest integer in it.
@@ -33,15 +40,19 @@ _LAYERS = (
 class Config:
     """The part that all configurations have in common; a subclass's fields are the published names and defaults.
 
-    Keys of a file that are no fields do not change what a model computes: they are in ``extra``, and are written again.
-    Raises :class:`ConfigError` for values of another type, for sizes below 1, and for values that a model does not
-    support.
+    Keys of a file that are no fields do not change what a model computes: they are in ``extra``, and are written again;
+    one that is on no list causes a :class:`~backburn.base.metadata.MetadataWarning` that names it. Raises
+    :class:`ConfigError` for values of another type, for sizes below 1, and for values that a model does not support.
     """
 
     #: The family, which published files name beside the architecture.
     model_type: ClassVar[str] = ""
     #: The values that are supported of keys that change the result, whether the keys are fields or not.
     SUPPORTED: ClassVar[Mapping[str, tuple[Any, ...]]] = types.MappingProxyType({})
+    #: Other keys, which do not change what a model computes.
+    IDLE: ClassVar[frozenset[str]] = COMMON
+    #: Fields that files may have without an effect, as a base class of the family reads them.
+    NOT_READ: ClassVar[frozenset[str]] = frozenset()
     #: Fields that may be 0.
     MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset({"bos_token_id", "eos_token_id", "pad_token_id"})
 
@@ -60,7 +71,7 @@ class Config:
                 raise ConfigError(f"{name}: {key} is {value}, and has to be {'1 or more' if is_size else 'finite'}")
             if is_size and value > _MOST.get(key, value):
                 raise ConfigError(f"{name}: {key} is {value}, and may be {_MOST[key]} at most")
-        for key, known in {"quantization_config": (None,), **self.SUPPORTED}.items():
+        for key, known in {**_SUPPORTED, **self.SUPPORTED}.items():
             value = getattr(self, key, self.extra.get(key, known[0]))
             if not any(value == other and type(value) is type(other) for other in known):
                 words = ", ".join(map(repr, known))
@@ -70,8 +81,15 @@ class Config:
     def from_dict(cls: type[C], values: Mapping[str, Any]) -> C:
         """The configuration of a published table. Raises :class:`ConfigError`."""
         names = _hints(cls)
+        fields = {key: x for key, x in values.items() if key in names and key not in cls.NOT_READ}
         extra = {key: x for key, x in values.items() if key not in names and key not in _NAMES}
-        return cls(**{key: x for key, x in values.items() if key in names}, extra=extra)
+        warn_of(cls.__name__, extra.keys() - cls.known())
+        return cls(**fields, extra=extra)
+
+    @classmethod
+    def known(cls) -> set[str]:
+        """The keys of files that are on a list: those that are read, supported with some values, or without effect."""
+        return {*_hints(cls), *cls.SUPPORTED, *_SUPPORTED, *cls.IDLE, *_NAMES}
 
     def to_dict(self) -> dict[str, Any]:
         """The table for a ``config.json``: all fields, and the other keys of the file that this one was read from."""
@@ -121,7 +139,10 @@ def read_config(folder: Path) -> dict[str, Any]:
         what = "there is no such file; a model's folder has it beside the weights" if folder.is_dir() else "no folder"
         raise ConfigError(f"{path}: {what}")
     values = _table(path)
-    stops = _table(generation).get("eos_token_id") if generation.is_file() else None
+    generating = _table(generation) if generation.is_file() else {}
+    on = {key for key, value in generating.items() if not any(value == off for off in GENERATION_OFF)}
+    warn_of(str(generation), (on - GENERATION_IDLE) | (generating.keys() - GENERATION), stacklevel=4)
+    stops = generating.get("eos_token_id")
     if stops is None:
         return values
     if not _fits(stops, int | list[int]):

@@ -16,6 +16,8 @@ KINDS: dict[str, tuple[str, ...]] = {
     "default": (), "linear": ("factor",), "dynamic": ("factor",), "yarn": ("factor",),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
 }  # fmt: skip
+#: The ways that depend on the length of the texts that a model was trained with at first.
+LENGTHS, LENGTH = ("llama3", "yarn"), "original_max_position_embeddings"
 #: Other keys that are read, which have numbers or others.
 _NUMBERS = frozenset(
     {"rope_theta", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale",

@@ -311,13 +311,13 @@ class Run:
             if not isinstance(table, dict) or not isinstance(table.get("build"), str):
                 known = ("early_stopping", "checkpoints")
                 raise ConfigError(
-                    f"{self.source.place(('callbacks', name))}: [callbacks.{name}] has a key build, the name of a "
-                    f"class or function. {hint_for(name, known)}"
+                    f"{self.source.place(('callbacks', name))}: [callbacks.{printable(name)}] has a key build, the "
+                    f"name of a class or function. {hint_for(name, known)}"
                 )
             yield ("callbacks", name, "build"), table["build"], {k: x for k, x in table.items() if k != "build"}, 0
 
     def _placed(self, keys: tuple[str, ...]) -> Any:
-        return _Placed(self.source.place(keys), ".".join(keys))
+        return _Placed(self.source.place(keys), ".".join(map(printable, keys)))
 
     def _validated(
         self, keys: tuple[str, ...], name: str, parameters: Parameters, given: dict[str, Any]

@@ -39,7 +39,7 @@ class Parameters:
 def parts_of_name(name: str) -> tuple[str, str]:
     """The module and the function of a name. Raises :class:`ConfigError` for anything else."""
     module, colon, function = name.partition(":")
-    good = all(part.isidentifier() for part in (*module.split("."), *function.split(".")))
+    good = all(part.isidentifier() and len(part) <= 200 for part in (*module.split("."), *function.split(".")))
     if not colon or not good:
         raise ConfigError(f"{quoted(name)} is no function: write package.module:function")
     return module, function

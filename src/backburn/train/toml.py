@@ -58,7 +58,7 @@ _NO_KEY = re.compile(
     r'"""(?:[^"\\]|\\[\s\S]|"{1,2}(?!"))*(?:"{3,5})?|"(?:[^"\\\n]|\\.)*"?'
     r"|\'\'\'(?:[^\']|\'{1,2}(?!\'))*(?:\'{3,5})?|\'[^\'\n]*\'?|#[^\n]*"
 )
-_DOTTED = re.compile(r"(?:[\w-]+[ \t]*\.[ \t]*){" + str(DEPTH) + "}")
+_DOTTED = re.compile(r"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){" + str(DEPTH) + "}")
 
 
 def check_tables(tables: object, name: str) -> None:

@@ -26,7 +26,7 @@ _MARK = object()
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _LITERALS = frozenset(
     {"BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
-    | {"BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "SHORT_BINSTRING", "BINSTRING"}
+    | {"BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8", "SHORT_BINSTRING", "BINSTRING"}
 )
 _EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "EMPTY_SET": list}
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
@@ -69,17 +69,39 @@ class Known:
     value: Any = None
 
 
+class Foreign:
+    """A stand-in for a class or function that a pickle names, and for all that it makes: nothing is called or kept.
+
+    What is put into it as into a dict or list is in ``items``; attributes are dropped.
+    """
+
+    __slots__ = ("items", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.items: dict[Any, Any] = {}
+
+
 class Machine:
     """Builds the data of pickles in a stream; ``known`` are the names that they may use.
 
-    ``persistent`` makes a value of each reference to data outside the pickle.
+    ``persistent`` makes a value of each reference to data outside the pickle. With ``foreign``, other names become
+    :class:`Foreign` objects, and :attr:`met` has the first of them; else they are refused.
     """
 
-    def __init__(self, where: str, known: Mapping[str, Known], persistent: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self,
+        where: str,
+        known: Mapping[str, Known],
+        persistent: Callable[[Any], Any] | None = None,
+        foreign: bool = False,
+    ) -> None:
         self.where = where
         self.known = known
         self.persistent = persistent
         self.left = MOST_OPCODES
+        self.foreign = foreign
+        self.met: str | None = None
 
     def load(self, stream: Stream) -> Any:
         """The data of the next pickle. Raises :class:`FileFormatError` for whatever is not plain data."""
@@ -132,16 +154,21 @@ class Machine:
         elif name == "STACK_GLOBAL":
             last, first = _popped(stack), _popped(stack)
             stack.append(self._named(f"{first}.{last}" if isinstance(first, str) and isinstance(last, str) else ""))
-        elif name == "REDUCE":
+        elif name in ("REDUCE", "NEWOBJ"):
             arguments, function = _popped(stack), _popped(stack)
             stack.append(self._made(function, arguments))
+        elif name == "NEWOBJ_EX" and self.foreign:
+            _, _, function = _popped(stack), _popped(stack), _popped(stack)
+            stack.append(self._made(function, ()))
+        elif name == "FROZENSET":
+            stack.append(_marked(stack))
         elif name == "BINPERSID" and self.persistent is not None:
             stack.append(self.persistent(_popped(stack)))
         elif name in ("SETITEM", "SETITEMS", "APPEND", "APPENDS", "ADDITEMS"):
             self._fill(name, stack)
         elif name == "BUILD":  # attributes, such as the versions of layers that a state dict carries along
             _popped(stack)
-            if not isinstance(stack[-1], dict):
+            if not isinstance(stack[-1], (dict, Foreign)):
                 raise ValueError("attributes of what has none")
         elif name == "POP":
             _popped(stack)
@@ -156,9 +183,13 @@ class Machine:
             items = _marked(stack)
         holder = stack[-1]
         if name.startswith("SETITEM"):
-            if not isinstance(holder, dict) or len(items) % 2:
+            into = holder.items if isinstance(holder, Foreign) else holder
+            if not isinstance(into, dict) or len(items) % 2:
                 raise ValueError("keys without values, or a dict that is none")
-            holder.update(zip(map(key_of, items[::2]), items[1::2], strict=True))
+            for key, value in zip(items[::2], items[1::2], strict=True):
+                into[self._key(key, len(into))] = value
+        elif isinstance(holder, Foreign):
+            holder.items.update({str(len(holder.items) + i): item for i, item in enumerate(items)})
         elif isinstance(holder, list):
             holder.extend(items)
         else:
@@ -166,14 +197,32 @@ class Machine:
 
     def _named(self, name: str) -> Any:
         """The stand-in for a class or function that the pickle names."""
-        if name not in self.known:
-            raise FileFormatError(
-                f"{self.where}: its pickle names {quoted(name)}, which is no part of a dict of tensors, and nothing in "
-                "it is executed: save a model's state_dict()"
-            )
-        return self.known[name]
+        if name in self.known:
+            return self.known[name]
+        self.met = self.met or name
+        if not self.foreign:
+            raise self.refusal()
+        return Foreign(name)
+
+    def refusal(self) -> FileFormatError:
+        """The error for a pickle of something else than tensors in dicts and lists, by the first name it has for it."""
+        return FileFormatError(
+            f"{self.where}: its pickle names {quoted(self.met)}, which is no part of a dict of tensors, and nothing in "
+            "it is executed: save a model's state_dict()"
+        )
+
+    def _key(self, key: Any, count: int) -> str | bytes | None:
+        """The key of a dict; one that is no text or number has none in common with others."""
+        try:
+            return key_of(key)
+        except ValueError:
+            if not self.foreign:
+                raise
+            return f"<{key.name if isinstance(key, Foreign) else type(key).__name__} {count}>"
 
     def _made(self, function: Any, arguments: Any) -> Any:
+        if isinstance(function, Foreign):
+            return Foreign(function.name)
         make = function.make if isinstance(function, Known) else None
         if make is None or not isinstance(arguments, tuple) or len(arguments) > _MOST_ARGUMENTS:
             raise FileFormatError(f"{self.where}: its pickle calls what is no function of tensors")

@@ -3,7 +3,7 @@
 Since version 1.6 of PyTorch, a file is an archive: ``data.pkl`` describes the objects, and each storage is a member of
 its own. Before, it was a row of pickles (a number, a version, sizes of the machine, the objects, the names of the
 storages) and then the storages, each behind its length. Names of tensors in dicts and lists are joined by dots, as in
-``optimizer.state.0.exp_avg``.
+``optimizer.state.0.exp_avg``. Objects of other classes beside them are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from backburn.base.foreign_files import room
 from backburn.io.weights.archive import Member
 from backburn.io.weights.mapped import MappedFile
 from backburn.io.weights.numbers import ITEMSIZE, decoded
-from backburn.io.weights.pickles import Known, Machine, Stream, key_of, key_text
+from backburn.io.weights.pickles import Foreign, Known, Machine, Stream, key_of, key_text
 from backburn.io.weights.stored import Stored, elements, kind_of, nothing
 
 #: How files of the older format begin: a pickle of their number.
@@ -95,15 +95,17 @@ def read(file: MappedFile, found: Mapping[str, Member], described: str) -> dict[
     found[described].check()
     start = found[described].start
     stream = Stream(file, start, start + found[described].length)
-    tree = Machine(file.where, _known(file, byte_order), storage).load(stream)
-    return _tensors(file, tree)
+    machine = Machine(file.where, _known(file, byte_order), storage, foreign=True)
+    return _tensors(file, machine.load(stream), machine)
 
 
 def read_legacy(file: MappedFile) -> dict[str, Stored]:
     """The tensors of a file of the older format. Raises as :func:`read` does."""
     storages: dict[str, _Storage] = {}
 
-    def storage(reference: Any) -> _Storage:
+    def storage(reference: Any) -> _Storage | Foreign:
+        if isinstance(reference, tuple) and reference and reference[0] == "module":  # the source of a class
+            return Foreign("a class")
         dtype, key, length, view = _reference(file, reference)
         whole = storages.setdefault(key, _Storage(dtype, length))
         if (whole.dtype, whole.length) != (dtype, length):
@@ -123,7 +125,8 @@ def read_legacy(file: MappedFile) -> dict[str, Stored]:
     if version != _LEGACY_VERSION or not isinstance(machine, dict):
         raise FileFormatError(f"{file.where}: PyTorch's older format of another version than {_LEGACY_VERSION}")
     byte_order = "little" if machine.get("little_endian", True) else "big"
-    tree = Machine(file.where, _known(file, byte_order), storage).load(stream)
+    reader = Machine(file.where, _known(file, byte_order), storage, foreign=True)
+    tree = reader.load(stream)
     keys = plain.load(stream)
     if not isinstance(keys, list) or not all(isinstance(k, str) for k in keys) or sorted(keys) != sorted(storages):
         raise FileFormatError(f"{file.where}: the list of storages and the tensors disagree")
@@ -139,7 +142,7 @@ def read_legacy(file: MappedFile) -> dict[str, Stored]:
             raise FileFormatError(
                 f"{file.where}: the storage {quoted(key)} ends behind the end of the file, which is truncated"
             )
-    return _tensors(file, tree)
+    return _tensors(file, tree, reader)
 
 
 def _reference(file: MappedFile, reference: Any) -> tuple[str, str, int, Any]:
@@ -239,7 +242,7 @@ def _values(
     return np.lib.stride_tricks.as_strided(flat, shape, steps, writeable=False)
 
 
-def _tensors(file: MappedFile, tree: Any) -> dict[str, Stored]:
+def _tensors(file: MappedFile, tree: Any, machine: Machine) -> dict[str, Stored]:
     """The tensors of a tree of dicts and lists, by the dotted paths to them."""
     if isinstance(tree, Stored):
         raise FileFormatError(f"{file.where}: a single tensor, without a name")
@@ -248,6 +251,8 @@ def _tensors(file: MappedFile, tree: Any) -> dict[str, Stored]:
         if name in tensors:
             raise FileFormatError(f"{file.where}: two tensors have the name {quoted(name)}")
         tensors[name] = stored
+    if not tensors and machine.met is not None:
+        raise machine.refusal()
     return tensors
 
 
@@ -269,7 +274,10 @@ def _leaves(file: MappedFile, tree: Any, path: str, depth: int, left: _Room) -> 
         raise FileFormatError(f"{file.where}: its pickle holds parts in parts too deep, too many, or of too long names")
     if isinstance(tree, Stored):
         yield path, tree
-    elif isinstance(tree, (dict, list, tuple)):
+        return
+    if isinstance(tree, Foreign):
+        tree = tree.items
+    if isinstance(tree, (dict, list, tuple)):
         for key, part in tree.items() if isinstance(tree, dict) else enumerate(tree):
             name = key_text(key) if isinstance(tree, dict) else str(key)
             yield from _leaves(file, part, f"{path}.{name}" if path else name, depth + 1, left)
