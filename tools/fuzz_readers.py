@@ -32,6 +32,7 @@ from tools.fuzz_weights import changed
 
 import backburn as bb
 from backburn import models
+from backburn.base.metadata import MetadataWarning
 from backburn.io.npz import load_array
 
 #: Values that take the place of others in trees of JSON.
@@ -462,7 +463,9 @@ def fuzz(
             (folder / file).write_bytes(content)
         start = time.process_time()
         try:
-            read(folder, choice)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", MetadataWarning)
+                read(folder, choice)
         except bb.BackburnError as error:
             outcome, words = type(error).__name__, str(error)
         except BaseException as error:

@@ -34,6 +34,8 @@ SAMPLE, RECORDS = 1 << 17, 200
 _BLOCK, _LARGEST_BLOCK = 1 << 24, (1 << 31) - 1
 #: The bytes of memory of a column while it is read, and those that a compressed byte or one of another MiB may become.
 _COLUMN, _MOST_EXPANDED = 12_000, 20
+#: The digits of an integer that a float may have.
+_LONGEST_NUMBER = 300
 _WORDS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
@@ -285,7 +287,7 @@ def _floats(cells: Any, gaps: bool) -> NDArray[Any] | None:
     if not _all(cells, NUMBER) or _any(cells, LEADING_ZERO):
         return None
     whole = cells.filter(compute.match_substring_regex(cells, r"^[+-]?[0-9]{16,}$"))
-    if any(int(float(cell)) != int(cell) for cell in whole.to_pylist()):
+    if any(len(cell) > _LONGEST_NUMBER or int(float(cell)) != int(cell) for cell in whole.to_pylist()):
         return None
     found = _cast(_unsigned(cells), pyarrow.float64())
     if found is None or (np.isinf(found).any() and not _any(cells, r"(?i)inf")):

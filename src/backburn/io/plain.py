@@ -91,7 +91,7 @@ def put_together(tree: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     if isinstance(tree, dict):
         if MARK in tree:
             if not isinstance(tree[MARK], str) or tree[MARK] not in arrays:
-                raise FileFormatError(f"the array {tree[MARK]!r} is missing")
+                raise FileFormatError(f"the array {tree[MARK]!r:.200} is missing")
             if "scheme" in tree:
                 return of_parts(tree[MARK], tree, dict(arrays))
             return arrays[tree[MARK]]

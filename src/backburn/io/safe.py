@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from backburn.base.dtypes import bfloat16
 from backburn.base.errors import DTypeError, FileFormatError
-from backburn.base.foreign import printable
+from backburn.base.foreign import printable, quoted
 from backburn.io.plain import check_names, put_together, take_apart
 from backburn.io.quantized import of_parts, parts_of
 from backburn.io.versions import FORMAT_VERSION, KEY, MODEL, REASONS, STATE
@@ -186,6 +186,8 @@ def _read(path: str | os.PathLike[str], kind: str, verify: bool) -> tuple[dict[s
         header = _header(path, kind, metadata)
         _check(file, header, entries, verify)
         return {name: _array(file, entry) for name, entry in entries.items()}, header["document"], header["quantized"]
+    except RecursionError:
+        raise FileFormatError(f"{file.where}: its document has parts in parts too deep") from None
     finally:
         file.close()
 
@@ -196,7 +198,7 @@ def _array(file: MappedFile, entry: Entry) -> NDArray[Any]:
         try:
             bfloat16.dtype  # noqa: B018 - raises without the package that has it
         except DTypeError as error:
-            raise DTypeError(f"{file.where}: {entry.name!r}: {error}") from error
+            raise DTypeError(f"{file.where}: {quoted(entry.name)}: {error}") from error
     array = entry.array(file)
     if not MAPS_ARE_REPLACED:
         array = array.copy()
@@ -213,7 +215,7 @@ def _check(file: MappedFile, header: Mapping[str, Any], entries: Mapping[str, En
         raise FileFormatError(f"{file.where}: the file is damaged: its metadata do not have their checksum")
     for entry in entries.values():
         if not kind_of(entry.dtype):
-            raise FileFormatError(f"{file.where}: {entry.name!r} is {entry.dtype}, which no tensor is")
+            raise FileFormatError(f"{file.where}: {quoted(entry.name)} is {printable(entry.dtype)}, which no tensor is")
     if verify:
         with ThreadPoolExecutor(_THREADS) as pool:
             for _ in pool.map(lambda entry: check_digest(file, entry, digests[entry.name]), entries.values()):
