@@ -190,11 +190,12 @@ def test_numbers_as_keys_are_not_hashed_as_they_are(wrap: Callable[..., bytes], 
 
 
 def test_a_remembered_value_is_not_walked_over_again_and_again(tmp_path: Path) -> None:
-    """A list of 100,000 pairs that 100,000 calls make dicts of; a shape of as many lengths; and many arguments."""
+    """A list of 100,000 pairs of which 30,000 calls make dicts, as many arguments, and a name of a million letters."""
     pairs = b"](" + b"(K\x01Nt" * MANY + b"eq\x00"
     dicts = pairs + b"ccollections\nOrderedDict\nq\x01" + b"0h\x01h\x00\x85R" * 30_000 + b"."
     wide = b"(" + b"K\x01" * MANY + b"tq\x00ctorch\nSize\nq\x01" + b"0h\x01h\x00R" * 30_000 + b"."
-    for code, words in ((dicts, "opcodes"), (wide, "no function of tensors")):
+    long = b"0X" + struct.pack("<I", 1 << 20) + b"a" * (1 << 20) + b"q\x00" + b"h\x00h\x00\x93" * 10_000 + b"."
+    for code, words in ((dicts, "opcodes"), (wide, "no function of tensors"), (b"N" + long, "a name of 2097152")):
         path = tmp_path / "x.pt"
         path.write_bytes(files.torch_bytes({"0": X}, b"\x80\x02" + code))
         with pytest.raises(FileFormatError, match=words):
