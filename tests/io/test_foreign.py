@@ -397,3 +397,33 @@ def test_other_arrays_are_refused(array: Any, tmp_path: Path) -> None:
             FileFormatError, match=r"no array of numbers with a header|arrays of numbers, texts and times"
         ):
             read(tmp_path / name)
+
+
+def test_names_that_files_do_not_hold_are_not_written(tmp_path: Path) -> None:
+    for save in (bb.io.save_model, bb.io.save_npz):
+        with pytest.raises(bb.errors.DTypeError, match=r"no halves of surrogate pairs.*'a\\ud800' has"):
+            save(tmp_path / "x", {"a\ud800": bb.ones(2)})
+
+
+def test_documents_that_are_too_deep_are_refused(tmp_path: Path) -> None:
+    """With their own checksums, of which computing one goes as deep."""
+    import zlib
+
+    for depth in range(100, 1100, 50):
+        document = '{"a":' * depth + "1" + "}" * depth
+        crc = f"{zlib.crc32(('[' + document.replace(':', ': ') + ', {}]').encode()):08x}"
+        checksums = f'{{"document": "{crc}", "tensors": {{}}}}'
+        about = f'{{"format": "backburn model", "version": 4, "document": {document}, "crc32": {checksums}}}'
+        (tmp_path / "x").write_bytes(files.with_header({"__metadata__": {"backburn": about}}, b""))
+        try:
+            assert len(repr(bb.io.load_model(tmp_path / "x").state)) == 2
+        except FileFormatError as error:
+            assert "too deep" in str(error) or "no JSON" in str(error)  # noqa: PT017
+    assert depth == 1050
+
+
+@pytest.mark.parametrize("digits", [5, 5000])
+def test_numbers_in_names_of_tensors_may_be_long(digits: int) -> None:
+    config = bb.models.ResNetConfig(embedding_size=4, hidden_sizes=[4], depths=[1], layer_type="basic")
+    with pytest.raises(ArgumentError, match="unused: "):
+        load_weights(bb.models.ResNet(config), {f"layer{'1' * digits}.0.conv1.weight": X})

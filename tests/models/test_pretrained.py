@@ -462,3 +462,36 @@ def test_heads_that_were_tied(name: str, tmp_path: Path) -> None:
         body = found.transformer.wte if name == "gpt2" else found.model.embed_tokens
         assert (own is body.weight) is (pattern == "*proj")
         assert (own.dtype is whole.lm_head.weight.dtype) is (pattern == "*")
+
+
+@pytest.mark.parametrize("changes", [
+    {"num_hidden_layers": 5000}, {"num_hidden_layers": 10**400}, {"hidden_size": 2**62}, {"rms_norm_eps": 10**400},
+    {"rope_theta": 10**309}, {"rope_scaling": {"rope_type": "linear", "factor": 10**400}}, {"vocab_size": True},
+])  # fmt: skip
+def test_numbers_that_no_file_has_weights_for(changes: dict[str, Any], tmp_path: Path) -> None:
+    """Layers are counted against the tensors before any is made; integers of 400 digits are no floats."""
+    config = bb.models.LlamaConfig(vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+                                   num_attention_heads=2)  # fmt: skip
+    bb.models.Llama(config).save_pretrained(tmp_path)
+    table = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**table, **changes}))
+    made: list[object] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bb.models.Llama, "__init__", lambda *given, **options: made.append(given))
+        with pytest.raises(ConfigError, match=r"config\.json: LlamaConfig: "):
+            bb.models.from_pretrained(tmp_path)
+    assert not made
+
+
+def test_many_blocks_of_few_bytes_are_not_made(tmp_path: Path) -> None:
+    config = bb.models.UNetConfig(
+        block_out_channels=[4, 8], down_block_types=["DownBlock2D"] * 2, up_block_types=["UpBlock2D"] * 2,
+        layers_per_block=1, norm_num_groups=2,
+    )  # fmt: skip
+    bb.models.UNet(config).save_pretrained(tmp_path)
+    table = json.loads((tmp_path / "config.json").read_text())
+    for key in ("down_block_types", "up_block_types", "block_out_channels"):
+        table[key] = table[key][:1] * 10_000
+    (tmp_path / "config.json").write_text(json.dumps(table))
+    with pytest.raises(ConfigError, match=r"down_block_types is .*, and the weights beside it have \d+ tensors in all"):
+        bb.models.from_pretrained(tmp_path)
