@@ -27,8 +27,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.helpers.weight_files import npy_bytes, npz_bytes
-from tools.fuzz_weights import changed
+from tests.helpers.weight_files import (
+    npy_bytes,
+    npz_bytes,
+    safetensors_bytes,
+    torch_bytes,
+    torch_tensor,
+    torch_tree,
+    with_header,
+)
+from tools.fuzz_weights import ARRAYS, Model, changed, own_file
 
 import backburn as bb
 from backburn import models
@@ -431,6 +439,53 @@ def _read_arrays(folder: Path, choice: random.Random) -> None:
         bb.io.load_npz(path)
 
 
+# ---- weights ----
+
+
+def _weights(choice: random.Random) -> dict[str, bytes]:
+    """Files whose tree is changed, and the rest fits: headers, indexes, pickles, and documents with their checksum."""
+    kind = choice.randrange(4)
+    if kind == 0:
+        content = safetensors_bytes(ARRAYS, {"format": "pt"})
+        length = int.from_bytes(content[:8], "little")
+        return {
+            "model.safetensors": with_header(_json(json.loads(content[8 : 8 + length]), choice), content[8 + length :])
+        }
+    if kind == 1:
+        index = {"metadata": {"total_size": 1}, "weight_map": dict.fromkeys(ARRAYS, "a.safetensors")}
+        return {"model.safetensors.index.json": _json(index, choice), "a.safetensors": safetensors_bytes(ARRAYS)}
+    if kind == 2:
+        tree: Any = {"state": torch_tree(ARRAYS), "epoch": 3, "groups": [{"params": [0, 1]}]}
+        for _ in range(choice.choice((1, 2, 3))):
+            place = choice.choice((tree, tree["state"] if isinstance(tree.get("state"), dict) else tree))
+            values = [x for x in _VALUES if not isinstance(x, float) and x != "\ud800"]
+            values = [x % 2**60 if isinstance(x, int) and not isinstance(x, bool) else x for x in values]
+            key = choice.choice([*place, 5, 2**59, "a.b", ""])
+            lies = {
+                "size": choice.choice(((2, 256), (2**59, 4), (0,), (2,) * 40, (-1,))),
+                "stride": choice.choice(((256, 1), (0, 0), (1,))), "offset": choice.choice((0, 1, 2**59, -1)),
+            }  # fmt: skip
+            tensors = [*torch_tree(ARRAYS).values(), torch_tensor("0", ARRAYS["weight"], **lies)]
+            place[key] = choice.choice([*values, *tensors, *tensors, tuple(values)])
+        return {"pytorch_model.bin": torch_bytes(ARRAYS, tree)}
+    content = own_file("model")
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    own = changed_tree(json.loads(header["__metadata__"]["backburn"]), choice)
+    if isinstance(own, dict) and isinstance(own.get("crc32"), dict):
+        document = json.dumps([own.get("document"), own.get("quantized") or {}], sort_keys=True)
+        own["crc32"]["document"] = f"{zlib.crc32(document.encode()):08x}"
+    header["__metadata__"]["backburn"] = json.dumps(own)
+    return {"own.safetensors": with_header(header, content[8 + length :])}
+
+
+def _read_weights(folder: Path, choice: random.Random) -> None:
+    if (folder / "own.safetensors").exists():
+        bb.io.load_model(folder / "own.safetensors", verify=choice.random() < 0.5)
+        return
+    bb.io.load_weights(Model(), folder, strict=False, rename=lambda name: name.removeprefix("state."))
+
+
 #: Formats: what makes the files of a folder, and what reads them.
 FORMATS: dict[str, tuple[Callable[[random.Random], dict[str, bytes]], Callable[[Path, random.Random], None]]] = {
     "tokenizer": (_tokenizer, _read_tokenizer),
@@ -441,6 +496,7 @@ FORMATS: dict[str, tuple[Callable[[random.Random], dict[str, bytes]], Callable[[
     "parquet": (_parquet, _read_table),
     "image": (_image, _read_image),
     "arrays": (_arrays, _read_arrays),
+    "weights": (_weights, _read_weights),
 }
 
 
