@@ -119,8 +119,9 @@ def look_in_current_folder(target: str) -> None:
     """
     module, _, factory = target.partition(":")
     is_module = factory and all(part.isidentifier() for part in (*module.split("."), *factory.split(".")))
-    if is_module and not {os.getcwd(), ""} & set(sys.path):
-        sys.path.append(os.getcwd())
+    if is_module and "" not in sys.path:
+        with suppress(FileNotFoundError):  # it may have been deleted
+            sys.path += {os.getcwd()} - {*sys.path}
 
 
 def _write(report: Any, options: argparse.Namespace) -> None:
