@@ -605,7 +605,7 @@ def test_second_derivatives_of_functions_of_equal_values(x: Array) -> None:
     hessian = bb.hessian(lambda t: (bb.linalg.svdvals(t) ** 2).sum())(tensor(x))
     np.testing.assert_allclose(hessian.numpy(), 2 * unit, atol=1e-12)
     np.testing.assert_allclose(gradient(lambda t: bb.linalg.svdvals(t) ** 2, x), 2 * x, atol=1e-12)
-    squares = lambda t: (bb.linalg.eigvalsh(t) ** 2).sum()  # noqa: E731
+    squares = lambda t: (bb.linalg.eigvalsh(t) ** 2).sum()
     expected = unit + unit.transpose(0, 1, 3, 2)
     np.testing.assert_allclose(bb.hessian(squares)(tensor(x)).numpy(), expected, atol=1e-12)
     twice = bb.jacobian(bb.grad(squares))(tensor(x))

@@ -34,8 +34,8 @@ def _default(generator: bb.random.Generator) -> Callable[[Any], Any]:
 
 WAYS: dict[str, Drawn] = {
     "closure": lambda g: lambda x: x * bb.random.uniform(x.shape, generator=g),
-    "twice": lambda g: lambda x: (
-        x * bb.random.uniform(x.shape, generator=g) + x * bb.random.normal(x.shape, generator=g)
+    "twice": lambda g: (
+        lambda x: x * bb.random.uniform(x.shape, generator=g) + x * bb.random.normal(x.shape, generator=g)
     ),
     "argument": lambda g: lambda x, generator=g: x * bb.random.uniform(x.shape, generator=generator),
     "module": Holder,
