@@ -33,10 +33,19 @@ if hypothesis is not None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _lists_are_verified() -> None:
-    """Prove each native list that a test records, as users do with BACKBURN_DEBUG=1."""
-    from backburn_numpy.lists import native_list
+    """Verify each native list and each update of state that a test records, as users do with BACKBURN_DEBUG=1."""
+    from backburn_numpy.lists import verifier
 
-    native_list.VERIFIES = True
+    verifier.VERIFIES = True
+
+
+@pytest.fixture
+def guarded_memory() -> Iterator[None]:
+    """Canaries around every array of the NumPy backend, and NaN in what nothing has written."""
+    from backburn_numpy.lists.guards import guarded
+
+    with guarded():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -311,13 +311,13 @@ def test_early_stopping_stays_stopped(tmp_path: Path) -> None:
         stopping = train.EarlyStopping("loss", patience=patience, min_delta=10.0)
         return trainer(tmp_path / "a", callbacks=[stopping])
 
-    assert make(1).fit(9).epoch == 3
-    again = make(1).fit(9, resume=True)
+    assert make(2).fit(9).epoch == 3
+    again = make(2).fit(9, resume=True)
     assert (again.epoch, again.stopped) == (
         3,
         "loss has not improved on " + str(again.history[0]["loss"]) + " in 2 epochs",
     )
-    assert make(3).fit(9, resume=True).epoch == 5
+    assert make(4).fit(9, resume=True).epoch == 5
 
 
 def test_a_file_that_is_no_state(tmp_path: Path) -> None:

@@ -93,7 +93,8 @@ class Layout:
         self.kept: list[Any] = []
         self.arena: Any = None
         self._memories: list[Memory] = []
-        self._repeated: dict[tuple[int, Shape], Place] = {}
+        #: Repeated rows by the identity of the operand, which is kept here, lest another array get it.
+        self._repeated: dict[tuple[int, Shape], tuple[Any, Place]] = {}
         for x in given:
             if isinstance(x, Variable):
                 self.places[x] = Place(Memory(Kind.GIVEN, len(self.places)), 0)
@@ -131,10 +132,12 @@ class Layout:
     def repeated(self, x: Any, dtype: np.dtype[Any], shape: Shape) -> Place:
         """The place of a row, or of several, repeated to a shape: many calls may read it."""
         key = id(x), shape
-        if (place := self._repeated.get(key)) is None:
+        if key not in self._repeated:
             source, size = self.read(x, dtype), prod(x.shape) * dtype.itemsize
-            place = self._repeated[key] = self.scratch(shape, dtype)
+            place = self.scratch(shape, dtype)
+            self._repeated[key] = x, place
             self.append(COPY, place, source, prod(shape) // prod(x.shape), size, size, 0)
+        _, place = self._repeated[key]
         place.memory.last = len(self.steps)
         return place
 

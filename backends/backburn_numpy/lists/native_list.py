@@ -14,13 +14,11 @@ import numpy as np
 from backburn.decorators.capture.program import Call, Number, Variable
 from backburn_numpy import compiled
 from backburn_numpy.fused import SHARED, _Program
+from backburn_numpy.lists import verifier
 from backburn_numpy.lists.layout import COPY, FLOATS, Kind, Layout, Memory, Shape, bytes_of
-from backburn_numpy.lists.verifier import Finished, Value, verify
+from backburn_numpy.lists.verifier import Finished, Value
 from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.threads import available
-
-#: Whether each list is verified when it is made: see :mod:`backburn_numpy.lists.verifier`.
-VERIFIES = os.environ.get("BACKBURN_DEBUG", "") not in ("", "0")
 
 
 class NativeList:
@@ -79,8 +77,8 @@ class NativeList:
         self._given = at_steps, len(words), at_patches, len(patches) // 3, at_starts, compiled.PORTION, SHARED
         self._run: Any = compiled.kernel("native_list")
         self._lock = threading.Lock()
-        if VERIFIES:
-            verify(self._finished(layout, given, results, copied))
+        if verifier.VERIFIES:
+            verifier.verify(self._finished(layout, given, results, copied))
         _LISTS.add(self)
 
     def _finished(

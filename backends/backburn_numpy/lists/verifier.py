@@ -16,6 +16,7 @@ which symbols the result of the recorded call has to have. The symbol of a const
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,9 @@ from backburn_numpy import blas, compiled, products
 from backburn_numpy.lists.effects import CELLS, EFFECTS, MOVES, Refused, kernels, uses_of
 
 Array = Any
+
+#: Whether lists and updates of state are verified when they are planned.
+VERIFIES = os.environ.get("BACKBURN_DEBUG", "") not in ("", "0")
 
 #: The kinds of steps, and the words of each without those of a formula's arrays.
 FORMULA, COPY, KERNEL_CALL, PRODUCT, TRANSPOSE = range(5)
