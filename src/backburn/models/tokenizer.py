@@ -173,7 +173,10 @@ def _text(folder: Path, name: str, required: bool = False) -> str:
     path = folder / name
     if not path.is_file():
         if required:
-            raise FileFormatError(f"{path}: there is no such file; Tokenizer takes a folder with a tokenizer.json")
+            raise FileFormatError(
+                f"{path}: there is no such file; Tokenizer takes a folder with a tokenizer.json: "
+                "copy it from the folder of the model that this one was made of"
+            )
         return ""
     try:
         return read_regular(inside(path, folder), LONGEST).decode()
