@@ -143,7 +143,7 @@ def _replay(original: Callable[..., Any], self: Replayed, inputs: Any, *rest: An
     before = _copies([*inputs])
     found = original(self, inputs, *rest)
     _compare(before, "replay: an input")
-    for known, held in _outputs:
+    for known, held in _outputs.copy():
         if (x := known()) is not None and x.tobytes() != held:
             raise MemoryFault(f"replay: an output of an earlier replay ({x.dtype}{list(x.shape)}) was written over")
     _outputs.extend((ref(x), held) for x, held in _copies(found))
