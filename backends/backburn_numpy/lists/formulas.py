@@ -55,8 +55,10 @@ def formula_plan(call: Call) -> Plan | None:
         values += [x for name, x in call.attributes.items() if name != "donate"]
         if any(dtype_of(v) is not dtype or v.shape != first.shape for v in results):
             return None
+    elif (formula := method_formula(call.operation)) is None:  # also a call with an epilogue, which is no operation
+        return None
     else:
-        formula, values = method_formula(call.operation), arguments(call)
+        values = arguments(call)
         if call.operation == "pow" and values[1].__class__ is float and values[1] == 2.0:
             formula, values = method_formula("square"), values[:1]
     if formula is None:

@@ -28,6 +28,7 @@ from backburn_numpy.lists.native_list import NativeList
 
 #: The bytes of a canary on either side of an array, and what each byte is.
 CANARY, PATTERN = 1 << 8, 0xA5
+UNTOUCHED = bytes([PATTERN]) * CANARY
 #: What each byte is of memory that nothing has written, or whose array is dead: floats of such bytes are NaN.
 UNWRITTEN = 0xFF
 #: The most bytes of dead arrays that are kept, in which nobody may write.
@@ -78,7 +79,7 @@ def _look_at(whole: Any) -> None:
     """Note a canary that is not as it was."""
     raw, size = whole.base, whole.base.size - 2 * CANARY
     for where, part in (("before", raw[:CANARY]), ("after", raw[-CANARY:])):
-        if (wrong := np.flatnonzero(part != PATTERN)).size:
+        if part.tobytes() != UNTOUCHED and (wrong := np.flatnonzero(part != PATTERN)).size:
             _found.append(f"{wrong.size} bytes {where} an array of {size} bytes were written")
             part[:] = PATTERN
 

@@ -321,8 +321,9 @@ def test_cells_and_their_gradients_are_in_lists(operations: list[str], operation
     gradient = bb.value_and_grad(loss, argnums=(0, 1, 2, 3, 4))
     shapes = (6, rows, wide), (rows, size), (rows, size), (wide, size), (wide,)
     check(lambda *given: [(found := gradient(*given))[0], *found[1]], *(0.5 * normal(*s, dtype=dtype) for s in shapes))
-    assert operations[0] == NATIVE_LIST
-    assert operations.count(operation) == 6, "in the program without lists"
+    if dtype is np.float32 or compiled.level() in products.WORTH:  # elsewhere lists have no products of float64
+        assert operations[0] == NATIVE_LIST
+        assert operations.count(operation) == 6, "in the program without lists"
 
 
 def test_products_of_many_multiplications_are_in_lists(operations: list[str]) -> None:
