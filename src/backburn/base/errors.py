@@ -13,7 +13,7 @@ from bisect import bisect
 from collections.abc import Iterable
 
 from backburn.base.call_site import called_function
-from backburn.base.foreign import printable, printable_lines, quoted
+from backburn.base.foreign import listed, printable_lines, quoted
 
 
 class BackburnError(Exception):
@@ -129,6 +129,10 @@ class ExportError(BackburnError, BufferError):
     """A tensor cannot be exported to another library in the requested way."""
 
 
+class HostConversionError(GraphError):
+    """Another library's function converts a tensor that is being differentiated, and the derivative would lose it."""
+
+
 class CaptureError(GraphError):
     """The backend cannot capture this step for replay."""
 
@@ -171,8 +175,7 @@ def hint_for(name: str, known: Iterable[str]) -> str:
     beside = known[place : place + COMPARED] if len(known) > COMPARED else known
     short = [other for other in beside if len(other) <= LONGEST] if len(name) <= LONGEST else []
     near = difflib.get_close_matches(name, short, n=1)
-    more = f" and {len(known) - 20} more" if len(known) > 20 else ""
-    return f"Did you mean {quoted(near[0])}?" if near else f"Known: {', '.join(map(printable, known[:20]))}{more}."
+    return f"Did you mean {quoted(near[0])}?" if near else f"Known: {listed(known)}."
 
 
 def _without_name(message: str, name: str) -> str:

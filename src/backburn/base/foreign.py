@@ -7,6 +7,8 @@ it is shown. Messages of our errors pass :func:`printable_lines`, so what a plac
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 #: The most characters of a name that are shown.
 MOST = 200
 #: The most letters of a message.
@@ -32,6 +34,16 @@ def quoted(name: object, most: int = MOST) -> str:
     'a\x1b[2J' 'xxxxxxxx ... xxxxxxx'
     """
     return repr(_cut(name, most))
+
+
+def listed(names: Sequence[object], most: int = 20) -> str:
+    r"""The first of foreign names, and how many more there are.
+
+    >>> print(listed(["a", "b\x1b", "c"], 2))
+    a, b\x1b and 1 more
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(map(printable, names[:most]))}{more}"
 
 
 def printable_lines(text: str) -> str:

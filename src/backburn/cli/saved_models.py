@@ -29,7 +29,7 @@ MOST_VALUES = 10_000
 
 def add_saved_model(command: argparse.ArgumentParser) -> None:
     """Enter the arguments that name a saved model, and what it may use."""
-    words = "a model file that 'backburn train' wrote, or the folder of a run"
+    words = "a model file that 'backburn train' wrote, or the folder of a run, for its model after the last epoch"
     command.add_argument("model", metavar="MODEL", type=Path, help=words)
     trusted = command.add_mutually_exclusive_group()
     trusted.add_argument(
@@ -155,13 +155,7 @@ def chosen_backend(option: str | None, configured: str | None, place: str = "the
     Raises for an invalid expression, naming where it comes from (for the file, ``place``), and for a backend that only
     computes shapes, which can neither train nor evaluate.
     """
-    sources = {
-        "--backend": option,
-        "BACKBURN_BACKEND": os.environ.get("BACKBURN_BACKEND") or None,
-        place: configured,
-        "the default": DEFAULT,
-    }
-    source, spec = next((source, spec) for source, spec in sources.items() if spec is not None)
+    source, spec = chosen_spec(option, configured, place)
     try:
         backend = load_backend(spec)
         if full(1, 1.0, backend=backend).item() != 1.0:
@@ -169,3 +163,14 @@ def chosen_backend(option: str | None, configured: str | None, place: str = "the
         return backend
     except BackburnError as error:
         raise type(error)(f"{source}: {error}") from error
+
+
+def chosen_spec(option: str | None, configured: str | None, place: str) -> tuple[str, str]:
+    """Where the expression of :func:`chosen_backend` comes from, and the expression."""
+    sources = {
+        "--backend": option,
+        "BACKBURN_BACKEND": os.environ.get("BACKBURN_BACKEND") or None,
+        place: configured,
+        "the default": DEFAULT,
+    }
+    return next((source, spec) for source, spec in sources.items() if spec is not None)

@@ -445,9 +445,10 @@ def _problem(location: Sequence[str | int], depth: int, found: Any, known: Any) 
     names = [printable(part) for part in location]
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         *tables, key = names
-        what = f"[{'.'.join(tables)}] has no key {key!r}" if tables else f"unknown key {key!r}"
-        return f"{what}. {hint_for(key, known(tables[depth:]))}".rstrip()
+        return no_key(tables, key, known(tables[depth:]))
     key = ".".join(names)
+    if kind == "missing" and type(location[-1]) is int:  # an item of a list
+        return f"{'.'.join(names[:-1])} = {value!r}: it lacks item {location[-1] + 1}"
     if kind == "missing":
         *tables, last = names
         return f"[{'.'.join(tables)}] lacks the key {last!r}, which its function needs"
@@ -464,6 +465,29 @@ def _problem(location: Sequence[str | int], depth: int, found: Any, known: Any) 
 def _short(value: Any) -> str:
     """A value of a file in a message: the beginning and the end of a long one."""
     return quoted(value) if isinstance(value, str) else printable(repr(value))
+
+
+#: What other libraries, and keys of classes, call the keys of tables.
+_ELSEWHERE = {
+    "lr": "learning_rate", "wd": "weight_decay", "bs": "batch_size", "per_device_train_batch_size": "batch_size",
+    "max_epochs": "epochs", "num_epochs": "epochs", "num_train_epochs": "epochs", "max_grad_norm": "clip",
+    "grad_clip": "clip", "gradient_clip_val": "clip", "gradient_accumulation_steps": "accumulate",
+    "accumulate_grad_batches": "accumulate", "ema": "average", "ema_decay": "average", "warmup_steps": "warmup",
+    "num_warmup_steps": "warmup", "logging_steps": "log_every", "scheduler": "schedule", "optim": "optimizer",
+    "device": "backend", "path": "folder",
+}  # fmt: skip
+
+
+def no_key(tables: Sequence[str], key: str, known: Sequence[str]) -> str:
+    """The words for a key that a table does not have, with the one that is meant, also of another table."""
+    what = f"[{'.'.join(tables)}] has no key {key!r}" if tables else f"unknown key {key!r}"
+    meant = _ELSEWHERE.get(key, key)
+    if meant in known:
+        return f"{what}. Did you mean {meant!r}?"
+    for table, entry in Config.model_fields.items():
+        if [table] != list(tables) and meant in getattr(entry.annotation, "model_fields", {}):
+            return f"{what}. Did you mean {meant!r} of [{table}]?"
+    return f"{what}. {hint_for(key, known)}".rstrip()
 
 
 def _section(tables: Sequence[str]) -> type[BaseModel]:

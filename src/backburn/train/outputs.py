@@ -18,7 +18,7 @@ def draw_curves(history: Sequence[Mapping[str, Any]], path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    names = [name for name in history[-1] if not name.startswith(_OTHER)]
+    names = [name for name in dict.fromkeys(name for row in history for name in row) if not name.startswith(_OTHER)]
     losses = [name for name in names if name.endswith("loss")]
     others = [name for name in names if name not in losses]
     numbers = [row["epoch"] for row in history]
