@@ -11,7 +11,7 @@ from typing import Any
 from backburn.base.errors import ArgumentError, BackburnError, BackendUnavailableError, FileFormatError
 from backburn.base.foreign import printable
 from backburn.base.foreign_files import inside, parsed
-from backburn.io.regular import read_regular
+from backburn.base.regular import read_regular
 from backburn.models.templates import rendered
 
 #: The largest file of a folder that is read.
