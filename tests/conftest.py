@@ -39,6 +39,15 @@ def _lists_are_verified() -> None:
     verifier.VERIFIES = True
 
 
+@pytest.fixture
+def guarded_memory() -> Iterator[None]:
+    """Canaries around every array of the NumPy backend, and NaN in what nothing has written."""
+    from backburn_numpy.lists.guards import guarded
+
+    with guarded():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _no_operation_outlives_its_test() -> Iterator[None]:
     """Remove operations that a test has added to the table: other tests walk over the table."""

@@ -40,6 +40,8 @@ _dead_size = 0
 #: Outputs of the last replays, held weakly since references decide what is written over, and their bytes.
 _outputs: deque[tuple[ref[Any], bytes]] = deque(maxlen=256)
 _lock = threading.RLock()
+#: Held from the time an arena is filled until its list has run.
+_arenas = threading.Lock()
 
 
 class MemoryFault(BackburnError, AssertionError):
@@ -123,8 +125,9 @@ def _list_call(original: Callable[..., Any], self: NativeList, *given: Any) -> A
     """A call of a list whose arena holds NaN, and which leaves what it reads as it is."""
     name = " ".join(dict.fromkeys(call.operation for call in self.calls))
     operands, constants = _copies([*given]), _copies(self.constants)
-    self.arena[:] = UNWRITTEN
-    found = original(self, *given)
+    with _arenas:
+        self.arena[:] = UNWRITTEN
+        found = original(self, *given)
     _compare(operands, f"native list of {name}: an operand")
     _compare(constants, f"native list of {name}: a constant")
     check(dead=False)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from backburn.base.errors import BackburnError, hint_for
+from backburn.base.foreign import printable, printable_lines
 from backburn.cli import conformance, generation, information, launch, runs, training
 
 #: What adds each command to the parser, in the order of the help.
@@ -63,7 +64,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BackburnError, OSError) as error:
         if options.debug or os.environ.get("BACKBURN_DEBUG"):
             raise
-        print("\n".join([f"backburn: {_words(error)}", *getattr(error, "__notes__", [])]), file=sys.stderr)
+        words = "\n".join([f"backburn: {_words(error)}", *getattr(error, "__notes__", [])])
+        print(printable_lines(words), file=sys.stderr)
+        return 2
+    except MemoryError as error:
+        if options.debug or os.environ.get("BACKBURN_DEBUG"):
+            raise
+        print(f"backburn: there is not enough memory. {printable_lines(str(error))}".rstrip(), file=sys.stderr)
         return 2
 
 
@@ -89,5 +96,5 @@ def parser() -> argparse.ArgumentParser:
 def _words(error: Exception) -> str:
     """An error as one message; the system's errors in the form ``path: what``."""
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        return f"{printable(error.filename)}: {error.strerror}" if error.filename else error.strerror
     return str(error)

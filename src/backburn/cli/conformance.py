@@ -33,7 +33,10 @@ def add_conformance(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     command.add_argument("backend", nargs="?", metavar="BACKEND", help="the backend to check")
     command.add_argument(
-        "--quick", action="store_true", help="at most 600 checks, spread over all operations and kinds"
+        "--quick", action="store_true", help="at most 600 checks, spread over all operations; none of large operands"
+    )
+    command.add_argument(
+        "--large", action="store_true", help="every sample with large operands, in all dtypes, to 2**24 elements"
     )
     for name, what in (("ops", "operations"), ("dtypes", "dtypes"), ("kinds", "kinds of check")):
         command.add_argument(f"--{name}", metavar="A,B", type=_names, help=f"only these {what}, separated by commas")
@@ -91,6 +94,7 @@ def conformance(options: argparse.Namespace) -> int:
             options.backend,
             expected,
             quick=options.quick,
+            large=options.large,
             ops=options.ops,
             dtypes=options.dtypes,
             kinds=options.kinds,
@@ -119,8 +123,9 @@ def look_in_current_folder(target: str) -> None:
     """
     module, _, factory = target.partition(":")
     is_module = factory and all(part.isidentifier() for part in (*module.split("."), *factory.split(".")))
-    if is_module and not {os.getcwd(), ""} & set(sys.path):
-        sys.path.append(os.getcwd())
+    if is_module and "" not in sys.path:
+        with suppress(FileNotFoundError):  # it may have been deleted
+            sys.path += {os.getcwd()} - {*sys.path}
 
 
 def _write(report: Any, options: argparse.Namespace) -> None:

@@ -25,6 +25,7 @@ from backburn.base.errors import (
     RunFolderError,
 )
 from backburn.base.foreign import printable
+from backburn.base.regular import open_regular
 from backburn.cli.saved_models import DEFAULT, ORDER, add_saved_model, chosen_backend, chosen_spec, require, saved_model
 from backburn.decorators import Profile, Trace
 
@@ -243,6 +244,7 @@ def predict(options: argparse.Namespace) -> int:
     from backburn.io import save_npz
     from backburn.train import predict as outputs_of
 
+    open_regular(options.inputs).close()  # a pipe would be waited for, after the model has been read
     model, _ = saved_model(options)
     if options.batch_size < 1:
         raise ArgumentError(f"predict: --batch-size is at least 1, not {options.batch_size}")

@@ -35,8 +35,8 @@ from pathlib import Path
 from typing import Any
 
 from backburn.base.errors import FileFormatError, RunFolderError
+from backburn.base.regular import read_end, read_regular
 from backburn.io import load_state, save_model, save_state, write_atomically
-from backburn.io.regular import read_end, read_regular
 from backburn.train.locks import FileLock
 
 CONFIG, METRICS, TABLE, STEPS, LOCK = "config.json", "metrics.jsonl", "metrics.csv", "steps.jsonl", "lock"

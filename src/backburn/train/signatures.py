@@ -21,7 +21,7 @@ from typing import Any
 
 from backburn.base.errors import ConfigError, FileFormatError, hint_for
 from backburn.base.foreign import quoted
-from backburn.io.regular import read_regular
+from backburn.base.regular import read_regular
 
 #: The most bytes of a source that is read, and the most steps by which the type of an annotation is found.
 MOST_SOURCE, MOST_STEPS = 2**24, 1000

@@ -12,7 +12,7 @@ from typing import Any
 
 from backburn.base.errors import ConfigError, FileFormatError
 from backburn.base.foreign import DEPTH, is_deep, printable
-from backburn.io.regular import read_regular
+from backburn.base.regular import read_regular
 
 #: The most bytes of a file.
 MOST_BYTES = 2**24

@@ -25,7 +25,7 @@ from backburn_numpy import compiled, lists, products
 from backburn_numpy.lists import native_list
 from backburn_numpy.lists.layout import COPY, Layout
 
-pytestmark = needs_kernels
+pytestmark = [needs_kernels, pytest.mark.usefixtures("guarded_memory")]
 
 
 @pytest.fixture
