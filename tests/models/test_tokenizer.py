@@ -158,6 +158,16 @@ def test_texts_and_tokens_that_there_are_not(folder: Path) -> None:
     assert tokenizer.decode([2**32 - 1]) == ""
 
 
+def test_tokens_without_a_text_are_not_decoded_again_and_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = Tokenizer(folder)
+    decode, lengths = tokenizer.decode, []
+    monkeypatch.setattr(tokenizer, "decode", lambda tokens: [lengths.append(len(tokens)), decode(tokens)][1])
+    part = tokenizer.encode("🎉")[:1]
+    for tokens in ([0] * 1000, part * 1000, [0] * 500 + tokenizer.encode("é!") + part * 500):
+        assert "".join(tokenizer.decode_stream(tokens)) == decode(tokens)
+    assert max(lengths) < 200
+
+
 def test_files_do_not_decide_how_long_texts_are(folder: Path) -> None:
     """As in transformers; a length of 2**40 would end the process."""
     tokens = Tokenizer(folder).encode("hello")
