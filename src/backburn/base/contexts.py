@@ -28,6 +28,9 @@ DEFAULT_BACKEND: ContextVar[Any] = ContextVar("backburn_default_backend", defaul
 #: The dtype of new float tensors made from Python numbers; None for that of their backend.
 DEFAULT_FLOAT: ContextVar[Any] = ContextVar("backburn_default_float", default=None)
 
+#: The means that losses have taken, with functions that give what each was divided by; None if nobody asks.
+MEANS: ContextVar[list[tuple[Any, Callable[[], Any]]] | None] = ContextVar("backburn_means", default=None)
+
 
 def default_float(backend: Any) -> DType:
     """The dtype of new float tensors of a backend: that of the innermost ``use_dtype``, else the backend's own."""

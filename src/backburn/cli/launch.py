@@ -87,8 +87,10 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
 def command_of(program: Sequence[str], known: Container[str]) -> list[str]:
     """The command of each rank: a command of backburn and ``python`` are those of this interpreter.
 
+    A command of backburn does not look for modules in the current folder (``-P``), as it does not without ``launch``.
+
     >>> command_of(["train", "run.toml"], {"train"})[1:]
-    ['-m', 'backburn', 'train', 'run.toml']
+    ['-P', '-m', 'backburn', 'train', 'run.toml']
     >>> command_of(["--", "hostname"], {"train"})
     ['hostname']
     """
@@ -98,7 +100,7 @@ def command_of(program: Sequence[str], known: Container[str]) -> list[str]:
     if words[0] == "launch":
         raise ArgumentError("launch: a launched process launches no other: name another command")
     if words[0] in known:
-        return [sys.executable, "-m", "backburn", *words]
+        return [sys.executable, "-P", "-m", "backburn", *words]
     return [sys.executable, *words[1:]] if words[0] in ("python", "python3") else words
 
 

@@ -12,13 +12,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from backburn.base.call_site import call_site
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, BackendUnavailableError, CommunicationError, Unsupported
 from backburn.communicators.agreement import by_rank, check_agreement, libraries, order_digest
 from backburn.communicators.local import empty_array, from_host_array, host_array
 from backburn.communicators.protocol import Buffer
 from backburn.communicators.ranks import check_lists, check_root, launched
-from backburn.communicators.watchdog import TIMEOUT, Watchdog, caller
+from backburn.communicators.watchdog import TIMEOUT, Watchdog
 from backburn.communicators.wheels import prepare_mpi
 
 prepare_mpi()
@@ -179,7 +180,7 @@ class Mpi:
             facts = f"of {facts.dtype}{list(facts.shape)}"
         elif facts is not None:
             facts = f"of {facts}"
-        line = caller()
+        line = call_site()
         mine = number.to_bytes(8, "little") + order_digest(operation, facts, line)
         everyone = bytearray(16 * self.size)
         self._comm.Allgather(mine, everyone)

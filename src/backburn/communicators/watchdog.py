@@ -17,9 +17,10 @@ import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Protocol
 
+from backburn.base.call_site import call_site
 from backburn.base.errors import CommunicationError
 
 #: Seconds that a collective may wait.
@@ -257,19 +258,3 @@ class Watchdog:
         folder = os.environ.get(LAUNCH_FOLDER)
         if folder and Path(folder).is_dir():
             (Path(folder) / f"{word}-{self.post.rank}").write_text(text, "utf-8", "backslashreplace")
-
-
-def call_site(frame: FrameType | None) -> str:
-    """The file, line and function of the innermost frame outside of backburn, and what it has called."""
-    innermost = frame
-    while frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "backburn":
-        frame = frame.f_back
-    frame = frame or innermost
-    if frame is None:
-        return "an unknown line"
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
-
-
-def caller() -> str:
-    """:func:`call_site` of the running function."""
-    return call_site(sys._getframe(1))

@@ -81,13 +81,18 @@ def _placed(k: Any, x: Any, placement: Mapping[str, int | None]) -> Any:
 
 
 def _owned(k: Sharded, x: Any) -> Any:
-    """A cut primitive whose parts keep no other process's elements in memory, as views of the whole would."""
-    if not k.is_cut(x) or len(k.own) == k.size:
+    """A cut primitive whose parts keep no other process's elements in memory, as views of the whole would.
+
+    The layout of the parts does not depend on the number of processes.
+    """
+    if not k.is_cut(x):
         return x
-    parts = [
-        collectives.rebuilt(p, (k.leaf_backend.concat([leaf], x.axis) for leaf in collectives.leaves(p)), {})
-        for p in x.parts
-    ]
+    parts = [collectives.dense(p) for p in x.parts]
+    if len(k.own) < k.size:
+        parts = [
+            collectives.rebuilt(p, (k.leaf_backend.concat([leaf], x.axis) for leaf in collectives.leaves(p)), {})
+            for p in parts
+        ]
     return Shards(parts, x.axis, x.cuts, x.shape, x.mesh_axis)
 
 

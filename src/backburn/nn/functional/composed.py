@@ -220,8 +220,7 @@ def embedding_bag(
     rows: Any = embedding(x, weight, padding_idx)
     present: Any = None
     if padding_idx is not None:
-        row = padding_idx % weight.shape[0]
-        present = ((x != row) & (x != row - weight.shape[0]))[..., None]
+        present = (x != padding_idx % weight.shape[0])[..., None]
     if per_sample_weights is not None:
         if mode != "sum":
             raise ArgumentError(f"{name}: per_sample_weights are for mode='sum', not {mode!r}")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backburn.backend.contract import AnyBackend
+from backburn.backend.opaque import Opaque
 from backburn.base.contexts import default_float
 from backburn.base.dtypes import DType, FloatDType, bool_, float32, promote, promote_scalar
 from backburn.base.errors import ArgumentError, BackburnError, DeviceMemoryError, DTypeError
@@ -60,6 +61,8 @@ def operand(name: str, value: Any, among: Sequence[Any]) -> Any:
         hint = "bb.asarray(...) makes a tensor"
         if value is None and name in ("equal", "not_equal"):
             hint = "write 'x is None' to ask whether there is one"
+        elif isinstance(value, Opaque):
+            hint = f"the body of an operation has primitives, for which it writes k.{name}(...)"
         elif isinstance(value, complex):
             hint = "complex numbers have no dtype here"
         words = ", ".join(describe((x,)) or "None" for x in among)
