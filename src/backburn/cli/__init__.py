@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from backburn.base.errors import BackburnError
 from backburn.cli import conformance, generation, information, launch, runs, training
+from backburn.communicators.launching import leave_error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,12 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ...
     0
     """
-    commands = parser()
-    options, rest = commands.parse_known_args(arguments)
-    if hasattr(options, "overrides") and not any(word.startswith("-") for word in rest):
-        options.overrides += rest  # those after an option, which argparse leaves over
-    elif rest:
-        commands.error(f"unrecognized arguments: {' '.join(rest)}")
+    options = parsed(arguments)
     try:
         status: int = options.run(options)
         sys.stdout.flush()
@@ -39,8 +35,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BackburnError, OSError) as error:
         if options.debug or os.environ.get("BACKBURN_DEBUG"):
             raise
-        print("\n".join([f"backburn: {_words(error)}", *getattr(error, "__notes__", [])]), file=sys.stderr)
+        words = "\n".join([_words(error), *getattr(error, "__notes__", [])])
+        if not leave_error(words):
+            print(f"backburn: {words}", file=sys.stderr)
         return 2
+
+
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options of a command line; one that is none ends the program with a message and status 2."""
+    commands = parser()
+    options, rest = commands.parse_known_args(arguments)
+    if hasattr(options, "overrides") and not any(word.startswith("-") for word in rest):
+        options.overrides += rest  # those after an option, which argparse leaves over
+    elif rest:
+        commands.error(f"unrecognized arguments: {' '.join(rest)}")
+    if options.run is launch.launch:
+        options.parsed = parsed
+    return options
 
 
 def parser() -> argparse.ArgumentParser:
