@@ -24,7 +24,7 @@ BACKBURN = [sys.executable, "-m", "backburn", "launch"]
 def test_commands_of_backburn_and_programs() -> None:
     known = {"train", "launch", "info"}
     assert command_of(["train", "run.toml", "--epochs", "3"], known)[1:] == [
-        *("-m", "backburn", "train", "run.toml", "--epochs", "3")
+        *("-P", "-m", "backburn", "train", "run.toml", "--epochs", "3")
     ]
     assert command_of(["python", "program.py", "-n"], known) == [sys.executable, "program.py", "-n"]
     assert command_of(["--", sys.executable, "train"], known) == [sys.executable, "train"]

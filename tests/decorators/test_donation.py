@@ -25,6 +25,8 @@ from backburn.nn import functional
 from backburn.transforms import capturing
 from backburn_numpy import NumpyBackend, compiled, donation
 
+pytestmark = pytest.mark.usefixtures("guarded_memory")
+
 SPEC = "autodiff(capture(numpy, join=false))"
 ROWS, WIDTH = 300, 64
 

@@ -34,7 +34,7 @@ FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 #: The fewest elements for which the call of a kernel pays, where it is not one: NumPy needs a few passes or products.
 FEW_PASSES: dict[str, int] = dict.fromkeys(
     (
-        *("sigmoid", "silu", "relu_backward", "sigmoid_backward", "tanh_backward"),
+        *("sigmoid", "silu", "relu_backward", "sigmoid_backward", "tanh_backward", "sigmoid_slope", "tanh_slope"),
         *("cummax", "cummin", "diff_rows"),
         *("attention", "normalize_by", "take_places"),
     ),

@@ -31,6 +31,7 @@ class Lister:
         """A function of what is given that makes the calls and returns the results."""
         layout = Layout(given)
         for call in calls:
+            layout.planned = call
             self._plans[id(call)](layout, call)
         return NativeList(layout, given, results, {v: call for call in calls for v in call.writes})
 

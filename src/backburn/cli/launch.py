@@ -55,8 +55,8 @@ def launch(options: argparse.Namespace) -> int:
     if options.ranks < 1:
         raise ArgumentError(f"launch: -n is a number of processes, at least 1, not {options.ranks}")
     program = command_of(options.program, options.known)
-    if program[1:3] == ["-m", "backburn"]:
-        options.parsed(program[3:])  # ends the program with a message, which the ranks would repeat
+    if program[1:4] == ["-P", "-m", "backburn"]:
+        options.parsed(program[4:])  # ends the program with a message, which the ranks would repeat
     mpiexec = options.mpiexec or find_mpiexec()
     if mpiexec is None or shutil.which(mpiexec) is None:
         raise ArgumentError(
@@ -111,8 +111,10 @@ def _wait(process: subprocess.Popen[bytes]) -> tuple[int, bool]:
 def command_of(program: Sequence[str], known: Collection[str]) -> list[str]:
     """The command of each rank: a command of backburn and ``python`` are those of this interpreter.
 
+    A command of backburn does not look for modules in the current folder (``-P``), as it does not without ``launch``.
+
     >>> command_of(["train", "run.toml"], {"train"})[1:]
-    ['-m', 'backburn', 'train', 'run.toml']
+    ['-P', '-m', 'backburn', 'train', 'run.toml']
     >>> command_of(["--", "hostname"], {"train"})
     ['hostname']
     """
@@ -122,7 +124,7 @@ def command_of(program: Sequence[str], known: Collection[str]) -> list[str]:
     if words[0] == "launch":
         raise ArgumentError("launch: a launched process launches no other: name another command")
     if words[0] in known:
-        return [sys.executable, "-m", "backburn", *words]
+        return [sys.executable, "-P", "-m", "backburn", *words]
     if words[0] in ("python", "python3"):
         return [sys.executable, *words[1:]]
     if shutil.which(words[0]) is None:

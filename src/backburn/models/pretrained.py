@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from backburn.backend.contract import AnyBackend
 from backburn.backend.registry import shapes_only
 from backburn.base.dtypes import FloatDType, as_dtype
-from backburn.base.errors import BackburnError, ConfigError
+from backburn.base.errors import BackburnError, ConfigError, FileFormatError
 from backburn.io import load_weights, save_weights, write_atomically
-from backburn.models.config import Config, read_config, unknown
+from backburn.io.weights.save import save_file
+from backburn.io.weights.sources import opened
+from backburn.models.config import Config, check_layers, read_config, unknown
 from backburn.nn import Embedding, init
 from backburn.nn.module import Module, parameter, state_places
 from backburn.tensor import creation, shape
@@ -81,8 +83,12 @@ class Pretrained(Module):
         with use_dtype(default_dtype() if dtype is None else as_dtype(dtype)):
             try:
                 config = kind.from_dict(values)
+                with opened(folder) as found:
+                    check_layers(config, len(found.tensors))
                 with use_backend(shapes_only()):
                     model: Any = (cls if issubclass(cls, made) else made)(config)
+            except FileFormatError:  # of the weights
+                raise
             except BackburnError as error:
                 raise ConfigError(f"{where}: {error}") from error
             if not is_packed:
@@ -118,8 +124,9 @@ class Pretrained(Module):
             save_weights(written, path, max_shard_size=max_shard_size)
         else:
             path.mkdir(parents=True, exist_ok=True)
-            save_weights(written, path / self.WEIGHTS)
-        write_atomically(path / "config.json", json.dumps(values, indent=2, sort_keys=True).encode() + b"\n")
+            save_file(written, path / self.WEIGHTS, follow=False)
+        text = json.dumps(values, indent=2, sort_keys=True) + "\n"
+        write_atomically(path / "config.json", text.encode(), follow=False)
 
     def draw(self, std: float, scaled: Mapping[str, float] = MappingProxyType({})) -> None:
         """Draw all matrices normally with the deviation ``std``, and set biases to 0, as published models begin.

@@ -26,6 +26,7 @@ from backburn.base.mutable_trees import Leaf, MutableTree
 from backburn.decorators.capture.replay import REPLAY, Recording
 from backburn.decorators.sharding import full_like, levels_of, place_like
 from backburn.hints import add_hints
+from backburn.hints.arguments import explained
 from backburn.hints.general import OPTIMIZERS
 from backburn.optim.fixed_attributes import FixedAttributes
 from backburn.optim.gradients import by_leaf, is_float_tensor, is_tree, place_of_steps
@@ -168,6 +169,7 @@ class Optimizer(FixedAttributes):
     def _update(self, k: Any, inputs: StepInputs) -> tuple[Any, ...]:
         """The new values of parameters of one dtype, then, list for list, of their state."""
 
+    @explained
     def step(self, model: Any, gradients: Any) -> None:
         """Update each parameter of ``model`` that has a gradient.
 

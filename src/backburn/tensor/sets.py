@@ -12,6 +12,7 @@ from backburn.base.dtypes import int64, uint8
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from backburn.hints.arguments import explained
 from backburn.tensor.core.dispatch import (
+    as_scalar,
     call,
     cast,
     create,
@@ -21,6 +22,7 @@ from backburn.tensor.core.dispatch import (
     tensor_operand,
     upcast_half,
 )
+from backburn.tensor.core.integers import among, has_wide_integers, in_float64, is_integer
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import integer, number
 from backburn.tensor.core.types import HistogramResult, T, UniqueAllResult, UniqueCountsResult, UniqueInverseResult
@@ -94,6 +96,12 @@ def isin(x1: Tensor | float, x2: Tensor | float, /, *, invert: bool = False) -> 
         >>> bb.isin(bb.asarray([1, 2, 3]), bb.asarray([3, 1])).tolist()
         [True, False, True]
     """
+    a, b = (x if is_tensor(x) else as_scalar(x) for x in (x1, x2))
+    if (is_integer(a) and b.__class__ in (int, float)) or (is_integer(b) and a.__class__ in (int, float)):
+        found = among("isin", a, b)
+        return call("logical_not", found) if invert else found
+    if has_wide_integers(x1, x2) and not is_integer(x1, x2):
+        return in_float64(isin, x1, x2, invert=invert)
     x, values = promote_to_tensors("isin", x1, x2, kinds="FIB")
     if x.dtype.kind == "bool":
         x, values = cast(x, uint8), cast(values, uint8)
@@ -161,6 +169,8 @@ def histogram(
         >>> counts.tolist(), edges.tolist()
         ([3, 1], [0.0, 2.0, 4.0])
     """
+    if has_wide_integers(x):
+        return in_float64(histogram, x, bins=bins, range=range, weights=weights, density=density)
     y: Any = float_operand("histogram", x)
     y = call("reshape", y, shape=(y.size,))
     if weights is not None:

@@ -23,7 +23,7 @@ from backburn.tensor.core.defaults import use_backend
 from backburn.tensor.core.wrapping import is_tensor
 from backburn.tensor.generators import Generator, fork
 from backburn.train.callbacks import Callback, Checkpoints, EarlyStopping, Plateau
-from backburn.train.config import DIGITS, DistributedConfig, OptimizerConfig, Run, ScheduleConfig, validated
+from backburn.train.config import DIGITS, DistributedConfig, OptimizerConfig, Run, ScheduleConfig, no_key, validated
 from backburn.train.signatures import parameters_of
 from backburn.train.states import data_description, flat
 from backburn.train.trainer import Trainer
@@ -192,10 +192,7 @@ def build(
         mesh=mesh,
     )
     trainer.random.set_state(random.state())
-    trainer.about = {
-        "config": {name: x for name, x in run.tables.items() if name != "output"},
-        "config_folder": str(run.source.folder),
-    }
+    trainer.about = {"config": {name: x for name, x in run.tables.items() if name != "output"}}
     return Built(trainer, {name: part for name, part in splits.items() if name not in ("train", "validation")})
 
 
@@ -231,7 +228,7 @@ def _check_module(run: Run, model: Any) -> None:
 
 def model_of(run: Run, backend: AnyBackend) -> Any:
     """The untrained model of a configuration."""
-    function, arguments = run.functions()["model",]
+    function, arguments = run.functions("model")["model",]
     with use_backend(backend), fork(Generator(run.config.train.seed)):
         return function(**arguments)
 
@@ -266,6 +263,12 @@ def _optimizer(run: Run, steps: int | None) -> Any:
         raise ConfigError(f"{place}: [schedule] and the key schedule of [optimizer] say the same: give one of them")
     kind = OPTIMIZERS[config.name]
     parameters = parameters_of(kind)
+    if "lr" in config.arguments:
+        raise ConfigError(f"{run.source.place(('optimizer', 'lr'))}: {no_key(['optimizer'], 'lr', ['learning_rate'])}")
+    idle = [key for key in ("factor", "patience") if key in config.model_fields_set and config.schedule != "plateau"]
+    if idle:
+        place = run.source.place(("optimizer", idle[0]))
+        raise ConfigError(f"{place}: optimizer.{idle[0]}: it is for schedule = 'plateau', not {config.schedule!r}")
     options = validated(config.arguments, parameters, run.source, ("optimizer",))
     if "weight_decay" in parameters.types:
         options["weight_decay"] = config.weight_decay
@@ -284,7 +287,11 @@ def _rate(run: Run, config: OptimizerConfig, schedule: ScheduleConfig | None, st
         if config.schedule == "plateau":
             return schedules.ReduceOnPlateau(rate, factor=config.factor, patience=config.patience)
         return rate
-    if schedule.name != "constant":
+    if schedule.name == "constant":
+        for key in schedule.arguments:
+            place = run.source.place(("schedule", key))
+            raise ConfigError(f"{place}: {no_key(['schedule'], key, list(type(schedule).model_fields))}")
+    else:
         kind = SCHEDULES[schedule.name]
         parameters = parameters_of(kind)
         given = schedule.arguments

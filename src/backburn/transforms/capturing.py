@@ -25,6 +25,7 @@ from backburn.decorators.capture.replay import (
     overwritten_ids,
     register_player,
 )
+from backburn.ops.table import revision
 from backburn.tensor import generators
 from backburn.tensor.classes import Tensor
 from backburn.tensor.core.invalidation import STATE, invalidate
@@ -288,6 +289,7 @@ class _Plan:
     def __init__(self, backend: Any, recording: Recording) -> None:
         self.backend = backend
         self.recording = recording
+        self._revision = revision()
         self.generator = generators.Current(generators.default_generator())
         self.program: Replay | None = None
         #: The leaves of the output: how to make each tensor, and what else there is.
@@ -314,7 +316,7 @@ class _Plan:
     def holds(self) -> bool:
         """Whether all assumptions still hold, also for the current generator."""
         self.generator.target = generators.default_generator()
-        return self.recording.holds
+        return self.recording.holds and self._revision == revision()
 
     def enter(self, slots: _Slots) -> None:
         """Let the program continue from a state that it did not produce itself."""

@@ -7,13 +7,13 @@ from typing import Any
 
 from backburn.base.errors import ArgumentError
 from backburn.base.trees import flatten, unflatten
-from backburn.tensor import random
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.core.defaults import default_backend
 from backburn.tensor.core.dispatch import call, create
 from backburn.tensor.core.invalidation import ARGUMENT, invalidate
 from backburn.tensor.core.levels import common_backend, innermost, levels_between, lift
 from backburn.tensor.core.options import one_of
+from backburn.tensor.generators import Draws
 from backburn.transforms.batching import vmap
 from backburn.transforms.derivatives import (
     Function,
@@ -26,6 +26,7 @@ from backburn.transforms.derivatives import (
     with_aux,
     zeros_like,
 )
+from backburn.transforms.equal_values import decompositions, some_are_equal
 from backburn.transforms.levels import check_function, float_leaves, is_no_float, sync_module_state
 
 #: The most cotangents or tangents that are propagated together, and the most elements that they have.
@@ -114,7 +115,9 @@ def _derivative(
     valued, aux = with_aux(name, selected, has_aux)
     made = _Derivative(name, valued, tuple(primals), leaves, structure)
     rest = list(aux)
-    trees = [unflatten(structure, row) for row in (made.by_rows() if mode == "reverse" else made.by_columns())]
+    # Rows of reverse mode would be NaN at equal eigenvalues, where forward mode has a line to follow.
+    by_rows = mode == "reverse" and not made.has_equal_values
+    trees = [unflatten(structure, row) for row in (made.by_rows() if by_rows else made.by_columns())]
     found = unflatten(made.out_structure, trees if several else [t[0] for t in trees])
     return (found, rest[0]) if has_aux else found
 
@@ -131,9 +134,11 @@ class _Derivative:
     ) -> None:
         self.f, self.leaves, self.structure = f, leaves, structure
         self.home = common_backend(name, leaves) if leaves else default_backend()
-        self.state = random.get_state()
+        self.draws = Draws()
         given = self.copies()
-        out = f(*given)
+        with decompositions() as decomposed:
+            out = self.draws.first(functools.partial(f, *given))
+        self.has_equal_values = bool(decomposed) and some_are_equal(decomposed)
         sync_module_state(primals, structure, given, leaves)
         self.outputs, self.out_structure = flatten(out, is_constant=is_no_float)
         for x in self.outputs:
@@ -151,8 +156,8 @@ class _Derivative:
         for place, out in enumerate(self.outputs):
 
             def pulled(unit: Any, place: int = place) -> list[Any]:
-                with random.fork(self.state):
-                    _, pullback, inputs = make_pullback(self.f, self.copies())
+                copies = self.copies()
+                _, pullback, inputs = self.draws.again(lambda: make_pullback(self.f, copies))
                 found = pullback(unflatten(self.out_structure, [*zeros[:place], unit, *zeros[place + 1 :]]))
                 invalidate(inputs, ARGUMENT)
                 return flatten(found, is_constant=is_no_float)[0]
@@ -169,8 +174,9 @@ class _Derivative:
 
             def pushed(unit: Any, place: int = place) -> list[Any]:
                 tangents = unflatten(self.structure, [*zeros[:place], unit, *zeros[place + 1 :]])
-                with random.fork(self.state):
-                    return flatten(jvp(self.f, self.copies(), tangents)[1], is_constant=is_no_float)[0]
+                copies = self.copies()
+                moved = self.draws.again(lambda: jvp(self.f, copies, tangents)[1])
+                return flatten(moved, is_constant=is_no_float)[0]
 
             columns = _for_each_unit(pushed, zeros[place], self.outputs, self.home)
             turned = [c.backend.permute_dims(c.primitive, (*range(1, c.ndim), 0)) for c in columns]

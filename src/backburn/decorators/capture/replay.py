@@ -132,10 +132,10 @@ class Recording:
         try:
             for advance, _ in self._host:
                 self._results.append(advance())
+            return [self._results[i] for i, _ in self._numbers]
         except BaseException:
             self.undo()
             raise
-        return [self._results[i] for i, _ in self._numbers]
 
     def undo(self) -> None:
         """Undo the host's part of this step, as far as it has come."""
