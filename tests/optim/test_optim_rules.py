@@ -827,3 +827,15 @@ def test_clipped_values() -> None:
     for path, g in named.items():
         np.testing.assert_array_equal(clipped[path].numpy(), np.clip(g.numpy(), -0.5, 0.5))
     SGD(0.1).step(model, clipped)
+
+
+def test_the_rate_of_adagrad_falls_with_the_steps_of_a_parameter() -> None:
+    """One without a gradient at first begins with the whole rate, as in PyTorch."""
+    options: Any = {"lr": 0.5, "lr_decay": 0.5}
+    late, first = {"a": bb.asarray([1.0]).require_grad(), "b": bb.asarray([1.0]).require_grad()}, bb.asarray([2.0])
+    optimizer = optim.Adagrad(**options)
+    gradient = first.inner() if hasattr(first, "inner") else first
+    optimizer.step(late, {"a": gradient})
+    optimizer.step(late, {"a": gradient, "b": gradient})
+    assert late["b"].tolist() == [0.5]
+    assert late["a"].item() == pytest.approx(0.5 - 0.5 / 1.5 / 2**0.5)
