@@ -839,3 +839,11 @@ def test_the_rate_of_adagrad_falls_with_the_steps_of_a_parameter() -> None:
     optimizer.step(late, {"a": gradient, "b": gradient})
     assert late["b"].tolist() == [0.5]
     assert late["a"].item() == pytest.approx(0.5 - 0.5 / 1.5 / 2**0.5)
+
+
+def test_a_warm_up_of_no_steps_begins_at_once() -> None:
+    assert [schedules.Warmup(0, 0.5)(n) for n in (0, 1, 9)] == [0.5, 0.5, 0.5]
+    after = schedules.Cosine(1.0, 10)
+    assert [schedules.Warmup(0, after)(n) for n in range(12)] == [after(n) for n in range(12)]
+    with pytest.raises(ArgumentError, match="Warmup: warmup_steps is an integer of at least 0, not -1"):
+        schedules.Warmup(-1, 0.5)
