@@ -51,6 +51,23 @@ def test_texts_and_tokens(folder: Path) -> None:
     assert [*tokenizer.decode_stream(tokenizer.encode("🎉")[:2])] != []
 
 
+def test_bytes_without_a_character_are_as_many_as_there_are(tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {"<unk>": 0, "a": 1, **{f"<0x{i:02X}>": 2 + i for i in range(256)}}
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(words, [], unk_token="<unk>", byte_fallback=True))
+    made.decoder = tokenizers.decoders.Sequence([tokenizers.decoders.ByteFallback(), tokenizers.decoders.Fuse()])
+    made.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer(tmp_path)
+
+    def pieces(text: bytes) -> list[str]:
+        return [*tokenizer.decode_stream([1 if byte == ord("a") else 2 + byte for byte in text])]
+
+    assert pieces("a€é日a".encode()) == ["a", "€", "é", "日", "a"]
+    assert pieces("€".encode() + b"\xe4\xbd") == ["€", "\ufffd\ufffd"]
+    assert pieces("€".encode() + b"\xe4a") == ["€", "\ufffda"]
+    assert pieces(b"\xe4\xbd") == ["\ufffd\ufffd"]
+
+
 def test_chats(folder: Path) -> None:
     tokenizer = Tokenizer(folder)
     messages = [{"role": "user", "content": "hi"}]

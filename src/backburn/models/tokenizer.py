@@ -11,7 +11,7 @@ from typing import Any
 from backburn.base.errors import ArgumentError, BackburnError, BackendUnavailableError, FileFormatError
 from backburn.base.foreign import printable
 from backburn.base.foreign_files import inside, parsed
-from backburn.io.regular import read_regular
+from backburn.base.regular import read_regular
 from backburn.models.templates import rendered
 
 #: The largest file of a folder that is read.
@@ -178,7 +178,10 @@ def _text(folder: Path, name: str, required: bool = False) -> str:
     path = folder / name
     if not path.is_file():
         if required:
-            raise FileFormatError(f"{path}: there is no such file; Tokenizer takes a folder with a tokenizer.json")
+            raise FileFormatError(
+                f"{path}: there is no such file; Tokenizer takes a folder with a tokenizer.json: "
+                "copy it from the folder of the model that this one was made of"
+            )
         return ""
     try:
         return read_regular(inside(path, folder), LONGEST).decode()
