@@ -32,7 +32,8 @@ MISSING = (
 #: The bytes and the records by which a delimiter is found.
 SAMPLE, RECORDS = 1 << 17, 200
 _BLOCK, _LARGEST_BLOCK = 1 << 24, (1 << 31) - 1
-#: The bytes of memory of a column while it is read, and those that a compressed byte or one of another MiB may become.
+#: The bytes of memory of a column while it is read, and those that a compressed byte may become, or
+#: one of half a MiB beside.
 _COLUMN, _MOST_EXPANDED = 12_000, 20
 #: The digits of an integer that a float may have.
 _LONGEST_NUMBER = 300
@@ -90,7 +91,7 @@ def read(path: Path, packed: bool, usual: str, delimiter: str | None, encoding: 
 
 def _expanded(path: Path) -> bytes:
     """The content of a compressed file. Raises :class:`FileFormatError` if it is far larger than texts become."""
-    most = (path.stat().st_size + (1 << 20)) * _MOST_EXPANDED
+    most = (path.stat().st_size + (1 << 19)) * _MOST_EXPANDED
     with gzip.open(path) as file:
         content = file.read(most + 1)
     if len(content) > most:

@@ -55,7 +55,7 @@ def read_table(
 
     Needs the extra ``data``; :class:`BackendUnavailableError` says so. Raises :class:`FileFormatError` for a file that
     is no table, has no rows or another encoding, one whose columns would take more memory than ten times its bytes and
-    200 MB, and a compressed one that expands to more than 20 times its bytes and 20 MB; :class:`ArgumentError` for
+    200 MB, and a compressed one that expands to more than 20 times its bytes and 10 MB; :class:`ArgumentError` for
     columns that it does not have, and :class:`DTypeError` for columns of lists of several lengths or of records, for
     cells that are not of the type that ``types`` has for them, and for numbers of a Parquet file that the dtype would
     round (``types`` decides it).
