@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
+from backburn.base.dtypes import float64
 from backburn.base.errors import ShapeError
 from backburn.ops.bodies.half_precision import upcast_half
 from backburn.ops.bodies.reductions import sum_terms, sum_to
@@ -151,6 +152,11 @@ def grad_batch_norm_training(k: Any, g: Any, x: Any, scale: Any, axis: int, eps:
     return sum_terms(k, (grad_x, *shares)), grad_scale, grad_bias
 
 
+def complete(k: Any, shares: Any) -> Any:
+    """Whether shares add up to 1, as those of softmax do: those of float32 be they rounded to bfloat16."""
+    return k.less(k.abs(k.sub(shares, 1.0)), 1e-12 if k.dtype(shares) is float64 else 4e-3)
+
+
 def grad_softmax_backward_y(k: Any, g: Any, grad: Any, y: Any, axis: int) -> Any:
     """``g * (grad - sum(y * grad)) - grad * sum(g * y)``."""
     total = k.sum(k.mul(y, grad), (axis,), True)
@@ -160,7 +166,7 @@ def grad_softmax_backward_y(k: Any, g: Any, grad: Any, y: Any, axis: int) -> Any
 def grad_log_softmax_backward_grad(k: Any, g: Any, y: Any, axis: int) -> Any:
     """``g - sum(g * exp(y))``, what forward mode computes: for a share above 1/2, by the differences to the others."""
     shares = k.exp(y)
-    wins = k.greater(shares, 0.5)
+    wins = k.logical_and(k.greater(shares, 0.5), complete(k, k.sum(shares, (axis,), True)))
     product, others = k.mul(g, shares), k.where(wins, 0.0, shares)
     of_others = k.sum(k.where(wins, 0.0, product), (axis,), True)
     total = k.add(of_others, k.sum(k.where(wins, product, 0.0), (axis,), True))
@@ -194,7 +200,7 @@ class Normalization(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         by theirs: 1 minus a share near 1 has few digits, or none.
         """
         wide, y = upcast_half(self, grad), upcast_half(self, y)
-        wins = self.greater(y, 0.5)
+        wins = self.logical_and(self.greater(y, 0.5), complete(self, self.sum(y, (axis,), True)))
         product, others = self.mul(y, wide), self.where(wins, 0.0, y)
         of_others = self.sum(self.where(wins, 0.0, product), (axis,), True)
         total = self.add(of_others, self.sum(self.where(wins, product, 0.0), (axis,), True))
@@ -224,7 +230,8 @@ class Normalization(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def log_softmax_backward(self: Any, grad: F, y: F, /, axis: int) -> F:
         """The gradient of :meth:`log_softmax`, whose result was ``y``: ``grad - exp(y) * sum(grad)``."""
         wide, shares = upcast_half(self, grad), self.exp(upcast_half(self, y))
-        wins = self.greater(shares, 0.5)  # as in softmax_backward
+        all_shares = complete(self, self.sum(shares, (axis,), True))
+        wins = self.logical_and(self.greater(shares, 0.5), all_shares)  # as in softmax_backward
         others = self.sum(self.where(wins, 0.0, wide), (axis,), True)
         total = self.add(others, self.sum(self.where(wins, wide, 0.0), (axis,), True))
         of_others = self.sum(self.where(wins, 0.0, shares), (axis,), True)
