@@ -18,7 +18,7 @@ from backburn.ops.primitives import Primitives
 from backburn.ops.reduce import div_by_count
 from backburn.ops.rules.gradients import Needs, gradient_rule
 from backburn.ops.rules.shapes import Axes, Shape, along_axis, broadcast_to, check_axes, check_axis
-from backburn.ops.rules.tangents import decompose, tangent
+from backburn.ops.rules.tangents import decompose, linear_in, tangent
 from backburn.ops.table import operation
 from backburn.ops.types import B, F, I, Q
 
@@ -163,6 +163,17 @@ def grad_softmax_backward_y(k: Any, g: Any, grad: Any, y: Any, axis: int) -> Any
     return k.sub(k.mul(g, k.sub(grad, total)), k.mul(grad, k.sum(k.mul(g, y), (axis,), True)))
 
 
+def tangent_softmax_backward_y(k: Any, t: Any, grad: Any, y: Any, axis: int) -> Any:
+    """``t * (grad - sum(y * grad)) - y * sum(t * grad)``."""
+    total = k.sum(k.mul(y, grad), (axis,), True)
+    return k.sub(k.mul(t, k.sub(grad, total)), k.mul(y, k.sum(k.mul(t, grad), (axis,), True)))
+
+
+def grad_log_softmax_backward_y(k: Any, g: Any, grad: Any, y: Any, axis: int) -> Any:
+    """``-g * exp(y) * sum(grad)``, which is diagonal."""
+    return k.neg(k.mul(k.mul(g, k.exp(y)), k.sum(grad, (axis,), True)))
+
+
 def grad_log_softmax_backward_grad(k: Any, g: Any, y: Any, axis: int) -> Any:
     """``g - sum(g * exp(y))``, what forward mode computes: for a share above 1/2, by the differences to the others."""
     shares = k.exp(y)
@@ -212,6 +223,8 @@ class Normalization(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         grad=lambda k, g, y, axis: k.softmax_backward(g, y, axis),
         y=grad_softmax_backward_y,
     )
+    linear_in(softmax_backward, "grad")
+    tangent(softmax_backward, y=tangent_softmax_backward_y)
 
     @operation(kinds="F", shape=along_axis, differentiable=True)
     def log_softmax(self: Any, x: F, /, axis: int) -> F:
@@ -241,8 +254,10 @@ class Normalization(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     gradient_rule(
         log_softmax_backward,
         grad=grad_log_softmax_backward_grad,
-        y=lambda k, g, grad, y, axis: k.neg(k.mul(k.mul(g, k.exp(y)), k.sum(grad, (axis,), True))),
+        y=grad_log_softmax_backward_y,
     )
+    linear_in(log_softmax_backward, "grad")
+    tangent(log_softmax_backward, y=lambda k, t, grad, y, axis: grad_log_softmax_backward_y(k, t, grad, y, axis))
 
     @operation(kinds="F", shape=along_axis, differentiable=True)
     def softmin(self: Any, x: F, /, axis: int) -> F:
