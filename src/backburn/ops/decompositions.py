@@ -255,10 +255,12 @@ def differences(k: Any, values: Any) -> Any:
 def equal_pairs(k: Any, values: Any, n: int) -> Any:
     """Where two of the values, not one and itself, are equal to rounding: that of the matrix and of its decomposition.
 
-    Values that are not finite equal no others, as their vectors are NaN already.
+    16-bit floats are computed in float32, and equal values are rounded alike. Values that are not finite equal no
+    others, as their vectors are NaN already.
     """
     batch, count = values.shape[:-1], values.shape[-1]
-    tiny = k.reshape(k.mul(rounding_tolerance(k, values, n), 16.0), (*batch, 1, 1))
+    factor = 2.0 / n if k.dtype(values).bits == 16 else 16.0
+    tiny = k.reshape(k.mul(rounding_tolerance(k, values, n), factor), (*batch, 1, 1))
     close = k.less_equal(k.abs(differences(k, values)), tiny)
     return k.logical_and(close, k.equal(identity(k, count, k.dtype(values)), 0.0))
 
