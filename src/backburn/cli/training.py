@@ -49,7 +49,11 @@ def add_train(commands: Any, common: argparse.ArgumentParser) -> None:
     command.add_argument("--epochs", metavar="N", type=int, help="the number of passes over the data")
     command.add_argument("--seed", metavar="N", type=int, help="the seed of all random numbers")
     command.add_argument("--out", metavar="DIR", help="the folder of the run")
-    command.add_argument("--check", action="store_true", help="check the configuration, and import and train nothing")
+    command.add_argument(
+        "--check",
+        action="store_true",
+        help="check the configuration; import nothing but a model with a plan",
+    )
     command.add_argument(
         "--dry-run", action="store_true", help="print what a step takes on one of the mesh's processes; train nothing"
     )
@@ -79,8 +83,8 @@ def add_predict(commands: Any, common: argparse.ArgumentParser) -> None:
         "predict",
         parents=[common],
         help="the outputs of a saved model for arrays",
-        description="Write the outputs of a saved model, called with the rows of an array or of a dict of arrays, to an "
-        ".npz file.",
+        description="Write the outputs of a saved model, called with the rows of an array or of a dict of arrays, to a "
+        "file.",
     )
     add_saved_model(command)
     command.add_argument(
@@ -100,7 +104,7 @@ def train(options: argparse.Namespace) -> int:
     require("pydantic")
     from backburn.train import Progress, RunFolder, Terminated
     from backburn.train import config as configuration
-    from backburn.train.building import build, mesh_of
+    from backburn.train.building import build, check_plan, mesh_of
     from backburn.train.run_folder import BEST, MODEL, TIMELINE
 
     run = configuration.read_config(options.config)
@@ -112,6 +116,7 @@ def train(options: argparse.Namespace) -> int:
     if options.check:
         unchecked = [f"the arguments of {name}, whose source does not list them" for name in run.check_without_import()]
         unchecked += check_backend(options.backend, run)
+        unchecked += [words] if (words := check_plan(run)) else []
         print(f"{options.config}: the configuration is valid")
         for words in unchecked:
             print(f"not checked: {words}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from backburn.base.errors import ArgumentError, BackburnError, RunFolderError
 from backburn.base.foreign import is_deep, printable
 from backburn.base.mutable_trees import MutableTree
+from backburn.distributed.rows import Rows
 from backburn.nn.module import placed_as
 from backburn.optim.groups import Groups
 from backburn.tensor.core.copying import copy_if_overwritten
@@ -151,7 +152,8 @@ def _is_number(value: object) -> bool:
 
 def data_description(data: Any) -> dict[str, Any]:
     """The kind and the length of data, and what they say of themselves by a method ``describe``."""
-    found: dict[str, Any] = {"kind": type(data).__name__}
+    kind = type(data.loader if isinstance(data, Rows) else data)  # the same run whether batches are cut or not
+    found: dict[str, Any] = {"kind": kind.__name__}
     if hasattr(data, "__len__"):
         found["batches"] = len(data)
     if hasattr(data, "describe"):

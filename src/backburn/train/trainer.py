@@ -19,7 +19,7 @@ from backburn.base.errors import (
 )
 from backburn.base.mutable_trees import MutableTree
 from backburn.data.loader import Batches
-from backburn.decorators.sharding import levels_of
+from backburn.decorators.sharding import levels_of, spec_without_shards
 from backburn.distributed import Cutting, Mesh, place, placement
 from backburn.distributed.rows import Rows
 from backburn.hints.arguments import explained
@@ -560,10 +560,13 @@ class Trainer(Generic[M]):
             self._save_in_folder(state, {MODEL: model})
 
     def _saved_model(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """The model as it is saved, with its averaged parameters if there are any, and what is said about it."""
+        """The model as it is saved, with its averaged parameters if there are any, and what is said about it.
+
+        That does not tell on how many shards or processes it was trained: the file is the same.
+        """
         about = {
             "backburn": versions().get("backburn", "of no installation"),
-            "backend": self._place.backend.spec,
+            "backend": spec_without_shards(self._place.backend),
             "epoch": self.epoch,
             "step": self.steps,
             "metrics": {
@@ -574,6 +577,8 @@ class Trainer(Generic[M]):
             },
             **self.about,
         }
+        if isinstance(config := about.get("config"), dict):
+            about["config"] = {name: table for name, table in config.items() if name != "distributed"}
         with self._averaged():
             return model_state(self.model), about
 
