@@ -92,7 +92,7 @@ THIRD_PARTY = {
     "tqdm": ("backburn.train", "backburn.cli"),
     "einops": ("backburn.interop.einops",),
     "PIL": ("backburn.data.images",),
-    "pyarrow": ("backburn.data.tables",),
+    "pyarrow": ("backburn.data.tables", "backburn.data.delimited"),
     "tensorboardX": ("backburn.train.loggers",),
     "wandb": ("backburn.train.loggers",),
     "pytest": ("backburn.conformance",),
