@@ -87,7 +87,7 @@ def _adapters() -> dict[str, bytes]:
 
 
 @functools.cache
-def _own(kind: str) -> bytes:
+def own_file(kind: str) -> bytes:
     """A file of backburn's own, with a quantized tensor."""
     layers = bb.nn.quantize_model(Layers(), "qint4_affine_block32_float16")
     with tempfile.TemporaryDirectory() as folder:
@@ -183,15 +183,15 @@ def _adapter_config(choice: random.Random) -> bytes:
 
 
 def _own_weights(choice: random.Random) -> bytes:
-    return changed(_own("weights"), choice)
+    return changed(own_file("weights"), choice)
 
 
 def _own_model(choice: random.Random) -> bytes:
-    return changed(_own("model"), choice)
+    return changed(own_file("model"), choice)
 
 
 def _own_state(choice: random.Random) -> bytes:
-    return changed(_own("state"), choice)
+    return changed(own_file("state"), choice)
 
 
 FORMATS: dict[str, Callable[[random.Random], bytes]] = {

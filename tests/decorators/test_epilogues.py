@@ -18,6 +18,8 @@ from backburn.nn import functional as f
 from backburn_numpy import NumpyBackend, compiled, epilogues
 from backburn_numpy.ops import linalg
 
+pytestmark = pytest.mark.usefixtures("guarded_memory")
+
 needs_kernels = pytest.mark.skipif(compiled.level() is None, reason="compiled kernels are not in use")
 
 

@@ -14,7 +14,7 @@ from tests.models.frozen import distance, frozen, names
 
 import backburn as bb
 from backburn.base.metadata import MetadataWarning
-from backburn.errors import ArgumentError, BackburnError, ConfigError, ShapeError
+from backburn.errors import ArgumentError, BackburnError, ConfigError, FileFormatError, ShapeError
 
 
 def folder_of(name: str, path: Path, **changes: Any) -> Path:
@@ -229,7 +229,7 @@ def test_names_of_torchvision(name: str) -> None:
         ("llama", {"num_hidden_layers": 1 << 40}, "num_hidden_layers is 1099511627776, and may be 10000 at most"),
         ("llama", {"rms_norm_eps": -1.0}, "eps is a number of at least 0"),
         ("qwen2", {"layer_types": ["full_attention"]}, "layer_types has 'full_attention' or 'sliding_attention'"),
-        ("bert", {"num_labels": 1 << 40, "id2label": None}, "num_labels is .* 1000000 at most"),
+        ("bert", {"num_labels": 1 << 40, "id2label": None}, "num_labels is .* 100000 at most"),
         ("bert", {"hidden_dropout_prob": 2.0}, "p is a number from 0 to 1"),
         ("resnet", {"depths": [1, 1 << 40]}, "may be 10000 layers at most"),
         ("llama", {"hidden_act": "mish"}, "hidden_act is 'mish', which is not supported; supported: 'silu'"),
@@ -462,3 +462,61 @@ def test_heads_that_were_tied(name: str, tmp_path: Path) -> None:
         body = found.transformer.wte if name == "gpt2" else found.model.embed_tokens
         assert (own is body.weight) is (pattern == "*proj")
         assert (own.dtype is whole.lm_head.weight.dtype) is (pattern == "*")
+
+
+@pytest.mark.parametrize("changes", [
+    {"num_hidden_layers": 5000}, {"num_hidden_layers": 10**400}, {"hidden_size": 2**62}, {"rms_norm_eps": 10**400},
+    {"rope_theta": 10**309}, {"rope_scaling": {"rope_type": "linear", "factor": 10**400}}, {"vocab_size": True},
+])  # fmt: skip
+def test_numbers_that_no_file_has_weights_for(changes: dict[str, Any], tmp_path: Path) -> None:
+    """Layers are counted against the tensors before any is made; integers of 400 digits are no floats."""
+    config = bb.models.LlamaConfig(vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+                                   num_attention_heads=2)  # fmt: skip
+    bb.models.Llama(config).save_pretrained(tmp_path)
+    table = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**table, **changes}))
+    made: list[object] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bb.models.Llama, "__init__", lambda *given, **options: made.append(given))
+        with pytest.raises(ConfigError, match=r"config\.json: LlamaConfig: "):
+            bb.models.from_pretrained(tmp_path)
+    assert not made
+
+
+def test_many_blocks_of_few_bytes_are_not_made(tmp_path: Path) -> None:
+    config = bb.models.UNetConfig(
+        block_out_channels=[4, 8], down_block_types=["DownBlock2D"] * 2, up_block_types=["UpBlock2D"] * 2,
+        layers_per_block=1, norm_num_groups=2,
+    )  # fmt: skip
+    bb.models.UNet(config).save_pretrained(tmp_path)
+    table = json.loads((tmp_path / "config.json").read_text())
+    for key in ("down_block_types", "up_block_types", "block_out_channels"):
+        table[key] = table[key][:1] * 10_000
+    (tmp_path / "config.json").write_text(json.dumps(table))
+    with pytest.raises(ConfigError, match=r"down_block_types is .*, and the weights beside it have \d+ tensors in all"):
+        bb.models.from_pretrained(tmp_path)
+
+
+def test_a_saved_model_takes_the_tokenizer_along(tmp_path: Path) -> None:
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    config = bb.models.LlamaConfig(
+        vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2
+    )
+    bb.models.Llama(config).save_pretrained(first)
+    assert sorted(path.name for path in first.iterdir()) == ["config.json", "model.safetensors"]
+    (first / "tokenizer.json").write_text("words")
+    (first / "generation_config.json").write_text("{}")
+    (first / "secrets.txt").write_text("of nobody")
+    second.mkdir()
+    (second / "generation_config.json").write_text('{"do_sample": true}')
+    model = bb.models.from_pretrained(first)
+    model.astype("float64").save_pretrained(second)
+    assert (second / "tokenizer.json").read_text() == "words"
+    assert (second / "generation_config.json").read_text() == '{"do_sample": true}'
+    assert not (second / "secrets.txt").exists()
+    assert bb.models.from_pretrained(second).config.hidden_size == 8
+    (first / "tokenizer.json").unlink()
+    (first / "tokenizer.json").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").write_text("of another")
+    with pytest.raises(FileFormatError, match="out of the folder"):
+        model.save_pretrained(third)

@@ -15,6 +15,7 @@ import os
 import secrets
 import signal
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -46,10 +47,14 @@ class Shared:
         return bytes(self.memory[8 : 8 + size]).decode(errors="replace")
 
 
+#: Whether memory is guarded.
+HAS_GUARDS = True
+
+
 def outcome(case: Case) -> str:
     """What becomes of a case, in words: those of a failure begin with "failed"."""
     try:
-        return run(case)
+        return run(case, has_guards=HAS_GUARDS)
     except Skipped as skipped:
         return f"skipped, {skipped}"
     except Failure as failure:
@@ -59,12 +64,19 @@ def outcome(case: Case) -> str:
 def in_child(work: Callable[[Shared, Shared], None]) -> tuple[int, str, str]:
     """Run something in a child: its status, the name that it noted last, and its message."""
     current, message = Shared(), Shared()
+    with tempfile.TemporaryFile() as stacks:
+        return _watched(work, current, message, stacks)
+
+
+def _watched(
+    work: Callable[[Shared, Shared], None], current: Shared, message: Shared, stacks: Any
+) -> tuple[int, str, str]:
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
         status = 70
         try:
-            faulthandler.disable()
+            faulthandler.register(signal.SIGUSR1, stacks)
             work(current, message)
             status = 0
         except BaseException as error:
@@ -79,9 +91,12 @@ def in_child(work: Callable[[Shared, Shared], None]) -> tuple[int, str, str]:
         if current.get() != last:
             last, since = current.get(), time.monotonic()
         elif time.monotonic() - since > LONGEST:
+            os.kill(child, signal.SIGUSR1)
+            time.sleep(1)
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            return signal.SIGALRM, last, f"failed: it takes longer than {LONGEST} seconds"
+            stacks.seek(0)
+            return signal.SIGALRM, last, f"failed: it takes longer than {LONGEST} s\n{stacks.read().decode()}"
         time.sleep(0.002)
 
 
@@ -97,15 +112,20 @@ def _ending(status: int) -> str:
     return f"status {os.waitstatus_to_exitcode(status)}"
 
 
+def kind_of(words: str) -> str:
+    """A failure without what differs between programs that fail alike: its first words, or the error that is raised."""
+    first, _, error = words.partition(" raises ")
+    return f"{first} raises {error.partition(':')[0]}" if error else " ".join(words.split()[:2])
+
+
 def report(case: Case, words: str, is_short: bool) -> None:
     """Print a failure, as short as it can be made."""
     print(f"\n{case.describe()}\n  {words}", flush=True)
     if is_short:
-        kind = words.partition(" raises ")[2].partition(":")[0]
+        kind = kind_of(words)
 
         def fails(shorter: Case) -> bool:
-            found = apart(shorter)
-            return found.startswith("failed") and (not kind or f" raises {kind}" in found)
+            return kind_of(apart(shorter)) == kind
 
         case = shrink(case, fails) if fails(case) else case
         print(script(case, apart(case)), flush=True)
@@ -153,7 +173,10 @@ def main() -> int:
     parser.add_argument("--failures", type=int, default=5, help="failures after which it ends")
     parser.add_argument("--replay", metavar="NAME", help="run one program again")
     parser.add_argument("--as-it-is", action="store_true", help="do not make failures shorter")
+    parser.add_argument("--unguarded", action="store_true", help="leave memory as it is, for sanitizers")
     options = parser.parse_args()
+    global HAS_GUARDS
+    HAS_GUARDS = not options.unguarded
     warnings.simplefilter("ignore")
     if options.replay:
         case = case_of(options.replay)

@@ -236,14 +236,14 @@ def scattered(d: Draw) -> str | None:
     if kind == 1:
         places = d.rng.sample(range(n), min(n, count))
         shape = tuple(len(places) if a == at else s for a, s in enumerate(v.shape))
-        return f"bb.index_copy({v.name}, {places}, {d.of(shape, v.dtype).name}, {axis})"
+        return f"bb.index_copy({v.name}, bb.asarray({places}), {d.of(shape, v.dtype).name}, {axis})"
     if kind == 2:
         mode = d.one(("add", "add", "amax", "mean"))
         return f"bb.scatter({v.name}, {d.new(shape, 'int64', n).name}, {values}, {axis}, mode={mode!r})"
     if kind == 3:
         index = d.new((count, 1), "int64", v.shape[0]).name
         return f"bb.scatter_nd({v.name}, {index}, {d.of((count, *v.shape[1:]), v.dtype).name}, mode='add')"
-    return f"bb.masked_fill({v.name}, {d.partner(v.shape, v.dtype)} > bb.tanh({v.name}), 0.25)"
+    return f"bb.masked_fill({v.name}, {d.partner(v.shape, v.dtype)} > 0.1, 0.25)"
 
 
 # ---- reductions ----

@@ -73,12 +73,19 @@ def script(case: Case, words: str) -> str:
     names = [x.value.name for x in case.program.inputs]
     lines = [f"# {case.describe()}: {words}"]
     lines.append(f"# python -m tests.programs --replay {case.name}   (before it was shortened)")
-    lines += ["import numpy as np", "import backburn as bb", "from backburn.nn import functional as F", ""]
+    lines += [
+        "import numpy as np",
+        "import backburn as bb",
+        "import backburn.optim",
+        "from backburn.nn import functional as F",
+        "",
+    ]
     lines.append(f"tower = {case.tower!r}")
     lines.append("rng = np.random.default_rng(0)")
     for x in case.program.constants:
         lines.append(f"{x.value.name} = {_array(x, ())}")
-    lines += ["", case.program.source(), ""]
+    renewals = ", ".join(f"{name!r}: {text}" for name, text in case.renewals)
+    lines += ["", case.program.source(returns=f"{{{renewals}}}" if case.mode == "state" else ""), ""]
     for line in _how(case, names):
         lines.append(line)
     return "\n".join(lines) + "\n"
@@ -91,25 +98,44 @@ def _array(x: Input, batch: tuple[int, ...]) -> str:
 
 
 def _how(case: Case, names: list[str]) -> Iterator[str]:
-    given = [f"    {x.value.name} = {_array(x, case.batch)}" for x in case.program.inputs]
+    """The lines that record the program and call it, beside the program as it is."""
     floats = tuple(i for i, x in enumerate(case.program.inputs) if x.value.is_float)
-    if case.has_state:
-        yield f"# state: {dict(case.renewals)}" + (f", {case.optimizer}" if case.optimizer else "")
     yield "def loss(*inputs):"
     yield "    return sum(bb.mean(bb.sin(r)) * 2.0 for r in program(*inputs) if 'float' in str(r.dtype) and r.size)"
     yield ""
     slopes = f"bb.grad(loss, argnums={floats})"
-    f = {
-        "value": "program",
+    functions = {
         "grad": f"bb.value_and_grad(loss, argnums={floats})",
         "second": f"bb.grad(lambda *a: sum(bb.mean(g ** 2.0) for g in {slopes}(*a)), argnums={floats})",
         "vmap": "bb.vmap(program)",
         "vmap grad": f"bb.vmap(bb.value_and_grad(loss, argnums={floats}))",
-    }.get(case.mode, "program")
-    yield f"function = {f}"
-    yield "recorded = bb.capture(function, state=False)"
-    yield "for _ in range(4):"
-    yield from given
+        "jvp": "lambda *a: bb.jvp(program, a, tuple(bb.cos(x) for x in a))  # of the floats alone",
+    }
+    if case.has_state:
+        yield f"names = {names}"
+        yield "def function(state, *inputs):"
+        if case.mode == "train":
+            yield "    weights, optimizer = state"
+            yield "    total = loss(*({**dict(zip(names, inputs)), **weights}[n] for n in names))"
+            yield "    optimizer.step(weights, total.backward())"
+            yield "    return state, total"
+        else:
+            yield "    return program(*({**dict(zip(names, inputs)), **state}[n] for n in names))"
+    else:
+        yield f"function = {functions.get(case.mode, 'program')}"
+    yield ""
+    yield f"for wrap in (lambda f: f, lambda f: bb.capture(f, state={case.has_state})):"
+    yield "    rng, recorded = np.random.default_rng(1), wrap(function)"
+    yield "    with bb.use_backend(tower), bb.random.fork(5):"
+    if case.has_state:
+        grad = ".require_grad()" if case.mode == "train" else ""
+        held = [x for x in case.program.inputs if x.value.name in dict(case.renewals)]
+        yield f"        state = {{{', '.join(f'{x.value.name!r}: {_array(x, ())}{grad}' for x in held)}}}"
+        if case.mode == "train":
+            yield f"        state = state, optim.{case.optimizer}"
+    yield "        for _ in range(5):"
+    for x in case.program.inputs:
+        yield f"            {x.value.name} = {_array(x, case.batch)}"
     call = ", ".join(names)
-    yield f"    with bb.use_backend(tower):\n        print('recorded', recorded({call}))"
-    yield f"        print('as it is', function({call}))"
+    yield f"            {'state, found = recorded(state, ' if case.has_state else 'found = recorded('}{call})"
+    yield "            print(found)"

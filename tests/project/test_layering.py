@@ -92,7 +92,7 @@ THIRD_PARTY = {
     "tqdm": ("backburn.train", "backburn.cli"),
     "einops": ("backburn.interop.einops",),
     "PIL": ("backburn.data.images",),
-    "pyarrow": ("backburn.data.tables", "backburn.data.delimited"),
+    "pyarrow": ("backburn.data.delimited", "backburn.data.tables"),
     "tensorboardX": ("backburn.train.loggers",),
     "wandb": ("backburn.train.loggers",),
     "pytest": ("backburn.conformance",),

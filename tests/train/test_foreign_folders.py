@@ -277,16 +277,22 @@ def test_links_to_folders_are_not_followed(folder: Path, tmp_path: Path) -> None
 
 def test_folders_in_folders_without_end(tmp_path: Path) -> None:
     """Deeper than the stack of the interpreter."""
-    here = os.getcwd()
+    deep = tmp_path / "deep"
+    deep.mkdir()
+    here, number = os.getcwd(), 1200
     try:
-        os.chdir(tmp_path)
-        for _ in range(1200):
+        os.chdir(deep)
+        for _ in range(number):
             os.mkdir("d")
             os.chdir("d")
         Path("metrics.jsonl").write_text(ROW)
+        assert len(find_runs([deep])) == 1
+        Path("metrics.jsonl").unlink()
+        for _ in range(number):
+            os.chdir("..")
+            os.rmdir("d")  # what removes a test's folder has less of a stack
     finally:
         os.chdir(here)
-    assert len(find_runs([tmp_path])) == 1
 
 
 # ---- numbers, names and sizes ----

@@ -470,11 +470,35 @@ def spoiled(at: int, value: float = math.nan, count: int = 1) -> Any:
     return [(LINE[0][0], np.where(at <= i < at + count, value, LINE[0][1])) for i in range(40)]
 
 
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ({3: math.nan}, r"in batch 2 1: 1 of 2 elements are NaN, the first in row 1\. Leave such examples out"),
+        ({1: math.inf, 3: math.nan}, r"in batch 1 1: 1 of 2 elements are NaN or infinite, the first in row 1"),
+    ],
+)
+def test_data_that_are_not_finite_are_named(bad: dict[int, float], words: str) -> None:
+    x, y = np.ones((6, 1), "float32"), np.ones((6, 1), "float32")
+    for row, value in bad.items():
+        y[row] = value
+    data = bb.data.batches(x, y, batch_size=2)
+    for given in (data, lambda epoch: iter(data)):
+        with pytest.raises(NumericalInstabilityError, match=words) as caught:
+            train.fit(linear(), squares, given, optimizer=optim.SGD(0.1), epochs=2, progress=False)
+        assert "learning rate" not in str(caught.value)
+
+
+def test_data_that_are_read_once_cannot_be_named() -> None:
+    once = iter([(np.ones((2, 1), "float32"), np.full((2, 1), math.nan, "float32"))])
+    with pytest.raises(NumericalInstabilityError, match="training has diverged"):
+        train.fit(linear(), squares, once, optimizer=optim.SGD(0.1), epochs=1, progress=False)
+
+
 def test_nan_stops_a_run() -> None:
     run = train.Trainer(linear(), squares, spoiled(7), optimizer=optim.SGD(0.01), progress=False)
     with pytest.raises(
         NumericalInstabilityError,
-        match=r"the loss is nan in step 8, in epoch 1\. Try a smaller learning rate than 0\.01",
+        match=r"the loss is nan in step 8, in epoch 1, and the data are not finite: in batch 8 1: 2 of 2 elements",
     ):
         run.fit(1)
 

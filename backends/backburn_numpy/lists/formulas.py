@@ -125,7 +125,7 @@ def append_pass(layout: Layout, made: Pass, targets: list[Place], sources: list[
         places = [*targets, *sources]
         if i:
             places = [Place(p.memory, p.offset + i * step) for p, step in zip(places, made.apart, strict=True)]
-        layout.steps.append([*head, *places, *constants, *made.between])
+        layout.append(*head, *places, *constants, *made.between)
     layout.hold([*targets, *sources])  # one may have been transposed after another was read
 
 
@@ -202,10 +202,9 @@ def sum_plan(call: Call) -> Plan | None:
 
     def plan(layout: Layout, call: Call) -> None:
         source = layout.read(x, dtype)
-        total = layout.new(result)
+        total = layout.result(None if by else result, result.shape, dtype)
         layout.call(kernel, source, total, inner, number, size)
         if by is not None:
-            total.memory.last = len(layout.steps)
             append_pass(layout, by, [layout.new(result)], [total])
 
     return plan

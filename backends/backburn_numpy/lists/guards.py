@@ -3,8 +3,8 @@
 Inside :func:`guarded`, arrays that the backend makes with :func:`backburn_numpy.memory.empty` have canaries before and
 after them and begin as NaN (integers as -1, truths as 255). When such an array dies its memory is filled again and
 kept for a while, and nobody may write there. Native lists fill their arenas before each replay, and what they are given
-and their constants are compared with copies of before; so are the inputs of whole replays. Outside the context nothing
-of this costs anything.
+and their constants are compared with copies of before; so are the inputs of whole replays, and outputs of earlier ones.
+Outside the context nothing of this costs anything.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from weakref import ref
 import numpy as np
 
 from backburn.base.errors import BackburnError
+from backburn.decorators.capture.program import Variable
 from backburn.decorators.capture.recorder import Replayed
 from backburn_numpy import memory
 from backburn_numpy.lists import layout
@@ -37,7 +38,11 @@ _found: list[str] = []
 _alive: dict[int, ref[_Guarded]] = {}
 _dead: deque[Any] = deque()
 _dead_size = 0
+#: Outputs of the last replays, held weakly since references decide what is written over, and their bytes.
+_outputs: deque[tuple[ref[Any], bytes]] = deque(maxlen=256)
 _lock = threading.RLock()
+#: Held from the time an arena is filled until its list has run.
+_arenas = threading.RLock()
 
 
 class MemoryFault(BackburnError, AssertionError):
@@ -119,10 +124,15 @@ def _compare(before: list[tuple[Any, Any]], what: str) -> None:
 
 def _list_call(original: Callable[..., Any], self: NativeList, *given: Any) -> Any:
     """A call of a list whose arena holds NaN, and which leaves what it reads as it is."""
-    name = " ".join(dict.fromkeys(call.operation for call in self.calls))
+    name = " ".join(dict.fromkeys(call.operation for call in self.makers))
+    for x, v in zip(given, self.given, strict=True):
+        if isinstance(v, Variable) and (x.shape, x.dtype.name) != (v.shape, v.dtype.name):
+            words = f"{x.dtype}{list(x.shape)}, and {v.dtype}{list(v.shape)} was recorded"
+            raise MemoryFault(f"native list of {name}: it is given {words}")
     operands, constants = _copies([*given]), _copies(self.constants)
-    self.arena[:] = UNWRITTEN
-    found = original(self, *given)
+    with _arenas:
+        self.arena[:] = UNWRITTEN
+        found = original(self, *given)
     _compare(operands, f"native list of {name}: an operand")
     _compare(constants, f"native list of {name}: a constant")
     check(dead=False)
@@ -130,10 +140,14 @@ def _list_call(original: Callable[..., Any], self: NativeList, *given: Any) -> A
 
 
 def _replay(original: Callable[..., Any], self: Replayed, inputs: Any, *rest: Any) -> Any:
-    """A replay that leaves its inputs as they are."""
+    """A replay that leaves its inputs as they are, and what is left of the outputs of earlier ones."""
     before = _copies([*inputs])
     found = original(self, inputs, *rest)
     _compare(before, "replay: an input")
+    for known, held in _outputs.copy():
+        if (x := known()) is not None and x.tobytes() != held:
+            raise MemoryFault(f"replay: an output of an earlier replay ({x.dtype}{list(x.shape)}) was written over")
+    _outputs.extend((ref(x), held) for x, held in _copies(found))
     check(dead=False)
     return found
 
@@ -166,5 +180,6 @@ def guarded() -> Iterator[None]:
         yield
         check()
     finally:
+        _outputs.clear()
         for owner, name, old in reversed(replaced):
             setattr(owner, name, old)

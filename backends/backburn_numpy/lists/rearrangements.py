@@ -130,7 +130,7 @@ def _strided(x: Any, result: Variable, start: int, axes: Sequence[tuple[int, int
         target = layout.new(result).memory
         for i, at in enumerate(starts):
             places = Place(target, i * rows * block * size), Place(memory, offset + at * size)
-            layout.steps.append([COPY, *places, rows, block * size, block * size, between * size])
+            layout.append(COPY, *places, rows, block * size, block * size, between * size)
         layout.hold((Place(memory, offset), Place(target, 0)))
 
     return plan
@@ -158,7 +158,7 @@ def concatenation_plan(call: Call) -> Plan | None:
                 whole.first = min(whole.first, memory.first)
             else:
                 target = Place(whole, at)
-                layout.steps.append([COPY, target, place, rows, size // rows, bytes_of(result) // rows, size // rows])
+                layout.append(COPY, target, place, rows, size // rows, bytes_of(result) // rows, size // rows)
             at += size // rows
         whole.last = max(now, len(layout.steps))
 

@@ -27,6 +27,12 @@ from backburn.ops.table import OPERATIONS
 _WATCHED: ContextVar[bool] = ContextVar("backburn_anomaly", default=False)
 #: The outermost operation that is running and the line that called it; inner operations are reported as this one.
 _CALL_SITE: ContextVar[tuple[str, str] | None] = ContextVar("backburn_anomaly_inside", default=None)
+#: What makes gradients of an operation NaN.
+_REASONS = dict.fromkeys(
+    ("eigh", "svd"),
+    " Vectors of equal eigenvalues or singular values are not determined; where a function of them has a derivative, "
+    "bb.grad, bb.jvp and bb.jacobian find it, which call the function again.",
+)
 _lock = threading.Lock()
 _depth = 0
 _originals: dict[tuple[type[Any], str], Any] = {}
@@ -180,7 +186,8 @@ def _watch(called: tuple[str, str], node: Node | None) -> None:
             if problem:
                 incoming = "" if g.__class__ in (list, tuple) else f" The incoming gradient: {_described(below, (g,))}."
                 raise NumericalInstabilityError(
-                    f"backward of {name}: a gradient of shape {list(gradient.shape)} has {problem}.{incoming} {site}"
+                    f"backward of {name}: a gradient of shape {list(gradient.shape)} has {problem}.{incoming}"
+                    f"{_REASONS.get(name, '')} {site}"
                 )
         return gradients
 

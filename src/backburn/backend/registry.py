@@ -158,6 +158,21 @@ def load_backend(spec: str) -> AnyBackend:
     return known
 
 
+def unknown_name(spec: str) -> tuple[str, SpecError] | None:
+    """The first name of an expression that nothing registers, and the error for it; no backend is imported.
+
+    Raises :class:`SpecError` for a text that is no expression.
+
+    >>> unknown_name("autodiff(numpy)"), unknown_name("autodiff(nunpy)")[0]
+    (None, 'nunpy')
+    """
+    known = {**_targets(DECORATORS), **_targets(BACKENDS)}
+    for part in parse(spec).parts():
+        if part.name not in known and not any((group, part.name) in _registered for group in (BACKENDS, DECORATORS)):
+            return part.name, misspelt(part, known)
+    return None
+
+
 def list_backends() -> list[BackendInfo]:
     """Every backend that is installed, usable or not; one whose package fails to import also warns.
 

@@ -21,6 +21,8 @@ RECORDING: ContextVar[bool] = ContextVar("backburn_recording", default=True)
 ACTIVE: ContextVar[Any] = ContextVar("backburn_active", default=None)
 #: The backends of the derivatives that are running, the outermost first.
 TRANSFORMS: ContextVar[tuple[Any, ...]] = ContextVar("backburn_transforms", default=())
+#: Lists of the eigenvalues and singular values that functions under differentiation have computed.
+DECOMPOSED: ContextVar[tuple[list[Any], ...]] = ContextVar("backburn_decomposed", default=())
 #: The backend of new tensors; None until first asked for.
 DEFAULT_BACKEND: ContextVar[Any] = ContextVar("backburn_default_backend", default=None)
 #: The dtype of new float tensors made from Python numbers; None for that of their backend.

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 #: The most characters of a name that are shown.
 MOST = 200
+#: The most letters of a message.
+MOST_LETTERS = 16_000
 #: The most tables and lists in one another that a file of settings has.
 DEPTH = 50
 
@@ -47,10 +49,13 @@ def listed(names: Sequence[object], most: int = 20) -> str:
 def printable_lines(text: str) -> str:
     r"""Text of several lines, in which ends of lines and tabs stay, and all other invisible characters are escaped.
 
+    The middle of a text of more than ``MOST_LETTERS`` letters is left out.
+
     >>> print(printable_lines("one\x07\ntwo"))
     one\x07
     two
     """
+    text = _cut(text, MOST_LETTERS)
     if text.isprintable():
         return text
     return "".join(character if character in "\n\t" else _visible(character) for character in text)

@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from backburn.base.errors import BackburnError, hint_for
+from backburn.base.foreign import printable, printable_lines
 from backburn.cli import conformance, generation, information, launch, runs, training
+from backburn.communicators.launching import leave_error
 
 #: What adds each command to the parser, in the order of the help.
 COMMANDS: dict[str, Callable[[Any, argparse.ArgumentParser], None]] = {
@@ -42,17 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ...
     0
     """
-    commands, given = parser(), list(sys.argv[1:] if arguments is None else arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
     if not given:
-        commands.print_help()
+        parser().print_help()
         return 0
-    if not given[0].startswith("-") and given[0] not in COMMANDS:
-        commands.error(f"there is no command {given[0]!r}. {hint_for(given[0], COMMANDS)}")
-    options, rest = commands.parse_known_args(given)
-    if hasattr(options, "overrides") and not any(word.startswith("-") for word in rest):
-        options.overrides = [*options.overrides, *rest]  # those after an option, which argparse leaves over
-    elif rest:
-        commands.error(f"unrecognized arguments: {' '.join(rest)}")
+    options = parsed(given)
     try:
         status: int = options.run(options)
         sys.stdout.flush()
@@ -63,8 +59,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BackburnError, OSError) as error:
         if options.debug or os.environ.get("BACKBURN_DEBUG"):
             raise
-        print("\n".join([f"backburn: {_words(error)}", *getattr(error, "__notes__", [])]), file=sys.stderr)
+        _say("\n".join([_words(error), *getattr(error, "__notes__", [])]))
         return 2
+    except MemoryError as error:
+        if options.debug or os.environ.get("BACKBURN_DEBUG"):
+            raise
+        _say(f"there is not enough memory. {error}".rstrip())
+        return 2
+
+
+def parsed(given: Sequence[str]) -> argparse.Namespace:
+    """The options of a command line; one that is none ends the program with a message and status 2."""
+    commands = parser()
+    if not given[0].startswith("-") and given[0] not in COMMANDS:
+        commands.error(f"there is no command {given[0]!r}. {hint_for(given[0], COMMANDS)}")
+    options, rest = commands.parse_known_args(given)
+    if hasattr(options, "overrides") and not any(word.startswith("-") for word in rest):
+        options.overrides = [*options.overrides, *rest]  # those after an option, which argparse leaves over
+    elif rest:
+        commands.error(f"unrecognized arguments: {' '.join(rest)}")
+    if options.run is launch.launch:
+        options.parsed = parsed
+    return options
+
+
+def _say(words: str) -> None:
+    """Print an error, or leave it for ``backburn launch``, which prints it once for all ranks."""
+    words = printable_lines(words)
+    if not leave_error(words):
+        print(f"backburn: {words}", file=sys.stderr)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -89,5 +112,5 @@ def parser() -> argparse.ArgumentParser:
 def _words(error: Exception) -> str:
     """An error as one message; the system's errors in the form ``path: what``."""
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        return f"{printable(error.filename)}: {error.strerror}" if error.filename else error.strerror
     return str(error)

@@ -33,7 +33,10 @@ def add_conformance(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     command.add_argument("backend", nargs="?", metavar="BACKEND", help="the backend to check")
     command.add_argument(
-        "--quick", action="store_true", help="at most 600 checks, spread over all operations and kinds"
+        "--quick", action="store_true", help="at most 600 checks, spread over all operations; none of large operands"
+    )
+    command.add_argument(
+        "--large", action="store_true", help="every sample with large operands, in all dtypes, to 2**24 elements"
     )
     for name, what in (("ops", "operations"), ("dtypes", "dtypes"), ("kinds", "kinds of check")):
         command.add_argument(f"--{name}", metavar="A,B", type=_names, help=f"only these {what}, separated by commas")
@@ -81,8 +84,7 @@ def conformance(options: argparse.Namespace) -> int:
         return 0
     if options.backend is None:
         raise ArgumentError("conformance: name a backend, such as numpy, or module:factory")
-    if os.getcwd() not in sys.path:  # as `python -m` does: a backend may lie in the current folder
-        sys.path.insert(0, os.getcwd())
+    look_in_current_folder(options.backend)
     expected: dict[str, str] = {}
     for path in options.xfail or ():
         expected.update(read_expected(path))
@@ -92,6 +94,7 @@ def conformance(options: argparse.Namespace) -> int:
             options.backend,
             expected,
             quick=options.quick,
+            large=options.large,
             ops=options.ops,
             dtypes=options.dtypes,
             kinds=options.kinds,
@@ -111,6 +114,18 @@ def conformance(options: argparse.Namespace) -> int:
     if rank == 0 or not report.ok:
         print(text(report, matrices=not brief) if not brief or not report.ok else summary(report))
     return 0 if report.ok else 1
+
+
+def look_in_current_folder(target: str) -> None:
+    """Let a module of ``module:factory`` be found in the current folder, which comes last: a file there hides nothing.
+
+    Of an expression all names are those of installed packages.
+    """
+    module, _, factory = target.partition(":")
+    is_module = factory and all(part.isidentifier() for part in (*module.split("."), *factory.split(".")))
+    if is_module and "" not in sys.path:
+        with suppress(FileNotFoundError):  # it may have been deleted
+            sys.path += {os.getcwd()} - {*sys.path}
 
 
 def _write(report: Any, options: argparse.Namespace) -> None:

@@ -167,8 +167,8 @@ class Mpi:
             watchdog.interrupted(operation, error)
             if isinstance(error, MPI.Exception):
                 raise CommunicationError(
-                    f"{operation}: MPI reports {error}. Ranks that are out of step are one cause; with check=true "
-                    f"every collective is compared"
+                    f"MPI reports an error of {operation}: {error}. Ranks that are out of step are one cause; with "
+                    f"check=true every collective is compared"
                 ) from error
             raise
         watchdog.waiting = None
@@ -209,7 +209,7 @@ class Exchange:
         except BaseException as error:
             watchdog.interrupted("all_to_all", error)
             if isinstance(error, MPI.Exception):
-                raise CommunicationError(f"all_to_all: MPI reports {error}") from error
+                raise CommunicationError(f"MPI reports an error of all_to_all: {error}") from error
             raise
         watchdog.waiting = None
         self._requests, self._buffers = [], None

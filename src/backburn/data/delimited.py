@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backburn.base.errors import ArgumentError, DTypeError, FileFormatError
+from backburn.base.foreign_files import room
 
 #: What may stand between cells, where nobody says so.
 DELIMITERS = (",", ";", "\t", "|")
@@ -31,6 +32,10 @@ MISSING = (
 #: The bytes and the records by which a delimiter is found.
 SAMPLE, RECORDS = 1 << 17, 200
 _BLOCK, _LARGEST_BLOCK = 1 << 24, (1 << 31) - 1
+#: The bytes of memory of a column while it is read, and those that a compressed byte or one of another MiB may become.
+_COLUMN, _MOST_EXPANDED = 12_000, 20
+#: The digits of an integer that a float may have.
+_LONGEST_NUMBER = 300
 _WORDS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
@@ -54,7 +59,7 @@ def read(path: Path, packed: bool, usual: str, delimiter: str | None, encoding: 
     """
     import pyarrow
 
-    content = gzip.decompress(path.read_bytes()) if packed else path.read_bytes()
+    content = _expanded(path) if packed else path.read_bytes()
     found = next((name for mark, name in _MARKS if content.startswith(mark)), None)
     if encoding is None and found == "utf-16":
         _say(path, "the encoding is UTF-16")
@@ -63,6 +68,10 @@ def read(path: Path, packed: bool, usual: str, delimiter: str | None, encoding: 
     whole = len(content) <= SAMPLE
     if delimiter is None:
         delimiter = _delimiter(path, sample, whole, usual)
+    line = content[: content.find(b"\n") + 1 or len(content)]
+    if line.count(delimiter.encode()) * _COLUMN > room(len(content)):
+        count = line.count(delimiter.encode()) + 1
+        raise FileFormatError(f"read_table: {path} has {count} columns, too many for a file of its size")
     names = next(_records(sample, delimiter), [])
     block = _BLOCK
     while True:
@@ -77,6 +86,16 @@ def read(path: Path, packed: bool, usual: str, delimiter: str | None, encoding: 
         if all(kind == pyarrow.string() for kind in table.schema.types):
             return table
         names = table.column_names  # which the sample did not have, or not whole
+
+
+def _expanded(path: Path) -> bytes:
+    """The content of a compressed file. Raises :class:`FileFormatError` if it is far larger than texts become."""
+    most = (path.stat().st_size + (1 << 20)) * _MOST_EXPANDED
+    with gzip.open(path) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise FileFormatError(f"read_table: {path} expands to more than {most} bytes: expand it first")
+    return content
 
 
 def _apart(content: bytes, block: int) -> int:
@@ -183,7 +202,17 @@ def texts(cells: Any, missing: Collection[str], what: str) -> NDArray[Any]:
         cells = compute.if_else(_is_in(cells, tuple(missing)), "", cells)
     if compute.any(compute.ends_with(cells, "\0")).as_py():
         raise DTypeError(f"read_table: {what} has texts that end with a zero byte, which arrays of strings lose")
-    return np.array(cells.to_pylist(), dtype=str)
+    longest = compute.max(compute.utf8_length(cells)).as_py() or 0
+    if 4 * longest * len(cells) <= room(cells.nbytes):
+        return np.array(cells.to_pylist(), dtype=str)
+    return np.array(cells.to_pylist(), dtype=np.dtypes.StringDType())  # of which each takes its own length
+
+
+def is_text(kind: Any) -> bool:
+    """Whether a type of pyarrow is one of texts."""
+    from pyarrow import types
+
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def spread(values: NDArray[Any], gaps: NDArray[np.bool_]) -> NDArray[Any]:
@@ -258,7 +287,7 @@ def _floats(cells: Any, gaps: bool) -> NDArray[Any] | None:
     if not _all(cells, NUMBER) or _any(cells, LEADING_ZERO):
         return None
     whole = cells.filter(compute.match_substring_regex(cells, r"^[+-]?[0-9]{16,}$"))
-    if any(int(float(cell)) != int(cell) for cell in whole.to_pylist()):
+    if any(len(cell) > _LONGEST_NUMBER or int(float(cell)) != int(cell) for cell in whole.to_pylist()):
         return None
     found = _cast(_unsigned(cells), pyarrow.float64())
     if found is None or (np.isinf(found).any() and not _any(cells, r"(?i)inf")):
@@ -305,7 +334,8 @@ def typed(cells: Any, dtype: np.dtype[Any], missing: Collection[str], what: str)
     from pyarrow import compute
 
     if dtype.kind in "UT":
-        return texts(cells, missing, what).astype(dtype)
+        found = texts(cells, missing, what)
+        return found if found.dtype.kind == "T" and not dtype.itemsize else found.astype(dtype)
     bare = compute.utf8_trim_whitespace(cells)
     gaps = _is_in(bare, (*MISSING, *missing)).to_numpy().astype(bool)
     values = bare.to_pylist()

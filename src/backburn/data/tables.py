@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import zlib
@@ -13,9 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backburn.base.errors import ArgumentError, DTypeError, FileFormatError, hint_for
+from backburn.base.errors import ArgumentError, BackburnError, DTypeError, FileFormatError, hint_for
+from backburn.base.foreign import printable, quoted
+from backburn.base.foreign_files import ordinary, repeated, room
 from backburn.data import delimited
 from backburn.data.packages import package
+from backburn.data.parquet_pages import check_memory
 from backburn.hints.arguments import explained
 
 
@@ -46,10 +50,15 @@ def read_table(
 
     Of a Parquet file, the nameless index of a pandas frame is read only if ``columns`` names it.
 
+    Where one text is so long that an array of one width would take ten times the texts and 200 MB, they are an array of
+    ``np.dtypes.StringDType``.
+
     Needs the extra ``data``; :class:`BackendUnavailableError` says so. Raises :class:`FileFormatError` for a file that
-    is no table, has no rows or another encoding, :class:`ArgumentError` for columns that it does not have, and
-    :class:`DTypeError` for columns of lists of several lengths or of records, for cells that are not of the type that
-    ``types`` has for them, and for numbers of a Parquet file that the dtype would round (``types`` decides it).
+    is no table, has no rows or another encoding, one whose columns would take more memory than ten times its bytes and
+    200 MB, and a compressed one that expands to more than 20 times its bytes and 20 MB; :class:`ArgumentError` for
+    columns that it does not have, and :class:`DTypeError` for columns of lists of several lengths or of records, for
+    cells that are not of the type that ``types`` has for them, and for numbers of a Parquet file that the dtype would
+    round (``types`` decides it).
 
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp(), "flowers.csv")
@@ -71,30 +80,34 @@ def read_table(
     ends = [suffix.lower() for suffix in place.suffixes]
     packed = len(ends) > 1 and ends[-1] == ".gz"
     ending = ends[-2] if packed else ends[-1] if ends else ""
+    ordinary(place)
     try:
         if ending == ".parquet":
-            table, hidden = _parquet(place)
+            table, hidden = _parquet(place, None if columns is None else {*columns, *dtypes})
         elif ending in (".csv", ".tsv"):
             hidden = frozenset()
             table = delimited.read(place, packed, "\t" if ending == ".tsv" else ",", delimiter, encoding)
         else:
             raise FileFormatError(f"read_table: {place} is neither .csv, .tsv nor .parquet, by its name")
-    except (arrow.ArrowException, OSError, EOFError, zlib.error) as cause:
-        if isinstance(cause, FileNotFoundError) or getattr(cause, "errno", None) is not None:
+    except BackburnError:
+        raise
+    except (arrow.ArrowException, OSError, EOFError, ValueError, csv.Error, zlib.error) as cause:
+        if getattr(cause, "errno", None) is not None:
             raise  # the system's error, not one of the content
-        raise FileFormatError(f"read_table: {place} cannot be read: {cause}") from cause
+        words = printable(str(cause) or type(cause).__name__, 500)
+        raise FileFormatError(f"read_table: {place} cannot be read: {words}") from cause
     known = table.column_names
-    if len(set(known)) < len(known):
-        twice = next(name for name in known if known.count(name) > 1)
-        raise FileFormatError(f"read_table: {place} has two columns {twice!r}")
+    present = set(known)
+    if len(present) < len(known):
+        raise FileFormatError(f"read_table: {place} has two columns {quoted(repeated(known))}")
     for name in (*(columns or ()), *dtypes):
-        if name not in known:
+        if name not in present:
             raise ArgumentError(f"read_table: {place} has no column {name!r}. {hint_for(name, known)}")
     if not table.num_rows:
         raise FileFormatError(f"read_table: {place} has no rows")
     found = {}
     for name in columns or [name for name in known if name not in hidden]:
-        what, dtype = f"{name!r} in {place}", dtypes.get(name)
+        what, dtype = f"{quoted(name)} in {place}", dtypes.get(name)
         if ending == ".parquet":
             found[name] = _column(table[name], dtype, missing, what)
         elif dtype is None:
@@ -119,15 +132,40 @@ def _dtypes(types: Any) -> dict[str, np.dtype[Any]]:
     return found
 
 
-def _parquet(path: Path) -> tuple[Any, frozenset[str]]:
-    """A table, and the names of columns that hold the nameless index of a frame."""
+def _parquet(path: Path, wanted: set[str] | None) -> tuple[Any, frozenset[str]]:
+    """A table, of some columns alone, and the names of those that hold the nameless index of a frame."""
     from pyarrow import parquet
 
-    table = parquet.read_table(path)
+    most = room(path.stat().st_size)
+    check_memory(path, wanted, most)
+    with parquet.ParquetFile(path) as file:
+        schema = file.schema_arrow
+        names = [field.name for field in schema if delimited.is_text(field.type)]
+        if wanted is not None and not wanted <= set(schema.names):
+            return schema.empty_table(), frozenset()  # which tells what there is
+    with parquet.ParquetFile(path, read_dictionary=names) as file:  # a text of many rows stays one until it is measured
+        order = None if wanted is None else [name for name in schema.names if name in wanted]
+        table = _expanded(file.read(columns=order), path, most)
     is_pandas = b"pandas" in (table.schema.metadata or {})
     return table, frozenset(
         name for name in table.column_names if is_pandas and re.fullmatch(r"__index_level_\d+__", name)
     )
+
+
+def _expanded(table: Any, path: Path, most: int) -> Any:
+    """The table with texts in the place of their numbers, unless they have more than ``most`` characters together."""
+    from pyarrow import compute, types
+
+    size = 0
+    for number, field in enumerate(table.schema):
+        if types.is_dictionary(field.type) and delimited.is_text(field.type.value_type):
+            for chunk in table.column(number).chunks:
+                lengths = compute.binary_length(chunk.dictionary).take(chunk.indices)
+                size += compute.sum(lengths).as_py() or 0
+            if size > most:
+                raise FileFormatError(f"read_table: {path} has texts of {size} bytes together, more than are read")
+            table = table.set_column(number, field.name, table.column(number).cast(field.type.value_type))
+    return table
 
 
 def _column(column: Any, dtype: np.dtype[Any] | None, missing: Sequence[str], what: str) -> Any:
@@ -137,7 +175,7 @@ def _column(column: Any, dtype: np.dtype[Any] | None, missing: Sequence[str], wh
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     kind = column.type
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+    if delimited.is_text(kind):
         cells = column.cast("string").fill_null("")
         return delimited.texts(cells, missing, what) if dtype is None else delimited.typed(cells, dtype, missing, what)
     if dtype is not None and dtype.kind in "UT":

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backburn.base.errors import ArgumentError, FileFormatError
+from backburn.base.foreign_files import inside, ordinary
 from backburn.hints.arguments import explained
 
 
@@ -25,8 +26,9 @@ def read_text(
     is in UTF-8, in the smallest unsigned dtype that holds them. Line ends stay as they are, and a byte-order mark is no
     part of the text. :func:`windows` makes rows of equal length of them.
 
-    Raises :class:`FileFormatError` for a folder without texts, for an empty file and, with ``encode``, for one that is
-    not in UTF-8, and :class:`ArgumentError` where ``encode`` returns anything but integers from 0 on.
+    Raises :class:`FileFormatError` for a folder without texts or with links out of it, for an empty file and, with
+    ``encode``, for one that is not in UTF-8, and :class:`ArgumentError` where ``encode`` returns anything but integers
+    from 0 on.
 
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp(), "a.txt")
@@ -37,11 +39,13 @@ def read_text(
         array([2, 2], dtype=uint8)
     """
     place = Path(path)
-    files = sorted(found for found in place.rglob("*.txt") if found.is_file()) if place.is_dir() else [place]
+    files = [place]
+    if place.is_dir():
+        files = sorted(inside(found, place) for found in place.rglob("*.txt") if found.is_file())
     if not files:
         raise FileFormatError(f"read_text: {place} has no files *.txt")
     for file in files:
-        if not file.stat().st_size:
+        if not ordinary(file).st_size:
             raise FileFormatError(f"read_text: {file} is empty")
     if encode is None:
         if len(files) == 1:

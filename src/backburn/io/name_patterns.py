@@ -19,7 +19,7 @@ from backburn.base.errors import FileFormatError
 from backburn.base.foreign import quoted
 
 #: The most steps of the machines of all patterns together, the most places of one, and the deepest groups.
-MOST_STEPS, MOST_PLACES, _MOST_DEPTH = 10_000_000, 5_000, 50
+MOST_STEPS, MOST_PLACES, _MOST_DEPTH = 5_000_000, 5_000, 50
 _SPECIAL = frozenset("*+?{}[]()|^$\\")
 _COUNTS = re.compile(r"\{(\d{1,4})(,(\d{0,4}))?\}")
 _Test: TypeAlias = Callable[[str], bool]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import types
 from collections.abc import Mapping
@@ -11,8 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from backburn.base.errors import ConfigError, hint_for
+from backburn.base.errors import ConfigError, FileFormatError, hint_for
+from backburn.base.foreign_files import inside, is_number, parsed
 from backburn.base.metadata import warn_of
+from backburn.base.regular import read_regular
 from backburn.models.keys import COMMON, GENERATION, GENERATION_IDLE, GENERATION_OFF
 
 C = TypeVar("C", bound="Config")
@@ -25,9 +26,14 @@ _SUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "add_cross_attention": (False,),
 }  # fmt: skip
 #: The most of what a model has a Python object for, so that a number in a file cannot fill the memory.
-_MOST = {"num_hidden_layers": 10_000, "n_layer": 10_000, "layers_per_block": 10_000, "num_labels": 1_000_000}
-#: The largest ``config.json`` that is read.
-_LONGEST = 10_000_000
+_MOST = {"num_hidden_layers": 10_000, "n_layer": 10_000, "layers_per_block": 10_000, "num_labels": 100_000}
+#: The largest ``config.json`` that is read, and the largest integer in it.
+_LONGEST, _LARGEST = 10_000_000, 1 << 62
+#: The keys of which a model has a layer, or a block of them, for each that they count or name.
+_LAYERS = (
+    "num_hidden_layers", "n_layer", "layers_per_block", "depths", "hidden_sizes", "down_block_types", "up_block_types",
+    "block_out_channels",
+)  # fmt: skip
 
 
 @dataclass(kw_only=True)
@@ -107,8 +113,8 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin is dict:
         return isinstance(value, dict) and all(isinstance(key, str) for key in value)
     if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    return type(value) is hint
+        return isinstance(value, float) or is_number(value)  # of which those that are not finite have another message
+    return type(value) is hint and (hint is not int or abs(value) < _LARGEST)
 
 
 _WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "a string", type(None): "null"}
@@ -144,14 +150,22 @@ def read_config(folder: Path) -> dict[str, Any]:
     return {**values, "eos_token_id": stops}
 
 
+def check_layers(config: Config, tensors: int) -> None:
+    """Raise :class:`ConfigError` for more layers than there are tensors of weights, which a file would be made of."""
+    for key in _LAYERS:
+        value = getattr(config, key, 0)
+        count = max(len(value), *(n for n in value if isinstance(n, int)), 0) if isinstance(value, list) else value
+        if count > tensors:
+            words = f"{key} is {value!r:.100}, and the weights beside it have {tensors} tensors in all"
+            raise ConfigError(f"{type(config).__name__}: {words}")
+
+
 def _table(path: Path) -> dict[str, Any]:
     """The table in a file."""
-    if path.stat().st_size > _LONGEST:
-        raise ConfigError(f"{path}: a configuration of more than {_LONGEST} bytes is not read")
     try:
-        values = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: no JSON ({error})") from error
+        values = parsed(read_regular(inside(path, path.parent), _LONGEST), f"{path}:")
+    except FileFormatError as error:
+        raise ConfigError(str(error)) from error
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: holds {type(values).__name__}, and a configuration is a table")
     return values

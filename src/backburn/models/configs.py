@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -28,7 +29,8 @@ class LabelsConfig(Config):
         self.extra.pop("label2id", None)  # which follows
         if self.id2label is None:
             self.id2label = {str(i): f"LABEL_{i}" for i in range(2 if self.num_labels is None else self.num_labels)}
-        if not self.id2label or any(not (i.isdecimal() and isinstance(x, str)) for i, x in self.id2label.items()):
+        are_names = [re.fullmatch(r"\d{1,9}", i) and isinstance(x, str) for i, x in self.id2label.items()]
+        if not self.id2label or not all(are_names):
             words = f"a table of names by number, not {self.id2label!r:.100}"
             raise ConfigError(f"{type(self).__name__}: id2label is {words}")
         if self.num_labels not in (None, len(self.id2label)):

@@ -111,7 +111,7 @@ class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
     def sigmoid_slope(self: Any, grad: F, x: F, /) -> F:
-        """``grad`` times the derivative of :meth:`sigmoid` at ``x``, ``sigmoid(x) * sigmoid(-x)``, accurate at both ends.
+        """``grad`` times the slope of :meth:`sigmoid` at ``x``, ``sigmoid(x) * sigmoid(-x)``, accurate at both ends.
 
         The result of :meth:`sigmoid` does not tell it: that is 1 from 17 on in float32.
         """

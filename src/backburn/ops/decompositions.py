@@ -396,14 +396,65 @@ def grad_eigh(k: Any, g: Any, out: Any) -> Any:
 
 def tangent_eigh(k: Any, t: Any, out: Any) -> Any:
     """The diagonal of ``V^T t V`` for the values; for the vectors their product with the rest of it, over the gaps."""
+    return eigh_tangents(k, t, out, float("nan"))
+
+
+def eigh_tangents(k: Any, t: Any, out: Any, instead: Any) -> Any:
+    """The tangents of ``eigh``, with ``instead`` for what would be divided by the difference of two equal values."""
     values, vectors = out
     if 0 in vectors.shape:
         return values, vectors
     moved = matmul_chain(k, transpose(k, vectors), symmetric(k, t), vectors)
     rank = len(moved.shape)
-    equal = equal_pairs(k, values, values.shape[-1])
-    turn = over_gaps(k, moved, values, equal, float("nan"))
+    turn = over_gaps(k, moved, values, equal_pairs(k, values, values.shape[-1]), instead)
     return k.diagonal(moved, 0, rank - 2, rank - 1), k.matmul(vectors, turn)
+
+
+def along(k: Any, moved: Any, values: Any, equal: Any, before: Any) -> Any:
+    """The turn of equal values' vectors to those that are continuous along a line, in the order of their slopes.
+
+    ``moved`` is the symmetric tangent of the matrix between its vectors: within a block of equal values, its own
+    eigenvectors. ``before`` counts the other values before each.
+    """
+    count = values.shape[-1]
+    unit = k.equal(identity(k, count, k.dtype(values)), 1.0)
+    block = k.where(k.logical_or(equal, unit), moved, 0.0)
+    rank = len(block.shape)
+    size = k.max(k.sum(k.abs(block), (rank - 1,), True), (rank - 2,), True)
+    apart = k.mul(k.reshape(before, (*before.shape[:-1], 1, count)), k.add(k.mul(size, 2.0), 1.0))
+    return k.eigh(k.where(unit, k.add(block, apart), block))[1]
+
+
+def turned_along_eigh(k: Any, t: Any, out: Any) -> Any:
+    """The results of ``eigh`` with the vectors that are continuous along the tangent ``t``."""
+    values, vectors = out
+    if 0 in vectors.shape:
+        return out
+    equal, gaps = equal_pairs(k, values, values.shape[-1]), differences(k, values)
+    moved = matmul_chain(k, transpose(k, vectors), symmetric(k, t), vectors)
+    less = k.logical_and(k.greater(gaps, 0.0), k.logical_not(equal))  # row i is before column j
+    ones = k.where(less, 1.0, k.zeros(gaps.shape, k.dtype(values)))
+    before = k.sum(ones, (len(gaps.shape) - 2,), False)
+    return values, k.matmul(vectors, along(k, moved, values, equal, before))
+
+
+def turned_along_svd(k: Any, t: Any, out: Any) -> Any:
+    """The results of ``svd`` with the vectors that are continuous along the tangent ``t``."""
+    u, s, vh = out
+    if 0 in s.shape or 0 in u.shape or 0 in vh.shape:
+        return out
+    inner, (m, n), v = s.shape[-1], (u.shape[-2], vh.shape[-1]), transpose(k, vh)
+    first_u, first_v = columns(k, u, 0, inner), columns(k, v, 0, inner)
+    moved = matmul_chain(k, transpose(k, first_u), t, first_v)
+    equal, gaps = equal_pairs(k, s, max(m, n)), differences(k, s)
+    more = k.logical_and(k.less(gaps, 0.0), k.logical_not(equal))
+    ones = k.where(more, 1.0, k.zeros(gaps.shape, k.dtype(s)))
+    turn = along(k, k.neg(symmetric(k, moved)), s, equal, k.sum(ones, (len(gaps.shape) - 2,), False))
+    axis = len(u.shape) - 1
+    first_u, first_v = k.matmul(first_u, turn), k.matmul(first_v, turn)
+    u = first_u if u.shape[-1] == inner else k.concat([first_u, columns(k, u, inner, u.shape[-1])], axis)
+    v = first_v if v.shape[-1] == inner else k.concat([first_v, columns(k, v, inner, v.shape[-1])], axis)
+    return u, s, transpose(k, v)
 
 
 def grad_svd(k: Any, g: Any, x_shape: Any, out: Any) -> Any:
@@ -473,6 +524,14 @@ def over_values(k: Any, outside: Any, s: Any, g: Any, g_s: Any, n: int) -> Any:
 
 def tangent_svd(k: Any, t: Any, out: Any, x_shape: Any) -> Any:
     """The diagonal of ``U^T t V`` for values; for vectors what turns them, among themselves and out of their space."""
+    return svd_tangents(k, t, out, x_shape, float("nan"))
+
+
+def svd_tangents(k: Any, t: Any, out: Any, x_shape: Any, instead: Any) -> Any:
+    """The tangents of ``svd``, with ``instead`` for what would be divided by the difference of two equal values.
+
+    That of two values of 0, whose vectors of both sides turn freely, is NaN.
+    """
     (u, s, vh), (m, n) = out, x_shape[-2:]
     if 0 in x_shape:
         return tuple(k.zeros(x.shape, k.dtype(x)) for x in out)
@@ -481,8 +540,10 @@ def tangent_svd(k: Any, t: Any, out: Any, x_shape: Any) -> Any:
     first_u, first_v = columns(k, u, 0, inner), columns(k, v, 0, inner)
     moved = matmul_chain(k, transpose(k, first_u), t, first_v)
     rank, turned = len(moved.shape), transpose(k, moved)
-    gaps = over_gaps(k, k.add(moved, turned), s, equal_pairs(k, s, max(m, n)), float("nan"))
-    sums = k.mul(k.sub(moved, turned), inverse_sums(k, s, max(m, n)))
+    inverse_sum = inverse_sums(k, s, max(m, n))
+    unknown = k.where(k.greater(inverse_sum, 0.0), k.add(k.mul(inverse_sum, 0.0), instead), float("nan"))
+    gaps = over_gaps(k, k.add(moved, turned), s, equal_pairs(k, s, max(m, n)), unknown)
+    sums = k.mul(k.sub(moved, turned), inverse_sum)
     halves = (k.mul(k.add(gaps, sums), 0.5), k.mul(k.sub(gaps, sums), 0.5))
     positive = k.reshape(k.greater(s, rounding_tolerance(k, s, max(m, n))), (*s.shape[:-1], 1, inner))
     inverse = k.where(positive, masked_inverse(k, positive, k.reshape(s, (*s.shape[:-1], 1, inner))), float("nan"))

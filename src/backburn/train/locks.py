@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from backburn.base.errors import FileFormatError
-from backburn.io.regular import open_regular
+from backburn.base.regular import open_regular
 
 #: The files that this process has locked: record locks do not hold against the process that has them.
 _HELD: set[Path] = set()

@@ -295,7 +295,7 @@ def _escaped(text: str) -> str:
 
 def _lines(text: str) -> str:
     """Text of several lines as HTML."""
-    return escape(printable_lines(text))
+    return escape("\n".join(map(printable_lines, text.split("\n"))))
 
 
 def _table(pairs: Iterable[tuple[str, str]]) -> str:

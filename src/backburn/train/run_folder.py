@@ -35,8 +35,8 @@ from pathlib import Path
 from typing import Any
 
 from backburn.base.errors import FileFormatError, RunFolderError
+from backburn.base.regular import read_end, read_regular
 from backburn.io import load_state, save_model, save_state, write_atomically
-from backburn.io.regular import read_end, read_regular
 from backburn.train.locks import FileLock
 
 CONFIG, METRICS, TABLE, STEPS, LOCK = "config.json", "metrics.jsonl", "metrics.csv", "steps.jsonl", "lock"
@@ -153,11 +153,11 @@ class RunFolder:
             is_linked = stat.S_ISLNK(found.st_mode) or (name in _GROWING and found.st_nlink > 1)
             fits = (stat.S_ISDIR if name in _FOLDERS else stat.S_ISREG)(found.st_mode)
             if is_linked or not fits:
-                is_what = "a link" if is_linked else f"no {'folder' if name in _FOLDERS else 'ordinary file'}"
-                raise RunFolderError(
-                    f"the run folder {self.path} cannot be used: {name} in it is {is_what}, which a run would write "
-                    f"to. Remove it, or choose another folder"
-                )
+                if is_linked:
+                    is_what = "a link, and what it leads to is not the run's"
+                else:
+                    is_what = "a folder" if stat.S_ISDIR(found.st_mode) else "a file of another kind"
+                raise RunFolderError(f"the run folder {self.path} cannot be used: {name} in it is {is_what}")
 
     def _clear(self) -> None:
         for checkpoint in self.checkpoints:

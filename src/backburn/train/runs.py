@@ -12,7 +12,7 @@ from typing import Any
 
 from backburn.base.errors import FileFormatError, hint_for
 from backburn.base.foreign import is_deep, printable, quoted
-from backburn.io.regular import read_regular
+from backburn.base.regular import read_regular
 from backburn.train.charts import sparkline
 from backburn.train.locks import is_locked
 from backburn.train.run_folder import CONFIG, LOCK, METRICS, STEPS, read_rows

@@ -10,10 +10,16 @@ from contextlib import nullcontext
 from math import inf
 from typing import Any, Generic, Literal, TypeVar
 
-from backburn.base.errors import ArgumentError, FileFormatError, NumericalInstabilityError, RunFolderError
+from backburn.base.errors import (
+    ArgumentError,
+    BackburnError,
+    FileFormatError,
+    NumericalInstabilityError,
+    RunFolderError,
+)
 from backburn.base.mutable_trees import MutableTree
 from backburn.data.loader import Batches
-from backburn.decorators.sharding import levels_of
+from backburn.decorators.sharding import levels_of, spec_without_shards
 from backburn.distributed import Cutting, Mesh, place, placement
 from backburn.distributed.rows import Rows
 from backburn.hints.arguments import explained
@@ -35,16 +41,16 @@ from backburn.train.arguments import (
     place_of,
     positive,
 )
-from backburn.train.batches import Data, batches_of, described, host_examples, layout
+from backburn.train.batches import Data, batches_of, described, host_examples, layout, not_finite
 from backburn.train.callbacks import Callback, Checkpoints, Row
 from backburn.train.evaluation import Evaluation
 from backburn.train.positions import has_position, iterator_at, position_of
 from backburn.train.precision import Precision
-from backburn.train.rates import lower, optimizers_of, rate_values
+from backburn.train.rates import changed_rate, lower, optimizers_of, rate_values
 from backburn.train.run_folder import BEST, MODEL, RunFolder, environment, versions
 from backburn.train.shared_folder import SharedFolder
 from backburn.train.signals import Terminated, interruptible
-from backburn.train.states import Description, load_model_state, model_state
+from backburn.train.states import MISFITS, Description, check_parts, load_model_state, model_state
 from backburn.train.steps import Step, Values, Weights
 from backburn.train.sums import Entry, Sums
 
@@ -449,6 +455,7 @@ class Trainer(Generic[M]):
         Raises :class:`RunFolderError` for that of another model, optimizer or other data, and says what differs; then
         nothing is changed. What the first batch shows to be other data is an error of the next step.
         """
+        check_parts(state)
         self._description().check(state["about"])
         load_model_state(self.model, state["model"])
         placements = self._placements()
@@ -511,10 +518,10 @@ class Trainer(Generic[M]):
     def _load(self, path: str | os.PathLike[str], state: Any) -> None:
         try:
             self.load_state(state)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise FileFormatError(f"{os.fspath(path)}: this is not the state of a training run ({error})") from error
         except RunFolderError as error:
             raise RunFolderError(f"{os.fspath(path)}: {error}") from error
+        except MISFITS as error:
+            raise FileFormatError(f"{os.fspath(path)}: this is not the state of a training run ({error})") from error
 
     def _save_in_folder(self, state: dict[str, Any], models: dict[str, Any]) -> None:
         if self.folder is None or not self.folder.is_open:
@@ -553,10 +560,13 @@ class Trainer(Generic[M]):
             self._save_in_folder(state, {MODEL: model})
 
     def _saved_model(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """The model as it is saved, with its averaged parameters if there are any, and what is said about it."""
+        """The model as it is saved, with its averaged parameters if there are any, and what is said about it.
+
+        That does not tell on how many shards or processes it was trained: the file is the same.
+        """
         about = {
             "backburn": versions().get("backburn", "of no installation"),
-            "backend": self._place.backend.spec,
+            "backend": spec_without_shards(self._place.backend),
             "epoch": self.epoch,
             "step": self.steps,
             "metrics": {
@@ -567,6 +577,8 @@ class Trainer(Generic[M]):
             },
             **self.about,
         }
+        if isinstance(config := about.get("config"), dict):
+            about["config"] = {name: table for name, table in config.items() if name != "distributed"}
         with self._averaged():
             return model_state(self.model), about
 
@@ -621,6 +633,8 @@ class Trainer(Generic[M]):
         """Say at the start what the data do not allow."""
         if self.folder is None:
             return
+        if self.history and (changed := changed_rate(self.optimizer, self.history[-1])) is not None:
+            self._say(f"note: the run goes on at another rate: {changed}. A schedule over more epochs has other rates")
         if self.batches_per_epoch is None and hasattr(self.data, "__iter__"):
             self._say(
                 f"note: the data, a {type(self.data).__name__}, have no length: an epoch ends where they do, or "
@@ -746,7 +760,12 @@ class Trainer(Generic[M]):
         if position is None:
             self._passes += 1
         passes = number if self.steps_per_epoch is None else self._passes
-        iterator = iterator_at(self.data, lambda: batches_of(self.data, passes), position)
+        try:
+            iterator = iterator_at(self.data, lambda: batches_of(self.data, passes), position)
+        except MISFITS as error:
+            if position is None or isinstance(error, BackburnError):
+                raise
+            raise FileFormatError(f"the saved position in the data is none of a {type(self.data).__name__}") from error
         if self.folder is not None and passes == 1 and position is None and not has_position(self.data, iterator):
             self._say(
                 f"note: the position in the data, a {type(self.data).__name__}, cannot be saved: a run that is killed "
@@ -788,6 +807,12 @@ class Trainer(Generic[M]):
             raise self._diverged(f"{bad} is not finite after step {self.steps}")
 
     def _diverged(self, how: str) -> NumericalInstabilityError:
+        found = None if self.steps_per_epoch is not None else not_finite(self.data, self.epoch + 1, self.batches)
+        if found is not None:
+            return NumericalInstabilityError(
+                f"fit: {how}, in epoch {self.epoch + 1}, and the data are not finite: {found}. Leave such examples "
+                f"out, or replace the values (bb.nan_to_num); on_nan='skip' leaves their steps out"
+            )
         rates = ", ".join(f"{value:g}" for value in rate_values(self.optimizer).values())
         return NumericalInstabilityError(
             f"fit: training has diverged: {how}, in epoch {self.epoch + 1}. Try a smaller learning rate than {rates}, "

@@ -26,6 +26,7 @@ from backburn.transforms.derivatives import (
     with_aux,
     zeros_like,
 )
+from backburn.transforms.equal_values import decompositions, some_are_equal
 from backburn.transforms.levels import check_function, float_leaves, is_no_float, sync_module_state
 
 #: The most cotangents or tangents that are propagated together, and the most elements that they have.
@@ -126,7 +127,9 @@ def _derivative(
     valued, aux = with_aux(name, selected, has_aux)
     made = _Derivative(name, valued, tuple(primals), leaves, structure, chunk_size)
     rest = list(aux)
-    trees = [unflatten(structure, row) for row in (made.by_rows() if mode == "reverse" else made.by_columns())]
+    # Rows of reverse mode would be NaN at equal eigenvalues, where forward mode has a line to follow.
+    by_rows = mode == "reverse" and not made.has_equal_values
+    trees = [unflatten(structure, row) for row in (made.by_rows() if by_rows else made.by_columns())]
     found = unflatten(made.out_structure, trees if several else [t[0] for t in trees])
     return (found, rest[0]) if has_aux else found
 
@@ -151,7 +154,9 @@ class _Derivative:
         self.home = common_backend(name, leaves) if leaves else default_backend()
         self.draws = Draws()
         given = self.copies()
-        out = self.draws.first(functools.partial(f, *given))
+        with decompositions() as decomposed:
+            out = self.draws.first(functools.partial(f, *given))
+        self.has_equal_values = bool(decomposed) and some_are_equal(decomposed)
         sync_module_state(primals, structure, given, leaves)
         self.outputs, self.out_structure = flatten(out, is_constant=is_no_float)
         for x in self.outputs:

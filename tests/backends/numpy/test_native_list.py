@@ -25,7 +25,7 @@ from backburn_numpy import compiled, lists, products
 from backburn_numpy.lists import native_list
 from backburn_numpy.lists.layout import COPY, Layout
 
-pytestmark = needs_kernels
+pytestmark = [needs_kernels, pytest.mark.usefixtures("guarded_memory")]
 
 
 @pytest.fixture
@@ -362,7 +362,7 @@ def test_parts_of_a_stack_are_computed_in_it(operations: list[str], monkeypatch:
     check(loop, normal(3), normal(20, 2, 3))
     assert operations[0] == NATIVE_LIST
     copies = [step for step in layouts[0].steps if step[0] == COPY]
-    assert [step[3:] for step in copies] == [[2, 12, 12, 0]], "the row that all steps read, repeated once"
+    assert [step[3:] for step in copies] == [(2, 12, 12, 0)], "the row that all steps read, repeated once"
 
 
 def test_results_of_earlier_replays_stay() -> None:

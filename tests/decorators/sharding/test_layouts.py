@@ -1,7 +1,7 @@
 """Bits and layouts in memory do not depend on the number of processes.
 
 Kernels round differently for other layouts, small products and sums above all. So every operation is computed on
-operands that are transposed, sliced, gathered, cut anew and summed, by one process and by threads that stand for 2 and 4.
+operands that are transposed, sliced, gathered, cut anew and summed, by one process and by threads that stand for more.
 """
 
 from __future__ import annotations

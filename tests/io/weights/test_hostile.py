@@ -499,7 +499,8 @@ def test_unknown_blocks_of_gguf_are_an_error_where_they_are_used(tmp_path: Path)
 
 @pytest.mark.parametrize(
     "place",
-    ["../outside", "/etc/passwd", "sub/model.safetensors", "..", ".", "", "C:outside", "a\\b", "a\0b", "../sub/../a"],
+    ["../outside", "/etc/passwd", "sub/model.safetensors", "..", ".", "", "C:outside", "a\\b", "a\0b", "../sub/../a",
+     "é" * 128],
 )  # fmt: skip
 def test_an_index_that_leaves_the_folder_is_refused(place: str, tmp_path: Path) -> None:
     (tmp_path / "outside").write_bytes(files.safetensors_bytes({"x": X}))

@@ -14,12 +14,14 @@ from backburn.conformance.checks.check import NO_DTYPE, Check
 from backburn.conformance.checks.tolerances import VALUE, compare
 from backburn.conformance.checks.values import value_kind
 from backburn.conformance.samples.calls import (
+    PLACES,
     POINTERS,
     as_float64,
     call,
     dtypes_of,
     flatten,
     host_arrays,
+    indexed_length,
     map_operands,
     operands_of,
     promised_shapes,
@@ -90,7 +92,7 @@ def check_layout(check: Check) -> None:
     operands = operands_of(name, sample, check.dtype)
     plain = run_sample(k, name, sample, check.dtype)
     for view in VIEWS:
-        seen = store_quantized(k, map_operands(operands, partial(_seen, k, view)))
+        seen = store_quantized(k, map_operands(operands, partial(seen_by, k, view)))
         other = to_host(k, name, call(k, name, seen, sample.attributes))
         assert len(other) == len(plain), f"{len(other)} outputs from views, {len(plain)} otherwise"
         for got, expected in zip(other, plain, strict=True):
@@ -99,7 +101,7 @@ def check_layout(check: Check) -> None:
         assert_kept(k, operands, seen, "an input that is a view was changed by the call")
 
 
-def _seen(k: Any, view: Callable[[Any, Array], Any], array: Array) -> Any:
+def seen_by(k: Any, view: Callable[[Any, Array], Any], array: Array) -> Any:
     """A view of the array on the backend; the array itself if it is empty or 0-d."""
     return view(k, array) if array.size and array.ndim else k.from_numpy(array)
 
@@ -151,7 +153,7 @@ def check_aliasing(check: Check) -> None:
     results = call(k, name, to_primitives(k, operands), sample.attributes)
     before = [a.copy() for a in to_host(k, name, results)]
     named = zip(OPERATIONS[name].operands, operands, strict=False)
-    others = [o if n in POINTERS else map_operands([o], partial(_other, name))[0] for n, o in named]
+    others = [o if n in POINTERS else map_operands([o], partial(other_values, name))[0] for n, o in named]
     call(k, name, to_primitives(k, others), sample.attributes)
     for old, now in zip(before, to_host(k, name, results), strict=True):
         assert same_bits(old, now), "a second call changed the result of the first"
@@ -163,7 +165,7 @@ def check_aliasing(check: Check) -> None:
             assert same_bits(old, np.asarray(k.to_numpy(result))), "writing into the host's array changed the result"
 
 
-def _other(name: str, array: Array) -> Array:
+def other_values(name: str, array: Array) -> Array:
     """Another valid array for an operation; a multiple where a matrix may have to be definite."""
     if array.dtype.kind == "b":
         return np.asarray(~array)
@@ -280,16 +282,6 @@ def _describe(value: Any) -> str:
 
 # ---- indices ----
 
-#: The length of the axis that an operation's indices point into, unless it is the axis ``axis`` of ``x``.
-_LENGTHS: dict[str, Callable[[list[Any], dict[str, Any]], int]] = {
-    "take_along_axis_backward": lambda o, a: int(a["shape"][a["axis"]]),
-    "take_backward": lambda o, a: int(a["length"]),
-    "gather_nd": lambda o, a: int(o[0].shape[o[1].shape[-1] - 1]),
-    "scatter_nd": lambda o, a: int(o[0].shape[o[1].shape[-1] - 1]),
-}
-#: Operations whose indices hold, along their last axis, a place on each of several axes.
-_PLACES = ("gather_nd", "scatter_nd")
-
 
 def bounds_checks(backend: Any, operation: Operation) -> Iterator[Check]:
     """Values that must be refused: an index just outside its axis on either side, or far outside, a singular matrix."""
@@ -305,7 +297,7 @@ def bounds_checks(backend: Any, operation: Operation) -> Iterator[Check]:
         dtypes = dtypes_of(operation.name, sample, backend)
         if not dtypes or not all(a.size for a in host_arrays(sample)):
             continue
-        wrong = ["length", "-length - 1", "2**32", *(["length of the first axis"] if operation.name in _PLACES else [])]
+        wrong = ["length", "-length - 1", "2**32", *(["length of the first axis"] if operation.name in PLACES else [])]
         for number, what in enumerate(wrong):
             if pointers == ["labels"] and number == 1:
                 continue  # a negative label is one that is left out, by some conventions
@@ -326,14 +318,8 @@ def out_of_bounds(check: Check) -> tuple[list[Any], str]:
     operation = OPERATIONS[name]
     operands = operands_of(name, sample, check.dtype)
     place = next(i for i, n in enumerate(operation.operands) if n in POINTERS)
-    attributes = {**{n: p.default for n, p in operation.parameters.items()}, **sample.attributes}
-    if name in _LENGTHS:
-        length = _LENGTHS[name](operands, attributes)
-    else:
-        values = {n: o for n, o in zip(operation.operands, operands, strict=False) if n not in POINTERS}
-        target = values.get("x", next(iter(values.values())))
-        length = target.shape[attributes.get("axis", 0)]
-    first = operands[0].shape[0] if name in _PLACES else 0
+    length = indexed_length(name, operands, sample.attributes)
+    first = operands[0].shape[0] if name in PLACES else 0
     number = check.index % 10
     wrong = (length, -length - 1, 2**32, first)[number]
     indices = operands[place].astype(np.int64)

@@ -98,7 +98,7 @@ def _recording_checks(backend: Any, operation: Operation) -> Iterator[Check]:
             yield Check(name, dtype, "reuse", index, backend, check_reuse, sample, "one tensor as two operands")
 
 
-def _tracked(outer: Any, operands: list[Any]) -> list[Any]:
+def tracked(outer: Any, operands: list[Any]) -> list[Any]:
     """Host operands as primitives of an autodiff backend, floats as leaves whose gradient is wanted."""
 
     def lift(array: Array) -> Any:
@@ -128,14 +128,18 @@ def _total(check: Check, outer: Any, inputs: list[Any]) -> Any:
     return weighted_sum(outer, _called(check, outer, inputs))
 
 
-def weighted_sum(outer: Any, results: tuple[Any, ...]) -> Any:
-    """``sum(w * output)`` over the float outputs that are on the graph, or None where none is."""
+def weighted_sum(outer: Any, results: tuple[Any, ...], weights: list[Array] | None = None) -> Any:
+    """``sum(w * output)`` over the float outputs that are on the graph, or None where none is.
+
+    ``weights`` are those of each float output, :func:`uneven` ones by default.
+    """
     inner, total = outer.inner_backend, None
-    for result in results:
-        if outer.dtype(result).kind != "float" or not outer.is_tracked(result):
+    floats = [r for r in results if outer.dtype(r).kind == "float"]
+    for result, given in zip(floats, weights or [None] * len(floats), strict=True):
+        if not outer.is_tracked(result):
             continue
         shape = tuple(result.shape)
-        host = uneven(shape).astype(outer.dtype(result).dtype)
+        host = (uneven(shape) if given is None else given).astype(outer.dtype(result).dtype)
         term = outer.sum(outer.mul(result, outer.from_inner(inner.from_numpy(host))), tuple(range(len(shape))), False)
         if total is not None and outer.dtype(total) != outer.dtype(term):
             term = outer.astype(term, outer.dtype(total))
@@ -156,7 +160,7 @@ def check_gradient(check: Check) -> float:
     name, sample, samples = check.operation, check.sample, SAMPLES[check.operation]
     inner, outer = levels(check.backend)
     operands = operands_of(name, sample, check.dtype)
-    inputs = _tracked(outer, operands)
+    inputs = tracked(outer, operands)
     scalar = _total(check, outer, inputs)
     floats = _float_leaves(outer, inputs)
     at = [as_float64(a) for a in flatten(operands) if isinstance(a, np.ndarray) and as_dtype(a.dtype).kind == "float"]
@@ -199,7 +203,7 @@ def check_convention(check: Check) -> float:
     """The documented gradient at points with no or several derivatives, for a cotangent of ones."""
     assert check.sample.gradients is not None
     outer, operands = _operands(check)
-    inputs = _tracked(outer, operands)
+    inputs = tracked(outer, operands)
     result = _called(check, outer, inputs)[0]
     plain = [x for x in inputs if not isinstance(x, list)]
     asked = [(x, e) for x, e in zip(plain, check.sample.gradients, strict=True) if e is not None]
@@ -224,7 +228,7 @@ def check_recorded(check: Check) -> None:
     inner, outer = levels(check.backend)
     operands = operands_of(name, sample, check.dtype)
     plain = to_host(inner, name, call(inner, name, to_primitives(inner, operands), sample.attributes))
-    results = call(outer, name, _tracked(outer, operands), sample.attributes)
+    results = call(outer, name, tracked(outer, operands), sample.attributes)
     for got, expected in zip(to_host(outer, name, results), plain, strict=True):
         compare(got, as_float64(expected), check.dtype if got.dtype.kind not in "iub" else "", 4.0)
     if sample.smooth >= 1 and OPERATIONS[name].results[0] == "same" and any(a.size for a in leaves(sample)):
@@ -239,7 +243,7 @@ def check_untracked(check: Check) -> None:
             assert not outer.is_tracked(result), "the result is on the graph, and no operand is"
     if check.sample.smooth < 1:
         return
-    every = _tracked(outer, operands)
+    every = tracked(outer, operands)
     total = _total(check, outer, every)
     if total is None:
         return
@@ -272,12 +276,12 @@ def _agree(got: Array | None, expected: Array | None, dtype: str, times: float, 
 def check_fan_out(check: Check) -> None:
     """Used in two calls whose results are added, a leaf gets twice the gradient."""
     outer, operands = _operands(check)
-    once = _tracked(outer, operands)
+    once = tracked(outer, operands)
     scalar = _total(check, outer, once)
     if scalar is None:
         return
     single = gradients_of(outer, scalar, _float_leaves(outer, once))
-    inputs = _tracked(outer, operands)
+    inputs = tracked(outer, operands)
     first, second = (_total(check, outer, inputs) for _ in range(2))
     double = gradients_of(outer, outer.add(first, second), _float_leaves(outer, inputs))
     for got, expected in zip(double, single, strict=True):
@@ -287,7 +291,7 @@ def check_fan_out(check: Check) -> None:
 def check_outputs(check: Check) -> None:
     """The gradients of single outputs add up to those of all of them."""
     outer, operands = _operands(check)
-    inputs = _tracked(outer, operands)
+    inputs = tracked(outer, operands)
     tensors = _float_leaves(outer, inputs)
     results = _called(check, outer, inputs)
     scalar = weighted_sum(outer, results)
@@ -306,12 +310,12 @@ def check_reuse(check: Check) -> None:
     """One tensor as the first two operands gets the sum of the gradients that two equal tensors get."""
     outer, operands = _operands(check)
     operands[1] = operands[0]
-    two = _tracked(outer, operands)
+    two = tracked(outer, operands)
     scalar = _total(check, outer, two)
     if scalar is None:
         return
     pair = gradients_of(outer, scalar, two[:2])
-    one = _tracked(outer, operands)
+    one = tracked(outer, operands)
     one[1] = one[0]
     together = gradients_of(outer, _total(check, outer, one), one[:1])[0]
     parts = [as_float64(g) for g in pair if g is not None]
@@ -321,7 +325,7 @@ def check_reuse(check: Check) -> None:
 def check_release(check: Check) -> None:
     """The graph dies with the last tensor on it, without a backward and after one, and needs no cycle collector."""
     outer, operands = _operands(check)
-    inputs = _tracked(outer, operands)
+    inputs = tracked(outer, operands)
     enabled = gc.isenabled()
     gc.disable()
     try:

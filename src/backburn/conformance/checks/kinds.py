@@ -11,6 +11,7 @@ from backburn.conformance.checks.behaviour import refused_calls
 from backburn.conformance.checks.whole_backend import ROUND_TRIPS
 from backburn.conformance.samples.calls import flatten, host_arrays, is_float, is_float_name, leaves, main_dtype
 from backburn.conformance.samples.derived.edge_values import EDGE_FAMILIES, OPEN
+from backburn.conformance.samples.derived.stretched import stretches
 from backburn.conformance.samples.table import SAMPLES
 from backburn.ops.rules.shapes import broadcast
 from backburn.ops.table import KINDS as LETTERS
@@ -38,6 +39,11 @@ KINDS: dict[str, str] = {
     "round_trip": "there and back again",
     "quantized": "the quantized kind",
     "capabilities": "declared dtypes work, undeclared ones raise Unsupported",
+    "large": "the same as value, of many elements along one axis after the other",
+    "large_layout": "large operands with gaps, in reverse, askew in memory or not to be written",
+    "large_gradient": "gradients of large calls near central differences of the reference",
+    "memory": "calls that follow each other in the same memory, and results that last meanwhile",
+    "threads": "calls from several threads at once",
     "protocol": "what the backend says of itself, and waiting for it",
     "gradient": "gradients near central differences of the reference, in dtype and shape of their inputs",
     "convention": "the documented gradient where there is none, or a choice",
@@ -57,6 +63,7 @@ VALUE_KINDS = (
 GRADIENT_KINDS = (
     "gradient", "convention", "second_gradient", "recorded", "untracked", "fan_out", "reuse", "release"
 )  # fmt: skip
+LARGE_KINDS = ("large", "large_layout", "large_gradient", "memory", "threads")
 KIND_LETTERS = {kind: letter for letter, kind in LETTERS.items()}
 #: The reason of a hole that nothing explains.
 UNEXPLAINED = "no sample"
@@ -157,6 +164,16 @@ REASONS: tuple[tuple[str, Condition, str], ...] = (
     ("reuse", _has_equal_pair, "the shared samples have no two float operands of one shape"),
     ("reuse", _always, "has no two float operands of one shape"),
     (_GRADIENT, _always, UNEXPLAINED),
+    # Large operands.
+    ("large_gradient", lambda op, cases: not op.differentiable, "not differentiable"),
+    ("large_gradient", lambda op, cases: not any(map(leaves, cases)), "samples without float operands"),
+    ("large_gradient", lambda op, cases: not any(c.smooth and leaves(c) for c in cases),
+     "nowhere differentiable: see convention"),
+    (" ".join(LARGE_KINDS), lambda op, cases: not any(stretches(op.name, n, 0) for n in range(len(cases))),
+     "no axis of its samples can be longer alone"),
+    ("large_layout large_gradient memory", lambda op, cases: not any(map(host_arrays, cases)), "has no operands"),
+    ("memory", lambda op, cases: op.results == ("host",), "the result is no primitive"),
+    ("large_gradient", _always, "the samples that can be large have no derivative"),
     # Operands and options.
     ("layout mutation broadcasting scalars special integer_edges", lambda op, _: not op.operands, "has no operands"),
     ("layout mutation", lambda op, cases: not any(map(host_arrays, cases)),

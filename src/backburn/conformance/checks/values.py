@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from backburn.base.dtypes import as_dtype
 from backburn.conformance.checks.check import Check
 from backburn.conformance.checks.silence import assert_no_warnings
-from backburn.conformance.checks.tolerances import compare, tolerance_factor
+from backburn.conformance.checks.tolerances import ROUNDINGS, compare, tolerance_factor
 from backburn.conformance.samples.calls import (
     as_float64,
     call,
@@ -19,6 +19,8 @@ from backburn.conformance.samples.calls import (
     expected_of,
     flatten,
     host_arrays,
+    is_float,
+    map_operands,
     operands_of,
     promised_dtypes,
     promised_shapes,
@@ -27,9 +29,12 @@ from backburn.conformance.samples.calls import (
 )  # fmt: skip
 from backburn.conformance.samples.derived.dtypes import dtype_samples
 from backburn.conformance.samples.derived.edge_values import samples_of
-from backburn.conformance.samples.table import SAMPLES, Array, Sample, Stored
+from backburn.conformance.samples.table import SAMPLES, Array, Sample, SampleSet, Stored
 from backburn.ops.rules.shapes import broadcast
 from backburn.ops.table import OPERATIONS, Operation
+
+#: Operations that add values to a place one after another, as hardware does, and lose more digits than other sums.
+ONE_BY_ONE = frozenset({"scatter", "scatter_nd", "scatter_reduce", "take_backward", "take_along_axis_backward"})
 
 
 @cache
@@ -80,33 +85,83 @@ def _samples_in_dtypes(backend: Any, operation: Operation) -> Iterator[tuple[str
 
 def check_value(check: Check) -> float:
     """Compare the values with the reference, by the tolerance of the dtype that the table promises."""
-    operation, samples, sample = OPERATIONS[check.operation], SAMPLES[check.operation], check.sample
+    return compare_call(check, check.sample, check.kind == "special")
+
+
+def compare_call(check: Check, sample: Sample, zeros: bool, sensitive: bool = False) -> float:
+    """Call a sample, and :func:`compare_results`; dtypes are compared too, and warnings are errors."""
+    operation = OPERATIONS[check.operation]
     operands = operands_of(check.operation, sample, check.dtype)
     inputs = to_primitives(check.backend, operands)
     with assert_no_warnings(check.operation):
         primitives = call(check.backend, check.operation, inputs, sample.attributes)
         results = to_host(check.backend, check.operation, primitives)
-    expected = expected_of(samples, sample, operands)
-    dtypes = promised_dtypes(operation, operands, sample.attributes, len(expected))
-    assert len(results) == len(expected), f"{len(results)} outputs, and the table has {len(expected)}"
     if operation.results != ("host",):
+        dtypes = promised_dtypes(operation, operands, sample.attributes, len(results))
         for primitive, promised in zip(primitives, dtypes, strict=False):
             made = check.backend.dtype(primitive)  # refuses what is no primitive, such as a number for a 0-d one
             assert promised is None or made == promised, f"the result is {made}, the table says {promised}"
+    return compare_results(check, sample, operands, results, zeros, sensitive)
+
+
+def compare_results(
+    check: Check,
+    sample: Sample,
+    operands: list[Any],
+    results: list[Array],
+    zeros: bool = False,
+    sensitive: bool = False,
+) -> float:
+    """Compare the results of a call with the reference: the error in units of tolerance.
+
+    With ``zeros`` the signs of zeros are compared where they are promised. With ``sensitive`` the tolerance also grows
+    with what the result changes by if the operands are rounded, which counts where many terms cancel each other.
+    """
+    operation, samples = OPERATIONS[check.operation], SAMPLES[check.operation]
+    expected = expected_of(samples, sample, operands)
+    dtypes = promised_dtypes(operation, operands, sample.attributes, len(expected))
+    assert len(results) == len(expected), f"{len(results)} outputs, and the table has {len(expected)}"
     factor = samples.tolerance * tolerance_factor(check.backend, check.operation, check.dtype)
     worst = 0.0
-    for got, reference, promised in zip(results, expected, dtypes, strict=False):
+    for number, (got, reference, promised) in enumerate(zip(results, expected, dtypes, strict=False)):
         held = as_dtype(got.dtype) if promised is None or promised.kind == "quantized" else promised
         tolerance = held.name if held.kind == "float" else ""
         if promised is not None and promised.kind == "int":
             reference = reference.astype(promised.name)  # integers are taken modulo the size of their dtype
-        worst = max(worst, compare(got, reference, tolerance, factor, sample.relative))
+        slack = partial(sensitivity, samples, sample, operands, check.dtype, number) if sensitive else None
+        worst = max(worst, compare(got, reference, tolerance, factor, sample.relative, slack))
         assert not sample.exact or np.array_equal(as_float64(got), reference), (
             f"got {got}, and exactly {reference} is right"
         )
-        if check.kind == "special" and tolerance and _keeps_zeros(operation):
+        if zeros and tolerance and _keeps_zeros(operation):
             _compare_zeros(as_float64(got), as_float64(reference))
     return worst
+
+
+def sensitivity(samples: SampleSet, sample: Sample, operands: list[Any], dtype: str, number: int) -> Array:
+    """How much an output changes, relative to the operands: the condition of the result, from the reference alone.
+
+    The operands are rounded up and down at random by a few units in the last place of ``dtype``, so that a result that
+    jumps there (a quotient that is whole, say) may have either value. An output of which no such rounding happens to
+    tell has the median of the others.
+    """
+    step = ROUNDINGS.get(dtype, 2.0**-40)
+    generator = np.random.default_rng(0)
+    exact = map_operands(operands, as_float64)
+
+    def rounded(array: Array) -> Array:
+        return array * (1 + step * generator.choice([-1.0, 1.0], array.shape)) if is_float(array) else array
+
+    base = np.asarray(expected_of(samples, sample, exact)[number], np.float64)
+    found = np.zeros(base.shape)
+    with np.errstate(all="ignore"):
+        for _ in range(4):
+            other = np.asarray(expected_of(samples, sample, map_operands(exact, rounded))[number], np.float64)
+            found = np.fmax(found, np.abs(other - base) / step)
+    found[~np.isfinite(found)] = 0
+    if samples.name in ONE_BY_ONE:
+        found *= 4
+    return np.maximum(found, np.median(found)) if found.size else found
 
 
 def _keeps_zeros(operation: Operation) -> bool:

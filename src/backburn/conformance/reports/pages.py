@@ -28,6 +28,7 @@ pre { background: #f6f6f6; padding: .6rem; overflow-x: auto; } .wide { overflow-
 def markdown(report: Report) -> str:
     """A page without times or places, so that equal runs give equal pages."""
     verdict = "passes" if report.ok else "fails"
+    options = "".join(f" --{name}" for name in ("quick", "large") if report.header[name])
     lines = [
         f"# Conformance: {report.header['spec']}",
         "",
@@ -37,7 +38,7 @@ def markdown(report: Report) -> str:
         "",
         "Made by the command",
         "",
-        f"    backburn conformance {_quoted(report.target)}{' --quick' if report.header['quick'] else ''}",
+        f"    backburn conformance {_quoted(report.target)}{options}",
         "",
         *_markdown_table(["", ""], [[name, value] for name, value in _facts(report)]),
         "",

@@ -45,7 +45,7 @@ def _head(report: Report) -> list[str]:
         "versions": ", ".join(f"{n} {v}" for n, v in head["versions"].items()),
         "contract": head["contract"],
         "seeds": head["seeds"],
-        "checks": "quick" if head["quick"] else "full",
+        "checks": "quick" if head["quick"] else "large" if head["large"] else "full",
     }
     if head["widened"]:
         rows["tolerances widened"] = ", ".join(f"{n} x {f:g}" for n, f in head["widened"].items())

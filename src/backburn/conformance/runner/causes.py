@@ -55,7 +55,13 @@ def causes_by_kind(failed: Iterable[tuple[str, Iterable[str]]]) -> Mapping[str, 
     effects: dict[str, list[tuple[str, str, Iterable[str]]]] = {}
     for name, calls in failed:
         operation, _, kind, _ = parts_of(name)
-        effect = "gradient" if kind in GRADIENT_KINDS else kind if kind in ("signature", "errors") else "value"
+        effect = (
+            "gradient"
+            if kind in (*GRADIENT_KINDS, "large_gradient")
+            else kind
+            if kind in ("signature", "errors")
+            else "value"
+        )
         effects.setdefault(effect, []).append((name, operation, calls))
     values, gradients = effects.get("value", []), effects.get("gradient", [])
     own = {name for name, _, _ in gradients}

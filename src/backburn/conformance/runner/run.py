@@ -31,6 +31,7 @@ def check_backend(
     expected_failures: Mapping[str, str] | None = None,
     *,
     quick: bool = False,
+    large: bool = False,
     ops: Collection[str] | None = None,
     dtypes: Collection[str] | None = None,
     kinds: Collection[str] | None = None,
@@ -59,7 +60,7 @@ def check_backend(
         (True, [])
     """
     expected = with_reasons(expected_failures)
-    options = {"quick": quick, "ops": ops, "dtypes": dtypes, "kinds": kinds, "only": only}
+    options = {"quick": quick, "large": large, "ops": ops, "dtypes": dtypes, "kinds": kinds, "only": only}
     started = time.perf_counter()
 
     def report_one(found: Mapping[str, Any], done: int, total: int) -> None:
@@ -96,23 +97,28 @@ def prepare(backend: Any, options: Mapping[str, Any], expected: list[str]) -> tu
         filters = {n: options.get(n) for n in ("ops", "dtypes", "kinds")}
         every: list[Check] | None = None
         if only:
-            every = list(checks(backend))
             wanted = set(only)
+            every = list(checks(backend))
+            if wanted - {c.id for c in every}:
+                every = list(checks(backend, large=True))
             found = [c for c in every if c.id in wanted]
             if lacking := sorted(wanted - {c.id for c in found}):
                 raise ArgumentError(f"{backend.spec} has no check {lacking[0]}: {_advice(lacking[0], every)}")
         else:
-            found = list(checks(backend, quick=bool(options.get("quick")), **filters))
+            sizes = {n: bool(options.get(n)) for n in ("quick", "large")}
+            found = list(checks(backend, **sizes, **filters))
         unmatched: list[str] = []
         if expected:
             every = every or list(checks(backend))
             unmatched = unknown(expected, [c.id for c in every])
+            if unmatched:
+                unmatched = unknown(unmatched, [c.id for c in checks(backend, large=True)])
         complete = not any(filters.values()) and not only and not options.get("quick")
         gaps: dict[str, dict[str, str]] = {}
         if complete and kinds_of(backend) is None:
             for (name, kind), reason in holes({(c.operation, c.kind) for c in found}).items():
                 gaps.setdefault(name, {})[kind] = reason
-        header = {**describe(backend), "quick": bool(options.get("quick"))}
+        header = {**describe(backend), **{n: bool(options.get(n)) for n in ("quick", "large")}}
         header["selected"] = {n: sorted(v) for n, v in filters.items() if v}
     return found, {"header": header, "holes": gaps, "unmatched": unmatched}
 
@@ -189,6 +195,7 @@ def parametrize_with_checks(
     expected_failures: Mapping[str, str] | None = None,
     *,
     quick: bool = False,
+    large: bool = False,
     timeout: float = 60.0,
     **filters: Iterable[str],
 ) -> Any:
@@ -207,7 +214,7 @@ def parametrize_with_checks(
 
     made = resolve_backend(backend)
     expected = with_reasons(expected_failures)
-    found, prepared = prepare(made, {"quick": quick, **filters}, list(expected))
+    found, prepared = prepare(made, {"quick": quick, "large": large, **filters}, list(expected))
     if prepared["unmatched"]:
         raise ArgumentError(f"expected failures that no check of {made.spec} has: {', '.join(prepared['unmatched'])}")
     parameters = []

@@ -10,6 +10,8 @@ import numpy as np
 
 from backburn.conformance.checks.behaviour import out_of_bounds, refused_calls
 from backburn.conformance.checks.check import NO_SAMPLE, Check
+from backburn.conformance.checks.kinds import LARGE_KINDS
+from backburn.conformance.checks.large import shortest_failing
 from backburn.conformance.checks.timeout import time_limit
 from backburn.conformance.checks.values import value_kind
 from backburn.conformance.runner.suite import size_of
@@ -21,6 +23,8 @@ from backburn.ops.table import OPERATIONS
 
 #: The number of inputs that are tried.
 TRIES = 60
+#: The number of elements of an operand that are shown.
+SHOWN = 40
 
 
 def smallest_failing(check: Check, seconds: float | None = None) -> str:
@@ -48,6 +52,9 @@ def _search(check: Check) -> str:
         return call_text(check.operation, operands, attributes)
     if check.kind == "bounds":
         return call_text(check.operation, out_of_bounds(check)[0], check.sample.attributes)
+    if check.kind in LARGE_KINDS:
+        shortest = shortest_failing(check)
+        return call_text(check.operation, operands_of(check.operation, shortest, check.dtype), shortest.attributes)
     best = check.sample
     for tried, sample in enumerate(_candidates(check)):
         if tried == TRIES:
@@ -110,7 +117,7 @@ def _text(operand: Any) -> str:
         return f"[{', '.join(map(_text, operand))}]"
     if not isinstance(operand, np.ndarray):
         return repr(operand)
-    with np.printoptions(threshold=40, precision=9, linewidth=10**6, floatmode="unique"):
+    with np.printoptions(threshold=SHOWN, precision=9, linewidth=10**6, floatmode="unique"):
         values = np.array2string(operand, separator=", ").replace("\n", "")
-    shape = f", shape={operand.shape}" if not operand.size else ""
+    shape = f", shape={operand.shape}" if not operand.size or operand.size > SHOWN else ""
     return f"array({values}, dtype={operand.dtype.name}{shape})"

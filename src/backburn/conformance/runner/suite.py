@@ -13,7 +13,8 @@ from backburn.conformance.checks.autodiff_methods import method_checks
 from backburn.conformance.checks.behaviour import behaviour_checks, bounds_checks, error_checks, signature_checks
 from backburn.conformance.checks.check import NO_DTYPE, NO_SAMPLE, WHOLE, Check
 from backburn.conformance.checks.gradients import gradient_checks
-from backburn.conformance.checks.kinds import GRADIENT_KINDS, KINDS, VALUE_KINDS, kinds_of
+from backburn.conformance.checks.kinds import GRADIENT_KINDS, KINDS, LARGE_KINDS, VALUE_KINDS, kinds_of
+from backburn.conformance.checks.large import large_checks
 from backburn.conformance.checks.quantized import quantized_checks
 from backburn.conformance.checks.values import dtype_checks, shape_checks, value_checks
 from backburn.conformance.checks.whole_backend import (
@@ -34,6 +35,7 @@ def checks(
     backend: Any,
     *,
     quick: bool = False,
+    large: bool = False,
     ops: Collection[str] | None = None,
     dtypes: Collection[str] | None = None,
     kinds: Collection[str] | None = None,
@@ -42,7 +44,8 @@ def checks(
 
     If ``backend`` differentiates, its own gradients are checked, otherwise those of ``Autodiff`` around it. With
     ``quick`` there are at most 600, spread over all operations and kinds, the same in every run, among them those of
-    the backend's own declarations. A backend that computes no values may name the kinds of check that apply to it in an
+    the backend's own declarations, and none with large operands. With ``large`` there are more of these, of up to
+    2 ** 24 elements. A backend that computes no values may name the kinds of check that apply to it in an
     attribute ``conformance_kinds``; its reports say so.
 
     Raises :class:`ArgumentError` for an operation, dtype or kind that does not exist.
@@ -56,7 +59,7 @@ def checks(
     declared = kinds_of(backend)
     found = (
         check
-        for check in _all(backend, wanted[0], wanted_kinds)
+        for check in _all(backend, wanted[0], wanted_kinds, None if quick else large)
         if (wanted[0] is None or check.operation in wanted[0])
         and (wanted[1] is None or check.dtype in wanted[1])
         and (wanted_kinds is None or check.kind in wanted_kinds)
@@ -77,8 +80,8 @@ def _known(what: str, names: Collection[str] | None, known: Collection[str]) -> 
     return set(names) if names else None
 
 
-def _all(backend: Any, ops: set[str] | None, kinds: set[str] | None) -> Iterator[Check]:
-    """The checks of some operations and kinds, and others that cost nothing to make."""
+def _all(backend: Any, ops: set[str] | None, kinds: set[str] | None, large: bool | None) -> Iterator[Check]:
+    """The checks of some operations and kinds, and others that cost nothing to make; none of large calls for None."""
     for make in (member_checks, method_checks, capability_checks, round_trip_checks, random_checks, quantized_checks):
         yield from make(backend)
     for name, operation in OPERATIONS.items():
@@ -88,6 +91,8 @@ def _all(backend: Any, ops: set[str] | None, kinds: set[str] | None) -> Iterator
             if kinds is None or not kinds.isdisjoint(made_kinds):
                 for make_checks in makers if name in SAMPLES else [m for m in makers if m is signature_checks]:
                     yield from make_checks(backend, operation)
+        if large is not None and name in SAMPLES and (kinds is None or not kinds.isdisjoint(LARGE_KINDS)):
+            yield from large_checks(backend, operation, large)
 
 
 Maker = Callable[[Any, Operation], Iterator[Check]]

@@ -96,6 +96,30 @@ def to_primitives(backend: Any, operands: list[Any]) -> list[Any]:
     return store_quantized(backend, map_operands(operands, backend.from_numpy))
 
 
+# ---- indices ----
+
+#: The length of the axis that an operation's indices point into, unless it is the axis ``axis`` of ``x``.
+_LENGTHS: dict[str, Callable[[list[Any], dict[str, Any]], int]] = {
+    "take_along_axis_backward": lambda o, a: int(a["shape"][a["axis"]]),
+    "take_backward": lambda o, a: int(a["length"]),
+    "gather_nd": lambda o, a: int(o[0].shape[o[1].shape[-1] - 1]),
+    "scatter_nd": lambda o, a: int(o[0].shape[o[1].shape[-1] - 1]),
+}
+#: Operations whose indices hold, along their last axis, a place on each of several axes.
+PLACES = ("gather_nd", "scatter_nd")
+
+
+def indexed_length(name: str, operands: list[Any], attributes: dict[str, Any]) -> int:
+    """The length of the axis that the indices or labels among the operands point into."""
+    operation = OPERATIONS[name]
+    attributes = {**operation.attributes, **attributes}
+    if name in _LENGTHS:
+        return _LENGTHS[name](operands, attributes)
+    values = {n: o for n, o in zip(operation.operands, operands, strict=False) if n not in POINTERS}
+    target = values.get("x", next(iter(values.values())))
+    return int(target.shape[attributes.get("axis", 0)])
+
+
 # ---- calls ----
 
 

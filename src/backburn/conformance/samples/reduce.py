@@ -40,9 +40,17 @@ def like(function: Any) -> Any:
     return lambda x, axis, keepdims=False: function(x, axis=axis, keepdims=keepdims, dtype=x.dtype)
 
 
+def total(x: Array, axis: Any, keepdims: bool = False) -> Array:
+    """A sum in pairs, along whatever axes: NumPy's adds up rows one after another, and loses digits of many."""
+    kept = [a for a in range(x.ndim) if a not in axis]
+    rows = np.ascontiguousarray(x.transpose(*kept, *axis)).reshape(*(x.shape[a] for a in kept), -1 if x.size else 0)
+    result = np.asarray(rows.sum(axis=-1, dtype=x.dtype))
+    return result.reshape([1 if a in axis else n for a, n in enumerate(x.shape)]) if keepdims else result
+
+
 samples(
     "sum",
-    like(np.sum),
+    total,
     *AXES,
     *INTS,
     case(real(0, 3), axis=(0,)),
@@ -210,7 +218,7 @@ samples("all", np.all, *TRUTHS)
 
 def mean(x: Array, axis: Any, keepdims: bool = False) -> Array:
     """The sum over the number of elements."""
-    return x.sum(axis=axis, keepdims=keepdims) / np.float64(math.prod(x.shape[a] for a in axis))
+    return total(x, axis, keepdims) / np.float64(math.prod(x.shape[a] for a in axis))
 
 
 samples(
@@ -226,7 +234,7 @@ samples(
 
 def var(x: Array, axis: Any, correction: float = 0.0, keepdims: bool = False) -> Array:
     """The variance, whose divisor is never below 0."""
-    squares = ((x - mean(x, axis, True)) ** 2).sum(axis=axis, keepdims=keepdims)
+    squares = total((x - mean(x, axis, True)) ** 2, axis, keepdims)
     return squares / np.float64(max(math.prod(x.shape[a] for a in axis) - correction, 0.0))
 
 

@@ -442,8 +442,8 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         """Compute an operation on whole operands, and say so."""
         if self.on_fallback == "error":
             raise Unsupported(
-                f"{entry.name}: no rule of sharding for {_placed(operands)}, and on_fallback is 'error'; with "
-                f"'warn' or 'allow' the operands are gathered"
+                f"{entry.name}: no rule of sharding of {entry.name} for {_placed(operands)}, and on_fallback is "
+                f"'error'; with 'warn' or 'allow' the operands are gathered"
             )
         if self.on_fallback == "warn":
             warnings.warn(

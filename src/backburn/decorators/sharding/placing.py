@@ -29,6 +29,19 @@ def levels_of(backend: Any) -> list[Sharded]:
     return found
 
 
+def spec_without_shards(backend: Any) -> str:
+    """The expression of a backend without its levels of shards, which compute the same in another way.
+
+    >>> import backburn as bb
+    >>> spec_without_shards(bb.load_backend("autodiff(sharded(sharded(numpy, tp=2), dp=4, timeout=8))"))
+    'autodiff(numpy)'
+    """
+    found: str = backend.spec
+    for level in levels_of(backend):
+        found = found.replace(level.spec, level.wrapped.spec)
+    return found
+
+
 def check_mesh_axes(backend: Any, names: Any) -> None:
     """Raise :class:`ArgumentError` for a name that no level of ``backend`` has."""
     known = [level.mesh_axis for level in levels_of(backend)]

@@ -22,7 +22,8 @@ class Shards(Opaque):
     the addends into parts that are cut.
     """
 
-    __slots__ = ("axis", "cuts", "mesh_axis", "parts", "settling", "shape", "total")
+    #: With weak references, which recordings keep: what they held would seem to be held by the step.
+    __slots__ = ("__weakref__", "axis", "cuts", "mesh_axis", "parts", "settling", "shape", "total")
 
     def __init__(self, parts: list[Any], axis: int | None, cuts: Cuts, shape: Shape, mesh_axis: str) -> None:
         self.parts = parts

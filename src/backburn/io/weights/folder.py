@@ -9,13 +9,15 @@ from typing import Any
 from backburn.base.errors import FileFormatError
 from backburn.base.foreign import listed, printable, quoted
 from backburn.base.foreign_files import inside, parsed
-from backburn.io.regular import read_regular
+from backburn.base.regular import read_regular
 from backburn.io.weights.stored import Stored
 
 #: Names of the files of weights and of indexes, the first that exists is read.
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 _FILES = (SINGLE, INDEX, "pytorch_model.bin", "pytorch_model.bin.index.json")
 _SUFFIXES = (".safetensors", ".gguf", ".npz", ".pt", ".pth", ".bin")
+#: The bytes of a file's name in most systems.
+_LONGEST_NAME = 255
 _LONGEST_INDEX = 100_000_000
 
 
@@ -79,6 +81,7 @@ def _weight_map(index: Path) -> dict[str, str]:
     if not isinstance(places, dict) or not places or not all(isinstance(p, str) for p in places.values()):
         raise FileFormatError(f"{index}: has no weight_map, a table of the files of tensors")
     for place in places.values():
-        if not place or place in (".", "..") or any(sign in place for sign in "/\\:\0"):
+        is_long = len(place.encode()) > _LONGEST_NAME
+        if not place or is_long or place in (".", "..") or any(sign in place for sign in "/\\:\0"):
             raise FileFormatError(f"{index}: names the file {quoted(place)}, and files of weights are in its folder")
     return places

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from backburn.base.errors import FileFormatError
 from backburn.base.foreign import printable
-from backburn.io.regular import open_regular
+from backburn.base.regular import open_regular
 
 
 class MappedFile:
@@ -25,6 +25,8 @@ class MappedFile:
 
     def __init__(self, path: Path) -> None:
         self.where = printable(path, 1000)
+        if path.is_dir():
+            raise FileFormatError(f"{self.where}: this is a folder, not a file")
         self.file: BinaryIO = open_regular(path)  # closed with this object
         try:
             self.size = os.fstat(self.file.fileno()).st_size

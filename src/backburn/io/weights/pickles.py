@@ -153,7 +153,10 @@ class Machine:
             stack.append(self._named(argument.replace(" ", ".")))
         elif name == "STACK_GLOBAL":
             last, first = _popped(stack), _popped(stack)
-            stack.append(self._named(f"{first}.{last}" if isinstance(first, str) and isinstance(last, str) else ""))
+            are_names = isinstance(first, str) and isinstance(last, str)
+            if are_names and len(first) + len(last) > _LONGEST_LINE:  # each stand-in keeps its own
+                raise ValueError(f"a name of {len(first) + len(last)} characters")
+            stack.append(self._named(f"{first}.{last}" if are_names else ""))
         elif name in ("REDUCE", "NEWOBJ"):
             arguments, function = _popped(stack), _popped(stack)
             stack.append(self._made(function, arguments))
@@ -218,7 +221,7 @@ class Machine:
         except ValueError:
             if not self.foreign:
                 raise
-            return f"<{key.name if isinstance(key, Foreign) else type(key).__name__} {count}>"
+            return f"<{key.name[:60] if isinstance(key, Foreign) else type(key).__name__} {count}>"
 
     def _made(self, function: Any, arguments: Any) -> Any:
         if isinstance(function, Foreign):

@@ -34,6 +34,8 @@ _DTYPES = {theirs: ours for ours, theirs in DTYPE_NAMES.items()}
 #: The longest header that the format allows, in bytes.
 LONGEST_HEADER = 100_000_000
 METADATA = "__metadata__"
+#: The most characters of the name of a dtype, also of one that is not read.
+_LONGEST_DTYPE = 50
 
 
 def looks_like(start: bytes) -> bool:
@@ -161,7 +163,7 @@ def _entry(file: MappedFile, data: int, name: str, about: Any) -> Entry:
     if not isinstance(about, dict) or not {"dtype", "shape", "data_offsets"} <= about.keys():
         raise FileFormatError(f"{file.where}: the entry of {quoted(name)} lacks its dtype, shape or data_offsets")
     theirs, offsets = about["dtype"], about["data_offsets"]
-    if not isinstance(theirs, str):
+    if not isinstance(theirs, str) or len(theirs) > _LONGEST_DTYPE:
         raise FileFormatError(f"{file.where}: the dtype of {quoted(name)} is no name")
     count = elements(file.where, name, about["shape"])
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(n) is int for n in offsets):

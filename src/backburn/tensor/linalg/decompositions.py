@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from backburn.base.contexts import DECOMPOSED
 from backburn.base.errors import ShapeError
 from backburn.hints.arguments import explained
 from backburn.tensor.core.dispatch import call, float_operand
@@ -142,7 +143,9 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
     """
     if has_wide_integers(x):
         return in_float64(svd, x, full_matrices=full_matrices)
-    return SVDResult(*call("svd", matrices("svd", x), full=bool(full_matrices)))
+    result = SVDResult(*call("svd", matrices("svd", x), full=bool(full_matrices)))
+    note_decomposition(result.S, vectors=True)
+    return result
 
 
 def svdvals(x: Tensor, /) -> FloatTensor:
@@ -154,7 +157,9 @@ def svdvals(x: Tensor, /) -> FloatTensor:
     """
     if has_wide_integers(x):
         return in_float64(svdvals, x)
-    return call("svdvals", matrices("svdvals", x))
+    result: Any = call("svdvals", matrices("svdvals", x))
+    note_decomposition(result)
+    return result
 
 
 def eigh(x: Tensor, /, *, UPLO: str | None = None) -> EighResult:
@@ -171,7 +176,9 @@ def eigh(x: Tensor, /, *, UPLO: str | None = None) -> EighResult:
     """
     if has_wide_integers(x):
         return in_float64(eigh, x, UPLO=UPLO)
-    return EighResult(*call("eigh", _symmetric_from_triangle("eigh", matrices("eigh", x), UPLO)))
+    result = EighResult(*call("eigh", _symmetric_from_triangle("eigh", matrices("eigh", x), UPLO)))
+    note_decomposition(result.eigenvalues, vectors=True)
+    return result
 
 
 def eigvalsh(x: Tensor, /, *, UPLO: str | None = None) -> FloatTensor:
@@ -183,7 +190,15 @@ def eigvalsh(x: Tensor, /, *, UPLO: str | None = None) -> FloatTensor:
     """
     if has_wide_integers(x):
         return in_float64(eigvalsh, x, UPLO=UPLO)
-    return call("eigvalsh", _symmetric_from_triangle("eigvalsh", matrices("eigvalsh", x), UPLO))
+    result: Any = call("eigvalsh", _symmetric_from_triangle("eigvalsh", matrices("eigvalsh", x), UPLO))
+    note_decomposition(result)
+    return result
+
+
+def note_decomposition(values: Any, vectors: bool = False) -> None:
+    """Tell the derivatives that are running of eigenvalues or singular values, of which some may be equal."""
+    for found in DECOMPOSED.get():
+        found.append((values, vectors))
 
 
 def _symmetric_from_triangle(name: str, x: Any, UPLO: str | None) -> Any:

@@ -215,7 +215,7 @@ def cov(
         [[1.0, -1.0], [-1.0, 1.0]]
     """
     if has_wide_integers(x):
-        return in_float64(cov, x, correction=correction, fweights=fweights, aweights=aweights)
+        return in_float64(lambda x, w: cov(x, correction=correction, fweights=fweights, aweights=w), x, aweights)
     given = float_operand("cov", x)
     if fweights is not None:
         kind_operand("cov", fweights, "I")

@@ -52,13 +52,13 @@ def samples_in(name: str, dtype: DType) -> tuple[tuple[int, Sample], ...]:
         form = edges or (tuple(getattr(o, "ndim", type(o)) for o in sample.operands), frozenset(sample.attributes))
         if form in forms or (len(forms) >= FORMS and not edges):
             continue
-        moved = _moved(OPERATIONS[name], sample, dtype)
+        moved = in_dtype(OPERATIONS[name], sample, dtype)
         if moved is not None:
             forms[form] = (index, moved)
     return tuple(forms.values())
 
 
-def _moved(operation: Operation, sample: Sample, dtype: DType) -> Sample | None:
+def in_dtype(operation: Operation, sample: Sample, dtype: DType) -> Sample | None:
     """A sample of int64 in another int dtype, or one without operands in another of its kind; None for others."""
     written = DTYPES.get(main_dtype(operation.name, sample))
     if written is None or written == dtype or written.kind != dtype.kind or operation.family == "random":

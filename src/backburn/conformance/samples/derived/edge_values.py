@@ -60,9 +60,14 @@ def samples_of(name: str) -> tuple[tuple[int, Sample], ...]:
     return (*enumerate(SAMPLES[name].cases), *_derived(OPERATIONS[name]))
 
 
+def has_edges(operation: Operation) -> bool:
+    """Whether the results of an operation for edge values are defined."""
+    return operation.family in EDGE_FAMILIES and operation.name not in OPEN
+
+
 def _derived(operation: Operation) -> Iterator[tuple[int, Sample]]:
     cases = SAMPLES[operation.name].cases
-    edges = operation.family in EDGE_FAMILIES and operation.name not in OPEN
+    edges = has_edges(operation)
     floats = [c for c in cases if any(is_float(a) and a.size > 2 for a in host_arrays(c))]
     if edges and floats and not any(not np.isfinite(a).all() for c in floats for a in host_arrays(c)):
         yield SPECIAL, _changed(operation, floats[0], _special)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -18,8 +19,8 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> BinaryIO:
     """Open an ordinary file for reading; without ``follow`` the last part of the path may not be a link.
 
-    Raises :class:`FileFormatError` for a link, a folder, a pipe or a device, of which nothing is read, and OSError as
-    ``open`` does.
+    Raises :class:`FileFormatError` for a link, a pipe or a device, of which nothing is read, and OSError as ``open``
+    does.
 
         >>> try:
         ...     open_regular("/dev/zero")
@@ -29,15 +30,12 @@ def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> Binary
     """
     if not follow and os.path.islink(path):  # where the system has no flag for it, too
         raise FileFormatError(f"{printable(os.fspath(path))}: this is a link, which is not followed in this folder")
-    try:
-        # What the name means may change between a look at it and its opening, so that the open file is asked.
-        number = os.open(path, _CAREFUL | (0 if follow else _NO_LINK))
-    except IsADirectoryError:  # on Windows a PermissionError
-        raise FileFormatError(f"{printable(os.fspath(path))}: this is a folder, not a file") from None
+    # What the name means may change between a look at it and its opening, so that the open file is asked.
+    number = os.open(path, _CAREFUL | (0 if follow else _NO_LINK))
     try:
         mode = os.fstat(number).st_mode
         if stat.S_ISDIR(mode):
-            raise FileFormatError(f"{printable(os.fspath(path))}: this is a folder, not a file")
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
         if not stat.S_ISREG(mode):
             raise FileFormatError(f"{printable(os.fspath(path))}: no ordinary file")
     except BaseException:
