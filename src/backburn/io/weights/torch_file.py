@@ -278,6 +278,7 @@ def _leaves(file: MappedFile, tree: Any, path: str, depth: int, left: _Room) -> 
     if isinstance(tree, Foreign):
         tree = tree.items
     if isinstance(tree, (dict, list, tuple)):
-        for key, part in tree.items() if isinstance(tree, dict) else enumerate(tree):
+        entries: Any = tree.items() if isinstance(tree, dict) else enumerate(tree)
+        for key, part in entries:
             name = key_text(key) if isinstance(tree, dict) else str(key)
             yield from _leaves(file, part, f"{path}.{name}" if path else name, depth + 1, left)
