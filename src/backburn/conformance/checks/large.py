@@ -130,7 +130,7 @@ def _with_edges(
 ) -> Iterator[Check]:
     if (
         operation.name in WITHOUT_EDGES
-        or not has_edges(operation)
+        or not (has_edges(operation) or operation.family == "reduce")
         or not leaves(sample)
         or not any(a.ndim for a in leaves(sample))
     ):

@@ -49,7 +49,8 @@ SLOW: dict[str, int] = {
     **dict.fromkeys(("dropout", "permutation", "categorical", "erfinv", "i0", "i1", "rfft", "irfft", "fft"), 1_200),
     **dict.fromkeys(("sample", "sample_backward", "conv_transpose", "max_pool", "avg_pool"), 1_200),
     **dict.fromkeys(("digamma", "polygamma", "erfc_ratio", "sinc_ratio", "bessel_ratio", "i1e", "i0e_slope"), 2_500),
-    **dict.fromkeys(("i0e", "lu", "lstm", "lstm_backward", "gru", "gru_backward", "index_copy"), 2_500),
+    **dict.fromkeys(("i0e", "lu", "lstm", "lstm_backward", "gru", "gru_backward"), 2_500),
+    **dict.fromkeys(("index_copy", "ssm_scan", "ssm_scan_backward"), 2_500),
     **dict.fromkeys(("take_along_axis_backward", "scatter", "scatter_reduce", "one_hot"), 4_000),
     **dict.fromkeys(("cross_entropy", "nll_loss", "label_cross_entropy", "label_cross_entropy_backward"), 4_000),
     **dict.fromkeys(("interpolate_backward", "scatter_nd"), 8_000),
@@ -197,7 +198,8 @@ def groups_of(operation: Operation, sample: Sample) -> list[tuple[Slot, ...]]:
 
 
 def _may_grow_beside(operation: Operation, other: Slot, slot: Slot) -> bool:
-    return other.holder != "shape" or operation.name in OF_ANY_SHAPE or other.member == slot.axis
+    """Whether a number among the options may belong to an axis: in shapes and keys, that at its place."""
+    return other.holder not in ("shape", "key") or operation.name in OF_ANY_SHAPE or other.member == slot.axis
 
 
 def _sets(
@@ -334,7 +336,7 @@ def stretched(name: str, index: int, stretch: Stretch, edges: bool = False, ties
     generator = np.random.default_rng(zlib.crc32(f"{name}{index}{stretch}".encode()))
     longer = _stretched(operation, sample, dict(stretch.lengths), generator, edges, ties)
     note = f"{sample.note}; {stretch}" if sample.note else str(stretch)
-    return replace(longer, smooth=min(sample.smooth, 1), gradients=None, note=note)
+    return replace(longer, smooth=min(sample.smooth, 1), gradients=None, exact=False, note=note)
 
 
 def _stretched(
