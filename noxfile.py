@@ -66,6 +66,20 @@ def coverage(session: nox.Session) -> None:
 
 
 @nox.session
+def programs(session: nox.Session) -> None:
+    """Try random programs, recorded, for ten minutes; arguments after -- go to `python -m tests.programs`."""
+    install(session, "test")
+    session.run("python", "-m", "tests.programs", *(session.posargs or ["--minutes", "10"]))
+
+
+@nox.session
+def sanitize(session: nox.Session) -> None:
+    """Run the kernels with sanitizers, for twenty minutes; arguments after -- go to tools/sanitize.py."""
+    install(session, "test")
+    session.run("python", "tools/sanitize.py", *session.posargs)
+
+
+@nox.session
 def conformance(session: nox.Session) -> None:
     """Write the conformance reports of the documentation; JAX, which compiles each call, takes half an hour."""
     install(session, "test")

@@ -31,6 +31,23 @@ if hypothesis is not None:
     hypothesis.settings.load_profile("backburn")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _lists_are_verified() -> None:
+    """Verify each native list and each update of state that a test records, as users do with BACKBURN_DEBUG=1."""
+    from backburn_numpy.lists import verifier
+
+    verifier.VERIFIES = True
+
+
+@pytest.fixture
+def guarded_memory() -> Iterator[None]:
+    """Canaries around every array of the NumPy backend, and NaN in what nothing has written."""
+    from backburn_numpy.lists.guards import guarded
+
+    with guarded():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _no_operation_outlives_its_test() -> Iterator[None]:
     """Remove operations that a test has added to the table: other tests walk over the table."""

@@ -122,7 +122,7 @@ def chart(data: dict[str, Any], name: str) -> Callable[[dict[str, str]], Drawing
         scale = (right - left) / max(highest, 1.05)
         step = 21 + 16 * len(bars) + 7
         d = Drawing(colours, top + step * len(rows) + 44, f"{table['title']} ({origin(data, table)})")
-        d.text(left, 20, table["title"], bold=True, size=15)
+        d.text(left, 20, table["title"], bold=True, size=min(15, 1.6 * (WIDTH - left) / len(table["title"])))
         if len(bars) > 1:
             x = left
             for bar, fill in zip(bars, ("pale", "warm"), strict=True):
@@ -130,7 +130,8 @@ def chart(data: dict[str, Any], name: str) -> Callable[[dict[str, str]], Drawing
                 d.text(x + 18, 44, table["columns"][bar], "muted", 13)
                 x += 40 + 7.2 * len(table["columns"][bar])
         peer, bottom = left + scale, top + step * len(rows)
-        d.line(f"M{peer:.4g},{top - 4} V{bottom}", "cool", dashed=True)
+        beside_bars = (f"M{peer:.4g},{top + step * index + 20} v{16 * len(bars)}" for index in range(len(rows)))
+        d.line(" ".join(beside_bars), "cool")  # not through the labels between them
         for index, row in enumerate(rows):
             y = top + step * index
             d.text(left, y + 15, row["label"], halo=True)
@@ -145,7 +146,10 @@ def chart(data: dict[str, Any], name: str) -> Callable[[dict[str, str]], Drawing
                         f"M{low:.4g},{middle} H{high:.4g} M{low:.4g},{middle - 4} v8 M{high:.4g},{middle - 4} v8", "ink"
                     )
                     high = (high - left) / scale
-                d.text(left + scale * high + 7, middle + 5, str(row[bar]), "ink", 13, halo=True)
+                after = left + scale * high + 7
+                if after - 4 < peer < after + 8 * len(str(row[bar])):
+                    after = peer + 5  # beyond the line, which would go through the number
+                d.text(after, middle + 5, str(row[bar]), "ink", 13, halo=True)
         d.text(peer, bottom + 16, "1: the peer's time" if highest < 2.5 else "1", "cool", 12.5, "middle")
         d.text(left, bottom + 36, origin(data, table), "muted", 12)
         return d

@@ -34,6 +34,7 @@ from tests.helpers.weight_files import (
 )
 
 import backburn as bb
+from backburn.base.metadata import MetadataWarning
 
 _RNG = np.random.default_rng(0)
 ARRAYS: dict[str, Any] = {
@@ -86,7 +87,7 @@ def _adapters() -> dict[str, bytes]:
 
 
 @functools.cache
-def _own(kind: str) -> bytes:
+def own_file(kind: str) -> bytes:
     """A file of backburn's own, with a quantized tensor."""
     layers = bb.nn.quantize_model(Layers(), "qint4_affine_block32_float16")
     with tempfile.TemporaryDirectory() as folder:
@@ -182,15 +183,15 @@ def _adapter_config(choice: random.Random) -> bytes:
 
 
 def _own_weights(choice: random.Random) -> bytes:
-    return changed(_own("weights"), choice)
+    return changed(own_file("weights"), choice)
 
 
 def _own_model(choice: random.Random) -> bytes:
-    return changed(_own("model"), choice)
+    return changed(own_file("model"), choice)
 
 
 def _own_state(choice: random.Random) -> bytes:
-    return changed(_own("state"), choice)
+    return changed(own_file("state"), choice)
 
 
 FORMATS: dict[str, Callable[[random.Random], bytes]] = {
@@ -240,12 +241,14 @@ def fuzz(name: str, count: int, folder: Path, seed: int = 0) -> Counter[str]:
         model = Layers() if is_adapter or name in QUANTIZED else Model()
         before, shapes = dict(vars(model)), [x.shape for x in model.state_dict().values()]
         try:
-            if is_adapter:
-                bb.io.load_adapters(model, folder, strict=number % 4 == 0)
-            elif name in READERS:
-                READERS[name](path, verify=number % 2 > 0)
-            if not (is_adapter or name in READERS) or (name == "own_model" and number % 4 > 1):
-                bb.io.load_weights(model, source, strict=number % 4 > 0, quantized=name in QUANTIZED)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", MetadataWarning)  # of a key that is on no list any more
+                if is_adapter:
+                    bb.io.load_adapters(model, folder, strict=number % 4 == 0)
+                elif name in READERS:
+                    READERS[name](path, verify=number % 2 > 0)
+                if not (is_adapter or name in READERS) or (name == "own_model" and number % 4 > 1):
+                    bb.io.load_weights(model, source, strict=number % 4 > 0, quantized=name in QUANTIZED)
         except bb.BackburnError as error:
             outcome, words = type(error).__name__, str(error)
         except BaseException as error:

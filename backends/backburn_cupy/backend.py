@@ -24,7 +24,7 @@ from backburn.base.errors import (
 from backburn.decorators.capture.protocol import Program, Replay
 from backburn.ops.bodies.quantized import Quantized
 from backburn.ops.bodies.quantized_moves import take_quantized
-from backburn.ops.table import OPERATIONS
+from backburn.ops.table import OPERATIONS, contract_operations
 from backburn_cupy import detect
 from backburn_cupy.kernels.attach import attach
 from backburn_cupy.kernels.fused import fuse
@@ -106,7 +106,13 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         debug = os.environ.get("BACKBURN_CUPY_DEBUG", "") not in ("", "0")
         if several or debug:
             # Slower variants are set on the instance, over the class, so that no other instance pays for them.
-            for name in (*OPERATIONS, "fuse", "synchronize", "memory_stats", "memory_cleanup"):
+            for name in (
+                *(entry.name for entry in contract_operations()),
+                "fuse",
+                "synchronize",
+                "memory_stats",
+                "memory_cleanup",
+            ):
                 setattr(self, name, _guard(self, name, getattr(self, name), debug))
 
     def __init__(self, *_: Any, **__: Any) -> None:

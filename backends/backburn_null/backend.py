@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from backburn.backend.contract import Backend, Capabilities
+from backburn.backend.opaque import Opaque
 from backburn.base.dtypes import DTYPES, DType, as_dtype
 from backburn.base.errors import BackendMismatchError, DTypeError, Unsupported
-from backburn.ops.table import OPERATIONS, Operation
+from backburn.ops.table import Operation, contract_operations
 
 Shape = tuple[int, ...]
 
@@ -60,7 +61,7 @@ class _Bytes:
         add(-self.size)
 
 
-class Null:
+class Null(Opaque):
     """A primitive of the null backend: a shape and a dtype, and memory that views share."""
 
     __slots__ = ("__weakref__", "_bytes", "dtype", "is_contiguous", "shape")
@@ -227,6 +228,6 @@ def _sorted(operation: Operation, arguments: Any, options: dict[str, Any]) -> tu
     return operands, {**options, **dict(zip(operation.attributes, arguments[count:], strict=False))}
 
 
-for _name, _operation in OPERATIONS.items():
-    if _name not in ("from_numpy", "to_numpy", "to_numpy_many"):
-        setattr(NullBackend, _name, by_rules(_operation))
+for _operation in contract_operations():
+    if _operation.name not in ("from_numpy", "to_numpy", "to_numpy_many"):
+        setattr(NullBackend, _operation.name, by_rules(_operation))

@@ -18,7 +18,7 @@ from backburn.base.errors import ArgumentError, BackendMismatchError, BackendUna
 from backburn.decorators.capture.donation import STEPS, Renewal, Update
 from backburn.decorators.capture.program import Call
 from backburn.ops.bodies.quantized import Quantized
-from backburn.ops.table import OPERATIONS
+from backburn.ops.table import OPERATIONS, contract_operations
 from backburn_numpy import blas, compiled, donation, epilogues, fused, lists, memory, mkl, ops, threads
 from backburn_numpy.ops import activations, elementwise, quantization
 from backburn_numpy.ops.quantization import QuantizedArray
@@ -149,7 +149,9 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
             return known
         if isinstance(x, Quantized):
             return x.dtype
-        hint = ": 0-d results stay arrays; pass out=... to the ufunc" if isinstance(x, np.generic) else ""
+        hint = ""
+        if isinstance(x, np.generic):
+            hint = ": NumPy's functions return scalars: write the operations of k, or pass out=... for a 0-d array"
         raise BackendMismatchError(f"{type(x).__name__} is no primitive of the numpy backend{hint}")
 
 
@@ -175,7 +177,7 @@ def _attach() -> None:
             # An imported helper may have an operation's name, such as ``empty``.
             if name in OPERATIONS and getattr(function, "__module__", "") == module.__name__:
                 functions[name] = quiet(function)
-    for name in OPERATIONS:
+    for name in (entry.name for entry in contract_operations()):
         function = functions.get(name)
         if fused.is_fused(name, function is not None):
             setattr(NumpyBackend, name, fused.fused_operation(name, function))

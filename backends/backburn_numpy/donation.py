@@ -24,6 +24,7 @@ from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
 from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.fused import bound
+from backburn_numpy.lists import verifier
 from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.ops.index import _wrap_indices
 from backburn_numpy.ops.optimizer_steps import SMALL
@@ -53,6 +54,10 @@ def renewal(k: Any, updates: Sequence[Update]) -> NumpyRenewal | None:
     """How the backend ``k`` makes these updates; None without kernels, or without reference counts."""
     if _getrefcount is None or compiled.kernel("renew") is None:
         return None
+    if verifier.VERIFIES:
+        from backburn_numpy.renewal_verifier import VerifiedRenewal
+
+        return VerifiedRenewal(k, updates)
     return NumpyRenewal(k, updates)
 
 
@@ -154,9 +159,9 @@ class NumpyRenewal(Renewal):
     def _renewed(self, number: int, grads: Sequence[Any], at: int) -> Results | None:
         """The results of an update like the last, with other gradients, whose addresses are the array ``at``.
 
-        None unless the gradients are in row-major order; what else the kernel needs of them has not changed.
+        None unless the gradients are in row-major order and float32; their shapes are those that were recorded.
         """
-        if not all(g.__class__ is np.ndarray and g.flags.c_contiguous for g in grads):
+        if not all(g.__class__ is np.ndarray and g.dtype is FLOAT32 and g.flags.c_contiguous for g in grads):
             return None
         first = self._first[number]
         self._steps[first : first + len(grads), -ARRAYS + at] = [*map(compiled.address, grads)]

@@ -153,6 +153,114 @@ def test_an_operation_may_be_added_again_and_taken_back(scaled_tanh: Any) -> Non
             return x
 
 
+REDEFINED = """
+import backburn as bb
+
+SPECS = ("numpy", "autodiff(numpy)", "autodiff(autodiff(numpy))", "capture(numpy)", "forward(numpy)", "trace(numpy)",
+         "profile(numpy)", "sharded(numpy, dp=2)")
+
+
+def values(power):
+    for spec in SPECS:
+        with bb.use_backend(spec):
+            yield power(bb.asarray([3.0] * 80)).tolist()[0]
+    x = bb.asarray([3.0] * 80)
+    yield bb.vmap(power)(x).tolist()[0]
+    yield bb.grad(lambda x: bb.sum(power(x)))(x).tolist()[0] * 3.0 / exponent
+    yield bb.jvp(power, (x,), (x,))[1].tolist()[0] / exponent
+
+
+@bb.operation(fuse=FUSE)
+def some_power(k, x, /):
+    "The second power."
+    return k.mul(x, x)
+
+
+bb.gradient_rule(some_power, x=lambda k, g, x: k.mul(g, k.mul(x, 2.0)))
+first, exponent = some_power, 2
+print(set(values(some_power)))
+with bb.use_backend("autodiff(capture(numpy))"):
+    step = bb.capture(lambda x: some_power(x) * 1.0, state=False)
+    print([step(bb.asarray([3.0])).item() for _ in range(3)], step.reason)
+
+
+@bb.operation(fuse=FUSE)
+def some_power(k, x, /):
+    "The third power."
+    return k.mul(x, k.mul(x, x))
+
+
+bb.gradient_rule(some_power, x=lambda k, g, x: k.mul(g, k.mul(k.mul(x, x), 3.0)))
+exponent = 3
+print(set(values(some_power)))
+with bb.use_backend("autodiff(capture(numpy))"):
+    print([step(bb.asarray([3.0])).item() for _ in range(2)], step.reason)
+try:
+    first(bb.asarray([3.0]))
+except bb.errors.ArgumentError as error:
+    print(error)
+"""
+
+
+EARLIER = (
+    "some_power: the operation has been defined again or removed since this function was made: call the function of "
+    "the new definition (import it again after a reload)"
+)
+
+
+@pytest.mark.parametrize("fuse", [False, True])
+@pytest.mark.parametrize("loaded", ["before", "after"])
+def test_a_definition_that_runs_again_replaces_the_operation_everywhere(fuse: bool, loaded: str) -> None:
+    """Also where the backends have been made after the first definition, and in steps that were recorded with it."""
+    source = REDEFINED.replace("FUSE", repr(fuse))
+    if loaded == "before":
+        load = "for spec in SPECS:\n    with bb.use_backend(spec):\n        bb.asarray([1.0])\n\n\ndef values"
+        source = source.replace("def values", load, 1)
+    run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
+    assert run.stdout.splitlines() == [
+        "{9.0}",
+        "[9.0, 9.0, 9.0] ",
+        "{27.0}",
+        "[27.0, 27.0] ",
+        EARLIER,
+    ], run.stderr
+
+
+def test_two_modules_cannot_define_one_name(scaled_tanh: Any) -> None:
+    def other(k: Any, x: Any, /) -> Any:
+        """Something else."""
+        return k.exp(x)
+
+    other.__name__, other.__module__ = "scaled_tanh", "signals"
+    other.__code__ = other.__code__.replace(co_filename="signals.py")
+    with pytest.raises(
+        ArgumentError, match=r"'scaled_tanh' of signals is defined by .*test_custom already.*signals_sc"
+    ):
+        bb.operation(other)
+    x = bb.asarray([0.3])
+    np.testing.assert_allclose(scaled_tanh(x).numpy(), np.tanh(x.numpy()))
+
+
+def test_a_file_that_is_imported_twice_may_define_it_twice(scaled_tanh: Any) -> None:
+    """As ``__main__`` and by its name."""
+
+    def again(k: Any, x: Any, /) -> Any:
+        """The exponential."""
+        return k.exp(x)
+
+    again.__name__, again.__module__ = "scaled_tanh", "__main__"
+    assert bb.operation(again)(bb.asarray(0.0)).item() == 1.0
+
+
+def test_an_implementation_that_is_attached_again_is_recorded_again(scaled_tanh: Any) -> None:
+    with bb.use_backend("autodiff(capture(numpy))"):
+        step = bb.capture(lambda x: scaled_tanh(x) * 1.0, state=False)
+        assert [step(bb.asarray([0.0])).item() for _ in range(3)] == [0.0] * 3
+        bb.implement(scaled_tanh, NumpyBackend)(lambda x, scale=1.0: x + 5.0)
+        assert [step(bb.asarray([0.0])).item() for _ in range(2)] == [5.0] * 2
+        assert step.reason == ""
+
+
 def test_a_rule_makes_it_one_node_and_holds_at_every_order(scaled_tanh: Any) -> None:
     bb.gradient_rule(scaled_tanh, x=lambda k, g, out, scale: k.mul(g, k.sub(scale, k.div(k.square(out), scale))))
     sample = Sample((real(2, 3),), {"scale": 2.0})

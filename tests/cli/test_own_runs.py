@@ -101,6 +101,10 @@ folder = "{folder}/run"
 """
 
 
+#: All functions of it that evaluating calls.
+FUNCTIONS = ",".join(f"shapes.functions:{name}" for name in ("network", "arrays", "loss", "error"))
+
+
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A configuration beside a package, and data."""
@@ -142,8 +146,10 @@ def test_a_run_from_beginning_to_end(run: Any, own: Path) -> None:
     results = out.splitlines()[-2:]
     assert [line.split(":")[0] for line in results] == ["test loss", "test error"]
     for path in (folder, folder / "model.safetensors"):
-        assert run("evaluate", path)[1].splitlines() == results
-    status, out, _ = run("predict", folder, own.parent / "x.npy", "--out", own.parent / "y.npz", "--batch-size", 7)
+        assert run("evaluate", path, "--config", own)[1].splitlines() == results
+        assert run("evaluate", path, "--trust", FUNCTIONS)[1].splitlines() == results
+    options = ("--out", own.parent / "y.npz", "--batch-size", 7, "--trust", "shapes.functions:network")
+    status, out, _ = run("predict", folder, own.parent / "x.npy", *options)
     assert (status, out) == (0, f"{own.parent / 'y.npz'}: predictions, float32 of shape (50, 1)\n")
     x = np.load(own.parent / "x.npy")
     error = np.abs(load_npz(own.parent / "y.npz")["predictions"] - x.sum(axis=1, keepdims=True)).mean()
@@ -160,6 +166,85 @@ def test_a_run_goes_on_with_more_epochs_and_nothing_else(run: Any, own: Path) ->
     assert status == 2
     assert "the saved run is another one: config model.width was 16, is 8; model 0." in err
     assert "model 0.weight was float32[16,3], is float32[8,3]" in err
+
+
+def test_a_longer_schedule_is_noted_and_the_best_epoch_is_named(run: Any, own: Path) -> None:
+    status, out, _ = run("train", own, "train.epochs=2")
+    assert status == 0
+    assert f"model     {own.parent / 'run' / 'model.safetensors'}, after epoch 2\n" in out
+    assert f"best      {own.parent / 'run' / 'best.safetensors'}, after epoch 2, by validation/loss\n" in out
+    status, _, err = run("train", own, "train.epochs=4", "--resume")
+    assert status == 0
+    assert err == (
+        "note: the run goes on at another rate: lr after step 10 was 0, and is 0.015 by the present schedule. A "
+        "schedule over more epochs has other rates\n"
+    )
+    status, _, err = run("train", own, "train.epochs=4", "--overwrite")
+    assert (status, err) == (0, "")
+
+
+def test_a_model_of_several_arrays_predicts(run: Any, own: Path) -> None:
+    functions = own.parent / "shapes" / "functions.py"
+    source = functions.read_text()
+    source = source.replace("import numpy as np", "import numpy as np\n\nimport backburn as bb")
+    source += """
+
+class Sum(nn.Module):
+    def __init__(self):
+        self.numbers, self.kinds = nn.Linear(3, 1), nn.Embedding(4, 1)
+
+    def forward(self, batch):
+        return self.numbers(batch["x"]) + self.kinds(batch["kind"])
+
+
+def both(path: Path, batch_size: int):
+    x = np.load(path)
+    whole = {"x": x, "kind": np.arange(len(x)) % 4, "y": x[:, :1]}
+    return {"train": data.batches(whole, batch_size=batch_size)}
+
+
+def of_both(model, batch):
+    return (model(batch) - batch["y"]).abs().mean()
+"""
+    functions.write_text(source)
+    text = own.read_text().replace("functions:network", "functions:Sum").replace("functions:arrays", "functions:both")
+    text = text.replace("functions:loss", "functions:of_both").replace("width = 16\n", "")
+    text = text[: text.index("[metrics]")] + text[text.index("[optimizer]") :]
+    own.write_text(text.replace("[callbacks.early_stopping]\npatience = 50\n", ""))
+    status, _, err = run("train", own, "train.epochs=1")
+    assert (status, err) == (0, "")
+    x = np.load(own.parent / "x.npy")
+    np.savez(own.parent / "inputs.npz", x=x, kind=np.arange(50) % 4)
+    words = ("--trust", "shapes.functions:Sum", "--out", own.parent / "y.npz", "--batch-size", 7)
+    status, out, err = run("predict", own.parent / "run", own.parent / "inputs.npz", *words)
+    assert (status, out, err) == (0, f"{own.parent / 'y.npz'}: predictions, float32 of shape (50, 1)\n", "")
+    state = load_model(own.parent / "run" / "model.safetensors").state
+    expected = x @ np.asarray(state["numbers.weight"]).T + np.asarray(state["numbers.bias"])
+    expected += np.asarray(state["kinds.weight"])[np.arange(50) % 4]
+    np.testing.assert_allclose(load_npz(own.parent / "y.npz")["predictions"], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_backend_that_the_models_module_registers_is_found(run: Any, own: Path) -> None:
+    functions = own.parent / "shapes" / "functions.py"
+    registered = "\n\nfrom backburn.backend import Wrapper, register_decorator\n\n\nclass Plain(Wrapper):\n"
+    registered += "    name = 'plainly'\n\n\nregister_decorator('plainly', Plain)\n"
+    functions.write_text(functions.read_text() + registered)
+    own.write_text('backend = "autodiff(plainly(numpy))"\n' + own.read_text())
+    status, out, err = run("train", own, "--check")
+    assert (status, err) == (0, "")
+    assert out.endswith("not checked: the backend 'plainly', which functions.py may register\n")
+    status, out, err = run("train", own)
+    assert (status, err) == (0, "")
+    assert "backend   autodiff(plainly(numpy))\n" in out
+
+
+@pytest.mark.parametrize("command", [("--check",), ()])
+def test_a_backend_that_nothing_has_is_named_with_its_place(run: Any, own: Path, command: tuple[str, ...]) -> None:
+    own.write_text('backend = "autodiff(nunpy)"\n' + own.read_text())
+    status, out, err = run("train", own, *command)
+    assert (status, out) == (2, "")
+    assert "run.toml, line 1: backend = " in err
+    assert "no backend is called 'nunpy', in 'autodiff(nunpy)'. Did you mean 'autodiff(numpy)'?" in err
 
 
 def test_checking_runs_nothing(run: Any, own: Path) -> None:
@@ -219,7 +304,10 @@ def test_data_that_are_not_there(run: Any, own: Path) -> None:
     ("arguments", "words"),
     [
         (("predict", "{model}", "{folder}/nothing.npy"), "nothing.npy: No such file"),
-        (("predict", "{model}", "{folder}/run.toml"), "run.toml: no .npy file of an array, or a damaged one"),
+        (
+            ("predict", "{model}", "{folder}/run.toml"),
+            "run.toml is neither .npy nor .npz, by its name: write np.savez(",
+        ),
         (("predict", "{model}", "{folder}/x.npy", "--batch-size", "0"), "--batch-size is at least 1, not 0"),
         (("evaluate", "{folder}/plain.safetensors"), "this is not a model that 'backburn train' makes: it has no conf"),
     ],
@@ -230,6 +318,6 @@ def test_what_cannot_be_measured(run: Any, own: Path, arguments: Any, words: str
     assert run("train", own, "--epochs", 1)[0] == 0
     save_model(own.parent / "plain.safetensors", {})
     names = {"model": own.parent / "run", "folder": own.parent}
-    status, _, err = run(*(word.format(**names) for word in arguments))
+    status, _, err = run(*(word.format(**names) for word in arguments), "--config", own)
     assert status == 2
     assert words in err

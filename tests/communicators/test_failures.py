@@ -26,7 +26,7 @@ LAUNCH = [sys.executable, "-m", "backburn", "launch"]
 
 #: Rank 0 and, unless it does something else before, rank 1 meet in a sum; a rank that is late is waited for 2 seconds.
 START = """
-import os, signal, sys, time
+import ctypes, os, signal, sys, time
 import numpy as np
 from backburn.communicators import load_communicator
 
@@ -52,13 +52,16 @@ def launched(program: str, limit: float = LIMIT, ranks: int = 2) -> subprocess.C
 #: What rank 1 does, and what the job says of it.
 FAILURES = {
     "raises": ("raise ValueError('no')", r"ValueError: no\n.*rank 1 of 2: ended by ValueError"),
-    "is killed": ("os.kill(os.getpid(), signal.SIGKILL)", None),
+    "is killed": ("os.kill(os.getpid(), signal.SIGKILL)", r"rank 1 of 2 was killed by SIGKILL, as the system does"),
+    "is terminated": ("os.kill(os.getpid(), signal.SIGTERM)", r"rank 1 of 2 was killed by SIGTERM"),
+    "crashes": ("ctypes.string_at(0)", r"rank 1 of 2 was killed by SIGSEGV\n.*line 14 in <module>"),
+    "leaves with 3": ("os._exit(3)", r"rank 1 of 2 left with status 3 before its program had come to its end"),
     "sleeps": ("does_not_come()", r"rank 0 of 2: all_reduce .*longer than .* 2 s, and rank 1 .* in does_not_come"),
     "computes for ever": ("while True: sum(range(99))", r"and rank 1 waits for nobody at <string>:14 in <module>"),
     "is stopped": ("os.kill(os.getpid(), signal.SIGSTOP)", r"rank 1 does not answer"),
     "exits with 0": ("sys.exit(0)", r"all_reduce .* waits at <string>:15 in <module> for rank 1, whose program has"),
     "exits with 3": ("sys.exit(3)", r"for rank 1, whose program has ended"),
-    "leaves without a word": ("os._exit(0)", r"rank 0, 1 of 2 ended before the program did|exiting\s+improperly"),
+    "leaves without a word": ("os._exit(0)", r"rank 1 of 2 left with status 0 before its program had come to its end"),
     "is interrupted": ("raise KeyboardInterrupt", r"rank 1 of 2: ended by KeyboardInterrupt"),
     "waits elsewhere": (
         "comm.gather_objects(1); comm.barrier()",
@@ -75,8 +78,60 @@ def test_a_rank_that_fails_ends_the_job(name: str) -> None:
     done = launched(START.format(act=act))
     assert done.returncode != 0, done.stdout
     assert done.stdout.count("after") <= 1
-    if message is not None:
-        assert re.search(message, done.stderr, re.DOTALL), done.stderr
+    assert re.search(message, done.stderr, re.DOTALL), done.stderr
+    assert len(re.findall(r"^backburn.*: rank", done.stderr, re.MULTILINE)) <= 2  # of ranks that wait in two lines
+    assert done.stderr.count("Traceback") <= 1
+
+
+#: What rank 1 does while all replay a recorded step on shards, and what the job says of it.
+RECORDED = {
+    "is killed": ("os.kill(os.getpid(), signal.SIGKILL)", r"rank 1 of 4 was killed by SIGKILL"),
+    "leaves with 3": ("os._exit(3)", r"rank 1 of 4 left with status 3 before its program had come to its end"),
+    "exits": (
+        "sys.exit(3)",
+        r"rank [0-9, ]+ of 4: all_gather .* waits at <string>:1\d in .* for rank 1, whose program",
+    ),
+    "takes another branch": (
+        "(x.T @ x).numpy()",
+        r"rank \d of 4( left with status|: all_gather .* longer than its timeout|: ended by CommunicationError)",
+    ),
+}
+
+
+@pytest.mark.parametrize("act", RECORDED)
+def test_a_rank_that_fails_between_replays_ends_the_job(act: str) -> None:
+    action, message = RECORDED[act]
+    program = f"""
+import os, signal, sys
+import numpy as np
+import backburn as bb
+from backburn.distributed import mesh, place
+
+made = mesh(dp=4, timeout=4)
+with bb.use_backend(made.backend("autodiff(capture(numpy))")):
+    x = place(bb.asarray(np.ones((600, 40), np.float32)), {{"dp": 0}})
+    step = bb.capture(lambda x: bb.exp(x).sum(axis=0), state=False)
+    for i in range(9):
+        if made.rank == 1 and i == 5:
+            {action}
+        step(x).numpy()
+"""
+    done = launched(program, ranks=4)
+    assert done.returncode != 0
+    assert re.search(message, done.stderr, re.DOTALL), done.stderr
+
+
+def test_an_error_of_all_ranks_is_said_once() -> None:
+    done = launched(
+        "from backburn.communicators import load_communicator as l; l('mpi', timeout=3); raise ValueError(7)"
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("ValueError: 7") == 1
+    assert re.search(r"backburn: rank (0, )?1? ?of 2: ended by ValueError", done.stderr)
+    done = run([*LAUNCH, "-n", "3", "train", "no such file.toml"], LIMIT)
+    assert done.returncode != 0
+    assert done.stderr.count("no such file.toml") == 1
+    assert "of 3: " in done.stderr
 
 
 def test_mpiexec_without_launch_ends_as_well() -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.helpers.launching import LIMIT, MPIEXEC, run
 
 from backburn.base.errors import ArgumentError
 from backburn.cli import main
-from backburn.cli.launch import command_of, settings, unfinished
+from backburn.cli.ends import read_ends, words
+from backburn.cli.launch import command_of, settings
 
 BACKBURN = [sys.executable, "-m", "backburn", "launch"]
 
@@ -19,10 +24,10 @@ BACKBURN = [sys.executable, "-m", "backburn", "launch"]
 def test_commands_of_backburn_and_programs() -> None:
     known = {"train", "launch", "info"}
     assert command_of(["train", "run.toml", "--epochs", "3"], known)[1:] == [
-        *("-m", "backburn", "train", "run.toml", "--epochs", "3")
+        *("-P", "-m", "backburn", "train", "run.toml", "--epochs", "3")
     ]
     assert command_of(["python", "program.py", "-n"], known) == [sys.executable, "program.py", "-n"]
-    assert command_of(["--", "./program", "train"], known) == ["./program", "train"]
+    assert command_of(["--", sys.executable, "train"], known) == [sys.executable, "train"]
     with pytest.raises(ArgumentError, match="what is to be run is missing"):
         command_of([], known)
     with pytest.raises(ArgumentError, match="a launched process launches no other"):
@@ -69,8 +74,81 @@ def test_an_mpiexec_can_be_named() -> None:
     assert (done.returncode, done.stdout) == (0, "here\n"), done.stderr
 
 
-def test_ranks_that_did_not_finish(tmp_path: Path) -> None:
-    assert unfinished(tmp_path, 3) == []
-    for name in ("started-0", "started-1", "finished-1"):
-        (tmp_path / name).touch()
-    assert unfinished(tmp_path, 3) == [0, 2]
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (["nosuchprogram"], "launch: nosuchprogram is neither a command of backburn nor a program"),
+        (["trian", "run.toml"], "write python trian. Did you mean 'train'?"),
+        ([__file__], f"launch: {__file__} cannot be executed. For one in Python, write python {__file__}"),
+    ],
+)
+def test_a_program_that_is_none_is_an_error(
+    program: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["launch", "-n", "2", *program]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_command_that_is_none_is_an_error_before_the_ranks_start(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["launch", "-n", "2", "train", "run.toml", "--nosuch"])
+    assert capsys.readouterr().err.count("unrecognized arguments: --nosuch") == 1
+
+
+def test_a_program_that_cannot_run_is_named_with_its_rank(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/no/such/interpreter\n")
+    program.chmod(0o755)
+    done = run([*BACKBURN, "-n", "2", str(program)], LIMIT)
+    assert done.returncode != 0
+    assert f"{program} cannot be started: No such file or directory" in done.stderr
+    assert "ended with status 127" in done.stderr
+
+
+def test_a_rank_s_program_has_what_mpiexec_gives_it(tmp_path: Path) -> None:
+    """Standard input, arguments and statuses pass through what notes how it ends."""
+    command = [*BACKBURN, "-n", "1", "python", "-c", "import sys; print(sys.stdin.read(), sys.argv[1:])", "-x", "a b"]
+    (tmp_path / "input").write_text("given")
+    with (tmp_path / "input").open() as given:
+        done = subprocess.run(command, stdin=given, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert (done.returncode, done.stdout) == (0, "given ['-x', 'a b']\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("left", "of_mpiexec", "status", "said"),
+    [
+        ({}, 0, 0, []),
+        ({"ended-0": (1, 0), "ended-1": (2, 0)}, 0, 0, []),  # a program that does not communicate
+        ({f"{n}-{r}": (1, 0) for n in ("started", "finished", "ended") for r in (0, 1)}, 0, 0, []),
+        (
+            {"started-0": (), "started-1": (), "finished-1": (), "ended-0": (5, 0), "ended-1": (6, 0)},
+            0,
+            1,
+            ["rank 0 .*"],
+        ),
+        ({"ended-0": (7, -15), "ended-1": (5, -9)}, 9, 9, ["rank 1 of 2 was killed by SIGKILL.*"]),
+        ({"ended-1": (5, 3)}, 0, 3, ["rank 1 of 2 ended with status 3"]),
+        ({"ended-1": (5, -99)}, 0, 1, ["rank 1 of 2 was killed by signal 99"]),
+        ({"message-1": (5, "no"), "ended-1": (6, 1), "ended-0": (7, 1)}, 1, 1, ["rank 1 of 2: no"]),
+        ({"message-1": (5, "no"), "message-0": (6, "no")}, 0, 1, ["rank 0, 1 of 2: no"]),
+        ({"message-1": (5, "no", "trace\n"), "message-0": (4, "yes")}, 0, 1, ["rank 0 .*yes", "trace\n.*rank 1 .*no"]),
+        (
+            {"message-0": (9, "waits"), "ended-1": (6, 0), "started-1": ()},
+            1,
+            1,
+            ["rank 1 .*os._exit", "rank 0 .*waits"],
+        ),
+        ({"ended-0": (9, 0)}, 255, 255, ["mpiexec ended with status 255, and rank 1 of 2 left no trace"]),
+    ],
+)
+def test_what_is_said_of_ends(
+    left: dict[str, Any], of_mpiexec: int, status: int, said: list[str], tmp_path: Path
+) -> None:
+    for name, content in left.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    ends = read_ends(tmp_path, 2)
+    assert ends.status(of_mpiexec) == status
+    found = words(ends, of_mpiexec)
+    assert len(found) == len(said)
+    for text, pattern in zip(found, said, strict=True):
+        assert re.search(pattern, text, re.DOTALL), text

@@ -98,6 +98,37 @@ def test_images_are_turned_as_the_camera_noted(tmp_path: Path) -> None:
     assert np.array_equal(found[0, 0], np.rot90(np.arange(24).reshape(4, 6), -1))
 
 
+@pytest.mark.parametrize(("name", "options"), [("a.png", {}), ("a.tif", {}), ("a.pgm", {}), ("b.tif", {262: 0})])
+def test_images_of_16_bits(name: str, options: Any, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    values = np.array([[0, 16384], [32768, 65535]], np.uint16)
+    image.fromarray(values).save(tmp_path / name, **({"tiffinfo": options} if options else {}))
+    shares = values / 65535 if not options else 1 - values / 65535
+    found = image_folder(tmp_path, mode="RGBA", dtype="float64")[0]["image"]
+    np.testing.assert_allclose(found[:3], np.broadcast_to(shares, (3, 2, 2)), rtol=0, atol=1e-15)
+    assert (found[3] == 1).all()
+    assert image_folder(tmp_path, mode="L", size=(1, 3))[0]["image"].shape == (1, 1, 3)
+    with pytest.raises(DTypeError, match=r"has 16 bits for each pixel, which uint8 does not hold"):
+        image_folder(tmp_path, dtype="uint8")[0]
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_images_without_a_white(dtype: str, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    image.fromarray(np.ones((2, 2), dtype)).save(tmp_path / "a.tif")
+    with pytest.raises(FileFormatError, match="does not say what white is"):
+        image_folder(tmp_path)[0]
+
+
+def test_palettes_and_transparency(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    made = image.fromarray(np.array([[0, 1], [1, 0]], np.uint8), "P")
+    made.putpalette([10, 20, 30, 200, 100, 0])
+    made.save(tmp_path / "a.png", transparency=1)
+    found = image_folder(tmp_path, mode="RGBA", dtype="uint8")[0]["image"]
+    assert found[:, 0].T.tolist() == [[10, 20, 30, 255], [200, 100, 0, 0]]
+
+
 def test_images_without_classes(tmp_path: Path) -> None:
     pytest.importorskip("PIL")
     for i in range(3):
@@ -183,6 +214,185 @@ def test_csv(tmp_path: Path) -> None:
     assert list(read_table(path, columns=["ok", "x"])) == ["ok", "x"]
     (tmp_path / "t.tsv").write_text("x\ty\n1\t2\n", encoding="utf-8")
     assert {k: v.tolist() for k, v in read_table(tmp_path / "t.tsv").items()} == {"x": [1], "y": [2]}
+
+
+@pytest.mark.parametrize(
+    ("cells", "dtype", "values"),
+    [
+        (["02116", "10001"], "<U5", ["02116", "10001"]),
+        (["1", "", "+3"], "<f8", [1.0, None, 3.0]),
+        (["-1", "2"], "<i8", [-1, 2]),
+        (["12345678901234567890", "1"], "<u8", [12345678901234567890, 1]),
+        (["9007199254740993", ""], "<U16", ["9007199254740993", ""]),
+        (["9007199254740993", "1.5"], "<U16", ["9007199254740993", "1.5"]),
+        (["9007199254740992", "1.5"], "<f8", [2.0**53, 1.5]),
+        (["1" + "0" * 30, "2"], "<U31", ["1" + "0" * 30, "2"]),
+        (["1e5", " .5", "inf"], "<f8", [1e5, 0.5, float("inf")]),
+        (["1e400", "2"], "<U5", ["1e400", "2"]),
+        (["true", "False"], "|b1", [True, False]),
+        (["1", "true"], "<U4", ["1", "true"]),
+        (["NA", "DE"], "<U2", ["NA", "DE"]),
+        (["12:30", "", "23:59:58"], "<m8[s]", [45000, None, 86398]),
+        (["12:30:00.25"], "<m8[ms]", [45000250]),
+        (["25:00"], "<U5", ["25:00"]),
+        (["2024-01-31", "NA"], "<M8[D]", [19753, None]),
+        (["2024-02-30"], "<U10", ["2024-02-30"]),
+        (["1970-01-01 00:01", "1970-01-02T00:00:00.5"], "<M8[ms]", [60_000, 86_400_500]),
+        (["1970-01-01T02:00:00+02:00", "1970-01-01T00:00:01Z"], "<M8[s]", [0, 1]),
+        (["1970-01-01T00:00:00Z", "1970-01-01T00:00:00"], "<U20", ["1970-01-01T00:00:00Z", "1970-01-01T00:00:00"]),
+        (["2400-01-01 00:00:00.123456789"], "<U29", ["2400-01-01 00:00:00.123456789"]),
+        (["", "NaN"], "<f8", [None, None]),
+    ],
+)
+def test_types_of_columns(cells: list[str], dtype: str, values: list[Any], tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n" + "".join(f"{cell},x\n" for cell in cells), encoding="utf-8")
+    found = read_table(path)["a"]
+    assert found.dtype.str == dtype
+    expected: Any = values
+    if found.dtype.kind in "mM":
+        expected = np.array([np.datetime64("NaT").astype("i8") if x is None else x for x in values]).astype(dtype)
+    elif found.dtype.kind == "f":
+        expected = np.array([np.nan if x is None else x for x in values])
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_quoted_line_ends_in_a_large_file(tmp_path: Path) -> None:
+    import csv
+
+    pytest.importorskip("pyarrow")
+    reviews = ["line,\r\n" * (1 + i % 97) + 'and "so"\n on\r' for i in range(60_000)]
+    path = tmp_path / "reviews.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["id", "text"], *enumerate(reviews)])
+    assert path.stat().st_size > 20 << 20  # more than a block
+    found = read_table(path)
+    assert found["id"].tolist() == list(range(60_000))
+    assert all(ours == theirs for ours, theirs in zip(found["text"], reviews, strict=True))
+
+
+def test_a_cell_longer_than_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from backburn.data import delimited
+
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(delimited, "_BLOCK", 64)
+    (tmp_path / "t.csv").write_text('a,b\n1,"' + "x\n" * 500 + '"\n2,y\n', encoding="utf-8")
+    found = read_table(tmp_path / "t.csv")
+    assert (found["a"].tolist(), found["b"].tolist()) == ([1, 2], ["x\n" * 500, "y"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "said"),
+    [
+        ("t.csv", "aä;b\n1;2,5\n3;4,5\n", {}, "semicolons"),
+        ("t.csv", "aä\tb\n1\t2,5\n3\t4,5\n", {}, "tabs"),
+        ("t.tsv", "aä|b\n1|2,5\n3|4,5\n", {}, "vertical bars"),
+        ("t.tsv", "aä\tb\n1\t2,5\n3\t4,5\n", {}, ""),
+        ("t.csv", "aä:b\n1:2,5\n3:4,5\n", {"delimiter": ":"}, ""),
+        ("t.csv", "aä;b\n1;2,5\n3;4,5\n", {"delimiter": ";", "encoding": "cp1252"}, ""),
+        ("t.csv", "aä;b\n1;2,5\n3;4,5\n", {"encoding": "utf-16"}, "semicolons"),
+    ],
+)
+def test_dialects(
+    name: str, content: str, options: Any, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / name).write_text(content, encoding=options.get("encoding", "utf-8"))
+    found = read_table(tmp_path / name, **options)
+    assert {k: v.tolist() for k, v in found.items()} == {"aä": [1, 3], "b": ["2,5", "4,5"]}
+    noted = capsys.readouterr().err
+    assert (said in noted and noted.startswith("note: read_table")) if said else not noted
+
+
+def test_encodings_with_a_mark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pyarrow")
+    for encoding in ("utf-8-sig", "utf-16"):
+        (tmp_path / "t.csv").write_text("ä,b\nü,1\n", encoding=encoding)
+        assert {k: v.tolist() for k, v in read_table(tmp_path / "t.csv").items()} == {"ä": ["ü"], "b": [1]}
+    assert "the encoding is UTF-16" in capsys.readouterr().err
+
+
+def test_dtypes_and_missing_cells_that_are_given(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "t.csv"
+    path.write_text("zip,n,f,t,s\n02116,007,1.5,2024-01-01,?\n10001,8,?,?,b\n", encoding="utf-8")
+    types = {"zip": "str", "n": "int16", "f": "float32", "t": "datetime64[ns]"}
+    found = read_table(path, types=types, missing=["?"])
+    assert found["zip"].tolist() == ["02116", "10001"]
+    assert [found[name].dtype.name for name in "nft"] == ["int16", "float32", "datetime64[ns]"]
+    assert found["n"].tolist() == [7, 8]
+    np.testing.assert_array_equal(found["f"], np.array([1.5, np.nan], np.float32))
+    assert np.isnat(found["t"]).tolist() == [False, True]
+    assert found["s"].tolist() == ["", "b"]
+    assert read_table(path, columns=["f", "s"])["f"].tolist() == ["1.5", "?"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "options"),
+    [
+        (DTypeError, "'a' in .* has '300' in row 2, which is no uint8", {"types": {"a": "uint8"}}),
+        (DTypeError, "'b' in .* has 'x' in row 1, which is no float64", {"types": {"b": float}}),
+        (DTypeError, "'b' in .* has 'x' in row 1, which is no bool", {"types": {"b": "bool"}}),
+        (DTypeError, "'c' in .* is missing in row 2, for which int64", {"types": {"c": "int64"}}),
+        (DTypeError, "'a' in .* has cells that are not all times", {"types": {"a": "datetime64[s]"}}),
+        (ArgumentError, "has no column 'd'", {"types": {"d": "int64"}}),
+        (ArgumentError, "types has no dtype for 'a', but 'text'", {"types": {"a": "text"}}),
+        (ArgumentError, "types has object for 'a'", {"types": {"a": object}}),
+        (ArgumentError, "types is a dict", {"types": ["int64"]}),
+        (ArgumentError, "delimiter is one character", {"delimiter": "::"}),
+        (ArgumentError, "no encoding has the name 'latin-one'", {"encoding": "latin-one"}),
+        (ArgumentError, "missing is a list of texts, not '-'", {"missing": "-"}),
+        (FileFormatError, "is not in ASCII, at byte 16 in line 3", {"encoding": "ascii"}),
+    ],
+)
+def test_wrong_options_of_tables(kind: Any, words: str, options: Any, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "t.csv").write_text("a,b,c\n1,x,2\n300,ä,\n", encoding="utf-8")
+    with pytest.raises(kind, match=f"read_table: .*{words}"):
+        read_table(tmp_path / "t.csv", **options)
+
+
+def test_what_parquet_has_and_arrays_have_not(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    import datetime
+    import zoneinfo
+    from decimal import Decimal
+
+    from pyarrow import parquet
+
+    berlin = zoneinfo.ZoneInfo("Europe/Berlin")
+    columns = {
+        "gaps": pyarrow.array([2**60 + 1, None]),
+        "cents": pyarrow.array([Decimal("123456789012345678.12"), None]),
+        "whole": pyarrow.array([Decimal("12345678901234567"), Decimal(1)]),
+        "fine": pyarrow.array([Decimal("0.1000000000000000"), Decimal(1)], pyarrow.decimal128(20, 18)),
+        "when": pyarrow.array([datetime.datetime(2024, 1, 1, tzinfo=berlin), None]),
+        "clock": pyarrow.array([datetime.time(12, 30), None]),
+        "n": pyarrow.array([300, 2]),
+        "__index_level_0__": pyarrow.array([0, 1]),
+    }
+    path = tmp_path / "t.parquet"
+    parquet.write_table(pyarrow.table(columns).replace_schema_metadata({"pandas": "{}"}), path)
+    safe = ["whole", "fine", "when", "clock", "n"]
+    found = read_table(path, columns=safe)
+    assert found["whole"].tolist() == [12345678901234567, 1]
+    assert found["fine"].tolist() == [0.1, 1.0]
+    assert str(found["when"][0]) == "2023-12-31T23:00:00.000000"
+    assert found["clock"].dtype == "m8[us]"
+    assert found["clock"].astype("m8[s]").astype(int).tolist()[0] == 45000
+    assert np.isnat(found["clock"][1])
+    for name in ("gaps", "cents"):
+        with pytest.raises(DTypeError, match=rf"'{name}' in .*types={{'{name}': 'float64'}} rounds them"):
+            read_table(path, columns=[name])
+    assert read_table(path, columns=["gaps"], types={"gaps": "str"})["gaps"].tolist() == [str(2**60 + 1), ""]
+    rounded = read_table(path, columns=["gaps", "cents"], types={"gaps": "float64", "cents": "float64"})
+    np.testing.assert_array_equal(rounded["gaps"], [2.0**60, np.nan])
+    assert rounded["cents"][0] == 123456789012345678.12
+    with pytest.raises(DTypeError, match=r"'n' in .* has values, of int64, that uint8 does not hold"):
+        read_table(path, columns=["n"], types={"n": "uint8"})
+    assert "__index_level_0__" not in read_table(path, types={"gaps": "str", "cents": "str"})
+    assert read_table(path, columns=["__index_level_0__"])["__index_level_0__"].tolist() == [0, 1]
 
 
 def test_packed_csv(tmp_path: Path) -> None:
@@ -297,6 +507,11 @@ def test_a_tokenizer_encodes_texts(tmp_path: Path) -> None:
     made.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "a.txt").write_text("to be or to", encoding="utf-8")
     assert read_text(tmp_path / "a.txt", Tokenizer(tmp_path).encode).tolist() == [0, 1, 2, 0]
+
+
+def test_texts_keep_their_line_ends(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfa\r\nb")
+    assert bytes(read_text(tmp_path / "a.txt", lambda text: [*map(ord, text)])) == b"a\r\nb"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from backburn.nn import functional as f
 from backburn_numpy import NumpyBackend, compiled, epilogues
 from backburn_numpy.ops import linalg
 
+pytestmark = pytest.mark.usefixtures("guarded_memory")
+
 needs_kernels = pytest.mark.skipif(compiled.level() is None, reason="compiled kernels are not in use")
 
 
@@ -64,6 +66,20 @@ def check(function: Callable[..., Any], *arrays: Any, sums: tuple[int, ...] = ()
 
 def kinds(calls: list[Any]) -> Counter[str]:
     return Counter(call.function.failed.operation if call.operation == EPILOGUE else call.operation for call in calls)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(3, 4, 9), (2, 4, 8, 9)])
+def test_results_as_small_as_those_of_lists(shape: tuple[int, ...], dtype: str) -> None:
+    """A call with an epilogue is no operation, of which a list might ask what its parameters are."""
+    arrays = [normal(*shape, dtype=dtype), normal(2, 4, *(1,) * (len(shape) - 2), dtype=dtype)]
+    found = []
+    for spec in ("capture(numpy)", "capture(numpy, join=false)"):
+        captured = bb.capture(lambda x, w: bb.relu(f.conv(x, w)), state=False, on_fallback="error")
+        for _ in range(3):
+            result = captured(*(bb.asarray(a, backend=spec) for a in arrays))
+        found.append(result.numpy())
+    np.testing.assert_array_equal(*found)
 
 
 @needs_kernels

@@ -15,6 +15,8 @@ import backburn as bb
 from backburn import nn
 from backburn.decorators.capture import products, recorder
 
+pytestmark = pytest.mark.usefixtures("guarded_memory")
+
 
 @pytest.fixture
 def operations(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:

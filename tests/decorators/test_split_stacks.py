@@ -14,7 +14,7 @@ from tests.helpers.kernels import needs_kernels
 import backburn as bb
 from backburn.decorators.capture import recorder
 
-pytestmark = needs_kernels
+pytestmark = [needs_kernels, pytest.mark.usefixtures("guarded_memory")]
 
 
 @pytest.fixture

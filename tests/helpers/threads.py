@@ -31,9 +31,8 @@ class Group:
 class Threads(Local):
     """The communicator of a thread. ``events`` notes what it exchanges, with the bytes that go to others."""
 
-    name = "threads"
-
     def __init__(self, rank: int, group: Group) -> None:
+        self.name = f"thread {threading.get_ident()}"  # by which memory is kept, as processes have their own
         self.rank = rank
         self.size = len(group.places)
         self.group = group

@@ -1,7 +1,8 @@
 """A small classification to train, with every part that has a state; as a script, a run that kills itself.
 
-``python tests/helpers/training.py FOLDER [SECONDS [SIGNAL [STEP]]]`` goes on with the run in a folder, and sends itself
-a signal, SIGKILL by default, so many seconds after its first step, or at once after a step of a given number.
+``python tests/helpers/training.py FOLDER [STEPS [SIGNAL]]`` goes on with the run in a folder, and sends itself a
+signal, SIGKILL by default, after so many further steps: after 7 of them, with all checkpoints written, or after 7.5,
+while the eighth is computed and checkpoints may be written.
 """
 
 from __future__ import annotations
@@ -97,34 +98,34 @@ def trainer(folder: Any = None, *, spec: str = "autodiff(numpy)", **options: Any
     return train.Trainer(given.pop("model", None) or network(spec), loss, given.pop("data"), folder=folder, **given)
 
 
-class Slow(train.Callback):
-    """Sleeps after each step, and has a signal sent after the first one."""
+class Ending(train.Callback):
+    """Has a signal sent after so many steps, counted from the first one that it sees. No moment is one of a clock."""
 
-    def __init__(self, seconds: float | None, number: int, step: int | None = None) -> None:
-        self.seconds, self.number, self.step = seconds, number, step
+    def __init__(self, steps: float, number: int) -> None:
+        self.left, self.number = steps, number
+        self.before = time.perf_counter()
 
     def on_step(self, trainer: train.Trainer[Any], row: Any) -> None:
-        if self.step is not None:
-            if trainer.steps == self.step:
-                assert trainer.folder is not None
-                trainer.folder.wait()  # for the checkpoints before
-                os.kill(os.getpid(), self.number)
-        elif self.seconds is not None:
-            pause, self.seconds = self.seconds, None
+        now = time.perf_counter()
+        last, self.before = now - self.before, now
+        self.left -= 1.0
+        if 0.0 < self.left < 1.0:
+            threading.Thread(target=self.send, args=(self.left * last,), daemon=True).start()
+        elif self.left == 0.0:
+            assert trainer.folder is not None
+            trainer.folder.wait()  # for the checkpoints before
+            self.send(0.0)
 
-            def send() -> None:
-                time.sleep(pause)
-                os.kill(os.getpid(), self.number)
-
-            threading.Thread(target=send, daemon=True).start()
-        time.sleep(0.002)
+    def send(self, pause: float) -> None:
+        time.sleep(pause)
+        os.kill(os.getpid(), self.number)
 
 
-def main(folder: str, seconds: str | None = None, number: str = "SIGKILL", step: str | None = None) -> None:
+def main(folder: str, steps: str | None = None, number: str = "SIGKILL") -> None:
     """Go on with a run of six epochs of ten steps."""
-    at = None if step is None else int(step)
-    slow = Slow(None if seconds is None else float(seconds), getattr(signal, number), at)
-    callbacks = [train.EarlyStopping(patience=50), train.Checkpoints(every=3), slow]
+    callbacks: list[train.Callback] = [train.EarlyStopping(patience=50), train.Checkpoints(every=3)]
+    if steps is not None:
+        callbacks.append(Ending(float(steps), getattr(signal, number)))
     trainer(folder, callbacks=callbacks).fit(6, resume=True)
 
 

@@ -780,7 +780,9 @@ FOREIGN: list[tuple[Callable[[], Any], str]] = [
     (lambda: B.asarray([1.0], requires_grad=True), "'requires_grad'; here: asarray(...).require_grad(); it takes"),
     (lambda: B.histogram(X, 10), "takes 1 positional argument at most, and not 10 besides; it"),
     (lambda: B.vmap(B.exp, in_dims=0), "'in_dims'; here: in_axes; it takes vmap("),
-    (lambda: X.sum().backward(create_graph=True), "'create_graph'; here: tensors on another level"),
+    (lambda: X.sum().backward(create_graph=True), "'create_graph'; here: bb.grad(bb.grad(f)) is"),
+    (lambda: optim.SGD(0.1).step(), "step() missing 2 required"),  # type: ignore[call-arg]
+    (lambda: optim.SGD(0.1).step(), "here: optimizer.step(model, gradients), with gradients = loss.backward();"),  # type: ignore[call-arg]
     (lambda: X.sum().backward(gradient=X), "'gradient'; here: cotangent; it takes backward(cotangent=None, *, retain"),
     (lambda: B.checkpoint(B.exp, X), "the function comes alone: checkpoint(f)(x); it takes checkpoint(f)"),
     (lambda: X.quantize("int8"), "not 'int8' besides; it takes quantize(x, /, *, dtype=qint8"),

@@ -14,6 +14,7 @@ import pytest
 import backburn as bb
 from backburn import nn
 from backburn.base.errors import ArgumentError, BackburnError, FileFormatError, ShapeError
+from backburn.base.metadata import MetadataWarning
 from backburn.io import load_adapters, save_adapters
 from backburn.io.adapters import CONFIG, TENSORS
 from backburn.nn.functional import mse_loss
@@ -388,3 +389,31 @@ def test_a_folder_as_peft_writes_it(tmp_path: Path) -> None:
     weight = Net().first.weight.numpy() + 4 / math.sqrt(2) * b @ a
     weight *= (magnitude / np.linalg.norm(weight, axis=1))[:, None]
     np.testing.assert_allclose(layer.merged().weight.numpy(), weight, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("init_lora_weights", "pissa"), ("init_lora_weights", "pissa_niter_4"), ("init_lora_weights", "olora"),
+        ("init_lora_weights", "corda"), ("init_lora_weights", "loftq"), ("init_lora_weights", "lora_ga"),
+        ("init_lora_weights", "of_later"), ("trainable_token_indices", [1]), ("target_parameters", ["w"]),
+        ("arrow_config", {"top_k": 1}), ("kasa_config", {"beta": 1.0}), ("monteclora_config", {"n": 2}),
+        ("ensure_weight_tying", True), ("modules_to_save", ["head"]), ("lora_bias", True), ("bias", "all"),
+    ],
+)  # fmt: skip
+def test_metadata_that_change_numbers_are_refused(key: str, value: Any, tmp_path: Path) -> None:
+    base = nn.Sequential(nn.Linear(4, 2))
+    bb.io.save_adapters(nn.add_adapters(base, rank=1), tmp_path)
+    about = json.loads((tmp_path / "adapter_config.json").read_text())
+    (tmp_path / "adapter_config.json").write_text(json.dumps({**about, key: value}))
+    with pytest.raises(FileFormatError, match=f"{key} is "):
+        bb.io.load_adapters(base, tmp_path)
+
+
+def test_metadata_on_no_list_are_named(tmp_path: Path) -> None:
+    base = nn.Sequential(nn.Linear(4, 2))
+    bb.io.save_adapters(nn.add_adapters(base, rank=1), tmp_path)
+    about = json.loads((tmp_path / "adapter_config.json").read_text())
+    (tmp_path / "adapter_config.json").write_text(json.dumps({**about, "init_lora_weights": "gaussian", "new": 3}))
+    with pytest.warns(MetadataWarning, match="adapter_config.json: 'new': not known here, and ignored"):
+        bb.io.load_adapters(base, tmp_path)

@@ -69,3 +69,16 @@ def test_half_precision(name: str, tmp_path: Path) -> None:
     assert (
         distance(read(*frozen(name).given()), theirs(name, kind.from_pretrained(tmp_path, dtype=torch.float32))) < 3e-6
     )
+
+
+def test_every_key_of_theirs_is_on_a_list() -> None:
+    for name in ("transformers", "peft", "diffusers"):
+        pytest.importorskip(name)
+    spec = importlib.util.spec_from_file_location(
+        "compare", Path(__file__).parents[2] / "tools/compare_metadata_keys.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    assert {name: keys for name, keys in tool.unlisted().items() if keys} == {}

@@ -12,6 +12,8 @@ from tests.models.frozen import frozen
 import backburn as bb
 from backburn.errors import ArgumentError, OutOfRangeError, ShapeError
 
+pytestmark = pytest.mark.usefixtures("guarded_memory")
+
 DECODERS = ["llama", "llama_llama3", "mistral", "qwen2", "gemma", "gpt2", "gpt2_scaled"]
 CLOSE = 2e-6
 ANY: Any = bb.models

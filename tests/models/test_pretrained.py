@@ -13,7 +13,8 @@ from tests.helpers.weight_files import GGUFTensor, gguf_bytes
 from tests.models.frozen import distance, frozen, names
 
 import backburn as bb
-from backburn.errors import ArgumentError, BackburnError, ConfigError, ShapeError
+from backburn.base.metadata import MetadataWarning
+from backburn.errors import ArgumentError, BackburnError, ConfigError, FileFormatError, ShapeError
 
 
 def folder_of(name: str, path: Path, **changes: Any) -> Path:
@@ -212,19 +213,23 @@ def test_names_of_torchvision(name: str) -> None:
         ("llama", {"rope_scaling": {"rope_type": "linear", "factor": 0}}, "needs factor, a number above 0"),
         ("llama", {"rope_scaling": {"rope_type": "default", "warp": 2}}, "has warp = 2, which is not known"),
         ("llama", {"rope_parameters": 3}, "rope_parameters is a table, not 3"),
-        ("llama", {"rope_parameters": {"rope_theta": "x"}}, "rope_theta is a number, not 'x'"),
+        ("llama", {"rope_scaling": None, "rope_parameters": {"rope_theta": "x"}}, "rope_theta is a number, not 'x'"),
         (
             "llama",
             {"rope_scaling": {"type": "yarn", "factor": 2.0, "beta_fast": "x"}},
             "has beta_fast = 'x', and takes",
         ),
         ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}, "head_dim": 2}, "heads of more than 2 features"),
-        ("llama", {"rope_parameters": {"rope_theta": 1.0}}, "rope_theta is 1.0, and has to be above 1"),
+        (
+            "llama",
+            {"rope_scaling": None, "rope_parameters": {"rope_theta": 1.0}},
+            "rope_theta is 1.0, and has to be above 1",
+        ),
         ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
         ("llama", {"num_hidden_layers": 1 << 40}, "num_hidden_layers is 1099511627776, and may be 10000 at most"),
         ("llama", {"rms_norm_eps": -1.0}, "eps is a number of at least 0"),
         ("qwen2", {"layer_types": ["full_attention"]}, "layer_types has 'full_attention' or 'sliding_attention'"),
-        ("bert", {"num_labels": 1 << 40, "id2label": None}, "num_labels is .* 1000000 at most"),
+        ("bert", {"num_labels": 1 << 40, "id2label": None}, "num_labels is .* 100000 at most"),
         ("bert", {"hidden_dropout_prob": 2.0}, "p is a number from 0 to 1"),
         ("resnet", {"depths": [1, 1 << 40]}, "may be 10000 layers at most"),
         ("llama", {"hidden_act": "mish"}, "hidden_act is 'mish', which is not supported; supported: 'silu'"),
@@ -343,10 +348,67 @@ def test_another_configuration() -> None:
 
 
 def test_keys_that_are_no_fields_are_kept() -> None:
-    config = bb.models.GPT2Config.from_dict({"n_layer": 1, "use_cache": False, "task": {"x": [1]}})
+    with pytest.warns(MetadataWarning, match="GPT2Config: 'task': not known here, and ignored"):
+        config = bb.models.GPT2Config.from_dict({"n_layer": 1, "use_cache": False, "task": {"x": [1]}})
     assert config.extra == {"use_cache": False, "task": {"x": [1]}}
     assert config.to_dict()["task"] == {"x": [1]}
-    assert bb.models.GPT2Config.from_dict(config.to_dict()) == config
+    with pytest.warns(MetadataWarning, match="'task'"):
+        assert bb.models.GPT2Config.from_dict(config.to_dict()) == config
+
+
+@pytest.mark.parametrize(
+    ("given", "theta", "scaling"),
+    [  # as transformers 5.24 takes them
+        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}, "rope_parameters": {"rope_type": "default",
+          "rope_theta": 5e5}, "rope_theta": 7e5}, 7e5, {"rope_type": "linear", "factor": 2.0}),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0, "rope_theta": 3e5}, "rope_theta": 7e5}, 3e5,
+         {"rope_type": "linear", "factor": 2.0}),
+        ({"rope_scaling": None, "rope_parameters": {"rope_type": "linear", "factor": 3.0}, "rope_theta": 7e5}, 7e5,
+         {"rope_type": "linear", "factor": 3.0}),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}, "rope_theta": 7e5}, 5e5,
+         {"rope_type": "default"}),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}, "max_position_embeddings": 64}, 1e4,
+         {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}),
+        ({"rope_parameters": {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 32}, "original_max_position_embeddings": 16}, 1e4,
+         {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 16}),
+    ],
+)  # fmt: skip
+def test_where_a_rotation_is_said(given: Any, theta: float, scaling: Any) -> None:
+    config = bb.models.LlamaConfig.from_dict(given)
+    assert (config.rope_theta, config.rope_scaling) == (theta, scaling)
+    again = bb.models.LlamaConfig.from_dict(config.to_dict())
+    assert (again.rope_theta, again.rope_scaling) == (theta, scaling)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        ("LlamaConfig", "pruned_heads", {"0": [1]}), ("BertConfig", "pruned_heads", {"0": [1]}),
+        ("LlamaConfig", "rope_interleaved", True), ("GPT2Config", "is_encoder_decoder", True),
+        ("GPT2Config", "add_cross_attention", True), ("LlamaConfig", "partial_rotary_factor", 0.5),
+        ("UNetConfig", "class_embed_type", "timestep"), ("ViTConfig", "quantization_config", {"bits": 4}),
+    ],
+)  # fmt: skip
+def test_keys_that_change_the_result_are_refused(kind: str, key: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"{kind}: {key} is .*, which is not supported"):
+        getattr(bb.models, kind).from_dict({key: value})
+
+
+def test_windows_of_families_that_have_none() -> None:
+    assert bb.models.LlamaConfig.from_dict({"sliding_window": 4}).sliding_window is None
+    assert bb.models.MistralConfig.from_dict({"sliding_window": 4}).sliding_window == 4
+
+
+def test_keys_for_generating_that_are_not_applied(tmp_path: Path) -> None:
+    folder = folder_of("llama", tmp_path)
+    idle = {"temperature": 0.6, "top_p": 0.9, "do_sample": True, "eos_token_id": [1, 2], "num_beams": 1}
+    (folder / "generation_config.json").write_text(json.dumps(idle))
+    assert bb.models.from_pretrained(folder).config.eos_token_id == [1, 2]
+    (folder / "generation_config.json").write_text(json.dumps({**idle, "suppress_tokens": [3], "num_beams": 4}))
+    with pytest.warns(MetadataWarning, match=r"generation_config.json: 'num_beams', 'suppress_tokens': not known here"):
+        bb.models.from_pretrained(folder)
 
 
 def assert_same(found: Any, expected: Any) -> None:
@@ -400,3 +462,61 @@ def test_heads_that_were_tied(name: str, tmp_path: Path) -> None:
         body = found.transformer.wte if name == "gpt2" else found.model.embed_tokens
         assert (own is body.weight) is (pattern == "*proj")
         assert (own.dtype is whole.lm_head.weight.dtype) is (pattern == "*")
+
+
+@pytest.mark.parametrize("changes", [
+    {"num_hidden_layers": 5000}, {"num_hidden_layers": 10**400}, {"hidden_size": 2**62}, {"rms_norm_eps": 10**400},
+    {"rope_theta": 10**309}, {"rope_scaling": {"rope_type": "linear", "factor": 10**400}}, {"vocab_size": True},
+])  # fmt: skip
+def test_numbers_that_no_file_has_weights_for(changes: dict[str, Any], tmp_path: Path) -> None:
+    """Layers are counted against the tensors before any is made; integers of 400 digits are no floats."""
+    config = bb.models.LlamaConfig(vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+                                   num_attention_heads=2)  # fmt: skip
+    bb.models.Llama(config).save_pretrained(tmp_path)
+    table = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**table, **changes}))
+    made: list[object] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bb.models.Llama, "__init__", lambda *given, **options: made.append(given))
+        with pytest.raises(ConfigError, match=r"config\.json: LlamaConfig: "):
+            bb.models.from_pretrained(tmp_path)
+    assert not made
+
+
+def test_many_blocks_of_few_bytes_are_not_made(tmp_path: Path) -> None:
+    config = bb.models.UNetConfig(
+        block_out_channels=[4, 8], down_block_types=["DownBlock2D"] * 2, up_block_types=["UpBlock2D"] * 2,
+        layers_per_block=1, norm_num_groups=2,
+    )  # fmt: skip
+    bb.models.UNet(config).save_pretrained(tmp_path)
+    table = json.loads((tmp_path / "config.json").read_text())
+    for key in ("down_block_types", "up_block_types", "block_out_channels"):
+        table[key] = table[key][:1] * 10_000
+    (tmp_path / "config.json").write_text(json.dumps(table))
+    with pytest.raises(ConfigError, match=r"down_block_types is .*, and the weights beside it have \d+ tensors in all"):
+        bb.models.from_pretrained(tmp_path)
+
+
+def test_a_saved_model_takes_the_tokenizer_along(tmp_path: Path) -> None:
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    config = bb.models.LlamaConfig(
+        vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2
+    )
+    bb.models.Llama(config).save_pretrained(first)
+    assert sorted(path.name for path in first.iterdir()) == ["config.json", "model.safetensors"]
+    (first / "tokenizer.json").write_text("words")
+    (first / "generation_config.json").write_text("{}")
+    (first / "secrets.txt").write_text("of nobody")
+    second.mkdir()
+    (second / "generation_config.json").write_text('{"do_sample": true}')
+    model = bb.models.from_pretrained(first)
+    model.astype("float64").save_pretrained(second)
+    assert (second / "tokenizer.json").read_text() == "words"
+    assert (second / "generation_config.json").read_text() == '{"do_sample": true}'
+    assert not (second / "secrets.txt").exists()
+    assert bb.models.from_pretrained(second).config.hidden_size == 8
+    (first / "tokenizer.json").unlink()
+    (first / "tokenizer.json").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").write_text("of another")
+    with pytest.raises(FileFormatError, match="out of the folder"):
+        model.save_pretrained(third)

@@ -51,6 +51,23 @@ def test_texts_and_tokens(folder: Path) -> None:
     assert [*tokenizer.decode_stream(tokenizer.encode("🎉")[:2])] != []
 
 
+def test_bytes_without_a_character_are_as_many_as_there_are(tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {"<unk>": 0, "a": 1, **{f"<0x{i:02X}>": 2 + i for i in range(256)}}
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(words, [], unk_token="<unk>", byte_fallback=True))
+    made.decoder = tokenizers.decoders.Sequence([tokenizers.decoders.ByteFallback(), tokenizers.decoders.Fuse()])
+    made.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer(tmp_path)
+
+    def pieces(text: bytes) -> list[str]:
+        return [*tokenizer.decode_stream([1 if byte == ord("a") else 2 + byte for byte in text])]
+
+    assert pieces("a€é日a".encode()) == ["a", "€", "é", "日", "a"]
+    assert pieces("€".encode() + b"\xe4\xbd") == ["€", "\ufffd\ufffd"]
+    assert pieces("€".encode() + b"\xe4a") == ["€", "\ufffda"]
+    assert pieces(b"\xe4\xbd") == ["\ufffd\ufffd"]
+
+
 def test_chats(folder: Path) -> None:
     tokenizer = Tokenizer(folder)
     messages = [{"role": "user", "content": "hi"}]
@@ -113,6 +130,101 @@ def test_damaged_folders(folder: Path, tmp_path: Path) -> None:
             Tokenizer(folder)
     with pytest.raises(FileFormatError, match="there is no such file"):
         Tokenizer(tmp_path / "absent")
+
+
+def saved(folder: Path) -> dict[str, Any]:
+    tree: dict[str, Any] = json.loads((folder / "tokenizer.json").read_text())
+    return tree
+
+
+def test_failures_of_the_package_are_errors_of_ours(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its panics are no ``Exception``; an interrupt stays one."""
+
+    class Panic(BaseException):
+        pass
+
+    tokenizer = Tokenizer(folder)
+
+    class Broken:
+        error: BaseException = Panic("index out of bounds\x1b[2J")
+
+        def encode(self, *given: Any, **options: Any) -> Any:
+            raise self.error
+
+        decode = token_to_id = encode
+
+    monkeypatch.setattr(tokenizer, "_tokenizer", Broken())
+    for call in (lambda: tokenizer.encode("a"), lambda: tokenizer.decode([0]), lambda: tokenizer.eos_token_id):
+        for Broken.error in (Panic("index out of bounds\x1b[2J"), Exception("no decoder"), OverflowError("x" * 10_000)):
+            with pytest.raises(FileFormatError, match=r"tokenizer\.json: fails on this input: ") as caught:
+                call()
+            assert str(caught.value).isprintable()
+            assert len(str(caught.value)) < 1000
+        Broken.error = KeyboardInterrupt()
+        with pytest.raises(KeyboardInterrupt):
+            call()
+
+
+def test_texts_and_tokens_that_there_are_not(folder: Path) -> None:
+    tokenizer = Tokenizer(folder)
+    with pytest.raises(ArgumentError, match="half of a surrogate pair, at character 2"):
+        tokenizer.encode("ab\ud800")
+    for token in (-1, 2**32, 2**70):
+        with pytest.raises(ArgumentError, match="takes the numbers of tokens, from 0 on"):
+            tokenizer.decode([0, token])
+    assert tokenizer.decode([2**32 - 1]) == ""
+
+
+def test_tokens_without_a_text_are_not_decoded_again_and_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = Tokenizer(folder)
+    decode, lengths = tokenizer.decode, []
+    monkeypatch.setattr(tokenizer, "decode", lambda tokens: [lengths.append(len(tokens)), decode(tokens)][1])
+    part = tokenizer.encode("🎉")[:1]
+    for tokens in ([0] * 1000, part * 1000, [0] * 500 + tokenizer.encode("é!") + part * 500):
+        assert "".join(tokenizer.decode_stream(tokens)) == decode(tokens)
+    assert max(lengths) < 200
+
+
+def test_files_do_not_decide_how_long_texts_are(folder: Path) -> None:
+    """As in transformers; a length of 2**40 would end the process."""
+    tokens = Tokenizer(folder).encode("hello")
+    padding = {"direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "<end>"}
+    truncation = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    tree = {**saved(folder), "padding": {**padding, "strategy": {"Fixed": 2**40}}, "truncation": truncation}
+    (folder / "tokenizer.json").write_text(json.dumps(tree))
+    assert Tokenizer(folder).encode("hello") == tokens
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json"])
+def test_links_out_of_a_folder_are_refused(name: str, folder: Path, tmp_path: Path) -> None:
+    inner = tmp_path / "inner"
+    bb.models.Llama(bb.models.LlamaConfig(vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+                                          num_attention_heads=2)).save_pretrained(inner)  # fmt: skip
+    (inner / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
+    (inner / name).unlink(missing_ok=True)
+    (tmp_path / "secret").write_text(json.dumps(saved(folder)))
+    (inner / name).symlink_to("../secret")
+    with pytest.raises((FileFormatError, bb.errors.ConfigError), match=r"a link to .*secret, out of the folder"):
+        bb.models.from_pretrained(inner) if name == "config.json" else Tokenizer(inner)
+    before = (tmp_path / "secret").read_text()
+    if name == "config.json":
+        config = bb.models.GPT2Config(vocab_size=8, n_positions=8, n_embd=8, n_layer=1, n_head=2)
+        bb.models.GPT2(config).save_pretrained(inner)
+        assert (tmp_path / "secret").read_text() == before
+        assert type(bb.models.from_pretrained(inner)).__name__ == "GPT2"
+
+
+@pytest.mark.parametrize("template", [
+    "{{ 'a' * 3000000000 }}", "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "{{ raise_exception('\\x1b[2J' * 1000) }}",
+])  # fmt: skip
+def test_templates_are_bounded(folder: Path, template: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bb.models.templates, "STEPS", 20_000)
+    (folder / "chat_template.jinja").write_text(template)
+    with pytest.raises(ArgumentError, match=r"the template of .* raised") as caught:
+        Tokenizer(folder).chat([{"role": "user", "content": "hi"}])
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 2000
 
 
 def test_absent_packages_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

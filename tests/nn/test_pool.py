@@ -246,7 +246,12 @@ def test_unpooling_by_default_undoes_pooling_of_whole_windows() -> None:
     for call, error, words in (
         (lambda: nn.functional.max_unpool(values, indices[:1], 2), ShapeError, "max_unpool: takes an index for each"),
         (lambda: nn.functional.max_unpool(values, values, 2), DTypeError, "max_unpool"),
-        (lambda: nn.functional.max_unpool(values, indices, 1), OutOfRangeError, "max_unpool: index"),
+        (
+            lambda: nn.functional.max_unpool(values, indices, 1),
+            OutOfRangeError,
+            "max_unpool: the index .* names",
+        ),
+        (lambda: nn.functional.max_unpool(values, indices - 24, (3, 2)), OutOfRangeError, "max_unpool: the index -"),
         (lambda: nn.functional.max_unpool(values, indices, 2, output_size=(1, 2, 3)), ArgumentError, "output_size"),
         (lambda: nn.MaxUnpool1d(2)(values, indices), ShapeError, "MaxUnpool1d: the input .* has 3 axes, not 4"),
         (lambda: nn.MaxUnpool2d(0), ArgumentError, "MaxUnpool2d: kernel_size is 1 or more"),

@@ -27,6 +27,15 @@ def test_embedding(torch: Any) -> None:
         )
     with pytest.raises(OutOfRangeError, match=r"embedding: .*float64\[7,3\]"):
         layers.embedding(bb.asarray([7]), bb.asarray(table))
+    for spec in ("autodiff(numpy)", "autodiff(capture(numpy))"):
+        for dtype in ("int8", "int64"):
+            wrong = bb.asarray([1, -1], dtype=dtype, backend=spec)
+            with pytest.raises(OutOfRangeError, match="embedding: the index -1 names none of the 200 rows"):
+                layers.embedding(wrong, bb.zeros((200, 3), backend=spec))
+            with pytest.raises(OutOfRangeError, match="embedding_bag: the index -1 names none of the 200 rows"):
+                layers.embedding_bag(wrong[None], bb.zeros((200, 3), backend=spec))
+    with pytest.raises(OutOfRangeError, match="embedding"):
+        bb.vmap(lambda i: layers.embedding(i, bb.asarray(table)))(bb.asarray([[0], [-1]]))
     with pytest.raises(OutOfRangeError, match="padding_idx 7 names none of the 7 rows"):
         layers.embedding(bb.asarray([1]), bb.asarray(table), 7)
     with pytest.raises(ShapeError, match=r"embedding: a weight has rows, .*int64\[1\].*float32\[\]"):

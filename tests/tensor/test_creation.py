@@ -17,6 +17,7 @@ from backburn.base.errors import (
     DeviceMemoryError,
     DTypeError,
     ExportError,
+    GraphError,
     NotDifferentiableError,
     NumericalInstabilityError,
     ShapeError,
@@ -400,9 +401,16 @@ def test_one_element_takes_a_format() -> None:
 
 
 def test_dlpack() -> None:
-    x = bb.asarray([[1.0, 2.0], [3.0, 4.0]]).require_grad()
+    x = bb.asarray([[1.0, 2.0], [3.0, 4.0]])
     out = np.from_dlpack(x)
     np.testing.assert_array_equal(out, x.numpy())
+    with pytest.raises(GraphError, match=r"np.from_dlpack makes a DLPack capsule"):
+        np.from_dlpack(x.require_grad())
+    shared = np.from_dlpack(x, copy=False)
+    assert (shared.flags.writeable, out.flags.writeable) == (False, True)
+    np.testing.assert_array_equal(shared, x.numpy())
+    with pytest.raises(ExportError, match="copy=False shares memory of the host, read-only"):
+        x.__dlpack__(copy=False)
     assert x.__dlpack_device__() == (1, 0)
     host = np.arange(6).reshape(2, 3).T
     back = bb.from_dlpack(host)

@@ -12,8 +12,9 @@ import backburn as bb
 from backburn import nn, optim, train
 from backburn.base.errors import ArgumentError, ConfigError
 from backburn.distributed import mesh, place, placement, plans
+from backburn.io import load_model, load_state
 from backburn.nn.functional import cross_entropy
-from backburn.train.building import build, mesh_of
+from backburn.train.building import build, check_plan, mesh_of
 from backburn.train.config import Run, read_config
 
 X = np.random.default_rng(0).normal(size=(40, 6))
@@ -89,11 +90,22 @@ def test_layers_of_a_transformer_are_cut_over_tp(tmp_path: Path) -> None:
         ('[distributed]\nmesh = { dp = 2 }\nparameters = "cut"\n', r"line 11: distributed\.parameters = 'cut'"),
         ("[distributed]\nmesh = { dp = 2, tp = 2 }\n", r"line 10: distributed\.mesh: nothing is cut over 'tp'"),
         ('[distributed]\nmesh = { dp = 2 }\nplan = "transformer"\n', r"line 11: .* has no axis 'tp'"),
+        (
+            '[distributed]\nmesh = { tp = 4 }\nparameters = "sharded"\n',
+            r"line 10: distributed\.mesh: over 'tp' layers are cut, and no plan .* or mesh = \{ dp = 4 \}",
+        ),
+        ("[distributed]\nmesh = { tp = 4 }\n", r"line 10: distributed\.mesh: over 'tp' layers are cut, and no plan"),
+        (
+            '[distributed]\nmesh = { tp = 2 }\nplan = "transformer"\nparameters = "state"\n',
+            r"line 12: distributed\.parameters: 'state' says .* they lie over 'dp', which the mesh does not have",
+        ),
+        ("[distributed]\nmesh = { threads = 2 }\n", r"line 9: distributed: mesh: takes its axes"),
     ],
 )
-def test_what_is_wrong_has_a_line(tmp_path: Path, table: str, message: str) -> None:
+@pytest.mark.parametrize("find", [mesh_of, check_plan])
+def test_what_is_wrong_has_a_line(tmp_path: Path, table: str, message: str, find: Any) -> None:
     with pytest.raises(ConfigError, match=message):
-        mesh_of(configured(tmp_path, table))
+        find(configured(tmp_path, table))
 
 
 def test_a_plan_that_does_not_fit_the_model_names_the_table(tmp_path: Path) -> None:
@@ -103,6 +115,46 @@ def test_a_plan_that_does_not_fit_the_model_names_the_table(tmp_path: Path) -> N
     assert grid is not None
     with pytest.raises(ConfigError, match=r"line 9: distributed: plans.transformer: 1.self_attn has num_kv_heads=2, "):
         build(run, grid.backend(), [], None, grid)
+    with pytest.raises(ConfigError, match=r"line 9: distributed: plans.transformer: 1.self_attn has num_kv_heads=2, "):
+        check_plan(run)
+
+
+def test_a_check_makes_the_model_of_a_plan_alone(tmp_path: Path) -> None:
+    table = '[distributed]\nmesh = { dp = 3, tp = 2 }\nplan = "transformer"\n'
+    assert check_plan(configured(tmp_path, "", "missing")) == ""
+    assert check_plan(configured(tmp_path, "[distributed]\nmesh = { dp = 2 }\n", "missing")) == ""
+    assert check_plan(configured(tmp_path, table, "encoder")) == ""
+    with pytest.raises(ConfigError, match=r"plans\.transformer: Sequential has no layer that is cut over 'tp'"):
+        check_plan(configured(tmp_path, table, "layers"))
+    with pytest.raises(ConfigError, match=r"places the parameters of an nn.Module, not of <class 'function'>"):
+        check_plan(configured(tmp_path, table, "no_module"))
+    found = check_plan(configured(tmp_path, table, "unmade"))
+    assert found == "whether the model fits the plan, for it cannot be made here: OSError: no such file"
+
+
+def no_module() -> Any:
+    return loss
+
+
+def unmade() -> Any:
+    raise OSError("no such file")
+
+
+@pytest.mark.parametrize("table", ["mesh = { dp = 4 }\ntimeout = 8.0", 'mesh = { dp = 2 }\nparameters = "sharded"'])
+def test_a_saved_model_says_nothing_of_shards(tmp_path: Path, table: str) -> None:
+    texts = []
+    for text in ("", f"[distributed]\n{table}\ncheck = true\n"):
+        run = configured(tmp_path, text)
+        grid = mesh_of(run)
+        backend = bb.load_backend("autodiff(numpy)") if grid is None else grid.backend()
+        folder = tmp_path / f"run {len(texts)}"
+        build(run, backend, [], str(folder), grid).trainer.fit(1)
+        about = load_model(folder / "model.safetensors").about
+        texts.append({name: value for name, value in about.items() if name != "metrics"})
+        state = load_state(next((folder / "checkpoints").glob("step-*.safetensors")))
+        texts[-1] |= {"state": state["about"], "names": [*state]}
+    assert texts[0] == texts[1]
+    assert texts[0]["backend"] == "autodiff(numpy)"
 
 
 def test_processes_without_the_table_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

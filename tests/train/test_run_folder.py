@@ -255,7 +255,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, capsys: Any) -> Non
 
 def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
     trainer(tmp_path / "a").fit(1)
-    left = tmp_path / "a" / "checkpoints" / ".step-1.99.tmp"
+    left = tmp_path / "a" / "checkpoints" / ".step-00000001.safetensors.99.0123abcd.tmp"
     left.write_bytes(b"half")
     trainer(tmp_path / "a").fit(2, resume=True)
     assert not left.exists()

@@ -42,6 +42,123 @@ def squares(model: Any, batch: Any) -> Any:
 LINE = [(np.array([[1.0], [2.0]]), np.array([[2.0], [4.0]])), (np.array([[3.0]]), np.array([[6.0]]))]
 
 
+# ---- means over tokens
+
+IGNORED = -100
+
+
+def tokens(count: int = 12, seed: int = 0) -> tuple[Any, Any]:
+    """Texts of five tokens, of which some, and of one text all, have no label."""
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(size=(count, 5, 4)), rng.integers(0, 3, (count, 5))
+    y[rng.random((count, 5)) < 0.5] = IGNORED
+    y[2] = y[3] = IGNORED
+    return x, y
+
+
+def by_itself(model: Any, batch: Any) -> Any:
+    return nn.functional.cross_entropy(model(batch[0]), batch[1], ignore_index=IGNORED)
+
+
+def with_classes(model: Any, batch: Any) -> Any:
+    weight = bb.asarray([1.0, 0.0, 3.0], backend=batch[0].backend)
+    return nn.functional.cross_entropy(model(batch[0]), batch[1], weight, ignore_index=IGNORED)
+
+
+def by_logarithms(model: Any, batch: Any) -> Any:
+    logs = nn.functional.log_softmax(model(batch[0]))
+    value = nn.functional.nll_loss(logs, batch[1], ignore_index=IGNORED)
+    return value, {"one": (batch[0] * 0.0 + 1.0).mean()}
+
+
+def weighed(model: Any, batch: Any) -> Any:
+    """The mean by hand, which is NaN without a label, with its weight and a further mean over labels."""
+    kept = batch[1] != IGNORED
+    losses = nn.functional.cross_entropy(model(batch[0]), batch[1], ignore_index=IGNORED, reduction="none")
+    right = ((model(batch[0]).argmax(axis=-1) == batch[1]) & kept).astype("float32").sum()
+    count = kept.astype("float32").sum()
+    return (losses.sum() / count, count), {"right": (right / count, count)}
+
+
+@pytest.mark.parametrize("loss_of", [by_itself, with_classes, by_logarithms, weighed])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"clip": 0.5}, {"precision": "bfloat16"}, {"precision": "float16"}, {"on_nan": "skip"}, {"capture": True}],
+    ids=str,
+)
+def test_means_over_labels_do_not_depend_on_the_batches(loss_of: Any, options: Any) -> None:
+    x, y = tokens()
+    with bb.use_backend("autodiff(capture(numpy))"), bb.random.fork(0):
+        start = nn.Linear(4, 3)
+    whole = train.evaluate(start, loss_of, [(x, y)])
+    assert whole["loss"] == whole["loss"]
+    rows = []
+    for parts in (1, 2, 4, 6, 12):
+        batches = [(x[i::parts][::-1], y[i::parts][::-1]) for i in range(parts)]
+        assert train.evaluate(start, loss_of, batches) == pytest.approx(whole, rel=1e-5)
+        with bb.use_backend("autodiff(capture(numpy))"):
+            model = nn.Linear(4, 3)
+        model.load_state_dict(start.state_dict())
+        if options.get("precision") == "float16":
+            options = {"precision": train.Precision("float16", scale=64.0)}
+        run = train.Trainer(
+            model, loss_of, batches, optimizer=optim.SGD(0.5), accumulate=parts, progress=False, **options
+        ).fit(2)
+        rows.append((run.history[0]["loss"], model.weight.numpy()))
+        assert run.steps == 2
+    digits = 1e-2 if "precision" in options else 1e-5
+    for row in rows[1:]:
+        assert row[0] == pytest.approx(rows[0][0], rel=digits)
+        np.testing.assert_allclose(row[1], rows[0][1], rtol=digits, atol=digits)
+
+
+def test_a_batch_without_labels_is_a_row_without_weight() -> None:
+    x, y = tokens(4)
+    model = nn.Linear(4, 3)
+    before = model.weight.numpy()
+    run = train.Trainer(model, by_itself, [(x[2:], y[2:])], optimizer=optim.SGD(0.5), progress=False).fit(1)
+    assert math.isnan(run.history[0]["loss"])
+    assert (model.weight.numpy() == before).all()
+    run = train.Trainer(model, by_itself, [(x[2:], y[2:]), (x[:2], y[:2])], optimizer=optim.SGD(0.0), progress=False)
+    assert run.fit(1).history[0]["loss"] == pytest.approx(by_itself(model, (bb.asarray(x[:2], dtype="float32"),
+                                                                            bb.asarray(y[:2]))).item())  # fmt: skip
+
+
+def test_metrics_have_weights_too() -> None:
+    x, y = tokens()
+    model = nn.Linear(4, 3)
+
+    def accuracy(model: Any, batch: Any) -> Any:
+        kept = batch[1] != IGNORED
+        right = (model(batch[0]).argmax(axis=-1) == batch[1]) & kept
+        return right.astype("float32").sum() / kept.astype("float32").sum(), kept.astype("int64").sum()
+
+    parts = [(x[i : i + 1], y[i : i + 1]) for i in range(len(x))]
+    one, many = (train.evaluate(model, by_itself, data, metrics={"right": accuracy}) for data in ([(x, y)], parts))
+    assert many == pytest.approx(one, rel=1e-5)
+
+
+# ---- epochs without a step
+
+
+@pytest.mark.parametrize("options", [{"on_nan": "skip"}, {"precision": train.Precision("float16", scale=2.0**40)}])
+def test_an_epoch_of_which_every_step_was_skipped(options: Any, tmp_path: Any) -> None:
+    bad = [(np.full((2, 1), math.nan if "on_nan" in options else 300.0), np.zeros((2, 1)))] * 4
+    good = [(np.ones((2, 1)), np.zeros((2, 1)))] * 40
+    rate = optim.schedules.ReduceOnPlateau(1e-3)
+    run = train.fit(
+        linear(1.0), squares, lambda epoch: bad if epoch == 1 else good, optimizer=optim.SGD(rate), epochs=2,
+        callbacks=[train.EarlyStopping("loss", patience=1), train.Checkpoints(best="loss")], progress=True,
+        folder=tmp_path / "run", **options,
+    )  # fmt: skip
+    assert "loss" not in run.history[0]
+    assert run.history[0]["skipped"] == 4
+    assert run.history[1]["loss"] < 10.0
+    assert (tmp_path / "run" / "best.safetensors").exists()
+    assert rate.best == run.history[1]["loss"]
+    assert run.stopped is None
+
+
 # ---- against a loop by hand ----
 
 
@@ -307,10 +424,13 @@ def test_callbacks_are_told_everything() -> None:
 
 
 def test_early_stopping() -> None:
-    stopping = train.EarlyStopping("loss", patience=2)
-    run = train.fit(linear(), squares, LINE, optimizer=optim.SGD(0.0), epochs=50, callbacks=[stopping], progress=False)
-    assert run.epoch == 4  # the best one, and three that are no better
-    assert run.stopped == f"loss has not improved on {run.history[0]['loss']} in 3 epochs"
+    for patience, epochs in ((2, 2), (1, 1), (0, 1)):
+        stopping = train.EarlyStopping("loss", patience=patience)
+        run = train.fit(
+            linear(), squares, LINE, optimizer=optim.SGD(0.0), epochs=50, callbacks=[stopping], progress=False
+        )
+        assert run.epoch == 1 + epochs  # the best one, and those that are no better
+        assert run.stopped == f"loss has not improved on {run.history[0]['loss']} in {epochs} epochs"
     best = train.EarlyStopping("accuracy", patience=0, mode="max", min_delta=0.1)
     assert [best.improves(x) for x in (0.5, 0.55, 0.61, math.nan, 0.9)] == [True, False, True, False, True]
     with pytest.raises(ArgumentError, match=r"EarlyStopping: the epochs have no 'validation/loss'. Did you mean"):
@@ -350,11 +470,35 @@ def spoiled(at: int, value: float = math.nan, count: int = 1) -> Any:
     return [(LINE[0][0], np.where(at <= i < at + count, value, LINE[0][1])) for i in range(40)]
 
 
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ({3: math.nan}, r"in batch 2 1: 1 of 2 elements are NaN, the first in row 1\. Leave such examples out"),
+        ({1: math.inf, 3: math.nan}, r"in batch 1 1: 1 of 2 elements are NaN or infinite, the first in row 1"),
+    ],
+)
+def test_data_that_are_not_finite_are_named(bad: dict[int, float], words: str) -> None:
+    x, y = np.ones((6, 1), "float32"), np.ones((6, 1), "float32")
+    for row, value in bad.items():
+        y[row] = value
+    data = bb.data.batches(x, y, batch_size=2)
+    for given in (data, lambda epoch: iter(data)):
+        with pytest.raises(NumericalInstabilityError, match=words) as caught:
+            train.fit(linear(), squares, given, optimizer=optim.SGD(0.1), epochs=2, progress=False)
+        assert "learning rate" not in str(caught.value)
+
+
+def test_data_that_are_read_once_cannot_be_named() -> None:
+    once = iter([(np.ones((2, 1), "float32"), np.full((2, 1), math.nan, "float32"))])
+    with pytest.raises(NumericalInstabilityError, match="training has diverged"):
+        train.fit(linear(), squares, once, optimizer=optim.SGD(0.1), epochs=1, progress=False)
+
+
 def test_nan_stops_a_run() -> None:
     run = train.Trainer(linear(), squares, spoiled(7), optimizer=optim.SGD(0.01), progress=False)
     with pytest.raises(
         NumericalInstabilityError,
-        match=r"the loss is nan in step 8, in epoch 1\. Try a smaller learning rate than 0\.01",
+        match=r"the loss is nan in step 8, in epoch 1, and the data are not finite: in batch 8 1: 2 of 2 elements",
     ):
         run.fit(1)
 
@@ -446,6 +590,8 @@ def test_a_function_that_raises_keeps_its_traceback() -> None:
         (lambda m, b: None, DTypeError, "loss: returns a 0-d float tensor, not None"),
         (lambda m, b: m(b[0]), ShapeError, r"loss: returns a scalar, and this is float32\[2,1\] .*: take its mean"),
         (lambda m, b: (m(b[0]).mean(), 3.0), DTypeError, "a pair of a scalar and a dict of scalars by name"),
+        (lambda m, b: (m(b[0]).mean(), b[0]), ShapeError, "loss: 'weight' is a scalar, and this is"),
+        (lambda m, b: (m(b[0]).mean(), {}, b[0]), DTypeError, "or of a scalar and its weight, a 0-d tensor"),
         (lambda m, b: (m(b[0]).mean(), {"a": 3.0}), DTypeError, "loss: 'a' is a 0-d tensor, not 3.0; bb.asarray"),
         (lambda m, b: (m(b[0]).mean(), {"a": b[0]}), ShapeError, "loss: 'a' is a scalar, and this is"),
         (lambda m, b: (m(b[0]).mean(), {"loss": b[0].mean()}), DTypeError, "one is called 'loss'"),

@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any
 
 from backburn.backend.tracing import is_formula
-from backburn.ops.table import OPERATIONS
+from backburn.ops.table import OPERATIONS, contract_operations
 from backburn_cupy.kernels import (
     activations,
     index,
@@ -57,6 +57,6 @@ def attach(backend: type, method: Callable[[str, Callable[..., Any]], Any] = lam
     """
     for name in LAUNCHERS:
         setattr(backend, name, method(name, prefer_launcher(name, getattr(backend, name))))
-    for name in OPERATIONS:
+    for name in (entry.name for entry in contract_operations()):
         if is_formula(name) and name not in vars(backend):
             setattr(backend, name, method(name, prefer_fused(name, getattr(backend, name))))

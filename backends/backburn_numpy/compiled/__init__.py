@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from backburn.backend import BackendWarning
+from backburn.base.call_site import stack_level
 from backburn.base.errors import ArgumentError
 from backburn_numpy.compiled.build import REMEDY, SOURCES, levels, libraries, load, supported_levels
 
@@ -33,7 +34,7 @@ FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 #: The fewest elements for which the call of a kernel pays, where it is not one: NumPy needs a few passes or products.
 FEW_PASSES: dict[str, int] = dict.fromkeys(
     (
-        *("sigmoid", "silu", "relu_backward", "sigmoid_backward", "tanh_backward"),
+        *("sigmoid", "silu", "relu_backward", "sigmoid_backward", "tanh_backward", "sigmoid_slope", "tanh_slope"),
         *("cummax", "cummin", "diff_rows"),
         *("attention", "normalize_by", "take_places"),
     ),
@@ -174,7 +175,9 @@ def _load() -> tuple[tuple[str, ctypes.CDLL] | None, str]:
             reason = f"those here are for {greater or 'no processor'}; this one has {', '.join(able)}"
     except OSError as error:
         reason = str(error)
-    warnings.warn(f"compiled kernels are not used, and NumPy computes, slower: {reason}", BackendWarning, stacklevel=2)
+    warnings.warn(
+        f"compiled kernels are not used, and NumPy computes, slower: {reason}", BackendWarning, stacklevel=stack_level()
+    )
     return None, reason
 
 

@@ -9,13 +9,21 @@ UNARY(sigmoid, sigmoid_of(x))
 BINARY(relu_backward, grad, y, y > 0.0f ? grad : 0.0f)
 BINARY(sigmoid_backward, grad, y, (1.0f - y) * y * grad)
 BINARY(tanh_backward, grad, y, (1.0f - y * y) * grad)
+
+/* sigmoid(x) sigmoid(-x) = e / (1 + e)**2 with e = exp(-|x|) */
+INLINE float sigmoid_slope_of(float x) {
+    const float e = exp_of(-fabsf(x)), above = 1.0f / (1.0f + e);
+    return e * above * above;
+}
+BINARY(sigmoid_slope, grad, x, sigmoid_slope_of(x) * grad)
+BINARY(tanh_slope, grad, x, 4.0f * sigmoid_slope_of(2.0f * x) * grad)
 UNARY(log_sigmoid, (x > 0.0f ? 0.0f : x) - tail_of(x))
 UNARY(softplus, (x < 0.0f ? 0.0f : x) + tail_of(x))
 UNARY(silu, x * sigmoid_of(x))
 
 INLINE float silu_slope(float x) {
-    const float gate = sigmoid_of(x);
-    return ((1.0f - gate) * x + 1.0f) * gate;
+    const float e = exp_of(-fabsf(x)), above = 1.0f / (1.0f + e), below = e * above;
+    return x > 0.0f ? (below * x + 1.0f) * above : (above * x + 1.0f) * below;
 }
 BINARY(silu_backward, grad, x, silu_slope(x) * grad)
 
@@ -106,11 +114,12 @@ BINARY(gelu_backward, grad, x, gelu_slope(x) * grad)
 /* x sigmoid(u) with u = x (LINEAR + CUBIC x**2): the tanh approximation, rewritten. */
 UNARY(gelu_tanh, x * sigmoid_of(x * (LINEAR + CUBIC * (x * x))))
 
-/* With e = exp(-u): (1 + e + x u' e) / (1 + e)**2. Beyond +-9 it is 0 or 1 within 1e-26; clamping prevents overflow. */
+/* sigmoid(u) + x u' sigmoid(u) sigmoid(-u). Beyond +-12 it is 0 or 1 in float32; clamping prevents overflow. */
 INLINE float gelu_tanh_slope(float x) {
-    x = x > 9.0f ? 9.0f : x;
-    x = x < -9.0f ? -9.0f : x;
-    const float square = x * x, e = exp_of(-(x * (LINEAR + CUBIC * square))), below = 1.0f + e;
-    return (below + x * (LINEAR + 3.0f * CUBIC * square) * e) / (below * below);
+    x = x > 12.0f ? 12.0f : x;
+    x = x < -12.0f ? -12.0f : x;
+    const float square = x * x, u = x * (LINEAR + CUBIC * square), slope = x * (LINEAR + 3.0f * CUBIC * square);
+    const float e = exp_of(-fabsf(u)), above = 1.0f / (1.0f + e), below = e * above;
+    return x > 0.0f ? (below * slope + 1.0f) * above : (above * slope + 1.0f) * below;
 }
 BINARY(gelu_tanh_backward, grad, x, gelu_tanh_slope(x) * grad)

@@ -37,13 +37,20 @@ UNARY(sigmoid, sigmoid_of_double(x))
 BINARY(relu_backward, grad, y, y > 0.0 ? grad : 0.0)
 BINARY(sigmoid_backward, grad, y, (1.0 - y) * y * grad)
 BINARY(tanh_backward, grad, y, (1.0 - y * y) * grad)
+
+INLINE double sigmoid_slope_of(double x) {
+    const double e = exp_of_double(-fabs(x)), above = 1.0 / (1.0 + e);
+    return e * above * above;
+}
+BINARY(sigmoid_slope, grad, x, sigmoid_slope_of(x) * grad)
+BINARY(tanh_slope, grad, x, 4.0 * sigmoid_slope_of(2.0 * x) * grad)
 UNARY(log_sigmoid, (x > 0.0 ? 0.0 : x) - tail_of(x))
 UNARY(softplus, (x < 0.0 ? 0.0 : x) + tail_of(x))
 UNARY(silu, x * sigmoid_of_double(x))
 
 INLINE double silu_slope(double x) {
-    const double gate = sigmoid_of_double(x);
-    return ((1.0 - gate) * x + 1.0) * gate;
+    const double e = exp_of_double(-fabs(x)), above = 1.0 / (1.0 + e), below = e * above;
+    return x > 0.0 ? (below * x + 1.0) * above : (above * x + 1.0) * below;
 }
 BINARY(silu_backward, grad, x, silu_slope(x) * grad)
 
@@ -98,11 +105,28 @@ KERNEL(softmax, double *restrict out, const double *restrict x, int64_t rows, in
     }
 }
 
+INLINE double product_of(const double *restrict x, const double *restrict y, int64_t width) {
+    SUM(product, WIDE_AT(x, 0.0) * WIDE_AT(y, 0.0))
+    return product;
+}
+
+/* As of float32. */
 KERNEL(softmax_backward, double *restrict out, const double *restrict grad, const double *restrict y, int64_t rows,
        int64_t width) {
     for (int64_t r = 0; r < rows; r++, grad += width, y += width, out += width) {
-        SUM(product, WIDE_AT(grad, 0.0) * WIDE_AT(y, 0.0))
+        if (!(largest(y, width) > 0.5)) {
+            const double product = product_of(grad, y, width);
+            WIDTH out[i] = (grad[i] - product) * y[i];
+            continue;
+        }
+        int64_t at = 0;
+        while (!(y[at] > 0.5)) at++;
+        const int64_t next = at + 1, rest = width - next;
+        const double others = product_of(grad, y, at) + product_of(grad + next, y + next, rest);
+        const double product = grad[at] * y[at] + others;
+        const double winning = (grad[at] * (sum_of(y, at) + sum_of(y + next, rest)) - others) * y[at];
         WIDTH out[i] = (grad[i] - product) * y[i];
+        out[at] = winning;
     }
 }
 
@@ -116,8 +140,17 @@ KERNEL(log_softmax, double *restrict out, const double *restrict x, int64_t rows
 KERNEL(log_softmax_backward, double *restrict out, const double *restrict grad, const double *restrict y, int64_t rows,
        int64_t width) {
     for (int64_t r = 0; r < rows; r++, grad += width, y += width, out += width) {
-        const double total = sum_of(grad, width);
+        if (!(largest(y, width) > -0.6931)) {
+            const double total = sum_of(grad, width);
+            WIDTH out[i] = grad[i] - exp_of_double(y[i]) * total;
+            continue;
+        }
+        int64_t at = 0;
+        while (!(y[at] > -0.6931)) at++;
+        const double others = sum_of(grad, at) + sum_of(grad + at + 1, width - at - 1), total = others + grad[at];
+        const double winning = grad[at] * sum_of_powers(y, 0.0, width, at) - exp_of_double(y[at]) * others;
         WIDTH out[i] = grad[i] - exp_of_double(y[i]) * total;
+        out[at] = winning;
     }
 }
 
@@ -142,9 +175,11 @@ KERNEL(label_cross_entropy, const double *restrict x, double *restrict out, cons
 KERNEL(label_cross_entropy_backward, double *restrict out, const double *restrict grads, const double *restrict x,
        const int64_t *restrict labels, int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width, out += width) {
+        const int64_t label = labels[r], next = label + 1;
         const double factor = grads[r] / powers(out, x, width);
+        const double others = sum_of(out, label) + sum_of(out + next, width - next);
         WIDTH out[i] *= factor;
-        out[labels[r]] -= grads[r];
+        out[label] = -factor * others;
     }
 }
 

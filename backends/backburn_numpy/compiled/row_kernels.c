@@ -80,11 +80,25 @@ KERNEL(softmax, float *restrict out, const float *restrict x, int64_t rows, int6
     }
 }
 
+/* grad minus the product with the shares y, times y. For a share above 1/2 the difference is the sum of those to the
+ * others', weighted by their shares: 1 minus a share near 1 has few digits or none. */
 KERNEL(softmax_backward, float *restrict out, const float *restrict grad, const float *restrict y,
        int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, grad += width, y += width, out += width) {
-        const float product = (float)product_of(grad, y, width);
+        if (!(largest(y, width) > 0.5f)) {
+            const float product = (float)product_of(grad, y, width);
+            LOOP for (int64_t i = 0; i < width; i++) out[i] = (grad[i] - product) * y[i];
+            continue;
+        }
+        int64_t at = 0;
+        while (!(y[at] > 0.5f)) at++;
+        const int64_t next = at + 1, rest = width - next;
+        const double others = product_of(grad, y, at) + product_of(grad + next, y + next, rest);
+        const double shares = sum_of(y, at) + sum_of(y + next, rest);
+        const float product = (float)((double)grad[at] * (double)y[at] + others);
+        const float winning = (float)((double)grad[at] * shares - others) * y[at];
         LOOP for (int64_t i = 0; i < width; i++) out[i] = (grad[i] - product) * y[i];
+        out[at] = winning;
     }
 }
 
@@ -106,8 +120,19 @@ KERNEL(logsumexp, const float *restrict x, float *restrict out, int64_t rows, in
 KERNEL(log_softmax_backward, float *restrict out, const float *restrict grad, const float *restrict y,
        int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, grad += width, y += width, out += width) {
-        const float total = (float)sum_of(grad, width);
+        if (!(largest(y, width) > -0.6931f)) {
+            const float total = (float)sum_of(grad, width);
+            LOOP for (int64_t i = 0; i < width; i++) out[i] = grad[i] - exp_of(y[i]) * total;
+            continue;
+        }
+        int64_t at = 0; /* of a share above 1/2, as in softmax_backward */
+        while (!(y[at] > -0.6931f)) at++;
+        const double others = sum_of(grad, at) + sum_of(grad + at + 1, width - at - 1);
+        const double shares = powers(0, y, 0.0f, width, at);
+        const float total = (float)(others + grad[at]);
+        const float winning = (float)(grad[at] * shares - exp_of(y[at]) * others);
         LOOP for (int64_t i = 0; i < width; i++) out[i] = grad[i] - exp_of(y[i]) * total;
+        out[at] = winning;
     }
 }
 
@@ -126,9 +151,12 @@ KERNEL(label_cross_entropy_backward, float *restrict out, const float *restrict 
        int64_t rows, int64_t width) {
     if (width < SHORT) return backburn_cross_entropy_short_rows_backward(out, grads, x, labels, rows, width);
     for (int64_t r = 0; r < rows; r++, x += width, out += width) {
-        const float factor = grads[r] / powers(out, x, largest(x, width), width, -1);
+        const int64_t label = labels[r], next = label + 1;
+        const float total = powers(out, x, largest(x, width), width, -1), factor = grads[r] / total;
+        const int wins = 2.0f * out[label] > total; /* 1 minus its share has few digits or none */
+        const double others = wins ? sum_of(out, label) + sum_of(out + next, width - next) : 0.0;
         scale_row(out, factor, width);
-        out[labels[r]] -= grads[r];
+        out[label] = wins ? -factor * (float)others : out[label] - grads[r];
     }
 }
 

@@ -25,9 +25,17 @@ KERNEL(softmax_columns, REAL *out, const REAL *x, SIZES) { STRIPS(NAMED(softmax_
 INLINE void NAMED(softmax_backward_strip)(REAL *restrict out, const REAL *restrict grad, const REAL *restrict y,
                                           int64_t count,
                                    int64_t inner, int64_t width) {
-    REAL totals[STRIP];
+    REAL totals[STRIP], winners[STRIP], differences[STRIP];
     TOTALS(totals, grad[at + i] * y[at + i])
-    EVERY((grad[at + i] - totals[i]) * y[at + i])
+    /* A share above 1/2 gets the sum of its differences to the others', as in rows. */
+    WIDTH winners[i] = 0;
+    for (int64_t row = 0, at = 0; row < count; row++, at += inner) {
+        WIDTH winners[i] = y[at + i] > (REAL)0.5 ? grad[at + i] : winners[i];
+    }
+    {
+        TOTALS(differences, y[at + i] > (REAL)0.5 ? 0 : (winners[i] - grad[at + i]) * y[at + i])
+    }
+    EVERY((y[at + i] > (REAL)0.5 ? differences[i] : grad[at + i] - totals[i]) * y[at + i])
 }
 
 KERNEL(softmax_backward_columns, REAL *out, const REAL *grad, const REAL *y, SIZES) {
@@ -58,9 +66,20 @@ KERNEL(logsumexp_columns, REAL *out, const REAL *x, SIZES) { STRIPS(NAMED(logsum
 
 INLINE void NAMED(log_softmax_backward_strip)(REAL *restrict out, const REAL *restrict grad, const REAL *restrict y,
                                  int64_t count, int64_t inner, int64_t width) {
-    REAL totals[STRIP];
-    TOTALS(totals, grad[at + i])
-    EVERY(grad[at + i] - EXP_OF(y[at + i]) * totals[i])
+    REAL totals[STRIP], winners[STRIP], shares[STRIP], others[STRIP];
+    WIDTH winners[i] = 0;
+    for (int64_t row = 0, at = 0; row < count; row++, at += inner) {
+        WIDTH winners[i] = y[at + i] > (REAL)-0.6931 ? grad[at + i] : winners[i];
+    }
+    {
+        TOTALS(others, y[at + i] > (REAL)-0.6931 ? 0 : grad[at + i])
+    }
+    {
+        TOTALS(shares, y[at + i] > (REAL)-0.6931 ? 0 : EXP_OF(y[at + i]))
+    }
+    WIDTH totals[i] = others[i] + winners[i];
+    EVERY(y[at + i] > (REAL)-0.6931 ? grad[at + i] * shares[i] - EXP_OF(y[at + i]) * others[i]
+                                    : grad[at + i] - EXP_OF(y[at + i]) * totals[i])
 }
 
 KERNEL(log_softmax_backward_columns, REAL *out, const REAL *grad, const REAL *y, SIZES) {
@@ -85,13 +104,14 @@ KERNEL(label_cross_entropy_columns, REAL *out, const REAL *x, const int64_t *lab
 
 INLINE void NAMED(cross_entropy_backward_strip)(REAL *restrict out, const REAL *restrict grads, const REAL *restrict x,
                                    const int64_t *restrict labels, int64_t count, int64_t inner, int64_t width) {
-    REAL tops[STRIP], totals[STRIP];
+    REAL tops[STRIP], others[STRIP], own[STRIP];
     NAMED(tops_of_strip)(tops, x, count, inner, width);
     EVERY(EXP_OF(x[at + i] - tops[i]))
-    TOTALS(totals, out[at + i])
-    WIDTH totals[i] = grads[i] / totals[i];
-    EVERY(out[at + i] * totals[i])
-    for (int64_t i = 0; i < width; i++) out[labels[i] * inner + i] -= grads[i];
+    for (int64_t i = 0; i < width; i++) own[i] = out[labels[i] * inner + i], out[labels[i] * inner + i] = 0;
+    TOTALS(others, out[at + i])
+    WIDTH own[i] = grads[i] / (others[i] + own[i]);
+    EVERY(out[at + i] * own[i])
+    for (int64_t i = 0; i < width; i++) out[labels[i] * inner + i] = -own[i] * others[i];
 }
 
 KERNEL(label_cross_entropy_backward_columns, REAL *out, const REAL *grads, const REAL *x, const int64_t *labels,

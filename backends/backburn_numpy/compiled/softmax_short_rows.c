@@ -69,8 +69,11 @@ void backburn_cross_entropy_short_rows_backward(float *restrict out, const float
     FOR_BLOCKS {
         powers(out, tops, x + r * width, few, width);
         for (int64_t q = r; q < r + few; q++, out += width) {
-            scale(out, grads[q] / sum_of(out, width), width);
-            out[labels[q]] -= grads[q];
+            const float own = out[labels[q]];
+            out[labels[q]] = 0.0f;
+            const float others = sum_of(out, width), factor = grads[q] / (others + own);
+            scale(out, factor, width);
+            out[labels[q]] = -factor * others;
         }
     }
 }

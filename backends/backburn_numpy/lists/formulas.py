@@ -55,9 +55,11 @@ def formula_plan(call: Call) -> Plan | None:
         values += [x for name, x in call.attributes.items() if name != "donate"]
         if any(dtype_of(v) is not dtype or v.shape != first.shape for v in results):
             return None
+    elif (formula := method_formula(call.operation)) is None:  # also a call with an epilogue, which is no operation
+        return None
     else:
-        formula, values = method_formula(call.operation), arguments(call)
-        if call.operation == "pow" and values[1:] == [2.0] and values[1].__class__ is float:
+        values = arguments(call)
+        if call.operation == "pow" and values[1].__class__ is float and values[1] == 2.0:
             formula, values = method_formula("square"), values[:1]
     if formula is None:
         return None
@@ -123,7 +125,7 @@ def append_pass(layout: Layout, made: Pass, targets: list[Place], sources: list[
         places = [*targets, *sources]
         if i:
             places = [Place(p.memory, p.offset + i * step) for p, step in zip(places, made.apart, strict=True)]
-        layout.steps.append([*head, *places, *constants, *made.between])
+        layout.append(*head, *places, *constants, *made.between)
     layout.hold([*targets, *sources])  # one may have been transposed after another was read
 
 
@@ -200,10 +202,9 @@ def sum_plan(call: Call) -> Plan | None:
 
     def plan(layout: Layout, call: Call) -> None:
         source = layout.read(x, dtype)
-        total = layout.new(result)
+        total = layout.result(None if by else result, result.shape, dtype)
         layout.call(kernel, source, total, inner, number, size)
         if by is not None:
-            total.memory.last = len(layout.steps)
             append_pass(layout, by, [layout.new(result)], [total])
 
     return plan

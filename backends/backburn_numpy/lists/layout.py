@@ -46,6 +46,7 @@ class Memory:
         self.kind = kind
         #: In the arena from its start on; of given arrays and results, their number instead.
         self.address = address
+        #: The exact bytes of the value. The arena rounds them up; whoever compares sizes must not.
         self.size = size
         #: The steps that write it first and use it last.
         self.first = self.last = step
@@ -77,15 +78,23 @@ class Layout:
     """The steps of a list, and where their operands and results lie."""
 
     def __init__(self, given: Sequence[Variable | Number]) -> None:
-        self.steps: list[list[Any]] = []
+        self.steps: list[tuple[Any, ...]] = []
+        #: The call that is being planned, and those that the steps belong to.
+        self.planned: Call | None = None
+        self.owners: list[Call | None] = []
+        #: What is given a place: for which variable, if for one, by which call, where, and of how many bytes.
+        self.values: list[tuple[Variable | None, Call | None, Place, int]] = []
         self.places: dict[Variable, Place] = {}
         #: Transposed matrices, until something else than a product reads them: of which, how many, of what sides.
         self.transposed: dict[Variable, tuple[Variable, int, int, int]] = {}
         #: The memory of numbers that replays bring.
         self.cells: dict[tuple[Number, np.dtype[Any]], Any] = {}
+        #: What the steps refer to: constants, programs of formulas, and in the end the arena.
         self.kept: list[Any] = []
+        self.arena: Any = None
         self._memories: list[Memory] = []
-        self._repeated: dict[tuple[int, Shape], Place] = {}
+        #: Repeated rows by the identity of the operand, which is kept here, lest another array get it.
+        self._repeated: dict[tuple[int, Shape], tuple[Any, Place]] = {}
         for x in given:
             if isinstance(x, Variable):
                 self.places[x] = Place(Memory(Kind.GIVEN, len(self.places)), 0)
@@ -93,15 +102,20 @@ class Layout:
 
     def new(self, v: Variable) -> Place:
         """The place of a value that the next step computes."""
-        place = self.places[v] = self.scratch(v.shape, FLOATS[v.dtype.name])
+        place = self.places[v] = self._value(v, bytes_of(v))
         return place
+
+    def append(self, *step: Any) -> None:
+        """Append a step: its kind, and the words that it needs, in which a place stands for its address."""
+        self.steps.append(step)
+        self.owners.append(self.planned)
 
     def read(self, x: Any, dtype: np.dtype[Any]) -> Place:
         """The place of an operand of the next step."""
         if x.__class__ is Variable:
             if x not in self.places:
                 source, *sides = self.transposed[x]
-                self.steps.append([TRANSPOSE, self.new(x), self.read(source, dtype), *sides, dtype.itemsize])
+                self.append(TRANSPOSE, self.new(x), self.read(source, dtype), *sides, dtype.itemsize)
             place = self.places[x]
             memory: Memory | None = place.memory
             while memory is not None:
@@ -118,10 +132,12 @@ class Layout:
     def repeated(self, x: Any, dtype: np.dtype[Any], shape: Shape) -> Place:
         """The place of a row, or of several, repeated to a shape: many calls may read it."""
         key = id(x), shape
-        if (place := self._repeated.get(key)) is None:
+        if key not in self._repeated:
             source, size = self.read(x, dtype), prod(x.shape) * dtype.itemsize
-            place = self._repeated[key] = self.scratch(shape, dtype)
-            self.steps.append([COPY, place, source, prod(shape) // prod(x.shape), size, size, 0])
+            place = self.scratch(shape, dtype)
+            self._repeated[key] = x, place
+            self.append(COPY, place, source, prod(shape) // prod(x.shape), size, size, 0)
+        _, place = self._repeated[key]
         place.memory.last = len(self.steps)
         return place
 
@@ -132,9 +148,14 @@ class Layout:
 
     def scratch(self, shape: Shape, dtype: np.dtype[Any]) -> Place:
         """A place for what only the next steps need."""
-        memory = Memory(Kind.ARENA, 0, -(-prod(shape) * dtype.itemsize // LINE) * LINE, len(self.steps))
+        return self._value(None, prod(shape) * dtype.itemsize)
+
+    def _value(self, v: Variable | None, size: int) -> Place:
+        memory = Memory(Kind.ARENA, 0, size, len(self.steps))
         self._memories.append(memory)
-        return Place(memory, 0)
+        place = Place(memory, 0)
+        self.values.append((v, self.planned, place, size))
+        return place
 
     def result(self, v: Variable | None, shape: Shape, dtype: np.dtype[Any]) -> Place:
         """The place of a value that the next step computes, or of what nobody needs."""
@@ -150,7 +171,7 @@ class Layout:
 
     def call(self, kernel: Any, *arguments: Place | int) -> None:
         """Append the call of a kernel."""
-        self.steps.append([KERNEL_CALL, kernel.where, *arguments, *[0] * (ARGUMENTS - len(arguments))])
+        self.append(KERNEL_CALL, kernel.where, *arguments, *[0] * (ARGUMENTS - len(arguments)))
 
     def words(self) -> tuple[list[int], list[int]]:
         """The words of all steps, and the patches: which word a replay replaces, by the address of what, plus what."""
@@ -181,16 +202,21 @@ class Layout:
         size = 0
         for step in range(len(self.steps)):
             for memory in begin[step]:
-                if places := free[memory.size]:
+                room = _room(memory)
+                if places := free[room]:
                     memory.address = places.pop()
                 else:
                     memory.address = size
-                    size += memory.size
+                    size += room
             for memory in end[step]:
-                free[memory.size].append(memory.address)
-        arena = aligned(size)
-        self.kept.append(arena)
-        return compiled.address(arena)
+                free[_room(memory)].append(memory.address)
+        self.arena = aligned(size)
+        return compiled.address(self.arena)
+
+
+def _room(memory: Memory) -> int:
+    """The bytes that a value takes in an arena: whole lines."""
+    return -(-memory.size // LINE) * LINE
 
 
 #: Appends the steps of a call to a layout.

@@ -34,7 +34,7 @@ class Gemm(NamedTuple):
         few = m * n * k <= MOST_BY_LIBRARY and self.dtype is FLOAT32 and not turned[1]
         address = (few and products.library_pays() and blas.library_sgemm_address()) or self.address
         head = PRODUCT, address, *map(int, turned), m, n, k
-        layout.steps.append([*head, x, left, y, right, int(adds), out, self.dtype.itemsize])
+        layout.append(*head, x, left, y, right, int(adds), out, self.dtype.itemsize)
 
 
 def gemm_of(multiplications: int, elements: int, *values: Any) -> Gemm | None:
@@ -108,7 +108,7 @@ def linear_plan(call: Call) -> Plan | None:
         target = layout.new(call.results)
         if bias is not None:
             width = dtype.itemsize * n
-            layout.steps.append([COPY, target, places[2], m, width, width, 0])
+            layout.append(COPY, target, places[2], m, width, width, 0)
         gemm.append(layout, target, places[0], places[1], (m, n, k), (False, True), bias is not None)
         layout.hold((*places, target))
 
@@ -168,7 +168,7 @@ def cell_backward_plan(call: Call) -> Plan | None:
         through = layout.scratch(state, dtype) if is_lstm else results[2]
         for sum_, g in [(through, 0), (results[2], 1)][: 1 + is_lstm]:
             source = given[g] or layout.constant(zeros)
-            layout.steps.append([COPY, sum_, source, 1, zeros.nbytes, 0, 0])
+            layout.append(COPY, sum_, source, 1, zeros.nbytes, 0, 0)
         if is_lstm:
             sums, carried, cell = results
             layout.call(kernel, sums, cell, through, 0, 0, given[2], old, new, opened, rows, size)

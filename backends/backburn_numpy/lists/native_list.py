@@ -6,15 +6,17 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, cast
 from weakref import WeakSet
 
 import numpy as np
 
 from backburn.decorators.capture.program import Call, Number, Variable
 from backburn_numpy import compiled
-from backburn_numpy.fused import SHARED
-from backburn_numpy.lists.layout import COPY, FLOATS, LINE, Kind, Layout, Memory, Shape, bytes_of
+from backburn_numpy.fused import SHARED, _Program
+from backburn_numpy.lists import verifier
+from backburn_numpy.lists.layout import COPY, FLOATS, Kind, Layout, Memory, Shape, bytes_of
+from backburn_numpy.lists.verifier import Finished, Value
 from backburn_numpy.memory import contiguous, empty
 from backburn_numpy.threads import available
 
@@ -31,11 +33,13 @@ class NativeList:
     ) -> None:
         parts: list[tuple[int, int, Variable]] = []
         news: list[Memory] = []
+        copied = len(layout.values)
         for v in results:
+            layout.planned = makers[v]
             memory, offset = layout.read(v, FLOATS[v.dtype.name]).resolved()
             if memory.kind is Kind.GIVEN or memory.kind is Kind.CONSTANT:  # a view, whose copy is the result
                 source = layout.read(v, FLOATS[v.dtype.name])
-                layout.steps.append([COPY, layout.new(v), source, 1, bytes_of(v), 0, 0])
+                layout.append(COPY, layout.new(v), source, 1, bytes_of(v), 0, 0)
                 memory, offset = layout.places[v]
             if memory.kind is Kind.ARENA:
                 memory.kind, memory.address = Kind.RESULT, len(news)
@@ -44,15 +48,15 @@ class NativeList:
         #: The results that have memory of their own, by shape and dtype; and all, by which of them and what part.
         self._news: list[tuple[Shape, np.dtype[Any]]] = []
         #: The call of each of these, and the last one for whose result there was no memory.
-        self._makers: list[Call] = []
+        self.makers: list[Call] = []
         self.failed: Call | None = None
         self._parts: list[tuple[int, slice | None, Shape]] = [(0, None, ())] * len(parts)
         for number, memory in enumerate(news):
             mine = [i for i, part in enumerate(parts) if part[0] == number]
             _, offset, v = parts[mine[0]]
-            self._makers.append(makers[v])
+            self.makers.append(makers[v])
             dtype = FLOATS[v.dtype.name]
-            if len(mine) == 1 and offset == 0 and memory.size - bytes_of(v) < LINE:
+            if len(mine) == 1 and memory.size == bytes_of(v):
                 self._news.append((v.shape, dtype))
                 self._parts[mine[0]] = number, None, v.shape
                 continue
@@ -67,11 +71,56 @@ class NativeList:
         self._numbers = [(given.index(number), cell) for (number, _), cell in layout.cells.items()]
         self._starts = np.zeros(len(self._arrays) + len(news), np.int64)
         self._kept = layout.kept
+        self.arena = layout.arena
+        #: What is given to each call, as it was recorded.
+        self.given = [*given]
         at_steps, at_patches, at_starts = map(compiled.address, (self._steps, self._patches, self._starts))
         self._given = at_steps, len(words), at_patches, len(patches) // 3, at_starts, compiled.PORTION, SHARED
         self._run: Any = compiled.kernel("native_list")
         self._lock = threading.Lock()
+        if verifier.VERIFIES:
+            verifier.verify(self._finished(layout, results, makers, copied))
         _LISTS.add(self)
+
+    def _finished(
+        self,
+        layout: Layout,
+        results: Sequence[Variable],
+        makers: Mapping[Variable, Call],
+        copied: int,
+    ) -> Finished:
+        """The list as the verifier reads it; the values from number ``copied`` on are copies of results."""
+        values = []
+        for i, (v, call, place, size) in enumerate(layout.values):
+            memory, offset = place.resolved()
+            if memory.kind is Kind.RESULT:
+                values.append(Value(v, cast(Call, call), len(self._arrays) + memory.address, offset, size, i >= copied))
+            else:
+                at = compiled.address(self.arena) + memory.address + offset
+                values.append(Value(v, cast(Call, call), None, at, size, i >= copied))
+        return Finished(
+            self._steps,
+            self._patches.reshape(-1, 3),
+            [*dict.fromkeys(makers.values())],
+            [cast(Call, call) for call in layout.owners],
+            values,
+            self.given,
+            [prod(shape) * dtype.itemsize for shape, dtype in self._news],
+            [
+                (v, number, part.start * self._news[number][1].itemsize if part is not None else 0)
+                for v, (number, part, _) in zip(results, self._parts, strict=True)
+            ],
+            self.arena,
+            [*self.constants, *(x for one in self._kept if isinstance(one, _Program) for x in one.constants)],
+            [(number, cell) for (number, _), cell in layout.cells.items()],
+            {one.at_fixed: one for one in self._kept if isinstance(one, _Program)},
+        )
+
+    @property
+    def constants(self) -> list[Any]:
+        """The arrays that its steps read and nothing writes."""
+        cells = {id(cell) for _, cell in self._numbers}
+        return [x for x in self._kept if x.__class__ is np.ndarray and id(x) not in cells]
 
     def __call__(self, *given: Any) -> list[Any]:
         """The results for what is given."""
@@ -84,7 +133,7 @@ class NativeList:
             try:
                 news.append(empty(shape, dtype))
             except MemoryError:
-                self.failed = self._makers[len(news)]
+                self.failed = self.makers[len(news)]
                 raise
         with self._lock:
             self._starts[:] = [*map(compiled.address, arrays), *map(compiled.address, news)]

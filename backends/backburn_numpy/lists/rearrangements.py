@@ -9,7 +9,6 @@ from typing import Any
 from backburn.decorators.capture.program import Call, Variable, arguments
 from backburn_numpy.lists.layout import (
     COPY,
-    LINE,
     MOST,
     MOST_GROUPS,
     Layout,
@@ -131,7 +130,7 @@ def _strided(x: Any, result: Variable, start: int, axes: Sequence[tuple[int, int
         target = layout.new(result).memory
         for i, at in enumerate(starts):
             places = Place(target, i * rows * block * size), Place(memory, offset + at * size)
-            layout.steps.append([COPY, *places, rows, block * size, block * size, between * size])
+            layout.append(COPY, *places, rows, block * size, block * size, between * size)
         layout.hold((Place(memory, offset), Place(target, 0)))
 
     return plan
@@ -154,12 +153,12 @@ def concatenation_plan(call: Call) -> Plan | None:
         for v in parts:
             place, size = layout.read(v, dtype), prod(v.shape) * dtype.itemsize
             memory = place.memory
-            if rows == 1 and place == (memory, 0) and is_free(memory, whole) and memory.size - size < LINE:
+            if rows == 1 and place == (memory, 0) and is_free(memory, whole) and memory.size == size:
                 memory.whole, memory.offset = whole, at
                 whole.first = min(whole.first, memory.first)
             else:
                 target = Place(whole, at)
-                layout.steps.append([COPY, target, place, rows, size // rows, bytes_of(result) // rows, size // rows])
+                layout.append(COPY, target, place, rows, size // rows, bytes_of(result) // rows, size // rows)
             at += size // rows
         whole.last = max(now, len(layout.steps))
 

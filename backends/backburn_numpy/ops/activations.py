@@ -42,9 +42,10 @@ def gelu_backward(k: Any, grad: Array, x: Array, /, approximate: str) -> Array:
 GELU = {"none": "gelu", "tanh": "gelu_tanh"}
 
 
-#: Zero and one, by the bytes of a float: NumPy takes twice as long with a Python number, which it has to convert.
+#: Zero, one and four, by the bytes of a float: NumPy takes twice as long with a Python number, which it has to convert.
 ZERO: dict[int, Any] = {4: np.array(0, np.float32), 8: np.array(0, np.float64)}
 ONE: dict[int, Any] = {4: np.array(1, np.float32), 8: np.array(1, np.float64)}
+FOUR: dict[int, Any] = {4: np.array(4, np.float32), 8: np.array(4, np.float64)}
 
 
 def _sigmoid(x: Array) -> Array:
@@ -70,6 +71,21 @@ def _sigmoid_backward(grad: Array, y: Array) -> Array:
     return np.multiply(slope, grad, slope)
 
 
+def _sigmoid_slope(grad: Array, x: Array) -> Array:
+    power = np.abs(x, out=...)
+    np.negative(power, power)
+    np.exp(power, power)
+    above = np.add(power, ONE[x.itemsize], out=...)
+    np.multiply(above, above, above)
+    np.divide(power, above, power)
+    return np.multiply(power, grad, power)
+
+
+def _tanh_slope(grad: Array, x: Array) -> Array:
+    slope = _sigmoid_slope(grad, np.add(x, x, out=...))
+    return np.multiply(slope, FOUR[x.itemsize], slope)
+
+
 def _tanh_backward(grad: Array, y: Array) -> Array:
     slope = np.square(y, out=...)
     np.subtract(ONE[y.itemsize], slope, slope)
@@ -84,7 +100,7 @@ def _relu_backward(grad: Array, y: Array) -> Array:
 #: Functions of so few elements that a kernel does not pay (``compiled.FEW_PASSES``): recurrences call them.
 FEW: dict[str, Callable[..., Array]] = {
     "sigmoid": _sigmoid, "silu": _silu, "sigmoid_backward": _sigmoid_backward, "tanh_backward": _tanh_backward,
-    "relu_backward": _relu_backward,
+    "relu_backward": _relu_backward, "sigmoid_slope": _sigmoid_slope, "tanh_slope": _tanh_slope,
 }  # fmt: skip
 
 

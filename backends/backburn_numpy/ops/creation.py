@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from backburn.base.dtypes import DType, as_dtype
+from backburn.base.dtypes import DType, as_dtype, bfloat16, nearest
 from backburn.ops.bodies.quantized import Quantized
 from backburn.ops.creation import arange_length
 from backburn_numpy import memory
@@ -33,6 +33,8 @@ def to_numpy(x: Array, /) -> Array:
 
 def astype(x: Array, /, dtype: DType) -> Array:
     host = dtype.dtype
+    if dtype is bfloat16 and (x.itemsize > 4 or x.dtype.kind in "iu"):
+        return nearest(x, host)
     if (x.itemsize == 2 or host.itemsize == 2) and x.flags.c_contiguous:
         return convert(x, host)
     if x.nbytes < memory.THRESHOLD or x.dtype == host or not x.flags.c_contiguous:
@@ -44,7 +46,7 @@ def astype(x: Array, /, dtype: DType) -> Array:
 
 def full(shape: Shape, value: float, dtype: DType) -> Array:
     result = memory.empty(shape, dtype.dtype)
-    result.fill(value)
+    result.fill(nearest(np.asarray(value), dtype.dtype) if dtype is bfloat16 else value)
     return result
 
 
@@ -56,7 +58,7 @@ def arange(start: float, stop: float, step: float, dtype: DType) -> Array:
     if dtype.kind == "int":
         return np.arange(int(start), int(stop), int(step), dtype=dtype.dtype)
     places = np.arange(arange_length(start, stop, step), dtype=np.float64)
-    return (places * step + start).astype(dtype.dtype, copy=False)
+    return nearest(places * step + start, dtype.dtype)
 
 
 def eye(n: int, m: int, offset: int, dtype: DType) -> Array:
@@ -66,4 +68,6 @@ def eye(n: int, m: int, offset: int, dtype: DType) -> Array:
 @quietly
 def linspace(start: float, stop: float, num: int, endpoint: bool, dtype: DType) -> Array:
     with np.errstate(all="ignore"):  # NumPy's own Python code, whose warnings we do not filter
+        if dtype is bfloat16:
+            return nearest(np.linspace(start, stop, num, endpoint), dtype.dtype)
         return np.linspace(start, stop, num, endpoint, dtype=dtype.dtype)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from backburn.base.dtypes import DType, float32, float64
+from backburn.base.errors import ArgumentError
 from backburn.ops import random as formulas
 from backburn.ops.random import GAMMAS, MANY, POISSONS, TERMS, WORDS, check_range, check_stream, threshold, window_shape
 from backburn.ops.table import OPERATIONS
@@ -249,3 +250,10 @@ def _columns(key: int, offset: int, count: int, size: int) -> Columns:
         return [*out]
 
     return made
+
+
+def categorical(k: Any, logits: Array, /, key: int, offset: int) -> Array:
+    """The body, for logits that give probabilities: a step that is replayed asks nobody else."""
+    if logits.size and not (np.abs(logits.max(-1)) < np.inf).all():
+        raise ArgumentError("a logit is NaN or infinite, or all of a row are minus infinity: they give no probability")
+    return OPERATIONS["categorical"].body(k, logits, key=key, offset=offset)

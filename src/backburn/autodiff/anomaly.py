@@ -7,18 +7,18 @@ that they record by ones that check every gradient. Disabled, it costs nothing.
 from __future__ import annotations
 
 import functools
+import linecache
 import threading
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Any
 
 from backburn.autodiff.forward import Forward
 from backburn.autodiff.forward_codegen import Dual
 from backburn.autodiff.graph import MovedGradient, Node, OutputNode, Tracked
 from backburn.autodiff.reverse import Autodiff
+from backburn.base.call_site import user_frame
 from backburn.base.contexts import Block, scoped
 from backburn.base.errors import NumericalInstabilityError
 from backburn.ops.rules.slices import EntryGradient, SliceGradient
@@ -27,10 +27,15 @@ from backburn.ops.table import OPERATIONS
 _WATCHED: ContextVar[bool] = ContextVar("backburn_anomaly", default=False)
 #: The outermost operation that is running and the line that called it; inner operations are reported as this one.
 _CALL_SITE: ContextVar[tuple[str, str] | None] = ContextVar("backburn_anomaly_inside", default=None)
+#: What makes gradients of an operation NaN.
+_REASONS = dict.fromkeys(
+    ("eigh", "svd"),
+    " Vectors of equal eigenvalues or singular values are not determined; where a function of them has a derivative, "
+    "bb.grad, bb.jvp and bb.jacobian find it, which call the function again.",
+)
 _lock = threading.Lock()
 _depth = 0
 _originals: dict[tuple[type[Any], str], Any] = {}
-_PACKAGES = (str(Path(__file__).parents[1]), "<backburn")
 
 
 def detect_anomaly() -> Block[None]:
@@ -181,7 +186,8 @@ def _watch(called: tuple[str, str], node: Node | None) -> None:
             if problem:
                 incoming = "" if g.__class__ in (list, tuple) else f" The incoming gradient: {_described(below, (g,))}."
                 raise NumericalInstabilityError(
-                    f"backward of {name}: a gradient of shape {list(gradient.shape)} has {problem}.{incoming} {site}"
+                    f"backward of {name}: a gradient of shape {list(gradient.shape)} has {problem}.{incoming}"
+                    f"{_REASONS.get(name, '')} {site}"
                 )
         return gradients
 
@@ -224,8 +230,8 @@ def _described(k: Any, operands: Any) -> str:
 
 
 def _user_line() -> str:
-    """The line of the program that called the operation: the last one on the stack that is not backburn's."""
-    for frame in reversed(traceback.extract_stack()):
-        if not frame.filename.startswith(_PACKAGES) and "backburn_" not in frame.filename:
-            return f"Called at {frame.filename}:{frame.lineno}: {frame.line}"
-    return ""
+    """The line of the program that called the operation."""
+    frame = user_frame()
+    assert frame is not None
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+    return f"Called at {frame.f_code.co_filename}:{frame.f_lineno}: {line}"

@@ -18,6 +18,7 @@ from backburn.backend.contract import (
     is_backend,
     no_backend,
 )  # fmt: skip
+from backburn.backend.opaque import Opaque
 from backburn.backend.wrapper import DecoratorBase, singleton
 from backburn.base.dtypes import DType
 from backburn.base.errors import BackendMismatchError, DTypeError
@@ -50,7 +51,7 @@ def check_kind(kind: str, backend: Any, operation: str, tensor: Any) -> Any:
     return tensor
 
 
-class Box(Generic[BK]):
+class Box(Opaque, Generic[BK]):
     """A float primitive of a decorator: an inner one, ``value``, to which a subclass adds a node or a tangent."""
 
     __slots__ = ("value",)

@@ -19,6 +19,7 @@ from typing import Any
 
 from backburn.backend.contract import AnyBackend, is_autodiff, is_backend, lacking
 from backburn.backend.spec import Decorated, Expression, misspelt, parse
+from backburn.base.call_site import OURS, stack_level
 from backburn.base.errors import BackburnError, BackendMismatchError, BackendUnavailableError, SpecError
 
 BACKENDS = "backburn.backends"
@@ -40,6 +41,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "trace": "backburn.decorators:Trace",
     },
 }
+OURS.update(target.partition(":")[0] for targets in BUILT_IN.values() for target in targets.values())
 #: The backend that has shapes and no values.
 SHAPES_ONLY = "null"
 #: The directories of the adapters that are examples, for ``pip install``, by the names of their backends.
@@ -156,6 +158,21 @@ def load_backend(spec: str) -> AnyBackend:
     return known
 
 
+def unknown_name(spec: str) -> tuple[str, SpecError] | None:
+    """The first name of an expression that nothing registers, and the error for it; no backend is imported.
+
+    Raises :class:`SpecError` for a text that is no expression.
+
+    >>> unknown_name("autodiff(numpy)"), unknown_name("autodiff(nunpy)")[0]
+    (None, 'nunpy')
+    """
+    known = {**_targets(DECORATORS), **_targets(BACKENDS)}
+    for part in parse(spec).parts():
+        if part.name not in known and not any((group, part.name) in _registered for group in (BACKENDS, DECORATORS)):
+            return part.name, misspelt(part, known)
+    return None
+
+
 def list_backends() -> list[BackendInfo]:
     """Every backend that is installed, usable or not; one whose package fails to import also warns.
 
@@ -186,7 +203,7 @@ def _listed(group: str) -> list[BackendInfo]:
             reason = str(error)
             absent = isinstance(error, BackendUnavailableError) and error.__cause__ is None and not decorates
             if decorates or error.__cause__ is not None:
-                warnings.warn(reason, BackendWarning, stacklevel=3)
+                warnings.warn(reason, BackendWarning, stacklevel=stack_level())
         package = packages.get((name, where), "")
         result.append(BackendInfo(name, where, not reason, reason, package, decorates, absent))
     return result
@@ -244,6 +261,7 @@ def _find(group: str, name: str) -> Any | None:
     if not isinstance(target, str):
         return target
     module, _, attribute = target.partition(":")
+    OURS.add(module)
     try:
         found = importlib.import_module(module)
         for part in attribute.split("."):

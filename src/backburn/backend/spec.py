@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 
 from backburn.base.dtypes import DTYPES
 from backburn.base.errors import SpecError, hint_for
+from backburn.base.foreign import DEPTH, printable, quoted
+
+#: The most letters of an expression.
+MOST_LETTERS = 2000
 
 OptionValue = bool | int | float | str
 
@@ -52,7 +56,7 @@ class Decorated(Expression):
 
 def unreadable(text: str, problem: str) -> SpecError:
     """The error for a text that is not an expression."""
-    return SpecError(f"cannot read the backend expression {text!r}: {problem}. Examples: numpy, autodiff(numpy)")
+    return SpecError(f"cannot read the backend expression {quoted(text)}: {problem}. Examples: numpy, autodiff(numpy)")
 
 
 #: Advice for names of devices and dtypes, which other libraries accept in the place of a backend.
@@ -70,8 +74,9 @@ def misspelt(expression: Expression, known: Iterable[str]) -> SpecError:
     advice = FOREIGN_NAMES.get(name.lower())
     if advice is None:
         right = _corrected(parse(text), known)
-        advice = f"Did you mean {right!r}?" if right else hint_for(name, known)
-    return SpecError(f"no backend is called {name!r}" + (f", in {text!r}" if text != name else "") + f". {advice}")
+        advice = f"Did you mean {quoted(right)}?" if right else hint_for(name, known)
+    inside = f", in {quoted(text)}" if text != name else ""
+    return SpecError(f"no backend is called {quoted(name)}{inside}. {advice}")
 
 
 def _corrected(expression: Expression, known: list[str]) -> str:
@@ -96,12 +101,14 @@ def parse(text: object) -> Expression:
     Expression(text=..., start=9, name='cupy', device=1, options={'float_dtype': 'bfloat16'})
     """
     if not isinstance(text, str):
-        what = f"{text!r}, which is a backend already" if hasattr(text, "spec") else repr(text)
+        what = f"{text!r:.200}, which is a backend already" if hasattr(text, "spec") else f"{text!r:.200}"
         raise SpecError(f"a backend expression is a string such as 'autodiff(numpy)', not {what}")
+    if len(text) > MOST_LETTERS:
+        raise unreadable(text, f"it has more than {MOST_LETTERS:,} letters")
     parser = _Parser(text)
     expression = parser.expression()
     if parser.peek():
-        raise unreadable(text, f"nothing may follow, and {parser.peek()!r} does")
+        raise unreadable(text, f"nothing may follow, and {quoted(parser.peek())} does")
     return expression
 
 
@@ -117,7 +124,7 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens = [m for m in _TOKEN.finditer(text) if m.lastgroup]
-        self.position = 0
+        self.position = self.depth = 0
 
     def peek(self, ahead: int = 0) -> str:
         """The token ``ahead`` of the next one, or ``""`` at the end."""
@@ -130,7 +137,7 @@ class _Parser:
         fits = bool(token) and self.tokens[self.position].lastgroup == kind and (kind != "sign" or token == expected)
         if not fits:
             what = repr(expected) if kind == "sign" else expected
-            found = f"{token!r}{hint}" if token else "the end"
+            found = f"{quoted(token)}{hint}" if token else "the end"
             raise unreadable(self.text, f"expected {what} and found {found}")
         self.position += 1
         return token
@@ -143,13 +150,16 @@ class _Parser:
             self.take("sign", ":")
             number = self.take("number", "the number of a device", _CLASS_ADVICE)
             if not number.isdigit():
-                raise unreadable(self.text, f"a device is a number from 0 on, not {number}")
-            device = int(number)
+                raise unreadable(self.text, f"a device is a number from 0 on, not {printable(number)}")
+            device = self.whole(number)
         if self.peek() != "(":
             return Expression(self.text, start, name, device)
         self.take("sign", "(")
         if self.peek() == ")" or self.peek(1) == "=":
             return Expression(self.text, start, name, device, self.options())
+        self.depth += 1
+        if self.depth > DEPTH:
+            raise unreadable(self.text, f"more than {DEPTH} decorators lie in one another")
         inner = self.expression()
         if device is not None:
             raise unreadable(self.text, f"the device belongs to what {name} wraps: write {name}({inner.name}:{device})")
@@ -165,7 +175,7 @@ class _Parser:
         while self.peek() != ")":
             key = self.take("name", "the name of an option")
             if key in options:
-                raise unreadable(self.text, f"the option {key!r} is given twice")
+                raise unreadable(self.text, f"the option {quoted(key)} is given twice")
             self.take("sign", "=")
             options[key] = self.value()
             if self.peek() != ")":
@@ -176,8 +186,14 @@ class _Parser:
     def value(self) -> OptionValue:
         word = self.peek()
         if not word or self.tokens[self.position].lastgroup == "sign":
-            raise unreadable(self.text, f"expected a value and found {repr(word) if word else 'the end'}")
+            raise unreadable(self.text, f"expected a value and found {quoted(word) if word else 'the end'}")
         self.position += 1
         if self.tokens[self.position - 1].lastgroup == "name":
             return {"true": True, "false": False}.get(word.lower(), word)
-        return int(word) if word.lstrip("-").isdigit() else float(word)
+        return self.whole(word) if word.lstrip("-").isdigit() else float(word)
+
+    def whole(self, word: str) -> int:
+        """An integer, of at most 64 bits."""
+        if len(word) > 20 or not -(2**63) <= int(word) < 2**63:
+            raise unreadable(self.text, f"{printable(word, 40)} has more than 64 bits")
+        return int(word)

@@ -25,12 +25,13 @@ def define(
 ) -> table.Operation:
     """Define ``body(k, operands, /, attributes)`` as a derived operation of every backend.
 
-    With ``fuse``, backends may trace the body and its gradient rules. An earlier user-defined operation of the same
-    name is removed first, as when a cell of a notebook runs again. Raises :class:`ArgumentError` for an invalid name or
-    one in use, a parameter with a name that gradient rules reserve or that begins with an underscore, one that is
-    keyword-only, and a body without a docstring.
+    With ``fuse``, backends may trace the body and its gradient rules. An earlier operation of the same name and module
+    is replaced, as when a cell of a notebook runs again. Raises :class:`ArgumentError` for an invalid name or one in
+    use, also by another module, a parameter with a name that gradient rules reserve or that begins with an underscore,
+    one that is keyword-only, and a body without a docstring.
     """
     name = body.__name__
+    _check_free(name, body)
     withdraw(name)
     if hasattr(Backend, name) or not name.isidentifier() or name.startswith("_"):
         raise ArgumentError(f"operation: {name!r} is taken by the contract, or not a valid name for an operation")
@@ -54,6 +55,24 @@ def define(
     entry.implementations = []
     table.notify(name)
     return entry
+
+
+def _check_free(name: str, body: Callable[..., Any]) -> None:
+    """Raise if another module has defined an operation of this name, which its functions would then compute wrongly."""
+    entry = table.OPERATIONS.get(name)
+    if entry is None or entry.implementations is None or entry.body.__module__ == body.__module__:
+        return
+    # A file that runs as __main__ may be imported by its name as well.
+    if _file(entry.body) is None or _file(entry.body) != _file(body):
+        raise ArgumentError(
+            f"operation: {name!r} of {body.__module__} is defined by {entry.body.__module__} already, and operations "
+            f"have one namespace: give it another name, such as {body.__module__.rpartition('.')[2].strip('_')}_{name}"
+        )
+
+
+def _file(body: Callable[..., Any]) -> str | None:
+    code = getattr(body, "__code__", None)
+    return None if code is None else code.co_filename
 
 
 def _fused(entry: table.Operation) -> Callable[..., Any]:
@@ -107,6 +126,7 @@ def implement(operation: Callable[..., Any] | str, backend: type[Any]) -> Callab
         implementations = table.OPERATIONS[name].implementations
         if implementations is not None and backend not in implementations:
             implementations.append(backend)
+        table.notify(name)
         return function
 
     return attach

@@ -1,15 +1,32 @@
-"""Which public function the user called, read off the stack when an error is raised.
+"""Which line of the user's program, and which public function that it called, led to an error, a check or a warning.
 
 Public functions call one another and leave most checks to the innermost, but an error should name the function that the
 user called. Passing names down, or entering a context for each call, would cost every call; walking up the stack costs
 only those that fail.
+
+:func:`frames` alone says where the user's program ends and backburn begins.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
+
+#: The modules and packages whose frames are none of the user's; the registry of backends adds theirs.
+OURS = {"backburn"}
+#: How the names of generated code begin, which may run in namespaces without the name of a module.
+GENERATED = "<backburn"
+#: Where the frames of Python's own library are, which calls back (``contextlib``, ``copy``, ``threading``).
+_LIBRARY = (os.path.dirname(os.__file__) + os.sep, "<frozen ")
+_INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+#: What computes for others: where no frame is the user's, the program is the innermost one outside of these.
+_LAYERS = tuple(
+    f"backburn.{name}"
+    for name in ("autodiff", "backend", "base", "batching", "communicators", "decorators", "ops", "tensor")
+)
 
 #: The modules whose functions users call, and what users write for them.
 NAMESPACES = {
@@ -36,14 +53,63 @@ _OPERATORS = {
 _PUBLIC_PACKAGES = ("backburn.tensor.", "backburn.transforms.", "backburn.nn.", "backburn.optim.")
 
 
+def frames(frame: FrameType | None) -> Iterator[tuple[FrameType, bool]]:
+    """The frames from ``frame`` outwards, and whether each is one of the user's program."""
+    while frame is not None:
+        yield frame, not _is_ours(frame) and not _is_of_python(frame.f_code.co_filename)
+        frame = frame.f_back
+
+
+def _is_ours(frame: FrameType) -> bool:
+    """Whether code of backburn, of a backend or of a generated function runs in a frame."""
+    file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__", ""))
+    if file.startswith(GENERATED):
+        return True
+    if module == "__main__":  # ``python -m backburn`` and the console script
+        module = "backburn" if os.path.basename(file) == "backburn" else frame.f_globals.get("__package__") or ""
+    return any(module == name or module.startswith(f"{name}.") for name in OURS)
+
+
+def _is_of_python(file: str) -> bool:
+    return file.startswith(_LIBRARY) and not any(part in file for part in _INSTALLED)
+
+
+def user_frame(frame: FrameType | None = None) -> FrameType | None:
+    """The innermost frame of the user's program, from ``frame`` or the caller outwards.
+
+    A program without one, as of the command line, has its innermost frame of what trains, reads and prints instead.
+    """
+    frame = frame or sys._getframe(1)
+    found = next((f for f, is_users in frames(frame) if is_users), None)
+    if found is not None:
+        return found
+    return next(
+        (f for f, _ in frames(frame) if _is_ours(f) and not f.f_globals.get("__name__", "").startswith(_LAYERS)), frame
+    )
+
+
+def call_site(frame: FrameType | None = None) -> str:
+    """The file, line and function of :func:`user_frame`, from ``frame`` or the caller outwards."""
+    found = user_frame(frame or sys._getframe(1))
+    assert found is not None
+    return f"{found.f_code.co_filename}:{found.f_lineno} in {found.f_code.co_name}"
+
+
+def stack_level() -> int:
+    """The ``stacklevel`` with which a warning of the function that calls this one names the user's line."""
+    counted = (f for f in frames(sys._getframe(1)) if "importlib._bootstrap" not in f[0].f_code.co_filename)
+    levels = enumerate(counted, 1)  # as `warnings` counts
+    return next((level for level, (_, is_users) in levels if is_users), 1)
+
+
 def called_function() -> str | None:
     """The name of the public function that the user called: the outermost one in the run of our frames on the stack."""
     found: str | None = None
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (module := frame.f_globals.get("__name__", "")).startswith("backburn."):
-        if module.startswith(_PUBLIC_PACKAGES):
+    for frame, is_users in frames(sys._getframe(1)):
+        if is_users:
+            break
+        if str(frame.f_globals.get("__name__", "")).startswith(_PUBLIC_PACKAGES):
             found = _public_name(frame) or found
-        frame = frame.f_back
     return found
 
 

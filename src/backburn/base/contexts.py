@@ -19,10 +19,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 RECORDING: ContextVar[bool] = ContextVar("backburn_recording", default=True)
 #: The backend of the innermost function transform that is running; the next one runs a level above it.
 ACTIVE: ContextVar[Any] = ContextVar("backburn_active", default=None)
+#: The backends of the derivatives that are running, the outermost first.
+TRANSFORMS: ContextVar[tuple[Any, ...]] = ContextVar("backburn_transforms", default=())
+#: Lists of the eigenvalues and singular values that functions under differentiation have computed.
+DECOMPOSED: ContextVar[tuple[list[Any], ...]] = ContextVar("backburn_decomposed", default=())
 #: The backend of new tensors; None until first asked for.
 DEFAULT_BACKEND: ContextVar[Any] = ContextVar("backburn_default_backend", default=None)
 #: The dtype of new float tensors made from Python numbers; None for that of their backend.
 DEFAULT_FLOAT: ContextVar[Any] = ContextVar("backburn_default_float", default=None)
+
+#: The means that losses have taken, with functions that give what each was divided by; None if nobody asks.
+MEANS: ContextVar[list[tuple[Any, Callable[[], Any]]] | None] = ContextVar("backburn_means", default=None)
 
 
 def default_float(backend: Any) -> DType:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import difflib
 import re
+from bisect import bisect
 from collections.abc import Iterable
 
 from backburn.base.call_site import called_function
+from backburn.base.foreign import listed, printable_lines, quoted
 
 
 class BackburnError(Exception):
@@ -30,8 +32,10 @@ class BackburnError(Exception):
 
     def __init__(self, *args: object) -> None:
         """An error with one message."""
-        if len(args) == 1 and isinstance(args[0], str) and (name := called_function()) is not None:
-            args = (f"{name}: {_without_name(args[0], name)}",)
+        if len(args) == 1 and isinstance(args[0], str):
+            message = printable_lines(args[0])  # it may quote what others wrote
+            name = called_function()
+            args = (message if name is None else f"{name}: {_without_name(message, name)}",)
         super().__init__(*args)
 
 
@@ -125,6 +129,10 @@ class ExportError(BackburnError, BufferError):
     """A tensor cannot be exported to another library in the requested way."""
 
 
+class HostConversionError(GraphError):
+    """Another library's function converts a tensor that is being differentiated, and the derivative would lose it."""
+
+
 class CaptureError(GraphError):
     """The backend cannot capture this step for replay."""
 
@@ -153,12 +161,21 @@ class FileFormatError(BackburnError, ValueError):
     """A file is corrupt, in an unknown format, or of an unsupported version."""
 
 
+#: The most names that a hint compares with a wrong one, and the longest; comparing takes the product of two lengths.
+COMPARED, LONGEST = 500, 100
+
+
 def hint_for(name: str, known: Iterable[str]) -> str:
-    """``Did you mean 'x'?`` when a known name is near ``name``, else the known names, or the first of many."""
+    """``Did you mean 'x'?`` when a known name is near ``name``, else the known names, or the first of many.
+
+    Of more than ``COMPARED`` names those are compared that stand beside ``name`` in their order.
+    """
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=1)
-    more = f" and {len(known) - 20} more" if len(known) > 20 else ""
-    return f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known[:20])}{more}."
+    place = max(bisect(known, name) - COMPARED // 2, 0)
+    beside = known[place : place + COMPARED] if len(known) > COMPARED else known
+    short = [other for other in beside if len(other) <= LONGEST] if len(name) <= LONGEST else []
+    near = difflib.get_close_matches(name, short, n=1)
+    return f"Did you mean {quoted(near[0])}?" if near else f"Known: {listed(known)}."
 
 
 def _without_name(message: str, name: str) -> str:

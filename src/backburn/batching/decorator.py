@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any, NoReturn
 
 from backburn.backend.contract import AnyBackend, Backend
 from backburn.backend.wrapper import DecoratorBase, make_operations
+from backburn.base.call_site import stack_level
 from backburn.base.dtypes import DType
 from backburn.base.errors import GraphError, Unsupported
 from backburn.batching.rules import FallbackWarning, Mapped, Same, as_tuple, is_mapped, rule_of
@@ -198,7 +198,7 @@ class Batched(DecoratorBase, Backend[Any, Any, Any, Any]):
                 f"vmap: {name} has no batched form and runs for one of {self.size} examples after another; "
                 f"vmap(..., on_fallback='allow') says that this is known",
                 FallbackWarning,
-                stacklevel=_depth_of_caller(),
+                stacklevel=stack_level(),
             )
         k = self.inner_backend
         if not self.size:
@@ -256,14 +256,6 @@ def levels_of_vmap(backend: AnyBackend | None) -> list[Batched]:
 @lru_cache(256)
 def _is_batched(kind: type) -> bool:
     return Batched in kind.__mro__  # issubclass of a protocol takes ten times as long
-
-
-def _depth_of_caller() -> int:
-    """The number of frames up to the caller outside the package."""
-    depth, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "backburn":
-        frame, depth = frame.f_back, depth + 1
-    return depth
 
 
 # ---- one function for each operation ----

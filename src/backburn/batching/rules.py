@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from backburn.backend.opaque import Opaque
 from backburn.ops.bodies.scalars import is_scalar
 from backburn.ops.rules.shapes import broadcast, unchanged
 from backburn.ops.table import OPERATIONS, Operation, notify
@@ -35,7 +36,7 @@ class FallbackWarning(UserWarning):
     """``vmap`` runs an operation that has no batching rule for one example after another."""
 
 
-class Mapped:
+class Mapped(Opaque):
     """A primitive of :class:`Batched` that differs between examples: an inner primitive with the batch axis first.
 
     ``shape`` is that of one example. ``level`` is its owner, since the inner primitive may belong to another level.

@@ -9,10 +9,31 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from backburn.base.errors import BackburnError
+from backburn.base.errors import BackburnError, hint_for
+from backburn.base.foreign import printable, printable_lines
 from backburn.cli import conformance, generation, information, launch, runs, training
+from backburn.communicators.launching import leave_error
+
+#: What adds each command to the parser, in the order of the help.
+COMMANDS: dict[str, Callable[[Any, argparse.ArgumentParser], None]] = {
+    "train": training.add_train,
+    "evaluate": training.add_evaluate,
+    "runs": runs.add_runs,
+    "predict": training.add_predict,
+    "generate": generation.add_generate,
+    "conformance": conformance.add_conformance,
+    "launch": launch.add_launch,
+    "backends": information.add_backends,
+    "info": information.add_info,
+}
+
+#: How the shells that shtab writes completions for complete the name of a file.
+FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
+#: Arguments of these names are files or folders.
+FILE_NAMES = ("CONFIG", "DIR", "FILE", "FOLDER", "INPUTS", "MODEL", "PATH")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,12 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ...
     0
     """
-    commands = parser()
-    options, rest = commands.parse_known_args(arguments)
-    if hasattr(options, "overrides") and not any(word.startswith("-") for word in rest):
-        options.overrides += rest  # those after an option, which argparse leaves over
-    elif rest:
-        commands.error(f"unrecognized arguments: {' '.join(rest)}")
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given:
+        parser().print_help()
+        return 0
+    options = parsed(given)
     try:
         status: int = options.run(options)
         sys.stdout.flush()
@@ -39,37 +59,58 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BackburnError, OSError) as error:
         if options.debug or os.environ.get("BACKBURN_DEBUG"):
             raise
-        print("\n".join([f"backburn: {_words(error)}", *getattr(error, "__notes__", [])]), file=sys.stderr)
+        _say("\n".join([_words(error), *getattr(error, "__notes__", [])]))
+        return 2
+    except MemoryError as error:
+        if options.debug or os.environ.get("BACKBURN_DEBUG"):
+            raise
+        _say(f"there is not enough memory. {error}".rstrip())
         return 2
 
 
+def parsed(given: Sequence[str]) -> argparse.Namespace:
+    """The options of a command line; one that is none ends the program with a message and status 2."""
+    commands = parser()
+    if not given[0].startswith("-") and given[0] not in COMMANDS:
+        commands.error(f"there is no command {given[0]!r}. {hint_for(given[0], COMMANDS)}")
+    options, rest = commands.parse_known_args(given)
+    if hasattr(options, "overrides") and not any(word.startswith("-") for word in rest):
+        options.overrides = [*options.overrides, *rest]  # those after an option, which argparse leaves over
+    elif rest:
+        commands.error(f"unrecognized arguments: {' '.join(rest)}")
+    if options.run is launch.launch:
+        options.parsed = parsed
+    return options
+
+
+def _say(words: str) -> None:
+    """Print an error, or leave it for ``backburn launch``, which prints it once for all ranks."""
+    words = printable_lines(words)
+    if not leave_error(words):
+        print(f"backburn: {words}", file=sys.stderr)
+
+
 def parser() -> argparse.ArgumentParser:
-    """The parser of all subcommands."""
+    """The parser of all subcommands, from which ``shtab`` writes completions."""
     from backburn import __version__
 
     words = "Train, evaluate, check a backend, and look at what is installed."
     top = argparse.ArgumentParser("backburn", description=words)
-    top.add_argument("--version", action="version", version=f"backburn {__version__}")
+    top.add_argument("-V", "--version", action="version", version=f"backburn {__version__}")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
-    for add in (
-        training.add_train,
-        training.add_evaluate,
-        runs.add_runs,
-        training.add_predict,
-        generation.add_generate,
-        conformance.add_conformance,
-        launch.add_launch,
-        information.add_backends,
-        information.add_info,
-    ):
+    for add in COMMANDS.values():
         add(commands, common)
+    for command in commands.choices.values():
+        for action in command._actions:
+            if action.metavar in FILE_NAMES:
+                vars(action)["complete"] = FILES
     return top
 
 
 def _words(error: Exception) -> str:
     """An error as one message; the system's errors in the form ``path: what``."""
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        return f"{printable(error.filename)}: {error.strerror}" if error.filename else error.strerror
     return str(error)

@@ -84,8 +84,7 @@ def conformance(options: argparse.Namespace) -> int:
         return 0
     if options.backend is None:
         raise ArgumentError("conformance: name a backend, such as numpy, or module:factory")
-    if os.getcwd() not in sys.path:  # as `python -m` does: a backend may lie in the current folder
-        sys.path.insert(0, os.getcwd())
+    look_in_current_folder(options.backend)
     expected: dict[str, str] = {}
     for path in options.xfail or ():
         expected.update(read_expected(path))
@@ -115,6 +114,18 @@ def conformance(options: argparse.Namespace) -> int:
     if rank == 0 or not report.ok:
         print(text(report, matrices=not brief) if not brief or not report.ok else summary(report))
     return 0 if report.ok else 1
+
+
+def look_in_current_folder(target: str) -> None:
+    """Let a module of ``module:factory`` be found in the current folder, which comes last: a file there hides nothing.
+
+    Of an expression all names are those of installed packages.
+    """
+    module, _, factory = target.partition(":")
+    is_module = factory and all(part.isidentifier() for part in (*module.split("."), *factory.split(".")))
+    if is_module and "" not in sys.path:
+        with suppress(FileNotFoundError):  # it may have been deleted
+            sys.path += {os.getcwd()} - {*sys.path}
 
 
 def _write(report: Any, options: argparse.Namespace) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from backburn.base.errors import ArgumentError
-from backburn.communicators.watchdog import LAUNCH_FOLDER
+from backburn.base.errors import ArgumentError, hint_for
+from backburn.cli.ends import read_ends, words
+from backburn.communicators.launching import LAUNCH_FOLDER
+from backburn.communicators.ranks import VARIABLES
 from backburn.communicators.wheels import find_mpiexec
 
 #: The variables by which the NumPy backend and libraries of linear algebra are told their number of threads.
@@ -26,6 +29,8 @@ OPEN_MPI = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "PRTE_MCA_hwloc_default_binding_policy": "none",
 }
+#: What runs each rank's program.
+RANK = Path(__file__).with_name("rank.py")
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
@@ -50,6 +55,8 @@ def launch(options: argparse.Namespace) -> int:
     if options.ranks < 1:
         raise ArgumentError(f"launch: -n is a number of processes, at least 1, not {options.ranks}")
     program = command_of(options.program, options.known)
+    if program[1:4] == ["-P", "-m", "backburn"]:
+        options.parsed(program[4:])  # ends the program with a message, which the ranks would repeat
     mpiexec = options.mpiexec or find_mpiexec()
     if mpiexec is None or shutil.which(mpiexec) is None:
         raise ArgumentError(
@@ -59,36 +66,55 @@ def launch(options: argparse.Namespace) -> int:
     environment = {**settings(options.ranks), **os.environ}
     with tempfile.TemporaryDirectory(prefix="backburn-launch-") as folder:
         environment[LAUNCH_FOLDER] = folder
-        with subprocess.Popen([str(mpiexec), "-n", str(options.ranks), *program], env=environment) as process:
-            status = _wait(process)
-        silent = unfinished(Path(folder), options.ranks)
-        messages = last_messages(Path(folder))
-    if messages:
-        print("backburn launch: the last messages, the earliest first:", *messages, sep="\n", file=sys.stderr)
-    if status == 0 and silent:
-        print(
-            f"backburn: rank {', '.join(map(str, silent))} of {options.ranks} ended before the program did, though "
-            f"mpiexec reports success: one of them has left by os._exit or the like, and took the others along",
-            file=sys.stderr,
-        )
-        return 1
-    return status if status >= 0 else 128 - status
+        command = [str(mpiexec), "-n", str(options.ranks), *watched(program, folder)]
+        with subprocess.Popen(command, env=environment) as process:
+            status, was_stopped = _wait(process)
+        ends = read_ends(Path(folder), options.ranks)
+        said = [] if was_stopped and not ends.messages else words(ends, status)
+        status = ends.status(status)
+    if said:
+        print(*said, sep="\n", file=sys.stderr)
+    return status
 
 
-def _wait(process: subprocess.Popen[bytes]) -> int:
-    """The exit status; mpiexec itself gets the signal of Ctrl-C, passes it on, and is waited for."""
-    while True:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:
-            continue
+def watched(program: list[str], folder: str) -> list[str]:
+    """The command that mpiexec runs for each rank: the program, within what notes how it ends."""
+    if not hasattr(os, "fork"):
+        return program
+    variables = ",".join(variable for variable, _ in VARIABLES)
+    return [sys.executable, "-I", "-S", str(RANK), folder, variables, *program]
 
 
-def command_of(program: Sequence[str], known: Container[str]) -> list[str]:
+def _wait(process: subprocess.Popen[bytes]) -> tuple[int, bool]:
+    """The exit status of mpiexec, and whether this process was asked to stop.
+
+    mpiexec itself gets the signal of Ctrl-C, and SIGTERM is passed on to it; it ends the ranks, and is waited for.
+    """
+    stopped = False
+
+    def stop(*_: Any) -> None:
+        nonlocal stopped
+        stopped = True
+        process.terminate()
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        while True:
+            try:
+                return process.wait(), stopped
+            except KeyboardInterrupt:
+                stopped = True
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def command_of(program: Sequence[str], known: Collection[str]) -> list[str]:
     """The command of each rank: a command of backburn and ``python`` are those of this interpreter.
 
+    A command of backburn does not look for modules in the current folder (``-P``), as it does not without ``launch``.
+
     >>> command_of(["train", "run.toml"], {"train"})[1:]
-    ['-m', 'backburn', 'train', 'run.toml']
+    ['-P', '-m', 'backburn', 'train', 'run.toml']
     >>> command_of(["--", "hostname"], {"train"})
     ['hostname']
     """
@@ -98,8 +124,15 @@ def command_of(program: Sequence[str], known: Container[str]) -> list[str]:
     if words[0] == "launch":
         raise ArgumentError("launch: a launched process launches no other: name another command")
     if words[0] in known:
-        return [sys.executable, "-m", "backburn", *words]
-    return [sys.executable, *words[1:]] if words[0] in ("python", "python3") else words
+        return [sys.executable, "-P", "-m", "backburn", *words]
+    if words[0] in ("python", "python3"):
+        return [sys.executable, *words[1:]]
+    if shutil.which(words[0]) is None:
+        is_file = os.sep in words[0] and os.path.exists(words[0])
+        what = "cannot be executed" if is_file else "is neither a command of backburn nor a program"
+        hint = f"For one in Python, write python {words[0]}. {hint_for(words[0], known)}"
+        raise ArgumentError(f"launch: {words[0]} {what}. {hint}")
+    return words
 
 
 def settings(ranks: int) -> dict[str, str]:
@@ -112,15 +145,3 @@ def settings(ranks: int) -> dict[str, str]:
     cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
     found = {**dict.fromkeys(THREADS, str(max(1, cores // ranks))), **OPEN_MPI}
     return found | (AS_ROOT if user is not None and user() == 0 else {})
-
-
-def unfinished(folder: Path, ranks: int) -> list[int]:
-    """The ranks that have not said that their program came to its end; none if no rank has begun to communicate."""
-    begun = any(folder.glob("started-*"))
-    return [rank for rank in range(ranks) if begun and not (folder / f"finished-{rank}").exists()]
-
-
-def last_messages(folder: Path) -> list[str]:
-    """The messages with which ranks ended the job, the earliest first, of which mpiexec may have passed on a part."""
-    files = sorted(folder.glob("message-*"), key=lambda file: file.stat().st_mtime_ns)
-    return [file.read_text("utf-8").rstrip() for file in files]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ def add_runs(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def runs(options: argparse.Namespace) -> int:
     """Print a table, or write pages."""
+    from backburn.base.foreign import printable
     from backburn.io import write_atomically
     from backburn.train.report import comparison_html, write_report
     from backburn.train.runs import aligned, check_metrics, comparison, find_runs, run_table
@@ -38,9 +40,10 @@ def runs(options: argparse.Namespace) -> int:
     found = find_runs(options.folders)
     if options.sort is not None:
         check_metrics(found, [options.sort])
-        known = [run for run in found if math.isfinite(run.last.get(options.sort, math.nan))]
+        is_known = [math.isfinite(run.last.get(options.sort, math.nan)) for run in found]
+        known = [run for run, known in zip(found, is_known, strict=True) if known]
         known.sort(key=lambda run: run.last[options.sort], reverse=options.reverse)
-        found = known + [run for run in found if run not in known]
+        found = known + [run for run, known in zip(found, is_known, strict=True) if not known]
     elif options.reverse:
         found.reverse()
     if options.json:
@@ -48,13 +51,22 @@ def runs(options: argparse.Namespace) -> int:
             {"path": run.path.as_posix(), "running": run.is_running, "config": run.config, "rows": run.rows}
             for run in found
         ]
-        print(json.dumps(tables, indent=2))
+        print(json.dumps(_finite(tables), indent=2, allow_nan=False))
     elif options.plot is not None:
         write_atomically(options.plot, comparison_html(found).encode("utf-8"))
-        print(options.plot)
+        print(printable(options.plot))
     elif options.report:
         for run in found:
-            print(write_report(run.path))
+            print(printable(write_report(run.path)))
     else:
         print(aligned(comparison(found) if options.compare else run_table(found, options.metric)))
     return 0
+
+
+def _finite(tree: Any) -> Any:
+    """A tree in which null stands for numbers that are not finite, which JSON has not."""
+    if isinstance(tree, float):
+        return tree if math.isfinite(tree) else None
+    if isinstance(tree, Mapping):
+        return {key: _finite(value) for key, value in tree.items()}
+    return [_finite(value) for value in tree] if isinstance(tree, (list, tuple)) else tree

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
+import re
 import shlex
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -14,17 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from backburn.backend import AnyBackend, is_autodiff, load_backend
-from backburn.base.errors import ArgumentError, BackburnError, ConfigError, FileFormatError, NumericalInstabilityError
+from backburn.backend.registry import unknown_name
+from backburn.base.errors import (
+    ArgumentError,
+    BackburnError,
+    ConfigError,
+    FileFormatError,
+    NumericalInstabilityError,
+    RunFolderError,
+)
+from backburn.base.foreign import printable
+from backburn.base.regular import open_regular
+from backburn.cli.saved_models import DEFAULT, ORDER, add_saved_model, chosen_backend, chosen_spec, require, saved_model
 from backburn.decorators import Profile, Trace
-from backburn.tensor.creation import full
 
-DEFAULT = "autodiff(numpy)"
-#: The file of a traced run's timeline, in its folder.
-TIMELINE = "timeline.json"
 #: Exit statuses of a run that a signal has ended: 128 and the signal's number.
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
-ORDER = "else BACKBURN_BACKEND, else that of the file"
-MODEL_HELP = "a model file that 'backburn train' wrote, or the folder of a run"
 
 
 def add_train(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -36,12 +42,18 @@ def add_train(commands: Any, common: argparse.ArgumentParser) -> None:
         description="Train a model on data, both made by functions of yours that a TOML file names.",
     )
     command.add_argument("config", metavar="CONFIG", type=Path, help="the TOML file, such as examples/digits.toml")
-    command.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="other values, such as train.epochs=3")
+    command.add_argument(
+        "overrides", metavar="KEY=VALUE", nargs="*", default=[], help="other values, such as train.epochs=3"
+    )
     command.add_argument("--backend", metavar="SPEC", help=f"the backend to train on; {ORDER}, else {DEFAULT}")
     command.add_argument("--epochs", metavar="N", type=int, help="the number of passes over the data")
     command.add_argument("--seed", metavar="N", type=int, help="the seed of all random numbers")
     command.add_argument("--out", metavar="DIR", help="the folder of the run")
-    command.add_argument("--check", action="store_true", help="check the configuration, and import and train nothing")
+    command.add_argument(
+        "--check",
+        action="store_true",
+        help="check the configuration; import nothing but a model with a plan",
+    )
     command.add_argument(
         "--dry-run", action="store_true", help="print what a step takes on one of the mesh's processes; train nothing"
     )
@@ -60,7 +72,7 @@ def add_evaluate(commands: Any, common: argparse.ArgumentParser) -> None:
         description="Print the loss and the metrics of a saved model on the data that are held out, else on those for "
         "validation.",
     )
-    command.add_argument("model", metavar="MODEL", type=Path, help=MODEL_HELP)
+    add_saved_model(command)
     command.add_argument("--backend", metavar="SPEC", help=f"the backend to compute on; {ORDER}")
     command.set_defaults(run=evaluate)
 
@@ -70,12 +82,16 @@ def add_predict(commands: Any, common: argparse.ArgumentParser) -> None:
     command = commands.add_parser(
         "predict",
         parents=[common],
-        help="the outputs of a saved model for an array",
-        description="Write the outputs of a saved model, called with the rows of an array, to a .npz file.",
+        help="the outputs of a saved model for arrays",
+        description="Write the outputs of a saved model, called with the rows of an array or of a dict of arrays, to a "
+        "file.",
     )
-    command.add_argument("model", metavar="MODEL", type=Path, help=MODEL_HELP)
+    add_saved_model(command)
     command.add_argument(
-        "inputs", metavar="INPUTS", type=Path, help="an array in a .npy file, or the only one in a .npz file"
+        "inputs",
+        metavar="INPUTS",
+        type=Path,
+        help="the array in a .npy or .npz file, or a dict of those in a .npz file",
     )
     command.add_argument("--out", metavar="FILE", type=Path, default=Path("predictions.npz"), help="the file to write")
     command.add_argument("--batch-size", metavar="N", type=int, default=256, help="the number of rows in each call")
@@ -88,7 +104,8 @@ def train(options: argparse.Namespace) -> int:
     require("pydantic")
     from backburn.train import Progress, RunFolder, Terminated
     from backburn.train import config as configuration
-    from backburn.train.building import build, mesh_of
+    from backburn.train.building import build, check_plan, mesh_of
+    from backburn.train.run_folder import BEST, MODEL, TIMELINE
 
     run = configuration.read_config(options.config)
     run = run.overridden(options.overrides)
@@ -97,12 +114,15 @@ def train(options: argparse.Namespace) -> int:
     if options.out is not None:
         run = run.changed(("output", "folder"), options.out, "the option for [output]")
     if options.check:
-        unknown = run.check_without_import()
+        unchecked = [f"the arguments of {name}, whose source does not list them" for name in run.check_without_import()]
+        unchecked += check_backend(options.backend, run)
+        unchecked += [words] if (words := check_plan(run)) else []
         print(f"{options.config}: the configuration is valid")
-        for name in unknown:
-            print(f"not checked: the arguments of {name}, whose source does not list them")
+        for words in unchecked:
+            print(f"not checked: {words}")
         return 0
     said = run.place_of("backend") if run.config.backend else ""
+    run.functions()  # their modules may register the backend
     backend = training_backend(chosen_backend(options.backend, run.config.backend, said))
     if options.dry_run:
         print(dry_run_of(run, backend))
@@ -131,7 +151,11 @@ def train(options: argparse.Namespace) -> int:
         raise NumericalInstabilityError(f"{error}; {kept}") from error
     if trainer.is_first:
         print(f"time      {time.perf_counter() - started:.1f} s")
-        print(f"model     {folder / 'model.safetensors'}")
+        print(f"model     {folder / MODEL}, after epoch {trainer.epoch}")
+        kept = trainer.checkpoints
+        best = next((row for row in trainer.history if kept.monitor and row.get(kept.monitor) == kept.best), None)
+        if best is not None:
+            print(f"best      {folder / BEST}, after epoch {best['epoch']:.0f}, by {kept.monitor}")
         draw(trainer.history, folder)
         for profile in _profiles(backend):
             print(f"\n{profile.spec}, all epochs:\n{profile.table()}\n")
@@ -145,6 +169,34 @@ def train(options: argparse.Namespace) -> int:
         for name, values in results.items():
             print_results(name, values)
     return 0
+
+
+def check_backend(option: str | None, run: Any) -> list[str]:
+    """Check the names in the backend's expression, and import nothing; what could not be, in words.
+
+    Raises :class:`SpecError` for a name that no package has, unless it stands in the source of a module that the
+    configuration names, which may register it.
+    """
+    from backburn.train.signatures import parts_of_name, source_of
+
+    place = run.place_of("backend") if run.config.backend else ""
+    source, spec = chosen_spec(option, run.config.backend, place)
+    try:
+        unknown = unknown_name(spec)
+    except BackburnError as error:
+        raise type(error)(f"{source}: {error}") from error
+    if unknown is None:
+        return []
+    name, error = unknown
+    for function in run.names("model", "data", "loss", "metrics", "callbacks").values():
+        path = source_of(parts_of_name(function)[0], run.source.folder)
+        if (
+            path is not None
+            and path.suffix == ".py"
+            and re.search(rf"[\"']{name}[\"']", path.read_text("utf-8", "replace"))
+        ):
+            return [f"the backend {name!r}, which {path.name} may register"]
+    raise type(error)(f"{source}: {error}")
 
 
 def dry_run_of(run: Any, backend: AnyBackend) -> Any:
@@ -170,8 +222,8 @@ def evaluate(options: argparse.Namespace) -> int:
 
     from backburn.train import evaluate as measure
 
-    model, run, _ = saved_model(options)
-    functions = run.functions()
+    model, run = saved_model(options, "data", "loss", "metrics")
+    functions = run.functions("data", "loss", "metrics")
     function, arguments = functions["data",]
     made = function(**arguments)
     loss, given = functions["loss",]
@@ -195,41 +247,34 @@ def predict(options: argparse.Namespace) -> int:
     require("pydantic")
     from backburn.data import batches
     from backburn.io import save_npz
-    from backburn.io.npz import load_array
     from backburn.train import predict as outputs_of
 
-    model, _, _ = saved_model(options)
+    open_regular(options.inputs).close()  # a pipe would be waited for, after the model has been read
+    model, _ = saved_model(options)
     if options.batch_size < 1:
         raise ArgumentError(f"predict: --batch-size is at least 1, not {options.batch_size}")
-    rows = load_array(options.inputs)
-    found = outputs_of(model, (batch for (batch,) in batches(rows, batch_size=options.batch_size)))
+    rows = inputs_of(options.inputs)
+    parts = batches(rows, batch_size=options.batch_size)
+    found = outputs_of(model, parts if isinstance(rows, dict) else (batch for (batch,) in parts))
     save_npz(options.out, {"predictions": found})
     print(f"{options.out}: predictions, {found.dtype} of shape {found.shape}")
     return 0
 
 
-def saved_model(options: argparse.Namespace) -> tuple[Any, Any, AnyBackend]:
-    """The model of a file or of a run's folder on the chosen backend, and its configuration."""
-    from backburn.io import load_model
-    from backburn.nn import quantize_like
-    from backburn.train.building import model_of
-    from backburn.train.config import run_of
+def inputs_of(path: Path) -> Any:
+    """The array of a ``.npy`` file or of a ``.npz`` file with one, else a dict of those in a ``.npz`` file."""
+    from backburn.io import load_npz
+    from backburn.io.npz import load_array
 
-    path = options.model / "model.safetensors" if options.model.is_dir() else options.model
-    saved = load_model(path)
-    spec = saved.about.get("backend")
-    backend = chosen_backend(options.backend, spec if isinstance(spec, str) else None, str(path))
-    tables = saved.about.get("config")
-    if not isinstance(tables, dict):
-        raise FileFormatError(f"{path}: this is not a model that 'backburn train' makes: it has no configuration")
-    run = run_of(tables, Path(str(saved.about.get("config_folder", "."))), str(path))
-    model = model_of(run, backend)
-    try:
-        model = quantize_like(model, saved.state)
-        model.load_state_dict(saved.state)
-    except (KeyError, ValueError, TypeError) as error:
-        raise FileFormatError(f"{path}: this is not a model that 'backburn train' makes: {error}") from error
-    return model, run, backend
+    suffix = path.suffix.lower()
+    if suffix not in (".npy", ".npz") and path.is_file():
+        made = "np.savez('inputs.npz', x=..., ...), of the arrays that the model takes"
+        if suffix in (".csv", ".tsv", ".gz", ".parquet"):
+            made = f"{made}, made of table = bb.data.read_table({path.name!r}) as for the training"
+        raise FileFormatError(f"predict: {printable(path)} is neither .npy nor .npz, by its name: write {made}")
+    if suffix == ".npz" and len(arrays := load_npz(path)) > 1:
+        return arrays
+    return load_array(path)
 
 
 def check_folder(folder: Path, *, resume: bool, overwrite: bool) -> None:
@@ -237,23 +282,25 @@ def check_folder(folder: Path, *, resume: bool, overwrite: bool) -> None:
     from backburn.train import RunFolder
 
     run = RunFolder(folder)
-    for name in ("model.safetensors", "config.json", "metrics.jsonl", "curves.png"):
-        if (folder / name).is_dir():
-            raise ConfigError(f"the output folder {folder} cannot be used: {name} in it is a folder. {ANOTHER}")
-    if resume and not run.has_run:
-        raise ConfigError(f"there is nothing to resume in {folder}")
-    if run.has_run and not (resume or overwrite):
-        raise ConfigError(
-            f"the output folder {folder} has a run in it already: go on with it by --resume, or replace it by "
-            f"--overwrite. {ANOTHER}"
-        )
     try:
+        run.check()
+        if resume and not run.has_run:
+            raise ConfigError(f"there is nothing to resume in {printable(folder)}")
+        if run.has_run and not (resume or overwrite):
+            raise ConfigError(
+                f"the output folder {printable(folder)} has a run in it already: go on with it by --resume, or replace "
+                f"it by --overwrite. {ANOTHER}"
+            )
         folder.mkdir(parents=True, exist_ok=True)
-        trial = folder / f".{os.getpid()}.tmp"
-        trial.write_bytes(b"")
-        trial.unlink()
-    except OSError as error:
-        raise ConfigError(f"the output folder {folder} cannot be written to: {error.strerror}. {ANOTHER}") from error
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except ConfigError:
+        raise
+    except RunFolderError as error:
+        raise ConfigError(f"the output folder {str(error).removeprefix('the run folder ')}. {ANOTHER}") from error
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"the output folder {printable(folder)} cannot be written to: {why}. {ANOTHER}") from error
 
 
 ANOTHER = "Choose another with --out or the key 'folder' of [output]"
@@ -266,39 +313,11 @@ def draw(history: Any, folder: Path) -> None:
             "note: without matplotlib there is no picture of the curves: pip install 'backburn[train]'", file=sys.stderr
         )
         return
-    from backburn.train.outputs import CURVES, draw_curves
+    from backburn.train.outputs import draw_curves
+    from backburn.train.run_folder import CURVES
 
     draw_curves(history, folder / CURVES)
     print(f"curves    {folder / CURVES}")
-
-
-def require(*packages: str) -> None:
-    """Raise if a package is missing."""
-    for package in packages:
-        if find_spec(package) is None:
-            raise ConfigError(f"{package} is not installed; configuration files need it: pip install 'backburn[train]'")
-
-
-def chosen_backend(option: str | None, configured: str | None, place: str = "the file") -> AnyBackend:
-    """The backend of the option, else of ``BACKBURN_BACKEND``, else of the file, else the default.
-
-    Raises for an invalid expression, naming where it comes from (for the file, ``place``), and for a backend that only
-    computes shapes, which can neither train nor evaluate.
-    """
-    sources = {
-        "--backend": option,
-        "BACKBURN_BACKEND": os.environ.get("BACKBURN_BACKEND") or None,
-        place: configured,
-        "the default": DEFAULT,
-    }
-    source, spec = next((source, spec) for source, spec in sources.items() if spec is not None)
-    try:
-        backend = load_backend(spec)
-        if full(1, 1.0, backend=backend).item() != 1.0:
-            raise ConfigError(f"{backend.spec} computes no values, which training and measuring need")
-        return backend
-    except BackburnError as error:
-        raise type(error)(f"{source}: {error}") from error
 
 
 def training_backend(backend: AnyBackend) -> AnyBackend:

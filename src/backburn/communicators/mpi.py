@@ -12,13 +12,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from backburn.base.call_site import call_site
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, BackendUnavailableError, CommunicationError, Unsupported
 from backburn.communicators.agreement import by_rank, check_agreement, libraries, order_digest
 from backburn.communicators.local import empty_array, from_host_array, host_array
 from backburn.communicators.protocol import Buffer
 from backburn.communicators.ranks import check_lists, check_root, launched
-from backburn.communicators.watchdog import TIMEOUT, Watchdog, caller
+from backburn.communicators.watchdog import TIMEOUT, Watchdog
 from backburn.communicators.wheels import prepare_mpi
 
 prepare_mpi()
@@ -166,8 +167,8 @@ class Mpi:
             watchdog.interrupted(operation, error)
             if isinstance(error, MPI.Exception):
                 raise CommunicationError(
-                    f"{operation}: MPI reports {error}. Ranks that are out of step are one cause; with check=true "
-                    f"every collective is compared"
+                    f"MPI reports an error of {operation}: {error}. Ranks that are out of step are one cause; with "
+                    f"check=true every collective is compared"
                 ) from error
             raise
         watchdog.waiting = None
@@ -179,7 +180,7 @@ class Mpi:
             facts = f"of {facts.dtype}{list(facts.shape)}"
         elif facts is not None:
             facts = f"of {facts}"
-        line = caller()
+        line = call_site()
         mine = number.to_bytes(8, "little") + order_digest(operation, facts, line)
         everyone = bytearray(16 * self.size)
         self._comm.Allgather(mine, everyone)
@@ -208,7 +209,7 @@ class Exchange:
         except BaseException as error:
             watchdog.interrupted("all_to_all", error)
             if isinstance(error, MPI.Exception):
-                raise CommunicationError(f"all_to_all: MPI reports {error}") from error
+                raise CommunicationError(f"MPI reports an error of all_to_all: {error}") from error
             raise
         watchdog.waiting = None
         self._requests, self._buffers = [], None

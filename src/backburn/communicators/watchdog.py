@@ -10,17 +10,19 @@ one waits in vain, and aborts the job at once.
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import os
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Protocol
 
+from backburn.base.call_site import call_site
 from backburn.base.errors import CommunicationError
+from backburn.communicators.launching import FINISHED, STACK, STARTED, leave, leave_message, left
 
 #: Seconds that a collective may wait.
 TIMEOUT = 300.0
@@ -30,8 +32,6 @@ TICK, PATIENCE = 0.2, 2.0
 FORWARDING = 0.3
 #: Subjects of messages.
 ENDED, ASKED, ANSWERED = 1, 2, 3
-#: The folder in which ``backburn launch`` looks for the ranks that have begun and finished, and for last messages.
-LAUNCH_FOLDER = "_BACKBURN_LAUNCH_FOLDER"
 
 
 class Post(Protocol):
@@ -109,7 +109,9 @@ class Watchdog:
         self._ended: dict[int, State] = {}
         self._answers: dict[int, State] = {}
         self._stop = threading.Event()
-        self._leave("started")
+        leave(STARTED, post.rank)
+        if (stack := left(STACK, post.rank)) is not None and not faulthandler.is_enabled():
+            faulthandler.enable(stack.open("wb", buffering=0), all_threads=False)
         os.register_at_fork(after_in_child=self._forked)
         atexit.register(self._say_goodbye)
         self._thread = threading.Thread(target=self._watch, name="backburn watchdog", daemon=True)
@@ -198,10 +200,10 @@ class Watchdog:
         )
 
     def _give_up(self, message: str, trace: str = "", status: int = 1) -> NoReturn:
-        """End the job with a message; ``trace`` is the traceback printed before."""
-        line = f"backburn: rank {self.post.rank} of {self.post.size}: {message}"
-        self._leave("message", trace + line)
-        print(line, file=sys.stderr, flush=True)
+        """End the job with a message, after a traceback; ``backburn launch`` prints them if it started this process."""
+        if not leave_message(self.post.rank, message, trace):
+            who = f"rank {self.post.rank} of {self.post.size}"
+            print(f"{trace}backburn: {who}: {message}", file=sys.stderr, flush=True)
         time.sleep(FORWARDING)
         self.post.abort(status)
 
@@ -219,9 +221,11 @@ class Watchdog:
 
     def _uncaught(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """End the job after an exception that nobody catches, for the other ranks would wait for this one."""
-        self._hook(kind, error, trace)
+        if self._hook is not sys.__excepthook__ or os.getpid() != self._process:
+            self._hook(kind, error, trace)
         if os.getpid() == self._process:
-            lines = "".join(traceback.format_exception(kind, error, trace))
+            shown = self._hook is not sys.__excepthook__
+            lines = "" if shown else "".join(traceback.format_exception(kind, error, trace))
             status = 130 if issubclass(kind, KeyboardInterrupt) else 1
             self._give_up(f"ended by {kind.__name__}; the other ranks are ended, too", lines, status)
 
@@ -250,26 +254,4 @@ class Watchdog:
                 late = ", ".join(str(rank) for rank in others if rank not in self._ended)
                 self._give_up(f"has ended, and ranks {late} have not for {self.timeout:g} s")
         self.post.finish()
-        self._leave("finished")
-
-    def _leave(self, word: str, text: str = "") -> None:
-        """Leave a file of this rank for ``backburn launch``, if it started this process on its own machine."""
-        folder = os.environ.get(LAUNCH_FOLDER)
-        if folder and Path(folder).is_dir():
-            (Path(folder) / f"{word}-{self.post.rank}").write_text(text, "utf-8", "backslashreplace")
-
-
-def call_site(frame: FrameType | None) -> str:
-    """The file, line and function of the innermost frame outside of backburn, and what it has called."""
-    innermost = frame
-    while frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "backburn":
-        frame = frame.f_back
-    frame = frame or innermost
-    if frame is None:
-        return "an unknown line"
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
-
-
-def caller() -> str:
-    """:func:`call_site` of the running function."""
-    return call_site(sys._getframe(1))
+        leave(FINISHED, self.post.rank)

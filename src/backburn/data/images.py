@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backburn.base.errors import ArgumentError, DTypeError, FileFormatError, ShapeError
+from backburn.base.errors import ArgumentError, BackburnError, DTypeError, FileFormatError, ShapeError
+from backburn.base.foreign import printable
+from backburn.base.foreign_files import inside, ordinary, room
 from backburn.data.packages import package
 from backburn.hints.arguments import explained
 from backburn.tensor.core.options import integers_of, one_of
@@ -18,6 +21,10 @@ from backburn.tensor.core.options import integers_of, one_of
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 #: The channels of each mode of Pillow's that images can be converted to.
 CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4}
+#: The formats with these names, of those that Pillow reads: one of the others starts a program for files of PostScript.
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+#: The bytes of memory of a pixel while an image is decoded, turned and converted.
+_PIXEL = 12
 
 
 @explained
@@ -36,11 +43,12 @@ def image_folder(
     the classes in the order of their names. Images that are not in sub-folders have no labels.
 
     ``size`` is the height and width to which images are resized, or one number for both. ``mode`` is Pillow's:
-    ``"RGB"``, ``"L"`` for gray, ``"RGBA"``. Rotations that a camera has noted are carried out.
+    ``"RGB"``, ``"L"`` for gray, ``"RGBA"``. Rotations that a camera has noted are carried out. Gray images of 16 bits
+    keep all of them, as floats; of colours of 16 bits Pillow reads the upper 8, and of several frames the first.
 
     Needs the extra ``data``; :class:`BackendUnavailableError` says so. Raises :class:`FileFormatError` for a folder
-    without images, and later for files that are none, and :class:`ShapeError` for images of several sizes without
-    ``size``.
+    without images, for links out of the folder, and later for files that are no images, or whose pixels take more than
+    ten times the file and 200 MB, and :class:`ShapeError` for images of several sizes without ``size``.
 
         >>> import tempfile, PIL.Image
         >>> folder = tempfile.mkdtemp()
@@ -68,8 +76,12 @@ def image_folder(
     if not root.is_dir():
         raise FileFormatError(f"image_folder: {root} is not a folder")
     classes = sorted(each.name for each in root.iterdir() if each.is_dir() and not each.name.startswith("."))
-    files = [(found, number) for number, name in enumerate(classes) for found in _images(root / name, "**/*")]
-    loose = _images(root, "*")
+    files = [
+        (found, number)
+        for number, name in enumerate(classes)
+        for found in _images(inside(root / name, root), "**/*", root)
+    ]
+    loose = _images(root, "*", root)
     if files and loose:
         where = f"in sub-folders ({files[0][0]}) and beside them ({loose[0]})"
         raise FileFormatError(f"image_folder: {root} has images {where}: only those in sub-folders have a class")
@@ -144,25 +156,68 @@ class ImageFolder:
     def _read(self, path: Path) -> NDArray[Any]:
         from PIL import Image, ImageOps
 
+        gray = None
+        ordinary(path)
+        content = path.read_bytes()  # so that errors of the system end here: decoders seek where a file says
+        most = room(len(content))
         try:
-            with Image.open(path) as file:
-                image = ImageOps.exif_transpose(file).convert(self._mode)
-        except FileNotFoundError:
+            with Image.open(io.BytesIO(content), formats=FORMATS) as file:
+                if file.width * file.height * _PIXEL > most:
+                    raise FileFormatError(
+                        f"image_folder: {path} is said to have {file.width} x {file.height} pixels, too many for a "
+                        f"file of its size: at most {most // _PIXEL} are read"
+                    )
+                image = ImageOps.exif_transpose(file)
+                if image.mode.startswith(("I", "F")):
+                    gray = self._deep(path, file, np.asarray(image))
+                else:
+                    image = image.convert(self._mode)
+        except (BackburnError, MemoryError):
             raise
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as cause:
-            raise FileFormatError(f"image_folder: {path} cannot be read as an image: {cause}") from cause
+        except Exception as cause:  # of whatever decoder
+            words = printable(str(cause) or type(cause).__name__, 500)
+            raise FileFormatError(f"image_folder: {path} cannot be read as an image: {words}") from cause
+        if gray is not None:
+            return self._of_gray(gray)
         if self._size is not None:
-            height, width = self._size
-            image = image.resize((width, height), Image.Resampling.BILINEAR)
+            image = image.resize(self._size[::-1], Image.Resampling.BILINEAR)
         pixels = np.asarray(image)
         pixels = np.moveaxis(pixels if pixels.ndim == 3 else pixels[..., None], -1, 0).copy()
         return pixels if self._dtype == np.uint8 else np.divide(pixels, 255, dtype=self._dtype)
 
+    def _deep(self, path: Path, file: Any, pixels: NDArray[Any]) -> NDArray[np.float64]:
+        """The shares of white of gray pixels of more than 8 bits, which Pillow's conversions would cut off."""
+        tags = getattr(file, "tag_v2", {})
+        bits = tags.get(258, (16,))[0]
+        if file.mode == "F" or bits > 16 or (file.mode == "I" and file.format not in ("PNG", "PPM")):
+            words = "floats" if file.mode == "F" else "32 bits"
+            raise FileFormatError(
+                f"image_folder: {path} has {words} a pixel, and does not say what white is: convert it to 16 bits"
+            )
+        if self._dtype == np.uint8:
+            raise DTypeError(
+                f"image_folder: {path} has {bits} bits for each pixel, which uint8 does not hold: take floats"
+            )
+        shares = pixels / float((1 << bits) - 1)
+        return 1.0 - shares if tags.get(262) == 0 else shares  # some begin with white
 
-def _images(folder: Path, pattern: str) -> list[Path]:
-    """The image files of a folder in the order of their names, without hidden ones."""
+    def _of_gray(self, shares: NDArray[np.float64]) -> NDArray[Any]:
+        """An image of gray pixels, resized, with the channels of the mode."""
+        from PIL import Image
+
+        if self._size is not None:
+            small = Image.fromarray(shares.astype(np.float32)).resize(self._size[::-1], Image.Resampling.BILINEAR)
+            shares = np.asarray(small, np.float64)
+        found = np.repeat(shares[None], CHANNELS[self._mode], axis=0).astype(self._dtype)
+        if self._mode == "RGBA":
+            found[3] = 1
+        return found
+
+
+def _images(folder: Path, pattern: str, root: Path) -> list[Path]:
+    """The image files of a folder below ``root`` in the order of their names, without hidden ones."""
     return sorted(
-        found
+        inside(found, root) if found.is_symlink() else found
         for found in folder.glob(pattern)
         if found.suffix.lower() in SUFFIXES and not found.name.startswith(".") and found.is_file()
     )

@@ -109,7 +109,7 @@ def _columns(name: str, x: Any) -> Any:
             found[key] = _columns(name, each)
         return found
     if hasattr(x, "to_numpy") and not hasattr(x, "columns"):  # a series
-        return x.to_numpy()
+        return _values(name, "the series", x)
     if not ((hasattr(x, "__arrow_c_stream__") or hasattr(x, "__dataframe__")) and hasattr(x, "columns")):
         return x
     keys = list(getattr(x, "column_names", None) or x.columns)
@@ -117,7 +117,19 @@ def _columns(name: str, x: Any) -> Any:
         raise ArgumentError(
             f"{name}: the columns of the frame have names of their own, not {', '.join(map(str, keys))}"
         )
-    return {key: x[key].to_numpy() for key in keys}
+    return {key: _values(name, repr(key), x[key]) for key in keys}
+
+
+def _values(name: str, what: str, series: Any) -> Any:
+    """A column of a frame as an array. Raises :class:`DTypeError` for integers that would be rounded for their gaps."""
+    found = series.to_numpy()
+    kind = str(getattr(series, "dtype", getattr(series, "type", ""))).lower()
+    if found.dtype.kind == "f" and kind.startswith(("int", "uint")) and np.nanmax(np.abs(found), initial=0) >= 2.0**53:
+        raise DTypeError(
+            f"{name}: {what} has integers of 2**53 or more and gaps, for which a float's NaN stands: fill the gaps, or drop "
+            "their rows"
+        )
+    return found
 
 
 def _leaf(name: str, path: str, x: Any) -> Any:

@@ -2,89 +2,260 @@
 
 from __future__ import annotations
 
+import csv
 import os
-from collections.abc import Sequence
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backburn.base.errors import ArgumentError, DTypeError, FileFormatError, hint_for
+from backburn.base.errors import ArgumentError, BackburnError, DTypeError, FileFormatError, hint_for
+from backburn.base.foreign import printable, quoted
+from backburn.base.foreign_files import ordinary, repeated, room
+from backburn.data import delimited
 from backburn.data.packages import package
+from backburn.data.parquet_pages import check_memory
 from backburn.hints.arguments import explained
 
 
 @explained
-def read_table(path: str | os.PathLike[str], *, columns: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
+def read_table(
+    path: str | os.PathLike[str],
+    *,
+    columns: Sequence[str] | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    types: Mapping[str, Any] | None = None,
+    missing: Sequence[str] = (),
+) -> dict[str, NDArray[Any]]:
     r"""The columns of a CSV or Parquet file as arrays by name, for :func:`batches`; of ``columns`` alone, if given.
 
-    CSV files (``.csv``, ``.tsv``, also ``.gz``) begin with a line of names, and the types of columns follow from their
-    values. Missing numbers are NaN, missing texts are empty; a column of integers with a missing one has floats. Times
-    are ``datetime64``. A column of lists of one length has two axes. Texts are arrays of strings, which no tensor
-    holds: ``names, numbers = np.unique(table["species"], return_inverse=True)`` numbers the classes.
+    CSV files (``.csv``, ``.tsv``, also ``.gz``) begin with a line of names, and the type of a column follows from all
+    its cells. None is changed by it: numbers with zeros before them (``02116``), and integers that no dtype has, stay
+    texts. Missing numbers are NaN, missing times NaT; a column of integers with a missing one has floats. Days and
+    moments are ``datetime64``, those with a time zone in UTC, and times of day are ``timedelta64`` from midnight. A
+    column of lists of one length has two axes. Texts are arrays of strings, which no tensor holds:
+    ``names, numbers = np.unique(table["species"], return_inverse=True)`` numbers the classes.
+
+    ``types`` gives columns a dtype by name, such as ``{"zip": "str", "price": "float32"}``, and ``missing`` has further
+    cells that stand for nothing, such as ``["?"]``; beside empty ones, ``NA``, ``NaN``, ``null`` and their like are
+    known, which stay what they are in columns of texts. For CSV files alone, ``delimiter`` is what stands between
+    cells, else commas, semicolons, tabs or vertical bars, whichever all rows have in equal number; and ``encoding`` is
+    by default UTF-8, or UTF-16 with its mark. Other delimiters than the name suggests are said on standard error.
+
+    Of a Parquet file, the nameless index of a pandas frame is read only if ``columns`` names it.
+
+    Where one text is so long that an array of one width would take ten times the texts and 200 MB, they are an array of
+    ``np.dtypes.StringDType``.
 
     Needs the extra ``data``; :class:`BackendUnavailableError` says so. Raises :class:`FileFormatError` for a file that
-    is no table, or has no rows, :class:`ArgumentError` for columns that it does not have, and :class:`DTypeError` for
-    columns of lists of several lengths or of records.
+    is no table, has no rows or another encoding, one whose columns would take more memory than ten times its bytes and
+    200 MB, and a compressed one that expands to more than 20 times its bytes and 20 MB; :class:`ArgumentError` for
+    columns that it does not have, and :class:`DTypeError` for columns of lists of several lengths or of records, for
+    cells that are not of the type that ``types`` has for them, and for numbers of a Parquet file that the dtype would
+    round (``types`` decides it).
 
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp(), "flowers.csv")
         >>> _ = path.write_text("length,petals,species\n1.5,4,poppy\n2.5,,rose\n")
         >>> read_table(path)
         {'length': array([1.5, 2.5]), 'petals': array([ 4., nan]), 'species': array(['poppy', 'rose'], dtype='<U5')}
+        >>> read_table(path, columns=["length"], types={"length": "float32"})
+        {'length': array([1.5, 2.5], dtype=float32)}
     """
     arrow = package("read_table", "pyarrow", "pyarrow")
     place = Path(path)
-    if columns is not None and (isinstance(columns, str) or not all(isinstance(name, str) for name in columns)):
-        raise ArgumentError(f"read_table: columns is a list of names, not {columns!r}")
+    for option, given in (("columns", columns), ("missing", missing)):
+        if given is not None and (isinstance(given, str) or not all(isinstance(name, str) for name in given)):
+            what = "names" if option == "columns" else "texts"
+            raise ArgumentError(f"read_table: {option} is a list of {what}, not {given!r}")
+    if delimiter is not None and not (isinstance(delimiter, str) and len(delimiter.encode()) == 1):
+        raise ArgumentError(f"read_table: delimiter is one character of ASCII, such as ';', not {delimiter!r}")
+    dtypes = _dtypes(types)
+    ends = [suffix.lower() for suffix in place.suffixes]
+    packed = len(ends) > 1 and ends[-1] == ".gz"
+    ending = ends[-2] if packed else ends[-1] if ends else ""
+    ordinary(place)
     try:
-        table = _read(place)
-    except (arrow.ArrowException, OSError) as cause:
-        if isinstance(cause, FileNotFoundError) or getattr(cause, "errno", None) is not None:
+        if ending == ".parquet":
+            table, hidden = _parquet(place, None if columns is None else {*columns, *dtypes})
+        elif ending in (".csv", ".tsv"):
+            hidden = frozenset()
+            table = delimited.read(place, packed, "\t" if ending == ".tsv" else ",", delimiter, encoding)
+        else:
+            raise FileFormatError(f"read_table: {place} is neither .csv, .tsv nor .parquet, by its name")
+    except BackburnError:
+        raise
+    except (arrow.ArrowException, OSError, EOFError, ValueError, csv.Error, zlib.error) as cause:
+        if getattr(cause, "errno", None) is not None:
             raise  # the system's error, not one of the content
-        raise FileFormatError(f"read_table: {place} cannot be read: {cause}") from cause
+        words = printable(str(cause) or type(cause).__name__, 500)
+        raise FileFormatError(f"read_table: {place} cannot be read: {words}") from cause
     known = table.column_names
-    if len(set(known)) < len(known):
-        twice = next(name for name in known if known.count(name) > 1)
-        raise FileFormatError(f"read_table: {place} has two columns {twice!r}")
-    for name in columns or ():
-        if name not in known:
+    present = set(known)
+    if len(present) < len(known):
+        raise FileFormatError(f"read_table: {place} has two columns {quoted(repeated(known))}")
+    for name in (*(columns or ()), *dtypes):
+        if name not in present:
             raise ArgumentError(f"read_table: {place} has no column {name!r}. {hint_for(name, known)}")
     if not table.num_rows:
         raise FileFormatError(f"read_table: {place} has no rows")
-    return {name: _column(table[name], f"{name!r} in {place}") for name in columns or known}
+    found = {}
+    for name in columns or [name for name in known if name not in hidden]:
+        what, dtype = f"{quoted(name)} in {place}", dtypes.get(name)
+        if ending == ".parquet":
+            found[name] = _column(table[name], dtype, missing, what)
+        elif dtype is None:
+            found[name] = delimited.column(table[name], missing, what)
+        else:
+            found[name] = delimited.typed(table[name], dtype, missing, what)
+    return found
 
 
-def _read(path: Path) -> Any:
-    """The table in a file, by the end of its name."""
-    ends = [suffix.lower() for suffix in path.suffixes]
-    ending = ends[-2] if len(ends) > 1 and ends[-1] == ".gz" else ends[-1] if ends else ""
-    if ending == ".parquet":
-        from pyarrow import parquet
+def _dtypes(types: Any) -> dict[str, np.dtype[Any]]:
+    """The dtypes by name. Raises :class:`ArgumentError` for others than those of numbers, times and texts."""
+    if types is not None and not isinstance(types, Mapping):
+        raise ArgumentError(f"read_table: types is a dict of dtypes by the names of columns, not {types!r:.80}")
+    found = {}
+    for name, given in (types or {}).items():
+        try:
+            found[name] = np.dtype(given)
+        except TypeError:
+            raise ArgumentError(f"read_table: types has no dtype for {name!r}, but {given!r:.80}") from None
+        if found[name].kind not in "iufbmMUT":
+            raise ArgumentError(f"read_table: types has {found[name]} for {name!r}: numbers, times and texts are read")
+    return found
 
-        return parquet.read_table(path)
-    if ending in (".csv", ".tsv"):
-        from pyarrow import csv
 
-        return csv.read_csv(path, parse_options=csv.ParseOptions(delimiter="\t" if ending == ".tsv" else ","))
-    raise FileFormatError(f"read_table: {path} is neither .csv, .tsv nor .parquet, by its name")
+def _parquet(path: Path, wanted: set[str] | None) -> tuple[Any, frozenset[str]]:
+    """A table, of some columns alone, and the names of those that hold the nameless index of a frame."""
+    from pyarrow import parquet
+
+    most = room(path.stat().st_size)
+    check_memory(path, wanted, most)
+    with parquet.ParquetFile(path) as file:
+        schema = file.schema_arrow
+        names = [field.name for field in schema if delimited.is_text(field.type)]
+        if wanted is not None and not wanted <= set(schema.names):
+            return schema.empty_table(), frozenset()  # which tells what there is
+    with parquet.ParquetFile(path, read_dictionary=names) as file:  # a text of many rows stays one until it is measured
+        order = None if wanted is None else [name for name in schema.names if name in wanted]
+        table = _expanded(file.read(columns=order), path, most)
+    is_pandas = b"pandas" in (table.schema.metadata or {})
+    return table, frozenset(
+        name for name in table.column_names if is_pandas and re.fullmatch(r"__index_level_\d+__", name)
+    )
 
 
-def _column(column: Any, what: str) -> Any:
-    """A column as an array."""
-    import pyarrow
+def _expanded(table: Any, path: Path, most: int) -> Any:
+    """The table with texts in the place of their numbers, unless they have more than ``most`` characters together."""
+    from pyarrow import compute, types
+
+    size = 0
+    for number, field in enumerate(table.schema):
+        if types.is_dictionary(field.type) and delimited.is_text(field.type.value_type):
+            for chunk in table.column(number).chunks:
+                lengths = compute.binary_length(chunk.dictionary).take(chunk.indices)
+                size += compute.sum(lengths).as_py() or 0
+            if size > most:
+                raise FileFormatError(f"read_table: {path} has texts of {size} bytes together, more than are read")
+            table = table.set_column(number, field.name, table.column(number).cast(field.type.value_type))
+    return table
+
+
+def _column(column: Any, dtype: np.dtype[Any] | None, missing: Sequence[str], what: str) -> Any:
+    """A column of a Parquet file as an array, in ``dtype`` if one is given."""
     from pyarrow import types
 
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     kind = column.type
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return np.array(column.fill_null("").to_pylist(), dtype=str)
+    if delimited.is_text(kind):
+        cells = column.cast("string").fill_null("")
+        return delimited.texts(cells, missing, what) if dtype is None else delimited.typed(cells, dtype, missing, what)
+    if dtype is not None and dtype.kind in "UT":
+        return np.array(["" if x is None else str(x) for x in column.to_pylist()], dtype=dtype)
+    if types.is_integer(kind) or types.is_decimal(kind):
+        found = _number(column, dtype, what)
+    elif types.is_time(kind):
+        found = _time(column)
+    else:
+        found = _plain(column, what)
+    return found if dtype is None else _cast(found, dtype, what)
+
+
+def _number(column: Any, dtype: np.dtype[Any] | None, what: str) -> NDArray[Any]:
+    """Integers and decimals. Raises :class:`DTypeError` for those that floats round, unless floats are asked for."""
+    import pyarrow
+    from pyarrow import types
+
+    kind = column.type
+    rounds = dtype is not None and dtype.kind == "f"
+    if types.is_decimal(kind) and kind.scale == 0 and not rounds:
+        for whole in (pyarrow.int64(), pyarrow.uint64()):
+            try:
+                column = column.cast(whole)
+                break
+            except pyarrow.ArrowInvalid:
+                continue
+    if types.is_integer(column.type):
+        if column.null_count and not rounds:
+            given = column.drop_null().to_numpy()
+            if delimited.largest(given) > delimited.EXACT:
+                raise _rounded(what, "integers above 2**53 and gaps, for which a float's NaN stands")
+        return column.to_numpy()
+    found: NDArray[Any] = column.cast(pyarrow.string()).cast(pyarrow.float64()).to_numpy()  # which rounds once
+    if not rounds and kind.precision > 15:  # of 15 digits, a float gives back all
+        pairs = zip(column.to_pylist(), found.tolist(), strict=True)
+        if any(exact is not None and exact != Decimal(repr(near)) for exact, near in pairs):
+            raise _rounded(what, f"decimals of {kind.precision} digits")
+    return found
+
+
+def _rounded(what: str, why: str) -> DTypeError:
+    name = what.partition(" in ")[0]
+    return DTypeError(
+        f"read_table: {what} has {why}: types={{{name}: 'float64'}} rounds them, and {{{name}: 'str'}} has their texts"
+    )
+
+
+def _time(column: Any) -> NDArray[Any]:
+    """Times of day, as the time since midnight."""
+    import pyarrow
+
+    unit = column.type.unit
+    counts = column.cast(pyarrow.int32() if unit in ("s", "ms") else pyarrow.int64())
+    whole = counts.fill_null(0).to_numpy().astype(f"m8[{unit}]")
+    whole[column.is_null().to_numpy().astype(bool)] = np.timedelta64("NaT")
+    return whole
+
+
+def _cast(found: NDArray[Any], dtype: np.dtype[Any], what: str) -> NDArray[Any]:
+    """An array in the dtype that was asked for. Raises :class:`DTypeError` where integers or truth values change."""
+    if dtype.kind in "iub" and found.dtype.kind == "f" and np.isnan(found).any():
+        raise DTypeError(f"read_table: {what} has gaps, for which {dtype} has no value: a float dtype has NaN")
+    if (dtype.kind in "mM") != (found.dtype.kind in "mM"):
+        raise DTypeError(f"read_table: {what} is {found.dtype}, of which no {dtype} can be made")
+    with np.errstate(all="ignore"):
+        made = found.astype(dtype)
+    if dtype.kind in "iub" and not np.array_equal(made, found):
+        raise DTypeError(f"read_table: {what} has values, of {found.dtype}, that {dtype} does not hold")
+    return made
+
+
+def _plain(column: Any, what: str) -> Any:
+    """A column of another type as an array."""
+    import pyarrow
+    from pyarrow import types
+
+    kind = column.type
     if types.is_boolean(kind) and column.null_count:
         return column.cast(pyarrow.int8()).to_numpy()
-    if types.is_decimal(kind):
-        return column.cast(pyarrow.float64()).to_numpy()
     if types.is_null(kind):
         return np.full(len(column), np.nan)
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):

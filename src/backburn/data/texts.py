@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backburn.base.errors import ArgumentError, FileFormatError
+from backburn.base.foreign_files import inside, ordinary
 from backburn.hints.arguments import explained
 
 
@@ -22,10 +23,12 @@ def read_text(
 
     Tokens are the bytes of the files, uint8, and one file is mapped rather than read; with ``encode``, a function such
     as that of :class:`backburn.models.Tokenizer`, they are the numbers that it returns for the text of each file, which
-    is in UTF-8, in the smallest unsigned dtype that holds them. :func:`windows` makes rows of equal length of them.
+    is in UTF-8, in the smallest unsigned dtype that holds them. Line ends stay as they are, and a byte-order mark is no
+    part of the text. :func:`windows` makes rows of equal length of them.
 
-    Raises :class:`FileFormatError` for a folder without texts, for an empty file and, with ``encode``, for one that is
-    not in UTF-8, and :class:`ArgumentError` where ``encode`` returns anything but integers from 0 on.
+    Raises :class:`FileFormatError` for a folder without texts or with links out of it, for an empty file and, with
+    ``encode``, for one that is not in UTF-8, and :class:`ArgumentError` where ``encode`` returns anything but integers
+    from 0 on.
 
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp(), "a.txt")
@@ -36,11 +39,13 @@ def read_text(
         array([2, 2], dtype=uint8)
     """
     place = Path(path)
-    files = sorted(found for found in place.rglob("*.txt") if found.is_file()) if place.is_dir() else [place]
+    files = [place]
+    if place.is_dir():
+        files = sorted(inside(found, place) for found in place.rglob("*.txt") if found.is_file())
     if not files:
         raise FileFormatError(f"read_text: {place} has no files *.txt")
     for file in files:
-        if not file.stat().st_size:
+        if not ordinary(file).st_size:
             raise FileFormatError(f"read_text: {file} is empty")
     if encode is None:
         if len(files) == 1:
@@ -52,7 +57,7 @@ def read_text(
 def _encoded(path: Path, encode: Callable[[str], Iterable[int]]) -> NDArray[np.int64]:
     """The tokens of a file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as cause:
         raise FileFormatError(f"read_text: {path} is not UTF-8: {cause.reason} at byte {cause.start}") from None
     tokens = np.asarray(encode(text))

@@ -28,7 +28,8 @@ class Rows:
     """
 
     def __init__(self, data: Any, mesh_axis: str, backend: AnyBackend | None = None, dtype: DType | None = None):
-        self._data = data
+        #: Where the batches come from.
+        self.loader = data
         self.mesh_axis = mesh_axis
         #: The backend of the tensors; by default that of the block in which the iteration begins.
         self.backend = backend
@@ -37,11 +38,11 @@ class Rows:
 
     def __getattr__(self, name: str) -> Any:
         if name in ("set_epoch", "describe", "state_dict", "load_state_dict"):
-            return getattr(self._data, name)
+            return getattr(self.loader, name)
         raise AttributeError(name)
 
     def __iter__(self) -> RowIterator:
-        return self.over(iter(self._data))
+        return self.over(iter(self.loader))
 
     def over(self, iterator: Iterator[Any]) -> RowIterator:
         """The tensors of the batches of an iterator."""
@@ -54,7 +55,7 @@ class SizedRows(Rows):
 
     def __len__(self) -> int:
         """The number of batches."""
-        return len(self._data)
+        return len(self.loader)
 
 
 class RowIterator(Iterator[Any]):

@@ -133,6 +133,11 @@ def missing_name(module: str, name: str) -> AttributeError:
     return AttributeError(f"module {module!r} has no attribute {name!r}" + (f"; here: {hint}" if hint else ""))
 
 
+def instead_of(name: str) -> str | None:
+    """What to write here for a function ``name`` of another library; None where no hint is known."""
+    return FUNCTIONS.get(name) or _ours(name, "backburn._namespace")
+
+
 def lookups(module: str, names: Sequence[str]) -> tuple[Callable[[], list[str]], Callable[[str], NoReturn]]:
     """``__dir__`` and ``__getattr__`` of a module: its public names, and :func:`missing_name` for others."""
 

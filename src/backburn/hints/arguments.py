@@ -122,7 +122,7 @@ OTHERWISE = {
     "alpha": "multiply the values by it before",
     "reduce": "mode='add', 'mul', 'min', 'max' or 'mean'",
     "out": "results are new tensors; for np.{name}(x) of a tensor write bb.{name}(x)",
-    "create_graph": "tensors on another level, 'autodiff(autodiff(numpy))', or bb.grad(bb.grad(f))",
+    "create_graph": "bb.grad(bb.grad(f)) is the second derivative of a function",
     "compute_uv": "bb.linalg.svdvals(x) are the singular values alone",
     "dtype": "x.astype(dtype)",
     "key": "generator=bb.random.Generator(seed)",
@@ -158,6 +158,11 @@ TOGETHER = {
     "f": "the function comes alone: {name}(f)(x)",
 }
 
+#: Calls without their arguments, and what to write.
+WITHOUT_ARGUMENTS = {
+    "step": "optimizer.step(model, gradients), with gradients = loss.backward()",
+}
+
 _PLACED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -172,6 +177,8 @@ def explained(function: F, name: str = "", otherwise: Mapping[str, str] = OTHERW
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise  # from within
             fault = str(error).partition("() ")[2]
+        if not given[1:] and not options and function.__name__ in WITHOUT_ARGUMENTS:
+            fault += f"; here: {WITHOUT_ARGUMENTS[function.__name__]}"
         takes = signature(function)
         kinds = [p.kind for p in takes.parameters.values()]
         placed = len(given) if Parameter.VAR_POSITIONAL in kinds else sum(kind in _PLACED for kind in kinds)

@@ -19,6 +19,7 @@ NN = {
     "Embed": "bb.nn.Embedding(num_embeddings, embedding_dim)",
     "OptimizedLSTMCell": "bb.nn.LSTMCell(input_size, hidden_size)",
     "RReLU": "bb.where(x < 0.0, x * bb.random.uniform(x.shape, low=1 / 8, high=1 / 3), x), in training mode",
+    "utils": "bb.optim.clip_grad_norm(gradients, 1.0), bb.trees.ravel(model), bb.nn.WeightNorm(layer)",
     "SimpleCell": "bb.nn.RNNCell(input_size, hidden_size)",
 }
 

@@ -18,12 +18,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from backburn.base.errors import ArgumentError, FileFormatError, ShapeError, hint_for
+from backburn.base.foreign import printable, quoted
+from backburn.base.foreign_files import inside, is_number, parsed
+from backburn.base.regular import read_regular
+from backburn.io.adapter_keys import check_keys
 from backburn.io.atomic import write_atomically
+from backburn.io.name_patterns import NamePatterns
 from backburn.io.weights.load import Renamed
-from backburn.io.weights.safetensors_file import METADATA
+from backburn.io.weights.safetensors_file import entries_of, looks_like
 from backburn.io.weights.safetensors_writer import Part, write
 from backburn.io.weights.sources import opened
-from backburn.io.weights.stored import Stored
+from backburn.io.weights.stored import Source, Stored
 from backburn.nn.adapters import LoRALinear, adapters
 from backburn.nn.linear import Linear
 from backburn.nn.module import Module, state_places
@@ -83,8 +88,9 @@ def save_adapters(model: Module, folder: str | os.PathLike[str], *, rename: Call
     config = _config(model, found, names)
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    write(target / TENSORS, tensors, {"format": "pt", BASE: fingerprint(model)})
-    write_atomically(target / CONFIG, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
+    write(target / TENSORS, tensors, {"format": "pt", BASE: fingerprint(model)}, follow=False)
+    text = json.dumps(config, indent=2, sort_keys=True) + "\n"
+    write_atomically(target / CONFIG, text.encode(), follow=False)
 
 
 def load_adapters(
@@ -122,10 +128,10 @@ def load_adapters(
     if any(isinstance(layer, LoRALinear) for _, layer in model.named_modules()):
         raise ArgumentError("load_adapters: the model has adapters already: give its base")
     target = Path(folder)
-    config = _read_config(target / CONFIG)
+    config = _read_config(inside(target / CONFIG, target))
     source = target / TENSORS if (target / TENSORS).exists() or not (target / PICKLED).exists() else target / PICKLED
-    with opened(source) as found:
-        base = _base_of(source)
+    with opened(inside(source, target)) as found:
+        base = _base_of(found)
         if strict and base is not None and base != fingerprint(model):
             raise ArgumentError(
                 f"load_adapters: {source}: the adapters were trained on another base: its parameters have other "
@@ -139,11 +145,10 @@ def load_adapters(
             if path is None:
                 continue
             if path not in known:
-                raise ArgumentError(
-                    f"load_adapters: {found.where}: the model has no linear layer {path!r}. {hint_for(path, known)}"
-                )
+                words = f"the model has no linear layer {quoted(path)}. {hint_for(path, known)}"
+                raise ArgumentError(f"load_adapters: {found.where}: {words}")
             if path in made:
-                raise ArgumentError(f"load_adapters: {found.where}: two adapters are renamed to {path}")
+                raise ArgumentError(f"load_adapters: {found.where}: two adapters are renamed to {printable(path)}")
             made[path] = _adapter(found.where, config, name, known[path], parts)
             found.release()
     if not made:
@@ -219,28 +224,12 @@ def _targets(model: Module, names: Mapping[str, str]) -> list[str] | str:
 
 def _read_config(path: Path) -> dict[str, Any]:
     """The configuration, checked. Raises :class:`FileFormatError` for one of other adapters, or a damaged one."""
-    try:
-        if path.stat().st_size > _LARGEST_CONFIG:
-            raise FileFormatError(f"{path}: too large for a configuration of adapters")
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{path}: no JSON ({error})") from error
+    config = parsed(read_regular(path, _LARGEST_CONFIG), f"{path}:")
     if not isinstance(config, dict):
         raise FileFormatError(f"{path}: no table")
     if config.get("peft_type") != "LORA":
         raise FileFormatError(f"{path}: adapters of the kind {config.get('peft_type')!r:.50}; LORA is read")
-    for name in (
-        "lora_bias",
-        "modules_to_save",
-        "layer_replication",
-        "use_qalora",
-        "use_bdlora",
-        "alora_invocation_tokens",
-    ):
-        if config.get(name):
-            raise FileFormatError(f"{path}: {name} is {config[name]!r:.50}, which is not read")
-    if config.get("bias", "none") != "none":
-        raise FileFormatError(f"{path}: bias is {config['bias']!r:.50}: adapters that change biases are not read")
+    check_keys(str(path), config)
     for name in ("use_rslora", "use_dora"):
         if not isinstance(config.setdefault(name, False), bool):
             raise FileFormatError(f"{path}: {name} is true or false, not {config[name]!r:.50}")
@@ -248,37 +237,28 @@ def _read_config(path: Path) -> dict[str, Any]:
         config[name] = config.get(name) or {}
         if not isinstance(config[name], dict):
             raise FileFormatError(f"{path}: {name} is a table, not {config[name]!r:.50}")
+        config[name] = NamePatterns(f"{path}: {name}", config[name])
     config["where"] = str(path)
     return config
 
 
 def _number(config: Mapping[str, Any], pattern: str, name: str, layer: str) -> float:
     """The rank or the alpha of a layer: by the first pattern that matches its end, else that of all."""
-    value = config.get(name)
-    for key in config[pattern]:
-        try:
-            found = re.fullmatch(rf"(?:.*\.)?(?:{key})", layer)
-        except re.error as error:
-            raise FileFormatError(f"{config['where']}: {pattern} has the pattern {key!r:.50} ({error})") from error
-        if found is not None:
-            value = config[pattern][key]
-            break
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise FileFormatError(f"{config['where']}: {name} of {layer} is a number, not {value!r:.50}")
+    value = config[pattern].value(layer, config.get(name))
+    if not is_number(value):
+        words = f"{name} of {printable(layer)} is a number, not {value!r:.50}"
+        raise FileFormatError(f"{config['where']}: {words}")
     if name == "r" and (value < 1 or value != int(value)):
-        raise FileFormatError(f"{config['where']}: r of {layer} is a whole number of at least 1, not {value!r:.50}")
+        words = f"r of {printable(layer)} is a whole number of at least 1, not {value!r:.50}"
+        raise FileFormatError(f"{config['where']}: {words}")
     return float(value)
 
 
-def _base_of(path: Path) -> str | None:
-    """The checksum of the base in the metadata of a file that has been opened, and so checked."""
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if path.name != TENSORS:
-            return None
-        metadata = json.loads(file.read(length)).get(METADATA, {})
-    found = metadata.get(BASE)
-    return found if isinstance(found, str) else None
+def _base_of(source: Source) -> str | None:
+    """The checksum of the base in the metadata of a file, if it has them."""
+    (file,) = source.files
+    is_safe = looks_like(file.bytes(0, min(9, file.size), "the file"))
+    return entries_of(file)[1].get(BASE) if is_safe else None
 
 
 def _layers(where: str, tensors: Mapping[str, Stored]) -> dict[str, dict[str, Stored]]:
@@ -288,10 +268,11 @@ def _layers(where: str, tensors: Mapping[str, Stored]) -> dict[str, dict[str, St
         match = _NAME.fullmatch(name)
         if match is None or match[1] is None:
             raise FileFormatError(
-                f"{where}: {name!r} is no part of an adapter of a linear layer: {PREFIX}<path>.lora_A.weight is one"
+                f"{where}: {quoted(name)} is no part of an adapter of a linear layer: {PREFIX}<path>.lora_A.weight is "
+                "one"
             )
         if match[2] in layers.setdefault(match[1], {}):
-            raise FileFormatError(f"{where}: {match[1]} has {match[2]} twice")
+            raise FileFormatError(f"{where}: {printable(match[1])} has {match[2]} twice")
         layers[match[1]][match[2]] = stored
     return layers
 
@@ -318,7 +299,7 @@ def _adapter(
     if parts.keys() != {*expected}:
         wrong = sorted({*expected} ^ parts.keys())
         kind = "lacks" if wrong[0] in expected else "has no place for"
-        raise FileFormatError(f"{where}: the adapter of {name} {kind} {wrong[0]}")
+        raise FileFormatError(f"{where}: the adapter of {printable(name)} {kind} {wrong[0]}")
     rank = _number(config, "rank_pattern", "r", name)
     outputs, inputs = base.weight.shape
     shapes: dict[str, tuple[float, ...]]

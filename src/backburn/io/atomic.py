@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
+#: The most characters of a name that are those of its temporary file, whose name is longer.
+LONGEST = 40
+
 
 def write_atomically(
-    path: str | os.PathLike[str], content: bytes | Iterable[bytes | memoryview] | Callable[[BinaryIO], object]
+    path: str | os.PathLike[str],
+    content: bytes | Iterable[bytes | memoryview] | Callable[[BinaryIO], object],
+    *,
+    follow: bool = True,
 ) -> None:
     """Write ``content`` to a temporary file and rename it to ``path``: a reader sees the old file or the new one.
 
@@ -20,7 +27,8 @@ def write_atomically(
 
     If writing is interrupted, an old file of that name is unchanged; only a killed process leaves the temporary file
     behind. If several threads or processes write, the last to finish wins. As with ``open``, links are followed and an
-    old file's permissions stay; devices and pipes are written to. Raises OSError as ``open`` does.
+    old file's permissions stay; devices and pipes are written to. Without ``follow``, for names that others may have
+    put into a folder, the new file replaces a link, a device or a pipe. Raises OSError as ``open`` does.
 
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
@@ -29,20 +37,25 @@ def write_atomically(
         (['a.txt'], b'new')
     """
     path = Path(path)
-    if path.exists() and not path.is_file():
+    if path.exists() and not path.is_file() and (follow or path.is_dir()):
         with open(path, "wb") as file:  # a folder raises
             _fill(file, content)
         return
-    target = path.resolve()
+    target = Path(os.path.realpath(path if follow else path.parent))
+    if not follow:
+        target /= path.name
+    elif target.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
     # Threads share a process number, and so do processes on machines that share a folder.
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    unfinished = target.with_name(f".{target.name[:LONGEST]}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
         with open(unfinished, "xb") as file:
             _fill(file, content)
             file.flush()
             os.fsync(file.fileno())
         with contextlib.suppress(FileNotFoundError):
-            shutil.copymode(target, unfinished)
+            if follow or not target.is_symlink():
+                shutil.copymode(target, unfinished)
         os.replace(unfinished, target)
     except BaseException as error:
         with contextlib.suppress(OSError):

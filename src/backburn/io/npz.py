@@ -12,9 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backburn.base.errors import DTypeError, FileFormatError
+from backburn.base.foreign import listed
 from backburn.io.atomic import write_atomically
 from backburn.io.plain import as_array, check_names
+from backburn.io.weights.archive import members
+from backburn.io.weights.mapped import MappedFile
+from backburn.io.weights.npz_file import is_single, read_arrays, single
 from backburn.tensor.classes import Tensor
+
+#: The bytes that tell a file's kind.
+_MAGIC = 6
 
 
 def save_npz(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
@@ -49,41 +56,34 @@ def save_npz(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
 def load_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     """Read tensors by name from an ``.npz`` file; pickled objects are never loaded.
 
-    Raises :class:`FileFormatError`, which says what is wrong, for a corrupt, truncated or foreign file;
-    FileNotFoundError if there is none.
+    Raises :class:`FileFormatError`, which says what is wrong, for a corrupt, truncated or foreign file, and for one
+    that expands to more than ten times its bytes and 200 MB; FileNotFoundError if there is none.
     """
-    path = Path(path)
-    if path.is_dir():
-        raise FileFormatError(f"{path}: this is a folder, not a file")
-    with open(path, "rb") as file:
-        try:
-            loaded = np.load(file, allow_pickle=False)
-            state = {} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
-        except MemoryError:
-            raise
-        except Exception as error:  # damage may trip the reader anywhere, as at an offset before the file's beginning
-            raise FileFormatError(f"{path}: no .npz file of arrays, or a damaged one ({error})") from error
-    if isinstance(loaded, np.ndarray):
-        raise FileFormatError(f"{path}: a single array without a name (.npy), and not an .npz file")
-    for name, value in state.items():
-        if not isinstance(value, np.ndarray):
-            raise FileFormatError(f"{path}: {name!r} in it is no array")
-    return state
+    file = MappedFile(Path(path))
+    try:
+        start = file.bytes(0, min(_MAGIC, file.size), "the file")
+        if is_single(start):
+            raise FileFormatError(f"{file.where}: a single array without a name (.npy), and not an .npz file")
+        if not start.startswith(b"PK"):
+            raise FileFormatError(f"{file.where}: no .npz file of arrays, or a damaged one")
+        return read_arrays(file, members(file))
+    finally:
+        file.close()
 
 
 def load_array(path: str | os.PathLike[str]) -> NDArray[Any]:
-    """Read the array of an ``.npy`` file, which is mapped, or the only one of an ``.npz`` file.
+    """Read the array of an ``.npy`` file, which is mapped and read-only, or the only one of an ``.npz`` file.
 
     Raises :class:`FileFormatError` for any other file, and FileNotFoundError if there is none.
     """
-    path = Path(path)
-    if path.suffix == ".npz":
-        arrays = load_npz(path)
-        if len(arrays) != 1:
-            raise FileFormatError(f"{path}: holds {len(arrays)} arrays, and one is meant: {', '.join(sorted(arrays))}")
-        return next(iter(arrays.values()))
+    file = MappedFile(Path(path))
     try:
-        found: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise FileFormatError(f"{path}: no .npy file of an array, or a damaged one ({error})") from error
-    return found
+        if file.bytes(0, min(_MAGIC, file.size), "the file").startswith(b"PK"):
+            arrays = read_arrays(file, members(file))
+        else:
+            arrays = {"": single(file)}
+    finally:
+        file.close()
+    if len(arrays) != 1:
+        raise FileFormatError(f"{path}: holds {len(arrays)} arrays, and one is meant: {listed(sorted(arrays))}")
+    return next(iter(arrays.values()))

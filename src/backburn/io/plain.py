@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from backburn.base.dtypes import as_dtype
 from backburn.base.errors import DTypeError, FileFormatError
+from backburn.base.foreign import quoted
 from backburn.io.quantized import of_parts, part_names, parts_of
 from backburn.tensor.classes import QuantizedTensor, Tensor
 from backburn.tensor.core.host import to_host
@@ -50,6 +51,12 @@ def check_names(operation: str, state: object) -> None:
     for name in state:
         if not isinstance(name, str):
             raise DTypeError(f"{operation}: the names of tensors are strings, not {name!r}")
+        if not name.isascii():
+            try:
+                name.encode()
+            except UnicodeEncodeError:
+                words = "the names of tensors have no halves of surrogate pairs, which files do not hold"
+                raise DTypeError(f"{operation}: {words}, as {quoted(name)} has") from None
 
 
 def take_apart(tree: Any, name: str, arrays: dict[str, Any]) -> Any:
@@ -91,7 +98,7 @@ def put_together(tree: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     if isinstance(tree, dict):
         if MARK in tree:
             if not isinstance(tree[MARK], str) or tree[MARK] not in arrays:
-                raise FileFormatError(f"the array {tree[MARK]!r} is missing")
+                raise FileFormatError(f"the array {tree[MARK]!r:.200} is missing")
             if "scheme" in tree:
                 return of_parts(tree[MARK], tree, dict(arrays))
             return arrays[tree[MARK]]

@@ -11,11 +11,14 @@ from numpy.typing import NDArray
 
 from backburn.base.dtypes import DType, QuantizedDType, as_dtype
 from backburn.base.errors import BackburnError, FileFormatError
+from backburn.base.foreign import quoted
 from backburn.ops.bodies.float8 import magnitudes
 from backburn.ops.bodies.quantized import scale_shape
 from backburn.tensor.classes import QuantizedTensor
 from backburn.tensor.core.host import quantized_from_parts, quantized_parts
 
+#: The most characters of a scheme's name.
+_LONGEST_NAME = 200
 #: Stored values, steps, and zero points or None, as arrays.
 Parts: TypeAlias = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
 
@@ -68,11 +71,14 @@ def parts_of(name: str, x: QuantizedTensor, arrays: dict[str, Any]) -> dict[str,
 
 def scheme_and_shape(about: Any) -> tuple[QuantizedDType, tuple[int, ...]]:
     """The scheme and the shape that a file names. Raises errors of ours and Python's for anything else."""
-    scheme, lengths = as_dtype(about["scheme"]), about["shape"]
+    name, lengths = about["scheme"], about["shape"]
+    if not isinstance(name, str) or len(name) > _LONGEST_NAME:
+        raise FileFormatError(f"{name!r:.100} is no scheme")
+    scheme = as_dtype(name)
     if not isinstance(scheme, QuantizedDType):
         raise FileFormatError(f"{scheme} is no scheme")
     if not isinstance(lengths, list) or not all(type(n) is int and n >= 0 for n in lengths):
-        raise FileFormatError(f"{lengths!r} is no shape")
+        raise FileFormatError(f"{lengths!r:.100} is no shape")
     return scheme, tuple(lengths)
 
 
@@ -88,7 +94,7 @@ def of_parts(name: str, about: Mapping[str, Any], arrays: dict[str, Any]) -> Qua
         made: QuantizedTensor = quantized_from_parts(parts[0], parts[1], parts[2], scheme, shape)
         return made
     except (BackburnError, KeyError, TypeError, ValueError) as error:
-        raise FileFormatError(f"the quantized tensor {name!r} is damaged ({error})") from error
+        raise FileFormatError(f"the quantized tensor {quoted(name)} is damaged ({error})") from error
 
 
 def check_types(found: list[Any], scheme: QuantizedDType, shape: tuple[int, ...]) -> None:

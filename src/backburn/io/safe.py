@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from backburn.base.dtypes import bfloat16
 from backburn.base.errors import DTypeError, FileFormatError
+from backburn.base.foreign import printable, quoted
 from backburn.io.plain import check_names, put_together, take_apart
 from backburn.io.quantized import of_parts, parts_of
 from backburn.io.versions import FORMAT_VERSION, KEY, MODEL, REASONS, STATE
@@ -94,6 +95,8 @@ def load_model(path: str | os.PathLike[str], *, verify: bool = True) -> Saved:
     Nothing in the file is executed. Raises :class:`FileFormatError`, which says what is wrong and names a damaged
     tensor, for a file that is corrupt, truncated, foreign or of another version; FileNotFoundError if there is none.
     """
+    if os.path.isdir(path):
+        raise _is_folder(Path(os.fsdecode(path)))
     arrays, document, schemes = _read(path, MODEL, verify)
     if not isinstance(document, dict):
         raise FileFormatError(f"{Path(path)}: its document is no table")
@@ -104,6 +107,17 @@ def load_model(path: str | os.PathLike[str], *, verify: bool = True) -> Saved:
     except FileFormatError as error:
         raise FileFormatError(f"{Path(path)}: {error}") from error
     return Saved(state, document)
+
+
+def _is_folder(path: Path) -> FileFormatError:
+    """The error for a folder, which says what reads it."""
+    if (path / "model.safetensors").is_file() and not (path / "config.json").is_file():
+        advice = f"load_model({str(path / 'model.safetensors')!r}) reads the file in it"
+    elif (path / "metrics.jsonl").is_file():
+        advice = f"the model of this run is load_model({str(path / 'model.safetensors')!r})"
+    else:
+        advice = "bb.models.from_pretrained(folder) and bb.io.load_weights(model, folder) read folders"
+    return FileFormatError(f"{printable(path)}: is a folder, and load_model takes a file of save_model: {advice}")
 
 
 def save_state(path: str | os.PathLike[str], tree: Any) -> None:
@@ -164,8 +178,6 @@ def _digest(document: Any, schemes: Any) -> str:
 def _read(path: str | os.PathLike[str], kind: str, verify: bool) -> tuple[dict[str, NDArray[Any]], Any, dict[str, Any]]:
     """The arrays, the document and the quantized tensors' schemes of a file, after every check."""
     path = Path(path)
-    if path.is_dir():
-        raise FileFormatError(f"{path}: this is a folder, not a file")
     file = MappedFile(path)
     try:
         if not looks_like(file.bytes(0, min(9, file.size), "the file")):
@@ -174,6 +186,8 @@ def _read(path: str | os.PathLike[str], kind: str, verify: bool) -> tuple[dict[s
         header = _header(path, kind, metadata)
         _check(file, header, entries, verify)
         return {name: _array(file, entry) for name, entry in entries.items()}, header["document"], header["quantized"]
+    except RecursionError:
+        raise FileFormatError(f"{file.where}: its document has parts in parts too deep") from None
     finally:
         file.close()
 
@@ -184,7 +198,7 @@ def _array(file: MappedFile, entry: Entry) -> NDArray[Any]:
         try:
             bfloat16.dtype  # noqa: B018 - raises without the package that has it
         except DTypeError as error:
-            raise DTypeError(f"{file.where}: {entry.name!r}: {error}") from error
+            raise DTypeError(f"{file.where}: {quoted(entry.name)}: {error}") from error
     array = entry.array(file)
     if not MAPS_ARE_REPLACED:
         array = array.copy()
@@ -201,7 +215,7 @@ def _check(file: MappedFile, header: Mapping[str, Any], entries: Mapping[str, En
         raise FileFormatError(f"{file.where}: the file is damaged: its metadata do not have their checksum")
     for entry in entries.values():
         if not kind_of(entry.dtype):
-            raise FileFormatError(f"{file.where}: {entry.name!r} is {entry.dtype}, which no tensor is")
+            raise FileFormatError(f"{file.where}: {quoted(entry.name)} is {printable(entry.dtype)}, which no tensor is")
     if verify:
         with ThreadPoolExecutor(_THREADS) as pool:
             for _ in pool.map(lambda entry: check_digest(file, entry, digests[entry.name]), entries.values()):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import types
 from collections.abc import Mapping
@@ -11,31 +10,49 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from backburn.base.errors import ConfigError, hint_for
+from backburn.base.errors import ConfigError, FileFormatError, hint_for
+from backburn.base.foreign_files import inside, is_number, parsed
+from backburn.base.metadata import warn_of
+from backburn.base.regular import read_regular
+from backburn.models.keys import COMMON, GENERATION, GENERATION_IDLE, GENERATION_OFF
 
 C = TypeVar("C", bound="Config")
 
 #: The keys of a ``config.json`` that name the model.
 _NAMES = ("architectures", "model_type", "_class_name")
+#: The values that all models support.
+_SUPPORTED: Mapping[str, tuple[Any, ...]] = {
+    "quantization_config": (None,), "is_encoder_decoder": (False,), "pruned_heads": ({}, None),
+    "add_cross_attention": (False,),
+}  # fmt: skip
 #: The most of what a model has a Python object for, so that a number in a file cannot fill the memory.
-_MOST = {"num_hidden_layers": 10_000, "n_layer": 10_000, "layers_per_block": 10_000, "num_labels": 1_000_000}
-#: The largest ``config.json`` that is read.
-_LONGEST = 10_000_000
+_MOST = {"num_hidden_layers": 10_000, "n_layer": 10_000, "layers_per_block": 10_000, "num_labels": 100_000}
+#: The largest ``config.json`` that is read, and the largest integer in it.
+_LONGEST, _LARGEST = 10_000_000, 1 << 62
+#: The keys of which a model has a layer, or a block of them, for each that they count or name.
+_LAYERS = (
+    "num_hidden_layers", "n_layer", "layers_per_block", "depths", "hidden_sizes", "down_block_types", "up_block_types",
+    "block_out_channels",
+)  # fmt: skip
 
 
 @dataclass(kw_only=True)
 class Config:
     """The part that all configurations have in common; a subclass's fields are the published names and defaults.
 
-    Keys of a file that are no fields do not change what a model computes: they are in ``extra``, and are written again.
-    Raises :class:`ConfigError` for values of another type, for sizes below 1, and for values that a model does not
-    support.
+    Keys of a file that are no fields do not change what a model computes: they are in ``extra``, and are written again;
+    one that is on no list causes a :class:`~backburn.base.metadata.MetadataWarning` that names it. Raises
+    :class:`ConfigError` for values of another type, for sizes below 1, and for values that a model does not support.
     """
 
     #: The family, which published files name beside the architecture.
     model_type: ClassVar[str] = ""
     #: The values that are supported of keys that change the result, whether the keys are fields or not.
     SUPPORTED: ClassVar[Mapping[str, tuple[Any, ...]]] = types.MappingProxyType({})
+    #: Other keys, which do not change what a model computes.
+    IDLE: ClassVar[frozenset[str]] = COMMON
+    #: Fields that files may have without an effect, as a base class of the family reads them.
+    NOT_READ: ClassVar[frozenset[str]] = frozenset()
     #: Fields that may be 0.
     MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset({"bos_token_id", "eos_token_id", "pad_token_id"})
 
@@ -54,7 +71,7 @@ class Config:
                 raise ConfigError(f"{name}: {key} is {value}, and has to be {'1 or more' if is_size else 'finite'}")
             if is_size and value > _MOST.get(key, value):
                 raise ConfigError(f"{name}: {key} is {value}, and may be {_MOST[key]} at most")
-        for key, known in {"quantization_config": (None,), **self.SUPPORTED}.items():
+        for key, known in {**_SUPPORTED, **self.SUPPORTED}.items():
             value = getattr(self, key, self.extra.get(key, known[0]))
             if not any(value == other and type(value) is type(other) for other in known):
                 words = ", ".join(map(repr, known))
@@ -64,8 +81,15 @@ class Config:
     def from_dict(cls: type[C], values: Mapping[str, Any]) -> C:
         """The configuration of a published table. Raises :class:`ConfigError`."""
         names = _hints(cls)
+        fields = {key: x for key, x in values.items() if key in names and key not in cls.NOT_READ}
         extra = {key: x for key, x in values.items() if key not in names and key not in _NAMES}
-        return cls(**{key: x for key, x in values.items() if key in names}, extra=extra)
+        warn_of(cls.__name__, extra.keys() - cls.known())
+        return cls(**fields, extra=extra)
+
+    @classmethod
+    def known(cls) -> set[str]:
+        """The keys of files that are on a list: those that are read, supported with some values, or without effect."""
+        return {*_hints(cls), *cls.SUPPORTED, *_SUPPORTED, *cls.IDLE, *_NAMES}
 
     def to_dict(self) -> dict[str, Any]:
         """The table for a ``config.json``: all fields, and the other keys of the file that this one was read from."""
@@ -89,8 +113,8 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin is dict:
         return isinstance(value, dict) and all(isinstance(key, str) for key in value)
     if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    return type(value) is hint
+        return isinstance(value, float) or is_number(value)  # of which those that are not finite have another message
+    return type(value) is hint and (hint is not int or abs(value) < _LARGEST)
 
 
 _WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "a string", type(None): "null"}
@@ -115,7 +139,10 @@ def read_config(folder: Path) -> dict[str, Any]:
         what = "there is no such file; a model's folder has it beside the weights" if folder.is_dir() else "no folder"
         raise ConfigError(f"{path}: {what}")
     values = _table(path)
-    stops = _table(generation).get("eos_token_id") if generation.is_file() else None
+    generating = _table(generation) if generation.is_file() else {}
+    on = {key for key, value in generating.items() if not any(value == off for off in GENERATION_OFF)}
+    warn_of(str(generation), (on - GENERATION_IDLE) | (generating.keys() - GENERATION), stacklevel=4)
+    stops = generating.get("eos_token_id")
     if stops is None:
         return values
     if not _fits(stops, int | list[int]):
@@ -123,14 +150,22 @@ def read_config(folder: Path) -> dict[str, Any]:
     return {**values, "eos_token_id": stops}
 
 
+def check_layers(config: Config, tensors: int) -> None:
+    """Raise :class:`ConfigError` for more layers than there are tensors of weights, which a file would be made of."""
+    for key in _LAYERS:
+        value = getattr(config, key, 0)
+        count = max(len(value), *(n for n in value if isinstance(n, int)), 0) if isinstance(value, list) else value
+        if count > tensors:
+            words = f"{key} is {value!r:.100}, and the weights beside it have {tensors} tensors in all"
+            raise ConfigError(f"{type(config).__name__}: {words}")
+
+
 def _table(path: Path) -> dict[str, Any]:
     """The table in a file."""
-    if path.stat().st_size > _LONGEST:
-        raise ConfigError(f"{path}: a configuration of more than {_LONGEST} bytes is not read")
     try:
-        values = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: no JSON ({error})") from error
+        values = parsed(read_regular(inside(path, path.parent), _LONGEST), f"{path}:")
+    except FileFormatError as error:
+        raise ConfigError(str(error)) from error
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: holds {type(values).__name__}, and a configuration is a table")
     return values

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 from backburn.base.errors import ConfigError
+from backburn.models import keys
 from backburn.models.attention import ACTIVATIONS
 from backburn.models.config import Config
-from backburn.models.rope import check_scaling
+from backburn.models.rope import LENGTH, LENGTHS, check_scaling
 
 
 @dataclass(kw_only=True)
@@ -26,7 +29,8 @@ class LabelsConfig(Config):
         self.extra.pop("label2id", None)  # which follows
         if self.id2label is None:
             self.id2label = {str(i): f"LABEL_{i}" for i in range(2 if self.num_labels is None else self.num_labels)}
-        if not self.id2label or any(not (i.isdecimal() and isinstance(x, str)) for i, x in self.id2label.items()):
+        are_names = [re.fullmatch(r"\d{1,9}", i) and isinstance(x, str) for i, x in self.id2label.items()]
+        if not self.id2label or not all(are_names):
             words = f"a table of names by number, not {self.id2label!r:.100}"
             raise ConfigError(f"{type(self).__name__}: id2label is {words}")
         if self.num_labels not in (None, len(self.id2label)):
@@ -66,10 +70,13 @@ class LlamaConfig(DecoderConfig):
     """The sizes of a Llama; see :class:`Llama`. ``head_dim`` is by default ``hidden_size / num_attention_heads``."""
 
     model_type: ClassVar[str] = "llama"
+    IDLE: ClassVar[frozenset[str]] = keys.LLAMA
+    NOT_READ: ClassVar[frozenset[str]] = frozenset({"sliding_window"})
     SUPPORTED: ClassVar[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
         {
             "hidden_act": tuple(ACTIVATIONS), "use_bidirectional_attention": (None, False),
             "partial_rotary_factor": (None, 1.0), "hidden_activation": (None, "gelu_pytorch_tanh"),
+            "rope_interleaved": (None, False),
         }
     )  # fmt: skip
     #: Whether the queries, keys and values of this family have a bias; None if ``attention_bias`` says so.
@@ -110,16 +117,31 @@ class LlamaConfig(DecoderConfig):
                 f"{name}: num_attention_heads {self.num_attention_heads} is a multiple of num_key_value_heads "
                 f"{self.num_key_value_heads}, and head_dim {self.head_dim} is even; one of them is not"
             )
-        if self.extra.get("rope_parameters") is not None:  # the newer name, for both
-            newer = self.extra.pop("rope_parameters")
-            if not isinstance(newer, dict):
-                raise ConfigError(f"{name}: rope_parameters is a table, not {newer!r:.100}")
-            self.rope_theta = newer.get("rope_theta", self.rope_theta)
-            self.rope_scaling = {key: x for key, x in newer.items() if key != "rope_theta"}
-            return self.__post_init__()
+        self._read_rotation(name)
         if self.rope_theta <= 1:
             raise ConfigError(f"{name}: rope_theta is {self.rope_theta}, and has to be above 1")
         check_scaling(name, self.rope_scaling, self.head_dim)
+
+    def _read_rotation(self, name: str) -> None:
+        """Take the rotation from where a file has it, in the order of transformers.
+
+        That is ``rope_scaling``, else ``rope_parameters``, whose own ``rope_theta`` comes before the one beside it. The
+        original length beside them comes before theirs, and stands for a missing one.
+        """
+        newer = self.extra.pop("rope_parameters", None)
+        if not isinstance(newer, dict | None):
+            raise ConfigError(f"{name}: rope_parameters is a table, not {newer!r:.100}")
+        given = self.rope_scaling or newer
+        if given is not None:
+            theta = given.get("rope_theta", self.rope_theta)
+            if isinstance(theta, bool) or not isinstance(theta, (int, float)) or not math.isfinite(theta):
+                raise ConfigError(f"{name}: rope_theta is a number, not {theta!r:.100}")
+            self.rope_theta, self.rope_scaling = theta, {key: x for key, x in given.items() if key != "rope_theta"}
+            kind, key = self.rope_scaling.get("rope_type", self.rope_scaling.get("type")), LENGTH
+            if kind in LENGTHS and self.extra.get(key) is not None:
+                self.rope_scaling[key] = self.extra[key]
+            elif kind in LENGTHS and self.rope_scaling.get(key) is None:
+                self.rope_scaling[key] = self.max_position_embeddings
 
     def widths(self) -> tuple[int, int, int]:
         """The features of a head, of all heads of queries, and of all heads of keys or values."""
@@ -136,6 +158,8 @@ class MistralConfig(LlamaConfig):
     """The sizes of a Mistral: a Llama without biases whose tokens attend to the last ``sliding_window`` alone."""
 
     model_type: ClassVar[str] = "mistral"
+    IDLE: ClassVar[frozenset[str]] = keys.MISTRAL
+    NOT_READ: ClassVar[frozenset[str]] = frozenset()
     intermediate_size: int = 14336
     num_key_value_heads: int | None = 8
     max_position_embeddings: int = 131072
@@ -151,6 +175,8 @@ class Qwen2Config(LlamaConfig):
     """
 
     model_type: ClassVar[str] = "qwen2"
+    IDLE: ClassVar[frozenset[str]] = keys.QWEN2
+    NOT_READ: ClassVar[frozenset[str]] = frozenset()
     QKV_BIAS: ClassVar[bool | None] = True
     MAY_BE_ZERO: ClassVar[frozenset[str]] = LlamaConfig.MAY_BE_ZERO | {"max_window_layers"}
     vocab_size: int = 151936
@@ -183,6 +209,7 @@ class GemmaConfig(LlamaConfig):
     """The sizes of a Gemma: a Llama with other norms, scaled embeddings, a tanh form of GELU, and wider heads."""
 
     model_type: ClassVar[str] = "gemma"
+    IDLE: ClassVar[frozenset[str]] = keys.LLAMA
     IS_GEMMA: ClassVar[bool] = True
     vocab_size: int = 256000
     hidden_size: int = 3072
@@ -206,6 +233,7 @@ class GPT2Config(DecoderConfig):
     """The sizes of a GPT-2; see :class:`GPT2`. ``n_inner`` is by default ``4 * n_embd``."""
 
     model_type: ClassVar[str] = "gpt2"
+    IDLE: ClassVar[frozenset[str]] = keys.GPT2
     SUPPORTED: ClassVar[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
         {"activation_function": tuple(ACTIVATIONS), "add_cross_attention": (False,)}
     )
@@ -238,6 +266,7 @@ class ViTConfig(LabelsConfig):
     """The sizes of a vision transformer; see :class:`ViT`. An image or a patch has one length, or height and width."""
 
     model_type: ClassVar[str] = "vit"
+    IDLE: ClassVar[frozenset[str]] = keys.VIT
     SUPPORTED: ClassVar[Mapping[str, tuple[Any, ...]]] = MappingProxyType({"hidden_act": tuple(ACTIVATIONS)})
 
     hidden_size: int = 768
@@ -275,6 +304,7 @@ class BertConfig(LabelsConfig):
     """The sizes of a BERT; see :class:`Bert`."""
 
     model_type: ClassVar[str] = "bert"
+    IDLE: ClassVar[frozenset[str]] = keys.BERT
     SUPPORTED: ClassVar[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
         {
             "hidden_act": tuple(ACTIVATIONS), "position_embedding_type": ("absolute",), "is_decoder": (False,),
@@ -309,6 +339,7 @@ class ResNetConfig(LabelsConfig):
     """The sizes of a ResNet; see :class:`ResNet`. ``layer_type`` is ``"basic"`` or ``"bottleneck"``."""
 
     model_type: ClassVar[str] = "resnet"
+    IDLE: ClassVar[frozenset[str]] = keys.RESNET
     SUPPORTED: ClassVar[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
         {"hidden_act": tuple(ACTIVATIONS), "layer_type": ("bottleneck", "basic")}
     )
@@ -339,6 +370,7 @@ _DOWN, _UP = ("DownBlock2D", "AttnDownBlock2D"), ("UpBlock2D", "AttnUpBlock2D")
 class UNetConfig(Config):
     """The sizes of a U-Net; see :class:`UNet`. The types of blocks say which have attention."""
 
+    IDLE: ClassVar[frozenset[str]] = keys.UNET
     SUPPORTED: ClassVar[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
         {
             "act_fn": tuple(ACTIVATIONS), "time_embedding_type": ("positional",), "class_embed_type": (None,),

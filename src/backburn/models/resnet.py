@@ -127,7 +127,7 @@ class ResNet(Pretrained):
         name = re.sub(r"^fc\.", "classifier.1.", name)
         name = re.sub(r"^conv1\.", "resnet.embedder.embedder.convolution.", name)
         name = re.sub(r"^bn1\.", "resnet.embedder.embedder.normalization.", name)
-        if (match := re.match(r"layer(\d+)\.(\d+)\.(conv|bn|downsample\.)(\d+)\.(.+)", name)) is None:
+        if (match := re.match(r"layer(\d{1,9})\.(\d{1,9})\.(conv|bn|downsample\.)(\d{1,9})\.(.+)", name)) is None:
             return name
         stage, layer, kind, number, rest = match.groups()
         place = f"resnet.encoder.stages.{int(stage) - 1}.layers.{layer}"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from backburn.base.errors import ConfigError
+from backburn.base.foreign_files import is_number
 from backburn.tensor.core.host import asarray
 from backburn.tensor.core.wrapping import is_tensor
 
@@ -15,6 +16,8 @@ KINDS: dict[str, tuple[str, ...]] = {
     "default": (), "linear": ("factor",), "dynamic": ("factor",), "yarn": ("factor",),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
 }  # fmt: skip
+#: The ways that depend on the length of the texts that a model was trained with at first.
+LENGTHS, LENGTH = ("llama3", "yarn"), "original_max_position_embeddings"
 #: Other keys that are read, which have numbers or others.
 _NUMBERS = frozenset(
     {"rope_theta", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale",
@@ -33,21 +36,17 @@ def check_scaling(where: str, scaling: Mapping[str, Any] | None, size: int) -> N
         raise ConfigError(f"{where}: rope_scaling has {words}")
     name = f"{where}: rope_scaling of the type {kind!r}"
     for key in KINDS[kind]:
-        if not _is_number(scaling.get(key)) or scaling[key] <= 0:
+        if not is_number(scaling.get(key)) or scaling[key] <= 0:
             raise ConfigError(f"{name} needs {key}, a number above 0: {scaling!r:.200}")
     for key, value in scaling.items():
         if key == "partial_rotary_factor" and value == 1.0:
             continue
         if key not in _NUMBERS and key not in _WORDS and key not in KINDS[kind]:
             raise ConfigError(f"{name} has {key} = {value!r:.100}, which is not known")
-        if key in _NUMBERS and value is not None and (not _is_number(value) or value <= 0):
+        if key in _NUMBERS and value is not None and (not is_number(value) or value <= 0):
             raise ConfigError(f"{name} has {key} = {value!r:.100}, and takes a number above 0")
     if kind == "dynamic" and size <= 2:
         raise ConfigError(f"{name} needs heads of more than 2 features (head_dim)")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def rotary_rates(config: Any, length: Any) -> tuple[Any, float]:

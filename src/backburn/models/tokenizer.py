@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from backburn.base.errors import ArgumentError, BackendUnavailableError, FileFormatError
+from backburn.base.errors import ArgumentError, BackburnError, BackendUnavailableError, FileFormatError
+from backburn.base.foreign import printable
+from backburn.base.foreign_files import inside, parsed
+from backburn.base.regular import read_regular
+from backburn.models.templates import rendered
 
 #: The largest file of a folder that is read.
 LONGEST = 100_000_000
 #: The character that a tokenizer writes for bytes that are no whole character yet.
 INCOMPLETE = "\ufffd"
+#: The most tokens that are decoded together until there is a text.
+_LONGEST_CHARACTER = 64
 #: Tokens that chat templates have by these names, where the folder names them.
 SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -40,32 +44,52 @@ class Tokenizer:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         path = Path(os.fsdecode(folder))
         tokenizers = _package("tokenizers")
-        text = _text(path / "tokenizer.json", required=True)
-        try:
-            self._tokenizer: Any = tokenizers.Tokenizer.from_str(text)
-        except Exception as error:  # the package raises no narrower class
-            raise FileFormatError(f"{path / 'tokenizer.json'}: is no tokenizer: {error}") from error
+        text = _text(path, "tokenizer.json", required=True)
+        where = printable(path / "tokenizer.json", 1000)
+        self._failure = FileFormatError, f"{where}: fails on this input"
+        is_none = FileFormatError, f"{where}: is no tokenizer"
+        self._tokenizer: Any = _called(is_none, tokenizers.Tokenizer.from_str, text)
+        self._tokenizer.no_padding()  # which a file may ask for, to any length; as transformers does
+        self._tokenizer.no_truncation()
         self._path = path / "tokenizer_config.json"
-        self._config = _table(self._path)
-        self._template = _text(path / "chat_template.jinja") or _template(self._config.get("chat_template"))
+        self._config = _table(path, self._path.name)
+        self._template = _text(path, "chat_template.jinja") or _template(self._config.get("chat_template"))
 
     @property
     def eos_token_id(self) -> int | None:
         """The token that ends a text, if the folder names one."""
         token = _content(self._config.get("eos_token"))
-        found: int | None = None if token is None else self._tokenizer.token_to_id(token)
+        found: int | None = None
+        if token is not None:
+            found = _called(self._failure, self._tokenizer.token_to_id, token)
         return found
 
     def encode(self, text: str, *, special_tokens: bool = True) -> list[int]:
-        """The tokens of a text; with ``special_tokens``, those that the tokenizer puts around it too."""
+        """The tokens of a text; with ``special_tokens``, those that the tokenizer puts around it too.
+
+        A text is neither cut nor filled up, whatever the folder says. Raises :class:`ArgumentError` for what is no text
+        in Unicode, and :class:`FileFormatError` where the folder's tokenizer fails.
+        """
         if not isinstance(text, str):
             raise ArgumentError(f"Tokenizer.encode: takes a string, not {text!r:.100}")
-        found: list[int] = self._tokenizer.encode(text, add_special_tokens=special_tokens).ids
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            words = f"the text has half of a surrogate pair, at character {error.start}"
+            raise ArgumentError(f"Tokenizer.encode: {words}") from None
+        found: list[int] = _called(self._failure, self._tokenizer.encode, text, add_special_tokens=special_tokens).ids
         return found
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, without special ones."""
-        text: str = self._tokenizer.decode([int(token) for token in tokens], skip_special_tokens=True)
+        """The text of tokens, without special ones.
+
+        Raises :class:`ArgumentError` for what are no numbers of tokens, and :class:`FileFormatError` where the folder's
+        tokenizer fails.
+        """
+        numbers = [int(token) for token in tokens]
+        if wrong := [number for number in numbers if not 0 <= number < 1 << 32]:
+            raise ArgumentError(f"Tokenizer.decode: takes the numbers of tokens, from 0 on, not {wrong[0]!r:.100}")
+        text: str = _called(self._failure, self._tokenizer.decode, numbers, skip_special_tokens=True)
         return text
 
     def decode_stream(self, tokens: Any) -> Iterator[str]:
@@ -83,21 +107,30 @@ class Tokenizer:
         recent: list[int] = []
         for token in tokens:
             recent.append(token)
-            before, text = self.decode(context), self.decode([*context, *recent])
-            if len(text) > len(before) and not text.endswith(INCOMPLETE):
-                yield text[len(before) :]
+            text = self._added(context, recent)
+            is_long = len(recent) > _LONGEST_CHARACTER  # no character has so many tokens: none may ever come
+            if text and (is_long or not text.endswith(INCOMPLETE)):
+                yield text
                 context, recent = recent, []
+            elif is_long:
+                context, recent = recent, []
+        if text := self._added(context, recent):
+            yield text
+
+    def _added(self, context: list[int], recent: list[int]) -> str:
+        """The text that tokens add to a context: their own, where bytes without a character spoil that of both."""
         before, text = self.decode(context), self.decode([*context, *recent])
-        if len(text) > len(before):
-            yield text[len(before) :]
+        is_spoilt = INCOMPLETE in text and not text.startswith(before)
+        return self.decode(recent) if is_spoilt else text[len(before) :]
 
     def chat(self, messages: Sequence[Mapping[str, Any]], *, generate: bool = True) -> list[int]:
         """The tokens of messages ``{"role": "user", "content": "..."}``, by the folder's chat template.
 
-        With ``generate``, they end where the assistant's answer begins. The template runs in jinja2's sandbox. Raises
-        :class:`ArgumentError` for a folder without one, for other messages, and for those that it refuses.
+        With ``generate``, they end where the assistant's answer begins. The template runs in jinja2's sandbox, and has
+        300,000 steps and a million characters, or in long chats more. Raises :class:`ArgumentError` for a folder
+        without one, for other messages, for those that it refuses, and for a template that takes more.
         """
-        if self._template is None:
+        if not self._template:
             raise ArgumentError(f"Tokenizer.chat: {self._path.parent} has no chat template; encode a text of your own")
         given: Any = messages
         if not isinstance(given, Sequence) or not all(isinstance(message, Mapping) for message in given):
@@ -105,35 +138,14 @@ class Tokenizer:
             raise ArgumentError(
                 f"Tokenizer.chat: messages are a list of mappings, such as {words}, not {messages!r:.100}"
             )
-        jinja2 = _package("jinja2")
-        import_module("jinja2.ext")
-
-        class Generation(jinja2.ext.Extension):  # type: ignore[misc, name-defined, unused-ignore]
-            """Marks what an assistant says, for training: it is text like the rest."""
-
-            tags: ClassVar[set[str]] = {"generation"}
-
-            def parse(self, parser: Any) -> Any:
-                next(parser.stream)
-                return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-        environment = import_module("jinja2.sandbox").ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"]
-        )
-
-        def refuse(message: str) -> None:
-            raise jinja2.TemplateError(message)
-
-        environment.globals.update(raise_exception=refuse, strftime_now=lambda text: datetime.now().strftime(text))
-        environment.filters["tojson"] = lambda x, **options: json.dumps(x, ensure_ascii=False, **options)
+        _package("jinja2")
         found = {name: _content(self._config.get(name)) for name in SPECIAL}
         names = {name: token for name, token in found.items() if token is not None}
         try:
-            text = environment.from_string(self._template).render(
-                messages=[*map(dict, messages)], tools=None, documents=None, add_generation_prompt=generate, **names
-            )
+            text = rendered(self._template, messages, generate, names)
         except Exception as error:  # whatever a template does is the template's
-            raise ArgumentError(f"Tokenizer.chat: the template of {self._path.parent} raised: {error}") from error
+            words = f"the template of {self._path.parent} raised: {printable(error, 1000)}"
+            raise ArgumentError(f"Tokenizer.chat: {words}") from error
         return self.encode(text, special_tokens=False)
 
 
@@ -145,29 +157,44 @@ def _package(name: str) -> Any:
         raise BackendUnavailableError(words) from error
 
 
-def _text(path: Path, required: bool = False) -> str | None:
-    """The text of a file; None if it is absent and not required."""
+def _called(
+    failure: tuple[type[BackburnError], str], function: Callable[..., Any], *values: Any, **options: Any
+) -> Any:
+    """The result of a function of the package tokenizers. Raises an error of ours for whatever it raises.
+
+    Its panics are no ``Exception``, and what is wrong in a file may show only when a text is read.
+    """
+    try:
+        return function(*values, **options)
+    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
+        raise
+    except BaseException as error:
+        kind, words = failure
+        raise kind(f"{words}: {printable(error, 500)}") from error
+
+
+def _text(folder: Path, name: str, required: bool = False) -> str:
+    """The text of a file in a folder; empty if it is absent and not required."""
+    path = folder / name
     if not path.is_file():
         if required:
-            raise FileFormatError(f"{path}: there is no such file; Tokenizer takes a folder with a tokenizer.json")
-        return None
-    if path.stat().st_size > LONGEST:
-        raise FileFormatError(f"{path}: has {path.stat().st_size} bytes; at most {LONGEST} are read")
+            raise FileFormatError(
+                f"{path}: there is no such file; Tokenizer takes a folder with a tokenizer.json: "
+                "copy it from the folder of the model that this one was made of"
+            )
+        return ""
     try:
-        return path.read_text("utf-8")
+        return read_regular(inside(path, folder), LONGEST).decode()
     except UnicodeDecodeError as error:
         raise FileFormatError(f"{path}: is not UTF-8: {error}") from error
 
 
-def _table(path: Path) -> dict[str, Any]:
+def _table(folder: Path, name: str) -> dict[str, Any]:
     """The object in a JSON file; empty if it is absent."""
-    text = _text(path)
-    if text is None:
+    path = folder / name
+    if not path.is_file():
         return {}
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{path}: is no JSON: {error}") from error
+    found = parsed(read_regular(inside(path, folder), LONGEST), f"{path}: is")
     if not isinstance(found, dict):
         raise FileFormatError(f"{path}: is no JSON object")
     return found
@@ -176,8 +203,7 @@ def _table(path: Path) -> dict[str, Any]:
 def _template(found: Any) -> str | None:
     """A chat template; of several with names, the default one."""
     if isinstance(found, list):
-        named = {x.get("name"): x.get("template") for x in found if isinstance(x, dict)}
-        found = named.get("default")
+        found = next((x.get("template") for x in found if isinstance(x, dict) and x.get("name") == "default"), None)
     return found if isinstance(found, str) else None
 
 

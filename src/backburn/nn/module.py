@@ -28,6 +28,7 @@ from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.contexts import ACTIVE
 from backburn.base.dtypes import FloatDType, as_dtype
 from backburn.base.errors import ArgumentError, BackburnError, DTypeError, GraphError, ShapeError, Unsupported, hint_for
+from backburn.base.foreign import listed
 from backburn.base.module_calls import WATCHERS, module_call
 from backburn.base.mutable_trees import Leaf, MutableTree, path_matches
 from backburn.base.trees import NODE_TYPES, Parts, flatten, joined, leaves_with_paths, register_node, tree_map
@@ -599,7 +600,7 @@ def state_places(module: Module) -> tuple[list[Leaf], list[Pack]]:
 
 def _unpacked(state: Mapping[str, Any], packs: Iterable[Pack], here: Mapping[str, Any]) -> Mapping[str, Any]:
     """``state`` with packed tensors split into the parts that are ``here``, unless it has one of the parts too."""
-    made = state
+    made: Any = state
     for packed, parts in packs:
         if packed not in made or any(part in made or part not in here for part in parts):
             continue
@@ -614,8 +615,9 @@ def _unpacked(state: Mapping[str, Any], packs: Iterable[Pack], here: Mapping[str
                 f"load_state_dict: {packed} has shape {list(value.shape)} there and is made of {', '.join(parts)} "
                 f"here, together {[ends[-1], *own[0].shape[1:]]}. Nothing was loaded"
             )
-        split = {part: value[end - x.shape[0] : end] for part, x, end in zip(parts, own, ends, strict=True)}
-        made = {**{path: x for path, x in made.items() if path != packed}, **split}
+        made = dict(made) if made is state else made
+        del made[packed]
+        made |= {part: value[end - x.shape[0] : end] for part, x, end in zip(parts, own, ends, strict=True)}
     return made
 
 
@@ -635,7 +637,7 @@ def _refuse_paths(missing: list[str], unexpected: list[str], known: Iterable[str
         return
     words = []
     if missing:
-        words.append(f"missing: {', '.join(missing)}.")
+        words.append(f"missing: {listed(missing)}.")
     if unexpected:
-        words.append(f"unexpected: {', '.join(unexpected)}. {hint_for(unexpected[0], known)}")
+        words.append(f"unexpected: {listed(unexpected)}. {hint_for(unexpected[0], known)}")
     raise ArgumentError(f"load_state_dict: {' '.join(words)} Nothing was loaded; strict=False leaves such paths alone")

@@ -86,17 +86,15 @@ def grad_celu(k: Any, g: Any, x: Any, alpha: float) -> Any:
 
 
 def grad_mish(k: Any, g: Any, x: Any) -> Any:
-    """The gradient of ``mish``: ``t + x * (1 - t ** 2) * sigmoid(x)`` with ``t = tanh(softplus(x))``."""
-    t = k.tanh(k.softplus(x))
-    return k.mul(g, k.add(t, k.mul(k.mul(x, k.sub(1.0, k.square(t))), k.sigmoid(x))))
+    """The gradient of ``mish``: ``tanh(s) + x * sigmoid(x) / cosh(s) ** 2`` with ``s = softplus(x)``."""
+    s = k.softplus(x)
+    return k.mul(g, k.add(k.tanh(s), k.tanh_slope(k.mul(x, k.sigmoid(x)), s)))
 
 
 def grad_glu(k: Any, g: Any, x: Any, axis: int) -> Any:
-    """The gradient of ``glu``, both halves from one sigmoid."""
+    """The gradient of ``glu``."""
     value, gate = split_halves(k, x, axis)
-    opened = k.sigmoid(gate)
-    grad_value = k.mul(g, opened)
-    return k.concat([grad_value, k.mul(k.mul(grad_value, value), k.sub(1.0, opened))], axis)
+    return k.concat([k.mul(g, k.sigmoid(gate)), k.sigmoid_slope(k.mul(g, value), gate)], axis)
 
 
 class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
@@ -109,16 +107,45 @@ class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``1 / (1 + exp(-x))``."""
         return self.div(1.0, self.add(self.exp(self.neg(x)), 1.0))
 
-    gradient_rule(sigmoid, x=lambda k, g, out: k.sigmoid_backward(g, out))
+    gradient_rule(sigmoid, x=lambda k, g, x: k.sigmoid_slope(g, x))
+
+    @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
+    def sigmoid_slope(self: Any, grad: F, x: F, /) -> F:
+        """``grad`` times the slope of :meth:`sigmoid` at ``x``, ``sigmoid(x) * sigmoid(-x)``, accurate at both ends.
+
+        The result of :meth:`sigmoid` does not tell it: that is 1 from 17 on in float32.
+        """
+        power = self.exp(self.neg(self.abs(x)))
+        above = self.add(power, 1.0)
+        return self.mul(grad, self.div(self.div(power, above), above))
+
+    gradient_rule(
+        sigmoid_slope,
+        grad=lambda k, g, x: k.sigmoid_slope(g, x),
+        x=lambda k, g, grad, x: k.neg(k.mul(k.sigmoid_slope(k.mul(g, grad), x), k.tanh(k.mul(x, 0.5)))),
+    )
+
+    @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
+    def tanh_slope(self: Any, grad: F, x: F, /) -> F:
+        """``grad`` times the derivative of :meth:`tanh` at ``x``, ``1 / cosh(x) ** 2``, accurate at both ends."""
+        power = self.exp(self.mul(self.abs(x), -2.0))
+        above = self.add(power, 1.0)
+        return self.mul(grad, self.div(self.div(self.mul(power, 4.0), above), above))
+
+    gradient_rule(
+        tanh_slope,
+        grad=lambda k, g, x: k.tanh_slope(g, x),
+        x=lambda k, g, grad, x: k.mul(k.mul(k.tanh_slope(k.mul(g, grad), x), k.tanh(x)), -2.0),
+    )
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def sigmoid_backward(self: Any, grad: F, y: F, /) -> F:
-        """The gradient of :meth:`sigmoid`, whose result was ``y``: ``grad * y * (1 - y)``."""
+        """The gradient of :meth:`sigmoid` where only its result ``y`` is known, as in gates: ``grad * y * (1 - y)``."""
         return self.mul(grad, self.mul(y, self.sub(1.0, y)))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def tanh_backward(self: Any, grad: F, y: F, /) -> F:
-        """The gradient of :meth:`tanh`, whose result was ``y``: ``grad * (1 - y ** 2)``."""
+        """The gradient of :meth:`tanh` where only its result ``y`` is known: ``grad * (1 - y ** 2)``."""
         return self.mul(grad, self.sub(1.0, self.square(y)))
 
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
@@ -259,9 +286,10 @@ class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         else:
             # Beyond the flat ends the powers would overflow, and infinity times 0 is NaN.
             wide = self.clip(wide, -GELU_FLAT, GELU_FLAT)
-            gate = _gelu_gate(self, wide)
-            inner = self.mul(wide, self.add(self.mul(self.square(wide), 3.0 * GELU_CUBIC), GELU_LINEAR))
-            slope = self.add(gate, self.mul(inner, self.mul(gate, self.sub(1.0, gate))))
+            square = self.square(wide)
+            argument = self.mul(wide, self.add(self.mul(square, GELU_CUBIC), GELU_LINEAR))
+            inner = self.mul(wide, self.add(self.mul(square, 3.0 * GELU_CUBIC), GELU_LINEAR))
+            slope = self.add(self.sigmoid(argument), self.sigmoid_slope(inner, argument))
         return self.astype(self.mul(upcast_half(self, grad), slope), self.dtype(x))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
@@ -274,9 +302,15 @@ class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def silu_backward(self: Any, grad: F, x: F, /) -> F:
         """The gradient of :meth:`silu`."""
-        gate = self.sigmoid(x)
-        slope = self.mul(gate, self.add(self.mul(x, self.sub(1.0, gate)), 1.0))
+        slope = self.mul(self.sigmoid(x), self.add(self.mul(x, self.sigmoid(self.neg(x))), 1.0))
         return self.mul(grad, slope)
+
+    gradient_rule(
+        silu_backward,
+        grad=lambda k, g, x: k.silu_backward(g, x),
+        # The second derivative: the sigmoid's slope times 2 - x * tanh(x / 2).
+        x=lambda k, g, grad, x: k.sigmoid_slope(k.mul(k.mul(g, grad), k.sub(2.0, k.mul(x, k.tanh(k.mul(x, 0.5))))), x),
+    )
 
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
     def mish(self: Any, x: F, /) -> F:

@@ -48,10 +48,10 @@ def grad_number(k: Any, g: Any, x: Any, y: Any, loses: Any) -> Any:
 
 
 def grad_clip_x(k: Any, g: Any, x: Any, min: Any, max: Any) -> Any:
-    """The gradient of the clipped operand: ``g`` within the bounds, ends included."""
+    """The gradient of the clipped operand: ``g`` within the bounds, ends included, and 0 where it is NaN."""
     if min is not None:
-        g = k.where(k.less(x, min), 0.0, g)
-    return g if max is None else k.where(k.less(max, x), 0.0, g)
+        g = k.where(k.less_equal(min, x), g, 0.0)
+    return g if max is None else k.where(k.less_equal(x, max), g, 0.0)
 
 
 def grad_clip_min(k: Any, g: Any, x: Any, min: Any, max: Any) -> Any:

@@ -11,11 +11,11 @@ floats are computed in float32. Where the definition leaves a choice, it is fixe
 ``cholesky`` and ``eigh`` decompose the symmetric part ``(x + x.T) / 2`` of any matrix, so that gradients are symmetric.
 An operation that has no result for a matrix raises a :class:`LinearAlgebraError`.
 
-Vectors of equal eigenvalues or singular values are not determined, and have no derivative. By convention, a term that
-would be divided by a difference of values that are equal up to rounding, or by a singular value of 0, is 0. The
-gradient is then finite, and correct for functions of equal values and their vectors as a whole: sums of equal values,
-and the projection to the space that their vectors span. It is incomplete for functions that combine each value with its
-own vector, such as ``v @ diag(f(w)) @ v.T``: it lacks the effect of a change that makes equal values differ.
+Vectors of equal eigenvalues or singular values are not determined, and have no derivative. Where the cotangent of such
+a vector is not 0, the gradient is NaN: a function of values and vectors that is smooth all the same, as ``v @
+diag(f(w)) @ v.T`` is, has a derivative that does not follow from its cotangents. Gradients of equal values alone are
+those of their sum, and where the cotangents of equal vectors are 0, the vectors count for nothing. The polar factor
+``u @ vh`` divides by sums of values only: its gradient is right wherever they are not 0.
 """
 
 from __future__ import annotations
@@ -246,12 +246,43 @@ def rounding_tolerance(k: Any, values: Any, n: int) -> Any:
     return k.mul(k.max(k.abs(values), (len(values.shape) - 1,), True), n * eps_of(k, values))
 
 
-def inverse_gaps(k: Any, values: Any, n: int) -> Any:
-    """``1 / (values[j] - values[i])`` for row i and column j; 0 where they are equal to rounding."""
+def differences(k: Any, values: Any) -> Any:
+    """``values[j] - values[i]`` for row i and column j."""
     batch, count = values.shape[:-1], values.shape[-1]
-    difference = k.sub(k.reshape(values, (*batch, 1, count)), k.reshape(values, (*batch, count, 1)))
-    tiny = k.reshape(rounding_tolerance(k, values, n), (*batch, 1, 1))
-    return masked_inverse(k, k.greater(k.abs(difference), tiny), difference)
+    return k.sub(k.reshape(values, (*batch, 1, count)), k.reshape(values, (*batch, count, 1)))
+
+
+def equal_pairs(k: Any, values: Any, n: int) -> Any:
+    """Where two of the values, not one and itself, are equal to rounding: that of the matrix and of its decomposition.
+
+    Values that are not finite equal no others, as their vectors are NaN already.
+    """
+    batch, count = values.shape[:-1], values.shape[-1]
+    tiny = k.reshape(k.mul(rounding_tolerance(k, values, n), 16.0), (*batch, 1, 1))
+    close = k.less_equal(k.abs(differences(k, values)), tiny)
+    return k.logical_and(close, k.equal(identity(k, count, k.dtype(values)), 0.0))
+
+
+def over_gaps(k: Any, numerator: Any, values: Any, equal: Any, instead: Any) -> Any:
+    """``numerator`` over the differences of values; ``instead`` where they are ``equal``, and 0 on the diagonal."""
+    unit = k.equal(identity(k, values.shape[-1], k.dtype(values)), 1.0)
+    undefined = k.logical_or(equal, unit)
+    quotient = k.mul(numerator, masked_inverse(k, k.logical_not(undefined), differences(k, values)))
+    return k.where(equal, instead, quotient)
+
+
+def unknown_where(k: Any, equal: Any, vectors: tuple[Any, ...], values: Any) -> Any:
+    """A matrix for pairs of equal values: NaN where one of the two has a cotangent that is not 0, else 0.
+
+    ``vectors`` are cotangents of vectors, as columns, ``values`` that of the values; each may be None.
+    """
+    rows = [k.max(k.abs(g), (len(g.shape) - 2,), True) for g in vectors if g is not None]
+    if values is not None:
+        rows.append(k.reshape(k.abs(values), (*values.shape[:-1], 1, values.shape[-1])))
+    used = k.not_equal(sum_terms(k, rows), 0.0)
+    either = k.logical_or(used, transpose(k, used))
+    zeros = k.zeros(equal.shape, k.dtype(rows[0]))
+    return k.where(k.logical_and(equal, either), float("nan"), zeros)
 
 
 def grad_cholesky(k: Any, g: Any, out: Any) -> Any:
@@ -350,42 +381,189 @@ def grad_qr(k: Any, g: Any, x_shape: Any, out: Any) -> Any:
 
 
 def grad_eigh(k: Any, g: Any, out: Any) -> Any:
-    """``V (diag(g_values) + gaps * V^T g_vectors) V^T``, made symmetric."""
+    """``V (diag(g_values) + V^T g_vectors over gaps) V^T``, made symmetric."""
     (g_values, g_vectors), (values, vectors) = g, out
     if 0 in vectors.shape:
         return k.zeros(vectors.shape, k.dtype(vectors))
     back = transpose(k, vectors)
     inner = None if g_values is None else diagonal_matrices(k, g_values)
     if g_vectors is not None:
-        inner = sum_terms(k, (inner, k.mul(inverse_gaps(k, values, values.shape[-1]), k.matmul(back, g_vectors))))
+        equal = equal_pairs(k, values, values.shape[-1])
+        unknown = unknown_where(k, equal, (g_vectors,), g_values)
+        inner = sum_terms(k, (inner, over_gaps(k, k.matmul(back, g_vectors), values, equal, unknown)))
     return symmetric(k, matmul_chain(k, vectors, inner, back))
 
 
+def tangent_eigh(k: Any, t: Any, out: Any) -> Any:
+    """The diagonal of ``V^T t V`` for the values; for the vectors their product with the rest of it, over the gaps."""
+    return eigh_tangents(k, t, out, float("nan"))
+
+
+def eigh_tangents(k: Any, t: Any, out: Any, instead: Any) -> Any:
+    """The tangents of ``eigh``, with ``instead`` for what would be divided by the difference of two equal values."""
+    values, vectors = out
+    if 0 in vectors.shape:
+        return values, vectors
+    moved = matmul_chain(k, transpose(k, vectors), symmetric(k, t), vectors)
+    rank = len(moved.shape)
+    turn = over_gaps(k, moved, values, equal_pairs(k, values, values.shape[-1]), instead)
+    return k.diagonal(moved, 0, rank - 2, rank - 1), k.matmul(vectors, turn)
+
+
+def along(k: Any, moved: Any, values: Any, equal: Any, before: Any) -> Any:
+    """The turn of equal values' vectors to those that are continuous along a line, in the order of their slopes.
+
+    ``moved`` is the symmetric tangent of the matrix between its vectors: within a block of equal values, its own
+    eigenvectors. ``before`` counts the other values before each.
+    """
+    count = values.shape[-1]
+    unit = k.equal(identity(k, count, k.dtype(values)), 1.0)
+    block = k.where(k.logical_or(equal, unit), moved, 0.0)
+    rank = len(block.shape)
+    size = k.max(k.sum(k.abs(block), (rank - 1,), True), (rank - 2,), True)
+    apart = k.mul(k.reshape(before, (*before.shape[:-1], 1, count)), k.add(k.mul(size, 2.0), 1.0))
+    return k.eigh(k.where(unit, k.add(block, apart), block))[1]
+
+
+def turned_along_eigh(k: Any, t: Any, out: Any) -> Any:
+    """The results of ``eigh`` with the vectors that are continuous along the tangent ``t``."""
+    values, vectors = out
+    if 0 in vectors.shape:
+        return out
+    equal, gaps = equal_pairs(k, values, values.shape[-1]), differences(k, values)
+    moved = matmul_chain(k, transpose(k, vectors), symmetric(k, t), vectors)
+    less = k.logical_and(k.greater(gaps, 0.0), k.logical_not(equal))  # row i is before column j
+    ones = k.where(less, 1.0, k.zeros(gaps.shape, k.dtype(values)))
+    before = k.sum(ones, (len(gaps.shape) - 2,), False)
+    return values, k.matmul(vectors, along(k, moved, values, equal, before))
+
+
+def turned_along_svd(k: Any, t: Any, out: Any) -> Any:
+    """The results of ``svd`` with the vectors that are continuous along the tangent ``t``."""
+    u, s, vh = out
+    if 0 in s.shape or 0 in u.shape or 0 in vh.shape:
+        return out
+    inner, (m, n), v = s.shape[-1], (u.shape[-2], vh.shape[-1]), transpose(k, vh)
+    first_u, first_v = columns(k, u, 0, inner), columns(k, v, 0, inner)
+    moved = matmul_chain(k, transpose(k, first_u), t, first_v)
+    equal, gaps = equal_pairs(k, s, max(m, n)), differences(k, s)
+    more = k.logical_and(k.less(gaps, 0.0), k.logical_not(equal))
+    ones = k.where(more, 1.0, k.zeros(gaps.shape, k.dtype(s)))
+    turn = along(k, k.neg(symmetric(k, moved)), s, equal, k.sum(ones, (len(gaps.shape) - 2,), False))
+    axis = len(u.shape) - 1
+    first_u, first_v = k.matmul(first_u, turn), k.matmul(first_v, turn)
+    u = first_u if u.shape[-1] == inner else k.concat([first_u, columns(k, u, inner, u.shape[-1])], axis)
+    v = first_v if v.shape[-1] == inner else k.concat([first_v, columns(k, v, inner, v.shape[-1])], axis)
+    return u, s, transpose(k, v)
+
+
 def grad_svd(k: Any, g: Any, x_shape: Any, out: Any) -> Any:
-    """Rotations among the vectors over differences of squared values, and parts outside their space over the values."""
+    """Rotations among the vectors over sums and differences of values, and parts outside their space over the values.
+
+    Where both kinds of vectors turn together, the divisor is the difference of two values, where they turn against each
+    other, the sum.
+    """
     (g_u, g_s, g_vh), (u, s, vh), (m, n) = g, out, x_shape[-2:]
     if 0 in x_shape:
         return k.zeros(x_shape, k.dtype(s))
-    batch, inner = s.shape[:-1], s.shape[-1]
+    inner = s.shape[-1]
     u, g_u = first_vectors(k, u, g_u, inner)
     v, g_v = first_vectors(k, transpose(k, vh), None if g_vh is None else transpose(k, g_vh), inner)
     middle = None if g_s is None else diagonal_matrices(k, g_s)
     if g_u is None and g_v is None:
         return matmul_chain(k, u, middle, transpose(k, v))
-    row, column = k.reshape(s, (*batch, 1, inner)), k.reshape(s, (*batch, inner, 1))
-    total = k.add(row, column)
-    by_squares = k.mul(inverse_gaps(k, s, max(m, n)), masked_inverse(k, k.greater(total, 0.0), total))
-    inverse = k.reshape(masked_inverse(k, k.greater(s, rounding_tolerance(k, s, max(m, n))), s), row.shape)
+    turn_u, turn_v = (None if d is None else rotation(k, x, d) for x, d in ((u, g_u), (v, g_v)))
+    against = turn_u if turn_v is None else sum_terms(k, (turn_u, k.neg(turn_v)))
+    together = sum_terms(k, (turn_u, turn_v))
+    equal = equal_pairs(k, s, max(m, n))
+    unknown, sums = unknown_where(k, equal, (g_u, g_v), g_s), inverse_sums(k, s, max(m, n))
+    if g_u is not None and g_v is not None and g_s is None:
+        known = k.logical_and(turns_against(k, u, g_u, v, g_v, together), k.greater(sums, 0.0))
+        unknown = k.where(known, 0.0, unknown)
+    halves = k.add(over_gaps(k, together, s, equal, unknown), k.mul(against, sums))
+    middle = sum_terms(k, (middle, k.mul(halves, 0.5)))
     result = None
-    if g_u is not None:
-        middle = sum_terms(k, (middle, k.mul(k.mul(rotation(k, u, g_u), by_squares), row)))
-        if m > inner:
-            result = k.matmul(k.mul(complement(k, u, g_u), inverse), transpose(k, v))
-    if g_v is not None:
-        middle = sum_terms(k, (middle, k.mul(k.mul(rotation(k, v, g_v), by_squares), column)))
-        if n > inner:
-            result = sum_terms(k, (result, k.matmul(k.mul(u, inverse), transpose(k, complement(k, v, g_v)))))
+    if g_u is not None and m > inner:
+        result = k.matmul(over_values(k, complement(k, u, g_u), s, g_u, g_s, max(m, n)), transpose(k, v))
+    if g_v is not None and n > inner:
+        outside = over_values(k, complement(k, v, g_v), s, g_v, g_s, max(m, n))
+        result = sum_terms(k, (result, k.matmul(u, transpose(k, outside))))
     return sum_terms(k, (result, matmul_chain(k, u, middle, transpose(k, v))))
+
+
+def turns_against(k: Any, u: Any, g_u: Any, v: Any, g_v: Any, together: Any) -> Any:
+    """Where both kinds of vectors turn together by no more than rounding: functions of ``u @ vh`` do not see it."""
+    sizes = [k.matmul(transpose(k, k.abs(x)), k.abs(d)) for x, d in ((u, g_u), (v, g_v))]
+    size = k.add(*sizes)
+    bound = k.mul(k.add(size, transpose(k, size)), 4 * max(u.shape[-2], v.shape[-2]) * eps_of(k, u))
+    return k.less_equal(k.abs(together), bound)
+
+
+def inverse_sums(k: Any, s: Any, n: int) -> Any:
+    """``1 / (s[i] + s[j])``; 0 on the diagonal, and where both values are 0, which are equal then."""
+    batch, inner = s.shape[:-1], s.shape[-1]
+    total = k.add(k.reshape(s, (*batch, 1, inner)), k.reshape(s, (*batch, inner, 1)))
+    positive = k.greater(total, k.reshape(rounding_tolerance(k, s, n), (*batch, 1, 1)))
+    apart = k.equal(identity(k, inner, k.dtype(s)), 0.0)
+    return masked_inverse(k, k.logical_and(positive, apart), total)
+
+
+def over_values(k: Any, outside: Any, s: Any, g: Any, g_s: Any, n: int) -> Any:
+    """``outside``, a part of the cotangent ``g`` of vectors, over their values.
+
+    Where a value is 0 it is NaN, or 0 if the cotangents of the value and its vector are 0.
+    """
+    row = (*s.shape[:-1], 1, s.shape[-1])
+    positive = k.reshape(k.greater(s, rounding_tolerance(k, s, n)), row)
+    used = k.max(k.abs(g), (len(g.shape) - 2,), True)
+    if g_s is not None:
+        used = k.add(used, k.reshape(k.abs(g_s), row))
+    unknown = k.where(k.not_equal(used, 0.0), float("nan"), k.zeros(row, k.dtype(s)))
+    return k.where(positive, k.mul(outside, masked_inverse(k, positive, k.reshape(s, row))), unknown)
+
+
+def tangent_svd(k: Any, t: Any, out: Any, x_shape: Any) -> Any:
+    """The diagonal of ``U^T t V`` for values; for vectors what turns them, among themselves and out of their space."""
+    return svd_tangents(k, t, out, x_shape, float("nan"))
+
+
+def svd_tangents(k: Any, t: Any, out: Any, x_shape: Any, instead: Any) -> Any:
+    """The tangents of ``svd``, with ``instead`` for what would be divided by the difference of two equal values.
+
+    That of two values of 0, whose vectors of both sides turn freely, is NaN.
+    """
+    (u, s, vh), (m, n) = out, x_shape[-2:]
+    if 0 in x_shape:
+        return tuple(k.zeros(x.shape, k.dtype(x)) for x in out)
+    inner = s.shape[-1]
+    v = transpose(k, vh)
+    first_u, first_v = columns(k, u, 0, inner), columns(k, v, 0, inner)
+    moved = matmul_chain(k, transpose(k, first_u), t, first_v)
+    rank, turned = len(moved.shape), transpose(k, moved)
+    inverse_sum = inverse_sums(k, s, max(m, n))
+    unknown = k.where(k.greater(inverse_sum, 0.0), k.add(k.mul(inverse_sum, 0.0), instead), float("nan"))
+    gaps = over_gaps(k, k.add(moved, turned), s, equal_pairs(k, s, max(m, n)), unknown)
+    sums = k.mul(k.sub(moved, turned), inverse_sum)
+    halves = (k.mul(k.add(gaps, sums), 0.5), k.mul(k.sub(gaps, sums), 0.5))
+    positive = k.reshape(k.greater(s, rounding_tolerance(k, s, max(m, n))), (*s.shape[:-1], 1, inner))
+    inverse = k.where(positive, masked_inverse(k, positive, k.reshape(s, (*s.shape[:-1], 1, inner))), float("nan"))
+
+    def vectors(x: Any, first: Any, turn: Any, pushed: Any) -> Any:
+        """The tangent of vectors: of the first ones, and of those that only ``full`` adds, which turn the other way."""
+        result = k.matmul(first, turn)
+        if x.shape[-2] == inner:
+            return result
+        outside = k.mul(complement(k, first, pushed), inverse)
+        result = k.add(result, outside)
+        if x.shape[-1] == inner:
+            return result
+        rest = columns(k, x, inner, x.shape[-1])
+        back = k.neg(matmul_chain(k, first, transpose(k, outside), rest))
+        return k.concat([result, back], rank - 1)
+
+    du = vectors(u, first_u, halves[0], k.matmul(t, first_v))
+    dv = vectors(v, first_v, halves[1], k.matmul(transpose(k, t), first_u))
+    return du, k.diagonal(moved, 0, rank - 2, rank - 1), transpose(k, dv)
 
 
 def first_vectors(k: Any, vectors: Any, g: Any, count: int) -> tuple[Any, Any]:
@@ -522,6 +700,7 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         return missing("svd")
 
     gradient_rule(svd, x=grad_svd)
+    tangent(svd, x=tangent_svd)
 
     @operation(kinds="F", shape=_eigh, result=("same", "same"), required=True, differentiable=True)
     def eigh(self, x: F, /) -> tuple[F, F]:
@@ -532,6 +711,7 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         return missing("eigh")
 
     gradient_rule(eigh, x=grad_eigh)
+    tangent(eigh, x=tangent_eigh)
 
     @operation(kinds="F", shape=lambda x: _svd(x)[1], differentiable=True)
     def svdvals(self: Any, x: F, /) -> F:

@@ -313,7 +313,10 @@ class Losses(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         It has no gradient rule: further derivatives follow from its body.
         """
         softmax = self.softmax(upcast_half(self, x), axis)
-        difference = self.scatter(softmax, _index(self, x, labels, axis), -1.0, axis, "add")
+        # The share of the label minus 1 is that of the others, which has all its digits.
+        index = _index(self, x, labels, axis)
+        others = self.sum(self.scatter(softmax, index, 0.0, axis, "assign"), (axis,), True)
+        difference = self.scatter(softmax, index, self.neg(others), axis, "assign")
         return self.astype(self.mul(difference, _column(self, upcast_half(self, grad), axis)), self.dtype(x))
 
     @operation(kinds="F", shape=_distributed, differentiable=True)
@@ -341,5 +344,10 @@ class Losses(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         wide = upcast_half(self, targets)
         softmax = self.softmax(upcast_half(self, x), axis)
-        difference = self.sub(self.mul(softmax, self.sum(wide, (axis,), True)), wide)
+        wins = self.greater(softmax, 0.5)  # as in softmax_backward
+        shares = self.sum(self.where(wins, 0.0, softmax), (axis,), True)
+        others = self.sum(self.where(wins, 0.0, wide), (axis,), True)
+        winning = self.sub(self.mul(softmax, others), self.mul(wide, shares))
+        plain = self.sub(self.mul(softmax, self.sum(wide, (axis,), True)), wide)
+        difference = self.where(wins, winning, plain)
         return self.astype(self.mul(difference, _column(self, upcast_half(self, grad), axis)), self.dtype(x))

@@ -151,6 +151,23 @@ def grad_batch_norm_training(k: Any, g: Any, x: Any, scale: Any, axis: int, eps:
     return sum_terms(k, (grad_x, *shares)), grad_scale, grad_bias
 
 
+def grad_softmax_backward_y(k: Any, g: Any, grad: Any, y: Any, axis: int) -> Any:
+    """``g * (grad - sum(y * grad)) - grad * sum(g * y)``."""
+    total = k.sum(k.mul(y, grad), (axis,), True)
+    return k.sub(k.mul(g, k.sub(grad, total)), k.mul(grad, k.sum(k.mul(g, y), (axis,), True)))
+
+
+def grad_log_softmax_backward_grad(k: Any, g: Any, y: Any, axis: int) -> Any:
+    """``g - sum(g * exp(y))``, what forward mode computes: for a share above 1/2, by the differences to the others."""
+    shares = k.exp(y)
+    wins = k.greater(shares, 0.5)
+    product, others = k.mul(g, shares), k.where(wins, 0.0, shares)
+    of_others = k.sum(k.where(wins, 0.0, product), (axis,), True)
+    total = k.add(of_others, k.sum(k.where(wins, product, 0.0), (axis,), True))
+    winning = k.sub(k.mul(g, k.sum(others, (axis,), True)), of_others)
+    return k.where(wins, winning, k.sub(g, total))
+
+
 class Normalization(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     """Softmax and the normalizations."""
 
@@ -171,10 +188,24 @@ class Normalization(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=along_axis, differentiable=True)
     def softmax_backward(self: Any, grad: F, y: F, /, axis: int) -> F:
-        """The gradient of :meth:`softmax`, whose result was ``y``: ``y * (grad - sum(y * grad))``."""
+        """The gradient of :meth:`softmax`, whose result was ``y``: ``y * (grad - sum(y * grad))``.
+
+        For a share above 1/2 that is ``y`` times the sum of the differences to the other elements of ``grad``, weighted
+        by theirs: 1 minus a share near 1 has few digits, or none.
+        """
         wide, y = upcast_half(self, grad), upcast_half(self, y)
-        total = self.sum(self.mul(y, wide), (axis,), True)
-        return self.astype(self.mul(y, self.sub(wide, total)), self.dtype(grad))
+        wins = self.greater(y, 0.5)
+        product, others = self.mul(y, wide), self.where(wins, 0.0, y)
+        of_others = self.sum(self.where(wins, 0.0, product), (axis,), True)
+        total = self.add(of_others, self.sum(self.where(wins, product, 0.0), (axis,), True))
+        winning = self.sub(self.mul(wide, self.sum(others, (axis,), True)), of_others)
+        return self.astype(self.mul(y, self.where(wins, winning, self.sub(wide, total))), self.dtype(grad))
+
+    gradient_rule(
+        softmax_backward,
+        grad=lambda k, g, y, axis: k.softmax_backward(g, y, axis),
+        y=grad_softmax_backward_y,
+    )
 
     @operation(kinds="F", shape=along_axis, differentiable=True)
     def log_softmax(self: Any, x: F, /, axis: int) -> F:
@@ -187,14 +218,24 @@ class Normalization(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         return self.astype(self.sub(shifted, total), self.dtype(x))
 
     gradient_rule(log_softmax, x=lambda k, g, out, axis: k.log_softmax_backward(g, out, axis))
-    tangent(log_softmax, x=lambda k, t, out, axis: k.sub(t, k.sum(k.mul(t, k.exp(out)), (axis,), True)))
+    tangent(log_softmax, x=lambda k, t, out, axis: grad_log_softmax_backward_grad(k, t, out, axis))
 
     @operation(kinds="F", shape=along_axis, differentiable=True)
     def log_softmax_backward(self: Any, grad: F, y: F, /, axis: int) -> F:
         """The gradient of :meth:`log_softmax`, whose result was ``y``: ``grad - exp(y) * sum(grad)``."""
-        wide = upcast_half(self, grad)
-        total = self.sum(wide, (axis,), True)
-        return self.astype(self.sub(wide, self.mul(self.exp(upcast_half(self, y)), total)), self.dtype(grad))
+        wide, shares = upcast_half(self, grad), self.exp(upcast_half(self, y))
+        wins = self.greater(shares, 0.5)  # as in softmax_backward
+        others = self.sum(self.where(wins, 0.0, wide), (axis,), True)
+        total = self.add(others, self.sum(self.where(wins, wide, 0.0), (axis,), True))
+        of_others = self.sum(self.where(wins, 0.0, shares), (axis,), True)
+        winning = self.sub(self.mul(wide, of_others), self.mul(shares, others))
+        return self.astype(self.where(wins, winning, self.sub(wide, self.mul(shares, total))), self.dtype(grad))
+
+    gradient_rule(
+        log_softmax_backward,
+        grad=grad_log_softmax_backward_grad,
+        y=lambda k, g, grad, y, axis: k.neg(k.mul(k.mul(g, k.exp(y)), k.sum(grad, (axis,), True))),
+    )
 
     @operation(kinds="F", shape=along_axis, differentiable=True)
     def softmin(self: Any, x: F, /, axis: int) -> F:

@@ -158,8 +158,10 @@ def grad_parameters_all_steps(k: Any, grad_products: Any, hidden: Any, hiddens: 
     """:func:`grad_parameters`, from all steps at once."""
     steps, examples, size = hiddens.shape
     before = k.concat([k.reshape(hidden, (1, examples, size)), slice_axis(k, hiddens, 0, 0, steps - 1)], 0)
-    together, before = (k.reshape(x, (steps * examples, x.shape[2])) for x in (grad_products, before))
-    return grad_parameters(k, together, before, wanted)
+    if not wanted[0]:
+        return None, k.sum(grad_products, (0, 1), False) if wanted[1] else None
+    grad_weight, grad_bias = k.linear_weight_backward(grad_products, before)  # on shards, examples may be cut
+    return grad_weight, grad_bias if wanted[1] else None
 
 
 def grad_lstm(k: Any, g: Any, hidden: Any, cell: Any, weight: Any, out: Any, needs: Needs) -> tuple[Any, ...]:

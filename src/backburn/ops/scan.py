@@ -154,11 +154,30 @@ def grad_running_extremum(k: Any, g: Any, x: Any, out: Any, axis: int) -> Any:
     return k.where(kept, 0.0, recurrence(k, passed_on, g, axis, True))
 
 
+def logcumsumexp_shares(k: Any, x: Any, out: Any, axis: int) -> tuple[Any, Any, Any]:
+    """The share of each element in the sum up to it, the sums, and how many of them are infinite, which share alike.
+
+    A sum of nothing is 0 and not its logarithm, minus infinity.
+    """
+    infinite = k.where(k.equal(x, math.inf), 1.0, k.zeros(x.shape, k.dtype(x)))
+    count = k.cumulative_sum(infinite, axis)
+    total = k.where(k.isinf(out), 0.0, out)
+    finite = k.where(k.greater(count, 0.0), 0.0, k.exp(k.sub(k.where(k.greater(infinite, 0.0), 0.0, x), total)))
+    return k.add(finite, k.div(infinite, k.maximum(count, 1.0))), total, count
+
+
+def logcumsumexp_left(k: Any, before: Any, total: Any, count_before: Any, count: Any) -> Any:
+    """What is left of a logarithm of a sum in a later one, and of infinite elements among more of them."""
+    finite = k.exp(k.sub(k.where(k.equal(before, math.inf), 0.0, before), total))
+    return k.where(k.greater(count, 0.0), k.div(count_before, k.maximum(count, 1.0)), finite)
+
+
 def grad_logcumsumexp(k: Any, g: Any, x: Any, out: Any, axis: int) -> Any:
     """Each element's part of the sum up to it, times what of that sum is left in each later one."""
-    total = k.where(k.equal(out, -math.inf), 0.0, out)
-    left = k.exp(k.sub(out, shift(k, total, axis, math.inf, True)))
-    return k.mul(k.exp(k.sub(x, total)), recurrence(k, left, g, axis, True))
+    share, total, count = logcumsumexp_shares(k, x, out, axis)
+    later = shift(k, total, axis, math.inf, True)
+    left = logcumsumexp_left(k, out, later, count, shift(k, count, axis, 0.0, True))
+    return k.mul(share, recurrence(k, left, g, axis, True))
 
 
 def grad_ssm_scan(
@@ -194,9 +213,10 @@ def tangent_running_extremum(k: Any, t: Any, x: Any, out: Any, axis: int) -> Any
 
 def tangent_logcumsumexp(k: Any, t: Any, x: Any, out: Any, axis: int) -> Any:
     """Each element's part of the sum up to it, and what is left of the parts before."""
-    total = k.where(k.equal(out, -math.inf), 0.0, out)
-    left = k.exp(k.sub(shift(k, out, axis, -math.inf, False), total))
-    return recurrence(k, left, k.mul(k.exp(k.sub(x, total)), t), axis, False)
+    share, total, count = logcumsumexp_shares(k, x, out, axis)
+    before = shift(k, out, axis, -math.inf, False)
+    left = logcumsumexp_left(k, before, total, shift(k, count, axis, 0.0, False), count)
+    return recurrence(k, left, k.mul(share, t), axis, False)
 
 
 def tangent_ssm_scan(k: Any, t: Any, a: Any, h0: Any, out: Any, axis: int, reverse: bool) -> Any:

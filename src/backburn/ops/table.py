@@ -179,14 +179,29 @@ def operation(
     return enter
 
 
+def contract_operations() -> Iterator[Operation]:
+    """The operations of the contract, without those that users have defined, whose bodies may be replaced."""
+    return (entry for entry in OPERATIONS.values() if entry.implementations is None)
+
+
 #: Functions to call with the name of an operation that is added, changed or removed after the decorators were made.
 LISTENERS: list[Callable[[str], None]] = []
 
+_revision = 0
+
 
 def notify(name: str) -> None:
-    """Call the listeners with the name of an operation."""
+    """Call the listeners with the name of an operation, which begins a new revision if a user has defined it."""
+    global _revision
+    if name not in OPERATIONS or OPERATIONS[name].implementations is not None:
+        _revision += 1
     for listener in LISTENERS:
         listener(name)
+
+
+def revision() -> int:
+    """A number that grows with each change of a user-defined operation: recordings of an earlier one are outdated."""
+    return _revision
 
 
 def shape_rule(name: str) -> ShapeRule:

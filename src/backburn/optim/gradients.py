@@ -97,7 +97,7 @@ def scale(gradients: Any, factor: float | Tensor) -> NamedGradients:
     if isinstance(factor, Tensor):
         if factor.shape:
             raise ArgumentError(f"scale: factor is a number or a 0-d tensor, not {describe((factor,))}")
-        return {path: cast(x * _to_backend_of(x, factor), x.dtype) for path, x in named.items()}
+        return {path: cast(x * to_backend_of(x, factor), x.dtype) for path, x in named.items()}
     times = float(number("scale", "factor", factor))
     return {path: gradient * times for path, gradient in named.items()}
 
@@ -123,7 +123,7 @@ def _norm(name: str, named: NamedGradients, norm_type: float) -> FloatTensor:
     if not named:
         raise ArgumentError(f"{name}: there are no gradients")
     norms = [vector_norm(upcast_half(g), ord=order) for g in named.values()]
-    return vector_norm(stack([_to_backend_of(norms[0], norm) for norm in norms]), ord=order)
+    return vector_norm(stack([to_backend_of(norms[0], norm) for norm in norms]), ord=order)
 
 
 def clip_grad_norm(gradients: Any, max_norm: float, norm_type: float = 2.0) -> tuple[NamedGradients, FloatTensor]:
@@ -159,7 +159,7 @@ def clip_grad_value(gradients: Any, clip_value: float) -> NamedGradients:
     return {path: gradient.clip(-clip_value, clip_value) for path, gradient in named.items()}
 
 
-def _to_backend_of(x: FloatTensor, number: Any) -> FloatTensor:
+def to_backend_of(x: FloatTensor, number: Any) -> FloatTensor:
     """A 0-d tensor on the backend of ``x``: a model may have parts on several backends."""
     own, other = number._backend, x._backend
     return number if own is other or innermost(own) == innermost(other) else number.to(other)

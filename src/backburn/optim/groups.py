@@ -9,6 +9,7 @@ from backburn.base.errors import ArgumentError, hint_for
 from backburn.base.mutable_trees import Leaf, MutableTree, path_matches
 from backburn.decorators.capture.replay import REPLAY
 from backburn.hints import add_hints
+from backburn.hints.arguments import explained
 from backburn.hints.general import OPTIMIZERS
 from backburn.optim.fixed_attributes import FixedAttributes
 from backburn.optim.gradients import is_float_tensor, named_by_leaf
@@ -57,6 +58,7 @@ class Groups(FixedAttributes):
         """The number of steps taken: the largest of the optimizers' numbers."""
         return max((optimizer.steps for optimizer in self.optimizers.values()), default=0)
 
+    @explained
     def step(self, model: Any, gradients: Any) -> None:
         """Let each optimizer update its parameters; see :meth:`Optimizer.step`."""
         tree = self._walked(model)

@@ -15,6 +15,7 @@ from backburn.optim.optimizer import Optimizer, Rate, StepInputs
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import integer
+from backburn.tensor.generators import Draws
 
 #: The least curvature of a pair, the product of move and change of gradient; other pairs are ignored. (Near a minimum,
 #: curvatures become as small as the squared distance from it, and still matter.)
@@ -78,17 +79,23 @@ class LBFGS(Optimizer):
                 raise ArgumentError(f"LBFGS.step: {steps} steps take a function of the model, not gradients")
             super().step(model, gradients)
             return None
-        found = _evaluated(gradients, model)
+        draws, loss = Draws(), gradients
+        found = draws.first(lambda: _evaluated(loss, model))
         value = found[0]
+
+        def again(model: Any) -> tuple[float, NamedGradients]:
+            """The loss of the same random numbers: a line search compares its values."""
+            return draws.again(lambda: _evaluated(loss, model))
+
         for number in range(1, steps + 1):
-            times, reached = self._search(model, gradients, *found)
+            times, reached = self._search(model, again, *found)
             if not times or number == steps:
                 break
-            found = _evaluated(gradients, model) if reached is None else reached
+            found = again(model) if reached is None else reached
         return value
 
     def _search(
-        self, model: Any, loss: Any, value: float, slopes: NamedGradients
+        self, model: Any, evaluated: Any, value: float, slopes: NamedGradients
     ) -> tuple[float, tuple[float, NamedGradients] | None]:
         """Take a step from where the loss is ``value``: how many times its move is gone, and the loss and slopes there.
 
@@ -111,7 +118,7 @@ class LBFGS(Optimizer):
         def along(times: float) -> tuple[float, float]:
             nonlocal last, reached
             go(times)
-            last, reached = times, _evaluated(loss, model)
+            last, reached = times, evaluated(model)
             return reached[0], _inner(reached[1], moves)
 
         times = 0.0

@@ -54,7 +54,7 @@ class Schedule:
 def _checked(name: str, option: str, value: Any) -> Any:
     """The valid value of an option."""
     if option in _COUNTS:
-        return integer(name, option, value, least=1)
+        return integer(name, option, value, least=0 if option == "warmup_steps" else 1)
     if option == "milestones":
         if not isinstance(value, (tuple, list)):
             raise ArgumentError(f"{name}: milestones are numbers of steps, such as (30, 80), not {value!r}")
@@ -244,7 +244,7 @@ class OneCycle(Schedule):
 class Warmup(Schedule):
     """A linear rise in ``warmup_steps`` steps to the first rate of ``after``, a schedule or number, which then follows.
 
-    The rate of the first step is one increment rather than 0.
+    The rate of the first step is one increment rather than 0. With 0 steps, ``after`` begins at once.
 
         >>> rate = Warmup(4, Cosine(1.0, T_max=10))
         >>> [round(rate(n), 4) for n in (0, 1, 3, 4, 9, 14)]
@@ -257,7 +257,7 @@ class Warmup(Schedule):
     def __call__(self, step: int) -> float:
         """The rate after ``step`` steps."""
         after = self.after(max(step - self.warmup_steps, 0)) if callable(self.after) else self.after
-        return after * min((step + 1) / self.warmup_steps, 1.0)
+        return after * min((step + 1) / max(self.warmup_steps, 1), 1.0)
 
 
 class ReduceOnPlateau(Schedule):

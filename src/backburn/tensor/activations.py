@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from backburn.base.errors import ArgumentError
 from backburn.tensor.core.dispatch import binary, call, float_operand, tensor_operand, unary
+from backburn.tensor.core.integers import has_wide_integers, in_float64
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.methods import method
 from backburn.tensor.core.options import axis_of, bounded, number
@@ -262,6 +263,8 @@ def softshrink(x: Tensor, /, lambd: float = 0.5) -> FloatTensor:
         >>> softshrink(bb.asarray([-2.0, 0.25, 2.0])).tolist()
         [-1.5, 0.0, 1.5]
     """
+    if has_wide_integers(x):
+        return in_float64(softshrink, x, lambd=lambd)
     limit = bounded("softshrink", "lambd", lambd, least=0, of=(x,))
     return call("softshrink", float_operand("softshrink", x), threshold=limit)
 
@@ -273,6 +276,8 @@ def hardshrink(x: Tensor, /, lambd: float = 0.5) -> FloatTensor:
     >>> hardshrink(bb.asarray([-2.0, 0.25, 2.0])).tolist()
     [-2.0, 0.0, 2.0]
     """
+    if has_wide_integers(x):
+        return in_float64(hardshrink, x, lambd=lambd)
     limit = number("hardshrink", "lambd", lambd)
     return call("hardshrink", float_operand("hardshrink", x), threshold=limit)
 

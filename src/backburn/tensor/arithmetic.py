@@ -21,6 +21,7 @@ from backburn.tensor.core.dispatch import (
     tensor_operand,
     unary,
 )
+from backburn.tensor.core.integers import beyond, has_wide_integers, in_float64
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.methods import method
 from backburn.tensor.core.types import T
@@ -285,6 +286,8 @@ def clip(x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar 
     """
     if min.__class__ is max.__class__ is float and is_plain_float(x):
         return call("clip", x, min, max)
+    # What no element reaches is no bound.
+    min, max = None if beyond(x, min) < 0 else min, None if beyond(x, max) > 0 else max
     operands = promote_operands("clip", tensor_operand("clip", x), *[b for b in (min, max) if b is not None])
     for place, bound in ((1, min), (2, max)):
         if bound is None:
@@ -302,6 +305,8 @@ def lerp(x: Tensor | Scalar, y: Tensor | Scalar, /, weight: Tensor | Scalar) -> 
         >>> bb.lerp(bb.asarray([0.0, 10.0]), 20.0, 0.25).tolist()
         [5.0, 12.5]
     """
+    if has_wide_integers(x, y, weight):
+        return in_float64(lerp, x, y, weight)
     if not is_tensor(x) and not is_tensor(y):
         raise ArgumentError(
             f"lerp: x or y must be a tensor. bb.asarray(...) makes one. Operands: {describe((x, y, weight))}"

@@ -33,7 +33,7 @@ from backburn.tensor import (  # noqa: F401 - functions in them are methods
     sort,
     special,
 )
-from backburn.tensor.core import arrow, host
+from backburn.tensor.core import arrow, conversions, host
 from backburn.tensor.core.copying import deep_copy, pickled
 from backburn.tensor.core.dispatch import Scalar, binary_function
 from backburn.tensor.core.messages import describe
@@ -194,6 +194,7 @@ class Tensor(TensorMethods, metaclass=HidesHints):
         return self.numpy().tolist()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        conversions.refuse_array(self, "an array")
         return host.to_array(self, dtype, copy)
 
     @property
@@ -221,6 +222,7 @@ class Tensor(TensorMethods, metaclass=HidesHints):
         A vector is an array, a matrix a struct array with the columns ``column_0``, ``column_1`` and so on. Raises
         :class:`ShapeError` for other tensors, and :class:`DTypeError` for bfloat16 and quantized ones.
         """
+        conversions.refuse_array(self, "an Arrow array")
         return arrow.arrow_array(self)
 
     def __dlpack__(
@@ -237,6 +239,7 @@ class Tensor(TensorMethods, metaclass=HidesHints):
         :class:`ArgumentError` for a ``stream``, and :class:`DTypeError` for dtypes that NumPy cannot export.
         """
         host.check_stream("__dlpack__", stream)
+        conversions.refuse_array(self, "a DLPack capsule")
         return host.to_dlpack(self, max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -268,9 +271,11 @@ class Tensor(TensorMethods, metaclass=HidesHints):
         return self
 
     def __float__(self) -> float:
+        conversions.refuse_number(self)
         return float(self.item())
 
     def __complex__(self) -> complex:
+        conversions.refuse_number(self)
         return complex(self.item())
 
     def __int__(self) -> int:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from backburn.base.errors import ShapeError
+from backburn.base.dtypes import float64
+from backburn.base.errors import ArgumentError, ShapeError
 from backburn.ops.rules.shapes import broadcast
 from backburn.tensor import creation
 from backburn.tensor.core.defaults import BackendLike, given_backend
-from backburn.tensor.core.dispatch import binary, call, cast, float_operand
+from backburn.tensor.core.dispatch import binary, call, cast, float_operand, upcast_half
+from backburn.tensor.core.host import any_of
+from backburn.tensor.core.levels import constant
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import bounded, shape_of
 from backburn.tensor.core.wrapping import is_tensor
@@ -34,11 +37,12 @@ def gamma(
 
     The parameters are numbers, or float tensors that broadcast with ``shape``. Without ``shape``, the result has the
     parameters' shape; its dtype is that of ``alpha`` if that is a tensor. Results that are too small for the dtype, as
-    most are for a small ``alpha``, are 0; they are NaN where a tensor has a negative ``alpha``. Gradients flow to both
-    parameters; that of ``alpha`` costs 24 steps of an integration (64 for float64). See
-    :meth:`backburn.backend.Backend.gamma` for the method (Marsaglia and Tsang, 2000) and the gradient.
+    most are for a small ``alpha``, are 0. Gradients flow to both parameters; that of ``alpha`` costs 24 steps of an
+    integration (64 for float64). See :meth:`backburn.backend.Backend.gamma` for the method (Marsaglia and Tsang, 2000)
+    and the gradient.
 
-    Raises :class:`ArgumentError` for numbers below 0.
+    Raises :class:`ArgumentError` for parameters below 0, tensors as in :func:`uniform`; where these are not checked,
+    results are NaN.
 
         >>> import backburn as bb
         >>> bb.random.seed(0)
@@ -47,6 +51,8 @@ def gamma(
         (6.0, (2,))
     """
     (a,) = _parameters("gamma", shape, given_backend(backend, device), dtype, (scale,), alpha=alpha)
+    if is_tensor(scale):
+        check_positive("gamma", "scale", scale)
     factor = scale if is_tensor(scale) else bounded("gamma", "scale", plain_number("gamma", scale), least=0)
     x: FloatTensor = drawn_from("gamma", a, generator)
     return x if factor.__class__ is float and factor == 1.0 else binary("mul", x, factor)
@@ -72,9 +78,12 @@ def beta(
         >>> round(bb.random.beta((10_000,), 1.0, 3.0).mean().item(), 2)
         0.25
     """
-    both = _parameters("beta", shape, given_backend(backend, device), dtype, (), a=a, b=b)
-    x, y = (drawn_from("gamma", z, generator, log=True) for z in both)
-    return call("sigmoid", binary("sub", x, y))
+    first, second = _parameters("beta", shape, given_backend(backend, device), dtype, (), a=a, b=b)
+    found = first.dtype
+    first, second = upcast_half(first), upcast_half(second)
+    factor = _factor(call("maximum", first, second))
+    x, y = (drawn_from("gamma", call("mul", z, factor), generator, log=True) for z in (first, second))
+    return cast(call("sigmoid", call("sub", x, y)), found)
 
 
 def dirichlet(
@@ -98,8 +107,21 @@ def dirichlet(
     x = float_operand("dirichlet", alpha)
     if not x.ndim or not x.shape[-1]:
         raise ShapeError(f"dirichlet: there is nothing to divide 1 among in {describe((x,))}")
-    x = call("broadcast_to", x, shape=(*shape_of("dirichlet", shape), *x.shape))
-    return call("softmax", drawn_from("gamma", x, generator, log=True), axis=x.ndim - 1)
+    check_positive("dirichlet", "alpha", x)
+    wide = call("broadcast_to", upcast_half(x), shape=(*shape_of("dirichlet", shape), *x.shape))
+    wide = call("mul", wide, _factor(call("max", wide, axis=(wide.ndim - 1,), keepdims=True)))
+    return cast(call("softmax", drawn_from("gamma", wide, generator, log=True), axis=wide.ndim - 1), x.dtype)
+
+
+def _factor(largest: Any) -> Any:
+    """A factor for parameters of shares of which this is the largest: where it is tiny, one share is all.
+
+    Which one it is depends on the ratios of the parameters, while the logarithms of the numbers would be beyond floats.
+    """
+    tiny, power = (1e-290, 200.0) if largest.dtype is float64 else (1e-30, 60.0)
+    found = constant(largest)
+    ones = call("add", call("mul", found, 0.0), 1.0)
+    return call("where", call("less", found, tiny), 2.0**power, ones)
 
 
 def student_t(
@@ -140,10 +162,10 @@ def poisson(
     """Random counts from the Poisson distribution with mean ``rate``, as floats.
 
     ``rate`` is a number, or a float tensor that broadcasts with ``shape``; without ``shape`` the result has the shape
-    of ``rate``. ``astype("int64")`` converts the counts to integers. They are NaN where a tensor is negative. No
+    of ``rate``. ``astype("int64")`` converts the counts to integers. No
     gradient flows to ``rate``. See :meth:`backburn.backend.Backend.poisson` for the method (Hoermann, 1993).
 
-    Raises :class:`ArgumentError` for a number below 0.
+    Raises :class:`ArgumentError` for a number below 0, a tensor as in :func:`uniform`.
 
         >>> import backburn as bb
         >>> bb.random.seed(0)
@@ -153,6 +175,12 @@ def poisson(
     """
     (mean,) = _parameters("poisson", shape, given_backend(backend, device), dtype, (), rate=rate)
     return drawn_from("poisson", mean, generator)
+
+
+def check_positive(name: str, option: str, x: Any) -> None:
+    """Raise :class:`ArgumentError` for a negative element of a parameter, where :func:`any_of` reads it."""
+    if any_of(x, lambda values: values < 0):
+        raise ArgumentError(f"{name}: {option} is 0 or more, and an element is negative. Operand: {describe((x,))}")
 
 
 def _parameters(
@@ -170,6 +198,7 @@ def _parameters(
     made: list[Any] = []
     for option, x in given.items():
         if option in tensors:
+            check_positive(name, option, tensors[option])
             made.append(call("broadcast_to", cast(tensors[option], found), shape=whole))
             continue
         value = bounded(name, option, plain_number(name, x), least=0)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from hashlib import blake2b
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import ACTIVE, Block, default_float, scoped
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, CaptureError, DTypeError
 from backburn.batching import levels_of_vmap
-from backburn.decorators.capture.replay import REPLAY, Recording
+from backburn.decorators.capture.replay import REPLAY, Kept, Recording
 from backburn.hints import add_hints
 from backburn.hints.general import GENERATORS
 from backburn.ops.random import KEYS, WORDS, draws
@@ -27,6 +27,9 @@ from backburn.tensor.core.wrapping import wrap
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor
+
+
+T = TypeVar("T")
 
 
 class Generator:
@@ -51,23 +54,24 @@ class Generator:
         self.key = self.offset = 0
         if seed is None and (recording := REPLAY.get()) is not None:
             raise recording.refuse(CaptureError("a Generator without a seed, whose key would stay as it is"))
-        self.seed(int.from_bytes(os.urandom(16), "little") if seed is None else seed, offset)
+        self.seed(_fresh_key() if seed is None else seed, offset)
 
     def seed(self, seed: int, offset: int = 0) -> None:
         """Go to the beginning of the stream of another key. Raises :class:`ArgumentError` for an invalid key."""
         key, first = _below(KEYS, "seed", seed), _below(WORDS, "offset", offset)
+        if (instead := _stand_in(self)) is not self:
+            instead.seed(seed, offset)
+            return
         recording = REPLAY.get()
         if recording is None:
             self._put(key, first)
             return
-        before = [self.key, self.offset]
-
-        def advance() -> None:
-            before[:] = self.key, self.offset
-            self._put(key, getattr(offset, "now", first))
-
-        recording.host(advance, lambda: self._put(*before))
+        recording.host(lambda: self._put(key, getattr(offset, "now", first)), self._kept())
         recording.known.append(self)
+
+    def _kept(self) -> Kept:
+        """How a recording reads the state, and how it puts it back."""
+        return lambda: (self.key, self.offset), lambda before: self._put(*before)
 
     def _put(self, key: int, offset: int) -> None:
         with self._lock:
@@ -85,12 +89,14 @@ class Generator:
 
         Raises :class:`ArgumentError`, and keeps the state, if the stream has fewer words left.
         """
+        if _RUNS.get() and (instead := _stand_in(self)) is not self:
+            return instead.take(count)
         recording = REPLAY.get()
         if recording is None:
             with self._lock:  # of another thread, which may set the key
                 return self.key, self._past(count)
         self._assume_key(recording)
-        return self.key, recording.number(lambda: self._advance(count), lambda: self._advance(-count))
+        return self.key, recording.number(lambda: self._advance(count), self._kept())
 
     def _advance(self, count: int) -> int:
         with self._lock:
@@ -120,13 +126,15 @@ class Generator:
 
     def state(self) -> dict[str, int]:
         """The state as a tree of two integers, for saving."""
+        if (instead := _stand_in(self)) is not self:
+            return instead.state()
         recording = REPLAY.get()
         if recording is None:
             with self._lock:
                 return {"key": self.key, "offset": self.offset}
         self._assume_key(recording)
         offset = _RecordedOffset(self.offset)
-        recording.host(lambda: setattr(offset, "now", self.offset), lambda: None)
+        recording.host(lambda: setattr(offset, "now", self.offset))
         return {"key": self.key, "offset": offset}
 
     def set_state(self, state: Mapping[str, int]) -> None:
@@ -161,6 +169,89 @@ class Current(Generator):
         _lock = property(lambda self: self.target._lock)
         key = property(lambda self: self.target.key, lambda self, key: setattr(self.target, "key", key))
         offset = property(lambda self: self.target.offset, lambda self, n: setattr(self.target, "offset", n))
+
+
+class Draws:
+    """What a function has drawn from generators, so that it can be run again with the same numbers.
+
+    ``first`` runs it and notes the state of each generator, whichever way the function gets at it, before the function
+    reads it. ``again`` runs it with generators at these states in the place of those, which stay as they are.
+    """
+
+    __slots__ = ("_fresh", "_states")
+
+    def __init__(self) -> None:
+        self._states: dict[Generator, dict[str, int]] = {}
+        self._fresh: list[int] = []
+
+    def first(self, function: Callable[[], T]) -> T:
+        """The result of ``function``, whose draws are noted."""
+        with scoped(_RUNS, (*_RUNS.get(), _Run(self._states, self._fresh, None))):
+            return function()
+
+    def again(self, function: Callable[[], T]) -> T:
+        """The result of ``function``, which draws what it drew at first."""
+        with scoped(_RUNS, (*_RUNS.get(), _Run(self._states, list(self._fresh), {}))):
+            return function()
+
+
+class _Run:
+    """A run of a function: the first one, or one ``again``, which has stand-ins for generators."""
+
+    __slots__ = ("_fresh", "_stand_ins", "_states")
+
+    def __init__(
+        self,
+        states: dict[Generator, dict[str, int]],
+        fresh: list[int],
+        stand_ins: dict[Generator, Generator] | None,
+    ) -> None:
+        self._states, self._fresh, self._stand_ins = states, fresh, stand_ins
+
+    def stand_in(self, generator: Generator) -> Generator:
+        """What the function draws from in the place of ``generator``."""
+        if self._stand_ins is None:
+            if generator not in self._states:
+                with scoped(_RUNS, ()):
+                    self._states[generator] = generator.state()
+            return generator
+        found = self._stand_ins.get(generator)
+        if found is None:
+            state = self._states.get(generator)
+            if state is None:
+                return generator
+            with scoped(_RUNS, ()):
+                found = self._stand_ins[generator] = Generator(state["key"], state["offset"])
+        return found
+
+    def fresh(self, key: int | None) -> int | None:
+        """The key of a generator without a seed: that of the first run, which notes the one given or draws it."""
+        if self._stand_ins is not None:
+            return self._fresh.pop(0) if self._fresh else key
+        self._fresh.append(_random_key() if key is None else key)
+        return self._fresh[-1]
+
+
+_RUNS: ContextVar[tuple[_Run, ...]] = ContextVar("backburn_runs", default=())
+
+
+def _stand_in(generator: Generator) -> Generator:
+    """What is drawn from in the place of a generator, in the functions that are running for the second time."""
+    for run in _RUNS.get():
+        generator = run.stand_in(generator)
+    return generator
+
+
+def _fresh_key() -> int:
+    """The key of a generator without a seed."""
+    key: int | None = None
+    for run in _RUNS.get():
+        key = run.fresh(key)
+    return _random_key() if key is None else key
+
+
+def _random_key() -> int:
+    return int.from_bytes(os.urandom(16), "little")
 
 
 class _RecordedOffset(int):

@@ -158,7 +158,8 @@ def _autodiff(name: str, x: Tensor, gradients: Any = None) -> Any:
             raise GraphError(f"{name}: {_inside(spec)}, where nothing is recorded: {_INSTEAD}")
         raise GraphError(
             f"{name}: {spec} does not differentiate: make the tensor on 'autodiff({spec})', or move it there with "
-            f".to('autodiff({spec})')"
+            f".to('autodiff({spec})'). If it is a gradient, nothing has recorded how it was computed: "
+            f"bb.grad(bb.grad(f)) is a second derivative"
         )
     if isinstance(gradients, reverse.Gradients) and not gradients.covers(x.backend):
         raise BackendMismatchError(

@@ -29,6 +29,7 @@ from backburn.tensor.core.dispatch import (
     upcast_half,
 )
 from backburn.tensor.core.host import first_out_of_range
+from backburn.tensor.core.indices import counted_from_zero, no_such_index
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.methods import method
 from backburn.tensor.core.options import axis_of, dtype_of, integer, one_of
@@ -393,8 +394,8 @@ def _columns(positions: Any) -> tuple[Any, ...]:
 def one_hot(x: Tensor, /, num_classes: int | None = None, *, dtype: Any = int64) -> Tensor:
     """A new last axis of length ``num_classes`` that is 1 at the index given by ``x`` and 0 elsewhere.
 
-    Without ``num_classes``, their number is the largest index plus one, which is read on the host; then a negative
-    index raises :class:`OutOfRangeError`, and an empty ``x`` :class:`ArgumentError`.
+    Without ``num_classes``, their number is the largest index plus one, which is read on the host; then an empty ``x``
+    raises :class:`ArgumentError`. An index below 0 or beyond the classes raises :class:`OutOfRangeError`.
 
         >>> import backburn as bb
         >>> bb.one_hot(bb.asarray([0, 2]), 3).tolist()
@@ -406,11 +407,12 @@ def one_hot(x: Tensor, /, num_classes: int | None = None, *, dtype: Any = int64)
     if num_classes is None:
         if not index.size:
             raise ArgumentError(f"one_hot: no index tells how many classes there are. Operand: {describe((x,))}")
-        if index.min().item() < 0:
-            raise OutOfRangeError(f"one_hot: a negative index needs a number of classes. Operand: {describe((x,))}")
-        num_classes = int(index.max().item()) + 1
+        num_classes = max(int(index.max().item()) + 1, 0)
     depth = integer("one_hot", "num_classes", num_classes, least=0)
     wanted = dtype_of(dtype, index.backend)
     if wanted.kind == "quantized":
         raise DTypeError(f"one_hot: the dtype is that of floats, integers or truth values, not {wanted}")
-    return call("one_hot", index, depth=depth, dtype=wanted)
+    try:
+        return call("one_hot", counted_from_zero(index), depth=depth, dtype=wanted)
+    except OutOfRangeError as error:
+        raise no_such_index("one_hot", error, index, depth, "classes") from error

@@ -57,6 +57,8 @@ def getitem(x: T, key: Any, /) -> T:
     if (truth := _one_truth(key)) is not None:
         y = getitem(x, None)
         return y if truth else getitem(y, slice(0, 0))
+    if (among := _truths_among(x, key)) is not None:
+        return getitem(*among)
     if is_tensor(key) and key.dtype.kind == "bool" and key.shape == x.shape and x.ndim:
         return call("masked_select", _plain_operand("x[mask]", x), key)
     if is_tensor(key) and key.dtype.kind == "bool" and key.shape == x.shape[:1]:
@@ -354,6 +356,27 @@ def _one_truth(key: Any) -> bool | None:
     return bool(key)
 
 
+def _truths_among(x: Any, key: Any) -> tuple[Any, Any] | None:
+    """``x`` with an axis for each single truth value in ``key``, and the key that indexes these; None if it has none.
+
+    The index of such an axis is 0, or none: it is an index array of length 1 or 0, as in NumPy.
+    """
+    if key.__class__ is not tuple or not any(_one_truth(part) is not None for part in key):
+        return None
+    axes: list[Any] = []
+    parts: list[Any] = []
+    for part in key:
+        truth = _one_truth(part)
+        part = _item(x, part) if truth is None else part
+        if truth is None:
+            axes += [part] if part is Ellipsis else [slice(None)] * _axes_taken(part)
+            parts.append(part)
+        else:
+            axes.append(None)
+            parts.append(asarray([0] * truth, dtype=int64, backend=x.backend))
+    return getitem(x, tuple(axes)), tuple(parts)
+
+
 def _axes_taken(part: Any) -> int:
     if part is None or part is Ellipsis:
         return 0
@@ -450,6 +473,8 @@ def _write(x: Any, key: Any, value: Any, how: str) -> Any:
             return _write(x, None, value, how)
         _write(_reshape(x, (1, *x.shape)), slice(0, 0), value, how)  # checks the value; there is nothing to write it to
         return x
+    if (among := _truths_among(x, key)) is not None:
+        return _reshape(_write(*among, value, how), x.shape)
     if is_one_value:
         value = _value_operand(name, x, value)
         return _write_where(x, _reshape(key, (*key.shape, *(1,) * (x.ndim - key.ndim))), value, how)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from backburn.tensor.arithmetic import abs, add, multiply, subtract
 from backburn.tensor.core.dispatch import Scalar, binary, call, promote_operands, tensor_operand
 from backburn.tensor.core.host import asarray
+from backburn.tensor.core.integers import has_wide_integers, in_float64
 from backburn.tensor.core.methods import method
 from backburn.tensor.core.options import bounded
 from backburn.tensor.core.types import T
@@ -96,6 +97,8 @@ def isclose(
         >>> bb.isclose(bb.asarray([1.0, 1.0, float("inf")]), bb.asarray([1.000001, 1.1, float("inf")])).tolist()
         [True, False, True]
     """
+    if has_wide_integers(x, y):
+        return in_float64(isclose, x, y, rtol=rtol, atol=atol, equal_nan=equal_nan)
     _check_tolerances("isclose", rtol, atol)
     a, b = promote_operands("isclose", x, y, kinds="F")
     a = a if is_tensor(a) else asarray(a, dtype=b.dtype, backend=b.backend)

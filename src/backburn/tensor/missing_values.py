@@ -17,6 +17,7 @@ from backburn.tensor import reduce
 from backburn.tensor.arithmetic import maximum
 from backburn.tensor.core.dispatch import call, cast, float_operand, kind_operand, upcast_half
 from backburn.tensor.core.host import asarray
+from backburn.tensor.core.integers import has_wide_integers, in_float64
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import axes_of, axis_of, number, one_of
 from backburn.tensor.core.types import Axis, T
@@ -86,6 +87,8 @@ def nanvar(x: Tensor, /, axis: Axis = None, *, correction: float = 0.0, keepdims
         >>> bb.nanvar(bb.asarray([1.0, bb.nan, 5.0])).item()
         4.0
     """
+    if has_wide_integers(x):
+        return in_float64(nanvar, x, axis=axis, correction=correction, keepdims=keepdims)
     y, differences, freedom = _deviations("nanvar", x, axis, correction, keepdims)
     squares = reduce.sum(differences * differences, axis=axes_of("nanvar", y, axis), keepdims=keepdims)
     return cast(squares / freedom, y.dtype)
@@ -101,6 +104,8 @@ def nanstd(x: Tensor, /, axis: Axis = None, *, correction: float = 0.0, keepdims
         >>> bb.nanstd(bb.asarray([1.0, bb.nan, 5.0])).item()
         2.0
     """
+    if has_wide_integers(x):
+        return in_float64(nanstd, x, axis=axis, correction=correction, keepdims=keepdims)
     y, differences, freedom = _deviations("nanstd", x, axis, correction, keepdims)
     norm = reduce.vector_norm(differences, axis=axes_of("nanstd", y, axis), keepdims=keepdims)
     return cast(norm / sqrt(freedom), y.dtype)
@@ -167,6 +172,8 @@ def nanmedian(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> Flo
     >>> bb.nanmedian(bb.asarray([[1.0, bb.nan, 2.0], [bb.nan, bb.nan, bb.nan]]), axis=1).tolist()
     [1.5, nan]
     """
+    if has_wide_integers(x):
+        return in_float64(nanmedian, x, axis=axis, keepdims=keepdims)
     return _quantile("nanmedian", x, 0.5, axis, keepdims, "linear")
 
 
@@ -182,6 +189,8 @@ def nanquantile(
         >>> bb.nanquantile(bb.asarray([4.0, 1.0, bb.nan, 3.0, 2.0]), [0.0, 0.5, 1.0]).tolist()
         [1.0, 2.5, 4.0]
     """
+    if has_wide_integers(x):
+        return in_float64(nanquantile, x, q, axis=axis, keepdims=keepdims, method=method)
     return _quantile("nanquantile", x, _quantiles("nanquantile", q), axis, keepdims, method)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Never
 
 from backburn.hints.arguments import explained, plain_signature, refuse
 from backburn.tensor.core.dispatch import call, float_operand, promote_present, tensor_operand
+from backburn.tensor.core.integers import has_wide_integers, in_float64
 from backburn.tensor.core.methods import method
 from backburn.tensor.core.options import axes_of, axis_of, integer, number
 from backburn.tensor.inspection import finfo
@@ -40,6 +41,8 @@ def softmax(x: Tensor, /, axis: int = -1, *surplus: Never, **wrong: Never) -> Fl
     """
     if surplus or wrong:
         refuse(softmax, surplus, wrong)
+    if has_wide_integers(x):
+        return in_float64(softmax, x, axis=axis)
     x = float_operand("softmax", x)
     return call("softmax", x, axis=axis_of("softmax", x, axis))
 
@@ -55,6 +58,8 @@ def log_softmax(x: Tensor, /, axis: int = -1, *surplus: Never, **wrong: Never) -
     """
     if surplus or wrong:
         refuse(log_softmax, surplus, wrong)
+    if has_wide_integers(x):
+        return in_float64(log_softmax, x, axis=axis)
     x = float_operand("log_softmax", x)
     return call("log_softmax", x, axis=axis_of("log_softmax", x, axis))
 
@@ -67,6 +72,8 @@ def softmin(x: Tensor, /, axis: int = -1) -> FloatTensor:
     >>> softmin(bb.asarray([0.0, 1000.0])).tolist()
     [1.0, 0.0]
     """
+    if has_wide_integers(x):
+        return in_float64(softmin, x, axis=axis)
     x = float_operand("softmin", x)
     return call("softmin", x, axis=axis_of("softmin", x, axis))
 
@@ -90,6 +97,8 @@ def layer_norm(
         >>> layer_norm(bb.asarray([[1.0, 3.0], [10.0, 10.0]]), eps=0.0625).numpy().round(2).tolist()
         [[-0.9700000286102295, 0.9700000286102295], [0.0, 0.0]]
     """
+    if has_wide_integers(x):
+        return in_float64(layer_norm, x, weight, bias, axis=axis, eps=eps)
     axes = axes_of("layer_norm", tensor_operand("layer_norm", x), axis)
     operands = promote_present("layer_norm", x, weight, bias)
     return call("layer_norm", *operands, axis=axes, eps=number("layer_norm", "eps", eps))
@@ -125,6 +134,8 @@ def group_norm(
         >>> group_norm(bb.asarray([[1.0, 3.0, 5.0, 5.0]]), 2, eps=0.0625).numpy().round(2).tolist()
         [[-0.9700000286102295, 0.9700000286102295, 0.0, 0.0]]
     """
+    if has_wide_integers(x):
+        return in_float64(lambda x, w, b: group_norm(x, num_groups, w, b, eps=eps), x, weight, bias)
     operands = promote_present("group_norm", tensor_operand("group_norm", x), weight, bias)
     eps = number("group_norm", "eps", eps)
     return call("group_norm", *operands, groups=integer("group_norm", "num_groups", num_groups), eps=eps)
@@ -139,6 +150,8 @@ def instance_norm(
     >>> instance_norm(bb.asarray([[[3.0, -3.0], [5.0, 5.0]]]), eps=1e-12).tolist()
     [[[1.0, -1.0], [0.0, 0.0]]]
     """
+    if has_wide_integers(x):
+        return in_float64(instance_norm, x, weight=weight, bias=bias, eps=eps)
     operands = promote_present("instance_norm", tensor_operand("instance_norm", x), weight, bias)
     return call("instance_norm", *operands, eps=number("instance_norm", "eps", eps))
 
@@ -165,6 +178,8 @@ def batch_norm(
         >>> batch_norm(bb.asarray([[1.0, 5.0]]), bb.asarray([0.0, 5.0]), bb.asarray([4.0, 1.0]), eps=0.0).tolist()
         [[0.5, 0.0]]
     """
+    if has_wide_integers(x):
+        return in_float64(batch_norm, x, running_mean, running_var, weight, bias, axis=axis, eps=eps)
     channels = axis_of("batch_norm", tensor_operand("batch_norm", x), axis)
     operands = promote_present("batch_norm", x, running_mean, running_var, weight, bias)
     eps = number("batch_norm", "eps", eps)
@@ -181,6 +196,8 @@ def batch_norm_training(
     >>> y.tolist(), mean.tolist(), variance.tolist()
     ([[-1.0], [1.0]], [2.0], [1.0])
     """
+    if has_wide_integers(x):
+        return in_float64(batch_norm_training, x, weight, bias, axis=axis, eps=eps)
     name = "batch_norm_training"
     channels = axis_of(name, tensor_operand(name, x), axis)
     operands = promote_present(name, x, weight, bias)

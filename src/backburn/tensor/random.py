@@ -29,6 +29,7 @@ from backburn.hints.arguments import explained
 from backburn.ops.random import check_range
 from backburn.tensor.core.defaults import BackendLike, as_backend, given_backend
 from backburn.tensor.core.dispatch import as_scalar, binary, call, float_operand, kind_operand, upcast_half
+from backburn.tensor.core.host import any_of
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import axis_of, flags, integer, shape_of
 from backburn.tensor.core.wrapping import is_tensor
@@ -69,7 +70,8 @@ def uniform(
     """Uniform numbers from ``low`` up to but excluding ``high`` (which rounding may reach unless they are 0 and 1).
 
     With numbers for ``low`` and ``high`` the result has ``shape``; tensors broadcast with it. Raises
-    :class:`ArgumentError` if ``low`` is above ``high``, and for a range whose width the dtype does not hold.
+    :class:`ArgumentError` if ``low`` is above ``high``, and for a range whose width the dtype does not hold. Tensors
+    are checked on the CPU and outside of recorded steps: a device would have to be waited for.
 
         >>> import backburn as bb
         >>> x = bb.random.uniform((100,), low=-1.0, high=2.0)
@@ -80,6 +82,11 @@ def uniform(
     found, lengths = float_dtype("uniform", dtype, where), shape_of("uniform", shape)
     x = draw("uniform", lengths, found, where, generator, shape=lengths, dtype=found)
     if is_tensor(low) or is_tensor(high):
+        above: Any = binary("greater", low, high)
+        if any_of(above, lambda values: values):
+            raise ArgumentError(
+                f"uniform: low is at most high, and is not everywhere. Operands: {describe((low, high))}"
+            )
         return binary("add", binary("mul", x, binary("sub", high, low)), low)
     first, last = plain_number("uniform", low), plain_number("uniform", high)
     if first > last:
@@ -106,7 +113,7 @@ def normal(
     """Normally distributed numbers with the given mean and standard deviation.
 
     With numbers for ``mean`` and ``std`` the result has ``shape``; tensors broadcast with it. Raises
-    :class:`ArgumentError` for a negative ``std``.
+    :class:`ArgumentError` for a negative ``std``, a tensor as in :func:`uniform`.
 
         >>> import backburn as bb
         >>> bb.random.normal((2, 3), std=0.1, dtype=bb.float64).dtype
@@ -117,6 +124,8 @@ def normal(
     centre, spread = (n if is_tensor(n) else plain_number("normal", n) for n in (mean, std))
     if not is_tensor(spread) and spread < 0.0:
         raise ArgumentError(f"normal: std is a number of at least 0, not {std!r}")
+    if is_tensor(spread) and any_of(spread, lambda values: values < 0):
+        raise ArgumentError(f"normal: std is 0 or more, and an element is negative. Operand: {describe((spread,))}")
     x = draw("normal", lengths, found, where, generator, shape=lengths, dtype=found)
     if is_tensor(spread) or spread != 1.0:
         x = binary("mul", x, spread)
@@ -181,7 +190,8 @@ def bernoulli(
 ) -> BoolTensor:
     """Booleans that are true with probability ``p``, a number or a float tensor that broadcasts to ``shape``.
 
-    Without ``shape``, the shape is that of ``p``. Raises :class:`ArgumentError` for a number outside ``[0, 1]``.
+    Without ``shape``, the shape is that of ``p``. Raises :class:`ArgumentError` for a number outside ``[0, 1]``;
+    tensors are checked as in :func:`uniform`.
 
         >>> import backburn as bb
         >>> bb.random.bernoulli((3,), 1.0).tolist(), bb.random.bernoulli(p=bb.asarray([0.0, 1.0])).tolist()
@@ -190,6 +200,9 @@ def bernoulli(
     where = given_backend(backend, device)
     if is_tensor(p):
         chances = upcast_half(float_operand("bernoulli", p))  # 16-bit floats from 0 to 1 are too coarse
+        if any_of(chances, lambda values: ~((values >= 0) & (values <= 1))):
+            words = "probabilities lie between 0 and 1, and an element does not"
+            raise ArgumentError(f"bernoulli: {words}. Operand: {describe((p,))}")
         lengths = chances.shape if shape is None else shape_of("bernoulli", shape)
         place = chances.backend if where is None else where
         x = draw("uniform", lengths, chances.dtype, place, generator, shape=lengths, dtype=chances.dtype)
@@ -264,8 +277,9 @@ def choice(
     nothing is drawn twice: each draw is from what is left (Efraimidis and Spirakis, "Weighted random sampling with a
     reservoir", 2006). Numbers are on ``backend``, or on that of ``p``; the entries of a tensor stay on its own.
 
-    Raises :class:`ArgumentError` if there are fewer to choose from than are drawn, :class:`ShapeError` for a ``p`` of
-    another length, and :class:`BackendMismatchError` for a tensor and another ``backend``.
+    Raises :class:`ArgumentError` if there are fewer to choose from than are drawn, and for negative, infinite or NaN
+    elements of ``p``, checked as in :func:`uniform`; :class:`ShapeError` for a ``p`` of another length, and
+    :class:`BackendMismatchError` for a tensor and another ``backend``.
 
         >>> import backburn as bb
         >>> sorted(bb.random.choice(4, (4,), replace=False).tolist())
@@ -302,6 +316,12 @@ def _weighted_choice(
     chances: Any = float_operand("choice", p)
     if chances.shape != (n,):
         raise ShapeError(f"choice: p has one probability for each of {n}, and is {describe((chances,))}")
+    if any_of(chances, lambda values: ~((values >= 0) & (values < math.inf))):
+        words = "probabilities are finite and 0 or more, and an element of p is not"
+        raise ArgumentError(f"choice: {words}. Operand: {describe((p,))}")
+    if count and any_of(chances, lambda values: (values > 0).sum(-1) < (1 if replace else count)):
+        enough = "one is to be drawn" if replace else f"{count} different ones are to be drawn"
+        raise ArgumentError(f"choice: fewer elements of p are above 0 than {enough}. Operand: {describe((p,))}")
     logits: Any = call("log", upcast_half(chances))
     if replace:
         return categorical(logits, shape, generator=generator)
@@ -314,7 +334,8 @@ def categorical(logits: Tensor, shape: Shape = (), *, generator: Generator | Non
     """Indices along the last axis of ``logits``, drawn with the probabilities ``softmax(logits)``.
 
     The result has the shape ``(*shape, *logits.shape[:-1])``. A logit of minus infinity excludes its index. Raises
-    :class:`ShapeError` if the last axis is empty.
+    :class:`ShapeError` if the last axis is empty, and :class:`ArgumentError` where a logit is NaN or infinite or all
+    are minus infinity, as of a model that has diverged; that is checked as in :func:`uniform`.
 
         >>> import backburn as bb
         >>> logits = bb.asarray([0.0, -float("inf"), 0.0])
@@ -325,6 +346,11 @@ def categorical(logits: Tensor, shape: Shape = (), *, generator: Generator | Non
     if not x.ndim or not x.shape[-1]:
         raise ShapeError(f"categorical: there is nothing to choose from in {describe((x,))}")
     extra = shape_of("categorical", shape)
+    if 0 not in extra and any_of(x, lambda values: ~(abs(values.max(-1)) < math.inf)):
+        raise ArgumentError(
+            f"categorical: a logit is NaN or infinite, or all of a row are minus infinity, so that there are no "
+            f"probabilities. Operand: {describe((x,))}"
+        )
     if extra:
         x = call("broadcast_to", x, shape=(*extra, *x.shape))
     return drawn_from("categorical", x, generator)

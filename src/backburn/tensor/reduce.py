@@ -26,6 +26,7 @@ from backburn.tensor.core.dispatch import (
     tensor_operand,
     upcast_half,
 )
+from backburn.tensor.core.integers import has_wide_integers, in_float64
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.methods import method
 from backburn.tensor.core.options import axes_of, axis_of, dtype_of, flags, integers_of, number
@@ -392,6 +393,8 @@ def average(
         >>> [part.item() for part in bb.average(x, returned=True)]
         [3.0, 4.0]
     """
+    if has_wide_integers(x, weights):
+        return in_float64(lambda x, w: average(x, axis, weights=w, returned=returned, keepdims=keepdims), x, weights)
     flags("average", returned=returned, keepdims=keepdims)
     y: Any = kind_operand("average", x, "FI")
     axes = axes_of("average", y, axis)
@@ -440,6 +443,8 @@ def var(
     """
     if surplus or wrong:
         refuse(var, surplus, wrong)
+    if has_wide_integers(x):
+        return in_float64(var, x, axis=axis, correction=correction, keepdims=keepdims)
     y = float_operand("var", x)
     axes = axes_of("var", x, axis)
     return call("var", y, axis=axes, correction=number("var", "correction", correction), keepdims=keepdims)
@@ -458,6 +463,8 @@ def std(
     """
     if surplus or wrong:
         refuse(std, surplus, wrong)
+    if has_wide_integers(x):
+        return in_float64(std, x, axis=axis, correction=correction, keepdims=keepdims)
     y = float_operand("std", x)
     axes = axes_of("std", x, axis)
     return call("std", y, axis=axes, correction=number("std", "correction", correction), keepdims=keepdims)

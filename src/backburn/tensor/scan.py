@@ -19,6 +19,7 @@ from backburn.tensor.core.dispatch import (
     tensor_operand,
     upcast_half,
 )
+from backburn.tensor.core.integers import has_wide_integers, in_float64
 from backburn.tensor.core.levels import constant
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.methods import method
@@ -205,6 +206,8 @@ def logcumsumexp(x: Tensor, /, axis: int) -> FloatTensor:
     >>> bb.logcumsumexp(bb.asarray([-1000.0, 1000.0, 0.0]), axis=0).tolist()
     [-1000.0, 1000.0, 1000.0]
     """
+    if has_wide_integers(x):
+        return in_float64(logcumsumexp, x, axis=axis)
     y = float_operand("logcumsumexp", x)
     return call("logcumsumexp", y, axis=axis_of("logcumsumexp", x, axis))
 
@@ -264,6 +267,8 @@ def gradient(x: Any, /, *spacing: Any, axis: Any = None, edge_order: Any = 1, **
         )
     if wrong:
         refuse(gradient, (), wrong)
+    if has_wide_integers(x, *spacing):
+        return in_float64(lambda x, *spacing: gradient(x, *spacing, axis=axis, edge_order=edge_order), x, *spacing)
     y: Any = upcast_half(float_operand("gradient", x))
     axes = axes_of("gradient", y, axis)
     if isinstance(axis, Sequence):  # in the given order
@@ -334,6 +339,8 @@ def trapezoid(y: Tensor, x: Tensor | None = None, /, *, dx: float = 1.0, axis: i
         >>> bb.trapezoid(y, bb.asarray([[0.0, 1.0, 3.0], [0.0, 1.0, 2.0]])).tolist()
         [7.5, 4.5]
     """
+    if has_wide_integers(y, x):
+        return in_float64(trapezoid, y, x, dx=dx, axis=axis)
     given = [kind_operand("trapezoid", t, "FI") for t in (y, x) if t is not None]
     values, *places = promote_operands("trapezoid", *given, kinds="F")
     dtype, along = values.dtype, axis_of("trapezoid", values, axis)

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from backburn.base.dtypes import int64, uint8
-from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, Unsupported
 from backburn.hints.arguments import explained
 from backburn.tensor.core.dispatch import (
+    as_scalar,
     call,
     cast,
     create,
@@ -21,6 +22,8 @@ from backburn.tensor.core.dispatch import (
     tensor_operand,
     upcast_half,
 )
+from backburn.tensor.core.indices import counted_from_zero, no_such_index
+from backburn.tensor.core.integers import among, has_wide_integers, in_float64, is_integer
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import integer, number
 from backburn.tensor.core.types import HistogramResult, T, UniqueAllResult, UniqueCountsResult, UniqueInverseResult
@@ -94,6 +97,12 @@ def isin(x1: Tensor | float, x2: Tensor | float, /, *, invert: bool = False) -> 
         >>> bb.isin(bb.asarray([1, 2, 3]), bb.asarray([3, 1])).tolist()
         [True, False, True]
     """
+    a, b = (x if is_tensor(x) else as_scalar(x) for x in (x1, x2))
+    if (is_integer(a) and b.__class__ in (int, float)) or (is_integer(b) and a.__class__ in (int, float)):
+        found = among("isin", a, b)
+        return call("logical_not", found) if invert else found
+    if has_wide_integers(x1, x2) and not is_integer(x1, x2):
+        return in_float64(isin, x1, x2, invert=invert)
     x, values = promote_to_tensors("isin", x1, x2, kinds="FIB")
     if x.dtype.kind == "bool":
         x, values = cast(x, uint8), cast(values, uint8)
@@ -105,8 +114,9 @@ def bincount(x: Tensor, /, *, weights: Tensor | None = None, minlength: int = 0)
     """The number of occurrences of 0, 1, ... up to the largest element of a vector of integers, in int64.
 
     With ``weights``, one for each element, these are summed instead, with gradients. The result has at least
-    ``minlength`` elements. Raises :class:`OutOfRangeError` for a negative number, :class:`DTypeError` for elements that
-    are not integers, :class:`ShapeError` for other shapes.
+    ``minlength`` elements, and inside of :func:`vmap` exactly so many, beyond which no element may be. Raises
+    :class:`OutOfRangeError` for a negative number, :class:`DTypeError` for elements that are not integers,
+    :class:`ShapeError` for other shapes.
 
         >>> import backburn as bb
         >>> bb.bincount(bb.asarray([3, 1, 3])).tolist()
@@ -118,12 +128,26 @@ def bincount(x: Tensor, /, *, weights: Tensor | None = None, minlength: int = 0)
     least = integer("bincount", "minlength", minlength, least=0)
     if places.ndim != 1:
         raise ShapeError(f"bincount: takes a vector. Operand: {describe((x,))}")
-    length = 0
-    if places.size:
-        if places.min().item() < 0:
-            raise OutOfRangeError(f"bincount: there is a negative number. Operand: {describe((x,))}")
-        length = int(places.max().item()) + 1
-    return _weighted_counts("bincount", cast(places, int64), weights, max(length, least))
+    length = _length_of_counts(places, least)
+    try:
+        return _weighted_counts("bincount", counted_from_zero(places), weights, length)
+    except OutOfRangeError as error:
+        raise no_such_index("bincount", error, places, length, "places") from error
+
+
+def _length_of_counts(places: Any, least: int) -> int:
+    """The largest element plus 1, and at least ``least``, which alone says it where elements cannot be read."""
+    if not places.size:
+        return least
+    try:
+        lowest, highest = places.min().item(), places.max().item()
+    except Unsupported:
+        if not least:
+            raise
+        return least
+    if lowest < 0:
+        raise OutOfRangeError(f"bincount: there is a negative number. Operand: {describe((places,))}")
+    return max(int(highest) + 1, least)
 
 
 def _weighted_counts(name: str, places: Any, weights: Any, length: int) -> Any:
@@ -161,6 +185,8 @@ def histogram(
         >>> counts.tolist(), edges.tolist()
         ([3, 1], [0.0, 2.0, 4.0])
     """
+    if has_wide_integers(x):
+        return in_float64(histogram, x, bins=bins, range=range, weights=weights, density=density)
     y: Any = float_operand("histogram", x)
     y = call("reshape", y, shape=(y.size,))
     if weights is not None:

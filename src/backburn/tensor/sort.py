@@ -18,6 +18,7 @@ from backburn.batching import NeedsValues
 from backburn.hints.arguments import explained
 from backburn.ops.reduce import quantile_positions
 from backburn.tensor.core.dispatch import (
+    as_scalar,
     call,
     cast,
     create,
@@ -29,6 +30,7 @@ from backburn.tensor.core.dispatch import (
     upcast_half,
 )
 from backburn.tensor.core.host import asarray
+from backburn.tensor.core.integers import among, has_wide_integers, in_float64, is_integer
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.methods import method
 from backburn.tensor.core.options import axes_of, axis_of, bounded, integer, number, one_of
@@ -134,12 +136,19 @@ def searchsorted(x1: Tensor, x2: Tensor | float, /, *, side: str = "left", sorte
         ([3, 4], 3)
     """
     one_of("searchsorted", "side", side, ("left", "right"))
-    x, values = promote_to_tensors("searchsorted", tensor_operand("searchsorted", x1), x2)
+    tensor_operand("searchsorted", x1)
+    scalar = None if is_tensor(x2) else as_scalar(x2)
+    exact = is_integer(x1) and scalar is not None
+    if not exact and has_wide_integers(x1, x2) and not is_integer(x1, x2):
+        return in_float64(lambda x, y: searchsorted(x, y, side=side, sorter=sorter), x1, x2)
+    x, values = (x1, scalar) if exact else promote_to_tensors("searchsorted", x1, x2)
     if sorter is not None:
         order = tensor_operand("searchsorted", sorter)
         if order.dtype.kind != "int" or order.shape != x.shape:
             raise DTypeError(f"searchsorted: sorter holds an int index for each element: {describe((x, order))}")
         x = call("take_along_axis", x, order, axis=axis_of("searchsorted", x, -1))
+    if exact:
+        return among("searchsorted", x, values, side == "right")
     return call("searchsorted", x, values, right=side == "right")
 
 
@@ -168,6 +177,8 @@ def interp(
         >>> bb.interp(bb.asarray([4.5, 8.0]), xp, fp, period=5.0).tolist()
         [2.5, 10.0]
     """
+    if has_wide_integers(x, xp, fp):
+        return in_float64(interp, x, xp, fp, left=left, right=right, period=period)
     at, places, values = promote_operands("interp", *(tensor_operand("interp", t) for t in (x, xp, fp)), kinds="F")
     count = places.size
     if places.ndim != 1 or places.shape != values.shape or not count:
@@ -252,6 +263,8 @@ def quantile(
         >>> bb.quantile(bb.asarray([4.0, 1.0, 3.0, 2.0]), 0.5, method="higher").item()
         3.0
     """
+    if has_wide_integers(x):
+        return in_float64(quantile, x, q, axis=axis, keepdims=keepdims, method=method)
     y, fractions = float_operand("quantile", x), _quantiles("quantile", q)
     axes = axes_of("quantile", x, axis)
     one_of("quantile", "method", method, _METHODS, of=(x,))
@@ -404,6 +417,8 @@ def median(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> FloatT
         >>> bb.median(bb.asarray([9.0, 1.0, 2.0, 4.0])).item()
         3.0
     """
+    if has_wide_integers(x):
+        return in_float64(median, x, axis=axis, keepdims=keepdims)
     y = float_operand("median", x)
     return call("median", y, axis=axes_of("median", x, axis), keepdims=keepdims)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from backburn.backend import AnyBackend
@@ -13,6 +14,8 @@ from backburn.base.trees import leaves_with_paths, tree_map
 from backburn.distributed import Cutting
 from backburn.tensor.core.host import asarray
 from backburn.tensor.core.wrapping import TENSORS, is_tensor
+from backburn.tensor.index import nonzero
+from backburn.tensor.logic import isfinite, isinf
 
 
 class Place:
@@ -85,6 +88,32 @@ def described(batch: Any) -> str:
         kind = type(x).__name__ if shape is None else f"{x.dtype}[{','.join(map(str, shape))}]"
         words.append(f"{path}: {kind}" if path else kind)
     return ", ".join(words) or f"nothing ({batch!r:.60})"
+
+
+def not_finite(data: Any, epoch: int, count: int) -> str | None:
+    """The first array with NaN or infinities among ``count`` batches of an epoch, in words.
+
+    None if all are finite, and for data that can be gone through only once.
+    """
+    if hasattr(data, "__iter__") and iter(data) is data:
+        return None
+    for number, batch in enumerate(islice(batches_of(data, epoch), count), 1):
+        if (found := _not_finite(batch)) is not None:
+            return f"in batch {number} {found}"
+    return None
+
+
+def _not_finite(batch: Any) -> str | None:
+    """The first array of a batch with NaN or infinities, with their number and first row; None if all are finite."""
+    for path, x in leaves_with_paths(batch):
+        if not hasattr(x, "shape"):
+            continue
+        values = x.detach() if is_tensor(x) else asarray(x)
+        if values.dtype.kind == "float" and (bad := ~isfinite(values)).any().item():
+            words = "NaN" if not isinf(values).any().item() else "NaN or infinite"
+            row = f", the first in row {nonzero(bad)[0][0].item()}" if values.ndim else ""
+            return f"{path or 'the array'}: {int(bad.sum().item())} of {values.size} elements are {words}{row}"
+    return None
 
 
 def layout(batch: Any) -> dict[str, str]:

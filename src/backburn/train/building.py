@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 from backburn import optim
 from backburn.backend import AnyBackend
+from backburn.backend.registry import SHAPES_ONLY
 from backburn.base.errors import ConfigError
 from backburn.base.mutable_trees import MutableTree
-from backburn.communicators import launched
+from backburn.communicators import Local, launched
 from backburn.decorators.sharding import created_in_parts
 from backburn.distributed import Mesh, mesh, place, place_state, plans
 from backburn.distributed.meshes import DATA
@@ -22,7 +23,7 @@ from backburn.tensor.core.defaults import use_backend
 from backburn.tensor.core.wrapping import is_tensor
 from backburn.tensor.generators import Generator, fork
 from backburn.train.callbacks import Callback, Checkpoints, EarlyStopping, Plateau
-from backburn.train.config import DIGITS, OptimizerConfig, Run, ScheduleConfig, validated
+from backburn.train.config import DIGITS, DistributedConfig, OptimizerConfig, Run, ScheduleConfig, no_key, validated
 from backburn.train.signatures import parameters_of
 from backburn.train.states import data_description, flat
 from backburn.train.trainer import Trainer
@@ -75,18 +76,54 @@ def mesh_of(run: Run) -> Mesh | None:
                 f"}}, or start one process"
             )
         return None
-    axis = DATA if DATA in config.mesh else next(iter(config.mesh))
-    idle = [name for name in config.mesh if name != axis and (name != TENSOR or config.plan is None)]
-    if idle:
-        raise ConfigError(
-            f"{run.source.place(('distributed', 'mesh'))}: distributed.mesh: nothing is cut over {idle[0]!r}. Batches "
-            f'are cut over {axis!r}, and with plan = "transformer" layers over {TENSOR!r}'
-        )
-    if config.plan is not None and TENSOR not in config.mesh:
-        place = run.source.place(("distributed", "plan"))
-        raise ConfigError(f"{place}: distributed.plan: the mesh has no axis {TENSOR!r}, over which layers are cut")
+    _check_axes(run, config)
     options: dict[str, Any] = {name: getattr(config, name) for name in ("deterministic", "timeout", "check", "threads")}
     return _placed(run, "distributed", lambda: mesh(**{**options, **config.mesh}))
+
+
+def _check_axes(run: Run, config: DistributedConfig) -> None:
+    """Raise :class:`ConfigError` for a mesh, a plan and ``parameters`` that do not fit one another."""
+
+    def error(key: str, words: str) -> ConfigError:
+        return ConfigError(f"{run.source.place(('distributed', key))}: distributed.{key}: {words}")
+
+    axis, transformer = DATA if DATA in config.mesh else next(iter(config.mesh)), 'plan = "transformer"'
+    idle = [name for name in config.mesh if name != axis and (name != TENSOR or config.plan is None)]
+    if idle:
+        words = f"Batches are cut over {axis!r}, and with {transformer} layers over {TENSOR!r}"
+        raise error("mesh", f"nothing is cut over {idle[0]!r}. {words}")
+    if axis == TENSOR and config.plan is None:
+        words = f"write {transformer} for that, or mesh = {{ {DATA} = {config.mesh[TENSOR]} }} for batches that are cut"
+        raise error("mesh", f"over {TENSOR!r} layers are cut, and no plan cuts them: {words}")
+    if config.plan is not None and TENSOR not in config.mesh:
+        raise error("plan", f"the mesh has no axis {TENSOR!r}, over which layers are cut")
+    if axis == TENSOR and config.parameters != "replicated":
+        words = f"they lie over {DATA!r}, which the mesh does not have"
+        raise error("parameters", f"{config.parameters!r} says how what the plan leaves whole is cut, and {words}")
+
+
+def check_plan(run: Run) -> str:
+    """Raise :class:`ConfigError` for a mesh and a plan that training refuses, in one process and without values.
+
+    The model is made where there is a plan for it, and so imported. Returns what could not be checked, or nothing.
+    """
+    config = run.config.distributed
+    if config is None:
+        return ""
+    _check_axes(run, config)
+    given = {"deterministic": config.deterministic, "timeout": config.timeout, "check": config.check}
+    made = _placed(run, "distributed", lambda: mesh(**{**given, **config.mesh, "communicator": Local()}))
+    if config.plan is None:
+        return ""
+    try:
+        with use_backend(made.spec(f"autodiff({SHAPES_ONLY})")), fork(Generator(run.config.train.seed)):
+            function, arguments = run.functions()["model",]
+            model = function(**arguments)
+    except Exception as error:  # of the model's own code, which may need values, or a package that is not here
+        return f"whether the model fits the plan, for it cannot be made here: {type(error).__name__}: {error}"
+    _check_module(run, model)
+    _placed(run, "distributed", lambda: place(model, plan_of(run, made)))
+    return ""
 
 
 def plan_of(run: Run, made: Mesh) -> plans.Plan:
@@ -155,10 +192,7 @@ def build(
         mesh=mesh,
     )
     trainer.random.set_state(random.state())
-    trainer.about = {
-        "config": {name: x for name, x in run.tables.items() if name != "output"},
-        "config_folder": str(run.source.folder),
-    }
+    trainer.about = {"config": {name: x for name, x in run.tables.items() if name != "output"}}
     return Built(trainer, {name: part for name, part in splits.items() if name not in ("train", "validation")})
 
 
@@ -182,15 +216,19 @@ def _place_over(run: Run, mesh: Mesh, model: Any, optimizer: Any) -> None:
         place(model, plan)
         place_state(optimizer, model, plan)
 
+    _check_module(run, model)
+    _placed(run, "distributed", place_both)
+
+
+def _check_module(run: Run, model: Any) -> None:
     if not isinstance(model, Module):
         where = run.source.place(("model", "build"))
         raise ConfigError(f"{where}: [distributed] places the parameters of an nn.Module, not of {type(model)}")
-    _placed(run, "distributed", place_both)
 
 
 def model_of(run: Run, backend: AnyBackend) -> Any:
     """The untrained model of a configuration."""
-    function, arguments = run.functions()["model",]
+    function, arguments = run.functions("model")["model",]
     with use_backend(backend), fork(Generator(run.config.train.seed)):
         return function(**arguments)
 
@@ -225,6 +263,12 @@ def _optimizer(run: Run, steps: int | None) -> Any:
         raise ConfigError(f"{place}: [schedule] and the key schedule of [optimizer] say the same: give one of them")
     kind = OPTIMIZERS[config.name]
     parameters = parameters_of(kind)
+    if "lr" in config.arguments:
+        raise ConfigError(f"{run.source.place(('optimizer', 'lr'))}: {no_key(['optimizer'], 'lr', ['learning_rate'])}")
+    idle = [key for key in ("factor", "patience") if key in config.model_fields_set and config.schedule != "plateau"]
+    if idle:
+        place = run.source.place(("optimizer", idle[0]))
+        raise ConfigError(f"{place}: optimizer.{idle[0]}: it is for schedule = 'plateau', not {config.schedule!r}")
     options = validated(config.arguments, parameters, run.source, ("optimizer",))
     if "weight_decay" in parameters.types:
         options["weight_decay"] = config.weight_decay
@@ -243,7 +287,11 @@ def _rate(run: Run, config: OptimizerConfig, schedule: ScheduleConfig | None, st
         if config.schedule == "plateau":
             return schedules.ReduceOnPlateau(rate, factor=config.factor, patience=config.patience)
         return rate
-    if schedule.name != "constant":
+    if schedule.name == "constant":
+        for key in schedule.arguments:
+            place = run.source.place(("schedule", key))
+            raise ConfigError(f"{place}: {no_key(['schedule'], key, list(type(schedule).model_fields))}")
+    else:
         kind = SCHEDULES[schedule.name]
         parameters = parameters_of(kind)
         given = schedule.arguments

@@ -77,13 +77,12 @@ class Monitor(Callback):
         #: The best value so far, or None.
         self.best: float | None = None
 
-    def value_of(self, row: Mapping[str, Any]) -> float:
-        """The value in a row. Raises :class:`ArgumentError` where it has none of that name."""
-        if self.monitor not in row:
-            raise ArgumentError(
-                f"{type(self).__name__}: the epochs have no {self.monitor!r}. {hint_for(self.monitor, row)}"
-            )
-        return float(row[self.monitor])
+    def value_of(self, row: Mapping[str, Any]) -> float | None:
+        """The value in a row, or None if the epoch has none: all of its steps were left out.
+
+        Raises :class:`ArgumentError` where epochs have no value of that name.
+        """
+        return _value(type(self).__name__, row, self.monitor)
 
     def improves(self, value: float) -> bool:
         """Whether ``value`` is better than the best so far, which it then replaces. NaN is not."""
@@ -94,8 +93,20 @@ class Monitor(Callback):
         return True
 
 
+def _value(name: str, row: Mapping[str, Any], monitor: str) -> float | None:
+    """A value of an epoch, None for one without steps. Raises :class:`ArgumentError` for a name that epochs lack."""
+    if monitor in row:
+        return float(row[monitor])
+    is_validation = monitor.startswith("validation/") and any(key.startswith("validation/") for key in row)
+    if "loss" in row or is_validation:
+        raise ArgumentError(f"{name}: the epochs have no {monitor!r}. {hint_for(monitor, row)}")
+    return None
+
+
 class EarlyStopping(Monitor):
-    """Ends a run when a value has not improved by more than ``min_delta`` in more than ``patience`` epochs.
+    """Ends a run when a value has not improved by more than ``min_delta`` for ``patience`` epochs, at least one.
+
+    Epochs without a value, of which all steps were left out, are not counted.
 
     Raises :class:`ArgumentError` for options out of range, and in the first epoch if it has no such value.
 
@@ -118,11 +129,13 @@ class EarlyStopping(Monitor):
 
     def on_epoch(self, trainer: Trainer[Any], row: Row) -> None:
         """Compare the value of the epoch."""
-        self.failures = 0 if self.improves(self.value_of(row)) else self.failures + 1
+        value = self.value_of(row)
+        if value is not None:
+            self.failures = 0 if self.improves(value) else self.failures + 1
         self._decide(trainer)
 
     def _decide(self, trainer: Trainer[Any]) -> None:
-        if self.failures > self.patience:
+        if self.failures >= max(self.patience, 1):
             trainer.stop(f"{self.monitor} has not improved on {self.best} in {self.failures} epochs")
 
     def state_dict(self) -> dict[str, Any]:
@@ -146,11 +159,10 @@ class Plateau(Callback):
 
     def on_epoch(self, trainer: Trainer[Any], row: Row) -> None:
         """Let the rate observe the value."""
-        if self.monitor not in row:
-            raise ArgumentError(f"Plateau: the epochs have no {self.monitor!r}. {hint_for(self.monitor, row)}")
+        value = _value("Plateau", row, self.monitor)
         for rate in trainer.rates.values():
-            if hasattr(rate, "observe"):
-                rate.observe(row[self.monitor])
+            if value is not None and hasattr(rate, "observe"):
+                rate.observe(value)
 
 
 class Checkpoints(Monitor):
@@ -197,7 +209,7 @@ class Checkpoints(Monitor):
 
     def is_best(self, row: Mapping[str, Any]) -> bool:
         """Whether an epoch is better than all before."""
-        return bool(self.monitor) and self.monitor in row and self.improves(self.value_of(row))
+        return bool(self.monitor) and self.monitor in row and self.improves(float(row[self.monitor]))
 
     def state_dict(self) -> dict[str, Any]:
         """The best value so far."""

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from backburn.base.foreign import printable
+
 #: The size of a chart, and the margins around its curves: left, top, right, bottom.
 WIDTH, HEIGHT = 480, 240
 LEFT, TOP, RIGHT, BOTTOM = 52, 10, 10, 34
@@ -19,6 +21,10 @@ POINTS = 1000
 MARKED = 40
 #: The ratio of the largest to the least value, all positive, from which on a scale is logarithmic.
 LOGARITHMIC = 50.0
+#: The largest size of a value that is drawn: differences of larger ones may be infinite.
+LARGEST = 1e300
+#: The least distance of two values, as a share of their size, and at all: of a smaller one no part can be told.
+_NEAR, _LEAST = 1e-13, 1e-290
 
 Curve = Sequence[tuple[float, float]]
 
@@ -29,15 +35,15 @@ def line_chart(curves: Mapping[str, Curve], x_label: str = "epoch") -> str:
     >>> line_chart({"loss": [(1, 0.5), (2, 0.25)]}).count("<circle")
     2
     """
-    drawn = {name: _thinned(curve) for name, curve in curves.items()}
-    points = [p for curve in drawn.values() for p in curve if math.isfinite(p[0]) and math.isfinite(p[1])]
+    drawn = {name: _drawable(_thinned(curve)) for name, curve in curves.items()}
+    points = [p for curve in drawn.values() for p in curve if math.isfinite(p[1])]
     if not points:
         return '<p class="note">no finite values</p>'
     xs, ys = [p[0] for p in points], [p[1] for p in points]
     logarithmic = min(ys) > 0 and max(ys) / min(ys) >= LOGARITHMIC
     x_scale = _Scale(min(xs), max(xs), LEFT, WIDTH - RIGHT)
     y_scale = _Scale(min(ys), max(ys), HEIGHT - BOTTOM, TOP, logarithmic)
-    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(", ".join(drawn))}">']
+    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{_escaped(", ".join(drawn))}">']
     for value in y_scale.ticks(5):
         height = f"{y_scale(value):.1f}"
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{height}" y2="{height}"/>')
@@ -47,7 +53,7 @@ def line_chart(curves: Mapping[str, Curve], x_label: str = "epoch") -> str:
             f'<text x="{x_scale(value):.1f}" y="{HEIGHT - BOTTOM + 15}" text-anchor="middle">{_short(value)}</text>'
         )
     label = x_label + (", logarithmic scale" if logarithmic else "")
-    parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 4}" text-anchor="end">{escape(label)}</text>')
+    parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 4}" text-anchor="end">{_escaped(label)}</text>')
     for number, (name, curve) in enumerate(drawn.items()):
         colour = f"c{number % COLOURS}"
         for piece in _pieces(curve):
@@ -56,7 +62,7 @@ def line_chart(curves: Mapping[str, Curve], x_label: str = "epoch") -> str:
             parts.append(f'<path class="{colour}" d="{path}"/>')
             if len(curve) <= MARKED or len(piece) == 1:
                 for (x, y), (at, value) in zip(places, piece, strict=True):
-                    title = f"<title>{escape(f'{name}, {x_label} {_short(at)}: {value:.6g}')}</title>"
+                    title = f"<title>{_escaped(f'{name}, {x_label} {_short(at)}: {value:.6g}')}</title>"
                     parts.append(f'<circle class="{colour}" cx="{x:.1f}" cy="{y:.1f}" r="2.5">{title}</circle>')
     parts.append("</svg>")
     return "".join(parts) + legend(drawn)
@@ -68,7 +74,7 @@ COLOURS = 8
 
 def legend(names: Iterable[str]) -> str:
     """The names of curves beside their colours."""
-    words = "".join(f'<li class="c{i % COLOURS}">{escape(name)}</li>' for i, name in enumerate(names))
+    words = "".join(f'<li class="c{i % COLOURS}">{_escaped(name)}</li>' for i, name in enumerate(names))
     return f'<ul class="legend">{words}</ul>'
 
 
@@ -80,7 +86,7 @@ def share_bar(shares: Mapping[str, float]) -> str:
     parts, left = ['<svg viewBox="0 0 960 18" role="img">'], 0.0
     for number, (name, size) in enumerate(shares.items()):
         width = 960 * size / total
-        title = f"<title>{escape(name)}: {size:.2f} s</title>"
+        title = f"<title>{_escaped(name)}: {size:.2f} s</title>"
         parts.append(f'<rect class="c{number % COLOURS}" x="{left:.1f}" width="{width:.1f}" height="18">{title}</rect>')
         left += width
     names = [f"{name} {size / total:.0%} ({size:.1f} s)" for name, size in shares.items()]
@@ -93,13 +99,13 @@ def sparkline(values: Sequence[float], width: int = 16) -> str:
     >>> sparkline([4, 3, 2, 1])
     '█▆▃▁'
     """
-    chosen = [y for _, y in _thinned(list(enumerate(values)), width)]
+    chosen = [y for _, y in _drawable(_thinned(list(enumerate(values)), width))]
     finite = [y for y in chosen if math.isfinite(y)]
     if not finite:
         return ""
     low, high = min(finite), max(finite)
     marks = "▁▂▃▄▅▆▇█"
-    step = (high - low) / (len(marks) - 1) or 1.0
+    step = 1.0 if _is_one(low, high) else (high - low) / (len(marks) - 1)
     return "".join(marks[round((y - low) / step)] if math.isfinite(y) else " " for y in chosen)
 
 
@@ -128,8 +134,8 @@ class _Scale:
     def __init__(self, low: float, high: float, start: float, stop: float, logarithmic: bool = False) -> None:
         self._log = logarithmic
         low, high = self._mapped(low), self._mapped(high)
-        if high == low:  # a single value stands in the middle
-            half = abs(high) / 2 or 0.5
+        if _is_one(low, high):  # a single value stands in the middle
+            half = abs(high) / 2 if abs(high) > _LEAST else 0.5
             low, high = low - half, high + half
         self.low, self.high, self._start, self._stop = low, high, start, stop
 
@@ -152,6 +158,21 @@ class _Scale:
         step = max(step, 1.0) if whole else step
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [i * step for i in range(first, last + 1)]
+
+
+def _escaped(text: str) -> str:
+    """A line of text that may be anybody's, as HTML."""
+    return escape(printable(text))
+
+
+def _is_one(low: float, high: float) -> bool:
+    """Whether two values are one, as far as can be drawn."""
+    return high - low <= max(_LEAST, _NEAR * max(abs(low), abs(high)))
+
+
+def _drawable(curve: Curve) -> Curve:
+    """A curve without points whose place is not finite; values that cannot be drawn are NaN."""
+    return [(x, y if abs(y) <= LARGEST else math.nan) for x, y in curve if abs(x) <= LARGEST]
 
 
 def _thinned(curve: Curve, most: int = POINTS) -> Curve:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +17,9 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
 from backburn.base.errors import ConfigError, hint_for
-from backburn.train.signatures import Parameters, imported, parameters_in_source, parameters_of
-from backburn.train.toml import line_of, read_toml
+from backburn.base.foreign import printable, quoted
+from backburn.train.signatures import Parameters, check_fits, imported, parameters_in_source, parameters_of
+from backburn.train.toml import check_tables, line_of, parsed, read_toml
 
 Positive: TypeAlias = Annotated[int, Field(gt=0)]
 Share: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
@@ -28,11 +28,19 @@ Name: TypeAlias = Annotated[str, Field(pattern="[^\\s'\"]")]
 Amount: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Rate: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
+#: The most faults that one error lists.
+MOST_FAULTS = 20
 #: The functions of a configuration that names none.
 DIGITS = {
     "model": "backburn.train.digits:network",
     "data": "backburn.train.digits:data",
     "loss": "backburn.train.digits:loss",
+}
+
+#: The functions that a model file may name: what is installed with backburn itself, and reads no other file.
+INSTALLED = frozenset(DIGITS.values()) | {
+    f"backburn.models:{name}"
+    for name in ["Llama", "GPT2", "Bert", "BertForMaskedLM", "BertForSequenceClassification", "ViT", "ResNet", "UNet"]
 }
 
 
@@ -239,10 +247,10 @@ class Run:
         for word in words:
             keys, equals, value = word.partition("=")
             if not equals or not all(keys.split(".")):
-                raise ConfigError(f"{word!r} changes nothing: write table.key=value, such as train.epochs=3")
+                raise ConfigError(f"{quoted(word)} changes nothing: write table.key=value, such as train.epochs=3")
             try:
-                found = tomllib.loads(f"value = {value}")["value"]
-            except tomllib.TOMLDecodeError:
+                found = parsed(f"value = {value}")["value"]
+            except ValueError:
                 found = value
             run = run.changed(tuple(keys.split(".")), found, f"the option {word}")
         return run
@@ -252,7 +260,7 @@ class Run:
         value: Any = self.tables
         for key in keys:
             value = value[key]
-        return f"{self.source.place(keys)}: {'.'.join(keys)} = {value!r}"
+        return f"{self.source.place(keys)}: {'.'.join(keys)} = {_short(value)}"
 
     # ---- functions ----
 
@@ -268,19 +276,28 @@ class Run:
                 self._validated(keys[:-1], name, parameters, arguments)
         return unknown
 
-    def functions(self) -> dict[tuple[str, ...], tuple[Any, dict[str, Any]]]:
+    def functions(self, *tables: str) -> dict[tuple[str, ...], tuple[Any, dict[str, Any]]]:
         """The functions that tables name, imported, and their arguments, by the keys of the tables.
 
-        Raises :class:`ConfigError`, which names file and line, for names without a function and for wrong arguments.
+        ``tables`` are the outermost tables that are meant, by default all. Raises :class:`ConfigError`, which names
+        file and line, for names without a function, and for functions that do not take their arguments.
         """
         found = {}
         for keys, name, arguments, skip in self._functions():
+            if tables and keys[0] not in tables:
+                continue
             with self._placed(keys):
                 function = imported(name, self.source.folder)
-            parameters = parameters_of(function, skip)
+                parameters = parameters_of(function, skip)
             valid = self._validated(keys[:-1], name, parameters, arguments)
+            with self._placed(keys):
+                check_fits(name, function, skip, valid)
             found[keys if keys[0] == "metrics" else keys[:-1]] = function, valid
         return found
+
+    def names(self, *tables: str) -> dict[str, str]:
+        """The names of the functions of some tables, by their keys."""
+        return {".".join(keys): name for keys, name, _, _ in self._functions() if keys[0] in tables}
 
     def _functions(self) -> Iterator[tuple[tuple[str, ...], str, dict[str, Any], int]]:
         """The keys and names of all functions, their arguments, and how many of these come from elsewhere."""
@@ -294,13 +311,13 @@ class Run:
             if not isinstance(table, dict) or not isinstance(table.get("build"), str):
                 known = ("early_stopping", "checkpoints")
                 raise ConfigError(
-                    f"{self.source.place(('callbacks', name))}: [callbacks.{name}] has a key build, the name of a "
-                    f"class or function. {hint_for(name, known)}"
+                    f"{self.source.place(('callbacks', name))}: [callbacks.{printable(name)}] has a key build, the "
+                    f"name of a class or function. {hint_for(name, known)}"
                 )
             yield ("callbacks", name, "build"), table["build"], {k: x for k, x in table.items() if k != "build"}, 0
 
     def _placed(self, keys: tuple[str, ...]) -> Any:
-        return _Placed(self.source.place(keys), ".".join(keys))
+        return _Placed(self.source.place(keys), ".".join(map(printable, keys)))
 
     def _validated(
         self, keys: tuple[str, ...], name: str, parameters: Parameters, given: dict[str, Any]
@@ -404,6 +421,7 @@ def config_of(tables: Mapping[str, Any]) -> Config:
 
 
 def _checked(tables: dict[str, Any], source: Source) -> Config:
+    check_tables(tables, source.name)
     try:
         return Config.model_validate(tables)
     except ValidationError as error:
@@ -412,34 +430,64 @@ def _checked(tables: dict[str, Any], source: Source) -> Config:
 
 def _errors(error: ValidationError, source: Source, keys: Sequence[str], known: Any) -> ConfigError:
     """All faults that pydantic found, each with its place."""
-    lines = []
-    for found in error.errors():
+    lines, faults = [], error.errors(include_url=False, include_context=True)
+    for found in faults[:MOST_FAULTS]:
         where = [*keys, *found["loc"]]
         places = [key for key in where if isinstance(key, str)]
         lines.append(f"{source.place(places)}: {_problem(where, len(keys), found, known)}")
-    return ConfigError("\n".join(dict.fromkeys(lines)))
+    more = [f"and {len(faults) - MOST_FAULTS:,} more"] if len(faults) > MOST_FAULTS else []
+    return ConfigError("\n".join([*dict.fromkeys(lines), *more]))
 
 
 def _problem(location: Sequence[str | int], depth: int, found: Any, known: Any) -> str:
     """The fault of a value, in words."""
-    kind, message, value = found["type"], found["msg"], found["input"]
-    names = [str(part) for part in location]
+    kind, message, value = found["type"], found["msg"], _short(found["input"])
+    names = [printable(part) for part in location]
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         *tables, key = names
-        what = f"[{'.'.join(tables)}] has no key {key!r}" if tables else f"unknown key {key!r}"
-        return f"{what}. {hint_for(key, known(tables[depth:]))}".rstrip()
+        return no_key(tables, key, known(tables[depth:]))
     key = ".".join(names)
+    if kind == "missing" and type(location[-1]) is int:  # an item of a list
+        return f"{'.'.join(names[:-1])} = {value!r}: it lacks item {location[-1] + 1}"
     if kind == "missing":
         *tables, last = names
         return f"[{'.'.join(tables)}] lacks the key {last!r}, which its function needs"
     if kind == "literal_error":
         values = [part.strip(" '") for part in found["ctx"]["expected"].replace(" or ", ", ").split(",")]
-        return f"{key} = {value!r} is not one of its values. {hint_for(str(value), values)}"
+        return f"{key} = {value} is not one of its values. {hint_for(str(found['input']), values)}"
     if kind == "string_pattern_mismatch":
-        return f"{key} = {value!r}: this is not a name"
+        return f"{key} = {value}: this is not a name"
     if kind in ("model_type", "model_attributes_type"):
-        return f"{key} = {value!r}: this is a table, [{key}]"
-    return f"{key} = {value!r}: {message.removeprefix('Value error, ').replace('Input', 'it')}"
+        return f"{key} = {value}: this is a table, [{key}]"
+    return f"{key} = {value}: {printable(message.removeprefix('Value error, ').replace('Input', 'it'))}"
+
+
+def _short(value: Any) -> str:
+    """A value of a file in a message: the beginning and the end of a long one."""
+    return quoted(value) if isinstance(value, str) else printable(repr(value))
+
+
+#: What other libraries, and keys of classes, call the keys of tables.
+_ELSEWHERE = {
+    "lr": "learning_rate", "wd": "weight_decay", "bs": "batch_size", "per_device_train_batch_size": "batch_size",
+    "max_epochs": "epochs", "num_epochs": "epochs", "num_train_epochs": "epochs", "max_grad_norm": "clip",
+    "grad_clip": "clip", "gradient_clip_val": "clip", "gradient_accumulation_steps": "accumulate",
+    "accumulate_grad_batches": "accumulate", "ema": "average", "ema_decay": "average", "warmup_steps": "warmup",
+    "num_warmup_steps": "warmup", "logging_steps": "log_every", "scheduler": "schedule", "optim": "optimizer",
+    "device": "backend", "path": "folder",
+}  # fmt: skip
+
+
+def no_key(tables: Sequence[str], key: str, known: Sequence[str]) -> str:
+    """The words for a key that a table does not have, with the one that is meant, also of another table."""
+    what = f"[{'.'.join(tables)}] has no key {key!r}" if tables else f"unknown key {key!r}"
+    meant = _ELSEWHERE.get(key, key)
+    if meant in known:
+        return f"{what}. Did you mean {meant!r}?"
+    for table, entry in Config.model_fields.items():
+        if [table] != list(tables) and meant in getattr(entry.annotation, "model_fields", {}):
+            return f"{what}. Did you mean {meant!r} of [{table}]?"
+    return f"{what}. {hint_for(key, known)}".rstrip()
 
 
 def _section(tables: Sequence[str]) -> type[BaseModel]:

@@ -12,8 +12,8 @@ from backburn.tensor.generators import Generator, fork
 from backburn.tensor.shape import concat
 from backburn.train.arguments import checked_data, checked_function, checked_metrics, modules_of
 from backburn.train.batches import Data, Place, batches_of, described, examples
-from backburn.train.steps import check_scalar, parts_of
-from backburn.train.sums import Sums
+from backburn.train.steps import Values, Weights, measured, put_mean
+from backburn.train.sums import Entry, Sums
 from backburn.transforms.capturing import capture
 
 M = TypeVar("M")
@@ -31,10 +31,11 @@ def evaluate(
     metrics: Mapping[str, Callable[[M, Any], Any]] | None = None,
     seed: int = 0,
 ) -> dict[str, float]:
-    """The means over the examples of ``data`` of the loss, its further values and ``metrics``, by name.
+    """The means over ``data`` of the loss, its further values and ``metrics``, by name, NaN for one of nothing.
 
-    ``loss`` and ``metrics`` are those of :class:`Trainer`. Nothing is recorded for gradients. The model is left in
-    ``eval()`` mode; random draws follow from ``seed``. Raises :class:`ArgumentError` for data without a batch.
+    Batches count by their examples, or by the weights that the values have, as in training. ``loss`` and ``metrics``
+    are those of :class:`Trainer`. Nothing is recorded for gradients. The model is left in ``eval()`` mode; random draws
+    follow from ``seed``. Raises :class:`ArgumentError` for data without a batch.
 
         >>> import numpy as np
         >>> from backburn import data, nn, train
@@ -81,7 +82,7 @@ class Evaluation:
 
     def __call__(self, model: Any, data: Data, random: Generator, epoch: int = 1) -> dict[str, float]:
         """The means of all values over data, whose ``epoch`` is set if they have one."""
-        sums, found = Sums(), list[tuple[int, dict[str, Any]]]()
+        sums, found = Sums(), list[Entry]()
         for module in modules_of(model):
             module.eval()
         with no_grad(), fork(random):
@@ -89,7 +90,7 @@ class Evaluation:
                 tensors = batch
                 try:
                     tensors = self._place.tensors(batch)
-                    found.append((examples(tensors), self._measure(model, tensors)))
+                    found.append((examples(tensors), *self._measure(model, tensors)))
                 except Exception as error:
                     error.add_note(f"In an evaluation, with the batch {described(tensors)}.")
                     raise
@@ -100,11 +101,8 @@ class Evaluation:
             raise ArgumentError(f"evaluate: the data, a {type(data).__name__}, have no batch")
         return sums.means()
 
-    def _measured(self, model: Any, batch: Any) -> dict[str, Any]:
-        value, further = parts_of(self._loss(model, batch))
-        values = {"loss": value, **further}
+    def _measured(self, model: Any, batch: Any) -> tuple[Values, Weights]:
+        _, values, weights = measured(self._loss, model, batch)
         for name, metric in self._metrics.items():
-            found = metric(model, batch)
-            check_scalar("metrics", name, found)
-            values[name] = found
-        return {name: x.detach() if x.dtype.kind == "float" else x for name, x in values.items()}
+            put_mean(values, weights, "metrics", name, metric(model, batch))
+        return values, weights

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
+import struct
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
+from backburn.base.errors import FileFormatError
+from backburn.base.regular import open_regular
+
 #: The files that this process has locked: record locks do not hold against the process that has them.
 _HELD: set[Path] = set()
 _GUARD = threading.Lock()
+#: What a lock contains: the number of the process that took it last.
+_CONTENT = re.compile(rb"[0-9]{0,20}\n?\Z")
 
 
 class FileLock:
@@ -24,68 +31,123 @@ class FileLock:
         self._file: Any = None
 
     def acquire(self) -> bool:
-        """Take the lock; returns whether nobody else has it. Raises OSError if the file cannot be opened."""
-        key = self.path.resolve()
+        """Take the lock; returns whether nobody else has it. Raises OSError if the file cannot be opened.
+
+        A file that is no lock, such as a link or one with other contents, is left as it is, with a
+        :class:`FileExistsError`.
+        """
+        key = _key(self.path)
         with _GUARD:
             if key in _HELD:
                 return False
-            file = open(self.path, "a+b")  # noqa: SIM115 - the lock ends where it is closed
+            file = _opened(self.path)
             try:
                 _lock(file)
             except OSError:
                 file.close()
                 return False
+            if not _CONTENT.match(file.read(32)):
+                file.close()
+                raise FileExistsError(17, f"{self.path.name} in it is a file of something else", str(self.path))
             _HELD.add(key)
         self._file = file
-        file.truncate(0)
+        file.seek(0)
+        file.truncate()
         file.write(f"{os.getpid()}\n".encode())
         file.flush()
         return True
 
     def holder(self) -> str:
         """The number of the process that has the lock, as far as it says so."""
-        if self.path.resolve() in _HELD:  # to read the file, and close it, would end a record lock of this process
+        if _key(self.path) in _HELD:  # to read the file, and close it, would end a record lock of this process
             return str(os.getpid())
         try:
-            return self.path.read_text(encoding="ascii").strip()
-        except (OSError, ValueError):
+            with open_regular(self.path, follow=False) as file:
+                found = file.read(32)
+        except (OSError, FileFormatError):
             return ""
+        return found.decode().strip() if _CONTENT.match(found) else ""
 
     def release(self) -> None:
         """Give the lock back, if it is held."""
         if self._file is not None:
             with _GUARD:
-                _HELD.discard(self.path.resolve())
+                _HELD.discard(_key(self.path))
                 self._file.close()
                 self._file = None
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process, this one included, holds the lock of a file."""
-    if path.resolve() in _HELD:
-        return True
-    if not path.exists():
-        return False
-    lock = FileLock(path)
-    try:
-        if not lock.acquire():
+    """Whether a process, this one included, holds the lock of a file. It is opened for reading, and left as it is."""
+    with _GUARD:  # another thread may take the lock, which closing the file here would end
+        if _key(path) in _HELD:
             return True
-    except OSError:  # the file of another user
-        return False
-    lock.release()
-    return False
+        try:
+            with open_regular(path, follow=False) as file:
+                return _has_lock(file)
+        except (OSError, FileFormatError):  # none, that of another user, or no lock at all
+            return False
+
+
+def _key(path: Path) -> Path:
+    """A lock by its folder, for one that is reached by several paths; the lock itself is no link."""
+    return Path(os.path.realpath(path.parent)) / path.name
+
+
+def _opened(path: Path) -> Any:
+    """The file of a lock, made if there is none. Raises :class:`FileExistsError` for what would lose other contents."""
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    other = FileExistsError(17, f"{path.name} in it is a link or no ordinary file", str(path))
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise other
+    number = os.open(path, flags | getattr(os, "O_BINARY", 0), 0o666)
+    if os.fstat(number).st_nlink > 1:
+        os.close(number)
+        raise other
+    return open(number, "r+b")
 
 
 if sys.platform == "win32":
     import msvcrt
+    import time
 
-    def _lock(file: Any) -> None:
+    #: A look at a lock takes it for a moment, so that taking it is tried again for a while.
+    _TRIES, _PAUSE = 20, 0.01
+
+    def _lock(file: Any, tries: int = _TRIES) -> None:
         file.seek(2**30)  # beyond the content, which others may read
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        for left in reversed(range(tries)):
+            try:
+                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+                break
+            except OSError:
+                if not left:
+                    raise
+                time.sleep(_PAUSE)
         file.seek(0)
+
+    def _has_lock(file: Any) -> bool:
+        try:
+            _lock(file, 1)
+        except OSError:
+            return True
+        file.seek(2**30)
+        msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
+        return False
 
 else:
     import fcntl
 
+    #: The system's table of a lock: the kind, the first byte, the number of bytes, the process; as <fcntl.h> has it.
+    _IS_BSD = sys.platform == "darwin" or "bsd" in sys.platform
+    _FLOCK = struct.Struct("qqihh" if _IS_BSD else "hhqqi4x")
+
     def _lock(file: Any) -> None:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _has_lock(file: Any) -> bool:
+        """Ask the system, which takes nothing: a lock, if only for a moment, would turn a run away that begins."""
+        kind, whole = fcntl.F_WRLCK, (0, 0, 0)
+        asked = _FLOCK.pack(*whole, kind, 0) if _IS_BSD else _FLOCK.pack(kind, 0, *whole)
+        answer = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))
+        return bool(answer[3 if _IS_BSD else 0] != fcntl.F_UNLCK)

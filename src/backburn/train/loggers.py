@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from backburn.base.errors import ArgumentError
 from backburn.data.packages import package
 from backburn.train.callbacks import Callback, Row
+from backburn.train.run_folder import TENSORBOARD
 from backburn.train.runs import read_config
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class TensorBoard(Logger):
         if self.folder is None:
             if trainer.folder is None:
                 raise ArgumentError("TensorBoard: the run has no folder, so name one: TensorBoard('runs/name')")
-            self.folder = trainer.folder.path / "tensorboard"
+            self.folder = trainer.folder.path / TENSORBOARD
         self._step = trainer.steps + 1 if trainer.steps else None
 
     def log(self, row: Mapping[str, float], step: int) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 from backburn.io import write_atomically
 
-CURVES = "curves.png"
 #: Values of rows that are no results.
 _OTHER = ("epoch", "step", "lr", "skipped", "loss_scale", "gradient_norm", "examples", "seconds")
 
@@ -19,7 +18,7 @@ def draw_curves(history: Sequence[Mapping[str, Any]], path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    names = [name for name in history[-1] if not name.startswith(_OTHER)]
+    names = [name for name in dict.fromkeys(name for row in history for name in row) if not name.startswith(_OTHER)]
     losses = [name for name in names if name.endswith("loss")]
     others = [name for name in names if name not in losses]
     numbers = [row["epoch"] for row in history]
@@ -39,4 +38,4 @@ def draw_curves(history: Sequence[Mapping[str, Any]], path: Path) -> None:
             axes.legend()
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=120)
-    write_atomically(path, picture.getvalue())
+    write_atomically(path, picture.getvalue(), follow=False)

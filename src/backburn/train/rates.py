@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from math import isclose
 from typing import Any
 
 from backburn.optim.groups import Groups
@@ -31,6 +32,22 @@ def rate_values(optimizer: Any) -> dict[str, float]:
         value: Any = one.lr(one.steps) if callable(one.lr) else one.lr
         found[f"lr/{name}" if name else "lr"] = float(value)
     return found
+
+
+def changed_rate(optimizer: Any, row: Mapping[str, float]) -> str | None:
+    """How a schedule differs from the one with which an epoch ended, in words; None if it does not.
+
+    Schedules that observe the run, such as ``ReduceOnPlateau``, are left out.
+    """
+    for name, one in optimizers_of(optimizer).items():
+        key = f"lr/{name}" if name else "lr"
+        if not callable(one.lr) or hasattr(one.lr, "observe") or key not in row:
+            continue
+        rate = float(one.lr(int(row["step"])))
+        if not isclose(rate, row[key], rel_tol=1e-6):
+            step = f"after step {row['step']:.0f}"
+            return f"{key} {step} was {row[key]:.4g}, and is {rate:.4g} by the present schedule"
+    return None
 
 
 def lower(optimizer: Any, rates: dict[str, Any], factor: float) -> None:

@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from backburn.base.errors import ArgumentError, ShapeError
+from backburn.base.foreign import printable, printable_lines
 from backburn.io import write_atomically
 from backburn.tensor.core.host import asarray
 from backburn.train.callbacks import Callback
 from backburn.train.charts import line_chart, png, share_bar
-from backburn.train.runs import Run, comparison, duration, find_runs, read_run
+from backburn.train.run_folder import REPORT
+from backburn.train.runs import MOST_VALUES, Run, comparison, duration, epochs_of, find_runs, read_run, total
 
 if TYPE_CHECKING:
     from backburn.train.trainer import Trainer
 
-#: The name of a report in the folder of its run.
-REPORT = "report.html"
 #: The most epochs that the table of a report shows.
 ROWS = 200
 
@@ -65,7 +65,7 @@ class Confusion:
         """The table, coloured by the share of each row."""
         total = sum(map(sum, self.counts))
         right = sum(row[i] for i, row in enumerate(self.counts))
-        heads = "".join(f"<th>{escape(name)}</th>" for name in self.classes)
+        heads = "".join(f"<th>{_escaped(name)}</th>" for name in self.classes)
         lines = []
         for i, (name, row) in enumerate(zip(self.classes, self.counts, strict=True)):
             size = sum(row) or 1
@@ -73,7 +73,7 @@ class Confusion:
                 f'<td class="{"right" if i == j else "wrong"}" style="--share:{n / size:.3f}">{n or ""}</td>'
                 for j, n in enumerate(row)
             )
-            lines.append(f"<tr><th>{escape(name)}</th>{cells}<td>{row[i] / size:.1%}</td></tr>")
+            lines.append(f"<tr><th>{_escaped(name)}</th>{cells}<td>{row[i] / size:.1%}</td></tr>")
         return (
             f'<p>{right} of {total} right, {right / total:.2%}. Rows are the true classes.</p><div class="wide">'
             f'<table class="confusion"><tr><th></th>{heads}<th>right</th></tr>{"".join(lines)}</table></div>'
@@ -107,8 +107,8 @@ class Pictures:
     def html(self) -> str:
         """The images one after another."""
         figures = "".join(
-            f'<figure><img alt="{escape(text)}" src="{png(image)}"><figcaption>{escape(text)}</figcaption></figure>'
-            for image, text in zip(self._images, self._captions, strict=True)
+            f'<figure><img alt="{text}" src="{png(image)}"><figcaption>{text}</figcaption></figure>'
+            for image, text in zip(self._images, map(_lines, self._captions), strict=True)
         )
         return f'<div class="pictures">{figures}</div>'
 
@@ -152,7 +152,7 @@ class Report(Callback):
         def write(sections: Mapping[str, Section | str]) -> None:
             if trainer.is_first:
                 run = Run(Path("run"), {}, trainer.history, []) if folder is None else read_run(folder.path)
-                _write(path, report_html(run, sections, ended))
+                _write(path, report_html(run, sections, ended), follow=self.path is not None)
 
         with suppress(OSError) if error is not None else nullcontext():  # of a full disk, which the run has told
             write({})
@@ -171,7 +171,7 @@ def write_report(
     """
     run = read_run(folder)
     target = run.path / REPORT if path is None else Path(path)
-    _write(target, report_html(run, sections))
+    _write(target, report_html(run, sections), follow=path is not None)
     return target
 
 
@@ -186,8 +186,8 @@ def report_html(run: Run, sections: Mapping[str, Section | str] | None = None, e
     """The page about a run, as text."""
     facts = {
         "state": "running" if run.is_running and not ended else ended,
-        "epochs": f"{run.last.get('epoch', 0):.0f}" + (f" of {run.planned}" if run.planned else ""),
-        "steps": f"{run.last.get('step', 0):.0f}",
+        "epochs": epochs_of(run) + (f" of {run.planned}" if run.planned else ""),
+        "steps": f"{run.last.get('step', 0):.9g}",
         "time": duration(run.seconds),
         "started": run.started,
     }
@@ -196,29 +196,31 @@ def report_html(run: Run, sections: Mapping[str, Section | str] | None = None, e
     if phases:
         parts += ["<h2>Time</h2>", share_bar(phases)]
     for title, section in (sections or {}).items():
-        content = f"<p>{escape(section)}</p>" if isinstance(section, str) else section.html()
-        parts += [f"<h2>{escape(title)}</h2>", content]
+        content = f"<p>{_lines(section)}</p>" if isinstance(section, str) else section.html()
+        parts += [f"<h2>{_escaped(title)}</h2>", content]
     parts += _epochs(run)
     if run.config:
         text = json.dumps(run.config, indent=2, ensure_ascii=False)
-        parts.append(f"<details><summary>Settings and environment</summary><pre>{escape(text)}</pre></details>")
+        parts.append(f"<details><summary>Settings and environment</summary><pre>{_lines(text)}</pre></details>")
     return _page(f"Run {run.name}", parts)
 
 
 def comparison_html(runs: Sequence[Run]) -> str:
     """The page that compares runs, as text."""
-    names = dict.fromkeys(name for run in runs for name in run.metrics)
+    every = {run.path.as_posix(): run.curves() for run in runs}
+    names = dict.fromkeys(name for curves in every.values() for name in curves)
     charts = [
-        f"<div><h3>{escape(name)}</h3>"
-        + line_chart({run.path.as_posix(): run.curve(name) for run in runs if run.curve(name)})
+        f"<div><h3>{_escaped(name)}</h3>"
+        + line_chart({path: curves[name] for path, curves in every.items() if name in curves})
         + "</div>"
-        for name in names
+        for name in list(names)[:MOST_VALUES]
     ]
     heads, *rows = comparison(runs)
     table = "".join(
-        f"<tr><th>{escape(row[0])}</th>{''.join(f'<td>{escape(cell)}</td>' for cell in row[1:])}</tr>" for row in rows
+        f"<tr><th>{_escaped(first)}</th>{''.join(f'<td>{_escaped(cell)}</td>' for cell in rest)}</tr>"
+        for first, *rest in rows
     )
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in heads)
+    head = "".join(f"<th>{_escaped(cell)}</th>" for cell in heads)
     parts = [f'<div class="charts">{"".join(charts)}</div>', "<h2>Settings and values</h2>"]
     parts.append(f'<div class="wide"><table><tr>{head}</tr>{table}</table></div>')
     return _page(f"{len(runs)} runs", parts)
@@ -231,14 +233,14 @@ def _last_values(run: Run) -> list[str]:
     if not run.rows:
         return ["<p>No epoch has ended yet.</p>"]
     lines = []
-    for name in run.metrics:
-        finite = [(y, epoch) for epoch, y in run.curve(name) if math.isfinite(y)]
+    for name, curve in run.curves().items():
+        finite = [(y, epoch) for epoch, y in curve if math.isfinite(y)]
         if not finite or name.startswith("lr"):
             continue
         (least, at), (largest, where) = min(finite), max(finite)
-        last = f"{run.curve(name)[-1][1]:.5g}"
-        cells = [name, last, f"{least:.5g} (epoch {at:.0f})", f"{largest:.5g} (epoch {where:.0f})"]
-        lines.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
+        last = f"{curve[-1][1]:.5g}"
+        cells = [name, last, f"{least:.5g} (epoch {at:.9g})", f"{largest:.5g} (epoch {where:.9g})"]
+        lines.append("<tr>" + "".join(f"<td>{_escaped(cell)}</td>" for cell in cells) + "</tr>")
     head = "<tr><th>value</th><th>last</th><th>least</th><th>largest</th></tr>"
     return [f'<div class="wide"><table>{head}{"".join(lines)}</table></div>'] if lines else []
 
@@ -246,32 +248,37 @@ def _last_values(run: Run) -> list[str]:
 def _curves(run: Run) -> list[str]:
     """A chart for each kind of value: training and validation together; and one for the steps."""
     groups: dict[str, list[str]] = {}
-    for name in run.metrics:
+    curves = run.curves()
+    for name in curves:
         groups.setdefault("lr" if name.startswith("lr") else name.rpartition("/")[2], []).append(name)
-    charts = {title: line_chart({name: run.curve(name) for name in names}) for title, names in groups.items()}
+    charts = {title: line_chart({name: curves[name] for name in names}) for title, names in groups.items()}
     if any("examples_per_second" in row for row in run.rows):
         charts["examples per second"] = line_chart({"examples per second": run.curve("examples_per_second")})
     if run.steps:
         curve = [(row["step"], row["loss"]) for row in run.steps if "loss" in row and "step" in row]
         charts["loss by steps"] = line_chart({"loss": curve}, "step")
-    drawn = "".join(f"<div><h3>{escape(title)}</h3>{chart}</div>" for title, chart in charts.items())
+    drawn = "".join(f"<div><h3>{_escaped(title)}</h3>{chart}</div>" for title, chart in charts.items())
     return [f'<div class="charts">{drawn}</div>'] if drawn else []
 
 
 def _phases(run: Run) -> dict[str, float]:
     """The seconds of each phase of all epochs, and what is left of the whole."""
-    names = dict.fromkeys(name for row in run.rows for name in row if name.startswith("seconds/"))
-    found = {name.partition("/")[2]: math.fsum(row.get(name, 0.0) for row in run.rows) for name in names}
-    rest = run.seconds - math.fsum(found.values())
-    return {name: size for name, size in {**found, "other": rest}.items() if size > 0.0} if found else {}
+    found: dict[str, float] = {}
+    for row in run.rows:
+        for name, value in row.items():
+            if name.startswith("seconds/") and math.isfinite(value):
+                found[name.partition("/")[2]] = found.get(name.partition("/")[2], 0.0) + value
+    found = dict(list(found.items())[:MOST_VALUES])
+    rest = run.seconds - total(found.values())
+    return {name: size for name, size in {**found, "other": rest}.items() if 0.0 < size < math.inf} if found else {}
 
 
 def _epochs(run: Run) -> list[str]:
     """The table of the last epochs."""
     if not run.rows:
         return []
-    names = list(dict.fromkeys(name for row in run.rows for name in row))
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    names = list(dict.fromkeys(name for row in run.rows for name in row))[:MOST_VALUES]
+    head = "".join(f"<th>{_escaped(name)}</th>" for name in names)
     lines = [
         "<tr>" + "".join(f"<td>{f'{row[name]:.5g}' if name in row else ''}</td>" for name in names) + "</tr>"
         for row in run.rows[-ROWS:]
@@ -281,8 +288,18 @@ def _epochs(run: Run) -> list[str]:
     return [f"<details><summary>Table of {shown}</summary>{table}</details>"]
 
 
+def _escaped(text: str) -> str:
+    """A line of text that may be anybody's, as HTML."""
+    return escape(printable(text))
+
+
+def _lines(text: str) -> str:
+    """Text of several lines as HTML."""
+    return escape("\n".join(map(printable_lines, text.split("\n"))))
+
+
 def _table(pairs: Iterable[tuple[str, str]]) -> str:
-    lines = "".join(f"<tr><th>{escape(key)}</th><td>{escape(value)}</td></tr>" for key, value in pairs)
+    lines = "".join(f"<tr><th>{_escaped(key)}</th><td>{_escaped(value)}</td></tr>" for key, value in pairs)
     return f'<table class="facts">{lines}</table>'
 
 
@@ -314,8 +331,8 @@ def _pixels(image: list[Any], factor: float) -> list[Any]:
     return [[tuple(byte(x) for x in pixel) for pixel in zip(*row, strict=True)] for row in rows]
 
 
-def _write(path: Path, text: str) -> None:
-    write_atomically(path, text.encode("utf-8"))
+def _write(path: Path, text: str, *, follow: bool = True) -> None:
+    write_atomically(path, text.encode("utf-8", "backslashreplace"), follow=follow)
 
 
 _STYLE = """
@@ -352,6 +369,6 @@ def _page(title: str, parts: Iterable[str]) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>"
+        f"<title>{_escaped(title)}</title><style>{_STYLE}</style></head><body><h1>{_escaped(title)}</h1>"
         f"{chr(10).join(parts)}</body></html>\n"
     )

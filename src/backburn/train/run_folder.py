@@ -8,6 +8,10 @@
 ``model.safetensors``, ``best.safetensors``   the model at the last epoch that was saved, and at the best one
 ``lock``                                      held by the process that trains
 ============================================  ==========================================================
+
+Beside them ``report.html``, ``curves.png``, ``timeline.json``, ``tensorboard`` and ``wandb`` may be written. Only
+ordinary files of the names above are deleted, in these two folders. A run is not kept in a folder in which one of these
+names is a link, since what it leads to may be anybody's.
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ import io
 import json
 import os
 import platform
+import re
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,12 +35,29 @@ from pathlib import Path
 from typing import Any
 
 from backburn.base.errors import FileFormatError, RunFolderError
+from backburn.base.regular import read_end, read_regular
 from backburn.io import load_state, save_model, save_state, write_atomically
 from backburn.train.locks import FileLock
 
 CONFIG, METRICS, TABLE, STEPS, LOCK = "config.json", "metrics.jsonl", "metrics.csv", "steps.jsonl", "lock"
 CHECKPOINTS, MODEL, BEST = "checkpoints", "model.safetensors", "best.safetensors"
-_SUFFIX = ".safetensors"
+#: What is written beside them, where it is asked for.
+REPORT, CURVES, TIMELINE = "report.html", "curves.png", "timeline.json"
+TENSORBOARD, WANDB = "tensorboard", "wandb"
+#: The files that are a run; without a run, one of these names is a file of something else.
+_RUN = (CONFIG, METRICS, TABLE, STEPS, MODEL, BEST)
+#: Files that are written to in place, and folders.
+_GROWING, _FOLDERS = (METRICS, TABLE, STEPS, LOCK), (CHECKPOINTS, TENSORBOARD, WANDB)
+_STEP = re.compile(r"step-([0-9]{8,18})\.safetensors\Z")
+#: The temporary files that :func:`~backburn.io.write_atomically` leaves behind if its process is killed.
+_UNFINISHED = re.compile(
+    rf"\.({'|'.join(map(re.escape, (*_RUN, REPORT, CURVES, TIMELINE)))}|step-[0-9]{{8,18}}\.safetensors)"
+    r"\.[0-9]+\.[0-9a-f]{8}\.tmp\Z"
+)
+#: The most bytes of a file of rows that are read, those at its end, and the most rows.
+MOST_BYTES, MOST_ROWS = 2**26, 200_000
+#: The most columns of ``metrics.csv``.
+MOST_COLUMNS = 1000
 
 
 class RunFolder:
@@ -60,12 +83,14 @@ class RunFolder:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            self.check()
             (self.path / CHECKPOINTS).mkdir(exist_ok=True)
             is_free = self._lock.acquire()
-        except OSError as error:
-            raise RunFolderError(
-                f"the run folder {self.path} cannot be written to: {error.strerror}. Choose another"
-            ) from error
+        except RunFolderError:
+            raise
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise RunFolderError(f"the run folder {self.path} cannot be written to: {why}. Choose another") from error
         if not is_free:
             holder = self._lock.holder()
             who = f" (process {holder})" if holder else ""
@@ -78,11 +103,18 @@ class RunFolder:
                     f"the run folder {self.path} has a run in it already: go on with it by resume=True, replace it by "
                     f"overwrite=True, or choose another"
                 )
+            foreign = [name for name in (REPORT, CURVES, TIMELINE) if os.path.lexists(self.path / name)]
+            if foreign and not (self.has_run or overwrite):
+                raise RunFolderError(
+                    f"the run folder {self.path} has a file {foreign[0]}, which a run may write, and no run: choose "
+                    f"another folder, or replace the file by overwrite=True"
+                )
             with self.guarded("cleaned"):
                 if overwrite and not resume:
                     self._clear()
-                for left in self.path.rglob(".*.tmp"):  # of a process that was killed while it wrote
-                    left.unlink()
+                for folder in (self.path, self.path / CHECKPOINTS):
+                    for left in _ordinary(folder, _UNFINISHED):  # of a process that was killed while it wrote
+                        left.unlink()
         except BaseException:
             self._lock.release()
             raise
@@ -106,7 +138,26 @@ class RunFolder:
     @property
     def has_run(self) -> bool:
         """Whether there is a run in the folder."""
-        return any((self.path / name).exists() for name in (CONFIG, METRICS, MODEL)) or bool(self.checkpoints)
+        return any(os.path.lexists(self.path / name) for name in _RUN) or bool(self.checkpoints)
+
+    def check(self) -> None:
+        """Raise :class:`RunFolderError` if a name that a run writes to is a link, or no file or folder as it should be.
+
+        What a link leads to, or another name of a file leads to as well, is not the run's to change.
+        """
+        for name in (*_RUN, LOCK, REPORT, CURVES, TIMELINE, *_FOLDERS):
+            try:
+                found = os.lstat(self.path / name)
+            except FileNotFoundError:
+                continue
+            is_linked = stat.S_ISLNK(found.st_mode) or (name in _GROWING and found.st_nlink > 1)
+            fits = (stat.S_ISDIR if name in _FOLDERS else stat.S_ISREG)(found.st_mode)
+            if is_linked or not fits:
+                if is_linked:
+                    is_what = "a link, and what it leads to is not the run's"
+                else:
+                    is_what = "a folder" if stat.S_ISDIR(found.st_mode) else "a file of another kind"
+                raise RunFolderError(f"the run folder {self.path} cannot be used: {name} in it is {is_what}")
 
     def _clear(self) -> None:
         for checkpoint in self.checkpoints:
@@ -119,7 +170,7 @@ class RunFolder:
     @property
     def checkpoints(self) -> list[Path]:
         """The files of the saved states, the oldest first."""
-        return sorted((self.path / CHECKPOINTS).glob(f"step-*{_SUFFIX}"))
+        return _ordinary(self.path / CHECKPOINTS, _STEP)
 
     @property
     def has_checkpoints(self) -> bool:
@@ -128,7 +179,7 @@ class RunFolder:
 
     def checkpoint_of(self, step: int) -> Path:
         """The file for the state after a number of steps."""
-        return self.path / CHECKPOINTS / f"step-{step:08d}{_SUFFIX}"
+        return self.path / CHECKPOINTS / f"step-{step:08d}.safetensors"
 
     def latest(self, note: Callable[[str], None]) -> tuple[Path, Any] | None:
         """The last state that can be read, and its file; ``note`` is told of files that are damaged."""
@@ -192,11 +243,14 @@ class RunFolder:
             file.write(line.encode())
 
     def _write_table(self) -> None:
-        rows = read_rows(self.path / METRICS)
-        self._columns = list(dict.fromkeys(name for row in rows for name in row))
+        rows = [
+            {name: x for name, x in row.items() if isinstance(x, (int, float))}
+            for row in read_rows(self.path / METRICS)
+        ]
+        self._columns = list(dict.fromkeys(name for row in rows for name in row))[:MOST_COLUMNS]
         text = csv_of([dict(zip(self._columns, self._columns, strict=True)), *rows], self._columns)
         with self.guarded("written to"):
-            write_atomically(self.path / TABLE, text.encode())
+            write_atomically(self.path / TABLE, text.encode("utf-8", "backslashreplace"), follow=False)
 
     def forget(self, epochs: int, steps: int) -> None:
         """Delete the rows of epochs and steps after these numbers, which a resumed run takes again.
@@ -207,15 +261,16 @@ class RunFolder:
             path = self.path / name
             if path.exists():
                 with self.guarded("written to"):
-                    kept = [row for row in read_rows(path) if row.get(key, 0) <= most]
-                    write_atomically(path, "".join(json.dumps(row) + "\n" for row in kept).encode())
+                    lines = read_regular(path, 16 * MOST_BYTES, follow=False).splitlines()
+                    kept = (line + b"\n" for line in lines if _is_kept(line, key, most))
+                    write_atomically(path, kept, follow=False)
         if (self.path / METRICS).exists():
             self._write_table()
 
     def write_config(self, tables: Mapping[str, Any]) -> None:
         """Write ``config.json``."""
         with self.guarded("written to"):
-            write_atomically(self.path / CONFIG, (json.dumps(tables, indent=2) + "\n").encode())
+            write_atomically(self.path / CONFIG, (json.dumps(tables, indent=2) + "\n").encode(), follow=False)
 
     @contextmanager
     def guarded(self, done: str) -> Iterator[None]:
@@ -234,22 +289,48 @@ class RunFolder:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file of one JSON table per line; a last line that is cut off is left out."""
-    rows = []
-    for line in path.read_bytes().splitlines():
-        try:
-            row = json.loads(line)
-        except ValueError:  # a kill or a full disk has cut it off
-            continue
-        if isinstance(row, dict):
-            rows.append(row)
-    return rows
+    """The last rows of a file of one JSON table per line; a line that is cut off, or no table, is left out.
+
+    Of a file with more than ``MOST_ROWS`` rows or ``MOST_BYTES`` bytes the end is read. Raises
+    :class:`FileFormatError` for a link, a folder, a pipe or a device.
+    """
+    lines = read_end(path, MOST_BYTES).splitlines()
+    return [row for row in map(_row, lines[-MOST_ROWS:]) if row is not None]
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    """A line as a table; None for one that is none, which a kill or a full disk has cut off."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _is_kept(line: bytes, key: str, most: int) -> bool:
+    row = _row(line)
+    if row is None:
+        return False
+    number = row.get(key, 0)
+    return not isinstance(number, (int, float)) or number <= most
+
+
+def _ordinary(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
+    """The ordinary files in a folder, which is no link itself, whose names match a pattern; by number, then by name."""
+    if folder.is_symlink() and folder.name == CHECKPOINTS:
+        return []
+    try:
+        with os.scandir(folder) as entries:
+            names = [e.name for e in entries if pattern.match(e.name) and e.is_file(follow_symlinks=False)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [folder / name for name in sorted(names, key=lambda name: (len(name), name))]
 
 
 def csv_of(rows: Iterable[Mapping[str, Any]], columns: list[str]) -> str:
     """Lines of a CSV file."""
     text = io.StringIO()
-    csv.DictWriter(text, columns, lineterminator="\n").writerows(rows)
+    csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore").writerows(rows)
     return text.getvalue()
 
 

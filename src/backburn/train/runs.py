@@ -11,12 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from backburn.base.errors import FileFormatError, hint_for
+from backburn.base.foreign import is_deep, printable, quoted
+from backburn.base.regular import read_regular
 from backburn.train.charts import sparkline
 from backburn.train.locks import is_locked
 from backburn.train.run_folder import CONFIG, LOCK, METRICS, STEPS, read_rows
 
 #: Values of an epoch's row that measure the run, not the model.
 PLACES = ("epoch", "step", "examples", "examples_per_second", "seconds")
+#: The most bytes of a ``config.json``, and the most values that tables and pages show.
+MOST_CONFIG, MOST_VALUES = 2**22, 200
+#: A century, beyond which no time is told.
+_LONGEST = 3.2e9
 
 
 @dataclass(frozen=True)
@@ -48,13 +54,15 @@ class Run:
     @property
     def seconds(self) -> float:
         """The time of all epochs."""
-        return math.fsum(row.get("seconds", 0.0) for row in self.rows)
+        return total(row.get("seconds", 0.0) for row in self.rows)
 
     @property
     def planned(self) -> int | None:
         """The number of epochs that were asked for at first; None if the run has gone on for more."""
         epochs = _table(self.config.get("fit")).get("epochs")
-        return epochs if isinstance(epochs, int) and epochs >= self.last.get("epoch", 0) else None
+        if not isinstance(epochs, int) or not self.last.get("epoch", 0) <= epochs < 2**63:
+            return None
+        return epochs
 
     @property
     def started(self) -> str:
@@ -65,6 +73,15 @@ class Run:
     def curve(self, name: str, x: str = "epoch") -> list[tuple[float, float]]:
         """The points of a value over the epochs."""
         return [(row.get(x, i + 1), row[name]) for i, row in enumerate(self.rows) if name in row]
+
+    def curves(self, most: int = MOST_VALUES) -> dict[str, list[tuple[float, float]]]:
+        """The points of the first ``most`` values that measure the model over the epochs, by name."""
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in self.metrics[:most]}
+        for i, row in enumerate(self.rows):
+            for name, value in row.items():
+                if name in found:
+                    found[name].append((row.get("epoch", i + 1), value))
+        return found
 
     def settings(self) -> dict[str, Any]:
         """Settings of a run and versions that it ran with, by dotted names; without the time and the command."""
@@ -92,29 +109,38 @@ def read_run(folder: str | os.PathLike[str]) -> Run:
 def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """The table in the ``config.json`` of a folder, empty if there is none."""
     path = Path(folder) / CONFIG
-    if not path.exists():
+    if not os.path.lexists(path):
         return {}
     try:
-        return _table(json.loads(path.read_bytes()))
-    except ValueError as error:
+        found = json.loads(read_regular(path, MOST_CONFIG, follow=False))
+    except FileFormatError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{path}: this is no JSON: {error}") from None
+    if is_deep(found):
+        raise FileFormatError(f"{path}: its tables lie too deep in one another")
+    return _table(found)
 
 
 def find_runs(folders: Iterable[str | os.PathLike[str]]) -> list[Run]:
     """The runs in these folders and below them, in the order of their names.
 
+    Links in the folders are not followed: what is below is found as itself, and what is elsewhere may be anybody's.
     Raises FileNotFoundError for a folder that is not there, and :class:`FileFormatError` for one without a run.
     """
-    found: dict[Path, Run] = {}
+    found: dict[str, Run] = {}
     for folder in folders:
         root = Path(folder)
         if not root.is_dir():
             raise FileNotFoundError(2, "there is no such folder of runs", str(root))
         paths = list(_below(root))
         if not paths:
-            raise FileFormatError(f"{root}: there is no run here or below")
+            links = "; links in it are not followed: name what they lead to" if _has_links(root) else ""
+            raise FileFormatError(f"{root}: there is no run here or below{links}")
         for path in paths:
-            found.setdefault(path.resolve(), read_run(path))
+            place = os.path.realpath(path)
+            if place not in found:
+                found[place] = read_run(path)
     return list(found.values())
 
 
@@ -130,7 +156,7 @@ def run_table(runs: Sequence[Run], metrics: Sequence[str] = ()) -> list[list[str
     titles = ["run", "epochs", "time", *names, *([course_title(course)] if course else []), "started", ""]
     table = [titles]
     for run in runs:
-        epochs = f"{run.last.get('epoch', 0):.0f}" + (f"/{run.planned}" if run.planned else "")
+        epochs = epochs_of(run) + (f"/{run.planned}" if run.planned else "")
         values = [_number(run.last.get(name)) for name in names]
         curve = [sparkline([y for _, y in run.curve(course)])] if course else []
         state = "running" if run.is_running else ""
@@ -151,14 +177,17 @@ def comparison(runs: Sequence[Run]) -> list[list[str]]:
         values = [_text(each.get(key, "-")) for each in settings]
         if len(set(values)) > 1:
             table.append([key, *values])
-    table.append(["epochs", *(f"{run.last.get('epoch', 0):.0f}" for run in runs)])
+    table.append(["epochs", *(epochs_of(run) for run in runs)])
     table.append(["time", *(duration(run.seconds) for run in runs)])
-    for name in dict.fromkeys(name for run in runs for name in run.metrics):
-        for title, choose in (("last", lambda ys: ys[-1]), ("least", min), ("largest", max)):
-            if title == "last" or not name.startswith("lr"):
-                curves = [[y for _, y in run.curve(name)] for run in runs]
-                finite = [[y for y in ys if math.isfinite(y)] if title != "last" else ys for ys in curves]
-                table.append([f"{name}, {title}", *(_number(choose(ys)) if ys else "-" for ys in finite)])
+    every = [run.curves() for run in runs]
+    names = dict.fromkeys(name for curves in every for name in curves)
+    for name in list(names)[:MOST_VALUES]:
+        whole = [[y for _, y in curves.get(name, ())] for curves in every]
+        finite = [[y for y in ys if math.isfinite(y)] for ys in whole]
+        table.append([f"{name}, last", *(_number(ys[-1]) if ys else "-" for ys in whole)])
+        if not name.startswith("lr"):
+            table.append([f"{name}, least", *(_number(min(ys)) if ys else "-" for ys in finite)])
+            table.append([f"{name}, largest", *(_number(max(ys)) if ys else "-" for ys in finite)])
     return table
 
 
@@ -167,20 +196,21 @@ def check_metrics(runs: Sequence[Run], names: Iterable[str]) -> None:
     known = dict.fromkeys(name for run in runs for name in run.metrics)
     for name in names:
         if name not in known:
-            raise FileFormatError(f"no run has the value {name!r}. {hint_for(name, known)}")
+            raise FileFormatError(f"no run has the value {quoted(name)}. {hint_for(name, known)}")
 
 
 def aligned(table: Sequence[Sequence[str]]) -> str:
-    """A table as lines of text, the first column to the left and the others to the right.
+    """A table as lines of text, the first column to the left and the others to the right; all of it is foreign text.
 
     >>> print(aligned([["run", "loss"], ["a", "0.5"], ["long", "12"]]))
     run   loss
     a      0.5
     long    12
     """
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    shown = [[printable(cell) for cell in row] for row in table]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     lines = []
-    for first, *rest in table:
+    for first, *rest in shown:
         cells = [first.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(rest, widths[1:], strict=True))]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
@@ -192,34 +222,61 @@ def duration(seconds: float) -> str:
     >>> [duration(s) for s in (0.31, 75, 7500)]
     ['0.3 s', '1 min 15 s', '2 h 05 min']
     """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
+    if not 60 <= seconds < _LONGEST:
+        return f"{seconds:.1f} s" if abs(seconds) < 60 else f"{seconds:.4g} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def total(values: Iterable[float]) -> float:
+    """The sum of the finite ones among values."""
+    return sum(x for x in values if math.isfinite(x))
+
+
+def epochs_of(run: Run) -> str:
+    """The number of the last epoch, in words."""
+    number = run.last.get("epoch", 0)
+    return f"{number:.0f}" if abs(number) < 1e9 else f"{number:.4g}"
+
+
 def _has_run(path: Path) -> bool:
-    return (path / METRICS).is_file() or (path / CONFIG).is_file()
+    return any((path / name).is_file() and not (path / name).is_symlink() for name in (METRICS, CONFIG))
+
+
+def _has_links(folder: Path) -> bool:
+    with os.scandir(folder) as entries:
+        return any(entry.is_symlink() for entry in entries)
 
 
 def _below(root: Path) -> Iterator[Path]:
     """The folders of runs, ``root`` itself included; nothing below a run is one."""
-    if _has_run(root):
-        yield root
-        return
-    for each in sorted(root.iterdir()):
-        if each.is_dir() and not each.name.startswith("."):
-            yield from _below(each)
+    waiting = [root]
+    while waiting:
+        path = waiting.pop()
+        if _has_run(path):
+            yield path
+            continue
+        with os.scandir(path) as entries:
+            inside = [e.name for e in entries if not e.name.startswith(".") and e.is_dir(follow_symlinks=False)]
+        waiting += [path / name for name in sorted(inside, reverse=True)]
 
 
 def _rows(path: Path) -> list[dict[str, float]]:
     """The numbers of rows; anything else in them is left out."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return []
-    rows: list[dict[str, float]] = [
-        {k: x for k, x in row.items() if isinstance(x, (int, float))} for row in read_rows(path)
-    ]
+    rows = [{k: _float(x) for k, x in row.items() if type(x) in (int, float)} for row in read_rows(path)]
     return [row for row in rows if row]
+
+
+def _float(value: float) -> float:
+    """A number of a file as one that can be computed with: an integer of many digits as a float."""
+    if isinstance(value, float) or abs(value) < 2**63:
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _interesting(runs: Sequence[Run]) -> list[str]:

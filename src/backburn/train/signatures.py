@@ -1,21 +1,30 @@
 """The arguments of functions that a configuration names: from their source, without importing it, or as imported.
 
 A name is ``package.module:function``. Its module is looked for on the path, and after that beside the configuration.
+It is a module of the user's, or of an installed package, whose public names are meant. Functions of Python's own
+library make and measure no models, and what they do to files and machines is refused before it is imported.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
+import importlib.util
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backburn.base.errors import ConfigError, hint_for
+from backburn.base.errors import ConfigError, FileFormatError, hint_for
+from backburn.base.foreign import quoted
+from backburn.base.regular import read_regular
+
+#: The most bytes of a source that is read, and the most steps by which the type of an annotation is found.
+MOST_SOURCE, MOST_STEPS = 2**24, 1000
 
 
 @dataclass(frozen=True)
@@ -30,17 +39,38 @@ class Parameters:
 def parts_of_name(name: str) -> tuple[str, str]:
     """The module and the function of a name. Raises :class:`ConfigError` for anything else."""
     module, colon, function = name.partition(":")
-    good = all(part.isidentifier() for part in (*module.split("."), *function.split(".")))
+    good = all(part.isidentifier() and len(part) <= 200 for part in (*module.split("."), *function.split(".")))
     if not colon or not good:
-        raise ConfigError(f"{name!r} is no function: write package.module:function")
+        raise ConfigError(f"{quoted(name)} is no function: write package.module:function")
+    return module, function
+
+
+def checked_name(name: str, folder: Path) -> tuple[str, str]:
+    """The module and the function of a name that may be imported. Raises :class:`ConfigError` for any other.
+
+    >>> checked_name("os:system", Path())
+    Traceback (most recent call last):
+    backburn.base.errors.ConfigError: 'os:system' is of Python's own library: name a function of a module of yours
+    """
+    module, function = parts_of_name(name)
+    if module.partition(".")[0] in sys.stdlib_module_names:
+        raise ConfigError(f"{quoted(name)} is of Python's own library: name a function of a module of yours")
+    if any(part.startswith("_") for part in (*module.split("."), *function.split("."))):
+        path = source_of(module, folder)
+        if path is not None and _INSTALLED & set(path.parts):
+            raise ConfigError(f"{quoted(name)} is no public name of its package: name a function of a module of yours")
     return module, function
 
 
 def imported(name: str, folder: Path) -> Callable[..., Any]:
-    """The function of a name. Raises :class:`ConfigError` if there is none; errors inside of its module are raised."""
-    module, function = parts_of_name(name)
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))  # at the end: a file of a library's name hides nothing
+    """The function of a name. Raises :class:`ConfigError` if there is none; errors inside of its module are raised.
+
+    Of what a module has imported, functions of Python's own library are refused, and of an installed package also names
+    that its ``__all__`` does not list.
+    """
+    module, function = checked_name(name, folder)
+    if str(folder) not in sys.path and _top_level(module) is None:
+        sys.path.append(str(folder))  # at the end, and only for what is not on the path: a file there hides nothing
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -49,23 +79,69 @@ def imported(name: str, folder: Path) -> Callable[..., Any]:
                 f"there is no module {error.name!r}, neither in the environment nor in {folder}"
             ) from None
         raise
+    public = getattr(found, "__all__", None)
+    if public is not None and _INSTALLED & set(Path(getattr(found, "__file__", None) or "").parts):
+        first = function.partition(".")[0]
+        if first not in public and hasattr(found, first):
+            raise ConfigError(f"{quoted(name)} is no public name of its package: name a function of a module of yours")
     for part in function.split("."):
         if not hasattr(found, part):
-            raise ConfigError(
-                f"{module} has no {part!r}. {hint_for(part, [n for n in vars(found) if not n.startswith('_')])}"
-            )
+            names = [n for n in getattr(found, "__dict__", ()) if not n.startswith("_")]
+            raise ConfigError(f"{module} has no {quoted(part)}. {hint_for(part, names)}")
         found = getattr(found, part)
     if not callable(found):
         raise ConfigError(f"{name} is a {type(found).__name__}, not a function")
+    if _home(found) in sys.stdlib_module_names:
+        raise ConfigError(f"{quoted(name)} is of Python's own library: name a function of a module of yours")
     return found
 
 
+def _top_level(module: str) -> Any:
+    """What the path has of the outermost package of a module; None for nothing."""
+    try:
+        return importlib.util.find_spec(module.partition(".")[0])
+    except (ImportError, ValueError):
+        return None
+
+
+#: Folders of installed packages.
+_INSTALLED = {"site-packages", "dist-packages"}
+
+
+def _home(function: Any) -> str:
+    """The outermost package that a callable is of; for a partial one that of its function."""
+    for _ in range(100):
+        if not isinstance(function, functools.partial):
+            break
+        function = function.func
+    module = getattr(function, "__module__", None)
+    return (module if isinstance(module, str) else type(function).__module__).partition(".")[0]
+
+
+def check_fits(name: str, function: Callable[..., Any], skip: int, arguments: Mapping[str, Any]) -> None:
+    """Raise :class:`ConfigError` for a function that cannot be called with ``skip`` values and these arguments."""
+    try:
+        inspect.signature(function).bind(*[None] * skip, **arguments)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{quoted(name)} is not called with {_words(skip, arguments)}: {error}") from None
+
+
+def _words(skip: int, arguments: Mapping[str, Any]) -> str:
+    words = [*["a model", "a batch"][:skip], *(f"{key}=" for key in arguments)]
+    return ", ".join(words) or "no arguments"
+
+
 def parameters_of(function: Callable[..., Any], skip: int = 0) -> Parameters:
-    """The arguments of a function after the first ``skip``."""
+    """The arguments of a function after the first ``skip``.
+
+    Raises :class:`ConfigError` for one that does not say what it takes.
+    """
     try:
         entries = list(inspect.signature(function).parameters.values())[skip:]
     except (TypeError, ValueError):  # one that is not written in Python
-        return Parameters({}, frozenset(), True)
+        raise ConfigError(
+            f"{function!r:.80} does not say what arguments it takes: name a function of yours that calls it"
+        ) from None
     source: Any = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
     try:
         hints = typing.get_type_hints(source, include_extras=True)
@@ -85,16 +161,20 @@ def parameters_in_source(name: str, folder: Path, skip: int = 0) -> Parameters |
     Types of Python and of ``typing`` are known, all others are any. Raises :class:`ConfigError` if there is no such
     module or function.
     """
-    module, function = parts_of_name(name)
+    module, function = checked_name(name, folder)
     path = source_of(module, folder)
     if path is None:
         raise ConfigError(f"there is no module {module!r}, neither in the environment nor in {folder}")
     if path.suffix != ".py":
         return None
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = ast.parse(read_regular(path, MOST_SOURCE))
     except SyntaxError as error:
         raise ConfigError(f"{path}, line {error.lineno}: {error.msg}") from None
+    except FileFormatError:
+        raise
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise ConfigError(f"{path}: this is no source of Python: {str(error) or 'it is too deep'}") from None
     body: list[ast.stmt] = tree.body
     node: Any = None
     for part in function.split("."):
@@ -103,7 +183,7 @@ def parameters_in_source(name: str, folder: Path, skip: int = 0) -> Parameters |
             names = _names(body)
             if part in names or "*" in names:  # imported, or computed
                 return None
-            raise ConfigError(f"{module} has no {part!r}. {hint_for(part, names)}")
+            raise ConfigError(f"{module} has no {quoted(part)}. {hint_for(part, names)}")
         body = getattr(node, "body", [])
     if isinstance(node, ast.ClassDef):
         node, skip = next((n for n in node.body if getattr(n, "name", None) == "__init__"), None), skip + 1
@@ -164,30 +244,34 @@ _TYPES: dict[str, Any] = {
 def _type(node: ast.expr | None, aliases: Mapping[str, ast.expr]) -> Any:
     """The type that an annotation means, or any if that cannot be known."""
     try:
-        return _evaluated(node, aliases) if node is not None else Any
-    except (LookupError, TypeError, ValueError, SyntaxError, RecursionError):
+        return _evaluated(node, aliases, iter(range(MOST_STEPS))) if node is not None else Any
+    except (LookupError, TypeError, ValueError, SyntaxError, RecursionError, MemoryError):
         return Any
 
 
-def _evaluated(node: ast.expr, aliases: Mapping[str, ast.expr]) -> Any:
+def _evaluated(node: ast.expr, aliases: Mapping[str, ast.expr], steps: Iterator[int]) -> Any:
+    if next(steps, None) is None:  # names that stand for one another grow without bound
+        raise LookupError
     if isinstance(node, ast.Constant):
         if isinstance(node.value, str):
-            return _evaluated(ast.parse(node.value, mode="eval").body, aliases)
+            return _evaluated(ast.parse(node.value, mode="eval").body, aliases, steps)
         return node.value
     if isinstance(node, ast.Name):
-        return _TYPES[node.id] if node.id in _TYPES else _evaluated(aliases[node.id], aliases)
+        return _TYPES[node.id] if node.id in _TYPES else _evaluated(aliases[node.id], aliases, steps)
     if isinstance(node, ast.Attribute):
         return _TYPES[node.attr]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        return _evaluated(node.left, aliases) | _evaluated(node.right, aliases)
+        return _evaluated(node.left, aliases, steps) | _evaluated(node.right, aliases, steps)
     if isinstance(node, ast.Subscript):
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if ast.unparse(node.value).endswith("Annotated"):  # what is said about the type is not known
-            return _evaluated(parts[0], aliases)
-        outer = _evaluated(node.value, aliases)
+            return _evaluated(parts[0], aliases, steps)
+        outer = _evaluated(node.value, aliases, steps)
         if outer is typing.Literal:
             return outer[tuple(ast.literal_eval(part) for part in parts)]
-        values = [... if isinstance(p, ast.Constant) and p.value is ... else _evaluated(p, aliases) for p in parts]
+        values = [
+            ... if isinstance(p, ast.Constant) and p.value is ... else _evaluated(p, aliases, steps) for p in parts
+        ]
         return outer[tuple(values)]
     raise LookupError
 

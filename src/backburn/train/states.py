@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any
 
-from backburn.base.errors import RunFolderError
+from backburn.base.errors import ArgumentError, BackburnError, RunFolderError
+from backburn.base.foreign import is_deep, printable
 from backburn.base.mutable_trees import MutableTree
+from backburn.distributed.rows import Rows
 from backburn.nn.module import placed_as
 from backburn.optim.groups import Groups
 from backburn.tensor.core.copying import copy_if_overwritten
@@ -90,17 +93,67 @@ class Description:
             before, now = saved[table], own[table]
             for name in {**before, **now}:
                 if before.get(name) != now.get(name):
-                    found.append(f"{table} {name} was {before.get(name)}, is {now.get(name)}")
+                    was = printable(before.get(name))
+                    found.append(f"{table} {printable(name)} was {was}, is {printable(now.get(name))}")
         if saved["optimizer"] != own["optimizer"]:
-            found.append(f"optimizer was {saved['optimizer']}, is {own['optimizer']}")
+            found.append(f"optimizer was {printable(saved['optimizer'])}, is {own['optimizer']}")
         if found:
             more = f", and {len(found) - 5} more" if len(found) > 5 else ""
             raise RunFolderError(f"the saved run is another one: {'; '.join(found[:5])}{more}")
 
 
+#: The errors of reading a state, and setting its parts, that is not one of this run.
+MISFITS = (ArithmeticError, AttributeError, BackburnError, LookupError, RecursionError, TypeError, ValueError)
+
+
+def check_parts(state: Any) -> None:
+    """Raise :class:`ArgumentError` for a saved state whose plain values are not those of a run, whatever wrote it.
+
+    The parts of the model, the optimizer, the average, the precision and the rates are checked by those who take them.
+    """
+    if not isinstance(state, Mapping) or is_deep(state):
+        raise ArgumentError("it is no table, or a deep one")
+    counts = [state[name] for name in ("epoch", "steps", "batches", "passes")]
+    sums, logged, seconds = (_table(state, name) for name in ("sums", "logged", "seconds"))
+    for each in (sums, logged):
+        values, numbers = _table(each, "sums"), _table(each, "counts")
+        counts += [each["examples"], *numbers.values()]
+        if values.keys() != numbers.keys() or not all(map(_is_number, values.values())):
+            raise ArgumentError("its sums are no sums")
+    skipped = state["skipped"]
+    if not isinstance(skipped, list) or len(skipped) != 2:
+        raise ArgumentError("its steps that were skipped are no pair of numbers")
+    for number in (*counts, *skipped):
+        if type(number) is not int or not 0 <= number < 2**63:
+            raise ArgumentError(f"{printable(number, 40)} is no count")
+    if not all(_is_number(x) and 0 <= x < inf for x in seconds.values()) or not 0 < state["lowered"] <= 1:
+        raise ArgumentError("its times or its rate are no numbers")
+    key = state["evaluation"]
+    if type(key) is not int or not 0 <= key < 2**128:
+        raise ArgumentError("its random numbers have no key")
+    rows = state["history"]
+    if not isinstance(rows, list) or not all(isinstance(r, dict) and all(map(_is_number, r.values())) for r in rows):
+        raise ArgumentError("its history has no rows of numbers")
+    layout = state["layout"]
+    if layout is not None and not (isinstance(layout, dict) and all(isinstance(x, str) for x in layout.values())):
+        raise ArgumentError("its batches have no layout")
+
+
+def _table(state: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = state[name]
+    if not isinstance(found, dict):
+        raise ArgumentError(f"{name} of it is no table")
+    return found
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) < 2**63)
+
+
 def data_description(data: Any) -> dict[str, Any]:
     """The kind and the length of data, and what they say of themselves by a method ``describe``."""
-    found: dict[str, Any] = {"kind": type(data).__name__}
+    kind = type(data.loader if isinstance(data, Rows) else data)  # the same run whether batches are cut or not
+    found: dict[str, Any] = {"kind": kind.__name__}
     if hasattr(data, "__len__"):
         found["batches"] = len(data)
     if hasattr(data, "describe"):

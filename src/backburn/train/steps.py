@@ -7,19 +7,31 @@ from math import isfinite
 from typing import Any
 
 from backburn.backend import AnyBackend
+from backburn.base.contexts import MEANS, scoped
 from backburn.base.dtypes import float32
 from backburn.base.errors import DTypeError, ShapeError
 from backburn.base.trees import tree_map
-from backburn.optim.gradients import add, clip_grad_norm, global_norm, named_gradients, scale
+from backburn.optim.gradients import (
+    NamedGradients,
+    add,
+    clip_grad_norm,
+    global_norm,
+    named_gradients,
+    scale,
+    to_backend_of,
+)
 from backburn.tensor.core.dispatch import cast
 from backburn.tensor.core.host import asarray
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.wrapping import is_tensor
+from backburn.tensor.selection import where
 from backburn.train.batches import examples
 from backburn.train.precision import Precision, buffers_by_path, put_buffers
 from backburn.transforms.capturing import OnFallback, capture
 
 Values = dict[str, Any]
+#: By name, what a value is a mean over, where it is not the examples: 0-d tensors, or numbers that follow from shapes.
+Weights = dict[str, Any]
 
 
 class Step:
@@ -53,66 +65,72 @@ class Step:
             self._first = capture(self._gradients, state=False, on_fallback=on_fallback)
             self._second = capture(self._update, on_fallback=on_fallback)
 
-    def __call__(self, state: tuple[Any, Any, Any], batches: tuple[Any, ...]) -> tuple[Values, bool]:
-        """The values of a step on one batch, or on several whose gradients are averaged; and whether it was taken."""
+    def __call__(self, state: tuple[Any, Any, Any], batches: tuple[Any, ...]) -> tuple[Values, Weights, bool]:
+        """The values and weights of a step on one batch, or on several together; and whether it was taken."""
         if not self.guarded:
-            return self._whole(state, *batches)[1], True
+            return *self._whole(state, *batches)[1], True
         model, precision = state[0], self._precision
         factor = asarray(precision.scale, dtype=float32, backend=self._backend) if precision.scales else None
-        values, gradients, buffers, norm = self._first(model, factor, *batches)
+        (values, weights), gradients, buffers, norm = self._first(model, factor, *batches)
         if not precision.observe(isfinite(norm.item())):
-            return values, False
+            return values, weights, False
         self._second(state, gradients, buffers)
-        return values, True
+        return values, weights, True
 
     @property
     def reason(self) -> str | None:
         """Why the last step was not replayed: empty if it was, None if nothing is to be recorded."""
         return getattr(self._first if self.guarded else self._whole, "reason", None)
 
-    def _learn(self, state: tuple[Any, Any, Any], *batches: Any) -> tuple[Any, Values]:
+    def _learn(self, state: tuple[Any, Any, Any], *batches: Any) -> tuple[Any, tuple[Values, Weights]]:
         model, optimizer, average = state
         if self._copies or self._clip is not None or len(batches) > 1:
-            values, gradients, buffers, _ = self._gradients(model, None, *batches)
-            return self._update(state, gradients, buffers)[0], values
-        value, values = self._called(model, *batches)
+            found, gradients, buffers, _ = self._gradients(model, None, *batches)
+            return self._update(state, gradients, buffers)[0], found
+        value, values, weights = measured(self._loss, model, *batches)
         optimizer.step(model, value.backward())
         if average is not None:
             average.update(model)
-        return state, values
+        return state, (values, weights)
 
-    def _gradients(self, model: Any, factor: Any, *batches: Any) -> tuple[Values, Any, dict[str, Any], Any]:
-        """Values, gradients by path, new buffers, and, if the step is guarded, the norm of the gradients.
+    def _gradients(
+        self, model: Any, factor: Any, *batches: Any
+    ) -> tuple[tuple[Values, Weights], Any, dict[str, Any], Any]:
+        """Values and weights, gradients by path, new buffers, and, if the step is guarded, the norm of the gradients.
 
         Guarded or cast, the step uses a copy of the model, so that its buffers are those of before until the update.
         """
-        precision, total, found = self._precision, None, list[Values]()
+        precision, total, whole = self._precision, None, None
+        found = list[tuple[Values, Weights, int]]()
         buffers: dict[str, Any] = {}
-        counts = [examples(batch) for batch in batches]
-        weights = [count / sum(counts) for count in counts]
-        for batch, weight in zip(batches, weights, strict=True):
+        for batch in batches:
             used = model
             if self._copies:  # a new one for each batch: the casts are a part of its graph
                 used = precision.cast(model) if precision.casts else tree_map(lambda x: x, model)
                 put_buffers(used, buffers)
-            value, values = self._called(used, precision.cast(batch))
+            value, values, weights = measured(self._loss, used, precision.cast(batch))
             wide = cast(value, float32) if precision.casts else value
             buffers = buffers_by_path(used) if self._copies else buffers
             gradients = named_gradients(model, (wide if factor is None else wide * factor).backward())
-            if weight != 1.0:
-                gradients = scale(gradients, weight)
+            count = examples(batch)
+            if len(batches) > 1:
+                weight = weights.get("loss", count)
+                gradients = _weighted(gradients, weight)
+                whole = weight if whole is None else whole + weight
             total = gradients if total is None else add(total, gradients)
-            found.append(values)
+            found.append((values, weights, count))
+        if whole is not None:
+            total = scale(total, _inverse(whole))
         if factor is not None:
             total = scale(total, 1.0 / factor)
-        values = found[0] if len(found) == 1 else _mean(found, weights)
+        values, weights = found[0][:2] if len(found) == 1 else _mean(found)
         norm = None
         if self._clip is not None:
             total, norm = clip_grad_norm(total, self._clip)
             values = {**values, "gradient_norm": norm}
         elif self.guarded:
             norm = global_norm(total)
-        return values, total, buffers, norm
+        return (values, weights), total, buffers, norm
 
     def _update(self, state: tuple[Any, Any, Any], gradients: Any, buffers: Mapping[str, Any]) -> tuple[Any, None]:
         model, optimizer, average = state
@@ -122,48 +140,89 @@ class Step:
             average.update(model)
         return state, None
 
-    def _called(self, model: Any, batch: Any) -> tuple[Any, Values]:
-        """The loss with its history, and all values without."""
-        value, further = parts_of(self._loss(model, batch))
-        values = {"loss": value.detach()}
-        for name, x in further.items():
-            values[name] = x.detach() if x.dtype.kind == "float" else x
-        return value, values
 
+def measured(function: Callable[[Any, Any], Any], model: Any, batch: Any) -> tuple[Any, Values, Weights]:
+    """The loss with its history, all values without, and the weights of those that are not means over examples.
 
-def parts_of(result: Any) -> tuple[Any, Mapping[str, Any]]:
-    """The loss, and the further values, of what a loss function returned. Raises for anything else."""
+    Raises :class:`DTypeError` and :class:`ShapeError` for what is none.
+    """
+    with scoped(MEANS, list[Any]()):
+        result, means = function(model, batch), MEANS.get() or []
     further: Mapping[str, Any] = {}
-    value = result
-    if result.__class__ is tuple:
-        if len(result) != 2 or not isinstance(result[1], Mapping):
-            raise DTypeError(
-                f"loss: returns a scalar, or a pair of a scalar and a dict of scalars by name, not a tuple of "
-                f"{describe(result)}"
-            )
-        value, further = result
+    if result.__class__ is tuple and len(result) == 2 and isinstance(result[1], Mapping):
+        result, further = result
+    value, weight = _pair(result)
+    if value.__class__ is tuple or (value is not result and not is_tensor(weight)):
+        raise DTypeError(
+            f"loss: returns a scalar, or a pair of a scalar and a dict of scalars by name, or of a scalar and its "
+            f"weight, a 0-d tensor, and not a tuple of {describe(result)}"
+        )
     if not is_tensor(value) or value.dtype.kind != "float":
         raise DTypeError(f"loss: returns a 0-d float tensor, not {describe((value,)) or None}")
     if value.shape:
         raise ShapeError(f"loss: returns a scalar, and this is {describe((value,))}: take its mean()")
+    if "loss" in further:
+        raise DTypeError("loss: the further values have names of their own, and one is called 'loss'")
+    if weight is None:
+        weight = next((divisor() for mean, divisor in means if mean is value), None)
+    values, weights = {"loss": value.detach()}, {} if weight is None else {"loss": _plain("loss", "weight", weight)}
     for name, x in further.items():
-        check_scalar("loss", name, x)
-        if name == "loss":
-            raise DTypeError("loss: the further values have names of their own, and one is called 'loss'")
-    return value, further
+        put_mean(values, weights, "loss", name, x)
+    return value, values, weights
 
 
-def check_scalar(function: str, name: Any, x: Any) -> None:
-    """Raise unless a value is a 0-d tensor."""
+def put_mean(values: Values, weights: Weights, function: str, name: str, x: Any) -> None:
+    """Enter a value, or a pair of a value and its weight. Raises unless they are 0-d tensors."""
+    mean, weight = _pair(x)
+    values[name] = _plain(function, name, mean)
+    if weight is not None:
+        weights[name] = _plain(function, f"the weight of {name}", weight)
+
+
+def _pair(x: Any) -> tuple[Any, Any]:
+    """A mean, and its weight if it stands beside it."""
+    return x if x.__class__ is tuple and len(x) == 2 else (x, None)
+
+
+def _plain(function: str, name: str, x: Any) -> Any:
+    """A 0-d tensor, without history, or a number that follows from shapes."""
+    if x.__class__ is int and name == "weight":
+        return x
     if not is_tensor(x):
         raise DTypeError(f"{function}: {name!r} is a 0-d tensor, not {describe((x,)) or None}; bb.asarray makes one")
     if x.shape:
         raise ShapeError(f"{function}: {name!r} is a scalar, and this is {describe((x,))}: take its mean()")
+    return x.detach() if x.dtype.kind == "float" else x
 
 
-def _mean(found: list[Values], weights: list[float]) -> Values:
-    """The weighted mean of the values of several batches."""
-    return {
-        name: sum((cast(values[name], float32) * w for values, w in zip(found, weights, strict=True)), start=0.0)
-        for name in found[0]
-    }
+def _weighted(gradients: NamedGradients, weight: Any) -> NamedGradients:
+    """Gradients times a weight; 0 where that is 0, though a mean of nothing is NaN."""
+    if not is_tensor(weight):
+        return scale(gradients, weight)
+    weight = cast(weight, float32)
+    scaled = scale(gradients, weight)
+    return {path: where(to_backend_of(x, weight) != 0.0, x, 0.0) for path, x in scaled.items()}
+
+
+def _inverse(whole: Any) -> Any:
+    """``1 / whole``, 1 for 0."""
+    return 1.0 / where(whole == 0.0, 1.0, cast(whole, float32)) if is_tensor(whole) else 1.0 / whole
+
+
+def _mean(found: list[tuple[Values, Weights, int]]) -> tuple[Values, Weights]:
+    """The means of the values of several batches, and the weights of those that have some of their own."""
+    values, whole = Values(), Weights()
+    for name in found[0][0]:
+        own = [weights.get(name, count) for _, weights, count in found]
+        terms = [_term(each[name], weight) for (each, _, _), weight in zip(found, own, strict=True)]
+        total = sum(own[1:], start=own[0])
+        values[name] = sum(terms[1:], start=terms[0]) / total
+        if any(name in weights for _, weights, _ in found):
+            whole[name] = total
+    return values, whole
+
+
+def _term(value: Any, weight: Any) -> Any:
+    """A value times its weight, 0 where that is 0."""
+    wide = cast(value, float32)
+    return where(weight == 0, 0.0, wide) * cast(weight, float32) if is_tensor(weight) else wide * weight

@@ -3,43 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
+from math import isfinite, nan
 from typing import Any
 
+from backburn.base.dtypes import float32
+from backburn.tensor.core.dispatch import cast
+from backburn.tensor.core.wrapping import is_tensor
 from backburn.tensor.shape import stack
+
+#: The number of examples of a step, its values, and the weights of those that are not means over the examples.
+Entry = tuple[int, dict[str, Any], dict[str, Any]]
 
 
 class Sums:
-    """Sums of values over examples, in the order of the steps."""
+    """Sums of values over examples, or over what else they are means of, in the order of the steps."""
 
     def __init__(self) -> None:
         self.examples = 0
         #: The examples since the process began, which rates are measured by.
         self.examples_here = 0
         self.sums: dict[str, float] = {}
-        self.counts: dict[str, int] = {}
+        self.counts: dict[str, float] = {}
 
-    def add(self, found: list[tuple[int, dict[str, Any]]]) -> tuple[float, int] | None:
+    def add(self, found: list[Entry]) -> tuple[float, int] | None:
         """Read values, with one transfer for each name, and empty the list; returns a loss that is not finite.
 
-        Beside it stands how many steps ago it was.
+        Beside it stands how many steps ago it was. What is a mean of nothing, of weight 0, is left out.
         """
         bad: tuple[float, int] | None = None
-        columns: dict[str, list[tuple[int, Any]]] = {}
-        for count, values in found:
+        columns: dict[str, list[tuple[Any, Any]]] = {}
+        for count, values, weights in found:
             self.examples += count
             self.examples_here += count
             for name, x in values.items():
-                columns.setdefault(name, []).append((count, x))
+                columns.setdefault(name, []).append((weights.get(name, count), x))
         for name, entries in columns.items():
             read = stack([x for _, x in entries]).tolist()
-            total = self.sums.get(name, 0.0)
-            for position, ((count, _), value) in enumerate(zip(entries, read, strict=True)):
-                total += value * count
+            total, whole = self.sums.get(name, 0.0), self.counts.get(name, 0)
+            for position, (weight, value) in enumerate(zip(_read([w for w, _ in entries]), read, strict=True)):
+                if not weight:
+                    continue
+                total, whole = total + value * weight, whole + weight
                 if name == "loss" and bad is None and not isfinite(value):
                     bad = value, len(entries) - 1 - position
-            self.sums[name] = total
-            self.counts[name] = self.counts.get(name, 0) + sum(count for count, _ in entries)
+            self.sums[name], self.counts[name] = total, whole
         found.clear()
         return bad
 
@@ -55,6 +62,15 @@ class Sums:
         return found
 
     def means(self) -> dict[str, float]:
-        """The means of all values: the loss, and the others by their names, in the order that a saved state keeps."""
+        """The means of all values, NaN for those of nothing: the loss, then the others by their names."""
         names = sorted(self.sums, key=lambda name: (name != "loss", name))
-        return {name: self.sums[name] / self.counts[name] for name in names if self.counts[name]}
+        return {name: self.sums[name] / self.counts[name] if self.counts[name] else nan for name in names}
+
+
+def _read(weights: list[Any]) -> list[float]:
+    """Weights as numbers, with one transfer for those that are tensors."""
+    tensors = [weight for weight in weights if is_tensor(weight)]
+    if not tensors:
+        return weights
+    read = iter(stack([cast(x, float32) for x in tensors]).tolist())
+    return [next(read) if is_tensor(weight) else weight for weight in weights]

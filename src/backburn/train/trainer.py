@@ -10,10 +10,16 @@ from contextlib import nullcontext
 from math import inf
 from typing import Any, Generic, Literal, TypeVar
 
-from backburn.base.errors import ArgumentError, FileFormatError, NumericalInstabilityError, RunFolderError
+from backburn.base.errors import (
+    ArgumentError,
+    BackburnError,
+    FileFormatError,
+    NumericalInstabilityError,
+    RunFolderError,
+)
 from backburn.base.mutable_trees import MutableTree
 from backburn.data.loader import Batches
-from backburn.decorators.sharding import levels_of
+from backburn.decorators.sharding import levels_of, spec_without_shards
 from backburn.distributed import Cutting, Mesh, place, placement
 from backburn.distributed.rows import Rows
 from backburn.hints.arguments import explained
@@ -35,18 +41,18 @@ from backburn.train.arguments import (
     place_of,
     positive,
 )
-from backburn.train.batches import Data, batches_of, described, host_examples, layout
+from backburn.train.batches import Data, batches_of, described, host_examples, layout, not_finite
 from backburn.train.callbacks import Callback, Checkpoints, Row
 from backburn.train.evaluation import Evaluation
 from backburn.train.positions import has_position, iterator_at, position_of
 from backburn.train.precision import Precision
-from backburn.train.rates import lower, optimizers_of, rate_values
+from backburn.train.rates import changed_rate, lower, optimizers_of, rate_values
 from backburn.train.run_folder import BEST, MODEL, RunFolder, environment, versions
 from backburn.train.shared_folder import SharedFolder
 from backburn.train.signals import Terminated, interruptible
-from backburn.train.states import Description, load_model_state, model_state
-from backburn.train.steps import Step
-from backburn.train.sums import Sums
+from backburn.train.states import MISFITS, Description, check_parts, load_model_state, model_state
+from backburn.train.steps import Step, Values, Weights
+from backburn.train.sums import Entry, Sums
 
 M = TypeVar("M")
 
@@ -66,7 +72,9 @@ class Trainer(Generic[M]):
     """A training run and its pieces: one step, one epoch, an evaluation, the state to save and restore.
 
     ``loss`` is a function of the model and a batch that returns a scalar, the mean over the batch, or a pair of it and
-    a dict of further scalars, such as an accuracy. A batch is any tree of arrays; the loss gets it with tensors on the
+    a dict of further scalars, such as an accuracy. In the place of each may stand a pair of a mean and its weight, such
+    as the number of tokens with a label, which is found for ``cross_entropy`` and ``nll_loss`` themselves; else a batch
+    weighs as much as it has examples. A batch is any tree of arrays; the loss gets it with tensors on the
     model's backend, host floats in the dtype of the model's parameters and all else in its own. ``data`` is anything
     that can be iterated over once in each epoch, or a function from the number of the epoch, from 1 on, to that. Where
     it has a method ``set_epoch``, that is called with the number first.
@@ -79,8 +87,8 @@ class Trainer(Generic[M]):
       :mod:`backburn.train.run_folder`. :class:`Checkpoints` among the callbacks says when, and how many.
     - ``capture``: whether to record steps and to replay them; by default on backends that can.
     - ``precision``: a :class:`Precision`, or the name of its dtype.
-    - ``accumulate``: the number of batches in a step, whose gradients are averaged with the batches' sizes as weights,
-      so that a step is that of one large batch.
+    - ``accumulate``: the number of batches in a step, whose gradients are averaged with the batches' sizes or the
+      losses' own weights, so that a step is that of one large batch.
     - ``clip``: the largest norm of all gradients together, to which greater ones are scaled down.
     - ``average``: an :class:`backburn.optim.Average`, updated by each step. Evaluations and saved models use it.
     - ``seed``: of all random draws in steps; by default it follows from the state of :mod:`backburn.random`.
@@ -187,8 +195,8 @@ class Trainer(Generic[M]):
         monitored = "loss" if self.validation is None else "validation/loss"
         self.callbacks = all_callbacks(callbacks, self._rates, monitored, progress, self.is_first)
         self.checkpoints = next((c for c in self.callbacks if isinstance(c, Checkpoints)), Checkpoints())
-        #: Values of steps that have not been read: the number of examples, and scalars by name.
-        self._unread: list[tuple[int, dict[str, Any]]] = []
+        #: Values of steps that have not been read.
+        self._unread: list[Entry] = []
         self._sums = Sums()
         self._logged = Sums()
         self._skipped = self._skipped_in_row = 0
@@ -233,14 +241,14 @@ class Trainer(Generic[M]):
         A batch that does not fit is described in a note of the error.
         """
         with fork(self.random):
-            return self._stepped(batches)
+            return self._stepped(batches)[0]
 
-    def _stepped(self, batches: Sequence[Any]) -> dict[str, Any]:
-        """:meth:`step`, within a block of the run's random numbers."""
+    def _stepped(self, batches: Sequence[Any]) -> tuple[Values, Weights]:
+        """:meth:`step`, within a block of the run's random numbers, with the weights of the values."""
         tensors = tuple(batches)
         try:
             tensors = tuple([self._place.tensors(batch) for batch in batches])
-            values, taken = self._step((self.model, self.optimizer, self.average), tensors)
+            values, weights, taken = self._step((self.model, self.optimizer, self.average), tensors)
         except Exception as error:
             self._note(error, tensors)
             raise
@@ -252,7 +260,8 @@ class Trainer(Generic[M]):
         if self.mesh is not None:  # reading a sum of addends is communication, and a callback may read on one process
             whole = dict.fromkeys(self.mesh.axes)
             values = {name: place(x, whole) for name, x in values.items()}
-        return values
+            weights = {name: place(x, whole) if is_tensor(x) else x for name, x in weights.items()}
+        return values, weights
 
     def run_epoch(self) -> dict[str, float]:
         """Train on all data once, or on the rest of an epoch that has begun, and evaluate; returns the epoch's row.
@@ -446,6 +455,7 @@ class Trainer(Generic[M]):
         Raises :class:`RunFolderError` for that of another model, optimizer or other data, and says what differs; then
         nothing is changed. What the first batch shows to be other data is an error of the next step.
         """
+        check_parts(state)
         self._description().check(state["about"])
         load_model_state(self.model, state["model"])
         placements = self._placements()
@@ -508,10 +518,10 @@ class Trainer(Generic[M]):
     def _load(self, path: str | os.PathLike[str], state: Any) -> None:
         try:
             self.load_state(state)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise FileFormatError(f"{os.fspath(path)}: this is not the state of a training run ({error})") from error
         except RunFolderError as error:
             raise RunFolderError(f"{os.fspath(path)}: {error}") from error
+        except MISFITS as error:
+            raise FileFormatError(f"{os.fspath(path)}: this is not the state of a training run ({error})") from error
 
     def _save_in_folder(self, state: dict[str, Any], models: dict[str, Any]) -> None:
         if self.folder is None or not self.folder.is_open:
@@ -550,10 +560,13 @@ class Trainer(Generic[M]):
             self._save_in_folder(state, {MODEL: model})
 
     def _saved_model(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """The model as it is saved, with its averaged parameters if there are any, and what is said about it."""
+        """The model as it is saved, with its averaged parameters if there are any, and what is said about it.
+
+        That does not tell on how many shards or processes it was trained: the file is the same.
+        """
         about = {
             "backburn": versions().get("backburn", "of no installation"),
-            "backend": self._place.backend.spec,
+            "backend": spec_without_shards(self._place.backend),
             "epoch": self.epoch,
             "step": self.steps,
             "metrics": {
@@ -564,6 +577,8 @@ class Trainer(Generic[M]):
             },
             **self.about,
         }
+        if isinstance(config := about.get("config"), dict):
+            about["config"] = {name: table for name, table in config.items() if name != "distributed"}
         with self._averaged():
             return model_state(self.model), about
 
@@ -618,6 +633,8 @@ class Trainer(Generic[M]):
         """Say at the start what the data do not allow."""
         if self.folder is None:
             return
+        if self.history and (changed := changed_rate(self.optimizer, self.history[-1])) is not None:
+            self._say(f"note: the run goes on at another rate: {changed}. A schedule over more epochs has other rates")
         if self.batches_per_epoch is None and hasattr(self.data, "__iter__"):
             self._say(
                 f"note: the data, a {type(self.data).__name__}, have no length: an epoch ends where they do, or "
@@ -710,9 +727,9 @@ class Trainer(Generic[M]):
         if self._layout is None:
             self._layout = self._checked_layout(group[0])
         before = self.steps
-        values = self._stepped(group)
+        values, weights = self._stepped(group)
         if self.steps != before:
-            self._unread.append((sum(map(host_examples, group)), values))
+            self._unread.append((sum(map(host_examples, group)), values, weights))
             if len(self._unread) >= READ_AFTER:
                 self._read()
             if self.log_every is not None and self.steps % self.log_every == 0:
@@ -743,7 +760,12 @@ class Trainer(Generic[M]):
         if position is None:
             self._passes += 1
         passes = number if self.steps_per_epoch is None else self._passes
-        iterator = iterator_at(self.data, lambda: batches_of(self.data, passes), position)
+        try:
+            iterator = iterator_at(self.data, lambda: batches_of(self.data, passes), position)
+        except MISFITS as error:
+            if position is None or isinstance(error, BackburnError):
+                raise
+            raise FileFormatError(f"the saved position in the data is none of a {type(self.data).__name__}") from error
         if self.folder is not None and passes == 1 and position is None and not has_position(self.data, iterator):
             self._say(
                 f"note: the position in the data, a {type(self.data).__name__}, cannot be saved: a run that is killed "
@@ -785,6 +807,12 @@ class Trainer(Generic[M]):
             raise self._diverged(f"{bad} is not finite after step {self.steps}")
 
     def _diverged(self, how: str) -> NumericalInstabilityError:
+        found = None if self.steps_per_epoch is not None else not_finite(self.data, self.epoch + 1, self.batches)
+        if found is not None:
+            return NumericalInstabilityError(
+                f"fit: {how}, in epoch {self.epoch + 1}, and the data are not finite: {found}. Leave such examples "
+                f"out, or replace the values (bb.nan_to_num); on_nan='skip' leaves their steps out"
+            )
         rates = ", ".join(f"{value:g}" for value in rate_values(self.optimizer).values())
         return NumericalInstabilityError(
             f"fit: training has diverged: {how}, in epoch {self.epoch + 1}. Try a smaller learning rate than {rates}, "

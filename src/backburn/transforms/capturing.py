@@ -9,6 +9,7 @@ from typing import Any, Literal, overload
 
 from backburn.autodiff.anomaly import watches
 from backburn.backend.contract import is_autodiff
+from backburn.base.call_site import stack_level
 from backburn.base.contexts import ACTIVE, DEFAULT_BACKEND, DEFAULT_FLOAT, RECORDING, scoped
 from backburn.base.errors import ArgumentError, CaptureError
 from backburn.base.mutable_trees import MutableTree
@@ -24,6 +25,7 @@ from backburn.decorators.capture.replay import (
     overwritten_ids,
     register_player,
 )
+from backburn.ops.table import revision
 from backburn.tensor import generators
 from backburn.tensor.classes import Tensor
 from backburn.tensor.core.invalidation import STATE, invalidate
@@ -101,10 +103,9 @@ def capture(step: Callable[..., Any], *, state: bool = True, on_fallback: OnFall
 class Captured:
     """The result of :func:`capture`. Not thread-safe."""
 
-    def __init__(self, step: Callable[..., tuple[Any, Any]], on_fallback: OnFallback, frames: int = 0) -> None:
-        """Initialize a step that has not run yet; ``frames`` are between its caller and the user."""
+    def __init__(self, step: Callable[..., tuple[Any, Any]], on_fallback: OnFallback) -> None:
+        """Initialize a step that has not run yet."""
         self._step = step
-        self._frames = frames
         self._on_fallback = on_fallback
         #: By kind of arguments and state: a plan, why there is none, or what the step brought when it ran for the first
         #: time.
@@ -122,7 +123,7 @@ class Captured:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, also one by pickle, has not run yet."""
-        return type(self), (self._step, self._on_fallback, self._frames)
+        return type(self), (self._step, self._on_fallback)
 
     def __repr__(self) -> str:
         return f"<captured step: {f'runs as it is, since {self.reason}' if self.reason else 'replayed'}>"
@@ -238,17 +239,17 @@ class Captured:
                     f"gradients, w.grad(gradients))"
                 )
         except CaptureError as error:
-            return self._refused(error, stacklevel=5)
+            return self._refused(error)
         register_player(plan)
         return plan
 
-    def _refused(self, error: CaptureError, stacklevel: int = 3) -> str:
+    def _refused(self, error: CaptureError) -> str:
         """Why the step is not recorded, which is told or raised as ``on_fallback`` says."""
         if self._on_fallback == "error":
             raise error
         if self._on_fallback == "warn":
             words = f"capture: the step runs as it is, since {error}"
-            warnings.warn(words, CaptureWarning, stacklevel=stacklevel + self._frames)
+            warnings.warn(words, CaptureWarning, stacklevel=stack_level())
         return str(error)
 
 
@@ -257,7 +258,7 @@ class CapturedFunction:
 
     def __init__(self, function: Callable[..., Any], on_fallback: OnFallback) -> None:
         """Initialize a function that has not run yet."""
-        self._captured = Captured(lambda state, *batch: (state, function(*batch)), on_fallback, frames=1)
+        self._captured = Captured(lambda state, *batch: (state, function(*batch)), on_fallback)
         self._given = function, on_fallback
 
     @property
@@ -288,6 +289,7 @@ class _Plan:
     def __init__(self, backend: Any, recording: Recording) -> None:
         self.backend = backend
         self.recording = recording
+        self._revision = revision()
         self.generator = generators.Current(generators.default_generator())
         self.program: Replay | None = None
         #: The leaves of the output: how to make each tensor, and what else there is.
@@ -314,7 +316,7 @@ class _Plan:
     def holds(self) -> bool:
         """Whether all assumptions still hold, also for the current generator."""
         self.generator.target = generators.default_generator()
-        return self.recording.holds
+        return self.recording.holds and self._revision == revision()
 
     def enter(self, slots: _Slots) -> None:
         """Let the program continue from a state that it did not produce itself."""

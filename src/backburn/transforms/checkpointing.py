@@ -17,9 +17,9 @@ from backburn.base.module_calls import CALL
 from backburn.base.trees import NODE_TYPES, NodeType, flatten, unflatten
 from backburn.batching import Batched, is_mapped, levels_of_vmap
 from backburn.hints.arguments import explained
-from backburn.tensor import random
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.core.levels import common_backend
+from backburn.tensor.generators import Draws
 from backburn.transforms.levels import check_function, lift_nodes, retain_graphs
 
 
@@ -28,8 +28,8 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
     """``f`` with its intermediate values recomputed in the reverse pass instead of stored.
 
     Only the arguments and what ``f`` captures are stored: lists, dicts and the like among the arguments with what they
-    held at the call, modules themselves. ``f`` must return the same when called again; random numbers from the current
-    generator (:func:`backburn.random.default_generator`) are drawn again. Parameters that ``f``
+    held at the call, modules themselves. ``f`` must return the same when called again; the random numbers that it draws
+    are the same, from whichever generator. Parameters that ``f``
     captures (a module's, say) receive their gradients. It can be nested in transforms and in itself; values are
     recomputed at the level of the outermost derivative, and stored as usual at the levels below.
 
@@ -43,11 +43,11 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(f)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
-        context, random_state = copy_context(), random.get_state()
+        context, draws = copy_context(), Draws()
         since = next_stamp()
         levels = levels_of_vmap(ACTIVE.get())
         given, form = flatten((args, kwargs), is_leaf=_has_state)  # before anybody changes a container
-        out = f(*args, **kwargs)
+        out = draws.first(functools.partial(f, *args, **kwargs))
         del args, kwargs
         leaves, structure = flatten(out)
         bare = [_unbatch(x) for x in leaves]
@@ -61,11 +61,11 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
         parents = _entry_nodes(recorded, since)
 
         def again() -> list[Any]:
-            with random.fork(random_state), ExitStack() as stack:
+            with ExitStack() as stack:
                 for level in levels:
                     stack.enter_context(level.reopened())
                 same, named = unflatten(form, given)
-                found = map(_unbatch, flatten(f(*same, **named))[0])
+                found = map(_unbatch, flatten(draws.again(functools.partial(f, *same, **named)))[0])
             return [x for x in found if isinstance(x, FloatTensor) and x.backend is outer and x.is_tracked]
 
         def run_again() -> list[Any]:

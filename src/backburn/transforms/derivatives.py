@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from operator import index
 from typing import Any, Literal, overload
 
+import numpy as np
+
 from backburn.autodiff import Autodiff, Dual, Forward
+from backburn.autodiff.anomaly import unwatched
 from backburn.autodiff.graph import Node, outputs_node, reverse
-from backburn.base.errors import ArgumentError, ConsumedGraphError, DTypeError, ShapeError
+from backburn.base.errors import (
+    ArgumentError,
+    ConsumedGraphError,
+    DTypeError,
+    NumericalInstabilityError,
+    ShapeError,
+)
 from backburn.base.trees import flatten, flatten_like, tree_map, unflatten
 from backburn.tensor.classes import FloatTensor, Tensor
+from backburn.tensor.core.host import any_of
 from backburn.tensor.core.invalidation import ARGUMENT, invalidate
 from backburn.tensor.core.levels import common_backend, lift
 from backburn.tensor.core.messages import describe, raise_out_of_memory
+from backburn.tensor.generators import Draws
+from backburn.transforms.equal_values import decompositions, repaired_gradients, repaired_tangents, some_are_equal
 from backburn.transforms.levels import (
     as_output,
     as_recorded,
@@ -96,9 +109,9 @@ def make_pullback(
     outer = Autodiff(below)
     inputs = variables(outer, leaves)
     nodes = [x.primitive.node for x in inputs]
-    given = unflatten(structure, inputs)
-    with transform_scope(outer) as retained:
-        out = f(*given)
+    given, draws = unflatten(structure, inputs), Draws()
+    with transform_scope(outer) as retained, decompositions() as decomposed:
+        out = draws.first(lambda: f(*given))
     sync_module_state(primals, structure, given, inputs)
     outputs, out_structure = flatten(out)
     outputs = [as_output("vjp", x, outer) for x in outputs]
@@ -106,9 +119,23 @@ def make_pullback(
 
     def pullback(cotangent: Any) -> tuple[Any, ...]:
         given = flatten_like(out_structure, cotangent, "vjp")
-        gradients = _pull_back(outer, outputs, given, nodes, leaves, retain_graph=not once or bool(retained))
+        keep = not once or bool(retained)
+        if decomposed and some_are_equal(decomposed):
+            gradients = _pull_back_equal(outer, outputs, given, nodes, leaves, keep, repair)
+        else:
+            gradients = _pull_back(outer, outputs, given, nodes, leaves, retain_graph=keep)
         moved = [lower(as_recorded(g), k) for g, k in zip(gradients, home, strict=True)]
         return unflatten(structure, moved)
+
+    def repair(cotangents: list[Any], gradients: list[Any]) -> list[Any]:
+        floats = [(x, c) for x, c in zip(outputs, cotangents, strict=True) if isinstance(x, FloatTensor)]
+        values = [lower(x.inner() if x.backend is outer else x, below) for x, _ in floats]
+        moved = [lower(_like("vjp", "cotangent", v, c), below) for v, (_, c) in zip(values, floats, strict=True)]
+        kept = list(aux or ())
+        found = repaired_gradients(f, draws, structure, leaves, below, decomposed, values, moved, gradients)
+        if aux is not None:
+            aux[:] = kept  # of the first run
+        return found
 
     target = home[0] if home else below
     value = unflatten(out_structure, [_value(outer, x, target) for x in outputs])
@@ -161,6 +188,30 @@ def _pull_back(
         g = found.get(node)
         result.append(zeros_like(k, x) if g is None else FloatTensor(g, k, x.dtype))
     return result
+
+
+def _pull_back_equal(
+    outer: Autodiff[Any],
+    outputs: list[Any],
+    cotangents: list[Any],
+    inputs: list[Node],
+    like: list[FloatTensor],
+    retain_graph: bool,
+    repair: Callable[[list[Any], list[Any]], list[Any]],
+) -> list[Any]:
+    """:func:`_pull_back` where a decomposition has equal values, and its rules may give NaN."""
+    failure = None
+    try:
+        pulled = _pull_back(outer, outputs, cotangents, inputs, like, retain_graph)
+    except NumericalInstabilityError as error:  # of detect_anomaly, which looks at each rule alone
+        pulled, failure = None, error
+    k: Any = outer.inner_backend
+    with unwatched():
+        nothing = [FloatTensor(k.full(x.shape, math.nan, x.dtype), k, x.dtype) for x in like]
+        found = repair(cotangents, nothing if pulled is None else pulled)
+    if failure is not None and any(any_of(g, np.isnan) for g in found):
+        raise failure
+    return found
 
 
 def positions(name: str, argnums: Any) -> tuple[int, ...]:
@@ -321,15 +372,27 @@ def jvp(f: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...], *, has
     level = Forward.level(below)
     home = leaves[0].backend if leaves else below
     duals: list[Dual[Any]] = [Dual(lift(x, below), lift(t, below)) for x, t in zip(leaves, given, strict=True)]
-    with transform_scope(level) as retained:
+    draws = Draws()
+    with transform_scope(level) as retained, decompositions() as decomposed:
         inputs = [FloatTensor(d, level, x.dtype) for d, x in zip(duals, leaves, strict=True)]
         valued, aux = with_aux("jvp", f, has_aux)
         copies = unflatten(structure, inputs)
-        out = valued(*copies)
+        out = draws.first(lambda: valued(*copies))
     sync_module_state(primals, structure, copies, inputs)
     outputs, out_structure = flatten(out)
     outputs = [as_output("jvp", x, level) for x in outputs]
-    moved = [lower(as_recorded(_tangent(level, x)), home) for x in outputs]
+    tangents = [_tangent(level, x) for x in outputs]
+    if decomposed and some_are_equal(decomposed):
+        floats = [i for i, x in enumerate(outputs) if isinstance(x, FloatTensor)]
+        values = [lower(x.inner() if x.backend is level else x, below) for x in (outputs[i] for i in floats)]
+        rest_aux = list(aux)
+        repaired = repaired_tangents(
+            valued, draws, structure, leaves, given, below, values, [tangents[i] for i in floats]
+        )
+        aux[:] = rest_aux
+        for i, t in zip(floats, repaired, strict=True):
+            tangents[i] = t
+    moved = [lower(as_recorded(t), home) for t in tangents]
     value = unflatten(out_structure, [_value(level, x, home) for x in outputs])
     rest = (export_aux(aux[0], below, home),) if has_aux else ()
     invalidate([] if retained else inputs, ARGUMENT)

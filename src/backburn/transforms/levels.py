@@ -18,7 +18,7 @@ from typing import Any, cast
 from backburn.autodiff import Autodiff
 from backburn.autodiff.graph import Node, Tracked, leaf_of
 from backburn.backend.contract import AnyBackend
-from backburn.base.contexts import ACTIVE, RECORDING, scoped
+from backburn.base.contexts import ACTIVE, RECORDING, TRANSFORMS, scoped
 from backburn.base.errors import ArgumentError, DTypeError, GraphError, NotDifferentiableError
 from backburn.base.mutable_trees import MutableTree, TreeNode
 from backburn.base.trees import Structure, flatten, leaves_with_paths, paths, same_constants
@@ -92,7 +92,12 @@ def transform_scope(outer: AnyBackend) -> Iterator[list[bool]]:
     list is not empty if the function may be called again after the transform: its arguments stay valid then.
     """
     retained: list[bool] = []
-    with scoped(ACTIVE, outer), scoped(RECORDING, True), scoped(_RUNNING, (*_RUNNING.get(), retained)):
+    with (
+        scoped(ACTIVE, outer),
+        scoped(RECORDING, True),
+        scoped(TRANSFORMS, (*TRANSFORMS.get(), outer)),
+        scoped(_RUNNING, (*_RUNNING.get(), retained)),
+    ):
         yield retained
 
 

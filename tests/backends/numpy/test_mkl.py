@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 import os
 import subprocess
 import sys
@@ -98,8 +99,8 @@ def recorded() -> Iterator[list[tuple[int, ...]]]:
 )
 def test_products_of_any_layout(height: int, depth: int, width: int, dtype: str) -> None:
     for x, y in itertools.product(layouts((height, depth), dtype), layouts((depth, width), dtype)):
-        # The kernels take no small product of some layouts.
-        assert product_is_right(x, y) or height * depth * width < 10**6
+        # The library takes no matrix with gaps, and the kernels none where NumPy is faster: always at the lowest level.
+        assert product_is_right(x, y) or height * depth * width < products.WORTH.get(compiled.level(), math.inf)
 
 
 def layouts(shape: tuple[int, int], dtype: str) -> list[Any]:

@@ -578,11 +578,13 @@ def test_folders_with_an_index_are_read(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="links of POSIX")
 def test_links_in_a_folder_are_followed(tmp_path: Path) -> None:
     """A cache of Hugging Face's files has snapshots that are links."""
-    (tmp_path / "snapshot").mkdir()
-    (tmp_path / "blob").write_bytes(files.safetensors_bytes(ARRAYS))
-    (tmp_path / "snapshot" / "model.safetensors").symlink_to("../blob")
+    snapshot, blobs = tmp_path / "snapshots" / "0123", tmp_path / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    (blobs / "4567").write_bytes(files.safetensors_bytes(ARRAYS))
+    (snapshot / "model.safetensors").symlink_to("../../blobs/4567")
     model = Model()
-    load_weights(model, tmp_path / "snapshot")
+    load_weights(model, snapshot)
     assert_holds(model, ARRAYS)
 
 

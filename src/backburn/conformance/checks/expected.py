@@ -7,7 +7,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from backburn.base.errors import ArgumentError, ConfigError
+from backburn.base.foreign import printable, quoted
+from backburn.base.regular import read_regular
 from backburn.conformance.checks.check import parts_of
+
+#: The most bytes of a file of expected failures.
+MOST_BYTES = 2**24
 
 
 def read_expected(path: str | Path) -> dict[str, str]:
@@ -18,7 +23,7 @@ def read_expected(path: str | Path) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_regular(path, MOST_BYTES).decode("utf-8")
     except UnicodeDecodeError as cause:
         raise ConfigError(f"{path}: not a text file in UTF-8") from cause
     for number, line in enumerate(text.splitlines(), 1):
@@ -27,13 +32,13 @@ def read_expected(path: str | Path) -> dict[str, str]:
             continue
         name, _, reason = (part.strip() for part in content.partition(":"))
         if not reason:
-            raise ConfigError(f"{path}, line {number}: expected 'ID: reason', and found {content!r}")
+            raise ConfigError(f"{path}, line {number}: expected 'ID: reason', and found {quoted(content)}")
         try:
             check_pattern(name)
         except ArgumentError as error:
             raise ConfigError(f"{path}, line {number}: {error}") from error
         if name in found:
-            raise ConfigError(f"{path}, line {number}: {name} stands there twice")
+            raise ConfigError(f"{path}, line {number}: {printable(name)} stands there twice")
         found[name] = reason
     return found
 

@@ -19,8 +19,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a backend prints must not come between the answers
     order = json.loads(sys.stdin.readline())
-    if order["folder"] not in sys.path:
-        sys.path.insert(0, order["folder"])
+    if order["folder"] is not None:
+        sys.path.append(order["folder"])
     warnings.simplefilter("ignore")
     _serve(order, answers)
 

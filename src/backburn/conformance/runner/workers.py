@@ -1,8 +1,9 @@
 """Worker processes: a check that crashes or hangs takes nothing else with it.
 
-A worker is a separate Python process, ``python -m backburn.conformance.runner.worker``, which reads one id per line and
-answers with one line of JSON. The parent never loads the backend. A worker that dies or does not answer in time is
-replaced, and so is one whose device has failed for good, since all further checks would fail.
+A worker is a separate Python process, ``python -P -m backburn.conformance.runner.worker``, which reads one id per line
+and answers with one line of JSON. Its path is its parent's, on which the current folder comes last, if it is there at
+all, so that a file in it hides no library. The parent never loads the backend. A worker that dies or does not answer in
+time is replaced, and so is one whose device has failed for good, since all further checks would fail.
 """
 
 from __future__ import annotations
@@ -29,6 +30,14 @@ LOADING = 120.0
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "OMP", "MKL")}
 
 
+def _is_here(place: str) -> bool:
+    """Whether a place on the path is the current folder, which may have been deleted."""
+    try:
+        return os.path.samefile(place, os.curdir)
+    except OSError:
+        return False
+
+
 class WorkerError(Exception):
     """The worker died, or did not answer in time."""
 
@@ -38,11 +47,12 @@ class Worker:
 
     def __init__(self, order: Mapping[str, Any], timeout: float) -> None:
         """Start it, and let it load the backend and create the checks; raises the error of backburn that it reports."""
+        path = os.pathsep.join(place for place in sys.path if place and not _is_here(place))
         self._noise = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "backburn.conformance.runner.worker"],
+            [sys.executable, "-P", "-m", "backburn.conformance.runner.worker"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._noise,
-            env={**ONE_THREAD, **os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            env={**ONE_THREAD, **os.environ, "PYTHONPATH": path},
         )  # fmt: skip
         self._answers: queue.Queue[bytes] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -116,7 +126,7 @@ def run_in_workers(
     plain = {n: sorted(v) if isinstance(v, (set, frozenset, tuple, list)) else v for n, v in options.items()}
     order = {
         "target": name_of(backend), "sent": serialize(backend), "options": plain, "expected": expected,
-        "folder": os.getcwd(), "memory": memory,
+        "memory": memory, "folder": os.getcwd() if any(_is_here(p) for p in sys.path) else None,
     }  # fmt: skip
     first = Worker(order, timeout)
     listed: list[list[str]] = first.prepared["checks"]

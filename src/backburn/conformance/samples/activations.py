@@ -41,6 +41,24 @@ samples(
     case(real(3, seed=1), np.array([0.0, 0.5, 1.0])),
 )
 samples(
+    "sigmoid_slope",
+    lambda grad, x: grad * sigmoid(x) * sigmoid(-x),
+    case(real(2, 3, seed=1), real(2, 3, low=-5.0, high=5.0)),
+    case(real(seed=1), real()),
+    case(real(0), real(0)),
+    case(real(6, seed=1), TAILS, smooth=1),
+    case(real(6, seed=1), np.array([-60.0, -17.0, -9.5, 9.5, 17.0, 60.0]), note="the result of sigmoid is 0 or 1"),
+)
+samples(
+    "tanh_slope",
+    lambda grad, x: grad / np.cosh(np.clip(x, -300.0, 300.0)) ** 2,
+    case(real(2, 3, seed=1), real(2, 3, low=-5.0, high=5.0)),
+    case(real(seed=1), real()),
+    case(real(0), real(0)),
+    case(real(6, seed=1), TAILS, smooth=1),
+    case(real(4, seed=1), np.array([-20.0, -9.5, 9.5, 20.0]), note="the result of tanh is -1 or 1"),
+)
+samples(
     "relu_backward",
     lambda grad, y: np.where(y > 0, grad, 0),
     case(real(2, 3, seed=1), real(2, 3), smooth=1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import os
 from importlib.metadata import entry_points
 from importlib.resources import files
 from importlib.util import find_spec
@@ -31,7 +32,7 @@ def write_template(name: str, folder: Path) -> list[Path]:
         raise ArgumentError(f"{name!r} cannot name a backend: take a small Python name, such as mylibrary")
     paths = {folder / path.format(name=name): template for path, template in FILES.items()}
     for path in paths:
-        if path.exists():
+        if os.path.lexists(path):  # a link to nothing, too, through which it would be written
             raise ArgumentError(f"{path} is there already: choose an empty folder")
     if holder := _holder(name):
         raise ArgumentError(f"{name!r} cannot name a new backend, since {holder} already: choose another name")

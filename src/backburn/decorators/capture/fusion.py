@@ -15,7 +15,7 @@ FUSABLE = frozenset((
     *("add", "sub", "mul", "div", "neg", "abs", "sign", "square", "sqrt", "rsqrt", "reciprocal", "floor", "round"),
     *("exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "sigmoid", "silu", "log_sigmoid"),
     *("maximum", "minimum", "clip", "where", "masked_fill", "relu", "leaky_relu"),
-    *("relu_backward", "tanh_backward", "sigmoid_backward", "silu_backward"),
+    *("relu_backward", "tanh_backward", "sigmoid_backward", "silu_backward", "sigmoid_slope", "tanh_slope"),
     *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
     *("logical_and", "logical_or", "logical_not"),
 ))  # fmt: skip

@@ -9,6 +9,8 @@ joined (:mod:`backburn.decorators.capture.products`).
 from __future__ import annotations
 
 import gc
+import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,7 +19,7 @@ from functools import cache
 from itertools import count
 from operator import is_
 from typing import Any, ClassVar
-from weakref import ReferenceType, ref
+from weakref import ReferenceType, WeakSet, ref
 
 from backburn.backend.contract import Capabilities
 from backburn.backend.wrapper import Wrapper
@@ -303,6 +305,8 @@ class Replayed:
             self._compile(tape.calls, variables, results, join, tape.gathered)
         #: Whether a replay has allocated the part of the state.
         self._owned = [False] * len(self.state)
+        self._lock = threading.Lock()
+        _REPLAYED.add(self)
 
     def _compile(
         self,
@@ -359,12 +363,28 @@ class Replayed:
         self, inputs: Sequence[Any], numbers: Sequence[float], release: Callable[[], list[int]] | None = None
     ) -> list[Any]:
         """Make the calls, and then the updates; :attr:`state` is another list after that. Returns the outputs."""
+        if self._renewal is None and not self._donated:
+            with replay_call():
+                state, out, _ = self._program.run(self.state, inputs, numbers)
+            self.state, self._owned = state, [False] * len(state)
+            return out
+        with self._lock:  # what may be written over is decided for one replay
+            return self._replay(inputs, numbers, release)
+
+    def _replay(
+        self, inputs: Sequence[Any], numbers: Sequence[float], release: Callable[[], list[int]] | None
+    ) -> list[Any]:
+        """Make the calls and the updates of a program that writes over its state."""
         if self._donated and release is not None:
             is_free = self._k.unshared(self.state, release())
             for place, donated in self._donated:
                 donated.is_free = self._owned[place] and is_free[place]
-        with replay_call():
-            state, out, given = self._program.run(self.state, inputs, numbers)
+        try:
+            with replay_call():
+                state, out, given = self._program.run(self.state, inputs, numbers)
+        finally:
+            for _, donated in self._donated:
+                donated.is_free = False
         if self._renewal is None:
             self.state, self._owned = state, [False] * len(state)
         else:
@@ -420,7 +440,12 @@ class Replayed:
         if call is None or call.operation not in OPERATIONS:
             return None
         if trace.tb_frame.f_code is codes[1]:
-            return call.operation, [self._shown(x) for x in values["operands"]], values["attributes"]
+            operands = [self._shown(x) for x in values["operands"]]
+            for i in self._updates[
+                values["number"]
+            ].gathered:  # of rows and their indices, a gradient like its parameter
+                operands[1][i] = operands[0][i]
+            return call.operation, operands, values["attributes"]
 
         def value(x: Any) -> Any:
             if isinstance(x, list):
@@ -439,6 +464,19 @@ class Replayed:
         if isinstance(operand, Place):
             return self.state[operand.number]
         return [*map(self._shown, operand)] if isinstance(operand, list) else operand
+
+
+#: All programs: a thread of the parent may have been in one of them when it forked.
+_REPLAYED: WeakSet[Replayed] = WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for one in _REPLAYED:
+        one._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 @contextmanager

@@ -4,6 +4,9 @@ Their results have the bits that one process with all shards computes: joins mov
 :mod:`backburn.decorators.sharding.trees`, by the inner backend's own ``add``. Parts may themselves be ``Shards`` of the
 levels inside. Then processes with the same place inside exchange arrays of the innermost backend, the leaves, after all
 shards have agreed on how the parts are cut inside (:func:`alike`).
+
+Kernels may round differently for other layouts in memory. So results lie there as they arrive from other processes, in
+the order of their elements (:func:`dense`), where nothing has been sent, too.
 """
 
 from __future__ import annotations
@@ -100,6 +103,14 @@ def of_processes(level: Any, cuts: Cuts) -> Cuts:
     return tuple(sum(cuts[i : i + each]) for i in range(0, level.size, each))
 
 
+def dense(x: Any) -> Any:
+    """A primitive whose arrays lie as those that have been received do, where their library has orders."""
+    if x.__class__ is Shards:
+        return Shards([dense(p) for p in x.parts], x.axis, x.cuts, x.shape, x.mesh_axis)
+    flags = getattr(x, "flags", None)
+    return x if flags is None or flags.c_contiguous else x.copy(order="C")
+
+
 def _joined_leaf(k: Any, parts: Sequence[Any], axis: int) -> Any:
     return parts[0] if len(parts) == 1 else k.concat(list(parts), axis)
 
@@ -108,8 +119,14 @@ def split(level: Any, x: Any, axis: int, cuts: Cuts) -> list[Any]:
     """The parts of this process's shards, of what it has of an axis."""
     own = level.mine(cuts)
     if len(own) == 1:
-        return [x]
-    return [level.sliced(x, axis, start, length) for start, length in zip(starts_of(own), own, strict=True)]
+        return [dense(x)]
+    places = zip(starts_of(own), own, strict=True)
+    return [dense(level.sliced(x, axis, start, length)) for start, length in places]
+
+
+def _parts_of_whole(level: Any, x: Any, axis: int, cuts: Cuts) -> list[Any]:
+    """What :func:`split` gives, of a primitive that all processes have."""
+    return [dense(p) for p in level.cut_parts(x, axis, cuts)]
 
 
 def is_leading(shape: Shape, axis: int) -> bool:
@@ -123,7 +140,7 @@ def is_leading(shape: Shape, axis: int) -> bool:
 def joined(level: Any, parts: list[Any], axis: int, cuts: Cuts) -> Any:
     """The inner primitive of which all shards have a part along ``axis``."""
     if level.below is None and level.communicator.size == 1:
-        return level.wrapped.concat(parts, axis)
+        return dense(level.wrapped.concat(parts, axis))
     parts = alike(level, parts, axis)
     made = [_joined_column(level, column, axis, cuts) for column in columns(parts)]
     return rebuilt(parts[0], iter(made), {axis: sum(cuts)})
@@ -133,7 +150,7 @@ def _joined_column(level: Any, column: Sequence[Any], axis: int, cuts: Cuts) -> 
     k, comm = level.leaf_backend, level.communicator
     own = _joined_leaf(k, column, axis)
     if comm.size == 1:
-        return own
+        return dense(own)
     lengths, dtype = of_processes(level, cuts), k.dtype(own)
     send = comm.to_buffer(k, own)
     shape = tuple(own.shape)
@@ -217,7 +234,7 @@ def _total_of_column(level: Any, column: Sequence[Any]) -> Any:
     sums = own_sums(level, column)
     comm = level.communicator
     if comm.size == 1:
-        return sums[0]
+        return dense(sums[0])
     k = level.leaf_backend
     shape, dtype, processes = tuple(sums[0].shape), k.dtype(sums[0]), comm.size
     size = math.prod(shape)
@@ -281,11 +298,11 @@ def scattered(level: Any, x: Shards, axis: int, cuts: Cuts) -> list[Any]:
     """The part of each of this process's shards of a sum: what :func:`total` gives, cut along ``axis``."""
     comm = level.communicator
     if comm.size == 1 or x.total is not None:
-        return level.cut_parts(level.whole(x), axis, cuts)
+        return _parts_of_whole(level, level.whole(x), axis, cuts)
     parts = alike(level, x.parts)
     if _is_cut_along(parts[0], axis):
         x.parts = parts
-        return level.cut_parts(level.whole(x), axis, cuts)
+        return _parts_of_whole(level, level.whole(x), axis, cuts)
     lengths = of_processes(level, cuts)
     made = [_scattered_column(level, column, axis, lengths) for column in columns(parts)]
     return split(level, rebuilt(parts[0], iter(made), {axis: lengths[comm.rank]}), axis, cuts)
@@ -323,10 +340,10 @@ def recut(level: Any, x: Shards, axis: int, cuts: Cuts) -> list[Any]:
     comm, old = level.communicator, x.axis
     assert old is not None
     if comm.size == 1:
-        return level.cut_parts(level.whole(x), axis, cuts)
+        return _parts_of_whole(level, level.whole(x), axis, cuts)
     parts = alike(level, x.parts, old)
     if _is_cut_along(parts[0], axis):
-        return level.cut_parts(level.whole(x), axis, cuts)
+        return _parts_of_whole(level, level.whole(x), axis, cuts)
     have, want = of_processes(level, x.cuts), of_processes(level, cuts)
     made = [_recut_column(level, column, (old, have), (axis, want)) for column in columns(parts)]
     lengths = {old: sum(have), axis: want[comm.rank]}

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from backburn.backend.contract import Backend, Capabilities, is_autodiff, is_backend, no_backend
 from backburn.backend.wrapper import DecoratorBase
+from backburn.base.call_site import stack_level
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, AxisError, SpecError, Unsupported
 from backburn.communicators import Communicator, Local
@@ -441,15 +442,15 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
         """Compute an operation on whole operands, and say so."""
         if self.on_fallback == "error":
             raise Unsupported(
-                f"{entry.name}: no rule of sharding for {_placed(operands)}, and on_fallback is 'error'; with "
-                f"'warn' or 'allow' the operands are gathered"
+                f"{entry.name}: no rule of sharding of {entry.name} for {_placed(operands)}, and on_fallback is "
+                f"'error'; with 'warn' or 'allow' the operands are gathered"
             )
         if self.on_fallback == "warn":
             warnings.warn(
                 f"{entry.name}: no rule of sharding for {_placed(operands)}: every shard computes all of it; "
                 f"on_fallback=allow says that this is known",
                 GatherWarning,
-                stacklevel=_depth_of_caller(),
+                stacklevel=stack_level(),
             )
         return getattr(self._inner, entry.name)(*map(self.settled, operands), **attributes)
 
@@ -496,11 +497,3 @@ def _placed(operands: Sequence[Any]) -> str:
 def _word(value: Any) -> str:
     """The value of an option as an expression has it."""
     return str(value).lower() if isinstance(value, (bool, int, float)) else getattr(value, "name", value)
-
-
-def _depth_of_caller() -> int:
-    """The number of frames up to the caller outside the package."""
-    depth, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "backburn":
-        frame, depth = frame.f_back, depth + 1
-    return depth

@@ -29,6 +29,19 @@ def levels_of(backend: Any) -> list[Sharded]:
     return found
 
 
+def spec_without_shards(backend: Any) -> str:
+    """The expression of a backend without its levels of shards, which compute the same in another way.
+
+    >>> import backburn as bb
+    >>> spec_without_shards(bb.load_backend("autodiff(sharded(sharded(numpy, tp=2), dp=4, timeout=8))"))
+    'autodiff(numpy)'
+    """
+    found: str = backend.spec
+    for level in levels_of(backend):
+        found = found.replace(level.spec, level.wrapped.spec)
+    return found
+
+
 def check_mesh_axes(backend: Any, names: Any) -> None:
     """Raise :class:`ArgumentError` for a name that no level of ``backend`` has."""
     known = [level.mesh_axis for level in levels_of(backend)]
@@ -81,13 +94,18 @@ def _placed(k: Any, x: Any, placement: Mapping[str, int | None]) -> Any:
 
 
 def _owned(k: Sharded, x: Any) -> Any:
-    """A cut primitive whose parts keep no other process's elements in memory, as views of the whole would."""
-    if not k.is_cut(x) or len(k.own) == k.size:
+    """A cut primitive whose parts keep no other process's elements in memory, as views of the whole would.
+
+    The layout of the parts does not depend on the number of processes.
+    """
+    if not k.is_cut(x):
         return x
-    parts = [
-        collectives.rebuilt(p, (k.leaf_backend.concat([leaf], x.axis) for leaf in collectives.leaves(p)), {})
-        for p in x.parts
-    ]
+    parts = [collectives.dense(p) for p in x.parts]
+    if len(k.own) < k.size:
+        parts = [
+            collectives.rebuilt(p, (k.leaf_backend.concat([leaf], x.axis) for leaf in collectives.leaves(p)), {})
+            for p in parts
+        ]
     return Shards(parts, x.axis, x.cuts, x.shape, x.mesh_axis)
 
 

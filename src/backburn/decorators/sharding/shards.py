@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from backburn.backend.opaque import Opaque
 from backburn.base.dtypes import DType, QuantizedDType
 from backburn.ops.bodies.quantized import block_shape
 
@@ -11,7 +12,7 @@ Shape = tuple[int, ...]
 Cuts = tuple[int, ...]
 
 
-class Shards:
+class Shards(Opaque):
     """A primitive in parts, one for each shard: cut along an axis, or the addends of a sum.
 
     ``parts`` are inner primitives, those of the shards of this process (:attr:`Sharded.own`); the other fields describe
@@ -21,7 +22,8 @@ class Shards:
     the addends into parts that are cut.
     """
 
-    __slots__ = ("axis", "cuts", "mesh_axis", "parts", "settling", "shape", "total")
+    #: With weak references, which recordings keep: what they held would seem to be held by the step.
+    __slots__ = ("__weakref__", "axis", "cuts", "mesh_axis", "parts", "settling", "shape", "total")
 
     def __init__(self, parts: list[Any], axis: int | None, cuts: Cuts, shape: Shape, mesh_axis: str) -> None:
         self.parts = parts

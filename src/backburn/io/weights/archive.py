@@ -7,12 +7,13 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, cast
+from typing import IO, NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backburn.base.errors import FileFormatError
+from backburn.base.foreign import quoted
 from backburn.io.weights.mapped import MappedFile
 
 _LOCAL = struct.Struct("<4s5H3L2H")
@@ -63,8 +64,8 @@ class Member:
     def beginning(self, length: int) -> bytes:
         """The first ``length`` bytes, or all if there are fewer."""
         if self.is_compressed:
-            return next(self._expanded(), b"")[:length]
-        return self.file.bytes(self.start, min(length, self.length), repr(self.name))
+            return next(self._expanded(length), b"")
+        return self.file.bytes(self.start, min(length, self.length), quoted(self.name))
 
     def check(self) -> None:
         """Raise :class:`FileFormatError` unless the bytes have the checksum that the archive names.
@@ -82,19 +83,24 @@ class Member:
             for start in range(0, len(raw), _CHUNK):
                 crc = zlib.crc32(raw[start : start + _CHUNK].data, crc)
         if crc != self.crc:
-            raise FileFormatError(f"{self.file.where}: {self.name!r} is damaged: it does not have its checksum (CRC)")
+            self.refuse_checksum()
+
+    def refuse_checksum(self) -> NoReturn:
+        """Raise :class:`FileFormatError` for a damaged member."""
+        words = "is damaged: it does not have its checksum (CRC)"
+        raise FileFormatError(f"{self.file.where}: {quoted(self.name)} {words}")
 
     def _stored(self) -> NDArray[np.uint8]:
-        return self.file.array(self.start, self.length, repr(self.name))
+        return self.file.array(self.start, self.length, quoted(self.name))
 
-    def _expanded(self) -> Iterator[bytes]:
-        """The expanded bytes, part by part; never more than the archive says."""
+    def _expanded(self, most: int = _CHUNK) -> Iterator[bytes]:
+        """The expanded bytes, in parts of at most so many; never more than the archive says."""
         expand, left = zlib.decompressobj(-15), self.size
         try:
             for start in range(0, self.length, _CHUNK):
-                rest = self.file.bytes(self.start + start, min(_CHUNK, self.length - start), repr(self.name))
+                rest = self.file.bytes(self.start + start, min(_CHUNK, self.length - start), quoted(self.name))
                 while rest:
-                    chunk = expand.decompress(rest, _CHUNK)
+                    chunk = expand.decompress(rest, most)
                     left -= len(chunk)
                     if left < 0:
                         break
@@ -103,9 +109,11 @@ class Member:
                 if left < 0 or expand.eof:
                     break
         except zlib.error as error:
-            raise FileFormatError(f"{self.file.where}: {self.name!r} is damaged ({error})") from error
+            raise FileFormatError(f"{self.file.where}: {quoted(self.name)} is damaged ({error})") from error
         if left or not expand.eof:
-            raise FileFormatError(f"{self.file.where}: {self.name!r} does not expand to {self.size} bytes as is said")
+            raise FileFormatError(
+                f"{self.file.where}: {quoted(self.name)} does not expand to {self.size} bytes as is said"
+            )
 
 
 def members(file: MappedFile) -> dict[str, Member]:
@@ -123,7 +131,7 @@ def members(file: MappedFile) -> dict[str, Member]:
     found: dict[str, Member] = {}
     for info in sorted(listed, key=lambda info: info.header_offset, reverse=True):
         if info.filename in found:
-            raise FileFormatError(f"{file.where}: two members have the name {info.filename!r}")
+            raise FileFormatError(f"{file.where}: two members have the name {quoted(info.filename)}")
         if not info.filename.endswith("/"):
             found[info.filename] = _member(file, info, end)
         end = info.header_offset
@@ -134,19 +142,21 @@ def _member(file: MappedFile, info: zipfile.ZipInfo, end: int) -> Member:
     """The place of a member, which has to end before the next one begins."""
     where, name = file.where, info.orig_filename
     if info.flag_bits & 0x41:
-        raise FileFormatError(f"{where}: {name!r} is encrypted")
+        raise FileFormatError(f"{where}: {quoted(name)} is encrypted")
     is_deflated = info.compress_type == zipfile.ZIP_DEFLATED
     if info.compress_type != zipfile.ZIP_STORED and not is_deflated:
-        raise FileFormatError(f"{where}: {name!r} is compressed by a method that is not read, {info.compress_type}")
+        raise FileFormatError(
+            f"{where}: {quoted(name)} is compressed by a method that is not read, {info.compress_type}"
+        )
     if info.file_size > info.compress_size * _EXPANSION if is_deflated else info.file_size != info.compress_size:
-        raise FileFormatError(f"{where}: {name!r} cannot have {info.file_size} bytes, of {info.compress_size}")
-    local = _LOCAL.unpack(file.bytes(info.header_offset, _LOCAL.size, f"the header of {name!r}"))
+        raise FileFormatError(f"{where}: {quoted(name)} cannot have {info.file_size} bytes, of {info.compress_size}")
+    local = _LOCAL.unpack(file.bytes(info.header_offset, _LOCAL.size, f"the header of {quoted(name)}"))
     start = info.header_offset + _LOCAL.size
-    own_name = file.bytes(start, local[9], f"the header of {name!r}")
+    own_name = file.bytes(start, local[9], f"the header of {quoted(name)}")
     listed_name = name.encode("utf-8" if info.flag_bits & 0x800 else "cp437", "replace")  # as it was decoded
     if own_name != listed_name or local[0] != b"PK\x03\x04" or local[3] != info.compress_type:
-        raise FileFormatError(f"{where}: the two headers of {name!r} disagree")
+        raise FileFormatError(f"{where}: the two headers of {quoted(name)} disagree")
     start += local[9] + local[10]
     if start + info.compress_size > end:
-        raise FileFormatError(f"{where}: {name!r} overlaps what follows it")
+        raise FileFormatError(f"{where}: {quoted(name)} overlaps what follows it")
     return Member(file, info.filename, start, info.compress_size, info.file_size, info.CRC, is_deflated)

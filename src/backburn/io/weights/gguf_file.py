@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from backburn.base.dtypes import QuantizedDType, as_dtype
 from backburn.base.errors import FileFormatError
+from backburn.base.foreign import quoted
+from backburn.base.foreign_files import room
 from backburn.io.quantized import Parts, check_values
 from backburn.io.weights.gguf_blocks import BLOCKS, SCHEMES, dequantized
 from backburn.io.weights.mapped import MappedFile
 from backburn.io.weights.numbers import ITEMSIZE, decoded
-from backburn.io.weights.stored import Stored, elements
+from backburn.io.weights.stored import TENSOR, Stored, elements
 
 MAGIC = b"GGUF"
 #: The numbers of types of tensors, those that are not read by name alone.
@@ -98,15 +100,19 @@ def read(file: MappedFile) -> dict[str, Stored]:
         order = " (or of a machine with another byte order)" * (version % 65536 == 0)
         raise FileFormatError(f"{file.where}: GGUF of version {version}{order}; versions 2 and 3 are read")
     tensor_count, value_count = cursor.number(8), cursor.number(8)
+    if tensor_count * TENSOR > room(file.size):
+        raise FileFormatError(f"{file.where}: its header names {tensor_count} tensors, and it has {file.size} bytes")
     alignment = _alignment(cursor, value_count)
     listed: list[tuple[str, tuple[int, ...], int, int]] = []
     names: set[str] = set()
     for _ in range(tensor_count):
         name, axes = cursor.text(), cursor.number(4)
         if name in names:
-            raise FileFormatError(f"{file.where}: two tensors have the name {name!r}")
+            raise FileFormatError(f"{file.where}: two tensors have the name {quoted(name)}")
         if axes > 8:
-            raise FileFormatError(f"{file.where}: {name!r} has {axes} axes, and tensors of this format have at most 4")
+            raise FileFormatError(
+                f"{file.where}: {quoted(name)} has {axes} axes, and tensors of this format have at most 4"
+            )
         names.add(name)
         shape = tuple(cursor.number(8) for _ in range(axes))[::-1]
         listed.append((name, shape, cursor.number(4), cursor.number(8)))
@@ -117,11 +123,11 @@ def read(file: MappedFile) -> dict[str, Stored]:
         length, tensors[name] = _stored(file, data + offset, name, shape, kind)
         places.append((offset, offset + length, name))
         if offset % alignment:
-            raise FileFormatError(f"{file.where}: {name!r} begins at {offset}, no multiple of {alignment}")
+            raise FileFormatError(f"{file.where}: {quoted(name)} begins at {offset}, no multiple of {alignment}")
     last = 0
     for start, end, name in sorted(places):
         if start < last:
-            raise FileFormatError(f"{file.where}: {name!r} overlaps another tensor")
+            raise FileFormatError(f"{file.where}: {quoted(name)} overlaps another tensor")
         last = end
     return tensors
 
@@ -149,12 +155,14 @@ def _stored(file: MappedFile, start: int, name: str, shape: tuple[int, ...], num
     elif dtype in BLOCKS:
         block = BLOCKS[dtype]
         if not shape or shape[-1] % block.size:
-            raise FileFormatError(f"{file.where}: rows of {name!r} are no blocks of {block.size}: {list(shape)}")
+            raise FileFormatError(f"{file.where}: rows of {quoted(name)} are no blocks of {block.size}: {list(shape)}")
         length, kind = count // block.size * block.itemsize, "float"
     else:
         length, kind = 0, ""
     if start + length > file.size:
-        raise FileFormatError(f"{file.where}: {name!r} ends behind the end of the file, which is truncated or damaged")
+        raise FileFormatError(
+            f"{file.where}: {quoted(name)} ends behind the end of the file, which is truncated or damaged"
+        )
     read = functools.partial(_values, file, start, length, name, dtype, shape)
     if dtype not in SCHEMES:
         return length, Stored(shape, dtype, read, file.where, kind=kind)
@@ -165,12 +173,12 @@ def _stored(file: MappedFile, start: int, name: str, shape: tuple[int, ...], num
 
 
 def _values(file: MappedFile, start: int, length: int, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    raw: NDArray[np.uint8] = file.array(start, length, repr(name))
+    raw: NDArray[np.uint8] = file.array(start, length, quoted(name))
     return (dequantized(raw, dtype) if dtype in BLOCKS else decoded(raw, dtype)).reshape(shape)
 
 
 def _parts(file: MappedFile, start: int, length: int, name: str, dtype: str, shape: tuple[int, ...]) -> Parts:
-    return SCHEMES[dtype][1](file.array(start, length, repr(name)), shape)
+    return SCHEMES[dtype][1](file.array(start, length, quoted(name)), shape)
 
 
 def _check_parts(where: str, name: str, parts: Callable[[], Parts], scheme: str) -> None:
@@ -178,4 +186,4 @@ def _check_parts(where: str, name: str, parts: Callable[[], Parts], scheme: str)
     try:
         check_values(parts(), cast(QuantizedDType, as_dtype(scheme)))
     except FileFormatError as error:
-        raise FileFormatError(f"{where}: {name!r}: {error}: load it into a float layer") from error
+        raise FileFormatError(f"{where}: {quoted(name)}: {error}: load it into a float layer") from error

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.dtypes import DType, FloatDType, QuantizedDType, as_dtype
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError, hint_for
+from backburn.base.foreign import listed, printable, quoted
 from backburn.base.mutable_trees import Leaf, MutableTree
 from backburn.base.trees import joined
 from backburn.io.weights.report import WeightsReport
@@ -30,6 +32,8 @@ from backburn.tensor.core.host import asarray, to_host
 from backburn.tensor.core.levels import innermost
 from backburn.tensor.core.wrapping import is_tensor
 
+#: The names of which a hint looks at the parts: their length, and their dots.
+_LONGEST_PATH, _MOST_DOTS = 1000, 30
 #: A path in the model; with ``"T"``, axes or rows, whose order the source has otherwise; None leaves a tensor out.
 Renamed: TypeAlias = str | tuple[str, str | tuple[int, ...] | NDArray[Any]] | None
 
@@ -174,7 +178,8 @@ def _renamed(
         if path is None:
             unused.append(name)
         elif path in named:
-            raise ArgumentError(f"load_weights: {where}: {named[path].name} and {name} are both renamed to {path}")
+            both = f"{printable(named[path].name)} and {printable(name)}"
+            raise ArgumentError(f"load_weights: {where}: {both} are both renamed to {printable(path)}")
         else:
             turned = stored if order is None else _turned(where, name, stored, order)
             named[path] = _Named(name, turned, order is not None)
@@ -192,8 +197,8 @@ def _answer(name: str, answer: Any) -> tuple[str | None, Any]:
         if is_rows or is_axes or (isinstance(order, str) and order == "T"):
             return path, order
     raise ArgumentError(
-        f"load_weights: rename({name!r}) returns a path, a path with 'T', a tuple of axes or an array of rows, or "
-        f"None, not {answer!r:.100}"
+        f"load_weights: rename({quoted(name)}) returns a path, a path with 'T', a tuple of axes or an array of rows, "
+        f"or None, not {answer!r:.100}"
     )
 
 
@@ -202,7 +207,7 @@ def _turned(where: str, name: str, stored: Stored, order: str | tuple[int, ...] 
     numbers = (1, 0) if isinstance(order, str) else tuple(order)
     count = stored.shape[0] if stored.shape and is_rows else len(stored.shape)
     if len(numbers) != count or sorted(numbers) != [*range(count)] or stored.kind == "quantized":
-        about = f"load_weights: {where}: {name}, {stored.dtype}{list(stored.shape)}, has"
+        about = f"load_weights: {where}: {printable(name)}, {stored.dtype}{list(stored.shape)}, has"
         if is_rows:
             raise ShapeError(f"{about} other rows than the {len(numbers)} whose numbers rename gives")
         raise ShapeError(f"{about} no order of axes {order!r}")
@@ -211,6 +216,7 @@ def _turned(where: str, name: str, stored: Stored, order: str | tuple[int, ...] 
 
 def _unpacked(where: str, named: dict[str, _Named], packs: Iterable[Pack], own: Mapping[str, Any]) -> dict[str, _Named]:
     """The tensors, with packed ones split into the model's parts, unless the source has one of the parts too."""
+    named = dict(named)
     for packed, parts in packs:
         if packed not in named or any(part in named or part not in own for part in parts):
             continue
@@ -218,10 +224,10 @@ def _unpacked(where: str, named: dict[str, _Named], packs: Iterable[Pack], own: 
         together = (sum(shape[0] for shape in shapes), *shapes[0][1:])
         if whole.stored.shape != together:
             raise ShapeError(
-                f"load_weights: {where}: {whole.name} has shape {list(whole.stored.shape)} there and is made of "
-                f"{', '.join(parts)} here, together {list(together)}. Nothing was loaded"
+                f"load_weights: {where}: {printable(whole.name)} has shape {list(whole.stored.shape)} there and is "
+                f"made of {', '.join(parts)} here, together {list(together)}. Nothing was loaded"
             )
-        named = {path: x for path, x in named.items() if path != packed}
+        del named[packed]
         start = 0
         for part, shape in zip(parts, shapes, strict=True):
             named[part] = replace(whole, stored=whole.stored.rows(start, start + shape[0]))
@@ -257,11 +263,7 @@ def _target(leaf: Leaf, wanted: DType | None) -> DType:
 
 
 def _wrong_names(where: str, missing: list[str], unused: list[str], own: Mapping[str, Any]) -> ArgumentError:
-    words = [
-        f"{kind}: {', '.join(names[:20])}{f' and {len(names) - 20} more' if len(names) > 20 else ''}."
-        for kind, names in (("missing", missing), ("unused", unused))
-        if names
-    ]
+    words = [f"{kind}: {listed(names)}." for kind, names in (("missing", missing), ("unused", unused)) if names]
     return ArgumentError(
         f"load_weights: {where}: {' '.join(words)} {_advice(missing, unused, own)}. Nothing was "
         "loaded; strict=False leaves such names alone"
@@ -270,19 +272,27 @@ def _wrong_names(where: str, missing: list[str], unused: list[str], own: Mapping
 
 def _advice(missing: list[str], unused: list[str], own: Mapping[str, Any]) -> str:
     """The renaming that names call for that differ by a prefix, or a name that is near."""
+    ends = {end: path for path in reversed(missing) for end in _ends(path)}
+    absent = set(missing)
     for theirs in unused:
-        for path in missing:
-            if theirs.endswith(f".{path}"):
-                prefix = theirs.removesuffix(path)
-                alone = all(name.startswith(prefix) for name in unused)
-                return f"Write rename=lambda name: name.removeprefix({prefix!r})" + (
-                    "" if alone else f" if name.startswith({prefix!r}) else None"
-                )
-            if path.endswith(f".{theirs}"):
-                return f"Write rename=lambda name: {path.removesuffix(theirs)!r} + name"
+        path = next((end for end in _ends(theirs) if end in absent), None)
+        if path is not None:
+            prefix = theirs.removesuffix(path)
+            alone = all(name.startswith(prefix) for name in unused)
+            return f"Write rename=lambda name: name.removeprefix({prefix!r})" + (
+                "" if alone else f" if name.startswith({prefix!r}) else None"
+            )
+        if theirs in ends:
+            return f"Write rename=lambda name: {ends[theirs].removesuffix(theirs)!r} + name"
     if unused and missing:
         return f"rename= gives them other names. {hint_for(unused[0], own)}".rstrip(".")
     return "rename= leaves those out for which it returns None" if unused else "The weights are of another model"
+
+
+def _ends(name: str) -> Iterator[str]:
+    """What follows the dots in a name: all but those behind the first of very many."""
+    for place in itertools.islice((i for i, sign in enumerate(name[:_LONGEST_PATH]) if sign == "."), _MOST_DOTS):
+        yield name[place + 1 :]
 
 
 def _check(
@@ -301,7 +311,8 @@ def _check(
         chosen.append((leaf, paths))
         for path in paths:
             stored, target = named[path].stored, targets[leaf.path]
-            about = f"{named[path].name} for {path}" if named[path].name != path else path
+            theirs = printable(named[path].name)
+            about = f"{theirs} for {path}" if named[path].name != path else path
             if stored.where not in ("", where):
                 about = f"{about} (in {stored.where})"
             if stored.kind and stored.shape != leaf.value.shape:

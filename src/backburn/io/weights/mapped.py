@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -13,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backburn.base.errors import FileFormatError
+from backburn.base.foreign import printable
+from backburn.base.regular import open_regular
 
 
 class MappedFile:
@@ -23,10 +24,10 @@ class MappedFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self.where = str(path)
-        if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for somebody to write
-            raise FileFormatError(f"{path}: no ordinary file")
-        self.file: BinaryIO = open(path, "rb")  # noqa: SIM115 (closed with this object)
+        self.where = printable(path, 1000)
+        if path.is_dir():
+            raise FileFormatError(f"{self.where}: this is a folder, not a file")
+        self.file: BinaryIO = open_regular(path)  # closed with this object
         try:
             self.size = os.fstat(self.file.fileno()).st_size
             if self.size == 0:

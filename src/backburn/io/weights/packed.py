@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from backburn.base.dtypes import QuantizedDType
 from backburn.base.errors import BackburnError, FileFormatError
+from backburn.base.foreign import quoted
 from backburn.io.quantized import Parts, check_types, check_values, part_names, scheme_and_shape
 from backburn.io.weights.stored import Stored, nothing
 
@@ -44,7 +45,7 @@ def joined(where: str, tensors: Mapping[str, Stored], schemes: Mapping[str, Any]
                 raise FileFormatError("its values or its steps are missing")
             check_types([None if x is None else (x.shape, x.dtype) for x in parts], scheme, shape)
         except (BackburnError, KeyError, TypeError, ValueError) as error:
-            raise FileFormatError(f"{where}: the quantized tensor {name!r} is damaged ({error})") from error
+            raise FileFormatError(f"{where}: the quantized tensor {quoted(name)} is damaged ({error})") from error
         read = partial(_read, [x for x in parts if x is not None])
         check = partial(_check, where, name, [x for x in parts if x is not None], scheme)
         found[name] = Stored(
@@ -64,7 +65,7 @@ def _check(where: str, name: str, parts: list[Stored], scheme: QuantizedDType) -
     try:
         check_values(_read(parts), scheme)
     except FileFormatError as error:
-        raise FileFormatError(f"{where}: the quantized tensor {name!r} is damaged ({error})") from error
+        raise FileFormatError(f"{where}: the quantized tensor {quoted(name)} is damaged ({error})") from error
 
 
 # ---- GPTQ and AWQ ----
@@ -86,7 +87,7 @@ def unpacked(
         parts = [found.pop(f"{start}{part}", None) for part in ("qweight", "qzeros", "scales", "g_idx")]
         weight = f"{start}weight"
         if weight in found:
-            raise FileFormatError(f"{where}: {name!r} and {weight!r} are one weight")
+            raise FileFormatError(f"{where}: {quoted(name)} and {quoted(weight)} are one weight")
         found[weight] = _packed(where, weight, parts, zeros_less_one()).stored(where)
     return found
 

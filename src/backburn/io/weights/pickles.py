@@ -13,17 +13,20 @@ from dataclasses import dataclass
 from typing import IO, Any, cast
 
 from backburn.base.errors import FileFormatError
+from backburn.base.foreign import quoted
 from backburn.io.weights.mapped import MappedFile
 
 #: The most opcodes that are read, several times those of the largest published models.
 MOST_OPCODES = 2_000_000
 _LONGEST_LINE = 1000
 _LONGEST_TEXT = 1 << 24
+#: The most arguments of a function of tensors.
+_MOST_ARGUMENTS = 16
 _MARK = object()
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _LITERALS = frozenset(
     {"BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
-    | {"BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "SHORT_BINSTRING", "BINSTRING"}
+    | {"BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8", "SHORT_BINSTRING", "BINSTRING"}
 )
 _EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "EMPTY_SET": list}
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
@@ -66,22 +69,44 @@ class Known:
     value: Any = None
 
 
+class Foreign:
+    """A stand-in for a class or function that a pickle names, and for all that it makes: nothing is called or kept.
+
+    What is put into it as into a dict or list is in ``items``; attributes are dropped.
+    """
+
+    __slots__ = ("items", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.items: dict[Any, Any] = {}
+
+
 class Machine:
     """Builds the data of pickles in a stream; ``known`` are the names that they may use.
 
-    ``persistent`` makes a value of each reference to data outside the pickle.
+    ``persistent`` makes a value of each reference to data outside the pickle. With ``foreign``, other names become
+    :class:`Foreign` objects, and :attr:`met` has the first of them; else they are refused.
     """
 
-    def __init__(self, where: str, known: Mapping[str, Known], persistent: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self,
+        where: str,
+        known: Mapping[str, Known],
+        persistent: Callable[[Any], Any] | None = None,
+        foreign: bool = False,
+    ) -> None:
         self.where = where
         self.known = known
         self.persistent = persistent
         self.left = MOST_OPCODES
+        self.foreign = foreign
+        self.met: str | None = None
 
     def load(self, stream: Stream) -> Any:
         """The data of the next pickle. Raises :class:`FileFormatError` for whatever is not plain data."""
         stack: list[Any] = []
-        memo: dict[int, Any] = {}
+        memo: list[Any] = []
         try:
             for opcode, argument, _ in pickletools.genops(cast(IO[bytes], stream)):
                 self.left -= 1
@@ -97,13 +122,18 @@ class Machine:
             raise FileFormatError(f"{self.where}: a damaged pickle, near byte {stream.place} ({words:.200})") from error
         raise FileFormatError(f"{self.where}: a pickle without an end")
 
-    def _step(self, name: str, argument: Any, stack: list[Any], memo: dict[int, Any]) -> None:
+    def _step(self, name: str, argument: Any, stack: list[Any], memo: list[Any]) -> None:
         """One opcode."""
-        if name in ("BINPUT", "LONG_BINPUT"):
-            memo[argument] = stack[-1]
+        if name in ("BINPUT", "LONG_BINPUT"):  # by numbers that somebody may have chosen, so that no dict holds them
+            if argument > MOST_OPCODES:
+                raise ValueError(f"a value that is remembered by the number {argument}")
+            memo.extend([_MARK] * (argument + 1 - len(memo)))
+            memo[argument] = _top(stack)
         elif name == "MEMOIZE":
-            memo[len(memo)] = stack[-1]
+            memo.append(_top(stack))
         elif name in ("BINGET", "LONG_BINGET"):
+            if memo[argument] is _MARK:
+                raise ValueError(f"no value is remembered by the number {argument}")
             stack.append(memo[argument])
         elif name in _LITERALS:
             stack.append(argument)
@@ -123,17 +153,25 @@ class Machine:
             stack.append(self._named(argument.replace(" ", ".")))
         elif name == "STACK_GLOBAL":
             last, first = _popped(stack), _popped(stack)
-            stack.append(self._named(f"{first}.{last}" if isinstance(first, str) and isinstance(last, str) else ""))
-        elif name == "REDUCE":
+            are_names = isinstance(first, str) and isinstance(last, str)
+            if are_names and len(first) + len(last) > _LONGEST_LINE:  # each stand-in keeps its own
+                raise ValueError(f"a name of {len(first) + len(last)} characters")
+            stack.append(self._named(f"{first}.{last}" if are_names else ""))
+        elif name in ("REDUCE", "NEWOBJ"):
             arguments, function = _popped(stack), _popped(stack)
             stack.append(self._made(function, arguments))
+        elif name == "NEWOBJ_EX" and self.foreign:
+            _, _, function = _popped(stack), _popped(stack), _popped(stack)
+            stack.append(self._made(function, ()))
+        elif name == "FROZENSET":
+            stack.append(_marked(stack))
         elif name == "BINPERSID" and self.persistent is not None:
             stack.append(self.persistent(_popped(stack)))
         elif name in ("SETITEM", "SETITEMS", "APPEND", "APPENDS", "ADDITEMS"):
             self._fill(name, stack)
         elif name == "BUILD":  # attributes, such as the versions of layers that a state dict carries along
             _popped(stack)
-            if not isinstance(stack[-1], dict):
+            if not isinstance(stack[-1], (dict, Foreign)):
                 raise ValueError("attributes of what has none")
         elif name == "POP":
             _popped(stack)
@@ -148,9 +186,13 @@ class Machine:
             items = _marked(stack)
         holder = stack[-1]
         if name.startswith("SETITEM"):
-            if not isinstance(holder, dict) or len(items) % 2 or not all(map(_is_key, items[::2])):
-                raise ValueError("keys that are no strings or numbers, or a dict that is none")
-            holder.update(zip(items[::2], items[1::2], strict=True))
+            into = holder.items if isinstance(holder, Foreign) else holder
+            if not isinstance(into, dict) or len(items) % 2:
+                raise ValueError("keys without values, or a dict that is none")
+            for key, value in zip(items[::2], items[1::2], strict=True):
+                into[self._key(key, len(into))] = value
+        elif isinstance(holder, Foreign):
+            holder.items.update({str(len(holder.items) + i): item for i, item in enumerate(items)})
         elif isinstance(holder, list):
             holder.extend(items)
         else:
@@ -158,17 +200,38 @@ class Machine:
 
     def _named(self, name: str) -> Any:
         """The stand-in for a class or function that the pickle names."""
-        if name not in self.known:
-            raise FileFormatError(
-                f"{self.where}: its pickle names {name[:100]!r}, which is no part of a dict of tensors, and nothing in "
-                "it is executed: save a model's state_dict()"
-            )
-        return self.known[name]
+        if name in self.known:
+            return self.known[name]
+        self.met = self.met or name
+        if not self.foreign:
+            raise self.refusal()
+        return Foreign(name)
+
+    def refusal(self) -> FileFormatError:
+        """The error for a pickle of something else than tensors in dicts and lists, by the first name it has for it."""
+        return FileFormatError(
+            f"{self.where}: its pickle names {quoted(self.met)}, which is no part of a dict of tensors, and nothing in "
+            "it is executed: save a model's state_dict()"
+        )
+
+    def _key(self, key: Any, count: int) -> str | bytes | None:
+        """The key of a dict; one that is no text or number has none in common with others."""
+        try:
+            return key_of(key)
+        except ValueError:
+            if not self.foreign:
+                raise
+            return f"<{key.name[:60] if isinstance(key, Foreign) else type(key).__name__} {count}>"
 
     def _made(self, function: Any, arguments: Any) -> Any:
-        if not isinstance(function, Known) or function.make is None or not isinstance(arguments, tuple):
+        if isinstance(function, Foreign):
+            return Foreign(function.name)
+        make = function.make if isinstance(function, Known) else None
+        if make is None or not isinstance(arguments, tuple) or len(arguments) > _MOST_ARGUMENTS:
             raise FileFormatError(f"{self.where}: its pickle calls what is no function of tensors")
-        return function.make(*arguments)
+        # A value may be remembered and given to many calls, each of which may walk over it.
+        self.left -= sum(len(x) for x in arguments if isinstance(x, (list, tuple, dict)))
+        return make(*arguments)
 
 
 def _popped(stack: list[Any]) -> Any:
@@ -189,6 +252,26 @@ def _marked(stack: list[Any]) -> list[Any]:
     raise ValueError("no mark")
 
 
-def _is_key(value: Any) -> bool:
-    """Whether a dict of tensors may have such a key: a string or a number whose hash cannot be chosen at will."""
-    return isinstance(value, str) or value is None or (isinstance(value, int) and value.bit_length() < 60)
+def key_of(value: Any) -> str | bytes | None:
+    """The key of a dict for a pickle's key: numbers as digits in bytes, which no string equals.
+
+    Python's hash of a number is the number, and of numbers that somebody has chosen a dict takes the square of the
+    time. Those of text are random. Raises ValueError for a key that is neither.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int) and value.bit_length() < 60:
+        return b"%d" % value
+    raise ValueError("keys that are no strings or numbers")
+
+
+def key_text(key: str | bytes | None) -> str:
+    """A key of :func:`key_of` in the name of a tensor."""
+    return key.decode() if isinstance(key, bytes) else str(key)
+
+
+def _top(stack: list[Any]) -> Any:
+    """The last of a stack, which stays there."""
+    value = _popped(stack)
+    stack.append(value)
+    return value

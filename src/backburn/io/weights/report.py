@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from backburn.base.foreign import printable
+
 
 @dataclass(frozen=True)
 class WeightsReport:
@@ -30,7 +32,7 @@ class WeightsReport:
         rows = [(path, name, " -> ".join(self.cast.get(path, ()))) for path, name in self.used.items()]
         rows += [(path, "(missing)", "") for path in self.missing]
         rows += [("(unused)", name, "") for name in self.unused]
-        table = [("model", "source", "dtype"), *rows]
+        table = [("model", "source", "dtype"), *(tuple(map(printable, row)) for row in rows)]
         widths = [max(len(row[i]) for row in table) for i in range(3)]
         lines = ["  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip() for row in table]
         counts = {name: len(getattr(self, name)) for name in ("used", "unused", "missing", "cast", "renamed")}

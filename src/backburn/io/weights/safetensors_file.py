@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import zlib
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from backburn.base.errors import FileFormatError
+from backburn.base.foreign import quoted
+from backburn.base.foreign_files import parsed, repeated
 from backburn.io.parts import PART
 from backburn.io.versions import FORMAT_VERSION, KEY, MODEL, WEIGHTS
 from backburn.io.weights.mapped import MappedFile
@@ -33,6 +34,8 @@ _DTYPES = {theirs: ours for ours, theirs in DTYPE_NAMES.items()}
 #: The longest header that the format allows, in bytes.
 LONGEST_HEADER = 100_000_000
 METADATA = "__metadata__"
+#: The most characters of the name of a dtype, also of one that is not read.
+_LONGEST_DTYPE = 50
 
 
 def looks_like(start: bytes) -> bool:
@@ -52,14 +55,14 @@ class Entry:
 
     def array(self, file: MappedFile) -> NDArray[Any]:
         """The values, in memory of the file where NumPy has the dtype."""
-        return decoded(file.array(self.start, self.length, repr(self.name)), self.dtype).reshape(self.shape)
+        return decoded(file.array(self.start, self.length, quoted(self.name)), self.dtype).reshape(self.shape)
 
     def digest(self, file: MappedFile) -> str:
         """The checksum of name, dtype, shape and bytes."""
         found = Checksum(self.name, self.dtype, self.shape)
         for start in range(self.start, self.start + self.length, PART):
             length = min(PART, self.start + self.length - start)
-            found.update(file.view(start, length, repr(self.name)))
+            found.update(file.view(start, length, quoted(self.name)))
             file.give_back(start, length)
         return found.text()
 
@@ -101,7 +104,7 @@ def read(file: MappedFile) -> dict[str, Stored]:
 def check_digest(file: MappedFile, entry: Entry, expected: object) -> None:
     """Raise :class:`FileFormatError` for a tensor with another digest."""
     if entry.digest(file) != expected:
-        raise FileFormatError(f"{file.where}: {entry.name!r} is damaged: it does not have its checksum (CRC-32)")
+        raise FileFormatError(f"{file.where}: {quoted(entry.name)} is damaged: it does not have its checksum (CRC-32)")
 
 
 def entries_of(file: MappedFile) -> tuple[dict[str, Entry], dict[str, str]]:
@@ -125,16 +128,10 @@ def _header(file: MappedFile, text: bytes) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            raise FileFormatError(f"{file.where}: its header has {max(names, key=names.count)!r} twice")
+            raise FileFormatError(f"{file.where}: its header has {quoted(repeated(x for x, _ in pairs))} twice")
         return found
 
-    try:
-        header = json.loads(text, object_pairs_hook=unique)
-    except FileFormatError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{file.where}: its header is no JSON ({error})") from error
+    header = parsed(text, f"{file.where}: its header is", pairs=unique)
     if not isinstance(header, dict):
         raise FileFormatError(f"{file.where}: its header is no table of tensors")
     return header
@@ -144,10 +141,7 @@ def _own_metadata(file: MappedFile, metadata: dict[str, str]) -> dict[str, Any]:
     """The table of a file of backburn's own; empty for others. Raises for one that only other functions can read."""
     if KEY not in metadata:
         return {}
-    try:
-        about = json.loads(metadata[KEY])
-    except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{file.where}: the metadata under {KEY!r} are no JSON ({error})") from error
+    about = parsed(metadata[KEY].encode(), f"{file.where}: the metadata under {KEY!r} are")
     own = about if isinstance(about, dict) else {}
     checksums = own.setdefault("crc32", {})
     is_known = own.get("format") in (MODEL, WEIGHTS) and own.get("version") == FORMAT_VERSION
@@ -167,22 +161,24 @@ def _own_metadata(file: MappedFile, metadata: dict[str, str]) -> dict[str, Any]:
 def _entry(file: MappedFile, data: int, name: str, about: Any) -> Entry:
     """The tensor that an entry of the header describes, of which the data begin at ``data``."""
     if not isinstance(about, dict) or not {"dtype", "shape", "data_offsets"} <= about.keys():
-        raise FileFormatError(f"{file.where}: the entry of {name!r} lacks its dtype, shape or data_offsets")
+        raise FileFormatError(f"{file.where}: the entry of {quoted(name)} lacks its dtype, shape or data_offsets")
     theirs, offsets = about["dtype"], about["data_offsets"]
-    if not isinstance(theirs, str):
-        raise FileFormatError(f"{file.where}: the dtype of {name!r} is no name")
+    if not isinstance(theirs, str) or len(theirs) > _LONGEST_DTYPE:
+        raise FileFormatError(f"{file.where}: the dtype of {quoted(name)} is no name")
     count = elements(file.where, name, about["shape"])
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(n) is int for n in offsets):
-        raise FileFormatError(f"{file.where}: the data_offsets of {name!r} are no beginning and end")
+        raise FileFormatError(f"{file.where}: the data_offsets of {quoted(name)} are no beginning and end")
     start, end = offsets
     if not 0 <= start <= end <= file.size - data:
         raise FileFormatError(
-            f"{file.where}: {name!r} is said to be in the bytes {start} to {end}, and the file, which may be "
+            f"{file.where}: {quoted(name)} is said to be in the bytes {start} to {end}, and the file, which may be "
             f"truncated, has {file.size - data}"
         )
     dtype = _DTYPES.get(theirs, theirs)
     if dtype in ITEMSIZE and count * ITEMSIZE[dtype] != end - start:
-        raise FileFormatError(f"{file.where}: {name!r}, {theirs}{about['shape']}, does not take {end - start} bytes")
+        raise FileFormatError(
+            f"{file.where}: {quoted(name)}, {theirs}{list(about['shape'])}, does not take {end - start} bytes"
+        )
     return Entry(name, dtype, tuple(about["shape"]), data + start, end - start)
 
 
@@ -192,7 +188,7 @@ def _check_places(file: MappedFile, places: list[tuple[int, int, str]], length: 
     for start, end, name in places:
         if start != last:
             fault = "overlaps another tensor" if start < last else f"follows a gap of {start - last} bytes"
-            raise FileFormatError(f"{file.where}: {name!r} {fault}")
+            raise FileFormatError(f"{file.where}: {quoted(name)} {fault}")
         last = end
     if last != length:
         raise FileFormatError(f"{file.where}: {length - last} bytes behind the last tensor belong to none")

@@ -52,8 +52,12 @@ def write(
     path: str | os.PathLike[str],
     parts: Sequence[Part],
     metadata: Mapping[str, str] | Callable[[Digests], Mapping[str, str]],
+    *,
+    follow: bool = True,
 ) -> None:
-    """Write a file atomically. Metadata may be a function of the digests, which are computed while tensors are written.
+    """Write a file atomically, through a link only if ``follow``.
+
+    Metadata may be a function of the digests, which are computed while tensors are written.
 
     Tensors of wide elements come first, so that each begins at a multiple of its element's bytes. Raises
     :class:`DTypeError` for a tensor of the format's own name.
@@ -62,7 +66,7 @@ def write(
     if any(part.name == METADATA for part in ordered):
         raise DTypeError(f"files keep the name {METADATA!r} for what is no tensor: choose another")
     if not callable(metadata):
-        write_atomically(path, _contents(_header(ordered, metadata), ordered))
+        write_atomically(path, _contents(_header(ordered, metadata), ordered), follow=follow)
         return
     about, pieces = metadata, _pieces(ordered)
 
@@ -79,7 +83,7 @@ def write(
         file.write(header)
 
     try:
-        write_atomically(path, write_hashed)
+        write_atomically(path, write_hashed, follow=follow)
     except Exception:
         if any(is_tensor(x) and levels_of(x.backend) for part in ordered for x in part.values):
             deque(pieces, maxlen=0)  # other processes send their shards of what is left

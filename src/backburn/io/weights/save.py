@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from backburn.base.errors import ArgumentError
+from backburn.base.foreign_files import repeated
 from backburn.io.atomic import write_atomically
 from backburn.io.quantized import parts_of
 from backburn.io.versions import FORMAT_VERSION, KEY, WEIGHTS
@@ -53,11 +54,11 @@ def save_weights(model: Module, path: str | os.PathLike[str], *, max_shard_size:
     if not isinstance(model, Module):
         raise ArgumentError(f"save_weights: writes the weights of a model, and not of a {type(model).__name__}")
     limit = _bytes_of(max_shard_size)
-    groups, ties, schemes = _parts(model)
     target = Path(path)
     if target.suffix == ".safetensors":
-        _write(target, [part for group in groups for part in group], ties, schemes)
+        save_file(model, target)
         return
+    groups, ties, schemes = _parts(model)
     target.mkdir(parents=True, exist_ok=True)
     shards = _shards(groups, limit)
     if len(shards) == 1:
@@ -65,18 +66,24 @@ def save_weights(model: Module, path: str | os.PathLike[str], *, max_shard_size:
     else:
         files = {f"model-{i:05}-of-{len(shards):05}.safetensors": shard for i, shard in enumerate(shards, 1)}
     for name, shard in files.items():
-        _write(target / name, shard, ties, schemes)
+        _write(target / name, shard, ties, schemes, follow=False)
     if len(shards) > 1:
         index = {
             "metadata": {"total_size": sum(part.nbytes for group in groups for part in group)},
             "weight_map": {part.name: name for name, shard in files.items() for part in shard},
         }
-        write_atomically(target / INDEX, json.dumps(index, indent=2, sort_keys=True).encode())
+        write_atomically(target / INDEX, json.dumps(index, indent=2, sort_keys=True).encode(), follow=False)
     for file in target.iterdir():  # of an earlier model, of which the reader must not find a part
         stale = file.name in (SINGLE, INDEX) or _SHARD.fullmatch(file.name)
         if stale and file.name not in files and not (file.name == INDEX and len(shards) > 1):
             with suppress(FileNotFoundError):
                 file.unlink()
+
+
+def save_file(model: Module, path: Path, *, follow: bool = True) -> None:
+    """Write all weights to one file, which replaces a link unless ``follow``."""
+    groups, ties, schemes = _parts(model)
+    _write(path, [part for group in groups for part in group], ties, schemes, follow=follow)
 
 
 def _bytes_of(size: Any) -> int:
@@ -117,7 +124,7 @@ def _parts(model: Module) -> tuple[list[list[Part]], dict[str, str], dict[str, A
         schemes[name] = parts_of(name, own_values[0], arrays)
         groups.append([Part(part, (array,)) for part, array in arrays.items()])
     names = [part.name for group in groups for part in group]
-    twice = max(names, key=names.count) if len(set(names)) < len(names) else None
+    twice = repeated(names) if len(set(names)) < len(names) else None
     for taken, why in ((METADATA if METADATA in names else None, "for what is no tensor"), (twice, "twice")):
         if taken is not None:
             raise ArgumentError(f"save_weights: files keep the name {taken!r} {why}: choose another")
@@ -138,11 +145,13 @@ def _shards(groups: list[list[Part]], limit: int) -> list[list[Part]]:
     return shards
 
 
-def _write(path: Path, parts: Sequence[Part], ties: Mapping[str, str], schemes: Mapping[str, Any]) -> None:
-    """Write one file."""
+def _write(
+    path: Path, parts: Sequence[Part], ties: Mapping[str, str], schemes: Mapping[str, Any], *, follow: bool
+) -> None:
+    """Write one file; a link in a folder, which may be somebody else's, is replaced and not followed."""
     names = {part.name for part in parts}
     metadata = {"format": "pt", **{path: own for path, own in ties.items() if own in names}}
     mine = {name: about for name, about in schemes.items() if name in names}
     if mine:
         metadata[KEY] = json.dumps({"format": WEIGHTS, "version": FORMAT_VERSION, "quantized": mine}, sort_keys=True)
-    write(path, parts, metadata)
+    write(path, parts, metadata, follow=follow)

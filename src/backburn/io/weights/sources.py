@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from backburn.base.errors import ArgumentError, FileFormatError
+from backburn.base.foreign_files import inside
 from backburn.io.weights import arrays, folder, gguf_file, npz_file, packed, safetensors_file, torch_file
 from backburn.io.weights.archive import members
 from backburn.io.weights.mapped import MappedFile
@@ -31,8 +32,8 @@ def opened(source: Any) -> Source:
     path = Path(os.fsdecode(source))
     found = Source(str(path), {})
 
-    def open_file(path: Path) -> dict[str, Stored]:
-        found.files.append(MappedFile(path))
+    def open_file(file: Path) -> dict[str, Stored]:
+        found.files.append(MappedFile(file if file is path else inside(file, path)))
         return _of_file(found.files[-1])
 
     try:

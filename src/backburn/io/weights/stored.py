@@ -12,6 +12,7 @@ import numpy as np
 
 from backburn.base.dtypes import DTYPES, as_dtype
 from backburn.base.errors import FileFormatError
+from backburn.base.foreign import quoted
 from backburn.io.quantized import Parts
 from backburn.io.weights.mapped import MappedFile
 from backburn.io.weights.numbers import WIDENED
@@ -19,6 +20,10 @@ from backburn.tensor.core.host import quantized_from_parts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+#: The bytes of memory that a tensor of a source takes before it is read.
+TENSOR = 800
 
 
 def nothing() -> None:
@@ -108,8 +113,8 @@ def kind_of(dtype: str) -> str:
 
 def elements(where: str, name: str, shape: object) -> int:
     """The number of elements of a shape that a file names. Raises :class:`FileFormatError` for what is no shape."""
+    if isinstance(shape, (list, tuple)) and len(shape) > 32:
+        raise FileFormatError(f"{where}: {quoted(name)} has {len(shape)} axes, and tensors have at most 32")
     if not isinstance(shape, (list, tuple)) or not all(type(n) is int and 0 <= n < 1 << 63 for n in shape):
-        raise FileFormatError(f"{where}: the shape of {name!r} is no list of lengths")
-    if len(shape) > 32:
-        raise FileFormatError(f"{where}: {name!r} has {len(shape)} axes, and tensors have at most 32")
+        raise FileFormatError(f"{where}: the shape of {quoted(name)} is no list of lengths")
     return math.prod(shape)

@@ -3,13 +3,12 @@
 Since version 1.6 of PyTorch, a file is an archive: ``data.pkl`` describes the objects, and each storage is a member of
 its own. Before, it was a row of pickles (a number, a version, sizes of the machine, the objects, the names of the
 storages) and then the storages, each behind its length. Names of tensors in dicts and lists are joined by dots, as in
-``optimizer.state.0.exp_avg``.
+``optimizer.state.0.exp_avg``. Objects of other classes beside them are left out.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,17 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backburn.base.errors import FileFormatError
+from backburn.base.foreign import quoted
+from backburn.base.foreign_files import room
 from backburn.io.weights.archive import Member
 from backburn.io.weights.mapped import MappedFile
 from backburn.io.weights.numbers import ITEMSIZE, decoded
-from backburn.io.weights.pickles import Known, Machine, Stream
+from backburn.io.weights.pickles import Foreign, Known, Machine, Stream, key_of, key_text
 from backburn.io.weights.stored import Stored, elements, kind_of, nothing
 
 #: How files of the older format begin: a pickle of their number.
 LEGACY_START = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 _LEGACY_VERSION = 1001
 _MOST_DEPTH = 50
-_MOST_PARTS = 1_000_000
+#: The bytes of memory that are counted for a visit of a part.
+_VISIT = 200
 _LONGEST_NAME = 1000
 
 _STORAGES = {
@@ -72,47 +74,49 @@ def read(file: MappedFile, found: Mapping[str, Member], described: str) -> dict[
     """
     packed = next((name for name, member in found.items() if member.is_compressed), None)
     if packed is not None:
-        raise FileFormatError(f"{file.where}: {packed!r} is compressed, which PyTorch's files are not")
+        raise FileFormatError(f"{file.where}: {quoted(packed)} is compressed, which PyTorch's files are not")
     prefix = described.removesuffix("data.pkl")
     order = found.get(f"{prefix}byteorder")
     byte_order = "little" if order is None else order.beginning(10).decode("latin-1")
     if byte_order not in ("little", "big"):
-        raise FileFormatError(f"{file.where}: its byte order is {byte_order!r}")
+        raise FileFormatError(f"{file.where}: its byte order is {quoted(byte_order)}")
 
     def storage(reference: Any) -> _Storage:
         dtype, key, length, _ = _reference(file, reference)
         member = found.get(f"{prefix}data/{key}")
         if member is None:
-            raise FileFormatError(f"{file.where}: the data {key[:100]!r} of a tensor are missing")
+            raise FileFormatError(f"{file.where}: the data {quoted(key)} of a tensor are missing")
         if member.size != length * _ITEMSIZE[dtype]:
             raise FileFormatError(
-                f"{file.where}: {member.name!r} has {member.size} bytes, and not {length} of {dtype or 'bytes'}"
+                f"{file.where}: {quoted(member.name)} has {member.size} bytes, and not {length} of {dtype or 'bytes'}"
             )
         return _Storage(dtype, length, member.start, member)
 
     found[described].check()
     start = found[described].start
     stream = Stream(file, start, start + found[described].length)
-    tree = Machine(file.where, _known(file, byte_order), storage).load(stream)
-    return _tensors(file, tree)
+    machine = Machine(file.where, _known(file, byte_order), storage, foreign=True)
+    return _tensors(file, machine.load(stream), machine)
 
 
 def read_legacy(file: MappedFile) -> dict[str, Stored]:
     """The tensors of a file of the older format. Raises as :func:`read` does."""
     storages: dict[str, _Storage] = {}
 
-    def storage(reference: Any) -> _Storage:
+    def storage(reference: Any) -> _Storage | Foreign:
+        if isinstance(reference, tuple) and reference and reference[0] == "module":  # the source of a class
+            return Foreign("a class")
         dtype, key, length, view = _reference(file, reference)
         whole = storages.setdefault(key, _Storage(dtype, length))
         if (whole.dtype, whole.length) != (dtype, length):
-            raise FileFormatError(f"{file.where}: two storages have the name {key[:100]!r}")
+            raise FileFormatError(f"{file.where}: two storages have the name {quoted(key)}")
         if view is None:
             return whole
         if not (isinstance(view, tuple) and len(view) == 3 and all(type(n) is int for n in view[1:])):
-            raise FileFormatError(f"{file.where}: a view of the storage {key[:100]!r} has no beginning and length")
+            raise FileFormatError(f"{file.where}: a view of the storage {quoted(key)} has no beginning and length")
         _, first, count = view
         if first < 0 or count < 0 or first + count > length:
-            raise FileFormatError(f"{file.where}: a view of the storage {key[:100]!r} ends behind it")
+            raise FileFormatError(f"{file.where}: a view of the storage {quoted(key)} ends behind it")
         return _Storage(dtype, count, first=first, whole=whole)
 
     stream = Stream(file, 0, file.size)
@@ -121,7 +125,8 @@ def read_legacy(file: MappedFile) -> dict[str, Stored]:
     if version != _LEGACY_VERSION or not isinstance(machine, dict):
         raise FileFormatError(f"{file.where}: PyTorch's older format of another version than {_LEGACY_VERSION}")
     byte_order = "little" if machine.get("little_endian", True) else "big"
-    tree = Machine(file.where, _known(file, byte_order), storage).load(stream)
+    reader = Machine(file.where, _known(file, byte_order), storage, foreign=True)
+    tree = reader.load(stream)
     keys = plain.load(stream)
     if not isinstance(keys, list) or not all(isinstance(k, str) for k in keys) or sorted(keys) != sorted(storages):
         raise FileFormatError(f"{file.where}: the list of storages and the tensors disagree")
@@ -130,14 +135,14 @@ def read_legacy(file: MappedFile) -> dict[str, Stored]:
         found = storages[key]
         length = int.from_bytes(file.bytes(place, 8, "a storage"), "little")
         if length != found.length:
-            raise FileFormatError(f"{file.where}: the storage {key[:100]!r} has two lengths")
+            raise FileFormatError(f"{file.where}: the storage {quoted(key)} has two lengths")
         found.start = place + 8
         place = found.start + length * _ITEMSIZE[found.dtype]
         if place > file.size:
             raise FileFormatError(
-                f"{file.where}: the storage {key[:100]!r} ends behind the end of the file, which is truncated"
+                f"{file.where}: the storage {quoted(key)} ends behind the end of the file, which is truncated"
             )
-    return _tensors(file, tree)
+    return _tensors(file, tree, reader)
 
 
 def _reference(file: MappedFile, reference: Any) -> tuple[str, str, int, Any]:
@@ -174,11 +179,9 @@ def _known(file: MappedFile, byte_order: str) -> dict[str, Known]:
         pairs = items[0]
         if isinstance(pairs, dict):
             return pairs
-        if not isinstance(pairs, list) or not all(
-            isinstance(p, (list, tuple)) and len(p) == 2 and isinstance(p[0], (str, int)) for p in pairs
-        ):
+        if not isinstance(pairs, list) or not all(isinstance(p, (list, tuple)) and len(p) == 2 for p in pairs):
             raise FileFormatError(f"{file.where}: a dict of what are no keys and values")
-        return dict(pairs)
+        return {key_of(key): value for key, value in pairs}
 
     functions: dict[str, Callable[..., Any]] = {
         "torch._utils._rebuild_tensor": tensor,
@@ -239,24 +242,42 @@ def _values(
     return np.lib.stride_tricks.as_strided(flat, shape, steps, writeable=False)
 
 
-def _tensors(file: MappedFile, tree: Any) -> dict[str, Stored]:
+def _tensors(file: MappedFile, tree: Any, machine: Machine) -> dict[str, Stored]:
     """The tensors of a tree of dicts and lists, by the dotted paths to them."""
     if isinstance(tree, Stored):
         raise FileFormatError(f"{file.where}: a single tensor, without a name")
     tensors: dict[str, Stored] = {}
-    for name, stored in _leaves(file, tree, "", 0, itertools.count()):
+    for name, stored in _leaves(file, tree, "", 0, _Room(room(file.size))):
         if name in tensors:
-            raise FileFormatError(f"{file.where}: two tensors have the name {name!r}")
+            raise FileFormatError(f"{file.where}: two tensors have the name {quoted(name)}")
         tensors[name] = stored
+    if not tensors and machine.met is not None:
+        raise machine.refusal()
     return tensors
 
 
-def _leaves(file: MappedFile, tree: Any, path: str, depth: int, visits: Iterator[int]) -> Iterator[tuple[str, Stored]]:
+class _Room:
+    """The memory that the names of parts may take: a part in many places has as many names, in a small file."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def take(self, size: int) -> bool:
+        """Whether there is as much, and take it."""
+        self.left -= size
+        return self.left >= 0
+
+
+def _leaves(file: MappedFile, tree: Any, path: str, depth: int, left: _Room) -> Iterator[tuple[str, Stored]]:
     """The tensors in a tree, each with its path; a part in many places is visited many times, but not without end."""
-    if depth > _MOST_DEPTH or next(visits) > _MOST_PARTS or len(path) > _LONGEST_NAME:
+    if depth > _MOST_DEPTH or len(path) > _LONGEST_NAME or not left.take(_VISIT + len(path)):
         raise FileFormatError(f"{file.where}: its pickle holds parts in parts too deep, too many, or of too long names")
     if isinstance(tree, Stored):
         yield path, tree
-    elif isinstance(tree, (dict, list, tuple)):
+        return
+    if isinstance(tree, Foreign):
+        tree = tree.items
+    if isinstance(tree, (dict, list, tuple)):
         for key, part in tree.items() if isinstance(tree, dict) else enumerate(tree):
-            yield from _leaves(file, part, f"{path}.{key}" if path else str(key), depth + 1, visits)
+            name = key_text(key) if isinstance(tree, dict) else str(key)
+            yield from _leaves(file, part, f"{path}.{name}" if path else name, depth + 1, left)

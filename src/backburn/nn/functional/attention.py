@@ -18,6 +18,7 @@ from backburn.tensor.core.dispatch import (
     promote_present,
     tensor_operand,
 )
+from backburn.tensor.core.indices import counted_from_zero, no_such_index
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import bounded, integer, number
 from backburn.tensor.core.wrapping import is_tensor
@@ -31,7 +32,7 @@ __all__ = ["embedding", "gru", "gru_cell", "lstm", "lstm_cell", "scaled_dot_prod
 def embedding(x: Tensor, weight: Tensor, padding_idx: int | None = None) -> FloatTensor:
     """The rows of ``weight`` with the indices ``x``: a tensor of shape ``(*x.shape, *weight.shape[1:])``.
 
-    The row ``padding_idx`` gets no gradient. Raises :class:`OutOfRangeError` for an index out of range,
+    The row ``padding_idx`` gets no gradient. Raises :class:`OutOfRangeError` for an index out of range or below 0,
     :class:`DTypeError` for indices that are not integers, :class:`ShapeError` for a 0-d weight, which has no rows.
 
         >>> import backburn as bb
@@ -48,7 +49,10 @@ def embedding(x: Tensor, weight: Tensor, padding_idx: int | None = None) -> Floa
         padding_idx = integer("embedding", "padding_idx", padding_idx)
     if padding_idx is not None and not -weight.shape[0] <= padding_idx < weight.shape[0]:
         raise OutOfRangeError(f"embedding: padding_idx {padding_idx} names none of the {weight.shape[0]} rows")
-    return call("embedding", weight, ids, padding_idx=padding_idx)
+    try:
+        return call("embedding", weight, counted_from_zero(ids), padding_idx=padding_idx)
+    except OutOfRangeError as error:
+        raise no_such_index("embedding", error, ids, weight.shape[0], "rows", weight) from error
 
 
 def lstm_cell(

@@ -23,6 +23,7 @@ from backburn.tensor.core.dispatch import (
     upcast_half,
     upcast_half_dtype,
 )
+from backburn.tensor.core.integers import has_wide_integers, in_float64
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import axis_of, bounded, flags, integer, number, one_of
 from backburn.transforms.custom import stop_gradient
@@ -101,6 +102,8 @@ def gumbel_softmax(
         >>> gumbel_softmax(bb.asarray([0.0, -bb.inf, -bb.inf]), hard=True).tolist()
         [1.0, 0.0, 0.0]
     """
+    if has_wide_integers(logits):
+        return in_float64(gumbel_softmax, logits, tau=tau, hard=hard, axis=axis, generator=generator)
     bounded("gumbel_softmax", "tau", tau, above=0, below=math.inf)
     flags("gumbel_softmax", hard=hard)
     given: Any = float_operand("gumbel_softmax", logits)
@@ -217,8 +220,7 @@ def embedding_bag(
     rows: Any = embedding(x, weight, padding_idx)
     present: Any = None
     if padding_idx is not None:
-        row = padding_idx % weight.shape[0]
-        present = ((x != row) & (x != row - weight.shape[0]))[..., None]
+        present = (x != padding_idx % weight.shape[0])[..., None]
     if per_sample_weights is not None:
         if mode != "sum":
             raise ArgumentError(f"{name}: per_sample_weights are for mode='sum', not {mode!r}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from backburn.base.dtypes import DType, float16, int64
 from backburn.base.errors import DTypeError, OutOfRangeError, ShapeError
 from backburn.tensor.core.dispatch import call, cast, promote_operands, tensor_operand, upcast_half
+from backburn.tensor.core.integers import has_wide_integers, in_float64
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import bounded, integer, number, one_of
 
@@ -65,6 +66,8 @@ def huber_loss(x: Tensor, target: Tensor, reduction: str = "mean", delta: float 
     >>> huber_loss(bb.asarray([1.0, 5.0]), bb.asarray([0.0, 1.0]), reduction="none").tolist()
     [0.5, 3.5]
     """
+    if has_wide_integers(x, target):
+        return in_float64(huber_loss, x, target, reduction=reduction, delta=delta)
     name = "huber_loss"
     (x, target), dtype = loss_operands(name, x, target)
     losses = call("huber_loss", x, target, delta=bounded(name, "delta", delta, above=0))
@@ -80,6 +83,8 @@ def smooth_l1_loss(x: Tensor, target: Tensor, *, reduction: str = "mean", beta: 
         >>> smooth_l1_loss(bb.asarray([1.0, 5.0]), bb.asarray([0.0, 1.0]), beta=2.0, reduction="none").tolist()
         [0.25, 3.0]
     """
+    if has_wide_integers(x, target):
+        return in_float64(smooth_l1_loss, x, target, reduction=reduction, beta=beta)
     name = "smooth_l1_loss"
     (x, target), dtype = loss_operands(name, x, target)
     beta = bounded(name, "beta", beta, least=0)
@@ -183,6 +188,12 @@ def poisson_nll_loss(
         >>> poisson_nll_loss(bb.asarray([0.0]), bb.asarray([2.0])).item()
         1.0
     """
+    if has_wide_integers(x, target):
+        return in_float64(
+            lambda x, target: poisson_nll_loss(x, target, log_input=log_input, full=full, eps=eps, reduction=reduction),
+            x,
+            target,
+        )
     name = "poisson_nll_loss"
     (x, target), dtype = loss_operands(name, x, target)
     losses = x.exp() - target * x if log_input else x - target * (x + number(name, "eps", eps)).log()
@@ -211,6 +222,13 @@ def gaussian_nll_loss(
         >>> gaussian_nll_loss(bb.asarray([1.0]), bb.asarray([3.0]), bb.asarray([1.0])).item()
         2.0
     """
+    if has_wide_integers(x, target, var):
+        return in_float64(
+            lambda x, target, var: gaussian_nll_loss(x, target, var, full=full, eps=eps, reduction=reduction),
+            x,
+            target,
+            var,
+        )
     name = "gaussian_nll_loss"
     (x, target, var), dtype = loss_operands(name, x, target, weights=(tensor_operand(name, var),))
     shared = [1 if m == 1 else n for m, n in zip(var.shape, x.shape, strict=False)]

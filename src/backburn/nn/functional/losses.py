@@ -9,9 +9,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from backburn.base.dtypes import int64
+from backburn.base.contexts import MEANS
+from backburn.base.dtypes import float32, int64
 from backburn.base.errors import BackburnError, DTypeError, OutOfRangeError
-from backburn.tensor.core.dispatch import call, cast, float_operand, promote_operands, promote_present, tensor_operand
+from backburn.tensor.core.dispatch import (
+    call,
+    cast,
+    float_operand,
+    promote_operands,
+    promote_present,
+    tensor_operand,
+    upcast_half,
+)
+from backburn.tensor.core.integers import has_wide_integers, in_float64
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import axis_of, integer, number
 
@@ -30,6 +40,8 @@ def mse_loss(x: Tensor, target: Tensor, *, reduction: str = "mean") -> FloatTens
     >>> mse_loss(bb.asarray([1.0, 2.0]), bb.asarray([1.0, 4.0])).item()
     2.0
     """
+    if has_wide_integers(x, target):
+        return in_float64(mse_loss, x, target, reduction=reduction)
     operands = promote_operands("mse_loss", tensor_operand("mse_loss", x), tensor_operand("mse_loss", target))
     return call("mse_loss", *operands, reduction=reduction)
 
@@ -41,6 +53,8 @@ def l1_loss(x: Tensor, target: Tensor, *, reduction: str = "mean") -> FloatTenso
     >>> l1_loss(bb.asarray([1.0, 2.0]), bb.asarray([1.0, 4.0]), reduction="none").tolist()
     [0.0, 2.0]
     """
+    if has_wide_integers(x, target):
+        return in_float64(l1_loss, x, target, reduction=reduction)
     operands = promote_operands("l1_loss", tensor_operand("l1_loss", x), tensor_operand("l1_loss", target))
     return call("l1_loss", *operands, reduction=reduction)
 
@@ -84,9 +98,12 @@ def cross_entropy(
     ignored = _label(name, ignore_index)
     options = {"axis": classes, "reduction": reduction, "label_smoothing": smoothing, "ignore_index": ignored}
     try:
-        return call(name, x, target, weight, **options)
+        loss = call(name, x, target, weight, **options)
     except OutOfRangeError as error:
         raise _index_error(name, error, x, target, classes, ignored) from error
+    if reduction == "mean" and (means := MEANS.get()) is not None:
+        means.append((loss, lambda: _weight_of_mean(x, target, weight, ignored, classes)))
+    return loss
 
 
 def nll_loss(
@@ -111,9 +128,26 @@ def nll_loss(
     operands = _label_operands("nll_loss", x, tensor_operand("nll_loss", target), weight)
     ignored = _label("nll_loss", ignore_index)
     try:
-        return call("nll_loss", *operands, axis=classes, reduction=reduction, ignore_index=ignored)
+        loss = call("nll_loss", *operands, axis=classes, reduction=reduction, ignore_index=ignored)
     except OutOfRangeError as error:
         raise _index_error("nll_loss", error, *operands[:2], classes, ignored) from error
+    if reduction == "mean" and (means := MEANS.get()) is not None:
+        means.append((loss, lambda: _weight_of_mean(*operands, ignored, classes)))
+    return loss
+
+
+def _weight_of_mean(x: Any, target: Any, weight: Any, ignored: int | None, axis: int) -> Any:
+    """What the mean over labels or probabilities divides by: a number if the shapes say it, else a 0-d tensor."""
+    if target.dtype.kind != "int":
+        return x.size // max(x.shape[axis], 1)
+    if ignored is None and weight is None:
+        return target.size
+    kept = None if ignored is None else target != ignored
+    if weight is None:
+        return cast(call("count_nonzero", kept, axis=None, keepdims=False), float32)
+    labels = target if kept is None else call("where", kept, target, 0)
+    weights = call("take", upcast_half(weight.detach()), labels, axis=0)
+    return (weights if kept is None else call("where", kept, weights, 0.0)).sum()
 
 
 def _label(name: str, ignore_index: int | None) -> int | None:

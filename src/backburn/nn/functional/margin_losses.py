@@ -11,6 +11,7 @@ from backburn.base.errors import DTypeError, OutOfRangeError, ShapeError
 from backburn.nn.functional.composed_losses import loss_operands, reduced, wide_operands
 from backburn.nn.functional.losses import nll_loss
 from backburn.tensor.core.dispatch import call, cast, tensor_operand
+from backburn.tensor.core.integers import has_wide_integers, in_float64
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import axis_of, number, one_of
 from backburn.tensor.creation import arange
@@ -122,6 +123,15 @@ def triplet_margin_loss(
         >>> triplet_margin_loss(a, p, n).item()
         0.5
     """
+    if has_wide_integers(anchor, positive, negative):
+        return in_float64(
+            lambda anchor, positive, negative: triplet_margin_loss(
+                anchor, positive, negative, margin=margin, p=p, eps=eps, swap=swap, reduction=reduction
+            ),
+            anchor,
+            positive,
+            negative,
+        )
     name = "triplet_margin_loss"
     (anchor, positive, negative), dtype = loss_operands(name, anchor, positive, negative)
     if not anchor.ndim:

@@ -12,10 +12,18 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from backburn.base.errors import ArgumentError, BackburnError, ShapeError
+from backburn.base.errors import ArgumentError, BackburnError, OutOfRangeError, ShapeError
 from backburn.nn.functional.window_options import Padding, Sizes, each, pairs, places_rank
 from backburn.ops.pool import pool_windows
-from backburn.tensor.core.dispatch import call, cast, create, float_operand, kind_operand, upcast_half
+from backburn.tensor.core.dispatch import (
+    call,
+    cast,
+    create,
+    float_operand,
+    kind_operand,
+    upcast_half,
+)
+from backburn.tensor.core.indices import counted_from_zero, no_such_index
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import beside, number
 from backburn.tensor.index import scatter
@@ -79,7 +87,7 @@ def max_unpool(
     ``kernel_size``, ``stride`` and ``padding`` are those of the pooling. Its input had ``(n - 1) * stride + kernel_size
     - padding`` elements along an axis (with the padding of both ends), or a few more; ``output_size`` gives the exact
     lengths of the spatial axes. If an index is repeated, the last element wins. Raises :class:`ShapeError` for indices
-    of another shape, and :class:`OutOfRangeError` for indices beyond the result.
+    of another shape, and :class:`OutOfRangeError` for indices beyond the result or below 0.
 
         >>> import backburn as bb
         >>> values, indices = max_pool_with_indices(bb.asarray([[[1.0, 3.0, 2.0, 0.0, 5.0]]]), 2)
@@ -98,7 +106,11 @@ def max_unpool(
         raise ShapeError(f"max_unpool: nothing is left of {list(x.shape[2:])} places. Operand: {describe((x,))}")
     flat = (*x.shape[:2], math.prod(x.shape[2:]))
     into = create("full", x.backend, shape=(*flat[:2], math.prod(lengths)), value=0.0, dtype=x.dtype)
-    y = scatter(into, call("reshape", places, shape=flat), call("reshape", x, shape=flat), axis=2)
+    found = call("reshape", counted_from_zero(places), shape=flat)
+    try:
+        y = scatter(into, found, call("reshape", x, shape=flat), axis=2)
+    except OutOfRangeError as error:
+        raise no_such_index("max_unpool", error, places, math.prod(lengths), "places") from error
     return call("reshape", y, shape=(*flat[:2], *lengths))
 
 

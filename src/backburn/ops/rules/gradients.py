@@ -84,7 +84,8 @@ def gradient_rule(
         for unknown in (set(names) - set(entry.operands)) | (set(takes) - knows):
             raise ArgumentError(f"the gradient rule of {name} names {unknown!r}, which {name} does not have")
         if served & set(names):
-            raise ArgumentError(f"{name} has a gradient rule for {sorted(served & set(names))} already")
+            again = "" if entry.implementations is None else ": to replace it, define the operation again"
+            raise ArgumentError(f"{name} has a gradient rule for {sorted(served & set(names))} already{again}")
         if function.__name__ == "<lambda>":  # what a profile shows
             function.__name__ = f"gradient of {name}"
         served |= set(names)

@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backburn.backend.contract import AnyBackend
+from backburn.backend.opaque import Opaque
 from backburn.base.contexts import default_float
 from backburn.base.dtypes import DType, FloatDType, bool_, float32, promote, promote_scalar
 from backburn.base.errors import ArgumentError, BackburnError, DeviceMemoryError, DTypeError
 from backburn.ops.table import KINDS, OPERATIONS, Operation
+from backburn.tensor.core.integers import CANCEL, beyond, compared, has_wide_integers, in_float64, loses
 from backburn.tensor.core.levels import common_backend, lift
 from backburn.tensor.core.messages import describe, explain, type_name
 from backburn.tensor.core.wrapping import CLASSES, TENSORS, flat, is_tensor, wrap
@@ -59,6 +61,8 @@ def operand(name: str, value: Any, among: Sequence[Any]) -> Any:
         hint = "bb.asarray(...) makes a tensor"
         if value is None and name in ("equal", "not_equal"):
             hint = "write 'x is None' to ask whether there is one"
+        elif isinstance(value, Opaque):
+            hint = f"the body of an operation has primitives, for which it writes k.{name}(...)"
         elif isinstance(value, complex):
             hint = "complex numbers have no dtype here"
         words = ", ".join(describe((x,)) or "None" for x in among)
@@ -310,6 +314,8 @@ def unary(name: str, x: Any) -> Any:
     except Exception as error:
         if is_tensor(x):
             explain(name, (x,), {}, error)
+    if "I" not in OPERATIONS[name].kinds and has_wide_integers(x):
+        return in_float64(lambda x: call(name, x), x)
     return call(name, *promote_operands(name, x))
 
 
@@ -325,8 +331,30 @@ def binary(name: str, x: Any, y: Any) -> Any:
 _BINARY: dict[str, BinaryFunction] = {}
 
 
+def _rounds(name: str, x: Any, y: Any) -> bool:
+    """Whether an operation would compute with rounded integers, and lose by it more than they do."""
+    kinds = {t._dtype.kind if is_tensor(t) else type(t).__name__ for t in (x, y)}
+    if "float" not in kinds and "I" in OPERATIONS[name].kinds:
+        return False
+    floats = [t for t in (x, y) if t.__class__ is CLASSES["float"]]
+    if floats and name not in CANCEL:
+        return False
+    return any(loses(t, floats[0]._dtype if floats else default_float(t._backend)) for t in (x, y) if is_tensor(t))
+
+
 def call_after_promotion(name: str, x: Any, y: Any) -> Any:
-    """An operation on two operands after promotion."""
+    """An operation on two operands after promotion; integers that it would round are computed in float64."""
+    integers = CLASSES["int"]
+    if x.__class__ is integers or y.__class__ is integers:
+        x, y = operand(name, x, (x, y)), operand(name, y, (x, y))
+        if (result := compared(name, x, y)) is not None:
+            return result
+        if name in ("maximum", "minimum"):  # a number that no element reaches
+            side = 1 if name == "minimum" else -1
+            if beyond(x, y) == side or beyond(y, x) == side:
+                return x if is_tensor(x) else y
+        if _rounds(name, x, y):
+            return in_float64(lambda x, y: call_after_promotion(name, x, y), x, y)
     return call(name, *promote_operands(name, x, y))
 
 

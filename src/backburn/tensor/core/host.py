@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 
 import numpy as np
@@ -15,7 +15,17 @@ from backburn.autodiff.transfer import transfer
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.backend.wrapper import Wrapper
 from backburn.base.contexts import default_float
-from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype, float64, promote, promote_scalar
+from backburn.base.dtypes import (
+    BoolDType,
+    DType,
+    FloatDType,
+    IntDType,
+    as_dtype,
+    float64,
+    nearest,
+    promote,
+    promote_scalar,
+)
 from backburn.base.errors import (
     ArgumentError,
     BackburnError,
@@ -24,6 +34,7 @@ from backburn.base.errors import (
     ExportError,
     Unsupported,
 )
+from backburn.decorators.capture.replay import REPLAY
 from backburn.hints.arguments import plain_signature, refuse
 from backburn.tensor.core.defaults import BackendLike, as_backend, given_backend
 from backburn.tensor.core.dispatch import cast, kind_operand, tensor_operand
@@ -111,7 +122,7 @@ def asarray(
     array = host_array(obj, out_dtype, default_float(target))
     if out_dtype is not None and array.dtype != out_dtype.dtype and not _holds(target, array):
         with np.errstate(all="ignore"):
-            array = array.astype(out_dtype.dtype)
+            array = nearest(array, out_dtype.dtype)
     try:
         tensor = wrap(target.from_numpy(array), target)
     except Unsupported as cause:
@@ -187,7 +198,7 @@ def _numbers_array(array: Any, dtype: DType | None, default: DType) -> Any:
         return array.astype(np.float64, copy=False)
     if array.dtype.kind == "f":  # an empty list too
         with np.errstate(over="ignore", under="ignore"):
-            return array.astype((dtype or default).dtype)
+            return nearest(array, (dtype or default).dtype)
     if dtype is not None and dtype.kind == "int":
         fitted = array.astype(dtype.dtype)
         if (fitted != array).any():
@@ -388,6 +399,26 @@ def has_negative(x: Any) -> bool:
     return bool((host_values(x.backend, x.primitive) < 0).any())
 
 
+def largest_value(x: Any) -> float | None:
+    """The largest element of a tensor; None where it is not read, as in :func:`any_of`."""
+    if REPLAY.get() is not None or innermost(x.backend).device != "cpu":
+        return None
+    return float(host_values(x.backend, x.primitive).max())
+
+
+def any_of(x: Any, wrong: Callable[[Any], Any]) -> bool:
+    """Whether ``wrong``, a function of a host array, holds for an element of ``x``; inside ``vmap``, of any example.
+
+    False where reading would wait for a device, or where there are no values: while a step is recorded, and of shapes
+    alone. There the result tells it, as the function's documentation says.
+    """
+    if REPLAY.get() is not None or innermost(x.backend).device != "cpu":
+        return False
+    values = host_values(x.backend, x.primitive)
+    with np.errstate(all="ignore"):
+        return bool(np.any(wrong(values)))
+
+
 def places(numbers: Any) -> Any:
     """Each of the numbers 0, 1, ... repeated as often as ``numbers`` says, as an int64 host array."""
     return np.repeat(np.arange(len(numbers), dtype=np.int64), numbers)
@@ -435,12 +466,21 @@ def to_array(x: Any, dtype: Any, copy: bool | None) -> Any:
 
 
 def to_dlpack(x: Any, max_version: Any, dl_device: Any, copy: bool | None) -> Any:
-    """The values of a tensor as a DLPack capsule over a new host array, without history."""
-    if copy is False:
-        raise ExportError("__dlpack__: a tensor's memory is not shared; copy=False cannot be met, None and True can")
+    """The values of a tensor as a DLPack capsule, without history: of a new host array, or of its memory, read-only.
+
+    The latter for ``copy=False``, which takes a consumer that knows memory that may not be written to.
+    """
     if dl_device is not None and tuple(dl_device) != x.__dlpack_device__():
         raise ExportError(f"__dlpack__: tensors are exported to host memory, (1, 0), and not to {dl_device}")
+    view = host_view(x) if copy is False and max_version is not None and max_version[0] >= 1 else None
+    if copy is False and view is None:
+        raise ExportError(
+            "__dlpack__: copy=False shares memory of the host, read-only, with consumers of DLPack 1.0 and newer: this "
+            f"is {describe((x,))}, for the version {max_version}. copy=None makes a copy"
+        )
     try:
+        if view is not None:
+            return view.__dlpack__(max_version=max_version)
         return to_host(x).__dlpack__(max_version=max_version)
     except BufferError as cause:
         raise DTypeError(f"__dlpack__: {x.dtype} cannot be exported ({cause}); astype('float32') can") from cause

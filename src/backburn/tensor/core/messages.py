@@ -118,6 +118,8 @@ def failed(name: str, rule: Callable[[], object], cause: Exception, where: str) 
     except Exception:  # the rule does not understand the call: the backend's words are better
         pass
     words = str(cause).strip().rstrip(".")
+    if isinstance(cause, OverflowError) and any(x in words for x in ("too large to convert", "out of bounds for")):
+        words = "an integer is beyond what the dtype holds"
     if isinstance(cause, BackburnError):
         if "Operand" in words:  # they are described already
             raise type(cause)(str(cause)) from cause

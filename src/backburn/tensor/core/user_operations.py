@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any, overload
 
 from backburn.backend.user_operations import define
+from backburn.base.errors import ArgumentError
 from backburn.ops.rules.shapes import broadcast
-from backburn.ops.table import Operation
+from backburn.ops.table import OPERATIONS, Operation
 from backburn.tensor.core.dispatch import call, promote_operands
 from backburn.tensor.core.wrapping import is_tensor
 
@@ -21,7 +22,15 @@ class TensorOperation:
         self.__doc__ = entry.body.__doc__
 
     def __call__(self, *operands: Any, **attributes: Any) -> Any:
-        """The operation on tensors and Python scalars, after promotion of the float and int operands."""
+        """The operation on tensors and Python scalars, after promotion of the float and int operands.
+
+        Raises :class:`ArgumentError` if an operation of this name has been defined since.
+        """
+        if OPERATIONS.get(self.__name__) is not self.entry:
+            raise ArgumentError(
+                f"{self.__name__}: the operation has been defined again or removed since this function was made: call "
+                f"the function of the new definition (import it again after a reload)"
+            )
         numeric = [x for x in operands if not is_tensor(x) or x.dtype.kind in ("float", "int")]
         if len(numeric) == len(operands):
             operands = tuple(promote_operands(self.__name__, *operands))
@@ -58,6 +67,10 @@ def operation(
     ``Autodiff`` differentiates through it. ``bb.gradient_rule`` adds a rule, so that it is recorded as one node;
     ``bb.implement`` adds an implementation for one backend; ``backburn.conformance.samples.samples`` adds samples, on
     which every backend and every derivative is checked.
+
+    Running the definition again, as in a notebook, replaces the operation everywhere: attach its rules, implementations
+    and samples again; captured steps are recorded again. Calling the function of the earlier definition raises
+    :class:`ArgumentError`, and so does a second module that defines an operation of the same name.
 
     ``fuse`` says that the body and the gradient rules are pure element-wise formulas. Backends may then call them
     once, note their operations, and compute them in one pass over memory (NumPy) or by one kernel (CUDA).

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from backburn.base.contexts import DECOMPOSED
 from backburn.base.errors import ShapeError
 from backburn.hints.arguments import explained
 from backburn.tensor.core.dispatch import call, float_operand
+from backburn.tensor.core.integers import has_wide_integers, in_float64
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import one_of
 from backburn.tensor.index import one_hot
@@ -79,6 +81,8 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> FloatTensor:
         >>> bb.linalg.cholesky(bb.asarray([[4.0, 2.0], [2.0, 5.0]])).tolist()
         [[2.0, 0.0], [1.0, 2.0]]
     """
+    if has_wide_integers(x):
+        return in_float64(cholesky, x, upper=upper)
     lower = call("cholesky", matrices("cholesky", x))
     return matrix_transpose(lower) if upper else lower
 
@@ -95,6 +99,8 @@ def lu(x: Tensor, /) -> LUResult:
         >>> p.tolist(), l.tolist(), u.tolist()
         ([[0.0, 1.0], [1.0, 0.0]], [[1.0, 0.0], [0.25, 1.0]], [[4.0, 4.0], [0.0, 1.0]])
     """
+    if has_wide_integers(x):
+        return in_float64(lu, x)
     order, lower, upper = call("lu", matrices("lu", x))
     rows: Any = one_hot(order, order.shape[-1], dtype=lower.dtype)
     return LUResult(matrix_transpose(rows), lower, upper)
@@ -113,6 +119,8 @@ def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
         >>> bb.allclose(q @ r, bb.asarray([[3.0], [4.0]])), round(r.item(), 5)
         (True, 5.0)
     """
+    if has_wide_integers(x):
+        return in_float64(qr, x, mode=mode)
     one_of("qr", "mode", mode, ("reduced", "complete"), of=(x,))
     return QRResult(*call("qr", matrices("qr", x), complete=mode == "complete"))
 
@@ -133,7 +141,11 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
         >>> s.tolist(), vh.shape, bb.allclose((u * s) @ vh, x)
         ([2.0, 1.0], (2, 3), True)
     """
-    return SVDResult(*call("svd", matrices("svd", x), full=bool(full_matrices)))
+    if has_wide_integers(x):
+        return in_float64(svd, x, full_matrices=full_matrices)
+    result = SVDResult(*call("svd", matrices("svd", x), full=bool(full_matrices)))
+    note_decomposition(result.S, vectors=True)
+    return result
 
 
 def svdvals(x: Tensor, /) -> FloatTensor:
@@ -143,7 +155,11 @@ def svdvals(x: Tensor, /) -> FloatTensor:
     >>> bb.linalg.svdvals(bb.asarray([[0.0, 2.0], [1.0, 0.0]])).tolist()
     [2.0, 1.0]
     """
-    return call("svdvals", matrices("svdvals", x))
+    if has_wide_integers(x):
+        return in_float64(svdvals, x)
+    result: Any = call("svdvals", matrices("svdvals", x))
+    note_decomposition(result)
+    return result
 
 
 def eigh(x: Tensor, /, *, UPLO: str | None = None) -> EighResult:
@@ -158,7 +174,11 @@ def eigh(x: Tensor, /, *, UPLO: str | None = None) -> EighResult:
         >>> values.tolist(), vectors.tolist()
         ([1.0, 2.0], [[0.0, 1.0], [1.0, 0.0]])
     """
-    return EighResult(*call("eigh", _symmetric_from_triangle("eigh", matrices("eigh", x), UPLO)))
+    if has_wide_integers(x):
+        return in_float64(eigh, x, UPLO=UPLO)
+    result = EighResult(*call("eigh", _symmetric_from_triangle("eigh", matrices("eigh", x), UPLO)))
+    note_decomposition(result.eigenvalues, vectors=True)
+    return result
 
 
 def eigvalsh(x: Tensor, /, *, UPLO: str | None = None) -> FloatTensor:
@@ -168,7 +188,17 @@ def eigvalsh(x: Tensor, /, *, UPLO: str | None = None) -> FloatTensor:
     >>> bb.linalg.eigvalsh(bb.asarray([[2.0, 0.0], [0.0, 1.0]])).tolist()
     [1.0, 2.0]
     """
-    return call("eigvalsh", _symmetric_from_triangle("eigvalsh", matrices("eigvalsh", x), UPLO))
+    if has_wide_integers(x):
+        return in_float64(eigvalsh, x, UPLO=UPLO)
+    result: Any = call("eigvalsh", _symmetric_from_triangle("eigvalsh", matrices("eigvalsh", x), UPLO))
+    note_decomposition(result)
+    return result
+
+
+def note_decomposition(values: Any, vectors: bool = False) -> None:
+    """Tell the derivatives that are running of eigenvalues or singular values, of which some may be equal."""
+    for found in DECOMPOSED.get():
+        found.append((values, vectors))
 
 
 def _symmetric_from_triangle(name: str, x: Any, UPLO: str | None) -> Any:

@@ -12,6 +12,8 @@ from backburn.base.dtypes import float64
 from backburn.base.errors import AxisError
 from backburn.tensor.arithmetic import maximum
 from backburn.tensor.core.dispatch import call, cast, create, kind_operand, upcast_half
+from backburn.tensor.core.host import largest_value
+from backburn.tensor.core.integers import has_wide_integers, in_float64
 from backburn.tensor.core.levels import constant
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import axes_of, integer, integers_of, one_of
@@ -38,6 +40,8 @@ def det(x: Tensor, /) -> FloatTensor:
     >>> bb.linalg.det(bb.asarray([[2.0, 0.0], [0.0, 4.0]])).item()
     8.0
     """
+    if has_wide_integers(x):
+        return in_float64(det, x)
     return call("det", matrices("det", x))
 
 
@@ -51,6 +55,8 @@ def slogdet(x: Tensor, /) -> SlogdetResult:
         >>> sign.item(), logarithm.item()
         (-1.0, 0.0)
     """
+    if has_wide_integers(x):
+        return in_float64(slogdet, x)
     return SlogdetResult(*call("slogdet", matrices("slogdet", x)))
 
 
@@ -86,9 +92,10 @@ def matrix_exp(x: Tensor, /, *, max_squarings: int = 16) -> FloatTensor:
 
     Computed by scaling and squaring: a Padé approximation of ``x / 2**s``, of degree 7 (13 in float64), is squared
     ``s`` times (Higham, "The scaling and squaring method for the matrix exponential revisited", 2005). ``s`` follows
-    from the 1-norm of ``x``, the largest column sum of absolute values. ``max_squarings`` limits it, and as many
-    squarings are always computed. Where more are needed, by default for a norm above 260,000 (350,000 in float64), the
-    result is NaN.
+    from the norms of the fourth and the sixth power of ``x`` (Al-Mohy and Higham, "A new scaling and squaring algorithm
+    for the matrix exponential", 2009). On a device and in a recorded step, which does
+    not read it, ``max_squarings`` are computed for every norm, and where more are needed, by default for a norm above
+    260,000 (350,000 in float64), the result is NaN.
 
     Raises :class:`ShapeError` for matrices that are not square.
 
@@ -97,6 +104,8 @@ def matrix_exp(x: Tensor, /, *, max_squarings: int = 16) -> FloatTensor:
         array([[-1.,  0.],
                [ 0., -1.]], dtype=float32)
     """
+    if has_wide_integers(x):
+        return in_float64(matrix_exp, x, max_squarings=max_squarings)
     y = matrices("matrix_exp", x)
     check_square("matrix_exp", y)
     most = integer("matrix_exp", "max_squarings", max_squarings, least=0)
@@ -104,16 +113,41 @@ def matrix_exp(x: Tensor, /, *, max_squarings: int = 16) -> FloatTensor:
         return y
     a: Any = upcast_half(y)
     theta, numbers = (5.371920351148152, PADE_13) if a.dtype is float64 else (3.925724783138660, PADE_7)
-    size = constant(max(sum(call("abs", a), axis=-2, keepdims=True), axis=-1, keepdims=True)) / theta
-    fits = size <= 2.0**most
-    times = call("ceil", call("log2", call("where", fits, maximum(size, 1.0), 1.0)))
-    a = call("where", fits, a, 0.0) * call("exp2", -times)
+    # By a power of two near the largest element, so that no power of the matrix overflows.
+    largest = _largest(call("abs", constant(a)))
+    finite = call("isfinite", largest)
+    top = call("exp2", call("floor", call("log2", call("where", finite & (largest > 0.0), largest, 1.0))))
+    a = call("where", finite, a, 0.0) / top
+    square = a @ a
+    fourth = square @ square
+    powers = [square, fourth, fourth @ square]
+    norms = [_largest(sum(call("abs", constant(p)), axis=-2, keepdims=True)) for p in powers[1:]]
+    size = maximum(norms[0] ** 0.25, norms[1] ** (1.0 / 6.0))
+    exponent = call("log2", top) + call("log2", call("where", size > 0.0, size, 1.0) / theta)
+    times = maximum(call("ceil", call("where", size > 0.0, exponent, 0.0)), 0.0)
+    needed = largest_value(times)
+    fits = finite if needed is not None else finite & (times <= most)
+    most = most if needed is None else int(needed)
+    times = call("where", fits, times, 0.0)
+    half = call("floor", times * 0.5)  # the power of both at once may be less than floats are
+    factor = (top * call("exp2", -half)) * call("exp2", half - times)
+    factor = call("where", fits, factor, 0.0)
+    scaled = a * factor
+    for i, power in enumerate(powers):
+        for _ in range(2 * i + 2):  # one at a time: the factor's own power may overflow
+            power = power * factor
+        powers[i] = power
     unit = create("eye", a.backend, n=a.shape[-1], m=a.shape[-1], offset=0, dtype=a.dtype)
-    odd, even = _pade(a, unit, numbers)
+    odd, even = _pade(scaled, [unit, *powers], numbers)
     result: Any = solve(even - odd, even + odd)
     for i in range(most):
         result = call("where", times > i, result @ result, result)
     return cast(call("where", fits, result, math.nan), y.dtype)
+
+
+def _largest(x: Any) -> Any:
+    """The largest element of each matrix, with both axes kept."""
+    return max(max(x, axis=-2, keepdims=True), axis=-1, keepdims=True)
 
 
 #: The coefficients of the numerators, from that of the unit matrix on.
@@ -124,11 +158,8 @@ PADE_13 = (
 )  # fmt: skip
 
 
-def _pade(a: Any, unit: Any, b: tuple[float, ...]) -> tuple[Any, Any]:
-    """The odd and the even part of the numerator; of degree 13 by six products."""
-    square = a @ a
-    powers = [unit, square, square @ square]
-    powers.append(powers[2] @ square)
+def _pade(a: Any, powers: list[Any], b: tuple[float, ...]) -> tuple[Any, Any]:
+    """The odd and the even part of the numerator, from even powers of ``a``; of degree 13 by three more products."""
 
     def part(first: int, last: int) -> Any:
         return reduce(operator.add, (powers[i] * b[first + 2 * i] for i in range((last - first) // 2 + 1)))
@@ -154,6 +185,8 @@ def matrix_norm(
         >>> bb.linalg.matrix_norm(x).item(), bb.linalg.matrix_norm(x, ord="nuc").item()
         (5.0, 7.0)
     """
+    if has_wide_integers(x):
+        return in_float64(matrix_norm, x, axis=axis, keepdims=keepdims, ord=ord)
     y = matrices("matrix_norm", x)
     pair = integers_of("matrix_norm", "axis", axis)
     if pair != (-2, -1):

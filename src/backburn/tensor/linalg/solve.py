@@ -9,6 +9,7 @@ from backburn.base.errors import ShapeError
 from backburn.hints.arguments import explained
 from backburn.ops.decompositions import EPS
 from backburn.tensor.core.dispatch import call, cast, create, kind_operand, promote_operands, tensor_operand
+from backburn.tensor.core.integers import has_wide_integers, in_float64
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import number
 from backburn.tensor.core.wrapping import is_tensor
@@ -38,6 +39,8 @@ def solve(x1: Tensor, x2: Tensor, /, *, left: bool = True) -> FloatTensor:
         >>> bb.linalg.solve(bb.asarray([[2.0, 0.0], [0.0, 4.0]]), bb.asarray([2.0, 2.0])).tolist()
         [1.0, 0.5]
     """
+    if has_wide_integers(x1, x2):
+        return in_float64(solve, x1, x2, left=left)
     return _solution("solve", x1, x2, left)
 
 
@@ -52,6 +55,8 @@ def triangular_solve(
         >>> bb.linalg.triangular_solve(bb.asarray([[2.0, 9.0], [1.0, 1.0]]), bb.asarray([2.0, 3.0])).tolist()
         [1.0, 2.0]
     """
+    if has_wide_integers(x1, x2):
+        return in_float64(triangular_solve, x1, x2, upper=upper, left=left, unitriangular=unitriangular)
     if unitriangular:
         y = matrices("triangular_solve", x1)
         check_square("triangular_solve", y)
@@ -112,6 +117,8 @@ def inv(x: Tensor, /) -> FloatTensor:
     >>> bb.linalg.inv(bb.asarray([[2.0, 0.0], [0.0, 4.0]])).tolist()
     [[0.5, 0.0], [0.0, 0.25]]
     """
+    if has_wide_integers(x):
+        return in_float64(inv, x)
     return call("inv", matrices("inv", x))
 
 
@@ -127,6 +134,8 @@ def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None, hermitian: bool = 
         >>> bb.linalg.pinv(bb.asarray([[2.0, 0.0], [0.0, 0.0], [0.0, 0.0]])).tolist()
         [[0.5, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
+    if has_wide_integers(x):
+        return in_float64(pinv, x, rtol=rtol, hermitian=hermitian)
     y = _symmetric("pinv", matrices("pinv", x), hermitian)
     return call("pinv", y, _tolerance("pinv", y, rtol))
 
@@ -164,6 +173,8 @@ def matrix_rank(
         >>> bb.linalg.matrix_rank(x).item(), bb.linalg.matrix_rank(x, atol=6.0).item()
         (1, 0)
     """
+    if has_wide_integers(x):
+        return in_float64(matrix_rank, x, rtol=rtol, atol=atol, hermitian=hermitian)
     y = _symmetric("matrix_rank", matrices("matrix_rank", x), hermitian)
     return _rank(y, svdvals(y), 0.0 if rtol is None and atol is not None else rtol, atol)
 
@@ -197,6 +208,8 @@ def lstsq(x1: Tensor, x2: Tensor, /, *, rtol: float | Tensor | None = None) -> L
         >>> found.solution.tolist(), found.residuals.item(), found.rank.item()
         ([3.0, 2.0], 25.0, 2)
     """
+    if has_wide_integers(x1, x2):
+        return in_float64(lstsq, x1, x2, rtol=rtol)
     x, y = promote_operands("solve", tensor_operand("lstsq", x1), tensor_operand("lstsq", x2))
     matrices("lstsq", x1)
     vector = y.ndim == 1

@@ -16,6 +16,7 @@ from backburn.tensor.core.dispatch import (
     upcast_half,
 )
 from backburn.tensor.core.host import has_negative
+from backburn.tensor.core.integers import has_wide_integers, in_float64
 from backburn.tensor.core.levels import constant
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import flags, integer, number, one_of
@@ -83,6 +84,8 @@ def cdist(x1: Tensor, x2: Tensor, /, *, ord: float = 2.0, method: str = "auto") 
         >>> bb.linalg.cdist(bb.asarray([[0.0, 0.0], [3.0, 0.0]]), bb.asarray([[0.0, 4.0]])).tolist()
         [[4.0], [5.0]]
     """
+    if has_wide_integers(x1, x2):
+        return in_float64(cdist, x1, x2, ord=ord, method=method)
     x, y = promote_operands("sub", float_operand("cdist", x1), float_operand("cdist", x2))
     if x.ndim < 2 or y.ndim < 2 or x.shape[-1] != y.shape[-1]:
         raise ShapeError(f"cdist: takes rows of one length, [..., n, d], [..., m, d]. Operands: {describe((x1, x2))}")
@@ -211,6 +214,8 @@ def cov(
         >>> bb.cov(bb.asarray([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])).tolist()
         [[1.0, -1.0], [-1.0, 1.0]]
     """
+    if has_wide_integers(x):
+        return in_float64(lambda x, w: cov(x, correction=correction, fweights=fweights, aweights=w), x, aweights)
     given = float_operand("cov", x)
     if fweights is not None:
         kind_operand("cov", fweights, "I")
@@ -268,6 +273,8 @@ def corrcoef(x: Tensor, /) -> FloatTensor:
     >>> bb.corrcoef(bb.asarray([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])).tolist()
     [[1.0, -1.0], [-1.0, 1.0]]
     """
+    if has_wide_integers(x):
+        return in_float64(corrcoef, x)
     given = float_operand("corrcoef", x)
     if given.ndim not in (1, 2):
         raise ShapeError(f"corrcoef: takes a vector or a matrix of observations. Operand: {describe((x,))}")

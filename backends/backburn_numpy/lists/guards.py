@@ -1,0 +1,185 @@
+"""Guards around memory, for tests: NaN in what nothing has written, canaries around results, operands compared.
+
+Inside :func:`guarded`, arrays that the backend makes with :func:`backburn_numpy.memory.empty` have canaries before and
+after them and begin as NaN (integers as -1, truths as 255). When such an array dies its memory is filled again and
+kept for a while, and nobody may write there. Native lists fill their arenas before each replay, and what they are given
+and their constants are compared with copies of before; so are the inputs of whole replays, and outputs of earlier ones.
+Outside the context nothing of this costs anything.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import ref
+
+import numpy as np
+
+from backburn.base.errors import BackburnError
+from backburn.decorators.capture.program import Variable
+from backburn.decorators.capture.recorder import Replayed
+from backburn_numpy import memory
+from backburn_numpy.lists import layout
+from backburn_numpy.lists.native_list import NativeList
+
+#: The bytes of a canary on either side of an array, and what each byte is.
+CANARY, PATTERN = 1 << 8, 0xA5
+UNTOUCHED = bytes([PATTERN]) * CANARY
+#: What each byte is of memory that nothing has written, or whose array is dead: floats of such bytes are NaN.
+UNWRITTEN = 0xFF
+#: The most bytes of dead arrays that are kept, in which nobody may write.
+KEPT = 1 << 26
+
+_found: list[str] = []
+_alive: dict[int, ref[_Guarded]] = {}
+_dead: deque[Any] = deque()
+_dead_size = 0
+#: Outputs of the last replays, held weakly since references decide what is written over, and their bytes.
+_outputs: deque[tuple[ref[Any], bytes]] = deque(maxlen=256)
+_lock = threading.RLock()
+#: Held from the time an arena is filled until its list has run.
+_arenas = threading.RLock()
+
+
+class MemoryFault(BackburnError, AssertionError):
+    """Something was written where nothing may be."""
+
+
+class _Guarded(np.ndarray[Any, np.dtype[np.uint8]]):
+    """The bytes of an array with its canaries; the base of the array, which dies with it."""
+
+    def __del__(self) -> None:
+        global _dead_size
+        if sys.is_finalizing() or not isinstance(self.base, np.ndarray):
+            return
+        with _lock:
+            _alive.pop(id(self), None)
+            _look_at(self)
+            raw = self.base
+            raw[:] = UNWRITTEN
+            _dead.append(raw)
+            _dead_size += raw.size
+            while _dead_size > KEPT:
+                _bury(_dead.popleft())
+
+
+def _bury(raw: Any) -> None:
+    """Let go of the memory of a dead array in which nobody may have written."""
+    global _dead_size
+    _dead_size -= raw.size
+    if not (raw == UNWRITTEN).all():
+        _found.append(f"memory of {raw.size - 2 * CANARY} bytes was written after its array had died")
+
+
+def _look_at(whole: Any) -> None:
+    """Note a canary that is not as it was."""
+    raw, size = whole.base, whole.base.size - 2 * CANARY
+    for where, part in (("before", raw[:CANARY]), ("after", raw[-CANARY:])):
+        if part.tobytes() != UNTOUCHED and (wrong := np.flatnonzero(part != PATTERN)).size:
+            _found.append(f"{wrong.size} bytes {where} an array of {size} bytes were written")
+            part[:] = PATTERN
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """:func:`backburn_numpy.memory.empty` between canaries."""
+    size = dtype.itemsize
+    for n in shape:
+        size *= n
+    raw = memory.aligned(size + 2 * CANARY).view(memory._Raw)  # NumPy would pass over a base of the array's class
+    raw[:CANARY] = raw[CANARY + size :] = PATTERN
+    raw[CANARY : CANARY + size] = UNWRITTEN
+    whole = np.ndarray.__new__(_Guarded, (size,), np.uint8, raw, CANARY)
+    with _lock:
+        _alive[id(whole)] = ref(whole)
+    return np.ndarray(shape, dtype, whole)
+
+
+def check(dead: bool = True) -> None:
+    """Raise a :class:`MemoryFault` if a canary, or with ``dead`` the memory of a dead array, was written over."""
+    with _lock:
+        for known in [*_alive.values()]:
+            if (whole := known()) is not None:
+                _look_at(whole)
+        while dead and _dead:
+            _bury(_dead.popleft())
+        found, _found[:] = [*_found], []
+    if found:
+        raise MemoryFault("; ".join(found))
+
+
+def _copies(arrays: list[Any]) -> list[tuple[Any, Any]]:
+    return [(x, x.tobytes()) for x in arrays if x.__class__ is np.ndarray]
+
+
+def _compare(before: list[tuple[Any, Any]], what: str) -> None:
+    """Raise if an array is not as it was."""
+    for x, held in before:
+        if x.tobytes() != held:
+            raise MemoryFault(f"{what} ({x.dtype}{list(x.shape)}) was written over")
+
+
+def _list_call(original: Callable[..., Any], self: NativeList, *given: Any) -> Any:
+    """A call of a list whose arena holds NaN, and which leaves what it reads as it is."""
+    name = " ".join(dict.fromkeys(call.operation for call in self.makers))
+    for x, v in zip(given, self.given, strict=True):
+        if isinstance(v, Variable) and (x.shape, x.dtype.name) != (v.shape, v.dtype.name):
+            words = f"{x.dtype}{list(x.shape)}, and {v.dtype}{list(v.shape)} was recorded"
+            raise MemoryFault(f"native list of {name}: it is given {words}")
+    operands, constants = _copies([*given]), _copies(self.constants)
+    with _arenas:
+        self.arena[:] = UNWRITTEN
+        found = original(self, *given)
+    _compare(operands, f"native list of {name}: an operand")
+    _compare(constants, f"native list of {name}: a constant")
+    check(dead=False)
+    return found
+
+
+def _replay(original: Callable[..., Any], self: Replayed, inputs: Any, *rest: Any) -> Any:
+    """A replay that leaves its inputs as they are, and what is left of the outputs of earlier ones."""
+    before = _copies([*inputs])
+    found = original(self, inputs, *rest)
+    _compare(before, "replay: an input")
+    for known, held in _outputs.copy():
+        if (x := known()) is not None and x.tobytes() != held:
+            raise MemoryFault(f"replay: an output of an earlier replay ({x.dtype}{list(x.shape)}) was written over")
+    _outputs.extend((ref(x), held) for x, held in _copies(found))
+    check(dead=False)
+    return found
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """A context with guards, in all threads; which raise :class:`MemoryFault` at its end at the latest.
+
+    >>> import backburn as bb
+    >>> with guarded():
+    ...     double = bb.capture(lambda x: x * 2.0, state=False)
+    ...     [double(bb.asarray([1.0, 2.0], backend="capture(numpy)")).tolist() for _ in range(3)]
+    [[2.0, 4.0], [2.0, 4.0], [2.0, 4.0]]
+    """
+    replaced: list[tuple[Any, str, Any]] = []
+
+    def replace(owner: Any, name: str, new: Any) -> None:
+        replaced.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, new)
+
+    empty = memory.empty
+    for module in [m for n, m in sys.modules.items() if n.partition(".")[0] == "backburn_numpy"]:
+        if getattr(module, "empty", None) is empty:
+            replace(module, "empty", _empty)
+    replace(layout, "aligned", lambda size: _empty((size,), np.dtype(np.uint8)))
+    list_call, replay = NativeList.__call__, Replayed.__call__
+    replace(NativeList, "__call__", lambda self, *given: _list_call(list_call, self, *given))
+    replace(Replayed, "__call__", lambda self, inputs, *rest: _replay(replay, self, inputs, *rest))
+    try:
+        yield
+        check()
+    finally:
+        _outputs.clear()
+        for owner, name, old in reversed(replaced):
+            setattr(owner, name, old)

@@ -1,0 +1,550 @@
+"""A verifier of finished lists: proves, without knowing how a list was planned, that it computes what was recorded.
+
+It reads the numbers that the kernel reads, and runs the steps on symbols: each element of a recorded value has one, and
+memory holds the symbols of what was written there last. A step may read what its call reads, or what the same call has
+written before; it may write where the plan has given its call's values their places. So
+
+- every read and write lies in memory that the list owns, or is given, and what is given or constant is only read,
+- every element is written before it is read,
+- nothing is written over while something later reads it: that would find another value's symbols,
+- results lie in memory of their own, complete, and hold what was recorded when the list ends,
+- no step reads what it writes, and its threads write disjoint ranges.
+
+Steps that only move elements (copies, transpositions) move symbols; NumPy's own slices, stacks and transpositions tell
+which symbols the result of the recorded call has to have. The symbol of a constant is its bits.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from backburn.base.errors import CaptureError
+from backburn.decorators.capture.program import Call, Number, Variable, arguments
+from backburn_numpy import blas, compiled, products
+from backburn_numpy.lists.effects import CELLS, EFFECTS, MOVES, Refused, kernels, uses_of
+
+Array = Any
+
+#: Whether lists and updates of state are verified when they are planned.
+VERIFIES = os.environ.get("BACKBURN_DEBUG", "") not in ("", "0")
+
+#: The kinds of steps, and the words of each without those of a formula's arrays.
+FORMULA, COPY, KERNEL_CALL, PRODUCT, TRANSPOSE = range(5)
+WORDS = {FORMULA: 5, COPY: 8, KERNEL_CALL: 14, PRODUCT: 15, TRANSPOSE: 8}
+#: The words of a step that are addresses, but for a formula's and a kernel's.
+ADDRESSES = {COPY: (2, 3), PRODUCT: (8, 10, 13), TRANSPOSE: (2, 3)}
+#: Symbols stand for four bytes.
+UNIT = 4
+#: The bytes that the interpreter of formulas computes at a time, and the most arrays of its rows.
+SPAN, MOST_ARRAYS = 1 << 11, 64
+
+
+class Value(NamedTuple):
+    """What the plan has given a place: a variable or something in between, by which call, where, and of what size."""
+
+    variable: Variable | None
+    call: Call
+    #: Which of the starts that replays bring, if it lies there; and the address, or the bytes after that start.
+    start: int | None
+    at: int
+    size: int
+    #: Whether it is a result that is copied after the steps of all calls.
+    is_copied: bool
+
+
+class Finished(NamedTuple):
+    """A list as it is replayed."""
+
+    words: Array
+    #: The words that a replay replaces: which, by which start, and the bytes after it.
+    patches: Array
+    calls: Sequence[Call]
+    #: The call of each step.
+    owners: Sequence[Call]
+    values: Sequence[Value]
+    given: Sequence[Variable | Number]
+    #: The bytes that a replay allocates for each new array.
+    news: Sequence[int]
+    #: Each result: in which of these, and from which byte on.
+    results: Sequence[tuple[Variable, int, int]]
+    arena: Array
+    constants: Sequence[Array]
+    #: Arrays of one number, which is written before the steps.
+    cells: Sequence[tuple[Number, Array]]
+    #: The programs of formulas, by the addresses of what does not change.
+    formulas: Mapping[int, Any]
+
+
+class Region(NamedTuple):
+    """Memory: its name, the symbols of its units (0 for what nothing has written), and whether steps may write it."""
+
+    name: str
+    symbols: Array
+    is_written: bool
+
+
+class Span(NamedTuple):
+    """Bytes of a region: rows that begin so many bytes apart, each of as many elements."""
+
+    region: Region
+    start: int
+    rows: int
+    between: int
+    length: int
+    size: int
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The first byte and the one after the last."""
+        first = last = self.start
+        if self.between < 0:
+            first += self.between * (self.rows - 1)
+        else:
+            last += self.between * (self.rows - 1)
+        return first, last + self.length * self.size
+
+    def elements(self) -> Array:
+        """The numbers of the elements in the region, (rows, count)."""
+        first = self.start // self.size
+        if self.rows == 1:
+            return np.arange(first, first + self.length)[None]
+        return np.arange(self.rows)[:, None] * (self.between // self.size) + np.arange(first, first + self.length)
+
+    def symbols(self) -> Array:
+        """The symbols of the elements, (rows, count, units)."""
+        first, all_of_region = self.start // self.size, self.region.symbols.reshape(-1, self.size // UNIT)
+        return all_of_region[first : first + self.length][None] if self.rows == 1 else all_of_region[self.elements()]
+
+
+def verify(finished: Finished) -> None:
+    """Raise a :class:`CaptureError` that names the recorded call if a list is not what was recorded."""
+    _Run(finished).run()
+
+
+class _Run:
+    """A run of a list on symbols."""
+
+    def __init__(self, finished: Finished) -> None:
+        self._list = finished
+        self._next = 1
+        #: The call whose symbols begin at each number, for errors.
+        self._begins: list[int] = []
+        self._makers: list[str] = []
+        self._symbols: dict[Any, Array] = {}
+        for x in finished.given:
+            if isinstance(x, Variable):
+                self._symbols[x] = self._new(x.shape, _size(x), "what is given")
+        for number, cell in finished.cells:
+            self._symbols[number, cell.dtype.itemsize] = self._new((), cell.dtype.itemsize, "a number")
+        for call in finished.calls:
+            self._record(call)
+        given = [x for x in finished.given if isinstance(x, Variable)]
+        #: The regions that replays bring, in the order of their starts, and others by their first address.
+        self._starts = [Region(f"operand {i} of the list", _line(self._symbols[v]), False) for i, v in enumerate(given)]
+        self._starts += [Region(f"new array {i}", _unwritten(n), True) for i, n in enumerate(finished.news)]
+        fixed = {compiled.address(cell): _line(self._symbols[x, cell.dtype.itemsize]) for x, cell in finished.cells}
+        regions = {at: Region("a number", symbols, False) for at, symbols in fixed.items()}
+        for x in finished.constants:
+            regions[compiled.address(x)] = Region("a constant", _line(_bits(x)), False)
+        if finished.arena.size:
+            regions[compiled.address(finished.arena)] = Region("the arena", _unwritten(finished.arena.size), True)
+        self._addresses = sorted(regions)
+        self._regions = [regions[at] for at in self._addresses]
+        self._places: dict[Call, list[tuple[Region, int, int, Value]]] = defaultdict(list)
+        #: What replays bring, by the place of the word that they replace.
+        self._patches: dict[int, tuple[Region, int]] = {}
+        #: The call whose step runs, and the first symbol of what it has made by the way.
+        self._call = finished.calls[0]
+        self._scratch = self._next
+        #: The last call that reads each symbol as an operand, and that has read it, by number.
+        self._may_read, self._has_read = np.zeros((2, self._next), np.int64)
+        self._number = 0
+        self._size = UNIT
+        #: The variables, numbers and arrays that the call reads, in order.
+        self._operands: list[Any] = []
+
+    # ---- what was recorded ----
+
+    def _new(self, shape: tuple[int, ...], size: int, maker: str) -> Array:
+        """New symbols, (*shape, units)."""
+        units = size // UNIT
+        found = np.arange(self._next, self._next + prod(shape) * units).reshape(*shape, units)
+        self._begins.append(self._next)
+        self._makers.append(maker)
+        self._next += found.size
+        return found
+
+    def _of(self, x: Any, size: int) -> Array:
+        """The symbols of an operand."""
+        if isinstance(x, Variable):
+            return self._symbols[x]
+        if isinstance(x, Number):
+            return self._symbols[x, size]
+        return _bits(np.ascontiguousarray(x)).reshape(*x.shape, -1)
+
+    def _record(self, call: Call) -> None:
+        """Note the symbols that the results of a recorded call have."""
+        move = MOVES.get(call.operation)
+        if move is not None:
+            result = call.results
+            size = _size(result)
+            self._symbols[result] = move(lambda x: self._of(x, size), arguments(call), result)
+            return
+        for v in call.results if isinstance(call.results, list) else [call.results]:
+            if v is not None:
+                self._symbols[v] = self._new(v.shape, _size(v), call.operation)
+
+    # ---- steps ----
+
+    def run(self) -> None:
+        """Run the steps, and look at the results."""
+        try:
+            for value in self._list.values:
+                self._call = value.call
+                size = value.size if value.variable is None else prod(value.variable.shape) * _size(value.variable)
+                region, start = self._find(value.at) if value.start is None else (self._starts[value.start], value.at)
+                self._places[value.call].append((region, start, size, value))
+            for place, start, offset in self._list.patches.tolist():
+                if place in self._patches:
+                    raise Refused("a replay replaces a word twice")
+                self._patches[place] = self._starts[start], offset
+            self._steps()
+            if self._patches:
+                raise Refused("a replay replaces a word that is no address")
+            for v, number, start in self._list.results:
+                self._call = next(call for call in self._list.calls if v in call.writes)
+                wanted = self._symbols[v]
+                line = _line(wanted)
+                region = self._starts[len(self._starts) - len(self._list.news) + number]
+                found = region.symbols[start // UNIT : start // UNIT + len(line)]
+                if start < 0 or len(found) < len(line):
+                    raise Refused(f"its result ends outside {region.name}")
+                self._compare(found, line, "its result")
+        except Refused as error:
+            self._refuse(error)
+
+    def _refuse(self, error: Refused) -> NoReturn:
+        calls = [*self._list.calls]
+        results = self._call.results if isinstance(self._call.results, list) else [self._call.results]
+        shown = ", ".join(f"{v.dtype}{list(v.shape)}" for v in results if v is not None)
+        raise CaptureError(
+            f"the native list of its call {calls.index(self._call) + 1} of {len(calls)}, {self._call.operation} -> "
+            f"{shown}, was planned wrong: {error}. This is a fault of backburn, please report it; "
+            "capture(numpy, join=false) makes no lists"
+        ) from None
+
+    def _steps(self) -> None:
+        """Run the steps of each call, in the order of the calls, and those that copy results."""
+        at, left = 0, [*reversed(self._list.calls)]
+        unseen = {*left}
+        current: Call | None = None
+        is_copied = False
+        for step, owner in enumerate(self._list.owners):
+            if owner is not current:
+                if current is not None:
+                    self._finish(is_copied)
+                is_copied = owner not in unseen
+                while left and (is_copied or left[-1] is not owner):
+                    self._begin(left.pop())
+                    self._finish(False)  # a view, or parts that lie where they belong
+                    unseen.remove(self._call)
+                if not is_copied:
+                    unseen.remove(left.pop())
+                self._begin(owner)
+                current = owner
+            at = self._step(step, at)
+        if current is not None:
+            self._finish(is_copied)
+        for call in reversed(left):
+            self._begin(call)
+            self._finish(False)
+        if at != len(self._list.words):
+            raise Refused(f"there are {len(self._list.words) - at} words after the last step")
+
+    def _begin(self, call: Call) -> None:
+        self._call = call
+        self._number += 1
+        self._size = next(_size(v) for v in call.writes)
+        values = [*call.operands[1:], *call.attributes.values()] if call.operation == "fuse" else arguments(call)
+        nested = [y for x in values for y in (x if x.__class__ is list else (x,))]
+        self._operands = [x for x in nested if x.__class__ in (Variable, Number, np.ndarray)]
+        for x in self._operands:
+            if x.__class__ is not np.ndarray:
+                symbols = self._of(x, self._size)
+                self._may_read[symbols[symbols > 0]] = self._number
+        for v in call.writes:
+            symbols = self._symbols[v]
+            self._may_read[symbols[symbols > 0]] = self._number
+        self._scratch = self._next
+
+    def _finish(self, is_copied: bool) -> None:
+        """After the last step of a call its results are complete, and it has read its operands."""
+        for region, start, size, value in self._places[self._call]:
+            v = value.variable
+            if v is not None and v in self._call.writes and value.is_copied is is_copied:
+                found = region.symbols[start // UNIT : (start + size) // UNIT]
+                self._compare(found, _line(self._symbols[v]), "its result")
+        if self._call.operation not in CELLS and self._call.operation not in MOVES:
+            for x in self._operands:
+                symbols = self._symbols[x] if isinstance(x, Variable) else np.zeros(0, np.int64)
+                if not (self._has_read[symbols[symbols > 0]] == self._number).all():
+                    raise Refused(f"it does not read all of an operand, {x.dtype}{list(x.shape)}")
+
+    def _step(self, number: int, at: int) -> int:
+        """Run a step; returns the place of the next."""
+        words = self._list.words[at : at + 5].tolist()
+        kind = words[0] if words else -1
+        if kind not in WORDS or (kind == FORMULA and words[2] not in self._list.formulas):
+            raise Refused(f"step {number} is of no known kind")
+        arrays = self._list.formulas[words[2]].arrays if kind == FORMULA else 0
+        length = WORDS[kind] + 2 * arrays
+        if words[1] != length or at + length > len(self._list.words):
+            raise Refused(f"step {number} has {words[1]} words instead of {length}")
+        words = self._list.words[at : at + length].tolist()
+        self._at = at
+        {
+            FORMULA: self._formula,
+            COPY: self._copy,
+            KERNEL_CALL: self._kernel,
+            PRODUCT: self._product,
+            TRANSPOSE: self._transpose,
+        }[kind](words)
+        return at + length
+
+    # ---- memory ----
+
+    def _find(self, address: int) -> tuple[Region, int]:
+        i = bisect_right(self._addresses, address) - 1
+        if i < 0:
+            raise Refused("an address is in no memory of the list")
+        return self._regions[i], address - self._addresses[i]
+
+    def _span(self, words: list[int], at: int, count: int, size: int, rows: int = 1, between: int = 0) -> Span:
+        """The bytes at the address that a word is, of elements in rows."""
+        region, start = self._patches.pop(self._at + at) if self._at + at in self._patches else self._find(words[at])
+        span = Span(region, start, rows, between, count, size)
+        first, end = span.ends
+        if count < 1 or rows < 1:
+            raise Refused("a step has no elements")
+        whole = len(region.symbols) * UNIT
+        if first < 0 or end > whole or any(n % size for n in (start, between, whole)):
+            raise Refused(f"bytes {first} to {end} are used of {region.name}, which has {whole}")
+        return span
+
+    def _read(self, span: Span) -> Array:
+        """The symbols that a step of the call reads, (rows, count, units)."""
+        found = span.symbols()
+        if not found.all():
+            first, end = span.ends
+            raise Refused(f"bytes {first} to {end} of {span.region.name} are read before all of them are written")
+        old = found
+        if found.min() < 0 or found.max() >= len(self._may_read):
+            old = found[(found > 0) & ((found < len(self._may_read)) | (found < self._scratch))]
+            if old.size and old.max() >= len(self._may_read):
+                raise Refused(f"it reads {self._what(old.max())}, which is not its operand")
+        if not (is_operand := self._may_read[old] == self._number).all():
+            raise Refused(f"it reads {self._what(old[~is_operand][0])}, which is not its operand")
+        self._has_read[old] = self._number
+        return found
+
+    def _what(self, symbol: int) -> str:
+        return f"a value of {self._makers[bisect_right(self._begins, symbol) - 1]}"
+
+    def _compare(self, found: Array, wanted: Array, what: str) -> None:
+        if found.shape != wanted.shape or not np.array_equal(found, wanted):
+            wrong = found[found != wanted] if found.shape == wanted.shape else found.reshape(-1)
+            held = self._what(wrong[0]) if wrong.size and wrong[0] > 0 else "a constant" if wrong.all() else "nothing"
+            raise Refused(f"where {what} is to lie, there is {held}")
+
+    def _place(self, span: Span) -> tuple[Variable | None, Array]:
+        """The value of the call that a step writes, and which of its elements, (rows, count)."""
+        first, end = span.ends
+        if not span.region.is_written:
+            raise Refused(f"it writes over {span.region.name}")
+        if span.rows > 1 and abs(span.between) < span.length * span.size:
+            raise Refused("the rows that it writes overlap")
+        for region, start, size, value in self._places[self._call]:
+            if region is span.region and start <= first and end <= start + size:
+                return value.variable, span.elements() - start // span.size
+        raise Refused(f"it writes bytes {first} to {end} of {span.region.name}, where no value of it lies")
+
+    def _write(self, span: Span) -> None:
+        """Write what a step computes."""
+        v, elements = self._place(span)
+        units = span.size // UNIT
+        if v is None:
+            symbols = self._new(elements.shape, span.size, self._call.operation)
+        elif v not in self._call.writes or self._call.operation in MOVES:
+            raise Refused("it computes what is to be moved")
+        else:
+            symbols = self._symbols[v].reshape(-1, units)[elements]
+        span.region.symbols.reshape(-1, units)[span.elements()] = symbols
+
+    def _move(self, span: Span, symbols: Array) -> None:
+        """Write what a step moves, (rows, count, units)."""
+        v, elements = self._place(span)
+        units = span.size // UNIT
+        if v is not None and (v not in self._call.writes or self._call.operation in MOVES):
+            self._compare(symbols, self._symbols[v].reshape(-1, units)[elements], "a part of it")
+        span.region.symbols.reshape(-1, units)[span.elements()] = symbols
+
+    def _apart(self, writes: Sequence[Span], reads: Sequence[Span]) -> None:
+        """What a step writes is nothing else that it writes or reads."""
+        for i, one in enumerate(writes):
+            for other in (*writes[i + 1 :], *reads):
+                (a, b), (c, d) = one.ends, other.ends
+                if one.region is other.region and a < d and c < b:
+                    raise Refused(f"a step writes bytes {a} to {b} of {one.region.name}, and uses {c} to {d} as well")
+
+    # ---- the kinds of steps ----
+
+    def _copy(self, words: list[int]) -> None:
+        rows, width, out_step, step = words[4:]
+        out = self._span(words, 2, width // UNIT, UNIT, rows, out_step)
+        source = self._span(words, 3, width // UNIT, UNIT, rows, step)
+        if width % UNIT:
+            raise Refused("a row that is copied ends within an element")
+        self._apart([out], [source])
+        self._move_units(out, self._read(source))
+
+    def _move_units(self, out: Span, symbols: Array) -> None:
+        """Move symbols of single units, whatever the size of the elements is."""
+        units = self._size // UNIT
+        if out.length % units:
+            raise Refused("a row that is copied ends within an element")
+        whole = out._replace(length=out.length // units, size=units * UNIT)
+        if out.start % whole.size or out.between % whole.size:
+            raise Refused("a row that is copied begins within an element")
+        self._move(whole, symbols.reshape(out.rows, -1, units))
+
+    def _transpose(self, words: list[int]) -> None:
+        count, rows, columns, size = words[4:]
+        every = count * rows * columns
+        out, source = (self._span(words, i, every, size) for i in (2, 3))
+        self._apart([out], [source])
+        region = source.symbols()
+        if not region.all():
+            raise Refused("a matrix is transposed before all of it is written")
+        turned = region.reshape(count, rows, columns, -1).swapaxes(1, 2).reshape(1, every, -1)
+        self._move(out, turned)
+
+    def _product(self, words: list[int]) -> None:
+        address, turned_x, turned_y, m, n, k = words[2:8]
+        left, right, adds, size = words[9], words[11], words[12], words[14]
+        known = {0, blas.library_sgemm_address(), products.sgemm_address()}
+        if address not in known or (address and size != 4) or size != self._size:
+            raise Refused("a product calls no function for its elements")
+        x = self._span(words, 8, *((m, size, k) if turned_x else (k, size, m)), left * size)
+        y = self._span(words, 10, *((k, size, n) if turned_y else (n, size, k)), right * size)
+        out = self._span(words, 13, m * n, size)
+        if min(left - x.length, right - y.length) < 0:
+            raise Refused("the rows of a factor overlap")
+        self._apart([out], [x, y])
+        for span, turned in ((x, turned_x), (y, turned_y)):
+            symbols = self._read(span)
+            self._is_matrix(symbols.swapaxes(0, 1) if turned else symbols)
+        if adds:
+            self._read(out)
+        self._write(out)
+
+    def _is_matrix(self, symbols: Array) -> None:
+        """Rows of a factor are rows of an operand, perhaps of its transposed matrices, or of what the call has made."""
+        if (symbols >= self._scratch).all():
+            return
+        units = symbols.shape[-1]
+        line = symbols.reshape(-1, units)
+        for x in (*self._operands, *self._call.writes):
+            own = self._of(x, units * UNIT)
+            turned = [own.swapaxes(-2, -3)] if own.ndim > 2 else []
+            for whole in (own, *turned):
+                flat = whole.reshape(-1, units)
+                for start in np.flatnonzero((flat == line[0]).all(-1)).tolist():
+                    if np.array_equal(flat[start : start + len(line)], line):
+                        return
+        raise Refused("a factor is not a matrix of an operand")
+
+    def _kernel(self, words: list[int]) -> None:
+        name = kernels().get(words[2], "")
+        base = name.removesuffix("_double")
+        size = 8 if base != name else 4
+        if base not in EFFECTS or size != self._size:
+            raise Refused(f"it calls a kernel that is not known here, or is for other elements: {name}")
+        effects, *rest = EFFECTS[base]
+        counts = words[3 + len(effects) : 3 + len(effects) + len(rest)]
+        sizes = dict(zip(rest, counts, strict=True))
+        spans: dict[str, list[Span]] = {"r": [], "w": [], "rw": []}
+        for i, (mode, count) in enumerate(effects, 3):
+            if mode == "r?" and words[i] == 0 and self._at + i not in self._patches:
+                continue
+            span = self._span(words, i, count(**sizes), size)
+            spans[mode.rstrip("?")].append(span)
+        written = [*spans["w"], *spans["rw"]]
+        self._apart(written, spans["r"])
+        for span in (*spans["r"], *spans["rw"]):
+            self._read(span)
+        for span in written:
+            self._write(span)
+
+    def _formula(self, words: list[int]) -> None:
+        formula = self._list.formulas[words[2]]
+        count, rows, size = words[3], words[4], int(formula.fixed[4])
+        results, uses = uses_of(formula)
+        arrays = len(uses)
+        if rows > 1 and arrays > MOST_ARRAYS:
+            raise Refused("a formula has too many arrays for rows")
+        between, steps = words[5 + arrays :], formula.steps.tolist()
+        if size != self._size:
+            raise Refused("a formula is of other elements")
+        spans = []
+        for i, (use, step, apart) in enumerate(zip(uses, steps, between, strict=True)):
+            if step not in (0, size) or (i < results and not step):
+                raise Refused("threads of a formula write the same element")
+            width = 1 if use == "number" else count if step else min(count, SPAN // size)
+            spans.append(self._span(words, 5 + i, width, size, rows, apart))
+        self._apart(spans[:results], spans[results:])
+        wanted = [] if self._call.operation == "mean" else self._operands
+        place: Any = None
+        for out in spans[:results]:
+            v, elements = self._place(out)
+            if v is not None and place is not None and not np.array_equal(elements, place[1]):
+                raise Refused("the results of a formula are not of the same elements")
+            place = (v, elements) if v is not None else place
+        for x, span in zip(wanted, spans[results:], strict=False):
+            found = self._read(span)
+            if place is None:
+                raise Refused("a formula writes none of its results")
+            v, elements = place
+            own = self._of(x, size)
+            full = np.broadcast_to(own, (*v.shape, size // UNIT)).reshape(-1, size // UNIT)[elements]
+            if not (found == full).all():
+                self._compare(np.broadcast_to(found, full.shape), full, "an operand")
+        for span in spans[results + len(wanted) :]:
+            found = self._read(span)
+            if (wrong := found[(found > 0) & (found < self._scratch)]).size:
+                raise Refused(f"it reads {self._what(wrong[0])} as another operand")
+        for out in spans[:results]:
+            self._write(out)
+
+
+def _size(v: Variable) -> int:
+    return v.dtype.bits // 8
+
+
+def _line(symbols: Array) -> Array:
+    return symbols.reshape(-1)
+
+
+def _bits(x: Array) -> Array:
+    """The symbols of a constant, below 0: the bits of its units."""
+    return -1 - x.reshape(-1).view(np.uint32).astype(np.int64)
+
+
+def _unwritten(size: int) -> Array:
+    return np.zeros(size // UNIT, np.int64)

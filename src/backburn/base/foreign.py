@@ -1,0 +1,84 @@
+r"""Text that others wrote, such as names in files, as it may stand in a message, a table or a report.
+
+A terminal obeys escape characters, an override of the direction of writing shows a name as another one, and half a
+surrogate pair cannot be written at all. Text from files and folders passes :func:`printable` or :func:`quoted` before
+it is shown. Messages of our errors pass :func:`printable_lines`, so what a place forgets reaches no terminal either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+#: The most characters of a name that are shown.
+MOST = 200
+#: The most letters of a message.
+MOST_LETTERS = 16_000
+#: The most tables and lists in one another that a file of settings has.
+DEPTH = 50
+
+
+def printable(text: object, most: int = MOST) -> str:
+    r"""Foreign text in one line: what is no visible character is escaped, and the middle of a long text is left out.
+
+    >>> print(printable("a\x1b[2Jb\nc\ud800"), printable("x" * 10**6, 20))
+    a\x1b[2Jb\nc\ud800 xxxxxxxx ... xxxxxxx
+    """
+    words = _cut(text, most)
+    return words if words.isprintable() else "".join(map(_visible, words))
+
+
+def quoted(name: object, most: int = MOST) -> str:
+    r"""A foreign name in quotation marks, as ``repr`` writes it; the middle of a long one is left out.
+
+    >>> print(quoted("a\x1b[2J"), quoted("x" * 10**6, 20))
+    'a\x1b[2J' 'xxxxxxxx ... xxxxxxx'
+    """
+    return repr(_cut(name, most))
+
+
+def listed(names: Sequence[object], most: int = 20) -> str:
+    r"""The first of foreign names, and how many more there are.
+
+    >>> print(listed(["a", "b\x1b", "c"], 2))
+    a, b\x1b and 1 more
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(map(printable, names[:most]))}{more}"
+
+
+def printable_lines(text: str) -> str:
+    r"""Text of several lines, in which ends of lines and tabs stay, and all other invisible characters are escaped.
+
+    The middle of a text of more than ``MOST_LETTERS`` letters is left out.
+
+    >>> print(printable_lines("one\x07\ntwo"))
+    one\x07
+    two
+    """
+    text = _cut(text, MOST_LETTERS)
+    if text.isprintable():
+        return text
+    return "".join(character if character in "\n\t" else _visible(character) for character in text)
+
+
+def is_deep(tree: object, most: int = DEPTH) -> bool:
+    """Whether dicts and lists lie in one another more than ``most`` deep, beyond which a walk may end the stack.
+
+    >>> is_deep([[1], {"a": [2]}]), is_deep([[1], {"a": [2]}], 2)
+    (False, True)
+    """
+    level = [tree] if isinstance(tree, (dict, list)) else []
+    for _ in range(most):
+        inside = (x for node in level for x in (node.values() if isinstance(node, dict) else node))
+        level = [x for x in inside if isinstance(x, (dict, list))]
+    return bool(level)
+
+
+def _cut(text: object, most: int) -> str:
+    words = text if isinstance(text, str) else str(text)
+    half = (most - 5) // 2
+    return words if len(words) <= most else f"{words[: most - 5 - half]} ... {words[len(words) - half :]}"
+
+
+def _visible(character: str) -> str:
+    return character if character.isprintable() else repr(character)[1:-1]

@@ -1,0 +1,94 @@
+"""Values that other libraries take from tensors unasked, which are refused where a derivative would lose them.
+
+``np.linalg.norm(x)`` and ``math.sqrt(x)`` convert ``x`` to an array or a number: a constant, so that a derivative lacks
+what was computed from it. The error names the function that was called and what to write; it is found on the stack, so
+that a conversion which succeeds costs nothing.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sys
+from types import FrameType
+from typing import Any
+
+from backburn.base.contexts import RECORDING, TRANSFORMS
+from backburn.base.errors import HostConversionError
+from backburn.batching import Batched
+from backburn.hints import instead_of
+from backburn.tensor.core.levels import has_history, inner_of
+from backburn.tensor.core.messages import describe
+
+#: What to write for conversions themselves.
+_CONVERSIONS = {
+    **dict.fromkeys(
+        ("array", "asarray", "asanyarray", "ascontiguousarray"), "x itself, or bb.stack([x, y]) of several"
+    ),
+    **dict.fromkeys(("float", "float16", "float32", "float64", "complex"), "x itself, or bb.astype(x, dtype)"),
+    **dict.fromkeys(("from_dlpack", "as_tensor", "tensor"), "x.detach(), a constant"),
+}
+
+
+def refuse_array(x: Any, what: str) -> None:
+    """Raise :class:`HostConversionError` for a conversion to an array of a tensor whose derivative it would lose."""
+    if RECORDING.get() and has_history(x):
+        raise _error(x, what)
+
+
+def refuse_number(x: Any) -> None:
+    """Raise :class:`HostConversionError` for a conversion to a number inside the transform that differentiates it.
+
+    Outside of transforms ``float(loss)`` is how a loop prints its loss.
+    """
+    if x._dtype.kind != "float" or not RECORDING.get() or not (running := TRANSFORMS.get()):
+        return
+    k, primitive = x._backend, x._primitive
+    while (inner := inner_of(k)) is not None:
+        if k.is_tracked(primitive) and any(k is level for level in running):
+            raise _error(x, "a Python number")
+        primitive = k.unmapped(primitive) if isinstance(k, Batched) else k.inner(primitive)
+        k = inner
+
+
+def _error(x: Any, what: str) -> HostConversionError:
+    called = _caller()
+    written = f"{called} makes" if called else "This makes"
+    name = called.rpartition(".")[2]
+    hint = _CONVERSIONS.get(name) or (instead_of(name) if name else None)
+    advice = f"write {hint}" if hint else "write it with functions of backburn"
+    return HostConversionError(
+        f"{written} {what} of {describe((x,))}, which is being differentiated: the derivative would lose what is "
+        f"computed from it. Here: {advice}; where a constant is meant, x.numpy(), x.item() or x.detach()"
+    )
+
+
+def _caller() -> str:
+    """The function of another library that converts a tensor: one on the stack, or written in C, in the line it is in.
+
+    Empty where neither is found.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _package(frame) == "backburn":
+        frame = frame.f_back
+    found, library = "", frame and _package(frame)
+    while frame is not None and _package(frame) == library and "site-packages" in frame.f_code.co_filename:
+        found = f"{library}.{frame.f_code.co_name}" if frame.f_code.co_name[:1] not in "_<" else found
+        frame = frame.f_back
+    return found or (_written(frame) if frame is not None else "")
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+def _written(frame: FrameType) -> str:
+    """The name of the function that a frame is calling, as its source has it; empty without the source."""
+    position = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+    first, last, start, end = position
+    if first is None or last is None or start is None:
+        return ""
+    line = linecache.getline(frame.f_code.co_filename, first, frame.f_globals)
+    call = line.encode()[start : end if first == last else None].decode(errors="replace")
+    match = re.match(r"([A-Za-z_][\w.]*)\(", call)
+    return match.group(1) if match else ""

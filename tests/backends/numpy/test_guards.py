@@ -1,0 +1,130 @@
+"""Guards around memory: each finds a fault that is planted, and none where there is none."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.helpers.kernels import needs_kernels
+
+import backburn as bb
+from backburn import nn
+from backburn_numpy import compiled, memory
+from backburn_numpy.lists import guards, native_list
+from backburn_numpy.lists.native_list import NativeList
+
+FLOAT32 = np.dtype(np.float32)
+
+
+def at(x: Any, offset: int) -> Any:
+    """The float at so many bytes after an array's start."""
+    return ctypes.c_float.from_address(compiled.address(x) + offset)
+
+
+@pytest.mark.parametrize(("offset", "where"), [(-4, "before"), (12, "after")])
+def test_a_write_beside_an_array_is_found(offset: int, where: str) -> None:
+    x = None
+
+    def write() -> None:
+        nonlocal x  # which is still alive when the context ends
+        x = memory.empty((3,), FLOAT32)
+        at(x, offset).value = 1.0
+
+    with pytest.raises(guards.MemoryFault, match=f"{where} an array of 12 bytes"), guards.guarded():
+        write()
+
+
+def test_a_write_into_a_dead_array_is_found() -> None:
+    def write() -> None:
+        x = memory.empty((3,), FLOAT32)
+        place = at(x, 0)
+        del x
+        place.value = 1.0
+
+    with pytest.raises(guards.MemoryFault, match="after its array had died"), guards.guarded():
+        write()
+
+
+def test_arrays_begin_as_nan_and_views_keep_them() -> None:
+    """Large ones, too, which are recycled without guards."""
+    with guards.guarded():
+        for shape in ((3,), (1 << 17,), (0, 2)):
+            x = memory.empty(shape, FLOAT32)
+            assert np.isnan(x).all()
+            part = x[1:]
+            x[...] = 2.0
+            del x
+            assert (part == 2.0).all()
+
+
+def captured(n: int = 2) -> tuple[Any, Any]:
+    function = bb.capture(lambda x: bb.tanh(x * 2.0 + 1.0) * x - 3.0, state=False, on_fallback="error")
+    x = bb.asarray(np.arange(5, dtype=np.float32), backend="capture(numpy)")
+    for _ in range(n):
+        function(x)
+    return function, x
+
+
+@needs_kernels
+def test_what_a_list_is_given_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    function, x = captured()
+    original = NativeList.__call__
+
+    def writing(self: Any, *given: Any) -> Any:
+        given[0][...] = 1.0
+        return original(self, *given)
+
+    monkeypatch.setattr(NativeList, "__call__", writing)
+    words = r"native list of sub.*an operand \(float32\[5\]\)"
+    with pytest.raises(guards.MemoryFault, match=words), guards.guarded():
+        function(x)
+
+
+@needs_kernels
+def test_what_a_list_is_given_is_what_was_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operation that returned a smaller array in a replay would have the list read beside it."""
+    function, x = captured()
+    with guards.guarded(), monkeypatch.context() as patch:
+        guarded: Any = NativeList.__call__
+        patch.setattr(NativeList, "__call__", lambda self, *given: guarded(self, given[0][:4], *given[1:]))
+        with pytest.raises(guards.MemoryFault, match=r"it is given float32\[4\], and float32\[5\] was recorded"):
+            function(x)
+
+
+@needs_kernels
+def test_a_list_that_writes_nothing_returns_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+    function, x = captured()
+    with guards.guarded():
+        expected = function(x).numpy()
+        for one in native_list._LISTS:
+            monkeypatch.setattr(one, "_run", lambda *_: None)
+        assert np.isnan(function(x).numpy()).all()
+    assert not np.isnan(expected).any()
+
+
+def test_nothing_is_found_in_a_training_step() -> None:
+    def step(state: Any, x: Any) -> Any:
+        model, optimizer = state
+        loss = (model(x) ** 2.0).mean()
+        optimizer.step(model, loss.backward())
+        return state, loss
+
+    losses = []
+    for guard in (False, True):
+        bb.random.seed(0)
+        with bb.use_backend("autodiff(capture(numpy))"):
+            state: Any = nn.Sequential(nn.Linear(4, 70), nn.ReLU(), nn.Linear(70, 2)), bb.optim.Adam(0.05)
+            x = bb.random.normal((16, 4))
+        train = bb.capture(step, on_fallback="error")
+        found = []
+        for _ in range(5):
+            if guard:
+                with guards.guarded():
+                    state, loss = train(state, x)
+            else:
+                state, loss = train(state, x)
+            found.append(loss.item())
+        losses.append(found)
+    assert losses[0] == losses[1]

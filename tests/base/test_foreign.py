@@ -1,0 +1,85 @@
+"""Foreign text in messages: nothing that a terminal obeys, nothing that cannot be written, nothing without end."""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import pytest
+
+from backburn.base.errors import COMPARED, LONGEST, FileFormatError, hint_for
+from backburn.base.foreign import MOST, printable, printable_lines, quoted
+
+HOSTILE = [
+    "\x1b[2J",
+    "\x1b]0;title\x07",
+    "a\rb",
+    "\x9b31m",
+    "\u202egnp.exe",
+    "\ud800",
+    "\u2028",
+    "\x00",
+    "\x7f",
+    "\ufeff",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_invisible_character_is_left(text: str) -> None:
+    """In a line, in quotation marks, in several lines and in the message of an error."""
+    message = str(FileFormatError(f"m.safetensors: no tensor {text}"))
+    for shown in (printable(text), quoted(text), printable_lines(text), message):
+        assert shown.isprintable()
+        assert shown.encode("utf-8")
+
+
+def test_visible_text_stays() -> None:
+    """Letters of all languages, and ends of lines in messages of several."""
+    assert printable("Gewicht größer 重み") == "Gewicht größer 重み"
+    assert printable_lines("a\n\tb") == "a\n\tb"
+    assert str(FileFormatError("one\ntwo")) == "one\ntwo"
+    assert printable("a\nb") == "a\\nb"
+
+
+@pytest.mark.parametrize("show", [printable, quoted])
+def test_long_text_is_cut_before_it_is_escaped(show: object) -> None:
+    """The ends stay, which tell names apart."""
+    assert callable(show)
+    shown = show("ab" + "\x1b" * 10**6 + "yz")
+    assert shown.strip("'").startswith("ab")
+    assert shown.strip("'").endswith("yz")
+    assert len(shown) <= 4 * MOST + 2
+
+
+def test_every_code_point_is_shown_or_escaped() -> None:
+    """All that Python has."""
+    every = "".join(map(chr, range(sys.maxunicode + 1)))
+    assert printable(every, len(every)).isprintable()
+    assert len(printable(every, len(every))) > len(every)
+
+
+def test_hints_compare_a_bounded_number_of_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many names those beside the wrong one, none that is longer than can be read; the nearest is still found."""
+    compared: list[str] = []
+    import backburn.base.errors as errors
+
+    original = errors.difflib.get_close_matches
+
+    def counted(name: str, names: list[str], n: int) -> list[str]:
+        compared.extend(names)
+        return original(name, names, n=n)
+
+    monkeypatch.setattr(errors.difflib, "get_close_matches", counted)
+    choice = random.Random(0)
+    names = ["".join(choice.choices("abcdef", k=12)) for _ in range(20_000)] + ["z" * (LONGEST + 1)]
+    assert hint_for(names[77] + "x", names) == f"Did you mean {names[77]!r}?"
+    assert 0 < len(compared) <= COMPARED
+    compared.clear()
+    assert hint_for("z" * LONGEST + "y", names).startswith("Known: ")
+    assert not compared
+
+
+def test_hints_show_no_raw_names() -> None:
+    """Neither the near one nor the known ones."""
+    assert hint_for("weigh\x1bt", ["weigh\x1bu"]) == "Did you mean 'weigh\\x1bu'?"
+    assert hint_for("bias", ["weigh\x1bu"]) == "Known: weigh\\x1bu."

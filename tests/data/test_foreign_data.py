@@ -1,0 +1,234 @@
+"""Tables, images and texts of others: bombs, links, pipes, programs in the place of pictures, and damaged pages."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import struct
+import subprocess
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backburn.base.errors import FileFormatError
+from backburn.data import image_folder, read_table, read_text
+from backburn.data.parquet_pages import _leaves, _Reader
+
+# ---- links ----
+
+
+def outside(folder: Path) -> Path:
+    secret = folder / "secret"
+    secret.write_text("root:x:0:0")
+    inner = folder / "folder"
+    inner.mkdir()
+    return inner
+
+
+def test_links_out_of_a_folder_of_texts_are_refused(tmp_path: Path) -> None:
+    folder = outside(tmp_path)
+    (folder / "a.txt").write_text("to be")
+    (folder / "b.txt").symlink_to("a.txt")
+    assert bytes(read_text(folder)) == b"to beto be"
+    (folder / "c.txt").symlink_to("../secret")
+    with pytest.raises(FileFormatError, match=r"c\.txt: a link to .*secret, out of the folder"):
+        read_text(folder)
+    assert bytes(read_text(folder / "c.txt")) == b"root:x:0:0"  # which the user names
+
+
+def test_texts_of_a_cache_are_read(tmp_path: Path) -> None:
+    snapshot = tmp_path / "datasets--a" / "snapshots" / "012"
+    snapshot.mkdir(parents=True)
+    (tmp_path / "datasets--a" / "blobs").mkdir()
+    (tmp_path / "datasets--a" / "blobs" / "3f").write_text("to be")
+    (snapshot / "a.txt").symlink_to("../../blobs/3f")
+    assert bytes(read_text(snapshot)) == b"to be"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes are POSIX's")
+@pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.tsv", "x.parquet", "x.txt"])
+def test_pipes_are_not_opened(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(FileFormatError, match="no ordinary file"):
+        (read_text if name.endswith("txt") else read_table)(tmp_path / name)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "x.parquet").mkdir()
+    with pytest.raises(FileFormatError, match="a folder"):
+        read_table(tmp_path / "folder" / "x.parquet")
+
+
+# ---- images ----
+
+
+def png(width: int, height: int, rows: bytes) -> bytes:
+    chunks = [
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(rows)),
+        (b"IEND", b""),
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )
+
+
+def test_images_that_expand_too_far_are_not_decoded(tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    (tmp_path / "x.png").write_bytes(png(6000, 6000, bytes(6000 * 18001)))
+    assert (tmp_path / "x.png").stat().st_size < 200_000
+    found = image_folder(tmp_path, size=8)
+    tracemalloc.start()
+    with pytest.raises(FileFormatError, match=r"x\.png is said to have 6000 x 6000 pixels, too many for a file of its"):
+        found[0]
+    assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    tracemalloc.stop()
+    (tmp_path / "x.png").write_bytes(png(20_000, 20_000, b""))
+    with pytest.raises(FileFormatError, match=r"cannot be read as an image|too many"):
+        found[0]
+
+
+def test_pictures_that_are_programs_are_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow starts Ghostscript for PostScript, whatever the name of the file."""
+    pytest.importorskip("PIL")
+
+    def started(*arguments: Any, **options: Any) -> None:
+        raise AssertionError(f"{arguments} was started")
+
+    for name in ("run", "Popen", "check_call", "check_output", "call"):
+        monkeypatch.setattr(subprocess, name, started)
+    program = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n(proof) (w) file closefile\nshowpage\n%%EOF\n"  # noqa: E501
+    for name in ("x.png", "x.jpg", "x.tiff"):
+        (tmp_path / name).write_bytes(program)
+        with pytest.raises(FileFormatError, match="cannot be read as an image"):
+            image_folder(tmp_path)[0]
+        (tmp_path / name).unlink()
+
+
+@pytest.mark.parametrize("way", ["file", "class", "loose"])
+def test_links_out_of_a_folder_of_images_are_refused(way: str, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "folder"
+    for each in (elsewhere, folder):
+        (each / "cat").mkdir(parents=True)
+        image.new("RGB", (4, 4)).save(each / "cat" / "1.png")
+    assert len(image_folder(folder)) == 1
+    if way == "file":
+        (folder / "cat" / "2.png").symlink_to(elsewhere / "cat" / "1.png")
+    elif way == "class":
+        (folder / "dog").symlink_to(elsewhere / "cat")
+    else:
+        (folder / "cat" / "1.png").unlink()
+        (folder / "cat").rmdir()
+        (folder / "2.png").symlink_to(elsewhere / "cat" / "1.png")
+    with pytest.raises(FileFormatError, match="out of the folder that is read"):
+        image_folder(folder)
+
+
+# ---- tables ----
+
+
+@pytest.mark.parametrize(("name", "content", "words"), [
+    ("x.csv.gz", lambda: gzip.compress(b"a\n" + b"1\n" * 20_000_000), "expands to more than .* bytes: expand it first"),
+    ("x.csv", lambda: b",".join(b"c%d" % i for i in range(100_000)) + b"\n" + b"," * 99_999, "has 100000 columns, too many"),  # noqa: E501
+    ("x.csv", lambda: b"a,b,a\n1,2,3\n", "has two columns 'a'"),
+    ("x.csv.gz", lambda: gzip.compress(b"a\n1\n")[:-6], "cannot be read"),
+    ("x.csv.gz", lambda: b"\x1f\x8b" + bytes(30), "cannot be read"),
+    ("x.csv", lambda: b"a\x1b[2J,a\x1b[2J\n1,2\n", r"two columns 'a\\x1b\[2J'"),
+])  # fmt: skip
+def test_texts_that_take_too_much_are_refused(
+    name: str, content: Callable[[], bytes], words: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / name).write_bytes(content())
+    tracemalloc.start()
+    with pytest.raises(FileFormatError, match=words):
+        read_table(tmp_path / name)
+    assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    tracemalloc.stop()
+
+
+def test_one_long_text_does_not_make_all_long(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "x.csv").write_text("s\n" + "ab\n" * 50_000 + "y" * 500_000 + "\n")
+    found = read_table(tmp_path / "x.csv")["s"]
+    assert found.dtype == np.dtypes.StringDType()
+    assert (found[0], len(found[-1]), found.shape) == ("ab", 500_000, (50_001,))
+    assert read_table(tmp_path / "x.csv", types={"s": "str"})["s"].dtype == np.dtypes.StringDType()
+
+
+def parquet(table: dict[str, Any], **options: Any) -> bytes:
+    import pyarrow
+    from pyarrow import parquet
+
+    content = io.BytesIO()
+    parquet.write_table(pyarrow.table(table), content, **options)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["zeros", "texts", "nulls", "lists"])
+def test_tables_that_expand_too_far_are_not_read(kind: str, tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    columns = {
+        "zeros": lambda: np.zeros(30_000_000, np.int64),
+        "nulls": lambda: pyarrow.nulls(40_000_000, pyarrow.int64()),
+        "texts": lambda: pyarrow.DictionaryArray.from_arrays(np.zeros(1_000, np.int8), ["a" * 300_000]).cast(
+            pyarrow.string()
+        ),
+        "lists": lambda: pyarrow.FixedSizeListArray.from_arrays(np.zeros(30_000_000, np.int64), 1_000_000),
+    }
+    path = tmp_path / "x.parquet"
+    path.write_bytes(parquet({"x": columns[kind]()}, compression="zstd"))
+    before = pyarrow.total_allocated_bytes()
+    with pytest.raises(FileFormatError, match=r"would take more than|texts of .* bytes together"):
+        read_table(path, columns=["x"])
+    assert pyarrow.total_allocated_bytes() - before < 100 << 20
+
+
+def test_other_columns_of_such_a_table_are_read(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "x.parquet"
+    path.write_bytes(parquet({"x": np.zeros(20_000_000, np.int64), "n": np.ones(20_000_000, np.int8)}))
+    assert read_table(path, columns=["n"])["n"].dtype == np.int8
+
+
+def test_footers_that_end_the_process_are_refused(tmp_path: Path) -> None:
+    """Each byte of a footer changed: the library's objects for metadata end the process for some of them."""
+    pytest.importorskip("pyarrow")
+    content = parquet({"n": [1, 2, 3], "s": ["a", "b", "c"], "l": [[1], [2], [3, 4]]})
+    length = int.from_bytes(content[-8:-4], "little")
+    outcomes = {"read": 0, "refused": 0}
+    for place in range(len(content) - 8 - length, len(content) - 8):
+        changed = bytearray(content)
+        changed[place] ^= 1 << (place % 8)
+        (tmp_path / "x.parquet").write_bytes(changed)
+        try:
+            read_table(tmp_path / "x.parquet", columns=["n"])
+        except FileFormatError:
+            outcomes["refused"] += 1
+        except (ValueError, TypeError):  # ours, too, of a column with another name or type
+            outcomes["refused"] += 1
+        else:
+            outcomes["read"] += 1
+    assert min(outcomes.values()) > 50
+
+
+def test_columns_in_groups_without_end_are_refused() -> None:
+    """And structs in structs of the protocol, whose values say where they end."""
+    with pytest.raises(ValueError, match="more than 64 levels"):
+        _leaves([{5: 1}] * 100 + [{1: 1}])
+    assert [(leaf.width, leaf.is_nested) for leaf in _leaves([{5: 3}, {1: 2}, {5: 1, 3: 2}, {1: 6}, {1: 7, 2: 300}])] == [  # noqa: E501
+        (8, False), (16, True), (300, False),
+    ]  # fmt: skip
+    for content, words in (
+        (b"\x1c" * 100 + b"\0" * 100, "too deep"), (b"\x15", "does not end"), (b"\x15" + b"\xff" * 20, "64 bits"),
+        (b"\x18\xff\xff\x03", "does not end"), (b"\x19\xf5\xff\xff\xff\x0f\0", "does not end"), (b"\x1e\0", "the type 14"),  # noqa: E501
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=words):
+            _Reader(content).struct()
+    assert _Reader(b"\x15\x04\x28\x02ab\x11\x1c\x16\x01\0\0").struct() == {1: 2, 3: b"ab", 4: True, 5: {1: -1}}

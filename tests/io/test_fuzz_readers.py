@@ -1,0 +1,28 @@
+"""Files of tokenizers, configurations, tables, images and arrays that are changed at random are read or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tools.fuzz_readers import FORMATS, fuzz
+
+NEEDS = {
+    "tokenizer": ("tokenizers",), "template": ("tokenizers", "jinja2"), "csv": ("pyarrow",), "parquet": ("pyarrow",),
+    "image": ("PIL",),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORMATS)
+def test_files_that_are_changed_at_random_are_read_or_refused(
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """By an error of ours without characters that a terminal obeys; panics and decoders write to standard error."""
+    for package in NEEDS.get(name, ()):
+        pytest.importorskip(package)
+    outcomes = fuzz(name, 2000, tmp_path)
+    capfd.readouterr()
+    assert outcomes.total() == 2000
+    assert outcomes["read"] > 50
+    assert outcomes.total() - outcomes["read"] > 200

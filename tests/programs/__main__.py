@@ -1,0 +1,214 @@
+"""``python -m tests.programs``: random programs, recorded, beside the same programs as they are.
+
+Programs run in a child process, which notes the name of each before it begins, so that one that ends the process is
+found and reported, too. ``--minutes`` or ``--count`` says how long, ``--seed`` which programs (a new one each time,
+unless it is given), and ``--replay NAME`` runs one program again. A failure is made shorter and printed as a script.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import faulthandler
+import mmap
+import os
+import secrets
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from tests.programs.modes import Case, case_of
+from tests.programs.running import Failure, Skipped, run
+from tests.programs.shrinking import script, shrink
+
+#: Programs in one child, and the seconds that one may take.
+BATCH, LONGEST = 400, 240
+#: Bytes for a message.
+ROOM = 1 << 16
+
+
+class Shared:
+    """Memory that a child writes and its parent reads: the number of the program, and what has been found out."""
+
+    def __init__(self) -> None:
+        self.memory = mmap.mmap(-1, ROOM)
+
+    def put(self, words: str) -> None:
+        data = words.encode()[: ROOM - 8]
+        self.memory[:8] = len(data).to_bytes(8, "little")
+        self.memory[8 : 8 + len(data)] = data
+
+    def get(self) -> str:
+        size = int.from_bytes(self.memory[:8], "little")
+        return bytes(self.memory[8 : 8 + size]).decode(errors="replace")
+
+
+#: Whether memory is guarded.
+HAS_GUARDS = True
+
+
+def outcome(case: Case) -> str:
+    """What becomes of a case, in words: those of a failure begin with "failed"."""
+    try:
+        return run(case, has_guards=HAS_GUARDS)
+    except Skipped as skipped:
+        return f"skipped, {skipped}"
+    except Failure as failure:
+        return f"failed: {failure}"
+
+
+def in_child(work: Callable[[Shared, Shared], None]) -> tuple[int, str, str]:
+    """Run something in a child: its status, the name that it noted last, and its message."""
+    current, message = Shared(), Shared()
+    with tempfile.TemporaryFile() as stacks:
+        return _watched(work, current, message, stacks)
+
+
+def _watched(
+    work: Callable[[Shared, Shared], None], current: Shared, message: Shared, stacks: Any
+) -> tuple[int, str, str]:
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        status = 70
+        try:
+            faulthandler.register(signal.SIGUSR1, stacks)
+            work(current, message)
+            status = 0
+        except BaseException as error:
+            message.put(f"failed: {type(error).__name__}: {error}")
+        finally:
+            os._exit(status)
+    last, since = "", time.monotonic()
+    while True:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return status, current.get(), message.get()
+        if current.get() != last:
+            last, since = current.get(), time.monotonic()
+        elif time.monotonic() - since > LONGEST:
+            os.kill(child, signal.SIGUSR1)
+            time.sleep(1)
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            stacks.seek(0)
+            return signal.SIGALRM, last, f"failed: it takes longer than {LONGEST} s\n{stacks.read().decode()}"
+        time.sleep(0.002)
+
+
+def apart(case: Case) -> str:
+    """What becomes of a case in a child of its own."""
+    status, _, message = in_child(lambda current, message: message.put(outcome(case)))
+    return message if status in (0, signal.SIGALRM) or message else f"failed: the process ended by {_ending(status)}"
+
+
+def _ending(status: int) -> str:
+    if os.WIFSIGNALED(status):
+        return f"signal {signal.Signals(os.WTERMSIG(status)).name}"
+    return f"status {os.waitstatus_to_exitcode(status)}"
+
+
+def kind_of(words: str) -> str:
+    """A failure without what differs between programs that fail alike: its first words, or the error that is raised."""
+    first, _, error = words.partition(" raises ")
+    return f"{first} raises {error.partition(':')[0]}" if error else " ".join(words.split()[:2])
+
+
+def report(case: Case, words: str, is_short: bool) -> None:
+    """Print a failure, as short as it can be made."""
+    print(f"\n{case.describe()}\n  {words}", flush=True)
+    if is_short:
+        kind = kind_of(words)
+
+        def fails(shorter: Case) -> bool:
+            return kind_of(apart(shorter)) == kind
+
+        case = shrink(case, fails) if fails(case) else case
+        print(script(case, apart(case)), flush=True)
+
+
+def many(seed: str, start: int, stop: int, end: float, counts: Any) -> tuple[int, list[tuple[str, str]]]:
+    """Run programs in a child until one fails: how many, and the failures."""
+    tally = mmap.mmap(-1, ROOM)
+
+    def work(current: Shared, message: Shared) -> None:
+        found: collections.Counter[str] = collections.Counter()
+        for i in range(start, stop):
+            if time.monotonic() > end:
+                break
+            current.put(str(i))
+            words = outcome(case_of(f"{seed}-{i}"))
+            found[words.partition(":")[0] if words.startswith("failed") else words] += 1
+            data = repr(dict(found)).encode()[: ROOM - 8]
+            tally[:8] = len(data).to_bytes(8, "little")
+            tally[8 : 8 + len(data)] = data
+            if words.startswith("failed"):
+                message.put(words)
+                return
+
+    status, last, message = in_child(work)
+    size = int.from_bytes(tally[:8], "little")
+    if size:
+        counts.update(eval(bytes(tally[8 : 8 + size]).decode()))
+    done = int(last or start) + 1 - start
+    if message:
+        return done, [(f"{seed}-{last}", message)]
+    if status:
+        counts["failed"] += 1
+        return done, [(f"{seed}-{last}", f"failed: the process ended by {_ending(status)}")]
+    return done, []
+
+
+def main() -> int:
+    """Run programs, print what was found out, and return 1 if one failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.programs", description=__doc__.partition("\n")[0])
+    parser.add_argument("--seed", default=secrets.token_hex(4), help="what the names of programs begin with")
+    parser.add_argument("--start", type=int, default=0, help="the number of the first program")
+    parser.add_argument("--count", type=int, default=sys.maxsize, help="how many programs")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="for how long")
+    parser.add_argument("--failures", type=int, default=5, help="failures after which it ends")
+    parser.add_argument("--replay", metavar="NAME", help="run one program again")
+    parser.add_argument("--as-it-is", action="store_true", help="do not make failures shorter")
+    parser.add_argument("--unguarded", action="store_true", help="leave memory as it is, for sanitizers")
+    options = parser.parse_args()
+    global HAS_GUARDS
+    HAS_GUARDS = not options.unguarded
+    warnings.simplefilter("ignore")
+    if options.replay:
+        case = case_of(options.replay)
+        words = apart(case)
+        if words.startswith("failed"):
+            report(case, words, not options.as_it_is)
+        else:
+            print(f"{case.describe()}\n{case.program.source()}\n{words}")
+        return int(words.startswith("failed"))
+    if options.minutes == float("inf") and options.count == sys.maxsize:
+        options.minutes = 2.0
+    print(f"random programs, --seed {options.seed}", flush=True)
+    begin = time.monotonic()
+    counts: collections.Counter[str] = collections.Counter()
+    done = failures = 0
+    while done < options.count and failures < options.failures and time.monotonic() - begin < options.minutes * 60:
+        at = options.start + done
+        stop = options.start + min(options.count, done + BATCH)
+        more, found = many(options.seed, at, stop, begin + options.minutes * 60, counts)
+        done += more
+        for name, words in found:
+            failures += 1
+            report(case_of(name), words, not options.as_it_is)
+    seconds = time.monotonic() - begin
+    skipped = sum(n for words, n in counts.items() if words.startswith("skipped"))
+    rest = f"{counts['unstable']} unstable, {skipped} skipped, {failures} failed"
+    print(f"{done} programs in {seconds:.0f} s: {counts['passed']} passed, {rest}")
+    for words, n in counts.most_common():
+        if words.startswith("skipped"):
+            print(f"  {n} {words}")
+    return int(failures > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,336 @@
+"""One case: the calls of a recorded program beside those of the program as it is."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from tests.helpers.interrupts import Interrupter
+from tests.programs.generator import widened
+from tests.programs.modes import OPTIMIZERS, Case, function_of
+
+import backburn as bb
+from backburn.base.trees import flatten
+from backburn.errors import BackburnError, CaptureError, GraphError
+from backburn_numpy import threads
+from backburn_numpy.lists import native_list
+from backburn_numpy.lists.guards import MemoryFault, check, guarded
+
+#: The values of the inputs in each call: the first runs as it is, the second is recorded, and the rest are replays.
+SEEDS = (0, 1, 2, 3, 1)
+#: The call that is interrupted.
+INTERRUPTED = 3
+#: How far results may lie apart, of their largest element, before the program itself is asked how exact it is.
+CLOSE = {"float64": 1e-11, "float32": 2e-5, "float16": 2e-2, "bfloat16": 1e-1}
+#: The noise that tells it, in units of rounding; how many samples of it; and how much more is a failure.
+NOISE, SAMPLES, ALLOWED = 8.0, 6, 30.0
+#: How many times farther from the truth than the program's own results is a failure.
+FARTHER = 8.0
+EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+
+
+class Failure(AssertionError):
+    """A recorded program that does something else than the program."""
+
+
+class Skipped(Exception):
+    """A program of which nothing can be said: it raises, or is not recorded."""
+
+
+Values = list[tuple[str, Any]]
+
+
+def values_of(tree: Any) -> Values:
+    """The tensors of a tree: their dtypes, and their elements in NumPy's arrays, of which nothing changes."""
+    found = []
+    for x in flatten(tree)[0]:
+        if isinstance(x, bb.Tensor):
+            name = str(x.dtype).rpartition(".")[2]
+            array = np.array(x.numpy())
+            found.append((name, array.astype(np.float32) if name == "bfloat16" else array))
+    return found
+
+
+class Calls:
+    """The calls of a case, of the function as it is or recorded."""
+
+    def __init__(self, case: Case, wrap: Callable[..., Any], between: str = "", noise: Any = None) -> None:
+        self.case = case
+        space = {x.value.name: x.tensor(0, backend=case.tower) for x in case.program.constants}
+        if noise is not None:
+            space["noise"] = noise
+        self.function = wrap(function_of(case, space, between))
+        self.state: Any = None
+        if case.has_state:
+            held = dict(case.renewals)
+            given = {x.value.name: x.tensor(9, backend=case.tower) for x in case.program.inputs if x.value.name in held}
+            if case.mode == "train":
+                given = {name: x.require_grad() for name, x in given.items()}
+            self.state = (given, OPTIMIZERS[case.optimizer]()) if case.mode == "train" else given
+        #: What was given and what came out, and their values then.
+        self.held: list[tuple[Any, Values]] = []
+
+    def inputs(self, seed: int) -> list[Any]:
+        """The inputs of a call."""
+        return [x.tensor(seed, self.case.batch, self.case.tower) for x in self.case.program.inputs]
+
+    def call(self, seed: int) -> Values:
+        """The values of the results of a call, and of the state that it leaves."""
+        given = self.inputs(seed)
+        self.held.append((given, values_of(given)))
+        if self.case.has_state:
+            self.state, results = self.function(self.state, *given)
+        else:
+            results = self.function(*given)
+        found = values_of(results)
+        self.held.append((results, found))
+        return found + self.state_values()
+
+    def state_values(self) -> Values:
+        """The values of the state, and what an optimizer keeps and counts."""
+        if self.case.mode != "train":
+            return values_of(self.state) if self.case.has_state else []
+        weights, optimizer = self.state
+        kept = optimizer.state_dict()
+        return values_of([weights, *(kept[n] for n in sorted(kept) if isinstance(kept[n], bb.Tensor))]) + [
+            ("int64", np.asarray(kept[n])) for n in sorted(kept) if not isinstance(kept[n], bb.Tensor)
+        ]
+
+
+def run(case: Case, *, has_guards: bool = True) -> str:
+    """Try a case. Returns what was found out in a word; raises :class:`Failure` or :class:`Skipped`.
+
+    Guards are left out where a sanitizer looks on, which knows where arrays end by itself.
+    """
+    before = threads.num_threads()
+    threads.set_num_threads(case.threads)
+    native_list.VERIFIES = has_guards and zlib.crc32(case.name.encode()) % 3 == 0  # some plans are proved, too
+    try:
+        with bb.use_backend(case.tower):
+            with guarded() if has_guards else nullcontext():
+                words, recorded, found = _run(case)
+            if case.at_once and words == "passed":
+                _at_once(recorded, found)
+            return words
+    except MemoryFault as error:
+        raise Failure(f"memory: {error}") from error
+    finally:
+        threads.set_num_threads(before)
+
+
+def _run(case: Case) -> tuple[str, Calls, list[Values | None]]:
+    with bb.random.fork(5):
+        plain = Calls(case, lambda f: f)
+        try:
+            if is_pure := not case.has_state and not case.is_random:  # the first call is the program as it is
+                known = {seed: plain.call(seed) for seed in {*SEEDS[1:]}}
+                expected = [known[SEEDS[-1]], *(known[seed] for seed in SEEDS[1:])]
+            else:
+                expected = [plain.call(seed) for seed in SEEDS]
+        except BackburnError as error:
+            raise Skipped(f"raises {type(error).__name__}") from error
+        except (RecursionError, MemoryError) as error:
+            raise Skipped(f"raises {type(error).__name__}") from error
+        except Exception as error:
+            raise Failure(f"the program as it is raises {type(error).__name__}: {error}") from error
+    check()
+    for values in expected:
+        if all(not np.isfinite(array).all() for name, array in values if name in EPS and array.size):
+            raise Skipped("nothing finite")
+    with bb.random.fork(5):
+        capture: Any = bb.capture
+        recorded = Calls(case, lambda f: capture(f, state=case.has_state, on_fallback="error"))
+        try:
+            found = _recorded(case, recorded, expected)
+        except CaptureError as error:
+            if "native list" in str(error):
+                raise Failure(f"the verifier refuses: {error}") from error
+            raise Skipped(f"not recorded: {_reason(str(error))}") from error
+        except (Failure, MemoryFault):
+            raise
+        except Exception as error:
+            raise Failure(f"recorded, it raises {type(error).__name__}: {error}") from error
+    check()
+    for i, (mine, theirs) in enumerate(zip(found, expected, strict=True)):
+        if mine is not None and (i or not is_pure) and (words := differs(case, mine, theirs, exact=case.is_exact)):
+            if not case.is_exact and is_unstable(case, i, mine, expected):
+                return "unstable", recorded, found
+            raise Failure(f"call {i}: {words}")
+    for tensors, then in recorded.held:
+        try:
+            now = values_of(tensors)
+        except GraphError:  # a result was a part of the state, which the next call used up
+            continue
+        if words := differs(case, now, then, exact=True):
+            raise Failure(f"a later call changed what was given or returned: {words}")
+    again, before = found[4], found[1]
+    if is_pure and again is not None and before is not None:
+        words = differs(case, again, before, exact=True)
+        if words:
+            raise Failure(f"a replay with the same values gives others: {words}")
+    return "passed", recorded, found
+
+
+def _reason(words: str) -> str:
+    return words.partition(":")[0].partition("(")[0][:70]
+
+
+def _recorded(case: Case, recorded: Calls, expected: Sequence[Values]) -> list[Values | None]:
+    """The results of the recorded calls; None for one that was interrupted when all was computed."""
+    found: list[Values | None] = []
+    points = 0
+    for i, seed in enumerate(SEEDS):
+        if case.interrupted and i == INTERRUPTED - 1:
+            counter = Interrupter(sys.maxsize)
+            with counter:
+                found.append(recorded.call(seed))
+            points = counter.points
+            continue
+        if case.interrupted and i == INTERRUPTED and points:
+            old, drawn = recorded.state_values(), bb.random.get_state()
+            at = random.Random(case.name).randint(1, points)
+            try:
+                with Interrupter(at) as counter:
+                    found.append(recorded.call(seed))
+                continue
+            except KeyboardInterrupt:
+                pass
+            now = recorded.state_values()
+            end = expected[i][len(expected[i]) - len(now) :]
+            has_drawn = bb.random.get_state() != drawn
+            is_new = bool(differs(case, now, old, exact=True))
+            if has_drawn and not is_new and differs(case, now, end, exact=False):
+                raise Failure(f"interrupted ({counter.where}), the state is old, and the random numbers are used up")
+            if is_new or has_drawn:
+                if words := differs(case, now, end, exact=case.is_exact):
+                    where = f"interrupted at {at} of {points} points ({counter.where})"
+                    raise Failure(f"{where}, the state is neither old nor new: {words}") from None
+                found.append(None)
+                continue
+        found.append(recorded.call(seed))
+    return found
+
+
+def _at_once(recorded: Calls, found: Sequence[Values | None]) -> None:
+    """Replay in three threads at once."""
+    wrong: list[str] = []
+
+    def replay(i: int) -> None:
+        try:
+            with bb.use_backend(recorded.case.tower), bb.random.fork(5):
+                given = recorded.inputs(SEEDS[i])
+                for _ in range(3):
+                    values = values_of(recorded.function(*given))
+                    expected = found[i]
+                    if expected is not None and (words := differs(recorded.case, values, expected, exact=True)):
+                        wrong.append(f"replays at once in several threads: {words}")
+        except Exception as error:
+            wrong.append(f"replays at once in several threads: {type(error).__name__}: {error}")
+
+    if recorded.case.is_random:
+        return
+    workers = [threading.Thread(target=replay, args=(i,)) for i in (1, 2, 3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    if wrong:
+        raise Failure(wrong[0])
+
+
+# ---- comparison ----
+
+
+def differs(case: Case, mine: Values, theirs: Values, *, exact: bool) -> str:
+    """In what values differ, by more than a little unless they have to be equal; empty if they do not."""
+    if len(mine) != len(theirs):
+        return f"{len(mine)} tensors in place of {len(theirs)}"
+    for i, ((name, x), (other, y)) in enumerate(zip(mine, theirs, strict=True)):
+        if name != other or x.shape != y.shape:
+            return f"result {i} is {name}{list(x.shape)}, not {other}{list(y.shape)}"
+        if x.tobytes() == y.tobytes():
+            continue
+        if not exact and name in CLOSE:
+            close = CLOSE[case_dtype(case, name)]
+            with np.errstate(all="ignore"):
+                both = np.isfinite(x) & np.isfinite(y)
+                most = np.abs(np.where(both, y, 0.0)).max(initial=0.0)
+                if ((x == y) | (np.isnan(x) & np.isnan(y)) | (both & (np.abs(x - y) <= close * max(most, 1e-3)))).all():
+                    continue
+        elif exact and _are_equal(x, y):
+            continue
+        wrong = (x != y) & ~((x != x) & (y != y))
+        with np.errstate(all="ignore"):
+            far = np.where(wrong, np.nan_to_num(np.abs(x.astype(float) - y.astype(float)), nan=np.inf), -1.0)
+        at = tuple(int(n) for n in np.unravel_index(int(far.argmax()), x.shape))
+        return f"result {i}, {name}{list(x.shape)}, at {list(at)}: {x[at]!r}, not {y[at]!r} ({wrong.sum()} of {x.size})"
+    return ""
+
+
+def _are_equal(x: Any, y: Any) -> bool:
+    """Whether the bits are equal but for those of NaN."""
+    if x.dtype.kind != "f" or not np.array_equal(x, y, equal_nan=True):
+        return False
+    return bool((np.isnan(x) | (np.signbit(x) == np.signbit(y))).all())
+
+
+def case_dtype(case: Case, name: str) -> str:
+    """The least exact dtype of floats in a program whose results have this one."""
+    found = {line.value.dtype for line in case.program.lines} | {x.value.dtype for x in case.program.inputs} | {name}
+    return min((n for n in found if n in CLOSE), key=lambda n: -CLOSE[n])
+
+
+def is_unstable(case: Case, call: int, mine: Values, expected: Sequence[Values]) -> bool:
+    """Whether the program is that inexact: its own results are as far from the truth, or noise moves them as far."""
+    try:
+        return _is_near_the_truth(case, call, mine, expected) or _is_within_noise(case, call, mine, expected)
+    except BackburnError:
+        return True
+
+
+def _is_near_the_truth(case: Case, call: int, mine: Values, expected: Sequence[Values]) -> bool:
+    """Whether results are not much farther from those of the program in float64 than those of the program as it is."""
+    if all("float64" in x.value.dtype for x in case.program.inputs if x.value.is_float):
+        return False
+    with bb.random.fork(5):
+        wide = Calls(replace(case, program=widened(case.program)), lambda f: f)
+        truth = [wide.call(seed) for seed in SEEDS[: call + 1]][call]
+    for (_, x), (_, y), (_, z) in zip(mine, expected[call], truth, strict=True):
+        if x.shape == z.shape and x.size and not _far(x, z) <= FARTHER * _far(y, z):
+            return False
+    return True
+
+
+def _far(x: Any, y: Any) -> float:
+    """The greatest distance between elements, infinite where one alone is a number."""
+    with np.errstate(all="ignore"):
+        distance = np.where((x == y) | ((x != x) & (y != y)), 0.0, np.abs(x.astype(float) - y.astype(float)))
+    return float(np.nan_to_num(distance, nan=np.inf).max(initial=0.0))
+
+
+def _is_within_noise(case: Case, call: int, mine: Values, expected: Sequence[Values]) -> bool:
+    """Whether noise of a few roundings after each line moves the program's own results as far."""
+    most = [0.0 for _ in mine]
+    for sample in range(SAMPLES):
+        rng = np.random.default_rng(sample)
+
+        def noise(x: Any, rng: Any = rng) -> Any:
+            name = str(x.dtype).rpartition(".")[2] if isinstance(x, bb.Tensor) else ""
+            if name not in EPS or not x.size:
+                return x
+            by = 1.0 + NOISE * EPS[name] * rng.uniform(-1.0, 1.0, x.shape)
+            return x * bb.asarray(by, dtype=x.dtype, backend=case.tower)
+
+        with bb.random.fork(5):
+            noisy = Calls(case, lambda f: f, "{0} = noise({0})", noise)
+            values = [noisy.call(seed) for seed in SEEDS[: call + 1]][call]
+        for i, ((_, x), (_, y)) in enumerate(zip(values, expected[call], strict=True)):
+            most[i] = max(most[i], _far(x, y) if x.shape == y.shape else np.inf)
+    return all(_far(x, y) <= ALLOWED * limit for (_, x), (_, y), limit in zip(mine, expected[call], most, strict=True))

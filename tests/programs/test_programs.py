@@ -1,0 +1,122 @@
+"""Random programs, recorded, beside the same programs as they are; and that their failures are found and made short."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.helpers.kernels import needs_kernels
+from tests.programs.generator import Input, Line, Program, Value
+from tests.programs.modes import MODES, TOWERS, Case, case_of
+from tests.programs.running import Calls, differs, is_unstable
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked")
+
+
+def command(*arguments: str, before: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """``python -m tests.programs``, after some statements."""
+    code = f"{before}\nimport runpy\nrunpy.run_module('tests.programs', run_name='__main__', alter_sys=True)"
+    paths = [str(ROOT), str(ROOT / "src"), str(ROOT / "backends")]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment}
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        env=variables,
+        timeout=600,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("compiled", ["1", "0"], ids=["kernels", "NumPy alone"])
+def test_recorded_programs_are_the_programs(compiled: str) -> None:
+    done = command("--seed", "standing", "--count", "120", BACKBURN_COMPILED=compiled)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "120 programs" in done.stdout
+
+
+def test_programs_are_of_every_kind() -> None:
+    cases = [case_of(f"kinds-{i}") for i in range(150)]
+    assert {case.mode for case in cases} == {*MODES}
+    assert {case.tower for case in cases} == {*TOWERS}
+    assert any(case.interrupted for case in cases)
+    assert any(case.at_once for case in cases)
+    assert len({case.program for case in cases}) == 150
+    assert cases[7] == case_of("kinds-7")
+
+
+#: A list that computes one element too few, as a tail that is forgotten does.
+TAIL = """
+from backburn_numpy.lists import native_list
+run = native_list.NativeList.__call__
+def short(self, *given):
+    found = run(self, *given)
+    return [x if x.size < 6 else (x.reshape(-1).__setitem__(-1, 0.0), x)[1] for x in found]
+native_list.NativeList.__call__ = short
+"""
+#: A list that ends the process.
+CRASH = """
+import os
+from backburn_numpy.lists import native_list
+run = native_list.NativeList.__call__
+def crash(self, *given):
+    found = run(self, *given)
+    if any(x.shape[-1:] == (3,) for x in found):
+        os.abort()
+    return found
+native_list.NativeList.__call__ = crash
+"""
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("fault", "words"), [(TAIL, "failed: call 1: result "), (CRASH, "failed: the process ended by signal SIGABRT")]
+)
+def test_a_fault_is_found_and_its_program_made_short(fault: str, words: str) -> None:
+    done = command("--seed", "faults", "--count", "100", "--failures", "1", before=fault)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert words in done.stdout
+    _, _, short = done.stdout.partition("def program(")
+    body = short.partition("return")[0].splitlines()[1:]
+    assert 0 < len(body) <= 8, done.stdout
+    space: dict[str, Any] = {}
+    exec(
+        done.stdout[done.stdout.index("import numpy") : done.stdout.index("for _ in range")], space
+    )  # a script that runs
+    assert callable(space["recorded"])
+
+
+@pytest.mark.parametrize(("step", "is_chaotic"), [("bb.sin({} * 40.0)", True), ("bb.tanh({} * 0.9)", False)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rounding_is_told_from_faults(step: str, is_chaotic: bool, dtype: str) -> None:
+    """A distance is excused where roundings move the program's own results as far, and nowhere else."""
+    names = ["x0", *(f"v{i}" for i in range(14))]
+    values = [Value(name, (4,), dtype) for name in names]
+    lines = [Line(v, f"{v.name} = {step.format(before)}") for before, v in zip(names, values[1:], strict=False)]
+    program = Program((Input(values[0]),), (), tuple(lines), (names[-1],))
+    case = Case("by hand", program, "autodiff(capture(numpy))", "value")
+    expected = [Calls(case, lambda f: f).call(0)]
+    moved = [(name, x + x.dtype.type(0.01)) for name, x in expected[0]]
+    assert is_unstable(case, 0, moved, expected) is is_chaotic
+
+
+def test_what_is_found_is_said() -> None:
+    case = case_of("words-0")
+    x = np.arange(6.0).reshape(2, 3)
+    y = x.copy()
+    y[1, 2] = 7.0
+    words = differs(case, [("float64", x)], [("float64", y)], exact=False)
+    assert words == "result 0, float64[2, 3], at [1, 2]: np.float64(5.0), not np.float64(7.0) (1 of 6)"
+    assert differs(case, [("float64", x)], [("float32", x.astype("f"))], exact=False) == (
+        "result 0 is float64[2, 3], not float32[2, 3]"
+    )
+    assert not differs(case, [("float64", x)], [("float64", x * (1 + 1e-12))], exact=False)
+    assert differs(case, [("float64", x)], [("float64", x * (1 + 1e-12))], exact=True)
+    assert differs(case, [("float64", -0.0 * x[:0])], [("float64", x[:1, :0])], exact=True)
+    assert differs(case, [("float64", np.array(-0.0))], [("float64", np.array(0.0))], exact=True)
