@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from itertools import combinations, islice
@@ -165,7 +165,8 @@ def _attributes(sample: Sample, lengths: Mapping[Slot, int]) -> dict[str, Any]:
             numbers = list(known) if isinstance(known, tuple) else [known]
             old = numbers[slot.member]
             if isinstance(old, slice):
-                numbers[slot.member] = slice(*((n - 1, old.stop) if slot.axis == 0 else (old.start, n)), old.step)
+                start, stop = (n - 1, old.stop) if slot.axis == 0 else (old.start, n)
+                numbers[slot.member] = slice(start, stop, old.step)
             else:
                 numbers[slot.member] = n
             changed[slot.holder] = tuple(numbers) if isinstance(known, tuple) else numbers[0]
@@ -353,7 +354,7 @@ def _stretched(
         values = operand.values if isinstance(operand, Stored) else operand
         if not isinstance(values, np.ndarray):
             return operand
-        make = partial(_between, ties=ties)
+        make: Callable[..., Array] = partial(_between, ties=ties)
         if isinstance(operand, Stored) or _is_whole(values):
             pointers = operation.operands[place] in POINTERS
             any_integer = operation.family in ANY_INTEGER and values.dtype == np.int64 and not pointers
