@@ -426,3 +426,13 @@ def test_wrong_epochs_are_refused() -> None:
     for epoch in (-1, 1.5, "1", True):
         with pytest.raises(ArgumentError, match="epoch is an integer from 0 on"):
             loader.set_epoch(epoch)  # type: ignore[arg-type]
+
+
+def test_integers_with_gaps_in_a_frame_are_not_rounded() -> None:
+    polars = pytest.importorskip("polars")
+    near = polars.DataFrame({"x": [2**53 - 1, None]})
+    assert next(iter(batches(near, batch_size=2)))["x"][0] == 2**53 - 1
+    far = polars.DataFrame({"x": [2**53 + 1, None]})
+    for given in (far, far["x"], far.to_arrow()):
+        with pytest.raises(DTypeError, match=r"batches: .* has integers of 2\*\*53 or more and gaps"):
+            batches(given, batch_size=2)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from tests.helpers.interrupts import Interrupter
 from tests.helpers.kernels import USABLE, needs_kernels, use_level
 
 import backburn as bb
@@ -40,7 +41,7 @@ class Model(nn.Module):
         self.head = nn.Linear(4 * ROWS, 3)
 
     def forward(self, ids: Any) -> Any:
-        return self.head(bb.tanh(self.matrix(self.table(ids))))
+        return self.head(bb.tanh(self.matrix(bb.take(self.table.weight, ids, axis=0))))  # which may be below 0
 
 
 def step(state: Any, ids: Any, labels: Any) -> Any:
@@ -207,7 +208,7 @@ def test_a_gathered_gradient_may_be_constant() -> None:
 
     def constant_step(state: Any) -> Any:
         model, optimizer = state
-        loss = (model(chosen) * weights).sum()
+        loss = (bb.take(model.weight, chosen, axis=0) * weights).sum()
         optimizer.step(model, loss.backward())
         return state, loss
 
@@ -229,7 +230,7 @@ def test_a_gathered_gradient_may_be_constant() -> None:
 
 def rows_step(state: Any, ids: Any) -> Any:
     model, optimizer = state
-    loss = (model(ids) ** 2.0).sum()
+    loss = (bb.take(model.weight, ids, axis=0) ** 2.0).sum()
     optimizer.step(model, loss.backward())
     return state, loss
 
@@ -380,6 +381,65 @@ def test_an_error_or_an_interrupt_leaves_a_whole_state(name: str, where: str, mo
         state, _ = captured(state, *batch(number))
         other, _ = apart(other, *batch(number))
     assert captured.reason == apart.reason == ""
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd", "rmsprop"])
+def test_an_interrupt_at_any_moment_leaves_a_whole_state(name: str) -> None:
+    """Parameters, moments, counts and random numbers are all those before the step, or all those after it."""
+
+    class Run:
+        """A run with a generator of its own."""
+
+        def __init__(self) -> None:
+            self.generator = bb.random.Generator(3)
+            model = {"table": bb.full((6, 4), 0.5, backend=SPEC).require_grad(), "w": bb.ones((4, 3), backend=SPEC)}
+            model["w"] = model["w"].require_grad()
+            self.state: Any = (model, OPTIMIZERS[name](), optim.Average(0.9))
+            self.captured = bb.capture(self.step, on_fallback="error")
+
+        def step(self, state: Any, ids: Any, labels: Any) -> Any:
+            model, optimizer, average = state
+            hidden = functional.dropout(bb.tanh(model["table"][ids]), 0.25, generator=self.generator)
+            loss = functional.cross_entropy(hidden @ model["w"], labels)
+            optimizer.step(model, loss.backward())
+            average.update(model)
+            return state, loss
+
+        def call(self, number: int) -> None:
+            rng = np.random.default_rng(number)
+            ids, labels = (bb.asarray(rng.integers(0, n, 8), backend=SPEC) for n in (6, 3))
+            self.state, _ = self.captured(self.state, ids, labels)
+
+        def numbers(self) -> list[bytes]:
+            found = [np.asarray(self.generator.offset), *(x.numpy() for x in self.state[0].values())]
+            for part in self.state[1:]:
+                found += [np.asarray(x.numpy() if isinstance(x, bb.Tensor) else x) for x in part.state_dict().values()]
+            return [x.tobytes() for x in found]
+
+    run, other, point, seen = Run(), Run(), 0, set()
+    for number in range(4):
+        run.call(number)
+        other.call(number)
+    while True:
+        point, number = point + 1, number + 1
+        old = other.numbers()
+        other.call(number)
+        new = other.numbers()
+        interrupter = Interrupter(point)
+        try:
+            with interrupter:
+                run.call(number)
+            break
+        except KeyboardInterrupt:
+            found = run.numbers()
+        which = [x == y for x, y in zip(found, new, strict=True)]
+        assert found in (old, new), f"point {point}, {interrupter.where}: new are {which}"
+        seen.add(found == new)
+        if found == old:
+            run.call(number)
+        assert run.captured.reason == ""
+    assert point > 50
+    assert seen == {False, True}
 
 
 @needs_kernels

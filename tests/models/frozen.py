@@ -71,6 +71,6 @@ def _split(flat: NDArray[Any], shapes: dict[str, list[int]]) -> Arrays:
 
 def distance(got: Any, expected: NDArray[Any]) -> float:
     """The largest difference, relative to the largest element."""
-    values = np.asarray(got.astype("float32") if hasattr(got, "backend") else got, np.float32)
+    values = np.asarray(got.astype("float32").numpy() if hasattr(got, "backend") else got, np.float32)
     assert values.shape == expected.shape
     return float(np.abs(values - expected).max() / np.abs(expected).max())

@@ -14,7 +14,7 @@ from tests.models.frozen import distance, frozen, names
 
 import backburn as bb
 from backburn.base.metadata import MetadataWarning
-from backburn.errors import ArgumentError, BackburnError, ConfigError, ShapeError
+from backburn.errors import ArgumentError, BackburnError, ConfigError, FileFormatError, ShapeError
 
 
 def folder_of(name: str, path: Path, **changes: Any) -> Path:
@@ -495,3 +495,28 @@ def test_many_blocks_of_few_bytes_are_not_made(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(table))
     with pytest.raises(ConfigError, match=r"down_block_types is .*, and the weights beside it have \d+ tensors in all"):
         bb.models.from_pretrained(tmp_path)
+
+
+def test_a_saved_model_takes_the_tokenizer_along(tmp_path: Path) -> None:
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    config = bb.models.LlamaConfig(
+        vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2
+    )
+    bb.models.Llama(config).save_pretrained(first)
+    assert sorted(path.name for path in first.iterdir()) == ["config.json", "model.safetensors"]
+    (first / "tokenizer.json").write_text("words")
+    (first / "generation_config.json").write_text("{}")
+    (first / "secrets.txt").write_text("of nobody")
+    second.mkdir()
+    (second / "generation_config.json").write_text('{"do_sample": true}')
+    model = bb.models.from_pretrained(first)
+    model.astype("float64").save_pretrained(second)
+    assert (second / "tokenizer.json").read_text() == "words"
+    assert (second / "generation_config.json").read_text() == '{"do_sample": true}'
+    assert not (second / "secrets.txt").exists()
+    assert bb.models.from_pretrained(second).config.hidden_size == 8
+    (first / "tokenizer.json").unlink()
+    (first / "tokenizer.json").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").write_text("of another")
+    with pytest.raises(FileFormatError, match="out of the folder"):
+        model.save_pretrained(third)

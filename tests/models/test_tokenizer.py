@@ -51,6 +51,23 @@ def test_texts_and_tokens(folder: Path) -> None:
     assert [*tokenizer.decode_stream(tokenizer.encode("🎉")[:2])] != []
 
 
+def test_bytes_without_a_character_are_as_many_as_there_are(tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {"<unk>": 0, "a": 1, **{f"<0x{i:02X}>": 2 + i for i in range(256)}}
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(words, [], unk_token="<unk>", byte_fallback=True))
+    made.decoder = tokenizers.decoders.Sequence([tokenizers.decoders.ByteFallback(), tokenizers.decoders.Fuse()])
+    made.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer(tmp_path)
+
+    def pieces(text: bytes) -> list[str]:
+        return [*tokenizer.decode_stream([1 if byte == ord("a") else 2 + byte for byte in text])]
+
+    assert pieces("a€é日a".encode()) == ["a", "€", "é", "日", "a"]
+    assert pieces("€".encode() + b"\xe4\xbd") == ["€", "\ufffd\ufffd"]
+    assert pieces("€".encode() + b"\xe4a") == ["€", "\ufffda"]
+    assert pieces(b"\xe4\xbd") == ["\ufffd\ufffd"]
+
+
 def test_chats(folder: Path) -> None:
     tokenizer = Tokenizer(folder)
     messages = [{"role": "user", "content": "hi"}]
@@ -156,6 +173,16 @@ def test_texts_and_tokens_that_there_are_not(folder: Path) -> None:
         with pytest.raises(ArgumentError, match="takes the numbers of tokens, from 0 on"):
             tokenizer.decode([0, token])
     assert tokenizer.decode([2**32 - 1]) == ""
+
+
+def test_tokens_without_a_text_are_not_decoded_again_and_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = Tokenizer(folder)
+    decode, lengths = tokenizer.decode, []
+    monkeypatch.setattr(tokenizer, "decode", lambda tokens: [lengths.append(len(tokens)), decode(tokens)][1])
+    part = tokenizer.encode("🎉")[:1]
+    for tokens in ([0] * 1000, part * 1000, [0] * 500 + tokenizer.encode("é!") + part * 500):
+        assert "".join(tokenizer.decode_stream(tokens)) == decode(tokens)
+    assert max(lengths) < 200
 
 
 def test_files_do_not_decide_how_long_texts_are(folder: Path) -> None:

@@ -827,3 +827,23 @@ def test_clipped_values() -> None:
     for path, g in named.items():
         np.testing.assert_array_equal(clipped[path].numpy(), np.clip(g.numpy(), -0.5, 0.5))
     SGD(0.1).step(model, clipped)
+
+
+def test_the_rate_of_adagrad_falls_with_the_steps_of_a_parameter() -> None:
+    """One without a gradient at first begins with the whole rate, as in PyTorch."""
+    options: Any = {"lr": 0.5, "lr_decay": 0.5}
+    late, first = {"a": bb.asarray([1.0]).require_grad(), "b": bb.asarray([1.0]).require_grad()}, bb.asarray([2.0])
+    optimizer = optim.Adagrad(**options)
+    gradient = first.inner() if hasattr(first, "inner") else first
+    optimizer.step(late, {"a": gradient})
+    optimizer.step(late, {"a": gradient, "b": gradient})
+    assert late["b"].tolist() == [0.5]
+    assert late["a"].item() == pytest.approx(0.5 - 0.5 / 1.5 / 2**0.5)
+
+
+def test_a_warm_up_of_no_steps_begins_at_once() -> None:
+    assert [schedules.Warmup(0, 0.5)(n) for n in (0, 1, 9)] == [0.5, 0.5, 0.5]
+    after = schedules.Cosine(1.0, 10)
+    assert [schedules.Warmup(0, after)(n) for n in range(12)] == [after(n) for n in range(12)]
+    with pytest.raises(ArgumentError, match="Warmup: warmup_steps is an integer of at least 0, not -1"):
+        schedules.Warmup(-1, 0.5)

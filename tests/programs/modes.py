@@ -65,6 +65,11 @@ class Case:
         return self.mode in ("state", "train")
 
     @property
+    def is_random(self) -> bool:
+        """Whether the program draws random numbers."""
+        return any("random" in line.text or "dropout" in line.text for line in self.program.lines)
+
+    @property
     def batch(self) -> tuple[int, ...]:
         """The shape of the batch of each input."""
         return (BATCH,) if self.mode.startswith("vmap") else ()
@@ -110,7 +115,7 @@ def _renewals(rng: random.Random, program: Program) -> Iterator[tuple[str, str]]
             if w.dtype == v.dtype and w.shape[1:] == v.shape[1:] and w.shape and w.shape[0] > v.shape[0]:
                 options += [f"{w.name}[:{v.shape[0]}]", f"bb.tanh({w.name}[:{v.shape[0]}])"]
         if v.shape and v.shape[0] > 1:
-            options += [f"bb.index_copy({v.name}, [0, {v.shape[0] - 1}], bb.tanh({v.name}[1:2]) + 1.0, 0)"]
+            options += [f"bb.index_copy({v.name}, bb.asarray([0, {v.shape[0] - 1}]), bb.tanh({v.name}[:2]) + 1.0, 0)"]
             options += [f"bb.concat([{v.name}[1:], {v.name}[:1] * 0.5])"]
         yield v.name, rng.choice(options)
 

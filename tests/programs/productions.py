@@ -236,7 +236,7 @@ def scattered(d: Draw) -> str | None:
     if kind == 1:
         places = d.rng.sample(range(n), min(n, count))
         shape = tuple(len(places) if a == at else s for a, s in enumerate(v.shape))
-        return f"bb.index_copy({v.name}, {places}, {d.of(shape, v.dtype).name}, {axis})"
+        return f"bb.index_copy({v.name}, bb.asarray({places}), {d.of(shape, v.dtype).name}, {axis})"
     if kind == 2:
         mode = d.one(("add", "add", "amax", "mean"))
         return f"bb.scatter({v.name}, {d.new(shape, 'int64', n).name}, {values}, {axis}, mode={mode!r})"

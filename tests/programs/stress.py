@@ -228,17 +228,17 @@ def main() -> int:
     chosen = options.names or [*TRIALS]
     if wrong := {*chosen} - TRIALS.keys():
         parser.error(f"no such trial: {', '.join(sorted(wrong))}; there are {', '.join(TRIALS)}")
+    print(f"trials of {', '.join(chosen)}, --seed {options.seed}", flush=True)
     end, done = time.monotonic() + options.seconds, 0
     while done < len(chosen) or time.monotonic() < end:
         name = chosen[done % len(chosen)]
-        print(f"\r{name}, seed {options.seed + done}", end="", file=sys.stderr)
         try:
             TRIALS[name](np.random.default_rng(options.seed + done))
         except AssertionError as error:
-            print(f"\n{name} --seed {options.seed + done}: {error}")
+            print(f"{name} --seed {options.seed + done}: {error}")
             return 1
         done += 1
-    print(f"\r{done} trials ({', '.join(chosen)}) from --seed {options.seed} passed", file=sys.stderr)
+    print(f"{done} trials passed")
     return 0
 
 

@@ -11,7 +11,9 @@ import pytest
 
 pytest.importorskip("pydantic")
 
+import backburn as bb
 from backburn.base.errors import ConfigError
+from backburn.train import building
 from backburn.train.config import Config, Run, config_of, read_config, run_of
 from backburn.train.signatures import imported, parameters_in_source, parameters_of
 
@@ -165,6 +167,24 @@ def test_whole_numbers_do_for_fractions(tmp_path: Path) -> None:
 def test_wrong_keys_and_values_are_named_with_their_line(tmp_path: Path, text: str, expected: str) -> None:
     path = written(tmp_path, text)
     assert faults(lambda: read_config(path).functions()).startswith(f"{path}, {expected}")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[optimizer]\nlr = 0.1", "line 2: [optimizer] has no key 'lr'. Did you mean 'learning_rate'?"),
+        ("[train]\nlr = 0.1", "line 2: [train] has no key 'lr'. Did you mean 'learning_rate' of [optimizer]?"),
+        ("[train]\nlearning_rate = 1", "line 2: [train] has no key 'learning_rate'. Did you mean 'learning_rate' of"),
+        ("[train]\nmax_grad_norm = 1", "line 2: [train] has no key 'max_grad_norm'. Did you mean 'clip'?"),
+        ("[optimizer]\nbetas = [0.9]", "line 2: optimizer.betas = [0.9]: it lacks item 2"),
+        ("[optimizer]\npatience = 3", "line 2: optimizer.patience: it is for schedule = 'plateau', not 'constant'"),
+        ("[schedule]\nwarmup_steps = 3", "line 2: [schedule] has no key 'warmup_steps'. Did you mean 'warmup'?"),
+    ],
+)
+def test_keys_that_others_call_otherwise_are_named(tmp_path: Path, text: str, expected: str) -> None:
+    path = written(tmp_path, text)
+    backend = bb.load_backend("autodiff(numpy)")
+    assert faults(lambda: building.build(read_config(path), backend, [])).startswith(f"{path}, {expected}")
 
 
 def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:

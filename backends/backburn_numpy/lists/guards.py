@@ -20,6 +20,7 @@ from weakref import ref
 import numpy as np
 
 from backburn.base.errors import BackburnError
+from backburn.decorators.capture.program import Variable
 from backburn.decorators.capture.recorder import Replayed
 from backburn_numpy import memory
 from backburn_numpy.lists import layout
@@ -41,7 +42,7 @@ _dead_size = 0
 _outputs: deque[tuple[ref[Any], bytes]] = deque(maxlen=256)
 _lock = threading.RLock()
 #: Held from the time an arena is filled until its list has run.
-_arenas = threading.Lock()
+_arenas = threading.RLock()
 
 
 class MemoryFault(BackburnError, AssertionError):
@@ -123,7 +124,11 @@ def _compare(before: list[tuple[Any, Any]], what: str) -> None:
 
 def _list_call(original: Callable[..., Any], self: NativeList, *given: Any) -> Any:
     """A call of a list whose arena holds NaN, and which leaves what it reads as it is."""
-    name = " ".join(dict.fromkeys(call.operation for call in self.calls))
+    name = " ".join(dict.fromkeys(call.operation for call in self.makers))
+    for x, v in zip(given, self.given, strict=True):
+        if isinstance(v, Variable) and (x.shape, x.dtype.name) != (v.shape, v.dtype.name):
+            words = f"{x.dtype}{list(x.shape)}, and {v.dtype}{list(v.shape)} was recorded"
+            raise MemoryFault(f"native list of {name}: it is given {words}")
     operands, constants = _copies([*given]), _copies(self.constants)
     with _arenas:
         self.arena[:] = UNWRITTEN
@@ -139,7 +144,7 @@ def _replay(original: Callable[..., Any], self: Replayed, inputs: Any, *rest: An
     before = _copies([*inputs])
     found = original(self, inputs, *rest)
     _compare(before, "replay: an input")
-    for known, held in _outputs:
+    for known, held in _outputs.copy():
         if (x := known()) is not None and x.tobytes() != held:
             raise MemoryFault(f"replay: an output of an earlier replay ({x.dtype}{list(x.shape)}) was written over")
     _outputs.extend((ref(x), held) for x, held in _copies(found))

@@ -15,14 +15,14 @@ class Lister:
     """Makes lists of the calls of one program: see :class:`backburn.decorators.capture.native.Lister`."""
 
     def __init__(self) -> None:
-        self._plans: dict[int, Plan] = {}
+        self._plans: dict[Call, Plan] = {}
 
     def spares(self, call: Call) -> int:
         """How many calls are spared where this one becomes part of a list: 0 for a view, -1 if it cannot."""
         plan = PLANNERS.get(call.operation, formulas.formula_plan)(call)
         if plan is None:
             return -1
-        self._plans[id(call)] = plan
+        self._plans[call] = plan
         return 0 if call.operation in VIEWS else 1
 
     def native_list(
@@ -32,7 +32,7 @@ class Lister:
         layout = Layout(given)
         for call in calls:
             layout.planned = call
-            self._plans[id(call)](layout, call)
+            self._plans[call](layout, call)
         return NativeList(layout, given, results, {v: call for call in calls for v in call.writes})
 
 

@@ -48,13 +48,13 @@ class NativeList:
         #: The results that have memory of their own, by shape and dtype; and all, by which of them and what part.
         self._news: list[tuple[Shape, np.dtype[Any]]] = []
         #: The call of each of these, and the last one for whose result there was no memory.
-        self._makers: list[Call] = []
+        self.makers: list[Call] = []
         self.failed: Call | None = None
         self._parts: list[tuple[int, slice | None, Shape]] = [(0, None, ())] * len(parts)
         for number, memory in enumerate(news):
             mine = [i for i, part in enumerate(parts) if part[0] == number]
             _, offset, v = parts[mine[0]]
-            self._makers.append(makers[v])
+            self.makers.append(makers[v])
             dtype = FLOATS[v.dtype.name]
             if len(mine) == 1 and memory.size == bytes_of(v):
                 self._news.append((v.shape, dtype))
@@ -72,20 +72,21 @@ class NativeList:
         self._starts = np.zeros(len(self._arrays) + len(news), np.int64)
         self._kept = layout.kept
         self.arena = layout.arena
-        self.calls = [*dict.fromkeys(makers.values())]
+        #: What is given to each call, as it was recorded.
+        self.given = [*given]
         at_steps, at_patches, at_starts = map(compiled.address, (self._steps, self._patches, self._starts))
         self._given = at_steps, len(words), at_patches, len(patches) // 3, at_starts, compiled.PORTION, SHARED
         self._run: Any = compiled.kernel("native_list")
         self._lock = threading.Lock()
         if verifier.VERIFIES:
-            verifier.verify(self._finished(layout, given, results, copied))
+            verifier.verify(self._finished(layout, results, makers, copied))
         _LISTS.add(self)
 
     def _finished(
         self,
         layout: Layout,
-        given: Sequence[Variable | Number],
         results: Sequence[Variable],
+        makers: Mapping[Variable, Call],
         copied: int,
     ) -> Finished:
         """The list as the verifier reads it; the values from number ``copied`` on are copies of results."""
@@ -100,10 +101,10 @@ class NativeList:
         return Finished(
             self._steps,
             self._patches.reshape(-1, 3),
-            self.calls,
+            [*dict.fromkeys(makers.values())],
             [cast(Call, call) for call in layout.owners],
             values,
-            given,
+            self.given,
             [prod(shape) * dtype.itemsize for shape, dtype in self._news],
             [
                 (v, number, part.start * self._news[number][1].itemsize if part is not None else 0)
@@ -132,7 +133,7 @@ class NativeList:
             try:
                 news.append(empty(shape, dtype))
             except MemoryError:
-                self.failed = self._makers[len(news)]
+                self.failed = self.makers[len(news)]
                 raise
         with self._lock:
             self._starts[:] = [*map(compiled.address, arrays), *map(compiled.address, news)]

@@ -83,8 +83,8 @@ def add_predict(commands: Any, common: argparse.ArgumentParser) -> None:
         "predict",
         parents=[common],
         help="the outputs of a saved model for arrays",
-        description="Write the outputs of a saved model, called with the rows of an array or of a dict of arrays, to an "
-        ".npz file.",
+        description="Write the outputs of a saved model, called with the rows of an array or of a dict of arrays, to a "
+        "file.",
     )
     add_saved_model(command)
     command.add_argument(

@@ -85,7 +85,7 @@ class Trace(Profile):
         >>> gradients = model(x).sum().backward()
         >>> found = [event for event in trace.events if event["cat"] == "backward" and event["args"]["layer"]]
         >>> [(event["name"], event["args"]["layer"]) for event in found[:3]]
-        [('linear_weight_backward', '2'), ('matmul', '2'), ('tanh_backward', '1')]
+        [('linear_weight_backward', '2'), ('matmul', '2'), ('tanh_slope', '1')]
         >>> trace.layers["1"].saved                       # the result of tanh
         512
     """

@@ -20,10 +20,10 @@ import numpy as np
 from backburn.base.errors import ArgumentError, FileFormatError, ShapeError, hint_for
 from backburn.base.foreign import printable, quoted
 from backburn.base.foreign_files import inside, is_number, parsed
+from backburn.base.regular import read_regular
 from backburn.io.adapter_keys import check_keys
 from backburn.io.atomic import write_atomically
 from backburn.io.name_patterns import NamePatterns
-from backburn.io.regular import read_regular
 from backburn.io.weights.load import Renamed
 from backburn.io.weights.safetensors_file import entries_of, looks_like
 from backburn.io.weights.safetensors_writer import Part, write

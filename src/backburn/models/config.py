@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type
 from backburn.base.errors import ConfigError, FileFormatError, hint_for
 from backburn.base.foreign_files import inside, is_number, parsed
 from backburn.base.metadata import warn_of
-from backburn.io.regular import read_regular
+from backburn.base.regular import read_regular
 from backburn.models.keys import COMMON, GENERATION, GENERATION_IDLE, GENERATION_OFF
 
 C = TypeVar("C", bound="Config")

@@ -13,6 +13,8 @@ from backburn.backend.contract import AnyBackend
 from backburn.backend.registry import shapes_only
 from backburn.base.dtypes import FloatDType, as_dtype
 from backburn.base.errors import BackburnError, ConfigError, FileFormatError
+from backburn.base.foreign_files import inside
+from backburn.base.regular import read_regular
 from backburn.io import load_weights, save_weights, write_atomically
 from backburn.io.weights.save import save_file
 from backburn.io.weights.sources import opened
@@ -28,6 +30,14 @@ if TYPE_CHECKING:
 
 #: The methods of quantization in ``config.json`` whose weights are read as they are: ours first.
 QUANTIZED = ("backburn", "gptq", "awq")
+
+#: The files beside the weights that a saved model takes along, unless the folder has them: texts and their tokens.
+BESIDE = (
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
+    "generation_config.json", "preprocessor_config.json",
+)  # fmt: skip
+#: The largest of them.
+_LONGEST = 100_000_000
 
 #: Every architecture: the name in ``config.json``, and the classes of the model and of its configuration.
 ARCHITECTURES: dict[str, tuple[type[Pretrained], type[Config]]] = {}
@@ -83,6 +93,9 @@ class Pretrained(Module):
         with use_dtype(default_dtype() if dtype is None else as_dtype(dtype)):
             try:
                 config = kind.from_dict(values)
+                vars(config)["folder"] = Path(
+                    os.fsdecode(folder)
+                ).absolute()  # no field: equal models come from several
                 with opened(folder) as found:
                     check_layers(config, len(found.tensors))
                 with use_backend(shapes_only()):
@@ -106,7 +119,8 @@ class Pretrained(Module):
         Weights are in ``model.safetensors``, or in shards of at most ``max_shard_size`` and their index (see
         :func:`backburn.io.save_weights`, whose errors it raises), under the published names; those of a quantized
         model, which :func:`from_pretrained` alone reads, under its own. The configuration keeps the keys of the file
-        that it was read from.
+        that it was read from. The tokenizer's files and ``generation_config.json`` of the folder that the model was
+        read from are copied, unless ``folder`` has such files.
         """
         path = Path(os.fsdecode(folder))
         name = next(name for name, kind in self.ARCHITECTURES.items() if kind is type(self.config))
@@ -127,6 +141,10 @@ class Pretrained(Module):
             save_file(written, path / self.WEIGHTS, follow=False)
         text = json.dumps(values, indent=2, sort_keys=True) + "\n"
         write_atomically(path / "config.json", text.encode(), follow=False)
+        source: Path | None = vars(self.config).get("folder")
+        for there in () if source is None else (source / name for name in BESIDE):
+            if there.is_file() and not (path / there.name).exists():
+                write_atomically(path / there.name, read_regular(inside(there, source), _LONGEST), follow=False)
 
     def draw(self, std: float, scaled: Mapping[str, float] = MappingProxyType({})) -> None:
         """Draw all matrices normally with the deviation ``std``, and set biases to 0, as published models begin.

@@ -11,13 +11,15 @@ from typing import Any
 from backburn.base.errors import ArgumentError, BackburnError, BackendUnavailableError, FileFormatError
 from backburn.base.foreign import printable
 from backburn.base.foreign_files import inside, parsed
-from backburn.io.regular import read_regular
+from backburn.base.regular import read_regular
 from backburn.models.templates import rendered
 
 #: The largest file of a folder that is read.
 LONGEST = 100_000_000
 #: The character that a tokenizer writes for bytes that are no whole character yet.
 INCOMPLETE = "\ufffd"
+#: The most tokens that are decoded together until there is a text.
+_LONGEST_CHARACTER = 64
 #: Tokens that chat templates have by these names, where the folder names them.
 SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -106,8 +108,11 @@ class Tokenizer:
         for token in tokens:
             recent.append(token)
             text = self._added(context, recent)
-            if text and not text.endswith(INCOMPLETE):
+            is_long = len(recent) > _LONGEST_CHARACTER  # no character has so many tokens: none may ever come
+            if text and (is_long or not text.endswith(INCOMPLETE)):
                 yield text
+                context, recent = recent, []
+            elif is_long:
                 context, recent = recent, []
         if text := self._added(context, recent):
             yield text
@@ -122,8 +127,8 @@ class Tokenizer:
         """The tokens of messages ``{"role": "user", "content": "..."}``, by the folder's chat template.
 
         With ``generate``, they end where the assistant's answer begins. The template runs in jinja2's sandbox, and has
-        a million steps and characters, or in long chats more. Raises :class:`ArgumentError` for a folder without one,
-        for other messages, for those that it refuses, and for a template that takes more.
+        300,000 steps and a million characters, or in long chats more. Raises :class:`ArgumentError` for a folder
+        without one, for other messages, for those that it refuses, and for a template that takes more.
         """
         if not self._template:
             raise ArgumentError(f"Tokenizer.chat: {self._path.parent} has no chat template; encode a text of your own")
@@ -173,7 +178,10 @@ def _text(folder: Path, name: str, required: bool = False) -> str:
     path = folder / name
     if not path.is_file():
         if required:
-            raise FileFormatError(f"{path}: there is no such file; Tokenizer takes a folder with a tokenizer.json")
+            raise FileFormatError(
+                f"{path}: there is no such file; Tokenizer takes a folder with a tokenizer.json: "
+                "copy it from the folder of the model that this one was made of"
+            )
         return ""
     try:
         return read_regular(inside(path, folder), LONGEST).decode()

@@ -74,8 +74,8 @@ class Adagrad(ElementWise):
     """Gradients divided by the root of the sum of all their squares (Duchi, Hazan and Singer 2011).
 
     With ``g = gradient + weight_decay * x``, a step subtracts ``lr * g / (sqrt(sum of g**2) + eps)`` from the parameter
-    ``x``. The sum begins at ``initial_accumulator_value``. With ``lr_decay`` the rate after ``n`` steps is ``lr / (1 +
-    n * lr_decay)``. Raises :class:`ArgumentError` for options out of range.
+    ``x``. The sum begins at ``initial_accumulator_value``. With ``lr_decay`` the rate after ``n`` steps of a parameter
+    is ``lr / (1 + n * lr_decay)``. Raises :class:`ArgumentError` for options out of range.
 
         >>> import backburn as bb
         >>> model = {"w": bb.asarray([3.0, -2.0]).require_grad()}
@@ -86,6 +86,7 @@ class Adagrad(ElementWise):
     """
 
     remembers = ("sum",)
+    _corrects = True
     _numbers: ClassVar[Mapping[str, float]] = {
         "lr_decay": inf,
         "weight_decay": inf,
@@ -107,8 +108,8 @@ class Adagrad(ElementWise):
         self.initial_accumulator_value = initial_accumulator_value
         self.eps = eps
 
-    def _rate(self) -> float:
-        return super()._rate() / (1.0 + self.steps * self.lr_decay)
+    def _factors(self, lr: float, step: int) -> tuple[float, ...]:
+        return (lr / (1.0 + (step - 1) * self.lr_decay),)
 
     def _first(self) -> float:
         return self.initial_accumulator_value

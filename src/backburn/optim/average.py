@@ -92,7 +92,7 @@ class Average(FixedAttributes):
         else:
             options, paths = self._options(), {*self._means}
             recording.assume(lambda: self._options() == options and self._means.keys() == paths)
-            number = recording.number(lambda: self.count(1), lambda: self.count(-1))
+            number = recording.number(self._count, (lambda: self.updates, self._put_updates))
             (weight,) = recording.derived(lambda n: (self._weight(n),), number)
         weights: dict[tuple[int, str], Any] = {}
         means = {}
@@ -114,12 +114,15 @@ class Average(FixedAttributes):
             means[leaf.path] = FloatTensor(moved, k, x._dtype)
         self._means = means
         if recording is None:
-            self.count(1)
+            self._count()
 
-    def count(self, updates: int) -> int:
-        """Add to the number of updates, and return it."""
-        self.updates += updates
+    def _count(self) -> int:
+        """One more update; returns their number."""
+        self.updates += 1
         return self.updates
+
+    def _put_updates(self, updates: int) -> None:
+        self.updates = updates
 
     def copy_to(self, model: M) -> M:
         """Replace the parameters of ``model`` by their mean, and return the model.

@@ -67,11 +67,6 @@ class ParameterState:
         """The primitives as tensors."""
         return [FloatTensor(value, self.backend, self.backend.dtype(value)) for value in self.values]
 
-    def count(self, steps: int) -> int:
-        """Add to the number of steps, and return it."""
-        self.step += steps
-        return self.step
-
 
 class Update(NamedTuple):
     """A parameter to update: the backend that computes it, its gradient there, and its state.
@@ -221,7 +216,10 @@ class Optimizer(FixedAttributes):
             self._tree.remember()
         else:
             self._tree = None  # its tensors belong to the recording alone
-        self._count_one(self, recording)
+        if recording is None:
+            self._put_steps(self.steps + 1)
+        else:
+            recording.host(lambda: self._put_steps(self.steps + 1), (lambda: self.steps, self._put_steps))
 
     def _task(self, leaf: Leaf, gradient: Any) -> Update:
         """The update of a parameter by its gradient. Raises for a parameter that nothing can replace."""
@@ -255,33 +253,31 @@ class Optimizer(FixedAttributes):
             entry = self._state(leaf, place_of_steps(leaf.value._backend))
             entry.values = [change(leaf.path, x).primitive for x in entry.tensors()]
 
-    def count(self, steps: int) -> int:
-        """Add to the number of steps, and return it."""
-        vars(self)["steps"] += steps
-        return self.steps
-
-    def _count_one(self, what: ParameterState | Optimizer, recording: Recording | None) -> None:
-        """One more step of a parameter, or of all; in a recording, at each replay."""
-        if recording is None:
-            what.count(1)
-        else:
-            recording.host(lambda: what.count(1), lambda: what.count(-1))
+    def _put_steps(self, steps: int) -> None:
+        vars(self)["steps"] = steps
 
     def _number(self, group: list[Update], recording: Recording | None) -> int:
         """One more step of a group: its number, which changes at each replay, if the optimizer corrects by it."""
         entries = [update.state for update in group]
-        if recording is None or not self._corrects:
+
+        def count() -> int:
             for entry in entries:
-                self._count_one(entry, recording)
+                entry.step += 1
+            return entries[0].step
+
+        def put(steps: list[int]) -> None:
+            for entry, step in zip(entries, steps, strict=True):
+                entry.step = step
+
+        if recording is None:
+            return count()
+        kept = lambda: [entry.step for entry in entries], put
+        if not self._corrects:
+            recording.host(count, kept)
             return entries[0].step
         recording.assume(lambda: len({entry.step for entry in entries}) == 1)
-
-        def count(steps: int = 1) -> int:
-            for entry in entries:
-                entry.count(steps)
-            return entries[0].step
-
-        return recording.number(count, lambda: count(-1))
+        number: int = recording.number(count, kept)
+        return number
 
     def _rate(self) -> float:
         """The learning rate of the next step."""

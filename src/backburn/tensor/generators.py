@@ -15,7 +15,7 @@ from backburn.base.contexts import ACTIVE, Block, default_float, scoped
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, CaptureError, DTypeError
 from backburn.batching import levels_of_vmap
-from backburn.decorators.capture.replay import REPLAY, Recording
+from backburn.decorators.capture.replay import REPLAY, Kept, Recording
 from backburn.hints import add_hints
 from backburn.hints.general import GENERATORS
 from backburn.ops.random import KEYS, WORDS, draws
@@ -66,14 +66,12 @@ class Generator:
         if recording is None:
             self._put(key, first)
             return
-        before = [self.key, self.offset]
-
-        def advance() -> None:
-            before[:] = self.key, self.offset
-            self._put(key, getattr(offset, "now", first))
-
-        recording.host(advance, lambda: self._put(*before))
+        recording.host(lambda: self._put(key, getattr(offset, "now", first)), self._kept())
         recording.known.append(self)
+
+    def _kept(self) -> Kept:
+        """How a recording reads the state, and how it puts it back."""
+        return lambda: (self.key, self.offset), lambda before: self._put(*before)
 
     def _put(self, key: int, offset: int) -> None:
         with self._lock:
@@ -98,7 +96,7 @@ class Generator:
             with self._lock:  # of another thread, which may set the key
                 return self.key, self._past(count)
         self._assume_key(recording)
-        return self.key, recording.number(lambda: self._advance(count), lambda: self._advance(-count))
+        return self.key, recording.number(lambda: self._advance(count), self._kept())
 
     def _advance(self, count: int) -> int:
         with self._lock:
@@ -136,7 +134,7 @@ class Generator:
                 return {"key": self.key, "offset": self.offset}
         self._assume_key(recording)
         offset = _RecordedOffset(self.offset)
-        recording.host(lambda: setattr(offset, "now", self.offset), lambda: None)
+        recording.host(lambda: setattr(offset, "now", self.offset))
         return {"key": self.key, "offset": offset}
 
     def set_state(self, state: Mapping[str, int]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from backburn.base.dtypes import int64, uint8
-from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, Unsupported
 from backburn.hints.arguments import explained
 from backburn.tensor.core.dispatch import (
     as_scalar,
@@ -22,6 +22,7 @@ from backburn.tensor.core.dispatch import (
     tensor_operand,
     upcast_half,
 )
+from backburn.tensor.core.indices import counted_from_zero, no_such_index
 from backburn.tensor.core.integers import among, has_wide_integers, in_float64, is_integer
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import integer, number
@@ -113,8 +114,9 @@ def bincount(x: Tensor, /, *, weights: Tensor | None = None, minlength: int = 0)
     """The number of occurrences of 0, 1, ... up to the largest element of a vector of integers, in int64.
 
     With ``weights``, one for each element, these are summed instead, with gradients. The result has at least
-    ``minlength`` elements. Raises :class:`OutOfRangeError` for a negative number, :class:`DTypeError` for elements that
-    are not integers, :class:`ShapeError` for other shapes.
+    ``minlength`` elements, and inside of :func:`vmap` exactly so many, beyond which no element may be. Raises
+    :class:`OutOfRangeError` for a negative number, :class:`DTypeError` for elements that are not integers,
+    :class:`ShapeError` for other shapes.
 
         >>> import backburn as bb
         >>> bb.bincount(bb.asarray([3, 1, 3])).tolist()
@@ -126,12 +128,26 @@ def bincount(x: Tensor, /, *, weights: Tensor | None = None, minlength: int = 0)
     least = integer("bincount", "minlength", minlength, least=0)
     if places.ndim != 1:
         raise ShapeError(f"bincount: takes a vector. Operand: {describe((x,))}")
-    length = 0
-    if places.size:
-        if places.min().item() < 0:
-            raise OutOfRangeError(f"bincount: there is a negative number. Operand: {describe((x,))}")
-        length = int(places.max().item()) + 1
-    return _weighted_counts("bincount", cast(places, int64), weights, max(length, least))
+    length = _length_of_counts(places, least)
+    try:
+        return _weighted_counts("bincount", counted_from_zero(places), weights, length)
+    except OutOfRangeError as error:
+        raise no_such_index("bincount", error, places, length, "places") from error
+
+
+def _length_of_counts(places: Any, least: int) -> int:
+    """The largest element plus 1, and at least ``least``, which alone says it where elements cannot be read."""
+    if not places.size:
+        return least
+    try:
+        lowest, highest = places.min().item(), places.max().item()
+    except Unsupported:
+        if not least:
+            raise
+        return least
+    if lowest < 0:
+        raise OutOfRangeError(f"bincount: there is a negative number. Operand: {describe((places,))}")
+    return max(int(highest) + 1, least)
 
 
 def _weighted_counts(name: str, places: Any, weights: Any, length: int) -> Any:

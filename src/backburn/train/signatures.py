@@ -174,7 +174,7 @@ def parameters_in_source(name: str, folder: Path, skip: int = 0) -> Parameters |
     except FileFormatError:
         raise
     except (ValueError, RecursionError, MemoryError) as error:
-        raise ConfigError(f"{path}: this is no source of Python: {error or 'it is too deep'}") from None
+        raise ConfigError(f"{path}: this is no source of Python: {str(error) or 'it is too deep'}") from None
     body: list[ast.stmt] = tree.body
     node: Any = None
     for part in function.split("."):

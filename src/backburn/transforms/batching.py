@@ -8,16 +8,18 @@ from typing import Any
 
 from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import ACTIVE, scoped
-from backburn.base.errors import ArgumentError, AxisError, DTypeError, GraphError, ShapeError
+from backburn.base.errors import ArgumentError, AxisError, DTypeError, GraphError, ShapeError, Unsupported
 from backburn.base.trees import NODE_TYPES, Structure, flatten, joined, paths, unflatten
 from backburn.batching import Batched, front, is_mapped, moved
 from backburn.hints.arguments import explained
 from backburn.ops.rules.shapes import check_axis
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.core.defaults import default_backend
+from backburn.tensor.core.dispatch import call
 from backburn.tensor.core.levels import common_backend, constant, levels_between, lift
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import integer, one_of
+from backburn.tensor.generators import Draws
 from backburn.transforms.levels import check_function, level_below, lower, restore_state, to_level
 
 Function = Callable[..., Any]
@@ -35,6 +37,7 @@ def vmap(
     axis_size: int | None = None,
     randomness: str = "error",
     on_fallback: str = "warn",
+    chunk_size: int | None = None,
 ) -> Function:
     """Vectorize ``f``, a function of one example, over a batch: each operation computes all examples at once.
 
@@ -47,6 +50,10 @@ def vmap(
     ``randomness`` selects ``"different"`` random numbers for each example, the ``"same"`` for all, or an ``"error"``.
     An operation without a batching rule runs for one example after another; ``on_fallback`` says whether to ``"warn"``
     about that, to ``"allow"`` it, or to raise (``"error"``).
+
+    With a ``chunk_size``, at most so many examples are computed at once, which takes less memory, and the results are
+    joined. Random numbers that are ``"different"`` are then other ones, and what ``f`` changes in modules is changed by
+    each chunk.
 
     Inside ``f``, a tensor has the shape of one example, and its values cannot be read: no ``item()``, no ``if`` on it
     (use ``bb.where``), no shape that depends on values. Transforms compose: ``vmap(grad(f))`` gives the gradient of
@@ -68,12 +75,14 @@ def vmap(
     one_of("vmap", "on_fallback", on_fallback, ON_FALLBACK)
     if axis_size is not None:
         axis_size = integer("vmap", "axis_size", axis_size, least=0)
+    if chunk_size is not None:
+        chunk_size = integer("vmap", "chunk_size", chunk_size, least=1)
     if not (in_axes is None or _is_axis(in_axes) or isinstance(in_axes, (tuple, list))):
         raise ArgumentError(f"vmap: in_axes is an integer or a tuple with an entry for each argument, not {in_axes!r}")
     if f is None:
         return functools.partial(
             vmap, in_axes=in_axes, out_axes=out_axes, axis_size=axis_size, randomness=randomness,
-            on_fallback=on_fallback,
+            on_fallback=on_fallback, chunk_size=chunk_size,
         )  # fmt: skip
     check_function("vmap", f)
 
@@ -83,6 +92,15 @@ def vmap(
         axes = _argument_axes(in_axes, args, structure.children[0])
         axes += [0 if isinstance(x, Tensor) else None for x in leaves[len(axes) :]]  # those among the keywords
         size = _number_of_examples(leaves, axes, structure, axis_size)
+        if chunk_size is not None and size > chunk_size:
+
+            def part(args: Any, kwargs: Any, count: int) -> Any:
+                number = None if axis_size is None else count
+                options = {"axis_size": number, "randomness": randomness, "on_fallback": on_fallback}
+                return vmap(f, in_axes, out_axes, **options)(*args, **kwargs)
+
+            chunks = _chunks(part, (args, kwargs), leaves, axes, structure, size, chunk_size, randomness == "same")
+            return _joined(chunks, out_axes)
         tensors = [x for x in leaves if isinstance(x, Tensor)]
         below = level_below("vmap", tensors) if tensors else ACTIVE.get() or default_backend()
         level = Batched(below, size, randomness=randomness, on_fallback=on_fallback)
@@ -107,6 +125,62 @@ def vmap(
         return unflatten(out_structure, returned)
 
     return mapped
+
+
+# ---- chunks ----
+
+
+def _chunks(
+    part: Callable[[Any, Any, int], Any],
+    given: Any,
+    leaves: list[Any],
+    axes: list[int | None],
+    structure: Structure,
+    size: int,
+    chunk_size: int,
+    is_same: bool,
+) -> list[Any]:
+    """The results of ``part`` for the examples of each chunk, with the same random numbers if that ``is_same``."""
+    draws, results = Draws(), []
+    for start in range(0, size, chunk_size):
+        stop = min(start + chunk_size, size)
+        cut = [x if axis is None else _examples(x, axis, start, stop) for x, axis in zip(leaves, axes, strict=True)]
+        args, kwargs = _with_originals(given, structure, axes, cut)
+        run = functools.partial(part, args, kwargs, stop - start)
+        results.append((draws.first if not start else draws.again)(run) if is_same else run())
+        after = flatten((args, kwargs))[0]
+        if any(axis is not None and old is not new for old, new, axis in zip(cut, after, axes, strict=True)):
+            raise Unsupported("vmap: the function changes a module that has an axis of examples: leave chunk_size out")
+    return results
+
+
+def _examples(x: Any, axis: int, start: int, stop: int) -> Any:
+    """The examples of a chunk."""
+    return x[(*[slice(None)] * (axis % x.ndim), slice(start, stop))]
+
+
+def _with_originals(given: Any, structure: Structure, axes: list[int | None], cut: list[Any]) -> Any:
+    """The arguments with the leaves of a chunk; those of which no leaf is cut are the objects that were given."""
+    args, kwargs = unflatten(structure, cut)
+    place = 0
+    kept = []
+    for old, new, child in zip(given[0], args, structure.children[0].children, strict=True):
+        kept.append(new if any(axis is not None for axis in axes[place : place + len(child)]) else old)
+        place += len(child)
+    return kept, kwargs
+
+
+def _joined(chunks: list[Any], out_axes: Any) -> Any:
+    """The results of all chunks, joined along their axes of examples; the first for those that have none."""
+    found, structures = zip(*[flatten(chunk) for chunk in chunks], strict=True)
+    axes = _leaf_axes("out_axes", out_axes, chunks[0], structures[0], "")
+    return unflatten(
+        structures[0],
+        [
+            column[0] if axis is None else call("concat", list(column), axis=axis % column[0].ndim)
+            for column, axis in zip(zip(*found, strict=True), axes, strict=True)
+        ],
+    )
 
 
 # ---- axes ----

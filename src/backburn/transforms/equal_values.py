@@ -80,13 +80,12 @@ def along(
 def same(values: list[Any], others: list[Any], leaves: list[Any]) -> Any:
     """A truth value, of each example inside ``vmap``: whether all of the values are those of ``others`` to rounding.
 
-    That of results near 0 is estimated from the arguments.
+    That of results near 0 is estimated from the arguments, if these are not 0.
     """
     result: Any = None
-    size = functools.reduce(
-        lambda a, b: call("maximum", a, b),
-        [cast(whole("max", call("abs", constant(x))), float64) for x in leaves if x.size],
-    )
+    sizes = [cast(whole("max", call("abs", constant(x))), float64) for x in leaves if x.size]
+    size = functools.reduce(lambda a, b: call("maximum", a, b), sizes)
+    size = call("where", call("equal", size, 0.0), 1.0, size)
     for x, y in zip(map(constant, values), map(constant, others), strict=True):
         if not y.size:
             continue

@@ -12,7 +12,7 @@ from backburn.tensor.core.defaults import default_backend
 from backburn.tensor.core.dispatch import call, create
 from backburn.tensor.core.invalidation import ARGUMENT, invalidate
 from backburn.tensor.core.levels import common_backend, innermost, levels_between, lift
-from backburn.tensor.core.options import one_of
+from backburn.tensor.core.options import integer, one_of
 from backburn.tensor.generators import Draws
 from backburn.transforms.batching import vmap
 from backburn.transforms.derivatives import (
@@ -34,51 +34,62 @@ AT_ONCE, ELEMENTS = 256, 1 << 26
 
 
 def jacobian(
-    f: Function, argnums: int | tuple[int, ...] = 0, *, mode: str = "reverse", has_aux: bool = False
+    f: Function,
+    argnums: int | tuple[int, ...] = 0,
+    *,
+    mode: str = "reverse",
+    has_aux: bool = False,
+    chunk_size: int | None = None,
 ) -> Function:
     """A function that returns the Jacobian of ``f`` with respect to the arguments ``argnums``.
 
     For a tensor argument and a tensor result it is a tensor of the result's shape followed by the argument's. For a
     tree of arguments (or a tuple ``argnums``) it is a tree of tensors, and for a tree of results a tree of those.
     ``mode`` is ``"reverse"``, a cotangent for each element of the result, or ``"forward"``, a tangent for each element
-    of the arguments; either way they are propagated together (:func:`vmap`), in chunks of some hundreds. With
-    ``has_aux`` ``f`` returns a pair of its value and auxiliary data, and the function a pair of the Jacobian and the
-    auxiliary data.
+    of the arguments; either way they are propagated together (:func:`vmap`), in chunks of ``chunk_size``, by default of
+    some hundreds. With ``has_aux`` ``f`` returns a pair of its value and auxiliary data, and the function a pair of the
+    Jacobian and the auxiliary data.
 
         >>> import backburn as bb
         >>> jacobian(lambda x: x * x)(bb.asarray([1.0, 2.0])).tolist()
         [[2.0, 0.0], [0.0, 4.0]]
     """
     one_of("jacobian", "mode", mode, ("reverse", "forward"))
-    numbers = positions("jacobian", argnums)
+    numbers, chunk_size = positions("jacobian", argnums), _checked_size("jacobian", chunk_size)
     check_function("jacobian", f)
 
     @functools.wraps(f)
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:
         several = isinstance(argnums, (tuple, list))
-        return _derivative("jacobian", f, numbers, args, kwargs, several, mode, has_aux)
+        return _derivative("jacobian", f, numbers, args, kwargs, several, mode, has_aux, chunk_size)
 
     return jacobian_of
 
 
-def hessian(f: Function, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False) -> Function:
+def _checked_size(name: str, chunk_size: int | None) -> int | None:
+    return None if chunk_size is None else integer(name, "chunk_size", chunk_size, least=1)
+
+
+def hessian(
+    f: Function, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False, chunk_size: int | None = None
+) -> Function:
     """A function that returns the Hessian of ``f``, which returns a float scalar, with respect to ``argnums``.
 
     Forward over reverse: the columns are the tangents of the gradient. For a tree of arguments it is a tree of trees.
-    ``has_aux`` is that of :func:`jacobian`.
+    ``has_aux`` and ``chunk_size`` are those of :func:`jacobian`.
 
         >>> import backburn as bb
         >>> hessian(lambda x: (x * x * x).sum())(bb.asarray([1.0, 2.0])).tolist()
         [[6.0, 0.0], [0.0, 12.0]]
     """
-    numbers = positions("hessian", argnums)
+    numbers, chunk_size = positions("hessian", argnums), _checked_size("hessian", chunk_size)
     check_function("hessian", f)
     gradient = grad(f, argnums, has_aux=has_aux)
 
     @functools.wraps(f)
     def hessian_of(*args: Any, **kwargs: Any) -> Any:
         several = isinstance(argnums, (tuple, list))
-        return _derivative("hessian", gradient, numbers, args, kwargs, several, "forward", has_aux)
+        return _derivative("hessian", gradient, numbers, args, kwargs, several, "forward", has_aux, chunk_size)
 
     return hessian_of
 
@@ -108,12 +119,13 @@ def _derivative(
     several: bool,
     mode: str,
     has_aux: bool,
+    chunk_size: int | None,
 ) -> Any:
     """The derivative of ``f`` with respect to its arguments ``numbers``; a tuple where ``several`` were asked for."""
     selected, primals = select_arguments(name, f, numbers, args, kwargs)
     leaves, structure = float_leaves(name, tuple(primals))
     valued, aux = with_aux(name, selected, has_aux)
-    made = _Derivative(name, valued, tuple(primals), leaves, structure)
+    made = _Derivative(name, valued, tuple(primals), leaves, structure, chunk_size)
     rest = list(aux)
     # Rows of reverse mode would be NaN at equal eigenvalues, where forward mode has a line to follow.
     by_rows = mode == "reverse" and not made.has_equal_values
@@ -130,9 +142,15 @@ class _Derivative:
     """
 
     def __init__(
-        self, name: str, f: Function, primals: tuple[Any, ...], leaves: list[FloatTensor], structure: Any
+        self,
+        name: str,
+        f: Function,
+        primals: tuple[Any, ...],
+        leaves: list[FloatTensor],
+        structure: Any,
+        chunk_size: int | None,
     ) -> None:
-        self.f, self.leaves, self.structure = f, leaves, structure
+        self.f, self.leaves, self.structure, self.chunk_size = f, leaves, structure, chunk_size
         self.home = common_backend(name, leaves) if leaves else default_backend()
         self.draws = Draws()
         given = self.copies()
@@ -162,7 +180,7 @@ class _Derivative:
                 invalidate(inputs, ARGUMENT)
                 return flatten(found, is_constant=is_no_float)[0]
 
-            rows = _for_each_unit(pulled, zeros[place], self.leaves, self.home)
+            rows = _for_each_unit(pulled, zeros[place], self.leaves, self.home, self.chunk_size)
             blocks.append([self.block(r, out.shape + x.shape) for r, x in zip(rows, self.leaves, strict=True)])
         return blocks
 
@@ -178,7 +196,7 @@ class _Derivative:
                 moved = self.draws.again(lambda: jvp(self.f, copies, tangents)[1])
                 return flatten(moved, is_constant=is_no_float)[0]
 
-            columns = _for_each_unit(pushed, zeros[place], self.outputs, self.home)
+            columns = _for_each_unit(pushed, zeros[place], self.outputs, self.home, self.chunk_size)
             turned = [c.backend.permute_dims(c.primitive, (*range(1, c.ndim), 0)) for c in columns]
             column_tensors = [FloatTensor(t, c.backend, c.dtype) for t, c in zip(turned, columns, strict=True)]
             shapes = [out.shape + leaf.shape for out in self.outputs]
@@ -192,7 +210,9 @@ class _Derivative:
         return found if levels_between(found.backend, home) is None else FloatTensor(lift(found, home), home, x.dtype)
 
 
-def _for_each_unit(function: Any, zero: FloatTensor, results: list[FloatTensor], home: Any) -> list[Any]:
+def _for_each_unit(
+    function: Any, zero: FloatTensor, results: list[FloatTensor], home: Any, chunk_size: int | None
+) -> list[Any]:
     """The stacked results of ``function``, tensors like ``results``, for each tensor like ``zero`` with a single 1.
 
     All are taken through it above ``home``, the level of what it captures.
@@ -203,7 +223,7 @@ def _for_each_unit(function: Any, zero: FloatTensor, results: list[FloatTensor],
         return [FloatTensor(x.backend.zeros((0, *x.shape), x.dtype), x.backend, x.dtype) for x in results]
     # The memory of all results is allocated first: too little of it is better reported before hours of work than after.
     create("empty", k, shape=(count, sum(x.size for x in results)), dtype=zero.dtype)
-    together = max(1, min(AT_ONCE, ELEMENTS // count))
+    together = max(1, min(AT_ONCE, ELEMENTS // count)) if chunk_size is None else chunk_size
     mapped = vmap(function, randomness="same", on_fallback="allow")
     parts = []
     for start in range(0, count, together):

@@ -77,9 +77,20 @@ def test_what_a_list_is_given_is_compared(monkeypatch: pytest.MonkeyPatch) -> No
         return original(self, *given)
 
     monkeypatch.setattr(NativeList, "__call__", writing)
-    words = r"native list of mul add tanh.*an operand \(float32\[5\]\)"
+    words = r"native list of sub.*an operand \(float32\[5\]\)"
     with pytest.raises(guards.MemoryFault, match=words), guards.guarded():
         function(x)
+
+
+@needs_kernels
+def test_what_a_list_is_given_is_what_was_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operation that returned a smaller array in a replay would have the list read beside it."""
+    function, x = captured()
+    with guards.guarded(), monkeypatch.context() as patch:
+        guarded: Any = NativeList.__call__
+        patch.setattr(NativeList, "__call__", lambda self, *given: guarded(self, given[0][:4], *given[1:]))
+        with pytest.raises(guards.MemoryFault, match=r"it is given float32\[4\], and float32\[5\] was recorded"):
+            function(x)
 
 
 @needs_kernels

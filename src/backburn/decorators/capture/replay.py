@@ -38,6 +38,8 @@ class Overwritten(Exception):
     """The step reads state after its new values were written over it: it must be recorded without that."""
 
 
+#: How to read something that a function of the host changes, and how to put it back.
+Kept = tuple[Callable[[], Any], Callable[[Any], None]]
 #: The contents of an array on the host: dtype, shape, and elements.
 Contents = tuple[Any, tuple[int, ...], bytes]
 #: The most bytes of an array that is taken for a constant of a recorded step; a larger one is data.
@@ -54,8 +56,11 @@ class Recording:
         """
         self.brought = brought
         self.overwrites = overwrites
-        #: The host's functions, in order, each with the function that undoes it.
-        self._host: list[tuple[Callable[[], Any], Callable[[], Any] | None]] = []
+        #: The host's functions, in order.
+        self._host: list[Callable[[], Any]] = []
+        #: What they change: how to read it, how to put it back, and what it was before the present step.
+        self._kept: list[Kept] = []
+        self._before: list[Any] = []
         self._numbers: list[tuple[int, type]] = []
         #: The places of the numbers that the backend has bound.
         self.bound: set[int] = set()
@@ -67,17 +72,17 @@ class Recording:
         #: The error that made the recording void, even if the step caught it and went on.
         self.refused: CaptureError | None = None
 
-    def number(self, advance: Callable[[], Any], undo: Callable[[], Any] | None = None) -> Any:
+    def number(self, advance: Callable[[], Any], kept: Kept | None = None) -> Any:
         """The present result of ``advance()``, which is called again before each replay, as a number.
 
-        ``undo`` takes back what ``advance`` changed, for a recording that fails.
+        ``kept`` reads what ``advance`` changes, and puts it back after a step that is cut short, also within
+        ``advance``.
         """
-        value = advance()
+        value = self._first(advance, kept)
         kind = ReplayedInt if isinstance(value, int) else ReplayedFloat
         number = kind(value)
         number.place = len(self._numbers)
-        self._numbers.append((len(self._host), kind))
-        self._remember(value, advance, undo)
+        self._numbers.append((len(self._host) - 1, kind))
         return number
 
     def derived(self, formula: Callable[..., tuple[float, ...]], *numbers: float) -> tuple[float, ...]:
@@ -92,9 +97,9 @@ class Recording:
 
         return tuple(self.number(partial(now, i)) for i in range(len(formula(*numbers))))
 
-    def host(self, advance: Callable[[], Any], undo: Callable[[], Any]) -> None:
-        """Run ``advance()`` now and before each replay, in order with the numbers."""
-        self._remember(advance(), advance, undo)
+    def host(self, advance: Callable[[], Any], kept: Kept | None = None) -> None:
+        """Run ``advance()`` now and before each replay, in order with the numbers; for ``kept`` see :meth:`number`."""
+        self._first(advance, kept)
 
     def assume(self, holds: Callable[[], bool]) -> None:
         """Assume ``holds()``, which is checked before each replay."""
@@ -105,9 +110,15 @@ class Recording:
         """Whether all assumptions still hold."""
         return all(holds() for holds in self._assumed)
 
-    def _remember(self, result: Any, advance: Callable[[], Any], undo: Callable[[], Any] | None) -> None:
+    def _first(self, advance: Callable[[], Any], kept: Kept | None) -> Any:
+        """The result of one of the host's functions in the step that is recorded."""
+        if kept is not None:
+            self._before.append(kept[0]())
+            self._kept.append(kept)
+        result = advance()
         self._results.append(result)
-        self._host.append((advance, undo))
+        self._host.append(advance)
+        return result
 
     def bind(self, value: Any) -> int | None:
         """The place of a number of this recording, which is then marked as bound; None for an ordinary number."""
@@ -129,8 +140,9 @@ class Recording:
     def advance(self) -> list[float]:
         """Run the host's part of one more step: the value of each number, by place. What fails changes nothing."""
         self._results.clear()
+        self._before = [read() for read, _ in self._kept]
         try:
-            for advance, _ in self._host:
+            for advance in self._host:
                 self._results.append(advance())
             return [self._results[i] for i, _ in self._numbers]
         except BaseException:
@@ -138,10 +150,9 @@ class Recording:
             raise
 
     def undo(self) -> None:
-        """Undo the host's part of this step, as far as it has come."""
-        for _, undo in reversed(self._host[: len(self._results)]):
-            if undo is not None:
-                undo()
+        """Undo the host's part of this step, as far as it has come: each value is what it was before."""
+        for (_, put), value in zip(reversed(self._kept), reversed(self._before), strict=True):
+            put(value)
 
 
 def contents(array: Any) -> Contents:

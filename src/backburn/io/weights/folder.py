@@ -9,7 +9,7 @@ from typing import Any
 from backburn.base.errors import FileFormatError
 from backburn.base.foreign import listed, printable, quoted
 from backburn.base.foreign_files import inside, parsed
-from backburn.io.regular import read_regular
+from backburn.base.regular import read_regular
 from backburn.io.weights.stored import Stored
 
 #: Names of the files of weights and of indexes, the first that exists is read.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from backburn.base.errors import FileFormatError
 from backburn.base.foreign import printable
-from backburn.io.regular import open_regular
+from backburn.base.regular import open_regular
 
 
 class MappedFile:

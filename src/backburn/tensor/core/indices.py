@@ -19,12 +19,14 @@ def no_such_index(
     name: str, error: OutOfRangeError, indices: Any, count: int, what: str, *others: Any
 ) -> OutOfRangeError:
     """``error``, in which a backend names an index, with the one that was given, where it can be read."""
+    wrong = ""
     try:
         found = [int(x.item()) for x in (indices.min(), indices.max())]
-    except BackburnError:
+    except BackburnError:  # inside of a transform
+        wrong = "an index"
+    else:
+        wrong = next((f"the index {x}" for x in found if not 0 <= x < count), "")
+    if not wrong:
         return error
-    wrong = next((x for x in found if not 0 <= x < count), None)
-    if wrong is None:
-        return error
-    words = f"the index {wrong} names none of the {count} {what}, which are counted from 0"
+    words = f"{wrong} names none of the {count} {what}, which are counted from 0"
     return OutOfRangeError(f"{name}: {words}. Operands: {describe((indices, *others))}")

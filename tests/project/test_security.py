@@ -1,0 +1,222 @@
+"""SECURITY.md line by line: each row and each exception has a test here, and each test a row."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pydantic")
+
+import backburn as bb
+from backburn import cli, nn
+from backburn.base.errors import BackburnError, ConfigError, FileFormatError, RunFolderError, SpecError
+from backburn.cli.launch import command_of
+from backburn.train.config import read_config
+from backburn.train.run_folder import RunFolder
+from backburn.train.runs import find_runs
+
+TEXT = (Path(__file__).parents[2] / "SECURITY.md").read_text(encoding="utf-8")
+
+
+class Opens:
+    """Unpickled, it makes a folder."""
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("proof",)
+
+
+def safetensors() -> None:
+    """Damage is an error with the file's name; metadata that name code are text."""
+    bb.io.save_model("m.safetensors", {"x": bb.ones(3)}, about={"build": "os:system"})
+    assert bb.io.load_model("m.safetensors").about == {"build": "os:system"}
+    content = Path("m.safetensors").read_bytes()
+    for broken in (content[:-1], content[:40], b"", content[:-2] + b"\x00\x01"):
+        Path("broken").write_bytes(broken)
+        with pytest.raises(FileFormatError, match="broken"):
+            bb.io.load_model("broken")
+
+
+def npz() -> None:
+    """An object in an array is not unpickled."""
+    np.savez("x.npz", x=np.array([Opens()], dtype=object))
+    with pytest.raises(FileFormatError):
+        bb.io.load_npz("x.npz")
+
+
+def weights() -> None:
+    """A pickle's functions are not called, no shard lies outside the folder, and the model stays as it is."""
+    model = nn.Linear(2, 2)
+    before = model.weight
+    Path("x.pt").write_bytes(pickle.dumps({"weight": Opens()}))
+    Path("outside.safetensors").write_bytes(b"x")
+    Path("folder").mkdir()
+    index = '{"weight_map": {"weight": "../outside.safetensors", "bias": "../outside.safetensors"}}'
+    Path("folder/model.safetensors.index.json").write_text(index)
+    for source in ("x.pt", "folder"):
+        with pytest.raises(BackburnError):
+            bb.io.load_weights(model, source)
+    assert model.weight is before
+
+
+def models_of_runs() -> None:
+    """What a model file names is not imported."""
+    bb.io.save_model("m.safetensors", {}, about={"config": {"model": {"build": "os:mkdir", "path": "proof"}}})
+    assert cli.main(["evaluate", "m.safetensors"]) == 2
+    bb.io.save_model("m.safetensors", {}, about={"config": {}, "backend": "array_api_strict"})
+    assert cli.main(["evaluate", "m.safetensors"]) == 2
+
+
+def configurations() -> None:
+    """They are programs, which --check does not run; what no configuration needs is refused."""
+    Path("strange.py").write_text("open('ran', 'w').close()\ndef f(): return 1\n")
+    text = '[model]\nbuild = "{}"\n[data]\nbuild = "strange:f"\n[loss]\nfunction = "strange:f"\n'
+    Path("run.toml").write_text(text.format("strange:f"))
+    read_config("run.toml").check_without_import()
+    assert not Path("ran").exists()
+    read_config("run.toml").functions("model")
+    assert Path("ran").exists()
+    for name in ("os:mkdir", "numpy._core:zeros", "strange:open"):
+        Path("run.toml").write_text(text.format(name))
+        with pytest.raises(ConfigError):
+            read_config("run.toml").functions("model")
+    with pytest.raises(ConfigError, match="is not called with a model, a batch"):
+        read_config("run.toml").functions("loss")
+
+
+def run_with(*files: str) -> Path:
+    """A run folder beside a file of the user's, with links to it."""
+    folder = Path("runs/a")
+    folder.mkdir(parents=True)
+    (folder / "metrics.jsonl").write_text('{"epoch": 1, "loss": 0.5}\n')
+    Path("victim").write_text("precious")
+    for name in files:
+        (folder / name).symlink_to(Path("victim").resolve())
+    return folder
+
+
+def looking_at_runs() -> None:
+    """Nothing is written through links, and none are followed."""
+    folder = run_with("lock", "report.html")
+    (folder.parent / "all").symlink_to("/")
+    assert len(find_runs(["runs"])) == 1
+    assert cli.main(["runs", "runs", "--report"]) == 0
+    assert Path("victim").read_text() == "precious"
+
+
+def keeping_runs() -> None:
+    """Files of others stay, and a folder with links is refused."""
+    folder = run_with("metrics.csv")
+    with pytest.raises(RunFolderError):
+        RunFolder(folder).open(overwrite=True)
+    (folder / "metrics.csv").unlink()
+    (folder / ".mine.tmp").write_text("mine")
+    (folder / "step-best.safetensors").write_text("mine")
+    run = RunFolder(folder)
+    run.open(overwrite=True)
+    run.close()
+    assert (folder / ".mine.tmp").exists()
+    assert (folder / "step-best.safetensors").exists()
+    assert Path("victim").read_text() == "precious"
+
+
+def expressions() -> None:
+    """Only what is written like one is one."""
+    for text in ("os.system('x')", "(" * 5000, "autodiff(" * 200 + "numpy" + ")" * 200, "numpy" * 1000, "numpy\x1b"):
+        with pytest.raises(SpecError):
+            bb.load_backend(text)
+
+
+ROWS: dict[str, Callable[[], None]] = {
+    "`.safetensors`": safetensors,
+    "`.npz`": npz,
+    "safetensors, PyTorch's `.pt`, `.npz`, GGUF, folders with an index": weights,
+    "model files of a run, `.safetensors`": models_of_runs,
+    "`.toml`": configurations,
+    "run folders, by `backburn runs`": looking_at_runs,
+    "run folders, by `backburn train`": keeping_runs,
+    "expressions of backends": expressions,
+}
+#: Rows of other readers, and the tests that try each of them.
+ELSEWHERE = {
+    "folders of adapters, of models, of tokenizers": "tests/io/test_foreign.py",
+    "`.csv`, `.tsv`, `.gz` of them, `.parquet`, images, texts": "tests/data/test_foreign_data.py",
+}
+
+
+def rows() -> list[str]:
+    """The first cells of the table, those of one name with the beginning of the second."""
+    cells = [re.findall(r"(?<=\| ).*?(?= \|)", line) for line in TEXT.splitlines() if line.startswith("| ")][1:]
+    names = [name for name, *_ in cells]
+    readers = [reader.partition(",")[0] for _, reader, *_ in cells]
+    return [
+        f"{name}, by {reader}" if names.count(name) > 1 else name for name, reader in zip(names, readers, strict=True)
+    ]
+
+
+def test_each_row_has_a_test() -> None:
+    """A new row needs one, and a row that goes takes its test along."""
+    names = rows()
+    assert [name for name in names if name not in ELSEWHERE] == list(ROWS)
+    root = Path(__file__).parents[2]
+    assert [path for name, path in ELSEWHERE.items() if name in names and not (root / path).exists()] == []
+
+
+@pytest.mark.parametrize("name", list(ROWS))
+def test_what_a_row_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an attacker would try it; nothing leaves a proof."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    ROWS[name]()
+    sys.modules.pop("strange", None)
+    assert not (tmp_path / "proof").exists()
+
+
+def test_names_are_shown_without_what_a_terminal_obeys() -> None:
+    """In every message of an error of ours."""
+    assert "without the characters that a terminal obeys" in TEXT
+    assert str(FileFormatError("a\x1b[2J")).isprintable()
+
+
+def test_python_is_started_without_the_current_folder() -> None:
+    """By every place in the sources that starts it, and none that the text does not have."""
+    assert "with `-P`" in TEXT
+    assert command_of(["info"], {"info"})[1] == "-P"
+    root = Path(bb.__file__).parent
+    for path in root.rglob("*.py"):
+        for call in re.findall(r"\[sys\.executable, .*", path.read_text(encoding="utf-8")):
+            assert '"-P", "-m"' in call or call.startswith("[sys.executable, *words[1:]]"), (path, call)
+
+
+def test_what_is_no_boundary() -> None:
+    """Each exception is true: pickles run code, also those of MPI, and programs are run as they are."""
+    points = re.findall(r"(?m)^- \*\*(.*?)\*\*", TEXT.partition("## Not a boundary")[2])
+    assert points[:5] == [
+        "Pickles run code.",
+        "Programs of one's own are run as they are.",
+        "A folder that somebody else changes meanwhile",
+        "Expressions name installed packages.",
+        "`backburn_numpy.compiled` runs a C compiler",
+    ]
+    assert points[-1] == "Kernels trust their callers."
+    assert "processes of MPI exchange pickles" in TEXT
+    sources = Path(bb.__file__).parent / "communicators"
+    assert any("pickle" in path.read_text(encoding="utf-8") for path in sources.glob("*.py"))
+
+
+def test_programs_of_ones_own_are_run_as_they_are(tmp_path: Path) -> None:
+    """With the modules beside them."""
+    (tmp_path / "beside.py").write_text("print('found')")
+    (tmp_path / "program.py").write_text("import beside")
+    done = subprocess.run(
+        command_of(["python", "program.py"], {}), cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "found\n"
