@@ -86,10 +86,8 @@ def test_a_fault_is_found_and_its_program_made_short(fault: str, words: str) -> 
     body = short.partition("return")[0].splitlines()[1:]
     assert 0 < len(body) <= 8, done.stdout
     space: dict[str, Any] = {}
-    exec(
-        done.stdout[done.stdout.index("import numpy") : done.stdout.index("for _ in range")], space
-    )  # a script that runs
-    assert callable(space["recorded"])
+    exec(done.stdout[done.stdout.index("import numpy") : done.stdout.index("for wrap")], space)  # a script that runs
+    assert callable(space["function"])
 
 
 @pytest.mark.parametrize(("step", "is_chaotic"), [("bb.sin({} * 40.0)", True), ("bb.tanh({} * 0.9)", False)])
