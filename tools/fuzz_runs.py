@@ -160,11 +160,11 @@ def _places(tree: Any) -> list[tuple[Any, Any]]:
 
 def _run_folder(choice: random.Random, folder: Path) -> None:
     rows = [{**ROW, "epoch": i, "loss": 1.0 / i} for i in (1, 2, 3)]
-    tree = changed_tree({"rows": rows, "config": CONFIG, "steps": [{"step": 1, "loss": 1.0}]}, choice)
-    tree = tree if isinstance(tree, dict) else {}
+    made = changed_tree({"rows": rows, "config": CONFIG, "steps": [{"step": 1, "loss": 1.0}]}, choice)
+    tree: dict[str, Any] = made if isinstance(made, dict) else {}  # its root may be another value
     for name, key in (("metrics.jsonl", "rows"), ("steps.jsonl", "steps"), ("config.json", "config")):
-        rows = tree.get(key)
-        text = "\n".join(map(json.dumps, rows if isinstance(rows, list) else [rows]))
+        found = tree.get(key)
+        text = "\n".join(map(json.dumps, found if isinstance(found, list) else [found]))
         text = changed_text(text, choice) if choice.random() < 0.3 else text
         (folder / name).write_bytes(text.encode("utf-8", "surrogatepass"))
     before = _stamps(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import random
 import sys
 
@@ -61,15 +62,13 @@ def test_every_code_point_is_shown_or_escaped() -> None:
 def test_hints_compare_a_bounded_number_of_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many names those beside the wrong one, none that is longer than can be read; the nearest is still found."""
     compared: list[str] = []
-    import backburn.base.errors as errors
-
-    original = errors.difflib.get_close_matches
+    original = difflib.get_close_matches
 
     def counted(name: str, names: list[str], n: int) -> list[str]:
         compared.extend(names)
         return original(name, names, n=n)
 
-    monkeypatch.setattr(errors.difflib, "get_close_matches", counted)
+    monkeypatch.setattr(difflib, "get_close_matches", counted)
     choice = random.Random(0)
     names = ["".join(choice.choices("abcdef", k=12)) for _ in range(20_000)] + ["z" * (LONGEST + 1)]
     assert hint_for(names[77] + "x", names) == f"Did you mean {names[77]!r}?"

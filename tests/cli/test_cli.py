@@ -148,7 +148,7 @@ def test_options_win_over_the_file(run, config: Path, tmp_path: Path) -> None:
 
 
 def test_the_order_in_which_a_backend_is_chosen(monkeypatch) -> None:
-    from backburn.cli.training import chosen_backend
+    from backburn.cli.saved_models import chosen_backend
 
     assert chosen_backend(None, None).spec == "autodiff(numpy)"
     assert chosen_backend(None, "numpy").spec == "numpy"

@@ -138,7 +138,7 @@ def _sparse(path: Path) -> None:
         file.truncate(2**42)
 
 
-KINDS: dict[str, Callable[[Path], None]] = {
+KINDS: dict[str, Callable[[Path], object]] = {
     "folder": Path.mkdir,
     "pipe": _fifo,
     "device": _zeros,
