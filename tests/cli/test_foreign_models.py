@@ -353,3 +353,19 @@ def test_a_backend_in_the_current_folder_is_found_after_the_path(shadowed: Path)
     marks = shadowed.parent / "marks"
     left = set(marks.read_text().split()) if marks.exists() else set()
     assert not left & (set(sys.stdlib_module_names) | {"numpy", "backburn_numpy"})
+
+
+def test_a_broken_installation_of_an_extra_ends_no_run(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model is there, and a line says what is missing."""
+    from backburn.train import outputs
+
+    def broken(*given: object) -> None:
+        raise ModuleNotFoundError("No module named 'PIL'")
+
+    monkeypatch.setattr(outputs, "draw_curves", broken)
+    (here / "run.toml").write_text("[model]\nhidden = [4]\n[train]\nepochs = 1\n")
+    status, words = run(capsys, "train", "run.toml", "--out", "run")
+    assert (status, "No module named 'PIL'" in words) == (0, True), words
+    assert (here / "run" / "model.safetensors").exists()

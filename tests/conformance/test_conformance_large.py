@@ -169,10 +169,10 @@ def topk_of_the_first_block(x: Array, /, count: int, axis: int, largest: bool = 
 def carried_in_float32(x: Array, /, axis: int, reverse: bool = False) -> Array:
     parts, carry = [], None
     if reverse or not floats(x):
-        return K.cumulative_prod(x, axis, reverse)
+        return K.cumulative_sum(x, axis, reverse)
     for n in range(0, x.shape[axis], 256):
-        part = K.cumulative_prod(np.take(x, range(n, min(n + 256, x.shape[axis])), axis), axis)
-        part = part if carry is None else K.mul(part, carry)
+        part = K.cumulative_sum(np.take(x, range(n, min(n + 256, x.shape[axis])), axis), axis)
+        part = part if carry is None else K.add(part, carry)
         parts.append(part)
         carry = np.take(part, [-1], axis).astype(np.float32).astype(x.dtype)
     return np.concatenate(parts, axis).astype(x.dtype)
@@ -406,7 +406,7 @@ FAULTS = {
         instead("linear", lambda x, *_: x.dtype == np.float64 and x.shape[-1] >= 256, in_float32("linear"))
     ),
     "long logarithms of float64 in float32": planted(
-        instead("logsumexp", lambda x, *_: x.size > 5000, in_float32("logsumexp"))
+        instead("logsumexp", lambda x, *_: x.size > 20_000, in_float32("logsumexp"))
     ),
     "sums one after another in float32": planted(instead("sum", floats, one_after_another)),
     "integers summed by float32": planted(
@@ -415,7 +415,7 @@ FAULTS = {
     "an approximation beyond 512 elements": planted(
         changed("sin", lambda r, x: r * (1 + 2e-5) if r.dtype.kind == "f" else None, 512)
     ),
-    "a carry in float32": planted({"cumulative_prod": carried_in_float32}),
+    "a carry in float32": planted({"cumulative_sum": carried_in_float32}),
     # Other algorithms.
     "unstable above 16 elements": planted(instead("argsort", lambda x, /: x.size > 16, unstable)),
     "additions to one place are lost": planted({"scatter": adding_once}),
@@ -465,7 +465,7 @@ def test_a_fault_is_named_and_no_small_call_shows_it(name: str) -> None:
 #: Faults that a written sample of many elements shows too, or one of more than 16 elements.
 SMALL = {
     "the last tile of rows is lost", "unstable above 16 elements", "sums one after another in float32",
-    "products of 10 bits for long sums", "memory that is not aligned",
+    "products of 10 bits for long sums", "long logarithms of float64 in float32", "memory that is not aligned",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Conversions by other libraries of values that are being differentiated: refused, as the derivative would lose them."""
+"""Conversions by other libraries of values under differentiation: refused, as the derivative would lose them."""
 
 from __future__ import annotations
 

@@ -110,6 +110,8 @@ INLINE double product_of(const double *restrict x, const double *restrict y, int
     return product;
 }
 
+INLINE int complete(double shares) { return fabs(shares - 1.0) < 1e-12; }
+
 /* As of float32. */
 KERNEL(softmax_backward, double *restrict out, const double *restrict grad, const double *restrict y, int64_t rows,
        int64_t width) {
@@ -124,9 +126,10 @@ KERNEL(softmax_backward, double *restrict out, const double *restrict grad, cons
         const int64_t next = at + 1, rest = width - next;
         const double others = product_of(grad, y, at) + product_of(grad + next, y + next, rest);
         const double product = grad[at] * y[at] + others;
-        const double winning = (grad[at] * (sum_of(y, at) + sum_of(y + next, rest)) - others) * y[at];
+        const double shares = sum_of(y, at) + sum_of(y + next, rest), winning = (grad[at] * shares - others) * y[at];
+        const int wins = complete(shares + y[at]);
         WIDTH out[i] = (grad[i] - product) * y[i];
-        out[at] = winning;
+        if (wins) out[at] = winning;
     }
 }
 
@@ -148,9 +151,10 @@ KERNEL(log_softmax_backward, double *restrict out, const double *restrict grad, 
         int64_t at = 0;
         while (!(y[at] > -0.6931)) at++;
         const double others = sum_of(grad, at) + sum_of(grad + at + 1, width - at - 1), total = others + grad[at];
-        const double winning = grad[at] * sum_of_powers(y, 0.0, width, at) - exp_of_double(y[at]) * others;
+        const double shares = sum_of_powers(y, 0.0, width, at), own = exp_of_double(y[at]);
+        const double winning = grad[at] * shares - own * others;
         WIDTH out[i] = grad[i] - exp_of_double(y[i]) * total;
-        out[at] = winning;
+        if (complete(shares + own)) out[at] = winning;
     }
 }
 

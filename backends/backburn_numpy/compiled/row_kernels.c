@@ -80,6 +80,9 @@ KERNEL(softmax, float *restrict out, const float *restrict x, int64_t rows, int6
     }
 }
 
+/* Whether shares add up to 1, as those of softmax do, be they rounded to bfloat16. */
+INLINE int complete(double shares) { return shares > 0.996 && shares < 1.004; }
+
 /* grad minus the product with the shares y, times y. For a share above 1/2 the difference is the sum of those to the
  * others', weighted by their shares: 1 minus a share near 1 has few digits or none. */
 KERNEL(softmax_backward, float *restrict out, const float *restrict grad, const float *restrict y,
@@ -97,8 +100,9 @@ KERNEL(softmax_backward, float *restrict out, const float *restrict grad, const 
         const double shares = sum_of(y, at) + sum_of(y + next, rest);
         const float product = (float)((double)grad[at] * (double)y[at] + others);
         const float winning = (float)((double)grad[at] * shares - others) * y[at];
+        const int wins = complete(shares + y[at]);
         LOOP for (int64_t i = 0; i < width; i++) out[i] = (grad[i] - product) * y[i];
-        out[at] = winning;
+        if (wins) out[at] = winning;
     }
 }
 
@@ -131,8 +135,9 @@ KERNEL(log_softmax_backward, float *restrict out, const float *restrict grad, co
         const double shares = powers(0, y, 0.0f, width, at);
         const float total = (float)(others + grad[at]);
         const float winning = (float)(grad[at] * shares - exp_of(y[at]) * others);
+        const int wins = complete(shares + exp_of(y[at]));
         LOOP for (int64_t i = 0; i < width; i++) out[i] = grad[i] - exp_of(y[i]) * total;
-        out[at] = winning;
+        if (wins) out[at] = winning;
     }
 }
 

@@ -29,6 +29,10 @@
     }                                                                                                                  \
     WIDTH totals[i] = (REAL)sums[i];
 
+/* Whether shares add up to 1, those of float32 be they rounded to bfloat16. */
+#define COMPLETE(shares) ((shares) > 1 - CLOSE && (shares) < 1 + CLOSE)
+#define CLOSE (sizeof(REAL) == 4 ? (REAL)0.004 : (REAL)1e-12)
+
 #define EVERY(expression)                                                                                              \
     for (int64_t row = 0, at = 0; row < count; row++, at += inner) { WIDTH out[at + i] = expression; }
 

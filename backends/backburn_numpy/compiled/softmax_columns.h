@@ -25,17 +25,21 @@ KERNEL(softmax_columns, REAL *out, const REAL *x, SIZES) { STRIPS(NAMED(softmax_
 INLINE void NAMED(softmax_backward_strip)(REAL *restrict out, const REAL *restrict grad, const REAL *restrict y,
                                           int64_t count,
                                    int64_t inner, int64_t width) {
-    REAL totals[STRIP], winners[STRIP], differences[STRIP];
+    REAL totals[STRIP], winners[STRIP], differences[STRIP], wins[STRIP];
     TOTALS(totals, grad[at + i] * y[at + i])
+    {
+        TOTALS(wins, y[at + i])
+    }
+    WIDTH wins[i] = COMPLETE(wins[i]) ? (REAL)0.5 : INFINITY;
     /* A share above 1/2 gets the sum of its differences to the others', as in rows. */
     WIDTH winners[i] = 0;
     for (int64_t row = 0, at = 0; row < count; row++, at += inner) {
-        WIDTH winners[i] = y[at + i] > (REAL)0.5 ? grad[at + i] : winners[i];
+        WIDTH winners[i] = y[at + i] > wins[i] ? grad[at + i] : winners[i];
     }
     {
-        TOTALS(differences, y[at + i] > (REAL)0.5 ? 0 : (winners[i] - grad[at + i]) * y[at + i])
+        TOTALS(differences, y[at + i] > wins[i] ? 0 : (winners[i] - grad[at + i]) * y[at + i])
     }
-    EVERY((y[at + i] > (REAL)0.5 ? differences[i] : grad[at + i] - totals[i]) * y[at + i])
+    EVERY((y[at + i] > wins[i] ? differences[i] : grad[at + i] - totals[i]) * y[at + i])
 }
 
 KERNEL(softmax_backward_columns, REAL *out, const REAL *grad, const REAL *y, SIZES) {
@@ -66,20 +70,22 @@ KERNEL(logsumexp_columns, REAL *out, const REAL *x, SIZES) { STRIPS(NAMED(logsum
 
 INLINE void NAMED(log_softmax_backward_strip)(REAL *restrict out, const REAL *restrict grad, const REAL *restrict y,
                                  int64_t count, int64_t inner, int64_t width) {
-    REAL totals[STRIP], winners[STRIP], shares[STRIP], others[STRIP];
+    REAL totals[STRIP], winners[STRIP], shares[STRIP], others[STRIP], wins[STRIP];
+    TOTALS(wins, EXP_OF(y[at + i]))
+    WIDTH wins[i] = COMPLETE(wins[i]) ? (REAL)-0.6931 : INFINITY;
     WIDTH winners[i] = 0;
     for (int64_t row = 0, at = 0; row < count; row++, at += inner) {
-        WIDTH winners[i] = y[at + i] > (REAL)-0.6931 ? grad[at + i] : winners[i];
+        WIDTH winners[i] = y[at + i] > wins[i] ? grad[at + i] : winners[i];
     }
     {
-        TOTALS(others, y[at + i] > (REAL)-0.6931 ? 0 : grad[at + i])
+        TOTALS(others, y[at + i] > wins[i] ? 0 : grad[at + i])
     }
     {
-        TOTALS(shares, y[at + i] > (REAL)-0.6931 ? 0 : EXP_OF(y[at + i]))
+        TOTALS(shares, y[at + i] > wins[i] ? 0 : EXP_OF(y[at + i]))
     }
     WIDTH totals[i] = others[i] + winners[i];
-    EVERY(y[at + i] > (REAL)-0.6931 ? grad[at + i] * shares[i] - EXP_OF(y[at + i]) * others[i]
-                                    : grad[at + i] - EXP_OF(y[at + i]) * totals[i])
+    EVERY(y[at + i] > wins[i] ? grad[at + i] * shares[i] - EXP_OF(y[at + i]) * others[i]
+                              : grad[at + i] - EXP_OF(y[at + i]) * totals[i])
 }
 
 KERNEL(log_softmax_backward_columns, REAL *out, const REAL *grad, const REAL *y, SIZES) {

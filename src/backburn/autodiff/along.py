@@ -13,7 +13,8 @@ from backburn.autodiff.forward import Forward
 from backburn.autodiff.forward_codegen import Dual
 from backburn.backend.contract import BK
 from backburn.base.contexts import RECORDING
-from backburn.ops.decompositions import eigh_tangents, svd_tangents, turned_along_eigh, turned_along_svd
+from backburn.ops.bodies.vectors_along import turned_along_eigh, turned_along_svd
+from backburn.ops.decompositions import eigh_tangents, svd_tangents
 
 
 class ForwardAlong(Forward[BK]):

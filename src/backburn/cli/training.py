@@ -316,7 +316,11 @@ def draw(history: Any, folder: Path) -> None:
     from backburn.train.outputs import draw_curves
     from backburn.train.run_folder import CURVES
 
-    draw_curves(history, folder / CURVES)
+    try:
+        draw_curves(history, folder / CURVES)
+    except ImportError as error:  # of a package that matplotlib needs
+        print(f"note: matplotlib cannot be imported, and there is no picture of the curves: {error}", file=sys.stderr)
+        return
     print(f"curves    {folder / CURVES}")
 
 

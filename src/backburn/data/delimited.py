@@ -73,7 +73,7 @@ def read(path: Path, packed: bool, usual: str, delimiter: str | None, encoding: 
     if line.count(delimiter.encode()) * _COLUMN > room(len(content)):
         count = line.count(delimiter.encode()) + 1
         raise FileFormatError(f"read_table: {path} has {count} columns, too many for a file of its size")
-    names = next(_records(sample, delimiter), [])
+    names: list[str] = next(_records(sample, delimiter), [])
     block = _BLOCK
     while True:
         try:
@@ -324,7 +324,7 @@ def _times(cells: Any, gaps: bool) -> NDArray[Any] | None:
     found = _cast(cells, pyarrow.timestamp(unit, "UTC" if is_zoned else None))
     if found is None:
         return None
-    return found - np.datetime64("1970-01-01", unit) if is_clock else found
+    return found.astype(f"m8[{unit}]") if is_clock else found
 
 
 # ---- types that are asked for ----
@@ -352,7 +352,7 @@ def typed(cells: Any, dtype: np.dtype[Any], missing: Collection[str], what: str)
             raise DTypeError(f"read_table: {what} has cells that are not all times such as 2024-01-31 or 12:30")
         found[~gaps] = given
         return found
-    for row in np.flatnonzero(~gaps):
+    for row in map(int, np.flatnonzero(~gaps)):
         try:
             found[row] = _value(values[row], dtype)
         except (ValueError, OverflowError):

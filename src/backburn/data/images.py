@@ -180,7 +180,7 @@ class ImageFolder:
         if gray is not None:
             return self._of_gray(gray)
         if self._size is not None:
-            image = image.resize(self._size[::-1], Image.Resampling.BILINEAR)
+            image = image.resize((self._size[1], self._size[0]), Image.Resampling.BILINEAR)
         pixels = np.asarray(image)
         pixels = np.moveaxis(pixels if pixels.ndim == 3 else pixels[..., None], -1, 0).copy()
         return pixels if self._dtype == np.uint8 else np.divide(pixels, 255, dtype=self._dtype)
@@ -206,7 +206,9 @@ class ImageFolder:
         from PIL import Image
 
         if self._size is not None:
-            small = Image.fromarray(shares.astype(np.float32)).resize(self._size[::-1], Image.Resampling.BILINEAR)
+            small = Image.fromarray(shares.astype(np.float32)).resize(
+                (self._size[1], self._size[0]), Image.Resampling.BILINEAR
+            )
             shares = np.asarray(small, np.float64)
         found = np.repeat(shares[None], CHANNELS[self._mode], axis=0).astype(self._dtype)
         if self._mode == "RGBA":

@@ -126,8 +126,8 @@ def _values(name: str, what: str, series: Any) -> Any:
     kind = str(getattr(series, "dtype", getattr(series, "type", ""))).lower()
     if found.dtype.kind == "f" and kind.startswith(("int", "uint")) and np.nanmax(np.abs(found), initial=0) >= 2.0**53:
         raise DTypeError(
-            f"{name}: {what} has integers of 2**53 or more and gaps, for which a float's NaN stands: fill the gaps, or drop "
-            "their rows"
+            f"{name}: {what} has integers of 2**53 or more and gaps, for which a float's NaN stands: fill the gaps, or "
+            "drop their rows"
         )
     return found
 

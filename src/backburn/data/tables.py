@@ -74,7 +74,8 @@ def read_table(
         if given is not None and (isinstance(given, str) or not all(isinstance(name, str) for name in given)):
             what = "names" if option == "columns" else "texts"
             raise ArgumentError(f"read_table: {option} is a list of {what}, not {given!r}")
-    if delimiter is not None and not (isinstance(delimiter, str) and len(delimiter.encode()) == 1):
+    character: Any = delimiter
+    if delimiter is not None and not (isinstance(character, str) and len(character.encode()) == 1):
         raise ArgumentError(f"read_table: delimiter is one character of ASCII, such as ';', not {delimiter!r}")
     dtypes = _dtypes(types)
     ends = [suffix.lower() for suffix in place.suffixes]

@@ -41,7 +41,7 @@ class Config:
     """The part that all configurations have in common; a subclass's fields are the published names and defaults.
 
     Keys of a file that are no fields do not change what a model computes: they are in ``extra``, and are written again;
-    one that is on no list causes a :class:`~backburn.base.metadata.MetadataWarning` that names it. Raises
+    one that is on no list causes a ``MetadataWarning`` that names it. Raises
     :class:`ConfigError` for values of another type, for sizes below 1, and for values that a model does not support.
     """
 

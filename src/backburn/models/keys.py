@@ -5,6 +5,8 @@ Keys that do are the fields of configurations and their ``SUPPORTED``; what is o
 
 from __future__ import annotations
 
+from typing import Any
+
 #: Keys of ``generation_config.json``, and of older ``config.json`` files: for generating, not for the model.
 GENERATION = frozenset(
     {"_from_model_config", "assistant_confidence_threshold", "assistant_early_exit", "assistant_ensemble_weight",
@@ -37,7 +39,7 @@ GENERATION_IDLE = frozenset(
      "remove_invalid_values", "encoder_no_repeat_ngram_size", "encoder_repetition_penalty"}
 )  # fmt: skip
 #: The values with which the others change nothing.
-GENERATION_OFF = (None, False, 0, 1, 0.0, 1.0, [], {})
+GENERATION_OFF: tuple[Any, ...] = (None, False, 0, 1, 0.0, 1.0, [], {})
 
 #: Keys that all configurations of transformers may have.
 COMMON = GENERATION | {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
+from backburn.base.dtypes import float64
 from backburn.base.errors import ShapeError
 from backburn.ops.bodies.half_precision import upcast_half
 from backburn.ops.bodies.reductions import sum_terms, sum_to
@@ -17,7 +18,7 @@ from backburn.ops.primitives import Primitives
 from backburn.ops.reduce import div_by_count
 from backburn.ops.rules.gradients import Needs, gradient_rule
 from backburn.ops.rules.shapes import Axes, Shape, along_axis, broadcast_to, check_axes, check_axis
-from backburn.ops.rules.tangents import decompose, tangent
+from backburn.ops.rules.tangents import decompose, linear_in, tangent
 from backburn.ops.table import operation
 from backburn.ops.types import B, F, I, Q
 
@@ -151,16 +152,32 @@ def grad_batch_norm_training(k: Any, g: Any, x: Any, scale: Any, axis: int, eps:
     return sum_terms(k, (grad_x, *shares)), grad_scale, grad_bias
 
 
+def complete(k: Any, shares: Any) -> Any:
+    """Whether shares add up to 1, as those of softmax do: those of float32 be they rounded to bfloat16."""
+    return k.less(k.abs(k.sub(shares, 1.0)), 1e-12 if k.dtype(shares) is float64 else 4e-3)
+
+
 def grad_softmax_backward_y(k: Any, g: Any, grad: Any, y: Any, axis: int) -> Any:
     """``g * (grad - sum(y * grad)) - grad * sum(g * y)``."""
     total = k.sum(k.mul(y, grad), (axis,), True)
     return k.sub(k.mul(g, k.sub(grad, total)), k.mul(grad, k.sum(k.mul(g, y), (axis,), True)))
 
 
+def tangent_softmax_backward_y(k: Any, t: Any, grad: Any, y: Any, axis: int) -> Any:
+    """``t * (grad - sum(y * grad)) - y * sum(t * grad)``."""
+    total = k.sum(k.mul(y, grad), (axis,), True)
+    return k.sub(k.mul(t, k.sub(grad, total)), k.mul(y, k.sum(k.mul(t, grad), (axis,), True)))
+
+
+def grad_log_softmax_backward_y(k: Any, g: Any, grad: Any, y: Any, axis: int) -> Any:
+    """``-g * exp(y) * sum(grad)``, which is diagonal."""
+    return k.neg(k.mul(k.mul(g, k.exp(y)), k.sum(grad, (axis,), True)))
+
+
 def grad_log_softmax_backward_grad(k: Any, g: Any, y: Any, axis: int) -> Any:
     """``g - sum(g * exp(y))``, what forward mode computes: for a share above 1/2, by the differences to the others."""
     shares = k.exp(y)
-    wins = k.greater(shares, 0.5)
+    wins = k.logical_and(k.greater(shares, 0.5), complete(k, k.sum(shares, (axis,), True)))
     product, others = k.mul(g, shares), k.where(wins, 0.0, shares)
     of_others = k.sum(k.where(wins, 0.0, product), (axis,), True)
     total = k.add(of_others, k.sum(k.where(wins, product, 0.0), (axis,), True))
@@ -194,7 +211,7 @@ class Normalization(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         by theirs: 1 minus a share near 1 has few digits, or none.
         """
         wide, y = upcast_half(self, grad), upcast_half(self, y)
-        wins = self.greater(y, 0.5)
+        wins = self.logical_and(self.greater(y, 0.5), complete(self, self.sum(y, (axis,), True)))
         product, others = self.mul(y, wide), self.where(wins, 0.0, y)
         of_others = self.sum(self.where(wins, 0.0, product), (axis,), True)
         total = self.add(of_others, self.sum(self.where(wins, product, 0.0), (axis,), True))
@@ -206,6 +223,8 @@ class Normalization(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         grad=lambda k, g, y, axis: k.softmax_backward(g, y, axis),
         y=grad_softmax_backward_y,
     )
+    linear_in(softmax_backward, "grad")
+    tangent(softmax_backward, y=tangent_softmax_backward_y)
 
     @operation(kinds="F", shape=along_axis, differentiable=True)
     def log_softmax(self: Any, x: F, /, axis: int) -> F:
@@ -224,7 +243,8 @@ class Normalization(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def log_softmax_backward(self: Any, grad: F, y: F, /, axis: int) -> F:
         """The gradient of :meth:`log_softmax`, whose result was ``y``: ``grad - exp(y) * sum(grad)``."""
         wide, shares = upcast_half(self, grad), self.exp(upcast_half(self, y))
-        wins = self.greater(shares, 0.5)  # as in softmax_backward
+        all_shares = complete(self, self.sum(shares, (axis,), True))
+        wins = self.logical_and(self.greater(shares, 0.5), all_shares)  # as in softmax_backward
         others = self.sum(self.where(wins, 0.0, wide), (axis,), True)
         total = self.add(others, self.sum(self.where(wins, wide, 0.0), (axis,), True))
         of_others = self.sum(self.where(wins, 0.0, shares), (axis,), True)
@@ -234,8 +254,10 @@ class Normalization(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     gradient_rule(
         log_softmax_backward,
         grad=grad_log_softmax_backward_grad,
-        y=lambda k, g, grad, y, axis: k.neg(k.mul(k.mul(g, k.exp(y)), k.sum(grad, (axis,), True))),
+        y=grad_log_softmax_backward_y,
     )
+    linear_in(log_softmax_backward, "grad")
+    tangent(log_softmax_backward, y=lambda k, t, grad, y, axis: grad_log_softmax_backward_y(k, t, grad, y, axis))
 
     @operation(kinds="F", shape=along_axis, differentiable=True)
     def softmin(self: Any, x: F, /, axis: int) -> F:

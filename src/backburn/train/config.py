@@ -448,7 +448,7 @@ def _problem(location: Sequence[str | int], depth: int, found: Any, known: Any) 
         return no_key(tables, key, known(tables[depth:]))
     key = ".".join(names)
     if kind == "missing" and type(location[-1]) is int:  # an item of a list
-        return f"{'.'.join(names[:-1])} = {value!r}: it lacks item {location[-1] + 1}"
+        return f"{'.'.join(names[:-1])} = {value}: it lacks item {location[-1] + 1}"
     if kind == "missing":
         *tables, last = names
         return f"[{'.'.join(tables)}] lacks the key {last!r}, which its function needs"

@@ -199,9 +199,10 @@ def _weighted(gradients: NamedGradients, weight: Any) -> NamedGradients:
     """Gradients times a weight; 0 where that is 0, though a mean of nothing is NaN."""
     if not is_tensor(weight):
         return scale(gradients, weight)
-    weight = cast(weight, float32)
-    scaled = scale(gradients, weight)
-    return {path: where(to_backend_of(x, weight) != 0.0, x, 0.0) for path, x in scaled.items()}
+    weight, found = cast(weight, float32), dict[str, Any]()
+    for path, x in scale(gradients, weight).items():
+        found[path] = where(to_backend_of(x, weight) != 0.0, x, 0.0)
+    return found
 
 
 def _inverse(whole: Any) -> Any:

@@ -96,8 +96,8 @@ def vmap(
 
             def part(args: Any, kwargs: Any, count: int) -> Any:
                 number = None if axis_size is None else count
-                options = {"axis_size": number, "randomness": randomness, "on_fallback": on_fallback}
-                return vmap(f, in_axes, out_axes, **options)(*args, **kwargs)
+                of_part = vmap(f, in_axes, out_axes, axis_size=number, randomness=randomness, on_fallback=on_fallback)
+                return of_part(*args, **kwargs)
 
             chunks = _chunks(part, (args, kwargs), leaves, axes, structure, size, chunk_size, randomness == "same")
             return _joined(chunks, out_axes)

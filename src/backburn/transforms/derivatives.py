@@ -8,8 +8,6 @@ from collections.abc import Callable
 from operator import index
 from typing import Any, Literal, overload
 
-import numpy as np
-
 from backburn.autodiff import Autodiff, Dual, Forward
 from backburn.autodiff.anomaly import unwatched
 from backburn.autodiff.graph import Node, outputs_node, reverse
@@ -22,7 +20,7 @@ from backburn.base.errors import (
 )
 from backburn.base.trees import flatten, flatten_like, tree_map, unflatten
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.core.host import any_of
+from backburn.tensor.core.host import has_nan
 from backburn.tensor.core.invalidation import ARGUMENT, invalidate
 from backburn.tensor.core.levels import common_backend, lift
 from backburn.tensor.core.messages import describe, raise_out_of_memory
@@ -209,7 +207,7 @@ def _pull_back_equal(
     with unwatched():
         nothing = [FloatTensor(k.full(x.shape, math.nan, x.dtype), k, x.dtype) for x in like]
         found = repair(cotangents, nothing if pulled is None else pulled)
-    if failure is not None and any(any_of(g, np.isnan) for g in found):
+    if failure is not None and any(map(has_nan, found)):
         raise failure
     return found
 

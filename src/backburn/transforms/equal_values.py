@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from backburn.autodiff import Dual
 from backburn.autodiff.along import ForwardAlong
 from backburn.base.contexts import DECOMPOSED, scoped
@@ -25,7 +23,7 @@ from backburn.base.trees import flatten, unflatten
 from backburn.ops.decompositions import EPS
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.core.dispatch import call, cast, create
-from backburn.tensor.core.host import any_of, asarray, fixed_noise
+from backburn.tensor.core.host import asarray, fixed_noise, has_equal_values, has_nan
 from backburn.tensor.core.levels import constant, innermost, lift
 from backburn.tensor.generators import Draws
 from backburn.transforms.levels import as_output, lower, transform_scope
@@ -48,13 +46,7 @@ def decompositions() -> Iterator[list[Any]]:
 
 def some_are_equal(found: list[Any]) -> bool:
     """Whether one of the decompositions has equal values, as far as they can be read."""
-
-    def close(values: Any) -> Any:
-        ordered = np.sort(np.abs(values - values.min(-1, keepdims=True)).astype(np.float64), -1)
-        size = np.abs(values).max(-1, keepdims=True).astype(np.float64)
-        return np.diff(ordered, axis=-1) <= 64 * values.shape[-1] * EPS[str(values.dtype)] * size
-
-    return any(values.shape[-1] > 1 and values.size and any_of(values, close) for values, _ in found)
+    return any(has_equal_values(x, 64 * x.shape[-1] * EPS[x.dtype.name]) for x, _ in found)
 
 
 def along(
@@ -115,7 +107,7 @@ def repaired_gradients(
     They are NaN where the results depend on the choice of vectors.
     """
     total = sum(x.size for x in leaves)
-    undefined = any(any_of(g, np.isnan) for g in gradients)
+    undefined = any(map(has_nan, gradients))
     if total > (MOST if undefined else MOST_TO_CHECK) or not (undefined or any(vectors for _, vectors in found)):
         return gradients
     known: list[Any] = []

@@ -38,7 +38,8 @@ def backend(mesh: dict[str, int], comm: Any) -> Any:
     k: Any = NumpyBackend()
     for axis, size in reversed(mesh.items()):
         outermost = comm is not None and axis == next(iter(mesh))
-        k = Sharded(k, on_fallback="allow", **{axis: size}, **({"comm": comm} if outermost else {}))
+        options: dict[str, Any] = {axis: size, "comm": comm if outermost else None}
+        k = Sharded(k, on_fallback="allow", **options)
     if comm is not None:
         share(k)  # before a property whose lock other threads need
     return k

@@ -54,6 +54,8 @@ EDGES = 8
 FORMS = 6
 #: The int dtypes in which large samples of int64 are tried, besides it.
 INTS = ("int32", "uint8")
+#: Operations with so many steps that a central difference takes them for a slope.
+STEPS = frozenset({"floor_divide"})
 THREADS, CALLS = 4, 3
 #: Operations in which the order of products decides between NaN and infinities.
 WITHOUT_EDGES = frozenset({"scatter_reduce", "prod", "prod_of_others"})
@@ -128,7 +130,7 @@ def _with_edges(
 ) -> Iterator[Check]:
     if (
         operation.name in WITHOUT_EDGES
-        or not has_edges(operation)
+        or not (has_edges(operation) or operation.family == "reduce")
         or not leaves(sample)
         or not any(a.ndim for a in leaves(sample))
     ):
@@ -156,7 +158,8 @@ def _behaviour(
                     title = "calls one after another, of other values in the memory of earlier ones"
                     yield make(kind="memory", function=check_memory, title=title)
             yield make(kind="threads", function=check_threads, title="calls from several threads at once")
-        if operation.differentiable and leaves(sample) and sample.smooth and not donated:
+        smooth = operation.differentiable and operation.shape and sample.smooth and name not in STEPS
+        if smooth and leaves(sample) and not donated:
             wide = [d for d in dtypes if as_dtype(d).bits >= 32][: None if everything else 1]
             for stretch in stretches(name, index, number):
                 place = SAMPLE * index + LENGTH * number + stretch.number
@@ -165,9 +168,9 @@ def _behaviour(
                     yield Check(name, dtype, "large_gradient", place, backend, check_large_gradient, sample, title)
 
 
-def large_sample(check: Check) -> Sample:
+def large_sample(check: Check, ties: bool = True) -> Sample:
     """The sample of a check as large as its index says."""
-    return _stretched_for(check, stretch_of(check))
+    return _stretched_for(check, stretch_of(check), ties)
 
 
 def stretch_of(check: Check) -> Stretch:
@@ -177,8 +180,8 @@ def stretch_of(check: Check) -> Stretch:
     return next(s for s in found if s.number == place)
 
 
-def _stretched_for(check: Check, stretch: Stretch) -> Sample:
-    sample = stretched(check.operation, check.index // SAMPLE, stretch, _has_edges(check))
+def _stretched_for(check: Check, stretch: Stretch, ties: bool = True) -> Sample:
+    sample = stretched(check.operation, check.index // SAMPLE, stretch, _has_edges(check), ties)
     if check.dtype in INTS:
         return in_dtype(OPERATIONS[check.operation], sample, DTYPES[check.dtype]) or sample
     return sample
@@ -371,7 +374,7 @@ def frozen(array: Array) -> Array:
 
 def check_large_gradient(check: Check) -> float:
     """The gradient of a large call along a direction equals differences of the float64 reference."""
-    name, sample, samples = check.operation, large_sample(check), SAMPLES[check.operation]
+    name, sample, samples = check.operation, large_sample(check, ties=False), SAMPLES[check.operation]
     inner, outer = levels(check.backend)
     operands = operands_of(name, sample, check.dtype)
     inputs = tracked(outer, operands)

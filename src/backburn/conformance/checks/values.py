@@ -34,7 +34,9 @@ from backburn.ops.rules.shapes import broadcast
 from backburn.ops.table import OPERATIONS, Operation
 
 #: Operations that add values to a place one after another, as hardware does, and lose more digits than other sums.
-ONE_BY_ONE = frozenset({"scatter", "scatter_nd", "scatter_reduce", "take_backward", "take_along_axis_backward"})
+ONE_BY_ONE = frozenset(
+    {"scatter", "scatter_nd", "scatter_reduce", "take_backward", "take_along_axis_backward", "interpolate_backward"}
+)
 
 
 @cache

@@ -10,6 +10,8 @@ from typing import IO, Any
 
 #: Seconds that the device may take to finish its work.
 WAITING = 5.0
+#: The number of threads among which backends share large operands; small ones are computed by one.
+SHARED = 2
 
 
 def main() -> None:
@@ -38,6 +40,8 @@ def limit_memory(gigabytes: float) -> None:
 
 def _serve(order: dict[str, Any], answers: IO[str]) -> None:
     from backburn.base.errors import BackburnError
+    from backburn.base.threads import set_num_threads
+    from backburn.conformance.checks.kinds import LARGE_KINDS
     from backburn.conformance.runner.run import outcome, prepare
     from backburn.conformance.runner.target import deserialize
 
@@ -57,8 +61,12 @@ def _serve(order: dict[str, Any], answers: IO[str]) -> None:
         return
     by_id = {check.id: check for check in found}
     answer({**prepared, "checks": [[check.id, check.title] for check in found]})
+    threads = None
     for line in sys.stdin:
-        became = outcome(by_id[json.loads(line)])
+        check = by_id[json.loads(line)]
+        if threads != (wanted := SHARED if check.kind in LARGE_KINDS else 1):
+            set_num_threads(threads := wanted)
+        became = outcome(check)
         answer({**became, "lost": bool(became["failed"]) and is_lost(backend)})
 
 

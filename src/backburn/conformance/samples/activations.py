@@ -51,7 +51,7 @@ samples(
 )
 samples(
     "tanh_slope",
-    lambda grad, x: grad / np.cosh(np.clip(x, -300.0, 300.0)) ** 2,
+    lambda grad, x: grad * 4.0 * sigmoid(2.0 * x) * sigmoid(-2.0 * x),
     case(real(2, 3, seed=1), real(2, 3, low=-5.0, high=5.0)),
     case(real(seed=1), real()),
     case(real(0), real(0)),

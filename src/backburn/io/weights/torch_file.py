@@ -9,7 +9,7 @@ storages) and then the storages, each behind its length. Names of tensors in dic
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -278,7 +278,7 @@ def _leaves(file: MappedFile, tree: Any, path: str, depth: int, left: _Room) -> 
     if isinstance(tree, Foreign):
         tree = tree.items
     if isinstance(tree, (dict, list, tuple)):
-        items: Iterable[tuple[Any, Any]] = tree.items() if isinstance(tree, dict) else enumerate(tree)
-        for key, part in items:
+        entries: Any = tree.items() if isinstance(tree, dict) else enumerate(tree)
+        for key, part in entries:
             name = key_text(key) if isinstance(tree, dict) else str(key)
             yield from _leaves(file, part, f"{path}.{name}" if path else name, depth + 1, left)

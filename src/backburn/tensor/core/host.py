@@ -419,6 +419,22 @@ def any_of(x: Any, wrong: Callable[[Any], Any]) -> bool:
         return bool(np.any(wrong(values)))
 
 
+def has_nan(x: Any) -> bool:
+    """Whether an element of a float tensor is NaN, as far as it is read (:func:`any_of`)."""
+    return any_of(x, np.isnan)
+
+
+def has_equal_values(x: Any, tolerance: float) -> bool:
+    """Whether two elements along the last axis differ by ``tolerance`` times the largest, as far as they are read."""
+
+    def close(values: Any) -> Any:
+        wide = values.astype(np.float64)
+        size = np.abs(wide).max(-1, keepdims=True)
+        return np.diff(np.sort(wide, -1), axis=-1) <= tolerance * size
+
+    return x.shape[-1] > 1 and bool(x.size) and any_of(x, close)
+
+
 def places(numbers: Any) -> Any:
     """Each of the numbers 0, 1, ... repeated as often as ``numbers`` says, as an int64 host array."""
     return np.repeat(np.arange(len(numbers), dtype=np.int64), numbers)
