@@ -462,7 +462,7 @@ def _weights(choice: random.Random) -> dict[str, bytes]:
             values = [x for x in _VALUES if not isinstance(x, float) and x != "\ud800"]
             values = [x % 2**60 if isinstance(x, int) and not isinstance(x, bool) else x for x in values]
             key = choice.choice([*place, 5, 2**59, "a.b", ""])
-            lies = {
+            lies: dict[str, Any] = {
                 "size": choice.choice(((2, 256), (2**59, 4), (0,), (2,) * 40, (-1,))),
                 "stride": choice.choice(((256, 1), (0, 0), (1,))), "offset": choice.choice((0, 1, 2**59, -1)),
             }  # fmt: skip
@@ -559,8 +559,12 @@ def main() -> None:
             folder.mkdir(parents=True, exist_ok=True)
             fuzz(name, 20, folder, options.seed + 1)
             before, slowest = peak(), [0.0]
+
+            def watch(seconds: float, size: int, slowest: list[float] = slowest) -> None:
+                slowest.append(seconds)
+
             start = time.perf_counter()
-            outcomes = fuzz(name, options.count, folder, options.seed, lambda s, n, slowest=slowest: slowest.append(s))
+            outcomes = fuzz(name, options.count, folder, options.seed, watch)
             seconds = time.perf_counter() - start
         print(
             f"{name}: {options.count} in {seconds:.0f} s, {dict(outcomes)}, slowest {max(slowest):.2f} s, "

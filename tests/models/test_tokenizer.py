@@ -177,8 +177,14 @@ def test_texts_and_tokens_that_there_are_not(folder: Path) -> None:
 
 def test_tokens_without_a_text_are_not_decoded_again_and_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = Tokenizer(folder)
-    decode, lengths = tokenizer.decode, []
-    monkeypatch.setattr(tokenizer, "decode", lambda tokens: [lengths.append(len(tokens)), decode(tokens)][1])
+    decode = tokenizer.decode
+    lengths: list[int] = []
+
+    def counted(tokens: list[int]) -> str:
+        lengths.append(len(tokens))
+        return decode(tokens)
+
+    monkeypatch.setattr(tokenizer, "decode", counted)
     part = tokenizer.encode("🎉")[:1]
     for tokens in ([0] * 1000, part * 1000, [0] * 500 + tokenizer.encode("é!") + part * 500):
         assert "".join(tokenizer.decode_stream(tokens)) == decode(tokens)
