@@ -394,7 +394,8 @@ def average(
         [3.0, 4.0]
     """
     if has_wide_integers(x, weights):
-        return in_float64(lambda x, w: average(x, axis, weights=w, returned=returned, keepdims=keepdims), x, weights)
+        again: Any = average
+        return in_float64(lambda x, w: again(x, axis, weights=w, returned=returned, keepdims=keepdims), x, weights)
     flags("average", returned=returned, keepdims=keepdims)
     y: Any = kind_operand("average", x, "FI")
     axes = axes_of("average", y, axis)

@@ -379,18 +379,18 @@ def jvp(f: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...], *, has
     sync_module_state(primals, structure, copies, inputs)
     outputs, out_structure = flatten(out)
     outputs = [as_output("jvp", x, level) for x in outputs]
-    tangents = [_tangent(level, x) for x in outputs]
+    slopes = [_tangent(level, x) for x in outputs]
     if decomposed and some_are_equal(decomposed):
         floats = [i for i, x in enumerate(outputs) if isinstance(x, FloatTensor)]
         values = [lower(x.inner() if x.backend is level else x, below) for x in (outputs[i] for i in floats)]
         rest_aux = list(aux)
         repaired = repaired_tangents(
-            valued, draws, structure, leaves, given, below, values, [tangents[i] for i in floats]
+            valued, draws, structure, leaves, given, below, values, [slopes[i] for i in floats]
         )
         aux[:] = rest_aux
         for i, t in zip(floats, repaired, strict=True):
-            tangents[i] = t
-    moved = [lower(as_recorded(t), home) for t in tangents]
+            slopes[i] = t
+    moved = [lower(as_recorded(t), home) for t in slopes]
     value = unflatten(out_structure, [_value(level, x, home) for x in outputs])
     rest = (export_aux(aux[0], below, home),) if has_aux else ()
     invalidate([] if retained else inputs, ARGUMENT)

@@ -115,13 +115,15 @@ def beyond(x: Any, number: Any) -> int:
     return 1 if number > high else -1 if number < low else 0
 
 
-def among(name: str, x: Any, number: float, right: bool = False) -> Any:
+def among(name: str, x: Any, number: Any, right: bool = False) -> Any:
     """``isin`` and ``searchsorted`` of an int tensor and a Python number, exact for every number.
 
     For ``isin``, ``x`` may be the number and ``number`` the tensor.
     """
     from backburn.tensor.core.dispatch import call, create
 
+    values: Any
+    found: Any
     values, found = (x, number) if is_tensor(x) else (number, x)
     low, high = int_range(values._dtype)
     if name == "isin":
