@@ -117,7 +117,8 @@ def _dtypes(
         if everything:
             return dtypes if number < 2 else wide[-1:] if number == 3 else wide
         if first and number == 0:
-            return dtypes
+            narrow = [d for d in dtypes if d not in wide]
+            return [*wide, *narrow[place % 2 :][:1]]
         return wide if number == ALL else [wide[place % len(wide)]]
     if number or not first or dtypes != ["int64"]:
         return dtypes
@@ -136,7 +137,8 @@ def _with_edges(
     ):
         return
     place = SAMPLE * index + LENGTH * EDGES + stretch.number
-    for dtype in [d for d in dtypes if as_dtype(d).bits >= 32] or dtypes[:1]:
+    wide = [d for d in dtypes if as_dtype(d).bits >= 32] or dtypes
+    for dtype in wide[stretch.number % len(wide) :][:1]:
         title = f"NaN, infinities and -0.0 at the end: {stretch}"
         yield Check(operation.name, dtype, "large", place, backend, check_large, sample, title)
 
