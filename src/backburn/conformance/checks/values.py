@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import cache, partial
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from backburn.base.dtypes import as_dtype
 from backburn.conformance.checks.check import Check
 from backburn.conformance.checks.silence import assert_no_warnings
-from backburn.conformance.checks.tolerances import ROUNDINGS, compare, tolerance_factor
+from backburn.conformance.checks.tolerances import ROUNDINGS, VALUE, compare, tolerance_factor
 from backburn.conformance.samples.calls import (
     as_float64,
     call,
@@ -37,6 +38,9 @@ from backburn.ops.table import OPERATIONS, Operation
 ONE_BY_ONE = frozenset(
     {"scatter", "scatter_nd", "scatter_reduce", "take_backward", "take_along_axis_backward", "interpolate_backward"}
 )
+
+#: The relative rounding error of one operation in float64.
+ROUNDING_ERROR = 2.0**-53
 
 
 @cache
@@ -145,7 +149,8 @@ def sensitivity(samples: SampleSet, sample: Sample, operands: list[Any], dtype: 
 
     The operands are rounded up and down at random by a few units in the last place of ``dtype``, so that a result that
     jumps there (a quotient that is whole, say) may have either value. An output of which no such rounding happens to
-    tell has the median of the others.
+    tell has the median of the others. In float64, sums one after another lose more than that: a term's rounding error
+    for each of them, which is still far from the digits of float32.
     """
     step = ROUNDINGS.get(dtype, 2.0**-40)
     generator = np.random.default_rng(0)
@@ -163,7 +168,14 @@ def sensitivity(samples: SampleSet, sample: Sample, operands: list[Any], dtype: 
     found[~np.isfinite(found)] = 0
     if samples.name in ONE_BY_ONE:
         found *= 4
-    return np.maximum(found, np.median(found)) if found.size else found
+    if not found.size:
+        return found
+    found = np.maximum(found, np.median(found))
+    terms = sum(a.size for a in flatten(exact) if isinstance(a, np.ndarray) and is_float(a)) // base.size
+    if dtype == "float64" and terms > 1:  # of n terms: n roundings of their sum, and of the sum of their sizes
+        share = terms * ROUNDING_ERROR / (4 * VALUE[dtype][0])
+        found = found + share * (np.abs(base) + math.sqrt(terms) * found)
+    return found
 
 
 def _keeps_zeros(operation: Operation) -> bool:

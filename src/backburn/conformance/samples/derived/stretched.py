@@ -66,7 +66,7 @@ ALONE = frozenset({"depth", "count", "repeats", "size", "num", "n", "m", "stop"}
 #: Operations whose result has any shape; that of others belongs to the axes of their operands.
 OF_ANY_SHAPE = frozenset({"reshape", "broadcast_to"})
 #: Operations whose operands must be what the forward operation made of others, which no rule knows.
-MADE = frozenset({"ctc_loss_backward", "avg_pool_backward", "log_softmax_backward"})
+MADE = frozenset({"ctc_loss_backward", "avg_pool_backward"})
 #: Lengths in creation that are something else elsewhere.
 CREATION = frozenset({"n", "m", "shape"})
 #: Families of which an integer operand may hold any integer.
