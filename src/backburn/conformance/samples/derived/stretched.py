@@ -39,21 +39,25 @@ SIDES = (67, 37, 131, 33)
 #: The number of a stretch of all axes, after those of single axes and their lengths.
 ALL = 9
 #: The most elements of the operands of one sample by the number of its length, and with all axes stretched.
-MOST = (1 << 16, 1 << 18, 1 << 22, 1 << 25)
+MOST = (1 << 14, 1 << 18, 1 << 22, 1 << 25)
 MOST_ALL = 1 << 17
 #: Fewer where the reference computes one element after the other, or the work grows faster than the operands.
 SLOW: dict[str, int] = {
     **dict.fromkeys(("poisson", "ctc_loss"), 130),
-    **dict.fromkeys(("gamma", "random_bits", "random_window", "uniform", "integers", "bernoulli", "normal"), 600),
-    **dict.fromkeys(("adaptive_avg_pool", "adaptive_max_pool", "grid_sample", "prod_of_others"), 500),
-    **dict.fromkeys(("dropout", "permutation", "categorical", "erfinv", "i0", "i1", "rfft", "irfft", "fft"), 1_200),
-    **dict.fromkeys(("sample", "sample_backward", "conv_transpose", "max_pool", "avg_pool"), 1_200),
-    **dict.fromkeys(("digamma", "polygamma", "erfc_ratio", "sinc_ratio", "bessel_ratio", "i1e", "i0e_slope"), 2_500),
-    **dict.fromkeys(("i0e", "lu", "lstm", "lstm_backward", "gru", "gru_backward"), 2_500),
-    **dict.fromkeys(("index_copy", "ssm_scan", "ssm_scan_backward"), 2_500),
-    **dict.fromkeys(("take_along_axis_backward", "scatter", "scatter_reduce", "one_hot"), 4_000),
-    **dict.fromkeys(("cross_entropy", "nll_loss", "label_cross_entropy", "label_cross_entropy_backward"), 4_000),
-    **dict.fromkeys(("interpolate_backward", "scatter_nd"), 8_000),
+    **dict.fromkeys(("gamma", "random_bits", "random_window", "uniform", "integers", "bernoulli", "normal"), 300),
+    **dict.fromkeys(("adaptive_avg_pool", "adaptive_max_pool", "grid_sample", "prod_of_others"), 250),
+    **dict.fromkeys(("dropout", "permutation", "categorical", "erfinv", "i0", "i1", "rfft", "irfft", "fft"), 600),
+    **dict.fromkeys(("sample", "sample_backward", "conv_transpose", "max_pool", "avg_pool"), 600),
+    **dict.fromkeys(("digamma", "polygamma", "erfc_ratio", "sinc_ratio", "bessel_ratio", "i1e", "i0e_slope"), 1_250),
+    **dict.fromkeys(("i0e", "lu", "lstm", "lstm_backward", "gru", "gru_backward"), 1_250),
+    **dict.fromkeys(("index_copy", "ssm_scan", "ssm_scan_backward"), 1_250),
+    **dict.fromkeys(("take_along_axis_backward", "scatter", "scatter_reduce", "one_hot"), 2_000),
+    **dict.fromkeys(("cross_entropy", "nll_loss", "label_cross_entropy", "label_cross_entropy_backward"), 2_000),
+    **dict.fromkeys(("ndtr", "ndtri", "log_ndtr", "inverse_mills", "erf", "erfc", "erfcx", "lgamma", "cofactors"), 16_000),
+    **dict.fromkeys(("gelu", "gelu_backward", "det", "sort_with_indices", "argsort", "nonzero", "unique_all"), 40_000),
+    **dict.fromkeys(("feed_forward", "feed_forward_backward", "scaled_dot_product_attention"), 40_000),
+    **dict.fromkeys(("scaled_dot_product_attention_backward", "conv", "fold", "unfold", "deform_conv2d"), 40_000),
+    **dict.fromkeys(("interpolate_backward", "scatter_nd"), 4_000),
 }  # fmt: skip
 #: The longest side of a matrix to be decomposed.
 SIDE = 67
@@ -183,8 +187,10 @@ def _fits(operation: Operation, sample: Sample, lengths: Mapping[Slot, int]) -> 
     return True
 
 
-def groups_of(operation: Operation, sample: Sample) -> list[tuple[Slot, ...]]:
+@cache
+def groups_of(name: str, index: int) -> list[tuple[Slot, ...]]:
     """Sets of slots that can grow together, few at a time, so that each axis of an operand is in one if it can be."""
+    operation, sample = OPERATIONS[name], SAMPLES[name].cases[index]
     slots = slots_of(operation, sample)
     found: dict[frozenset[Slot], tuple[Slot, ...]] = {}
     for slot, length in slots.items():
@@ -258,7 +264,7 @@ def stretches(name: str, index: int, number: int) -> tuple[Stretch, ...]:
     Ways whose operands would be too large get the largest length that is not, if that is more than the length before.
     """
     operation, sample = OPERATIONS[name], SAMPLES[name].cases[index]
-    groups = groups_of(operation, sample)
+    groups = groups_of(name, index)
     if number == ALL:
         every = _all(operation, sample, groups)
         return (Stretch(0, tuple(every.items())),) if every else ()
@@ -282,7 +288,7 @@ def _length(operation: Operation, sample: Sample, group: tuple[Slot, ...], place
         wanted = min(wanted, SIDE)
     few = MOST[number]
     if operation.name in SLOW:
-        few = min(few, SLOW[operation.name] * (16 if number > 1 else 1))
+        few = min(few, SLOW[operation.name] * (32 if number > 1 else 1))
         wanted = min(wanted, few)
     while (size := _elements(operation, sample, dict.fromkeys(group, wanted))) > few:
         wanted = min(int(wanted * few / size), wanted - 1) if size < 2 * few else wanted // 2
