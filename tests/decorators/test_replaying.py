@@ -8,6 +8,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -119,15 +120,16 @@ def network(x: Any, w: Any) -> Any:
     lambda x, w: {"a": [x.sum(axis=0), 7], "b": bb.split(x, 2)},
 ])  # fmt: skip
 def test_derivatives_are_replayed(derivative: Callable[..., Any]) -> None:
-    rng = np.random.default_rng(0)
-    batches = [on(rng.normal(size=(4, 3)), rng.normal(size=(3, 3))) for _ in range(5)]
-    found, captured = replayed(derivative, *batches)
-    assert captured.reason == ""
-    assert repr(captured) == "<captured function: replayed>"
-    for got, batch in zip(found, batches, strict=True):
-        bb.trees.tree_map(
-            lambda a, b: np.testing.assert_array_equal(np.asarray(a), np.asarray(b)), got, derivative(*batch)
-        )
+    """In the step's own bits without joined calls, and within rounding with them."""
+    for k, rounding in ((RECORDING, 1e-14), (bb.load_backend("capture(numpy, join=false)"), 0.0)):
+        rng = np.random.default_rng(0)
+        batches = [[bb.asarray(rng.normal(size=shape), backend=k) for shape in ((4, 3), (3, 3))] for _ in range(5)]
+        found, captured = replayed(derivative, *batches)
+        assert captured.reason == ""
+        assert repr(captured) == "<captured function: replayed>"
+        same = partial(np.testing.assert_allclose, rtol=rounding, atol=rounding)
+        for got, batch in zip(found, batches, strict=True):
+            bb.trees.tree_map(lambda a, b, same=same: same(np.asarray(a), np.asarray(b)), got, derivative(*batch))
 
 
 # ---- what is recorded ----

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,9 +41,20 @@ def unpooled(dims: int) -> Callable[..., Any]:
     return lambda layer, x: layer(*max_pool_with_indices(x, (2,) * dims))
 
 
+def first_of(layer: Any, x: Any) -> Any:
+    """The first of a layer's results."""
+    return layer(x)[0]
+
+
+def made(name: str, *arguments: Any, take: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """A layer of ``nn``, whose result ``take`` calls."""
+    layer = getattr(nn, name)(*arguments, **options)
+    return layer if take is None else Taking(layer, take)
+
+
 CASES: dict[str, Case] = {
     **{
-        name: (lambda name=name: getattr(nn, name)(), (SEQUENCE,))
+        name: (partial(made, name), (SEQUENCE,))
         for name in (
             *("CELU", "ELU", "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "Identity"),
             *("LeakyReLU", "LogSigmoid", "LogSoftmax", "Mish", "PReLU", "ReLU", "ReLU6", "SELU", "SiLU"),
@@ -78,7 +90,7 @@ CASES: dict[str, Case] = {
     "RotaryEmbedding": (lambda: nn.RotaryEmbedding(8), ((6, 2, 5, 8),)),
     "Upsample": (lambda: nn.Upsample(scale_factor=2), (IMAGES,)),
     **{
-        f"{name}{dims}d": (lambda name=name, dims=dims, a=a: getattr(nn, f"{name}{dims}d")(*a), (shape,))
+        f"{name}{dims}d": (partial(made, f"{name}{dims}d", *a), (shape,))
         for dims, shape in ((1, SIGNALS), (2, IMAGES), (3, VOLUMES))
         for name, a in (
             *((kind, (2,)) for kind in ("AdaptiveAvgPool", "AdaptiveMaxPool", "AvgPool", "MaxPool")),
@@ -87,26 +99,23 @@ CASES: dict[str, Case] = {
         )
     },
     **{
-        f"MaxUnpool{dims}d": (lambda dims=dims: Taking(getattr(nn, f"MaxUnpool{dims}d")(2), unpooled(dims)), (shape,))
+        f"MaxUnpool{dims}d": (partial(made, f"MaxUnpool{dims}d", 2, take=unpooled(dims)), (shape,))
         for dims, shape in ((1, SIGNALS), (2, IMAGES), (3, VOLUMES))
     },
     **{
         f"{name}{', two layers' * deep}{', both ways' * both}": (
-            lambda name=name, deep=deep, both=both: Taking(
-                getattr(nn, name)(8, 4, num_layers=1 + deep, bidirectional=bool(both), batch_first=True),
-                lambda m, x: m(x)[0],
-            ),
+            partial(made, name, 8, 4, num_layers=1 + deep, bidirectional=bool(both), batch_first=True, take=first_of),
             (SEQUENCE,),
         )
         for name in ("RNN", "LSTM", "GRU")
         for deep, both in ((0, 0), (1, 0), (0, 1))
     },
-    **{name: (lambda name=name: getattr(nn, name)(8, 4), (ROWS,)) for name in ("RNNCell", "GRUCell")},
-    "LSTMCell": (lambda: Taking(nn.LSTMCell(8, 4), lambda m, x: m(x)[0]), (ROWS,)),
+    **{name: (partial(made, name, 8, 4), (ROWS,)) for name in ("RNNCell", "GRUCell")},
+    "LSTMCell": (partial(made, "LSTMCell", 8, 4, take=first_of), (ROWS,)),
 }
 
 
-def run(name: str, spec: str, plan: str, cut: bool) -> list[Any]:
+def run(name: str, spec: str, plan: Any, cut: bool) -> list[Any]:
     """The result, and the gradients of parameters and inputs, of two steps of a layer."""
     make, shapes = CASES[name]
     rng = np.random.default_rng(0)
@@ -121,7 +130,7 @@ def run(name: str, spec: str, plan: str, cut: bool) -> list[Any]:
             if shape[0] == "ints":
                 x = bb.asarray(rng.integers(0, 10, shape[1]))
             else:
-                x = bb.asarray(rng.normal(size=shape).astype(np.float32))
+                x = bb.asarray(np.asarray(rng.normal(size=shape), np.float32))
             x = place(x, {"dp": 0}) if cut else x
             inputs.append(x.require_grad() if x.dtype.kind == "float" else x)
         result = layer(*inputs)

@@ -296,8 +296,9 @@ def test_tokens_that_end_a_text_are_those_for_generating(tmp_path: Path) -> None
         path.write_text(json.dumps({"eos_token_id": stops, "temperature": 0.6}))
         model = bb.models.from_pretrained(folder)
         assert model.config.eos_token_id == stops
-        model.save_pretrained(tmp_path / "b")
-        assert bb.models.from_pretrained(tmp_path / "b").config.eos_token_id == stops
+        saved = tmp_path / f"saved {stops}"
+        model.save_pretrained(saved)
+        assert bb.models.from_pretrained(saved).config.eos_token_id == stops
     own = frozen("llama").model("numpy").config.eos_token_id
     for words in ("{}", '{"eos_token_id": null}'):
         path.write_text(words)

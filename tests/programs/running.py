@@ -20,7 +20,7 @@ import backburn as bb
 from backburn.base.trees import flatten
 from backburn.errors import BackburnError, CaptureError, GraphError
 from backburn_numpy import threads
-from backburn_numpy.lists import native_list
+from backburn_numpy.lists import verifier
 from backburn_numpy.lists.guards import MemoryFault, check, guarded
 
 #: The values of the inputs in each call: the first runs as it is, the second is recorded, and the rest are replays.
@@ -111,7 +111,7 @@ def run(case: Case, *, has_guards: bool = True) -> str:
     """
     before = threads.num_threads()
     threads.set_num_threads(case.threads)
-    native_list.VERIFIES = has_guards and zlib.crc32(case.name.encode()) % 3 == 0  # some plans are proved, too
+    verifier.VERIFIES = has_guards and zlib.crc32(case.name.encode()) % 3 == 0  # some plans are proved, too
     try:
         with bb.use_backend(case.tower):
             with guarded() if has_guards else nullcontext():

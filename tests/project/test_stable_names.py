@@ -80,12 +80,12 @@ COMMANDS: dict[str, set[str]] = {
         "config", "overrides", "--backend", "--epochs", "--seed", "--out", "--check", "--dry-run", "--resume",
         "--overwrite",
     },
-    "evaluate": {"model", "--backend"},
+    "evaluate": {"model", "--backend", "--config", "--trust"},
     "runs": {"folders", "--metric", "--sort", "--reverse", "--compare", "--plot", "--report", "--json"},
-    "predict": {"model", "inputs", "--out", "--batch-size", "--backend"},
+    "predict": {"model", "inputs", "--out", "--batch-size", "--backend", "--config", "--trust"},
     "conformance": {
         "backend", "--quick", "--ops", "--dtypes", "--kinds", "--only", "--xfail", "--json", "--markdown", "--html",
-        "--brief", "--jobs", "--timeout", "--memory", "--in-process", "--new",
+        "--brief", "--jobs", "--timeout", "--memory", "--in-process", "--new", "--large",
     },
     "generate": {
         "folder", "prompt", "--chat", "--backend", "--dtype", "--max-new-tokens", "--temperature", "--top-k", "--top-p",

@@ -74,6 +74,8 @@ class TestBinary:
             function(bb.asarray(X), "a")
         with pytest.raises(ArgumentError, match=r"at least one operand must be a tensor.*asarray"):
             function(1.0, 2.0)
+        if function in (bb.minimum, bb.maximum):  # a bound that no element reaches, or one that all exceed
+            return
         with pytest.raises(ArgumentError, match="an integer of 20001 bits"):  # more digits than Python writes
             function(bb.asarray([1, 2]), 2**20000)
 
@@ -146,8 +148,7 @@ class TestClip:
         x = bb.asarray([1, 5, 9], dtype="uint8")
         assert x.clip(2, 6).dtype == "uint8"
         assert x.clip(0.5, None).dtype == "float32"
-        with pytest.raises(ArgumentError, match=r"clip: .*-1.*uint8\[3\]"):
-            x.clip(-1, 6)
+        assert x.clip(-1, 6).tolist() == [1, 5, 6]  # a bound that no element reaches
 
     def test_gradient_reaches_tensor_bounds(self) -> None:
         x, low, high = (bb.asarray(v).require_grad() for v in ([-2.0, 0.0, 2.0], [-1.0, -1.0, -1.0], 1.0))

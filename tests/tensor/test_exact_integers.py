@@ -90,7 +90,7 @@ def test_gradients_of_mixed_operands_are_of_their_dtype() -> None:
     loss = functional.mse_loss(leaf, bb.asarray([1600000001, 3]))
     gradient = leaf.grad(loss.backward())
     assert gradient is not None
-    assert (loss.dtype, gradient.dtype) == ("float32", "float32")
+    assert loss.dtype == gradient.dtype == "float32"
     assert gradient.tolist() == [-1.6e9, -1.0]
 
 

@@ -142,7 +142,7 @@ def unmade() -> Any:
 
 @pytest.mark.parametrize("table", ["mesh = { dp = 4 }\ntimeout = 8.0", 'mesh = { dp = 2 }\nparameters = "sharded"'])
 def test_a_saved_model_says_nothing_of_shards(tmp_path: Path, table: str) -> None:
-    texts = []
+    texts: list[Any] = []
     for text in ("", f"[distributed]\n{table}\ncheck = true\n"):
         run = configured(tmp_path, text)
         grid = mesh_of(run)

@@ -95,7 +95,7 @@ def killed_until_done(folder: Path, moments: random.Random, kills: int) -> int:
 def assert_same_files(folder: Path, whole: Path) -> None:
     for name in ("model.safetensors", "best.safetensors"):
         assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
-    states = [newest(folder), newest(whole)]
+    states: list[Any] = [newest(folder), newest(whole)]
     for state in states:
         assert state is not None
         state["history"] = [timeless(row) for row in state["history"]]

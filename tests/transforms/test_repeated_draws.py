@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,12 +33,16 @@ def _default(generator: bb.random.Generator) -> Callable[[Any], Any]:
     return function
 
 
+def _drawn(x: Any, generator: Any) -> Any:
+    return x * bb.random.uniform(x.shape, generator=generator)
+
+
 WAYS: dict[str, Drawn] = {
     "closure": lambda g: lambda x: x * bb.random.uniform(x.shape, generator=g),
     "twice": lambda g: (
         lambda x: x * bb.random.uniform(x.shape, generator=g) + x * bb.random.normal(x.shape, generator=g)
     ),
-    "argument": lambda g: lambda x, generator=g: x * bb.random.uniform(x.shape, generator=generator),
+    "argument": lambda g: partial(_drawn, generator=g),
     "module": Holder,
     "spawned": lambda g: lambda x: x * bb.random.uniform(x.shape, generator=g.spawn(2)[1]),
     "dropout": lambda g: lambda x: nn.functional.dropout(x, 0.5, generator=g),
@@ -52,11 +57,12 @@ def test_checkpoint_draws_again(way: str) -> None:
     generator = bb.random.Generator(5)
     function = WAYS[way](generator)
     expected, after = bb.grad(lambda x: function(x).sum())(x), generator.state()
-    for derivative in (
+    derivatives: list[Callable[[Any], Any]] = [
         lambda f: bb.grad(lambda x: bb.checkpoint(f)(x).sum())(x),
         lambda f: bb.grad(lambda x: bb.checkpoint(bb.checkpoint(f))(x).sum())(x),
         lambda f: (leaf := x.require_grad()).grad(bb.checkpoint(f)(leaf).sum().backward()),
-    ):
+    ]
+    for derivative in derivatives:
         generator = bb.random.Generator(5)
         found = derivative(WAYS[way](generator))
         np.testing.assert_array_equal(found.numpy(), expected.numpy())

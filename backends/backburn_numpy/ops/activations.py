@@ -75,7 +75,7 @@ def _sigmoid_slope(grad: Array, x: Array) -> Array:
     power = np.abs(x, out=...)
     np.negative(power, power)
     np.exp(power, power)
-    above = np.add(power, ONE[x.itemsize], out=...)
+    above = np.add(power, ONE[grad.itemsize], out=...)
     np.multiply(above, above, above)
     np.divide(power, above, power)
     return np.multiply(power, grad, power)
@@ -83,7 +83,7 @@ def _sigmoid_slope(grad: Array, x: Array) -> Array:
 
 def _tanh_slope(grad: Array, x: Array) -> Array:
     slope = _sigmoid_slope(grad, np.add(x, x, out=...))
-    return np.multiply(slope, FOUR[x.itemsize], slope)
+    return np.multiply(slope, FOUR[grad.itemsize], slope)
 
 
 def _tanh_backward(grad: Array, y: Array) -> Array:

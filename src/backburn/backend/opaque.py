@@ -40,7 +40,7 @@ class Opaque:
         raise _error("the truth of a primitive", "k.where(x, y, z) to choose by the elements of x")
 
     def __getitem__(self, key: object) -> NoReturn:
-        raise _error("x[...]", "k.slice, k.select, k.take or k.gather")
+        raise _error("x[...]", "k.slice, k.select, k.take or k.take_along_axis")
 
     def __len__(self) -> NoReturn:
         raise _error("len(x)", "x.shape[0]")

@@ -23,6 +23,7 @@ from backburn.base.errors import (
     FileFormatError,
     NumericalInstabilityError,
     RunFolderError,
+    SpecError,
 )
 from backburn.base.foreign import printable
 from backburn.base.regular import open_regular
@@ -152,10 +153,10 @@ def train(options: argparse.Namespace) -> int:
     if trainer.is_first:
         print(f"time      {time.perf_counter() - started:.1f} s")
         print(f"model     {folder / MODEL}, after epoch {trainer.epoch}")
-        kept = trainer.checkpoints
-        best = next((row for row in trainer.history if kept.monitor and row.get(kept.monitor) == kept.best), None)
+        monitor, value = trainer.checkpoints.monitor, trainer.checkpoints.best
+        best = next((row for row in trainer.history if monitor and row.get(monitor) == value), None)
         if best is not None:
-            print(f"best      {folder / BEST}, after epoch {best['epoch']:.0f}, by {kept.monitor}")
+            print(f"best      {folder / BEST}, after epoch {best['epoch']:.0f}, by {monitor}")
         draw(trainer.history, folder)
         for profile in _profiles(backend):
             print(f"\n{profile.spec}, all epochs:\n{profile.table()}\n")
@@ -187,16 +188,14 @@ def check_backend(option: str | None, run: Any) -> list[str]:
         raise type(error)(f"{source}: {error}") from error
     if unknown is None:
         return []
-    name, error = unknown
+    name, misspelt = unknown
     for function in run.names("model", "data", "loss", "metrics", "callbacks").values():
         path = source_of(parts_of_name(function)[0], run.source.folder)
-        if (
-            path is not None
-            and path.suffix == ".py"
-            and re.search(rf"[\"']{name}[\"']", path.read_text("utf-8", "replace"))
-        ):
+        if path is None or path.suffix != ".py":
+            continue
+        if re.search(rf"[\"']{name}[\"']", path.read_text("utf-8", "replace")):
             return [f"the backend {name!r}, which {path.name} may register"]
-    raise type(error)(f"{source}: {error}")
+    raise SpecError(f"{source}: {misspelt}")
 
 
 def dry_run_of(run: Any, backend: AnyBackend) -> Any:

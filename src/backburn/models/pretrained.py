@@ -142,9 +142,8 @@ class Pretrained(Module):
         text = json.dumps(values, indent=2, sort_keys=True) + "\n"
         write_atomically(path / "config.json", text.encode(), follow=False)
         source: Path | None = vars(self.config).get("folder")
-        for there in () if source is None else (source / name for name in BESIDE):
-            if there.is_file() and not (path / there.name).exists():
-                write_atomically(path / there.name, read_regular(inside(there, source), _LONGEST), follow=False)
+        if source is not None:
+            _copy_beside(source, path)
 
     def draw(self, std: float, scaled: Mapping[str, float] = MappingProxyType({})) -> None:
         """Draw all matrices normally with the deviation ``std``, and set biases to 0, as published models begin.
@@ -164,6 +163,14 @@ class Pretrained(Module):
     def published(self) -> Module:
         """The model with its weights in the layout of published files; itself where that is its own."""
         return self
+
+
+def _copy_beside(source: Path, folder: Path) -> None:
+    """Copy the files of ``BESIDE`` that only ``source`` has."""
+    for name in BESIDE:
+        if (source / name).is_file() and not (folder / name).exists():
+            content = read_regular(inside(source / name, source), _LONGEST)
+            write_atomically(folder / name, content, follow=False)
 
 
 def from_pretrained(

@@ -316,7 +316,7 @@ def grad_lu(k: Any, g: Any, out: Any) -> Any:
             return transpose(k, k.triangular_solve(upper, transpose(k, y), True))
         except SingularMatrixError as cause:
             raise SingularMatrixError(
-                f"lu: the gradient needs pivots that are not 0. Operand: "
+                f"lu: the gradient of lu needs pivots that are not 0. Operand: "
                 f"{k.dtype(l)}[{','.join(map(str, (*stack, m, n)))}] ({k.spec})"
             ) from cause
 
@@ -354,7 +354,7 @@ def grad_tall_qr(k: Any, g_q: Any, g_r: Any, q: Any, r: Any, x_shape: Any) -> An
     except SingularMatrixError as cause:
         first = "columns" if q.shape[-2] > q.shape[-1] else f"first {q.shape[-1]} columns"
         raise SingularMatrixError(
-            f"qr: the gradient needs independent {first}, and to rounding they are not. Operand: "
+            f"qr: the gradient of qr needs independent {first}, and to rounding they are not. Operand: "
             f"{k.dtype(r)}[{','.join(map(str, x_shape))}] ({k.spec})"
         ) from cause
 

@@ -315,7 +315,9 @@ class Losses(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         softmax = self.softmax(upcast_half(self, x), axis)
         # The share of the label minus 1 is that of the others, which has all its digits.
         index = _index(self, x, labels, axis)
-        others = self.sum(self.scatter(softmax, index, 0.0, axis, "assign"), (axis,), True)
+        own = self.take_along_axis(softmax, index, axis)
+        none = self.sub(own, own)  # 0, or NaN, which the only class of a row would lose otherwise
+        others = self.sum(self.scatter(softmax, index, none, axis, "assign"), (axis,), True)
         difference = self.scatter(softmax, index, self.neg(others), axis, "assign")
         return self.astype(self.mul(difference, _column(self, upcast_half(self, grad), axis)), self.dtype(x))
 

@@ -111,7 +111,7 @@ def check_plan(run: Run) -> str:
     if config is None:
         return ""
     _check_axes(run, config)
-    given = {"deterministic": config.deterministic, "timeout": config.timeout, "check": config.check}
+    given: dict[str, Any] = {"deterministic": config.deterministic, "timeout": config.timeout, "check": config.check}
     made = _placed(run, "distributed", lambda: mesh(**{**given, **config.mesh, "communicator": Local()}))
     if config.plan is None:
         return ""

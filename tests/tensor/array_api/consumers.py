@@ -22,8 +22,6 @@ SCIPY_GRADIENTS = {
     "stats.skew": lambda s, x: s.stats.skew(x),
     "stats.kurtosis": lambda s, x: s.stats.kurtosis(x),
     "stats.sem": lambda s, x: s.stats.sem(x),
-    "stats.power_divergence": lambda s, x: s.stats.power_divergence(x).statistic,
-    "stats.ttest_1samp": lambda s, x: s.stats.ttest_1samp(x, 1.0).statistic,
     "stats.directional_stats": lambda s, x: s.stats.directional_stats(x).mean_direction,
     "special.softmax": lambda s, x: s.special.softmax(x, axis=0),
     "integrate.trapezoid": lambda s, x: s.integrate.trapezoid(x),
@@ -31,6 +29,9 @@ SCIPY_GRADIENTS = {
     "optimize.rosen": lambda s, x: s.optimize.rosen(x),
 }
 SCIPY = {
+    # NumPy computes their p-values, which a tensor with a gradient refuses.
+    "stats.power_divergence": lambda s, x: s.stats.power_divergence(x).statistic,
+    "stats.ttest_1samp": lambda s, x: s.stats.ttest_1samp(x, 1.0).statistic,
     "stats.entropy": lambda s, x: s.stats.entropy(x),
     "special.gammaln": lambda s, x: s.special.gammaln(x),
     "special.betainc": lambda s, x: s.special.betainc(x, x, x / 3),

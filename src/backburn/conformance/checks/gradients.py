@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -135,7 +135,8 @@ def weighted_sum(outer: Any, results: tuple[Any, ...], weights: list[Array] | No
     """
     inner, total = outer.inner_backend, None
     floats = [r for r in results if outer.dtype(r).kind == "float"]
-    for result, given in zip(floats, weights or [None] * len(floats), strict=True):
+    chosen: Sequence[Array | None] = weights or [None] * len(floats)
+    for result, given in zip(floats, chosen, strict=True):
         if not outer.is_tracked(result):
             continue
         shape = tuple(result.shape)

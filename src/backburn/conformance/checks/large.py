@@ -341,7 +341,8 @@ def check_large_layout(check: Check) -> None:
     k, name, sample = check.backend, check.operation, large_sample(check)
     operands = operands_of(name, sample, check.dtype)
     plain = to_host(k, name, call(k, name, to_primitives(k, operands), sample.attributes))
-    for make in (*(partial(seen_by, k, view) for view in VIEWS), *_foreign(k)):
+    makers: list[Callable[[Any], Any]] = [*(partial(seen_by, k, view) for view in VIEWS), *_foreign(k)]
+    for make in makers:
         seen = store_quantized(k, map_operands(operands, make))
         other = to_host(k, name, call(k, name, seen, sample.attributes))
         for number, (got, expected) in enumerate(zip(other, plain, strict=True)):

@@ -94,7 +94,7 @@ def prepare(backend: Any, options: Mapping[str, Any], expected: list[str]) -> tu
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         only = options.get("only")
-        filters = {n: options.get(n) for n in ("ops", "dtypes", "kinds")}
+        filters: dict[str, Any] = {n: options.get(n) for n in ("ops", "dtypes", "kinds")}
         every: list[Check] | None = None
         if only:
             wanted = set(only)
@@ -105,7 +105,7 @@ def prepare(backend: Any, options: Mapping[str, Any], expected: list[str]) -> tu
             if lacking := sorted(wanted - {c.id for c in found}):
                 raise ArgumentError(f"{backend.spec} has no check {lacking[0]}: {_advice(lacking[0], every)}")
         else:
-            sizes = {n: bool(options.get(n)) for n in ("quick", "large")}
+            sizes: dict[str, Any] = {n: bool(options.get(n)) for n in ("quick", "large")}
             found = list(checks(backend, **sizes, **filters))
         unmatched: list[str] = []
         if expected:

@@ -337,7 +337,7 @@ def _rounds(name: str, x: Any, y: Any) -> bool:
     if "float" not in kinds and "I" in OPERATIONS[name].kinds:
         return False
     floats = [t for t in (x, y) if t.__class__ is CLASSES["float"]]
-    if floats and name not in CANCEL:
+    if (floats and name not in CANCEL) or any(is_quantized(t) for t in (x, y)):
         return False
     return any(loses(t, floats[0]._dtype if floats else default_float(t._backend)) for t in (x, y) if is_tensor(t))
 

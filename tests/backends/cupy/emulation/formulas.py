@@ -19,6 +19,8 @@ from backburn_cupy.kernels.fused import EXPRESSIONS, formula_kernels
 
 #: The operands that are no numbers, of operations that take numbers for others, or for none.
 ARRAYS = {
+    "sigmoid_slope": ("grad", "x"),
+    "tanh_slope": ("grad", "x"),
     "clip": ("x",),
     "prelu": ("x",),
     "binary_cross_entropy": ("x", "targets"),
