@@ -58,12 +58,13 @@ class Opaque:
 
     def __array_ufunc__(self, function: Any, method: str, *_: Any, **__: Any) -> NoReturn:
         reduced = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
-        name = function.__name__
-        ours = reduced.get(name, name) if method == "reduce" else _NUMPYS.get(name, name)
+        name: str = function.__name__
+        ours: str = reduced.get(name, name) if method == "reduce" else _NUMPYS.get(name, name)
         raise _error(f"np.{name}{'' if method == '__call__' else '.' + method}", _call(ours))
 
     def __array_function__(self, function: Any, *_: Any) -> NoReturn:
-        raise _error(f"np.{function.__name__}", _call(_NUMPYS.get(function.__name__, function.__name__)))
+        name: str = function.__name__
+        raise _error(f"np.{name}", _call(_NUMPYS.get(name, name)))
 
     def __getattr__(self, name: str) -> NoReturn:
         hint = f"; here: {_call(name)}, of the backend k" if name in OPERATIONS else ""

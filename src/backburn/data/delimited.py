@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,13 @@ DATE, TIME = f"^{_DAY}$", f"^{_CLOCK}$"
 MOMENT, ZONED = f"^{_DAY}([ T]{_CLOCK})?$", f"^{_DAY}[ T]{_CLOCK} ?(Z|[+-][0-9]{{2}}:?[0-9]{{2}})$"
 #: The largest integer up to which floats have all integers.
 EXACT = 1 << 53
+
+
+def functions() -> Any:
+    """The functions of ``pyarrow.compute``, which are made when it is imported, so that checkers know none."""
+    from pyarrow import compute
+
+    return cast(Any, compute)
 
 
 def read(path: Path, packed: bool, usual: str, delimiter: str | None, encoding: str | None) -> Any:
@@ -180,7 +187,7 @@ def _say(path: Path, words: str) -> None:
 
 def column(cells: Any, missing: Collection[str], what: str) -> NDArray[Any]:
     """The cells of a column as an array of the narrowest kind that has all of them."""
-    from pyarrow import compute
+    compute = functions()
 
     bare = compute.utf8_trim_whitespace(cells)
     gaps = _is_in(bare, (*MISSING, *missing))
@@ -197,7 +204,7 @@ def column(cells: Any, missing: Collection[str], what: str) -> NDArray[Any]:
 
 def texts(cells: Any, missing: Collection[str], what: str) -> NDArray[Any]:
     """The cells as texts, of which those in ``missing`` are empty."""
-    from pyarrow import compute
+    compute = functions()
 
     if missing:
         cells = compute.if_else(_is_in(cells, tuple(missing)), "", cells)
@@ -228,19 +235,20 @@ def spread(values: NDArray[Any], gaps: NDArray[np.bool_]) -> NDArray[Any]:
 
 def _is_in(cells: Any, values: Sequence[str]) -> Any:
     import pyarrow
-    from pyarrow import compute
+
+    compute = functions()
 
     return compute.is_in(cells, value_set=pyarrow.array(values, pyarrow.string()))
 
 
 def _all(cells: Any, pattern: str) -> bool:
-    from pyarrow import compute
+    compute = functions()
 
     return bool(compute.all(compute.match_substring_regex(cells, pattern)).as_py())
 
 
 def _any(cells: Any, pattern: str) -> bool:
-    from pyarrow import compute
+    compute = functions()
 
     return bool(compute.any(compute.match_substring_regex(cells, pattern)).as_py())
 
@@ -248,7 +256,8 @@ def _any(cells: Any, pattern: str) -> bool:
 def _cast(cells: Any, kind: Any) -> NDArray[Any] | None:
     """Texts cast to a type of pyarrow, where it reads all of them."""
     import pyarrow
-    from pyarrow import compute
+
+    compute = functions()
 
     try:
         found: NDArray[Any] = compute.cast(cells, kind).to_numpy()
@@ -259,7 +268,7 @@ def _cast(cells: Any, kind: Any) -> NDArray[Any] | None:
 
 def _unsigned(cells: Any) -> Any:
     """Numbers without a plus before them, which casts do not read."""
-    from pyarrow import compute
+    compute = functions()
 
     return compute.utf8_ltrim(cells, "+")
 
@@ -283,7 +292,8 @@ def largest(values: NDArray[Any]) -> int:
 
 def _floats(cells: Any, gaps: bool) -> NDArray[Any] | None:
     import pyarrow
-    from pyarrow import compute
+
+    compute = functions()
 
     if not _all(cells, NUMBER) or _any(cells, LEADING_ZERO):
         return None
@@ -297,7 +307,7 @@ def _floats(cells: Any, gaps: bool) -> NDArray[Any] | None:
 
 
 def _truths(cells: Any, gaps: bool) -> NDArray[Any] | None:
-    from pyarrow import compute
+    compute = functions()
 
     if not compute.all(_is_in(cells, (*TRUE, *FALSE))).as_py():
         return None
@@ -308,7 +318,8 @@ def _truths(cells: Any, gaps: bool) -> NDArray[Any] | None:
 def _times(cells: Any, gaps: bool) -> NDArray[Any] | None:
     """Days, moments and times of day; moments with a zone in UTC."""
     import pyarrow
-    from pyarrow import compute
+
+    compute = functions()
 
     if _all(cells, DATE):
         return _cast(cells, pyarrow.date32())
@@ -332,7 +343,7 @@ def _times(cells: Any, gaps: bool) -> NDArray[Any] | None:
 
 def typed(cells: Any, dtype: np.dtype[Any], missing: Collection[str], what: str) -> NDArray[Any]:
     """The cells in a dtype. Raises :class:`DTypeError`, which names the first cell that it does not hold."""
-    from pyarrow import compute
+    compute = functions()
 
     if dtype.kind in "UT":
         found = texts(cells, missing, what)

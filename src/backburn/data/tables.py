@@ -155,7 +155,9 @@ def _parquet(path: Path, wanted: set[str] | None) -> tuple[Any, frozenset[str]]:
 
 def _expanded(table: Any, path: Path, most: int) -> Any:
     """The table with texts in the place of their numbers, unless they have more than ``most`` characters together."""
-    from pyarrow import compute, types
+    from pyarrow import types
+
+    compute = delimited.functions()
 
     size = 0
     for number, field in enumerate(table.schema):

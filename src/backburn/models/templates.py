@@ -171,7 +171,9 @@ def _environment(budget: _Budget) -> Any:
         """The sandbox."""
 
         intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%", "**"})
-        count_loop, weigh, weigh_whole = map(staticmethod, (budget.counted, budget.weighed, budget.compared))
+        count_loop = staticmethod(budget.counted)
+        weigh = staticmethod(budget.weighed)
+        weigh_whole = staticmethod(budget.compared)
         concat = join_texts = staticmethod(budget.joined)
 
         def _parse(self, source: str, name: Any, filename: Any) -> Any:
@@ -262,7 +264,8 @@ def _check_call(budget: _Budget, name: str, owner: Any, values: Sequence[Any], o
     elif name in ("indent", "expandtabs", "wordwrap"):
         text = str(owner)
         count = len(text) if name == "wordwrap" else text.count("\n") + text.count("\t") + 1
-        budget.check(size + count * max([*lengths, *([] if name == "wordwrap" else widths)], default=8))
+        sizes: list[int] = [*lengths, *([] if name == "wordwrap" else widths)]
+        budget.check(size + count * max(sizes, default=8))
     elif name == "sum" and lengths and not isinstance(given[-1], str):
         raise ValueError("sum adds numbers")
     elif name == "batch":

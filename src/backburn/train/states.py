@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -153,11 +153,12 @@ def _is_number(value: object) -> bool:
 def data_description(data: Any) -> dict[str, Any]:
     """The kind and the length of data, and what they say of themselves by a method ``describe``."""
     kind = type(data.loader if isinstance(data, Rows) else data)  # the same run whether batches are cut or not
+    given: Any = data
     found: dict[str, Any] = {"kind": kind.__name__}
-    if hasattr(data, "__len__"):
-        found["batches"] = len(data)
-    if hasattr(data, "describe"):
-        found |= dict(data.describe())
+    if isinstance(given, Sized):
+        found["batches"] = len(given)
+    if describe := getattr(data, "describe", None):
+        found |= dict(describe())
     return found
 
 

@@ -43,7 +43,8 @@ def refuse_number(x: Any) -> None:
     """
     if x._dtype.kind != "float" or not RECORDING.get() or not (running := TRANSFORMS.get()):
         return
-    k, primitive = x._backend, x._primitive
+    k: Any = x._backend
+    primitive = x._primitive
     while (inner := inner_of(k)) is not None:
         if k.is_tracked(primitive) and any(k is level for level in running):
             raise _error(x, "a Python number")
