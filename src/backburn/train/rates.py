@@ -43,8 +43,8 @@ def changed_rate(optimizer: Any, row: Mapping[str, float]) -> str | None:
         key = f"lr/{name}" if name else "lr"
         if not callable(one.lr) or hasattr(one.lr, "observe") or key not in row:
             continue
-        schedule: Callable[[int], float] = one.lr
-        rate = float(schedule(int(row["step"])))
+        now: Any = one.lr(int(row["step"]))
+        rate = float(now)
         if not isclose(rate, row[key], rel_tol=1e-6):
             step = f"after step {row['step']:.0f}"
             return f"{key} {step} was {row[key]:.4g}, and is {rate:.4g} by the present schedule"

@@ -55,9 +55,8 @@ SLOW: dict[str, int] = {
     **dict.fromkeys(("take_along_axis_backward", "scatter", "scatter_reduce", "one_hot"), 2_000),
     **dict.fromkeys(("cross_entropy", "nll_loss", "label_cross_entropy", "label_cross_entropy_backward"), 2_000),
     **dict.fromkeys(("ndtr", "ndtri", "log_ndtr", "inverse_mills", "erf", "erfc", "erfcx", "lgamma"), 16_000),
-    "cofactors": 16_000,
-    **dict.fromkeys(("gelu", "gelu_backward", "det", "sort_with_indices", "argsort", "nonzero", "unique_all"), 40_000),
-    **dict.fromkeys(("feed_forward", "feed_forward_backward", "scaled_dot_product_attention"), 40_000),
+    **dict.fromkeys(("gelu", "gelu_backward", "det", "cofactors", "sort_with_indices", "argsort", "nonzero"), 40_000),
+    **dict.fromkeys(("feed_forward", "feed_forward_backward", "scaled_dot_product_attention", "unique_all"), 40_000),
     **dict.fromkeys(("scaled_dot_product_attention_backward", "conv", "fold", "unfold", "deform_conv2d"), 40_000),
     **dict.fromkeys(("interpolate_backward", "scatter_nd"), 4_000),
 }  # fmt: skip
