@@ -110,7 +110,9 @@ def take(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
 def take_backward(grad: Array, indices: Array, /, length: int, axis: int) -> Array:
     shape = (*grad.shape[:axis], length, *grad.shape[axis + indices.ndim :])
     out = _zeros(shape, compute_dtype(grad))
-    _add_entries(out, indices.reshape(-1), grad, axis)
+    # Kernels step along one axis of entries, with its stride: those of several axes of indices become one.
+    entries = grad.reshape(*grad.shape[:axis], indices.size, *grad.shape[axis + indices.ndim :])
+    _add_entries(out, indices.reshape(-1), entries, axis)
     return cast_like(out, grad)
 
 

@@ -100,6 +100,10 @@ def added(x: Shape, indices: Shape, values: Shape | None, *, axis: int, **_: Any
 
 
 def _untaken(grad: Shape, indices: Shape, *, length: int, axis: int) -> Shape:
+    if grad[axis : axis + len(indices)] != indices:  # a kernel would read past the gradient
+        raise ShapeError(
+            f"the gradient {list(grad)} must have the shape {list(indices)} of the indices from axis {axis} on"
+        )
     return (*grad[:axis], length, *grad[axis + len(indices) :])
 
 
