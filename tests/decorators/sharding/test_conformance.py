@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from backburn.conformance import check_backend
-from backburn.conformance.checks.kinds import KINDS, LARGE_KINDS
 
 
 def spec(inner: str, shards: int, inputs: str) -> str:
@@ -27,5 +26,5 @@ def test_some_checks_among_other_decorators(backend: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("inputs", "shards"), [("first", 3), ("last", 2), ("addends", 2)])
 def test_all_checks(inputs: str, shards: int) -> None:
-    report = check_backend(spec("numpy", shards, inputs), kinds=[kind for kind in KINDS if kind not in LARGE_KINDS])
+    report = check_backend(spec("numpy", shards, inputs))
     assert report.failures == []
