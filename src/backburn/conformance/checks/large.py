@@ -42,7 +42,7 @@ from backburn.conformance.samples.calls import (
 )  # fmt: skip
 from backburn.conformance.samples.derived.dtypes import in_dtype
 from backburn.conformance.samples.derived.edge_values import has_edges
-from backburn.conformance.samples.derived.stretched import ALL, SLOW, Stretch, stretched, stretches
+from backburn.conformance.samples.derived.stretched import ALL, Stretch, stretched, stretches
 from backburn.conformance.samples.table import SAMPLES, Array, Sample, Stored
 from backburn.ops.table import OPERATIONS, Operation
 
@@ -164,8 +164,7 @@ def _behaviour(
                 if operation.results != ("host",):
                     title = "calls one after another, of other values in the memory of earlier ones"
                     yield make(kind="memory", function=check_memory, title=title)
-            if everything or name not in SLOW:
-                yield make(kind="threads", function=check_threads, title="calls from several threads at once")
+            yield make(kind="threads", function=check_threads, title="calls from several threads at once")
         smooth = operation.differentiable and operation.shape and sample.smooth and name not in STEPS
         if smooth and leaves(sample) and not donated:
             wide = [d for d in dtypes if as_dtype(d).bits >= 32][: None if everything else 1]

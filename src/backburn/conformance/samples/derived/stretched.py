@@ -29,6 +29,7 @@ from backburn.conformance.samples.calls import (
     is_float,
 )  # fmt: skip
 from backburn.conformance.samples.table import SAMPLES, Array, Sample, Stored
+from backburn.ops.rules.shapes import broadcast
 from backburn.ops.table import OPERATIONS, Operation
 
 #: Lengths of a long axis, to which a few even ones are added: more than a block of 1,024; more than the 65,536 rows of
@@ -230,7 +231,7 @@ def _grows(operation: Operation, sample: Sample, group: tuple[Slot, ...], length
     lengths = next((n for n in _near(length + 4, length) if _fits(operation, sample, dict.fromkeys(group, n))), None)
     if lengths is None or operation.name in MADE:
         return False
-    if len(sample.operands) == 1 and operation.elementwise:
+    if operation.elementwise and (len(sample.operands) == 1 or operation.shape is broadcast):
         return True
     return _computes(operation, sample, dict.fromkeys(group, lengths))
 
