@@ -9,7 +9,6 @@ another error or gave a warning. The tests read a few of each; :mod:`tools.fuzz_
 
 from __future__ import annotations
 
-import argparse
 import functools
 import gzip
 import io
@@ -23,6 +22,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from tests.helpers.weight_files import (
     with_header,
 )
 from tools.fuzz_weights import ARRAYS, Model, changed, own_file
+from tools.fuzzing import outcome_of, run
 
 import backburn as bb
 from backburn import models
@@ -502,12 +503,12 @@ FORMATS: dict[str, tuple[Callable[[random.Random], dict[str, bytes]], Callable[[
 
 
 def fuzz(
-    name: str, count: int, folder: Path, seed: int = 0, watch: Callable[[float, int], None] | None = None
+    name: str, count: int, folder: Path, seed: int = 0, watch: Callable[[float], None] | None = None
 ) -> Counter[str]:
     """Read ``count`` changed folders of a format; the numbers of those that were read, and of errors by class.
 
     Errors that are not ours are raised as they are, with a note that says which file it was. ``watch`` is given the
-    seconds and the bytes of each.
+    seconds of each.
     """
     make, read = FORMATS[name]
     outcomes: Counter[str] = Counter()
@@ -519,58 +520,17 @@ def fuzz(
         for file, content in files.items():
             (folder / file).write_bytes(content)
         start = time.process_time()
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", MetadataWarning)
-                read(folder, choice)
-        except bb.BackburnError as error:
-            outcome, words = type(error).__name__, str(error)
-        except BaseException as error:
-            error.add_note(f"format {name}, seed {seed}, number {number}: {folder}")
-            raise
-        else:
-            outcome, words = "read", ""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", MetadataWarning)
+            where = f"format {name}, seed {seed}, number {number}: {folder}"
+            outcome, words = outcome_of(partial(read, folder, choice), where)
+        if watch is not None:
+            watch(time.process_time() - start)
         outcomes[outcome] += 1
         assert words.replace("\n", "").replace("\t", "").isprintable(), ascii(words)
         assert len(words) < 10_000, f"{name} {number}: {len(words)} characters"
-        if watch is not None:
-            watch(time.process_time() - start, sum(map(len, files.values())))
     return outcomes
 
 
-def main() -> None:
-    """Run on the command line."""
-    import resource  # of POSIX, and the tests need the rest everywhere
-
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=10_000, help="folders of each format")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--formats", nargs="*", default=list(FORMATS), choices=list(FORMATS))
-    parser.add_argument("--folder", type=Path, help="keeps the last files of a run that crashes")
-    options = parser.parse_args()
-    warnings.simplefilter("error")
-
-    def peak() -> float:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-    for name in options.formats:
-        with tempfile.TemporaryDirectory() as made:
-            folder = options.folder / name if options.folder is not None else Path(made)
-            folder.mkdir(parents=True, exist_ok=True)
-            fuzz(name, 20, folder, options.seed + 1)
-            before, slowest = peak(), [0.0]
-
-            def watch(seconds: float, size: int, slowest: list[float] = slowest) -> None:
-                slowest.append(seconds)
-
-            start = time.perf_counter()
-            outcomes = fuzz(name, options.count, folder, options.seed, watch)
-            seconds = time.perf_counter() - start
-        print(
-            f"{name}: {options.count} in {seconds:.0f} s, {dict(outcomes)}, slowest {max(slowest):.2f} s, "
-            f"{peak() - before:.0f} MiB more", flush=True,
-        )  # fmt: skip
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, FORMATS, fuzz)

@@ -8,28 +8,26 @@ only read, takes more than ``SECONDS``, or more memory than ``MEMORY``. The test
 
 from __future__ import annotations
 
-import argparse
 import copy
 import functools
 import io
 import json
 import os
 import random
-import resource
 import tempfile
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tools.fuzzing import outcome_of, run
 
 import backburn as bb
 from backburn import nn, optim, train
-from backburn.base.errors import BackburnError
 from backburn.train.config import read_config, run_of
 from backburn.train.report import comparison_html, report_html
 from backburn.train.runs import aligned, comparison, find_runs, run_table
@@ -272,57 +270,30 @@ FORMATS: dict[str, Callable[[random.Random, Path], None]] = {
 }  # fmt: skip
 
 
-def fuzz(name: str, count: int, folder: Path, seed: int = 0, bounded: bool = False) -> Counter[str]:
+def fuzz(
+    name: str, count: int, folder: Path, seed: int = 0, watch: Callable[[float], None] | None = None
+) -> Counter[str]:
     """Read ``count`` changed inputs of a format in ``folder``: the numbers of those read, and of errors by class.
 
-    Errors that are not ours are raised as they are, with a note that says which input it was. ``bounded`` also asserts
-    the time of each.
+    Errors that are not ours are raised as they are, with a note that says which input it was. ``watch`` is given the
+    seconds of each.
     """
     outcomes: Counter[str] = Counter()
     victim = folder.parent / "victim"
     victim.write_text("precious")
     for number in range(count):
         started = time.process_time()
-        try:
-            FORMATS[name](random.Random(f"{seed} {number}"), folder)
-        except BackburnError as error:
-            outcome, words = type(error).__name__, str(error)
-        except BaseException as error:
-            error.add_note(f"format {name}, seed {seed}, number {number}: {folder}")
-            raise
-        else:
-            outcome, words = "read", ""
-        seconds = time.process_time() - started
+        where = f"format {name}, seed {seed}, number {number}: {folder}"
+        outcome, words = outcome_of(partial(FORMATS[name], random.Random(f"{seed} {number}"), folder), where)
+        if watch is not None:
+            watch(time.process_time() - started)
         assert words.replace("\n", "").isprintable(), words
         assert len(words) < 20_000
-        assert not bounded or seconds < SECONDS, f"{name} {number}: {seconds:.1f} s"
         outcomes[outcome] += 1
     assert victim.read_text() == "precious"
     assert sorted(os.listdir(folder.parent)) == sorted(["victim", folder.name])
     return outcomes
 
 
-def main() -> None:
-    """Run on the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=10_000, help="inputs of each format")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--formats", nargs="*", default=list(FORMATS), choices=list(FORMATS))
-    options = parser.parse_args()
-    warnings.simplefilter("error")
-    for name in options.formats:
-        with tempfile.TemporaryDirectory() as around:
-            folder = Path(around) / "inside"
-            folder.mkdir()
-            fuzz(name, 10, folder, -1)
-            first = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            start = time.perf_counter()
-            outcomes = fuzz(name, options.count, folder, options.seed, bounded=True)
-            seconds = time.perf_counter() - start
-        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - first) / 1024
-        print(f"{name}: {options.count} in {seconds:.0f} s, {dict(outcomes)}, {grown:.0f} MiB more", flush=True)
-        assert grown < MEMORY, f"{name} takes {grown:.0f} MiB"
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, FORMATS, fuzz, most_seconds=SECONDS, most_memory=MEMORY)

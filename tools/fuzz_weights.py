@@ -7,7 +7,6 @@ changed the model although it was refused. The tests run a few of each.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 import random
@@ -32,6 +31,7 @@ from tests.helpers.weight_files import (
     torch_bytes,
     torch_tree,
 )
+from tools.fuzzing import outcome_of, run
 
 import backburn as bb
 from backburn.base.metadata import MetadataWarning
@@ -220,11 +220,14 @@ IN_FOLDER = {
 READERS: dict[str, Callable[..., Any]] = {"own_model": bb.io.load_model, "own_state": bb.io.load_state}
 
 
-def fuzz(name: str, count: int, folder: Path, seed: int = 0) -> Counter[str]:
+def fuzz(
+    name: str, count: int, folder: Path, seed: int = 0, watch: Callable[[float], None] | None = None
+) -> Counter[str]:
     """Read ``count`` changed files of a format in ``folder``; the numbers of those loaded, and of errors by class.
 
     Raises AssertionError for an error without the file's name, and for a refused file that changed the model. Errors
-    that are not ours are raised as they are, with a note that says which file it was.
+    that are not ours are raised as they are, with a note that says which file it was. ``watch`` is given the seconds of
+    each.
     """
     outcomes: Counter[str] = Counter()
     path = folder / IN_FOLDER.get(name, f"{name}.weights")
@@ -240,7 +243,8 @@ def fuzz(name: str, count: int, folder: Path, seed: int = 0) -> Counter[str]:
         path.write_bytes(FORMATS[name](random.Random(f"{seed} {number}")))
         model = Layers() if is_adapter or name in QUANTIZED else Model()
         before, shapes = dict(vars(model)), [x.shape for x in model.state_dict().values()]
-        try:
+
+        def read(model: Any = model, number: int = number) -> None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", MetadataWarning)  # of a key that is on no list any more
                 if is_adapter:
@@ -249,39 +253,19 @@ def fuzz(name: str, count: int, folder: Path, seed: int = 0) -> Counter[str]:
                     READERS[name](path, verify=number % 2 > 0)
                 if not (is_adapter or name in READERS) or (name == "own_model" and number % 4 > 1):
                     bb.io.load_weights(model, source, strict=number % 4 > 0, quantized=name in QUANTIZED)
-        except bb.BackburnError as error:
-            outcome, words = type(error).__name__, str(error)
-        except BaseException as error:
-            error.add_note(f"format {name}, seed {seed}, number {number}: {path}")
-            raise
-        else:
-            outcome, words = "loaded", str(folder)
-            assert [x.shape for x in model.state_dict().values()] == shapes
+
+        start = time.process_time()
+        outcome, words = outcome_of(read, f"format {name}, seed {seed}, number {number}: {path}")
+        if watch is not None:
+            watch(time.process_time() - start)
         outcomes[outcome] += 1
-        assert str(folder) in words, words
-        if outcome != "loaded":
+        if outcome == "read":
+            assert [x.shape for x in model.state_dict().values()] == shapes
+        else:
+            assert str(folder) in words, words
             assert all(vars(model)[key] is value for key, value in before.items()), f"{name} {number}: {words}"
     return outcomes
 
 
-def main() -> None:
-    """Run on the command line."""
-    import resource  # of POSIX, and the tests need the rest everywhere
-
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=10_000, help="files of each format")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--formats", nargs="*", default=list(FORMATS), choices=list(FORMATS))
-    options = parser.parse_args()
-    warnings.simplefilter("error")
-    for name in options.formats:
-        with tempfile.TemporaryDirectory() as folder:
-            start = time.perf_counter()
-            outcomes = fuzz(name, options.count, Path(folder), options.seed)
-            seconds = time.perf_counter() - start
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(f"{name}: {options.count} in {seconds:.0f} s, {dict(outcomes)}, peak {peak:.0f} MiB", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, FORMATS, fuzz)
