@@ -9,20 +9,12 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol
 
 from backburn.errors import BackburnError
 
-
-class Fuzz(Protocol):
-    """A function that reads ``count`` changed inputs of a format in a folder: the number of each outcome.
-
-    ``watch`` is given the seconds of processor time of each input.
-    """
-
-    def __call__(
-        self, name: str, count: int, folder: Path, seed: int = 0, watch: Callable[[float], None] | None = None
-    ) -> Counter[str]: ...
+#: Reads ``count`` changed inputs of a format in a folder, by a seed, and returns the number of each outcome; the last
+#: argument is given the seconds of processor time of each input.
+Fuzz = Callable[[str, int, Path, int, Callable[[float], None] | None], Counter[str]]
 
 
 def outcome_of(read: Callable[[], object], where: str) -> tuple[str, str]:
@@ -69,7 +61,7 @@ def run(
         with tempfile.TemporaryDirectory() as made:
             folder = (options.folder or Path(made)) / name / "inside"
             folder.mkdir(parents=True, exist_ok=True)
-            fuzz(name, 10, folder, -1)
+            fuzz(name, 10, folder, -1, None)
             seconds: list[float] = []
             before, start = peak(), time.perf_counter()
             outcomes = fuzz(name, options.count, folder, options.seed, seconds.append)

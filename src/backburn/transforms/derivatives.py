@@ -108,7 +108,8 @@ def make_pullback(
     inputs = variables(outer, leaves)
     nodes = [x.primitive.node for x in inputs]
     given, draws = unflatten(structure, inputs), Draws()
-    with transform_scope(outer) as retained, decompositions() as decomposed:
+    decomposed: list[Any] = []
+    with transform_scope(outer) as retained, decompositions(decomposed):
         out = draws.first(lambda: f(*given))
     sync_module_state(primals, structure, given, inputs)
     outputs, out_structure = flatten(out)
@@ -371,7 +372,8 @@ def jvp(f: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...], *, has
     home = leaves[0].backend if leaves else below
     duals: list[Dual[Any]] = [Dual(lift(x, below), lift(t, below)) for x, t in zip(leaves, given, strict=True)]
     draws = Draws()
-    with transform_scope(level) as retained, decompositions() as decomposed:
+    decomposed: list[Any] = []
+    with transform_scope(level) as retained, decompositions(decomposed):
         inputs = [FloatTensor(d, level, x.dtype) for d, x in zip(duals, leaves, strict=True)]
         valued, aux = with_aux("jvp", f, has_aux)
         copies = unflatten(structure, inputs)

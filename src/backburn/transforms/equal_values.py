@@ -11,8 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from backburn.autodiff import Dual
@@ -36,12 +35,9 @@ MOST_TO_CHECK = 64
 ROUNDINGS = 1e4
 
 
-@contextmanager
-def decompositions() -> Iterator[list[Any]]:
-    """A list that is filled with the eigenvalues and singular values that are computed, and whether with vectors."""
-    found: list[Any] = []
-    with scoped(DECOMPOSED, (*DECOMPOSED.get(), found)):
-        yield found
+def decompositions(found: list[Any]) -> scoped[Any]:
+    """Fill a list with the eigenvalues and singular values that are computed, and whether with vectors."""
+    return scoped(DECOMPOSED, (*DECOMPOSED.get(), found))
 
 
 def some_are_equal(found: list[Any]) -> bool:

@@ -154,7 +154,8 @@ class _Derivative:
         self.home = common_backend(name, leaves) if leaves else default_backend()
         self.draws = Draws()
         given = self.copies()
-        with decompositions() as decomposed:
+        decomposed: list[Any] = []
+        with decompositions(decomposed):
             out = self.draws.first(functools.partial(f, *given))
         self.has_equal_values = bool(decomposed) and some_are_equal(decomposed)
         sync_module_state(primals, structure, given, leaves)

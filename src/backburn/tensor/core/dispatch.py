@@ -342,10 +342,20 @@ def _rounds(name: str, x: Any, y: Any) -> bool:
     return any(loses(t, floats[0]._dtype if floats else default_float(t._backend)) for t in (x, y) if is_tensor(t))
 
 
+def _is_exact(name: str, x: Any, y: Any) -> bool:
+    """Whether an operation computes with integers as they are: two tensors, or one and a number that each dtype has."""
+    if "I" not in OPERATIONS[name].kinds:
+        return False
+    if x.__class__ is y.__class__:
+        return True
+    number = y if y.__class__ is int else x
+    return number.__class__ is int and 0 <= number < 128
+
+
 def call_after_promotion(name: str, x: Any, y: Any) -> Any:
     """An operation on two operands after promotion; integers that it would round are computed in float64."""
     integers = CLASSES["int"]
-    if x.__class__ is integers or y.__class__ is integers:
+    if (x.__class__ is integers or y.__class__ is integers) and not _is_exact(name, x, y):
         x, y = operand(name, x, (x, y)), operand(name, y, (x, y))
         if (result := compared(name, x, y)) is not None:
             return result
