@@ -21,7 +21,7 @@ from backburn_numpy.lists.effects import Refused, uses_of
 
 Array = Any
 
-#: Of the addresses of an element-wise step, how many are written, and how many are read after them.
+#: The numbers of addresses that an element-wise step writes, and that it reads, which follow them.
 ARRAYS_OF = {ADAM: (3, 4), MOMENTUM: (2, 3), PLAIN: (1, 2)}
 
 
@@ -40,7 +40,7 @@ class VerifiedRenewal(NumpyRenewal):
     """Updates whose steps are verified before they run."""
 
     def begin(self, state: Sequence[Array], owned: Sequence[bool], held: Sequence[int]) -> None:
-        """As usual; what may be written over has memory of its own."""
+        """Allocate as the base class does, with separate memory for arrays that may be overwritten."""
         #: For each update, what it is given and what is to be written. They are references, which count.
         self._given: list[list[Array]] = []
         self._to_write: list[list[Array]] = []
@@ -54,7 +54,7 @@ class VerifiedRenewal(NumpyRenewal):
                 )
 
     def prepare(self, number: int, operands: Sequence[Any], attributes: dict[str, Any]) -> Results:
-        """As usual; notes what the update is given, and what is to be written."""
+        """Update as the base class does, and note the operands and the arrays to be written."""
         results = super().prepare(number, operands, attributes)
         self._given.append([x for x in map(self._array, _leaves(operands)) if isinstance(x, np.ndarray)])
         lists = [] if self._updates[number].call.operation == "fuse" else [x for x in operands if x]

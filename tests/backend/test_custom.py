@@ -242,7 +242,7 @@ def test_two_modules_cannot_define_one_name(scaled_tanh: Any) -> None:
 
 
 def test_a_file_that_is_imported_twice_may_define_it_twice(scaled_tanh: Any) -> None:
-    """As ``__main__`` and by its name."""
+    """A file runs as ``__main__`` and is imported by its name."""
 
     def again(k: Any, x: Any, /) -> Any:
         """The exponential."""

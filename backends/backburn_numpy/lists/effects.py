@@ -1,4 +1,4 @@
-"""What recorded calls and kernels do, for the verifier: which elements move where, what is read and what is written.
+"""Effects of recorded calls and kernels, for the verifier: the elements that they move, read and write.
 
 This is told by what operations mean and by the C sources, not by the planner.
 """
@@ -20,7 +20,7 @@ REGISTERS = 16
 
 
 class Refused(Exception):
-    """What is wrong with a step."""
+    """A fault of a step, in words."""
 
 
 def _stacked(join: Callable[..., Array]) -> Callable[..., Array]:
@@ -76,7 +76,7 @@ EFFECTS: dict[str, tuple[Any, ...]] = {
     ),
 }  # fmt: skip
 
-#: Which operands of a formula's kernels are numbers, from 1 on; of others with "_number" at the end, the second.
+#: The operands of a formula's kernels that are numbers, from 1 on; of others with "_number" at the end, the second.
 NUMBERS = {
     "fill": (1,), "clamp": (2, 3), "multiply_add_number": (3,), "scale_add": (2,), "scale_multiply": (2,),
     "scale_add_number": (2, 3),
@@ -90,7 +90,7 @@ def kernels() -> dict[int, str]:
 
 
 def uses_of(formula: Any) -> tuple[int, list[str]]:
-    """How many results a formula has, and how it uses each array: as a "row", a "number", or "" not at all."""
+    """The number of results of a formula, and its use of each array: as a "row", a "number", or "" not at all."""
     if (known := getattr(formula, "_verified", None)) is not None:
         return known
     names, arrays = kernels(), int(formula.fixed[3])

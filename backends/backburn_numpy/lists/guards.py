@@ -29,7 +29,7 @@ from backburn_numpy.lists.native_list import NativeList
 #: The bytes of a canary on either side of an array, and what each byte is.
 CANARY, PATTERN = 1 << 8, 0xA5
 UNTOUCHED = bytes([PATTERN]) * CANARY
-#: What each byte is of memory that nothing has written, or whose array is dead: floats of such bytes are NaN.
+#: The byte that fills memory which nothing has written, or whose array is dead: floats of such bytes are NaN.
 UNWRITTEN = 0xFF
 #: The most bytes of dead arrays that are kept, in which nobody may write.
 KEPT = 1 << 26

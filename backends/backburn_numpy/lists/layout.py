@@ -82,14 +82,14 @@ class Layout:
         #: The call that is being planned, and those that the steps belong to.
         self.planned: Call | None = None
         self.owners: list[Call | None] = []
-        #: What is given a place: for which variable, if for one, by which call, where, and of how many bytes.
+        #: Each place that was assigned: its variable, if any, the call, the address, and the bytes.
         self.values: list[tuple[Variable | None, Call | None, Place, int]] = []
         self.places: dict[Variable, Place] = {}
         #: Transposed matrices, until something else than a product reads them: of which, how many, of what sides.
         self.transposed: dict[Variable, tuple[Variable, int, int, int]] = {}
         #: The memory of numbers that replays bring.
         self.cells: dict[tuple[Number, np.dtype[Any]], Any] = {}
-        #: What the steps refer to: constants, programs of formulas, and in the end the arena.
+        #: Memory that the steps refer to: constants, programs of formulas, and last the arena.
         self.kept: list[Any] = []
         self.arena: Any = None
         self._memories: list[Memory] = []

@@ -72,7 +72,7 @@ class NativeList:
         self._starts = np.zeros(len(self._arrays) + len(news), np.int64)
         self._kept = layout.kept
         self.arena = layout.arena
-        #: What is given to each call, as it was recorded.
+        #: The operands of each call, as recorded.
         self.given = [*given]
         at_steps, at_patches, at_starts = map(compiled.address, (self._steps, self._patches, self._starts))
         self._given = at_steps, len(words), at_patches, len(patches) // 3, at_starts, compiled.PORTION, SHARED

@@ -47,11 +47,11 @@ SPAN, MOST_ARRAYS = 1 << 11, 64
 
 
 class Value(NamedTuple):
-    """What the plan has given a place: a variable or something in between, by which call, where, and of what size."""
+    """A place that the plan has assigned to a variable or an intermediate value: the call, the address and the size."""
 
     variable: Variable | None
     call: Call
-    #: Which of the starts that replays bring, if it lies there; and the address, or the bytes after that start.
+    #: The index of the start that replays pass, if it lies there; and the address, or the bytes after that start.
     start: int | None
     at: int
     size: int
@@ -158,7 +158,7 @@ class _Run:
         self._addresses = sorted(regions)
         self._regions = [regions[at] for at in self._addresses]
         self._places: dict[Call, list[tuple[Region, int, int, Value]]] = defaultdict(list)
-        #: What replays bring, by the place of the word that they replace.
+        #: The memory that replays pass, by the place of the word that they replace.
         self._patches: dict[int, tuple[Region, int]] = {}
         #: The call whose step runs, and the first symbol of what it has made by the way.
         self._call = finished.calls[0]
@@ -396,7 +396,7 @@ class _Run:
         span.region.symbols.reshape(-1, units)[span.elements()] = symbols
 
     def _apart(self, writes: Sequence[Span], reads: Sequence[Span]) -> None:
-        """What a step writes is nothing else that it writes or reads."""
+        """Refuse a step that writes memory which it also reads, or writes twice."""
         for i, one in enumerate(writes):
             for other in (*writes[i + 1 :], *reads):
                 (a, b), (c, d) = one.ends, other.ends

@@ -27,7 +27,7 @@ from backburn.ops.table import OPERATIONS
 _WATCHED: ContextVar[bool] = ContextVar("backburn_anomaly", default=False)
 #: The outermost operation that is running and the line that called it; inner operations are reported as this one.
 _CALL_SITE: ContextVar[tuple[str, str] | None] = ContextVar("backburn_anomaly_inside", default=None)
-#: What makes gradients of an operation NaN.
+#: Reasons for NaN in the gradient of an operation.
 _REASONS: dict[str, str] = dict.fromkeys(
     ("eigh", "svd"),
     " Vectors of equal eigenvalues or singular values are not determined; where a function of them has a derivative, "

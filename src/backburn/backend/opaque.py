@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from backburn.base.errors import DTypeError
 from backburn.ops.table import OPERATIONS
 
-#: What Python's operators are in the contract, by the names of their methods; ``r`` before a name swaps the operands.
+#: The operations behind Python's operators, by the names of their methods; ``r`` before a name swaps the operands.
 OPERATORS = {
     "add": ("x + y", "add"), "sub": ("x - y", "sub"), "mul": ("x * y", "mul"), "truediv": ("x / y", "div"),
     "floordiv": ("x // y", "floor_divide"), "mod": ("x % y", "remainder"), "pow": ("x ** y", "pow"),

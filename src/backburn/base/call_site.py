@@ -1,4 +1,4 @@
-"""Which line of the user's program, and which public function that it called, led to an error, a check or a warning.
+"""The line of the user's program, and the public function called there, that led to an error, a check or a warning.
 
 Public functions call one another and leave most checks to the innermost, but an error should name the function that the
 user called. Passing names down, or entering a context for each call, would cost every call; walking up the stack costs
@@ -17,12 +17,12 @@ from typing import Any
 
 #: The modules and packages whose frames are none of the user's; the registry of backends adds theirs.
 OURS = {"backburn"}
-#: How the names of generated code begin, which may run in namespaces without the name of a module.
+#: The beginnings of file names of generated code, which may run in namespaces without the name of a module.
 GENERATED = "<backburn"
 #: Where the frames of Python's own library are, which calls back (``contextlib``, ``copy``, ``threading``).
 _LIBRARY = (os.path.dirname(os.__file__) + os.sep, "<frozen ")
 _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
-#: What computes for others: where no frame is the user's, the program is the innermost one outside of these.
+#: Packages that compute for others: where no frame is the user's, the program is the innermost one outside of these.
 _LAYERS = tuple(
     f"backburn.{name}"
     for name in ("autodiff", "backend", "base", "batching", "communicators", "decorators", "ops", "tensor")

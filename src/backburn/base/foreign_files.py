@@ -33,7 +33,7 @@ def room(size: int) -> int:
 
 
 def ordinary(path: Path, error: type[BackburnError] = FileFormatError) -> os.stat_result:
-    """What the system knows of a file, before it is opened: a pipe would wait for a writer, a device has no end.
+    """The status of an ordinary file, read before it is opened: a pipe would wait for a writer, a device has no end.
 
     Raises ``error`` for anything but an ordinary file, and FileNotFoundError if there is none.
     """

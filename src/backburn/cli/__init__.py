@@ -17,7 +17,7 @@ from backburn.base.foreign import printable, printable_lines
 from backburn.cli import conformance, generation, information, launch, runs, training
 from backburn.communicators.launching import leave_error
 
-#: What adds each command to the parser, in the order of the help.
+#: The function that adds each command to the parser, in the order of the help.
 COMMANDS: dict[str, Callable[[Any, argparse.ArgumentParser], None]] = {
     "train": training.add_train,
     "evaluate": training.add_evaluate,
@@ -30,7 +30,7 @@ COMMANDS: dict[str, Callable[[Any, argparse.ArgumentParser], None]] = {
     "info": information.add_info,
 }
 
-#: How the shells that shtab writes completions for complete the name of a file.
+#: The completion of file names, by the shells that shtab writes completions for.
 FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 #: Arguments of these names are files or folders.
 FILE_NAMES = ("CONFIG", "DIR", "FILE", "FOLDER", "INPUTS", "MODEL", "PATH")

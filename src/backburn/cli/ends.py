@@ -1,4 +1,4 @@
-"""How the ranks of a launched program ended, in words: what ``backburn launch`` says of a job that failed."""
+"""The message of ``backburn launch`` about a job that failed: how its ranks ended."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from backburn.communicators.launching import ENDED, FINISHED, MESSAGE, STACK, STARTED, Ended, Message
 
-#: What else there is to say of a signal.
+#: Explanations of signals.
 _SIGNALS = {"SIGKILL": ", as the system does with processes that take too much memory"}
 #: The lines of a stack that are shown.
 MOST_LINES = 12
 
 
 class Ends(NamedTuple):
-    """What all ranks have left."""
+    """The files that all ranks have left, as read."""
 
     folder: Path
     ranks: int
@@ -47,7 +47,7 @@ class Ends(NamedTuple):
 
 
 def read_ends(folder: Path, ranks: int) -> Ends:
-    """What the ranks have left in a folder."""
+    """Read the files that the ranks have left in a folder."""
     messages, ended = {}, {}
     for rank in range(ranks):
         if (file := folder / f"{MESSAGE}-{rank}").exists():
@@ -58,7 +58,7 @@ def read_ends(folder: Path, ranks: int) -> Ends:
 
 
 def words(ends: Ends, of_mpiexec: int) -> list[str]:
-    """What there is to say: how the rank ended that failed first, and the messages of ranks, the earliest first.
+    """The lines to print: the end of the rank that failed first, and the messages of ranks, the earliest first.
 
     Ranks that fail after the first one are ended by the launcher, and are not named.
     """
@@ -79,7 +79,7 @@ def words(ends: Ends, of_mpiexec: int) -> list[str]:
 
 
 def _end(ends: Ends, rank: int) -> str:
-    """How a rank ended that has left no message."""
+    """The end of a rank that has left no message, in words."""
     status, who = ends.ended[rank].status, f"backburn launch: rank {rank} of {ends.ranks}"
     if status < 0:
         name = _signal(-status)

@@ -1,4 +1,4 @@
-"""What the processes of ``backburn launch`` leave for it: files in a folder, one for each rank and fact."""
+"""Files that the processes of ``backburn launch`` leave for it in a folder, one for each rank and fact."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Message(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a rank's process ended: with an exit status, or by a signal, whose number is negative."""
+    """The exit status of a rank's process; the negative number of the signal that ended it."""
 
     time: int
     status: int

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from backburn.base.errors import ArgumentError, DTypeError, FileFormatError
 from backburn.base.foreign_files import room
 
-#: What may stand between cells, where nobody says so.
+#: Delimiters that are looked for where none is given.
 DELIMITERS = (",", ";", "\t", "|")
 #: Cells that are missing in a column of numbers, times or truth values, as pandas and pyarrow write them.
 MISSING = (
@@ -154,7 +154,7 @@ def _records(sample: str, delimiter: str) -> Any:
 
 
 def _delimiter(path: Path, sample: str, whole: bool, usual: str) -> str:
-    """What stands between the cells of a text: what gives all its records the same number of cells, above one."""
+    """The delimiter of a text: the one that gives all records the same number of cells, above one."""
     fitting = []
     for each in DELIMITERS:
         records = []

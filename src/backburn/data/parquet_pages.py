@@ -1,4 +1,4 @@
-"""What a Parquet file would take in memory, told by its footer and the headers of its pages, before they are expanded.
+"""The memory that a Parquet file takes, from its footer and the headers of its pages, before they are expanded.
 
 A column of a thousand million zeros is a page of some bytes, and a compressed page may expand by a factor of thousands,
 so that the library that reads the file is asked only after a look at it. The headers are in Thrift's compact protocol

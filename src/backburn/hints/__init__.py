@@ -134,7 +134,7 @@ def missing_name(module: str, name: str) -> AttributeError:
 
 
 def instead_of(name: str) -> str | None:
-    """What to write here for a function ``name`` of another library; None where no hint is known."""
+    """The code to write here for a function ``name`` of another library; None where no hint is known."""
     return FUNCTIONS.get(name) or _ours(name, "backburn._namespace")
 
 

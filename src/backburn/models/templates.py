@@ -26,12 +26,12 @@ LARGEST, _TIMES_GIVEN = 1_000_000, 4
 LONGEST_TEMPLATE = 50_000
 #: The largest number that is a width, a precision or a count, the most spaces of JSON, and the most bits of a number.
 _WIDEST, _MOST_SPACES, _MOST_BITS = 10_000, 16, 20_000
-#: What takes widths and counts, and what is never called.
+#: Filters and methods that take widths and counts, and names that are never called.
 _WIDE = frozenset(
     {"batch", "center", "expandtabs", "indent", "ljust", "rjust", "round", "slice", "truncate", "wordwrap", "zfill"}
 )
 _NEVER = frozenset({"format_map", "from_bytes", "maketrans", "to_bytes", "translate"})
-#: What looks at a list or a table, and not at what is in its parts.
+#: Functions that look at a list or a table, and not into its parts.
 _SHALLOW = frozenset(
     {"attr", "boolean", "callable", "count", "d", "default", "defined", "false", "first", "get", "items", "iterable",
      "keys", "last", "length", "list", "map", "mapping", "none", "number", "reject", "rejectattr", "reverse", "sameas",
@@ -143,7 +143,7 @@ def _environment(budget: _Budget) -> Any:
             return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
     class Namespace(utils.Namespace):  # type: ignore[misc, name-defined]
-        """What templates keep values in. Its text is short: with one in another, twice, it would double."""
+        """The namespace in which templates keep values. Its text is short: nested namespaces would double it."""
 
         def __repr__(self) -> str:
             return "<namespace>"

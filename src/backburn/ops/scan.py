@@ -167,7 +167,7 @@ def logcumsumexp_shares(k: Any, x: Any, out: Any, axis: int) -> tuple[Any, Any, 
 
 
 def logcumsumexp_left(k: Any, before: Any, total: Any, count_before: Any, count: Any) -> Any:
-    """What is left of a logarithm of a sum in a later one, and of infinite elements among more of them."""
+    """The share of a logarithm of a sum in a later one, and of infinite elements among more of them."""
     finite = k.exp(k.sub(k.where(k.equal(before, math.inf), 0.0, before), total))
     return k.where(k.greater(count, 0.0), k.div(count_before, k.maximum(count, 1.0)), finite)
 

@@ -70,7 +70,7 @@ class Generator:
         recording.known.append(self)
 
     def _kept(self) -> Kept:
-        """How a recording reads the state, and how it puts it back."""
+        """The functions with which a recording reads the state and puts it back."""
         return lambda: (self.key, self.offset), lambda before: self._put(*before)
 
     def _put(self, key: int, offset: int) -> None:
@@ -172,7 +172,7 @@ class Current(Generator):
 
 
 class Draws:
-    """What a function has drawn from generators, so that it can be run again with the same numbers.
+    """The draws of a function from generators, so that it can be run again with the same numbers.
 
     ``first`` runs it and notes the state of each generator, whichever way the function gets at it, before the function
     reads it. ``again`` runs it with generators at these states in the place of those, which stay as they are.
@@ -209,7 +209,7 @@ class _Run:
         self._states, self._fresh, self._stand_ins = states, fresh, stand_ins
 
     def stand_in(self, generator: Generator) -> Generator:
-        """What the function draws from in the place of ``generator``."""
+        """The generator from which the function draws in the place of ``generator``."""
         if self._stand_ins is None:
             if generator not in self._states:
                 with scoped(_RUNS, ()):
@@ -236,7 +236,7 @@ _RUNS: ContextVar[tuple[_Run, ...]] = ContextVar("backburn_runs", default=())
 
 
 def _stand_in(generator: Generator) -> Generator:
-    """What is drawn from in the place of a generator, in the functions that are running for the second time."""
+    """The generator that is drawn from in the place of one, in functions that run for the second time."""
     for run in _RUNS.get():
         generator = run.stand_in(generator)
     return generator

@@ -467,7 +467,7 @@ def _short(value: Any) -> str:
     return quoted(value) if isinstance(value, str) else printable(repr(value))
 
 
-#: What other libraries, and keys of classes, call the keys of tables.
+#: Names that other libraries, and keys of classes, have for the keys of tables.
 _ELSEWHERE = {
     "lr": "learning_rate", "wd": "weight_decay", "bs": "batch_size", "per_device_train_batch_size": "batch_size",
     "max_epochs": "epochs", "num_epochs": "epochs", "num_train_epochs": "epochs", "max_grad_norm": "clip",

@@ -16,7 +16,7 @@ from backburn.base.regular import open_regular
 #: The files that this process has locked: record locks do not hold against the process that has them.
 _HELD: set[Path] = set()
 _GUARD = threading.Lock()
-#: What a lock contains: the number of the process that took it last.
+#: The content of a lock: the number of the process that took it last.
 _CONTENT = re.compile(rb"[0-9]{0,20}\n?\Z")
 
 

@@ -35,7 +35,7 @@ def rate_values(optimizer: Any) -> dict[str, float]:
 
 
 def changed_rate(optimizer: Any, row: Mapping[str, float]) -> str | None:
-    """How a schedule differs from the one with which an epoch ended, in words; None if it does not.
+    """The difference of a schedule from the one with which an epoch ended, in words; None if there is none.
 
     Schedules that observe the run, such as ``ReduceOnPlateau``, are left out.
     """

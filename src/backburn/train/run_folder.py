@@ -41,7 +41,7 @@ from backburn.train.locks import FileLock
 
 CONFIG, METRICS, TABLE, STEPS, LOCK = "config.json", "metrics.jsonl", "metrics.csv", "steps.jsonl", "lock"
 CHECKPOINTS, MODEL, BEST = "checkpoints", "model.safetensors", "best.safetensors"
-#: What is written beside them, where it is asked for.
+#: Files that are written beside them on demand.
 REPORT, CURVES, TIMELINE = "report.html", "curves.png", "timeline.json"
 TENSORBOARD, WANDB = "tensorboard", "wandb"
 #: The files that are a run; without a run, one of these names is a file of something else.

@@ -97,7 +97,7 @@ def imported(name: str, folder: Path) -> Callable[..., Any]:
 
 
 def _top_level(module: str) -> Any:
-    """What the path has of the outermost package of a module; None for nothing."""
+    """The file or folder on the path of the outermost package of a module; None if there is none."""
     try:
         return importlib.util.find_spec(module.partition(".")[0])
     except (ImportError, ValueError):

@@ -95,7 +95,7 @@ def _lines(text: str) -> dict[tuple[str | int, ...], int]:
     """
     found: dict[tuple[str | int, ...], int] = {}
     table: tuple[str | int, ...] = ()
-    #: How many tables each list of them has.
+    #: The number of tables in each list of them.
     counts: dict[tuple[str | int, ...], int] = {}
     position, line, counted = 0, 1, 0
     while (match := _STATEMENT.search(text, position)) is not None:

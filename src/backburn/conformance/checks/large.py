@@ -182,7 +182,7 @@ def large_sample(check: Check, ties: bool = True) -> Sample:
 
 
 def stretch_of(check: Check) -> Stretch:
-    """Which axes of its sample a check makes long, by its index."""
+    """The axes of its sample that a check makes long, by its index."""
     index, number, place = check.index // SAMPLE, check.index % SAMPLE // LENGTH, check.index % LENGTH
     found = stretches(check.operation, index, 0 if number == EDGES else number)
     return next(s for s in found if s.number == place)

@@ -145,7 +145,7 @@ def compare_results(
 
 
 def sensitivity(samples: SampleSet, sample: Sample, operands: list[Any], dtype: str, number: int) -> Array:
-    """How much an output changes, relative to the operands: the condition of the result, from the reference alone.
+    """The change of an output relative to its operands': the condition of the result, from the reference alone.
 
     The operands are rounded up and down at random by a few units in the last place of ``dtype``, so that a result that
     jumps there (a quotient that is whole, say) may have either value. An output of which no such rounding happens to

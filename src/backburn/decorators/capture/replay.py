@@ -38,7 +38,7 @@ class Overwritten(Exception):
     """The step reads state after its new values were written over it: it must be recorded without that."""
 
 
-#: How to read something that a function of the host changes, and how to put it back.
+#: Two functions: one reads what a function of the host changes, the other puts it back.
 Kept = tuple[Callable[[], Any], Callable[[Any], None]]
 #: The contents of an array on the host: dtype, shape, and elements.
 Contents = tuple[Any, tuple[int, ...], bytes]
@@ -58,7 +58,7 @@ class Recording:
         self.overwrites = overwrites
         #: The host's functions, in order.
         self._host: list[Callable[[], Any]] = []
-        #: What they change: how to read it, how to put it back, and what it was before the present step.
+        #: The state that they change: its reader, its writer, and its value before the present step.
         self._kept: list[Kept] = []
         self._before: list[Any] = []
         self._numbers: list[tuple[int, type]] = []

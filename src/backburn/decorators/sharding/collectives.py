@@ -125,7 +125,7 @@ def split(level: Any, x: Any, axis: int, cuts: Cuts) -> list[Any]:
 
 
 def _parts_of_whole(level: Any, x: Any, axis: int, cuts: Cuts) -> list[Any]:
-    """What :func:`split` gives, of a primitive that all processes have."""
+    """The result of :func:`split` for a primitive that all processes have."""
     return [dense(p) for p in level.cut_parts(x, axis, cuts)]
 
 

@@ -290,7 +290,7 @@ def _advice(missing: list[str], unused: list[str], own: Mapping[str, Any]) -> st
 
 
 def _ends(name: str) -> Iterator[str]:
-    """What follows the dots in a name: all but those behind the first of very many."""
+    """The endings of a name after its dots; of a name with very many, the first ones."""
     for place in itertools.islice((i for i, sign in enumerate(name[:_LONGEST_PATH]) if sign == "."), _MOST_DOTS):
         yield name[place + 1 :]
 

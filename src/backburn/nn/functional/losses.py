@@ -137,7 +137,7 @@ def nll_loss(
 
 
 def _weight_of_mean(x: Any, target: Any, weight: Any, ignored: int | None, axis: int) -> Any:
-    """What the mean over labels or probabilities divides by: a number if the shapes say it, else a 0-d tensor."""
+    """The divisor of the mean over labels or probabilities: a number if the shapes say it, else a 0-d tensor."""
     if target.dtype.kind != "int":
         return x.size // max(x.shape[axis], 1)
     if ignored is None and weight is None:

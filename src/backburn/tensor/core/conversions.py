@@ -20,7 +20,7 @@ from backburn.hints import instead_of
 from backburn.tensor.core.levels import has_history, inner_of
 from backburn.tensor.core.messages import describe
 
-#: What to write for conversions themselves.
+#: The code to write in place of conversions.
 _CONVERSIONS = {
     **dict.fromkeys(
         ("array", "asarray", "asanyarray", "ascontiguousarray"), "x itself, or bb.stack([x, y]) of several"

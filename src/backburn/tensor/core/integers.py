@@ -17,7 +17,7 @@ from backburn.tensor.core.wrapping import CLASSES, is_tensor
 
 #: The digits, in bits, of float dtypes.
 DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
-#: What compares: the operation with its operands exchanged.
+#: Comparisons, each with the one of exchanged operands.
 COMPARISONS = {
     "equal": "equal", "not_equal": "not_equal", "less": "greater", "less_equal": "greater_equal", "greater": "less",
     "greater_equal": "less_equal",

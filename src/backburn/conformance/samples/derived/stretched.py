@@ -77,7 +77,7 @@ MADE = frozenset({"ctc_loss_backward", "avg_pool_backward"})
 CREATION = frozenset({"n", "m", "shape"})
 #: Families of which an integer operand may hold any integer.
 ANY_INTEGER = frozenset({"reduce", "scan", "sort", "sets", "shape", "selection", "linalg"})
-#: What is put near the end of an axis: NaN, infinities, a negative zero.
+#: Values put near the end of an axis: NaN, infinities, a negative zero.
 EDGES = (np.nan, np.inf, -np.inf, -0.0)
 #: Subsets of axes of one length that are tried.
 TRIES = 24
