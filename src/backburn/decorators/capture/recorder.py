@@ -441,9 +441,8 @@ class Replayed:
             return None
         if trace.tb_frame.f_code is codes[1]:
             operands = [self._shown(x) for x in values["operands"]]
-            for i in self._updates[
-                values["number"]
-            ].gathered:  # of rows and their indices, a gradient like its parameter
+            update = self._updates[values["number"]]
+            for i in update.gathered:  # the gradient is rows and their indices: show it like its parameter
                 operands[1][i] = operands[0][i]
             return call.operation, operands, values["attributes"]
 
