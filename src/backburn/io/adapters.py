@@ -305,7 +305,7 @@ def _adapter(
     shapes: dict[str, tuple[float, ...]]
     shapes = dict(zip(PARTS, ((rank, inputs), (outputs, rank), (outputs,)), strict=True))
     for part, stored in parts.items():
-        if not stored.is_floating:
+        if stored.kind != "float":
             raise FileFormatError(f"{where}: {part} of {name} is {stored.dtype}, not a float tensor")
         if stored.shape != shapes[part] and not (part == PARTS[2] and math.prod(stored.shape) == outputs):
             need = [int(n) for n in shapes[part]]

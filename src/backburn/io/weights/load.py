@@ -355,7 +355,7 @@ def _fits(stored: Stored, target: DType) -> bool:
         return True
     if stored.kind == "int" and target.kind == "int":
         return np.can_cast(as_dtype(stored.dtype).dtype, target.dtype, "safe")
-    return stored.is_floating and target.is_floating
+    return stored.kind == "float" and target.is_floating
 
 
 def _way_out(stored: Stored, target: DType) -> str:
