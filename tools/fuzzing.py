@@ -21,7 +21,7 @@ SECONDS, MEMORY = 1.0, 190
 
 
 def peak_memory() -> float:
-    """The most MiB of memory that this process has had since the last call, of Linux; from then on it is measured anew."""
+    """The most MiB that this process has had since the last call, by Linux."""
     with open("/proc/self/status", encoding="ascii") as status:
         (found,) = (line for line in status if line.startswith("VmHWM"))
     with open("/proc/self/clear_refs", "w", encoding="ascii") as measured:
