@@ -16,17 +16,17 @@ from backburn.errors import BackburnError
 #: argument is given the seconds of processor time of each input.
 Fuzz = Callable[[str, int, Path, int, Callable[[float], None] | None], Counter[str]]
 
-#: What one input may take: seconds of the process, and MiB beyond what the process had at first.
-SECONDS, MEMORY = 1.0, 190
+#: What one input may take: seconds of the process; and MiB, beside ten times the files.
+SECONDS, MEMORY = 1.0, 200e6 / 2**20
 
 
-def peak_memory() -> float:
-    """The most MiB that this process has had since the last call, by Linux."""
+def memory() -> tuple[float, float]:
+    """The most MiB that this process has had since the last call, and those that it has now, by Linux."""
     with open("/proc/self/status", encoding="ascii") as status:
-        (found,) = (line for line in status if line.startswith("VmHWM"))
+        found = dict(line.split(":", 1) for line in status)
     with open("/proc/self/clear_refs", "w", encoding="ascii") as measured:
         measured.write("5")
-    return int(found.split()[1]) / 1024
+    return int(found["VmHWM"].split()[0]) / 1024, int(found["VmRSS"].split()[0]) / 1024
 
 
 def outcome_of(read: Callable[[], object], where: str) -> tuple[str, str]:
@@ -68,20 +68,24 @@ def run(
             folder.mkdir(parents=True, exist_ok=True)
             fuzz(name, 200, folder, -1, None)  # what is made once, and imported
             seconds: list[float] = []
-            memory: list[float] = []
-            peak_memory()
-            before, start = peak_memory(), time.perf_counter()
+            added: list[float] = []
+            _, first = memory()
+            resident, start = [first], time.perf_counter()
 
             def watch(
-                took: float, name: str = name, seconds: list[float] = seconds, memory: list[float] = memory,
-                before: float = before,
+                took: float, name: str = name, folder: Path = folder, seconds: list[float] = seconds,
+                added: list[float] = added, resident: list[float] = resident,
             ) -> None:  # fmt: skip
+                most, now = memory()
                 seconds.append(took)
-                memory.append(peak_memory() - before)
-                assert took < SECONDS, f"{name}, number {len(seconds) - 1}: {took:.1f} s"
-                assert memory[-1] < MEMORY, f"{name}, number {len(seconds) - 1}: {memory[-1]:.0f} MiB"
+                added.append(most - resident[-1])
+                resident[:] = [now]
+                size = sum(path.stat().st_size for path in folder.iterdir()) / 2**20
+                where = f"{name}, number {len(seconds) - 1}"
+                assert took < SECONDS, f"{where}: {took:.1f} s"
+                assert added[-1] < MEMORY + 10 * size, f"{where}: {added[-1]:.0f} MiB for {size:.2f} MiB"
 
             outcomes = fuzz(name, options.count, folder, options.seed, watch)
             total = time.perf_counter() - start
-        took = f"slowest {max(seconds):.2f} s, most {max(memory):.0f} MiB, at the end {memory[-1]:.0f} MiB"
+        took = f"slowest {max(seconds):.2f} s, most {max(added):.0f} MiB, at the end {resident[-1] - first:+.0f} MiB"
         print(f"{name}: {options.count} in {total:.0f} s, {dict(outcomes)}, {took}", flush=True)
