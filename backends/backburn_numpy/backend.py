@@ -19,10 +19,13 @@ from backburn.decorators.capture.donation import STEPS, Renewal, Update
 from backburn.decorators.capture.program import Call
 from backburn.ops.bodies.quantized import Quantized
 from backburn.ops.table import OPERATIONS, contract_operations
-from backburn_numpy import blas, compiled, donation, epilogues, fused, lists, memory, mkl, ops, threads
+from backburn_numpy import compiled, lists, ops
+from backburn_numpy.elementwise import fused
 from backburn_numpy.ops import activations, elementwise, quantization
 from backburn_numpy.ops.quantization import QuantizedArray
-from backburn_numpy.quiet import quiet
+from backburn_numpy.programs import epilogues, in_place
+from backburn_numpy.runtime import blas, memory, mkl, threads
+from backburn_numpy.runtime.quiet import quiet
 
 Array = Any
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
@@ -114,13 +117,13 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         return formula(self, x, *values) if found is None else found
 
     def renewal(self, updates: Sequence[Update]) -> Renewal | None:
-        """How a replay makes updates in the state's own memory: see :mod:`backburn_numpy.donation`.
+        """How a replay makes updates in the state's own memory: see :mod:`backburn_numpy.programs.in_place`.
 
         None for a subclass with steps of its own.
         """
         mine = (*STEPS, "sgd_step", "adam_step", "take_backward", "fuse")
         is_own = any(getattr(type(self), name) is not getattr(NumpyBackend, name) for name in mine)
-        return None if is_own else donation.renewal(self, updates)
+        return None if is_own else in_place.renewal(self, updates)
 
     def lister(self) -> lists.Lister | None:
         """A maker of lists of recorded calls: see :mod:`backburn_numpy.lists`.
@@ -130,7 +133,7 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         return lists.Lister() if type(self) is NumpyBackend and compiled.kernel("native_list") else None
 
     def with_epilogue(self, call: Call, name: str) -> Callable[..., Any] | None:
-        """A recorded call and the pass after it as one: see :mod:`backburn_numpy.epilogues`.
+        """A recorded call and the pass after it as one: see :mod:`backburn_numpy.programs.epilogues`.
 
         None for a subclass, which may have operations of its own.
         """
@@ -138,7 +141,7 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
 
     def unshared(self, state: Sequence[Any], held: Sequence[int]) -> list[bool]:
         """For each array of a list, whether only that and those ``held`` references refer to it."""
-        return donation.unshared(state, held)
+        return in_place.unshared(state, held)
 
     def dtype(self, x: Any, /) -> DType:
         """The dtype of an array; raises for anything else."""

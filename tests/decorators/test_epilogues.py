@@ -15,8 +15,9 @@ from backburn.base.errors import DeviceMemoryError
 from backburn.decorators.capture import recorder
 from backburn.decorators.capture.epilogues import EPILOGUE
 from backburn.nn import functional as f
-from backburn_numpy import NumpyBackend, compiled, epilogues
+from backburn_numpy import NumpyBackend, compiled
 from backburn_numpy.ops import linalg
+from backburn_numpy.programs import epilogues
 
 pytestmark = pytest.mark.usefixtures("guarded_memory")
 

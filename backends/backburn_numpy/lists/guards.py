@@ -1,10 +1,10 @@
 """Guards around memory, for tests: NaN in what nothing has written, canaries around results, operands compared.
 
-Inside :func:`guarded`, arrays that the backend makes with :func:`backburn_numpy.memory.empty` have canaries before and
-after them and begin as NaN (integers as -1, truths as 255). When such an array dies its memory is filled again and
-kept for a while, and nobody may write there. Native lists fill their arenas before each replay, and what they are given
-and their constants are compared with copies of before; so are the inputs of whole replays, and outputs of earlier ones.
-Outside the context nothing of this costs anything.
+Inside :func:`guarded`, arrays that the backend makes with :func:`backburn_numpy.runtime.memory.empty` have canaries
+before and after them and begin as NaN (integers as -1, truths as 255). When such an array dies its memory is filled
+again and kept for a while, and nobody may write there. Native lists fill their arenas before each replay, and what
+they are given and their constants are compared with copies of before; so are the inputs of whole replays, and outputs
+of earlier ones. Outside the context nothing of this costs anything.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import numpy as np
 from backburn.base.errors import BackburnError
 from backburn.decorators.capture.program import Variable
 from backburn.decorators.capture.recorder import Replayed
-from backburn_numpy import memory
 from backburn_numpy.lists import layout
 from backburn_numpy.lists.native_list import NativeList
+from backburn_numpy.runtime import memory
 
 #: The bytes of a canary on either side of an array, and what each byte is.
 CANARY, PATTERN = 1 << 8, 0xA5
@@ -85,7 +85,7 @@ def _look_at(whole: Any) -> None:
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """:func:`backburn_numpy.memory.empty` between canaries."""
+    """:func:`backburn_numpy.runtime.memory.empty` between canaries."""
     size = dtype.itemsize
     for n in shape:
         size *= n

@@ -13,12 +13,12 @@ import numpy as np
 
 from backburn.decorators.capture.program import Call, Number, Variable
 from backburn_numpy import compiled
-from backburn_numpy.fused import SHARED, _Program
+from backburn_numpy.elementwise.fused import SHARED, _Program
 from backburn_numpy.lists import verifier
 from backburn_numpy.lists.layout import COPY, FLOATS, Kind, Layout, Memory, Shape, bytes_of
 from backburn_numpy.lists.verifier import Finished, Value
-from backburn_numpy.memory import contiguous, empty
-from backburn_numpy.threads import available
+from backburn_numpy.runtime.memory import contiguous, empty
+from backburn_numpy.runtime.threads import available
 
 
 class NativeList:

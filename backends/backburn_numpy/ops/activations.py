@@ -11,12 +11,12 @@ import numpy as np
 from backburn.backend.tracing import method_of
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
-from backburn_numpy.blocks import elementwise, run_rows
-from backburn_numpy.fused import FEWEST, fuse, fuse_kernel
-from backburn_numpy.half_precision import cast_like, is_half, upcast_half
-from backburn_numpy.memory import empty, memory_ordered
+from backburn_numpy.elementwise.blocks import elementwise, run_rows
+from backburn_numpy.elementwise.fused import FEWEST, fuse, fuse_kernel
+from backburn_numpy.elementwise.half_precision import cast_like, is_half, upcast_half
 from backburn_numpy.ops.elementwise import maximum
-from backburn_numpy.quiet import quiet
+from backburn_numpy.runtime.memory import empty, memory_ordered
+from backburn_numpy.runtime.quiet import quiet
 
 Array = Any
 

@@ -17,12 +17,13 @@ from backburn.base.errors import ShapeError
 from backburn.ops import attention as bodies
 from backburn.ops.bodies.scalars import shape_or_none
 from backburn.ops.random import apply_dropout
-from backburn_numpy import blas, compiled
-from backburn_numpy.blocks import SHARED
+from backburn_numpy import compiled
 from backburn_numpy.compiled import FLOAT32
-from backburn_numpy.half_precision import cast_like, is_half, upcast_half
-from backburn_numpy.memory import contiguous, empty
-from backburn_numpy.threads import available, parallel_for
+from backburn_numpy.elementwise.blocks import SHARED
+from backburn_numpy.elementwise.half_precision import cast_like, is_half, upcast_half
+from backburn_numpy.runtime import blas
+from backburn_numpy.runtime.memory import contiguous, empty
+from backburn_numpy.runtime.threads import available, parallel_for
 
 Array = Any
 Block = tuple[slice, slice, slice]

@@ -9,10 +9,10 @@ import numpy as np
 from backburn.base.dtypes import DType, as_dtype, bfloat16, nearest
 from backburn.ops.bodies.quantized import Quantized
 from backburn.ops.creation import arange_length
-from backburn_numpy import memory
-from backburn_numpy.half_precision import convert
+from backburn_numpy.elementwise.half_precision import convert
 from backburn_numpy.ops.quantization import dequantize
-from backburn_numpy.quiet import quietly
+from backburn_numpy.runtime import memory
+from backburn_numpy.runtime.quiet import quietly
 
 Array = Any
 Shape = tuple[int, ...]

@@ -8,9 +8,9 @@ import numpy as np
 
 from backburn.ops.ctc import IMPOSSIBLE, Lattice, ctc_shape, lattice_gradient, lattice_loss
 from backburn_numpy import compiled
-from backburn_numpy.blocks import WORTH
-from backburn_numpy.memory import empty
-from backburn_numpy.threads import parallel_for
+from backburn_numpy.elementwise.blocks import WORTH
+from backburn_numpy.runtime.memory import empty
+from backburn_numpy.runtime.threads import parallel_for
 
 Array = Any
 

@@ -12,14 +12,15 @@ import numpy as np
 from backburn.base.errors import LinearAlgebraError, ShapeError, SingularMatrixError
 from backburn.ops.decompositions import EPS, LEADING, solution
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import blas, compiled
-from backburn_numpy.blocks import WORTH
+from backburn_numpy import compiled
 from backburn_numpy.compiled import address
-from backburn_numpy.half_precision import cast_like, upcast_half
-from backburn_numpy.memory import contiguous, empty
+from backburn_numpy.elementwise.blocks import WORTH
+from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
 from backburn_numpy.ops.selection import triangle
-from backburn_numpy.quiet import quietly
-from backburn_numpy.threads import parallel_for
+from backburn_numpy.runtime import blas
+from backburn_numpy.runtime.memory import contiguous, empty
+from backburn_numpy.runtime.quiet import quietly
+from backburn_numpy.runtime.threads import parallel_for
 
 Array = Any
 

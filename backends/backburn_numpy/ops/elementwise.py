@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from backburn_numpy.half_precision import cast_like, upcast_half
-from backburn_numpy.memory import THRESHOLD, empty_like
+from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
+from backburn_numpy.elementwise.ufuncs import binary, comparison, unary
 from backburn_numpy.ops.selection import where
-from backburn_numpy.ufuncs import binary, comparison, unary
+from backburn_numpy.runtime.memory import THRESHOLD, empty_like
 
 Array = Any
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from backburn.ops.fft import _fft as check_pair
 from backburn.ops.fft import _irfft as check_shapes
-from backburn_numpy.half_precision import cast_like, upcast_half
-from backburn_numpy.quiet import quietly
+from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
+from backburn_numpy.runtime.quiet import quietly
 
 Array = Any
 

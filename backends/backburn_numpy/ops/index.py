@@ -14,11 +14,11 @@ from backburn.ops.bodies.scalars import shape_or_none
 from backburn.ops.index import added, gathered, scattered
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
-from backburn_numpy.blocks import WORTH
-from backburn_numpy.half_precision import cast_like, compute_dtype
-from backburn_numpy.memory import THRESHOLD, contiguous, empty
+from backburn_numpy.elementwise.blocks import WORTH
+from backburn_numpy.elementwise.half_precision import cast_like, compute_dtype
 from backburn_numpy.ops.quantization import QuantizedArray
-from backburn_numpy.threads import available, parallel_for
+from backburn_numpy.runtime.memory import THRESHOLD, contiguous, empty
+from backburn_numpy.runtime.threads import available, parallel_for
 
 Array = Any
 Shape = tuple[int, ...]

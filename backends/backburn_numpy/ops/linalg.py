@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from backburn.base.errors import ShapeError
-from backburn_numpy import products
-from backburn_numpy.blocks import RowBuffer
-from backburn_numpy.half_precision import cast_like, is_half, upcast_half
-from backburn_numpy.memory import THRESHOLD, empty
+from backburn_numpy.elementwise.blocks import RowBuffer
+from backburn_numpy.elementwise.half_precision import cast_like, is_half, upcast_half
 from backburn_numpy.ops.reduce import sum
-from backburn_numpy.products import Epilogue
+from backburn_numpy.runtime import gemm
+from backburn_numpy.runtime.gemm import Epilogue
+from backburn_numpy.runtime.memory import THRESHOLD, empty
 
 Array = Any
 
@@ -34,7 +34,7 @@ def matmul(x: Array, y: Array, /) -> Array:
 
 def matmul_then(epilogue: Epilogue, x: Array, y: Array, /) -> Array:
     """:func:`matmul` with a matrix, and the pass after it."""
-    product = products.multiply(_rows(x), y, epilogue=epilogue) if y.ndim == 2 and x.ndim > 1 else None
+    product = gemm.multiply(_rows(x), y, epilogue=epilogue) if y.ndim == 2 and x.ndim > 1 else None
     return epilogue(matmul(x, y)) if product is None else product.reshape(*x.shape[:-1], y.shape[1])
 
 
@@ -56,11 +56,11 @@ def linear_then(epilogue: Epilogue | None, x: Array, weight: Array, bias: Array 
 def affine(x: Array, y: Array, bias: Array | None, epilogue: Epilogue | None = None) -> Array:
     """``x @ y + bias`` for matrices, and the pass after it."""
     wide, wide_y, wide_bias = upcast_half(x), upcast_half(y), upcast_half(bias)
-    product: Any = products.multiply(wide, wide_y, wide_bias, epilogue=epilogue)
+    product: Any = gemm.multiply(wide, wide_y, wide_bias, epilogue=epilogue)
     if product is None:
         if epilogue is not None:
             return epilogue(affine(x, y, bias))
-        product = products.multiply_few(wide, wide_y)
+        product = gemm.multiply_few(wide, wide_y)
         if product is None:
             if are_few(x.shape, y.T):
                 return _few_rows(x, y.T, bias)
@@ -77,7 +77,7 @@ def are_few(shape: tuple[int, ...], weight: Array) -> bool:
 
 def times(x: Array, weight: Array, out: Array) -> None:
     """``out[...] = x @ weight.T`` for matrices, of which ``out`` is contiguous."""
-    if products.multiply(x, weight.T, out=out) is None:
+    if gemm.multiply(x, weight.T, out=out) is None:
         if are_few(x.shape, weight):
             np.copyto(out, np.matmul(weight, x.T).T)
         else:
@@ -86,7 +86,7 @@ def times(x: Array, weight: Array, out: Array) -> None:
 
 def multiply_into(x: Array, y: Array, out: Array) -> None:
     """``out[...] = x @ y`` for matrices, of which ``out`` is contiguous."""
-    if products.multiply(x, y, out=out) is None:
+    if gemm.multiply(x, y, out=out) is None:
         np.matmul(x, y, out=out)
 
 
@@ -121,7 +121,7 @@ def _multiply(x: Array, y: Array) -> Array:
             return np.multiply(x, y, out=out)
         with RowBuffer(shape[-1]):
             return np.multiply(x, y, out=out)
-    if x.ndim > 1 and y.ndim > 1 and (found := products.multiply(x, y)) is not None:
+    if x.ndim > 1 and y.ndim > 1 and (found := gemm.multiply(x, y)) is not None:
         return found
     if x.ndim < 2 or y.ndim < 2 or x.shape[-1] != y.shape[-2]:
         return np.matmul(x, y, out=...)

@@ -11,9 +11,9 @@ from backburn.base.errors import OutOfRangeError
 from backburn.ops.losses import labelled
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
-from backburn_numpy.blocks import for_blocks, longest_axis, run_columns, run_rows
-from backburn_numpy.half_precision import in_float32, is_half
-from backburn_numpy.memory import empty
+from backburn_numpy.elementwise.blocks import for_blocks, longest_axis, run_columns, run_rows
+from backburn_numpy.elementwise.half_precision import in_float32, is_half
+from backburn_numpy.runtime.memory import empty
 
 Array = Any
 

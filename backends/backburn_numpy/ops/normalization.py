@@ -11,11 +11,10 @@ from backburn.ops.bodies.scalars import shape_or_none
 from backburn.ops.normalization import channel_shape, channels, other_axes
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
-from backburn_numpy.blocks import BLOCK, along, for_blocks, longest_axis, run_rows
 from backburn_numpy.compiled import FLOAT32
-from backburn_numpy.half_precision import cast_like, in_float32, is_half
-from backburn_numpy.memory import empty
-from backburn_numpy.norm_kernels import (
+from backburn_numpy.elementwise.blocks import BLOCK, along, for_blocks, longest_axis, run_rows
+from backburn_numpy.elementwise.half_precision import cast_like, in_float32, is_half
+from backburn_numpy.rows.norms import (
     Planes,
     batch_norm_apply,
     batch_norm_train,
@@ -24,6 +23,7 @@ from backburn_numpy.norm_kernels import (
     plane_layout,
     standardize_backward,
 )
+from backburn_numpy.runtime.memory import empty
 
 Array = Any
 Axes = tuple[int, ...]

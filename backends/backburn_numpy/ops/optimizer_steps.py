@@ -15,10 +15,10 @@ import numpy as np
 from backburn.base.errors import ShapeError
 from backburn.ops.optimizer_steps import adam_numbers, adam_update, check_lengths, sgd_update, transpose_results
 from backburn_numpy import compiled
-from backburn_numpy.blocks import SHARED, elementwise, run_rows
-from backburn_numpy.fused import fuse
-from backburn_numpy.half_precision import in_float32, is_half
-from backburn_numpy.memory import empty
+from backburn_numpy.elementwise.blocks import SHARED, elementwise, run_rows
+from backburn_numpy.elementwise.fused import fuse
+from backburn_numpy.elementwise.half_precision import in_float32, is_half
+from backburn_numpy.runtime.memory import empty
 
 Array = Any
 

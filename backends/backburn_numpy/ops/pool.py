@@ -11,10 +11,10 @@ from backburn.ops.conv import Pairs
 from backburn.ops.pool import pool_windows
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
-from backburn_numpy.blocks import WORTH
-from backburn_numpy.half_precision import cast_like, upcast_half
-from backburn_numpy.memory import contiguous, empty
-from backburn_numpy.threads import parallel_for
+from backburn_numpy.elementwise.blocks import WORTH
+from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
+from backburn_numpy.runtime.memory import contiguous, empty
+from backburn_numpy.runtime.threads import parallel_for
 
 Array = Any
 Shape = tuple[int, ...]

@@ -18,8 +18,8 @@ from backburn.ops.bodies.quantized import (
 )  # fmt: skip
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
-from backburn_numpy.half_precision import upcast_half
-from backburn_numpy.memory import contiguous, empty
+from backburn_numpy.elementwise.half_precision import upcast_half
+from backburn_numpy.runtime.memory import contiguous, empty
 
 Array = Any
 Shape = tuple[int, ...]

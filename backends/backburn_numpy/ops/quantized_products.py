@@ -21,13 +21,14 @@ from backburn.ops.quantized_products import (
     row_blocks,
 )
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import blas, compiled
-from backburn_numpy.blocks import WORTH
-from backburn_numpy.half_precision import cast_like, upcast_half
-from backburn_numpy.memory import contiguous, empty
+from backburn_numpy import compiled
+from backburn_numpy.elementwise.blocks import WORTH
+from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
 from backburn_numpy.ops.linalg import matmul as multiply
 from backburn_numpy.ops.quantization import QuantizedArray, dequantize, row_steps, stored, unpack
-from backburn_numpy.threads import available, parallel_for
+from backburn_numpy.runtime import blas
+from backburn_numpy.runtime.memory import contiguous, empty
+from backburn_numpy.runtime.threads import available, parallel_for
 
 Array = Any
 Shape = tuple[int, ...]

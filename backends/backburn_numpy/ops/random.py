@@ -16,8 +16,8 @@ from backburn.ops import random as formulas
 from backburn.ops.random import GAMMAS, MANY, POISSONS, TERMS, WORDS, check_range, check_stream, threshold, window_shape
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
-from backburn_numpy.memory import empty
-from backburn_numpy.threads import parallel_for
+from backburn_numpy.runtime.memory import empty
+from backburn_numpy.runtime.threads import parallel_for
 
 Array = Any
 Shape = tuple[int, ...]

@@ -9,11 +9,12 @@ import numpy as np
 
 from backburn.ops.recurrent import gru_shapes, lstm_shapes
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled, products
-from backburn_numpy.half_precision import in_float32, is_half, upcast_half
-from backburn_numpy.memory import contiguous, empty
+from backburn_numpy import compiled
+from backburn_numpy.elementwise.half_precision import in_float32, is_half, upcast_half
 from backburn_numpy.ops.linalg import multiply_into, times
-from backburn_numpy.threads import available
+from backburn_numpy.runtime import gemm
+from backburn_numpy.runtime.memory import contiguous, empty
+from backburn_numpy.runtime.threads import available
 
 Array = Any
 
@@ -151,7 +152,7 @@ def _kernel_of_all_steps(name: str, shape: tuple[int, ...], weight: Array, colum
     None for a single step, for few rows, and where a library is faster than our products. Threads share the rows.
     """
     steps, rows = shape[:2]
-    if steps == 1 or steps * rows < PACKED or compiled.level() not in products.WORTH:
+    if steps == 1 or steps * rows < PACKED or compiled.level() not in gemm.WORTH:
         return None
     kernel: Any = compiled.serving(name, weight)
     depth, weight = weight.size // columns, contiguous(weight)

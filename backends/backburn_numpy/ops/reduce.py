@@ -14,11 +14,11 @@ import numpy as np
 from backburn.ops.reduce import count, merge_axes, quantile_positions, result_shape
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
-from backburn_numpy import reduction_kernels as kernels
-from backburn_numpy.blocks import run_columns, run_rows
 from backburn_numpy.compiled import FLOAT32, FLOAT64
-from backburn_numpy.half_precision import cast_like, in_float32, is_half, upcast_half
+from backburn_numpy.elementwise.blocks import run_columns, run_rows
+from backburn_numpy.elementwise.half_precision import cast_like, in_float32, is_half, upcast_half
 from backburn_numpy.ops.elementwise import divide, square
+from backburn_numpy.rows import reductions as kernels
 
 Array = Any
 Axes = tuple[int, ...]

@@ -11,10 +11,10 @@ import numpy as np
 from backburn.ops.resample import neighbours
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
-from backburn_numpy.blocks import WORTH
-from backburn_numpy.half_precision import cast_like, upcast_half
-from backburn_numpy.memory import contiguous, empty
-from backburn_numpy.threads import parallel_for
+from backburn_numpy.elementwise.blocks import WORTH
+from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
+from backburn_numpy.runtime.memory import contiguous, empty
+from backburn_numpy.runtime.threads import parallel_for
 
 Array = Any
 Shape = tuple[int, ...]

@@ -9,11 +9,11 @@ import numpy as np
 
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
-from backburn_numpy.blocks import SHARED, WORTH, run_columns, run_rows
 from backburn_numpy.compiled import FLOAT32, FLOAT64
-from backburn_numpy.half_precision import cast_like, in_float32, is_half
-from backburn_numpy.memory import contiguous, empty
-from backburn_numpy.threads import parallel_for
+from backburn_numpy.elementwise.blocks import SHARED, WORTH, run_columns, run_rows
+from backburn_numpy.elementwise.half_precision import cast_like, in_float32, is_half
+from backburn_numpy.runtime.memory import contiguous, empty
+from backburn_numpy.runtime.threads import parallel_for
 
 Array = Any
 

@@ -11,8 +11,8 @@ import numpy as np
 from backburn.ops.rules.shapes import broadcast
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
-from backburn_numpy.memory import contiguous, empty
-from backburn_numpy.threads import WORTH_A_THREAD, available, parallel_for
+from backburn_numpy.runtime.memory import contiguous, empty
+from backburn_numpy.runtime.threads import WORTH_A_THREAD, available, parallel_for
 
 Array = Any
 

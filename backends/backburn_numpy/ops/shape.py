@@ -15,10 +15,11 @@ from numpy.lib.stride_tricks import as_strided
 
 from backburn.ops.bodies import quantized_moves
 from backburn.ops.rules.shapes import joined, overlapped, padded, tiled, windows
-from backburn_numpy import compiled, memory
-from backburn_numpy.half_precision import cast_like, compute_dtype
+from backburn_numpy import compiled
+from backburn_numpy.elementwise.half_precision import cast_like, compute_dtype
 from backburn_numpy.ops.quantization import QuantizedArray
-from backburn_numpy.threads import available
+from backburn_numpy.runtime import memory
+from backburn_numpy.runtime.threads import available
 
 Array = Any
 Shape = tuple[int, ...]

@@ -16,10 +16,10 @@ import numpy as np
 
 from backburn.ops.sort import topk_shape
 from backburn.ops.table import OPERATIONS
-from backburn_numpy.half_precision import cast_like, upcast_half
-from backburn_numpy.memory import contiguous
+from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
 from backburn_numpy.ops import reduce
 from backburn_numpy.ops.index import take_along_axis
+from backburn_numpy.runtime.memory import contiguous
 
 Array = Any
 

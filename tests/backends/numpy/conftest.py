@@ -7,14 +7,9 @@ from collections.abc import Iterator
 import pytest
 from tests.helpers.kernels import USABLE, use_level
 
-from backburn_numpy import blocks as blocks_module
-from backburn_numpy import (
-    compiled,
-    fused,
-    half_precision,
-    norm_kernels,
-    threads,
-)
+from backburn_numpy import compiled
+from backburn_numpy.elementwise import blocks as blocks_module
+from backburn_numpy.elementwise import fused, half_precision
 from backburn_numpy.ops import (
     attention,
     ctc,
@@ -26,6 +21,8 @@ from backburn_numpy.ops import (
     selection,
 )
 from backburn_numpy.ops import shape as shape_module
+from backburn_numpy.rows import norms
+from backburn_numpy.runtime import threads
 
 
 @pytest.fixture(params=[(level, count) for level in USABLE for count in (1, 3)], ids=str)
@@ -39,7 +36,7 @@ def everything_compiled(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
         monkeypatch.setattr(module, "MANY", 1)
     for module in (blocks_module, fused, attention):
         monkeypatch.setattr(module, "SHARED", 1)
-    first = (blocks_module, ctc, decompositions, index, norm_kernels)
+    first = (blocks_module, ctc, decompositions, index, norms)
     for module in (*first, quantized_products, resample, scan):
         monkeypatch.setattr(module, "WORTH", 1)
     before = threads.num_threads()

@@ -13,18 +13,14 @@ from backburn.base.dtypes import as_dtype, float32, float64
 from backburn.base.errors import ArgumentError, NumericalInstabilityError, OutOfRangeError, SingularMatrixError
 from backburn.ops.bodies.quantized import scale_shape
 from backburn.ops.quantized_products import depth
-from backburn_numpy import (
-    compiled,
-    fused,
-    half_precision,
-    reduction_kernels,
-    ufuncs,
-)
+from backburn_numpy import compiled
+from backburn_numpy.elementwise import fused, half_precision, ufuncs
 from backburn_numpy.ops import (
     quantization,
     quantized_products,
     random,
 )
+from backburn_numpy.rows import reductions
 
 
 @needs_kernels
@@ -450,7 +446,7 @@ def test_reductions_of_rows(shape: tuple[int, int], dtype: str) -> None:
 @pytest.mark.parametrize("shape", [(40, 11, 13), (1, 700, 7), (3, 2, 150, 70), (2, 300, 1), (1, 1, 4200)])
 def test_reductions_of_stacks(shape: tuple[int, ...], dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SMALL", "LARGE", "ROWS"):
-        monkeypatch.setattr(reduction_kernels, name, 1)
+        monkeypatch.setattr(reductions, name, 1)
     for special in ((), (np.inf,), (np.nan,), (np.nan, -np.inf, np.inf)):
         x = numbers(*shape).astype(dtype)
         x.reshape(-1)[: 5 * len(special) : 5] = special
@@ -623,7 +619,7 @@ def test_arithmetic_of_16_bits_is_that_of_numpy(name: str, shape: tuple[int, ...
 @pytest.mark.parametrize("shape", [(1, 9_001), (3, 4_097), (700, 9), (5, 1030), (1, 1), (4, 1, 3)], ids=str)
 def test_reductions_of_16_bits(name: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays, rows and columns are summed in float32, which keeps more than 16 bits, and rounded once."""
-    monkeypatch.setattr(reduction_kernels, "SMALL", 1)
+    monkeypatch.setattr(reductions, "SMALL", 1)
     dtype = as_dtype(name).dtype
     x = numbers(*shape).astype(dtype)
     near_one = (1 + numbers(*shape) / 3000).astype(dtype)

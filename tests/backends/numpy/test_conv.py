@@ -15,8 +15,9 @@ import pytest
 from backburn.backend.registry import load_backend
 from backburn.ops.conv import convolved
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import blas, conv_blocks, threads
+from backburn_numpy.convolution import blocks
 from backburn_numpy.ops import conv
+from backburn_numpy.runtime import blas, threads
 
 BASE = load_backend("numpy")
 GENERATOR = np.random.default_rng(0)
@@ -67,7 +68,7 @@ def check(name: str, *operands: Any) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_blocks(case: str, columns: int, number_of_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("COLUMNS", columns), ("PLACES", 1), ("WORTH", 1)):
-        monkeypatch.setattr(conv_blocks, name, value)
+        monkeypatch.setattr(blocks, name, value)
     monkeypatch.setattr(conv, "COLUMNS", columns)
     x_shape, weight_shape, stride, padding, dilation, groups = CASES[case]
     x, weight, bias = real(*x_shape), real(*weight_shape), real(weight_shape[0])
@@ -106,7 +107,8 @@ def test_without_the_library_products_are_as_they_are(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(("variable", "expected"), [(None, 1), ("OPENBLAS_NUM_THREADS", 2), ("OMP_NUM_THREADS", 2)])
 def test_products_use_no_more_threads_than_there_are_processors(variable: str | None, expected: int) -> None:
     code = """
-from backburn_numpy import NumpyBackend, blas
+from backburn_numpy import NumpyBackend
+from backburn_numpy.runtime import blas
 get, set_ = blas._functions
 set_(2)
 blas.processors = lambda: 1
@@ -124,7 +126,7 @@ print(get())
 def test_the_threads_of_products_are_set_back_in_a_forked_child_with_its_own_next_products() -> None:
     code = """
 import os
-from backburn_numpy import blas
+from backburn_numpy.runtime import blas
 get, set_ = blas._functions
 before = get()
 calls = []

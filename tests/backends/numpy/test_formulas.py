@@ -20,13 +20,15 @@ from backburn.conformance import SAMPLES, checks
 from backburn.conformance.checks.behaviour import check_mutation
 from backburn.conformance.checks.kinds import VALUE_KINDS
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled, fused, threads
+from backburn_numpy import compiled
+from backburn_numpy.elementwise import fused
+from backburn_numpy.runtime import threads
 
 BASE: Any = load_backend("numpy")
 OUTER: Any = Autodiff(BASE)
 
 #: The operations that are programs.
-FUSED = [name for name in OPERATIONS if getattr(type(BASE), name).__module__ == "backburn_numpy.fused"]
+FUSED = [name for name in OPERATIONS if getattr(type(BASE), name).__module__ == "backburn_numpy.elementwise.fused"]
 
 pytestmark = pytest.mark.skipif(compiled.level() is None, reason="the kernels are not compiled here")
 

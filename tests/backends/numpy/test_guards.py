@@ -11,9 +11,10 @@ from tests.helpers.kernels import needs_kernels
 
 import backburn as bb
 from backburn import nn
-from backburn_numpy import compiled, memory
+from backburn_numpy import compiled
 from backburn_numpy.lists import guards, native_list
 from backburn_numpy.lists.native_list import NativeList
+from backburn_numpy.runtime import memory
 
 FLOAT32 = np.dtype(np.float32)
 

@@ -9,7 +9,9 @@ import pytest
 
 from backburn.backend.registry import load_backend
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import NumpyBackend, blocks, threads
+from backburn_numpy import NumpyBackend
+from backburn_numpy.elementwise import blocks
+from backburn_numpy.runtime import threads
 
 pytestmark = pytest.mark.usefixtures("way_of_computing")
 

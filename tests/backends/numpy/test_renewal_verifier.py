@@ -16,10 +16,10 @@ import backburn as bb
 from backburn.base.errors import BackburnError, CaptureError
 from backburn.decorators.capture import donation as donation_of_programs
 from backburn.decorators.capture import recorder
-from backburn_numpy import donation
-from backburn_numpy.donation import NumpyRenewal
 from backburn_numpy.lists import guards
-from backburn_numpy.renewal_verifier import VerifiedRenewal
+from backburn_numpy.programs import in_place
+from backburn_numpy.programs.in_place import NumpyRenewal
+from backburn_numpy.programs.in_place_verifier import VerifiedRenewal
 
 pytestmark = needs_kernels
 
@@ -112,7 +112,7 @@ def test_state_that_another_update_reads_is_not_written_over(monkeypatch: pytest
     plant(monkeypatch, donation_of_programs, "split_updates", "mentions[old] == kept[made] == 1", "kept[made] == 1")
     monkeypatch.setattr(recorder, "split_updates", vars(donation_of_programs)["split_updates"])
     cross(crossing)
-    plant(monkeypatch, donation, "unshared", "n == ONCE + more", "(n, more) is not None")
+    plant(monkeypatch, in_place, "unshared", "n == ONCE + more", "(n, more) is not None")
     with pytest.raises(CaptureError, match=r"update \d+ of 2, fuse, was planned wrong: it writes over what another"):
         cross(crossing)
 
@@ -133,7 +133,7 @@ def test_outputs_of_earlier_replays_are_compared(monkeypatch: pytest.MonkeyPatch
                 held.append(out)
 
     run()
-    plant(monkeypatch, donation, "unshared", "n == ONCE + more", "(n, more) is not None")
+    plant(monkeypatch, in_place, "unshared", "n == ONCE + more", "(n, more) is not None")
     with pytest.raises(guards.MemoryFault, match="an output of an earlier replay"):
         run()
 

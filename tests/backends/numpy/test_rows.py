@@ -10,7 +10,7 @@ import pytest
 
 from backburn.backend.registry import load_backend
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import blocks
+from backburn_numpy.elementwise import blocks
 
 pytestmark = pytest.mark.usefixtures("way_of_computing")
 
