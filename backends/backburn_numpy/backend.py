@@ -1,12 +1,9 @@
-"""``NumpyBackend``, whose methods are the functions of the family modules."""
+"""``NumpyBackend``, whose methods are the registered implementations."""
 
 from __future__ import annotations
 
-import inspect
 import operator
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -18,22 +15,19 @@ from backburn.base.errors import ArgumentError, BackendMismatchError, BackendUna
 from backburn.decorators.capture.donation import STEPS, Renewal, Update
 from backburn.decorators.capture.program import Call
 from backburn.ops.bodies.quantized import Quantized
-from backburn.ops.table import OPERATIONS, contract_operations
-from backburn_numpy import compiled, lists, ops
+from backburn.ops.table import contract_operations
+from backburn_numpy import compiled, lists
 from backburn_numpy.elementwise import fused
-from backburn_numpy.ops import activations, elementwise, quantization
+from backburn_numpy.implements import IMPLEMENTATIONS
+from backburn_numpy.ops import quantization
 from backburn_numpy.ops.quantization import QuantizedArray
 from backburn_numpy.programs import epilogues, in_place
 from backburn_numpy.runtime import blas, memory, mkl, threads
-from backburn_numpy.runtime.quiet import quiet
 
 Array = Any
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
 IntArray: TypeAlias = NDArray[np.integer[Any]]
 BoolArray: TypeAlias = NDArray[np.bool_]
-
-#: The modules that define the operations, one per family of the contract.
-FAMILIES = [import_module(f"{ops.__name__}.{module.name}") for module in pkgutil.iter_modules(ops.__path__)]
 
 
 class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
@@ -173,20 +167,13 @@ _CAPABILITIES = {"inhibit": _capabilities(False), "propagate": _capabilities(Tru
 
 
 def _attach() -> None:
-    """Make methods of the families' functions. One whose first parameter is ``k`` gets the backend."""
-    functions: dict[str, Callable[..., Any]] = {**activations.FUNCTIONS, **elementwise.FUNCTIONS}
-    for module in FAMILIES:
-        for name, function in vars(module).items():
-            # An imported helper may have an operation's name, such as ``empty``.
-            if name in OPERATIONS and getattr(function, "__module__", "") == module.__name__:
-                functions[name] = quiet(function)
+    """Make methods of the implementations, and of operations that are programs."""
     for name in (entry.name for entry in contract_operations()):
-        function = functions.get(name)
-        if fused.is_fused(name, function is not None):
-            setattr(NumpyBackend, name, fused.fused_operation(name, function))
-        elif function is not None:
-            takes_backend = inspect.unwrap(function).__code__.co_varnames[:1] == ("k",)
-            setattr(NumpyBackend, name, function if takes_backend else staticmethod(function))
+        found = IMPLEMENTATIONS.get(name)
+        if fused.is_fused(name, found is not None):
+            setattr(NumpyBackend, name, fused.fused_operation(name, found and found.function))
+        elif found is not None:
+            setattr(NumpyBackend, name, found.function if found.takes_backend else staticmethod(found.function))
     NumpyBackend.quantized_from_parts = staticmethod(quantization.quantized_from_parts)  # type: ignore[method-assign,assignment]
 
 

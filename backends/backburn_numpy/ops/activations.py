@@ -14,25 +14,29 @@ from backburn_numpy import compiled
 from backburn_numpy.elementwise.blocks import elementwise, run_rows
 from backburn_numpy.elementwise.fused import FEWEST, fuse, fuse_kernel
 from backburn_numpy.elementwise.half_precision import cast_like, is_half, upcast_half
+from backburn_numpy.implements import implements
 from backburn_numpy.ops.elementwise import maximum
 from backburn_numpy.runtime.memory import empty, memory_ordered
-from backburn_numpy.runtime.quiet import quiet
 
 Array = Any
 
 
+@implements("relu")
 def relu(x: Array, /) -> Array:
     return maximum(x, 0)
 
 
+@implements("softplus", takes_backend=True)
 def softplus(k: Any, x: Array, /, beta: float = 1.0) -> Array:
     return _elementwise(k, "softplus", "softplus" if beta == 1 else "", x, beta=beta)
 
 
+@implements("gelu", takes_backend=True)
 def gelu(k: Any, x: Array, /, approximate: str = "none") -> Array:
     return _elementwise(k, "gelu", GELU.get(approximate, ""), x, approximate=approximate)
 
 
+@implements("gelu_backward", takes_backend=True)
 def gelu_backward(k: Any, grad: Array, x: Array, /, approximate: str) -> Array:
     kernel = f"{GELU[approximate]}_backward" if approximate in GELU else ""
     return _elementwise(k, "gelu_backward", kernel, grad, x, approximate=approximate)
@@ -114,10 +118,11 @@ def _function(name: str) -> Callable[..., Array]:
             return few(*operands)
         return _elementwise(k, name, name, *operands)
 
-    return quiet(operation)
+    return operation
 
 
-FUNCTIONS = {name: _function(name) for name in (*FEW, "log_sigmoid", "silu_backward")}
+for _name in (*FEW, "log_sigmoid", "silu_backward"):
+    implements(_name, takes_backend=True)(_function(_name))
 
 
 def _elementwise(k: Any, name: str, kernel: str, *operands: Array, **options: Any) -> Array:

@@ -21,6 +21,7 @@ from backburn_numpy import compiled
 from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.elementwise.blocks import SHARED
 from backburn_numpy.elementwise.half_precision import cast_like, is_half, upcast_half
+from backburn_numpy.implements import implements
 from backburn_numpy.runtime import blas
 from backburn_numpy.runtime.memory import contiguous, empty
 from backburn_numpy.runtime.threads import available, parallel_for
@@ -39,6 +40,7 @@ SCORES = 1 << 17
 FEW, READING = 4, 4
 
 
+@implements("scaled_dot_product_attention", takes_backend=True)
 def scaled_dot_product_attention(
     k: Any,
     query: Array,
@@ -72,6 +74,7 @@ def scaled_dot_product_attention(
     return out.reshape(shape)
 
 
+@implements("scaled_dot_product_attention_backward", takes_backend=True)
 def scaled_dot_product_attention_backward(
     k: Any,
     grad: Array,

@@ -23,6 +23,7 @@ from backburn.ops.conv import (
 from backburn_numpy.convolution import kernels
 from backburn_numpy.convolution.blocks import COLUMNS, PLACES, WORTH, Block, cut, flip_weight, run_blocks
 from backburn_numpy.elementwise.half_precision import in_float32, is_half
+from backburn_numpy.implements import implements
 from backburn_numpy.ops.linalg import affine, matmul
 from backburn_numpy.ops.shape import overlap_add, sliding_window
 from backburn_numpy.runtime.gemm import Epilogue
@@ -33,6 +34,7 @@ Array = Any
 Shape = tuple[int, ...]
 
 
+@implements("conv")
 def conv(
     x: Array,
     weight: Array,
@@ -59,6 +61,7 @@ def conv(
     return out if bias is None else np.add(out, _column(bias, out.ndim), out=out)
 
 
+@implements("conv_transpose")
 def conv_transpose(
     x: Array,
     weight: Array,
@@ -94,6 +97,7 @@ def conv_transpose(
     return out if bias is None else np.add(out, _column(bias, out.ndim), out=out)
 
 
+@implements("conv_weight_backward")
 def conv_weight_backward(
     x: Array,
     grad: Array,

@@ -9,12 +9,14 @@ import numpy as np
 from backburn.ops.ctc import IMPOSSIBLE, Lattice, ctc_shape, lattice_gradient, lattice_loss
 from backburn_numpy import compiled
 from backburn_numpy.elementwise.blocks import WORTH
+from backburn_numpy.implements import implements
 from backburn_numpy.runtime.memory import empty
 from backburn_numpy.runtime.threads import parallel_for
 
 Array = Any
 
 
+@implements("ctc_loss", takes_backend=True)
 def ctc_loss(
     k: Any, log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, /, blank: int = 0
 ) -> Array:
@@ -22,6 +24,7 @@ def ctc_loss(
     return lattice_loss(_Lattice, k, log_probs, targets, input_lengths, target_lengths, blank)
 
 
+@implements("ctc_loss_backward", takes_backend=True)
 def ctc_loss_backward(
     k: Any,
     grad: Array,

@@ -16,6 +16,7 @@ from backburn_numpy import compiled
 from backburn_numpy.compiled import address
 from backburn_numpy.elementwise.blocks import WORTH
 from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
+from backburn_numpy.implements import implements
 from backburn_numpy.ops.selection import triangle
 from backburn_numpy.runtime import blas
 from backburn_numpy.runtime.memory import contiguous, empty
@@ -69,6 +70,7 @@ def _symmetric(x: Array) -> Array:
 LARGE = 32
 
 
+@implements("cholesky")
 def cholesky(x: Array, /) -> Array:
     why = "is not positive definite"
     return cast_like(_attempt(_cholesky, _symmetric(x), why=why, error=LinearAlgebraError), x)
@@ -99,6 +101,7 @@ def _letter(x: Array) -> str:
     return "d" if x.dtype == np.float64 else "s"
 
 
+@implements("lu")
 def lu(x: Array, /) -> tuple[Array, Array, Array]:
     (*stack, rows, columns), inner = x.shape, min(x.shape[-2:])
     y = np.array(upcast_half(x)).reshape(math.prod(stack), rows, columns)
@@ -116,6 +119,7 @@ def lu(x: Array, /) -> tuple[Array, Array, Array]:
     return order.reshape(x.shape[:-1]), cast_like(lower, x), cast_like(np.triu(y)[..., :inner, :], x)
 
 
+@implements("qr")
 @quietly
 def qr(x: Array, /, complete: bool = False) -> tuple[Array, Array]:
     q, r = np.linalg.qr(upcast_half(x), mode="complete" if complete else "reduced")
@@ -142,6 +146,7 @@ _svd, _svdvals = _check_finite(np.linalg.svd), _check_finite(np.linalg.svdvals)
 _eigh, _eigvalsh = _check_finite(np.linalg.eigh), _check_finite(np.linalg.eigvalsh)
 
 
+@implements("svd")
 def svd(x: Array, /, full: bool = False) -> tuple[Array, Array, Array]:
     u, s, vh = _attempt(_svd, upcast_half(x), full_matrices=full, why=_DIVERGES, error=LinearAlgebraError)
     left, inner = _signs(u), s.shape[-1]
@@ -151,15 +156,18 @@ def svd(x: Array, /, full: bool = False) -> tuple[Array, Array, Array]:
     return cast_like(u * left, x), cast_like(s, x), cast_like(vh * np.matrix_transpose(right), x)
 
 
+@implements("eigh")
 def eigh(x: Array, /) -> tuple[Array, Array]:
     values, vectors = _attempt(_eigh, _symmetric(x), why=_DIVERGES, error=LinearAlgebraError)
     return cast_like(values, x), cast_like(vectors * _signs(vectors), x)
 
 
+@implements("svdvals")
 def svdvals(x: Array, /) -> Array:
     return cast_like(_attempt(_svdvals, upcast_half(x), why=_DIVERGES, error=LinearAlgebraError), x)
 
 
+@implements("eigvalsh")
 def eigvalsh(x: Array, /) -> Array:
     return cast_like(_attempt(_eigvalsh, _symmetric(x), why=_DIVERGES, error=LinearAlgebraError), x)
 
@@ -189,6 +197,7 @@ def _solve_small(x: Array, y: Array | None = None, columns: int = 0) -> tuple[Ar
     return (out, pivots.reshape(-1, *stack)) if pivots.all() and np.isfinite(pivots).all() else None
 
 
+@implements("solve")
 def solve(x: Array, y: Array, /) -> Array:
     y = upcast_half(y)[None] if y.ndim == 1 else upcast_half(y)
     if (found := _solve_small(upcast_half(x), y)) is not None:
@@ -196,6 +205,7 @@ def solve(x: Array, y: Array, /) -> Array:
     return cast_like(_attempt(np.linalg.solve, upcast_half(x), y, why="is singular", error=SingularMatrixError), x)
 
 
+@implements("triangular_solve")
 def triangular_solve(x: Array, y: Array, /, upper: bool = False) -> Array:
     a, b = upcast_half(x), upcast_half(y)
     real = c_double if a.dtype == np.float64 else c_float
@@ -216,6 +226,7 @@ def triangular_solve(x: Array, y: Array, /, upper: bool = False) -> Array:
     return cast_like(out, x)
 
 
+@implements("inv")
 def inv(x: Array, /) -> Array:
     if (found := _solve_small(upcast_half(x), None, x.shape[-1])) is not None:
         return cast_like(found[0], x)
@@ -227,6 +238,7 @@ def _keep_nan(x: Array, found: Array) -> Array:
     return np.asarray(np.where(np.isnan(x).any((-2, -1)), math.nan, found), x.dtype)
 
 
+@implements("det")
 @quietly
 def det(x: Array, /) -> Array:
     if (found := _solve_small(upcast_half(x))) is not None:
@@ -234,6 +246,7 @@ def det(x: Array, /) -> Array:
     return _keep_nan(x, np.linalg.det(upcast_half(x)))
 
 
+@implements("slogdet")
 @quietly
 def slogdet(x: Array, /) -> tuple[Array, Array]:
     if (found := _solve_small(upcast_half(x))) is not None:
@@ -243,6 +256,7 @@ def slogdet(x: Array, /) -> tuple[Array, Array]:
     return _keep_nan(x, sign), _keep_nan(x, logarithm)
 
 
+@implements("cofactors", takes_backend=True)
 @quietly
 def cofactors(k: Any, x: Array, /) -> Array:
     wide = upcast_half(x)

@@ -10,6 +10,7 @@ import numpy as np
 
 from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
 from backburn_numpy.elementwise.ufuncs import binary, comparison, unary
+from backburn_numpy.implements import implements, register
 from backburn_numpy.ops.selection import where
 from backburn_numpy.runtime.memory import THRESHOLD, empty_like
 
@@ -33,6 +34,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sub": binary(np.subtract), "mul": binary(np.multiply), "div": binary(np.divide), "neg": unary(np.negative),
     "round": unary(np.rint),
 }  # fmt: skip
+for _name, _function in FUNCTIONS.items():
+    register(_name, _function)
 square, maximum, minimum, divide = (FUNCTIONS[name] for name in ("square", "maximum", "minimum", "div"))
 
 _power, _expm1, _log10 = binary(np.power), unary(np.expm1), unary(np.log10)
@@ -41,6 +44,7 @@ _power, _expm1, _log10 = binary(np.power), unary(np.expm1), unary(np.log10)
 MANY = 64
 
 
+@implements("pow")
 def pow(x: Array, y: Array, /) -> Array:
     number = y.__class__ is float or y.__class__ is int
     if number and y == 2:
@@ -65,6 +69,7 @@ def _real_power(x: Array, y: float) -> Array:
     return result
 
 
+@implements("clip")
 def clip(x: Array, min: Array = None, max: Array = None, /) -> Array:
     if min is None:
         return x if max is None else minimum(x, max)
@@ -78,6 +83,7 @@ def clip(x: Array, min: Array = None, max: Array = None, /) -> Array:
     return np.minimum(above, max, out=above)
 
 
+@implements("log10")
 def log10(x: Array, /) -> Array:
     """Exact for powers of 10: of float32, NumPy's logarithm is 2.0000002 at 100 on some processors."""
     out = _log10(x)
@@ -88,10 +94,12 @@ def log10(x: Array, /) -> Array:
     return out
 
 
+@implements("expm1")
 def expm1(x: Array, /) -> Array:
     return cast_like(_expm1(upcast_half(x)), x)  # NumPy 2.3 loses the sign of a zero of float16
 
 
+@implements("rsqrt")
 def rsqrt(x: Array, /) -> Array:
     root = np.sqrt(x, out=...)
     return np.reciprocal(root, root)

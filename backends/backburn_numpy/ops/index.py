@@ -16,6 +16,7 @@ from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
 from backburn_numpy.elementwise.blocks import WORTH
 from backburn_numpy.elementwise.half_precision import cast_like, compute_dtype
+from backburn_numpy.implements import implements
 from backburn_numpy.ops.quantization import QuantizedArray
 from backburn_numpy.runtime.memory import THRESHOLD, contiguous, empty
 from backburn_numpy.runtime.threads import available, parallel_for
@@ -26,30 +27,35 @@ Shape = tuple[int, ...]
 _ALL = slice(None)
 
 
+@implements("slice", takes_backend=True)
 def slice(k: Any, x: Array, /, key: Any) -> Array:
     if x.__class__ is QuantizedArray:
         return quantized_moves.slice_(k, x, key)
     return x[(*key, ...)]  # the Ellipsis keeps a 0-d result an array
 
 
+@implements("select", takes_backend=True)
 def select(k: Any, x: Array, /, axis: int, index: int) -> Array:
     if x.__class__ is QuantizedArray or index < 0:
         return OPERATIONS["select"].body(k, x, axis, index)
     return x[index, ...] if axis == 0 else x[(*(_ALL,) * axis, index, ...)]
 
 
+@implements("slice_assign")
 def slice_assign(x: Array, value: Any, /, key: Any) -> Array:
     out = _copy(x)
     out[key] = value
     return out
 
 
+@implements("slice_backward")
 def slice_backward(grad: Array, /, shape: Shape, key: Any) -> Array:
     out = _zeros(shape, grad.dtype)
     out[key] = grad
     return out
 
 
+@implements("take_along_axis", takes_backend=True)
 def take_along_axis(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
     if x.__class__ is QuantizedArray:
         return quantized_moves.take_along_axis(k, x, indices, axis)
@@ -62,6 +68,7 @@ def take_along_axis(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
     return x[_grid(indices, axis)]
 
 
+@implements("take_along_axis_backward")
 def take_along_axis_backward(grad: Array, indices: Array, /, shape: Shape, axis: int) -> Array:
     if axis in (-1, len(shape) - 1) and indices.shape[axis] > 1:
         kernel = compiled.serving("spread_places", grad)
@@ -72,6 +79,7 @@ def take_along_axis_backward(grad: Array, indices: Array, /, shape: Shape, axis:
     return cast_like(out, grad)
 
 
+@implements("scatter")
 def scatter(x: Array, indices: Array, values: Any, /, axis: int, mode: str = "assign") -> Array:
     scattered(x.shape, indices.shape, getattr(values, "shape", None), axis=axis)
     if mode == "assign":
@@ -86,6 +94,7 @@ def scatter(x: Array, indices: Array, values: Any, /, axis: int, mode: str = "as
     return cast_like(out, x)
 
 
+@implements("scatter_reduce")
 def scatter_reduce(x: Array, indices: Array, values: Array, /, axis: int, mode: str) -> Array:
     ufunc = {"mul": np.multiply, "min": np.minimum, "max": np.maximum}.get(mode)
     if ufunc is None:
@@ -96,6 +105,7 @@ def scatter_reduce(x: Array, indices: Array, values: Array, /, axis: int, mode: 
     return cast_like(out, x)
 
 
+@implements("take", takes_backend=True)
 def take(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
     if x.__class__ is QuantizedArray:
         return quantized_moves.take(k, x, indices, axis)
@@ -107,6 +117,7 @@ def take(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
     return np.take(x, _wrap_indices(indices, x.shape[axis]), axis, out=empty(shape, x.dtype), mode="clip")
 
 
+@implements("take_backward")
 def take_backward(grad: Array, indices: Array, /, length: int, axis: int) -> Array:
     shape = (*grad.shape[:axis], length, *grad.shape[axis + indices.ndim :])
     out = _zeros(shape, compute_dtype(grad))
@@ -116,6 +127,7 @@ def take_backward(grad: Array, indices: Array, /, length: int, axis: int) -> Arr
     return cast_like(out, grad)
 
 
+@implements("index_add")
 def index_add(x: Array, indices: Array, values: Any, /, axis: int) -> Array:
     added(x.shape, indices.shape, shape_or_none(values), axis=axis)
     out = _copy(x, compute_dtype(x))
@@ -123,6 +135,7 @@ def index_add(x: Array, indices: Array, values: Any, /, axis: int) -> Array:
     return cast_like(out, x)
 
 
+@implements("index_copy")
 def index_copy(x: Array, indices: Array, values: Any, /, axis: int, donate: bool = False) -> Array:
     added(x.shape, indices.shape, shape_or_none(values), axis=axis)
     out = x if donate and x.flags.writeable else _copy(x)
@@ -130,16 +143,19 @@ def index_copy(x: Array, indices: Array, values: Any, /, axis: int, donate: bool
     return out
 
 
+@implements("gather_nd")
 def gather_nd(x: Array, indices: Array, /) -> Array:
     if not indices.shape[-1]:  # no axis is indexed: every entry is x itself
         return np.broadcast_to(x, (*indices.shape[:-1], *x.shape))
     return np.asarray(x[(*np.moveaxis(indices, -1, 0), ...)])
 
 
+@implements("nonzero")
 def nonzero(x: Array, /) -> Array:
     return x.nonzero()[0][:, None] if x.ndim == 1 else np.argwhere(x)
 
 
+@implements("one_hot")
 def one_hot(x: Array, /, depth: int, dtype: DType = int64) -> Array:
     out = np.zeros((x.size, depth), dtype.dtype)
     out[np.arange(x.size), x.reshape(-1)] = 1

@@ -10,6 +10,7 @@ import numpy as np
 from backburn.base.errors import ShapeError
 from backburn_numpy.elementwise.blocks import RowBuffer
 from backburn_numpy.elementwise.half_precision import cast_like, is_half, upcast_half
+from backburn_numpy.implements import implements
 from backburn_numpy.ops.reduce import sum
 from backburn_numpy.runtime import gemm
 from backburn_numpy.runtime.gemm import Epilogue
@@ -25,6 +26,7 @@ OUTER = 8
 MOST, WORTH = 64, 5 << 14
 
 
+@implements("matmul")
 def matmul(x: Array, y: Array, /) -> Array:
     if y.ndim == 2 and x.ndim > 2:
         # One large product is faster than a stack of small ones.
@@ -38,6 +40,7 @@ def matmul_then(epilogue: Epilogue, x: Array, y: Array, /) -> Array:
     return epilogue(matmul(x, y)) if product is None else product.reshape(*x.shape[:-1], y.shape[1])
 
 
+@implements("linear")
 def linear(x: Array, weight: Array, bias: Array | None = None, /) -> Array:
     return linear_then(None, x, weight, bias)
 
@@ -101,6 +104,7 @@ def _few_rows(x: Array, weight: Array, bias: Array | None) -> Array:
     return cast_like(out, x)
 
 
+@implements("linear_weight_backward")
 def linear_weight_backward(grad: Array, x: Array, /) -> tuple[Array, Array]:
     rows, grads = (upcast_half(t if t.ndim == 2 else _rows(t)) for t in (x, grad))
     return cast_like(_multiply(grads.T, rows), x), cast_like(sum(grads, (0,)), x)

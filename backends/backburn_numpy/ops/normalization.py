@@ -14,6 +14,7 @@ from backburn_numpy import compiled
 from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.elementwise.blocks import BLOCK, along, for_blocks, longest_axis, run_rows
 from backburn_numpy.elementwise.half_precision import cast_like, in_float32, is_half
+from backburn_numpy.implements import implements
 from backburn_numpy.rows.norms import (
     Planes,
     batch_norm_apply,
@@ -29,18 +30,22 @@ Array = Any
 Axes = tuple[int, ...]
 
 
+@implements("softmax", takes_backend=True)
 def softmax(k: Any, x: Array, /, axis: int) -> Array:
     return along(k, "softmax", axis, x)
 
 
+@implements("softmax_backward", takes_backend=True)
 def softmax_backward(k: Any, grad: Array, y: Array, /, axis: int) -> Array:
     return along(k, "softmax_backward", axis, grad, y)
 
 
+@implements("log_softmax", takes_backend=True)
 def log_softmax(k: Any, x: Array, /, axis: int) -> Array:
     return along(k, "log_softmax", axis, x)
 
 
+@implements("log_softmax_backward", takes_backend=True)
 def log_softmax_backward(k: Any, grad: Array, y: Array, /, axis: int) -> Array:
     return along(k, "log_softmax_backward", axis, grad, y)
 
@@ -48,20 +53,24 @@ def log_softmax_backward(k: Any, grad: Array, y: Array, /, axis: int) -> Array:
 # ---- layer norm and RMS norm ----
 
 
+@implements("layer_norm", takes_backend=True)
 def layer_norm(
     k: Any, x: Array, scale: Array | None = None, bias: Array | None = None, /, axis: Axes = (1,), eps: float = 1e-5
 ) -> Array:
     return _standardize(k, x, scale, bias, axis, eps, True)
 
 
+@implements("layer_norm_backward", takes_backend=True)
 def layer_norm_backward(k: Any, grad: Array, x: Array, scale: Array, /, axis: Axes, eps: float) -> tuple[Array, Array]:
     return _standardize_backward(k, grad, x, scale, axis, eps, True)
 
 
+@implements("rms_norm", takes_backend=True)
 def rms_norm(k: Any, x: Array, scale: Array | None = None, /, axis: Axes = (1,), eps: float = 1e-5) -> Array:
     return _standardize(k, x, scale, None, axis, eps, False)
 
 
+@implements("rms_norm_backward", takes_backend=True)
 def rms_norm_backward(k: Any, grad: Array, x: Array, scale: Array, /, axis: Axes, eps: float) -> tuple[Array, Array]:
     return _standardize_backward(k, grad, x, scale, axis, eps, False)
 
@@ -181,6 +190,7 @@ def _rows(axis: Axes, x: Array, *parameters: Array | None) -> tuple[Array, ...] 
 # ---- over a batch ----
 
 
+@implements("batch_norm", takes_backend=True)
 def batch_norm(
     k: Any,
     x: Array,
@@ -202,6 +212,7 @@ def batch_norm(
     return _affine(out, factor if scale is None else factor * scale, bias, shape)
 
 
+@implements("batch_norm_training", takes_backend=True)
 def batch_norm_training(
     k: Any, x: Array, scale: Array | None = None, bias: Array | None = None, /, axis: int = 1, eps: float = 1e-5
 ) -> tuple[Array, Array, Array]:

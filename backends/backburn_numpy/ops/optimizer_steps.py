@@ -18,6 +18,7 @@ from backburn_numpy import compiled
 from backburn_numpy.elementwise.blocks import SHARED, elementwise, run_rows
 from backburn_numpy.elementwise.fused import fuse
 from backburn_numpy.elementwise.half_precision import in_float32, is_half
+from backburn_numpy.implements import implements
 from backburn_numpy.runtime.memory import empty
 
 Array = Any
@@ -26,6 +27,7 @@ Array = Any
 SMALL = 1 << 16
 
 
+@implements("sgd_step", takes_backend=True)
 def sgd_step(
     k: Any,
     param: Array,
@@ -58,6 +60,7 @@ def sgd_step(
     return new, moving
 
 
+@implements("adam_step", takes_backend=True)
 def adam_step(
     k: Any,
     param: Array,
@@ -112,6 +115,7 @@ def _reused(results: tuple[Array, ...], *donated: Array | None) -> tuple[Array, 
     return (results[0], *kept)
 
 
+@implements("adam_steps", takes_backend=True)
 def adam_steps(
     k: Any,
     params: Sequence[Array],

@@ -13,6 +13,7 @@ from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
 from backburn_numpy.elementwise.blocks import WORTH
 from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
+from backburn_numpy.implements import implements
 from backburn_numpy.runtime.memory import contiguous, empty
 from backburn_numpy.runtime.threads import parallel_for
 
@@ -20,6 +21,7 @@ Array = Any
 Shape = tuple[int, ...]
 
 
+@implements("max_pool", takes_backend=True)
 def max_pool(
     k: Any,
     x: Array,

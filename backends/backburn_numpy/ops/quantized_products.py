@@ -24,6 +24,7 @@ from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
 from backburn_numpy.elementwise.blocks import WORTH
 from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
+from backburn_numpy.implements import implements
 from backburn_numpy.ops.linalg import matmul as multiply
 from backburn_numpy.ops.quantization import QuantizedArray, dequantize, row_steps, stored, unpack
 from backburn_numpy.runtime import blas
@@ -53,6 +54,7 @@ SHARE = 1 << 18
 DEEPER = 1 << 7
 
 
+@implements("quantized_linear", takes_backend=True)
 def quantized_linear(k: Any, x: Array, weight: QuantizedArray, bias: Array | None = None, /) -> Array:
     shape = linear_shape(x.shape, weight.shape, None if bias is None else bias.shape)
     out = _product(k, x, weight, True)
@@ -61,6 +63,7 @@ def quantized_linear(k: Any, x: Array, weight: QuantizedArray, bias: Array | Non
     return cast_like(out.reshape(shape), x)
 
 
+@implements("quantized_linear_backward", takes_backend=True)
 def quantized_linear_backward(k: Any, grad: Array, weight: QuantizedArray, /) -> Array:
     shape = linear_backward_shape(grad.shape, weight.shape)
     return cast_like(_product(k, grad, weight, False).reshape(shape), grad)
@@ -215,6 +218,7 @@ def _multiply_expanded(out: Array, x: Array, weight: QuantizedArray) -> bool:
     return True
 
 
+@implements("quantized_matmul", takes_backend=True)
 def quantized_matmul(
     k: Any, x: QuantizedArray, y: QuantizedArray, /, dtype: DType = float32, transposed: bool = False
 ) -> Array:

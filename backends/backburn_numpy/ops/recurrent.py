@@ -11,6 +11,7 @@ from backburn.ops.recurrent import gru_shapes, lstm_shapes
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
 from backburn_numpy.elementwise.half_precision import in_float32, is_half, upcast_half
+from backburn_numpy.implements import implements
 from backburn_numpy.ops.linalg import multiply_into, times
 from backburn_numpy.runtime import gemm
 from backburn_numpy.runtime.memory import contiguous, empty
@@ -25,6 +26,7 @@ STEPS, ROWS = 8, 4
 PACKED = 4
 
 
+@implements("lstm", takes_backend=True)
 def lstm(
     k: Any, projected: Array, hidden: Array, cell: Array, weight: Array, bias: Array | None = None, /
 ) -> tuple[Array, Array, Array]:
@@ -47,6 +49,7 @@ def lstm(
     return hiddens, cells, gates
 
 
+@implements("lstm_backward", takes_backend=True)
 def lstm_backward(
     k: Any,
     weight: Array,
@@ -77,6 +80,7 @@ def lstm_backward(
     return grad_sums, grad_hidden, grad_cell
 
 
+@implements("lstm_cell", takes_backend=True)
 def lstm_cell(
     k: Any, projected: Array, hidden: Array, cell: Array, weight: Array, bias: Array | None = None, /
 ) -> tuple[Array, Array, Array]:
@@ -86,6 +90,7 @@ def lstm_cell(
     return hiddens[0], cells[0], gates[0]
 
 
+@implements("gru", takes_backend=True)
 def gru(k: Any, projected: Array, hidden: Array, weight: Array, bias: Array | None = None, /) -> tuple[Array, Array]:
     shapes = gru_shapes(projected.shape, hidden.shape, weight.shape, None if bias is None else bias.shape)
     if is_half(projected):
@@ -106,6 +111,7 @@ def gru(k: Any, projected: Array, hidden: Array, weight: Array, bias: Array | No
     return hiddens, gates
 
 
+@implements("gru_backward", takes_backend=True)
 def gru_backward(
     k: Any,
     weight: Array,
@@ -137,6 +143,7 @@ def gru_backward(
     return grad_inputs, grad_products, grad_hidden
 
 
+@implements("gru_cell", takes_backend=True)
 def gru_cell(
     k: Any, projected: Array, hidden: Array, weight: Array, bias: Array | None = None, /
 ) -> tuple[Array, Array]:

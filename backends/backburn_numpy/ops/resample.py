@@ -13,6 +13,7 @@ from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
 from backburn_numpy.elementwise.blocks import WORTH
 from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
+from backburn_numpy.implements import implements
 from backburn_numpy.runtime.memory import contiguous, empty
 from backburn_numpy.runtime.threads import parallel_for
 
@@ -26,6 +27,7 @@ READS = {"nearest": 1, "linear": 2, "cubic": 4}
 MOST, LONGEST = 1 << 29, 1 << 22
 
 
+@implements("interpolate", takes_backend=True)
 def interpolate(k: Any, x: Array, /, size: Shape, mode: str = "nearest", align_corners: bool = False) -> Array:
     options = {"mode": mode, "align_corners": align_corners}
     OPERATIONS["interpolate"].result_shape((x,), {"size": size, **options})
@@ -33,6 +35,7 @@ def interpolate(k: Any, x: Array, /, size: Shape, mode: str = "nearest", align_c
     return OPERATIONS["interpolate"].body(k, x, size, **options) if found is None else found
 
 
+@implements("interpolate_backward", takes_backend=True)
 def interpolate_backward(
     k: Any, grad: Array, /, places: Shape, mode: str = "nearest", align_corners: bool = False
 ) -> Array:
@@ -72,6 +75,7 @@ def _neighbours(k: Any, n: int, m: int, mode: str, align_corners: bool, dtype: A
     return np.array([places for places, _ in chosen], np.int32), np.array([weights for _, weights in chosen], dtype)
 
 
+@implements("sample", takes_backend=True)
 def sample(
     k: Any, x: Array, positions: Array, /, mode: str = "linear", padding: str = "zeros", slopes: Shape = ()
 ) -> Array:
@@ -80,6 +84,7 @@ def sample(
     return _run_kernel(k, "sample", x, positions, x.shape[2:], shape, attributes)
 
 
+@implements("sample_backward", takes_backend=True)
 def sample_backward(
     k: Any,
     grad: Array,

@@ -11,6 +11,7 @@ import numpy as np
 from backburn.ops.rules.shapes import broadcast
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
+from backburn_numpy.implements import implements
 from backburn_numpy.runtime.memory import contiguous, empty
 from backburn_numpy.runtime.threads import WORTH_A_THREAD, available, parallel_for
 
@@ -22,6 +23,7 @@ MANY = 4096
 UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
+@implements("where")
 def where(condition: Array, x: Array, y: Array, /) -> Array:
     if y.__class__ is not np.ndarray:
         if x.size >= MANY and _is_zero(y):
@@ -69,11 +71,13 @@ def _fill_parallel(work: Callable[..., None], *operands: Array) -> Array:
     return result
 
 
+@implements("triu", takes_backend=True)
 def triu(k: Any, x: Array, /, offset: int = 0) -> Array:
     found = triangle(x, offset, True)
     return OPERATIONS["triu"].body(k, x, offset) if found is None else found
 
 
+@implements("tril", takes_backend=True)
 def tril(k: Any, x: Array, /, offset: int = 0) -> Array:
     found = triangle(x, offset + 1, False)
     return OPERATIONS["tril"].body(k, x, offset) if found is None else found
@@ -91,6 +95,7 @@ def triangle(x: Array, offset: int, upper: bool) -> Array | None:
     return out
 
 
+@implements("masked_select")
 def masked_select(x: Array, mask: Array, /) -> Array:
     if x.shape != mask.shape:
         shape = broadcast(x.shape, mask.shape)

@@ -17,6 +17,7 @@ from backburn.ops.bodies import quantized_moves
 from backburn.ops.rules.shapes import joined, overlapped, padded, tiled, windows
 from backburn_numpy import compiled
 from backburn_numpy.elementwise.half_precision import cast_like, compute_dtype
+from backburn_numpy.implements import implements
 from backburn_numpy.ops.quantization import QuantizedArray
 from backburn_numpy.runtime import memory
 from backburn_numpy.runtime.threads import available
@@ -31,6 +32,7 @@ FEW = 1 << 12
 MANY = 1 << 15
 
 
+@implements("reshape", takes_backend=True)
 def reshape(k: Any, x: Array, /, shape: Shape) -> Array:
     if x.__class__ is QuantizedArray:
         return quantized_moves.reshape(k, x, shape)
@@ -41,6 +43,7 @@ def reshape(k: Any, x: Array, /, shape: Shape) -> Array:
     return x.reshape(shape)
 
 
+@implements("broadcast_to", takes_backend=True)
 def broadcast_to(k: Any, x: Array, /, shape: Shape) -> Array:
     if x.__class__ is QuantizedArray:
         return quantized_moves.broadcast_to(k, x, shape)
@@ -58,12 +61,14 @@ def broadcast_to(k: Any, x: Array, /, shape: Shape) -> Array:
     return np.broadcast_to(x, shape)
 
 
+@implements("permute_dims", takes_backend=True)
 def permute_dims(k: Any, x: Array, /, axes: Shape) -> Array:
     if x.__class__ is QuantizedArray:
         return quantized_moves.permute_dims(k, x, axes)
     return x.transpose(axes)
 
 
+@implements("concat", takes_backend=True)
 def concat(k: Any, tensors: Sequence[Array], /, axis: int) -> Array:
     if tensors[0].__class__ is QuantizedArray:
         return quantized_moves.concat(k, tensors, axis)
@@ -109,22 +114,26 @@ def _step(x: Array, axis: int) -> int | None:
     return step
 
 
+@implements("stack", takes_backend=True)
 def stack(k: Any, tensors: Sequence[Array], /, axis: int) -> Array:
     key = (*(slice(None),) * axis, None)
     return concat(k, [x[key] for x in tensors], axis)
 
 
+@implements("tile")
 def tile(x: Array, /, repeats: Shape) -> Array:
     tiled(x.shape, repeats=repeats)
     return np.tile(x, repeats)
 
 
+@implements("repeat")
 def repeat(x: Array, /, repeats: int, axis: int) -> Array:
     if repeats * x.shape[axis] > sys.maxsize:  # NumPy's own count would overflow, and it would write out of bounds
         raise MemoryError(f"{repeats} times {x.shape[axis]} entries")
     return x.repeat(repeats, axis)
 
 
+@implements("pad")
 def pad(x: Array, /, widths: tuple[tuple[int, int], ...], mode: str = "constant", value: float = 0.0) -> Array:
     shape = padded(x.shape, widths=widths, mode=mode)  # refuses NumPy's other modes, which have no gradients
     if mode != "constant":
@@ -135,6 +144,7 @@ def pad(x: Array, /, widths: tuple[tuple[int, int], ...], mode: str = "constant"
     return result
 
 
+@implements("sliding_window")
 def sliding_window(x: Array, /, size: Shape, stride: Shape, axis: Shape, dilation: Shape) -> Array:
     shape = windows(x.shape, size=size, stride=stride, axis=axis, dilation=dilation)
     strides = list(x.strides)
@@ -144,6 +154,7 @@ def sliding_window(x: Array, /, size: Shape, stride: Shape, axis: Shape, dilatio
     return as_strided(x, shape, (*strides, *within), writeable=False)
 
 
+@implements("overlap_add")
 def overlap_add(x: Array, /, length: Shape, stride: Shape, axis: Shape, dilation: Shape) -> Array:
     shape = overlapped(x.shape, length=length, stride=stride, axis=axis, dilation=dilation)
     total = memory.empty(shape, compute_dtype(x))
@@ -157,5 +168,6 @@ def overlap_add(x: Array, /, length: Shape, stride: Shape, axis: Shape, dilation
     return cast_like(total, x)
 
 
+@implements("diagonal")
 def diagonal(x: Array, /, offset: int, axis1: int, axis2: int) -> Array:
     return x.diagonal(offset, axis1, axis2)

@@ -17,6 +17,7 @@ import numpy as np
 from backburn.ops.sort import topk_shape
 from backburn.ops.table import OPERATIONS
 from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
+from backburn_numpy.implements import implements
 from backburn_numpy.ops import reduce
 from backburn_numpy.ops.index import take_along_axis
 from backburn_numpy.runtime.memory import contiguous
@@ -33,6 +34,7 @@ FEW, MORE = 8, 8 * MANY
 WIDE = 16
 
 
+@implements("argsort")
 def argsort(x: Array, /, axis: int, descending: bool = False) -> Array:
     key = upcast_half(x)
     if x.size < MANY:
@@ -106,6 +108,7 @@ def _unpack_indices(numbers: Array) -> Array:
     return np.bitwise_and(numbers, 0xFFFFFFFF, out=numbers)
 
 
+@implements("sort")
 def sort(x: Array, /, axis: int, descending: bool = False) -> Array:
     key = upcast_half(x)
     if x.size >= MANY and x.dtype.kind in "iu" and (small := _as_uint16(x)) is not None:
@@ -125,6 +128,7 @@ def _counting_sort(x: Array) -> Array:
     return np.repeat(np.arange(len(counts)), counts) if len(counts) <= 4 * len(x) else np.sort(x)
 
 
+@implements("topk", takes_backend=True)
 def topk(k: Any, x: Array, /, count: int, axis: int, largest: bool = True) -> tuple[Array, Array]:
     topk_shape(x.shape, count=count, axis=axis)
     if x.size < MANY or not 0 < count < x.shape[axis]:
@@ -197,6 +201,7 @@ def _topk_search(x: Array, count: int, largest: bool) -> tuple[Array, Array] | N
     return values, indices
 
 
+@implements("searchsorted", takes_backend=True)
 def searchsorted(k: Any, x: Array, values: Array, /, right: bool = False) -> Array:
     if x.ndim == 1:
         found = np.searchsorted(upcast_half(x), upcast_half(values), side="right" if right else "left")
