@@ -55,7 +55,7 @@ def renewal(k: Any, updates: Sequence[Update]) -> NumpyRenewal | None:
     if _getrefcount is None or compiled.kernel("renew") is None:
         return None
     if verifier.VERIFIES:
-        from backburn_numpy.programs.in_place_verifier import VerifiedRenewal
+        from backburn_numpy.renewal_verifier import VerifiedRenewal
 
         return VerifiedRenewal(k, updates)
     return NumpyRenewal(k, updates)

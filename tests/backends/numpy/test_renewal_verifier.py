@@ -19,7 +19,7 @@ from backburn.decorators.capture import recorder
 from backburn_numpy.lists import guards
 from backburn_numpy.programs import in_place
 from backburn_numpy.programs.in_place import NumpyRenewal
-from backburn_numpy.programs.in_place_verifier import VerifiedRenewal
+from backburn_numpy.renewal_verifier import VerifiedRenewal
 
 pytestmark = needs_kernels
 
