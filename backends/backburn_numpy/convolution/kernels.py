@@ -328,7 +328,7 @@ def _weight_grad_of_few(x: Array, grad: Array, g: Geometry) -> Array:
     size = g.inputs * planes * size + g.groups * step * g.depth * LANES
     memory = empty((threads * size,), np.dtype(np.float32)), np.empty(table, np.int64)
     totals = empty((parts, g.groups, g.outputs, g.depth), np.dtype(np.float32))
-    kernel: Any = compiled.kernel("conv_weight_few")
+    kernel: Any = compiled.kernel("conv_weight_few_channels")
     at = compiled.addresses(totals, *whole, *memory, g.numbers, blocks)
     kernel(*at, len(blocks), rows, size, parts, step, threads)
     return np.add.reduce(totals, 0) if parts > 1 else totals[0]

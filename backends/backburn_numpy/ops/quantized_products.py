@@ -157,7 +157,7 @@ def _few_rows(out: Array, x: Array, weight: QuantizedArray) -> bool | None:
 
     Returns whether all results are finite; None if the kernel does not take these operands.
     """
-    kernel, layout = compiled.kernel("q_few_rows"), _layout_of(weight)
+    kernel, layout = compiled.kernel("q_gemm_small_m"), _layout_of(weight)
     if kernel is None or layout is None or not layout.is_for_few or x.dtype != compiled.FLOAT32:
         return None
     outputs, inputs = weight.shape

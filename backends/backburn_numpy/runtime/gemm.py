@@ -31,7 +31,7 @@ TURNED = 1 << 18
 #: The most rows of :func:`multiply_few`, and the fewest elements of a matrix for which it pays.
 FEW, WORTH_FEW = 4, 1 << 14
 
-_NAMES = {compiled.FLOAT32: "product", compiled.FLOAT64: "product_double"}
+_NAMES = {compiled.FLOAT32: "gemm", compiled.FLOAT64: "gemm_double"}
 
 
 class Epilogue(NamedTuple):
@@ -86,7 +86,7 @@ def multiply(
             return None
         steps: list[int] = [x_row // size, x_column // size, y_row // size, y_column // size]
     else:
-        name, steps = f"library_{name}", [*left, *right]
+        name, steps = f"blas_{name}", [*left, *right]
     if out is None:
         out = empty((*lead, height, width), dtype)
     bias, mask = contiguous(bias), None if epilogue is None else contiguous(epilogue.mask)
@@ -105,7 +105,7 @@ def multiply_few(x: Array, y: Array) -> Array | None:
     """
     count, inputs = x.shape
     outputs, size = y.shape[1], y.itemsize
-    kernel = compiled.kernel("few_rows")
+    kernel = compiled.kernel("gemm_small_m")
     if count > FEW or kernel is None or y.size < WORTH_FEW or x.dtype != compiled.FLOAT32 or y.dtype != x.dtype:
         return None
     if y.strides[0] != size or y.strides[1] % size or y.strides[1] < size * inputs or y.shape[0] != inputs:
@@ -121,7 +121,7 @@ def sgemm_address() -> int | None:
     """The address of a ``cblas_sgemm`` in one thread, for other kernels; None where that of NumPy is faster."""
     if mkl.in_use() is None and compiled.level() not in WORTH:
         return None
-    kernel: Any = compiled.kernel("sgemm" if mkl.in_use() is None else "library_sgemm")
+    kernel: Any = compiled.kernel("sgemm" if mkl.in_use() is None else "blas_sgemm")
     return int(kernel.where)
 
 

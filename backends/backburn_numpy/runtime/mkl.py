@@ -67,7 +67,7 @@ def use(library: Library | None) -> None:
     Raises :class:`BackendUnavailableError` where there are no kernels, in whose threads a library multiplies.
     """
     global _in_use
-    kernel: Any = compiled.kernel("library_use")
+    kernel: Any = compiled.kernel("blas_use")
     if kernel is None and library is not None:
         raise BackendUnavailableError(
             "BACKBURN_BLAS='mkl': the compiled kernels call it, and there are none here "

@@ -11,17 +11,17 @@
 
 enum { CHANNELS = LANES > 8 ? 8 : 4, VECTORS = LANES > 4 ? 3 : 2, POSITIONS = LANES * VECTORS };
 
-/* The sums at the next of `left` positions, some vectors of them, of channels y_step apart in y, of which the first `outputs`
- * are stored, each plus an element of bias, which may be null. Inputs are x_step apart, weights (inputs, elements,
+/* The sums at the next of `left` positions, some vectors of them, of channels y_stride apart in y, of which the first
+ * `outputs` are stored, each plus an element of bias, which may be null. Inputs are x_stride apart, weights (inputs, elements,
  * channels). */
-INLINE void sum_vectors(float *restrict y, int64_t y_step, const float *restrict x, int64_t x_step,
+INLINE void sum_vectors(float *restrict y, int64_t y_stride, const float *restrict x, int64_t x_stride,
                         const float *restrict weight, const float *restrict bias, const int64_t *restrict offsets,
                         int64_t inputs, int64_t elements, int64_t outputs, int64_t left, const int channels,
                         const int vectors) {
     Lanes sums[CHANNELS][VECTORS];
     for (int m = 0; m < channels; m++)
         for (int n = 0; n < vectors; n++) sums[m][n] = (Lanes){0};
-    for (int64_t c = 0; c < inputs; c++, x += x_step)
+    for (int64_t c = 0; c < inputs; c++, x += x_stride)
         for (int64_t e = 0; e < elements; e++, weight += channels) {
             const float *at = x + offsets[e];
             Lanes values[VECTORS];
@@ -34,18 +34,18 @@ INLINE void sum_vectors(float *restrict y, int64_t y_step, const float *restrict
         const float plus = bias ? bias[m] : 0.0f;
         for (int n = 0; n < vectors; n++)
             if (n < vectors - 1 || left >= vectors * LANES)
-                store_lanes(y + m * y_step + n * LANES, sums[m][n] + plus);
+                store_lanes(y + m * y_stride + n * LANES, sums[m][n] + plus);
             else
-                store_some(y + m * y_step + n * LANES, left - n * LANES, sums[m][n] + plus);
+                store_some(y + m * y_stride + n * LANES, left - n * LANES, sums[m][n] + plus);
     }
 }
 
 /* The sums at the next of the remaining positions, as many as fit the registers. */
-static void sum_tile(float *restrict y, int64_t y_step, const float *restrict x, int64_t x_step,
+static void sum_tile(float *restrict y, int64_t y_stride, const float *restrict x, int64_t x_stride,
                      const float *restrict weight, const float *restrict bias, const int64_t *restrict offsets,
                      int64_t inputs, int64_t elements, int64_t outputs, int64_t left, int channels) {
 #define OF(channels, vectors)                                                                                          \
-    sum_vectors(y, y_step, x, x_step, weight, bias, offsets, inputs, elements, outputs, left, channels, vectors)
+    sum_vectors(y, y_stride, x, x_stride, weight, bias, offsets, inputs, elements, outputs, left, channels, vectors)
     if (left > 2 * LANES) channels == CHANNELS ? OF(CHANNELS, VECTORS) : OF(CHANNELS - 1, VECTORS);
     else if (left > LANES) channels == CHANNELS ? OF(CHANNELS, 2) : OF(CHANNELS - 1, 2);
     else channels == CHANNELS ? OF(CHANNELS, 1) : OF(CHANNELS - 1, 1);
@@ -62,18 +62,20 @@ INLINE int channels_of(const Geometry *g) {
  * outputs, elements), in reverse. */
 static void pack(float *restrict packed, const float *restrict weight, const int64_t *restrict indices,
                  int64_t elements, const Geometry *g, int flipped) {
-    const int64_t step = flipped ? elements : g->inputs * elements, next = flipped ? g->outputs * elements : elements;
+    const int64_t output_stride = flipped ? elements : g->inputs * elements;
+    const int64_t input_stride = flipped ? g->outputs * elements : elements;
     const int channels = channels_of(g);
     for (int64_t first = 0; first < g->outputs; first += channels)
         for (int64_t c = 0; c < g->inputs; c++)
             for (int64_t e = 0; e < elements; e++) {
-                const float *from = weight + c * next + (flipped ? elements - 1 - indices[e] : indices[e]);
-                for (int64_t m = first; m < first + channels; m++) *packed++ = m < g->outputs ? from[m * step] : 0.0f;
+                const float *from = weight + c * input_stride + (flipped ? elements - 1 - indices[e] : indices[e]);
+                for (int64_t m = first; m < first + channels; m++)
+                    *packed++ = m < g->outputs ? from[m * output_stride] : 0.0f;
             }
 }
 
 /* What threads share: the operands, packed weights, memory for each of them, and blocks of rows of the examples. Results
- * are rectified or masked if `rectifies` (epilogue.h). */
+ * get the epilogue if `has_epilogue` (epilogue.h). */
 typedef struct {
     float *out;
     const float *x, *weight, *bias, *mask;
@@ -81,7 +83,7 @@ typedef struct {
     const Geometry *g;
     const Layout *of;
     int64_t size, rows, blocks;
-    int rectifies;
+    int has_epilogue;
 } Direct;
 
 static void convolve(const void *context, int64_t start, int64_t stop) {
@@ -91,7 +93,7 @@ static void convolve(const void *context, int64_t start, int64_t stop) {
     const int64_t elements = g->size[0] * g->size[1], depth = g->inputs * elements, positions = g->rows * g->columns;
     const int channels = channels_of(g);
     const int64_t parts = (g->outputs + channels - 1) / channels, packed = parts * depth * channels;
-    const int64_t plane = of->planes[0] * of->planes[1] * of->step;
+    const int64_t plane = of->planes[0] * of->planes[1] * of->plane_stride;
     float *planes = d->memory + backburn_pool_place() * d->size, *restrict sums = planes + g->inputs * plane;
     for (int64_t block = start; block < stop; block++)
         for (int64_t group = 0; group < g->groups; group++) {
@@ -112,17 +114,17 @@ static void convolve(const void *context, int64_t start, int64_t stop) {
                     const float *restrict from = sums + m * count;
                     for (int64_t row = 0; !of->flat && row < rows; row++, from += of->length)
                         LOOP for (int64_t i = 0; i < g->columns; i++) to[row * g->columns + i] = from[i];
-                    if (d->rectifies)
-                        backburn_rectify(to, d->mask ? d->mask + (to - d->out) : NULL, rows * g->columns);
+                    if (d->has_epilogue)
+                        backburn_epilogue(to, d->mask ? d->mask + (to - d->out) : NULL, rows * g->columns);
                 }
             }
         }
 }
 
-/* Convolves x into out, so many rows of an example at a time; bias and mask may be null. memory is scratch for the packed weight
- * and, of the given size for each thread, for the planes of the inputs and the outputs; table is that of a layout. */
+/* Convolves x into out, so many rows of an example at a time; bias and mask may be null. memory is scratch for the packed
+ * weight and, of the given size for each thread, for the planes of the inputs and the outputs; table is that of a layout. */
 KERNEL(conv_direct, float *out, const float *x, const float *weight, const float *bias, const float *mask,
-       float *memory, int64_t *restrict table, const Geometry *g, int rectifies, int64_t examples, int64_t rows,
+       float *memory, int64_t *restrict table, const Geometry *g, int has_epilogue, int64_t examples, int64_t rows,
        int64_t size, int64_t grain, int flat, int flipped, int threads) {
     const Layout of = layout_of(g, rows, POSITIONS, table, flat);
     const int64_t elements = g->size[0] * g->size[1], depth = g->inputs * elements;
@@ -131,7 +133,7 @@ KERNEL(conv_direct, float *out, const float *x, const float *weight, const float
     for (int64_t group = 0; group < g->groups; group++)
         pack(memory + group * packed, weight + group * g->outputs * depth, of.indices, elements, g, flipped);
     const int64_t blocks = (g->rows + rows - 1) / rows;
-    const Direct all = {out, x, memory, bias, mask, memory + g->groups * packed, g, &of, size, rows, blocks, rectifies};
+    const Direct all = {out, x, memory, bias, mask, memory + g->groups * packed, g, &of, size, rows, blocks, has_epilogue};
     backburn_pool_run(convolve, &all, examples * blocks, grain, threads);
 }
 
@@ -144,13 +146,13 @@ enum { ELEMENTS = 3, INPUTS = LANES > 8 ? 4 : 2, OUTPUTS = 2 * LANES };
 /* The layout of the inputs of a block: the distance of neighbours in each direction. */
 typedef struct {
     int64_t plane, example, row, column;
-} Steps;
+} Strides;
 
 /* Adds to the sums at to, of which there are `vectors` vectors, what INPUTS inputs at x and ELEMENTS elements of their
  * windows have of them in count examples of rows by columns. Gradients are OUTPUTS apart. */
 INLINE void add_tile(float *const to[INPUTS][ELEMENTS], const float *const x[INPUTS],
                      const int64_t offsets[ELEMENTS], const float *restrict slopes, int64_t count, int64_t rows,
-                     int64_t columns, const Steps *by, const int vectors) {
+                     int64_t columns, const Strides *by, const int vectors) {
     Lanes sums[INPUTS][ELEMENTS][2] = {0};
     for (int64_t n = 0; n < count; n++)
         for (int64_t row = 0; row < rows; row++) {
@@ -204,7 +206,7 @@ typedef struct {
     float *memory;
     const Geometry *g;
     const Block *blocks;
-    int64_t size, number, width, parts, ranges, step;
+    int64_t size, number, width, parts, ranges, outputs_per_task;
 } Weight;
 
 /* A part of the blocks for outputs first to last - 1 of each group. */
@@ -218,7 +220,7 @@ static void sum_part(const Weight *w, int64_t part, int64_t first, int64_t last)
         const int64_t rows = b->last - b->first, count = b->stop - b->start;
         const int64_t height = (rows - 1) * g->stride[0] + (g->size[0] - 1) * g->dilation[0] + 1;
         const int64_t length = (g->columns - 1) * g->stride[1] + (g->size[1] - 1) * g->dilation[1] + 1;
-        const Steps by = {height * length, g->inputs * height * length, g->stride[0] * length, g->stride[1]};
+        const Strides by = {height * length, g->inputs * height * length, g->stride[0] * length, g->stride[1]};
         float *slopes = memory + count * by.example;
         for (int64_t group = 0; group < g->groups; group++) {
             for (int64_t n = 0; n < count; n++)
@@ -258,18 +260,19 @@ static void sum_part(const Weight *w, int64_t part, int64_t first, int64_t last)
 static void sum_parts(const void *context, int64_t start, int64_t stop) {
     const Weight *w = context;
     for (int64_t i = start; i < stop; i++) {
-        const int64_t first = i % w->ranges * w->step, rest = w->g->outputs - first;
-        sum_part(w, i / w->ranges, first, rest < w->step ? w->g->outputs : first + w->step);
+        const int64_t first = i % w->ranges * w->outputs_per_task, rest = w->g->outputs - first;
+        sum_part(w, i / w->ranges, first, rest < w->outputs_per_task ? w->g->outputs : first + w->outputs_per_task);
     }
 }
 
-/* Adds the gradient of the weight, as a sum for each part of the blocks, to out: (parts, groups, depth, width), of which the
- * first outputs are wanted. A thread takes `step` of them at a time; width and step are multiples of LANES. memory is scratch
- * of the given size for each thread, for the padded inputs and the gradients of a block. */
+/* Adds the gradient of the weight, as a sum for each part of the blocks, to out: (parts, groups, depth, width), of which
+ * the first outputs are wanted. A thread takes outputs_per_task at a time; it and width are multiples of LANES. memory is
+ * scratch of the given size for each thread, for the padded inputs and the gradients of a block. */
 KERNEL(conv_weight_direct, float *out, const float *x, const float *grad, float *memory, const Geometry *g,
-       const Block *blocks, int64_t number, int64_t size, int64_t width, int64_t parts, int64_t step, int threads) {
-    const int64_t ranges = (g->outputs + step - 1) / step;
-    const Weight all = {out, x, grad, memory, g, blocks, size, number, width, parts, ranges, step};
+       const Block *blocks, int64_t number, int64_t size, int64_t width, int64_t parts, int64_t outputs_per_task,
+       int threads) {
+    const int64_t ranges = (g->outputs + outputs_per_task - 1) / outputs_per_task;
+    const Weight all = {out, x, grad, memory, g, blocks, size, number, width, parts, ranges, outputs_per_task};
     backburn_pool_run(sum_parts, &all, parts * ranges, 1, threads);
 }
 
@@ -281,7 +284,7 @@ enum { PIECES = 3, ACROSS = LANES > 8 ? 4 : 2 };
 
 /* The sums for pieces that begin at x. Weights are (inputs, elements, OUTPUTS), sums OUTPUTS apart. */
 INLINE void sum_pieces(float *const to[PIECES], const float *const x[PIECES], const float *restrict weight,
-                       const int64_t *restrict offsets, int64_t inputs, int64_t elements, const Steps *by,
+                       const int64_t *restrict offsets, int64_t inputs, int64_t elements, const Strides *by,
                        const int vectors) {
     Lanes sums[PIECES][ACROSS][2] = {0};
     for (int64_t c = 0; c < inputs; c++)
@@ -351,7 +354,7 @@ KERNEL(conv_small, float *restrict out, const float *restrict x, const float *re
         for (const Block *b = blocks; b < blocks + number; b++) {
             const int64_t rows = b->last - b->first, count = b->stop - b->start, all = count * rows * pieces;
             const int64_t height = (rows - 1) * g->stride[0] + (g->size[0] - 1) * g->dilation[0] + 1;
-            const Steps by = {height * length, g->inputs * height * length, g->stride[0] * length, g->stride[1]};
+            const Strides by = {height * length, g->inputs * height * length, g->stride[0] * length, g->stride[1]};
             float *sums = planes + count * by.example;
             for (int64_t n = 0; n < count * g->inputs; n++) {
                 const int64_t at = ((b->start + n / g->inputs) * g->groups + group) * g->inputs + n % g->inputs;

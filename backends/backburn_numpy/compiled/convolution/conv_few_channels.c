@@ -7,15 +7,15 @@
 #include "conv_layout.h"
 #include "conv_few_channels.h"
 
-enum { VECTORS = 4, TILE = LANES * VECTORS, TOGETHER = 4, WIDE = 2 };
+enum { VECTORS = 4, TILE = LANES * VECTORS, TOGETHER = 4, VECTORS_TOGETHER = 2 };
 
 /* Adds to x the elements of the planes, at the places from which lay_out copies them. */
-static void add_back(float *restrict x, int64_t height, int64_t width, int64_t top, int64_t down, int64_t first,
+static void add_back(float *restrict x, int64_t height, int64_t width, int64_t top, int64_t row_stride, int64_t first,
                      int64_t stride, const float *restrict from, int64_t rows, int64_t length) {
     int64_t start, end;
     inside(first, stride, width, length, &start, &end);
     for (int64_t row = 0; row < rows; row++, from += length) {
-        const int64_t at = top + row * down;
+        const int64_t at = top + row * row_stride;
         if (at < 0 || at >= height) continue;
         float *restrict target = x + at * width + first;
         if (stride == 1)
@@ -42,11 +42,11 @@ INLINE void sum_tile(float *restrict y, const float *restrict x, const int64_t s
 static void sum_products(float *restrict weight, const float *restrict x, const float *restrict y, int64_t count,
                          const int64_t *restrict offsets, const int64_t *restrict indices, int64_t number) {
     for (int64_t e = 0; e < number; e += TOGETHER) {
-        Lanes sums[TOGETHER][WIDE] = {0};
+        Lanes sums[TOGETHER][VECTORS_TOGETHER] = {0};
         const float *at[TOGETHER];
         for (int n = 0; n < TOGETHER; n++) at[n] = x + offsets[e + n < number ? e + n : number - 1];
-        for (int64_t k = 0; k < count; k += WIDE * LANES)
-            for (int v = 0; v < WIDE; v++) {
+        for (int64_t k = 0; k < count; k += VECTORS_TOGETHER * LANES)
+            for (int v = 0; v < VECTORS_TOGETHER; v++) {
                 const Lanes slope = load_lanes(y + k + v * LANES);
                 for (int n = 0; n < TOGETHER; n++) sums[n][v] += slope * load_lanes(at[n] + k + v * LANES);
             }
@@ -78,23 +78,24 @@ static void convolve_plane(float *restrict image, float *restrict planes, float 
     for (int64_t plane = 0; plane < number; plane++) {
         const int64_t at = of->starts[plane], elements = of->starts[plane + 1] - at;
         const int64_t top = first * g->stride[0] - g->before[0] + plane / of->planes[1];
-        const int64_t left = plane % of->planes[1] - g->before[1], down = g->stride[0];
+        const int64_t left = plane % of->planes[1] - g->before[1], row_stride = g->stride[0];
         if (direction == TO_WEIGHT) {
             sum_products(weight, planes, y, count, of->offsets + at, of->indices + at, elements);
             continue;
         }
         if (!elements) continue;
         for (int64_t k = 0; k < height * length; k += TILE)
-            sum_tile(planes + k, y + k + plane * of->step, -1, weight, of->offsets + at, of->indices + at, elements);
-        add_back(image, g->height, g->width, top, down, left, g->stride[1], planes, height, length);
+            sum_tile(planes + k, y + k + plane * of->plane_stride, -1, weight, of->offsets + at, of->indices + at,
+                     elements);
+        add_back(image, g->height, g->width, top, row_stride, left, g->stride[1], planes, height, length);
     }
 }
 
 void conv_few_channels(float *image, float *outputs, float *weight, const float *bias, float *memory, float *table,
-                   const Geometry *g, const Block *blocks, int64_t number, enum Direction direction) {
+                       const Geometry *g, const Block *blocks, int64_t number, enum Direction direction) {
     const Layout of = layout_of(g, g->rows, TILE, (int64_t *)(void *)table, 0);
     const int64_t elements = g->size[0] * g->size[1], plane = g->height * g->width, positions = g->rows * g->columns;
-    float *copy = memory + of.planes[0] * of.planes[1] * of.step;
+    float *copy = memory + of.planes[0] * of.planes[1] * of.plane_stride;
     memset(copy, 0, (size_t)of.margin * sizeof *copy);
     for (const Block *b = blocks; b < blocks + number; b++) {
         const int64_t rows = b->last - b->first;

@@ -150,17 +150,17 @@ static const float *columns_of(const float *restrict x, float *restrict columns,
     return columns;
 }
 
-/* The outputs of a block for one group as rows with stride *step: a view of one example, or a copy in side. */
+/* The outputs of a block for one group as rows with the leading dimension *ld: a view of one example, or a copy in side. */
 static const float *outputs_of(const float *restrict y, float *restrict side, const Geometry *g, const Block *b,
-                               int64_t group, int64_t *step) {
+                               int64_t group, int64_t *ld) {
     const int64_t plane = g->rows * g->columns, count = (b->last - b->first) * g->columns;
     const float *first = y + (b->start * g->groups + group) * g->outputs * plane + b->first * g->columns;
-    *step = plane;
+    *ld = plane;
     if (b->stop == b->start + 1) return first;
-    *step = windows_in(g, b);
+    *ld = windows_in(g, b);
     for (int64_t n = 0; n < b->stop - b->start; n++)
         for (int64_t c = 0; c < g->outputs; c++)
-            memcpy(side + c * *step + n * count, first + (n * g->groups * g->outputs + c) * plane,
+            memcpy(side + c * *ld + n * count, first + (n * g->groups * g->outputs + c) * plane,
                    (size_t)count * sizeof *side);
     return side;
 }
@@ -184,12 +184,12 @@ KERNEL(conv, float *restrict out, const float *restrict x, const float *restrict
             const int alone = b->stop == b->start + 1;
             float *first = out + (b->start * g->groups + group) * g->outputs * plane + b->first * g->columns;
             float *to = alone ? first : side;
-            const int64_t step = alone ? plane : all;
+            const int64_t ld = alone ? plane : all;
             if (biases)
                 for (int64_t c = 0; c < g->outputs; c++)
-                    LOOP for (int64_t i = 0; i < all; i++) to[c * step + i] = biases[c];
+                    LOOP for (int64_t i = 0; i < all; i++) to[c * ld + i] = biases[c];
             product(ROW_MAJOR, NO_TRANS, NO_TRANS, g->outputs, all, depth, 1.0f, weights, depth, windows, all,
-                    biases ? 1.0f : 0.0f, to, step);
+                    biases ? 1.0f : 0.0f, to, ld);
             if (!alone)
                 for (int64_t n = 0; n < b->stop - b->start; n++)
                     for (int64_t c = 0; c < g->outputs; c++)
@@ -212,14 +212,14 @@ KERNEL(conv_weight, float *restrict out, const float *restrict x, const float *r
         for (int64_t group = 0; group < g->groups; group++) {
             const int64_t all = windows_in(g, b);
             const float *windows = columns_of(x, columns, g, b, group);
-            int64_t step;
-            const float *all_slopes = outputs_of(grad, side, g, b, group, &step), *slopes = all_slopes + first * step;
+            int64_t ld;
+            const float *all_slopes = outputs_of(grad, side, g, b, group, &ld), *slopes = all_slopes + first * ld;
             float *total = out + group * g->outputs * depth;
             if (transposed)
-                product(ROW_MAJOR, NO_TRANS, TRANS, depth, last - first, all, 1.0f, windows, all, slopes, step, 1.0f,
+                product(ROW_MAJOR, NO_TRANS, TRANS, depth, last - first, all, 1.0f, windows, all, slopes, ld, 1.0f,
                         total + first, g->outputs);
             else
-                product(ROW_MAJOR, NO_TRANS, TRANS, last - first, depth, all, 1.0f, slopes, step, windows, all, 1.0f,
+                product(ROW_MAJOR, NO_TRANS, TRANS, last - first, depth, all, 1.0f, slopes, ld, windows, all, 1.0f,
                         total + first * depth, depth);
         }
 }
@@ -238,10 +238,10 @@ KERNEL(conv_input, float *restrict out, const float *restrict y, const float *re
     for (const Block *b = blocks; b < blocks + number; b++)
         for (int64_t group = 0; group < g->groups; group++) {
             const int64_t count = (b->last - b->first) * g->columns, all = windows_in(g, b);
-            int64_t step;
-            const float *outputs = outputs_of(y, side, g, b, group, &step);
+            int64_t ld;
+            const float *outputs = outputs_of(y, side, g, b, group, &ld);
             product(ROW_MAJOR, TRANS, NO_TRANS, (last - first) * elements, all, g->outputs, 1.0f,
-                    weight + group * g->outputs * depth + first * elements, depth, outputs, step, 0.0f, columns, all);
+                    weight + group * g->outputs * depth + first * elements, depth, outputs, ld, 0.0f, columns, all);
             float *all_images = out + (b->start * g->groups + group) * g->inputs * plane;
             const int shifts = is_shift(g, b);
             for (int64_t c = first; c < last; c++) {

@@ -31,10 +31,10 @@ INLINE void add_vector(Lanes sums[ELEMENTS][CHANNELS], const float *const x[ELEM
     }
 }
 
-/* Adds to the sums at to, whose elements are LANES and whose channels to_step apart, the products of the elements at x and
- * the channels at y at count positions. Only the first `elements` and `channels` of them are added. */
-static void add_tile(float *restrict to, int64_t to_step, const float *const x[ELEMENTS], const float *const y[CHANNELS],
-                     int64_t count, int64_t elements, int64_t channels) {
+/* Adds to the sums at to, whose elements are LANES and whose channels to_stride apart, the products of the elements at x
+ * and the channels at y at count positions. Only the first `elements` and `channels` of them are added. */
+static void add_tile(float *restrict to, int64_t to_stride, const float *const x[ELEMENTS],
+                     const float *const y[CHANNELS], int64_t count, int64_t elements, int64_t channels) {
     Lanes sums[ELEMENTS][CHANNELS];
     for (int e = 0; e < ELEMENTS; e++)
         for (int m = 0; m < CHANNELS; m++) sums[e][m] = (Lanes){0};
@@ -44,7 +44,7 @@ static void add_tile(float *restrict to, int64_t to_step, const float *const x[E
     for (int m = 0; m < CHANNELS; m++)
         for (int e = 0; e < ELEMENTS; e++)
             if (m < channels && e < elements) {
-                float *sum = to + m * to_step + e * LANES;
+                float *sum = to + m * to_stride + e * LANES;
                 store_lanes(sum, load_lanes(sum) + sums[e][m]);
             }
 }
@@ -58,7 +58,7 @@ typedef struct {
     const Geometry *g;
     const Layout *of;
     const Block *blocks;
-    int64_t size, number, parts, ranges, step;
+    int64_t size, number, parts, ranges, channels_per_task;
 } Few;
 
 /* A part of the blocks for a range of the channels. */
@@ -66,8 +66,8 @@ static void sum_part(const Few *f, int64_t part, int64_t first) {
     const Geometry *g = f->g;
     const Layout *of = f->of;
     const int64_t elements = g->size[0] * g->size[1], depth = g->inputs * elements, positions = g->rows * g->columns;
-    const int64_t plane = of->planes[0] * of->planes[1] * of->step, rest = g->outputs - first;
-    const int64_t channels = rest < f->step ? rest : f->step;
+    const int64_t plane = of->planes[0] * of->planes[1] * of->plane_stride, rest = g->outputs - first;
+    const int64_t channels = rest < f->channels_per_task ? rest : f->channels_per_task;
     float *planes = f->memory + backburn_pool_place() * f->size, *sums = planes + g->inputs * plane;
     float *out = f->out + part * g->groups * g->outputs * depth;
     memset(sums, 0, (size_t)(g->groups * channels * depth * LANES) * sizeof *sums);
@@ -105,17 +105,17 @@ static void sum_part(const Few *f, int64_t part, int64_t first) {
 
 static void sum_parts(const void *context, int64_t start, int64_t stop) {
     const Few *f = context;
-    for (int64_t i = start; i < stop; i++) sum_part(f, i / f->ranges, i % f->ranges * f->step);
+    for (int64_t i = start; i < stop; i++) sum_part(f, i / f->ranges, i % f->ranges * f->channels_per_task);
 }
 
 /* The gradient of the weight, as a sum for each part of the blocks: (parts, groups, outputs, depth). Blocks have at most
- * so many rows; a thread takes `step` outputs of each group at a time. memory is scratch of the given size for each thread,
- * for the planes of the inputs and the sums; table that of a flat layout. */
-KERNEL(conv_weight_few, float *out, const float *x, const float *grad, float *memory, int64_t *restrict table,
-       const Geometry *g, const Block *blocks, int64_t number, int64_t rows, int64_t size, int64_t parts, int64_t step,
-       int threads) {
+ * so many rows; a thread takes outputs_per_task outputs of each group at a time. memory is scratch of the given size for each
+ * thread, for the planes of the inputs and the sums; table that of a flat layout. */
+KERNEL(conv_weight_few_channels, float *out, const float *x, const float *grad, float *memory, int64_t *restrict table,
+       const Geometry *g, const Block *blocks, int64_t number, int64_t rows, int64_t size, int64_t parts,
+       int64_t outputs_per_task, int threads) {
     const Layout of = layout_of(g, rows, LANES, table, 1);
-    const int64_t ranges = (g->outputs + step - 1) / step;
-    const Few all = {out, x, grad, memory, g, &of, blocks, size, number, parts, ranges, step};
+    const int64_t ranges = (g->outputs + outputs_per_task - 1) / outputs_per_task;
+    const Few all = {out, x, grad, memory, g, &of, blocks, size, number, parts, ranges, outputs_per_task};
     backburn_pool_run(sum_parts, &all, parts * ranges, 1, threads);
 }

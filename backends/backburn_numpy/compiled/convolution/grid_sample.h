@@ -5,9 +5,9 @@ typedef struct {
     REAL weights[CORNERS][SPAN];
 } NAMED(Corners);
 
-/* Four times the corners, for a cubic along an axis of n places that are step apart, of the given order of slopes. */
+/* Four times the corners, for a cubic along an axis of n places that are stride apart, of the given order of slopes. */
 INLINE void NAMED(cubic_corners)(NAMED(Corners) *c, const REAL *restrict positions, REAL *restrict unknown, int corners,
-                                 int32_t n, int32_t step, int64_t count, int zeros, int order) {
+                                 int32_t n, int32_t stride, int64_t count, int zeros, int order) {
     int32_t around[4][SPAN];
     REAL shares[4][SPAN];
     LOOP for (int64_t i = 0; i < count; i++) {
@@ -18,7 +18,7 @@ INLINE void NAMED(cubic_corners)(NAMED(Corners) *c, const REAL *restrict positio
         for (int k = 0; k < 4; k++) {
             const double *factors = cubic[order][k];
             const int32_t place = at + k, high = place < n ? place : n - 1, held = high < 0 ? 0 : high;
-            around[k][i] = zeros && place != held ? NOWHERE : held * step;
+            around[k][i] = zeros && place != held ? NOWHERE : held * stride;
             shares[k][i] = (REAL)factors[0] +
                            part * ((REAL)factors[1] + part * ((REAL)factors[2] + part * (REAL)factors[3]));
         }
@@ -39,10 +39,10 @@ INLINE void NAMED(cubic_corners)(NAMED(Corners) *c, const REAL *restrict positio
  * an axis, reads places are read, and two bits of slopes are the order of the derivative. */
 static int NAMED(corners_of)(NAMED(Corners) *c, const REAL *positions, const int64_t *places, int64_t rank,
                              int64_t wanted, int64_t count, int zeros, int reads, int slopes) {
-    int32_t step = 1, missing = 0;
+    int32_t stride = 1, missing = 0;
     int corners = 1, linear = reads == 2;
     REAL unknown[SPAN];
-    for (int64_t axis = 0; axis < rank; axis++) step *= (int32_t)places[axis];
+    for (int64_t axis = 0; axis < rank; axis++) stride *= (int32_t)places[axis];
     LOOP for (int64_t i = 0; i < count; i++) {
         c->places[0][i] = 0;
         c->weights[0][i] = 1;
@@ -56,9 +56,9 @@ static int NAMED(corners_of)(NAMED(Corners) *c, const REAL *positions, const int
         const REAL one = !slope, by_part = linear && !slope, by_moves = slope;
         int32_t first[SPAN], second[SPAN];
         REAL below[SPAN], above[SPAN];
-        step /= n;
+        stride /= n;
         if (reads == 4) {
-            NAMED(cubic_corners)(c, positions, unknown, corners, n, step, count, zeros, slope);
+            NAMED(cubic_corners)(c, positions, unknown, corners, n, stride, count, zeros, slope);
             corners *= 4;
             continue;
         }
@@ -67,8 +67,8 @@ static int NAMED(corners_of)(NAMED(Corners) *c, const REAL *positions, const int
             const REAL cut = least > high ? high : least, near = (cut + SHIFT) - SHIFT;
             const REAL start = near - (near > cut ? floors : 0), part = cut - start, moves = cut == some ? 1 : beyond;
             const int32_t at = (int32_t)start, after = at + 1, next = after < most ? after : most;
-            first[i] = (uint32_t)at < (uint32_t)n ? at * step : NOWHERE;
-            second[i] = (uint32_t)next < (uint32_t)n ? next * step : NOWHERE;
+            first[i] = (uint32_t)at < (uint32_t)n ? at * stride : NOWHERE;
+            second[i] = (uint32_t)next < (uint32_t)n ? next * stride : NOWHERE;
             below[i] = one - by_part * part - by_moves * moves;
             above[i] = by_part * part + by_moves * moves;
             unknown[i] = given == given ? unknown[i] : NAN;
@@ -134,7 +134,7 @@ INLINE void NAMED(spread)(REAL *restrict out, const REAL *restrict grad, const N
 
 /* Lines first to last - 1 of (examples, channels): x has all places, out those that are wanted. Each example has its
  * positions (rank, wanted). */
-#define SAMPLING(name, move, to, from)                                                                                \
+#define SAMPLING(name, move, to, from)                                                                                 \
     KERNEL(name, REAL *restrict out, const REAL *restrict x, const REAL *restrict positions,                           \
            const int64_t *places, int64_t rank, int64_t channels, int64_t wanted, int zeros, int reads,                \
            int slopes, int64_t first, int64_t last) {                                                                  \

@@ -7,15 +7,16 @@ typedef struct {
     int64_t lengths[3], counts[3], size[3], stride[3], before[3], dilation[3];
 } Windows;
 
-/* The elements of a window along an axis that lie inside the image: offsets first, first + step ... below last. */
+/* The elements of a window along an axis that lie inside the image: offsets first, first + stride ... below last. */
 typedef struct {
     int64_t start, first, last;
 } Reach;
 
 INLINE Reach reach(const Windows *w, int axis, int64_t n) {
-    const int64_t start = n * w->stride[axis] - w->before[axis], step = w->dilation[axis], end = w->size[axis] * step;
-    const int64_t room = w->lengths[axis] - start;
-    return (Reach){start, start >= 0 ? 0 : (-start + step - 1) / step * step, room < end ? room : end};
+    const int64_t start = n * w->stride[axis] - w->before[axis], dilation = w->dilation[axis];
+    const int64_t end = w->size[axis] * dilation;
+    const int64_t inside = w->lengths[axis] - start;
+    return (Reach){start, start >= 0 ? 0 : (-start + dilation - 1) / dilation * dilation, inside < end ? inside : end};
 }
 
 /* Windows that are computed side by side at most. Fewer than FEW, or FEWER where a block may go beyond the row, are
@@ -73,12 +74,12 @@ enum { COLUMNS = 64, FEW = 8, FEWER = 3 };
 #define REAL float
 #define NAMED(name) backburn_##name
 
-/* Adds the count values of each line to the same line of out at indices, all in range; a step of 0 between those of
+/* Adds the count values of each line to the same line of out at indices, all in range; a stride of 0 between those of
  * two lines means that all lines have the same. */
 #define ADD_PLACES(name, type)                                                                                         \
     KERNEL(name, type *restrict out, const int64_t *restrict indices, const type *restrict values,                     \
-           int64_t lines, int64_t length, int64_t count, int64_t step) {                                               \
-        for (int64_t line = 0; line < lines; line++, out += length, indices += step, values += count)                  \
+           int64_t lines, int64_t length, int64_t count, int64_t stride) {                                             \
+        for (int64_t line = 0; line < lines; line++, out += length, indices += stride, values += count)                \
             for (int64_t i = 0; i < count; i++) out[indices[i]] += values[i];                                          \
     }
 ADD_PLACES(add_places, float)
@@ -115,8 +116,8 @@ SPREAD_PLACES(spread_places_double, double)
 /* Fills values with the elements of the same line of x at indices, likewise; of any type of four bytes, or of eight. */
 #define TAKE_PLACES(name, type)                                                                                        \
     KERNEL(name, const type *restrict x, const int64_t *restrict indices, type *restrict values,                       \
-           int64_t lines, int64_t length, int64_t count, int64_t step) {                                               \
-        for (int64_t line = 0; line < lines; line++, x += length, indices += step, values += count)                    \
+           int64_t lines, int64_t length, int64_t count, int64_t stride) {                                             \
+        for (int64_t line = 0; line < lines; line++, x += length, indices += stride, values += count)                  \
             for (int64_t i = 0; i < count; i++) values[i] = x[indices[i]];                                             \
     }
 TAKE_PLACES(take_places, uint32_t)

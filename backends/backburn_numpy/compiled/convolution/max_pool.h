@@ -64,11 +64,11 @@ BEST_OF_LANES(best_of_few, LEAST, EVENS_OF(LEAST))
  * elements wins, and the first NaN over all. Every window overlaps the image, whose indices fit into 32 bits. */
 KERNEL(max_pool, REAL *restrict out, int64_t *restrict index, const REAL *restrict x,
        const Windows *restrict w, int64_t first, int64_t last) {
-    const int64_t *n = w->counts, step = w->stride[2], reached = (w->size[2] - 1) * w->dilation[2];
+    const int64_t *n = w->counts, stride = w->stride[2], reached = (w->size[2] - 1) * w->dilation[2];
     const int64_t image = w->lengths[0] * w->lengths[1] * w->lengths[2];
     /* Windows from column inner to outer - 1 lie inside the image. */
-    const int64_t room = w->lengths[2] - 1 - reached + w->before[2];
-    const int64_t inner = (w->before[2] + step - 1) / step, outer = room < 0 ? 0 : room / step + 1;
+    const int64_t last_start = w->lengths[2] - 1 - reached + w->before[2];
+    const int64_t inner = (w->before[2] + stride - 1) / stride, outer = last_start < 0 ? 0 : last_start / stride + 1;
     /* Elements from the last one of a window's first line, and so after its first element, to that of its last line. */
     const int64_t below = ((w->size[0] - 1) * w->dilation[0] * w->lengths[1] + (w->size[1] - 1) * w->dilation[1])
                           * w->lengths[2];
@@ -84,11 +84,11 @@ KERNEL(max_pool, REAL *restrict out, int64_t *restrict index, const REAL *restri
                     const int64_t at = line + c.start, end = outer < n[2] ? outer : n[2];
                     const int64_t rest = end - column, block = rest <= LEAST ? LEAST : MOST;
                     /* A block may go beyond the row: it reads what lies behind, and is written over by later rows. */
-                    if (MOST > 2 && step <= 2 && column >= inner && rest >= FEWER && end_of_out - out >= block
-                        && end_of_x - (x + at) >= below + reached + block * step) {
+                    if (MOST > 2 && stride <= 2 && column >= inner && rest >= FEWER && end_of_out - out >= block
+                        && end_of_x - (x + at) >= below + reached + block * stride) {
                         count = rest < block ? rest : block;
-                        if (step == 1 && block == MOST) NAMED(best_of_many)(out, index, x + at, w, z, y, at, 1);
-                        else if (step == 1) NAMED(best_of_few)(out, index, x + at, w, z, y, at, 1);
+                        if (stride == 1 && block == MOST) NAMED(best_of_many)(out, index, x + at, w, z, y, at, 1);
+                        else if (stride == 1) NAMED(best_of_few)(out, index, x + at, w, z, y, at, 1);
                         else if (block == MOST) NAMED(best_of_many)(out, index, x + at, w, z, y, at, 2);
                         else NAMED(best_of_few)(out, index, x + at, w, z, y, at, 2);
                         out += count, index += count;
@@ -97,12 +97,12 @@ KERNEL(max_pool, REAL *restrict out, int64_t *restrict index, const REAL *restri
                     count = column < inner || rest < FEW ? 1 : rest < COLUMNS ? rest : COLUMNS;
                     if (count == 1)
                         NAMED(best_of)(out, index, x + at, w, z, y, c, at, 1, 1);
-                    else if (step == 1)
+                    else if (stride == 1)
                         NAMED(best_of)(out, index, x + at, w, z, y, c, at, count, 1);
-                    else if (step == 2)
+                    else if (stride == 2)
                         NAMED(best_of)(out, index, x + at, w, z, y, c, at, count, 2);
                     else
-                        NAMED(best_of)(out, index, x + at, w, z, y, c, at, count, step);
+                        NAMED(best_of)(out, index, x + at, w, z, y, c, at, count, stride);
                     out += count, index += count;
                 }
             }

@@ -63,16 +63,16 @@ INLINE REAL NAMED(floored_quotient)(REAL x, REAL y, REAL rest) {
 
 /* The few whose remainder takes a division of many steps are done again. */
 #define DIVISION(name, expression)                                                                                     \
-    INLINE void NAMED(name##s)(REAL *restrict out, const REAL *restrict xs, const REAL *restrict ys, int64_t step,     \
+    INLINE void NAMED(name##s)(REAL *restrict out, const REAL *restrict xs, const REAL *restrict ys, int64_t y_stride, \
                                int64_t count) {                                                                        \
         int32_t far = 0;                                                                                               \
         SUM_OF(far) for (int64_t i = 0; i < count; i++) {                                                              \
-            const REAL x = xs[i], y = ys[step * i], high = OF_TYPE(fabs, x), low = OF_TYPE(fabs, y);                   \
+            const REAL x = xs[i], y = ys[y_stride * i], high = OF_TYPE(fabs, x), low = OF_TYPE(fabs, y);               \
             far += IS_FAR(high, low);                                                                                  \
             out[i] = NAMED(expression)(x, y, REST(high, low));                                                         \
         }                                                                                                              \
         for (int64_t i = 0; far && i < count; i++) {                                                                   \
-            const REAL x = xs[i], y = ys[step * i], high = OF_TYPE(fabs, x), low = OF_TYPE(fabs, y);                   \
+            const REAL x = xs[i], y = ys[y_stride * i], high = OF_TYPE(fabs, x), low = OF_TYPE(fabs, y);               \
             if (IS_FAR(high, low)) out[i] = NAMED(expression)(x, y, OF_TYPE(fmod, high, low));                         \
         }                                                                                                              \
     }                                                                                                                  \

@@ -41,12 +41,12 @@ static const uint32_t *words_of(const uint64_t *key, uint64_t offset, int64_t co
     return room + skipped;
 }
 
-/* The words from offset on, of rows that are step words long: some columns, as int64 (columns, number). Only the
+/* The words from offset on, of rows that are `length` words long: some columns, as int64 (columns, number). Only the
  * blocks that hold them are computed. */
 KERNEL(random_columns, int64_t *restrict out, const uint64_t *restrict key, uint64_t offset,
-       const int64_t *restrict rows, int64_t step, int64_t columns, int64_t number) {
+       const int64_t *restrict rows, int64_t length, int64_t columns, int64_t number) {
     for (int64_t row = 0; row < number; row++) {
-        const uint64_t first = offset + (uint64_t)(rows[row] * step);
+        const uint64_t first = offset + (uint64_t)(rows[row] * length);
         const int64_t skipped = (int64_t)(first % 8);
         for (int64_t start = -skipped; start < columns; start += 8) {
             uint32_t words[8];
@@ -59,7 +59,7 @@ KERNEL(random_columns, int64_t *restrict out, const uint64_t *restrict key, uint
 
 /* Fills out in packs of WORDS; w are the words of a pack, n its number of elements, of as many words as each says. */
 #define DRAW(name, type, each, ...)                                                                                    \
-    KERNEL(name, type *restrict out, const uint64_t *restrict key, uint64_t offset, int64_t option,                  \
+    KERNEL(name, type *restrict out, const uint64_t *restrict key, uint64_t offset, int64_t option,                    \
            int64_t count) {                                                                                            \
         enum { ELEMENTS = WORDS / each };                                                                              \
         uint32_t room[WORDS + 16];                                                                                     \
@@ -112,11 +112,11 @@ INLINE void pair_of(uint32_t first, uint32_t second, float *even, float *odd) {
 }
 
 DRAW(random_normal, float, 1, {
-    float even[WORDS / 2];
-    float odd[WORDS / 2];
-    LOOP for (int64_t i = 0; i < (n + 1) / 2; i++) pair_of(w[2 * i], w[2 * i + 1], &even[i], &odd[i]);
-    for (int64_t i = 0; i < n; i++) out[i] = i % 2 ? odd[i / 2] : even[i / 2];
-})
+     float even[WORDS / 2];
+     float odd[WORDS / 2];
+     LOOP for (int64_t i = 0; i < (n + 1) / 2; i++) pair_of(w[2 * i], w[2 * i + 1], &even[i], &odd[i]);
+     for (int64_t i = 0; i < n; i++) out[i] = i % 2 ? odd[i / 2] : even[i / 2];
+     })
 
 typedef struct {
     uint64_t key;

@@ -1,27 +1,27 @@
 /* Matrix products in the kernels' own threads.
  *
- * Panels of the right operand's columns are copied so that they lie side by side; tiles of rows by two vectors of columns
- * stay in registers over the depth. Where the right operand's columns lie in memory as rows, and the left one is small, the
- * product is computed turned: then the left one's rows are copied. */
+ * As in BLIS: panels of NR columns of B are packed, NC_PANELS of them and KC rows at a time, and tiles of MR rows by NR
+ * columns of C stay in registers over the depth. Where the columns of B lie in memory as rows, and A is small, the
+ * transposed product is computed: then the rows of A are packed. */
 #define UNROLLED
 #include "runtime/kernels.h"
 #include "blas.h"
 #include "runtime/thread_pool.h"
 
 #if defined(__AVX512F__)
-enum { BYTES = 64, BLOCK_BYTES = 448, ROWS = 14, MOST_TURNED = 8 };
+enum { VECTOR_BYTES = 64, MC_BYTES = 448, MR = 14, MAX_TRANSPOSED_MR = 8 };
 #define FLOATS(name) name##_16
 #define DOUBLES(name) name##_8
 #elif defined(__AVX__)
-enum { BYTES = 32, BLOCK_BYTES = 384, ROWS = 6, MOST_TURNED = 4 };
+enum { VECTOR_BYTES = 32, MC_BYTES = 384, MR = 6, MAX_TRANSPOSED_MR = 4 };
 #define FLOATS(name) name##_8
 #define DOUBLES(name) name##_4
 #else
-enum { BYTES = 16, BLOCK_BYTES = 384, ROWS = 4, MOST_TURNED = 4 };
+enum { VECTOR_BYTES = 16, MC_BYTES = 384, MR = 4, MAX_TRANSPOSED_MR = 4 };
 #define FLOATS(name) name##_4
 #define DOUBLES(name) name##_2
 #endif
-enum { PANELS = 4, DEEPEST = 320, APART = DEEPEST + 16, PAGE = 4096 };
+enum { NC_PANELS = 4, KC = 320, PACKED_LDA = KC + 16, PAGE = 4096 };
 
 /* The compiler takes the address for another one at each use. */
 #define OPAQUE(address) __asm__("" : "+r"(address))
@@ -42,26 +42,26 @@ enum { PANELS = 4, DEEPEST = 320, APART = DEEPEST + 16, PAGE = 4096 };
 #endif
 
 #define WHOLE int32_t
-#define OF_SIDE FLOATS
+#define OF_LANES FLOATS
 #include "gemm.h"
 
 /* cblas_sgemm in the calling thread, of rows, with beta 0 or 1. */
 KERNEL(sgemm, int order, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
        int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc) {
     (void)order;
-    const int turn_a = trans_a == TRANS, turn_b = trans_b == TRANS;
-    backburn_multiply((backburn_Product){.rows = a, .columns = b, .out = c, .alpha = alpha, .adds = beta != 0, .height = m,
-                                         .width = n, .depth = k, .row_step = turn_a ? 1 : lda,
-                                         .row_inner = turn_a ? lda : 1, .column_step = turn_b ? ldb : 1,
-                                         .column_inner = turn_b ? 1 : ldb, .out_step = ldc}, 1, 1);
+    const int is_a_transposed = trans_a == TRANS, is_b_transposed = trans_b == TRANS;
+    backburn_gemm_parallel((backburn_Gemm){.a = a, .b = b, .c = c, .alpha = alpha, .accumulates = beta != 0, .m = m, .n = n,
+                                           .k = k, .rs_a = is_a_transposed ? 1 : lda,
+                                           .cs_a = is_a_transposed ? lda : 1, .cs_b = is_b_transposed ? ldb : 1,
+                                           .rs_b = is_b_transposed ? 1 : ldb, .ldc = ldc}, 1, 1);
 }
 
 #undef WHOLE
-#undef OF_SIDE
+#undef OF_LANES
 #undef REAL
 #undef NAMED
 #define WHOLE int64_t
-#define OF_SIDE DOUBLES
+#define OF_LANES DOUBLES
 #define REAL double
 #define NAMED(name) backburn_##name##_double
 #include "gemm.h"

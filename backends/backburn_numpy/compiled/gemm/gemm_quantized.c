@@ -75,17 +75,17 @@ typedef struct {
     {                                                                                                                  \
         const Ints some = ints_at((row).values + (i), (row).kind);                                                     \
         if ((row).kind == INT4) {                                                                                      \
-            USE_VECTOR(i, (low_half(some) - shift) * step, part)                                                       \
-            USE_VECTOR((row).bytes + (i), (high_half(some) - shift) * step, part)                                      \
+            USE_VECTOR(i, (low_half(some) - shift) * scale, part)                                                      \
+            USE_VECTOR((row).bytes + (i), (high_half(some) - shift) * scale, part)                                     \
         } else {                                                                                                       \
-            USE_VECTOR(i, (__builtin_convertvector(some, Floats) - shift) * step, part)                                \
+            USE_VECTOR(i, (__builtin_convertvector(some, Floats) - shift) * scale, part)                               \
         }                                                                                                              \
     }
 
 #define FOR_VALUES(row, USE_VECTOR, USE_SCALAR)                                                                        \
     for (int64_t start = 0, k = (row).k; start < (row).bytes; start += (row).block, k++) {                             \
         const int64_t stop = start + (row).block < (row).bytes ? start + (row).block : (row).bytes;                    \
-        const float step = number_at((row).scale, k), shift = (row).zero.numbers ? number_at((row).zero, k) : 0.0f;    \
+        const float scale = number_at((row).scale, k), shift = (row).zero.numbers ? number_at((row).zero, k) : 0.0f;   \
         int64_t i = start;                                                                                             \
         for (; i + 2 * WIDE <= stop; i += 2 * WIDE) {                                                                  \
             USE_16(row, i, 0, USE_VECTOR)                                                                              \
@@ -98,10 +98,10 @@ typedef struct {
         for (; i < stop; i++) {                                                                                        \
             const int32_t one = (row).kind == UINT8 ? (row).values[i] : (int8_t)(row).values[i];                       \
             if ((row).kind == INT4) {                                                                                  \
-                USE_SCALAR(i, ((float)(((one & 15) ^ 8) - 8) - shift) * step)                                          \
-                USE_SCALAR((row).bytes + i, ((float)(one >> 4) - shift) * step)                                        \
+                USE_SCALAR(i, ((float)(((one & 15) ^ 8) - 8) - shift) * scale)                                         \
+                USE_SCALAR((row).bytes + i, ((float)(one >> 4) - shift) * scale)                                       \
             } else {                                                                                                   \
-                USE_SCALAR(i, ((float)one - shift) * step)                                                             \
+                USE_SCALAR(i, ((float)one - shift) * scale)                                                            \
             }                                                                                                          \
         }                                                                                                              \
     }
@@ -120,43 +120,43 @@ INLINE void expand(float *restrict out, Row row) {
 typedef struct {
     float *out;
     Row row;
-    int64_t first, width, steps;
+    int64_t first, width, scales;
 } Expanded;
 
 static void expand_rows(const void *context, int64_t first, int64_t last) {
     const Expanded *e = context;
     for (int64_t r = first; r < last; r++) {
         Row row = e->row;
-        row.values += (e->first + r) * row.bytes, row.k = (e->first + r) * e->steps;
+        row.values += (e->first + r) * row.bytes, row.k = (e->first + r) * e->scales;
         expand(e->out + r * e->width, row);
     }
 }
 
 /* Expands rows of a weight from its row first on. */
 KERNEL(q_expand, float *out, const uint8_t *values, const void *scale, const void *zero, int kind, int scale_kind,
-       int zero_kind, int64_t first, int64_t count, int64_t inputs, int64_t block, int64_t steps, int64_t grain,
+       int zero_kind, int64_t first, int64_t count, int64_t inputs, int64_t block, int64_t scales, int64_t grain,
        int threads) {
     const int64_t bytes = kind == INT4 ? (inputs + 1) / 2 : inputs, width = kind == INT4 ? 2 * bytes : inputs;
     const Row row = {values, kind, {scale, scale_kind}, {zero, zero_kind}, 0, bytes,
                      kind == INT4 ? (block + 1) / 2 : block};
-    const Expanded all = {out, row, first, width, steps};
+    const Expanded all = {out, row, first, width, scales};
     backburn_pool_run(expand_rows, &all, count, grain, threads);
 }
 
 /* Fills columns first to last - 1 of out (batch, outputs) with products of x (batch, width) and rows of the weight, held
- * at a time, which are expanded into the buffer. The rows of x have the length and order of an expanded row. steps is the
+ * at a time, which are expanded into the buffer. The rows of x have the length and order of an expanded row. scales is the
  * number of scales per row. */
 KERNEL(q_linear, float *restrict out, const float *restrict x, const uint8_t *restrict values,
        const void *restrict scale, const void *restrict zero, float *restrict buffer,
        Sgemm *product, int kind, int scale_kind, int zero_kind, int64_t held, int64_t batch,
-       int64_t outputs, int64_t inputs, int64_t block, int64_t steps, int64_t first,
+       int64_t outputs, int64_t inputs, int64_t block, int64_t scales, int64_t first,
        int64_t last) {
     const int64_t bytes = kind == INT4 ? (inputs + 1) / 2 : inputs, width = kind == INT4 ? 2 * bytes : inputs;
     Row row = {0, kind, {scale, scale_kind}, {zero, zero_kind}, 0, bytes, kind == INT4 ? (block + 1) / 2 : block};
     for (int64_t start = first; start < last; start += held) {
         const int64_t stop = start + held < last ? start + held : last;
         for (int64_t r = start; r < stop; r++) {
-            row.values = values + r * bytes, row.k = r * steps;
+            row.values = values + r * bytes, row.k = r * scales;
             expand(buffer + (r - start) * width, row);
         }
         product(ROW_MAJOR, NO_TRANS, TRANS, batch, stop - start, width, 1.0f, x, width, buffer, width, 0.0f,
@@ -168,14 +168,14 @@ KERNEL(q_linear, float *restrict out, const float *restrict x, const uint8_t *re
 
 enum { FEW = 4, GROUP = 8 * WIDE }; /* 4-bit values of a vector of bytes: lane i has those from 8 i on */
 
-/* A weight, and the rows of x: with 4 bits, in the order of turned() and filled up with zeros to whole groups. */
+/* A weight, and the rows of x: with 4 bits, in the order of interleave() and filled up with zeros to whole groups. */
 typedef struct {
     float *out;
     const float *x;
     const uint8_t *values;
     Numbers scale, zero;
     int kind;
-    int64_t batch, outputs, inputs, block, steps, x_step;
+    int64_t batch, outputs, inputs, block, scales, x_stride;
     int64_t groups, blocks; /* of 4-bit values: whole groups in a block, blocks in a group; at least 1 */
     Ints which;             /* the block of each lane of a group, after the first one's */
     int *unfinished; /* becomes 1 where a result is not finite */
@@ -232,22 +232,22 @@ INLINE Floats nibbles(Ints words, int j) {
 /* The products of a row of 4-bit values with count rows of x. */
 INLINE void int4_products(const Quantized *q, int64_t r, int64_t n, const int has_zero, const int count) {
     Floats totals[FEW] = {0}, shift = {0};
-    const int64_t bytes = (q->inputs + 1) / 2, last = q->steps ? (r + 1) * q->steps : 1;
+    const int64_t bytes = (q->inputs + 1) / 2, last = q->scales ? (r + 1) * q->scales : 1;
     const uint8_t *values = q->values + r * bytes;
-    const float *x = q->x + n * q->x_step;
-    int64_t k = r * q->steps, left = q->groups;
+    const float *x = q->x + n * q->x_stride;
+    int64_t k = r * q->scales, left = q->groups;
 #define ADD_GROUP(load)                                                                                                \
     {                                                                                                                  \
         const Ints words = load;                                                                                       \
-        const Floats step = numbers_at(q->scale, k, last, q->which);                                                   \
+        const Floats scale = numbers_at(q->scale, k, last, q->which);                                                  \
         if (has_zero) shift = numbers_at(q->zero, k, last, q->which);                                                  \
         Floats sums[2][FEW] = {0};                                                                                     \
         UNROLL for (int j = 0; j < 8; j++) {                                                                           \
             const Floats some = has_zero ? nibbles(words, j) - shift : nibbles(words, j);                              \
             UNROLL for (int i = 0; i < count; i++)                                                                     \
-                sums[j % 2][i] += some * floats_at(x + i * q->x_step + 2 * at + j * WIDE);                             \
+                sums[j % 2][i] += some * floats_at(x + i * q->x_stride + 2 * at + j * WIDE);                           \
         }                                                                                                              \
-        UNROLL for (int i = 0; i < count; i++) totals[i] += (sums[0][i] + sums[1][i]) * step;                          \
+        UNROLL for (int i = 0; i < count; i++) totals[i] += (sums[0][i] + sums[1][i]) * scale;                         \
     }
     int64_t at = 0;
     for (; at + GROUP / 2 <= bytes; at += GROUP / 2) {
@@ -267,18 +267,18 @@ INLINE void int8_products(const Quantized *q, int64_t r, int64_t n, const int ki
                           const int count) {
     Floats totals[FEW] = {0};
     const uint8_t *values = q->values + r * q->inputs;
-    int64_t k = r * q->steps;
+    int64_t k = r * q->scales;
     for (int64_t start = 0; start < q->inputs; start += q->block, k++) {
         const int64_t stop = start + q->block < q->inputs ? start + q->block : q->inputs;
-        const float step = number_at(q->scale, k), shift = has_zero ? number_at(q->zero, k) : 0.0f;
-        const float *x = q->x + n * q->x_step;
+        const float scale = number_at(q->scale, k), shift = has_zero ? number_at(q->zero, k) : 0.0f;
+        const float *x = q->x + n * q->x_stride;
         Floats sums[2][FEW] = {0};
         int64_t i = start;
 #define ADD(part, ints, load)                                                                                          \
     {                                                                                                                  \
         const Floats converted = __builtin_convertvector(ints, Floats);                                                \
         const Floats some = has_zero ? converted - shift : converted;                                                  \
-        UNROLL for (int m = 0; m < count; m++) sums[part][m] += some * load(x + m * q->x_step + i);                    \
+        UNROLL for (int m = 0; m < count; m++) sums[part][m] += some * load(x + m * q->x_stride + i);                  \
     }
 #define THE_REST(x) some_floats_at(x, stop - i)
         for (; i + 2 * WIDE <= stop; i += WIDE) {
@@ -295,7 +295,7 @@ INLINE void int8_products(const Quantized *q, int64_t r, int64_t n, const int ki
             memcpy(rest, values + i, (size_t)(stop - i));
             ADD(1, ints_at(rest, kind), THE_REST)
         }
-        UNROLL for (int m = 0; m < count; m++) totals[m] += (sums[0][m] + sums[1][m]) * step;
+        UNROLL for (int m = 0; m < count; m++) totals[m] += (sums[0][m] + sums[1][m]) * scale;
     }
     UNROLL for (int m = 0; m < count; m++) q->out[(n + m) * q->outputs + r] = sum_of_wide(totals[m]);
 }
@@ -332,7 +332,7 @@ static void few_outputs(const void *context, int64_t from, int64_t to) {
 }
 
 /* Rows of x in the order of 4-bit values: of each group, first those of all lanes' value 0, then 1, ... */
-static void turn(float *restrict out, const float *restrict x, int64_t batch, int64_t inputs, int64_t width) {
+static void interleave(float *restrict out, const float *restrict x, int64_t batch, int64_t inputs, int64_t width) {
     for (int64_t n = 0; n < batch; n++, x += inputs, out += width) {
         for (int64_t at = 0; at < width; at += GROUP) {
             float all[GROUP] = {0};
@@ -344,18 +344,18 @@ static void turn(float *restrict out, const float *restrict x, int64_t batch, in
 }
 
 /* out (batch, outputs) = x (batch, inputs) times the transpose of a weight. Blocks of 4-bit values are as many as lanes
- * of a group share, or whole groups, or all. room holds x in whole groups; only 4-bit values need it. */
-KERNEL(q_few_rows, float *out, const float *x, const uint8_t *values, const void *scale, const void *zero, float *room,
-       int *unfinished, int kind, int scale_kind, int zero_kind, int64_t batch, int64_t outputs, int64_t inputs,
-       int64_t block, int64_t steps, int64_t grain, int threads) {
+ * of a group share, or whole groups, or all. interleaved holds x in whole groups; only 4-bit values need it. */
+KERNEL(q_gemm_small_m, float *out, const float *x, const uint8_t *values, const void *scale, const void *zero,
+       float *interleaved, int *unfinished, int kind, int scale_kind, int zero_kind, int64_t batch, int64_t outputs,
+       int64_t inputs, int64_t block, int64_t scales, int64_t grain, int threads) {
     Quantized q = {.out = out, .x = x, .values = values, .scale = {scale, scale_kind}, .zero = {zero, zero_kind},
-                   .kind = kind, .batch = batch, .outputs = outputs, .inputs = inputs, .block = block, .steps = steps,
-                   .x_step = inputs, .unfinished = unfinished};
+                   .kind = kind, .batch = batch, .outputs = outputs, .inputs = inputs, .block = block, .scales = scales,
+                   .x_stride = inputs, .unfinished = unfinished};
     if (kind == INT4) {
-        q.x = room, q.x_step = (inputs + GROUP - 1) / GROUP * GROUP;
-        turn(room, x, batch, inputs, q.x_step);
+        q.x = interleaved, q.x_stride = (inputs + GROUP - 1) / GROUP * GROUP;
+        interleave(interleaved, x, batch, inputs, q.x_stride);
         q.groups = block > GROUP ? block / GROUP : 1;
-        q.blocks = !steps ? 0 : block < GROUP ? GROUP / block : 1;
+        q.blocks = !scales ? 0 : block < GROUP ? GROUP / block : 1;
         for (int i = 0; i < WIDE; i++) q.which[i] = (int32_t)(8 * i / block);
     }
     backburn_pool_run(few_outputs, &q, outputs, grain, threads);

@@ -6,14 +6,14 @@
 #include "runtime/vec16.h"
 
 /* Specialized for each count, so that sums stay in registers; of each there are two, to hide the latency of additions. */
-INLINE void dots(float *restrict out, int64_t out_step, const float *restrict x, int64_t x_step,
+INLINE void dots(float *restrict out, int64_t out_stride, const float *restrict x, int64_t x_stride,
                  const float *restrict w, int64_t inputs, float scale, const int count) {
-    Floats sums[2][FEW] = {0};
+    Floats sums[2][MAX_M] = {0};
     int64_t i = 0;
 #define ADD(part, load)                                                                                                \
     {                                                                                                                  \
         const Floats some = load(w + i);                                                                               \
-        UNROLL for (int n = 0; n < count; n++) sums[part][n] += some * load(x + n * x_step + i);                       \
+        UNROLL for (int n = 0; n < count; n++) sums[part][n] += some * load(x + n * x_stride + i);                     \
     }
 #define THE_REST(x) some_floats_at(x, inputs - i)
     for (; i + 2 * WIDE <= inputs; i += WIDE) {
@@ -26,67 +26,67 @@ INLINE void dots(float *restrict out, int64_t out_step, const float *restrict x,
         i += WIDE;
     }
     if (i < inputs) ADD(1, THE_REST)
-    UNROLL for (int n = 0; n < count; n++) out[n * out_step] = sum_of_wide(sums[0][n] + sums[1][n]) * scale;
+    UNROLL for (int n = 0; n < count; n++) out[n * out_stride] = sum_of_wide(sums[0][n] + sums[1][n]) * scale;
 }
 
-void backburn_few_by_rows(float *out, int64_t out_step, const float *x, int64_t x_step, const float *w, int64_t w_step,
-                          int64_t inputs, float scale, int64_t count, int64_t first, int64_t last) {
-#define ROWS(the_count)                                                                                                \
+void backburn_small_m_dot(float *out, int64_t out_stride, const float *x, int64_t x_stride, const float *w,
+                          int64_t w_stride, int64_t inputs, float scale, int64_t count, int64_t first, int64_t last) {
+#define FOR_ROWS(the_count)                                                                                            \
     for (int64_t r = first; r < last; r++)                                                                             \
-        dots(out + r, out_step, x, x_step, w + r * w_step, inputs, scale, the_count);
-    if (count == 1) ROWS(1)
-    else if (count == 2) ROWS(2)
-    else if (count == 3) ROWS(3)
-    else ROWS(4)
+        dots(out + r, out_stride, x, x_stride, w + r * w_stride, inputs, scale, the_count);
+    if (count == 1) FOR_ROWS(1)
+    else if (count == 2) FOR_ROWS(2)
+    else if (count == 3) FOR_ROWS(3)
+    else FOR_ROWS(4)
 }
 
 /* Four vectors of columns at a time. */
-enum { SIDE = 4 * WIDE };
-INLINE void combine(float *restrict out, int64_t out_step, const float *restrict x, int64_t x_step,
-                    const float *restrict w, int64_t w_step, int64_t depth, const int count) {
-    Floats sums[FEW][SIDE / WIDE] = {0};
-    for (int64_t k = 0; k < depth; k++, w += w_step) {
-        UNROLL for (int j = 0; j < SIDE / WIDE; j++) {
+enum { NR = 4 * WIDE };
+INLINE void combine(float *restrict out, int64_t out_stride, const float *restrict x, int64_t x_stride,
+                    const float *restrict w, int64_t w_stride, int64_t depth, const int count) {
+    Floats sums[MAX_M][NR / WIDE] = {0};
+    for (int64_t k = 0; k < depth; k++, w += w_stride) {
+        UNROLL for (int j = 0; j < NR / WIDE; j++) {
             const Floats some = floats_at(w + j * WIDE);
-            UNROLL for (int n = 0; n < count; n++) sums[n][j] += some * x[n * x_step + k];
+            UNROLL for (int n = 0; n < count; n++) sums[n][j] += some * x[n * x_stride + k];
         }
     }
-    UNROLL for (int n = 0; n < count; n++) memcpy(out + n * out_step, sums[n], sizeof sums[n]);
+    UNROLL for (int n = 0; n < count; n++) memcpy(out + n * out_stride, sums[n], sizeof sums[n]);
 }
 
-void backburn_few_by_columns(float *out, int64_t out_step, const float *x, int64_t x_step, const float *w,
-                             int64_t w_step, int64_t depth, int64_t width, int64_t count) {
+void backburn_small_m_axpy(float *out, int64_t out_stride, const float *x, int64_t x_stride, const float *w,
+                           int64_t w_stride, int64_t depth, int64_t width, int64_t count) {
     int64_t c = 0;
-    for (; c + SIDE <= width; c += SIDE) {
-        if (count == 1) combine(out + c, out_step, x, x_step, w + c, w_step, depth, 1);
-        else if (count == 2) combine(out + c, out_step, x, x_step, w + c, w_step, depth, 2);
-        else if (count == 3) combine(out + c, out_step, x, x_step, w + c, w_step, depth, 3);
-        else combine(out + c, out_step, x, x_step, w + c, w_step, depth, 4);
+    for (; c + NR <= width; c += NR) {
+        if (count == 1) combine(out + c, out_stride, x, x_stride, w + c, w_stride, depth, 1);
+        else if (count == 2) combine(out + c, out_stride, x, x_stride, w + c, w_stride, depth, 2);
+        else if (count == 3) combine(out + c, out_stride, x, x_stride, w + c, w_stride, depth, 3);
+        else combine(out + c, out_stride, x, x_stride, w + c, w_stride, depth, 4);
     }
     for (int64_t n = 0; n < count && c < width; n++) {
-        float *mine = out + n * out_step;
+        float *mine = out + n * out_stride;
         for (int64_t j = c; j < width; j++) mine[j] = 0.0f;
         for (int64_t k = 0; k < depth; k++)
-            LOOP for (int64_t j = c; j < width; j++) mine[j] = FUSED(x[n * x_step + k], w[k * w_step + j], mine[j]);
+            LOOP for (int64_t j = c; j < width; j++) mine[j] = FUSED(x[n * x_stride + k], w[k * w_stride + j], mine[j]);
     }
 }
 
 typedef struct {
     float *out;
     const float *x, *w;
-    int64_t count, outputs, inputs, w_step;
+    int64_t count, outputs, inputs, w_stride;
 } Product;
 
 static void outputs_of(const void *context, int64_t first, int64_t last) {
     const Product *p = context;
-    for (int64_t n = 0; n < p->count; n += FEW)
-        backburn_few_by_rows(p->out + n * p->outputs, p->outputs, p->x + n * p->inputs, p->inputs, p->w, p->w_step,
-                             p->inputs, 1.0f, p->count - n < FEW ? p->count - n : FEW, first, last);
+    for (int64_t n = 0; n < p->count; n += MAX_M)
+        backburn_small_m_dot(p->out + n * p->outputs, p->outputs, p->x + n * p->inputs, p->inputs, p->w, p->w_stride,
+                             p->inputs, 1.0f, p->count - n < MAX_M ? p->count - n : MAX_M, first, last);
 }
 
-/* out (count, outputs) = x (count, inputs) times the transpose of w, whose rows have a stride of w_step elements. */
-KERNEL(few_rows, float *out, const float *x, const float *w, int64_t count, int64_t outputs, int64_t inputs,
-       int64_t w_step, int64_t grain, int threads) {
-    const Product all = {out, x, w, count, outputs, inputs, w_step};
+/* out (count, outputs) = x (count, inputs) times the transpose of w, whose rows have a stride of w_stride elements. */
+KERNEL(gemm_small_m, float *out, const float *x, const float *w, int64_t count, int64_t outputs, int64_t inputs,
+       int64_t w_stride, int64_t grain, int threads) {
+    const Product all = {out, x, w, count, outputs, inputs, w_stride};
     backburn_pool_run(outputs_of, &all, outputs, grain, threads);
 }

@@ -4,7 +4,7 @@
 
 #include "runtime/kernels.h"
 
-/* What does not change between calls: the address of the calls, their number, the address of the steps of the arrays'
+/* What does not change between calls: the address of the calls, their number, the address of the strides of the arrays'
  * elements in bytes, the number of arrays, and the size of an element. */
 enum { CALLS, LENGTH, STEPS, ARRAYS, SIZE };
 

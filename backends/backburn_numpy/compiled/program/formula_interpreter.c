@@ -13,10 +13,10 @@
 #endif
 
 /* A call is six numbers: the kernel's address, how many arrays it takes, and which; the first array is its result.
- * Arrays from 0 on are those at starts, with the steps of their elements in bytes, and those after them registers, whose
+ * Arrays from 0 on are those at starts, with the strides of their elements in bytes, and those after them registers, whose
  * elements have size bytes. */
 typedef struct {
-    const int64_t *calls, *starts, *steps;
+    const int64_t *calls, *starts, *strides;
     int64_t length, arrays, size;
     int fetches;
 } Program;
@@ -26,8 +26,8 @@ typedef struct {
 INLINE void fetch(const Program *p, int64_t call, int64_t first) {
     const int64_t lines = SPAN / 64, ahead = first + 4 * (SPAN / p->size);
     for (int64_t k = 0; k < p->arrays; k++) {
-        const char *start = (const char *)(intptr_t)p->starts[k] + ahead * p->steps[k];
-        for (int64_t i = call * lines / p->length; p->steps[k] && i < (call + 1) * lines / p->length; i++)
+        const char *start = (const char *)(intptr_t)p->starts[k] + ahead * p->strides[k];
+        for (int64_t i = call * lines / p->length; p->strides[k] && i < (call + 1) * lines / p->length; i++)
             FETCH(start + 64 * i);
     }
 }
@@ -44,7 +44,7 @@ static void elements(const void *context, int64_t first, int64_t last) {
             if (p->fetches) fetch(p, (call - p->calls) / 6, first);
             for (int i = 0; i < call[1]; i++) {
                 const int64_t k = call[2 + i], rest = k - p->arrays;
-                a[i] = rest < 0 ? (char *)(intptr_t)p->starts[k] + first * p->steps[k] : registers[rest];
+                a[i] = rest < 0 ? (char *)(intptr_t)p->starts[k] + first * p->strides[k] : registers[rest];
             }
             void *kernel = (void *)(intptr_t)call[0];
             if (call[1] == 2) ((Two *)kernel)(a[0], a[1], count);
@@ -55,11 +55,11 @@ static void elements(const void *context, int64_t first, int64_t last) {
 }
 
 KERNEL(run_formula, const int64_t *fixed, const int64_t *starts, int64_t count, int64_t grain, int threads) {
-    const int64_t *calls = (const int64_t *)(intptr_t)fixed[CALLS], *steps = (const int64_t *)(intptr_t)fixed[STEPS];
+    const int64_t *calls = (const int64_t *)(intptr_t)fixed[CALLS], *strides = (const int64_t *)(intptr_t)fixed[STEPS];
     const int64_t arrays = fixed[ARRAYS], size = fixed[SIZE];
     int64_t whole = 0;
-    for (int64_t k = 0; k < arrays; k++) whole += steps[k] != 0;
+    for (int64_t k = 0; k < arrays; k++) whole += strides[k] != 0;
     const int fetches = whole > 2 && whole * size * count > 1 << 20; /* no cache of the second level */
-    const Program program = {calls, starts, steps, fixed[LENGTH], arrays, size, fetches};
+    const Program program = {calls, starts, strides, fixed[LENGTH], arrays, size, fetches};
     backburn_pool_run(elements, &program, count, grain, threads);
 }

@@ -36,15 +36,15 @@ static void copy_rows(const int64_t *step) {
     for (int64_t r = 0; r < step[2]; r++, out += step[4], x += step[5]) memcpy(out, x, (size_t)step[3]);
 }
 
-void backburn_rows_product(float *, const float *, const float *, int64_t, int64_t, int64_t, int, int, int64_t, int64_t,
-                           int, int);
-void backburn_rows_product_double(double *, const double *, const double *, int64_t, int64_t, int64_t, int, int, int64_t,
+void backburn_gemm_row_major(float *, const float *, const float *, int64_t, int64_t, int64_t, int, int, int64_t,
+                             int64_t, int, int);
+void backburn_gemm_row_major_double(double *, const double *, const double *, int64_t, int64_t, int64_t, int, int,
+                                    int64_t, int64_t, int, int);
+void backburn_blas_gemm_row_major(float *, const float *, const float *, int64_t, int64_t, int64_t, int, int, int64_t,
                                   int64_t, int, int);
-void backburn_library_rows(float *, const float *, const float *, int64_t, int64_t, int64_t, int, int, int64_t, int64_t,
-                           int, int);
-void backburn_library_rows_double(double *, const double *, const double *, int64_t, int64_t, int64_t, int, int, int64_t,
-                                  int64_t, int, int);
-int backburn_library_is_used(void);
+void backburn_blas_gemm_row_major_double(double *, const double *, const double *, int64_t, int64_t, int64_t, int, int,
+                                         int64_t, int64_t, int, int);
+int backburn_blas_is_used(void);
 
 /* A second thread pays from as many multiplications on. */
 enum { SHARED_WORK = 1 << 19 };
@@ -53,12 +53,12 @@ static void product(const int64_t *step, int threads) {
     if (!step[0]) {
         const int used = step[3] * step[4] * step[5] < SHARED_WORK ? 1 : threads;
         void *out = (void *)(intptr_t)step[11], *x = (void *)(intptr_t)step[6], *y = (void *)(intptr_t)step[8];
-        const int is_used = backburn_library_is_used();
+        const int is_used = backburn_blas_is_used();
         if (step[12] == 4)
-            (is_used ? backburn_library_rows : backburn_rows_product)(
+            (is_used ? backburn_blas_gemm_row_major : backburn_gemm_row_major)(
                 out, x, y, step[3], step[4], step[5], (int)step[1], (int)step[2], step[7], step[9], (int)step[10], used);
         else
-            (is_used ? backburn_library_rows_double : backburn_rows_product_double)(
+            (is_used ? backburn_blas_gemm_row_major_double : backburn_gemm_row_major_double)(
                 out, x, y, step[3], step[4], step[5], (int)step[1], (int)step[2], step[7], step[9], (int)step[10], used);
         return;
     }

@@ -119,9 +119,8 @@ KERNEL(gru_step_backward, REAL *restrict grad_projected, REAL *restrict grad_pro
 /* ---- all steps, in threads that have rows each; where libraries multiply faster, steps are called one by one ---- */
 #if defined(__AVX__)
 
-void NAMED(pack)(REAL *packed, const REAL *y, int64_t width, int64_t depth, int64_t y_row, int64_t y_column, int threads);
-void NAMED(packed_product)(REAL *out, const REAL *x, const REAL *packed, int64_t height, int64_t width, int64_t depth,
-                           int adds);
+void NAMED(gemm_pack)(REAL *packed, const REAL *b, int64_t n, int64_t k, int64_t rs_b, int64_t cs_b, int threads);
+void NAMED(gemm_packed)(REAL *c, const REAL *a, const REAL *packed, int64_t m, int64_t n, int64_t k, int accumulates);
 
 /* Operands of all steps; those of a first step come before. cells are null for GRUs, and the products of a step for LSTMs. */
 typedef struct {
@@ -140,11 +139,11 @@ static void NAMED(run_steps)(const void *context, int64_t first, int64_t last) {
         if (s->cells) {
             REAL *cell = s->cells + size * at;
             const REAL *old = t ? cell - size * rows : s->cell + size * first;
-            NAMED(packed_product)(gates, before, s->packed, count, 4 * size, size, 0);
+            NAMED(gemm_packed)(gates, before, s->packed, count, 4 * size, size, 0);
             NAMED(lstm_step)(gates, hidden, cell, old, s->projected + 4 * size * at, s->bias, count, size);
         } else {
             REAL *products = s->products + 3 * size * first;
-            NAMED(packed_product)(products, before, s->packed, count, 3 * size, size, 0);
+            NAMED(gemm_packed)(products, before, s->packed, count, 3 * size, size, 0);
             NAMED(gru_step)(gates, hidden, before, products, s->projected + 3 * size * at, s->bias, count, size);
         }
     }
@@ -160,7 +159,7 @@ INLINE int64_t NAMED(share)(int64_t rows, int threads) {
 KERNEL(lstm, REAL *gates, REAL *hiddens, REAL *cells, const REAL *projected, const REAL *hidden, const REAL *cell,
        const REAL *bias, const REAL *weight, REAL *packed, int64_t steps, int64_t rows, int64_t size, int threads) {
     const NAMED(Sequence) s = {gates, hiddens, cells, 0, projected, hidden, cell, bias, packed, steps, rows, size};
-    NAMED(pack)(packed, weight, 4 * size, size, 1, size, threads);
+    NAMED(gemm_pack)(packed, weight, 4 * size, size, 1, size, threads);
     backburn_pool_run(NAMED(run_steps), &s, rows, NAMED(share)(rows, threads), threads);
 }
 
@@ -168,7 +167,7 @@ KERNEL(lstm, REAL *gates, REAL *hiddens, REAL *cells, const REAL *projected, con
 KERNEL(gru, REAL *gates, REAL *hiddens, REAL *products, const REAL *projected, const REAL *hidden, const REAL *bias,
        const REAL *weight, REAL *packed, int64_t steps, int64_t rows, int64_t size, int threads) {
     const NAMED(Sequence) s = {gates, hiddens, 0, products, projected, hidden, 0, bias, packed, steps, rows, size};
-    NAMED(pack)(packed, weight, 3 * size, size, 1, size, threads);
+    NAMED(gemm_pack)(packed, weight, 3 * size, size, 1, size, threads);
     backburn_pool_run(NAMED(run_steps), &s, rows, NAMED(share)(rows, threads), threads);
 }
 
@@ -194,12 +193,12 @@ static void NAMED(run_steps_backward)(const void *context, int64_t first, int64_
             REAL *sums = s->grad_sums + 4 * size * at;
             NAMED(lstm_step_backward)(sums, s->grad_cell + own, hidden, g_hidden, s->g_states ? s->g_states + size * at : 0,
                                       g_gates, before, states, gates, count, size);
-            NAMED(packed_product)(hidden, sums, s->packed, count, size, 4 * size, 0);
+            NAMED(gemm_packed)(hidden, sums, s->packed, count, size, 4 * size, 0);
         } else {
             REAL *sums = s->grad_sums + 3 * size * at;
             NAMED(gru_step_backward)(s->grad_projected + 3 * size * at, sums, hidden, g_hidden, g_gates, before, gates, count,
                                      size);
-            NAMED(packed_product)(hidden, sums, s->packed, count, size, 3 * size, 1);
+            NAMED(gemm_packed)(hidden, sums, s->packed, count, size, 3 * size, 1);
         }
     }
 }
@@ -211,18 +210,18 @@ KERNEL(lstm_backward, REAL *grad_sums, REAL *grad_cell, REAL *grad_hidden, const
        int64_t steps, int64_t rows, int64_t size, int threads) {
     const NAMED(Gradients) s = {0,    grad_sums, grad_cell, grad_hidden, g_hiddens, g_cells, g_gates,
                                 cell, cells,     gates,     packed,      steps,     rows,    size};
-    NAMED(pack)(packed, weight, size, 4 * size, size, 1, threads);
+    NAMED(gemm_pack)(packed, weight, size, 4 * size, size, 1, threads);
     backburn_pool_run(NAMED(run_steps_backward), &s, rows, NAMED(share)(rows, threads), threads);
 }
 
 /* gru_step_backward for all steps, the last first. grad_hidden holds zeros, and gets the gradient of the first state.
  * packed is for size + 32 columns of 3 size elements and 64 bytes. */
 KERNEL(gru_backward, REAL *grad_projected, REAL *grad_products, REAL *grad_hidden, const REAL *g_hiddens,
-       const REAL *g_gates, const REAL *hidden, const REAL *hiddens, const REAL *gates, const REAL *weight, REAL *packed,
-       int64_t steps, int64_t rows, int64_t size, int threads) {
+       const REAL *g_gates, const REAL *hidden, const REAL *hiddens, const REAL *gates, const REAL *weight,
+       REAL *packed, int64_t steps, int64_t rows, int64_t size, int threads) {
     const NAMED(Gradients) s = {grad_projected, grad_products, 0, grad_hidden, g_hiddens, 0,    g_gates, hidden,
                                 hiddens,        gates,         packed, steps,  rows,      size};
-    NAMED(pack)(packed, weight, size, 3 * size, size, 1, threads);
+    NAMED(gemm_pack)(packed, weight, size, 3 * size, size, 1, threads);
     backburn_pool_run(NAMED(run_steps_backward), &s, rows, NAMED(share)(rows, threads), threads);
 }
 

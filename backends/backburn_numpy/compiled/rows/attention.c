@@ -47,14 +47,14 @@ INLINE const char *row_of(const Attention *a, const char *mask, int strides, int
 }
 
 static void hide(const Attention *a, int64_t number, int64_t first, int64_t rows, int64_t seen, float *scores) {
-    const int64_t step = a->sizes[MASK_STRIDES + 3];
+    const int64_t stride = a->sizes[MASK_STRIDES + 3];
     for (int64_t r = 0; r < rows; r++, scores += seen) {
         const char *mask = row_of(a, a->mask, MASK_STRIDES, number, first + r);
         if (a->sizes[MASK_IS_ADDED]) {
-            if (step == sizeof(float)) LOOP for (int64_t i = 0; i < seen; i++) scores[i] += ((const float *)mask)[i];
-            else for (int64_t i = 0; i < seen; i++) scores[i] += *(const float *)(mask + i * step);
+            if (stride == sizeof(float)) LOOP for (int64_t i = 0; i < seen; i++) scores[i] += ((const float *)mask)[i];
+            else for (int64_t i = 0; i < seen; i++) scores[i] += *(const float *)(mask + i * stride);
         } else {
-            for (int64_t i = 0; i < seen; i++) scores[i] = mask[i * step] ? scores[i] : -INFINITY;
+            for (int64_t i = 0; i < seen; i++) scores[i] = mask[i * stride] ? scores[i] : -INFINITY;
         }
     }
 }
@@ -62,10 +62,10 @@ static void hide(const Attention *a, int64_t number, int64_t first, int64_t rows
 /* Applies dropout to rows of x; out may be x. */
 static void drop(const Attention *a, int64_t number, int64_t first, int64_t rows, int64_t seen, const float *x,
                  float *out) {
-    const int64_t step = a->sizes[KEEP_STRIDES + 3];
+    const int64_t stride = a->sizes[KEEP_STRIDES + 3];
     for (int64_t r = 0; r < rows; r++, x += seen, out += seen) {
         const char *keep = row_of(a, a->keep, KEEP_STRIDES, number, first + r);
-        for (int64_t i = 0; i < seen; i++) out[i] = keep[i * step] ? x[i] * a->factor : 0.0f;
+        for (int64_t i = 0; i < seen; i++) out[i] = keep[i * stride] ? x[i] * a->factor : 0.0f;
     }
 }
 
@@ -82,9 +82,9 @@ static int is_hidden(const Attention *a, int64_t number, int64_t first, int64_t 
 static int64_t weigh(const Attention *a, int64_t number, int64_t first, int64_t last, float *scores) {
     const int64_t rows = last - first, causal = a->sizes[CAUSAL];
     int64_t seen = causal && last < a->sizes[KEYS] ? last : a->sizes[KEYS];
-    if (rows <= FEW) {
+    if (rows <= MAX_M) {
         while (a->mask && seen > 1 && is_hidden(a, number, first, last, seen - 1)) seen--;
-        backburn_few_by_rows(scores, seen, matrix(a, &a->query, number) + first * a->query.row, a->query.row,
+        backburn_small_m_dot(scores, seen, matrix(a, &a->query, number) + first * a->query.row, a->query.row,
                              matrix(a, &a->key, number), a->key.row, a->sizes[SIZE], a->scale, rows, 0, seen);
     } else
         a->product(ROW_MAJOR, NO_TRANS, TRANS, rows, seen, a->sizes[SIZE], a->scale,
@@ -112,8 +112,8 @@ static void forward(const void *context, int64_t start, int64_t stop) {
         if (a->keep) drop(a, number, first, last - first, seen, scores, scores);
         const float *value = matrix(a, &a->value, number);
         float *out = a->out + (number * queries + first) * width;
-        if (last - first <= FEW)
-            backburn_few_by_columns(out, width, scores, seen, value, a->value.row, seen, width, last - first);
+        if (last - first <= MAX_M)
+            backburn_small_m_axpy(out, width, scores, seen, value, a->value.row, seen, width, last - first);
         else
             a->product(ROW_MAJOR, NO_TRANS, NO_TRANS, last - first, width, seen, 1.0f, scores, seen, value,
                        a->value.row, 0.0f, out, width);

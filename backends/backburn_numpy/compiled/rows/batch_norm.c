@@ -2,10 +2,10 @@
 #include "runtime/kernels.h"
 #include "runtime/simd.h"
 
-/* Set q consists of planes of the given length, which start at q * step and are plane_step apart. Plane j is scaled by
- * element (q % scales) * scale_step + j * scale_plane of scale. */
+/* Set q consists of planes of the given length, which start at q * set_stride and are plane_stride apart. Plane j is scaled
+ * by element (q % scales) * scale_stride + j * scale_plane of scale. */
 typedef struct {
-    int64_t step, planes, plane_step, length, scales, scale_step, scale_plane;
+    int64_t set_stride, planes, plane_stride, length, scales, scale_stride, scale_plane;
 } Planes;
 
 typedef struct {
@@ -24,13 +24,13 @@ INLINE Statistics statistics_of(const float *restrict x, const Planes *p, int ce
     double sum = 0.0, squares = 0.0, rest = 0.0;
     if (centred)
         for (int64_t j = 0; j < p->planes; j++) {
-            const float *restrict plane = x + j * p->plane_step;
+            const float *restrict plane = x + j * p->plane_stride;
             STRETCHES(p->length) sum += sum_of_floats(plane, start, stop);
         }
     /* The mean is corrected by the mean of x - mean, its rounding error. */
     const float mean = (float)(sum / count);
     for (int64_t j = 0; j < p->planes; j++) {
-        const float *restrict plane = x + j * p->plane_step;
+        const float *restrict plane = x + j * p->plane_stride;
         STRETCHES(p->length) {
             Lanes parts[2] = {0}, rests[2] = {0};
             BY_VECTORS(LANES, start, stop, const Lanes centre = AT(plane, mean) - mean;
@@ -45,7 +45,7 @@ INLINE Statistics statistics_of(const float *restrict x, const Planes *p, int ce
 }
 
 INLINE int64_t scale_at(const Planes *p, int64_t q, int64_t j) {
-    return (q % p->scales) * p->scale_step + j * p->scale_plane;
+    return (q % p->scales) * p->scale_stride + j * p->scale_plane;
 }
 
 /* Normalizes sets first to last - 1. means, variances, scale and bias may be null. */
@@ -54,12 +54,12 @@ KERNEL(normalize_planes, float *restrict out, float *restrict means, float *rest
        const float *restrict bias, const Planes *p, float eps, int centred,
        int64_t first, int64_t last) {
     for (int64_t q = first; q < last; q++) {
-        const Statistics of = statistics_of(x + q * p->step, p, centred);
+        const Statistics of = statistics_of(x + q * p->set_stride, p, centred);
         if (means) means[q] = (float)of.mean, variances[q] = (float)of.variance;
         const double factor = 1.0 / sqrt(of.variance + eps);
         const float mean = (float)of.mean, rest = (float)(of.mean - mean);
         for (int64_t j = 0; j < p->planes; j++) {
-            const int64_t at = q * p->step + j * p->plane_step, k = scale_at(p, q, j);
+            const int64_t at = q * p->set_stride + j * p->plane_stride, k = scale_at(p, q, j);
             const float times = (float)(scale ? factor * scale[k] : factor), plus = bias ? bias[k] : 0.0f;
             LOOP for (int64_t i = at; i < at + p->length; i++) out[i] = ((x[i] - mean) - rest) * times + plus;
         }
@@ -72,12 +72,12 @@ KERNEL(normalize_planes_backward, float *restrict out, float *restrict grad_scal
        const float *restrict scale, const Planes *p, float eps, int centred,
        int64_t first, int64_t last) {
     for (int64_t q = first; q < last; q++) {
-        const Statistics of = statistics_of(x + q * p->step, p, centred);
+        const Statistics of = statistics_of(x + q * p->set_stride, p, centred);
         const double factor = 1.0 / sqrt(of.variance + eps);
         const float mean = (float)of.mean, rest = (float)(of.mean - mean);
         double along = 0.0, total = 0.0;
         for (int64_t j = 0; j < p->planes; j++) {
-            const int64_t at = q * p->step + j * p->plane_step;
+            const int64_t at = q * p->set_stride + j * p->plane_stride;
             const float *restrict g = grad + at, *restrict plane = x + at;
             Wide products[2] = {0}, sums[2] = {0};
             BY_VECTORS(LANES / 2, 0, p->length, const Wide slope = WIDENED_AT(g, 0.0f); sums[turn] += slope;
@@ -93,7 +93,7 @@ KERNEL(normalize_planes_backward, float *restrict out, float *restrict grad_scal
         const float slope = (float)(along / count * factor * factor), shift = centred ? (float)(total / count) : 0.0f;
         const float times = (float)factor;
         for (int64_t j = 0; j < p->planes; j++) {
-            const int64_t at = q * p->step + j * p->plane_step;
+            const int64_t at = q * p->set_stride + j * p->plane_stride;
             const float by = scale[scale_at(p, q, j)];
             LOOP for (int64_t i = at; i < at + p->length; i++)
                 out[i] = times * ((grad[i] * by - ((x[i] - mean) - rest) * slope) - shift);

@@ -95,54 +95,55 @@ INLINE int64_t run_chain(float *restrict out, const float *restrict x, int64_t w
 
 INLINE void run_rows(float *restrict out, const float *restrict x, int64_t rows, int64_t width, int operation,
                      int backwards) {
-    const int64_t step = backwards ? -1 : 1, first = backwards ? width - 1 : 0;
+    const int64_t stride = backwards ? -1 : 1, first = backwards ? width - 1 : 0;
     int64_t r = 0;
     for (; r + CHAINS <= rows; r += CHAINS, x += CHAINS * width, out += CHAINS * width) {
         double totals[CHAINS];
         for (int c = 0; c < CHAINS; c++) totals[c] = NEUTRAL;
         int64_t done = run_chains(out, x, width, totals, operation, backwards);
-        for (int64_t at = first + done * step; done < width; done++, at += step)
+        for (int64_t at = first + done * stride; done < width; done++, at += stride)
             for (int c = 0; c < CHAINS; c++)
                 out[at + c * width] = (float)(totals[c] = JOINED(totals[c], x[at + c * width]));
     }
     for (; r < rows; r++, x += width, out += width) {
         double total = NEUTRAL;
         int64_t done = run_chain(out, x, width, &total, operation, backwards);
-        for (int64_t at = first + done * step; done < width; done++, at += step)
+        for (int64_t at = first + done * stride; done < width; done++, at += stride)
             out[at] = (float)(total = JOINED(total, x[at]));
     }
 }
 
-/* A few rows of columns, step apart, and their totals. */
-INLINE void run_on(float *restrict out, const float *restrict x, double *restrict totals, int rows, int64_t step,
+/* A few rows of columns, stride apart, and their totals. */
+INLINE void run_on(float *restrict out, const float *restrict x, double *restrict totals, int rows, int64_t stride,
                    int64_t width, int operation) {
     int64_t i = 0;
     for (; i + LANES / 2 <= width; i += LANES / 2) {
         Wide total = load_wide(totals + i);
         UNROLL for (int row = 0; row < rows; row++) {
-            total = JOINED(total, load_widened(x + row * step + i));
+            total = JOINED(total, load_widened(x + row * stride + i));
             const Half some = narrow(total);
-            memcpy(out + row * step + i, &some, sizeof some);
+            memcpy(out + row * stride + i, &some, sizeof some);
         }
         memcpy(totals + i, &total, sizeof total);
     }
     for (; i < width; i++)
         for (int row = 0; row < rows; row++)
-            out[row * step + i] = (float)(totals[i] = JOINED(totals[i], x[row * step + i]));
+            out[row * stride + i] = (float)(totals[i] = JOINED(totals[i], x[row * stride + i]));
 }
 
 /* Along the columns first to last - 1 of matrices (length, inner), four rows at a time. */
 INLINE void run_columns(float *restrict out, const float *restrict x, int64_t number, int64_t length, int64_t inner,
                         int64_t first, int64_t last, int operation, int backwards) {
-    const int64_t step = backwards ? -inner : inner;
+    const int64_t stride = backwards ? -inner : inner;
     for (; number > 0; number--, out += length * inner, x += length * inner)
         for (int64_t from = first; from < last; from += WIDE) {
             const int64_t width = last - from < WIDE ? last - from : WIDE;
             double totals[WIDE];
             for (int64_t i = 0; i < width; i++) totals[i] = NEUTRAL;
             int64_t row = 0, at = (backwards ? (length - 1) * inner : 0) + from;
-            for (; row + 4 <= length; row += 4, at += 4 * step) run_on(out + at, x + at, totals, 4, step, width, operation);
-            for (; row < length; row++, at += step) run_on(out + at, x + at, totals, 1, step, width, operation);
+            for (; row + 4 <= length; row += 4, at += 4 * stride)
+                run_on(out + at, x + at, totals, 4, stride, width, operation);
+            for (; row < length; row++, at += stride) run_on(out + at, x + at, totals, 1, stride, width, operation);
         }
 }
 static void sum_columns(float *restrict out, const float *restrict x, int64_t number, int64_t length, int64_t inner,

@@ -93,23 +93,23 @@ KERNEL(diff_rows, REAL *restrict out, const REAL *restrict x, int64_t rows, int6
         LOOP for (int64_t i = 1; i < width; i++) out[i - 1] = x[i] - x[i - 1];
 }
 
-/* Joins rows of a width up to LINE, step apart. */
-INLINE void NAMED(join_rows)(REAL *restrict out, const REAL *restrict x, int64_t rows, int64_t step, int64_t width,
+/* Joins rows of a width up to LINE, stride apart. */
+INLINE void NAMED(join_rows)(REAL *restrict out, const REAL *restrict x, int64_t rows, int64_t stride, int64_t width,
                              int operation) {
     REAL some[LINE];
     memcpy(some, x, (size_t)width * sizeof *x);
     for (int64_t row = 1; row < rows; row++)
-        LOOP for (int64_t i = 0; i < width; i++) some[i] = NAMED(joined)(some[i], x[row * step + i], operation);
+        LOOP for (int64_t i = 0; i < width; i++) some[i] = NAMED(joined)(some[i], x[row * stride + i], operation);
     memcpy(out, some, (size_t)width * sizeof *x);
 }
 
-/* Adds up rows of a width up to WIDE, step apart, or the squares of what they differ from a row mean + rest: as doubles,
+/* Adds up rows of a width up to WIDE, stride apart, or the squares of what they differ from a row mean + rest: as doubles,
  * but for four rows at a time, which lose no more digits than the rows of sum_rows. */
 INLINE void NAMED(add_rows)(double *restrict out, const REAL *restrict x, const REAL *restrict mean,
-                            const REAL *restrict rest, int64_t rows, int64_t step, int64_t width, int squared) {
+                            const REAL *restrict rest, int64_t rows, int64_t stride, int64_t width, int squared) {
     memset(out, 0, (size_t)width * sizeof *out);
-    for (; rows >= 4; rows -= 4, x += 4 * step) {
-        const REAL *restrict y = x + step, *restrict z = y + step, *restrict w = z + step;
+    for (; rows >= 4; rows -= 4, x += 4 * stride) {
+        const REAL *restrict y = x + stride, *restrict z = y + stride, *restrict w = z + stride;
         LOOP for (int64_t i = 0; i < width; i++) {
             REAL sum = (x[i] + y[i]) + (z[i] + w[i]);
             if (squared) {
@@ -120,7 +120,7 @@ INLINE void NAMED(add_rows)(double *restrict out, const REAL *restrict x, const 
             out[i] += (double)sum;
         }
     }
-    for (; rows > 0; rows--, x += step) LOOP for (int64_t i = 0; i < width; i++) {
+    for (; rows > 0; rows--, x += stride) LOOP for (int64_t i = 0; i < width; i++) {
         const REAL centre = squared ? (x[i] - mean[i]) - rest[i] : 1;
         out[i] += (double)(squared ? centre * centre : x[i]);
     }
@@ -194,16 +194,16 @@ static void NAMED(join_matrices)(const REAL *restrict x, REAL *restrict out, int
 }
 
 #define MATRICES(name, operation)                                                                                      \
-    static void NAMED(rows_of_##name)(REAL *restrict out, const REAL *restrict x, int64_t rows, int64_t step,          \
+    static void NAMED(rows_of_##name)(REAL *restrict out, const REAL *restrict x, int64_t rows, int64_t stride,        \
                                       int64_t width) {                                                                 \
-        NAMED(join_rows)(out, x, rows, step, width, operation);                                                        \
+        NAMED(join_rows)(out, x, rows, stride, width, operation);                                                      \
     }                                                                                                                  \
     KERNEL(name, const REAL *restrict x, REAL *restrict out, int64_t inner, int64_t number, int64_t size) {            \
         NAMED(join_matrices)(x, out, inner, number, size, NAMED(rows_of_##name));                                      \
     }
-static void NAMED(sums_of_rows)(REAL *restrict out, const REAL *restrict x, int64_t rows, int64_t step, int64_t width) {
+static void NAMED(sums_of_rows)(REAL *restrict out, const REAL *restrict x, int64_t rows, int64_t stride, int64_t width) {
     double sums[LINE];
-    NAMED(add_rows)(sums, x, 0, 0, rows, step, width, 0);
+    NAMED(add_rows)(sums, x, 0, 0, rows, stride, width, 0);
     LOOP for (int64_t i = 0; i < width; i++) out[i] = (REAL)sums[i];
 }
 
@@ -218,18 +218,18 @@ MATRICES(min_matrices, -1)
 /* Running results along rows, from their end if backwards. */
 INLINE void NAMED(run_rows)(REAL *restrict out, const REAL *restrict x, int64_t rows, int64_t width, int operation,
                             int backwards) {
-    const int64_t first = backwards ? width - 1 : 0, step = backwards ? -1 : 1;
+    const int64_t first = backwards ? width - 1 : 0, stride = backwards ? -1 : 1;
     int64_t r = 0;
     for (; r + CHAINS <= rows; r += CHAINS, x += CHAINS * width, out += CHAINS * width) {
         REAL totals[CHAINS];
         for (int c = 0; c < CHAINS; c++) out[c * width + first] = totals[c] = x[c * width + first];
-        for (int64_t i = 1, at = first + step; i < width; i++, at += step)
+        for (int64_t i = 1, at = first + stride; i < width; i++, at += stride)
             UNROLL for (int c = 0; c < CHAINS; c++)
                 out[at + c * width] = totals[c] = NAMED(joined)(totals[c], x[at + c * width], operation);
     }
     for (; r < rows; r++, x += width, out += width) {
         REAL total = out[first] = x[first];
-        for (int64_t i = 1, at = first + step; i < width; i++, at += step)
+        for (int64_t i = 1, at = first + stride; i < width; i++, at += stride)
             out[at] = total = NAMED(joined)(total, x[at], operation);
     }
 }
@@ -239,13 +239,13 @@ INLINE void NAMED(run_columns)(REAL *restrict out, const REAL *restrict x, int64
                                int64_t inner, int64_t first, int64_t last, int operation, int backwards) {
     for (; number > 0; number--, out += length * inner, x += length * inner)
         for (int64_t from = first; from < last; from += WIDE) {
-            const int64_t to = from + WIDE < last ? from + WIDE : last, step = backwards ? -inner : inner;
+            const int64_t to = from + WIDE < last ? from + WIDE : last, stride = backwards ? -inner : inner;
             int64_t at = backwards ? (length - 1) * inner : 0;
             LOOP for (int64_t i = at + from; i < at + to; i++) out[i] = x[i];
             for (int64_t row = 1; row < length; row++) {
-                at += step;
+                at += stride;
                 LOOP for (int64_t i = at + from; i < at + to; i++)
-                    out[i] = NAMED(joined)(out[i - step], x[i], operation);
+                    out[i] = NAMED(joined)(out[i - stride], x[i], operation);
             }
         }
 }

@@ -5,8 +5,8 @@
 
 typedef struct {
     char *out;
-    const int64_t *starts, *steps, *widths;
-    int64_t count, step;
+    const int64_t *starts, *strides, *widths;
+    int64_t count, out_stride;
 } Concat;
 
 /* In vectors of 64 bytes. */
@@ -15,9 +15,9 @@ INLINE void copy(char *restrict to, const char *restrict from, int64_t bytes) {
     memcpy(to, from, (size_t)bytes);
 }
 
-INLINE void copy_rows(char *restrict to, const char *restrict from, int64_t rows, int64_t step, int64_t apart,
-                      int64_t width) {
-    for (int64_t row = 0; row < rows; row++, to += step, from += apart) copy(to, from, width);
+INLINE void copy_rows(char *restrict to, const char *restrict from, int64_t rows, int64_t to_stride,
+                      int64_t from_stride, int64_t width) {
+    for (int64_t row = 0; row < rows; row++, to += to_stride, from += from_stride) copy(to, from, width);
 }
 
 #define NEAR (1 << 14) /* bytes of the result that stay in the cache until the next array's are written */
@@ -25,27 +25,27 @@ INLINE void copy_rows(char *restrict to, const char *restrict from, int64_t rows
 /* Copies of a known, small width are no calls. */
 static void concat_rows(const void *context, int64_t first, int64_t last) {
     const Concat *c = context;
-    const int64_t step = c->step, near = step < NEAR ? NEAR / step : 1;
+    const int64_t stride = c->out_stride, near = stride < NEAR ? NEAR / stride : 1;
     for (int64_t row = first; row < last; row += near) {
         const int64_t rows = last - row < near ? last - row : near;
-        char *to = c->out + row * step;
+        char *to = c->out + row * stride;
         for (int64_t i = 0; i < c->count; to += c->widths[i++]) {
-            const int64_t width = c->widths[i], apart = c->steps[i];
-            const char *from = (const char *)(intptr_t)c->starts[i] + row * apart;
-            if (width == 4) copy_rows(to, from, rows, step, apart, 4);
-            else if (width == 8) copy_rows(to, from, rows, step, apart, 8);
-            else if (width == 16) copy_rows(to, from, rows, step, apart, 16);
-            else if (width == 32) copy_rows(to, from, rows, step, apart, 32);
-            else if (width == 64) copy_rows(to, from, rows, step, apart, 64);
-            else copy_rows(to, from, rows, step, apart, width);
+            const int64_t width = c->widths[i], from_stride = c->strides[i];
+            const char *from = (const char *)(intptr_t)c->starts[i] + row * from_stride;
+            if (width == 4) copy_rows(to, from, rows, stride, from_stride, 4);
+            else if (width == 8) copy_rows(to, from, rows, stride, from_stride, 8);
+            else if (width == 16) copy_rows(to, from, rows, stride, from_stride, 16);
+            else if (width == 32) copy_rows(to, from, rows, stride, from_stride, 32);
+            else if (width == 64) copy_rows(to, from, rows, stride, from_stride, 64);
+            else copy_rows(to, from, rows, stride, from_stride, width);
         }
     }
 }
 
-/* Rows of several arrays side by side, which are steps apart. Widths are in bytes, and step their sum. */
-KERNEL(concat, char *out, const int64_t *starts, const int64_t *steps, const int64_t *widths, int64_t count,
-       int64_t step, int64_t rows, int64_t grain, int threads) {
-    const Concat all = {out, starts, steps, widths, count, step};
+/* Rows of several arrays side by side, with these strides. Widths are in bytes, and out_stride their sum. */
+KERNEL(concat, char *out, const int64_t *starts, const int64_t *strides, const int64_t *widths, int64_t count,
+       int64_t out_stride, int64_t rows, int64_t grain, int threads) {
+    const Concat all = {out, starts, strides, widths, count, out_stride};
     backburn_pool_run(concat_rows, &all, rows, grain, threads);
 }
 
@@ -59,12 +59,12 @@ typedef struct {
 static void triangle_rows(const void *context, int64_t first, int64_t last) {
     const Triangle *t = context;
     for (int64_t row = first; row < last; row++) {
-        const int64_t from = row % t->height + t->offset, step = t->width * t->size;
-        const int64_t cut = from < 0 ? 0 : from > t->width ? step : from * t->size;
-        char *to = t->out + row * step;
-        const char *x = t->x + row * step;
-        memset(to + (t->upper ? 0 : cut), 0, (size_t)(t->upper ? cut : step - cut));
-        if (t->upper) copy(to + cut, x + cut, step - cut);
+        const int64_t from = row % t->height + t->offset, stride = t->width * t->size;
+        const int64_t cut = from < 0 ? 0 : from > t->width ? stride : from * t->size;
+        char *to = t->out + row * stride;
+        const char *x = t->x + row * stride;
+        memset(to + (t->upper ? 0 : cut), 0, (size_t)(t->upper ? cut : stride - cut));
+        if (t->upper) copy(to + cut, x + cut, stride - cut);
         else copy(to, x, cut);
     }
 }

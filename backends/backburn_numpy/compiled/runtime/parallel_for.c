@@ -7,14 +7,14 @@
 typedef struct {
     void (*kernel)(void);
     char *starts[4];
-    int64_t steps[4], width;
+    int64_t strides[4], width;
     int arrays;
 } Call;
 
 static void rows_of(const void *context, int64_t first, int64_t last) {
     const Call *call = context;
     char *a[4];
-    for (int i = 0; i < 4; i++) a[i] = call->starts[i] + first * call->steps[i];
+    for (int i = 0; i < 4; i++) a[i] = call->starts[i] + first * call->strides[i];
     const int64_t rows = last - first, width = call->width;
     typedef void Two(char *, char *, int64_t), Three(char *, char *, char *, int64_t);
     typedef void TwoWide(char *, char *, int64_t, int64_t), ThreeWide(char *, char *, char *, int64_t, int64_t);
@@ -32,8 +32,9 @@ static void rows_of(const void *context, int64_t first, int64_t last) {
 
 /* Calls a kernel of 2 to 4 arrays on all rows; one of 4 takes a width. */
 KERNEL(parallel_for, void *kernel, int64_t rows, int64_t width, int64_t grain, int threads, int arrays, char *a,
-       char *b, char *c, char *d, int64_t step_a, int64_t step_b, int64_t step_c, int64_t step_d) {
-    Call call = {.starts = {a, b, c, d}, .steps = {step_a, step_b, step_c, step_d}, .width = width, .arrays = arrays};
+       char *b, char *c, char *d, int64_t stride_a, int64_t stride_b, int64_t stride_c, int64_t stride_d) {
+    Call call = {.starts = {a, b, c, d}, .strides = {stride_a, stride_b, stride_c, stride_d}, .width = width,
+                 .arrays = arrays};
     memcpy(&call.kernel, &kernel, sizeof kernel);
     backburn_pool_run(rows_of, &call, rows, grain, threads);
 }

@@ -274,9 +274,9 @@ INLINE Wide nan_of_wide(Wide x, Wide y, Wide other) {
 
 #if defined(__SSE2__)
 /* A vector of 16 bytes each from places as many bytes apart. */
-INLINE VECTOR(float, LANES) load_parts(const void *x, int64_t step) {
+INLINE VECTOR(float, LANES) load_parts(const void *x, int64_t stride) {
     const char *at = x;
-#define PART(n) _mm_loadu_ps((const float *)(at + n * step))
+#define PART(n) _mm_loadu_ps((const float *)(at + n * stride))
 #if defined(__AVX512F__)
     const __m512 low = _mm512_insertf32x4(_mm512_castps128_ps512(PART(0)), PART(1), 1);
     return (Lanes)_mm512_insertf32x4(_mm512_insertf32x4(low, PART(2), 2), PART(3), 3);
@@ -292,9 +292,9 @@ INLINE VECTOR(float, LANES) load_parts(const void *x, int64_t step) {
 /* Of as many rows as there are lanes, width apart, the first 16 bytes: a vector for each column of them. */
 INLINE void load_columns(Lanes *columns, const float *x, int64_t width) {
 #if defined(__SSE2__)
-    const int64_t step = 4 * width * (int64_t)sizeof *x;
-    const Lanes a = load_parts(x, step), b = load_parts(x + width, step);
-    const Lanes c = load_parts(x + 2 * width, step), d = load_parts(x + 3 * width, step);
+    const int64_t stride = 4 * width * (int64_t)sizeof *x;
+    const Lanes a = load_parts(x, stride), b = load_parts(x + width, stride);
+    const Lanes c = load_parts(x + 2 * width, stride), d = load_parts(x + 3 * width, stride);
     const Wide ab = (Wide)ALL_LANES(unpacklo_ps)(a, b), cd = (Wide)ALL_LANES(unpacklo_ps)(c, d);
     const Wide after_ab = (Wide)ALL_LANES(unpackhi_ps)(a, b), after_cd = (Wide)ALL_LANES(unpackhi_ps)(c, d);
     columns[0] = (Lanes)ALL_LANES(unpacklo_pd)(ab, cd);
@@ -309,8 +309,8 @@ INLINE void load_columns(Lanes *columns, const float *x, int64_t width) {
 
 INLINE void load_columns_wide(Wide *columns, const double *x, int64_t width) {
 #if defined(__SSE2__)
-    const int64_t step = 2 * width * (int64_t)sizeof *x;
-    const Wide a = (Wide)load_parts(x, step), b = (Wide)load_parts(x + width, step);
+    const int64_t stride = 2 * width * (int64_t)sizeof *x;
+    const Wide a = (Wide)load_parts(x, stride), b = (Wide)load_parts(x + width, stride);
     columns[0] = (Wide)ALL_LANES(unpacklo_pd)(a, b);
     columns[1] = (Wide)ALL_LANES(unpackhi_pd)(a, b);
 #else

@@ -1,7 +1,7 @@
 /* 16 numbers at a time, as vector extensions: compilers split them into what the processor has, and the order of sums is
  * the same on all. */
-#ifndef BACKBURN_WIDE_H
-#define BACKBURN_WIDE_H
+#ifndef BACKBURN_VEC16_H
+#define BACKBURN_VEC16_H
 
 #if defined(__AVX__)
 #include <immintrin.h>
