@@ -16,7 +16,7 @@ from backburn.decorators.capture.donation import STEPS, Renewal, Update
 from backburn.decorators.capture.program import Call
 from backburn.ops.bodies.quantized import Quantized
 from backburn.ops.table import contract_operations
-from backburn_numpy import compiled, lists
+from backburn_numpy import compiled, lists, tuning
 from backburn_numpy.elementwise import fused
 from backburn_numpy.implements import IMPLEMENTATIONS
 from backburn_numpy.ops import quantization
@@ -106,7 +106,7 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
 
     def fuse(self, formula: Callable[..., Any], x: Array, /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
         """``formula(self, x, *values)``, in one pass over memory if there are kernels for it."""
-        is_small = x.__class__ is np.ndarray and x.size < fused.FEWEST
+        is_small = x.__class__ is np.ndarray and x.size < tuning.MIN_ELEMENTS_FOR_FORMULAS
         found = None if is_small else fused.fuse(formula, x, *values, donate=donate)
         return formula(self, x, *values) if found is None else found
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from backburn_numpy import tuning
 from backburn_numpy.runtime import blas
 from backburn_numpy.runtime.threads import available, num_threads, parallel_for
 
@@ -13,26 +14,18 @@ Array = Any
 Shape = tuple[int, ...]
 Block = tuple[slice, slice]
 
-#: Elements of the columns of a block, which fit the L2 cache with their operands,
-COLUMNS = 1 << 18
-#: and the fewest columns: a smaller product spends its time packing the weight.
-PLACES = 512
-
-#: With fewer outputs than this, weight gradients are computed transposed if the window side is longer.
-TURNED = 128
-
-#: The fewest multiplications for which blocks are distributed over threads.
-WORTH = 1 << 21
-
 
 def cut(examples: int, counts: Shape, depth: int, least: int = 0, shares: int | None = None) -> list[Block]:
-    """Blocks of examples, or of rows of one, with about :data:`COLUMNS` elements in columns of ``depth``.
+    """Blocks of examples, or of rows of one, with about ``CONV_BLOCK_ELEMENTS`` elements in columns of ``depth``.
 
-    Each has at least :data:`PLACES` and ``least`` columns, if there are as many. Their number is a multiple of
-    ``shares``, by default the number of threads, if there is enough to cut.
+    Each has at least ``CONV_MIN_BLOCK_COLUMNS`` and ``least`` columns, if there are as many. Their number is a multiple
+    of ``shares``, by default the number of threads, if there is enough to cut.
     """
     rows, row = counts[0], math.prod(counts[1:])
-    limit, threads = max(COLUMNS // depth, PLACES, least), shares or num_threads()
+    limit, threads = (
+        max(tuning.CONV_BLOCK_ELEMENTS // depth, tuning.CONV_MIN_BLOCK_COLUMNS, least),
+        shares or num_threads(),
+    )
     if rows * row <= limit and examples >= threads:
         number = -(-examples // (limit // (rows * row)))
         step = -(-examples // min(examples, -(-number // threads) * threads))
@@ -54,7 +47,7 @@ def flip_weight(weight: Array, groups: int) -> Array:
 
 def team(products: int) -> int:
     """The number of threads that a kernel may take for so many multiplications."""
-    return available() if products >= WORTH else 1
+    return available() if products >= tuning.CONV_MIN_PRODUCTS_FOR_THREADS else 1
 
 
 def run_blocks(work: Callable[[int, int], None], size: int, products: int, by_kernels: bool = False) -> None:
@@ -62,7 +55,12 @@ def run_blocks(work: Callable[[int, int], None], size: int, products: int, by_ke
 
     ``by_kernels`` if it computes no products but in kernels.
     """
-    if size == 1 or products < WORTH or num_threads() == 1 or not (by_kernels or blas.can_be_single()):
+    if (
+        size == 1
+        or products < tuning.CONV_MIN_PRODUCTS_FOR_THREADS
+        or num_threads() == 1
+        or not (by_kernels or blas.can_be_single())
+    ):
         work(0, size)
         return
     with blas.single_in_kernels() if by_kernels else blas.single():

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from backburn.ops.conv import Pairs
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32
-from backburn_numpy.convolution.blocks import COLUMNS, PLACES, TURNED, WORTH, Block, cut, flip_weight, run_blocks, team
+from backburn_numpy.convolution.blocks import Block, cut, flip_weight, run_blocks, team
 from backburn_numpy.runtime import blas
 from backburn_numpy.runtime.gemm import Epilogue
 from backburn_numpy.runtime.memory import contiguous, empty
@@ -25,41 +25,13 @@ from backburn_numpy.runtime.threads import num_threads
 Array = Any
 Shape = tuple[int, ...]
 
-#: Longer sequences are split along their axis, which the kernels cannot do.
-LONG = 1 << 22
 
 #: The most output channels that the direct kernel sums at a time, and positions of a vector,
 MOST_CHANNELS, LANES = 8, 16
-#: the fewest output channels for its use, elements of a window in all channels, and windows,
-FEW, DEEP, MANY = 8, 9, 256
-#: the fewest input channels for the direct kernels for small images and for the gradient of the weight, and columns,
-FEW_INPUTS, ACROSS = 4, 4
-#: the most elements of a weight that each thread packs soon,
-SOON = 1 << 20
-#: the largest factor by which padding may increase the number of positions, and the most planes of an image, unless
-#: windows overlap: most of the time would go into copying them.
-WASTE, APART = 1.8, 4
-#: The most copies of an image for the direct kernel, and the most inputs, unless rows with what lies between them are
-#: so much longer than without.
-MOST_COPIES, FEW_PLANES, BETWEEN = 5, 32, 1.05
-#: The fewest columns of a product for its call not to matter.
-SHORT = 48
 #: The most positions that kernels sum at a time.
 TILE = 64
-#: The most parts of a gradient of a weight; the fewest windows of one for weights of so many elements, and for larger
-#: ones, and the fewest multiplications.
-MOST_PARTS, SMALL_WEIGHT, SMALL_PART, LARGE_PART, WORK_OF_A_PART = 8, 1 << 16, 1 << 8, 1 << 11, 1 << 24
-#: The blocks of inputs and gradients that fit the L2 cache, with the positions per block that :func:`cut` makes.
-DEPTHS = 2
-#: Elements of the image rows that the direct kernel copies at a time, which fit the L2 cache, and the fewest rows where
-#: threads share an example.
-ROWS, LEAST_ROWS = 1 << 18, 4
 #: The outputs of whose gradients the kernel for few inputs sums a multiple at a time.
 SUMMED = 3
-#: The most sums of vectors for that kernel, which fit the L2 cache.
-MOST_SUMS = 1 << 14
-#: The positions in whose time it reads and writes a sum, and how much faster than the direct kernel it must seem.
-SPENT, FASTER = 90, 0.65
 
 
 class Geometry:
@@ -89,7 +61,7 @@ class Geometry:
         self.is_by_example = (
             math.prod(size) == max(stride) == 1
             and not any(map(any, padding))
-            and positions >= SHORT
+            and positions >= tuning.CONV_MIN_GEMM_COLUMNS
             and self.inputs * self.outputs <= 2 * (self.inputs + self.outputs) * positions
         )
         #: Whether the direct kernel is faster than matrix products: not where rows of equal length waste too much, nor
@@ -97,58 +69,75 @@ class Geometry:
         _, length, _, _ = self.layout(1)
         self.is_direct = (
             math.prod(size) > 1
-            and (math.prod(stride) <= APART or math.prod(size) >= 2 * math.prod(stride))
-            and self.outputs >= FEW
-            and self.depth >= DEEP
-            and self.examples * positions >= MANY
-            and -(-self.counts[0] * length // LANES) * LANES <= WASTE * positions
+            and (math.prod(stride) <= tuning.CONV_MAX_PLANES or math.prod(size) >= 2 * math.prod(stride))
+            and self.outputs >= tuning.CONV_MIN_OUTPUTS
+            and self.depth >= tuning.CONV_MIN_DEPTH
+            and self.examples * positions >= tuning.CONV_MIN_WINDOWS
+            and -(-self.counts[0] * length // LANES) * LANES <= tuning.CONV_MAX_PADDING_RATIO * positions
         )
         #: Whether its copies of the image have a plane for each column of the windows, so that rows follow one another:
         #: not where copying as often, or reading the copies, takes longer than computing what lies between rows.
         self.is_flat = (
             self.counts[0] > 1
-            and stride[-1] == 1 < size[-1] <= MOST_COPIES
-            and (self.inputs <= FEW_PLANES or length > BETWEEN * self.counts[1])
+            and stride[-1] == 1 < size[-1] <= tuning.CONV_MAX_COPIES
+            and (self.inputs <= tuning.CONV_MAX_COPIED_INPUTS or length > tuning.CONV_MIN_GAP_RATIO * self.counts[1])
         )
 
         #: Whether the direct kernel for small images is, which packs the weight for as many windows.
         self.is_small = (
             not self.is_direct
             and math.prod(size) > 1
-            and self.inputs >= FEW_INPUTS
-            and self.outputs >= 2 * FEW
-            and self.counts[1] >= ACROSS
-            and self.examples * positions >= MANY >> 1
+            and self.inputs >= tuning.CONV_MIN_INPUTS
+            and self.outputs >= 2 * tuning.CONV_MIN_OUTPUTS
+            and self.counts[1] >= tuning.CONV_MIN_COLUMNS
+            and self.examples * positions >= tuning.CONV_MIN_WINDOWS >> 1
         )
         #: Whether the direct kernel is faster for the gradient of the weight, whose tiles have 2 or 4 inputs by 3
         #: elements: for few of both most of the time goes into copying the gradients of the outputs.
         self.has_direct_weight_grad = (
-            math.prod(size) > 2 and self.inputs >= FEW_INPUTS and self.outputs >= FEW and self.depth >= 36
+            math.prod(size) > 2
+            and self.inputs >= tuning.CONV_MIN_INPUTS
+            and self.outputs >= tuning.CONV_MIN_OUTPUTS
+            and self.depth >= 36
         )
 
         #: Whether the kernel for few inputs is faster for that gradient. For each element of the weight it has a vector
         #: of sums, which it reads and writes for each example; the direct one has tiles of channels that may be empty.
-        by_few = _filled(self.depth, 9) * _filled(self.outputs, 3) * (_filled(positions, LANES) + SPENT / positions)
+        by_few = (
+            _filled(self.depth, 9)
+            * _filled(self.outputs, 3)
+            * (_filled(positions, LANES) + tuning.CONV_SUM_COST / positions)
+        )
         directly = _filled(self.inputs, 4) * _filled(math.prod(size), 3) * _filled(self.outputs, LANES)
         self.has_few_inputs = (
             not self.is_thin
-            and (self.inputs < FEW_INPUTS or (self.has_direct_weight_grad and by_few < FASTER * directly))
-            and self.outputs >= FEW >> 1
-            and self.depth * self.outputs <= MOST_SUMS
-            and positions >= MANY >> 1
+            and (
+                self.inputs < tuning.CONV_MIN_INPUTS
+                or (self.has_direct_weight_grad and by_few < tuning.CONV_MAX_TIME_RATIO * directly)
+            )
+            and self.outputs >= tuning.CONV_MIN_OUTPUTS >> 1
+            and self.depth * self.outputs <= tuning.CONV_MAX_VECTOR_SUMS
+            and positions >= tuning.CONV_MIN_WINDOWS >> 1
         )
 
         #: The parts of the gradient of the weight, a power of two: each has a sum of its own, so that threads that
         #: compute some each change no bit. A part has work enough for its call and its sum to take a twentieth at most.
         windows, weight = self.examples * positions, self.depth * self.outputs * groups
-        least = SMALL_PART if weight <= SMALL_WEIGHT else LARGE_PART
-        most = min(MOST_PARTS, windows // least, self.products // WORK_OF_A_PART)
+        least = (
+            tuning.CONV_MIN_WINDOWS_SMALL_WEIGHT
+            if weight <= tuning.CONV_SMALL_WEIGHT
+            else tuning.CONV_MIN_WINDOWS_LARGE_WEIGHT
+        )
+        most = min(tuning.CONV_MAX_PARTIALS, windows // least, self.products // tuning.CONV_MIN_PRODUCTS_OF_PARTIAL)
         self.weight_parts = 1 << max(0, most.bit_length() - 1)
 
     def packing_pays(self) -> bool:
         """Whether threads have the windows for each to pack the weight, as the kernel for small images does."""
         windows = self.examples * math.prod(self.counts)
-        return self.depth * self.outputs <= SOON or windows >= (MANY >> 1) * num_threads()
+        return (
+            self.depth * self.outputs <= tuning.CONV_MAX_PACKED_WEIGHT
+            or windows >= (tuning.CONV_MIN_WINDOWS >> 1) * num_threads()
+        )
 
     def layout(self, rows: int, flat: bool = False) -> tuple[int, int, int, int]:
         """The layout of images in kernels, for windows of ``rows`` rows (conv_layout.h).
@@ -194,7 +183,7 @@ def geometry(
     if compiled.serving(kernel, x) is None or blas.sgemm_address() is None:
         return None
     found = _geometry(images, places, size, stride, padding, dilation, groups)
-    return None if len(size) == 1 and found.depth * found.counts[1] > LONG else found
+    return None if len(size) == 1 and found.depth * found.counts[1] > tuning.CONV_MAX_SEQUENCE else found
 
 
 def _filled(count: int, tile: int) -> float:
@@ -231,14 +220,14 @@ def convolve_direct(
     mask = None if epilogue is None else epilogue.mask
     out, whole, threads = empty(g.places, x.dtype), _contiguous(x, weight, bias, mask), team(g.products)
     row = g.inputs * g.images[-1] * (g.size[-1] if g.is_flat else 1)
-    rows = max(8, ROWS // row)
+    rows = max(8, tuning.CONV_ROW_ELEMENTS // row)
     if g.examples < threads:  # each takes some rows
-        rows = min(rows, max(LEAST_ROWS, -(-g.counts[0] * g.examples // (2 * threads))))
+        rows = min(rows, max(tuning.CONV_MIN_ROWS_OF_TASK, -(-g.counts[0] * g.examples // (2 * threads))))
     rows = min(rows, g.counts[0])
     planes, length, step, table = g.layout(rows, g.is_flat)
     packed = g.groups * -(-g.outputs // MOST_CHANNELS) * MOST_CHANNELS * g.depth
     size = g.inputs * planes * step + (0 if g.is_flat else MOST_CHANNELS * rows * length)
-    grain = max(1, WORTH // 8 * g.counts[0] * g.examples // (rows * g.products))
+    grain = max(1, tuning.CONV_MIN_PRODUCTS_FOR_THREADS // 8 * g.counts[0] * g.examples // (rows * g.products))
     memory = empty((packed + threads * size,), np.dtype(np.float32)), np.empty(table, np.int64)
     kernel: Any = compiled.kernel("conv_direct")
     at = compiled.addresses(out, *whole, *memory, g.numbers)
@@ -249,7 +238,7 @@ def convolve_direct(
 def _convolve_small(x: Array, weight: Array, bias: Array | None, g: Geometry, flipped: bool = False) -> Array:
     """The convolution of small images ``x``, with the weight of a transposed convolution if ``flipped``."""
     out, whole = empty(g.places, x.dtype), _contiguous(x, weight, bias)
-    blocks = _block_bounds(cut(g.examples, g.counts, DEPTHS * (g.inputs + g.outputs)))
+    blocks = _block_bounds(cut(g.examples, g.counts, tuning.CONV_BLOCK_SHARE * (g.inputs + g.outputs)))
     packed = -(-g.outputs // (2 * LANES)) * 2 * LANES * g.depth
 
     def part(start: int, stop: int) -> None:
@@ -272,9 +261,11 @@ def weight_grad(x: Array, grad: Array, g: Geometry) -> Array:
         return _weight_grad_directly(x, grad, g)
     whole, parts, most = _contiguous(x, grad), g.weight_parts, 1 if g.is_thin else -(-g.outputs // LANES)
     # Summing large products costs more than cache misses.
-    blocks = _block_bounds(_blocks(g, PLACES * (g.depth * g.outputs // COLUMNS), parts))
+    blocks = _block_bounds(
+        _blocks(g, tuning.CONV_MIN_BLOCK_COLUMNS * (g.depth * g.outputs // tuning.CONV_BLOCK_ELEMENTS), parts)
+    )
     # Products are faster with the longer side first; for large ones, transposing the result costs more than that.
-    transposed = g.outputs < min(g.depth, TURNED) and not g.is_thin
+    transposed = g.outputs < min(g.depth, tuning.CONV_MIN_OUTPUTS_FIRST) and not g.is_thin
     shape = (g.depth, g.outputs) if transposed else (g.outputs, g.depth)
     totals = np.zeros((parts, g.groups, *shape), np.float32)
     step = _shared(num_threads(), parts, most) * LANES
@@ -306,7 +297,7 @@ def _shared(threads: int, parts: int, count: int) -> int:
 def _weight_grad_directly(x: Array, grad: Array, g: Geometry) -> Array:
     """The gradient of the weight without products, in the threads of kernels."""
     whole, parts, threads = _contiguous(x, grad), g.weight_parts, team(g.products)
-    blocks = _cut_bounds(g.examples, g.counts, DEPTHS * (g.inputs + g.outputs), parts)
+    blocks = _cut_bounds(g.examples, g.counts, tuning.CONV_BLOCK_SHARE * (g.inputs + g.outputs), parts)
     width, size = -(-g.outputs // LANES) * LANES, g.padded(blocks)
     totals = np.zeros((parts, g.groups, g.depth, width), np.float32)
     memory = empty((threads * size,), np.dtype(np.float32))

@@ -14,25 +14,12 @@ from typing import Any
 import numpy as np
 
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.elementwise.half_precision import cast_like, is_half, upcast_half
 from backburn_numpy.runtime.memory import contiguous, empty
-from backburn_numpy.runtime.threads import WORTH_A_THREAD, available, parallel_for
+from backburn_numpy.runtime.threads import available, parallel_for
 
 Array = Any
-
-#: Elements per block: a few temporaries of this size fit in the last level of the cache, and on smaller blocks NumPy's
-#: calls take longer than their work.
-BLOCK = 1 << 18
-
-#: The least bytes for which element-wise operations are computed in blocks, and those of a block.
-LEAST, SPAN = 1 << 21, 1 << 17
-
-#: From this many elements on, a second thread pays: a kernel does several times the work of a ufunc.
-WORTH = WORTH_A_THREAD >> 2
-
-#: From this many elements on, a second native thread pays for a kernel: handing over work takes 5 us.
-SHARED = 1 << 15
 
 
 class RowBuffer:
@@ -56,7 +43,9 @@ class RowBuffer:
             np.setbufsize(self.before)
 
 
-def for_blocks(work: Callable[[tuple[slice, ...]], None], shape: tuple[int, ...], axis: int, size: int = BLOCK) -> None:
+def for_blocks(
+    work: Callable[[tuple[slice, ...]], None], shape: tuple[int, ...], axis: int, size: int = tuning.BLOCK_ELEMENTS
+) -> None:
     """Call ``work`` with keys of blocks of an array, cut along ``axis``, in several threads if it pays."""
     width = max(1, math.prod(shape) // (shape[axis] or 1))
     step, before = max(1, size // width), (slice(None),) * axis
@@ -66,7 +55,7 @@ def for_blocks(work: Callable[[tuple[slice, ...]], None], shape: tuple[int, ...]
             for first in range(start, stop, step):
                 work((*before, slice(first, min(first + step, stop))))
 
-    parallel_for(part, shape[axis], max(1, WORTH // width))
+    parallel_for(part, shape[axis], max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // width))
 
 
 def longest_axis(shape: tuple[int, ...], axis: tuple[int, ...]) -> int | None:
@@ -78,7 +67,9 @@ def elementwise(formula: Callable[..., Any], *values: Any, results: int = 1) -> 
     """``formula(*values)`` of arrays of one shape and numbers, with one result or several: of large ones in blocks."""
     arrays = [x for x in values if x.__class__ is np.ndarray and x.ndim]
     first: Any = arrays[0] if arrays else np.empty(0)
-    if first.nbytes <= LEAST or any(x.shape != first.shape or not x.flags.c_contiguous for x in arrays):
+    if first.nbytes <= tuning.MIN_BYTES_FOR_BLOCKS or any(
+        x.shape != first.shape or not x.flags.c_contiguous for x in arrays
+    ):
         return formula(*values)
     outs = [empty(first.shape, first.dtype) for _ in range(results)]
     flat = [x.reshape(-1) if x.__class__ is np.ndarray and x.ndim else x for x in values]
@@ -89,7 +80,7 @@ def elementwise(formula: Callable[..., Any], *values: Any, results: int = 1) -> 
         for target, result in zip(targets, found if results > 1 else (found,), strict=True):
             target[key] = result
 
-    for_blocks(work, (first.size,), 0, SPAN // first.itemsize)
+    for_blocks(work, (first.size,), 0, tuning.BLOCK_BYTES // first.itemsize)
     return outs[0] if results == 1 else tuple(outs)
 
 
@@ -130,7 +121,7 @@ def run_rows(name: str, arrays: Sequence[Array], rows: int, width: int | None = 
             option = compiled.address(kept[-1])
         rest.append(option)
     sizes = () if width is None else (width,)
-    if rows * (width or 1) < SHARED:
+    if rows * (width or 1) < tuning.MIN_ELEMENTS_FOR_NATIVE_THREADS:
         fast(*starts, *rest, rows, *sizes)
         return True
     threads, steps = available(), [a.nbytes // rows for a in whole]
@@ -145,7 +136,7 @@ def run_rows(name: str, arrays: Sequence[Array], rows: int, width: int | None = 
         at = [address + start * step for address, step in zip(starts, steps, strict=True)]
         fast(*at, *rest, stop - start, *sizes)
 
-    parallel_for(part, rows, max(1, WORTH // (width or 1)))
+    parallel_for(part, rows, max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // (width or 1)))
     return True
 
 
@@ -162,7 +153,7 @@ def run_columns(name: str, arrays: Sequence[Array], shape: tuple[int, ...], axis
     starts = [compiled.address(a) for a in whole]
     number, length, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
     if number == 1:
-        worth = max(1, WORTH // length)
+        worth = max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // length)
         parallel_for(lambda first, last: fast(*starts, 1, length, inner, first, last), inner, worth)
         return True
     steps = [a.nbytes // number for a in whole]
@@ -171,5 +162,5 @@ def run_columns(name: str, arrays: Sequence[Array], shape: tuple[int, ...], axis
         at = (start + first * step for start, step in zip(starts, steps, strict=True))
         fast(*at, last - first, length, inner, 0, inner)
 
-    parallel_for(part, number, max(1, WORTH // (length * inner)))
+    parallel_for(part, number, max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // (length * inner)))
     return True

@@ -21,24 +21,15 @@ from backburn.base.dtypes import float32, float64, rounded
 from backburn.base.errors import Unsupported
 from backburn.ops.bodies import special, special_ratios
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32
-from backburn_numpy.elementwise.blocks import LEAST, elementwise
+from backburn_numpy.elementwise.blocks import elementwise
 from backburn_numpy.runtime.memory import contiguous, empty, memory_ordered
 from backburn_numpy.runtime.quiet import quietly
 from backburn_numpy.runtime.threads import available
 
 Array = Any
 
-#: From this many elements on a program pays, whose call takes 5 us; of 16-bit floats, which take NumPy longer, earlier.
-MANY, MANY_HALVES = 1 << 13, 1 << 10
-
-#: The fewest elements by the passes that NumPy makes instead, from 4 on; the last is for 5 and more.
-FEWER = {4: 1 << 10, 5: 1 << 9}
-FEWEST = min(FEWER.values())
-
-#: From this many elements on, a second thread pays.
-SHARED = 1 << 15
 
 #: The registers of the interpreter.
 REGISTERS = 16
@@ -193,7 +184,7 @@ class _Program:
             where = [place[x] for x in (made, *given)]
             code += [found.where, len(where), *where, *[0] * (4 - len(where))]
             free += {place[x] for x in given if last[x] == i and place[x] >= self.arrays}
-        self.passes = min(max(FEWER), sum(PASSES.get(kernel, 1) for kernel, _, _ in calls))
+        self.passes = min(max(tuning.MIN_ELEMENTS_BY_PASSES), sum(PASSES.get(kernel, 1) for kernel, _, _ in calls))
         unknown = [0] * (len(results) + len(places))  # each call tells them, in a copy
         self.starts = (ctypes.c_int64 * self.arrays)(*unknown, *map(compiled.address, self.constants))
         self.copy = type(self.starts).from_buffer_copy
@@ -214,7 +205,13 @@ class _Program:
             for i, made in zip(donated, self.made[len(results) :], strict=True):
                 results.append(empty(shape, dtype) if i is None or self.read[i] > made else operands[i])
         starts = self.bound(results, operands)
-        self.run(self.at_fixed, starts, size, compiled.PORTION, available() if size >= SHARED else 1)
+        self.run(
+            self.at_fixed,
+            starts,
+            size,
+            tuning.ELEMENTS_PER_TASK,
+            available() if size >= tuning.MIN_ELEMENTS_FOR_NATIVE_THREADS else 1,
+        )
         return tuple(results) if self.several else results[0]
 
     def bound(self, results: Sequence[Array], operands: Sequence[Array]) -> Any:
@@ -268,7 +265,11 @@ def _program(formula: Formula, kinds: tuple[Any, ...], library: str) -> _Program
 def _pays(formula: Formula, x: Array) -> bool:
     """Whether a program for the formula pays for as many elements as ``x`` has."""
     size = x.size
-    return size >= MANY or size >= (MANY_HALVES if x.itemsize == 2 else FEWER.get(_PASSES.get(formula, 5), MANY))
+    return size >= tuning.MIN_ELEMENTS_FOR_FORMULA or size >= (
+        tuning.MIN_HALVES_FOR_FORMULA
+        if x.itemsize == 2
+        else tuning.MIN_ELEMENTS_BY_PASSES.get(_PASSES.get(formula, 5), tuning.MIN_ELEMENTS_FOR_FORMULA)
+    )
 
 
 @cache
@@ -307,7 +308,7 @@ def bound(formula: Formula, values: Sequence[Any]) -> tuple[_Program, Array, lis
 
     None if there is none, or if the results are not in row-major order.
     """
-    if values[0].__class__ is np.ndarray and values[0].size < FEWEST:
+    if values[0].__class__ is np.ndarray and values[0].size < tuning.MIN_ELEMENTS_FOR_FORMULAS:
         return None
     if (main := _main(formula, values, False)) is None or memory_ordered(main, *values) is not None:
         return None
@@ -318,7 +319,11 @@ def bound(formula: Formula, values: Sequence[Any]) -> tuple[_Program, Array, lis
 def _main(formula: Formula, values: Sequence[Any], few: bool) -> Array | None:
     """The operand whose shape and dtype are those of the results; None if the formula is for NumPy."""
     for main in values:
-        if main.__class__ is np.ndarray and (few or main.size >= FEWEST) and any(main.strides):
+        if (
+            main.__class__ is np.ndarray
+            and (few or main.size >= tuning.MIN_ELEMENTS_FOR_FORMULAS)
+            and any(main.strides)
+        ):
             has_kernels = _name(main.dtype) is not None and compiled.level() is not None
             return main if has_kernels and (few or _pays(formula, main)) else None
     return None
@@ -391,12 +396,12 @@ def fused_operation(name: str, otherwise: Callable[..., Any] | None) -> Callable
 
     def operation(self: Any, x: Any, /, *operands: Any, **options: Any) -> Array:
         if x.__class__ is np.ndarray:
-            if x.size >= FEWEST and _pays(formula, x):
+            if x.size >= tuning.MIN_ELEMENTS_FOR_FORMULAS and _pays(formula, x):
                 counted = formula in _PASSES  # whether it is known to pay, which need not be asked again
                 found = fuse(formula, x, *operands, *rest(operands, options), few=counted)
                 if found is not None:
                     return found
-            if otherwise is None and x.nbytes <= LEAST:  # too few for blocks
+            if otherwise is None and x.nbytes <= tuning.MIN_BYTES_FOR_BLOCKS:  # too few for blocks
                 return body(self, x, *operands, **options)
         if otherwise is not None:
             return otherwise(x, *operands, **options)

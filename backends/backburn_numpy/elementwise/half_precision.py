@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.runtime.memory import empty
 from backburn_numpy.runtime.threads import available
@@ -18,12 +18,6 @@ from backburn_numpy.runtime.threads import available
 Array = Any
 
 FLOAT16 = np.dtype(np.float16)
-
-#: The number of elements from which a kernel pays.
-SMALL = 1 << 5
-
-#: The number of elements from which a second thread pays.
-SHARED = 1 << 16
 
 
 def is_half(x: Array) -> bool:
@@ -63,7 +57,7 @@ def convert(x: Array, dtype: np.dtype[Any]) -> Array:
         return x
     if x.dtype == np.bool_ and dtype.itemsize == 2 and dtype.kind not in "iu":
         return np.multiply(x, np.ones((), dtype).view(np.uint16), out=...).view(dtype)
-    if _kernel(x, dtype) is None and (x.size < SMALL or not x.flags.c_contiguous):
+    if _kernel(x, dtype) is None and (x.size < tuning.MIN_HALVES_FOR_KERNEL or not x.flags.c_contiguous):
         return x.astype(dtype)
     out = empty(x.shape, dtype)
     fill(out, x)
@@ -77,7 +71,7 @@ def fill(out: Array, x: Array) -> None:
         np.copyto(out, x, casting="unsafe")
         return
     places = [compiled.address(out), compiled.address(x)]
-    if x.size < SHARED:
+    if x.size < tuning.MIN_HALVES_FOR_NATIVE_THREADS:
         fast(*places, x.size)
     else:
         compiled.parallel_for(fast, places, [out.itemsize, x.itemsize], x.size, 0, available())
@@ -85,7 +79,7 @@ def fill(out: Array, x: Array) -> None:
 
 def upcast_kernel(x: Array) -> Any:
     """The kernel that makes float32 of ``x``, 16-bit floats; None if there is none or it does not pay."""
-    if x.size < SMALL or not x.flags.c_contiguous or not is_half(x):
+    if x.size < tuning.MIN_HALVES_FOR_KERNEL or not x.flags.c_contiguous or not is_half(x):
         return None
     return compiled.kernel("half_to_float" if x.dtype == FLOAT16 else "bfloat16_to_float")
 
@@ -94,7 +88,7 @@ def _kernel(x: Array, dtype: np.dtype[Any]) -> Any:
     """The kernel that converts ``x``; None if there is none or it does not pay."""
     if dtype == FLOAT32:
         return upcast_kernel(x)
-    if x.size < SMALL or not x.flags.c_contiguous:
+    if x.size < tuning.MIN_HALVES_FOR_KERNEL or not x.flags.c_contiguous:
         return None
     if x.dtype == FLOAT32 and dtype.itemsize == 2 and dtype.kind not in "iu":
         return compiled.kernel("float_to_half" if dtype == FLOAT16 else "float_to_bfloat16")

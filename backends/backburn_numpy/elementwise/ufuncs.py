@@ -12,25 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32, FLOAT64
 from backburn_numpy.elementwise.blocks import RowBuffer
 from backburn_numpy.elementwise.fused import FLIPPED, fuse_kernel
 from backburn_numpy.elementwise.half_precision import cast_like, is_half, upcast_half
-from backburn_numpy.runtime.memory import THRESHOLD, empty, memory_ordered
+from backburn_numpy.runtime.memory import empty, memory_ordered
 from backburn_numpy.runtime.quiet import RAISED, again
-from backburn_numpy.runtime.threads import WORTH_A_THREAD, available, parallel_for
+from backburn_numpy.runtime.threads import available, parallel_for
 
 Array = Any
 
 #: float64 represents all integers up to this.
 LARGEST = 1 << 53
 
-#: The fewest bytes of 16-bit floats to be computed in float32.
-HALVES = 1 << 12
 
-#: The fewest bytes for a kernel of what NumPy computes for one number after another.
-DIVIDED, DIVISIONS = 1 << 12, (np.remainder, np.fmod, np.floor_divide)
+#: What NumPy computes for one number after another.
+DIVISIONS = (np.remainder, np.fmod, np.floor_divide)
 
 #: The kernels for NumPy's functions.
 KERNELS: dict[np.ufunc, str] = {
@@ -41,8 +39,6 @@ KERNELS: dict[np.ufunc, str] = {
     np.remainder: "remainder", np.fmod: "fmod", np.floor_divide: "floor_divide",
 }  # fmt: skip
 
-#: Up to how many bytes the memory of a result of operands with gaps is NumPy's, which is found in less time.
-FRESH = 1 << 20
 
 #: The kernels of float64 that take at most half the time of NumPy's functions.
 DOUBLE_KERNELS: dict[np.ufunc, str] = {
@@ -104,7 +100,11 @@ def comparison(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
     def operation(x: Array, y: Array, /) -> Array:
         try:
             main = x if x.__class__ is np.ndarray else y
-            if main.itemsize == 2 and is_half(main) and (main.nbytes >= HALVES or main.dtype.isbuiltin != 1):
+            if (
+                main.itemsize == 2
+                and is_half(main)
+                and (main.nbytes >= tuning.MIN_HALF_BYTES_FOR_FLOAT32 or main.dtype.isbuiltin != 1)
+            ):
                 x, y = (_wide(o, main) for o in (x, y))
             return ufunc(x, y, out=...)
         except RAISED:
@@ -124,9 +124,13 @@ def _thresholds(ufunc: np.ufunc) -> tuple[float, float]:
     Never for bool results, which are small.
     """
     if ufunc in DIVISIONS:
-        return DIVIDED, DIVIDED
+        return tuning.MIN_BYTES_FOR_DIVISION, tuning.MIN_BYTES_FOR_DIVISION
     # Comparisons of Python objects, which tensors do not hold, give objects.
-    return (math.inf, math.inf) if all(t.endswith(("?", "O")) for t in ufunc.types) else (THRESHOLD, HALVES)
+    return (
+        (math.inf, math.inf)
+        if all(t.endswith(("?", "O")) for t in ufunc.types)
+        else (tuning.MIN_POOLED_BYTES, tuning.MIN_HALF_BYTES_FOR_FLOAT32)
+    )
 
 
 def run_kernel(name: str | None, x: Array, *others: Any, dtype: np.dtype[Any] = FLOAT32) -> Array | None:
@@ -176,13 +180,16 @@ def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:
     arrays = [o for o in operands if o.__class__ is np.ndarray]
     shape = np.broadcast(*arrays).shape
     spaced = [a for a in arrays if not a.flags.c_contiguous and a.shape == shape and all(a.strides)]
-    if spaced and (x.nbytes < FRESH or any([*a.strides] != sorted(a.strides, reverse=True) for a in spaced)):
+    if spaced and (
+        x.nbytes < tuning.MAX_BYTES_OF_STRIDED_RESULT
+        or any([*a.strides] != sorted(a.strides, reverse=True) for a in spaced)
+    ):
         return ufunc(*operands)  # in the operands' layout
     if not any(x.strides):  # broadcast from one element, such as a sum's gradient
         operands = (x[(slice(1),) * x.ndim], *others)
     out, size = empty(shape, x.dtype), math.prod(shape)
     alike = all(o.__class__ is not np.ndarray or (o.shape == shape and o.flags.c_contiguous) for o in operands)
-    if size < WORTH_A_THREAD:
+    if size < tuning.MIN_ELEMENTS_FOR_SECOND_THREAD:
         with RowBuffer(0 if alike else shape[-1]):
             return ufunc(*operands, out=out)
     rows = shape[0]
@@ -200,5 +207,5 @@ def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:
         with RowBuffer(0 if alike else shape[-1]):
             ufunc(*pieces, out=target[start:stop])
 
-    parallel_for(part, rows, max(1, WORTH_A_THREAD * rows // size))
+    parallel_for(part, rows, max(1, tuning.MIN_ELEMENTS_FOR_SECOND_THREAD * rows // size))
     return out

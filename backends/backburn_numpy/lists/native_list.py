@@ -12,8 +12,8 @@ from weakref import WeakSet
 import numpy as np
 
 from backburn.decorators.capture.program import Call, Number, Variable
-from backburn_numpy import compiled
-from backburn_numpy.elementwise.fused import SHARED, _Program
+from backburn_numpy import compiled, tuning
+from backburn_numpy.elementwise.fused import _Program
 from backburn_numpy.lists import verifier
 from backburn_numpy.lists.layout import COPY, FLOATS, Kind, Layout, Memory, Shape, bytes_of
 from backburn_numpy.lists.verifier import Finished, Value
@@ -75,7 +75,15 @@ class NativeList:
         #: The operands of each call, as recorded.
         self.given = [*given]
         at_steps, at_patches, at_starts = map(compiled.address, (self._steps, self._patches, self._starts))
-        self._given = at_steps, len(words), at_patches, len(patches) // 3, at_starts, compiled.PORTION, SHARED
+        self._given = (
+            at_steps,
+            len(words),
+            at_patches,
+            len(patches) // 3,
+            at_starts,
+            tuning.ELEMENTS_PER_TASK,
+            tuning.MIN_ELEMENTS_FOR_NATIVE_THREADS,
+        )
         self._run: Any = compiled.kernel("native_list")
         self._lock = threading.Lock()
         if verifier.VERIFIES:

@@ -10,9 +10,9 @@ import numpy as np
 
 from backburn.backend.tracing import method_of
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled
+from backburn_numpy import tuning
 from backburn_numpy.elementwise.blocks import elementwise, run_rows
-from backburn_numpy.elementwise.fused import FEWEST, fuse, fuse_kernel
+from backburn_numpy.elementwise.fused import fuse, fuse_kernel
 from backburn_numpy.elementwise.half_precision import cast_like, is_half, upcast_half
 from backburn_numpy.implements import implements
 from backburn_numpy.ops.elementwise import maximum
@@ -101,7 +101,7 @@ def _relu_backward(grad: Array, y: Array) -> Array:
     return np.where(np.greater(y, zero), grad, zero)
 
 
-#: Functions of so few elements that a kernel does not pay (``compiled.FEW_PASSES``): recurrences call them.
+#: Functions of so few elements that a kernel does not pay (``tuning.MIN_ELEMENTS_FOR_KERNEL``): recurrences call them.
 FEW: dict[str, Callable[..., Array]] = {
     "sigmoid": _sigmoid, "silu": _silu, "sigmoid_backward": _sigmoid_backward, "tanh_backward": _tanh_backward,
     "relu_backward": _relu_backward, "sigmoid_slope": _sigmoid_slope, "tanh_slope": _tanh_slope,
@@ -114,7 +114,7 @@ def _function(name: str) -> Callable[..., Array]:
 
     def operation(k: Any, x: Array, y: Array = None, /) -> Array:
         operands = (x,) if y is None else (x, y)
-        if few is not None and x.size < compiled.FEW_PASSES.get(name, 0) and x.itemsize > 2:
+        if few is not None and x.size < tuning.MIN_ELEMENTS_FOR_KERNEL.get(name, 0) and x.itemsize > 2:
             return few(*operands)
         return _elementwise(k, name, name, *operands)
 
@@ -138,7 +138,7 @@ def _elementwise(k: Any, name: str, kernel: str, *operands: Array, **options: An
     out = empty(first.shape, first.dtype)
     if kernel and run_rows(kernel, (out, *operands), first.size):
         return out
-    if first.size < FEWEST:
+    if first.size < tuning.MIN_ELEMENTS_FOR_FORMULAS:
         return OPERATIONS[name].body(k, *operands, **options)
     if (found := fuse(method_of(name), *operands, *options.values())) is not None:
         return found

@@ -20,8 +20,9 @@ from backburn.ops.conv import (
     convolved_transposed,
     window_reach,
 )
+from backburn_numpy import tuning
 from backburn_numpy.convolution import kernels
-from backburn_numpy.convolution.blocks import COLUMNS, PLACES, WORTH, Block, cut, flip_weight, run_blocks
+from backburn_numpy.convolution.blocks import Block, cut, flip_weight, run_blocks
 from backburn_numpy.elementwise.half_precision import in_float32, is_half
 from backburn_numpy.implements import implements
 from backburn_numpy.ops.linalg import affine, matmul
@@ -131,7 +132,13 @@ def conv_weight_backward(
 
     if windows.size and grad.size:
         # Summing large products costs more than columns that do not fit the cache.
-        _run_over_blocks(work, windows, groups * depth, windows.size * outputs, PLACES * (depth * outputs // COLUMNS))
+        _run_over_blocks(
+            work,
+            windows,
+            groups * depth,
+            windows.size * outputs,
+            tuning.CONV_MIN_BLOCK_COLUMNS * (depth * outputs // tuning.CONV_BLOCK_ELEMENTS),
+        )
     result = np.zeros((groups, depth, outputs), windows.dtype)
     for first in sorted(totals):
         result += totals[first]
@@ -207,7 +214,7 @@ def _windows(x: Array, size: Shape, stride: Shape, padding: Pairs, dilation: Sha
             padded[start:stop].fill(0)
             padded[(slice(start, stop), slice(None), *inside)] = x[start:stop]
 
-        parallel_for(part, len(x), max(1, (WORTH >> 2) * len(x) // max(1, x.size)))
+        parallel_for(part, len(x), max(1, (tuning.CONV_MIN_PRODUCTS_FOR_THREADS >> 2) * len(x) // max(1, x.size)))
         x = padded
     return sliding_window(x, size, stride, tuple(range(2, x.ndim)), dilation)
 
@@ -272,7 +279,7 @@ def _overlap_windows(
     outputs, size, rank = weight.shape[1], weight.shape[2:], x.ndim - 2
     matrix = weight.reshape(groups, x.shape[1] // groups, outputs * math.prod(size)).swapaxes(1, 2)
     out, axes = empty(shape, x.dtype), (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
-    step = max(1, COLUMNS // max(1, groups * matrix.shape[1] * math.prod(x.shape[2:])))
+    step = max(1, tuning.CONV_BLOCK_ELEMENTS // max(1, groups * matrix.shape[1] * math.prod(x.shape[2:])))
 
     def work(start: int, stop: int) -> None:
         for first in range(start, stop, step):

@@ -9,6 +9,7 @@ import numpy as np
 from backburn.base.dtypes import DType, as_dtype, bfloat16, nearest
 from backburn.ops.bodies.quantized import Quantized
 from backburn.ops.creation import arange_length
+from backburn_numpy import tuning
 from backburn_numpy.elementwise.half_precision import convert
 from backburn_numpy.implements import implements
 from backburn_numpy.ops.quantization import dequantize
@@ -22,7 +23,7 @@ Shape = tuple[int, ...]
 @implements("from_numpy")
 def from_numpy(array: Any) -> Array:
     host = as_dtype(array.dtype).dtype  # raises for unknown dtypes; in native byte order
-    if array.nbytes < memory.THRESHOLD:
+    if array.nbytes < tuning.MIN_POOLED_BYTES:
         return np.array(array, dtype=host, copy=True, order="C")
     result = memory.empty(array.shape, host)
     np.copyto(result, array, casting="equiv")
@@ -41,7 +42,7 @@ def astype(x: Array, /, dtype: DType) -> Array:
         return nearest(x, host)
     if (x.itemsize == 2 or host.itemsize == 2) and x.flags.c_contiguous:
         return convert(x, host)
-    if x.nbytes < memory.THRESHOLD or x.dtype == host or not x.flags.c_contiguous:
+    if x.nbytes < tuning.MIN_POOLED_BYTES or x.dtype == host or not x.flags.c_contiguous:
         return x.astype(host, copy=False)
     result = memory.empty(x.shape, host)
     np.copyto(result, x, casting="unsafe")

@@ -12,9 +12,8 @@ import numpy as np
 from backburn.base.errors import LinearAlgebraError, ShapeError, SingularMatrixError
 from backburn.ops.decompositions import EPS, LEADING, solution
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import address
-from backburn_numpy.elementwise.blocks import WORTH
 from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
 from backburn_numpy.implements import implements
 from backburn_numpy.ops.selection import triangle
@@ -66,10 +65,6 @@ def _symmetric(x: Array) -> Array:
     return np.add(half, np.matrix_transpose(half))
 
 
-#: From this many rows on, functions of the BLAS library are called for each matrix.
-LARGE = 32
-
-
 @implements("cholesky")
 def cholesky(x: Array, /) -> Array:
     why = "is not positive definite"
@@ -81,7 +76,11 @@ def _cholesky(x: Array) -> Array:
     rows = x.shape[-1]
     number, text = POINTER(c_int64), c_char_p
     name = f"scipy_{_letter(x)}potrf_64_"
-    if x.ndim > 2 or rows < LARGE or (fast := blas.function(name, text, number, c_void_p, number, number)) is None:
+    if (
+        x.ndim > 2
+        or rows < tuning.MIN_ROWS_FOR_LAPACK
+        or (fast := blas.function(name, text, number, c_void_p, number, number)) is None
+    ):
         return np.linalg.cholesky(x)
     size, failed, factor = c_int64(rows), c_int64(0), x.copy()
     fast(b"L", size, address(factor), size, failed)  # by columns
@@ -172,10 +171,6 @@ def eigvalsh(x: Array, /) -> Array:
     return cast_like(_attempt(_eigvalsh, _symmetric(x), why=_DIVERGES, error=LinearAlgebraError), x)
 
 
-#: The most rows of matrices, and the fewest matrices, that a kernel solves side by side.
-SIDE, MANY = 8, 16
-
-
 def _solve_small(x: Array, y: Array | None = None, columns: int = 0) -> tuple[Array, Array] | None:
     """The solutions for ``y``, or for columns of the identity, and the pivots after the sign of the rows' order.
 
@@ -186,14 +181,23 @@ def _solve_small(x: Array, y: Array | None = None, columns: int = 0) -> tuple[Ar
         stack, columns = np.broadcast_shapes(stack, y.shape[:-2]), y.shape[-1]
     elif y is not None:
         return None
-    if x.shape[-2] != rows or not 0 < rows <= SIDE or columns > SIDE or (number := math.prod(stack)) < MANY:
+    if (
+        x.shape[-2] != rows
+        or not 0 < rows <= tuning.MAX_SMALL_MATRIX_SIDE
+        or columns > tuning.MAX_SMALL_MATRIX_SIDE
+        or (number := math.prod(stack)) < tuning.MIN_SMALL_MATRICES
+    ):
         return None
     if (fast := compiled.serving("solve_small", x)) is None:
         return None
     out, pivots = empty((*stack, rows, columns), x.dtype), empty((rows + 1, number), x.dtype)
     x, y = (a if a is None else contiguous(np.broadcast_to(a, (*stack, *a.shape[-2:]))) for a in (x, y))
     at = compiled.addresses(out, x, y, pivots)
-    parallel_for(lambda first, last: fast(*at, rows, columns, number, first, last), number, max(1, WORTH // rows**2))
+    parallel_for(
+        lambda first, last: fast(*at, rows, columns, number, first, last),
+        number,
+        max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // rows**2),
+    )
     return (out, pivots.reshape(-1, *stack)) if pivots.all() and np.isfinite(pivots).all() else None
 
 
@@ -210,7 +214,9 @@ def triangular_solve(x: Array, y: Array, /, upper: bool = False) -> Array:
     a, b = upcast_half(x), upcast_half(y)
     real = c_double if a.dtype == np.float64 else c_float
     types = (*[c_int] * 5, c_int64, c_int64, real, c_void_p, c_int64, c_void_p, c_int64)
-    fast = blas.function(f"scipy_cblas_{_letter(a)}trsm64_", *types) if a.shape[-1] >= LARGE else None
+    fast = (
+        blas.function(f"scipy_cblas_{_letter(a)}trsm64_", *types) if a.shape[-1] >= tuning.MIN_ROWS_FOR_LAPACK else None
+    )
     shape = solution(a.shape, b.shape)
     rows, columns = shape[-2:]
     pivots = np.abs(np.diagonal(a, axis1=-2, axis2=-1))  # by whose reciprocals BLAS multiplies

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from backburn_numpy import tuning
 from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
 from backburn_numpy.elementwise.ufuncs import binary, comparison, unary
 from backburn_numpy.implements import implements, register
 from backburn_numpy.ops.selection import where
-from backburn_numpy.runtime.memory import THRESHOLD, empty_like
+from backburn_numpy.runtime.memory import empty_like
 
 Array = Any
 
@@ -40,16 +41,13 @@ square, maximum, minimum, divide = (FUNCTIONS[name] for name in ("square", "maxi
 
 _power, _expm1, _log10 = binary(np.power), unary(np.expm1), unary(np.log10)
 
-#: For fewer elements, NumPy's power is faster.
-MANY = 64
-
 
 @implements("pow")
 def pow(x: Array, y: Array, /) -> Array:
     number = y.__class__ is float or y.__class__ is int
     if number and y == 2:
         return square(x)
-    if number and x.size >= MANY and x.dtype.kind not in "iu" and math.isfinite(y):
+    if number and x.size >= tuning.MIN_ELEMENTS_FOR_REAL_POWER and x.dtype.kind not in "iu" and math.isfinite(y):
         return cast_like(_real_power(upcast_half(x), float(np.asarray(y, x.dtype))), x)
     return _power(x, y)
 
@@ -73,7 +71,7 @@ def _real_power(x: Array, y: float) -> Array:
 def clip(x: Array, min: Array = None, max: Array = None, /) -> Array:
     if min is None:
         return x if max is None else minimum(x, max)
-    if x.nbytes < THRESHOLD and x.itemsize > 2 and x.ndim and min.__class__ is max.__class__ is float:
+    if x.nbytes < tuning.MIN_POOLED_BYTES and x.itemsize > 2 and x.ndim and min.__class__ is max.__class__ is float:
         return x.clip(min, max)
     above = maximum(x, min)
     if max is None:

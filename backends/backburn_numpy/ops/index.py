@@ -13,12 +13,11 @@ from backburn.ops.bodies import quantized_moves
 from backburn.ops.bodies.scalars import shape_or_none
 from backburn.ops.index import added, gathered, scattered
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled
-from backburn_numpy.elementwise.blocks import WORTH
+from backburn_numpy import compiled, tuning
 from backburn_numpy.elementwise.half_precision import cast_like, compute_dtype
 from backburn_numpy.implements import implements
 from backburn_numpy.ops.quantization import QuantizedArray
-from backburn_numpy.runtime.memory import THRESHOLD, contiguous, empty
+from backburn_numpy.runtime.memory import contiguous, empty
 from backburn_numpy.runtime.threads import available, parallel_for
 
 Array = Any
@@ -60,7 +59,7 @@ def take_along_axis(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
     if x.__class__ is QuantizedArray:
         return quantized_moves.take_along_axis(k, x, indices, axis)
     gathered(x.shape, indices.shape, axis=axis)  # NumPy would broadcast the indices
-    pays = x.itemsize in (4, 8) and indices.size >= compiled.FEW_PASSES.get("take_places", 1)
+    pays = x.itemsize in (4, 8) and indices.size >= tuning.MIN_ELEMENTS_FOR_KERNEL.get("take_places", 1)
     if pays and math.prod(x.shape[axis + 1 :]) == 1 and compiled.kernel("take_places") is not None:
         out = empty(indices.shape, x.dtype)
         _run_places_kernel("take_places", x, _wrap_indices(indices, x.shape[axis]), out, axis)
@@ -111,7 +110,7 @@ def take(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
         return quantized_moves.take(k, x, indices, axis)
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
     size = math.prod(shape)
-    if size and size * x.itemsize < THRESHOLD:
+    if size and size * x.itemsize < tuning.MIN_POOLED_BYTES:
         return np.asarray(x.take(indices, axis))  # else a single element would be a scalar
     # NumPy does not check the indices of an empty result, and writes to ``out`` directly only in a mode without checks.
     return np.take(x, _wrap_indices(indices, x.shape[axis]), axis, out=empty(shape, x.dtype), mode="clip")
@@ -181,7 +180,7 @@ def _copy(x: Array, dtype: Any = None) -> Array:
 def _zeros(shape: Shape, dtype: Any) -> Array:
     """Writable zeros."""
     out = empty(shape, dtype)
-    if out.nbytes < THRESHOLD:
+    if out.nbytes < tuning.MIN_POOLED_BYTES:
         out.fill(0)
         return out
     flat = out.reshape(-1)
@@ -233,21 +232,21 @@ def _run_places_kernel(kernel: str, x: Array, indices: Array, values: Array, axi
     whole = [contiguous(a) for a in (x, indices.astype(np.int64, copy=False), values)]
     between = 0 if shared else count
     at, steps = [compiled.address(a) for a in whole], (x.itemsize * length, 8 * between, x.itemsize * count)
-    if values.size < WORTH:
+    if values.size < tuning.MIN_WORK_FOR_SECOND_THREAD:
         fast(*at, values.size // (count or 1), length, count, between)
         return
 
     def part(start: int, stop: int) -> None:
         fast(*(a + start * step for a, step in zip(at, steps, strict=True)), stop - start, length, count, between)
 
-    parallel_for(part, values.size // count, max(1, WORTH // count))
+    parallel_for(part, values.size // count, max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // count))
 
 
 def _spread_places(kernel: Any, values: Array, indices: Array, shape: Shape) -> Array:
     """Zeros with the values added at ``indices`` along the last axis, line by line."""
     out, length, count = empty(shape, values.dtype), shape[-1], indices.shape[-1]
     whole = [contiguous(indices, np.dtype(np.int64)), contiguous(values)]  # copies live until the kernel has returned
-    grain = max(1, compiled.PORTION // max(1, length))
+    grain = max(1, tuning.ELEMENTS_PER_TASK // max(1, length))
     kernel(*compiled.addresses(out, *whole), values.size // count, length, count, grain, available())
     return out
 
@@ -273,7 +272,9 @@ def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:
             at = compiled.addresses(out, entries, values)
             # Threads split the columns, since indices may repeat.
             parallel_for(
-                lambda first, last: fast(*at, entries.size, after, first, last), after, max(1, WORTH // entries.size)
+                lambda first, last: fast(*at, entries.size, after, first, last),
+                after,
+                max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // entries.size),
             )
             return
     _add_at(out.reshape(-1), (entries[:, None] * after + np.arange(after)).reshape(-1), values)

@@ -8,22 +8,16 @@ from typing import Any
 import numpy as np
 
 from backburn.base.errors import ShapeError
+from backburn_numpy import tuning
 from backburn_numpy.elementwise.blocks import RowBuffer
 from backburn_numpy.elementwise.half_precision import cast_like, is_half, upcast_half
 from backburn_numpy.implements import implements
 from backburn_numpy.ops.reduce import sum
 from backburn_numpy.runtime import gemm
 from backburn_numpy.runtime.gemm import Epilogue
-from backburn_numpy.runtime.memory import THRESHOLD, empty
+from backburn_numpy.runtime.memory import empty
 
 Array = Any
-
-#: Rows of at least this length are multiplied by a column two to four times as fast elementwise as by a matrix product.
-OUTER = 8
-
-#: The most rows for which OpenBLAS computes ``(weight @ x.T).T`` faster than ``x @ weight.T``, in down to a third of
-#: the time on processors with AVX-512; and the multiplications from which on that is worth the copy into rows.
-MOST, WORTH = 64, 5 << 14
 
 
 @implements("matmul")
@@ -75,7 +69,10 @@ def affine(x: Array, y: Array, bias: Array | None, epilogue: Epilogue | None = N
 
 def are_few(shape: tuple[int, ...], weight: Array) -> bool:
     """Whether rows of this shape are so few that :func:`times` is faster by the product's transpose."""
-    return 2 <= shape[0] <= min(MOST, shape[1] >> 2) and shape[0] * weight.size >= WORTH
+    return (
+        2 <= shape[0] <= min(tuning.MAX_ROWS_BY_TRANSPOSE, shape[1] >> 2)
+        and shape[0] * weight.size >= tuning.MIN_PRODUCTS_BY_TRANSPOSE
+    )
 
 
 def times(x: Array, weight: Array, out: Array) -> None:
@@ -117,11 +114,11 @@ def _product(x: Array, y: Array) -> Array:
 
 def _multiply(x: Array, y: Array) -> Array:
     """NumPy's product; a large matrix product uses recycled memory, and one of columns and rows is elementwise."""
-    if x.shape[-1:] == (1,) and y.ndim > 1 and y.shape[-2] == 1 and y.shape[-1] >= OUTER and x.ndim > 1:
+    if x.shape[-1:] == (1,) and y.ndim > 1 and y.shape[-2] == 1 and y.shape[-1] >= tuning.MIN_OUTER_ROW and x.ndim > 1:
         lead = x.shape[:-1] if y.ndim == 2 else np.broadcast_shapes(x.shape[:-1], (*y.shape[:-2], 1))
         shape = (*lead, y.shape[-1])
         out = empty(shape, x.dtype)
-        if out.nbytes < THRESHOLD:
+        if out.nbytes < tuning.MIN_POOLED_BYTES:
             return np.multiply(x, y, out=out)
         with RowBuffer(shape[-1]):
             return np.multiply(x, y, out=out)
@@ -129,7 +126,7 @@ def _multiply(x: Array, y: Array) -> Array:
         return found
     if x.ndim < 2 or y.ndim < 2 or x.shape[-1] != y.shape[-2]:
         return np.matmul(x, y, out=...)
-    if x.size * y.size * x.itemsize < THRESHOLD * x.shape[-1] ** 2:  # the bytes of the result, at most
+    if x.size * y.size * x.itemsize < tuning.MIN_POOLED_BYTES * x.shape[-1] ** 2:  # the bytes of the result, at most
         return np.matmul(x, y, out=...)
     shape = (x.shape[-2], y.shape[-1])
     if x.ndim > 2 or y.ndim > 2:

@@ -10,9 +10,9 @@ import numpy as np
 from backburn.ops.bodies.scalars import shape_or_none
 from backburn.ops.normalization import channel_shape, channels, other_axes
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32
-from backburn_numpy.elementwise.blocks import BLOCK, along, for_blocks, longest_axis, run_rows
+from backburn_numpy.elementwise.blocks import along, for_blocks, longest_axis, run_rows
 from backburn_numpy.elementwise.half_precision import cast_like, in_float32, is_half
 from backburn_numpy.implements import implements
 from backburn_numpy.rows.norms import (
@@ -101,16 +101,12 @@ def _standardize(
     return cast_like(body(k, *_prepared(k, axis, centred, *operands), axis, eps), x)
 
 
-#: Shorter sets are standardized in float64: little may be left of a gradient without its mean and its slope.
-FEW = 16
-
-
 def _prepared(k: Any, axis: Axes, centred: bool, x: Array, *others: Array | None) -> list[Array | None]:
     """The operands of a body of norms of ``x`` over ``axis``, so that the rounding of a mean of float32 does not show.
 
     They are in float64, or ``x`` is without a mean that the body then subtracts again.
     """
-    if math.prod(x.shape[i] for i in axis) < FEW:
+    if math.prod(x.shape[i] for i in axis) < tuning.MIN_LENGTH_FOR_FLOAT32_NORM:
         return [_wide(y) for y in (x, *others)]
     return [k.sub(x, k.mean(x, axis, True)) if centred and x.dtype == FLOAT32 else x, *others]
 
@@ -141,7 +137,7 @@ def _standardize_backward(
         if columns_fit(x, axis, scale):
             return batch_norm_train_backward(grad, x, scale, eps, centred, None)
     body, cut = OPERATIONS["layer_norm_backward" if centred else "rms_norm_backward"].body, longest_axis(x.shape, axis)
-    if cut is None or x.size <= BLOCK:
+    if cut is None or x.size <= tuning.BLOCK_ELEMENTS:
         y, g, s = _prepared(k, axis, centred, x, grad, scale)
         found, total = body(k, g, y, s, axis, eps)
         return cast_like(found, x), cast_like(total, scale)

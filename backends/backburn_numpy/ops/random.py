@@ -15,7 +15,7 @@ from backburn.base.errors import ArgumentError
 from backburn.ops import random as formulas
 from backburn.ops.random import GAMMAS, MANY, POISSONS, TERMS, WORDS, check_range, check_stream, threshold, window_shape
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.implements import implements
 from backburn_numpy.runtime.memory import empty
 from backburn_numpy.runtime.threads import parallel_for
@@ -25,12 +25,6 @@ Shape = tuple[int, ...]
 #: Words of some rows: from which column on, and of how many columns.
 Columns = Callable[[Any, int, int], list[Array]]
 
-#: Elements per block: they and their temporaries stay in the processor's cache.
-BLOCK = 1 << 14
-#: The fewest words of a run that are drawn by themselves.
-LONG = 1 << 10
-#: The fewest blocks that make a second thread pay.
-WORTH_A_THREAD = 8
 #: The bits of a permutation's keys that a kernel counts by within a part; the others tell the part.
 NEAR = 10
 WORD = np.dtype("<u4")
@@ -75,15 +69,15 @@ def run_kernel(
         return None
     result, both = empty(shape, np.dtype(dtype)), _halves(key)
     start, halves = compiled.address(result), compiled.address(both)
-    if size <= BLOCK:
+    if size <= tuning.RANDOM_BLOCK:
         draw(start, halves, offset, option, size)
         return result
 
     def work(first: int, last: int) -> None:
-        begin, end = first * BLOCK, min(last * BLOCK, size)
+        begin, end = first * tuning.RANDOM_BLOCK, min(last * tuning.RANDOM_BLOCK, size)
         draw(start + begin * result.itemsize, halves, offset + begin * each, option, end - begin)
 
-    parallel_for(work, -(-size // BLOCK), WORTH_A_THREAD)
+    parallel_for(work, -(-size // tuning.RANDOM_BLOCK), tuning.MIN_RANDOM_BLOCKS_FOR_THREADS)
     return result
 
 
@@ -106,11 +100,11 @@ def random_window(k: Any, key: int, offset: int, shape: Shape, axis: int, start:
     rows, each = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     row, first, run = shape[axis] * each, start * each, (stop - start) * each
     made = empty((rows, run), np.dtype(np.int64))
-    if run >= LONG:
+    if run >= tuning.MIN_RUN_OF_WORDS:
         for i in range(rows):
             made[i] = words(key, offset + i * row + first, run)
     elif run:  # whole rows, of which a range is kept, take fewer calls
-        some = max(1, BLOCK // row)
+        some = max(1, tuning.RANDOM_BLOCK // row)
         for i in range(0, rows, some):
             count = min(some, rows - i)
             made[i : i + count] = words(key, offset + i * row, count * row).reshape(count, row)[:, first : first + run]
@@ -234,13 +228,15 @@ def _fill_blocks(x: Array, key: int, offset: int, count: int, make: Callable[[Ar
     flat, result = x.reshape(-1), empty((x.size,), x.dtype)
 
     def work(first: int, last: int) -> None:
-        for start in range(first * BLOCK, min(last * BLOCK, result.size), BLOCK):
-            some = flat[start : start + BLOCK]
+        for start in range(
+            first * tuning.RANDOM_BLOCK, min(last * tuning.RANDOM_BLOCK, result.size), tuning.RANDOM_BLOCK
+        ):
+            some = flat[start : start + tuning.RANDOM_BLOCK]
             with np.errstate(all="ignore"):
                 columns = _columns(key, offset + start * count, count, some.size)
                 result[start : start + some.size] = make(some, columns)
 
-    parallel_for(work, -(-result.size // BLOCK), WORTH_A_THREAD)
+    parallel_for(work, -(-result.size // tuning.RANDOM_BLOCK), tuning.MIN_RANDOM_BLOCKS_FOR_THREADS)
     return result.reshape(x.shape)
 
 

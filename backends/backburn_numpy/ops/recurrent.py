@@ -9,21 +9,14 @@ import numpy as np
 
 from backburn.ops.recurrent import gru_shapes, lstm_shapes
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.elementwise.half_precision import in_float32, is_half, upcast_half
 from backburn_numpy.implements import implements
 from backburn_numpy.ops.linalg import multiply_into, times
-from backburn_numpy.runtime import gemm
 from backburn_numpy.runtime.memory import contiguous, empty
 from backburn_numpy.runtime.threads import available
 
 Array = Any
-
-#: The least steps and rows for which a weight is transposed in memory: products with a view take up to 4 times as long.
-STEPS, ROWS = 8, 4
-
-#: The fewest rows of all steps together for which the weight is packed; for fewer, the copy takes longer than it saves.
-PACKED = 4
 
 
 @implements("lstm", takes_backend=True)
@@ -159,7 +152,11 @@ def _kernel_of_all_steps(name: str, shape: tuple[int, ...], weight: Array, colum
     None for a single step, for few rows, and where a library is faster than our products. Threads share the rows.
     """
     steps, rows = shape[:2]
-    if steps == 1 or steps * rows < PACKED or compiled.level() not in gemm.WORTH:
+    if (
+        steps == 1
+        or steps * rows < tuning.MIN_ROWS_FOR_PACKED_WEIGHT
+        or compiled.level() not in tuning.MIN_GEMM_PRODUCTS
+    ):
         return None
     kernel: Any = compiled.serving(name, weight)
     depth, weight = weight.size // columns, contiguous(weight)
@@ -173,7 +170,7 @@ def _state_product(weight: Array, shape: tuple[int, ...]) -> Callable[[Array, Ar
 
     Where steps and rows are enough to make up for it, the weight is transposed in memory once.
     """
-    if shape[0] < STEPS or shape[1] < ROWS:
+    if shape[0] < tuning.MIN_STEPS_FOR_TRANSPOSED_WEIGHT or shape[1] < tuning.MIN_ROWS_FOR_TRANSPOSED_WEIGHT:
         return lambda state, out: times(state, weight, out)
     transposed_weight = contiguous(weight.T)
     return lambda state, out: multiply_into(state, transposed_weight, out)

@@ -13,7 +13,7 @@ import numpy as np
 
 from backburn.ops.reduce import count, merge_axes, quantile_positions, result_shape
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32, FLOAT64
 from backburn_numpy.elementwise.blocks import run_columns, run_rows
 from backburn_numpy.elementwise.half_precision import cast_like, in_float32, is_half, upcast_half
@@ -38,7 +38,7 @@ def _in_float32(
 
 
 def _reduction(
-    ufunc: np.ufunc, name: str, long: float = kernels.ROWS, least: int = kernels.SMALL
+    ufunc: np.ufunc, name: str, long: float = tuning.MIN_SHORT_ROWS, least: int = tuning.MIN_ELEMENTS_FOR_SHORT_ROWS
 ) -> Callable[..., Array]:
     """The reduction by a ufunc, by kernels for ``long`` columns of a matrix, and for ``least`` elements and more."""
 
@@ -72,7 +72,7 @@ def _run_kernel(x: Array, axis: Axes, name: str, join: Callable[[Array], Any]) -
 sum = implements("sum")(_reduction(np.add, "sum"))
 max = implements("max")(_reduction(np.maximum, "max"))
 min = implements("min")(_reduction(np.minimum, "min"))
-prod = implements("prod")(_reduction(np.multiply, "prod", math.inf, kernels.LARGE))
+prod = implements("prod")(_reduction(np.multiply, "prod", math.inf, tuning.MIN_ELEMENTS_FOR_REDUCTION))
 
 
 @implements("prod_of_others", takes_backend=True)
@@ -124,7 +124,7 @@ def mean(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
 @implements("var")
 def var(x: Array, /, axis: Axes, correction: float = 0.0, keepdims: bool = False) -> Array:
     wide = upcast_half(x)
-    total = kernels.squared_deviations(wide, axis) if x.size >= kernels.LARGE else None
+    total = kernels.squared_deviations(wide, axis) if x.size >= tuning.MIN_ELEMENTS_FOR_REDUCTION else None
     if total is not None:
         total = total.reshape(result_shape(x, axis, keepdims))
     else:
@@ -180,7 +180,10 @@ def _norm(x: Array) -> Any:
 @implements("vector_norm", takes_backend=True)
 def vector_norm(k: Any, x: Array, /, axis: Axes, ord: float = 2.0, keepdims: bool = False) -> Array:
     if ord == 2 and x.dtype.kind == "f":
-        if x.size >= kernels.LARGE and (found := kernels.reduce_rows(x, axis, "norm_rows", _norm)) is not None:
+        if (
+            x.size >= tuning.MIN_ELEMENTS_FOR_REDUCTION
+            and (found := kernels.reduce_rows(x, axis, "norm_rows", _norm)) is not None
+        ):
             return found.reshape(result_shape(x, axis, keepdims))
         wide = upcast_half(x)
         total = sum(square(wide), axis, keepdims)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32, FLOAT64
-from backburn_numpy.elementwise.blocks import SHARED, WORTH, run_columns, run_rows
+from backburn_numpy.elementwise.blocks import run_columns, run_rows
 from backburn_numpy.elementwise.half_precision import cast_like, in_float32, is_half
 from backburn_numpy.implements import implements
 from backburn_numpy.runtime.memory import contiguous, empty
@@ -42,7 +42,9 @@ def _running(name: str, ufunc: np.ufunc, x: Array, axis: int, reverse: bool = Fa
     name = f"{name}_reverse" if reverse else name
     if (fast := compiled.serving(name, x)) is not None:
         width = x.shape[axis]
-        if x.size < SHARED and x.flags.c_contiguous:  # few elements: the checks below would take longer than the kernel
+        if (
+            x.size < tuning.MIN_ELEMENTS_FOR_NATIVE_THREADS and x.flags.c_contiguous
+        ):  # few elements: the checks below would take longer than the kernel
             out = np.empty(x.shape, x.dtype)
             if axis == x.ndim - 1:
                 fast(compiled.address(out), compiled.address(x), x.size // width, width)
@@ -136,7 +138,15 @@ def _run_kernel(
         )
 
     if outer > 1:
-        parallel_for(lambda start, stop: part((start, stop), (0, inner)), outer, max(1, WORTH // (shape[axis] * inner)))
+        parallel_for(
+            lambda start, stop: part((start, stop), (0, inner)),
+            outer,
+            max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // (shape[axis] * inner)),
+        )
     else:
-        parallel_for(lambda start, stop: part((0, 1), (start, stop)), inner, max(1, WORTH // shape[axis]))
+        parallel_for(
+            lambda start, stop: part((0, 1), (start, stop)),
+            inner,
+            max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // shape[axis]),
+        )
     return True

@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from backburn.ops.bodies import quantized_moves
 from backburn.ops.rules.shapes import joined, overlapped, padded, tiled, windows
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.elementwise.half_precision import cast_like, compute_dtype
 from backburn_numpy.implements import implements
 from backburn_numpy.ops.quantization import QuantizedArray
@@ -25,18 +25,12 @@ from backburn_numpy.runtime.threads import available
 Array = Any
 Shape = tuple[int, ...]
 
-#: Fewer bytes are copied in less time than NumPy takes to make a view.
-FEW = 1 << 12
-
-#: The bytes from which on a kernel joins rows faster than NumPy, and that a thread joins at a time.
-MANY = 1 << 15
-
 
 @implements("reshape", takes_backend=True)
 def reshape(k: Any, x: Array, /, shape: Shape) -> Array:
     if x.__class__ is QuantizedArray:
         return quantized_moves.reshape(k, x, shape)
-    if x.nbytes >= memory.THRESHOLD and not x.flags.c_contiguous:
+    if x.nbytes >= tuning.MIN_POOLED_BYTES and not x.flags.c_contiguous:
         with suppress(ValueError):  # where a view cannot have the shape
             return x.reshape(shape, copy=False)
         return memory.contiguous(x).reshape(shape)
@@ -49,7 +43,7 @@ def broadcast_to(k: Any, x: Array, /, shape: Shape) -> Array:
         return quantized_moves.broadcast_to(k, x, shape)
     if x.shape == shape:
         return x
-    if x.ndim <= len(shape) and math.prod(shape) * x.itemsize <= FEW:
+    if x.ndim <= len(shape) and math.prod(shape) * x.itemsize <= tuning.MAX_BYTES_COPIED_FOR_VIEW:
         copy = np.empty(shape, x.dtype)
         np.copyto(copy, x)
         return copy
@@ -72,7 +66,7 @@ def permute_dims(k: Any, x: Array, /, axes: Shape) -> Array:
 def concat(k: Any, tensors: Sequence[Array], /, axis: int) -> Array:
     if tensors[0].__class__ is QuantizedArray:
         return quantized_moves.concat(k, tensors, axis)
-    if sum([x.nbytes for x in tensors]) < MANY:
+    if sum([x.nbytes for x in tensors]) < tuning.MIN_BYTES_FOR_CONCAT:
         return np.concatenate(tensors, axis)
     shape = joined([x.shape for x in tensors], axis=axis)
     out, rows = memory.empty(shape, tensors[0].dtype), math.prod(shape[:axis])
@@ -92,7 +86,7 @@ def _concat_rows(out: Array, tensors: Sequence[Array], axis: int, rows: int) -> 
         return False
     numbers, step = c_int64 * len(tensors), out.nbytes // rows
     places = numbers(*map(compiled.address, tensors)), numbers(*steps), numbers(*widths)
-    fast(compiled.address(out), *places, len(tensors), step, rows, -(-MANY // step), available())
+    fast(compiled.address(out), *places, len(tensors), step, rows, -(-tuning.MIN_BYTES_FOR_CONCAT // step), available())
     return True
 
 

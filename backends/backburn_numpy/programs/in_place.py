@@ -21,19 +21,16 @@ import numpy as np
 from backburn.decorators.capture.donation import STEPS, Place, Renewal, Update
 from backburn.ops.optimizer_steps import adam_numbers, transpose_results
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.elementwise.fused import bound
 from backburn_numpy.lists import verifier
 from backburn_numpy.ops.index import _wrap_indices
-from backburn_numpy.ops.optimizer_steps import SMALL
 from backburn_numpy.runtime.memory import contiguous, empty
 from backburn_numpy.runtime.threads import available
 
 Array = Any
 
-#: From this many elements on, a second thread pays: the others spin or sleep.
-SHARED = 1 << 15
 
 #: The kinds of steps, as the kernel numbers them.
 ADAM, MOMENTUM, PLAIN, ROWS, FORMULA = range(5)
@@ -125,7 +122,14 @@ class NumpyRenewal(Renewal):
 
     def run(self) -> None:
         """Call the kernel."""
-        self._kernel(self._at_steps, len(self._steps), self.done, compiled.PORTION, SHARED, available())
+        self._kernel(
+            self._at_steps,
+            len(self._steps),
+            self.done,
+            tuning.ELEMENTS_PER_TASK,
+            tuning.MIN_ELEMENTS_FOR_NATIVE_THREADS,
+            available(),
+        )
         self._kept.clear()
         self._state = ()
 
@@ -212,7 +216,9 @@ class NumpyRenewal(Renewal):
                 continue
             g = self._k.take_backward(*grad, 0) if i in gathered else grad
             arrays = [p, g] if is_plain else [p, g, before]
-            if not _are_plain(arrays, p.shape) or (is_plain and (weight_decay != 0.0 or p.nbytes < SMALL)):
+            if not _are_plain(arrays, p.shape) or (
+                is_plain and (weight_decay != 0.0 or p.nbytes < tuning.MIN_BYTES_FOR_PLAIN_STEP)
+            ):
                 found.append(self._leave_out(at, number, self._k.sgd_step(p, g, before, **options)))
                 continue
             g = contiguous(g)
@@ -251,7 +257,7 @@ class NumpyRenewal(Renewal):
 
     def _gathers(self, p: Array, values: Array, indices: Array, length: int) -> bool:
         """Whether the kernel subtracts the gradient's rows: where the step would subtract all, and they are fewer."""
-        fits = p.nbytes >= SMALL and 0 < indices.size <= length
+        fits = p.nbytes >= tuning.MIN_BYTES_FOR_PLAIN_STEP and 0 < indices.size <= length
         return fits and _are_plain((p,), p.shape) and values.__class__ is np.ndarray and values.dtype == FLOAT32
 
     def _rows(self, at: int, number: int, param: Any, values: Array, indices: Array, length: int) -> Array:

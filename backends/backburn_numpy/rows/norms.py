@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32
-from backburn_numpy.elementwise.blocks import WORTH
 from backburn_numpy.runtime.memory import contiguous, empty
 from backburn_numpy.runtime.threads import parallel_for
 
@@ -18,25 +17,24 @@ Array = Any
 Axes = tuple[int, ...]
 Shape = tuple[int, ...]
 
-#: Planes shorter than a SIMD vector are left to NumPy.
-SHORT = 8
-
-#: The gradient for a scale is summed in float32 over blocks of rows, and in float64 over these: so it depends on the
-#: shape alone, and errors do not grow with the number of rows. A block has at most so many rows; there are at least so
-#: many blocks, unless they would be small.
-MOST_ROWS, FEWEST_BLOCKS, SMALL = 64, 16, 1 << 13
-
 
 def standardize_backward(out: Array, grad: Array, x: Array, scale: Array, eps: float, centred: bool) -> Array:
     """Fill ``out`` with the gradient for the rows ``x``; return that for ``scale``."""
     fast: Any = compiled.serving("standardize_backward", x)
     count, length = x.shape
-    block = min(MOST_ROWS, max(-(-count // FEWEST_BLOCKS), SMALL // length))
+    block = min(
+        tuning.MAX_ROWS_OF_PARTIAL_SUM,
+        max(-(-count // tuning.MIN_PARTIAL_SUMS), tuning.MIN_ELEMENTS_OF_PARTIAL_SUM // length),
+    )
     sums = empty((-(-count // block), length), x.dtype)
     arrays = [contiguous(a) for a in (grad, x, scale)]
     at = compiled.addresses(out, sums, *arrays)
     sizes = eps, centred, block, count, length
-    parallel_for(lambda first, last: fast(*at, *sizes, first, last), len(sums), max(1, WORTH // (block * length)))
+    parallel_for(
+        lambda first, last: fast(*at, *sizes, first, last),
+        len(sums),
+        max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // (block * length)),
+    )
     return sums[0] if len(sums) == 1 else np.add.reduce(sums, axis=0, dtype=np.float64)
 
 
@@ -52,7 +50,7 @@ class Planes:
 
     def over(self, work: Callable[[int, int], None]) -> None:
         """Call ``work`` for all sets, in several threads if it pays."""
-        parallel_for(work, self.statistics, max(1, WORTH // (self.planes * self.length)))
+        parallel_for(work, self.statistics, max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // (self.planes * self.length)))
 
 
 def plane_layout(x: Array, axis: Axes, scale: Shape | None) -> Planes | None:
@@ -67,14 +65,14 @@ def plane_layout(x: Array, axis: Axes, scale: Shape | None) -> Planes | None:
     if axis == (0, *range(2, rank)) and varies in ([], [1]):  # over a batch, for each channel
         examples, channels, length = shape[0], shape[1], math.prod(shape[2:])
         numbers = (length, examples, channels * length, length, channels, 1 if varies else 0, 0)
-        return Planes(channels, numbers) if length >= SHORT else None
+        return Planes(channels, numbers) if length >= tuning.MIN_PLANE_ELEMENTS else None
     first = rank - len(axis)
     if axis != tuple(range(first, rank)) or varies != list(range(varies[0], varies[-1] + 1) if varies else ()):
         return None
     end = max(first, varies[-1] + 1 if varies else 0)  # over groups of channels, for each example
     planes, length = math.prod(shape[first:end]), math.prod(shape[end:])
     scaled_planes = planes if varies and varies[-1] >= first else 1
-    if length < SHORT or (varies and not varies[0] <= first <= varies[-1] + 1):
+    if length < tuning.MIN_PLANE_ELEMENTS or (varies and not varies[0] <= first <= varies[-1] + 1):
         return None
     scales = math.prod(shape[varies[0] : first]) if varies else 1
     is_scaled = int(bool(varies))
@@ -116,7 +114,11 @@ def _run(
     kernel: Any = compiled.kernel(name)
     if planes is None:
         at, (rows, width) = compiled.addresses(*arrays), x.shape
-        parallel_for(lambda *part: kernel(*at, eps, centred, rows, width, *part), width, max(SHORT, WORTH // rows))
+        parallel_for(
+            lambda *part: kernel(*at, eps, centred, rows, width, *part),
+            width,
+            max(tuning.MIN_PLANE_ELEMENTS, tuning.MIN_WORK_FOR_SECOND_THREAD // rows),
+        )
     else:
         at = compiled.addresses(*arrays, planes.numbers)
         planes.over(lambda first, last: kernel(*at, eps, centred, first, last))
@@ -145,5 +147,9 @@ def batch_norm_apply(
     at = compiled.addresses(out, *arrays)
     examples, size = math.prod(x.shape[:axis]), channels * length
     count = examples if length == 1 else examples * channels
-    parallel_for(lambda first, last: kernel(*at, channels, length, first, last), count, max(1, WORTH * count // size))
+    parallel_for(
+        lambda first, last: kernel(*at, channels, length, first, last),
+        count,
+        max(1, tuning.MIN_WORK_FOR_SECOND_THREAD * count // size),
+    )
     return out

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.elementwise.blocks import run_rows
 from backburn_numpy.elementwise.half_precision import upcast_half, upcast_kernel
@@ -24,26 +24,16 @@ from backburn_numpy.runtime.threads import parallel_for
 Array = Any
 Axes = tuple[int, ...]
 
-#: Smaller arrays are left to NumPy,
-LARGE = 1 << 16
-#: also by the kernels for many short rows, as are
-SMALL = 1 << 12
-#: longer rows of matrices whose columns are reduced, and fewer rows.
-LONG, ROWS = 1 << 9, 1 << 8
-
-#: The most rows that are added in their own dtype: such sums lose hardly any digits.
-FEW = 3
-
-#: The fewest elements for which a second thread pays for sums, which are fast.
-WORTH_OF_SUMS = 3 << 20
-
-#: The length of the rows into which a full sum is split.
-ROW = 1 << 12
-
 
 def _matrix(x: Array, axis: Axes) -> tuple[Array, int] | None:
     """``x`` as a matrix, and the axis to reduce: 1 for rows, 0 for columns."""
-    if x.size < LARGE or x.dtype.kind != "f" or x.itemsize < 4 or not x.flags.c_contiguous or not axis:
+    if (
+        x.size < tuning.MIN_ELEMENTS_FOR_REDUCTION
+        or x.dtype.kind != "f"
+        or x.itemsize < 4
+        or not x.flags.c_contiguous
+        or not axis
+    ):
         return None
     if axis == tuple(range(x.ndim - len(axis), x.ndim)):
         return x.reshape(math.prod(x.shape[: axis[0]]), -1), 1
@@ -59,10 +49,10 @@ def reduce_matrices(x: Array, axis: Axes, name: str) -> Array | None:
     number, inner = math.prod(x.shape[: axis[0]]), math.prod(x.shape[axis[-1] + 1 :])
     kernel, options = f"{name}_matrices", [inner]
     if axis[-1] == x.ndim - 1:
-        if number < ROWS:
+        if number < tuning.MIN_SHORT_ROWS:
             return None
         kernel, options = f"{name}_rows", []
-    elif inner >= LONG or x.size < ROWS * inner or x.size == number * inner:
+    elif inner >= tuning.MAX_SHORT_ROW or x.size < tuning.MIN_SHORT_ROWS * inner or x.size == number * inner:
         return None
     out = np.empty(number * inner, x.dtype)
     return out if run_rows(kernel, (x, out), number, x.size // number, *options) else None
@@ -80,7 +70,7 @@ def _stack(x: Array, axis: Axes) -> tuple[Array, Callable[[Array], Array]] | Non
     order in which they lie in memory. A copy is made of axes that are not neighbours, and of what has gaps, unless the
     reduction is along the shortest step: NumPy adds these in pairs.
     """
-    if x.size < LARGE or x.dtype.kind != "f" or x.itemsize < 4 or not axis:
+    if x.size < tuning.MIN_ELEMENTS_FOR_REDUCTION or x.dtype.kind != "f" or x.itemsize < 4 or not axis:
         return None
     left = [i for i in range(x.ndim) if i not in axis]
     in_order: Callable[[Array], Array] = np.asarray
@@ -114,7 +104,12 @@ def sum_all(x: Array, axis: Axes) -> Array | None:
     if (matrix := _matrix(x, axis)) is not None and matrix[1]:
         return _reduce_rows("sum_rows", np.add.reduce, matrix[0])
     rows = next((i for i in range(1, len(axis)) if axis[i:] == tuple(range(axis[i], x.ndim))), None)
-    if rows is not None and axis[rows] - axis[0] > rows and x.flags.c_contiguous and x.size >= LARGE:
+    if (
+        rows is not None
+        and axis[rows] - axis[0] > rows
+        and x.flags.c_contiguous
+        and x.size >= tuning.MIN_ELEMENTS_FOR_REDUCTION
+    ):
         # For example, sums of channels of images: first the rows, then the rest.
         found = sum_all(x, axis[rows:])
         if found is None:
@@ -134,7 +129,7 @@ def _sum_columns_of(matrices: Array) -> Array:
     found = reduce_matrices(matrices, (1,), "sum")
     if found is not None:
         return found
-    if matrices.shape[1] <= FEW:
+    if matrices.shape[1] <= tuning.MAX_ROWS_SUMMED_IN_DTYPE:
         return np.add.reduce(matrices, axis=1)
     return sum_columns(matrices).astype(matrices.dtype)
 
@@ -147,9 +142,9 @@ def reduce_rows(x: Array, axis: Axes, kernel: str, join: Callable[[Array], Any])
 
 def _reduce_rows(kernel: str, join: Callable[[Array], Any], lines: Array) -> Array | None:
     """Each row reduced by a kernel; a single long row is split."""
-    if len(lines) == 1 and lines.size > 2 * ROW:
-        cut = lines.size // ROW * ROW
-        found = _reduce_rows(kernel, join, lines[:, :cut].reshape(-1, ROW))
+    if len(lines) == 1 and lines.size > 2 * tuning.SUM_ROW_ELEMENTS:
+        cut = lines.size // tuning.SUM_ROW_ELEMENTS * tuning.SUM_ROW_ELEMENTS
+        found = _reduce_rows(kernel, join, lines[:, :cut].reshape(-1, tuning.SUM_ROW_ELEMENTS))
         if found is None:
             return None
         return np.array([join(np.concatenate((found, lines[0, cut:]), dtype=np.float64))], lines.dtype)
@@ -163,7 +158,7 @@ def reduce_half(x: Array, axis: Axes, kernel: str, join: Callable[[Array], Any])
     In float32, without a copy of ``x`` in memory.
     """
     widen, fast = upcast_kernel(x), compiled.kernel(kernel)
-    if x.size < SMALL or widen is None or fast is None or not axis:
+    if x.size < tuning.MIN_ELEMENTS_FOR_SHORT_ROWS or widen is None or fast is None or not axis:
         return None
     if axis == tuple(range(x.ndim - len(axis), x.ndim)):
         return _reduce_half_rows(x.reshape(math.prod(x.shape[: axis[0]]), -1), widen, fast, join)
@@ -178,13 +173,13 @@ def reduce_half(x: Array, axis: Axes, kernel: str, join: Callable[[Array], Any])
 def _reduce_half_rows(lines: Array, widen: Any, fast: Any, join: Callable[[Array], Any]) -> Array | None:
     """Each row reduced by the kernel ``fast``; a single long row is split."""
     width = lines.shape[1]
-    if len(lines) == 1 and width > ROW:
-        cut = width // ROW * ROW
-        parts = _reduce_half_rows(lines[:, :cut].reshape(-1, ROW), widen, fast, join)
+    if len(lines) == 1 and width > tuning.SUM_ROW_ELEMENTS:
+        cut = width // tuning.SUM_ROW_ELEMENTS * tuning.SUM_ROW_ELEMENTS
+        parts = _reduce_half_rows(lines[:, :cut].reshape(-1, tuning.SUM_ROW_ELEMENTS), widen, fast, join)
         if parts is None:
             return None
         return np.array([join(np.concatenate((parts, upcast_half(lines[0, cut:])), dtype=np.float64))], FLOAT32)
-    if width > ROW:
+    if width > tuning.SUM_ROW_ELEMENTS:
         return None
     out = np.empty(len(lines), FLOAT32)
     return out if run_rows("reduce_half_rows", (out, lines), len(lines), width, widen.where, fast.where) else None
@@ -199,12 +194,12 @@ def _over_columns(name: str, matrices: Array, *rows: Array) -> Array:
     """A number for each column, by a kernel that gets ``rows`` too; several narrow rows of one matrix are joined."""
     fast: Any = compiled.serving(name, matrices)
     stack, count, width = matrices.shape
-    number = max(1, min(LONG // width, count)) if stack == 1 else 1
+    number = max(1, min(tuning.MAX_SHORT_ROW // width, count)) if stack == 1 else 1
     cut, several = count // number * number, [np.tile(row, number) for row in rows]
     out = np.empty((stack * number, width))
     at = compiled.addresses(matrices, out, *several)
     sizes = stack, cut // number, number * width
-    worth = max(LONG, WORTH_OF_SUMS // (stack * sizes[1]))
+    worth = max(tuning.MAX_SHORT_ROW, tuning.MIN_SUM_ELEMENTS_FOR_SECOND_THREAD // (stack * sizes[1]))
     parallel_for(lambda *part: fast(*at, *sizes, *part), sizes[2], worth)
     if number == 1:
         return out
@@ -236,14 +231,14 @@ def squared_deviations(x: Array, axis: Axes) -> Array | None:
 
 def _moments(lines: Array) -> Array:
     """The means of the rows, and the sums of their squared deviations; a single long row is split."""
-    if len(lines) > 1 or lines.size <= ROW:
+    if len(lines) > 1 or lines.size <= tuning.SUM_ROW_ELEMENTS:
         found = np.empty((2, len(lines)))
         run_rows("deviation_rows", (lines, *found), *lines.shape)
         return found
-    cut = (lines.size - 1) // ROW * ROW
-    pieces = [_moments(piece) for piece in (lines[:, :cut].reshape(-1, ROW), lines[:, cut:])]
+    cut = (lines.size - 1) // tuning.SUM_ROW_ELEMENTS * tuning.SUM_ROW_ELEMENTS
+    pieces = [_moments(piece) for piece in (lines[:, :cut].reshape(-1, tuning.SUM_ROW_ELEMENTS), lines[:, cut:])]
     means, squares = np.concatenate(pieces, axis=1)
-    counts = np.full(len(means), ROW)
+    counts = np.full(len(means), tuning.SUM_ROW_ELEMENTS)
     counts[-1] = lines.size - cut
     mean = np.add.reduce(means * counts) / lines.size
     return np.array([[mean], [np.add.reduce(squares + np.square(means - mean) * counts)]])

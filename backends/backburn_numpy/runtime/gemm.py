@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.runtime import mkl
 from backburn_numpy.runtime.memory import contiguous, empty
 from backburn_numpy.runtime.threads import available
@@ -22,14 +22,6 @@ from backburn_numpy.runtime.threads import available
 Array = Any
 Shape = tuple[int, ...]
 
-#: The fewest multiplications for which the kernel pays, by instruction set: for fewer, OpenBLAS takes one thread, too.
-#: With AVX-512 it has kernels for up to a million that copy nothing, but not for a right operand that lies in memory as
-#: rows. Without fused multiply-adds of vectors a library is faster.
-WORTH: dict[str | None, float] = {"x86-64-v3": 1 << 18, "x86-64-v4": 10**6}
-TURNED = 1 << 18
-
-#: The most rows of :func:`multiply_few`, and the fewest elements of a matrix for which it pays.
-FEW, WORTH_FEW = 4, 1 << 14
 
 _NAMES = {compiled.FLOAT32: "gemm", compiled.FLOAT64: "gemm_double"}
 
@@ -57,9 +49,11 @@ def multiply(
     """
     height, depth = x.shape[-2:]
     width, dtype = y.shape[-1], x.dtype
-    work, least = max(x.size * width, y.size * height), WORTH.get(compiled.level(), math.inf)
-    pays = work >= least or (work >= TURNED and y.strides[-2] == dtype.itemsize and least < math.inf)
-    by_library = mkl.in_use() is not None and work >= TURNED
+    work, least = max(x.size * width, y.size * height), tuning.MIN_GEMM_PRODUCTS.get(compiled.level(), math.inf)
+    pays = work >= least or (
+        work >= tuning.MIN_TRANSPOSED_GEMM_PRODUCTS and y.strides[-2] == dtype.itemsize and least < math.inf
+    )
+    by_library = mkl.in_use() is not None and work >= tuning.MIN_TRANSPOSED_GEMM_PRODUCTS
     if not pays and not by_library:
         return None
     if height == 1 or width == 1:
@@ -106,12 +100,18 @@ def multiply_few(x: Array, y: Array) -> Array | None:
     count, inputs = x.shape
     outputs, size = y.shape[1], y.itemsize
     kernel = compiled.kernel("gemm_small_m")
-    if count > FEW or kernel is None or y.size < WORTH_FEW or x.dtype != compiled.FLOAT32 or y.dtype != x.dtype:
+    if (
+        count > tuning.MAX_SMALL_M
+        or kernel is None
+        or y.size < tuning.MIN_SMALL_M_ELEMENTS
+        or x.dtype != compiled.FLOAT32
+        or y.dtype != x.dtype
+    ):
         return None
     if y.strides[0] != size or y.strides[1] % size or y.strides[1] < size * inputs or y.shape[0] != inputs:
         return None
     x, out = contiguous(x), empty((count, outputs), x.dtype)
-    grain = max(1, compiled.PORTION // inputs)
+    grain = max(1, tuning.ELEMENTS_PER_TASK // inputs)
     at = compiled.addresses(out, x, y)
     kernel(*at, count, outputs, inputs, y.strides[1] // size, grain, available())
     return out
@@ -119,7 +119,7 @@ def multiply_few(x: Array, y: Array) -> Array | None:
 
 def sgemm_address() -> int | None:
     """The address of a ``cblas_sgemm`` in one thread, for other kernels; None where that of NumPy is faster."""
-    if mkl.in_use() is None and compiled.level() not in WORTH:
+    if mkl.in_use() is None and compiled.level() not in tuning.MIN_GEMM_PRODUCTS:
         return None
     kernel: Any = compiled.kernel("sgemm" if mkl.in_use() is None else "blas_sgemm")
     return int(kernel.where)

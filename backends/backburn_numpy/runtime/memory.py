@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-#: Smaller results come from NumPy's own allocator, whose caches serve them well.
-THRESHOLD = 1 << 18
+from backburn_numpy import tuning
 
 #: Alignment of blocks in bytes, a cache line: vectors that straddle two lines halve the speed of a sum.
 ALIGNMENT = 64
@@ -119,7 +118,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     size = dtype.itemsize
     for n in shape:
         size *= n
-    if size < THRESHOLD:
+    if size < tuning.MIN_POOLED_BYTES:
         return np.empty(shape, dtype)
     rounded = _rounded(size)
     raw = None
@@ -186,7 +185,7 @@ def memory_ordered(*operands: Any) -> tuple[list[Any], list[int]] | None:
 def stats() -> dict[str, int]:
     """``used`` by live arrays, ``held`` by all blocks (those included), and ``peak``, the most ever held.
 
-    Arrays below :data:`THRESHOLD`, and those that NumPy allocates itself, are not counted.
+    Arrays below :data:`tuning.MIN_POOLED_BYTES`, and those that NumPy allocates itself, are not counted.
     """
     with _lock:
         return {"used": _total - _held, "held": _total, "peak": _peak}

@@ -26,10 +26,8 @@ import numpy as np
 
 from backburn.base.errors import ArgumentError
 from backburn.base.threads import follow
+from backburn_numpy import tuning
 from backburn_numpy.runtime.processors import processors
-
-#: The fewest elements for which a second thread pays.
-WORTH_A_THREAD = 1 << 20
 
 Work = Callable[[int, int], None]
 #: The exceptions of the parts that have ended, None for a part without one.
@@ -119,7 +117,7 @@ def _hand_over(tasks: list[Task]) -> bool:
         return _pool.workers > 0
 
 
-def parallel_for(work: Work, size: int, worth: int = WORTH_A_THREAD) -> None:
+def parallel_for(work: Work, size: int, worth: int = tuning.MIN_ELEMENTS_FOR_SECOND_THREAD) -> None:
     """Call ``work(start, stop)`` for parts of ``range(size)``, in parallel if it pays.
 
     The parts are equal, at least ``worth`` / 2 long, and not empty. An exception in one of them is raised here once all

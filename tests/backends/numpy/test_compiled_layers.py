@@ -13,11 +13,8 @@ from tests.helpers.kernels import BASE, SPECIAL, USABLE, both, needs_kernels, nu
 import backburn as bb
 from backburn.base.errors import OutOfRangeError
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.convolution import kernels
-from backburn_numpy.ops import (
-    attention,
-)
 from backburn_numpy.runtime import threads
 
 ELEMENTWISE = ["sigmoid", "log_sigmoid", "softplus", "silu", "gelu"]
@@ -383,7 +380,9 @@ def test_a_gradient_that_is_not_like_the_result_of_attention_is_refused() -> Non
 
 @needs_kernels
 def test_attention_without_memory_for_its_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "SCORES", 1 << 46)  # four times as many bytes are more than a processor can address
+    monkeypatch.setattr(
+        tuning, "SCORES_PER_BLOCK", 1 << 46
+    )  # four times as many bytes are more than a processor can address
     x = bb.asarray(np.zeros((1 << 23, 1), np.float32))
     with pytest.raises(bb.errors.DeviceMemoryError, match="attention: the memory of cpu is exhausted"):
         bb.nn.functional.scaled_dot_product_attention(x, x, x)
@@ -448,7 +447,7 @@ def test_convolutions(image: Any, window: Any, given: dict[str, Any], monkeypatc
         "groups": 1,
         **given,
     }
-    monkeypatch.setattr(kernels, "ROWS", int(np.prod(image[3:])) * 80)  # a few rows at a time
+    monkeypatch.setattr(tuning, "CONV_ROW_ELEMENTS", int(np.prod(image[3:])) * 80)  # a few rows at a time
     x, weight, bias = numbers(*image, spread=1.0), numbers(*window, seed=1, spread=1.0), numbers(window[0], seed=2)
     close: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-4}
     got, expected = both(monkeypatch, "conv", x, weight, bias, **options)
@@ -477,7 +476,7 @@ def test_a_large_weight_is_packed_by_threads_that_have_many_windows(monkeypatch:
     try:
         for count, large in ((1, False), (3, False), (1, True), (3, True)):
             threads.set_num_threads(count)
-            monkeypatch.setattr(kernels, "SOON", 0 if large else 1 << 20)
+            monkeypatch.setattr(tuning, "CONV_MAX_PACKED_WEIGHT", 0 if large else 1 << 20)
             assert g.packing_pays() == (count == 1 or not large)
             np.testing.assert_allclose(BASE.conv(x, weight, None, **options), expected, rtol=1e-4, atol=1e-4)
     finally:

@@ -15,8 +15,7 @@ import pytest
 from backburn.backend.registry import load_backend
 from backburn.ops.conv import convolved
 from backburn.ops.table import OPERATIONS
-from backburn_numpy.convolution import blocks
-from backburn_numpy.ops import conv
+from backburn_numpy import tuning
 from backburn_numpy.runtime import blas, threads
 
 BASE = load_backend("numpy")
@@ -67,9 +66,9 @@ def check(name: str, *operands: Any) -> None:
 @pytest.mark.parametrize("columns", [1 << 18, 1 << 9, 1])
 @pytest.mark.parametrize("case", CASES)
 def test_blocks(case: str, columns: int, number_of_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("COLUMNS", columns), ("PLACES", 1), ("WORTH", 1)):
-        monkeypatch.setattr(blocks, name, value)
-    monkeypatch.setattr(conv, "COLUMNS", columns)
+    monkeypatch.setattr(tuning, "CONV_BLOCK_ELEMENTS", columns)
+    monkeypatch.setattr(tuning, "CONV_MIN_BLOCK_COLUMNS", 0)
+    monkeypatch.setattr(tuning, "CONV_MIN_PRODUCTS_FOR_THREADS", 1)
     x_shape, weight_shape, stride, padding, dilation, groups = CASES[case]
     x, weight, bias = real(*x_shape), real(*weight_shape), real(weight_shape[0])
     check("conv", x, weight, bias, stride, padding, dilation, groups)

@@ -21,7 +21,7 @@ from tests.helpers.kernels import BASE, USABLE, needs_kernels, numbers, product_
 
 import backburn as bb
 from backburn.errors import BackendUnavailableError
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.runtime import blas, gemm, mkl, threads
 
 pytestmark = needs_kernels
@@ -101,7 +101,9 @@ def recorded() -> Iterator[list[tuple[int, ...]]]:
 def test_products_of_any_layout(height: int, depth: int, width: int, dtype: str) -> None:
     for x, y in itertools.product(layouts((height, depth), dtype), layouts((depth, width), dtype)):
         # The library takes no matrix with gaps, and the kernels none where NumPy is faster: always at the lowest level.
-        assert product_is_right(x, y) or height * depth * width < gemm.WORTH.get(compiled.level(), math.inf)
+        assert product_is_right(x, y) or height * depth * width < tuning.MIN_GEMM_PRODUCTS.get(
+            compiled.level(), math.inf
+        )
 
 
 def layouts(shape: tuple[int, int], dtype: str) -> list[Any]:

@@ -21,10 +21,9 @@ from backburn.base.errors import DeviceMemoryError
 from backburn.decorators.capture import recorder
 from backburn.decorators.capture.native import NATIVE_LIST
 from backburn.decorators.capture.program import Call, Number, Variable
-from backburn_numpy import compiled, lists
+from backburn_numpy import compiled, lists, tuning
 from backburn_numpy.lists import native_list
 from backburn_numpy.lists.layout import COPY, Layout
-from backburn_numpy.runtime import gemm
 
 pytestmark = [needs_kernels, pytest.mark.usefixtures("guarded_memory")]
 
@@ -322,7 +321,9 @@ def test_cells_and_their_gradients_are_in_lists(operations: list[str], operation
     gradient = bb.value_and_grad(loss, argnums=(0, 1, 2, 3, 4))
     shapes = (6, rows, wide), (rows, size), (rows, size), (wide, size), (wide,)
     check(lambda *given: [(found := gradient(*given))[0], *found[1]], *(0.5 * normal(*s, dtype=dtype) for s in shapes))
-    if dtype is np.float32 or compiled.level() in gemm.WORTH:  # elsewhere lists have no products of float64
+    if (
+        dtype is np.float32 or compiled.level() in tuning.MIN_GEMM_PRODUCTS
+    ):  # elsewhere lists have no products of float64
         assert operations[0] == NATIVE_LIST
         assert operations.count(operation) == 6, "in the program without lists"
 
@@ -339,7 +340,7 @@ def test_products_of_many_multiplications_are_in_lists(operations: list[str]) ->
     for dtype in (np.float32, np.float64):
         operations.clear()
         check(function, normal(50, 130, dtype=dtype), 0.1 * normal(130, 130, dtype=dtype))
-        if compiled.level() in gemm.WORTH:
+        if compiled.level() in tuning.MIN_GEMM_PRODUCTS:
             assert operations[0] == NATIVE_LIST
 
 

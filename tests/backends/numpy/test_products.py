@@ -13,7 +13,7 @@ from tests.helpers.kernels import BASE, USABLE, needs_kernels, numbers, product_
 
 import backburn as bb
 from backburn.errors import ShapeError
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.runtime import blas, gemm, threads
 
 #: Sizes around those of tiles, panels, blocks of elements, and vectors.
@@ -26,7 +26,7 @@ pytestmark = needs_kernels
 def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The smallest products go to the kernel of each instruction set, in three threads."""
     use_level(monkeypatch, request.param)
-    monkeypatch.setattr(gemm, "WORTH", {request.param: 1})
+    monkeypatch.setattr(tuning, "MIN_GEMM_PRODUCTS", {request.param: 1})
     before = threads.num_threads()
     threads.set_num_threads(3)
     yield
@@ -87,7 +87,7 @@ def test_values_that_are_no_numbers_stay_in_their_rows_and_columns() -> None:
 @pytest.mark.parametrize("level", USABLE)
 def test_bits_do_not_depend_on_threads_and_layouts(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use_level(monkeypatch, level)
-    monkeypatch.setattr(gemm, "WORTH", {level: 1})
+    monkeypatch.setattr(tuning, "MIN_GEMM_PRODUCTS", {level: 1})
     before = threads.num_threads()
     try:
         for height, depth, width in ((130, 700, 210), (33, 64, 500), (500, 64, 33)):
@@ -102,7 +102,7 @@ def test_bits_do_not_depend_on_threads_and_layouts(level: str, monkeypatch: pyte
         threads.set_num_threads(before)
 
 
-@pytest.mark.skipif(compiled.level() not in gemm.WORTH, reason="NumPy's library computes the products")
+@pytest.mark.skipif(compiled.level() not in tuning.MIN_GEMM_PRODUCTS, reason="NumPy's library computes the products")
 def test_bits_of_convolutions_and_attention_do_not_depend_on_threads() -> None:
     """Those of convolutions' weights are sums over parts that the shape decides."""
     options: dict[str, Any] = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
@@ -124,7 +124,7 @@ def test_bits_of_convolutions_and_attention_do_not_depend_on_threads() -> None:
             np.testing.assert_array_equal(ours.view(np.uint32), first.view(np.uint32))
 
 
-@pytest.mark.skipif(compiled.level() not in gemm.WORTH, reason="NumPy's library computes the products")
+@pytest.mark.skipif(compiled.level() not in tuning.MIN_GEMM_PRODUCTS, reason="NumPy's library computes the products")
 @pytest.mark.parametrize(
     ("images", "outputs", "size", "stride", "groups"),
     [
@@ -175,7 +175,7 @@ def test_the_product_of_other_kernels(level: str, monkeypatch: pytest.MonkeyPatc
 def test_few_rows(level: str, inputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of a matrix, with gaps between them and without, in any number of threads."""
     use_level(monkeypatch, level)
-    monkeypatch.setattr(gemm, "WORTH_FEW", 1)
+    monkeypatch.setattr(tuning, "MIN_SMALL_M_ELEMENTS", 1)
     for count, gap in itertools.product((1, 2, 3, 4), (0, 5)):
         x, w = numbers(count, inputs), numbers(301, inputs + gap)[:, :inputs]
         found = gemm.multiply_few(x, w.T)
@@ -232,9 +232,11 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
 # ---- threads ----
 
 
-@pytest.mark.skipif(compiled.level() not in gemm.WORTH or not blas.can_be_single(), reason="needs both libraries")
+@pytest.mark.skipif(
+    compiled.level() not in tuning.MIN_GEMM_PRODUCTS or not blas.can_be_single(), reason="needs both libraries"
+)
 def test_numpys_products_keep_their_threads() -> None:
-    """While steps with gemm, convolutions and attention run in this thread, and after an error in one."""
+    """While steps with products, convolutions and attention run in this thread, and after an error in one."""
     assert blas._functions is not None
     count = blas._functions[0]
     before, wrong, ended = count(), [], threading.Event()
@@ -261,7 +263,7 @@ def test_numpys_products_keep_their_threads() -> None:
 
 
 def step() -> None:
-    """A step with gemm, a convolution and attention, forward and back."""
+    """A step with products, a convolution and attention, forward and back."""
     x = bb.asarray(numbers(256, 256)).require_grad()
     image = bb.asarray(numbers(8, 16, 28, 28)).require_grad()
     heads = bb.asarray(numbers(4, 4, 64, 32)).require_grad()
@@ -272,7 +274,7 @@ def step() -> None:
     loss.backward()
 
 
-@pytest.mark.skipif(compiled.level() not in gemm.WORTH, reason="NumPy's library computes the products")
+@pytest.mark.skipif(compiled.level() not in tuning.MIN_GEMM_PRODUCTS, reason="NumPy's library computes the products")
 def test_products_after_a_fork_and_an_interrupt() -> None:
     """A child computes what its parent did, and so does a process whose step Ctrl-C has ended, in two threads."""
     found = python("-c", PROGRAM)
