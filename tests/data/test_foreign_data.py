@@ -168,6 +168,18 @@ def test_one_long_text_does_not_make_all_long(tmp_path: Path) -> None:
     assert read_table(tmp_path / "x.csv", types={"s": "str"})["s"].dtype == np.dtypes.StringDType()
 
 
+def test_long_texts_of_many_columns_share_the_memory(tmp_path: Path) -> None:
+    """Each column alone would have an array of 200 MB."""
+    pytest.importorskip("pyarrow")
+    row, last = ",".join(["ab"] * 10), ",".join("y" * 100_000 for _ in range(10))
+    (tmp_path / "x.csv").write_text(",".join("abcdefghij") + "\n" + f"{row}\n" * 450 + f"{last}\n")
+    _, before = _memory()
+    found = read_table(tmp_path / "x.csv")
+    assert _memory()[0] - before < 200, "MiB"
+    assert {x.dtype.kind for x in found.values()} == {"T"}
+    assert all((x[0], len(x[-1])) == ("ab", 100_000) for x in found.values())
+
+
 def parquet(table: dict[str, Any], **options: Any) -> bytes:
     import pyarrow
     from pyarrow import parquet

@@ -51,7 +51,7 @@ def read_table(
 
     Of a Parquet file, the nameless index of a pandas frame is read only if ``columns`` names it.
 
-    Where one text is so long that an array of one width would take ten times the texts and 200 MB, they are an array of
+    Texts of which one is so long that arrays of one width would take seven times the table and 150 MB are an array of
     ``np.dtypes.StringDType``.
 
     Needs the extra ``data``; :class:`BackendUnavailableError` says so. Raises :class:`FileFormatError` for a file that
@@ -100,9 +100,10 @@ def read_table(
             raise ArgumentError(f"read_table: {place} has no column {name!r}. {hint_for(name, known)}")
     if not table.num_rows:
         raise FileFormatError(f"read_table: {place} has no rows")
+    space = delimited.Space(room(table.nbytes) * 3 // 4)
     with _errors(place):
         return {
-            name: _cells(table[name], ending, dtypes.get(name), missing, f"{quoted(name)} in {place}")
+            name: _cells(table[name], ending, dtypes.get(name), missing, f"{quoted(name)} in {place}", space)
             for name in columns or [name for name in known if name not in hidden]
         }
 
@@ -123,12 +124,16 @@ def _errors(place: Path) -> Iterator[None]:
         raise FileFormatError(f"read_table: {place} cannot be read: {words}") from cause
 
 
-def _cells(column: Any, ending: str, dtype: np.dtype[Any] | None, missing: Sequence[str], what: str) -> NDArray[Any]:
+def _cells(
+    column: Any, ending: str, dtype: np.dtype[Any] | None, missing: Sequence[str], what: str, space: delimited.Space
+) -> NDArray[Any]:
     """A column of a file of this kind as an array, in ``dtype`` if one is given."""
     if ending == ".parquet":
-        found: NDArray[Any] = _column(column, dtype, missing, what)
+        found: NDArray[Any] = _column(column, dtype, missing, what, space)
         return found
-    return delimited.column(column, missing, what) if dtype is None else delimited.typed(column, dtype, missing, what)
+    if dtype is None:
+        return delimited.column(column, missing, what, space)
+    return delimited.typed(column, dtype, missing, what, space)
 
 
 def _dtypes(types: Any) -> dict[str, np.dtype[Any]]:
@@ -186,7 +191,7 @@ def _expanded(table: Any, path: Path, most: int) -> Any:
     return table
 
 
-def _column(column: Any, dtype: np.dtype[Any] | None, missing: Sequence[str], what: str) -> Any:
+def _column(column: Any, dtype: np.dtype[Any] | None, missing: Sequence[str], what: str, space: delimited.Space) -> Any:
     """A column of a Parquet file as an array, in ``dtype`` if one is given."""
     from pyarrow import types
 
@@ -195,7 +200,9 @@ def _column(column: Any, dtype: np.dtype[Any] | None, missing: Sequence[str], wh
     kind = column.type
     if delimited.is_text(kind):
         cells = column.cast("string").fill_null("")
-        return delimited.texts(cells, missing, what) if dtype is None else delimited.typed(cells, dtype, missing, what)
+        if dtype is None:
+            return delimited.texts(cells, missing, what, space)
+        return delimited.typed(cells, dtype, missing, what, space)
     if dtype is not None and dtype.kind in "UT":
         return np.array(["" if x is None else str(x) for x in column.to_pylist()], dtype=dtype)
     if types.is_integer(kind) or types.is_decimal(kind):

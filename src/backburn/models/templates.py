@@ -191,9 +191,10 @@ def _environment(budget: _Budget) -> Any:
             _check_call(budget, getattr(function, "__name__", ""), owner if is_value else None, values, options)
             return budget.weighed(super().call(context, function, *values, **options))
 
+    # the optimizer would compute a filter of a chain anew for each one after it
     environment = Environment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"],
-        finalize=budget.weighed, cache_size=0,
+        finalize=budget.weighed, cache_size=0, optimized=False,
     )  # fmt: skip
 
     def refuse(message: str) -> NoReturn:
