@@ -438,6 +438,13 @@ class Trainer(Generic[M]):
             "sums": self._sums.state(),
             "logged": self._logged.state(),
             "seconds": dict(self._seconds),
+            **self._parts(),
+            "position": position,
+        }
+
+    def _parts(self) -> dict[str, Any]:
+        """The states of the objects that a trainer consists of."""
+        return {
             "model": model_state(self.model),
             "optimizer": dict(self.optimizer.state_dict()),
             "average": None if self.average is None else dict(self.average.state_dict()),
@@ -446,17 +453,39 @@ class Trainer(Generic[M]):
             "precision": self.precision.state_dict(),
             "rates": {n: dict(rate.state_dict()) for n, rate in self._rates.items() if hasattr(rate, "state_dict")},
             "callbacks": {name: c.state_dict() for name, c in self._with_state().items()},
-            "position": position,
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore a saved :meth:`state`.
 
-        Raises :class:`RunFolderError` for that of another model, optimizer or other data, and says what differs; then
-        nothing is changed. What the first batch shows to be other data is an error of the next step.
+        Raises :class:`RunFolderError` for that of another model, optimizer or other data, and says what differs. After
+        that, or any other error on the way, the trainer is what it was. What the first batch shows to be other data is
+        an error of the next step.
         """
         check_parts(state)
         self._description().check(state["about"])
+        sums, logged = Sums.of(state["sums"]), Sums.of(state["logged"])
+        seconds = {name: state["seconds"][name] for name in self._seconds}
+        before, lowered = self._parts(), self.lowered
+        try:
+            self._load_parts(state)
+            if state["lowered"] != self.lowered:
+                self._lower(state["lowered"])
+        except BaseException:
+            self._load_parts(before)
+            if lowered != self.lowered:
+                self._lower(lowered)
+            raise
+        self.epoch, self.steps, self.batches = state["epoch"], state["steps"], state["batches"]
+        self._passes, self._position = state["passes"], state["position"]
+        self._skipped, self._skipped_in_row = state["skipped"]
+        self.history = [dict(row) for row in state["history"]]
+        self._sums, self._logged, self._seconds = sums, logged, seconds
+        self._saved_layout = state["layout"]
+        self._iterator, self._layout, self._unread = None, None, []
+
+    def _load_parts(self, state: Mapping[str, Any]) -> None:
+        """Put the states of :meth:`_parts` into the objects."""
         load_model_state(self.model, state["model"])
         placements = self._placements()
         self.optimizer.load_state_dict(self._here(state["optimizer"], placements))
@@ -471,16 +500,6 @@ class Trainer(Generic[M]):
         for name, saved in state["callbacks"].items():
             if name in known:
                 known[name].load_state_dict(saved)
-        self.epoch, self.steps, self.batches = state["epoch"], state["steps"], state["batches"]
-        self._passes, self._position = state["passes"], state["position"]
-        self._skipped, self._skipped_in_row = state["skipped"]
-        self.history = [dict(row) for row in state["history"]]
-        self._sums, self._logged = Sums.of(state["sums"]), Sums.of(state["logged"])
-        self._seconds = {name: state["seconds"][name] for name in self._seconds}
-        self._saved_layout = state["layout"]
-        self._iterator, self._layout, self._unread = None, None, []
-        if state["lowered"] != self.lowered:
-            self._lower(state["lowered"])
 
     def save(self, path: str | os.PathLike[str] | None = None) -> None:
         """Save the state to a file, or without ``path`` as a checkpoint in the run's folder.
