@@ -166,7 +166,7 @@ class ImageFolder:
                 ImageOps.exif_transpose(file, in_place=True)
                 if file.mode.startswith(("I", "F")):
                     return self._of_gray(self._deep(path, file))
-                image = file
+                image: Any = file
                 if file.mode != self._mode:
                     image = file.convert(self._mode)
                     file.close()  # whose pixels are no longer needed
