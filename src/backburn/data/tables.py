@@ -162,6 +162,9 @@ def _parquet(path: Path, wanted: set[str] | None) -> tuple[Any, frozenset[str]]:
         names = [field.name for field in schema if delimited.is_text(field.type)]
         if wanted is not None and not wanted <= set(schema.names):
             return schema.empty_table(), frozenset()  # which tells what there is
+        for field in schema:
+            if wanted is None or field.name in wanted:
+                _check_kind(field.type, f"{quoted(field.name)} in {path}")
     with parquet.ParquetFile(path, read_dictionary=names) as file:  # a text of many rows stays one until it is measured
         order = None if wanted is None else [name for name in schema.names if name in wanted]
         table = file.read(columns=order)
@@ -287,7 +290,25 @@ def _plain(column: Any, what: str) -> Any:
         rows = [np.asarray(row) for row in column.to_numpy()]
         if all(row.dtype.kind in "fiub" and row.shape == rows[0].shape for row in rows):
             return np.stack(rows)
-    if not (types.is_primitive(kind) or types.is_boolean(kind)):
-        fix = "columns=[...] reads others, and .to_pandas() of the package reads all"
-        raise DTypeError(f"read_table: {what} is of type {kind}, of which no array can be made: {fix}")
+        raise _no_array(kind, what)
     return column.to_numpy()
+
+
+def _check_kind(kind: Any, what: str) -> None:
+    """Raise :class:`DTypeError` for a column of which no array can be made, before it is read."""
+    from pyarrow import types
+
+    inner = kind.value_type if types.is_dictionary(kind) else kind
+    if types.is_list(inner) or types.is_large_list(inner) or types.is_fixed_size_list(inner):
+        inner = inner.value_type
+        usable = types.is_integer(inner) or types.is_floating(inner) or types.is_boolean(inner)
+    else:
+        usable = delimited.is_text(inner) or types.is_decimal(inner) or types.is_null(inner)
+        usable = usable or types.is_primitive(inner) or types.is_boolean(inner)
+    if not usable:
+        raise _no_array(kind, what)
+
+
+def _no_array(kind: Any, what: str) -> DTypeError:
+    fix = "columns=[...] reads others, and .to_pandas() of the package reads all"
+    return DTypeError(f"read_table: {what} is of type {kind}, of which no array can be made: {fix}")
