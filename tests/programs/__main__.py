@@ -26,7 +26,7 @@ from tests.programs.running import Failure, Skipped, run
 from tests.programs.shrinking import script, shrink
 
 #: Programs in one child, and the seconds that one may take.
-BATCH, LONGEST = 400, 240
+BATCH, LONGEST = 2000, 240
 #: Bytes for a message.
 ROOM = 1 << 16
 

@@ -23,7 +23,7 @@ TOWERS: dict[str, tuple[int, bool]] = {
     "capture(sharded(numpy, tp=3, inputs=last, on_fallback=allow), join=false)": (4, True),
 }
 #: The ways, and the share of programs of each.
-MODES = {"value": 34, "grad": 20, "second": 8, "vmap": 8, "vmap grad": 3, "jvp": 5, "state": 14, "train": 8}
+MODES = {"value": 36, "grad": 21, "second": 5, "vmap": 8, "vmap grad": 3, "jvp": 5, "state": 14, "train": 8}
 #: The optimizers of steps that train.
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "SGD(0.05)": lambda: optim.SGD(0.05),
@@ -38,6 +38,8 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 FLOATS = (bb.float16, bb.bfloat16, bb.float32, bb.float64)
 #: The examples of a batch under ``vmap``.
 BATCH = 3
+#: The most lines of programs whose derivatives are differentiated, and of those on shards, which make many more calls.
+LONGEST = 12
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,11 @@ class Case:
         return any("random" in line.text or "dropout" in line.text for line in self.program.lines)
 
     @property
+    def is_pure(self) -> bool:
+        """Whether calls with the same inputs give the same results."""
+        return not self.has_state and not self.is_random
+
+    @property
     def batch(self) -> tuple[int, ...]:
         """The shape of the batch of each input."""
         return (BATCH,) if self.mode.startswith("vmap") else ()
@@ -87,7 +94,10 @@ def case_of(name: str) -> Case:
     mode = rng.choices([*MODES], [*MODES.values()])[0]
     if mode == "train" and not tower.startswith("autodiff"):
         tower = "autodiff(capture(numpy))"
-    program = program_of(rng, has_random=not mode.startswith("vmap"))
+    if mode == "second" and "sharded" in tower and rng.random() < 0.7:
+        mode = "grad"
+    longest = LONGEST if mode == "second" or "sharded" in tower else 40
+    program = program_of(rng, has_random=not mode.startswith("vmap"), longest=longest)
     renewals: tuple[tuple[str, str], ...] = ()
     optimizer = ""
     if mode in ("state", "train"):

@@ -13,7 +13,7 @@ import pytest
 from tests.helpers.kernels import needs_kernels
 from tests.programs.generator import Input, Line, Program, Value
 from tests.programs.modes import MODES, TOWERS, Case, case_of
-from tests.programs.running import Calls, differs, is_unstable
+from tests.programs.running import PURE, Calls, differs, is_unstable
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked")
@@ -76,7 +76,7 @@ native_list.NativeList.__call__ = crash
 
 @needs_kernels
 @pytest.mark.parametrize(
-    ("fault", "words"), [(TAIL, "failed: call 1: result "), (CRASH, "failed: the process ended by signal SIGABRT")]
+    ("fault", "words"), [(TAIL, "failed: call "), (CRASH, "failed: the process ended by signal SIGABRT")]
 )
 def test_a_fault_is_found_and_its_program_made_short(fault: str, words: str) -> None:
     done = command("--seed", "faults", "--count", "100", "--failures", "1", before=fault)
@@ -99,8 +99,8 @@ def test_rounding_is_told_from_faults(step: str, is_chaotic: bool, dtype: str) -
     lines = [Line(v, f"{v.name} = {step.format(before)}") for before, v in zip(names, values[1:], strict=False)]
     program = Program((Input(values[0]),), (), tuple(lines), (names[-1],))
     case = Case("by hand", program, "autodiff(capture(numpy))", "value")
-    expected = [Calls(case, lambda f: f).call(0)]
-    moved = [(name, x + x.dtype.type(0.01)) for name, x in expected[0]]
+    expected = Calls(case).call(PURE[0])
+    moved = [(name, x + x.dtype.type(0.01)) for name, x in expected]
     assert is_unstable(case, 0, moved, expected) is is_chaotic
 
 
