@@ -295,12 +295,12 @@ def _broadcasts(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     )
 
 
-def program_of(rng: random.Random, *, has_random: bool = True, longest: int = 40) -> Program:
+def program_of(rng: random.Random, *, has_random: bool = True, longest: int = 40, has_large: bool = True) -> Program:
     """A random program of at most so many lines."""
     from tests.programs.productions import PRODUCTIONS, WEIGHTS
 
     dtype = rng.choices(["float32", "float64", "float16", "bfloat16"], [70, 22, 4, 4])[0]
-    draw = Draw(rng, dtype, is_large=rng.random() < 0.12, has_random=has_random)
+    draw = Draw(rng, dtype, is_large=rng.random() < 0.12 and has_large, has_random=has_random)
     for _ in range(rng.randint(1, 3)):
         draw.new(draw.shape())
     count = min(longest, rng.choice((3, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 17, 20, 26, 33, 40)))

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.backends.cupy.stand_in.compiled import COMPILER
 from tests.helpers.kernels import needs_kernels
 from tests.programs.generator import Input, Line, Program, Value
-from tests.programs.modes import MODES, TOWERS, Case, case_of
+from tests.programs.modes import CUPY_TOWERS, MODES, TOWERS, Case, case_of
 from tests.programs.running import PURE, Calls, differs, is_unstable
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +42,17 @@ def test_recorded_programs_are_the_programs(compiled: str) -> None:
     assert "120 programs" in done.stdout
 
 
+@pytest.mark.stand_in
+@pytest.mark.skipif(COMPILER is None, reason="there is no g++ to run the kernels with")
+def test_graphs_are_the_programs() -> None:
+    """Over the stand-in for CuPy, whose graphs find rubbish in their memory at each launch."""
+    done = command("--cupy", "--seed", "standing", "--count", "25")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "--seed cupy-standing" in done.stdout
+    passed = int(done.stdout.partition(" passed")[0].split()[-1])
+    assert passed >= 20
+
+
 def test_programs_are_of_every_kind() -> None:
     cases = [case_of(f"kinds-{i}") for i in range(150)]
     assert {case.mode for case in cases} == {*MODES}
@@ -49,6 +61,7 @@ def test_programs_are_of_every_kind() -> None:
     assert any(case.at_once for case in cases)
     assert len({case.program for case in cases}) == 150
     assert cases[7] == case_of("kinds-7")
+    assert {case_of(f"cupy-{i}").tower for i in range(20)} == {*CUPY_TOWERS}
 
 
 #: A list that computes one element too few, as a tail that is forgotten does.
