@@ -59,6 +59,10 @@ class Case:
     threads: int = 1
     interrupted: bool = False
     at_once: bool = False
+    #: Whether two recordings of it, for different arguments, take the state over from one another.
+    in_turns: bool = False
+    #: Whether some calls are given parts of arrays as state, of which the rest is still held.
+    has_parts: bool = False
 
     @property
     def is_exact(self) -> bool:
@@ -86,7 +90,8 @@ class Case:
 
     def describe(self) -> str:
         """The case in a line."""
-        extras = [x for x in ("interrupted" * self.interrupted, "at once" * self.at_once) if x]
+        known = {"interrupted": self.interrupted, "at once": self.at_once, "in turns": self.in_turns}
+        extras = [words for words, holds in (known | {"parts as state": self.has_parts}).items() if holds]
         return ", ".join([f"{self.name}: {self.mode} on {self.tower}", *extras, f"threads={self.threads}"])
 
 
@@ -112,7 +117,10 @@ def case_of(name: str) -> Case:
         optimizer = rng.choice([*OPTIMIZERS])
     interrupted = rng.random() < (0.3 if mode in ("state", "train") else 0.04) and not is_cupy
     at_once = mode in ("value", "grad") and rng.random() < 0.04 and not is_cupy
-    return Case(name, program, tower, mode, renewals, optimizer, rng.choice((1, 1, 1, 2)), interrupted, at_once)
+    threads = rng.choice((1, 1, 1, 2))
+    in_turns = mode in ("state", "train") and rng.random() < 0.15 and not interrupted
+    has_parts = mode in ("state", "train") and rng.random() < 0.3
+    return Case(name, program, tower, mode, renewals, optimizer, threads, interrupted, at_once, in_turns, has_parts)
 
 
 def _renewals(rng: random.Random, program: Program) -> Iterator[tuple[str, str]]:
@@ -135,7 +143,7 @@ def _renewals(rng: random.Random, program: Program) -> Iterator[tuple[str, str]]
 
 
 def function_of(case: Case, space: dict[str, Any], between: str = "") -> Callable[..., Any]:
-    """The function that is recorded: ``(*inputs) -> results``, or ``(state, *inputs) -> state, results``."""
+    """The function that is recorded: ``(*inputs) -> results``, or ``(state, *inputs, turn) -> state, results``."""
     program = case.program
     floats = tuple(i for i, x in enumerate(program.inputs) if x.value.is_float)
     at = [i for i, x in enumerate(program.inputs) if x.value.name in dict(case.renewals)]
@@ -149,14 +157,14 @@ def function_of(case: Case, space: dict[str, Any], between: str = "") -> Callabl
     if case.mode == "state":
         parts = ", ".join(f"{name!r}: {text}" for name, text in case.renewals)
         renewed = program.function(space, between, f"{{{parts}}}")
-        return lambda state, *inputs: renewed(*merged(state, inputs))
+        return lambda state, *inputs: renewed(*merged(state, inputs[:-1]))
     f = program.function(space, between)
     loss = partial(_loss, f)
     if case.mode == "train":
 
         def train(state: Any, *inputs: Any) -> Any:
             weights, optimizer = state
-            total = loss(*merged(weights, inputs))
+            total = loss(*merged(weights, inputs[:-1]))
             optimizer.step(weights, total.backward())
             return state, total
 

@@ -27,6 +27,10 @@ SEEDS = (0, 1, 2, 3, 1)
 #: The same where calls change neither a state nor random numbers. There the first tells what the third has to give, and
 #: the second gives what the fourth does; in a share of the programs those are compared with the program, too.
 PURE, COMPARED = (2, 1, 2, 1, 1), 0.25
+#: An argument of each call where two recordings take turns: each runs as it is, is recorded, and is replayed.
+TURNS = "aaabbbaba"
+#: The calls that are given parts of arrays as state.
+PARTS = (2, 3, 6)
 #: The share of programs whose lists are verified.
 VERIFIED = 0.2
 #: The call that is interrupted, after which there is one more.
@@ -53,6 +57,8 @@ Values = list[tuple[str, Any]]
 
 def seeds_of(case: Case) -> tuple[int, ...]:
     """The values of the inputs in each call of a case."""
+    if case.in_turns:
+        return tuple(i % 4 for i in range(len(TURNS)))
     seeds = PURE if case.is_pure else SEEDS
     return seeds if case.interrupted else seeds[: INTERRUPTED + 1]
 
@@ -86,6 +92,8 @@ class Calls:
             if case.mode == "train":
                 given = {name: x.require_grad() for name, x in given.items()}
             self.state = (given, OPTIMIZERS[case.optimizer]()) if case.mode == "train" else given
+        #: How many calls of a step with a state there were.
+        self.made = 0
         #: What a recorded function was given and has returned, and their values then.
         self.held: list[tuple[Any, Values]] = []
 
@@ -98,13 +106,29 @@ class Calls:
         given = self.inputs(seed)
         before = values_of(given) if self.is_recorded else []
         if self.case.has_state:
-            self.state, results = self.function(self.state, *given)
+            turn = TURNS[self.made] if self.case.in_turns else ""
+            if self.case.has_parts and self.made in PARTS:
+                self._give_parts()
+            self.made += 1
+            self.state, results = self.function(self.state, *given, turn)
         else:
             results = self.function(*given)
         found = values_of(results)
         if self.is_recorded:
             self.held += (given, before), (results, found)
         return found + self.state_values()
+
+    def _give_parts(self) -> None:
+        """Make arrays of the state parts of others, which are held, and which nobody may write over."""
+        arrays = self.state[0] if self.case.mode == "train" else self.state
+        for name, v in arrays.items():
+            x = v.inner() if self.case.mode == "train" else v
+            if x.shape:
+                whole = bb.concat([x, x * 0.5, x])
+                if self.is_recorded:
+                    self.held.append((whole, values_of(whole)))
+                part = whole[2 * x.shape[0] :]
+                arrays[name] = part.to(v.backend).require_grad() if self.case.mode == "train" else part
 
     def state_values(self) -> Values:
         """The values of the state, and what an optimizer keeps and counts."""
@@ -148,7 +172,7 @@ def _run(case: Case) -> tuple[str, Calls, list[Values | None]]:
         try:
             found = _recorded(case, recorded, expected)
         except CaptureError as error:
-            if "native list" in str(error):
+            if "was planned wrong" in str(error):
                 raise Failure(f"the verifier refuses: {error}") from error
             raise Skipped(f"not recorded: {_reason(str(error))}") from error
         except (Failure, MemoryFault):
