@@ -146,7 +146,7 @@ def run(case: Case, *, has_guards: bool = True) -> str:
 
     Guards are left out where a sanitizer looks on, which knows where arrays end by itself.
     """
-    before = threads.num_threads()
+    before, verified = threads.num_threads(), verifier.VERIFIES
     threads.set_num_threads(case.threads)
     verifier.VERIFIES = has_guards and random.Random(f"verified {case.name}").random() < VERIFIED
     try:
@@ -160,6 +160,7 @@ def run(case: Case, *, has_guards: bool = True) -> str:
         raise Failure(f"memory: {error}") from error
     finally:
         threads.set_num_threads(before)
+        verifier.VERIFIES = verified
 
 
 def _run(case: Case) -> tuple[str, Calls, list[Values | None]]:
