@@ -149,7 +149,7 @@ class Batched(DecoratorBase, Backend[Any, Any, Any, Any]):
     def is_differentiated_whole(self, name: str, operands: tuple[Any, ...]) -> bool:
         """Whether a level below has rules for the derivative of an operation, and an operand is tracked there."""
         given = [t for x in operands for t in (x if isinstance(x, (list, tuple)) else (x,)) if hasattr(t, "shape")]
-        tensors = [t for t in given if self.dtype(t).kind == "float"]
+        tensors = [t for t in given if self.dtype(t).has_gradient]
         k: Any = self
         while tensors and hasattr(k, "inner_backend"):
             tensors = [k.unmapped(t) if isinstance(k, Batched) else k.inner(t) for t in tensors]
