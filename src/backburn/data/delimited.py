@@ -45,6 +45,8 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (code
 INTEGER = r"^[+-]?[0-9]+$"
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(?i:inf|infinity)$"
 LEADING_ZERO = r"^[+-]?0[0-9]"
+#: Numbers with a comma, decimal or between thousands.
+COMMA = r"^[+-]?([0-9]+(,[0-9]*)?|,[0-9]+)([eE][+-]?[0-9]+)?$"
 TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 _DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?"
@@ -202,7 +204,7 @@ class Space:
         return np.empty(count, f"U{max(longest, 1)}")
 
 
-def column(cells: Any, missing: Collection[str], what: str, space: Space) -> NDArray[Any]:
+def column(cells: Any, missing: Collection[str], what: str, space: Space, decimal: str = ".") -> NDArray[Any]:
     """The cells of a column as an array of the narrowest kind that has all of them."""
     compute = functions()
 
@@ -212,6 +214,14 @@ def column(cells: Any, missing: Collection[str], what: str, space: Space) -> NDA
     count = len(given)
     if not count:
         return np.full(len(cells), np.nan)
+    has_commas = _all(given, COMMA) and _any(given, ",")
+    if has_commas and decimal == ",":
+        given = compute.replace_substring(given, ",", ".")
+    elif has_commas:
+        words = "has numbers with commas, which stay texts; decimal=',' takes them for decimal points"
+        print(f"note: read_table: {what} {words}", file=sys.stderr, flush=True)
+    elif decimal == "," and _any(given, r"^[+-]?[0-9]*\.[0-9]*$"):  # between thousands, or of another language
+        return texts(cells, missing, what, space)
     for kind in (_integers, _floats, _truths, _times):
         found = kind(given, len(cells) > count)
         if found is not None:
@@ -321,7 +331,8 @@ def _floats(cells: Any, gaps: bool) -> NDArray[Any] | None:
     found = _cast(_unsigned(cells), pyarrow.float64())
     if found is None or (np.isinf(found).any() and not _any(cells, r"(?i)inf")):
         return None
-    return found
+    zeros = cells.filter(pyarrow.array(found == 0))
+    return None if _any(zeros, r"^[^eE]*[1-9]") else found  # below the smallest float
 
 
 def _truths(cells: Any, gaps: bool) -> NDArray[Any] | None:
@@ -359,7 +370,9 @@ def _times(cells: Any, gaps: bool) -> NDArray[Any] | None:
 # ---- types that are asked for ----
 
 
-def typed(cells: Any, dtype: np.dtype[Any], missing: Collection[str], what: str, space: Space) -> NDArray[Any]:
+def typed(
+    cells: Any, dtype: np.dtype[Any], missing: Collection[str], what: str, space: Space, decimal: str = "."
+) -> NDArray[Any]:
     """The cells in a dtype. Raises :class:`DTypeError`, which names the first cell that it does not hold."""
     compute = functions()
 
@@ -384,17 +397,22 @@ def typed(cells: Any, dtype: np.dtype[Any], missing: Collection[str], what: str,
         values = bare.slice(start, _ROWS).to_pylist()
         for row in map(int, np.flatnonzero(~gaps[start : start + _ROWS])):
             try:
-                found[start + row] = _value(values[row], dtype)
+                found[start + row] = _value(values[row], dtype, decimal)
             except (ValueError, OverflowError):
+                hint = ": decimal=',' reads it" if dtype.kind == "f" and re.fullmatch(COMMA, values[row]) else ""
                 raise DTypeError(
-                    f"read_table: {what} has {values[row]!r:.60} in row {start + row + 1}, which is no {dtype}"
+                    f"read_table: {what} has {values[row]!r:.60} in row {start + row + 1}, which is no {dtype}{hint}"
                 ) from None
     return found
 
 
-def _value(cell: str, dtype: np.dtype[Any]) -> Any:
+def _value(cell: str, dtype: np.dtype[Any], decimal: str) -> Any:
     """A cell as a number. Raises ValueError for one that is none."""
     if dtype.kind == "f":
+        if decimal == ",":
+            if "." in cell:
+                raise ValueError(cell)
+            cell = cell.replace(",", ".")
         if not re.fullmatch(NUMBER, cell):
             raise ValueError(cell)
         return float(cell)

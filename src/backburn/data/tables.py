@@ -22,6 +22,7 @@ from backburn.data import delimited
 from backburn.data.packages import package
 from backburn.data.parquet_pages import check_memory
 from backburn.hints.arguments import explained
+from backburn.tensor.core.options import one_of
 
 
 @explained
@@ -33,6 +34,7 @@ def read_table(
     encoding: str | None = None,
     types: Mapping[str, Any] | None = None,
     missing: Sequence[str] = (),
+    decimal: str = ".",
 ) -> dict[str, NDArray[Any]]:
     r"""The columns of a CSV or Parquet file as arrays by name, for :func:`batches`; of ``columns`` alone, if given.
 
@@ -47,7 +49,8 @@ def read_table(
     cells that stand for nothing, such as ``["?"]``; beside empty ones, ``NA``, ``NaN``, ``null`` and their like are
     known, which stay what they are in columns of texts. For CSV files alone, ``delimiter`` is what stands between
     cells, else commas, semicolons, tabs or vertical bars, whichever all rows have in equal number; and ``encoding`` is
-    by default UTF-8, or UTF-16 with its mark. Other delimiters than the name suggests are said on standard error.
+    by default UTF-8, or UTF-16 with its mark. Other delimiters than the name suggests are said on standard error. With
+    ``decimal=","`` numbers have decimal commas, as in ``2,5``; points between thousands are not read.
 
     Of a Parquet file, the nameless index of a pandas frame is read only if ``columns`` names it.
 
@@ -78,6 +81,7 @@ def read_table(
     character: Any = delimiter
     if delimiter is not None and not (isinstance(character, str) and len(character.encode()) == 1):
         raise ArgumentError(f"read_table: delimiter is one character of ASCII, such as ';', not {delimiter!r}")
+    one_of("read_table", "decimal", decimal, (".", ","))
     dtypes = _dtypes(types)
     ends = [suffix.lower() for suffix in place.suffixes]
     packed = len(ends) > 1 and ends[-1] == ".gz"
@@ -103,7 +107,7 @@ def read_table(
     space = delimited.Space(room(table.nbytes) * 3 // 4)
     with _errors(place):
         return {
-            name: _cells(table[name], ending, dtypes.get(name), missing, f"{quoted(name)} in {place}", space)
+            name: _cells(table[name], ending, dtypes.get(name), missing, f"{quoted(name)} in {place}", space, decimal)
             for name in columns or [name for name in known if name not in hidden]
         }
 
@@ -125,15 +129,21 @@ def _errors(place: Path) -> Iterator[None]:
 
 
 def _cells(
-    column: Any, ending: str, dtype: np.dtype[Any] | None, missing: Sequence[str], what: str, space: delimited.Space
+    column: Any,
+    ending: str,
+    dtype: np.dtype[Any] | None,
+    missing: Sequence[str],
+    what: str,
+    space: delimited.Space,
+    decimal: str,
 ) -> NDArray[Any]:
     """A column of a file of this kind as an array, in ``dtype`` if one is given."""
     if ending == ".parquet":
         found: NDArray[Any] = _column(column, dtype, missing, what, space)
         return found
     if dtype is None:
-        return delimited.column(column, missing, what, space)
-    return delimited.typed(column, dtype, missing, what, space)
+        return delimited.column(column, missing, what, space, decimal)
+    return delimited.typed(column, dtype, missing, what, space, decimal)
 
 
 def _dtypes(types: Any) -> dict[str, np.dtype[Any]]:
@@ -287,6 +297,10 @@ def _plain(column: Any, what: str) -> Any:
     if types.is_null(kind):
         return np.full(len(column), np.nan)
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        inner = delimited.functions().list_flatten(column)
+        has_gaps = types.is_integer(inner.type) and inner.null_count > 0
+        if has_gaps and delimited.largest(inner.drop_null().to_numpy()) > delimited.EXACT:
+            raise _rounded(what, "integers above 2**53 and gaps, for which a float's NaN stands")
         rows = [np.asarray(row) for row in column.to_numpy()]
         if all(row.dtype.kind in "fiub" and row.shape == rows[0].shape for row in rows):
             return np.stack(rows)
