@@ -62,7 +62,7 @@ def measured() -> tuple[int, int]:
 
 @pytest.fixture
 def traced() -> Any:
-    """Measures memory, without the timelines of backends that other tests have loaded: they remember calls of layers."""
+    """Measures memory, without the timelines of backends of other tests, which remember calls of layers."""
     watching = WATCHERS[:]
     WATCHERS.clear()
     tracemalloc.start()
