@@ -109,7 +109,6 @@ class RunState:
                 f"state: the position in the data, a {type(trainer.data).__name__}, cannot be saved within an epoch: "
                 f"an iterator has get_state() and set_state(), or the data state_dict() and load_state_dict()"
             )
-        average, rates = trainer.average, trainer.rates
         return {
             "about": self._description(trainer).tables(),
             "layout": self._layout or self._saved_layout,
@@ -123,6 +122,14 @@ class RunState:
             "sums": self.sums.state(),
             "logged": self.logged.state(),
             "seconds": dict(self.seconds),
+            **self._parts(trainer),
+            "position": position,
+        }
+
+    def _parts(self, trainer: Trainer[Any]) -> dict[str, Any]:
+        """The states of the objects that a trainer consists of."""
+        average, rates = trainer.average, trainer.rates
+        return {
             "model": model_state(trainer.model),
             "optimizer": dict(trainer.optimizer.state_dict()),
             "average": None if average is None else dict(average.state_dict()),
@@ -131,13 +138,34 @@ class RunState:
             "precision": trainer.precision.state_dict(),
             "rates": {name: dict(rate.state_dict()) for name, rate in rates.items() if hasattr(rate, "state_dict")},
             "callbacks": {name: callback.state_dict() for name, callback in _with_state(trainer).items()},
-            "position": position,
         }
 
-    def restore(self, trainer: Trainer[Any], state: Mapping[str, Any]) -> None:
-        """Let a trainer have a saved :meth:`tree`, but for a factor of its rates."""
+    def restore(self, trainer: Trainer[Any], state: Mapping[str, Any], lower: Callable[[float], object]) -> None:
+        """Give a trainer a saved :meth:`tree`, and its rates their factor by ``lower``; all of it, or nothing."""
         check_parts(state)
         self._description(trainer).check(state["about"])
+        sums, logged = Sums.of(state["sums"]), Sums.of(state["logged"])
+        seconds = {name: state["seconds"][name] for name in self.seconds}
+        before, lowered = self._parts(trainer), trainer.lowered
+        try:
+            self._load_parts(trainer, state)
+            if state["lowered"] != lowered:
+                lower(state["lowered"])
+        except BaseException:
+            self._load_parts(trainer, before)
+            if trainer.lowered != lowered:
+                lower(lowered)
+            raise
+        trainer.epoch, trainer.steps, trainer.batches = state["epoch"], state["steps"], state["batches"]
+        self.iteration.go_on(state["passes"], state["position"])
+        self.skipped, self.skipped_in_row = state["skipped"]
+        trainer.history = [dict(row) for row in state["history"]]
+        self.sums, self.logged, self.seconds = sums, logged, seconds
+        self._saved_layout = state["layout"]
+        self._layout, self.unread = None, []
+
+    def _load_parts(self, trainer: Trainer[Any], state: Mapping[str, Any]) -> None:
+        """Put the states of :meth:`_parts` into the objects."""
         load_model_state(trainer.model, state["model"])
         where = placements(trainer.model, trainer.optimizer, self._at)
         trainer.optimizer.load_state_dict(placed(state["optimizer"], self._at, where))
@@ -152,14 +180,6 @@ class RunState:
         for name, saved in state["callbacks"].items():
             if name in known:
                 known[name].load_state_dict(saved)
-        trainer.epoch, trainer.steps, trainer.batches = state["epoch"], state["steps"], state["batches"]
-        self.iteration.go_on(state["passes"], state["position"])
-        self.skipped, self.skipped_in_row = state["skipped"]
-        trainer.history = [dict(row) for row in state["history"]]
-        self.sums, self.logged = Sums.of(state["sums"]), Sums.of(state["logged"])
-        self.seconds = {name: state["seconds"][name] for name in self.seconds}
-        self._saved_layout = state["layout"]
-        self._layout, self.unread = None, []
 
     def config(self, trainer: Trainer[Any]) -> dict[str, Any]:
         """The content of ``config.json``."""

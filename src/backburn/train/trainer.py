@@ -467,12 +467,11 @@ class Trainer(Generic[M]):
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore a saved :meth:`state`.
 
-        Raises :class:`RunFolderError` for that of another model, optimizer or other data, and says what differs; then
-        nothing is changed. What the first batch shows to be other data is an error of the next step.
+        Raises :class:`RunFolderError` for that of another model, optimizer or other data, and says what differs. After
+        that, or any other error on the way, the trainer is what it was. What the first batch shows to be other data is
+        an error of the next step.
         """
-        self._run.restore(self, state)
-        if state["lowered"] != self.lowered:
-            self._lower(state["lowered"])
+        self._run.restore(self, state, self._lower)
 
     def save(self, path: str | os.PathLike[str] | None = None) -> None:
         """Save the state to a file, or without ``path`` as a checkpoint in the run's folder.
