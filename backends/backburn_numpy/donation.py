@@ -14,6 +14,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
+from operator import and_
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,10 @@ def unshared(state: Sequence[Any], held: Sequence[int]) -> list[bool]:
     """Whether only ``state`` and those ``held`` references refer to each array."""
     if _getrefcount is None:
         return [False] * len(state)
-    return [n == ONCE + more for n, more in zip(map(_getrefcount, state), held, strict=True)]
+    found = []
+    for n, more in zip(map(_getrefcount, state), held, strict=True):
+        found.append(n == ONCE + more)
+    return found
 
 
 class NumpyRenewal(Renewal):
@@ -108,7 +112,7 @@ class NumpyRenewal(Renewal):
         self.done[0] = 0
         self._kept.clear()
         self._state = state
-        self._is_free = [own and is_free for own, is_free in zip(owned, unshared(state, held), strict=True)]
+        self._is_free = [*map(and_, owned, unshared(state, held))]
 
     def prepare(self, number: int, operands: Sequence[Any], attributes: dict[str, Any]) -> Results:
         """The results of an update, most of which the kernel is to write."""
@@ -131,7 +135,11 @@ class NumpyRenewal(Renewal):
 
     def _are_free(self, places: Iterable[int | None]) -> bool:
         """Whether all results of an update may be written over what they renew."""
-        return all(place is None or self._is_free[place] for place in places)
+        is_free = self._is_free
+        for place in places:  # noqa: SIM110 (a generator is called once for each)
+            if place is not None and not is_free[place]:
+                return False
+        return True
 
     def _array(self, operand: Any) -> Array:
         """The array of an operand."""
@@ -161,11 +169,15 @@ class NumpyRenewal(Renewal):
 
         None unless the gradients are in row-major order and float32; their shapes are those that were recorded.
         """
-        if not all(g.__class__ is np.ndarray and g.dtype is FLOAT32 and g.flags.c_contiguous for g in grads):
-            return None
-        first = self._first[number]
-        self._steps[first : first + len(grads), -ARRAYS + at] = [*map(compiled.address, grads)]
-        return [(None if place is None else self._state[place], True) for place in self._updates[number].places]
+        for g in grads:
+            if g.__class__ is not np.ndarray or g.dtype is not FLOAT32 or not g.flags.c_contiguous:
+                return None
+        first, state = self._first[number], self._state
+        self._steps[first : first + len(grads), -ARRAYS + at] = compiled.addresses_of(grads)
+        results: Results = []
+        for place in self._updates[number].places:
+            results.append((None if place is None else state[place], True))
+        return results
 
     def _adam(
         self,

@@ -23,7 +23,7 @@ from backburn.base.errors import DeviceMemoryError
 from backburn.decorators import Capture
 from backburn.decorators.capture.replay import REPLAY, Recording
 from backburn.nn import functional
-from backburn.transforms import capturing
+from backburn.transforms import captured_state
 from backburn_numpy import NumpyBackend, compiled, donation
 
 pytestmark = pytest.mark.usefixtures("guarded_memory")
@@ -332,7 +332,7 @@ NUMPY: Any = load_backend("numpy")
 
 @needs_kernels
 @pytest.mark.parametrize("name", ["groups", "adam", "lion"])
-@pytest.mark.parametrize("where", ["begin", "second", "run", "after", "renew", "call"])
+@pytest.mark.parametrize("where", ["begin", "second", "run", "after", "commit", "call"])
 def test_an_error_or_an_interrupt_leaves_a_whole_state(name: str, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As before the step, or where all was written, as after it; then the counts of the host agree."""
     (state, batch), (other, _) = start(OPTIMIZERS[name]), start(OPTIMIZERS[name])
@@ -364,16 +364,15 @@ def test_an_error_or_an_interrupt_leaves_a_whole_state(name: str, where: str, mo
             interrupts(kind, "prepare")
         elif where in ("run", "after"):
             interrupts(kind, "run", first=where == "run")
-        elif where == "renew":
-            interrupts(capturing._Slots, "renew", first=False)
+        elif where == "commit":
+            interrupts(captured_state.State, "commit", first=False)
         else:
             interrupts(type(program(captured)), "__call__", first=False)
         with pytest.raises(KeyboardInterrupt):
             captured(state, *batch(5))
-    if where in ("after", "renew", "call"):
+    if where in ("after", "commit", "call"):
         other, _ = apart(other, *batch(5))
-    if where != "renew":
-        assert all(x is y for x, y in zip(tensors, state[0].parameters(), strict=True))
+    assert all(x is y for x, y in zip(tensors, state[0].parameters(), strict=True))
     for number in range(6, 10):
         for mine, theirs in zip(state, other, strict=True):
             for x, y in zip(values(mine.state_dict()), values(theirs.state_dict()), strict=True):

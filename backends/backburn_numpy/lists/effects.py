@@ -54,6 +54,10 @@ EFFECTS: dict[str, tuple[Any, ...]] = {
         (("r", lambda inner, number, size: number * size), ("w", lambda inner, number, size: number * inner)),
         "inner", "number", "size",
     ),
+    "sum_in_order": (
+        (("r", lambda rows, width, wide: rows * width), ("w", lambda rows, width, wide: width)),
+        "rows", "width", "wide",
+    ),
     "lstm_step": (
         (("rw", _times(4)), ("w", _times(1)), ("w", _times(1)), ("r", _times(1)), ("r", _times(4)),
          ("r?", lambda rows, size: 4 * size)),

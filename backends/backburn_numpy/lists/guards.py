@@ -168,10 +168,12 @@ def guarded() -> Iterator[None]:
         replaced.append((owner, name, getattr(owner, name)))
         setattr(owner, name, new)
 
-    empty = memory.empty
+    empty, append_empty = memory.empty, memory.append_empty
     for module in [m for n, m in sys.modules.items() if n.partition(".")[0] == "backburn_numpy"]:
         if getattr(module, "empty", None) is empty:
             replace(module, "empty", _empty)
+        if getattr(module, "append_empty", None) is append_empty:
+            replace(module, "append_empty", lambda arrays, kinds: arrays.extend(_empty(*x[:2]) for x in kinds))
     replace(layout, "aligned", lambda size: _empty((size,), np.dtype(np.uint8)))
     list_call, replay = NativeList.__call__, Replayed.__call__
     replace(NativeList, "__call__", lambda self, *given: _list_call(list_call, self, *given))

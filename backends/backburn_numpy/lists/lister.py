@@ -41,6 +41,7 @@ PLANNERS: dict[str, Callable[[Call], Plan | None]] = {
     "mean": formulas.sum_plan,
     "matmul": multiplications.product_plan,
     "linear": multiplications.linear_plan,
+    "linear_weight_backward": multiplications.weight_gradient_plan,
     "lstm_cell": multiplications.cell_plan,
     "gru_cell": multiplications.cell_plan,
     "lstm_backward": multiplications.cell_backward_plan,

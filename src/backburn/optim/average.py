@@ -239,6 +239,10 @@ class Average(FixedAttributes):
         """The means by path, for a captured step."""
         return dict(self._means)
 
+    def held_tensors(self) -> list[FloatTensor]:
+        """The means, in the same order."""
+        return [*self._means.values()]
+
     def load_tensors(self, tensors: Mapping[str, Any], owned: bool) -> None:
         """Replace the tensors of :meth:`state_tensors`."""
         self._means = dict(tensors)

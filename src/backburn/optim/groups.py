@@ -114,8 +114,12 @@ class Groups(FixedAttributes):
             optimizer.load_state_dict(part)
 
     def state_tensors(self) -> dict[str, FloatTensor]:
-        """The tensors of the state, for a captured step."""
+        """The tensors of the state, prefixed with the number of the optimizer."""
         return _joined(optimizer.state_tensors() for optimizer in self.optimizers.values())
+
+    def held_tensors(self) -> list[FloatTensor]:
+        """The tensors themselves, for a captured step."""
+        return [x for optimizer in self.optimizers.values() for x in optimizer.held_tensors()]
 
     def load_tensors(self, tensors: Mapping[str, Any], owned: bool) -> None:
         """Replace the tensors of :meth:`state_tensors`."""

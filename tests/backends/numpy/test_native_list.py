@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.helpers.kernels import needs_kernels
+from tests.helpers.kernels import USABLE, needs_kernels, use_level
 
 import backburn as bb
 from backburn import nn
@@ -238,13 +238,13 @@ def test_results_have_the_bytes_that_their_list_writes(monkeypatch: pytest.Monke
     """The memory of each result is as large as the value of which it is a part."""
     asked: list[tuple[int, ...]] = []
     module: Any = native_list
-    original = module.empty
+    original = module.append_empty
 
-    def watched(shape: tuple[int, ...], dtype: Any) -> Any:
-        asked.append(shape)
-        return original(shape, dtype)
+    def watched(arrays: list[Any], kinds: list[Any]) -> None:
+        asked.extend(shape for shape, *_ in kinds)
+        original(arrays, kinds)
 
-    monkeypatch.setattr(native_list, "empty", watched)
+    monkeypatch.setattr(native_list, "append_empty", watched)
     check(lambda x: [(bb.exp(x) * x + x - 1.0)[:1]], normal(8))
     assert {*asked} == {(8,)}
 
@@ -324,6 +324,32 @@ def test_cells_and_their_gradients_are_in_lists(operations: list[str], operation
     if dtype is np.float32 or compiled.level() in products.WORTH:  # elsewhere lists have no products of float64
         assert operations[0] == NATIVE_LIST
         assert operations.count(operation) == 6, "in the program without lists"
+
+
+@pytest.mark.parametrize("level", USABLE)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_gradients_of_linear_layers_are_in_lists(level: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sums of rows have the bits of the operation, few rows or many; products are as exact."""
+    use_level(monkeypatch, level)
+    k, kind = load_backend("numpy"), bb.float32 if dtype is np.float32 else bb.float64
+    for lead, n, inputs in (
+        ((8,), 3, 16), ((1,), 8, 8), ((2,), 2, 1), ((63,), 65, 3), ((100,), 41, 5), ((255,), 100, 3), ((300,), 7, 9),
+        ((4, 5), 6, 3), ((7, 1, 3), 2, 4), ((8,), 1, 8),
+    ):  # fmt: skip
+        grad, x = normal(*lead, n, dtype=dtype), normal(*lead, inputs, dtype=dtype)
+        given = [Variable(i, a.shape, kind) for i, a in enumerate((grad, x))]
+        made = [Variable(2, (n, inputs), kind), Variable(3, (n,), kind)]
+        expected = k.linear_weight_backward(grad, x)
+        for results in (made, [made[0], None]):
+            call = Call("linear_weight_backward", k.linear_weight_backward, [*given], {}, results)
+            lister, wanted = lists.Lister(), [v for v in results if v is not None]
+            if lister.spares(call) < 0:
+                assert (n, len(wanted)) == (1, 2) or (dtype is np.float64 and level not in products.WORTH)
+                continue
+            found = lister.native_list([call], given, wanted)(grad, x)
+            np.testing.assert_allclose(found[0], expected[0], 1e-4, 1e-5)
+            for mine in found[1:]:
+                np.testing.assert_array_equal(mine, expected[1])
 
 
 def test_products_of_many_multiplications_are_in_lists(operations: list[str]) -> None:
@@ -511,7 +537,7 @@ def test_a_list_without_memory_names_the_call_and_leaves_the_state(operations: l
 
     before = values_of(state)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native_list, "empty", exhausted)
+        patch.setattr(native_list, "append_empty", exhausted)
         with pytest.raises(DeviceMemoryError, match=r"(linear|matmul|mul|add|sum|lstm_cell|lstm_backward|fuse)\b"):
             captured(state, x)
     for mine, theirs in zip(values_of(state), before, strict=True):

@@ -90,7 +90,7 @@ def test_a_planted_fault_is_refused(fault: str, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_view_is_not_written_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """The parts of a list's result share memory, of which no reference to one of them tells."""
-    plant(monkeypatch, NumpyRenewal, "begin", "own and is_free", "True or (own, is_free)")
+    plant(monkeypatch, NumpyRenewal, "begin", "map(and_, owned, unshared(state, held))", "[True] * len(state)")
     state, batch = start(OPTIMIZERS["adam"])
     with bb.use_backend(state[0].head.bias.backend):
         whole = bb.arange(7.0)

@@ -25,7 +25,7 @@ from backburn.backend.contract import Capabilities
 from backburn.backend.wrapper import Wrapper
 from backburn.base.contexts import scoped
 from backburn.base.errors import CaptureError, SpecError
-from backburn.base.module_calls import in_layer, replay_call
+from backburn.base.module_calls import WATCHERS, in_layer, replay_call
 from backburn.decorators.capture.donation import Donated, Place, Renewal, Update, donated_parts, split_updates
 from backburn.decorators.capture.epilogues import EPILOGUE, join_epilogues, mask_before_pools
 from backburn.decorators.capture.fusion import fuse_calls
@@ -364,12 +364,18 @@ class Replayed:
     ) -> list[Any]:
         """Make the calls, and then the updates; :attr:`state` is another list after that. Returns the outputs."""
         if self._renewal is None and not self._donated:
-            with replay_call():
-                state, out, _ = self._program.run(self.state, inputs, numbers)
+            state, out, _ = self._run(inputs, numbers)
             self.state, self._owned = state, [False] * len(state)
             return out
         with self._lock:  # what may be written over is decided for one replay
             return self._replay(inputs, numbers, release)
+
+    def _run(self, inputs: Sequence[Any], numbers: Sequence[float]) -> Any:
+        """Make the calls: the results in the state, the outputs, and what the updates are given."""
+        if not WATCHERS:
+            return self._program.run(self.state, inputs, numbers)
+        with replay_call():
+            return self._program.run(self.state, inputs, numbers)
 
     def _replay(
         self, inputs: Sequence[Any], numbers: Sequence[float], release: Callable[[], list[int]] | None
@@ -380,8 +386,7 @@ class Replayed:
             for place, donated in self._donated:
                 donated.is_free = self._owned[place] and is_free[place]
         try:
-            with replay_call():
-                state, out, given = self._program.run(self.state, inputs, numbers)
+            state, out, given = self._run(inputs, numbers)
         finally:
             for _, donated in self._donated:
                 donated.is_free = False

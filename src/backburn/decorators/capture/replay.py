@@ -9,7 +9,7 @@ still run. While a step is recorded, :data:`REPLAY` holds a :class:`Recording`; 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
@@ -108,7 +108,10 @@ class Recording:
     @property
     def holds(self) -> bool:
         """Whether all assumptions still hold."""
-        return all(holds() for holds in self._assumed)
+        for holds in self._assumed:  # noqa: SIM110 (a generator is called once for each)
+            if not holds():
+                return False
+        return True
 
     def _first(self, advance: Callable[[], Any], kept: Kept | None) -> Any:
         """The result of one of the host's functions in the step that is recorded."""
@@ -139,12 +142,18 @@ class Recording:
 
     def advance(self) -> list[float]:
         """Run the host's part of one more step: the value of each number, by place. What fails changes nothing."""
-        self._results.clear()
-        self._before = [read() for read, _ in self._kept]
+        results, before = self._results, list[Any]()
+        results.clear()
+        for read, _ in self._kept:
+            before.append(read())
+        self._before = before
         try:
             for advance in self._host:
-                self._results.append(advance())
-            return [self._results[i] for i, _ in self._numbers]
+                results.append(advance())
+            numbers = []
+            for i, _ in self._numbers:
+                numbers.append(results[i])
+            return numbers
         except BaseException:
             self.undo()
             raise
@@ -186,6 +195,10 @@ class HasState(ABC):
     @abstractmethod
     def state_tensors(self) -> Mapping[str, Any]:
         """The tensors by name."""
+
+    @abstractmethod
+    def held_tensors(self) -> Sequence[Any]:
+        """The object's own tensors, in the order of :meth:`state_tensors`: a replay writes their primitives."""
 
     @abstractmethod
     def load_tensors(self, tensors: Mapping[str, Any], owned: bool) -> None:
