@@ -90,7 +90,7 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         if dtype not in self._dtypes.values():
             raise DTypeError(f"CupyBackend: {dtype} needs the package ml_dtypes: pip install 'backburn[bfloat16]'")
         uses = frozenset({"storage", "arithmetic"})
-        dtypes = {d: uses | {"accelerated"} if d.kind == "float" else uses for d in self._dtypes.values()}
+        dtypes = {d: uses | {"accelerated"} if d.is_floating else uses for d in self._dtypes.values()}
         dtypes[qint8] = frozenset({"storage"})
         self._capabilities = Capabilities(
             dtypes, deterministic=deterministic, capture=True, wide_steps=True, storages=frozenset(STORAGES)

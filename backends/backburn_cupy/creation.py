@@ -112,7 +112,7 @@ def full(k: Any, shape: Shape, value: float, dtype: DType) -> Array:
 def _rounded(value: float, dtype: DType) -> Any:
     """The Python number that is ``value`` in a dtype."""
     with np.errstate(over="ignore"):  # overflow to infinity in narrow dtypes
-        return np.asarray(value, np.float64 if dtype.kind == "float" else dtype.dtype).astype(dtype.dtype).item()
+        return np.asarray(value, np.float64 if dtype.is_floating else dtype.dtype).astype(dtype.dtype).item()
 
 
 def zeros(k: Any, shape: Shape, dtype: DType) -> Array:

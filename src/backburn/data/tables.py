@@ -6,7 +6,8 @@ import csv
 import os
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ def read_table(
         >>> read_table(path, columns=["length"], types={"length": "float32"})
         {'length': array([1.5, 2.5], dtype=float32)}
     """
-    arrow = package("read_table", "pyarrow", "pyarrow")
+    package("read_table", "pyarrow", "pyarrow")
     place = Path(path)
     for option, given in (("columns", columns), ("missing", missing)):
         if given is not None and (isinstance(given, str) or not all(isinstance(name, str) for name in given)):
@@ -82,7 +83,7 @@ def read_table(
     packed = len(ends) > 1 and ends[-1] == ".gz"
     ending = ends[-2] if packed else ends[-1] if ends else ""
     ordinary(place)
-    try:
+    with _errors(place):
         if ending == ".parquet":
             table, hidden = _parquet(place, None if columns is None else {*columns, *dtypes})
         elif ending in (".csv", ".tsv"):
@@ -90,13 +91,6 @@ def read_table(
             table = delimited.read(place, packed, "\t" if ending == ".tsv" else ",", delimiter, encoding)
         else:
             raise FileFormatError(f"read_table: {place} is neither .csv, .tsv nor .parquet, by its name")
-    except BackburnError:
-        raise
-    except (arrow.ArrowException, OSError, EOFError, ValueError, csv.Error, zlib.error) as cause:
-        if getattr(cause, "errno", None) is not None:
-            raise  # the system's error, not one of the content
-        words = printable(str(cause) or type(cause).__name__, 500)
-        raise FileFormatError(f"read_table: {place} cannot be read: {words}") from cause
     known = table.column_names
     present = set(known)
     if len(present) < len(known):
@@ -106,16 +100,35 @@ def read_table(
             raise ArgumentError(f"read_table: {place} has no column {name!r}. {hint_for(name, known)}")
     if not table.num_rows:
         raise FileFormatError(f"read_table: {place} has no rows")
-    found = {}
-    for name in columns or [name for name in known if name not in hidden]:
-        what, dtype = f"{quoted(name)} in {place}", dtypes.get(name)
-        if ending == ".parquet":
-            found[name] = _column(table[name], dtype, missing, what)
-        elif dtype is None:
-            found[name] = delimited.column(table[name], missing, what)
-        else:
-            found[name] = delimited.typed(table[name], dtype, missing, what)
-    return found
+    with _errors(place):
+        return {
+            name: _cells(table[name], ending, dtypes.get(name), missing, f"{quoted(name)} in {place}")
+            for name in columns or [name for name in known if name not in hidden]
+        }
+
+
+@contextmanager
+def _errors(place: Path) -> Iterator[None]:
+    """Raise :class:`FileFormatError` for errors of pyarrow and of Python's modules about the content of a file."""
+    import pyarrow
+
+    try:
+        yield
+    except BackburnError:
+        raise
+    except (pyarrow.ArrowException, OSError, EOFError, ValueError, OverflowError, csv.Error, zlib.error) as cause:
+        if getattr(cause, "errno", None) is not None:
+            raise  # the system's error, not one of the content
+        words = printable(str(cause) or type(cause).__name__, 500)
+        raise FileFormatError(f"read_table: {place} cannot be read: {words}") from cause
+
+
+def _cells(column: Any, ending: str, dtype: np.dtype[Any] | None, missing: Sequence[str], what: str) -> NDArray[Any]:
+    """A column of a file of this kind as an array, in ``dtype`` if one is given."""
+    if ending == ".parquet":
+        found: NDArray[Any] = _column(column, dtype, missing, what)
+        return found
+    return delimited.column(column, missing, what) if dtype is None else delimited.typed(column, dtype, missing, what)
 
 
 def _dtypes(types: Any) -> dict[str, np.dtype[Any]]:
@@ -146,7 +159,9 @@ def _parquet(path: Path, wanted: set[str] | None) -> tuple[Any, frozenset[str]]:
             return schema.empty_table(), frozenset()  # which tells what there is
     with parquet.ParquetFile(path, read_dictionary=names) as file:  # a text of many rows stays one until it is measured
         order = None if wanted is None else [name for name in schema.names if name in wanted]
-        table = _expanded(file.read(columns=order), path, most)
+        table = file.read(columns=order)
+    table.validate(full=True)  # what is no UTF-8, and places outside of a dictionary, are found by nothing else
+    table = _expanded(table, path, most)
     is_pandas = b"pandas" in (table.schema.metadata or {})
     return table, frozenset(
         name for name in table.column_names if is_pandas and re.fullmatch(r"__index_level_\d+__", name)

@@ -81,7 +81,7 @@ class EinopsBackend(AbstractBackend):
 
     def is_float_type(self, x: Any) -> bool:
         """Whether means can be taken."""
-        return bool(x.dtype.kind == "float")
+        return bool(x.dtype.is_floating)
 
     def einsum(self, pattern: str, *x: Any) -> Any:
         """The sum of products that ``pattern`` tells."""

@@ -225,6 +225,6 @@ def _until(q: Any, before: int, mask: Tensor | None) -> Tensor | None:
     seen: Any = selection.tril(creation.ones((steps, before + steps), dtype="bool", backend=q.backend), before)
     if mask is None:
         return seen
-    if tensor_operand("MultiheadAttention", mask).dtype.kind == "float":
+    if tensor_operand("MultiheadAttention", mask).dtype.is_floating:
         return selection.where(seen, mask, -math.inf)
     return logic.logical_and(seen, mask)

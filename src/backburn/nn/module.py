@@ -339,11 +339,11 @@ class Module:
             (float64, True)
         """
         target = default_dtype() if dtype is float else as_dtype(dtype)
-        if target.kind != "float":
+        if not target.is_floating:
             raise DTypeError(f"astype: the floats of a model become those of another float dtype, not {target}")
 
         def changed(x: Any) -> Any:
-            if x.dtype.kind != "float" or (x.is_require_grad and x.dtype is target):
+            if not x.dtype.has_gradient or (x.is_require_grad and x.dtype is target):
                 return x
             if x.dtype is target:
                 return FloatTensor(x.primitive, x.backend, target)
@@ -514,7 +514,7 @@ def _attribute(leaf: Leaf) -> tuple[Module, str]:
 def _is_buffer(leaf: Leaf) -> bool:
     """Whether a tensor is not a parameter: of another kind than float, or in a buffer of the module that holds it."""
     module, name = _attribute(leaf)
-    return leaf.value.dtype.kind != "float" or name in module._buffers
+    return not leaf.value.dtype.has_gradient or name in module._buffers
 
 
 def is_optional(leaf: Leaf) -> bool:
@@ -561,7 +561,7 @@ def _equal(x: Any, y: Any) -> bool:
 
 
 def _value(x: Any) -> Tensor:
-    return cast(Tensor, x.detach() if x.dtype.kind == "float" else copy.deepcopy(x))
+    return cast(Tensor, x.detach() if x.dtype.has_gradient else copy.deepcopy(x))
 
 
 def constant_on(value: Any, backend: AnyBackend) -> Any:

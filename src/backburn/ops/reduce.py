@@ -292,7 +292,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         dtype = self.dtype(x)
         if 0 in [x.shape[a] for a in axis]:
             return self.sum(x, axis, keepdims)
-        if dtype.kind == "float" or not dtype.signed:
+        if dtype.is_floating or not dtype.signed:
             return self.max(self.abs(x), axis, keepdims)
         below = self.minimum(self.bitwise_invert(self.min(x, axis, keepdims)), 2 ** (dtype.bits - 1) - 2)
         return self.maximum(self.max(x, axis, keepdims), self.add(below, 1))

@@ -387,7 +387,7 @@ def float_dtype(name: str, dtype: Any, backend: BackendLike) -> DType:
     """A float dtype, or the default one."""
     k = as_backend(backend)
     found = dtype_or_default(dtype, default_float(k), k)
-    if found.kind != "float":
+    if not found.is_floating:
         raise DTypeError(f"{name}: draws floats, not {found}; bb.random.integers draws integers")
     return found
 

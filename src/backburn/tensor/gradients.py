@@ -132,7 +132,7 @@ def _check_outside(name: str, x: Tensor) -> None:
 
 def _check_float(name: str, x: Tensor) -> None:
     check_valid(x)
-    if x._dtype.kind != "float":
+    if not x._dtype.has_gradient:
         raise NotDifferentiableError(
             f"{name}: only float tensors have gradients, and this is {describe((x,))}; "
             f"astype('float32') makes a float tensor"

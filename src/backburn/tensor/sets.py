@@ -203,9 +203,9 @@ def histogram(
     inside = call("logical_and", call("greater_equal", y, first), call("less_equal", y, last))
     counts = _weighted_counts("histogram", call("where", inside, place, intervals), weights, intervals + 1)[:intervals]
     if density:
-        dtype = counts.dtype if counts.dtype.kind == "float" else edges.dtype
+        dtype = counts.dtype if counts.dtype.is_floating else edges.dtype
         # 16-bit floats do not hold large counts.
-        share = upcast_half(counts) if counts.dtype.kind == "float" else cast(counts, upcast_half(edges).dtype)
+        share = upcast_half(counts) if counts.dtype.is_floating else cast(counts, upcast_half(edges).dtype)
         total = call("sum", share, axis=(0,))
         counts = cast(call("div", call("div", share, call("diff", cast(edges, share.dtype), axis=0)), total), dtype)
     return HistogramResult(counts, edges)

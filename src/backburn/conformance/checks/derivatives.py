@@ -73,7 +73,7 @@ def _weighted_sum(k: Any, base: Any, outputs: Any) -> Any:
     """``sum(w * output)`` over the float outputs, with fixed uneven weights, so that no two elements can be swapped."""
     total = None
     for output in as_tuple(outputs):
-        if k.dtype(output).kind != "float":
+        if not k.dtype(output).has_gradient:
             continue
         shape = tuple(output.shape)
         term = k.sum(k.mul(output, _constant(k, base, uneven(shape))), tuple(range(len(shape))), False)

@@ -103,14 +103,14 @@ def tracked(outer: Any, operands: list[Any]) -> list[Any]:
 
     def lift(array: Array) -> Any:
         x = outer.from_numpy(array)
-        return outer.set_require_grad(x, True) if as_dtype(array.dtype).kind == "float" else x
+        return outer.set_require_grad(x, True) if as_dtype(array.dtype).has_gradient else x
 
     return store_quantized(outer, map_operands(operands, lift))
 
 
 def _float_leaves(outer: Any, operands: list[Any]) -> list[Any]:
     """The float primitives among operands."""
-    return [x for x in flatten(operands) if hasattr(x, "shape") and outer.dtype(x).kind == "float"]
+    return [x for x in flatten(operands) if hasattr(x, "shape") and outer.dtype(x).has_gradient]
 
 
 def _operands(check: Check) -> tuple[Any, list[Any]]:
@@ -134,7 +134,7 @@ def weighted_sum(outer: Any, results: tuple[Any, ...], weights: list[Array] | No
     ``weights`` are those of each float output, :func:`uneven` ones by default.
     """
     inner, total = outer.inner_backend, None
-    floats = [r for r in results if outer.dtype(r).kind == "float"]
+    floats = [r for r in results if outer.dtype(r).has_gradient]
     chosen: Sequence[Array | None] = weights or [None] * len(floats)
     for result, given in zip(floats, chosen, strict=True):
         if not outer.is_tracked(result):
@@ -164,7 +164,7 @@ def check_gradient(check: Check) -> float:
     inputs = tracked(outer, operands)
     scalar = _total(check, outer, inputs)
     floats = _float_leaves(outer, inputs)
-    at = [as_float64(a) for a in flatten(operands) if isinstance(a, np.ndarray) and as_dtype(a.dtype).kind == "float"]
+    at = [as_float64(a) for a in flatten(operands) if isinstance(a, np.ndarray) and as_dtype(a.dtype).has_gradient]
     found: list[Array | None] = [None] * len(floats)
     if scalar is not None:
         gradients = outer.backward(scalar)
@@ -240,7 +240,7 @@ def check_untracked(check: Check) -> None:
     """Untracked operands give untracked results, and get no gradient if another operand is tracked."""
     outer, operands = _operands(check)
     for result in _called(check, outer, to_primitives(outer, operands)):
-        if outer.dtype(result).kind == "float":
+        if outer.dtype(result).has_gradient:
             assert not outer.is_tracked(result), "the result is on the graph, and no operand is"
     if check.sample.smooth < 1:
         return
@@ -249,7 +249,7 @@ def check_untracked(check: Check) -> None:
     if total is None:
         return
     names = OPERATIONS[check.operation].operands
-    floats = [p for p, o in enumerate(operands) if isinstance(o, np.ndarray) and as_dtype(o.dtype).kind == "float"]
+    floats = [p for p, o in enumerate(operands) if isinstance(o, np.ndarray) and as_dtype(o.dtype).has_gradient]
     reference = gradients_of(outer, total, [every[place] for place in floats])
     for place, expected in zip(floats, reference, strict=True):
         inputs = to_primitives(outer, operands)

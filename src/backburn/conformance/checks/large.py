@@ -426,4 +426,4 @@ def check_large_gradient(check: Check) -> float:
 
 def is_float_leaf(operand: Any) -> bool:
     """Whether a host operand is a float array, in any dtype."""
-    return isinstance(operand, np.ndarray) and as_dtype(operand.dtype).kind == "float"
+    return isinstance(operand, np.ndarray) and as_dtype(operand.dtype).is_floating

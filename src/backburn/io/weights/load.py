@@ -100,7 +100,7 @@ def load_weights(
     if not isinstance(model, Module):
         raise ArgumentError(f"load_weights: loads into a model, and not into a {type(model).__name__}")
     wanted = None if dtype is None else as_dtype(dtype)
-    if wanted is not None and wanted.kind != "float":
+    if wanted is not None and not wanted.is_floating:
         raise DTypeError(f"load_weights: the floats of a model become those of a float dtype, not {wanted}")
     there = None if backend is None else as_backend(backend)
     with opened(source) as found, ExitStack() as undone:
@@ -259,7 +259,7 @@ def _report(
 def _target(leaf: Leaf, wanted: DType | None) -> DType:
     """The dtype that a tensor of the model gets."""
     own: DType = leaf.value.dtype
-    return wanted if wanted is not None and own.kind == "float" else own
+    return wanted if wanted is not None and own.is_floating else own
 
 
 def _wrong_names(where: str, missing: list[str], unused: list[str], own: Mapping[str, Any]) -> ArgumentError:
@@ -355,7 +355,7 @@ def _fits(stored: Stored, target: DType) -> bool:
         return True
     if stored.kind == "int" and target.kind == "int":
         return np.can_cast(as_dtype(stored.dtype).dtype, target.dtype, "safe")
-    return stored.kind == "float" and target.kind == "float"
+    return stored.kind == "float" and target.is_floating
 
 
 def _way_out(stored: Stored, target: DType) -> str:
@@ -397,4 +397,4 @@ def _put(leaf: Leaf, stored: Stored | None, target: DType, backend: AnyBackend |
     else:
         return
     differentiates = old.is_require_grad and is_autodiff(new.backend)
-    leaf.put(new.require_grad() if differentiates and new.dtype.kind == "float" else new)
+    leaf.put(new.require_grad() if differentiates and new.dtype.has_gradient else new)

@@ -41,7 +41,7 @@ def refuse_number(x: Any) -> None:
 
     Outside of transforms ``float(loss)`` is how a loop prints its loss.
     """
-    if x._dtype.kind != "float" or not RECORDING.get() or not (running := TRANSFORMS.get()):
+    if not x._dtype.has_gradient or not RECORDING.get() or not (running := TRANSFORMS.get()):
         return
     k: Any = x._backend
     primitive = x._primitive

@@ -189,7 +189,7 @@ def host_array(obj: Any, dtype: DType | None, default: DType) -> Any:
 
 def _numbers_array(array: Any, dtype: DType | None, default: DType) -> Any:
     """An array of Python numbers in ``dtype``, which must hold them; without it, floats have the dtype ``default``."""
-    if array.dtype.kind == "f" and dtype is not None and dtype.kind != "float":
+    if array.dtype.kind == "f" and dtype is not None and not dtype.is_floating:
         if dtype.kind == "int":
             limits = np.iinfo(dtype.dtype)
             wrong = array[~((array > limits.min - 1.0) & (array < limits.max + 1.0))]
@@ -456,7 +456,7 @@ def from_dlpack(x: Any, /, *, device: BackendLike = None, copy: bool | None = No
         target = x.backend if device is None else as_backend(device)
         if copy is False and innermost(target) != innermost(x.backend):
             raise ExportError(f"from_dlpack: copy=False, but a copy moves {describe((x,))} to {target.spec!r}")
-        return to(constant(x) if x.dtype.kind == "float" else x, target)
+        return to(constant(x) if x.dtype.has_gradient else x, target)
     if copy is False:
         raise ExportError("from_dlpack: copy=False, but a tensor is never made over memory that others may change")
     try:

@@ -71,7 +71,7 @@ def as_constant(primitive: Any, kind: str, levels: Iterable[Any]) -> Any:
 
 def has_history(x: Any) -> bool:
     """Whether any level knows how a tensor was computed; ``is_tracked`` concerns the tensor's level alone."""
-    if x._dtype.kind != "float":
+    if not x._dtype.has_gradient:
         return False
     k: Any = x._backend
     primitive = x._primitive
