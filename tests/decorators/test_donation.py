@@ -18,10 +18,10 @@ from tests.helpers.kernels import USABLE, needs_kernels, use_level
 import backburn as bb
 from backburn import nn, optim
 from backburn.backend import Wrapper, load_backend
+from backburn.backend.host_numbers import RECORDING_STEP, Recording
 from backburn.base.contexts import scoped
 from backburn.base.errors import DeviceMemoryError
 from backburn.decorators import Capture
-from backburn.decorators.capture.replay import REPLAY, Recording
 from backburn.nn import functional
 from backburn.transforms import captured_state
 from backburn_numpy import NumpyBackend, compiled, donation
@@ -88,7 +88,7 @@ def start(make: Callable[[], Any], spec: Any = SPEC) -> tuple[Any, Callable[[int
 
 def program(captured: Any) -> Any:
     """The recorded program of a captured step."""
-    return next(plan.program for _, plan in captured._plans if hasattr(plan, "program"))
+    return next(plan.executable for _, plan in captured._plans if hasattr(plan, "executable"))
 
 
 # ---- what is kept ----
@@ -197,7 +197,7 @@ def test_a_gathered_gradient_is_subtracted_by_rows() -> None:
             state, _ = captured(state, bb.asarray(ids, backend=spec) - number)
         found.append(state[0].weight.numpy())
     np.testing.assert_array_equal(*found)
-    calls = [call.operation for call in program(captured)._program.calls.values()]
+    calls = [call.operation for call in program(captured).source.calls.values()]
     assert "take_backward" not in calls
 
 
@@ -222,7 +222,7 @@ def test_a_gathered_gradient_may_be_constant() -> None:
             state, _ = captured(state)
         found.append(state[0].weight.numpy())
     np.testing.assert_array_equal(*found)
-    (update,) = program(captured)._updates
+    (update,) = program(captured).updates
     assert update.gathered == {0}
     assert not any(x.shape == (ROWS, WIDTH) for x in update.operands[1] if hasattr(x, "shape"))
     assert not any(getattr(x, "shape", ()) == (ROWS, WIDTH) for x in update.call.operands[1])
@@ -272,7 +272,7 @@ def test_rows_are_those_of_the_dense_step_at_every_level(
 
 def recorded(update: Any, state: list[Any], given: list[Any]) -> Any:
     """The program of an update, with that state."""
-    with scoped(REPLAY, Recording()):
+    with scoped(RECORDING_STEP, Recording()):
         base: Any = load_backend("capture(numpy)")
         replay = base.capture(update, state, given)
     for place, x in enumerate(state):
@@ -341,7 +341,7 @@ def test_an_error_or_an_interrupt_leaves_a_whole_state(name: str, where: str, mo
         state, _ = captured(state, *batch(number))
         other, _ = apart(other, *batch(number))
     tensors = [*state[0].parameters()]
-    kind = donation.NumpyRenewal
+    kind = donation.NumpyUpdates
     with monkeypatch.context() as patch:
 
         def interrupts(owner: Any, method: str, first: bool = True) -> None:
@@ -486,7 +486,7 @@ def test_other_backends_make_the_calls(make: Callable[[], Any]) -> None:
     for number in range(4):
         state, _ = captured(state, *batch(number))
     assert captured.reason == ""
-    calls = [call.operation for call in program(captured)._program.calls.values()]
+    calls = [call.operation for call in program(captured).source.calls.values()]
     assert {"sgd_steps", "take_backward"} < {*calls}
     other, batch = start(OPTIMIZERS["sgd"], "autodiff(numpy)")
     for number in range(4):

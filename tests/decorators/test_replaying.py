@@ -18,12 +18,12 @@ import pytest
 import backburn as bb
 from backburn import nn, optim
 from backburn.backend import OPERATIONS, Wrapper, load_backend
+from backburn.backend.host_numbers import RECORDING_STEP, Recording
 from backburn.base.contexts import scoped
 from backburn.base.errors import BackburnError, CaptureError, NumericalInstabilityError, OutOfRangeError, SpecError
 from backburn.conformance import SAMPLES, check_backend
 from backburn.conformance.samples.calls import flatten, operands_of, to_primitives
 from backburn.decorators import Capture, Profile
-from backburn.decorators.capture.replay import REPLAY, Recording
 from backburn.nn import functional
 from backburn.transforms import CapturedFunction, CaptureWarning
 from backburn_numpy import NumpyBackend
@@ -67,7 +67,7 @@ def test_every_operation_is_replayed_on_other_operands(name: str) -> None:
             ]
             return as_list(getattr(k, name)(*given, **attributes))
 
-        with scoped(REPLAY, Recording()):
+        with scoped(RECORDING_STEP, Recording()):
             program = RECORDING.capture(lambda _, values, call=call: ([], call(RECORDING, values)), [], inputs)
         others = [turned(x) for x in inputs]
         try:
@@ -89,7 +89,7 @@ def turned(x: Any) -> Any:
 def test_what_reads_values_cannot_be_recorded(name: str) -> None:
     operands = to_primitives(NUMPY, operands_of(name, SAMPLES[name].cases[0], SAMPLES[name].dtypes[0]))
     recording = Recording()
-    with scoped(REPLAY, recording), pytest.raises(CaptureError, match=f"{name} reads values on the host"):
+    with scoped(RECORDING_STEP, recording), pytest.raises(CaptureError, match=f"{name} reads values on the host"):
         RECORDING.capture(
             lambda _, values: ([], [getattr(RECORDING, name)(*operands, **SAMPLES[name].cases[0].attributes)]), [], []
         )
@@ -352,7 +352,7 @@ def test_calls_with_options_that_change_are_not_joined() -> None:
         bent = RECORDING.leaky_relu(RECORDING.neg(values[0]), slope=slope)
         return [], [RECORDING.mul(RECORDING.exp(bent), 2.0)]
 
-    with scoped(REPLAY, recording):
+    with scoped(RECORDING_STEP, recording):
         replay = RECORDING.capture(program, [], [x])
     assert replay.launches == 3
     for slope in (0.25, 2.0):

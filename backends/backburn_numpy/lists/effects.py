@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from backburn.decorators.capture.program import Variable
+from backburn.programs.ir import Variable
 from backburn_numpy import compiled
 
 Array = Any

@@ -20,8 +20,8 @@ from weakref import ref
 import numpy as np
 
 from backburn.base.errors import BackburnError
-from backburn.decorators.capture.program import Variable
-from backburn.decorators.capture.recorder import Replayed
+from backburn.programs.executable import CompiledProgram
+from backburn.programs.ir import Variable
 from backburn_numpy import memory
 from backburn_numpy.lists import layout
 from backburn_numpy.lists.native_list import NativeList
@@ -139,7 +139,7 @@ def _list_call(original: Callable[..., Any], self: NativeList, *given: Any) -> A
     return found
 
 
-def _replay(original: Callable[..., Any], self: Replayed, inputs: Any, *rest: Any) -> Any:
+def _replay(original: Callable[..., Any], self: CompiledProgram, inputs: Any, *rest: Any) -> Any:
     """A replay that leaves its inputs as they are, and what is left of the outputs of earlier ones."""
     before = _copies([*inputs])
     found = original(self, inputs, *rest)
@@ -175,9 +175,9 @@ def guarded() -> Iterator[None]:
         if getattr(module, "append_empty", None) is append_empty:
             replace(module, "append_empty", lambda arrays, kinds: arrays.extend(_empty(*x[:2]) for x in kinds))
     replace(layout, "aligned", lambda size: _empty((size,), np.dtype(np.uint8)))
-    list_call, replay = NativeList.__call__, Replayed.__call__
+    list_call, replay = NativeList.__call__, CompiledProgram.__call__
     replace(NativeList, "__call__", lambda self, *given: _list_call(list_call, self, *given))
-    replace(Replayed, "__call__", lambda self, inputs, *rest: _replay(replay, self, inputs, *rest))
+    replace(CompiledProgram, "__call__", lambda self, inputs, *rest: _replay(replay, self, inputs, *rest))
     try:
         yield
         check()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from backburn.decorators.capture.program import Call, Variable, arguments
+from backburn.programs.ir import Call, Variable, arguments
 from backburn_numpy import blas, compiled, products
 from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.lists.layout import COPY, MOST, PRODUCT, Layout, Place, Plan, Shape, dtype_of

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from backburn.decorators.capture.program import Call, Number, Variable
+from backburn.programs.ir import Call, Number, Variable
 from backburn_numpy import compiled
 from backburn_numpy.fused import SHARED, _Program
 from backburn_numpy.lists import verifier
@@ -31,6 +31,8 @@ class NativeList:
         results: Sequence[Variable],
         makers: Mapping[Variable, Call],
     ) -> None:
+        #: The calls, in order.
+        self.made = [*dict.fromkeys(makers.values())]
         parts: list[tuple[int, int, Variable]] = []
         news: list[Memory] = []
         copied = len(layout.values)

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from backburn.base.errors import CaptureError
-from backburn.decorators.capture.program import Call, Number, Variable, arguments
+from backburn.programs.ir import Call, Number, Variable, arguments
 from backburn_numpy import blas, compiled, products
 from backburn_numpy.lists.effects import CELLS, EFFECTS, MOVES, Refused, kernels, uses_of
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from backburn.autodiff import Gradients
 from backburn.backend.contract import AnyBackend, is_autodiff
+from backburn.backend.host_numbers import RECORDING_STEP, Recording
 from backburn.base.contexts import ACTIVE
 from backburn.base.dtypes import float32
 from backburn.base.errors import (
@@ -24,7 +25,6 @@ from backburn.base.errors import (
     hint_for,
 )
 from backburn.base.mutable_trees import Leaf, MutableTree
-from backburn.decorators.capture.replay import REPLAY, Recording
 from backburn.decorators.sharding import full_like, levels_of, place_like
 from backburn.hints import add_hints
 from backburn.hints.arguments import explained
@@ -204,7 +204,7 @@ class Optimizer(FixedAttributes):
             found = [given[i].primitive if i in given else None for i in range(len(leaves))]
         else:
             found = _found(leaves, gradients)
-        recording = REPLAY.get()
+        recording = RECORDING_STEP.get()
         if recording is None:
             lr = self._rate()
         else:
@@ -503,7 +503,7 @@ class Optimizer(FixedAttributes):
 def _placed_like(k: Any, x: Any, like: Any) -> Any:
     """A result of a step, in the parts in which ``like`` is."""
     made = place_like(k, x, like)
-    if made is not x and (recording := REPLAY.get()) is not None:
+    if made is not x and (recording := RECORDING_STEP.get()) is not None:
         raise recording.refuse(CaptureError("a step whose results do not lie on the shards as their tensors did"))
     return made
 

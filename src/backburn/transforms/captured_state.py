@@ -11,11 +11,11 @@ from weakref import getweakrefcount
 from backburn.autodiff import Autodiff
 from backburn.autodiff.graph import KeptNode, Tracked
 from backburn.backend.contract import is_autodiff
+from backburn.backend.host_numbers import HasState
 from backburn.base.contexts import ACTIVE
 from backburn.base.errors import ArgumentError
 from backburn.base.mutable_trees import MutableTree
 from backburn.base.trees import flatten, same, unflatten
-from backburn.decorators.capture.replay import HasState
 from backburn.tensor.classes import Tensor
 from backburn.tensor.core.invalidation import STATE, Invalidated, invalidate
 from backburn.tensor.core.levels import FROM_INNER, INNER

@@ -8,20 +8,20 @@ from operator import is_
 from typing import Any, Literal, overload
 
 from backburn.autodiff.anomaly import watches
-from backburn.base.call_site import stack_level
-from backburn.base.contexts import ACTIVE, DEFAULT_BACKEND, DEFAULT_FLOAT, RECORDING, scoped
-from backburn.base.errors import ArgumentError, CaptureError
-from backburn.base.trees import Structure, flatten, same, unflatten
-from backburn.decorators.capture.protocol import Replay, copy_primitive
-from backburn.decorators.capture.replay import (
-    BROUGHT,
-    REPLAY,
+from backburn.backend.capturing import Executable, copy_primitive
+from backburn.backend.host_numbers import (
+    HOST_CONSTANTS,
+    RECORDING_STEP,
     Contents,
     Overwritten,
     Recording,
     overwritten_ids,
     register_player,
 )
+from backburn.base.call_site import stack_level
+from backburn.base.contexts import ACTIVE, DEFAULT_BACKEND, DEFAULT_FLOAT, RECORDING, scoped
+from backburn.base.errors import ArgumentError, CaptureError
+from backburn.base.trees import Structure, flatten, same, unflatten
 from backburn.ops.table import revision
 from backburn.tensor import generators
 from backburn.tensor.classes import Tensor
@@ -105,8 +105,8 @@ class Captured:
         """Initialize a step that has not run yet."""
         self._step = step
         self._on_fallback = on_fallback
-        #: By kind of arguments and state: a plan, why there is none, or what the step brought when it ran for the first
-        #: time.
+        #: By kind of arguments and state: a plan, why there is none, or what the step took from the host when it ran
+        #: for the first time.
         self._plans: list[tuple[Any, _Plan | str | set[Contents]]] = []
         #: The last replay: the plan, the state that it left, the keys of the rest, and what is known of its batch.
         self._last: tuple[_Plan, State, Any, PlainBatch] | None = None
@@ -114,10 +114,16 @@ class Captured:
         self.reason = "it has not been called"
 
     @property
+    def program(self) -> ProgramText | None:
+        """The program that was recorded last, as text: a call on each line, and what became of it; None before."""
+        plans = [plan for _, plan in self._plans if isinstance(plan, _Plan)]
+        return ProgramText(plans[-1].executable) if plans else None
+
+    @property
     def launches(self) -> int | None:
         """The number of kernel launches that one replay saves; None before a recording."""
         plans = [plan for _, plan in self._plans if isinstance(plan, _Plan)]
-        return plans[-1].program.launches if plans and plans[-1].program is not None else None
+        return plans[-1].executable.launches if plans and plans[-1].executable is not None else None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, also one by pickle, has not run yet."""
@@ -128,7 +134,7 @@ class Captured:
 
     def __call__(self, state: Any, *batch: Any) -> tuple[Any, Any]:
         """One step: the new state, and the step's output."""
-        if REPLAY.get() is not None:
+        if RECORDING_STEP.get() is not None:
             self.reason = "it is recorded as a part of another captured step"
             return self._run(State(state), batch)
         if watches():
@@ -173,15 +179,15 @@ class Captured:
             return self._run(slots, batch)
         if index is None:
             self.reason = "a step of these shapes runs once before it is recorded"
-            brought: set[Contents] = set()
-            with scoped(BROUGHT, brought):
+            constants: set[Contents] = set()
+            with scoped(HOST_CONSTANTS, constants):
                 state, out = self._run(slots, batch)
             # An optimizer remembers from its first step on: the state that comes next is known as well.
-            self._plans += [(key, brought), ((State(state).key(), *key[1:]), brought)]
+            self._plans += [(key, constants), ((State(state).key(), *key[1:]), constants)]
             return state, out
         plan = self._plans[index][1]
         if isinstance(plan, set) or (isinstance(plan, _Plan) and not plan.holds()):
-            plan = self._record(base, slots, inputs, plan if isinstance(plan, set) else plan.recording.brought)
+            plan = self._record(base, slots, inputs, plan if isinstance(plan, set) else plan.recording.host_constants)
             self._plans[index] = (key, plan)
         if isinstance(plan, str):
             self.reason = plan
@@ -200,12 +206,12 @@ class Captured:
         invalidate((x for x in before if id(x) not in kept), STATE)
         return state, out
 
-    def _record(self, base: Any, slots: State, inputs: Batch, brought: Collection[Contents]) -> _Plan | str:
+    def _record(self, base: Any, slots: State, inputs: Batch, constants: Collection[Contents]) -> _Plan | str:
         """The recorded program, or the reason why there is none; then nothing has changed."""
         try:
-            return self._recorded(base, slots, inputs, Recording(brought))
+            return self._recorded(base, slots, inputs, Recording(constants))
         except Overwritten:
-            return self._recorded(base, slots, inputs, Recording(brought, overwrites=False))
+            return self._recorded(base, slots, inputs, Recording(constants, overwrites=False))
 
     def _recorded(self, base: Any, slots: State, inputs: Batch, recording: Recording) -> _Plan | str:
         plan, before = _Plan(base, recording), slots.tensors
@@ -229,8 +235,8 @@ class Captured:
         key = slots.key()
         try:
             try:
-                with scoped(REPLAY, recording), generators.fork(plan.generator):
-                    plan.program = base.capture(program, [primitive_of(x) for x in before], inputs.primitives)
+                with scoped(RECORDING_STEP, recording), generators.fork(plan.generator):
+                    plan.executable = base.capture(program, [primitive_of(x) for x in before], inputs.primitives)
             finally:  # recorded, and not yet done
                 recording.undo()
                 slots.restore(before)
@@ -278,6 +284,11 @@ class CapturedFunction:
         """The number of kernel launches that one replay saves; None before a recording."""
         return self._captured.launches
 
+    @property
+    def program(self) -> ProgramText | None:
+        """The program that was recorded last, as text: see :attr:`Captured.program`."""
+        return self._captured.program
+
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, also one by pickle, has not run yet."""
         return type(self), self._given
@@ -290,6 +301,15 @@ class CapturedFunction:
         return self._captured((), *batch)[1]
 
 
+class ProgramText(str):
+    """The text of a program, which is shown as it is."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 class _Plan:
     """A recorded step, and how to make tensors of its primitives."""
 
@@ -298,7 +318,7 @@ class _Plan:
         self.recording = recording
         self._revision = revision()
         self.generator = generators.Current(generators.default_generator())
-        self.program: Replay | None = None
+        self.executable: Executable | None = None
         #: The leaves of the output: how to make each tensor, and what else there is.
         self._out: list[tuple[Maker | None, Any]] = []
         self._structure: Structure | None = None
@@ -315,13 +335,13 @@ class _Plan:
 
     def kept(self) -> str:
         """A result of the recorded run that is still referenced, in words; empty if none is known."""
-        of_program = getattr(self.program, "kept", None)
-        return "" if of_program is None else of_program()
+        held = vars(self.executable).pop("held", None)
+        return "" if held is None else held()
 
     @property
     def state(self) -> list[Any]:
         """The primitives that the program overwrites."""
-        return self.program.state if self.program is not None and self.program.in_place else []
+        return self.executable.state if self.executable is not None and self.executable.in_place else []
 
     def holds(self) -> bool:
         """Whether all assumptions still hold, also for the current generator."""
@@ -331,36 +351,38 @@ class _Plan:
     @property
     def state_now(self) -> list[Any]:
         """The primitives of the state as the last replay has left it."""
-        assert self.program is not None
-        return self.program.state
+        assert self.executable is not None
+        return self.executable.state
 
     def enter(self, slots: State) -> None:
         """Let the program continue from a state that it did not produce itself."""
-        assert self.program is not None
+        assert self.executable is not None
         given = slots.read()
-        changed = [(i, p) for i, (p, held) in enumerate(zip(given, self.program.state, strict=True)) if p is not held]
-        if self.program.in_place and self._has_run:
+        changed = [
+            (i, p) for i, (p, held) in enumerate(zip(given, self.executable.state, strict=True)) if p is not held
+        ]
+        if self.executable.in_place and self._has_run:
             # A primitive that is not known to be elsewhere may share memory with a part that is about to be written.
-            elsewhere = overwritten_ids() - {id(held) for held in self.program.state}
+            elsewhere = overwritten_ids() - {id(held) for held in self.executable.state}
             changed = [
                 (i, p if id(p) in elsewhere or x.dtype.kind == "quantized" else copy_primitive(innermost(x.backend), p))
                 for i, p, x in ((i, p, slots.tensors[i]) for i, p in changed)
             ]
-        for place, value in changed if self.program.in_place else enumerate(given):
-            self.program.set_state(place, value)
+        for place, value in changed if self.executable.in_place else enumerate(given):
+            self.executable.set_state(place, value)
 
     def leave(self) -> None:
         """Let go of the state, if the program only reads it."""
-        if self.program is not None and not self.program.in_place:
-            for place in range(len(self.program.state)):
-                self.program.set_state(place, None)
+        if self.executable is not None and not self.executable.in_place:
+            for place in range(len(self.executable.state)):
+                self.executable.set_state(place, None)
 
     def replay(self, slots: State, inputs: list[Any]) -> tuple[Any, Any]:
         """One step: the host's part, then the recorded program.
 
         An error, or an interrupt, leaves the state as it was; or as it is after the step, if that was complete by then.
         """
-        program = self.program
+        program = self.executable
         assert program is not None
         assert self._structure is not None
         self._has_run = True
@@ -384,7 +406,7 @@ class _Plan:
 
     def _explain(self, error: BaseException) -> None:
         """Raise an error of backburn for the operation of a replay that failed, if the program knows which it was."""
-        failed = getattr(self.program, "failed", None)
+        failed = getattr(self.executable, "failed", None)
         if failed is None or not isinstance(error, Exception) or (found := failed(error)) is None:
             return
         name, operands, attributes = found

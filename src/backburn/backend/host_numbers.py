@@ -2,7 +2,7 @@
 
 A captured step (:func:`backburn.capture`) runs its Python code once and is then replayed by the backend. Host code that
 changes from step to step (the learning rate of a schedule, an optimizer's counter, the offset of a random draw) must
-still run. While a step is recorded, :data:`REPLAY` holds a :class:`Recording`; such values are made with
+still run. While a step is recorded, :data:`RECORDING_STEP` holds a :class:`Recording`; such values are made with
 :meth:`Recording.number`, and the backend binds each to a location on its device that is written before each replay.
 """
 
@@ -49,12 +49,12 @@ LARGEST_CONSTANT = 1 << 20
 class Recording:
     """The numbers of one recorded program, in the order in which the host computes them."""
 
-    def __init__(self, brought: Collection[Contents] = (), overwrites: bool = True) -> None:
-        """A recording without numbers, of a step that brought these arrays from the host when it last ran.
+    def __init__(self, constants: Collection[Contents] = (), overwrites: bool = True) -> None:
+        """A recording without numbers, of a step that took these arrays from the host when it last ran.
 
         ``overwrites`` if new parameters may be written over the state, unless that is read later.
         """
-        self.brought = brought
+        self.host_constants = constants
         self.overwrites = overwrites
         #: The host's functions, in order.
         self._host: list[Callable[[], Any]] = []
@@ -170,9 +170,9 @@ def contents(array: Any) -> Contents:
 
 
 #: The recording in progress, if there is one.
-REPLAY: ContextVar[Recording | None] = ContextVar("backburn_replay", default=None)
+RECORDING_STEP: ContextVar[Recording | None] = ContextVar("backburn_replay", default=None)
 #: The arrays that a step brings from the host in its uncaptured run before the recording.
-BROUGHT: ContextVar[set[Contents] | None] = ContextVar("backburn_brought", default=None)
+HOST_CONSTANTS: ContextVar[set[Contents] | None] = ContextVar("backburn_host_constants", default=None)
 
 
 #: The objects that replay recorded programs; the attribute ``state`` has the primitives that a replay overwrites.
