@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -25,8 +25,10 @@ from backburn.conformance import SAMPLES, check_backend
 from backburn.conformance.samples.calls import flatten, operands_of, to_primitives
 from backburn.decorators import Capture, Profile
 from backburn.nn import functional
+from backburn.programs.executable import CompiledProgram
+from backburn.programs.ir import Call, Program, Variable, rewrite
 from backburn.transforms import CapturedFunction, CaptureWarning
-from backburn_numpy import NumpyBackend
+from backburn_numpy import NumpyBackend, compiled
 
 NUMPY: Any = load_backend("numpy")
 RECORDING: Any = load_backend("capture(numpy)")
@@ -751,3 +753,86 @@ def test_copies_have_not_run_yet() -> None:
 
 def tick(state: Any) -> Any:
     return {"x": state["x"] + 1.0}, None
+
+
+# ---- the program as text, and backends that compile ----
+
+
+def test_a_program_is_shown_as_text() -> None:
+    def step(state: Any, x: Any, y: Any) -> Any:
+        model, optimizer, cache = state
+        loss = nn.functional.mse_loss(bb.sort(model(x), axis=1), y)
+        optimizer.step(model, loss.backward())
+        return (model, optimizer, cache + 1.0), loss
+
+    captured = bb.capture(step, on_fallback="error")
+    assert captured.program is None
+    with bb.use_backend("autodiff(capture(numpy))"):
+        state: Any = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)), optim.Adam(1e-3), bb.zeros(3)
+        x, y = bb.ones((5, 4)), bb.ones((5, 2))
+    for _ in range(3):
+        state, _ = captured(state, x, y)
+    text = str(captured.program)
+    assert repr(captured.program) == text
+    lines = text.splitlines()
+    assert lines[0].startswith("state: v0: float32[3, 4], ")
+    assert lines[-2].startswith("new state: ")
+    assert lines[-1].startswith("outputs: v")
+    sort = next(line for line in lines if "sort(" in line)
+    assert "[5, 2]" in sort
+    if compiled.level() is not None:
+        assert any("native program of" in line for line in lines)
+        assert any(line.startswith("    ") and " linear(" in line for line in lines)
+        assert "# not native: " in sort
+        assert any("adam_steps(" in line and "# update in place: state 0" in line for line in lines)
+
+
+def test_a_function_has_a_program_too() -> None:
+    captured = bb.capture(lambda x: bb.exp(x * 2.0) * x + 1.0, state=False, on_fallback="error")
+    x = bb.ones((100, 100), backend="capture(numpy)")
+    for _ in range(3):
+        captured(x)
+    assert "fuse[mul exp mul add](" in str(captured.program)
+    assert "outputs: " in str(captured.program)
+
+
+class Counting(Wrapper):
+    """A backend that compiles programs, of which it keeps the calls as they are."""
+
+    name = "counting"
+    programs: ClassVar[list[list[str]]] = []
+
+    def compile(self, program: Program) -> CompiledProgram:
+        self.programs.append([call.operation for call in program.calls])
+        return CompiledProgram(self, program)
+
+
+def test_a_backend_compiles_programs_itself() -> None:
+    k = Capture(Counting(NumpyBackend()))
+    captured = bb.capture(lambda x: (bb.exp(x) * 2.0 + x).sum(), state=False, on_fallback="error")
+    x = bb.asarray(np.linspace(0.0, 1.0, 10_000), backend=k)
+    found = [captured(x).item() for _ in range(3)]
+    assert Counting.programs == [["exp", "mul", "add", "sum"]]
+    assert found[0] == found[1] == found[2]
+
+
+def test_passes_keep_what_is_used() -> None:
+    """Each pass is a function of a program; a call that it leaves without a use is gone, and variables are new."""
+    k: Any = load_backend("numpy")
+    x, y, z = (Variable(i, (3,), bb.float32) for i in (0, 7, 3))
+    calls = [Call("exp", k.exp, [x], {}, y), Call("neg", k.neg, [y], {}, z)]
+    program = Program(calls, [], [x], [[], [z]])
+
+    def halve(program: Program, k: Any) -> list[Call]:
+        new = program.variable((3,), bb.float32)
+        assert new.index == 8
+        return [*program.calls[:1], Call("square", k.square, [x], {}, new), Call("neg", k.neg, [new], {}, z)]
+
+    assert program.makers() == {y: calls[0], z: calls[1]}
+    assert program.users()[y] == [calls[1]]
+    assert program.uses() == {x: 1, y: 1, z: 1}
+    rewrite(program, k, (halve,))
+    assert [call.operation for call in program.calls] == ["square", "neg"]
+    assert program.launches == 2
+    executable = CompiledProgram(k, program)
+    np.testing.assert_array_equal(executable([np.float32([1.0, 2.0, 3.0])], [])[0], [-1.0, -4.0, -9.0])
