@@ -127,6 +127,13 @@ def test_a_rank_s_program_has_what_mpiexec_gives_it(tmp_path: Path) -> None:
             ["rank 0 .*"],
         ),
         ({"ended-0": (7, -15), "ended-1": (5, -9)}, 9, 9, ["rank 1 of 2 was killed by SIGKILL.*"]),
+        ({"ended-0": (4, 1), "ended-1": (5, -9)}, 1, 1, ["rank 1 of 2 was killed by SIGKILL.*"]),
+        (
+            {"message-0": (4, "no"), "ended-1": (5, -9)},
+            1,
+            1,
+            ["rank 1 of 2 was killed by SIGKILL.*", "rank 0 of 2: no"],
+        ),
         ({"ended-1": (5, 3)}, 0, 3, ["rank 1 of 2 ended with status 3"]),
         ({"ended-1": (5, -99)}, 0, 1, ["rank 1 of 2 was killed by signal 99"]),
         ({"message-1": (5, "no"), "ended-1": (6, 1), "ended-0": (7, 1)}, 1, 1, ["rank 1 of 2: no"]),

@@ -151,8 +151,7 @@ class _Run:
         self._starts += [Region(f"new array {i}", _unwritten(n), True) for i, n in enumerate(finished.news)]
         fixed = {compiled.address(cell): _line(self._symbols[x, cell.dtype.itemsize]) for x, cell in finished.cells}
         regions = {at: Region("a number", symbols, False) for at, symbols in fixed.items()}
-        for x in finished.constants:
-            regions[compiled.address(x)] = Region("a constant", _line(_bits(x)), False)
+        regions |= {at: Region("a constant", bits, False) for at, bits in _constants(finished.constants)}
         if finished.arena.size:
             regions[compiled.address(finished.arena)] = Region("the arena", _unwritten(finished.arena.size), True)
         self._addresses = sorted(regions)
@@ -556,6 +555,18 @@ def _line(symbols: Array) -> Array:
 def _bits(x: Array) -> Array:
     """The symbols of a constant, below 0: the bits of its units."""
     return -1 - x.reshape(-1).view(np.uint32).astype(np.int64)
+
+
+def _constants(arrays: Sequence[Array]) -> list[tuple[int, Array]]:
+    """The addresses and symbols of constants; parts of one array that overlap are one constant."""
+    found: list[tuple[int, Array]] = []
+    for x in sorted(arrays, key=compiled.address):
+        at, bits = compiled.address(x), _line(_bits(x))
+        if found and (common := found[-1][0] + found[-1][1].size * UNIT - at) > 0:
+            at, before = found.pop()
+            bits = np.concatenate([before, bits[common // UNIT :]])
+        found.append((at, bits))
+    return found
 
 
 def _unwritten(size: int) -> Array:

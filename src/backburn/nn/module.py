@@ -210,6 +210,9 @@ class Module:
         """
         return name
 
+    def _check_metadata(self, where: str, values: Mapping[str, Any], strict: bool) -> None:
+        """Compare what a file of weights says of its model with this one. To be overridden; any is right for others."""
+
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Replace parameters and buffers by the tensors (or arrays) of ``state``, moved to their backends.
 

@@ -250,6 +250,21 @@ def test_a_planted_fault_is_refused(fault: str, monkeypatch: pytest.MonkeyPatch)
         np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("rows", [slice(0, 4), slice(1, 3), slice(2, None)])
+def test_constants_may_be_parts_of_one_array(rows: slice) -> None:
+    """A shorter part that begins where the array or another part does takes nothing away from it."""
+    c = bb.asarray(np.random.default_rng(1).normal(size=(5, 8)).astype(np.float32), backend="autodiff(capture(numpy))")
+
+    def function(x: Any) -> Any:
+        product = x @ c
+        moved = bb.concat([product * 0.5, c[1:2], c[rows]], axis=0)
+        return moved, bb.tanh(product) + c[2:3], bb.exp(bb.concat([c[3:], c[rows]], axis=0))
+
+    first, again = record(function, (17, 5))
+    for x, y in zip(first, again, strict=True):
+        np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=2e-5, atol=1e-6)
+
+
 def test_all_kernels_that_lists_call_are_known() -> None:
     """The sources of the planner name no kernel whose effects the verifier does not know, and no other kind of move."""
     for name in effects.EFFECTS:
