@@ -22,8 +22,8 @@ from weakref import WeakSet, ref
 import numpy as np
 
 from backburn.base.errors import BackburnError
-from backburn.decorators.capture.program import Variable
-from backburn.decorators.capture.recorder import Replayed
+from backburn.programs.executable import CompiledProgram
+from backburn.programs.ir import Variable
 from backburn_numpy import compiled, memory
 from backburn_numpy.lists import layout
 from backburn_numpy.lists.native_list import NativeList
@@ -177,7 +177,7 @@ def _list_call(original: Callable[..., Any], self: NativeList, *given: Any) -> A
     return found
 
 
-def _replay(original: Callable[..., Any], self: Replayed, inputs: Any, *rest: Any) -> Any:
+def _replay(original: Callable[..., Any], self: CompiledProgram, inputs: Any, *rest: Any) -> Any:
     """A replay that leaves its inputs as they are, and what is left of the outputs of earlier ones."""
     before = _copies([*inputs])
     found = original(self, inputs, *rest)
@@ -206,17 +206,20 @@ def guarded() -> Iterator[None]:
         replaced.append((owner, name, getattr(owner, name)))
         setattr(owner, name, new)
 
+    append_empty = memory.append_empty
     numpy = ModuleType("numpy")
     numpy.__dict__.update(vars(np), empty=_numpy_empty)
     for module in [m for n, m in sys.modules.items() if n.partition(".")[0] == "backburn_numpy"]:
         if getattr(module, "empty", None) is _from_pool:
             replace(module, "empty", _empty)
+        if getattr(module, "append_empty", None) is append_empty:
+            replace(module, "append_empty", lambda arrays, kinds: arrays.extend(_empty(*x[:2]) for x in kinds))
         if getattr(module, "np", None) is np and module.__name__ not in UNCHANGED:
             replace(module, "np", numpy)
     replace(layout, "aligned", lambda size: _empty((size,), np.dtype(np.uint8)))
-    list_call, replay = NativeList.__call__, Replayed.__call__
+    list_call, replay = NativeList.__call__, CompiledProgram.__call__
     replace(NativeList, "__call__", lambda self, *given: _list_call(list_call, self, *given))
-    replace(Replayed, "__call__", lambda self, inputs, *rest: _replay(replay, self, inputs, *rest))
+    replace(CompiledProgram, "__call__", lambda self, inputs, *rest: _replay(replay, self, inputs, *rest))
     try:
         yield
         check()
