@@ -1,9 +1,9 @@
 """Recycled memory for large results.
 
 The first touch of a page costs more than the arithmetic done on it, and a large array that the C library maps for each
-operation consists of fresh pages only. So results of :data:`THRESHOLD` bytes and more use pooled blocks: an array made
-by :func:`empty` references its block, as do all its views, and when the last of them dies the block's bytes return to
-the pool. No reference counts of our own are involved, and live arrays never share a block.
+operation consists of fresh pages only. So results of ``MIN_POOLED_BYTES`` and more use pooled blocks: an array made by
+:func:`empty` references its block, as do all its views, and when the last of them dies the block's bytes return to the
+pool. No reference counts of our own are involved, and live arrays never share a block.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,13 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     return np.ndarray(shape, dtype, Block((rounded,), np.uint8, raw))
 
 
+def append_empty(arrays: list[Any], kinds: Iterable[tuple[tuple[int, ...], np.dtype[Any], bool]]) -> None:
+    """Append an :func:`empty` array for each shape and dtype; the third says whether its memory is pooled."""
+    make = np.empty
+    for shape, dtype, is_large in kinds:
+        arrays.append(empty(shape, dtype) if is_large else make(shape, dtype))
+
+
 def empty_like(x: Any) -> Any:
     """:func:`empty` with the shape and dtype of an array."""
     return empty(x.shape, x.dtype)
@@ -185,7 +193,7 @@ def memory_ordered(*operands: Any) -> tuple[list[Any], list[int]] | None:
 def stats() -> dict[str, int]:
     """``used`` by live arrays, ``held`` by all blocks (those included), and ``peak``, the most ever held.
 
-    Arrays below :data:`tuning.MIN_POOLED_BYTES`, and those that NumPy allocates itself, are not counted.
+    Arrays below ``tuning.MIN_POOLED_BYTES``, and those that NumPy allocates itself, are not counted.
     """
     with _lock:
         return {"used": _total - _held, "held": _total, "peak": _peak}

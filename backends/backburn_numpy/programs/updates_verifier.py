@@ -13,11 +13,19 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from backburn.base.errors import CaptureError
-from backburn.decorators.capture.donation import Place
+from backburn.programs.passes.in_place import Place
 from backburn_numpy import compiled
 from backburn_numpy.elementwise.fused import _Program
 from backburn_numpy.lists.effects import Refused, uses_of
-from backburn_numpy.programs.in_place import ADAM, FORMULA, MOMENTUM, PLAIN, ROWS, NumpyRenewal, Results
+from backburn_numpy.programs.state_updates import (
+    ADAM,
+    FORMULA,
+    MOMENTUM,
+    PLAIN,
+    ROWS,
+    NumpyUpdates,
+    Results,
+)
 
 Array = Any
 
@@ -36,7 +44,7 @@ class Bytes(NamedTuple):
         return self.start < other.end and other.start < self.end
 
 
-class VerifiedRenewal(NumpyRenewal):
+class VerifiedUpdates(NumpyUpdates):
     """Updates whose steps are verified before they run."""
 
     def begin(self, state: Sequence[Array], owned: Sequence[bool], held: Sequence[int]) -> None:
