@@ -202,6 +202,7 @@ LAYERS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ("warm", (("autodiff", "graph, gradients, tangents"), ("batching", "batches of vmap"))),
     ("warm", (("decorators", "capture, profile, trace, sharding"),)),
     ("warm", (("communicators", "processes that exchange buffers"),)),
+    ("green", (("programs", "recorded programs: calls, passes, executables"),)),
     ("green", (("backend", "the contract of a backend"),)),
     ("green", (("ops", "every operation: declaration, body, rules"),)),
     ("plain", (("hints", "the right name, in errors"),)),

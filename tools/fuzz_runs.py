@@ -227,8 +227,24 @@ def _checkpoint(choice: random.Random, folder: Path) -> None:
     except (bb.errors.DTypeError, ValueError):  # lone surrogates, and what a state is not
         return
     made = trainer()
-    made.resume(path)
+    before = made.state()
+    try:
+        made.resume(path)
+    except bb.errors.BackburnError:
+        assert same(made.state(), before)
+        raise
     made.run_epoch()
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two trees have the same tables, lists, tensors and values."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(x, other[key]) for key, x in one.items())
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, bb.Tensor) and isinstance(other, bb.Tensor):
+        return one.shape == other.shape and one.tolist() == other.tolist()
+    return type(one) is type(other) and bool(one == other or (one != one and other != other))
 
 
 def _mutable(tree: Any) -> Any:

@@ -5,21 +5,23 @@ from __future__ import annotations
 import inspect
 import operator
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from backburn.backend.capturing import Executable
 from backburn.backend.contract import Backend, Capabilities
 from backburn.base.dtypes import STORAGES, DType, host_dtypes, qint8
 from backburn.base.errors import ArgumentError, BackendMismatchError, BackendUnavailableError, DTypeError
-from backburn.decorators.capture.donation import STEPS, Renewal, Update
-from backburn.decorators.capture.program import Call
 from backburn.ops.bodies.quantized import Quantized
 from backburn.ops.table import OPERATIONS, contract_operations
-from backburn_numpy import blas, compiled, donation, epilogues, fused, lists, memory, mkl, ops, threads
+from backburn.programs.ir import Program
+from backburn.programs.passes.in_place import STEPS
+from backburn_numpy import blas, compiled, fused, memory, mkl, ops, threads
+from backburn_numpy.lists import compiling
 from backburn_numpy.ops import activations, elementwise, quantization
 from backburn_numpy.ops.quantization import QuantizedArray
 from backburn_numpy.quiet import quiet
@@ -113,32 +115,15 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         found = None if is_small else fused.fuse(formula, x, *values, donate=donate)
         return formula(self, x, *values) if found is None else found
 
-    def renewal(self, updates: Sequence[Update]) -> Renewal | None:
-        """How a replay makes updates in the state's own memory: see :mod:`backburn_numpy.donation`.
+    def compile(self, program: Program) -> Executable:
+        """A recorded program with native programs, and updates in the state's memory: see :mod:`backburn_numpy.lists`.
 
-        None for a subclass with steps of its own.
+        A subclass, which may have operations of its own, has what every backend has.
         """
+        is_plain = type(self) is NumpyBackend
         mine = (*STEPS, "sgd_step", "adam_step", "take_backward", "fuse")
-        is_own = any(getattr(type(self), name) is not getattr(NumpyBackend, name) for name in mine)
-        return None if is_own else donation.renewal(self, updates)
-
-    def lister(self) -> lists.Lister | None:
-        """A maker of lists of recorded calls: see :mod:`backburn_numpy.lists`.
-
-        None without kernels, and for a subclass, which may have operations of its own.
-        """
-        return lists.Lister() if type(self) is NumpyBackend and compiled.kernel("native_list") else None
-
-    def with_epilogue(self, call: Call, name: str) -> Callable[..., Any] | None:
-        """A recorded call and the pass after it as one: see :mod:`backburn_numpy.epilogues`.
-
-        None for a subclass, which may have operations of its own.
-        """
-        return epilogues.with_epilogue(self, call, name) if type(self) is NumpyBackend else None
-
-    def unshared(self, state: Sequence[Any], held: Sequence[int]) -> list[bool]:
-        """For each array of a list, whether only that and those ``held`` references refer to it."""
-        return donation.unshared(state, held)
+        has_steps = all(getattr(type(self), name) is getattr(NumpyBackend, name) for name in mine)
+        return compiling.compile_program(self, program, is_plain, has_steps)
 
     def dtype(self, x: Any, /) -> DType:
         """The dtype of an array; raises for anything else."""

@@ -14,13 +14,14 @@ import ctypes
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
+from operator import and_
 from typing import Any
 
 import numpy as np
 
-from backburn.decorators.capture.donation import STEPS, Place, Renewal, Update
 from backburn.ops.optimizer_steps import adam_numbers, transpose_results
 from backburn.ops.table import OPERATIONS
+from backburn.programs.passes.in_place import STEPS, InPlaceUpdates, Place, Update
 from backburn_numpy import compiled
 from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.fused import bound
@@ -43,33 +44,36 @@ WORDS, ARRAYS = 11, 7
 OPTIONS = 8
 
 _getrefcount: Callable[[Any], int] | None = getattr(sys, "getrefcount", None)
-#: The reference count of an object to which one list alone refers, counted as :meth:`NumpyRenewal.begin` counts.
+#: The reference count of an object to which one list alone refers, counted as :meth:`NumpyUpdates.begin` counts.
 ONCE = next(map(_getrefcount, [object()])) if _getrefcount is not None else 0
 
 #: Results of an update, each with whether nothing else can refer to it.
 Results = list[tuple[Any, bool]]
 
 
-def renewal(k: Any, updates: Sequence[Update]) -> NumpyRenewal | None:
+def in_place_updates(k: Any, updates: Sequence[Update]) -> NumpyUpdates | None:
     """How the backend ``k`` makes these updates; None without kernels, or without reference counts."""
     if _getrefcount is None or compiled.kernel("renew") is None:
         return None
     if verifier.VERIFIES:
-        from backburn_numpy.renewal_verifier import VerifiedRenewal
+        from backburn_numpy.updates_verifier import VerifiedUpdates
 
-        return VerifiedRenewal(k, updates)
-    return NumpyRenewal(k, updates)
+        return VerifiedUpdates(k, updates)
+    return NumpyUpdates(k, updates)
 
 
-def unshared(state: Sequence[Any], held: Sequence[int]) -> list[bool]:
-    """Whether only ``state`` and those ``held`` references refer to each array."""
+def is_unshared(arrays: Sequence[Any], known_references: Sequence[int]) -> list[bool]:
+    """Whether only ``arrays`` and so many references that are known refer to each array."""
     if _getrefcount is None:
-        return [False] * len(state)
-    return [n == ONCE + more for n, more in zip(map(_getrefcount, state), held, strict=True)]
+        return [False] * len(arrays)
+    found = []
+    for n, more in zip(map(_getrefcount, arrays), known_references, strict=True):
+        found.append(n == ONCE + more)
+    return found
 
 
-class NumpyRenewal(Renewal):
-    """The updates of a program: see :class:`backburn.decorators.capture.donation.Renewal`."""
+class NumpyUpdates(InPlaceUpdates):
+    """The updates of a program: see :class:`backburn.programs.passes.in_place.InPlaceUpdates`."""
 
     def __init__(self, k: Any, updates: Sequence[Update]) -> None:
         """Updates of the backend ``k``."""
@@ -108,7 +112,7 @@ class NumpyRenewal(Renewal):
         self.done[0] = 0
         self._kept.clear()
         self._state = state
-        self._is_free = [own and is_free for own, is_free in zip(owned, unshared(state, held), strict=True)]
+        self._is_free = [*map(and_, owned, is_unshared(state, held))]
 
     def prepare(self, number: int, operands: Sequence[Any], attributes: dict[str, Any]) -> Results:
         """The results of an update, most of which the kernel is to write."""
@@ -131,7 +135,11 @@ class NumpyRenewal(Renewal):
 
     def _are_free(self, places: Iterable[int | None]) -> bool:
         """Whether all results of an update may be written over what they renew."""
-        return all(place is None or self._is_free[place] for place in places)
+        is_free = self._is_free
+        for place in places:  # noqa: SIM110 (a generator is called once for each)
+            if place is not None and not is_free[place]:
+                return False
+        return True
 
     def _array(self, operand: Any) -> Array:
         """The array of an operand."""
@@ -161,11 +169,15 @@ class NumpyRenewal(Renewal):
 
         None unless the gradients are in row-major order and float32; their shapes are those that were recorded.
         """
-        if not all(g.__class__ is np.ndarray and g.dtype is FLOAT32 and g.flags.c_contiguous for g in grads):
-            return None
-        first = self._first[number]
-        self._steps[first : first + len(grads), -ARRAYS + at] = [*map(compiled.address, grads)]
-        return [(None if place is None else self._state[place], True) for place in self._updates[number].places]
+        for g in grads:
+            if g.__class__ is not np.ndarray or g.dtype is not FLOAT32 or not g.flags.c_contiguous:
+                return None
+        first, state = self._first[number], self._state
+        self._steps[first : first + len(grads), -ARRAYS + at] = compiled.addresses_of(grads)
+        results: Results = []
+        for place in self._updates[number].places:
+            results.append((None if place is None else state[place], True))
+        return results
 
     def _adam(
         self,

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from backburn.base.dtypes import float32, float64
-from backburn.decorators.capture.program import Call
+from backburn.programs.ir import Call
 from backburn_numpy.lists.lister import PLANNERS
 from backburn_numpy.ops import conv, linalg
 from backburn_numpy.products import Epilogue

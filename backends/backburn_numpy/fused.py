@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from backburn.backend.tracing import UNTRACEABLE, Call, Formula, Trace, Value, is_formula, method_of, traced
 from backburn.base.dtypes import float32, float64, rounded
 from backburn.base.errors import Unsupported
 from backburn.ops.bodies import special, special_ratios
 from backburn.ops.table import OPERATIONS
+from backburn.programs.lowering import UNTRACEABLE, Call, Formula, Trace, Value, is_formula, method_of, traced
 from backburn_numpy import compiled
 from backburn_numpy.blocks import LEAST, elementwise
 from backburn_numpy.compiled import FLOAT32

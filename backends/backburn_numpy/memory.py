@@ -11,6 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,13 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
             _total += rounded
             _peak = max(_peak, _total)
     return np.ndarray(shape, dtype, Block((rounded,), np.uint8, raw))
+
+
+def append_empty(arrays: list[Any], kinds: Iterable[tuple[tuple[int, ...], np.dtype[Any], bool]]) -> None:
+    """Append an :func:`empty` array for each shape and dtype; the third says whether it has :data:`THRESHOLD` bytes."""
+    make = np.empty
+    for shape, dtype, is_large in kinds:
+        arrays.append(empty(shape, dtype) if is_large else make(shape, dtype))
 
 
 def empty_like(x: Any) -> Any:

@@ -56,12 +56,13 @@ def multiply(
     """
     height, depth = x.shape[-2:]
     width, dtype = y.shape[-1], x.dtype
-    work, least = max(x.size * width, y.size * height), WORTH.get(compiled.level(), math.inf)
-    pays = work >= least or (work >= TURNED and y.strides[-2] == dtype.itemsize and least < math.inf)
-    by_library = mkl.in_use() is not None and work >= TURNED
-    if not pays and not by_library:
+    work = max(x.size * width, y.size * height)
+    if work < TURNED or height == 1 or width == 1:
         return None
-    if height == 1 or width == 1:
+    least = WORTH.get(compiled.level(), math.inf)
+    pays = work >= least or (y.strides[-2] == dtype.itemsize and least < math.inf)
+    by_library = mkl.in_use() is not None
+    if not pays and not by_library:
         return None
     if (name := _NAMES.get(dtype)) is None or y.dtype != dtype or y.shape[-2] != depth:
         return None

@@ -521,6 +521,9 @@ def test_functions_of_matrices_with_equal_eigenvalues(x: Array, f: Any) -> None:
     np.testing.assert_allclose(bb.grad(rebuilt(f))(tensor(x)).numpy(), expected, rtol=1e-5, atol=1e-7)
     direction = GENERATOR.normal(size=x.shape)
     slope = bb.jvp(rebuilt(f), (tensor(x),), (tensor(direction),))[1].item()
+    assert bb.linearize(rebuilt(f), tensor(x))[1](tensor(direction)).item() == pytest.approx(
+        slope, rel=1e-12, abs=1e-12
+    )
     assert slope == pytest.approx((expected * direction).sum(), rel=1e-5, abs=1e-7)
     both = tensor(np.stack([x, np.diag([1.0, 2.0, 4.0])]))
     mapped = bb.vmap(bb.grad(rebuilt(f)))(both)

@@ -27,6 +27,11 @@ KERNEL(lstm_step, REAL *restrict gates, REAL *restrict hidden, REAL *restrict ne
 
 INLINE REAL NAMED(under_sigmoid)(REAL y) { return y * (1 - y); }
 INLINE REAL NAMED(under_tanh)(REAL y) { return FUSED(-y, y, 1); }
+/* The slope of tanh at x, accurate at both ends, where its result is 1. */
+INLINE REAL NAMED(slope_of_tanh)(REAL x) {
+    const REAL e = EXP_OF(x < 0 ? 2 * x : -2 * x), above = 1 / (1 + e);
+    return 4 * e * above * above;
+}
 
 INLINE void NAMED(add)(REAL *restrict sum, const REAL *restrict more, int64_t count) {
     if (more) {
@@ -55,7 +60,7 @@ KERNEL(lstm_step_backward, REAL *restrict grad_sums, REAL *restrict grad_cell, R
         LOOP for (int64_t j = 0; j < size; j++) {
             const int64_t at = size * row + j;
             const REAL state = TANH_OF(new_cell[at]), through = grad_hidden[at];
-            const REAL total = grad_cell[at] + through * o[j] * NAMED(under_tanh)(state);
+            const REAL total = grad_cell[at] + through * o[j] * NAMED(slope_of_tanh)(new_cell[at]);
             grad_i[j] = (grad_i[j] + total * g[j]) * NAMED(under_sigmoid)(i[j]);
             grad_f[j] = (grad_f[j] + total * cell[at]) * NAMED(under_sigmoid)(f[j]);
             grad_g[j] = (grad_g[j] + total * i[j]) * NAMED(under_tanh)(g[j]);

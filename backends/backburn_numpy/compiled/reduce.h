@@ -207,6 +207,25 @@ static void NAMED(sums_of_rows)(REAL *restrict out, const REAL *restrict x, int6
     LOOP for (int64_t i = 0; i < width; i++) out[i] = (REAL)sums[i];
 }
 
+/* The sums of columns, row after row, as NumPy adds few rows: in double precision if wide. */
+KERNEL(sum_in_order, const REAL *restrict x, REAL *restrict out, int64_t rows, int64_t width, int64_t wide) {
+    double sums[LINE];
+    for (int64_t at = 0, some; at < width; at += some) {
+        some = width - at < LINE ? width - at : LINE;
+        const REAL *row = x + at;
+        LOOP for (int64_t i = 0; i < some; i++) out[at + i] = row[i], sums[i] = (double)row[i];
+        for (int64_t r = 1; r < rows; r++) {
+            row += width;
+            if (wide)
+                LOOP for (int64_t i = 0; i < some; i++) sums[i] += (double)row[i];
+            else
+                LOOP for (int64_t i = 0; i < some; i++) out[at + i] += row[i];
+        }
+        if (wide)
+            LOOP for (int64_t i = 0; i < some; i++) out[at + i] = (REAL)sums[i];
+    }
+}
+
 KERNEL(sum_matrices, const REAL *restrict x, REAL *restrict out, int64_t inner, int64_t number, int64_t size) {
     NAMED(join_matrices)(x, out, inner, number, size, NAMED(sums_of_rows));
 }

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from backburn.decorators.capture.program import Call, Number, Variable
+from backburn.programs.ir import Call, Number, Variable
 from backburn_numpy import compiled
 from backburn_numpy.compiled import FLOAT32, FLOAT64
 from backburn_numpy.memory import aligned, contiguous

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from backburn.backend.tracing import method_of
 from backburn.ops.table import OPERATIONS
+from backburn.programs.lowering import method_of
 from backburn_numpy import compiled
 from backburn_numpy.blocks import elementwise, run_rows
 from backburn_numpy.fused import FEWEST, fuse, fuse_kernel

@@ -55,7 +55,9 @@ def linear_then(epilogue: Epilogue | None, x: Array, weight: Array, bias: Array 
 
 def affine(x: Array, y: Array, bias: Array | None, epilogue: Epilogue | None = None) -> Array:
     """``x @ y + bias`` for matrices, and the pass after it."""
-    wide, wide_y, wide_bias = upcast_half(x), upcast_half(y), upcast_half(bias)
+    half, wide, wide_y, wide_bias = x.itemsize == 2 and is_half(x), x, y, bias
+    if half:
+        wide, wide_y, wide_bias = upcast_half(x), upcast_half(y), upcast_half(bias)
     product: Any = products.multiply(wide, wide_y, wide_bias, epilogue=epilogue)
     if product is None:
         if epilogue is not None:
@@ -65,9 +67,9 @@ def affine(x: Array, y: Array, bias: Array | None, epilogue: Epilogue | None = N
             if are_few(x.shape, y.T):
                 return _few_rows(x, y.T, bias)
             product = _multiply(wide, wide_y)
-        if bias is not None:
+        if wide_bias is not None:
             np.add(product, wide_bias, out=product)
-    return cast_like(product, x)
+    return cast_like(product, x) if half else product
 
 
 def are_few(shape: tuple[int, ...], weight: Array) -> bool:
@@ -108,7 +110,9 @@ def linear_weight_backward(grad: Array, x: Array, /) -> tuple[Array, Array]:
 
 def _product(x: Array, y: Array) -> Array:
     """NumPy's product, through float32 for 16-bit floats."""
-    return cast_like(_multiply(upcast_half(x), upcast_half(y)), x) if is_half(x) else _multiply(x, y)
+    if x.itemsize == 2 and is_half(x):
+        return cast_like(_multiply(upcast_half(x), upcast_half(y)), x)
+    return _multiply(x, y)
 
 
 def _multiply(x: Array, y: Array) -> Array:

@@ -47,7 +47,7 @@ def broadcast_to(k: Any, x: Array, /, shape: Shape) -> Array:
         return x
     if x.ndim <= len(shape) and math.prod(shape) * x.itemsize <= FEW:
         copy = np.empty(shape, x.dtype)
-        np.copyto(copy, x)
+        copy[...] = x
         return copy
     if x.size == 1 and x.ndim <= len(shape) and x.dtype.isbuiltin == 1:
         # This does what NumPy's function does, in a fraction of the time.

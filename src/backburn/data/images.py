@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +48,8 @@ def image_folder(
 
     ``size`` is the height and width to which images are resized, or one number for both. ``mode`` is Pillow's:
     ``"RGB"``, ``"L"`` for gray, ``"RGBA"``. Rotations that a camera has noted are carried out. Gray images of 16 bits
-    keep all of them, as floats; of colours of 16 bits Pillow reads the upper 8, and of several frames the first.
+    keep all of them, as floats; of colours of 16 bits Pillow reads the upper 8, which a note on standard error says,
+    and of several frames the first.
 
     Needs the extra ``data``; :class:`BackendUnavailableError` says so. Raises :class:`FileFormatError` for a folder
     without images, for links out of the folder, and later for files that are no images, or whose pixels take more than
@@ -118,6 +121,7 @@ class ImageFolder:
         self._size = size
         self._mode = mode
         self._dtype = dtype
+        self._has_noted = False
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -155,6 +159,13 @@ class ImageFolder:
             "images": len(self), "classes": self.classes, "size": size, "mode": self._mode, "dtype": self._dtype.name,
         }  # fmt: skip
 
+    def _note_depth(self, path: Path, content: bytes, file: Any) -> None:
+        """Say, once, that Pillow does not read all of the colours' bits."""
+        if not self._has_noted and _has_deep_colours(content, file):
+            self._has_noted = True
+            words = "has 16 bits for each colour, of which the upper 8 are read; and so may others"
+            print(f"note: image_folder: {path} {words}", file=sys.stderr, flush=True)
+
     def _read(self, path: Path) -> NDArray[Any]:
         from PIL import Image, ImageOps
 
@@ -163,10 +174,11 @@ class ImageFolder:
         try:
             with Image.open(io.BytesIO(content), formats=FORMATS) as file:
                 self._check_memory(path, file, room(len(content)))
+                self._note_depth(path, content, file)
                 ImageOps.exif_transpose(file, in_place=True)
                 if file.mode.startswith(("I", "F")):
                     return self._of_gray(self._deep(path, file))
-                image = file
+                image: Any = file
                 if file.mode != self._mode:
                     image = file.convert(self._mode)
                     file.close()  # whose pixels are no longer needed
@@ -234,6 +246,18 @@ class ImageFolder:
         if self._mode == "RGBA":
             found[3] = 1
         return found
+
+
+def _has_deep_colours(content: bytes, file: Any) -> bool:
+    """Whether colours, or gray with transparency, have more than 8 bits in a file, of which Pillow reads 8."""
+    if file.mode.startswith(("I", "F")):
+        return False
+    if file.format == "PNG":
+        return content[24:25] == b"\x10"  # the depth, after the width and the height
+    if file.format == "PPM":
+        header = re.match(rb"P[36](?:\s|#[^\n]*\n)+\d+(?:\s|#[^\n]*\n)+\d+(?:\s|#[^\n]*\n)+(\d+)", content)
+        return header is not None and len(header[1]) < 10 and int(header[1]) > 255
+    return max(getattr(file, "tag_v2", {}).get(258, (8,))) > 8
 
 
 def _images(folder: Path, pattern: str, root: Path) -> list[Path]:

@@ -108,7 +108,10 @@ def extremum_and_index(shape: Shape, *, axis: int, keepdims: bool = False, **_: 
 
 def keepdims_shape(shape: Shape, axis: Axes) -> Shape:
     """``shape`` with the reduced axes kept at length 1."""
-    return tuple(1 if i in axis else n for i, n in enumerate(shape))
+    kept = list(shape)
+    for a in axis:
+        kept[a] = 1
+    return tuple(kept)
 
 
 def broadcast_back(k: Any, g: Any, x_shape: Shape, axis: Axes) -> Any:

@@ -83,9 +83,10 @@ def load_weights(
     it where tensors have no values, ``with bb.use_backend("autodiff(null)"):``, and name the backend here.
 
     Raises :class:`ArgumentError` for unused and missing names (not with ``strict=False``), names that collide, and a
-    tensor that the source lacks and that has no values, :class:`ShapeError` and :class:`DTypeError` for tensors that do
-    not fit, and :class:`FileFormatError` for damaged and hostile files. Then the model is unchanged: everything that
-    can be wrong with a source is checked before the first tensor is replaced.
+    tensor that the source lacks and that has no values, :class:`ConfigError` for a GGUF file that says another model
+    than a :class:`~backburn.models.Llama` is (with ``strict=False`` a ``MetadataWarning``), :class:`ShapeError` and
+    :class:`DTypeError` for tensors that do not fit, and :class:`FileFormatError` for damaged and hostile files. Then
+    the model is unchanged: everything that can be wrong with a source is checked before a tensor is replaced.
 
         >>> import tempfile, backburn as bb
         >>> model = bb.nn.Linear(2, 1)
@@ -104,6 +105,8 @@ def load_weights(
         raise DTypeError(f"load_weights: the floats of a model become those of a float dtype, not {wanted}")
     there = None if backend is None else as_backend(backend)
     with opened(source) as found, ExitStack() as undone:
+        if found.metadata:
+            model._check_metadata(found.where, found.metadata, strict)
         leaves, packs = state_places(model)
         own = {path: leaf.value for leaf in leaves for path in leaf.paths}
         named, left_out = _renamed(found.where, found.tensors, rename or model.rename_weight)

@@ -48,7 +48,7 @@ def refuse_number(x: Any) -> None:
     while (inner := inner_of(k)) is not None:
         if k.is_tracked(primitive) and any(k is level for level in running):
             raise _error(x, "a Python number")
-        primitive = k.unmapped(primitive) if isinstance(k, Batched) else k.inner(primitive)
+        primitive = k.unmapped(primitive) if k.__class__ is Batched else k.inner(primitive)
         k = inner
 
 

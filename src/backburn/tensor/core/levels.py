@@ -76,10 +76,10 @@ def has_history(x: Any) -> bool:
     k: Any = x._backend
     primitive = x._primitive
     while not k.is_tracked(primitive):
-        inner = inner_of(k)
+        inner = getattr(k, "inner_backend", None)
         if inner is None:
             return False
-        primitive = k.unmapped(primitive) if isinstance(k, Batched) else k.inner(primitive)
+        primitive = k.unmapped(primitive) if k.__class__ is Batched else k.inner(primitive)
         k = inner
     return True
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 from typing import Any
 
-from backburn.decorators.capture.program import Call, Number, ProgramSource, Variable, varies
+from backburn.programs.ir import Call, Number, Program, Variable, varies
+from backburn.programs.source import ProgramSource
 
 #: Element-wise operations of one or a few steps; others have separate kernels, which are as fast.
 FUSABLE = frozenset((
@@ -34,8 +35,9 @@ class _Group:
         self.is_open = True
 
 
-def fuse_calls(calls: list[Call], returned: Collection[Variable], k: Any) -> list[Call]:
+def fuse_calls(program: Program, k: Any) -> list[Call]:
     """A program of calls of ``k`` in which dependent element-wise ones are fused."""
+    calls = program.calls
     order: dict[int, _Group | Call] = {}
     makers: dict[Variable, _Group] = {}
     for place, call in enumerate(calls):
@@ -59,7 +61,7 @@ def fuse_calls(calls: list[Call], returned: Collection[Variable], k: Any) -> lis
         makers.update({member.results: group for member in group.calls})
     if not makers:
         return calls
-    uses = Counter([*returned, *(v for call in calls for v in call.reads)])
+    uses = Counter([*{*program.returned}, *(v for call in calls for v in call.reads)])
     return [x for part in order.values() for x in ([part] if isinstance(part, Call) else _fuse_group(part, uses, k))]
 
 

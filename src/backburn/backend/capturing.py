@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 #: A function from the state and the inputs of a step to its new state and its outputs.
-Program = Callable[[list[Any], list[Any]], tuple[list[Any], list[Any]]]
+Step = Callable[[list[Any], list[Any]], tuple[list[Any], list[Any]]]
 
 
-class Replay(Protocol):
-    """A recorded program with separate memory."""
+class Executable(Protocol):
+    """A recorded program with separate memory, to be run."""
 
     #: The primitives that hold the state, undefined until they are set. A replay writes over them, or replaces them.
     state: list[Any]
@@ -36,7 +36,7 @@ class Replay(Protocol):
         """Run the program once: copy ``inputs`` in, update ``state`` in place, return copies of the outputs.
 
         ``numbers`` are the values of the recording's numbers
-        (:class:`backburn.decorators.capture.replay.Recording`), by place. A program that is not in place may write over
+        (:class:`backburn.backend.host_numbers.Recording`), by place. A program that is not in place may write over
         state that it has allocated itself, where nothing else refers to it: ``release()`` lets go of what does, and
         returns how many references to each part are kept, which follow the state. Without it nothing is written over.
         An error or an interrupt leaves the state as it was, or as it is after the step, and :attr:`state` is another
@@ -48,15 +48,16 @@ class CapturingBackend(Protocol):
     """A backend that records."""
 
     @abstractmethod
-    def capture(self, program: Program, state: Sequence[Any], inputs: Sequence[Any]) -> Replay:
-        """Record one run of ``program`` on copies of ``state`` and ``inputs``, without changing either.
+    def capture(self, step: Step, state: Sequence[Any], inputs: Sequence[Any]) -> Executable:
+        """Record one run of ``step`` on copies of ``state`` and ``inputs``, without changing either.
 
-        ``program`` has run before, so that whatever it needs is compiled. It is called once; its results are not used
+        ``step`` has run before, so that whatever it needs is compiled. It is called once; its results are not used
         until it is replayed. Numbers that differ from replay to replay reach operations as ``ReplayedFloat`` and
-        ``ReplayedInt``: each is bound (``REPLAY.get().bind(number)``). Values from the host are constants if the step
-        brought the same when it ran before (``REPLAY.get().brought``, where the backend has put them: ``BROUGHT``).
+        ``ReplayedInt``: each is bound (``RECORDING_STEP.get().bind(number)``). Values from the host are constants if
+        the step took the same when it ran before (``RECORDING_STEP.get().host_constants``, where the backend has put
+        them: ``HOST_CONSTANTS``).
         A backend that writes new state over the old one while the step goes on raises ``Overwritten`` if the old one is
-        read after that, and is then called once more, where it must not (``REPLAY.get().overwrites``).
+        read after that, and is then called once more, where it must not (``RECORDING_STEP.get().overwrites``).
         Raises :class:`CaptureError` for what cannot be recorded, such as reading a value on the host, with nothing
         changed.
         """

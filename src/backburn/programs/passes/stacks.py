@@ -7,14 +7,12 @@ the loop backwards reads. Each pass over the whole stack goes through memory; a 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
-from itertools import count
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any, NamedTuple
 
-from backburn.decorators.capture.fusion import FUSABLE
-from backburn.decorators.capture.native import Lister
-from backburn.decorators.capture.program import Call, Number, Variable, arguments, ordered, variables_in
+from backburn.programs.ir import Call, Number, Program, Variable, arguments, ordered, variables_in
+from backburn.programs.passes.fusion import FUSABLE
 
 #: Element-wise operations, whose operands may be arrays of one shape and numbers.
 ELEMENTWISE = FUSABLE | {"pow"}
@@ -29,13 +27,10 @@ class _Stack(NamedTuple):
     bases: dict[int, Variable]
 
 
-def split_stacks(calls: list[Call], returned: Collection[Variable], k: Any) -> list[Call]:
-    """A program of calls of ``k`` in which element-wise calls on stacks are made on the parts, if lists can."""
-    stacks = {call.results: made for call in calls if (made := _stack(call)) is not None}
-    lister = k.lister() if stacks else None
-    if lister is None:
-        return calls
-    return _Splitting(calls, returned, k, stacks).split(lister)
+def split_stacks(program: Program, k: Any, is_native: Callable[[Call], bool]) -> list[Call]:
+    """A program of calls of ``k`` in which element-wise calls on stacks are made on the parts, if these are native."""
+    stacks = {call.results: made for call in program.calls if (made := _stack(call)) is not None}
+    return _Splitting(program, k, stacks).split(is_native) if stacks else program.calls
 
 
 def _stack(call: Call) -> _Stack | None:
@@ -61,25 +56,20 @@ def _stack(call: Call) -> _Stack | None:
 class _Splitting:
     """The calls of a program, some of which are replaced."""
 
-    def __init__(
-        self, calls: list[Call], returned: Collection[Variable], k: Any, stacks: dict[Variable, _Stack]
-    ) -> None:
-        self._calls = calls
+    def __init__(self, program: Program, k: Any, stacks: dict[Variable, _Stack]) -> None:
+        self._program = program
+        self._calls = program.calls
         self._k = k
         self._stacks = stacks
-        self._makers = {v: call for call in calls for v in call.writes}
-        self._indices = count(1 + max(v.index for call in calls for v in (*call.reads, *call.writes)))
-        self._readers: dict[Variable, list[Call]] = defaultdict(list)
-        for call in calls:
-            for v in call.reads:
-                self._readers[v].append(call)
-        self._returned = {*returned}
+        self._makers = program.makers()
+        self._readers = program.users()
+        self._returned = {*program.returned}
         #: What is made as soon as a value is there.
         self._next: dict[Variable, list[Variable]] = defaultdict(list)
 
-    def split(self, lister: Lister) -> list[Call]:
+    def split(self, is_native: Callable[[Call], bool]) -> list[Call]:
         """The calls in their new order."""
-        splits = self._splits(lister)
+        splits = self._splits(is_native)
         if not splits:
             return self._calls
         for call in self._calls:
@@ -97,7 +87,7 @@ class _Splitting:
         results = variables_in([call.results for call in self._calls])
         return ordered(results, self._makers, self._next)
 
-    def _splits(self, lister: Lister) -> set[Variable]:
+    def _splits(self, is_native: Callable[[Call], bool]) -> set[Variable]:
         """The results of element-wise calls on stacks that are read in parts only, or summed."""
         stacks, candidates = self._stacks.copy(), []
         for call in self._calls:
@@ -112,7 +102,7 @@ class _Splitting:
             operands = [like.get(x, x) if isinstance(x, Variable) else x for x in call.operands]
             operands = [self._cut(x, result, start, base) if x is not base else x for x in operands]
             sample = Call(call.operation, call.function, operands, call.attributes, base)
-            if base in self._makers and min(map(lister.spares, (sample, self._makers[base]))) >= 0:
+            if base in self._makers and all(map(is_native, (sample, self._makers[base]))):
                 stacks[result] = stack
                 candidates.append(call)
         splits = {call.results for call in candidates} - self._returned
@@ -161,7 +151,7 @@ class _Splitting:
         k, key = self._k, self._key(start, base, whole)
         if not isinstance(x, Variable):
             return k.reshape(k.slice(x, key), base.shape)
-        part, flat = (Variable(next(self._indices), shape, x.dtype) for shape in (_lengths(key), base.shape))
+        part, flat = (self._program.variable(shape, x.dtype) for shape in (_lengths(key), base.shape))
         self._put(Call("slice", k.slice, [x, key], {}, part))
         self._put(Call("reshape", k.reshape, [part, base.shape], {}, flat))
         return flat
@@ -177,7 +167,7 @@ class _Splitting:
                 else self._cut(x, call.results, start, base)
                 for x in call.operands
             ]
-            parts[start] = Variable(next(self._indices), base.shape, call.results.dtype)
+            parts[start] = self._program.variable(base.shape, call.results.dtype)
             self._put(Call(call.operation, call.function, operands, call.attributes, parts[start]))
         return _Stack(parts, like.bases)
 
@@ -198,7 +188,7 @@ class _Splitting:
         self._put(Call("reshape", k.reshape, [total, result.shape], {}, result))
 
     def _new(self, shape: tuple[int, ...], like: Variable) -> Variable:
-        return Variable(next(self._indices), shape, like.dtype)
+        return self._program.variable(shape, like.dtype)
 
     def _put(self, call: Call) -> None:
         self._makers.update(dict.fromkeys(call.writes, call))

@@ -8,13 +8,12 @@ over steps is rounded once for all of them.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
-from itertools import count
 from math import prod
 from typing import Any
 
-from backburn.decorators.capture.program import Call, Number, Variable, arguments, ordered, variables_in
+from backburn.programs.ir import Call, Number, Program, Variable, arguments, listed, ordered, variables_in
 
 #: The fewest products that are joined, and the most multiplications of one of them: larger ones gain nothing.
 FEWEST, MOST_MULTIPLICATIONS = 4, 1 << 24
@@ -22,12 +21,13 @@ FEWEST, MOST_MULTIPLICATIONS = 4, 1 << 24
 MOST_ELEMENTS = 1 << 22
 
 
-def join_products(calls: list[Call], returned: Collection[Variable], k: Any) -> list[Call]:
+def join_products(program: Program, k: Any) -> list[Call]:
     """A program of calls of ``k`` in which the products of a loop's steps are joined."""
+    calls = program.calls
     kinds = Counter(call.operation for call in calls)
     if kinds["matmul"] + kinds["linear"] + kinds["linear_weight_backward"] < FEWEST:
         return calls
-    joining = _Joining(calls, returned, k)
+    joining = _Joining(program, k)
     joining.join_sums()
     joining.join_rows()
     return calls if not joining.is_changed else joining.ordered()
@@ -36,13 +36,12 @@ def join_products(calls: list[Call], returned: Collection[Variable], k: Any) -> 
 class _Joining:
     """The calls of a program, by their results, some of which are replaced."""
 
-    def __init__(self, calls: list[Call], returned: Collection[Variable], k: Any) -> None:
-        self._calls = calls
+    def __init__(self, program: Program, k: Any) -> None:
+        self._program = program
+        self._calls = program.calls
         self._k = k
-        self._makers = {v: call for call in calls for v in call.writes}
-        self._returned = [*returned]
-        self._results = variables_in([call.results for call in calls])
-        self._indices = count(1 + max((v.index for call in calls for v in (*call.reads, *call.writes)), default=0))
+        self._makers = program.makers()
+        self._results = variables_in([call.results for call in self._calls])
         #: Stacked operands, by their parts.
         self._stacked: dict[tuple[int, ...], Any] = {}
         self.is_changed = False
@@ -51,8 +50,7 @@ class _Joining:
 
     def join_sums(self) -> None:
         """Compute sums whose terms are products over rows, or sums of rows, as one product or sum each."""
-        given = [[call.operands, [*call.attributes.values()]] for call in self._calls]
-        reads = Counter(variables_in([self._returned, *given]))
+        reads = self._program.uses()
         additions = [call for call in self._calls if call.operation == "add"]
         inside = {v for call in additions for v in call.reads if reads[v] == 1 and _are_alike(v, call.results)}
         sums: dict[Variable, tuple[list[Any], list[Variable]]] = {}
@@ -64,7 +62,7 @@ class _Joining:
         groups: dict[Any, list[Call]] = defaultdict(list)
         for call in self._calls:
             if not terms_of.keys().isdisjoint(call.writes) and (key := self._sum_key(call)) is not None:
-                wanted = [(i, v) for i, v in enumerate(_listed(call.results)) if v is not None and reads[v]]
+                wanted = [(i, v) for i, v in enumerate(listed(call.results)) if v is not None and reads[v]]
                 if all(v in terms_of for _, v in wanted):
                     groups[call.operation, key, tuple((i, terms_of[v]) for i, v in wanted)].append(call)
         joined: dict[Variable, list[tuple[set[Variable], Variable]]] = defaultdict(list)
@@ -72,7 +70,7 @@ class _Joining:
             for calls in _portions(members, lambda call: sum(prod(x.shape) for x in self._stackable(call) or ())):
                 if len(calls) >= FEWEST and (made := self._sum_of(calls, operation)) is not None:
                     for i, root in wanted:
-                        joined[root].append(({_listed(call.results)[i] for call in calls}, _listed(made.results)[i]))
+                        joined[root].append(({listed(call.results)[i] for call in calls}, listed(made.results)[i]))
         for root, parts in joined.items():
             self._put_sum(root, *sums[root], parts)
 
@@ -133,7 +131,7 @@ class _Joining:
             turned = self._new(operands[0].shape[::-1], first.results)
             self._add(Call("permute_dims", k.permute_dims, [operands[0], (1, 0)], {}, turned))
             operands[0] = turned
-        results = [None if v is None else self._new(v.shape, v) for v in _listed(first.results)]
+        results = [None if v is None else self._new(v.shape, v) for v in listed(first.results)]
         made = Call(operation, first.function, operands, {}, results if isinstance(first.results, list) else results[0])
         return self._add(made)
 
@@ -147,7 +145,7 @@ class _Joining:
             del self._makers[v]
         if len(news) == 1:
             made = self._makers.pop(news[0])
-            results = [root if v is news[0] else v for v in _listed(made.results)]
+            results = [root if v is news[0] else v for v in listed(made.results)]
             self._add(replace(made, results=results if isinstance(made.results, list) else root))
             return
         total = news[0]
@@ -219,7 +217,7 @@ class _Joining:
         return found
 
     def _new(self, shape: tuple[int, ...], like: Variable) -> Variable:
-        return Variable(next(self._indices), shape, like.dtype)
+        return self._program.variable(shape, like.dtype)
 
     def _add(self, call: Call) -> Call:
         self.is_changed = True
@@ -237,10 +235,6 @@ def _place(x: Any) -> int:
 
 def _are_alike(x: Any, y: Variable) -> bool:
     return (x.shape, x.dtype) == (y.shape, y.dtype)
-
-
-def _listed(results: Any) -> list[Any]:
-    return results if isinstance(results, list) else [results]
 
 
 def _is_wide_float(x: Any, k: Any) -> bool:

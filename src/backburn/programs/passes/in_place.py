@@ -1,18 +1,18 @@
 """Updates: the calls at the end of a program whose results are the new state, for backends that write over the old one.
 
-A backend with a method ``renewal`` (:class:`Renewing`) makes them in the state's own memory, all at once, after every
-other call of the replay. For any other backend they stay calls like the rest, with new memory for their results.
+Such a backend makes them in the state's own memory, all at once, after every other call of the replay. For any other
+backend they stay calls like the rest, with new memory for their results.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
-from backburn.decorators.capture.program import Call, Variable, arguments, variables_in
+from backburn.programs.ir import Call, Program, Variable, arguments, listed, variables_in
 
 
 class Place(NamedTuple):
@@ -37,10 +37,10 @@ class Update:
     @property
     def results(self) -> list[Variable | None]:
         """The results in one list."""
-        return _listed(self.call.results)
+        return listed(self.call.results)
 
 
-class Renewal(Protocol):
+class InPlaceUpdates(Protocol):
     """The updates of a program, made by a backend in the memory of the state."""
 
     #: One number: not 0 once :meth:`run` has written since :meth:`begin`. It is set in the same moment.
@@ -67,18 +67,6 @@ class Renewal(Protocol):
         """Write all that has been prepared. An interrupt comes before or after that, and :attr:`done` tells which."""
 
 
-class Renewing(Protocol):
-    """A backend that updates state in its own memory."""
-
-    @abstractmethod
-    def renewal(self, updates: Sequence[Update]) -> Renewal | None:
-        """How to make these updates; None if not at all, and then they stay calls of operations."""
-
-    @abstractmethod
-    def unshared(self, state: Sequence[Any], held: Sequence[int]) -> list[bool]:
-        """For each part of a state, whether only ``state`` and those ``held`` references refer to it."""
-
-
 class Donated:
     """The attribute ``donate`` of a recorded call: true in a replay that may write over the operand's memory."""
 
@@ -91,13 +79,13 @@ class Donated:
         return self.is_free
 
 
-def donated_parts(calls: list[Call], state: Sequence[Variable], results: list[list[Any]]) -> list[tuple[int, Donated]]:
-    """The parts of the state that a call with ``donate`` renews and nothing else reads, by number."""
-    reads = Counter(x for call in calls for x in variables_in([call.operands, [*call.attributes.values()]]))
-    kept = Counter(variables_in(results))
-    numbers = {v: i for i, v in enumerate(state)}
+def donated_parts(program: Program) -> list[tuple[int, Donated]]:
+    """The parts of the state that a call with ``donate`` writes anew and nothing else reads, by number."""
+    results, kept = program.results, Counter(program.returned)
+    reads = program.uses() - kept
+    numbers = {v: i for i, v in enumerate(program.state)}
     found = []
-    for call in calls:
+    for call in program.calls:
         donated, old = call.attributes.get("donate"), call.operands[0] if call.operands else None
         if not isinstance(donated, Donated) or not isinstance(old, Variable) or old not in numbers:
             continue
@@ -111,13 +99,9 @@ def donated_parts(calls: list[Call], state: Sequence[Variable], results: list[li
 STEPS: dict[str, tuple[int, ...]] = {"sgd_steps": (0, 2), "adam_steps": (0, 2, 3)}
 
 
-def split_updates(
-    calls: list[Call], state: Sequence[Variable], results: list[list[Any]], constants: Mapping[int, Call]
-) -> tuple[list[Call], list[Update]]:
-    """The calls that stay, and the updates, which may all come after them.
-
-    ``constants`` are the calls that made gradients of gathered rows that never change, by the identity of these.
-    """
+def split_updates(program: Program) -> tuple[list[Call], list[Update]]:
+    """The calls that stay, and the updates, which may all come after them."""
+    calls, state, results, constants = program.calls, program.state, program.results, program.constants
     places, new = {v: i for i, v in enumerate(state)}, results[0]
     reads = Counter(v for call in calls for v in call.reads)
     after = {made: i for i, made in enumerate(new) if isinstance(made, Variable)}
@@ -133,7 +117,7 @@ def split_updates(
     ]
     # One part may be an operand twice: what is read second would be new already.
     mentions = Counter(v for call in last for v in variables_in([call.operands, [*call.attributes.values()]]))
-    kept = Counter(variables_in(results))
+    kept = Counter(program.returned)
     makers = {call.results: call for call in calls if call.operation == "take_backward"}
     updates, gone = [], {id(call) for call in last}
     for call in last:
@@ -163,7 +147,7 @@ def split_updates(
 
 def _pairs(call: Call, state: Sequence[Variable], after: dict[Any, int]) -> list[tuple[Any, Any]]:
     """Each result of a call that may be an update, and the operand that it renews; None for one that is none."""
-    results = _listed(call.results)
+    results = listed(call.results)
     if call.operation == "fuse":
         olds = [None if made not in after else state[after[made]] for made in results]
         return [(made, old if old in call.reads else None) for made, old in zip(results, olds, strict=True)]
@@ -171,10 +155,6 @@ def _pairs(call: Call, state: Sequence[Variable], after: dict[Any, int]) -> list
     count = len(call.operands[0])
     olds = [old for given in lists for old in (given or [None] * count)]
     return [*zip(results, olds, strict=True)]
-
-
-def _listed(results: Any) -> list[Any]:
-    return results if isinstance(results, list) else [results]
 
 
 def _replaced(value: Any, others: dict[Variable, Any]) -> Any:

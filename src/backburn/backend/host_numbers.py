@@ -2,14 +2,14 @@
 
 A captured step (:func:`backburn.capture`) runs its Python code once and is then replayed by the backend. Host code that
 changes from step to step (the learning rate of a schedule, an optimizer's counter, the offset of a random draw) must
-still run. While a step is recorded, :data:`REPLAY` holds a :class:`Recording`; such values are made with
+still run. While a step is recorded, :data:`RECORDING_STEP` holds a :class:`Recording`; such values are made with
 :meth:`Recording.number`, and the backend binds each to a location on its device that is written before each replay.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
@@ -49,12 +49,12 @@ LARGEST_CONSTANT = 1 << 20
 class Recording:
     """The numbers of one recorded program, in the order in which the host computes them."""
 
-    def __init__(self, brought: Collection[Contents] = (), overwrites: bool = True) -> None:
-        """A recording without numbers, of a step that brought these arrays from the host when it last ran.
+    def __init__(self, constants: Collection[Contents] = (), overwrites: bool = True) -> None:
+        """A recording without numbers, of a step that took these arrays from the host when it last ran.
 
         ``overwrites`` if new parameters may be written over the state, unless that is read later.
         """
-        self.brought = brought
+        self.host_constants = constants
         self.overwrites = overwrites
         #: The host's functions, in order.
         self._host: list[Callable[[], Any]] = []
@@ -108,7 +108,10 @@ class Recording:
     @property
     def holds(self) -> bool:
         """Whether all assumptions still hold."""
-        return all(holds() for holds in self._assumed)
+        for holds in self._assumed:  # noqa: SIM110 (a generator is called once for each)
+            if not holds():
+                return False
+        return True
 
     def _first(self, advance: Callable[[], Any], kept: Kept | None) -> Any:
         """The result of one of the host's functions in the step that is recorded."""
@@ -139,12 +142,18 @@ class Recording:
 
     def advance(self) -> list[float]:
         """Run the host's part of one more step: the value of each number, by place. What fails changes nothing."""
-        self._results.clear()
-        self._before = [read() for read, _ in self._kept]
+        results, before = self._results, list[Any]()
+        results.clear()
+        for read, _ in self._kept:
+            before.append(read())
+        self._before = before
         try:
             for advance in self._host:
-                self._results.append(advance())
-            return [self._results[i] for i, _ in self._numbers]
+                results.append(advance())
+            numbers = []
+            for i, _ in self._numbers:
+                numbers.append(results[i])
+            return numbers
         except BaseException:
             self.undo()
             raise
@@ -161,9 +170,9 @@ def contents(array: Any) -> Contents:
 
 
 #: The recording in progress, if there is one.
-REPLAY: ContextVar[Recording | None] = ContextVar("backburn_replay", default=None)
+RECORDING_STEP: ContextVar[Recording | None] = ContextVar("backburn_replay", default=None)
 #: The arrays that a step brings from the host in its uncaptured run before the recording.
-BROUGHT: ContextVar[set[Contents] | None] = ContextVar("backburn_brought", default=None)
+HOST_CONSTANTS: ContextVar[set[Contents] | None] = ContextVar("backburn_host_constants", default=None)
 
 
 #: The objects that replay recorded programs; the attribute ``state`` has the primitives that a replay overwrites.
@@ -186,6 +195,10 @@ class HasState(ABC):
     @abstractmethod
     def state_tensors(self) -> Mapping[str, Any]:
         """The tensors by name."""
+
+    @abstractmethod
+    def held_tensors(self) -> Sequence[Any]:
+        """The object's own tensors, in the order of :meth:`state_tensors`: a replay writes their primitives."""
 
     @abstractmethod
     def load_tensors(self, tensors: Mapping[str, Any], owned: bool) -> None:

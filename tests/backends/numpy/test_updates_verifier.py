@@ -14,12 +14,11 @@ from tests.helpers.planting import plant
 
 import backburn as bb
 from backburn.base.errors import BackburnError, CaptureError
-from backburn.decorators.capture import donation as donation_of_programs
-from backburn.decorators.capture import recorder
+from backburn.programs.passes import in_place
 from backburn_numpy import donation
-from backburn_numpy.donation import NumpyRenewal
-from backburn_numpy.lists import guards
-from backburn_numpy.renewal_verifier import VerifiedRenewal
+from backburn_numpy.donation import NumpyUpdates
+from backburn_numpy.lists import compiling, guards
+from backburn_numpy.updates_verifier import VerifiedUpdates
 
 pytestmark = needs_kernels
 
@@ -57,25 +56,25 @@ def cross(function: Callable[..., Any]) -> None:
 
 FAULTS: dict[str, tuple[Any, str, str, str, Callable[[], Any], str]] = {
     "a step one element too long":
-        (NumpyRenewal, "_adam", "ADAM, p.size, 1", "ADAM, p.size + 1, 1", lambda: train(OPTIMIZERS["adam"]),
+        (NumpyUpdates, "_adam", "ADAM, p.size, 1", "ADAM, p.size + 1, 1", lambda: train(OPTIMIZERS["adam"]),
          "adam_steps"),
     "a gradient in another's place":
-        (NumpyRenewal, "_renewed", "-ARRAYS + at]", "-ARRAYS + at + 1]", lambda: train(OPTIMIZERS["adam"]),
+        (NumpyUpdates, "_renewed", "-ARRAYS + at]", "-ARRAYS + at + 1]", lambda: train(OPTIMIZERS["adam"]),
          "adam_steps"),
     "the options of another step":
-        (NumpyRenewal, "_put", "OPTIONS * number", "OPTIONS * (number + 1)", lambda: train(OPTIMIZERS["momentum"]),
+        (NumpyUpdates, "_put", "OPTIONS * number", "OPTIONS * (number + 1)", lambda: train(OPTIMIZERS["momentum"]),
          "sgd_steps"),
     "a row too many":
-        (NumpyRenewal, "_rows", "p.size // length, where.size,", "p.size // length, where.size + 1,",
+        (NumpyUpdates, "_rows", "p.size // length, where.size,", "p.size // length, where.size + 1,",
          lambda: train(OPTIMIZERS["sgd"]), "sgd_steps"),
     "one target for all":
-        (NumpyRenewal, "_target", "return self._state[operand.number]", "return self._state[0]",
+        (NumpyUpdates, "_target", "return self._state[operand.number]", "return self._state[0]",
          lambda: train(OPTIMIZERS["momentum"]), "sgd_steps"),
     "a velocity that is not written":
-        (NumpyRenewal, "_sgd", "(new, moving, p, g, before)", "(new, new, p, g, before)",
+        (NumpyUpdates, "_sgd", "(new, moving, p, g, before)", "(new, new, p, g, before)",
          lambda: train(OPTIMIZERS["momentum"]), "sgd_steps"),
     "an operand written over before its last use":
-        (NumpyRenewal, "_formula", "last > made", "False", lambda: cross(several), "fuse"),
+        (NumpyUpdates, "_formula", "last > made", "False", lambda: cross(several), "fuse"),
 }  # fmt: skip
 
 
@@ -90,7 +89,7 @@ def test_a_planted_fault_is_refused(fault: str, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_view_is_not_written_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """The parts of a list's result share memory, of which no reference to one of them tells."""
-    plant(monkeypatch, NumpyRenewal, "begin", "own and is_free", "True or (own, is_free)")
+    plant(monkeypatch, NumpyUpdates, "begin", "map(and_, owned, is_unshared(state, held))", "[True] * len(state)")
     state, batch = start(OPTIMIZERS["adam"])
     with bb.use_backend(state[0].head.bias.backend):
         whole = bb.arange(7.0)
@@ -109,10 +108,10 @@ def test_a_view_is_not_written_over(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_state_that_another_update_reads_is_not_written_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither by the plan nor, where that were wrong, by the references to it; and where both were, it is refused."""
     cross(crossing)
-    plant(monkeypatch, donation_of_programs, "split_updates", "mentions[old] == kept[made] == 1", "kept[made] == 1")
-    monkeypatch.setattr(recorder, "split_updates", vars(donation_of_programs)["split_updates"])
+    plant(monkeypatch, in_place, "split_updates", "mentions[old] == kept[made] == 1", "kept[made] == 1")
+    monkeypatch.setattr(compiling, "split_updates", vars(in_place)["split_updates"])
     cross(crossing)
-    plant(monkeypatch, donation, "unshared", "n == ONCE + more", "(n, more) is not None")
+    plant(monkeypatch, donation, "is_unshared", "n == ONCE + more", "(n, more) is not None")
     with pytest.raises(CaptureError, match=r"update \d+ of 2, fuse, was planned wrong: it writes over what another"):
         cross(crossing)
 
@@ -133,20 +132,20 @@ def test_outputs_of_earlier_replays_are_compared(monkeypatch: pytest.MonkeyPatch
                 held.append(out)
 
     run()
-    plant(monkeypatch, donation, "unshared", "n == ONCE + more", "(n, more) is not None")
+    plant(monkeypatch, donation, "is_unshared", "n == ONCE + more", "(n, more) is not None")
     with pytest.raises(guards.MemoryFault, match="an output of an earlier replay"):
         run()
 
 
 def test_the_verifier_is_used_and_writes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[int] = []
-    original = VerifiedRenewal.run
+    original = VerifiedUpdates.run
 
-    def run(self: VerifiedRenewal) -> None:
+    def run(self: VerifiedUpdates) -> None:
         ran.append(len(self._updates))
         original(self)
 
-    monkeypatch.setattr(VerifiedRenewal, "run", run)
+    monkeypatch.setattr(VerifiedUpdates, "run", run)
     verified = [p.numpy() for p in train(OPTIMIZERS["groups"])[0].parameters()]
     assert ran
     monkeypatch.setattr("backburn_numpy.lists.verifier.VERIFIES", False)

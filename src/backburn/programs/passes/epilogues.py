@@ -1,42 +1,31 @@
 """Rectifiers beside products and pools: ``relu`` and its gradient, on fewer elements or without a pass of their own.
 
-A backend with a method ``with_epilogue`` (:class:`EpilogueBackend`) is asked for a function that makes such a pass on
-the results of a product or a convolution while they are in a cache. The gradient of a rectifier before a max pool is
+A backend may have functions that make such a pass on the results of a product or a convolution while they are in a
+cache. The gradient of a rectifier before a max pool is
 taken before the pool's own, on fewer elements: a value of the pool is above 0 where the element that it came from is.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import count
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
-from backburn.decorators.capture.program import Call, Variable, arguments, variables_in
+from backburn.programs.ir import Call, Program, Variable, arguments
 
 #: The operation of a call that has an epilogue; its function's attribute ``failed`` is the call without one.
 EPILOGUE = "epilogue"
 
 
-class EpilogueBackend(Protocol):
-    """A backend that makes passes with the calls before them."""
-
-    @abstractmethod
-    def with_epilogue(self, call: Call, name: str) -> Callable[..., Any] | None:
-        """The function of a call and of a pass over its result; None if the backend makes both as they are.
-
-        The pass is the operation ``name``: ``relu``, or ``relu_backward``, whose second operand comes before those of
-        the call.
-        """
+#: A function of a backend, a call and the name of a pass over its result: the function that makes both, or None. The
+#: pass is the operation ``relu``, or ``relu_backward``, whose second operand comes before those of the call.
+WithEpilogue = Callable[[Any, Call, str], Callable[..., Any] | None]
 
 
-def join_epilogues(calls: list[Call], returned: Collection[Variable], k: Any) -> list[Call]:
+def join_epilogues(program: Program, k: Any, with_epilogue: WithEpilogue) -> list[Call]:
     """A program of calls of ``k`` in which passes are made by the calls whose results nothing else reads."""
-    makers = {v: call for call in calls for v in call.writes}
-    uses = _uses(calls, returned)
+    calls, makers, uses = program.calls, program.makers(), program.uses()
     made: set[int] = set()
     joined: dict[int, Call] = {}
     for call in calls:
@@ -46,7 +35,8 @@ def join_epilogues(calls: list[Call], returned: Collection[Variable], k: Any) ->
         before = _maker(x, makers)
         if before is None or before.results is not x or uses[x] > 1:
             continue
-        if (function := k.with_epilogue(before, call.operation)) is not None:
+        function: Any = with_epilogue(k, before, call.operation)
+        if function is not None:
             function.failed = before
             made.add(id(before))
             operands = [*mask, *before.operands]
@@ -54,13 +44,12 @@ def join_epilogues(calls: list[Call], returned: Collection[Variable], k: Any) ->
     return [joined.get(id(call), call) for call in calls if id(call) not in made]
 
 
-def mask_before_pools(calls: list[Call], returned: Collection[Variable], k: Any) -> list[Call]:
+def mask_before_pools(program: Program, k: Any) -> list[Call]:
     """A program of calls of ``k`` in which gradients of rectifiers come before those of max pools of their results."""
+    calls = program.calls
     if not {"relu_backward", "max_pool", "take_along_axis_backward"} <= {call.operation for call in calls}:
         return calls
-    makers = {v: call for call in calls for v in call.writes}
-    uses = _uses(calls, returned)
-    indices = count(1 + max(v.index for call in calls for v in (*call.reads, *call.writes)))
+    makers, uses = program.makers(), program.uses()
     replaced: dict[int, list[Call]] = {}
     #: By the variable of a masked gradient, that of the pool's values.
     small: dict[Variable, Variable] = {}
@@ -68,8 +57,8 @@ def mask_before_pools(calls: list[Call], returned: Collection[Variable], k: Any)
         if call.operation == "relu_backward" and (found := _spread(call, makers, uses)) is not None:
             spread, views, values = found
             grad = spread.operands[0]
-            view = Variable(next(indices), grad.shape, values.dtype)
-            masked = small[call.results] = Variable(next(indices), grad.shape, grad.dtype)
+            view = program.variable(grad.shape, values.dtype)
+            masked = small[call.results] = program.variable(grad.shape, grad.dtype)
             last = [*views, spread][0]  # the call before the mask, which has its result now
             replaced[id(call)] = []
             replaced[id(last)] = [replace(last, results=call.results)]
@@ -119,8 +108,3 @@ def _spread(
 def _maker(x: Any, makers: Mapping[Variable, Call]) -> Call | None:
     """The call that makes an operand; None for what was given, or is known."""
     return makers.get(x) if x.__class__ is Variable else None
-
-
-def _uses(calls: list[Call], returned: Collection[Variable]) -> Counter[Variable]:
-    """How often each variable is read."""
-    return Counter(variables_in([[*returned], *([c.operands, [*c.attributes.values()]] for c in calls)]))

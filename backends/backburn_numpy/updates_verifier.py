@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from backburn.base.errors import CaptureError
-from backburn.decorators.capture.donation import Place
+from backburn.programs.passes.in_place import Place
 from backburn_numpy import compiled
-from backburn_numpy.donation import ADAM, FORMULA, MOMENTUM, PLAIN, ROWS, NumpyRenewal, Results
+from backburn_numpy.donation import ADAM, FORMULA, MOMENTUM, PLAIN, ROWS, NumpyUpdates, Results
 from backburn_numpy.fused import _Program
 from backburn_numpy.lists.effects import Refused, uses_of
 
@@ -36,7 +36,7 @@ class Bytes(NamedTuple):
         return self.start < other.end and other.start < self.end
 
 
-class VerifiedRenewal(NumpyRenewal):
+class VerifiedUpdates(NumpyUpdates):
     """Updates whose steps are verified before they run."""
 
     def begin(self, state: Sequence[Array], owned: Sequence[bool], held: Sequence[int]) -> None:
