@@ -17,7 +17,7 @@ from tests.programs.generator import Input, Line, Program, Value
 from tests.programs.modes import CUPY_TOWERS, MODES, TOWERS, Case, case_of
 from tests.programs.running import PURE, Calls, Failure, differs, is_unstable, run
 
-from backburn.decorators.capture.recorder import Replayed
+from backburn.programs.executable import CompiledProgram
 from backburn_numpy import donation
 
 ROOT = Path(__file__).parents[2]
@@ -133,14 +133,14 @@ def test_state_that_is_held_elsewhere_is_looked_at(how: str, optimizer: str, mon
     options: Any = {how: True}
     case = Case("by hand", program, "autodiff(capture(numpy))", "train", (("x0", "x0"),), optimizer, **options)
     assert run(case) == "passed"
-    renew = Replayed._renew
+    renew = CompiledProgram._update
 
     def owning(self: Any, *given: Any) -> None:
         self._owned = [True] * len(self._owned)
         renew(self, *given)
 
-    monkeypatch.setattr(Replayed, "_renew", owning)
-    monkeypatch.setattr(donation, "unshared", lambda state, held: [True] * len(state))
+    monkeypatch.setattr(CompiledProgram, "_update", owning)
+    monkeypatch.setattr(donation, "is_unshared", lambda state, held: [True] * len(state))
     monkeypatch.setattr(running, "VERIFIED", 0.0)
     with pytest.raises(Failure, match=r"call \d: result|a later call changed"):
         run(case)
