@@ -55,7 +55,7 @@ def for_blocks(
             for first in range(start, stop, step):
                 work((*before, slice(first, min(first + step, stop))))
 
-    parallel_for(part, shape[axis], max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // width))
+    parallel_for(part, shape[axis], each=width)
 
 
 def longest_axis(shape: tuple[int, ...], axis: tuple[int, ...]) -> int | None:
@@ -136,7 +136,7 @@ def run_rows(name: str, arrays: Sequence[Array], rows: int, width: int | None = 
         at = [address + start * step for address, step in zip(starts, steps, strict=True)]
         fast(*at, *rest, stop - start, *sizes)
 
-    parallel_for(part, rows, max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // (width or 1)))
+    parallel_for(part, rows, each=width or 1)
     return True
 
 
@@ -162,5 +162,5 @@ def run_columns(name: str, arrays: Sequence[Array], shape: tuple[int, ...], axis
         at = (start + first * step for start, step in zip(starts, steps, strict=True))
         fast(*at, last - first, length, inner, 0, inner)
 
-    parallel_for(part, number, max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // (length * inner)))
+    parallel_for(part, number, each=length * inner)
     return True

@@ -193,11 +193,7 @@ def _solve_small(x: Array, y: Array | None = None, columns: int = 0) -> tuple[Ar
     out, pivots = empty((*stack, rows, columns), x.dtype), empty((rows + 1, number), x.dtype)
     x, y = (a if a is None else contiguous(np.broadcast_to(a, (*stack, *a.shape[-2:]))) for a in (x, y))
     at = compiled.addresses(out, x, y, pivots)
-    parallel_for(
-        lambda first, last: fast(*at, rows, columns, number, first, last),
-        number,
-        max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // rows**2),
-    )
+    parallel_for(lambda first, last: fast(*at, rows, columns, number, first, last), number, each=rows**2)
     return (out, pivots.reshape(-1, *stack)) if pivots.all() and np.isfinite(pivots).all() else None
 
 

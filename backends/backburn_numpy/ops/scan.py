@@ -141,12 +141,12 @@ def _run_kernel(
         parallel_for(
             lambda start, stop: part((start, stop), (0, inner)),
             outer,
-            max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // (shape[axis] * inner)),
+            each=shape[axis] * inner,
         )
     else:
         parallel_for(
             lambda start, stop: part((0, 1), (start, stop)),
             inner,
-            max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // shape[axis]),
+            each=shape[axis],
         )
     return True
