@@ -220,9 +220,9 @@ def triangular_solve(x: Array, y: Array, /, upper: bool = False) -> Array:
         return solve(_triangle(x, upper), y)
     a, out = np.broadcast_to(a, (*shape[:-2], rows, rows)), np.array(np.broadcast_to(b, shape), order="C")
     for place in np.ndindex(shape[:-2]):
-        one, turned = a[place], a[place].T
-        by_rows = one.flags.c_contiguous or not turned.flags.c_contiguous
-        whole = contiguous(one if by_rows else turned)
+        one, transposed = a[place], a[place].T
+        by_rows = one.flags.c_contiguous or not transposed.flags.c_contiguous
+        whole = contiguous(one if by_rows else transposed)
         form = UPPER if upper == by_rows else LOWER, NO_TRANS if by_rows else TRANS
         fast(ROW_MAJOR, LEFT, *form, NON_UNIT, rows, columns, 1.0, address(whole), rows, address(out[place]), columns)
     return cast_like(out, x)

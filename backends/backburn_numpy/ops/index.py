@@ -231,13 +231,13 @@ def _run_places_kernel(kernel: str, x: Array, indices: Array, values: Array, axi
     length, count = x.shape[axis], indices.size if shared else indices.shape[axis]
     whole = [contiguous(a) for a in (x, indices.astype(np.int64, copy=False), values)]
     between = 0 if shared else count
-    at, steps = [compiled.address(a) for a in whole], (x.itemsize * length, 8 * between, x.itemsize * count)
+    at, strides = [compiled.address(a) for a in whole], (x.itemsize * length, 8 * between, x.itemsize * count)
     if values.size < tuning.MIN_WORK_FOR_SECOND_THREAD:
         fast(*at, values.size // (count or 1), length, count, between)
         return
 
     def part(start: int, stop: int) -> None:
-        fast(*(a + start * step for a, step in zip(at, steps, strict=True)), stop - start, length, count, between)
+        fast(*(a + start * stride for a, stride in zip(at, strides, strict=True)), stop - start, length, count, between)
 
     parallel_for(part, values.size // count, each=count)
 
