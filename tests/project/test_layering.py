@@ -29,6 +29,7 @@ LAYERS = (
     ("hints",),
     ("ops",),
     ("backend",),
+    ("programs",),
     ("communicators",),
     ("decorators",),
     ("autodiff", "batching"),
@@ -52,7 +53,7 @@ HEIGHT = {package: height for height, layer in enumerate(LAYERS) for package in 
 BESIDE = {"conformance": {"base", "hints", "ops", "backend", "communicators", "decorators", "autodiff"}}
 
 # Packages of the core that a backend may import.
-BACKENDS_MAY_IMPORT = {"base", "ops", "backend", "communicators", "decorators"}
+BACKENDS_MAY_IMPORT = {"base", "ops", "backend", "programs", "communicators", "decorators"}
 
 # The largest number of modules side by side in one folder.
 LARGEST_FOLDER = 30
@@ -80,7 +81,7 @@ THIRD_PARTY = {
     "jinja2": ("backburn.models.templates", "backburn.models.tokenizer"),
     "ml_dtypes": ("backends", "backburn.base.dtypes", "backburn.conformance", "backburn.io"),
     "cuda": ("backends.backburn_cupy",),
-    "threadpoolctl": ("backends.backburn_numpy.blas",),
+    "threadpoolctl": ("backends.backburn_numpy.runtime.blas",),
     "mpi4py": ("backburn.communicators.mpi",),
     "cudnn": ("backends.backburn_cupy",),
     "cupy": ("backends.backburn_cupy",),

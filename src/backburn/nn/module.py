@@ -31,7 +31,7 @@ from backburn.base.errors import ArgumentError, BackburnError, DTypeError, Graph
 from backburn.base.foreign import listed
 from backburn.base.module_calls import WATCHERS, module_call
 from backburn.base.mutable_trees import Leaf, MutableTree, path_matches
-from backburn.base.trees import NODE_TYPES, Parts, flatten, joined, leaves_with_paths, register_node, tree_map
+from backburn.base.trees import NODE_TYPES, NodeType, Parts, add_node_type, flatten, joined, leaves_with_paths, tree_map
 from backburn.decorators.sharding import levels_of, place_like
 from backburn.nn.module_repr import module_repr, repr_html
 from backburn.tensor.classes import FloatTensor, Tensor
@@ -490,19 +490,15 @@ def module_from_parts(children: Sequence[Any], keys: Sequence[Any], rest: Any) -
     return made
 
 
-def names_and_values(module: Module) -> Iterable[Any]:
-    """All that a module's children are found in."""
-    attributes = vars(module)
-    return (*attributes, *attributes.values())
-
-
-register_node(
+add_node_type(
     Module,
-    attribute_parts,
-    module_from_parts,
-    lambda module, name, child: vars(module).__setitem__(name, child),
-    names_and_values,
-    shares=True,
+    NodeType(
+        attribute_parts,
+        module_from_parts,
+        lambda module, name, child: vars(module).__setitem__(name, child),
+        shares=True,
+        containers=lambda module: (vars(module),),
+    ),
 )
 
 
