@@ -1,7 +1,7 @@
 """Optional compiled kernels of float32 operations, and some of float64: the same work in one pass over memory.
 
 NumPy computes an operation in several passes. The kernels in this folder's C sources do softmax, normalizations,
-activation functions, optimizer steps and products with quantized weights in one pass, vectorized and without the GIL.
+activation functions, optimizer strides and products with quantized weights in one pass, vectorized and without the GIL.
 They are in wheels, or compiled when the package is installed, if there is a C compiler, or by ``python -m
 backburn_numpy.compiled``. Without them, or with ``BACKBURN_COMPILED=0``, the operations' default bodies do the same
 work with NumPy: the same results up to rounding, but slower. ``BACKBURN_COMPILED=x86-64-v3`` uses those of no higher
@@ -95,15 +95,15 @@ def _head() -> int:
     return size if _pointer(id(probe) + size).value == probe.__array_interface__["data"][0] else 0
 
 
-def parallel_for(kernel: Any, starts: list[int], steps: list[int], rows: int, width: int, threads: int) -> None:
+def parallel_for(kernel: Any, starts: list[int], strides: list[int], rows: int, width: int, threads: int) -> None:
     """Call a kernel on rows of 2 to 4 arrays, in several native threads.
 
-    ``starts`` are the arrays' addresses and ``steps`` their row strides in bytes. Rows have ``width`` elements; if it
+    ``starts`` are the arrays' addresses and ``strides`` their row strides in bytes. Rows have ``width`` elements; if it
     is 0 the kernel takes no width, and at most 3 arrays. A portion is some 16,000 elements.
     """
     run: Any = _kernels.get("parallel_for") or _find("parallel_for")
     missing = _MISSING[len(starts)]
-    run(kernel.where, rows, width, portion(width), threads, len(starts), *starts, *missing, *steps, *missing)
+    run(kernel.where, rows, width, portion(width), threads, len(starts), *starts, *missing, *strides, *missing)
 
 
 def portion(width: int) -> int:

@@ -148,12 +148,13 @@ class Geometry:
         window = [int(n) for n in self.numbers[7:]]
         size, stride, spacing = window[:2], window[2:4], window[6:]
         last = [(n - 1) * d for n, d in zip(size, spacing, strict=True)]
-        down, across = (min(step, n + 1) for n, step in zip(last, stride, strict=True))
-        above, left = (n // step for n, step in zip(last, stride, strict=True))
+        row_planes, column_planes = (min(s, n + 1) for n, s in zip(last, stride, strict=True))
+        above, left = (n // s for n, s in zip(last, stride, strict=True))
         if flat:
-            across, left = size[1], 0
+            column_planes, left = size[1], 0
         length = self.counts[1] + left
-        return down * across, length, (rows + above) * length + left + TILE, 2 * math.prod(size) + down * across + 1
+        planes = row_planes * column_planes
+        return planes, length, (rows + above) * length + left + TILE, 2 * math.prod(size) + planes + 1
 
     def padded(self, blocks: Array) -> int:
         """Elements of the padded inputs of the largest of the blocks, and of two vectors for each of its positions."""
@@ -211,11 +212,11 @@ def convolve(x: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
 
 
 def convolve_direct(
-    x: Array, weight: Array, bias: Array | None, g: Geometry, flipped: bool = False, epilogue: Epilogue | None = None
+    x: Array, weight: Array, bias: Array | None, g: Geometry, is_flipped: bool = False, epilogue: Epilogue | None = None
 ) -> Array:
     """The convolution of ``x``, some rows at a time, and the pass after it.
 
-    If ``flipped``, the weight is that of a transposed convolution.
+    If ``is_flipped``, the weight is that of a transposed convolution.
     """
     mask = None if epilogue is None else epilogue.mask
     out, whole, threads = empty(g.places, x.dtype), _contiguous(x, weight, bias, mask), team(g.products)
@@ -224,19 +225,19 @@ def convolve_direct(
     if g.examples < threads:  # each takes some rows
         rows = min(rows, max(tuning.CONV_MIN_ROWS_OF_TASK, -(-g.counts[0] * g.examples // (2 * threads))))
     rows = min(rows, g.counts[0])
-    planes, length, step, table = g.layout(rows, g.is_flat)
+    planes, length, plane_stride, table = g.layout(rows, g.is_flat)
     packed = g.groups * -(-g.outputs // MOST_CHANNELS) * MOST_CHANNELS * g.depth
-    size = g.inputs * planes * step + (0 if g.is_flat else MOST_CHANNELS * rows * length)
+    size = g.inputs * planes * plane_stride + (0 if g.is_flat else MOST_CHANNELS * rows * length)
     grain = max(1, tuning.CONV_MIN_PRODUCTS_FOR_THREADS // 8 * g.counts[0] * g.examples // (rows * g.products))
     memory = empty((packed + threads * size,), np.dtype(np.float32)), np.empty(table, np.int64)
     kernel: Any = compiled.kernel("conv_direct")
     at = compiled.addresses(out, *whole, *memory, g.numbers)
-    kernel(*at, epilogue is not None, g.examples, rows, size, grain, g.is_flat, flipped, threads)
+    kernel(*at, epilogue is not None, g.examples, rows, size, grain, g.is_flat, is_flipped, threads)
     return out
 
 
-def _convolve_small(x: Array, weight: Array, bias: Array | None, g: Geometry, flipped: bool = False) -> Array:
-    """The convolution of small images ``x``, with the weight of a transposed convolution if ``flipped``."""
+def _convolve_small(x: Array, weight: Array, bias: Array | None, g: Geometry, is_flipped: bool = False) -> Array:
+    """The convolution of small images ``x``, with the weight of a transposed convolution if ``is_flipped``."""
     out, whole = empty(g.places, x.dtype), _contiguous(x, weight, bias)
     blocks = _block_bounds(cut(g.examples, g.counts, tuning.CONV_BLOCK_SHARE * (g.inputs + g.outputs)))
     packed = -(-g.outputs // (2 * LANES)) * 2 * LANES * g.depth
@@ -247,7 +248,9 @@ def _convolve_small(x: Array, weight: Array, bias: Array | None, g: Geometry, fl
         kernel = compiled.kernel("conv_small")
         assert kernel is not None
         offsets = np.empty(math.prod(g.size), np.int64)
-        kernel(*compiled.addresses(out, *whole, memory, offsets, g.numbers), flipped, compiled.address(mine), len(mine))
+        kernel(
+            *compiled.addresses(out, *whole, memory, offsets, g.numbers), is_flipped, compiled.address(mine), len(mine)
+        )
 
     run_blocks(part, len(blocks), g.products, by_kernels=True)
     return out
@@ -268,8 +271,8 @@ def weight_grad(x: Array, grad: Array, g: Geometry) -> Array:
     transposed = g.outputs < min(g.depth, tuning.CONV_MIN_OUTPUTS_FIRST) and not g.is_thin
     shape = (g.depth, g.outputs) if transposed else (g.outputs, g.depth)
     totals = np.zeros((parts, g.groups, *shape), np.float32)
-    step = _shared(num_threads(), parts, most) * LANES
-    bounds = [(first, min(first + step, g.outputs)) for first in range(0, g.outputs, step)]
+    outputs_per_task = _shared(num_threads(), parts, most) * LANES
+    bounds = [(first, min(first + outputs_per_task, g.outputs)) for first in range(0, g.outputs, outputs_per_task)]
     units = [
         (part, blocks[len(blocks) * part // parts : len(blocks) * (part + 1) // parts], some)
         for part in range(parts)
@@ -301,10 +304,10 @@ def _weight_grad_directly(x: Array, grad: Array, g: Geometry) -> Array:
     width, size = -(-g.outputs // LANES) * LANES, g.padded(blocks)
     totals = np.zeros((parts, g.groups, g.depth, width), np.float32)
     memory = empty((threads * size,), np.dtype(np.float32))
-    step = _shared(threads, parts, width // LANES) * LANES
+    outputs_per_task = _shared(threads, parts, width // LANES) * LANES
     kernel: Any = compiled.kernel("conv_weight_direct")
     at = compiled.addresses(totals, *whole, memory, g.numbers, blocks)
-    kernel(*at, len(blocks), size, width, parts, step, threads)
+    kernel(*at, len(blocks), size, width, parts, outputs_per_task, threads)
     result = np.add.reduce(totals, 0) if parts > 1 else totals[0]
     return result.swapaxes(1, 2)[:, : g.outputs]
 
@@ -314,26 +317,26 @@ def _weight_grad_of_few(x: Array, grad: Array, g: Geometry) -> Array:
     whole, parts, threads = _contiguous(x, grad), g.weight_parts, team(g.products)
     blocks = _cut_bounds(g.examples, g.counts, g.outputs, parts)
     rows = int((blocks[:, 3] - blocks[:, 2]).max())
-    step = _shared(threads, parts, -(-g.outputs // SUMMED)) * SUMMED
+    outputs_per_task = _shared(threads, parts, -(-g.outputs // SUMMED)) * SUMMED
     planes, _, size, table = g.layout(rows, True)
-    size = g.inputs * planes * size + g.groups * step * g.depth * LANES
+    size = g.inputs * planes * size + g.groups * outputs_per_task * g.depth * LANES
     memory = empty((threads * size,), np.dtype(np.float32)), np.empty(table, np.int64)
     totals = empty((parts, g.groups, g.outputs, g.depth), np.dtype(np.float32))
     kernel: Any = compiled.kernel("conv_weight_few_channels")
     at = compiled.addresses(totals, *whole, *memory, g.numbers, blocks)
-    kernel(*at, len(blocks), rows, size, parts, step, threads)
+    kernel(*at, len(blocks), rows, size, parts, outputs_per_task, threads)
     return np.add.reduce(totals, 0) if parts > 1 else totals[0]
 
 
 def overlap_windows(y: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
     """The sums of the windows made from ``y``, in the shape of the images."""
-    turned = g.flipped
-    if turned is not None and turned.is_small and turned.packing_pays():
-        return _convolve_small(y, weight, bias, turned, flipped=True)
-    if turned is not None and turned.is_direct:
-        return convolve_direct(y, weight, bias, turned, flipped=True)
-    if turned is not None and turned.is_by_example:
-        return convolve(y, flip_weight(weight, g.groups), bias, turned)
+    flipped = g.flipped
+    if flipped is not None and flipped.is_small and flipped.packing_pays():
+        return _convolve_small(y, weight, bias, flipped, is_flipped=True)
+    if flipped is not None and flipped.is_direct:
+        return convolve_direct(y, weight, bias, flipped, is_flipped=True)
+    if flipped is not None and flipped.is_by_example:
+        return convolve(y, flip_weight(weight, g.groups), bias, flipped)
     out = empty(g.images, y.dtype)
     whole = _contiguous(out, y, weight, bias)
     blocks = _block_bounds(cut(g.examples, g.counts, g.depth))
@@ -377,8 +380,8 @@ def _block_bounds(blocks: list[Block]) -> Array:
 def _memory(g: Geometry, blocks: Array) -> tuple[Array, Array]:
     """Scratch memory for the columns of the largest block, and for its outputs."""
     if g.is_thin:  # the planes of an image, and of the outputs with a margin
-        planes, _, step, table = g.layout(g.counts[0])
-        return empty(((planes + 2) * step,), np.dtype(np.float32)), np.empty(table, np.int64)
+        planes, _, plane_stride, table = g.layout(g.counts[0])
+        return empty(((planes + 2) * plane_stride,), np.dtype(np.float32)), np.empty(table, np.int64)
     examples, rows = blocks[:, 1] - blocks[:, 0], blocks[:, 3] - blocks[:, 2]
     count = int((examples * rows).max()) * g.counts[1]
     side = count if int(examples.max()) > 1 else 0

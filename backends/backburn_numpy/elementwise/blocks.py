@@ -55,7 +55,7 @@ def for_blocks(
             for first in range(start, stop, step):
                 work((*before, slice(first, min(first + step, stop))))
 
-    parallel_for(part, shape[axis], max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // width))
+    parallel_for(part, shape[axis], each=width)
 
 
 def longest_axis(shape: tuple[int, ...], axis: tuple[int, ...]) -> int | None:
@@ -124,19 +124,19 @@ def run_rows(name: str, arrays: Sequence[Array], rows: int, width: int | None = 
     if rows * (width or 1) < tuning.MIN_ELEMENTS_FOR_NATIVE_THREADS:
         fast(*starts, *rest, rows, *sizes)
         return True
-    threads, steps = available(), [a.nbytes // rows for a in whole]
+    threads, strides = available(), [a.nbytes // rows for a in whole]
     if not options and len(starts) < (4 if width is None else 5):
-        compiled.parallel_for(fast, starts, steps, rows, width or 0, threads)
+        compiled.parallel_for(fast, starts, strides, rows, width or 0, threads)
         return True
     if (parallel := compiled.serving(f"parallel_{name}", arrays[0])) is not None:
         parallel(*starts, *rest, rows, *sizes, compiled.portion(width or 0), threads)
         return True
 
     def part(start: int, stop: int) -> None:
-        at = [address + start * step for address, step in zip(starts, steps, strict=True)]
+        at = [address + start * stride for address, stride in zip(starts, strides, strict=True)]
         fast(*at, *rest, stop - start, *sizes)
 
-    parallel_for(part, rows, max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // (width or 1)))
+    parallel_for(part, rows, each=width or 1)
     return True
 
 
@@ -156,11 +156,11 @@ def run_columns(name: str, arrays: Sequence[Array], shape: tuple[int, ...], axis
         worth = max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // length)
         parallel_for(lambda first, last: fast(*starts, 1, length, inner, first, last), inner, worth)
         return True
-    steps = [a.nbytes // number for a in whole]
+    strides = [a.nbytes // number for a in whole]
 
     def part(first: int, last: int) -> None:
-        at = (start + first * step for start, step in zip(starts, steps, strict=True))
+        at = (start + first * stride for start, stride in zip(starts, strides, strict=True))
         fast(*at, last - first, length, inner, 0, inner)
 
-    parallel_for(part, number, max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // (length * inner)))
+    parallel_for(part, number, each=length * inner)
     return True

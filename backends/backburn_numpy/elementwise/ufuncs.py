@@ -160,8 +160,8 @@ def run_kernel(name: str | None, x: Array, *others: Any, dtype: np.dtype[Any] = 
     out = empty(x.shape, dtype)
     starts = [compiled.address(a) for a in (out, *arrays)]
     size = dtype.itemsize
-    steps = [size, *(size if a.ndim or a is x else 0 for a in arrays)]
-    compiled.parallel_for(fast, starts, steps, x.size, 0, available())
+    strides = [size, *(size if a.ndim or a is x else 0 for a in arrays)]
+    compiled.parallel_for(fast, starts, strides, x.size, 0, available())
     return out
 
 

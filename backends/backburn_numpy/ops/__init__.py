@@ -1,6 +1,6 @@
-"""The operations of the NumPy backend, one module per family of the contract."""
+"""The operations of the NumPy backend, one module per family of the contract; importing one registers its functions."""
 
-from backburn_numpy.ops import (
+from backburn_numpy.ops import (  # noqa: F401
     activations,
     attention,
     conv,
@@ -25,31 +25,4 @@ from backburn_numpy.ops import (
     selection,
     shape,
     sort,
-)
-
-__all__ = [
-    "activations",
-    "attention",
-    "conv",
-    "creation",
-    "ctc",
-    "decompositions",
-    "elementwise",
-    "fft",
-    "index",
-    "linalg",
-    "losses",
-    "normalization",
-    "optimizer_steps",
-    "pool",
-    "quantization",
-    "quantized_products",
-    "random",
-    "recurrent",
-    "reduce",
-    "resample",
-    "scan",
-    "selection",
-    "shape",
-    "sort",
-]
+)  # fmt: skip

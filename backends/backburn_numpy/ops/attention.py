@@ -156,9 +156,9 @@ class _Call:
         mask = self.masks[0]
         sizes = [self.inner, self.queries, self.keys, self.size, self.width, int(self.causal), self.part]
         sizes.append(int(mask is not None and mask.dtype == FLOAT32))
-        mask_strides = [step for m in self.masks for step in ((0, 0, 0, 0) if m is None else m.strides)]
-        steps = [step for t in self.operands for step in _steps(t)]
-        numbers, failed = np.array([*sizes, *mask_strides, *steps], np.int64), np.zeros(1, np.intc)
+        mask_strides = [stride for m in self.masks for stride in ((0, 0, 0, 0) if m is None else m.strides)]
+        strides = [stride for t in self.operands for stride in _strides(t)]
+        numbers, failed = np.array([*sizes, *mask_strides, *strides], np.int64), np.zeros(1, np.intc)
         at = compiled.addresses(*results, *self.operands, *self.masks)
         cost = scores * tuning.COST_OF_FEW_QUERIES if self.queries <= tuning.MAX_FEW_QUERIES else scores
         threads = min(available(), parts) if parts * cost >= tuning.MIN_ELEMENTS_FOR_NATIVE_THREADS else 1
@@ -198,12 +198,13 @@ def _readable(x: Array) -> Array:
     """``x`` with four axes, as a view if its rows are contiguous and do not overlap, else a copy."""
     four = _with_four_axes(x)
     rows, size = four.shape[2:]
-    steps = four.strides
-    gapless = (size == 1 or steps[3] == 4) and (rows == 1 or steps[2] >= 4 * size) and not any(n % 4 for n in steps)
+    strides = four.strides
+    is_dense = (size == 1 or strides[3] == 4) and (rows == 1 or strides[2] >= 4 * size)
+    gapless = is_dense and not any(n % 4 for n in strides)
     return four if gapless else contiguous(four)
 
 
-def _steps(x: Array) -> tuple[int, int, int]:
+def _strides(x: Array) -> tuple[int, int, int]:
     """The strides in elements of the batch axes and of rows; a single row has the stride of its width."""
     outer, inner, row = (n // 4 for n in x.strides[:3])
     return outer, inner, row if x.shape[2] > 1 else x.shape[3]

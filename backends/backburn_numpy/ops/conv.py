@@ -173,10 +173,10 @@ def conv_transpose_then(
         dilation=dilation, groups=groups,
     )  # fmt: skip
     g = kernels.geometry("conv_input", x, shape, x.shape, weight.shape[2:], stride, padding, dilation, groups)
-    turned = None if g is None or math.prod(x.shape[2:]) == 1 else g.flipped
-    if turned is None or not turned.is_direct:
+    flipped = None if g is None or math.prod(x.shape[2:]) == 1 else g.flipped
+    if flipped is None or not flipped.is_direct:
         return epilogue(conv_transpose(x, weight, bias, *options))
-    return kernels.convolve_direct(x, weight, bias, turned, flipped=True, epilogue=epilogue)
+    return kernels.convolve_direct(x, weight, bias, flipped, is_flipped=True, epilogue=epilogue)
 
 
 # ---- a single window ----

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from backburn.ops.ctc import IMPOSSIBLE, Lattice, ctc_shape, lattice_gradient, lattice_loss
-from backburn_numpy import compiled, tuning
+from backburn_numpy import compiled
 from backburn_numpy.implements import implements
 from backburn_numpy.runtime.memory import empty
 from backburn_numpy.runtime.threads import parallel_for
@@ -61,5 +61,5 @@ class _Lattice(Lattice):
             memory = np.empty(2 * (places + 2), np.float32)
             kernel(*compiled.addresses(out, *arrays, memory), steps, examples, places, first, last)
 
-        parallel_for(part, examples, max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // (steps * places)))
+        parallel_for(part, examples, each=steps * places)
         return out

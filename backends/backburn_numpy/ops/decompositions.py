@@ -193,11 +193,7 @@ def _solve_small(x: Array, y: Array | None = None, columns: int = 0) -> tuple[Ar
     out, pivots = empty((*stack, rows, columns), x.dtype), empty((rows + 1, number), x.dtype)
     x, y = (a if a is None else contiguous(np.broadcast_to(a, (*stack, *a.shape[-2:]))) for a in (x, y))
     at = compiled.addresses(out, x, y, pivots)
-    parallel_for(
-        lambda first, last: fast(*at, rows, columns, number, first, last),
-        number,
-        max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // rows**2),
-    )
+    parallel_for(lambda first, last: fast(*at, rows, columns, number, first, last), number, each=rows**2)
     return (out, pivots.reshape(-1, *stack)) if pivots.all() and np.isfinite(pivots).all() else None
 
 
@@ -224,9 +220,9 @@ def triangular_solve(x: Array, y: Array, /, upper: bool = False) -> Array:
         return solve(_triangle(x, upper), y)
     a, out = np.broadcast_to(a, (*shape[:-2], rows, rows)), np.array(np.broadcast_to(b, shape), order="C")
     for place in np.ndindex(shape[:-2]):
-        one, turned = a[place], a[place].T
-        by_rows = one.flags.c_contiguous or not turned.flags.c_contiguous
-        whole = contiguous(one if by_rows else turned)
+        one, transposed = a[place], a[place].T
+        by_rows = one.flags.c_contiguous or not transposed.flags.c_contiguous
+        whole = contiguous(one if by_rows else transposed)
         form = UPPER if upper == by_rows else LOWER, NO_TRANS if by_rows else TRANS
         fast(ROW_MAJOR, LEFT, *form, NON_UNIT, rows, columns, 1.0, address(whole), rows, address(out[place]), columns)
     return cast_like(out, x)

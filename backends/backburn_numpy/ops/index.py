@@ -231,15 +231,15 @@ def _run_places_kernel(kernel: str, x: Array, indices: Array, values: Array, axi
     length, count = x.shape[axis], indices.size if shared else indices.shape[axis]
     whole = [contiguous(a) for a in (x, indices.astype(np.int64, copy=False), values)]
     between = 0 if shared else count
-    at, steps = [compiled.address(a) for a in whole], (x.itemsize * length, 8 * between, x.itemsize * count)
+    at, strides = [compiled.address(a) for a in whole], (x.itemsize * length, 8 * between, x.itemsize * count)
     if values.size < tuning.MIN_WORK_FOR_SECOND_THREAD:
         fast(*at, values.size // (count or 1), length, count, between)
         return
 
     def part(start: int, stop: int) -> None:
-        fast(*(a + start * step for a, step in zip(at, steps, strict=True)), stop - start, length, count, between)
+        fast(*(a + start * stride for a, stride in zip(at, strides, strict=True)), stop - start, length, count, between)
 
-    parallel_for(part, values.size // count, max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // count))
+    parallel_for(part, values.size // count, each=count)
 
 
 def _spread_places(kernel: Any, values: Array, indices: Array, shape: Shape) -> Array:
@@ -271,11 +271,7 @@ def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:
             values, entries = contiguous(values), contiguous(entries, np.dtype(np.int64))
             at = compiled.addresses(out, entries, values)
             # Threads split the columns, since indices may repeat.
-            parallel_for(
-                lambda first, last: fast(*at, entries.size, after, first, last),
-                after,
-                max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // entries.size),
-            )
+            parallel_for(lambda first, last: fast(*at, entries.size, after, first, last), after, each=entries.size)
             return
     _add_at(out.reshape(-1), (entries[:, None] * after + np.arange(after)).reshape(-1), values)
 

@@ -59,7 +59,7 @@ def affine(x: Array, y: Array, bias: Array | None, epilogue: Epilogue | None = N
     if product is None:
         if epilogue is not None:
             return epilogue(affine(x, y, bias))
-        product = gemm.multiply_few(wide, wide_y)
+        product = gemm.multiply_small_m(wide, wide_y)
         if product is None:
             if are_few(x.shape, y.T):
                 return _few_rows(x, y.T, bias)

@@ -10,7 +10,7 @@ import numpy as np
 
 from backburn.ops.resample import neighbours
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled, tuning
+from backburn_numpy import compiled
 from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
 from backburn_numpy.implements import implements
 from backburn_numpy.runtime.memory import contiguous, empty
@@ -62,7 +62,7 @@ def _resized(k: Any, name: str, x: Array, old: Shape, new: Shape, mode: str, ali
         if name == "resize_backward":
             out.fill(0)
         part = partial(fast, *compiled.addresses(out, y, places, weights), len(places), n, m, inner)
-        parallel_for(part, math.prod(y.shape[:axis]), max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // (m * inner or 1)))
+        parallel_for(part, math.prod(y.shape[:axis]), each=m * inner or 1)
         y = out
     return cast_like(y, x)
 
@@ -119,6 +119,6 @@ def _run_kernel(
     parallel_for(
         lambda first, last: fast(*sizes, len(places), channels, wanted, *options, first, last),
         x.shape[0] * channels,
-        max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // (wanted or 1)),
+        each=wanted or 1,
     )
     return cast_like(out, x)

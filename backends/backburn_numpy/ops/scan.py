@@ -125,15 +125,15 @@ def _run_kernel(
     if fast is None:
         return False
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-    step = inner * arrays[0].itemsize
+    stride = inner * arrays[0].itemsize
     whole = [contiguous(v if v.shape == shape else np.broadcast_to(v, shape)) for v in arrays]
     without = shape[:axis] + shape[axis + 1 :]
     single = [None if v is None else contiguous(np.broadcast_to(v, without), arrays[0].dtype) for v in states]
 
     def part(outers: tuple[int, int], inners: tuple[int, int]) -> None:
         fast(
-            *(compiled.address(v) + outers[0] * shape[axis] * step for v in whole),
-            *(None if v is None else compiled.address(v) + outers[0] * step for v in single),
+            *(compiled.address(v) + outers[0] * shape[axis] * stride for v in whole),
+            *(None if v is None else compiled.address(v) + outers[0] * stride for v in single),
             *(reverse, outers[1] - outers[0], shape[axis], inner, *inners),
         )
 
@@ -141,12 +141,12 @@ def _run_kernel(
         parallel_for(
             lambda start, stop: part((start, stop), (0, inner)),
             outer,
-            max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // (shape[axis] * inner)),
+            each=shape[axis] * inner,
         )
     else:
         parallel_for(
             lambda start, stop: part((0, 1), (start, stop)),
             inner,
-            max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // shape[axis]),
+            each=shape[axis],
         )
     return True

@@ -81,31 +81,41 @@ def _concat_rows(out: Array, tensors: Sequence[Array], axis: int, rows: int) -> 
     if fast is None or any(x.dtype != out.dtype for x in tensors):
         return False
     widths = [x.nbytes // rows for x in tensors]
-    steps: list[Any] = [n if x.flags.c_contiguous else _step(x, axis) for x, n in zip(tensors, widths, strict=True)]
-    if None in steps:
+    strides: list[Any] = [
+        n if x.flags.c_contiguous else _row_stride(x, axis) for x, n in zip(tensors, widths, strict=True)
+    ]
+    if None in strides:
         return False
-    numbers, step = c_int64 * len(tensors), out.nbytes // rows
-    places = numbers(*map(compiled.address, tensors)), numbers(*steps), numbers(*widths)
-    fast(compiled.address(out), *places, len(tensors), step, rows, -(-tuning.MIN_BYTES_FOR_CONCAT // step), available())
+    numbers, out_stride = c_int64 * len(tensors), out.nbytes // rows
+    places = numbers(*map(compiled.address, tensors)), numbers(*strides), numbers(*widths)
+    fast(
+        compiled.address(out),
+        *places,
+        len(tensors),
+        out_stride,
+        rows,
+        -(-tuning.MIN_BYTES_FOR_CONCAT // out_stride),
+        available(),
+    )
     return True
 
 
-def _step(x: Array, axis: int) -> int | None:
+def _row_stride(x: Array, axis: int) -> int | None:
     """The bytes between rows, the axes from ``axis`` on, if these are contiguous and equally far apart; else None."""
     lengths = [*zip(x.shape, x.strides, strict=True)]
-    expected, step = x.itemsize, None
+    expected, found = x.itemsize, None
     for n, stride in reversed(lengths[axis:]):
         if n > 1 and stride != expected:
             return None
         expected *= n
     for n, stride in reversed(lengths[:axis]):
         if n > 1:
-            if step is None:
-                step = stride
+            if found is None:
+                found = stride
             elif stride != expected:
                 return None
             expected = stride * n
-    return step
+    return found
 
 
 @implements("stack", takes_backend=True)

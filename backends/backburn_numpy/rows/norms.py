@@ -30,11 +30,7 @@ def standardize_backward(out: Array, grad: Array, x: Array, scale: Array, eps: f
     arrays = [contiguous(a) for a in (grad, x, scale)]
     at = compiled.addresses(out, sums, *arrays)
     sizes = eps, centred, block, count, length
-    parallel_for(
-        lambda first, last: fast(*at, *sizes, first, last),
-        len(sums),
-        max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // (block * length)),
-    )
+    parallel_for(lambda first, last: fast(*at, *sizes, first, last), len(sums), each=block * length)
     return sums[0] if len(sums) == 1 else np.add.reduce(sums, axis=0, dtype=np.float64)
 
 
@@ -50,7 +46,7 @@ class Planes:
 
     def over(self, work: Callable[[int, int], None]) -> None:
         """Call ``work`` for all sets, in several threads if it pays."""
-        parallel_for(work, self.statistics, max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // (self.planes * self.length)))
+        parallel_for(work, self.statistics, each=self.planes * self.length)
 
 
 def plane_layout(x: Array, axis: Axes, scale: Shape | None) -> Planes | None:

@@ -68,7 +68,7 @@ def _stack(x: Array, axis: Axes) -> tuple[Array, Callable[[Array], Array]] | Non
 
     With it comes a function that puts the flat result in the order of the axes that are left. Axes are taken in the
     order in which they lie in memory. A copy is made of axes that are not neighbours, and of what has gaps, unless the
-    reduction is along the shortest step: NumPy adds these in pairs.
+    reduction is along the shortest stride: NumPy adds these in pairs.
     """
     if x.size < tuning.MIN_ELEMENTS_FOR_REDUCTION or x.dtype.kind != "f" or x.itemsize < 4 or not axis:
         return None
@@ -77,8 +77,8 @@ def _stack(x: Array, axis: Axes) -> tuple[Array, Callable[[Array], Array]] | Non
     if not x.flags.c_contiguous:
         ordered = memory_ordered(x)
         if ordered is None:
-            steps = [abs(step) for step, length in zip(x.strides, x.shape, strict=True) if length > 1]
-            if 0 in steps or min(steps) in [abs(x.strides[i]) for i in axis]:
+            strides = [abs(stride) for stride, length in zip(x.strides, x.shape, strict=True) if length > 1]
+            if 0 in strides or min(strides) in [abs(x.strides[i]) for i in axis]:
                 return None
             x = contiguous(x)
         else:

@@ -63,35 +63,35 @@ def multiply(
     products, x_next, y_next = 1, 0, 0
     if x.ndim > 2 or y.ndim > 2:
         lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-        x_step, y_step = _step(x, lead), _step(y, lead)
-        if x_step is None or y_step is None:
+        a_stride, b_stride = _batch_stride(x, lead), _batch_stride(y, lead)
+        if a_stride is None or b_stride is None:
             return None
-        products, x_next, y_next = math.prod(lead), x_step, y_step
+        products, x_next, y_next = math.prod(lead), a_stride, b_stride
     x_row, x_column = x.strides[-2:]
     y_row, y_column = y.strides[-2:]
     size = dtype.itemsize
     if (x_row | x_column | x_next | y_row | y_column | y_next) & (size - 1):
         return None
-    left = _rows(x_row // size, x_column // size, height, depth) if by_library else None
-    right = _rows(y_row // size, y_column // size, depth, width) if by_library else None
+    left = _blas_layout(x_row // size, x_column // size, height, depth) if by_library else None
+    right = _blas_layout(y_row // size, y_column // size, depth, width) if by_library else None
     if left is None or right is None:
         if not pays:
             return None
-        steps: list[int] = [x_row // size, x_column // size, y_row // size, y_column // size]
+        strides: list[int] = [x_row // size, x_column // size, y_row // size, y_column // size]
     else:
-        name, steps = f"blas_{name}", [*left, *right]
+        name, strides = f"blas_{name}", [*left, *right]
     if out is None:
         out = empty((*lead, height, width), dtype)
     bias, mask = contiguous(bias), None if epilogue is None else contiguous(epilogue.mask)
     kernel: Any = compiled.kernel(name)
     kernel(
-        *compiled.addresses(out, x, y, bias, mask), epilogue is not None, height, width, depth, *steps, products,
+        *compiled.addresses(out, x, y, bias, mask), epilogue is not None, height, width, depth, *strides, products,
         x_next // size, y_next // size, available(),
     )  # fmt: skip
     return out
 
 
-def multiply_few(x: Array, y: Array) -> Array | None:
+def multiply_small_m(x: Array, y: Array) -> Array | None:
     """``x @ y`` for a few rows of float32 and a matrix whose columns lie in memory as rows; None where it does not pay.
 
     Each column is read once, by one thread: a library's threads wait for one another at the end.
@@ -129,26 +129,23 @@ def library_pays() -> bool:
     return compiled.level() == "x86-64-v4" and mkl.in_use() is None
 
 
-def _rows(row: int, column: int, rows: int, columns: int) -> tuple[bool, int] | None:
-    """Whether a matrix with these steps is transposed in memory, and the elements between its lines there.
-
-    None for one that is no matrix of a BLAS library.
-    """
+def _blas_layout(row: int, column: int, rows: int, columns: int) -> tuple[bool, int] | None:
+    """Whether BLAS reads a matrix with these strides as transposed, and its leading dimension; None if it cannot."""
     if column == 1 and row >= columns:
         return False, row
     return (True, column) if row == 1 and column >= rows else None
 
 
-def _step(x: Array, lead: Shape) -> int | None:
-    """The bytes from matrix to matrix of a stack broadcast to the leading axes; None if they are no single step."""
+def _batch_stride(x: Array, lead: Shape) -> int | None:
+    """The stride in bytes between matrices of a stack broadcast to the leading axes; None if there is no single one."""
     strides = np.broadcast_to(x, (*lead, *x.shape[-2:])).strides
     found, expected = 0, None
-    for step, count in zip(strides[len(lead) - 1 :: -1], lead[::-1], strict=False):
+    for stride, count in zip(strides[len(lead) - 1 :: -1], lead[::-1], strict=False):
         if count == 1:
             continue
         if expected is None:
-            found = step
-        elif step != expected:
+            found = stride
+        elif stride != expected:
             return None
-        expected = step * count
+        expected = stride * count
     return found

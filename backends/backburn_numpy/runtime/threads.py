@@ -117,12 +117,15 @@ def _hand_over(tasks: list[Task]) -> bool:
         return _pool.workers > 0
 
 
-def parallel_for(work: Work, size: int, worth: int = tuning.MIN_ELEMENTS_FOR_SECOND_THREAD) -> None:
+def parallel_for(work: Work, size: int, worth: int = tuning.MIN_ELEMENTS_FOR_SECOND_THREAD, *, each: int = 0) -> None:
     """Call ``work(start, stop)`` for parts of ``range(size)``, in parallel if it pays.
 
-    The parts are equal, at least ``worth`` / 2 long, and not empty. An exception in one of them is raised here once all
-    have finished.
+    The parts are equal, at least ``worth`` / 2 long, and not empty; ``worth`` follows from the elements that a kernel
+    computes for ``each`` item, if they are given. An exception in one of the parts is raised here once all have
+    finished.
     """
+    if each:
+        worth = max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // each)
     parts = 1 if size < worth else min(available(), size, 2 * size // worth)
     if parts == 1:
         work(0, size)

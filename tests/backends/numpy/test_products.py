@@ -178,24 +178,24 @@ def test_few_rows(level: str, inputs: int, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(tuning, "MIN_SMALL_M_ELEMENTS", 1)
     for count, gap in itertools.product((1, 2, 3, 4), (0, 5)):
         x, w = numbers(count, inputs), numbers(301, inputs + gap)[:, :inputs]
-        found = gemm.multiply_few(x, w.T)
+        found = gemm.multiply_small_m(x, w.T)
         assert found is not None
         exact, sizes = x.astype(np.float64) @ w.T, np.abs(x) @ np.abs(w).T
         assert (np.abs(found - exact) <= np.finfo(np.float32).eps * np.sqrt(inputs) * sizes).all()
         before = threads.num_threads()
         threads.set_num_threads(3)
-        again = gemm.multiply_few(x, w.T)
+        again = gemm.multiply_small_m(x, w.T)
         threads.set_num_threads(before)
         assert np.array_equal(np.asarray(again), found)
     w[7] = np.nan
     x[0] = np.inf
-    strange = gemm.multiply_few(x, w.T)
+    strange = gemm.multiply_small_m(x, w.T)
     assert strange is not None
     assert np.isnan(strange[:, 7]).all()
     assert not np.isfinite(strange[0]).any()
     assert np.isfinite(np.delete(strange[1:], 7, 1)).all()
     for others in ((x, numbers(inputs, 301)), (x.astype(np.float64), w.T), (numbers(5, inputs), w.T)):
-        assert inputs == 1 or gemm.multiply_few(*others) is None
+        assert inputs == 1 or gemm.multiply_small_m(*others) is None
 
 
 @pytest.mark.parametrize("level", USABLE)
