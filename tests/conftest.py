@@ -81,7 +81,8 @@ def way_of_computing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     """The ways in which the NumPy backend computes on large arrays, one after the other."""
     import numpy as np
 
-    from backburn_numpy import compiled, threads
+    from backburn_numpy import compiled
+    from backburn_numpy.runtime import threads
 
     count, with_kernels = request.param
     if not with_kernels:

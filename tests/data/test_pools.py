@@ -34,6 +34,7 @@ METHODS = [way for way in ("fork", "spawn", "forkserver") if way in multiprocess
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 @pytest.mark.parametrize("method", METHODS)
 def test_a_pool_reads_and_computes_as_one_process(method: str, tmp_path: Path) -> None:
     """Twice, so that a process has more than one task; the folder goes to it as it is."""
@@ -48,6 +49,7 @@ def test_a_pool_reads_and_computes_as_one_process(method: str, tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 @pytest.mark.parametrize("method", METHODS)
 def test_batches_go_to_a_pool(method: str, tmp_path: Path) -> None:
     """An iteration in another process gives the batches of this one."""

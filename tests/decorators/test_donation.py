@@ -24,7 +24,8 @@ from backburn.base.errors import DeviceMemoryError
 from backburn.decorators import Capture
 from backburn.nn import functional
 from backburn.transforms import captured_state
-from backburn_numpy import NumpyBackend, compiled, donation
+from backburn_numpy import NumpyBackend, compiled
+from backburn_numpy.programs import state_updates
 
 pytestmark = pytest.mark.usefixtures("guarded_memory")
 
@@ -341,7 +342,7 @@ def test_an_error_or_an_interrupt_leaves_a_whole_state(name: str, where: str, mo
         state, _ = captured(state, *batch(number))
         other, _ = apart(other, *batch(number))
     tensors = [*state[0].parameters()]
-    kind = donation.NumpyUpdates
+    kind = state_updates.NumpyUpdates
     with monkeypatch.context() as patch:
 
         def interrupts(owner: Any, method: str, first: bool = True) -> None:
@@ -457,7 +458,7 @@ def test_an_update_without_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         raise MemoryError("none left")
 
     with monkeypatch.context() as patch:
-        patch.setattr(donation, "empty", full)
+        patch.setattr(state_updates, "empty", full)
         with pytest.raises(DeviceMemoryError, match=r"adam_steps: .*float32"):
             captured(state, *batch(4))
     for x, y in zip(values(held), values(state[0].state_dict()), strict=True):

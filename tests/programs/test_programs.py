@@ -18,7 +18,7 @@ from tests.programs.modes import CUPY_TOWERS, MODES, TOWERS, Case, case_of
 from tests.programs.running import PURE, Calls, Failure, differs, is_unstable, run
 
 from backburn.programs.executable import CompiledProgram
-from backburn_numpy import donation
+from backburn_numpy.programs import state_updates
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked")
@@ -83,6 +83,7 @@ native_list.NativeList.__call__ = short
 CRASH = """
 import os
 from backburn_numpy.lists import native_list
+from backburn_numpy.programs import state_updates
 run = native_list.NativeList.__call__
 def crash(self, *given):
     found = run(self, *given)
@@ -133,14 +134,14 @@ def test_state_that_is_held_elsewhere_is_looked_at(how: str, optimizer: str, mon
     options: Any = {how: True}
     case = Case("by hand", program, "autodiff(capture(numpy))", "train", (("x0", "x0"),), optimizer, **options)
     assert run(case) == "passed"
-    renew = CompiledProgram._update
+    update = CompiledProgram._update
 
-    def owning(self: Any, *given: Any) -> None:
+    def owning(self: Any, *given: Any) -> Any:
         self._owned = [True] * len(self._owned)
-        renew(self, *given)
+        return update(self, *given)
 
     monkeypatch.setattr(CompiledProgram, "_update", owning)
-    monkeypatch.setattr(donation, "is_unshared", lambda state, held: [True] * len(state))
+    monkeypatch.setattr(state_updates, "is_unshared", lambda arrays, known_references: [True] * len(arrays))
     monkeypatch.setattr(running, "VERIFIED", 0.0)
     with pytest.raises(Failure, match=r"call \d: result|a later call changed"):
         run(case)

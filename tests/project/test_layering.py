@@ -81,7 +81,7 @@ THIRD_PARTY = {
     "jinja2": ("backburn.models.templates", "backburn.models.tokenizer"),
     "ml_dtypes": ("backends", "backburn.base.dtypes", "backburn.conformance", "backburn.io"),
     "cuda": ("backends.backburn_cupy",),
-    "threadpoolctl": ("backends.backburn_numpy.blas",),
+    "threadpoolctl": ("backends.backburn_numpy.runtime.blas",),
     "mpi4py": ("backburn.communicators.mpi",),
     "cudnn": ("backends.backburn_cupy",),
     "cupy": ("backends.backburn_cupy",),

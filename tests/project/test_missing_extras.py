@@ -35,12 +35,12 @@ def template(folder: Path) -> object:
     return models.Tokenizer(folder).chat([{"role": "user", "content": "x"}])
 
 
-def configuration(folder: Path) -> object:
-    return require("pydantic")
+def configuration(folder: Path) -> None:
+    require("pydantic")
 
 
-def board(folder: Path) -> object:
-    return train.TensorBoard(folder).on_start(None)  # type: ignore[arg-type]
+def board(folder: Path) -> None:
+    train.TensorBoard(folder).on_start(None)  # type: ignore[arg-type]
 
 
 def picture(folder: Path) -> object:

@@ -25,24 +25,12 @@ import numpy as np
 from backburn.backend import BackendWarning
 from backburn.base.call_site import stack_level
 from backburn.base.errors import ArgumentError
+from backburn_numpy import tuning
 from backburn_numpy.compiled.build import REMEDY, SOURCES, levels, libraries, load, supported_levels
 
 Array = Any
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
-
-#: The fewest elements for which the call of a kernel pays, where it is not one: NumPy needs a few passes or products.
-FEW_PASSES: dict[str, int] = dict.fromkeys(
-    (
-        *("sigmoid", "silu", "relu_backward", "sigmoid_backward", "tanh_backward", "sigmoid_slope", "tanh_slope"),
-        *("cummax", "cummin", "diff_rows"),
-        *("attention", "normalize_by", "take_places"),
-    ),
-    1 << 10,
-)
-
-#: Elements that a thread takes at a time when a kernel's work is shared.
-PORTION = 1 << 14
 
 
 def level() -> str | None:
@@ -72,7 +60,7 @@ def file() -> str | None:
 
 def serving(name: str, x: Array) -> Callable[..., None] | None:
     """The kernel of that name for the dtype of ``x``, float32 or float64, if it exists and pays; else None."""
-    if x.size < FEW_PASSES.get(name, 1):
+    if x.size < tuning.MIN_ELEMENTS_FOR_KERNEL.get(name, 1):
         return None
     return kernel(name) if x.dtype == FLOAT32 else kernel(f"{name}_double") if x.dtype == FLOAT64 else None
 
@@ -120,7 +108,7 @@ def parallel_for(kernel: Any, starts: list[int], steps: list[int], rows: int, wi
 
 def portion(width: int) -> int:
     """The number of rows, or of elements if ``width`` is 0, that a thread takes at a time."""
-    return PORTION // width or 1 if width else PORTION
+    return tuning.ELEMENTS_PER_TASK // width or 1 if width else tuning.ELEMENTS_PER_TASK
 
 
 _MISSING = [(0,) * (4 - count) for count in range(5)]

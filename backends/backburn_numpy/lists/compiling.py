@@ -17,9 +17,9 @@ from backburn.programs.passes.in_place import Update, donated_parts, split_updat
 from backburn.programs.passes.loop_products import join_products
 from backburn.programs.passes.native_programs import compile_calls
 from backburn.programs.passes.stacks import split_stacks
-from backburn_numpy import compiled, donation, epilogues
+from backburn_numpy import compiled, tuning
 from backburn_numpy.lists.lister import ProgramCompiler
-from backburn_numpy.ops.optimizer_steps import SMALL
+from backburn_numpy.programs import epilogues, state_updates
 
 
 def _split(program: Program, k: Any) -> list[Call]:
@@ -58,7 +58,11 @@ def _small_steps(program: Program, k: Any) -> list[Call]:
 
 def _is_small(x: Any) -> bool:
     """Whether a value is so small that its new one is computed in a native program, and not in its memory."""
-    return x.__class__ is Variable and x.dtype in (float32, float64) and prod(x.shape) * x.dtype.itemsize < SMALL
+    return (
+        x.__class__ is Variable
+        and x.dtype in (float32, float64)
+        and prod(x.shape) * x.dtype.itemsize < tuning.MIN_BYTES_FOR_PLAIN_STEP
+    )
 
 
 def _is_small_formula(call: Call) -> bool:
@@ -77,9 +81,9 @@ def compile_program(k: Any, program: Program, is_plain: bool, has_steps: bool) -
     calls, updates = program.calls, list[Update]()
     if program.state and has_steps:
         calls, updates = split_updates(program, lambda call: has_native and _is_small_formula(call))
-    in_place = donation.in_place_updates(k, updates) if updates else None
+    in_place = state_updates.in_place_updates(k, updates) if updates else None
     if in_place is not None:
         program.calls, program.updates = calls, updates
     if has_native:
         program.calls = compile_calls(program, k, ProgramCompiler())
-    return CompiledProgram(k, program, in_place, donated, donation.is_unshared)
+    return CompiledProgram(k, program, in_place, donated, state_updates.is_unshared)

@@ -1,11 +1,11 @@
 """Guards around memory, for tests: NaN in what nothing has written, canaries around results, operands compared.
 
-Inside :func:`guarded`, arrays that the backend makes with :func:`backburn_numpy.memory.empty` or ``np.empty`` have
-canaries before and after them and begin as NaN (integers as -1, truths as 255); so do workspaces and packed weights.
-When such an array dies its memory is filled again and kept for a while, and nobody may write there; nor in a block that
-goes back to the pool, until it is used again. Native lists fill their arenas before each replay, and what they are
-given and their constants are compared with copies of before; so are the inputs of whole replays, and outputs of earlier
-ones. Outside the context nothing of this costs anything.
+Inside :func:`guarded`, arrays that the backend makes with :func:`backburn_numpy.runtime.memory.empty` or ``np.empty``
+have canaries before and after them and begin as NaN (integers as -1, truths as 255); so do workspaces and packed
+weights. When such an array dies its memory is filled again and kept for a while, and nobody may write there; nor in a
+block that goes back to the pool, until it is used again. Native lists fill their arenas before each replay, and what
+they are given and their constants are compared with copies of before; so are the inputs of whole replays, and outputs
+of earlier ones. Outside the context nothing of this costs anything.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ import numpy as np
 from backburn.base.errors import BackburnError
 from backburn.programs.executable import CompiledProgram
 from backburn.programs.ir import Variable
-from backburn_numpy import compiled, memory
+from backburn_numpy import compiled, tuning
 from backburn_numpy.lists import layout
 from backburn_numpy.lists.native_list import NativeList
+from backburn_numpy.runtime import memory
 
 #: The bytes of a canary on either side of an array, and what each byte is.
 CANARY, PATTERN = 1 << 8, 0xA5
@@ -82,7 +83,7 @@ def _bury(raw: Any) -> None:
     _dead_size -= raw.size
     if not (raw == UNWRITTEN).all():
         _found.append(f"memory of {raw.size - 2 * CANARY} bytes was written after its array had died")
-    elif raw.size >= memory.THRESHOLD + 2 * CANARY:
+    elif raw.size >= tuning.MIN_POOLED_BYTES + 2 * CANARY:
         _pooled[compiled.address(raw)] = raw.size
 
 
@@ -96,11 +97,11 @@ def _look_at(whole: Any) -> None:
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """:func:`backburn_numpy.memory.empty` between canaries."""
+    """:func:`backburn_numpy.runtime.memory.empty` between canaries."""
     size = dtype.itemsize
     for n in shape:
         size *= n
-    is_pooled = size >= memory.THRESHOLD
+    is_pooled = size >= tuning.MIN_POOLED_BYTES
     raw = _from_pool((size + 2 * CANARY,), np.dtype(np.uint8)) if is_pooled else memory.aligned(size + 2 * CANARY)
     raw = raw.view(memory._Raw)  # NumPy would pass over a base of the array's class
     if is_pooled:

@@ -1,4 +1,4 @@
-"""Plans of matrix products, and of the cells of recurrent networks."""
+"""Plans of matrix gemm, and of the cells of recurrent networks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from backburn.programs.ir import Call, Variable, arguments
-from backburn_numpy import blas, compiled, products
+from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.lists.layout import COPY, MOST, PRODUCT, Layout, Place, Plan, Shape, dtype_of
-from backburn_numpy.reduction_kernels import ROWS, SMALL
+from backburn_numpy.runtime import blas, gemm
 
 #: The most multiplications of a matrix product by the kernels, and by OpenBLAS, which makes such a one in the calling
 #: thread; and the most products of a stack.
@@ -33,7 +33,7 @@ class Gemm(NamedTuple):
         m, n, k = sizes
         left, right = (m if turned[0] else k), (k if turned[1] else n)
         few = m * n * k <= MOST_BY_LIBRARY and self.dtype is FLOAT32 and not turned[1]
-        address = (few and products.library_pays() and blas.library_sgemm_address()) or self.address
+        address = (few and gemm.library_pays() and blas.library_sgemm_address()) or self.address
         head = PRODUCT, address, *map(int, turned), m, n, k
         layout.append(*head, x, left, y, right, int(adds), out, self.dtype.itemsize)
 
@@ -43,7 +43,7 @@ def gemm_of(multiplications: int, elements: int, *values: Any) -> Gemm | None:
     dtype = dtype_of(values[0])
     if dtype is None or any(dtype_of(v) is not dtype for v in values) or elements > MOST:
         return None
-    if products.sgemm_address() is not None:
+    if gemm.sgemm_address() is not None:
         return Gemm(0, dtype) if multiplications <= MOST_MULTIPLICATIONS else None
     address = blas.library_sgemm_address()
     if address is None or dtype is not FLOAT32 or multiplications > MOST_BY_LIBRARY:
@@ -127,8 +127,8 @@ def weight_gradient_plan(call: Call) -> Plan | None:
         return None
     dtype = gemm.dtype
     # The bits are those of the operation: NumPy adds few rows one after the other.
-    is_wide = dtype is FLOAT32 and m * n >= SMALL
-    name, *sizes = ("sum_matrices", n, 1, m * n) if m >= ROWS else ("sum_in_order", m, n, int(is_wide))
+    is_wide = dtype is FLOAT32 and m * n >= tuning.MIN_ELEMENTS_FOR_SHORT_ROWS
+    name, *sizes = ("sum_matrices", n, 1, m * n) if m >= tuning.MIN_SHORT_ROWS else ("sum_in_order", m, n, int(is_wide))
     kernel = compiled.kernel(name if dtype is FLOAT32 else f"{name}_double")
 
     def plan(layout: Layout, call: Call) -> None:

@@ -12,13 +12,13 @@ from weakref import WeakSet
 import numpy as np
 
 from backburn.programs.ir import Call, Number, Variable
-from backburn_numpy import compiled
-from backburn_numpy.fused import SHARED, _Program
+from backburn_numpy import compiled, tuning
+from backburn_numpy.elementwise.fused import _Program
 from backburn_numpy.lists import verifier
 from backburn_numpy.lists.layout import COPY, FLOATS, Kind, Layout, Memory, Shape, bytes_of
 from backburn_numpy.lists.verifier import Finished, Value
-from backburn_numpy.memory import THRESHOLD, append_empty, contiguous
-from backburn_numpy.threads import available
+from backburn_numpy.runtime.memory import append_empty, contiguous
+from backburn_numpy.runtime.threads import available
 
 
 class NativeList:
@@ -60,7 +60,11 @@ class NativeList:
             dtype = FLOATS[v.dtype.name]
             is_whole = len(mine) == 1 and memory.size == bytes_of(v)
             self._news.append(
-                (v.shape if is_whole else (memory.size // dtype.itemsize,), dtype, memory.size >= THRESHOLD)
+                (
+                    v.shape if is_whole else (memory.size // dtype.itemsize,),
+                    dtype,
+                    memory.size >= tuning.MIN_POOLED_BYTES,
+                )
             )
             if is_whole:
                 self._parts[mine[0]] = number, None, v.shape
@@ -79,7 +83,15 @@ class NativeList:
         #: The operands of each call, as recorded.
         self.given = [*given]
         at_steps, at_patches, at_starts = map(compiled.address, (self._steps, self._patches, self._starts))
-        self._given = at_steps, len(words), at_patches, len(patches) // 3, at_starts, compiled.PORTION, SHARED
+        self._given = (
+            at_steps,
+            len(words),
+            at_patches,
+            len(patches) // 3,
+            at_starts,
+            tuning.ELEMENTS_PER_TASK,
+            tuning.MIN_ELEMENTS_FOR_NATIVE_THREADS,
+        )
         self._run: Any = compiled.kernel("native_list")
         self._lock = threading.Lock()
         if verifier.VERIFIES:

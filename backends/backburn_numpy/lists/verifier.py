@@ -27,8 +27,9 @@ import numpy as np
 
 from backburn.base.errors import CaptureError
 from backburn.programs.ir import Call, Number, Variable, arguments
-from backburn_numpy import blas, compiled, products
+from backburn_numpy import compiled
 from backburn_numpy.lists.effects import CELLS, EFFECTS, MOVES, Refused, kernels, uses_of
+from backburn_numpy.runtime import blas, gemm
 
 Array = Any
 
@@ -437,7 +438,7 @@ class _Run:
     def _product(self, words: list[int]) -> None:
         address, turned_x, turned_y, m, n, k = words[2:8]
         left, right, adds, size = words[9], words[11], words[12], words[14]
-        known = {0, blas.library_sgemm_address(), products.sgemm_address()}
+        known = {0, blas.library_sgemm_address(), gemm.sgemm_address()}
         if address not in known or (address and size != 4) or size != self._size:
             raise Refused("a product calls no function for its elements")
         x = self._span(words, 8, *((m, size, k) if turned_x else (k, size, m)), left * size)

@@ -13,10 +13,11 @@ from tests.helpers.kernels import needs_kernels
 
 import backburn as bb
 from backburn import nn
-from backburn_numpy import compiled, memory
+from backburn_numpy import compiled, tuning
 from backburn_numpy.lists import guards, native_list
 from backburn_numpy.lists.native_list import NativeList
 from backburn_numpy.ops import reduce
+from backburn_numpy.runtime import memory
 
 FLOAT32 = np.dtype(np.float32)
 
@@ -52,7 +53,7 @@ def test_a_write_into_a_dead_array_is_found() -> None:
 
 def test_a_write_into_the_pool_is_found() -> None:
     """A block that nobody has, whose memory somebody still writes, is another array's next."""
-    size = memory.THRESHOLD // 4
+    size = tuning.MIN_POOLED_BYTES // 4
 
     def write() -> None:
         x = memory.empty((size,), FLOAT32)

@@ -21,7 +21,7 @@ from backburn.base.errors import DeviceMemoryError
 from backburn.programs import executable
 from backburn.programs.ir import Call, Number, Variable
 from backburn.programs.passes.native_programs import NATIVE_PROGRAM
-from backburn_numpy import compiled, lists, products
+from backburn_numpy import compiled, lists, tuning
 from backburn_numpy.lists import native_list
 from backburn_numpy.lists.layout import COPY, Layout
 
@@ -321,7 +321,9 @@ def test_cells_and_their_gradients_are_in_lists(operations: list[str], operation
     gradient = bb.value_and_grad(loss, argnums=(0, 1, 2, 3, 4))
     shapes = (6, rows, wide), (rows, size), (rows, size), (wide, size), (wide,)
     check(lambda *given: [(found := gradient(*given))[0], *found[1]], *(0.5 * normal(*s, dtype=dtype) for s in shapes))
-    if dtype is np.float32 or compiled.level() in products.WORTH:  # elsewhere lists have no products of float64
+    if (
+        dtype is np.float32 or compiled.level() in tuning.MIN_GEMM_PRODUCTS
+    ):  # elsewhere lists have no products of float64
         assert operations[0] == NATIVE_PROGRAM
         assert operations.count(operation) == 6, "in the program without lists"
 
@@ -344,7 +346,7 @@ def test_gradients_of_linear_layers_are_in_lists(level: str, dtype: Any, monkeyp
             call = Call("linear_weight_backward", k.linear_weight_backward, [*given], {}, results)
             lister, wanted = lists.ProgramCompiler(), [v for v in results if v is not None]
             if lister.calls_saved(call) is None:
-                assert (n, len(wanted)) == (1, 2) or (dtype is np.float64 and level not in products.WORTH)
+                assert (n, len(wanted)) == (1, 2) or (dtype is np.float64 and level not in tuning.MIN_GEMM_PRODUCTS)
                 continue
             found = lister.native_program([call], given, wanted)(grad, x)
             np.testing.assert_allclose(found[0], expected[0], 1e-4, 1e-5)
@@ -364,7 +366,7 @@ def test_products_of_many_multiplications_are_in_lists(operations: list[str]) ->
     for dtype in (np.float32, np.float64):
         operations.clear()
         check(function, normal(50, 130, dtype=dtype), 0.1 * normal(130, 130, dtype=dtype))
-        if compiled.level() in products.WORTH:
+        if compiled.level() in tuning.MIN_GEMM_PRODUCTS:
             assert operations[0] == NATIVE_PROGRAM
 
 
@@ -583,7 +585,7 @@ PROGRAM = """
 import os, signal, threading
 import numpy as np
 import backburn as bb
-from backburn_numpy import threads
+from backburn_numpy.runtime import threads
 from backburn_numpy.lists import native_list
 threads.set_num_threads(2)
 k = "capture(numpy)"

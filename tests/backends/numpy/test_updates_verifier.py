@@ -15,10 +15,10 @@ from tests.helpers.planting import plant
 import backburn as bb
 from backburn.base.errors import BackburnError, CaptureError
 from backburn.programs.passes import in_place
-from backburn_numpy import donation
-from backburn_numpy.donation import NumpyUpdates
 from backburn_numpy.lists import compiling, guards
-from backburn_numpy.updates_verifier import VerifiedUpdates
+from backburn_numpy.programs import state_updates
+from backburn_numpy.programs.state_updates import NumpyUpdates
+from backburn_numpy.programs.updates_verifier import VerifiedUpdates
 
 pytestmark = needs_kernels
 
@@ -111,7 +111,7 @@ def test_state_that_another_update_reads_is_not_written_over(monkeypatch: pytest
     plant(monkeypatch, in_place, "split_updates", "mentions[old] == kept[made] == 1", "kept[made] == 1")
     monkeypatch.setattr(compiling, "split_updates", vars(in_place)["split_updates"])
     cross(crossing)
-    plant(monkeypatch, donation, "is_unshared", "n == ONCE + more", "(n, more) is not None")
+    plant(monkeypatch, state_updates, "is_unshared", "n == ONCE + more", "(n, more) is not None")
     with pytest.raises(CaptureError, match=r"update \d+ of 2, fuse, was planned wrong: it writes over what another"):
         cross(crossing)
 
@@ -132,7 +132,7 @@ def test_outputs_of_earlier_replays_are_compared(monkeypatch: pytest.MonkeyPatch
                 held.append(out)
 
     run()
-    plant(monkeypatch, donation, "is_unshared", "n == ONCE + more", "(n, more) is not None")
+    plant(monkeypatch, state_updates, "is_unshared", "n == ONCE + more", "(n, more) is not None")
     with pytest.raises(guards.MemoryFault, match="an output of an earlier replay"):
         run()
 

@@ -14,7 +14,8 @@ import backburn as bb
 from backburn import nn
 from backburn.base.errors import CaptureError
 from backburn.transforms import CaptureWarning
-from backburn_numpy import compiled, fused
+from backburn_numpy import compiled
+from backburn_numpy.elementwise import fused
 from backburn_numpy.lists import effects, formulas, lister, multiplications, rearrangements, verifier
 from backburn_numpy.lists.layout import Layout
 from backburn_numpy.lists.native_list import NativeList

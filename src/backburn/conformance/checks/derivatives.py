@@ -6,6 +6,7 @@ of the directional derivative of order n - 1, in float64 (after Chainer's and HI
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ def _weighted_sum(k: Any, base: Any, outputs: Any) -> Any:
 
 def uneven(shape: tuple[int, ...]) -> Array:
     """Weights between 0.5 and 2.5, no two alike."""
-    return np.cos(np.arange(int(np.prod(shape)), dtype=np.float64) + 0.7).reshape(shape) + 1.5
+    return np.cos(np.arange(math.prod(shape), dtype=np.float64) + 0.7).reshape(shape) + 1.5
 
 
 def check_derivative(

@@ -162,7 +162,9 @@ def check_gradient(check: Check) -> float:
     inner, outer = levels(check.backend)
     operands = operands_of(name, sample, check.dtype)
     inputs = tracked(outer, operands)
-    scalar = _total(check, outer, inputs)
+    results = _called(check, outer, inputs)
+    kinds = [outer.dtype(r).kind for r in results]
+    scalar = weighted_sum(outer, results)
     floats = _float_leaves(outer, inputs)
     at = [as_float64(a) for a in flatten(operands) if isinstance(a, np.ndarray) and as_dtype(a.dtype).has_gradient]
     found: list[Array | None] = [None] * len(floats)
@@ -176,8 +178,6 @@ def check_gradient(check: Check) -> float:
                 found[place] = as_float64(np.asarray(inner.to_numpy(g)))
     along = [direction(check.generator, a) for a in at]
     got = sum(float((g * d).sum()) for g, d in zip(found, along, strict=True) if g is not None)
-
-    kinds = [outer.dtype(r).kind for r in _called(check, outer, inputs)]
 
     def reference(steps: float) -> float:
         moved = with_leaves(sample, [a + steps * STEP * d for a, d in zip(at, along, strict=True)], lambda a: a)
