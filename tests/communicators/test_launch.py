@@ -16,7 +16,7 @@ from tests.helpers.launching import LIMIT, MPIEXEC, run
 from backburn.base.errors import ArgumentError
 from backburn.cli import main
 from backburn.cli.ends import read_ends, words
-from backburn.cli.launch import command_of, settings
+from backburn.cli.launch import RANK, command_of, settings
 
 BACKBURN = [sys.executable, "-m", "backburn", "launch"]
 
@@ -103,6 +103,17 @@ def test_a_program_that_cannot_run_is_named_with_its_rank(tmp_path: Path) -> Non
     assert done.returncode != 0
     assert f"{program} cannot be started: No such file or directory" in done.stderr
     assert "ended with status 127" in done.stderr
+
+
+@pytest.mark.parametrize(("facts", "status"), [((), 0), (("started",), 1), (("started", "finished"), 0)])
+def test_mpiexec_hears_of_a_program_that_leaves_the_others_waiting(
+    facts: tuple[str, ...], status: int, tmp_path: Path
+) -> None:
+    for fact in facts:
+        (tmp_path / f"{fact}-3").touch()
+    done = run([sys.executable, str(RANK), str(tmp_path), "NO_RANK,A_RANK", sys.executable, "-c", ""], A_RANK="3")
+    assert done.returncode == status
+    assert json.loads((tmp_path / "ended-3").read_text())[1] == 0
 
 
 def test_a_rank_s_program_has_its_arguments() -> None:

@@ -836,4 +836,4 @@ def test_passes_keep_what_is_used() -> None:
     assert [call.operation for call in program.calls] == ["square", "neg"]
     assert program.launches == 2
     executable = CompiledProgram(k, program)
-    np.testing.assert_array_equal(executable([np.float32([1.0, 2.0, 3.0])], [])[0], [-1.0, -4.0, -9.0])
+    np.testing.assert_array_equal(executable([np.array([1.0, 2.0, 3.0], np.float32)], [])[0], [-1.0, -4.0, -9.0])

@@ -732,7 +732,10 @@ def layers_step(state: Any, x: Any, y: Any) -> Any:
 
 
 @needs_kernels
-@pytest.mark.parametrize("optimizer", [lambda: optim.Adam(1e-3), lambda: optim.SGD(1e-3, momentum=0.9)])
+@pytest.mark.parametrize("optimizer", [
+    lambda: optim.Adam(1e-3), lambda: optim.SGD(1e-3), lambda: optim.SGD(1e-3, momentum=0.9),
+    lambda: optim.RMSprop(1e-3), lambda: optim.Adagrad(1e-3), lambda: optim.Lion(1e-3),
+])  # fmt: skip
 def test_a_replay_calls_as_many_functions_for_many_layers_as_for_one(
     optimizer: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

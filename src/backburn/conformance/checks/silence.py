@@ -51,7 +51,8 @@ def _kept(particular: tuple[Any, ...], packages: tuple[str, ...]) -> list[Any]:
 def _filters() -> list[Any]:
     """The filters in force: since Python 3.14 a context may have its own, which no public name tells."""
     current: Callable[[], list[Any]] | None = getattr(warnings, "_get_filters", None)
-    return warnings.filters if current is None else current()
+    known: Any = warnings.filters  # a list, though typed as a sequence
+    return known if current is None else current()
 
 
 def _pattern(part: object) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -99,8 +99,8 @@ def donated_parts(program: Program) -> list[tuple[int, Donated]]:
 STEPS: dict[str, tuple[int, ...]] = {"sgd_steps": (0, 2), "adam_steps": (0, 2, 3)}
 
 
-def split_updates(program: Program) -> tuple[list[Call], list[Update]]:
-    """The calls that stay, and the updates, which may all come after them."""
+def split_updates(program: Program, stays: Callable[[Call], bool]) -> tuple[list[Call], list[Update]]:
+    """The calls that stay, among them those for which ``stays`` is true, and the updates, which may all come after."""
     calls, state, results, constants = program.calls, program.state, program.results, program.constants
     places, new = {v: i for i, v in enumerate(state)}, results[0]
     reads = Counter(v for call in calls for v in call.reads)
@@ -114,6 +114,7 @@ def split_updates(program: Program) -> tuple[list[Call], list[Update]]:
         )
         and not any(reads[v] for v in call.writes)
         and any(v in after for v in call.writes)
+        and not stays(call)
     ]
     # One part may be an operand twice: what is read second would be new already.
     mentions = Counter(v for call in last for v in variables_in([call.operands, [*call.attributes.values()]]))
