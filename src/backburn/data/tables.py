@@ -325,4 +325,4 @@ def _check_kind(kind: Any, what: str) -> None:
 
 def _no_array(kind: Any, what: str) -> DTypeError:
     fix = "columns=[...] reads others, and .to_pandas() of the package reads all"
-    return DTypeError(f"read_table: {what} is of type {kind}, of which no array can be made: {fix}")
+    return DTypeError(f"read_table: {what} is of type {kind}, which cannot be converted to an array: {fix}")

@@ -293,7 +293,7 @@ class Trainer(Generic[M]):
             self._processes.reason = None
         flags("fit", resume=resume, overwrite=overwrite)
         if resume and overwrite:
-            raise ArgumentError("fit: resume goes on with the run in the folder, and overwrite replaces it: give one")
+            raise ArgumentError("fit: resume continues the run in the folder, and overwrite replaces it: pass one")
         folder = self.folder
         if folder is None:
             if resume or overwrite:
