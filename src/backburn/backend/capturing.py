@@ -37,8 +37,8 @@ class Executable(Protocol):
 
         ``numbers`` are the values of the recording's numbers
         (:class:`backburn.backend.host_numbers.Recording`), by place. A program that is not in place may write over
-        state that it has allocated itself, where nothing else refers to it: ``release()`` drops the references that it can, and
-        returns how many references to each part are kept, which follow the state. Without it nothing is written over.
+        state that it has allocated itself, where nothing else refers to it: ``release()`` drops the references that it
+        can, and returns how many to each part are kept, which follow the state. Without it nothing is written over.
         An error or an interrupt leaves the state as it was, or as it is after the step, and :attr:`state` is another
         list then.
         """
