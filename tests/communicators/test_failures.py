@@ -30,6 +30,8 @@ import ctypes, os, signal, sys, time
 import numpy as np
 from backburn.communicators import load_communicator
 
+pytestmark = pytest.mark.slow
+
 comm = load_communicator("mpi", timeout=2)
 total = np.ones(3, np.float32)
 comm.all_reduce(total)

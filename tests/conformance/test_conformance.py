@@ -158,6 +158,7 @@ def test_every_hole_has_a_reason() -> None:
     assert {c.kind for c in ALL} == set(KINDS)
 
 
+@pytest.mark.slow
 def test_numpy_passes() -> None:
     report = check_backend(NUMPY)
     assert report.ok, text(report, matrices=False)
