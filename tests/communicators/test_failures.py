@@ -22,6 +22,8 @@ from tests.helpers.launching import LIMIT, run, run_ranks
 from backburn.base.errors import CommunicationError
 from backburn.communicators.agreement import check_agreement
 
+pytestmark = pytest.mark.slow
+
 LAUNCH = [sys.executable, "-m", "backburn", "launch"]
 
 #: Rank 0 and, unless it does something else before, rank 1 meet in a sum; a rank that is late is waited for 2 seconds.
@@ -29,8 +31,6 @@ START = """
 import ctypes, os, signal, sys, time
 import numpy as np
 from backburn.communicators import load_communicator
-
-pytestmark = pytest.mark.slow
 
 comm = load_communicator("mpi", timeout=2)
 total = np.ones(3, np.float32)

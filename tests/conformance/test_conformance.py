@@ -195,6 +195,7 @@ def test_filters_select_and_refuse_what_does_not_exist() -> None:
 # ---- one check goes wrong, and the rest goes on ----
 
 
+@pytest.mark.slow
 def test_crashes_hangs_and_exhaustion_fail_alone(faulty: str) -> None:
     names = ["sin", "cos", "tan", "exp", "log", "tanh"]
     only = [f"{name}-float64-shape-0" for name in names]

@@ -172,6 +172,7 @@ def digest(comm: Any) -> str:
     return hashlib.sha256(repr(found).encode()).hexdigest()
 
 
+@pytest.mark.slow
 def test_products_of_few_rows_in_processes() -> None:
     program = """
         from backburn.communicators import load_communicator
