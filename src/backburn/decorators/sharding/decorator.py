@@ -335,8 +335,6 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
 
         Parts may be views of one primitive, so that nothing of them is donated.
         """
-        if not hasattr(self._inner, "fuse"):
-            return formula(self, x, *values)
         cut = [t for t in (x, *values) if self.is_cut(t)]
         if not cut:
             return self._inner.fuse(formula, x, *values, donate=donate)
