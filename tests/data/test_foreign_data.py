@@ -211,6 +211,7 @@ def test_times_that_no_calendar_of_python_has(tmp_path: Path) -> None:
         read_table(path, types={"t": "str"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["string", "large_string", "binary", "list", "struct", "dictionary", "numbers"])
 @pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "RLE_DICTIONARY"])
 def test_texts_that_a_page_has_once_are_not_expanded(kind: str, encoding: str, tmp_path: Path) -> None:

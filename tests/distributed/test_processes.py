@@ -19,6 +19,8 @@ from backburn.distributed import Mesh, mesh
 from backburn.io import load_model, load_state
 from backburn.train import read_rows
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(mesh_fit.__file__)
 NAMES = ("replicated", "sharded", "state")
 
@@ -41,7 +43,6 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {name: mesh_fit.fit(folder / name, 3, False, "nothing", mesh_fit.PLANS[name]) for name in NAMES}
 
 
-@pytest.mark.slow
 def test_a_run_goes_on_with_another_number_of_processes_in_equal_bits(expected: dict[str, str], tmp_path: Path) -> None:
     first = launch(4, tmp_path, 2, "new", "nothing", *NAMES)
     assert first.returncode == 0, first.stderr
@@ -60,7 +61,6 @@ def test_a_run_goes_on_with_another_number_of_processes_in_equal_bits(expected: 
         )
 
 
-@pytest.mark.slow
 def test_a_killed_process_ends_the_run_and_leaves_its_last_checkpoint(expected: dict[str, str], tmp_path: Path) -> None:
     found = launch(2, tmp_path, 3, "new", "killed", "sharded")
     assert found.returncode != 0
@@ -68,7 +68,6 @@ def test_a_killed_process_ends_the_run_and_leaves_its_last_checkpoint(expected: 
     assert mesh_fit.fit(tmp_path / "sharded", 3, True, "nothing", mesh_fit.PLANS["sharded"]) == expected["sharded"]
 
 
-@pytest.mark.slow
 def test_a_full_disk_is_an_error_of_all_processes(tmp_path: Path) -> None:
     found = launch(2, tmp_path, 3, "new", "full", "sharded")
     assert found.returncode != 0
@@ -77,7 +76,6 @@ def test_a_full_disk_is_an_error_of_all_processes(tmp_path: Path) -> None:
     assert load_state(last)["steps"] == 4
 
 
-@pytest.mark.slow
 def test_a_signal_to_one_process_ends_all_after_the_same_step(expected: dict[str, str], tmp_path: Path) -> None:
     found = launch(2, tmp_path, 3, "new", "terminated", "sharded")
     assert found.returncode != 0
@@ -87,7 +85,6 @@ def test_a_signal_to_one_process_ends_all_after_the_same_step(expected: dict[str
     assert mesh_fit.fit(tmp_path / "sharded", 3, True, "nothing", mesh_fit.PLANS["sharded"]) == expected["sharded"]
 
 
-@pytest.mark.slow
 def test_commands_that_cannot_train_together_say_why(tmp_path: Path) -> None:
     (tmp_path / "alone.toml").write_text("[train]\nepochs = 1\n")
     text = f'[distributed]\nmesh = {{ dp = 4 }}\n[output]\nfolder = "{tmp_path.as_posix()}/run"\n'

@@ -14,6 +14,8 @@ import pytest
 import backburn as bb
 from backburn.backend import BackendWarning
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "examples"
 NAMES = sorted(path.parent.name for path in GALLERY.glob("*/main.py"))

@@ -217,6 +217,7 @@ def test_a_part_in_many_places_has_no_more_names_than_fit(tmp_path: Path) -> Non
         load_weights(Model(), path)
 
 
+@pytest.mark.slow
 def test_errors_about_many_names_are_short(tmp_path: Path) -> None:
     """With 100,000 names that do not fit: a name twice, unused beside missing names, and both in a table."""
     path = tmp_path / "x.safetensors"

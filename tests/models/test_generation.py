@@ -138,6 +138,7 @@ def probabilities(logits: Any, sampling: Sampling, earlier: Any = ()) -> Any:
     return q / q.sum()
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1000), st.sampled_from([0, 1, 3, 50]), st.sampled_from([0.05, 0.5, 0.93, 1.0]),
        st.sampled_from([0.0, 0.1, 1.0]), st.sampled_from([0.3, 1.0, 2.0]), st.sampled_from([1.0, 1.5]))  # fmt: skip
 def test_tokens_are_as_likely_as_defined(

@@ -109,6 +109,7 @@ class Line:
 _LOOPED = re.compile(r"( +)(h|h, c) = ")
 _NARROW = re.compile(r"\bbb\.b?float(16|32)\b")
 _NAME = re.compile(r"\b[vxc]\d+\b")
+_READ = re.compile(rf"{_NAME.pattern}(?! = )")
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,11 @@ class Program:
     def names_in(self, text: str) -> list[str]:
         """The names of values in an expression."""
         return _NAME.findall(text)
+
+    def reading(self, form: str) -> Program:
+        """The program with ``form`` of each value that a line reads in place of the value."""
+        lines = (replace(x, text=_READ.sub(lambda name: form.format(name[0]), x.text)) for x in self.lines)
+        return replace(self, lines=tuple(lines))
 
     def live(self, also: Collection[str] = ()) -> Program:
         """The program without lines, inputs and constants that neither a result needs nor those named."""

@@ -124,6 +124,16 @@ def test_rounding_is_told_from_faults(step: str, is_chaotic: bool, dtype: str) -
     assert is_unstable(case, 0, moved, expected) is is_chaotic
 
 
+@pytest.mark.parametrize(("by", "is_rounding"), [(2e-7, True), (1e-3, False)])
+def test_parts_of_a_gradient_that_cancel_are_rounded_each(by: float, is_rounding: bool) -> None:
+    x, v = Value("x0", (3,), "float32"), Value("v0", (3,), "float32")
+    program = Program((Input(x),), (), (Line(v, "v0 = bb.atan2(x0, x0)"),), ("v0",))
+    case = Case("by hand", program, "autodiff(capture(numpy))", "grad")
+    expected = Calls(case).call(PURE[0])
+    moved = [(name, y + y.dtype.type(by)) for name, y in expected]
+    assert is_unstable(case, 0, moved, expected) is is_rounding
+
+
 @needs_kernels
 @pytest.mark.parametrize("how", ["has_parts", "in_turns"])
 @pytest.mark.parametrize("optimizer", ["SGD(0.05, momentum=0.9)", "Adam(0.01)"])

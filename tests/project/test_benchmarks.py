@@ -41,6 +41,7 @@ def test_sums_over_processes_are_compared_and_timed(torch: Any, tmp_path: Path) 
     assert all(figures.keys() == {"backburn", "mpi4py", "gloo"} for figures in times.values())
 
 
+@pytest.mark.slow
 def test_scaling_over_processes_is_compared_and_timed(tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
     command = [sys.executable, "-m", "benchmarks.scaling", "--hidden", "8", "--rows", "4", "--rounds", "1"]

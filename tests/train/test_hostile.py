@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from pathlib import Path
 
@@ -12,10 +11,10 @@ pytest.importorskip("pydantic")
 
 from tools.fuzz_runs import FORMATS, fuzz
 
-#: As many as continuous integration reads of each, and fewer where nobody waits for them.
-COUNT = int(os.environ.get("BACKBURN_FUZZ", "100"))
+COUNT = 2000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(FORMATS))
 def test_whatever_is_read_ends_with_a_result_or_an_error_of_ours(name: str, tmp_path: Path) -> None:
     """And some of it is read, so that the changes are not all alike."""

@@ -28,13 +28,11 @@ def k() -> Any:
     return CupyBackend()
 
 
-@pytest.mark.slow
 def test_every_value_that_the_contract_promises(k: Any) -> None:
     report = check_backend(k)
     assert report.ok, report.failures[:20]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 2])
 def test_every_gradient(k: Any, depth: int) -> None:
     backend = Autodiff(k)

@@ -102,6 +102,7 @@ def computed(name: str, number: int, comm: Any) -> list[tuple[Any, ...]]:
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_operation(name: str) -> None:
     for number in range(len(SAMPLES[name].cases)):
@@ -153,6 +154,7 @@ def products(mesh: dict[str, int], rows: int, seed: int, comm: Any) -> dict[str,
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mesh", [{"dp": 4}, {"dp": 2, "tp": 2}], ids=str)
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64, 70])
 def test_products_of_few_rows(mesh: dict[str, int], rows: int) -> None:
@@ -172,6 +174,7 @@ def digest(comm: Any) -> str:
     return hashlib.sha256(repr(found).encode()).hexdigest()
 
 
+@pytest.mark.slow
 def test_products_of_few_rows_in_processes() -> None:
     program = """
         from backburn.communicators import load_communicator

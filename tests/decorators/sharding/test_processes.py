@@ -16,6 +16,8 @@ from backburn.decorators.sharding import Sharded
 from backburn.decorators.sharding.processes import share
 from backburn_numpy import NumpyBackend
 
+pytestmark = pytest.mark.slow
+
 
 def lines(ranks: int, program: str, limit: float = 120) -> list[str]:
     """What each rank of a program prints, which must end well."""
@@ -351,7 +353,6 @@ def test_agreement_costs_nothing_in_one_process(monkeypatch: pytest.MonkeyPatch)
         k.take(k.from_numpy(np.ones((3, 2))), k.cut(k.from_numpy(np.array([0, 9])), 0), 0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("inputs", ["first", "last"])
 def test_some_checks_of_the_contract_on_two_processes(inputs: str) -> None:
     spec = f"sharded(numpy, dp=2, comm=mpi, on_fallback=allow, inputs={inputs})"

@@ -590,6 +590,7 @@ def test_every_truncated_file_is_refused(name: str, tmp_path: Path) -> None:
             load_weights(Model(), path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_files_that_are_changed_at_random_are_loaded_or_refused(name: str, tmp_path: Path) -> None:
     outcomes = fuzz(name, 2000, tmp_path)

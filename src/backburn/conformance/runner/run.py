@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from backburn.base.errors import ArgumentError
-from backburn.conformance.checks.check import Check, parts_of
+from backburn.conformance.checks.check import WHOLE, Check, parts_of
 from backburn.conformance.checks.expected import reason_for, unknown, with_reasons
 from backburn.conformance.checks.kinds import holes, kinds_of
 from backburn.conformance.checks.timeout import OutOfTime, time_limit
@@ -18,6 +18,7 @@ from backburn.conformance.runner.causes import calls_of, causes_by_kind
 from backburn.conformance.runner.shrinking import smallest_failing
 from backburn.conformance.runner.suite import checks
 from backburn.conformance.runner.target import has_name, name_of, resolve_backend
+from backburn.ops.table import OPERATIONS
 
 #: Seconds that the search for a smaller failing input may take.
 SEARCH = 5.0
@@ -95,22 +96,19 @@ def prepare(backend: Any, options: Mapping[str, Any], expected: list[str]) -> tu
         warnings.simplefilter("ignore")
         only = options.get("only")
         filters: dict[str, Any] = {n: options.get(n) for n in ("ops", "dtypes", "kinds")}
-        every: list[Check] | None = None
         if only:
             wanted = set(only)
-            every = list(checks(backend))
-            if wanted - {c.id for c in every}:
-                every = list(checks(backend, large=True))
-            found = [c for c in every if c.id in wanted]
+            ops = {WHOLE, *(OPERATIONS.keys() & {check_id.partition("-")[0] for check_id in wanted})}
+            same = list(checks(backend, large=True, ops=ops))
+            found = [c for c in same if c.id in wanted]
             if lacking := sorted(wanted - {c.id for c in found}):
-                raise ArgumentError(f"{backend.spec} has no check {lacking[0]}: {_advice(lacking[0], every)}")
+                raise ArgumentError(f"{backend.spec} has no check {lacking[0]}: {_advice(lacking[0], same)}")
         else:
             sizes: dict[str, Any] = {n: bool(options.get(n)) for n in ("quick", "large")}
             found = list(checks(backend, **sizes, **filters))
         unmatched: list[str] = []
         if expected:
-            every = every or list(checks(backend))
-            unmatched = unknown(expected, [c.id for c in every])
+            unmatched = unknown(expected, [c.id for c in checks(backend)])
             if unmatched:
                 unmatched = unknown(unmatched, [c.id for c in checks(backend, large=True)])
         complete = not any(filters.values()) and not only and not options.get("quick")
