@@ -25,6 +25,7 @@ extensions = [
     "sphinx_design",
     "public_api",
     "conformance_pages",
+    "gradient_rules",
     "operation_table",
     "pictures",
     "sharding_table",

@@ -25,8 +25,9 @@ from the contract when the documentation is built.
 - **Result** is the dtype of each output: *same* as the operands, or *chosen* by the option `dtype`.
 - Every backend implements the **required** operations. A **derived** operation has a default {{term}}`body`, which a
   backend may override; the backend columns show where.
-- The **gradient** comes from a *rule* for the named operands or from the *body* (which is recorded operation by
-  operation); *none* means that the results are not floats or do not depend smoothly on the operands.
+- The **gradient** comes from a *rule* for the named operands ([source](gradient-rules.md)) or from the *body* (which is
+  recorded operation by operation); *none* means that the results are not floats or do not depend smoothly on the
+  operands.
 
 {families}
 """

@@ -46,7 +46,8 @@ INDEX = """\
 API reference
 =============
 
-Every public name, under the shortest path that leads to it.
+Every public name, under the shortest path that leads to it. The source of every :doc:`gradient rule </gradient-rules>`
+is on a page of the operations.
 
 .. toctree::
    :maxdepth: 1

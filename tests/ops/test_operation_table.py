@@ -1,10 +1,11 @@
-"""The page of operations, which the documentation writes from the contract."""
+"""The pages of operations and of gradient rules, which the documentation writes from the contract."""
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
+import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -16,16 +17,26 @@ EXTENSIONS = Path(__file__).parents[2] / "docs" / "_ext"
 
 
 @pytest.fixture
-def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def extensions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
+    """Imports an extension of the documentation's build by its name."""
     pytest.importorskip("sphinx")
     monkeypatch.syspath_prepend(str(EXTENSIONS))
-    spec = importlib.util.spec_from_file_location("operation_table", EXTENSIONS / "operation_table.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    sys.modules.pop("public_api", None)
+    before = set(sys.modules)
+    yield importlib.import_module
+    for name in set(sys.modules) - before & {path.stem for path in EXTENSIONS.glob("*.py")}:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def table(extensions: Callable[[str], ModuleType]) -> ModuleType:
+    return extensions("operation_table")
+
+
+@pytest.fixture
+def rules(extensions: Callable[[str], ModuleType]) -> dict[str, str]:
+    """The sections of the page of gradient rules, by operation, and the families' lists of those without a rule."""
+    page = extensions("gradient_rules").page()
+    return {part.partition("\n")[0]: part for part in page.split("\n### ")[1:]} | {"": page}
 
 
 def test_every_operation_of_the_contract_is_on_the_page_once(table: ModuleType) -> None:
@@ -51,3 +62,32 @@ def test_operations_of_users_are_not_on_the_page(table: ModuleType, monkeypatch:
 
     monkeypatch.setattr(table, "families", lambda: iter([("mine", [Entry]), ("linalg", [OPERATIONS["matmul"]])]))
     assert table.entries() == [("linalg", [OPERATIONS["matmul"]])]
+
+
+def test_every_gradient_rule_is_on_the_page_of_rules(rules: dict[str, str]) -> None:
+    """As the lines that are registered: the statement, and the functions that are no lambdas."""
+    smooth = [e for e in OPERATIONS.values() if e.differentiable and e.body.__module__.startswith("backburn.")]
+    assert len(smooth) > 200
+    shared = rules[""].partition("## Functions that several rules call")[2]
+    for entry in smooth:
+        functions = [r.function for r in entry.gradients] + [t.function for t in entry.tangents if t.function]
+        if not entry.gradients:
+            assert entry.name not in rules
+            assert rules[""].count(f"{{py:meth}}`{entry.name} <") == 1
+            assert not functions
+        for function in functions:
+            shown = rules[entry.name] + shared
+            assert all(line.strip() in shown for line in inspect.getsource(function).splitlines()), entry.name
+    assert set(rules) == {e.name for e in smooth if e.gradients} | {""}
+
+
+def test_a_rule_is_shown_as_it_is_written(rules: dict[str, str]) -> None:
+    assert "gradient_rule(mul, x=lambda k, g, y: k.mul(g, y), y=lambda k, g, x: k.mul(g, x))" in rules["mul"]
+    assert "`(x, y, /)`. Tangent: *elementwise*." in rules["mul"]
+    assert "def grad_pow_x(k: Any, g: Any, x: Any, y: Any) -> Any:" in rules["pow"]
+    assert "tangent(softmax, " in rules["softmax"]
+    assert "Tangent: *tangent*." in rules["softmax"]
+    assert "Tangent: *linear*." in rules["matmul"]
+    assert "linear_in(matmul, " in rules["matmul"]
+    assert "`grad_zero_x`: [below](#functions-that-several-rules-call)." in rules["sign"]
+    assert rules[""].count("def grad_zero_x(") == 1

@@ -52,6 +52,10 @@ HEIGHT = {package: height for height, layer in enumerate(LAYERS) for package in 
 # Beside the layers: what it may import. Only the command line may import it.
 BESIDE = {"conformance": {"base", "hints", "ops", "backend", "communicators", "decorators", "autodiff"}}
 
+# The packages above the decorators that know one by its name. The others see backends: what they need of a decorator is
+# a function of `backend`.
+KNOW_DECORATORS = {"distributed", "train", "cli"}
+
 # Packages of the core that a backend may import.
 BACKENDS_MAY_IMPORT = {"base", "ops", "backend", "programs", "communicators", "decorators"}
 
@@ -208,6 +212,8 @@ def why_not_core(module: Module, target: str) -> str | None:
         return None if below in BESIDE[above] else f"{above} does not know {below}"
     if below in BESIDE:
         return None if above == "cli" else f"only cli knows {below}"
+    if below == "decorators" and above not in KNOW_DECORATORS:
+        return f"{above} knows no decorator"
     return None if HEIGHT[below] < HEIGHT[above] else f"{below} is not below {above}"
 
 
@@ -416,6 +422,9 @@ def test_large_folders_are_found(folder: str, tmp_path: Path) -> None:
         ("src/backburn/autodiff/x.py", "from ..tensor import add", "tensor is not below autodiff"),
         ("src/backburn/autodiff/__init__.py", "from ..tensor import add", "tensor is not below autodiff"),
         ("src/backburn/tensor/a/x.py", "from ...nn import Linear", "nn is not below tensor"),
+        # Downwards, to a decorator.
+        ("src/backburn/optim/x.py", "from backburn.decorators.sharding import Sharded", "optim knows no decorator"),
+        ("src/backburn/tensor/x.py", "def f():\n    import backburn.decorators", "x.py:2: tensor knows no decorator"),
         ("src/backburn/tensor/x.py", "def f():\n    import backburn.nn", "x.py:2: nn is not below tensor"),
         (
             "src/backburn/transforms/x.py",

@@ -134,10 +134,9 @@ class OperationSource:
 
     def rule_call(self, function: str, arguments: Sequence[str]) -> str:
         """A call of a rule; a rule of several steps is fused by backends that can."""
-        call = f"{function}({', '.join(arguments)})"
         if not self.operation.fuse or arguments[0] != "k":
-            return call
-        return f"(k.fuse({function}, {', '.join(arguments[1:])}) if hasattr(k, 'fuse') else {call})"
+            return f"{function}({', '.join(arguments)})"
+        return f"k.fuse({function}, {', '.join(arguments[1:])})"
 
     def value_of(self, name: str) -> str:
         """An expression for the argument ``name`` of a rule, which may be the shape or dtype of an operand."""

@@ -108,7 +108,7 @@ class Autodiff(
 
     def fuse(self, formula: Callable[..., Any], /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
         """``formula(self, *values)``, computed by the inner backend if nothing is recorded."""
-        if not hasattr(self._inner, "fuse") or any(self.is_tracked(x) for x in values):
+        if any(self.is_tracked(x) for x in values):
             return formula(self, *values)
         inner = (x.value if x.__class__ is Tracked else x for x in values)
         found = self._inner.fuse(formula, *inner, donate=donate)

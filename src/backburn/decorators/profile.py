@@ -53,8 +53,6 @@ class Profile(Wrapper):
 
     def fuse(self, formula: Callable[..., Any], x: Any, /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
         """Compute a formula as the wrapped backend does, measured as one operation of the formula's name."""
-        if not hasattr(self._inner, "fuse"):
-            return super().fuse(formula, x, *values, donate=donate)
         name = getattr(formula, "__name__", "fuse")  # which a partial has not
         return self._run(name, self._inner.fuse, (formula, x, *values), {"donate": donate})
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias, TypeVar
 
+from backburn.backend.placing import levels_of
 from backburn.base.errors import ArgumentError, BackburnError, hint_for
 from backburn.base.mutable_trees import path_matches
-from backburn.decorators.sharding import levels_of, place_primitive
+from backburn.decorators.sharding import place_primitive
 from backburn.distributed.plans import Placement, Plan
 from backburn.nn import Module
 from backburn.optim import Groups, Optimizer

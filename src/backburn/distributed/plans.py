@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal, TypeAlias
 
+from backburn.backend.placing import levels_of
 from backburn.base.errors import ArgumentError
-from backburn.decorators.sharding import levels_of, placement_of
+from backburn.decorators.sharding import placement_of
 from backburn.decorators.sharding.placing import check_mesh_axes
 from backburn.nn import Module
 from backburn.tensor.core.options import one_of

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from backburn.backend import AnyBackend
+from backburn.backend.placing import levels_of
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError
 from backburn.base.trees import flatten, unflatten
 from backburn.data.loader import BatchIterator
-from backburn.decorators.sharding import Sharded, Shards, even_cuts, levels_of
+from backburn.decorators.sharding import Sharded, Shards, even_cuts
 from backburn.decorators.sharding.shards import starts_of
 from backburn.tensor.core.defaults import as_backend
 from backburn.tensor.core.host import asarray

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from backburn.decorators.sharding import levels_of
+from backburn.backend.placing import levels_of
 from backburn.io.quantized import PartOfQuantized
 from backburn.tensor.core.host import host_view, to_host
 from backburn.tensor.core.wrapping import is_tensor

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, TypeAlias,
 from weakref import WeakKeyDictionary
 
 from backburn.backend.contract import AnyBackend, is_autodiff
+from backburn.backend.placing import levels_of, place_like
 from backburn.base.contexts import ACTIVE
 from backburn.base.dtypes import FloatDType, as_dtype
 from backburn.base.errors import ArgumentError, BackburnError, DTypeError, GraphError, ShapeError, Unsupported, hint_for
@@ -32,7 +33,6 @@ from backburn.base.foreign import listed
 from backburn.base.module_calls import WATCHERS, module_call
 from backburn.base.mutable_trees import Leaf, MutableTree, path_matches
 from backburn.base.trees import NODE_TYPES, NodeType, Parts, add_node_type, flatten, joined, leaves_with_paths, tree_map
-from backburn.decorators.sharding import levels_of, place_like
 from backburn.nn.module_repr import module_repr, repr_html
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.core.defaults import as_backend, default_dtype

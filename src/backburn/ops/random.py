@@ -347,7 +347,7 @@ def _grad_log_gamma(k: Any, a: Any, log_z: Any, z: Any, dtype: DType) -> Any:
     for t in (width * i - end for i in range(count)):
         step = math.exp(t - math.exp(-t))
         values = total, scale, power, z, offset, step, width * step * (1.0 + math.exp(-t))
-        total = k.fuse(_add_integrand, *values) if hasattr(k, "fuse") else _add_integrand(k, *values)
+        total = k.fuse(_add_integrand, *values)
     return k.div(k.sub(k.mul(z, k.mul(total, scale)), offset), a)
 
 

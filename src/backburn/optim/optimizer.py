@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from backburn.autodiff import Gradients
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.backend.host_numbers import RECORDING_STEP, Recording
+from backburn.backend.placing import full_like, levels_of, place_like
 from backburn.base.contexts import ACTIVE
 from backburn.base.dtypes import float32
 from backburn.base.errors import (
@@ -25,7 +26,6 @@ from backburn.base.errors import (
     hint_for,
 )
 from backburn.base.mutable_trees import Leaf, MutableTree
-from backburn.decorators.sharding import full_like, levels_of, place_like
 from backburn.hints import add_hints
 from backburn.hints.arguments import explained
 from backburn.hints.general import OPTIMIZERS

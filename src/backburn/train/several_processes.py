@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from backburn.backend.placing import levels_of
 from backburn.base.errors import ArgumentError
 from backburn.base.mutable_trees import MutableTree
 from backburn.data.loader import Batches
-from backburn.decorators.sharding import levels_of
 from backburn.distributed import Cutting, Mesh, place, placement
 from backburn.distributed.rows import Rows
 from backburn.tensor.core.host import asarray

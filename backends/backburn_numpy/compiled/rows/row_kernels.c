@@ -1,6 +1,7 @@
 /* Softmax, cross-entropy, normalizations and attention weights over rows. */
 #include "runtime/kernels.h"
 #include "runtime/simd.h"
+#include "runtime/thread_pool.h"
 #include "softmax_short_rows.h"
 
 EXTREME(float, Lanes, Ints, AT, largest_and_nans, larger_lanes, largest_lane, -INFINITY)
@@ -264,6 +265,26 @@ KERNEL(standardize, float *restrict out, const float *restrict x, const float *r
             else
                 float_standardize(out, x, scale, bias, &of, r, width);
     }
+}
+
+typedef struct {
+    float *out;
+    const float *x, *scale, *bias;
+    float eps;
+    int centred;
+    int64_t width;
+} Standardize;
+
+static void standardize_rows(const void *context, int64_t first, int64_t last) {
+    const Standardize *s = context;
+    const int64_t at = first * s->width;
+    backburn_standardize(s->out + at, s->x + at, s->scale, s->bias, s->eps, s->centred, last - first, s->width);
+}
+
+KERNEL(parallel_standardize, float *out, const float *x, const float *scale, const float *bias, float eps,
+       int centred, int64_t rows, int64_t width, int64_t grain, int threads) {
+    const Standardize all = {out, x, scale, bias, eps, centred, width};
+    backburn_pool_run(standardize_rows, &all, rows, grain, threads);
 }
 
 /* The sums of slope n and of slope, grad scale, over a row; in squares, if it is not null, that of slope squared. */

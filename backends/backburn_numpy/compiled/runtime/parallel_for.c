@@ -38,28 +38,3 @@ KERNEL(parallel_for, void *kernel, int64_t rows, int64_t width, int64_t grain, i
     memcpy(&call.kernel, &kernel, sizeof kernel);
     backburn_pool_run(rows_of, &call, rows, grain, threads);
 }
-
-/* ---- kernels with other arguments ---- */
-
-void backburn_standardize(float *restrict, const float *restrict, const float *restrict, const float *restrict, float,
-                          int, int64_t, int64_t);
-
-typedef struct {
-    float *out;
-    const float *x, *scale, *bias;
-    float eps;
-    int centred;
-    int64_t width;
-} Standardize;
-
-static void standardize_rows(const void *context, int64_t first, int64_t last) {
-    const Standardize *s = context;
-    const int64_t at = first * s->width;
-    backburn_standardize(s->out + at, s->x + at, s->scale, s->bias, s->eps, s->centred, last - first, s->width);
-}
-
-KERNEL(parallel_standardize, float *out, const float *x, const float *scale, const float *bias, float eps,
-       int centred, int64_t rows, int64_t width, int64_t grain, int threads) {
-    const Standardize all = {out, x, scale, bias, eps, centred, width};
-    backburn_pool_run(standardize_rows, &all, rows, grain, threads);
-}

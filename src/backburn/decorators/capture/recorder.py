@@ -100,8 +100,6 @@ class Capture(Wrapper):
 
     def fuse(self, formula: Callable[..., Any], x: Any, /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
         """Compute a formula as the wrapped backend does; in a recording, as one call."""
-        if not hasattr(self._inner, "fuse"):  # which a backend that only has the operations lacks
-            return super().fuse(formula, x, *values, donate=donate)
         tape = _tape_for((x, *values))
         if tape is None:
             return self._inner.fuse(formula, x, *values, donate=donate)

@@ -3,14 +3,7 @@
 from backburn.decorators.sharding import families, operations  # noqa: F401 - attach rules, and methods
 from backburn.decorators.sharding.creation import created_in_parts
 from backburn.decorators.sharding.decorator import GatherWarning, Sharded
-from backburn.decorators.sharding.placing import (
-    full_like,
-    levels_of,
-    place_like,
-    place_primitive,
-    placement_of,
-    spec_without_shards,
-)
+from backburn.decorators.sharding.placing import place_primitive, placement_of, spec_without_shards
 from backburn.decorators.sharding.rules import Plan, sharding
 from backburn.decorators.sharding.shards import Shards, even_cuts
 
@@ -21,9 +14,6 @@ __all__ = [
     "Shards",
     "created_in_parts",
     "even_cuts",
-    "full_like",
-    "levels_of",
-    "place_like",
     "place_primitive",
     "placement_of",
     "sharding",

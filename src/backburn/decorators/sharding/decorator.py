@@ -17,6 +17,7 @@ from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, AxisError, SpecError, Unsupported
 from backburn.communicators import Communicator, Local
 from backburn.decorators.sharding import collectives
+from backburn.decorators.sharding.placing import PlacesShards
 from backburn.decorators.sharding.processes import levels_in, share, taken_inside
 from backburn.decorators.sharding.rules import NOWHERE, Plan
 from backburn.decorators.sharding.settling import OpenBuckets
@@ -48,7 +49,7 @@ class GatherWarning(UserWarning):
     """``Sharded`` computes an operation on whole operands, for it has no rule for operands that are cut as they are."""
 
 
-class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
+class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
     """``inner`` on the shards of one mesh axis: primitives appear whole and may be in parts.
 
     The only option without a name of its own is the mesh axis with its number of shards, as in
@@ -335,8 +336,6 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
 
         Parts may be views of one primitive, so that nothing of them is donated.
         """
-        if not hasattr(self._inner, "fuse"):
-            return formula(self, x, *values)
         cut = [t for t in (x, *values) if self.is_cut(t)]
         if not cut:
             return self._inner.fuse(formula, x, *values, donate=donate)

@@ -6,27 +6,35 @@ from collections.abc import Mapping
 from typing import Any
 
 from backburn.backend.contract import is_autodiff
+from backburn.backend.placing import Placing, full_like, levels_of, place_like
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, GraphError, hint_for
 from backburn.decorators.sharding import collectives
-from backburn.decorators.sharding.decorator import Sharded
 from backburn.decorators.sharding.shards import Shards
 
 
-def levels_of(backend: Any) -> list[Sharded]:
-    """The levels of ``Sharded`` in a backend, from the outside in.
+class PlacesShards(Placing):
+    """The placement of primitives on one level of a mesh."""
 
-    >>> import backburn as bb
-    >>> [level.mesh_axis for level in levels_of(bb.load_backend("autodiff(sharded(sharded(numpy, tp=2), dp=4))"))]
-    ['dp', 'tp']
-    """
-    found: list[Sharded] = []
-    k: Any = backend
-    while k is not None:
-        if type(k) is Sharded:
-            found.append(k)
-        k = getattr(k, "wrapped", None) or getattr(k, "inner_backend", None)
-    return found
+    wrapped: Any
+
+    def place_like(self: Any, x: Any, like: Any) -> Any:
+        """``x`` in the parts in which ``like`` is; as a whole where ``like`` is a sum of addends."""
+        if placement_of(self, x) == placement_of(self, like):
+            return x
+        if not self.is_cut(like) or like.axis is None:
+            return place_like(self.wrapped, self.whole(x), self.whole(like))
+        axis, cuts = like.axis, like.cuts
+        cut = _owned(self, Shards(self.parts(x, axis, cuts), axis, cuts, like.shape, like.mesh_axis))
+        parts = [place_like(self.wrapped, part, one) for part, one in zip(cut.parts, like.parts, strict=True)]
+        return Shards(parts, axis, cuts, like.shape, like.mesh_axis)
+
+    def full_like(self: Any, like: Any, value: float, dtype: DType) -> Any:
+        """A primitive of one value in the parts in which ``like`` is; no part of it is ever whole."""
+        if not self.is_cut(like) or like.axis is None:
+            return full_like(self.wrapped, like, value, dtype)
+        parts = [full_like(self.wrapped, part, value, dtype) for part in like.parts]
+        return Shards(parts, like.axis, like.cuts, like.shape, like.mesh_axis)
 
 
 def spec_without_shards(backend: Any) -> str:
@@ -70,7 +78,7 @@ def place_primitive(backend: Any, x: Any, placement: Mapping[str, int | None]) -
 
 
 def _placed(k: Any, x: Any, placement: Mapping[str, int | None]) -> Any:
-    if type(k) is Sharded:
+    if _is_level(k):
         if k.mesh_axis in placement:
             axis = placement[k.mesh_axis]
             x = k.whole(x) if axis is None else _owned(k, k.cut(x, axis))
@@ -93,7 +101,11 @@ def _placed(k: Any, x: Any, placement: Mapping[str, int | None]) -> Any:
     return k.new_leaf(below) if is_leaf else k.from_inner(below)
 
 
-def _owned(k: Sharded, x: Any) -> Any:
+def _is_level(k: Any) -> bool:
+    return isinstance(k, Placing)
+
+
+def _owned(k: Any, x: Any) -> Any:
     """A cut primitive whose parts keep no other process's elements in memory, as views of the whole would.
 
     The layout of the parts does not depend on the number of processes.
@@ -120,7 +132,7 @@ def placement_of(backend: Any, x: Any) -> dict[str, int | str | None]:
     found: dict[str, int | str | None] = {}
     k: Any = backend
     while k is not None:
-        if type(k) is Sharded:
+        if _is_level(k):
             cut = k.is_cut(x)
             found[k.mesh_axis] = ("addends" if x.axis is None else x.axis) if cut else None
             x = x.parts[0] if cut else x
@@ -128,47 +140,3 @@ def placement_of(backend: Any, x: Any) -> dict[str, int | str | None]:
             x = k.inner(x)
         k = getattr(k, "wrapped", None) or getattr(k, "inner_backend", None)
     return found
-
-
-def place_like(backend: Any, x: Any, like: Any) -> Any:
-    """``x`` placed as ``like``, a primitive of the same shape, is; as a whole where ``like`` is a sum of addends.
-
-    >>> import backburn as bb
-    >>> k = bb.load_backend("sharded(numpy, dp=2)")
-    >>> x = k.cut(k.zeros((4,), k.float_dtype), 0)
-    >>> placement_of(k, place_like(k, k.ones((4,), k.float_dtype), x)), placement_of(k, place_like(k, x, k.whole(x)))
-    ({'dp': 0}, {'dp': None})
-    """
-    k: Any = backend
-    if placement_of(k, x) == placement_of(k, like):
-        return x
-    if type(k) is Sharded:
-        if not k.is_cut(like) or like.axis is None:
-            return place_like(k.wrapped, k.whole(x), k.whole(like))
-        cut = _owned(k, Shards(k.parts(x, like.axis, like.cuts), like.axis, like.cuts, like.shape, like.mesh_axis))
-        parts = [place_like(k.wrapped, part, one) for part, one in zip(cut.parts, like.parts, strict=True)]
-        return Shards(parts, like.axis, like.cuts, like.shape, like.mesh_axis)
-    if hasattr(k, "wrapped"):
-        return place_like(k.wrapped, x, like)
-    if not hasattr(k, "inner_backend"):
-        return x
-    if not k.dtype(x).has_gradient:
-        return place_like(k.inner_backend, x, like)
-    return k.from_inner(place_like(k.inner_backend, k.inner(x), k.inner(like)))
-
-
-def full_like(backend: Any, like: Any, value: float, dtype: DType) -> Any:
-    """A primitive of one value that has the shape and the placement of ``like``; no part of it is ever whole.
-
-    >>> import backburn as bb
-    >>> k = bb.load_backend("sharded(numpy, dp=2)")
-    >>> full_like(k, k.cut(k.zeros((5,), k.float_dtype), 0), 1.0, k.float_dtype)
-    Shards([5], dp: axis 0 cut into [3, 2])
-    """
-    k: Any = backend
-    if type(k) is Sharded and k.is_cut(like) and like.axis is not None:
-        parts = [full_like(k.wrapped, part, value, dtype) for part in like.parts]
-        return Shards(parts, like.axis, like.cuts, like.shape, like.mesh_axis)
-    if type(k) is Sharded or (hasattr(k, "wrapped") and levels_of(k)):
-        return full_like(k.wrapped, like, value, dtype)
-    return k.full(tuple(like.shape), value, dtype)

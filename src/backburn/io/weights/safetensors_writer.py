@@ -10,8 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, BinaryIO, TypeAlias
 
+from backburn.backend.placing import levels_of
 from backburn.base.errors import DTypeError
-from backburn.decorators.sharding import levels_of
 from backburn.io.atomic import write_atomically
 from backburn.io.parts import parts_of_bytes
 from backburn.io.weights.safetensors_file import DTYPE_NAMES, METADATA, Checksum

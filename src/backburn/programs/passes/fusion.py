@@ -38,8 +38,6 @@ class _Group:
 def fuse_calls(program: Program, k: Any) -> list[Call]:
     """A program of calls of ``k`` in which dependent element-wise ones are fused."""
     calls = program.calls
-    if not hasattr(k, "fuse"):
-        return calls
     order: dict[int, _Group | Call] = {}
     makers: dict[Variable, _Group] = {}
     for place, call in enumerate(calls):
