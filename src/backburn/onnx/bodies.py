@@ -25,9 +25,12 @@ def has(schema: Any) -> bool:
 class Body:
     """The body of one node, compiled for each combination of types of its inputs at the first call with them."""
 
-    def __init__(self, node: Any, schema: Any, opset: int, given: Mapping[str, Any], limits: Limits) -> None:
-        self.node = node
+    def __init__(
+        self, node: Any, schema: Any, opsets: Mapping[str, int], opset: int, given: Mapping[str, Any], limits: Limits
+    ) -> None:
+        self.node = _with_values(node, given)
         self.schema = schema
+        self.opsets = opsets
         self.opset = opset
         self.given = given
         self.limits = limits
@@ -72,10 +75,27 @@ class Body:
         model = Model(None, f"the standard's body of {self.schema.name}", None)
         compiler = Compiler(model, self.limits)
         given = {**defaults(model, self.schema, self.limits.elements), **self.given}
-        graph = compiler.compile_body(function, given)
+        graph = compiler.compile_body(function, given, self.opsets)
         for constant in compiler.constants:
             graph.start[constant.slot] = constant.array
         return graph
+
+
+def _with_values(node: Any, given: Mapping[str, Any]) -> Any:
+    """A node whose attributes do not refer to those of a function: they have the values that it was given."""
+    if not any(attribute.ref_attr_name for attribute in node.attribute):
+        return node
+    import onnx
+
+    made = onnx.NodeProto()
+    made.CopyFrom(node)
+    del made.attribute[:]
+    for attribute in node.attribute:
+        if not attribute.ref_attr_name:
+            made.attribute.append(attribute)
+        elif isinstance(given.get(attribute.name), (int, float, str, tuple)):
+            made.attribute.append(onnx.helper.make_attribute(attribute.name, given[attribute.name]))
+    return made
 
 
 def _type_of(value: Any) -> bytes:

@@ -32,8 +32,10 @@ HOST_INTEGERS, HOST_FLOATS = 4096, 16
 PASSING = frozenset({"Identity", "Cast", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})
 #: Operators that may read floats which are held by value.
 _READ_BY_VALUE = PASSING | {"DequantizeLinear", "CastLike", "Gather", "Slice", "Concat", "Split"}
-_LIKE = frozenset({"CastLike"})
-_OLDEST = 9
+#: Inputs that are there for their type.
+_TYPES = frozenset({("QuantizeLinear", 2)})
+#: The oldest opset of which all operators are read; older ones are read as far as they have not changed since.
+_OLDEST = 7
 
 
 @dataclass
@@ -163,11 +165,6 @@ class Compiler:
                 raise FileFormatError(f"{self.model.where}: the function {printable(function.name)} is there twice")
             self.functions[key] = function
         opsets = self._opsets(proto.opset_import, self.model.where)
-        if "" in opsets and opsets[""] < _OLDEST:
-            raise Unsupported(
-                f"{self.model.where}: opset {opsets['']}; opsets {_OLDEST} and later are read. onnx.version_converter "
-                "makes a newer file"
-            )
         scope = _Scope(self.root, None, opsets, ())
         graph = proto.graph
         initial = {tensor.name for tensor in graph.initializer} | {x.values.name for x in graph.sparse_initializer}
@@ -175,16 +172,17 @@ class Compiler:
         compiled = self._graph(graph, scope, inputs)
         return Compiled(compiled, inputs, [x.name for x in graph.output], self.constants, self.operators, self.makers)
 
-    def compile_body(self, function: Any, given: Mapping[str, Any]) -> Graph:
+    def compile_body(self, function: Any, given: Mapping[str, Any], opsets: Mapping[str, int]) -> Graph:
         """Compile a function body of the standard as a graph of its own."""
-        scope = _Scope(self.root, None, self._opsets(function.opset_import, function.name), ())
+        scope = _Scope(self.root, None, {**opsets, **self._opsets(function.opset_import, function.name)}, ())
         scope.given = given
         slots = []
         for name in function.input:
             scope.names[name] = self.root.slot()
             slots.append(scope.names[name])
         self._nodes(function.node, scope)
-        outputs = [self._output(name, scope) for name in function.output]
+        # Outputs that the node does not ask for are not computed.
+        outputs = [self.root.slot() if (slot := scope.find(name)) is None else slot for name in function.output]
         return self._finished(self.root, slots, outputs)
 
     def _opsets(self, imports: Iterable[Any], where: str) -> dict[str, int]:
@@ -316,6 +314,11 @@ class Compiler:
             ) from None
         if domain not in ("", "ai.onnx.preview") or schema.deprecated and node.op_type not in ("Upsample", "Scatter"):
             raise Unsupported(f"operators of the domain {quoted(domain)} are not read; those of ONNX itself are")
+        if domain == "" and opset < _OLDEST and schema.since_version != _since(node.op_type):
+            raise Unsupported(
+                f"the operator has changed since: it is read from opset {_OLDEST} on. onnx.version_converter makes a "
+                "newer file"
+            )
         given = self._attributes(node, schema, scope)
         if node.op_type == "Constant":
             self._constant_node(node, given, scope)
@@ -329,7 +332,7 @@ class Compiler:
         fitting = handler is not None and all(
             name in handler.attributes or (name in implied and implied[name] == value) for name, value in given.items()
         )
-        body = bodies.Body(node, schema, opset, given, self.limits) if bodies.has(schema) else None
+        body = bodies.Body(node, schema, scope.opsets, opset, given, self.limits) if bodies.has(schema) else None
         if not fitting and body is not None and not body.depends_on_types:
             self.operators[node.op_type] += 1
             self._inline(body.function(), node, scope, {**implied, **given}, {})
@@ -354,6 +357,7 @@ class Compiler:
             if slot is None:
                 raise FileFormatError(f"{self.model.where}: nothing computes the input {quoted(name)}")
             inputs.append(slot)
+        handler, given = self._typed(node, handler, inputs, given, opset)
         kinds = ("Value",) * len(inputs) if handler is None else tuple(map(handler.kind, range(len(inputs))))
         uses = self._note_uses(node, scope.frame, inputs, kinds, given)
         graphs: dict[str, Graph] = {}
@@ -383,6 +387,20 @@ class Compiler:
             self.makers |= dict.fromkeys(outputs, step)
             for use in uses:
                 use.step = step
+
+    def _typed(
+        self, node: Any, handler: Handler | None, inputs: list[int], given: Mapping[str, Any], opset: int
+    ) -> tuple[Handler | None, Mapping[str, Any]]:
+        """The handler and the attributes for an operand whose type in the file is not that of its tensor."""
+        place = {"CastLike": 1, "QuantizeLinear": 2}.get(node.op_type, len(inputs))
+        stored = self.stored.get(inputs[place]) if place < len(inputs) else None
+        if stored is None:
+            return handler, given
+        number = next(number for number, name in NAMES.items() if name == stored)
+        if node.op_type == "CastLike":
+            del inputs[1]
+            return handler_of("Cast", opset), {**given, "to": number}
+        return handler, {**given, "output_dtype": given.get("output_dtype") or number}
 
     def _constant_node(self, node: Any, given: Mapping[str, Any], scope: _Scope) -> None:
         if len(given) != 1 or len(node.output) != 1:
@@ -444,7 +462,7 @@ class Compiler:
             if outermost is None:
                 continue
             stored = self.stored.get(outermost)
-            if stored is not None and (node.op_type not in _READ_BY_VALUE or (node.op_type in _LIKE and place)):
+            if stored is not None and node.op_type not in _READ_BY_VALUE and (node.op_type, place) not in _TYPES:
                 raise Unsupported(
                     f"{stored} is read by value, to be cast or dequantized, and not by {printable(node.op_type)}"
                 )
@@ -473,6 +491,16 @@ class Compiler:
             self.stored[outputs[0]] = made
         elif node.op_type in _READ_BY_VALUE - {"Cast", "CastLike", "DequantizeLinear"} and inputs[0] in self.stored:
             self.stored[outputs[0]] = self.stored[inputs[0]]
+
+
+def _since(name: str) -> int:
+    """The opset in which an operator became what it is in the oldest opset that is read."""
+    from onnx import defs
+
+    try:
+        return int(defs.get_schema(name, _OLDEST, "").since_version)
+    except defs.SchemaError:
+        return 0
 
 
 def _number_and_shape(kind: Any) -> tuple[int, list[int | None]]:

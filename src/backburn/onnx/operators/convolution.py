@@ -89,7 +89,7 @@ def conv_transpose(
         wanted = [n * s for n, s in zip(x.shape[2:], strides, strict=True)]
     if wanted is not None:
         totals = [n - int(w) for n, w in zip(lengths, wanted[-rank:], strict=True)]
-        halves = [t - t // 2 if auto_pad == "SAME_LOWER" else t // 2 for t in totals]
+        halves = [t // 2 if auto_pad == "SAME_UPPER" else t - t // 2 for t in totals]
         ends = [(h, t - h) for h, t in zip(halves, totals, strict=True)]
     else:
         ends = window_pads(auto_pad, pads, lengths, window, strides, dilations)

@@ -70,5 +70,5 @@ def shifted(x: Any, zero: Any, axis: int) -> Any:
         return whole
     zeros = creation.astype(zero, "int32")
     if zeros.ndim == 1 and zeros.shape[0] > 1 and x.ndim > 1:
-        zeros = shapes.reshape(zeros, [-1 if i == axis + x.ndim else 1 for i in range(x.ndim)])
+        zeros = shapes.reshape(zeros, [-1 if i == axis % x.ndim else 1 for i in range(x.ndim)])
     return arithmetic.subtract(whole, zeros)

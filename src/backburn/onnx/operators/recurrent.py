@@ -241,7 +241,7 @@ def rnn(
     """A plain recurrent layer."""
     n = r.shape[-1]
     layer = _Layer(x, lengths, (h,), direction, layout, n, clip)
-    names = activations or ("Tanh",) * layer.directions
+    names = (activations or ("Tanh",) * layer.directions)[: layer.directions]
     functions = _functions(names, activation_alpha, activation_beta, layer.directions)
 
     def one(d: int, steps: Any) -> Any:

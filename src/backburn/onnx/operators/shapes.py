@@ -279,7 +279,8 @@ def one_hot(indices: Tensor, depth: Host, values: Tensor, /, *, axis: int = -1, 
     axis = axis + indices.ndim + 1 if axis < 0 else axis
     places: Any = creation.arange(count, dtype="int64", backend=indices.backend)
     places = shapes.reshape(places, [-1 if i == axis else 1 for i in range(indices.ndim + 1)])
-    wanted = arithmetic.remainder(creation.astype(shapes.expand_dims(indices, axis), "int64"), count)
+    wanted: Any = creation.astype(shapes.expand_dims(indices, axis), "int64")
+    wanted = selection.where(logic.less(wanted, 0), wanted + count, wanted)
     return selection.where(logic.equal(places, wanted), values[1], values[0])
 
 
