@@ -9,6 +9,7 @@ inputs (``input:0``), the output, a probe, and the gradients of ``sum(output * p
 from __future__ import annotations
 
 import argparse
+import copy
 import io
 import warnings
 from collections.abc import Callable
@@ -20,6 +21,7 @@ import onnx
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 FOLDER = Path(__file__).parents[1] / "tests" / "onnx" / "data"
 LARGEST = 100_000
@@ -178,6 +180,17 @@ class Recurrent(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(self.rnn(x)[0])
+
+
+class FromState(nn.Module):
+    """A plain recurrent layer that is given its first state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.RNN(3, 4, batch_first=True)
+
+    def forward(self, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        return self.rnn(x, h)[0]
 
 
 class Encoder(nn.Module):
@@ -362,6 +375,28 @@ def _ints(high: int, *shape: int) -> torch.Tensor:
     return torch.randint(0, high, shape)
 
 
+def _as(kind: Callable[[], nn.Module]) -> Callable[[nn.Module], nn.Module]:
+    """A function from a module to another one with the same parameters."""
+
+    def made(module: nn.Module) -> nn.Module:
+        other = kind()
+        other.load_state_dict(module.state_dict())
+        return other
+
+    return made
+
+
+def _fused(module: nn.Module) -> nn.Module:
+    """A module with its batch norms folded into the convolutions, as the exporter folds them."""
+    made = copy.deepcopy(module).eval()
+    for part in list(made.modules()):
+        for conv, norm in (("conv1", "bn1"), ("conv2", "bn2"), ("0", "1")):
+            if isinstance(getattr(part, norm, None), nn.BatchNorm2d):
+                setattr(part, conv, fuse_conv_bn_eval(getattr(part, conv), getattr(part, norm)))
+                setattr(part, norm, nn.Identity())
+    return made.requires_grad_(True)
+
+
 def _mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3))
 
@@ -377,7 +412,8 @@ def _cnn() -> nn.Module:
 MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[torch.Tensor, ...], Any, Any]] = {
     "mlp": (_mlp, (_floats(5, 4),), ({0: "n"},), None),
     "cnn": (_cnn, (_floats(2, 1, 8, 8),), ({0: "n"},), None),
-    "resnet": (ResNet, (_floats(2, 3, 32, 32),), ({0: "n"},), None),
+    "resnet": (ResNet, (_floats(2, 3, 32, 32),), ({0: "n"},), _fused),
+    "norms": (ResNet, (_floats(2, 3, 32, 32),), ({0: "n"},), None),
     "gpt": (GPT, (_ints(13, 2, 6),), ({0: "n", 1: "t"},), None),
     "vit": (ViT, (_floats(2, 3, 8, 8),), ({0: "n"},), None),
     "unet": (UNet, (_floats(2, 2, 8, 8),), ({0: "n"},), None),
@@ -385,14 +421,14 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[torch.Tensor, ...], Any,
     "encoder": (Encoder, (_ints(11, 2, 5),), ({0: "n", 1: "t"},), None),
     "lstm": (lambda: Recurrent(nn.LSTM, num_layers=2, bidirectional=True), (_floats(2, 5, 3),), None, None),
     "gru": (lambda: Recurrent(nn.GRU, num_layers=2), (_floats(2, 5, 3),), None, None),
-    "rnn": (lambda: Recurrent(nn.RNN), (_floats(2, 5, 3),), None, None),
+    "rnn": (FromState, (_floats(2, 5, 3), _floats(1, 2, 4)), None, None),
     "bags": (Bags, (_ints(9, 7), torch.tensor([0, 2, 5])), None, None),
     "branch": (Branch, (_floats(2, 3),), None, None),
-    "again": (Again, (_floats(2, 3),), None, AgainUnrolled),
-    "scanned": (Scanned, (_floats(4, 2, 3),), None, ScannedUnrolled),
+    "again": (Again, (_floats(2, 3),), None, _as(AgainUnrolled)),
+    "scanned": (Scanned, (_floats(4, 2, 3),), None, _as(ScannedUnrolled)),
     "detector": (Detector, (_floats(2, 3, 8, 8),), ({0: "n"},), None),
     "mobile": (Mobile, (_floats(2, 3, 6, 6),), ({0: "n"},), None),
-    "resized": (Resized, (_floats(2, 2, 6, 6),), None, None),
+    "resized": (Resized, (_floats(2, 2, 6, 6),), ({0: "n"},), None),
     "einsums": (Einsums, (_floats(2, 3), _floats(2, 5)), None, None),
     "fresh": (Fresh, (_floats(2, 6),), ({0: "n"},), None),
     "signals": (Signals, (_floats(2, 2, 16), _floats(2, 1, 5, 5, 5)), None, None),
@@ -402,7 +438,7 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[torch.Tensor, ...], Any,
 
 def freeze(name: str) -> None:
     """Write the files of one module."""
-    make, inputs, dynamic, unrolled = MODULES[name]
+    make, inputs, dynamic, reference_of = MODULES[name]
     torch.manual_seed(len(name))
     module = make()
     for path, parameter in module.named_parameters():
@@ -417,17 +453,15 @@ def freeze(name: str) -> None:
         elif path.endswith("running_var"):
             buffer.uniform_(0.5, 2.0)
     module.eval()
-    program = torch.onnx.export(module, inputs, dynamo=True, verbose=False, dynamic_shapes=dynamic, optimize=True)
+    optimize = name != "norms"  # whose batch norms would be folded
+    program = torch.onnx.export(module, inputs, dynamo=True, verbose=False, dynamic_shapes=dynamic, optimize=optimize)
     proto = program.model_proto
     strip(proto.graph)
     FOLDER.mkdir(parents=True, exist_ok=True)
     data = proto.SerializeToString(deterministic=True)
     assert len(data) <= LARGEST, f"{name}: {len(data)} bytes"
     (FOLDER / f"{name}.onnx").write_bytes(data)
-    reference = module
-    if unrolled is not None:
-        reference = unrolled()
-        reference.load_state_dict(module.state_dict())
+    reference = module if reference_of is None else reference_of(module)
     # The numbers are those of float64, so that they have no errors of their own.
     exact = reference if name == "bfloat16" else reference.double()
     given = [x.double() if x.is_floating_point() and name != "bfloat16" else x for x in inputs]

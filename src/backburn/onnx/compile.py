@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from backburn.base.errors import ArgumentError, BackburnError, FileFormatError, Unsupported
 from backburn.base.foreign import listed, printable, quoted
-from backburn.onnx import bodies
+from backburn.onnx import bodies, naming
 from backburn.onnx.attributes import GraphAttribute, defaults, read_attributes
 from backburn.onnx.dtypes import BY_VALUE, NAMES, NARROW
 from backburn.onnx.graph import NOTHING, Graph, Step
@@ -49,6 +49,8 @@ class Use:
     #: The operators between the constant and the node.
     through: tuple[str, ...]
     attributes: Mapping[str, Any]
+    #: The number of the node.
+    order: int
     #: The step, if it is one of the outermost graph.
     step: Step | None = None
 
@@ -136,6 +138,9 @@ class Compiled:
     operators: Counter[str]
     #: The step of the outermost graph that makes the value of a slot.
     makers: dict[int, Step]
+    #: The parameters that an exporter has noted at nodes, with underlines for dots, and the modules around them.
+    noted: dict[str, list[str]]
+    noted_buffers: set[str]
 
 
 class Compiler:
@@ -151,6 +156,8 @@ class Compiler:
         self.makers: dict[int, Step] = {}
         #: For slots of the outermost graph that hold numbers of a type which tensors do not have, its name.
         self.stored: dict[int, str] = {}
+        self.noted: dict[str, list[str]] = {}
+        self.noted_buffers: set[str] = set()
         self.nodes = 0
         self.root = _Frame(None)
 
@@ -170,7 +177,10 @@ class Compiler:
         initial = {tensor.name for tensor in graph.initializer} | {x.values.name for x in graph.sparse_initializer}
         inputs = [value for value in graph.input if value.name not in initial]
         compiled = self._graph(graph, scope, inputs)
-        return Compiled(compiled, inputs, [x.name for x in graph.output], self.constants, self.operators, self.makers)
+        return Compiled(
+            compiled, inputs, [x.name for x in graph.output], self.constants, self.operators, self.makers,
+            self.noted, self.noted_buffers,
+        )  # fmt: skip
 
     def compile_body(self, function: Any, given: Mapping[str, Any], opsets: Mapping[str, int]) -> Graph:
         """Compile a function body of the standard as a graph of its own."""
@@ -192,7 +202,8 @@ class Compiler:
         newest = onnx_opset_version()
         if opsets.get("", 1) > newest:
             raise Unsupported(
-                f"{printable(where)}: opset {opsets['']}; the installed onnx knows those up to {newest}: pip install -U onnx"
+                f"{printable(where)}: opset {opsets['']}, and the installed onnx knows those up to {newest}: "
+                "pip install -U onnx"
             )
         return opsets
 
@@ -271,9 +282,7 @@ class Compiler:
             reads = {*step.inputs, *(slot for graph in step.graphs.values() for slot in graph.outer), *step.outputs}
             step.frees = tuple(sorted(slot for slot in reads if slot not in seen and slot != NOTHING))
             seen |= reads
-        return Graph(
-            tuple(inputs), tuple(outputs), tuple(frame.outer), tuple(frame.captured), frame.start, frame.steps
-        )
+        return Graph(tuple(inputs), tuple(outputs), tuple(frame.outer), tuple(frame.captured), frame.start, frame.steps)
 
     # ---- nodes ----
 
@@ -290,7 +299,7 @@ class Compiler:
                 self._node(node, scope, opset)
             except BackburnError as error:
                 where = node_words(node.op_type, node.name, node.domain, opset)
-                if where in str(error) or isinstance(error, FileFormatError) and scope.stack:
+                if where in str(error) or (isinstance(error, FileFormatError) and scope.stack):
                     raise
                 raise type(error)(f"{self.model.where}: {where}: {error}") from error
 
@@ -312,7 +321,7 @@ class Compiler:
                 f"there is no operator {printable(node.op_type)}{where} in the standard at opset {opset}, and the file "
                 "has no function of this name"
             ) from None
-        if domain not in ("", "ai.onnx.preview") or schema.deprecated and node.op_type not in ("Upsample", "Scatter"):
+        if domain not in ("", "ai.onnx.preview") or (schema.deprecated and node.op_type not in ("Upsample", "Scatter")):
             raise Unsupported(f"operators of the domain {quoted(domain)} are not read; those of ONNX itself are")
         if domain == "" and opset < _OLDEST and schema.since_version != _since(node.op_type):
             raise Unsupported(
@@ -457,6 +466,11 @@ class Compiler:
     ) -> list[Use]:
         """Note which constants a node reads."""
         uses = []
+        metadata = {x.key: x.value for x in node.metadata_props}
+        if metadata:
+            for name in naming.called_parameters(metadata) or ():
+                self.noted.setdefault(name, naming.scopes_of(metadata))
+            self.noted_buffers.update(naming.called_buffers(metadata))
         for place, slot in enumerate(inputs):
             outermost = None if slot == NOTHING else self._outermost(slot, frame)
             if outermost is None:
@@ -472,15 +486,15 @@ class Compiler:
             constant.is_read = constant.is_read or kinds[place] == "Host"
             if node.op_type in PASSING and place == 0:
                 continue
-            metadata = {x.key: x.value for x in node.metadata_props}
-            uses.append(Use(node.op_type, place, node.name or node.output[0], metadata, through, given))
+            name = node.name or node.output[0]
+            uses.append(Use(node.op_type, place, name, metadata, through, given, self.nodes))
             constant.uses.append(uses[-1])
         return uses
 
     def _note_passing(
         self, node: Any, frame: _Frame, inputs: Sequence[int], outputs: Sequence[int], given: Mapping[str, Any]
     ) -> None:
-        """Note which results of a node are a constant that is handed on, and which have a type that is held by value."""
+        """Note which results are a constant that is handed on, and which have a type that is held by value."""
         if frame is not self.root or not outputs or not inputs:
             return
         if node.op_type in PASSING and inputs[0] in self.by_slot:

@@ -21,7 +21,7 @@ from backburn.onnx.registry import Host, on_host
 MOST = 65_536
 
 
-def _fits(shape: Sequence[int]) -> bool:
+def _fits(shape: Sequence[int] | NDArray[Any]) -> bool:
     return all(n >= 0 for n in shape) and math.prod(map(int, shape)) <= MOST
 
 
@@ -144,7 +144,12 @@ def concat(*arrays: Host, axis: int) -> Any:
 
 @on_host("Slice")
 def slice_(
-    x: Host, starts: Host | None = None, ends: Host | None = None, axes: Host | None = None, steps: Host | None = None, /
+    x: Host,
+    starts: Host | None = None,
+    ends: Host | None = None,
+    axes: Host | None = None,
+    steps: Host | None = None,
+    /,
 ) -> Any:
     """Part of an array."""
     if starts is None or ends is None:
@@ -152,9 +157,7 @@ def slice_(
     return x[slices(x.shape, starts, ends, axes, steps)]
 
 
-def slices(
-    lengths: Sequence[int], starts: Any, ends: Any, axes: Any = None, steps: Any = None
-) -> tuple[slice, ...]:
+def slices(lengths: Sequence[int], starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> tuple[slice, ...]:
     """The slices that starts, ends and steps along axes say, which may lie far outside of an axis."""
     found = [slice(None)] * len(lengths)
     chosen = range(len(starts)) if axes is None else [int(n) for n in axes]
@@ -262,7 +265,8 @@ def _reduced(function: Callable[..., Any]) -> Callable[..., Any]:
     return compute
 
 
-for _name, _function in {"Sum": np.sum, "Prod": np.prod, "Max": np.max, "Min": np.min}.items():
+_SUMS: dict[str, Callable[..., Any]] = {"Sum": np.sum, "Prod": np.prod, "Max": np.max, "Min": np.min}
+for _name, _function in _SUMS.items():
     on_host(f"Reduce{_name}")(_reduced(_function))
 
 

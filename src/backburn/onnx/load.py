@@ -81,7 +81,9 @@ def _need_onnx() -> None:
     try:
         import onnx  # noqa: F401
     except ImportError as error:
-        raise BackendUnavailableError("load: reading ONNX needs the package onnx: pip install 'backburn[onnx]'") from error
+        raise BackendUnavailableError(
+            "load: reading ONNX needs the package onnx: pip install 'backburn[onnx]'"
+        ) from error
 
 
 def _built(source: Model, compiled: Compiled, plan: Plan, where: AnyBackend, limits: Limits) -> OnnxModel:
@@ -99,9 +101,17 @@ def _built(source: Model, compiled: Compiled, plan: Plan, where: AnyBackend, lim
     program = Program(graph, bindings, inputs, tuple(compiled.outputs), limits, kept)
     report = _report(compiled, plan, places)
     OnnxModel.__init__(root, program, report, where)
-    for path, found in plan.tensors.items():
-        tensor = asarray(found.array, backend=where)
-        _put(root, places[path], parameter(tensor) if found.role == "parameter" else tensor, found.role != "parameter")
+    made: dict[str, Any] = {}
+    order: list[tuple[float, str]] = [(found.order, path) for path, found in plan.tensors.items()]
+    order += [(number, alias) for alias, (_, number) in plan.aliases.items() if alias in places]
+    for _, path in sorted(order):
+        path, place = plan.aliases.get(path, (path, 0))[0], places[path]
+        found = plan.tensors[path]
+        is_parameter = found.role == "parameter"
+        if path not in made:
+            tensor = asarray(found.array, backend=where)
+            made[path] = parameter(tensor) if is_parameter else tensor
+        _put(root, place, made[path], not is_parameter)
         for file in source.files.values():
             file.give_back(0, file.size)
     return root
@@ -112,7 +122,7 @@ def _places(plan: Plan, root: OnnxModel) -> dict[str, tuple[str, ...]]:
     own = set(dir(root)) | {"_program", "_backend", "_buffers", "_results", "report"}
     places: dict[str, tuple[str, ...]] = {}
     taken: dict[tuple[str, ...], str] = {}
-    for path in plan.tensors:
+    for path in (*plan.tensors, *(alias for alias in plan.aliases if alias not in plan.tensors)):
         way = list(segments(path, own.__contains__))
         while True:
             ends = tuple(way)
@@ -156,9 +166,7 @@ def _spec(value: Any) -> InputSpec:
     tensor = proto.tensor_type
     lengths: list[int | str | None] | None = None
     if tensor.HasField("shape"):
-        lengths = [
-            int(n.dim_value) if n.HasField("dim_value") else str(n.dim_param) or None for n in tensor.shape.dim
-        ]
+        lengths = [int(n.dim_value) if n.HasField("dim_value") else str(n.dim_param) or None for n in tensor.shape.dim]
     return InputSpec(value.name, tensor.elem_type, None if lengths is None else tuple(lengths), kind)
 
 
@@ -182,7 +190,8 @@ def _report(compiled: Compiled, plan: Plan, places: dict[str, tuple[str, ...]]) 
     renamed = [(name, entry.path) for entry in entries for name in entry.names if name != entry.path]
     return OnnxReport(
         of("parameter"), of("buffer"), of("constant"),
-        tuple((named[path], name) for path, name in plan.ties),
+        tuple((named[path], name) for path, name in plan.ties)
+        + tuple((named[path], named[alias]) for alias, (path, _) in plan.aliases.items() if alias in named),
         tuple((name, tuple(named[path] for path in paths)) for name, paths in plan.splits),
-        tuple(renamed), dict(compiled.operators),
+        tuple(plan.missing), tuple(renamed), dict(compiled.operators),
     )  # fmt: skip

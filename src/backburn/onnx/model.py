@@ -11,12 +11,12 @@ import numpy as np
 from backburn.backend.contract import AnyBackend
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError, hint_for
 from backburn.base.foreign import listed, printable, quoted
+from backburn.nn.module import Module
 from backburn.onnx.dtypes import BY_VALUE, NAMES, NARROW, held, named
 from backburn.onnx.graph import Graph, Kept, Run
 from backburn.onnx.limits import Limits
 from backburn.onnx.messages import shown
 from backburn.onnx.report import OnnxReport
-from backburn.nn.module import Module
 from backburn.tensor.core.host import asarray
 from backburn.tensor.core.levels import innermost
 from backburn.tensor.core.wrapping import is_tensor

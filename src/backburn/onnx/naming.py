@@ -18,8 +18,11 @@ _EXPORTERS = re.compile(
     re.IGNORECASE,
 )
 _CALL = "pkg.torch.onnx.fx_node"
+_CLASSES = "pkg.torch.onnx.class_hierarchy"
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _ARGUMENT = re.compile(r"%(p_\w+)")
+_BODY = re.compile(r"%arg\d+_\d+")
+_TARGET = re.compile(r"target=torch\.ops\.([\w.]+)")
 _BUFFER = re.compile(r"%(b_\w+)")
 
 
@@ -42,9 +45,14 @@ def underlined(path: str) -> str:
 
 
 def called_parameters(metadata: Mapping[str, str]) -> list[str] | None:
-    """The parameters that the call of a node has among its operands, without ``p_``; None if no call is noted."""
+    """The parameters that the call of a node has among its operands, without ``p_``; None if no call is noted.
+
+    In the body of a loop operands have the names of the body's own inputs, which say nothing.
+    """
     call = metadata.get(_CALL)
-    return None if call is None else [name[2:] for name in _ARGUMENT.findall(call)]
+    if call is None or _BODY.search(call):
+        return None
+    return [name[2:] for name in _ARGUMENT.findall(call)]
 
 
 def called_buffers(metadata: Mapping[str, str]) -> list[str]:
@@ -57,13 +65,30 @@ def call_of(metadata: Mapping[str, str]) -> str:
     return metadata.get(_CALL, "")
 
 
+def target_of(metadata: Mapping[str, str]) -> str:
+    """The function of PyTorch that a node comes from, such as ``aten.linear.default``; empty if none is noted."""
+    found = _TARGET.search(metadata.get(_CALL, ""))
+    return found[1] if found else ""
+
+
 def scopes_of(metadata: Mapping[str, str]) -> list[str]:
     """The paths of the modules around a node, the innermost last."""
+    return [name for name in _names(metadata.get(_SCOPES, "[]"))[:-1] if name]
+
+
+def module_of(metadata: Mapping[str, str]) -> str:
+    """The path of the module of PyTorch's own that a node comes from; empty if it is another."""
+    scopes, classes = _names(metadata.get(_SCOPES, "[]")), _names(metadata.get(_CLASSES, "[]"))
+    is_own = len(scopes) == len(classes) >= 2 and classes[-2].startswith("torch.nn.modules.")
+    return scopes[-2] if is_own else ""
+
+
+def _names(text: str) -> list[str]:
     try:
-        found = ast.literal_eval(metadata.get(_SCOPES, "[]")[:10_000])
+        found = ast.literal_eval(text[:10_000])
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return []
-    return [name for name in found if isinstance(name, str) and name] if isinstance(found, (list, tuple)) else []
+    return [name for name in found if isinstance(name, str)] if isinstance(found, (list, tuple)) else []
 
 
 def path_of(underlined_path: str, scopes: Iterable[str]) -> str:

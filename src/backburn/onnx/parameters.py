@@ -8,7 +8,7 @@ embeddings) and by what the exporter has noted at the node (:mod:`backburn.onnx.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,11 @@ ROLES: dict[str, dict[int, str]] = {
 }  # fmt: skip
 #: Operators after which a constant that is added is a bias.
 _BEFORE_BIAS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"})
+#: What PyTorch calls the functions whose operators have weights: a node of another function was fused.
+_TARGETS = {
+    "Conv": ("conv",), "ConvTranspose": ("conv",), "Gemm": ("linear", "mm", "matmul"), "Gather": ("embedding", "index"),
+    "MatMul": ("linear", "mm", "matmul", "einsum", "bilinear"), "PRelu": ("prelu",), "Einsum": ("einsum", "bilinear"),
+}  # fmt: skip
 #: The last parts of paths that only parameters have, for exporters that write norms out.
 _PARAMETERS = ("weight", "bias", "gamma", "beta", "kernel", "alpha", "scale")
 #: In which order a file stacks the gates of recurrent layers, as numbers of PyTorch's blocks.
@@ -58,6 +63,8 @@ class Found:
     names: list[str]
     change: str
     reason: str
+    #: The number of the first node that reads it.
+    order: int
 
 
 @dataclass
@@ -69,6 +76,10 @@ class Plan:
     host: list[Constant] = field(default_factory=list)
     ties: list[tuple[str, str]] = field(default_factory=list)
     splits: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    #: Other paths of parameters, those of the modules that share them, with the number of the node there.
+    aliases: dict[str, tuple[str, float]] = field(default_factory=dict)
+    #: Parameters that the exporter has noted, and of which there is no tensor in the file.
+    missing: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -77,8 +88,12 @@ class _Claim:
 
     path: str
     reason: str
-    is_turned: bool
     is_noted: bool
+    #: ``"T"`` for a matrix that is transposed in the file, ``"reshaped"`` for one axis among others of length 1.
+    change: str = ""
+    #: The path of the module that the use belongs to, where it is another one, and the number of the node.
+    alias: str = ""
+    order: float = 0
 
 
 def transposed(x: Any) -> Any:
@@ -89,14 +104,14 @@ def transposed(x: Any) -> Any:
 class Planner:
     """Decides what becomes of each constant."""
 
-    def __init__(self, compiled: Compiled, trainable: Sequence[str] | None, ties: str | Sequence[tuple[str, str]]) -> None:
+    def __init__(
+        self, compiled: Compiled, trainable: Sequence[str] | None, ties: str | Sequence[tuple[str, str]]
+    ) -> None:
         self.compiled = compiled
         self.trainable = trainable
         self.ties = ties
         self.plan = Plan()
-        self.known = {
-            naming.underlined(c.name): c.name for c in compiled.constants if not naming.is_exporters(c.name)
-        }
+        self.known = {naming.underlined(c.name): c.name for c in compiled.constants if not self._is_anonymous(c)}
         self.matched: set[str] = set()
         self.layers: dict[str, list[str]] = {}
 
@@ -104,7 +119,7 @@ class Planner:
         """The plan. Raises :class:`ArgumentError` for patterns that nothing matches and ties of what cannot be tied."""
         floats = [c for c in self.compiled.constants if c.is_float]
         # Those that kept their names first: others may be views of them.
-        for constant in sorted(floats, key=lambda c: naming.is_exporters(c.name) or not c.is_initializer):
+        for constant in sorted(floats, key=self._is_anonymous):
             self._float(constant)
         for constant in self.compiled.constants:
             if not constant.is_float:
@@ -113,9 +128,28 @@ class Planner:
             for pattern in self.trainable:
                 if pattern not in self.matched:
                     names = [c.name for c in floats] + list(self.plan.tensors)
-                    raise ArgumentError(f"load: trainable={pattern!r} matches no tensor of floats. {hint_for(pattern, names)}")
+                    raise ArgumentError(
+                        f"load: trainable={pattern!r} matches no tensor of floats. {hint_for(pattern, names)}"
+                    )
         self._tie()
+        self._note_missing()
         return self.plan
+
+    def _is_anonymous(self, constant: Constant) -> bool:
+        """Whether an exporter made the name of a constant up."""
+        if not constant.is_initializer or naming.is_exporters(constant.name):
+            return True
+        spelled = naming.underlined(constant.name)
+        noted, buffers = self.compiled.noted, self.compiled.noted_buffers
+        return bool(noted) and "." not in constant.name and spelled not in noted and spelled not in buffers
+
+    def _note_missing(self) -> None:
+        """Note the parameters of which the file has no tensor: zeros that were left out, and what was folded."""
+        here = {naming.underlined(path) for path in (*self.plan.tensors, *self.plan.aliases)}
+        here |= {naming.underlined(name) for found in self.plan.tensors.values() for name in found.names}
+        for name, scopes in self.compiled.noted.items():
+            if name not in here:
+                self.plan.missing.append(naming.path_of(name, scopes))
 
     # ---- what a use says ----
 
@@ -129,42 +163,69 @@ class Planner:
                 maker = self.compiled.makers.get(slot)
                 if maker is not None and maker.operator in _BEFORE_BIAS and constant.array.ndim <= 2:
                     return "bias"
+        if "_norm" in naming.target_of(use.metadata) and _is_one_axis(constant.array):
+            return {"Mul": "weight", "Add": "bias"}.get(use.operator) or ROLES.get(use.operator, {}).get(use.place)
         return ROLES.get(use.operator, {}).get(use.place)
 
     def _claim(self, constant: Constant, use: Use) -> _Claim | None:
+        """What one use says; None if it is of no weight."""
         called = naming.called_parameters(use.metadata)
         role = self._role(constant, use)
         own = naming.underlined(constant.name)
-        named = not naming.is_exporters(constant.name) and constant.is_initializer
+        anonymous = self._is_anonymous(constant)
         where = f"{role} of {use.operator}" if role else f"operand of {use.operator}"
-        if called is not None and own in called and named:
-            return _Claim(constant.name, where, False, True)
-        if called is not None and role is not None and use.operator not in GATES:
+        if called is not None and own in called and not anonymous:
+            return _Claim(constant.name, where, True, "", self._alias(called, use, role), use.order - 0.5)
+        target = naming.target_of(use.metadata)
+        is_fused = called is not None and not any(word in target for word in _TARGETS.get(use.operator, ("",)))
+        if called and role is not None and use.operator not in GATES and not is_fused:
+            if anonymous and _is_uniform(constant.array) and constant.array.ndim < 2:
+                return None
             path = self._called_path(called, use, role)
             if path is not None:
-                turned = use.operator == "MatMul" and use.place == 1 and constant.array.ndim == 2
-                turned = turned and "aten.linear" in naming.call_of(use.metadata)
-                turned = turned or (use.operator == "Gemm" and use.place == 1 and not use.attributes.get("transB", 0))
-                return _Claim(path, where, turned and not use.through, True)
-            if not named:
-                return None
-        if called is not None and own in naming.called_buffers(use.metadata):
+                return _Claim(
+                    path,
+                    where,
+                    True,
+                    self._change(constant, use, target),
+                    self._alias(called, use, role),
+                    use.order - 0.5,
+                )
+        if called is not None and (own in naming.called_buffers(use.metadata) or (anonymous and not is_fused)):
             return None
         if role is not None:
-            if constant.array.size <= 1 and not named:
+            if anonymous and (constant.array.size <= 1 or (_is_uniform(constant.array) and use.operator not in GATES)):
                 return None
-            if naming.is_exporters(constant.name) and _is_uniform(constant.array) and use.operator not in GATES:
-                return None
-            if called is None and not named:
-                module = naming.path_of_node(use.name)
-                if module:
-                    turned = use.operator == "MatMul" and use.place == 1 and constant.array.ndim == 2
-                    return _Claim(f"{module}.{role}", where, turned and not use.through, False)
-            return _Claim(constant.name, where, False, False)
+            module = naming.path_of_node(use.name) if called is None and anonymous else ""
+            if module:
+                turned = use.operator == "MatMul" and use.place == 1 and constant.array.ndim == 2 and not use.through
+                return _Claim(f"{module}.{role}", where, False, "T" if turned else "")
+            name = constant.name
+            if name.endswith(".weight_bias"):  # that of a batch norm which was folded into a convolution
+                name = f"{name.removesuffix('.weight_bias')}.bias"
+            return _Claim(name, where, False)
         last = constant.name.rsplit(".", 1)
-        if named and len(last) == 2 and last[1] in _PARAMETERS and constant.array.ndim:
-            return _Claim(constant.name, f"called {last[1]}", False, False)
+        if not anonymous and len(last) == 2 and last[1] in _PARAMETERS and constant.array.ndim:
+            return _Claim(constant.name, f"called {last[1]}", False)
         return None
+
+    @staticmethod
+    def _change(constant: Constant, use: Use, target: str) -> str:
+        """How the file has a weight otherwise than PyTorch."""
+        if use.through:
+            return ""
+        if constant.array.ndim == 2 and use.place == 1 and "linear" in target and not use.attributes.get("transB", 0):
+            return "T"
+        if use.operator in ("PRelu", "Mul", "Add") and constant.array.ndim > 1 and _is_one_axis(constant.array):
+            return "reshaped"
+        return ""
+
+    @staticmethod
+    def _alias(called: list[str], use: Use, role: str | None) -> str:
+        """The path of a shared parameter in the module that a use belongs to."""
+        module = naming.module_of(use.metadata)
+        path = f"{module}.{role}"
+        return path if module and role in ("weight", "bias") and naming.underlined(path) not in called else ""
 
     def _called_path(self, called: list[str], use: Use, role: str) -> str | None:
         """The path of the parameter that a call has in the role of a use."""
@@ -199,10 +260,10 @@ class Planner:
             if not self._wanted(*paths):
                 given = []
             elif not given:
-                self._add(constant, [constant.slot], _Claim(constant.name, "trainable", False, True))
+                self._add(constant, [constant.slot], _Claim(constant.name, "trainable", True))
                 return
         if not given:
-            why = "of the exporter" if naming.is_exporters(constant.name) else "no place of a weight"
+            why = "of the exporter" if self._is_anonymous(constant) else "no place of a weight"
             self._constant(constant, why)
             return
         groups: dict[str, list[tuple[Use, _Claim]]] = {}
@@ -247,34 +308,43 @@ class Planner:
                 for use, _ in part:
                     assert use.step is not None
                     _redirect(use.step, use.place, slot)
-            paths.append(self._add(constant, [slot], _Claim(path, claim.reason, claim.is_turned, claim.is_noted)))
+            paths.append(self._add(constant, [slot], replace(claim, path=path)))
         if any(c is None for _, c in claims):
             self._constant(constant, "no place of a weight")
         self.plan.splits.append((constant.name, tuple(paths)))
 
     def _add(self, constant: Constant, slots: Iterable[int], claim: _Claim) -> str:
         """Enter a parameter, or follow one that is there under the same path and has the same values."""
-        array = constant.array.T if claim.is_turned else constant.array
+        array, assemble = constant.array, None
+        if claim.change == "T":
+            array, assemble = array.T, transposed
+        elif claim.change == "reshaped":
+            array, assemble = array.reshape(-1), _Reshaped(constant.array.shape)
         path = claim.path
+        order = min((use.order for use in constant.uses), default=0)
         held = self.plan.tensors.get(path)
-        if held is not None and self.ties != "auto":
-            path, held = self._free(path), None
         if held is not None:
             turned = _relation(held.array, constant.array)
-            if turned is None:
-                path, held = self._free(path), None
-            else:
+            if turned is not None and self.ties == "auto":
                 self.plan.ties.append((path, constant.name))
                 held.names.append(constant.name)
-                self._bind(slots, path, turned)
+                held.order = min(held.order, order)
+                self._bind(slots, path, transposed if turned else None)
+                self._note_alias(claim, path)
                 return path
-        change = "T" if claim.is_turned else ""
-        self.plan.tensors[path] = Found(path, array, "parameter", [constant.name], change, claim.reason)
-        self._bind(slots, path, claim.is_turned)
+            path = self._free(path)
+        self.plan.tensors[path] = Found(path, array, "parameter", [constant.name], claim.change, claim.reason, order)
+        self._bind(slots, path, assemble)
+        self._note_alias(claim, path)
         return path
 
-    def _bind(self, slots: Iterable[int], path: str, turned: bool) -> None:
-        self.plan.bindings += [Binding(slot, (path,), transposed if turned else None) for slot in slots]
+    def _note_alias(self, claim: _Claim, path: str) -> None:
+        module = claim.alias.rpartition(".")[0]
+        if module and not path.startswith(f"{module}.") and self.ties == "auto":
+            self.plan.aliases[claim.alias] = (path, claim.order)
+
+    def _bind(self, slots: Iterable[int], path: str, assemble: Callable[..., Any] | None) -> None:
+        self.plan.bindings += [Binding(slot, (path,), assemble) for slot in slots]
 
     def _free(self, path: str) -> str:
         """A path that is not taken."""
@@ -286,15 +356,16 @@ class Planner:
     def _constant(self, constant: Constant, why: str) -> None:
         """Keep a constant: on the host where shapes are made of it or where it is small, else as a buffer."""
         small = HOST_FLOATS if constant.is_float else HOST_INTEGERS
-        anonymous = naming.is_exporters(constant.name) or not constant.is_initializer
+        anonymous = self._is_anonymous(constant)
         if constant.is_read or (constant.array.size <= small and (anonymous or not constant.is_float)):
             self.plan.host.append(constant)
             return
         path = constant.name if not anonymous and "." in constant.name else f"constants.{constant.name}"
         role = "buffer" if not anonymous and constant.is_float else "constant"
         path = self._free(path) if path in self.plan.tensors else path
-        self.plan.tensors[path] = Found(path, constant.array, role, [constant.name], "", why)
-        self._bind([constant.slot], path, False)
+        order = min((use.order for use in constant.uses), default=0)
+        self.plan.tensors[path] = Found(path, constant.array, role, [constant.name], "", why, order)
+        self._bind([constant.slot], path, None)
 
     # ---- recurrent layers ----
 
@@ -333,7 +404,7 @@ class Planner:
             return False
         for path, array in zip(paths, arrays, strict=True):
             self.plan.tensors[path] = Found(
-                path, array, "parameter", [constant.name], "stacked", f"{role} of {use.operator}"
+                path, array, "parameter", [constant.name], "stacked", f"{role} of {use.operator}", use.order
             )
         self.plan.bindings.append(Binding(constant.slot, tuple(paths), _Stack(order, size, directions)))
         return True
@@ -348,13 +419,15 @@ class Planner:
             pairs = []
             by_shape: dict[tuple[int, ...], list[Found]] = {}
             for found in tensors.values():
-                if found.role != "parameter" or found.array.ndim != 2 or found.array.size < 4 or found.change == "stacked":
+                if found.role != "parameter" or found.array.ndim != 2 or found.change == "stacked":
+                    continue
+                if found.array.size < 4 or _is_uniform(found.array):
                     continue
                 for other in by_shape.get(tuple(sorted(found.array.shape)), []):
-                    if not (found.path in noted and other.path in noted) and not _is_uniform(found.array):
-                        if _relation(other.array, found.array) is not None:
-                            pairs.append((other.path, found.path))
-                            break
+                    are_noted = found.path in noted and other.path in noted
+                    if not are_noted and _relation(other.array, found.array) is not None:
+                        pairs.append((other.path, found.path))
+                        break
                 else:
                     by_shape.setdefault(tuple(sorted(found.array.shape)), []).append(found)
         else:
@@ -387,6 +460,16 @@ class Planner:
         return pair[0], pair[1]
 
 
+class _Reshaped:
+    """Gives a vector the axes of length 1 that a file has."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+    def __call__(self, x: Any) -> Any:
+        return shapes.reshape(x, self.shape)
+
+
 class _Stack:
     """Puts the weights of PyTorch's recurrent layer together as a file has them."""
 
@@ -410,6 +493,11 @@ class _Stack:
 
 def _redirect(step: Step, place: int, slot: int) -> None:
     step.inputs = (*step.inputs[:place], slot, *step.inputs[place + 1 :])
+
+
+def _is_one_axis(array: NDArray[Any]) -> bool:
+    """Whether at most one axis has another length than 1."""
+    return sum(n != 1 for n in array.shape) <= 1
 
 
 def _is_uniform(array: NDArray[Any]) -> bool:

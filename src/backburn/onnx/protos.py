@@ -20,7 +20,7 @@ from backburn.base.foreign import printable, quoted
 from backburn.base.foreign_files import inside, ordinary
 from backburn.base.regular import open_regular
 from backburn.io.weights.mapped import MappedFile
-from backburn.onnx.dtypes import BY_VALUE, NARROW, NAMES, WITHOUT, named
+from backburn.onnx.dtypes import BY_VALUE, NAMES, NARROW, WITHOUT, named
 
 #: The field that holds the numbers of a data type which are not in ``raw_data``.
 _FIELDS = {

@@ -22,7 +22,7 @@ Host: TypeAlias = NDArray[Any]
 Value: TypeAlias = Any
 
 
-class UseBody(Exception):  # noqa: N818 (no error: it asks for another way)
+class UseBody(Exception):
     """A handler has no way for an option: the standard's own function body is tried, else ``Unsupported`` is raised."""
 
 
@@ -77,7 +77,7 @@ def operator(*names: str, since: int = 1) -> Callable[[Callable[..., Any]], Call
 
 
 def on_host(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a function that computes operators on the host; it returns NotImplemented for results that are too large."""
+    """Enter a function that computes operators on the host, or returns NotImplemented for what is too large there."""
 
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:

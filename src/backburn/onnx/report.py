@@ -31,8 +31,9 @@ class OnnxReport:
 
     ``parameters``, ``buffers`` and ``constants`` are entries of tensors. ``ties`` are pairs of a parameter's path and
     an initializer that follows it, ``splits`` pairs of an initializer and the paths of the parameters that it became.
-    ``renamed`` are the initializers whose names are no paths, with their paths here, and ``operators`` the number of
-    nodes of each operator.
+    ``missing`` are the paths of parameters that the exporter has noted and of which the file has no tensor: biases that
+    are zero and were left out, and what was folded into other constants. ``renamed`` are the initializers whose names
+    are no paths, with their paths here, and ``operators`` the number of nodes of each operator.
     """
 
     parameters: tuple[Entry, ...] = ()
@@ -40,6 +41,7 @@ class OnnxReport:
     constants: tuple[Entry, ...] = ()
     ties: tuple[tuple[str, str], ...] = ()
     splits: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    missing: tuple[str, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
     operators: dict[str, int] = field(default_factory=dict)
 
@@ -53,11 +55,13 @@ class OnnxReport:
             )
         shown = [tuple(printable(cell, 60) for cell in row) for row in rows]
         widths = [max(len(row[i]) for row in shown) for i in range(len(rows[0]))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown]
-        lines += [f"tied: {printable(name)} follows {printable(path)}" for path, name in self.ties]
-        lines += [
-            f"split: {printable(name)} became {', '.join(map(printable, paths))}" for name, paths in self.splits
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown
         ]
+        lines += [f"tied: {printable(name)} follows {printable(path)}" for path, name in self.ties]
+        lines += [f"split: {printable(name)} became {', '.join(map(printable, paths))}" for name, paths in self.splits]
+        if self.missing:
+            lines.append(f"not in the file: {', '.join(map(printable, self.missing))}")
         counted = sorted(self.operators.items(), key=lambda item: (-item[1], item[0]))
         lines.append(", ".join(f"{printable(name)} {count}" for name, count in counted))
         return "\n".join(lines)

@@ -69,7 +69,7 @@ def prelu(x: Tensor, slope: Tensor, /) -> Any:
 @operator("HardSigmoid")
 def hard_sigmoid(x: Tensor, /, *, alpha: float = 0.2, beta: float = 0.5) -> Any:
     """``alpha * x + beta`` between 0 and 1."""
-    return arithmetic.clip(arithmetic.add(x * alpha, beta), 0.0, 1.0)  # type: ignore[operator]
+    return arithmetic.clip(arithmetic.add(x * alpha, beta), 0.0, 1.0)
 
 
 @operator("HardSwish")

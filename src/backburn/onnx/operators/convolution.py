@@ -93,7 +93,9 @@ def conv_transpose(
         ends = [(h, t - h) for h, t in zip(halves, totals, strict=True)]
     else:
         ends = window_pads(auto_pad, pads, lengths, window, strides, dilations)
-    run.check_elements((x.shape[0], weight.shape[1] * group, *(n - a - b for n, (a, b) in zip(lengths, ends, strict=True))))
+    run.check_elements(
+        (x.shape[0], weight.shape[1] * group, *(n - a - b for n, (a, b) in zip(lengths, ends, strict=True)))
+    )
     # An end that is cut by less than nothing is made longer.
     more = tuple(e - min(b, 0) for e, (_, b) in zip(extra, ends, strict=True))
     padding = [(max(a, 0), max(b, 0)) for a, b in ends]
@@ -161,9 +163,7 @@ def max_pool(
     counts = _pooled_lengths(x.shape[2:], kernel_shape, strides, dilations, ceil_mode, widths)
     if call.outputs == 1 and not ceil_mode and all(2 * max(w) <= k for w, k in zip(widths, kernel_shape, strict=True)):
         return creation.astype(functional.max_pool(floats, kernel_shape, strides, widths, dilations), kind)
-    filled, _, _ = _windows(
-        floats, auto_pad, ceil_mode, dilations, kernel_shape, pads, strides, -math.inf, run
-    )
+    filled, _, _ = _windows(floats, auto_pad, ceil_mode, dilations, kernel_shape, pads, strides, -math.inf, run)
     if call.outputs == 1:
         return creation.astype(functional.max_pool(filled, kernel_shape, strides, 0, dilations), kind)
     values, places = functional.max_pool_with_indices(filled, kernel_shape, strides, 0, dilations)
@@ -188,7 +188,7 @@ def _places_of_image(
         place = arithmetic.add(place * lengths[axis], along[axis])
     images = creation.arange(shape[0] * shape[1], dtype="int64", backend=places.backend)
     first = shapes.reshape(images, (shape[0], shape[1], *(1 for _ in counts)))
-    return arithmetic.add(place, first * math.prod(lengths))  # type: ignore[operator]
+    return arithmetic.add(place, first * math.prod(lengths))
 
 
 @operator("AveragePool")
@@ -281,8 +281,6 @@ def lrn(x: Tensor, /, *, alpha: float = 0.0001, beta: float = 0.75, bias: float 
     from backburn.tensor.rearrange import sliding_window
 
     before = (size - 1) // 2
-    squares = rearrange.pad(
-        arithmetic.square(x), [(0, 0), (before, size - 1 - before), *((0, 0) for _ in x.shape[2:])]
-    )
+    squares = rearrange.pad(arithmetic.square(x), [(0, 0), (before, size - 1 - before), *((0, 0) for _ in x.shape[2:])])
     near: Any = reduce.sum(sliding_window(squares, size, axis=1), axis=-1)
     return arithmetic.divide(x, elementwise.pow(near * (alpha / size) + bias, beta))

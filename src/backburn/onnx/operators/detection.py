@@ -92,8 +92,10 @@ def _aligned(
                 _aligned(x, rois[i : i + 1], batch[i : i + 1], mode, cells, 0, scale, moved, run)
                 for i in range(rois.shape[0])
             ]
-            return shapes.concat(parts, axis=0) if parts else creation.zeros(
-                (0, x.shape[1], *cells), dtype=x.dtype, backend=x.backend
+            return (
+                shapes.concat(parts, axis=0)
+                if parts
+                else creation.zeros((0, x.shape[1], *cells), dtype=x.dtype, backend=x.backend)
             )
         samples = (int(counts[0].reshape(())), int(counts[1].reshape(())))
     else:
@@ -103,7 +105,7 @@ def _aligned(
     for axis, (length, cell, count) in enumerate(zip(lengths, cells, samples, strict=True)):
         places: Any = run.tensor(((np.arange(cell * count) + 0.5) / (cell * count)).astype(x.dtype.dtype))
         start = scaled[:, 1 - axis]
-        at = arithmetic.add(shapes.expand_dims(start, 1), shapes.expand_dims(length, 1) * shapes.expand_dims(places, 0))  # type: ignore[operator]
+        at = arithmetic.add(shapes.expand_dims(start, 1), shapes.expand_dims(length, 1) * shapes.expand_dims(places, 0))
         near.append(_neighbours(at, x.shape[2 + axis]))
     images: Any = index.take(x, batch, axis=0)
     samples_of: list[Any] = []

@@ -25,7 +25,7 @@ def batch_normalization(
     now: Any = reduce.mean(x, axis=axes)
     spread: Any = reduce.var(x, axis=axes)
     result = functional.batch_norm(x, now, spread, scale, bias, eps=epsilon)
-    means = [arithmetic.add(old * momentum, new * (1 - momentum)) for old, new in ((mean, now), (variance, spread))]  # type: ignore[operator]
+    means = [arithmetic.add(old * momentum, new * (1 - momentum)) for old, new in ((mean, now), (variance, spread))]
     return result, *means
 
 
@@ -49,9 +49,9 @@ def layer_normalization(
     """Normalized over the axes from one on."""
     axes = tuple(range(axis + x.ndim if axis < 0 else axis, x.ndim))
     wide = _stashed(x, stash_type)
-    if call.outputs == 1 and wide is x and scale.shape == x.shape[axes[0] :]:
-        if bias is None or bias.shape == scale.shape:
-            return functional.layer_norm(x, scale, bias, axis=axes, eps=epsilon)
+    is_plain = scale.shape == x.shape[axes[0] :] and (bias is None or bias.shape == scale.shape)
+    if call.outputs == 1 and wide is x and is_plain:
+        return functional.layer_norm(x, scale, bias, axis=axes, eps=epsilon)
     mean: Any = reduce.mean(wide, axis=axes, keepdims=True)
     inverse: Any = elementwise.rsqrt(arithmetic.add(reduce.var(wide, axis=axes, keepdims=True), epsilon))
     result: Any = creation.astype(arithmetic.subtract(wide, mean) * inverse, x.dtype)
@@ -92,10 +92,10 @@ def _older_group_normalization(
 ) -> Any:
     """Groups of channels normalized, with a scale and a bias for each group."""
     each = x.shape[1] // num_groups
-    spread = [
+    weight, shift = (
         shapes.reshape(shapes.broadcast_to(shapes.expand_dims(w, 1), (num_groups, each)), (-1,)) for w in (scale, bias)
-    ]
-    return functional.group_norm(x, num_groups, *spread, eps=epsilon)
+    )
+    return functional.group_norm(x, num_groups, weight, shift, epsilon)
 
 
 @operator("MeanVarianceNormalization")
@@ -169,7 +169,7 @@ def random_uniform(
 def bernoulli(x: Tensor, /, *, dtype: int | None = None, seed: float | None = None) -> Any:
     """1 with the probability that an element says, drawn from backburn's generator."""
     kind = x.dtype if dtype is None else held(dtype)
-    return creation.astype(random.bernoulli(x.shape, x, backend=x.backend), as_dtype(kind))  # type: ignore[arg-type]
+    return creation.astype(random.bernoulli(x.shape, x, backend=x.backend), as_dtype(kind))
 
 
 @operator("Multinomial")

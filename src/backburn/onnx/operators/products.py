@@ -53,12 +53,8 @@ def det(x: Tensor, /) -> Any:
     return matrices.det(x)
 
 
-
-
 @operator("MatMulInteger")
-def matmul_integer(
-    x: Tensor, y: Tensor, x_zero: Tensor | None = None, y_zero: Tensor | None = None, /
-) -> Any:
+def matmul_integer(x: Tensor, y: Tensor, x_zero: Tensor | None = None, y_zero: Tensor | None = None, /) -> Any:
     """The product of integers of 8 bits without their zero points, as integers of 32 bits."""
     return product(shifted(x, x_zero, -2), shifted(y, y_zero, -1))
 

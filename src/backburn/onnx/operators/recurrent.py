@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from backburn.base.errors import ArgumentError
@@ -31,17 +32,21 @@ _WITH_ALPHA = {"affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigm
 _WITH_BETA = {"affine", "scaledtanh", "hardsigmoid"}
 
 
+def _activated(key: str, alpha: float | None, beta: float | None, x: Any) -> Any:
+    return _ACTIVATIONS[key](x, alpha, beta)
+
+
 def _functions(names: Any, alphas: Any, betas: Any, count: int) -> list[Callable[[Any], Any]]:
     """The activation functions of one direction after the other."""
     left, right = list(alphas or ()), list(betas or ())
-    found = []
+    found: list[Callable[[Any], Any]] = []
     for name in names:
         key = name.lower()
         if key not in _ACTIVATIONS:
             raise ArgumentError(f"there is no activation {name!r}")
         a = left.pop(0) if key in _WITH_ALPHA and left else None
         b = right.pop(0) if key in _WITH_BETA and right else None
-        found.append(lambda x, key=key, a=a, b=b: _ACTIVATIONS[key](x, a, b))
+        found.append(partial(_activated, key, a, b))
     if len(found) != count:
         raise ArgumentError(f"{len(found)} activations, where there are {count}")
     return found
@@ -64,8 +69,10 @@ class _Layer:
         self.clip = clip
         full = lengths is None or bool((lengths == self.steps).all())
         if not full and (lengths.shape != (self.examples,) or (lengths < 0).any() or (lengths > self.steps).any()):
-            raise ArgumentError(f"sequence_lens has a length of at most {self.steps} for each of {self.examples} examples")
-        self.lengths = None if full else creation.astype(self._tensor(lengths), "int64")
+            raise ArgumentError(
+                f"sequence_lens has a length of at most {self.steps} for each of {self.examples} examples"
+            )
+        self.lengths: Any = None if full else creation.astype(self._tensor(lengths), "int64")
         shape = (self.directions, self.examples, size)
         self.first = [
             creation.zeros(shape, dtype=x.dtype, backend=x.backend) if state is None
@@ -84,7 +91,7 @@ class _Layer:
             return rearrange.flip(x, 0)
         places: Any = shapes.reshape(creation.arange(self.steps, dtype="int64", backend=x.backend), (-1, 1))
         ends = shapes.reshape(self.lengths, (1, -1))
-        order = selection.where(logic.less(places, ends), arithmetic.subtract(ends - 1, places), places)  # type: ignore[operator]
+        order = selection.where(logic.less(places, ends), arithmetic.subtract(ends - 1, places), places)
         return index.take_along_axis(x, shapes.broadcast_to(shapes.expand_dims(order, 2), x.shape), axis=0)
 
     def limited(self, x: Any) -> Any:
@@ -162,7 +169,7 @@ def lstm(
             before = None if first is None else _blocks(first, gates, n)
             after = None if second is None else _blocks(second, gates, n)
             projected = functional.linear(steps, _blocks(w[d], gates, n), before)
-            hiddens, cells = functional.lstm(projected, *states, _blocks(r[d], gates, n), after)
+            hiddens, cells = functional.lstm(projected, states[0], states[1], _blocks(r[d], gates, n), after)
             return hiddens, (hiddens[-1], cells[-1])
         f, g, k = functions[3 * d : 3 * d + 3]
         projected = functional.linear(steps, w[d], None if first is None else arithmetic.add(first, second))

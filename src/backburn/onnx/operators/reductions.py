@@ -47,7 +47,9 @@ def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
 def _norm(x: Any, axis: Any, keepdims: bool) -> Any:
     if x.dtype.kind == "float":
         return reduce.vector_norm(x, axis=axis, keepdims=keepdims)
-    return creation.astype(elementwise.sqrt(creation.astype(_sum_of(arithmetic.square(x), axis, keepdims), "float64")), x.dtype)
+    return creation.astype(
+        elementwise.sqrt(creation.astype(_sum_of(arithmetic.square(x), axis, keepdims), "float64")), x.dtype
+    )
 
 
 _sum_of = _in_dtype(reduce.sum)

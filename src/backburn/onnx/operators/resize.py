@@ -54,9 +54,7 @@ def resize(
     return creation.astype(result, kind)
 
 
-def _sizes(
-    lengths: list[int], scales: Any, sizes: Any, policy: str
-) -> tuple[list[float], list[int]]:
+def _sizes(lengths: list[int], scales: Any, sizes: Any, policy: str) -> tuple[list[float], list[int]]:
     """The factor and the new length of each axis."""
     if sizes is not None and sizes.size:
         wanted = [int(n) for n in sizes]

@@ -99,9 +99,7 @@ def split(
 
 
 @operator("Slice", since=10)
-def slice_(
-    x: Tensor, starts: Host, ends: Host, axes: Host | None = None, steps: Host | None = None, /
-) -> Any:
+def slice_(x: Tensor, starts: Host, ends: Host, axes: Host | None = None, steps: Host | None = None, /) -> Any:
     """Part of a tensor."""
     return x[slices(x.shape, starts, ends, axes, steps)]
 
@@ -181,9 +179,7 @@ _REDUCTIONS = {"none": "assign", "add": "add", "mul": "mul", "min": "min", "max"
 
 
 @operator("ScatterElements", "Scatter")
-def scatter_elements(
-    x: Tensor, indices: Tensor, updates: Tensor, /, *, axis: int = 0, reduction: str = "none"
-) -> Any:
+def scatter_elements(x: Tensor, indices: Tensor, updates: Tensor, /, *, axis: int = 0, reduction: str = "none") -> Any:
     """With elements at places replaced, or combined."""
     axis = axis + x.ndim if axis < 0 else axis
     n = x.shape[axis]

@@ -59,7 +59,9 @@ def stft(
 ) -> Any:
     """The Fourier transforms of windows of a signal."""
     hop = int(step.reshape(()))
-    size = window.shape[0] if length is None and window is not None else 0 if length is None else int(length.reshape(()))
+    size = (
+        window.shape[0] if length is None and window is not None else 0 if length is None else int(length.reshape(()))
+    )
     if size < 1 or hop < 1:
         raise ShapeError(f"windows of {size} elements every {hop}")
     frames: Any = rearrange.sliding_window(x, size, axis=1, stride=hop)
