@@ -120,7 +120,7 @@ class ViT(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.patch(x).flatten(2).transpose(1, 2)
         x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], 1) + self.pos_embed
-        return self.head(self.block(x)[:, 0])
+        return self.head(self.block(x).mean(1))
 
 
 class UNet(nn.Module):

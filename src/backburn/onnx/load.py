@@ -50,7 +50,7 @@ def load(
 
         >>> import backburn as bb
         >>> from onnx import parser
-        >>> text = "<ir_version: 10, opset_import: ['': 20]> g (float[n, 2] x) => (float[n, 2] y)"
+        >>> text = '<ir_version: 10, opset_import: ["": 20]> g (float[n, 2] x) => (float[n, 2] y)'
         >>> text += " <float[2, 2] w = {1, 2, 3, 4}, float s = {0.5}> { h = MatMul(x, w)  y = Mul(h, s) }"
         >>> model = load(parser.parse_model(text), backend="autodiff(numpy)")
         >>> model(bb.asarray([[1.0, 1.0]])).tolist(), [path for path, _ in model.named_parameters()]
@@ -104,7 +104,7 @@ def _built(source: Model, compiled: Compiled, plan: Plan, where: AnyBackend, lim
     made: dict[str, Any] = {}
     order: list[tuple[float, str]] = [(found.order, path) for path, found in plan.tensors.items()]
     order += [(number, alias) for alias, (_, number) in plan.aliases.items() if alias in places]
-    for _, path in sorted(order):
+    for _, path in sorted(order, key=lambda entry: entry[0]):
         path, place = plan.aliases.get(path, (path, 0))[0], places[path]
         found = plan.tensors[path]
         is_parameter = found.role == "parameter"

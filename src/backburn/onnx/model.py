@@ -70,7 +70,7 @@ class OnnxModel(Module):
 
         >>> import backburn as bb
         >>> from onnx import parser
-        >>> text = "<ir_version: 10, opset_import: ['': 20]> g (float[n, 2] x) => (float[n, 1] y)"
+        >>> text = '<ir_version: 10, opset_import: ["": 20]> g (float[n, 2] x) => (float[n, 1] y)'
         >>> text += " <float[1, 2] w = {1, 2}> { y = Gemm <transB = 1> (x, w) }"
         >>> model = bb.onnx.load(parser.parse_model(text))
         >>> model(bb.ones((3, 2))).shape, [path for path, _ in model.named_parameters()]

@@ -63,8 +63,8 @@ class Found:
     names: list[str]
     change: str
     reason: str
-    #: The number of the first node that reads it.
-    order: int
+    #: The number of the first node that reads it, and the input there as hundredths.
+    order: float
 
 
 @dataclass
@@ -175,7 +175,9 @@ class Planner:
         anonymous = self._is_anonymous(constant)
         where = f"{role} of {use.operator}" if role else f"operand of {use.operator}"
         if called is not None and own in called and not anonymous:
-            return _Claim(constant.name, where, True, "", self._alias(called, use, role), use.order - 0.5)
+            return _Claim(
+                constant.name, where, True, "", self._alias(called, use, role), use.order + use.place / 100 - 0.005
+            )
         target = naming.target_of(use.metadata)
         is_fused = called is not None and not any(word in target for word in _TARGETS.get(use.operator, ("",)))
         if called and role is not None and use.operator not in GATES and not is_fused:
@@ -321,7 +323,7 @@ class Planner:
         elif claim.change == "reshaped":
             array, assemble = array.reshape(-1), _Reshaped(constant.array.shape)
         path = claim.path
-        order = min((use.order for use in constant.uses), default=0)
+        order = _first(constant)
         held = self.plan.tensors.get(path)
         if held is not None:
             turned = _relation(held.array, constant.array)
@@ -363,7 +365,7 @@ class Planner:
         path = constant.name if not anonymous and "." in constant.name else f"constants.{constant.name}"
         role = "buffer" if not anonymous and constant.is_float else "constant"
         path = self._free(path) if path in self.plan.tensors else path
-        order = min((use.order for use in constant.uses), default=0)
+        order = _first(constant)
         self.plan.tensors[path] = Found(path, constant.array, role, [constant.name], "", why, order)
         self._bind([constant.slot], path, None)
 
@@ -404,7 +406,7 @@ class Planner:
             return False
         for path, array in zip(paths, arrays, strict=True):
             self.plan.tensors[path] = Found(
-                path, array, "parameter", [constant.name], "stacked", f"{role} of {use.operator}", use.order
+                path, array, "parameter", [constant.name], "stacked", f"{role} of {use.operator}", _first(constant)
             )
         self.plan.bindings.append(Binding(constant.slot, tuple(paths), _Stack(order, size, directions)))
         return True
@@ -493,6 +495,11 @@ class _Stack:
 
 def _redirect(step: Step, place: int, slot: int) -> None:
     step.inputs = (*step.inputs[:place], slot, *step.inputs[place + 1 :])
+
+
+def _first(constant: Constant) -> float:
+    """Where a constant is read first."""
+    return min((use.order + use.place / 100 for use in constant.uses), default=0.0)
 
 
 def _is_one_axis(array: NDArray[Any]) -> bool:
