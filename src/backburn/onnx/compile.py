@@ -36,6 +36,8 @@ _READ_BY_VALUE = PASSING | {"DequantizeLinear", "CastLike", "Gather", "Slice", "
 _TYPES = frozenset({("QuantizeLinear", 2)})
 #: The oldest opset of which all operators are read; older ones are read as far as they have not changed since.
 _OLDEST = 7
+#: How deep functions may call one another.
+_DEEPEST = 50
 
 
 @dataclass
@@ -297,11 +299,12 @@ class Compiler:
             opset = scope.opsets.get("" if node.domain == "ai.onnx" else node.domain, 0)
             try:
                 self._node(node, scope, opset)
-            except BackburnError as error:
+            except (BackburnError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError) as error:
                 where = node_words(node.op_type, node.name, node.domain, opset)
                 if where in str(error) or (isinstance(error, FileFormatError) and scope.stack):
                     raise
-                raise type(error)(f"{self.model.where}: {where}: {error}") from error
+                kind = type(error) if isinstance(error, BackburnError) else FileFormatError
+                raise kind(f"{self.model.where}: {where}: {error!s:.2000}") from error
 
     def _node(self, node: Any, scope: _Scope, opset: int) -> None:
         from onnx import defs
@@ -388,7 +391,7 @@ class Compiler:
             node.op_type, node.name, node.domain, opset,
             None if handler is None else _bound(handler, plain, call),
             _bound(host, plain, call) if usable and host is not None else None,
-            body, tuple(inputs), kinds, 0 if handler is None else handler.required, tuple(outputs),
+            body, tuple(inputs), kinds, _needed(handler, len(inputs)), tuple(outputs),
             handler is not None and handler.wants_run, graphs,
         )  # fmt: skip
         scope.frame.steps.append(step)
@@ -433,6 +436,8 @@ class Compiler:
     ) -> None:
         """Write a function out in the place of a node."""
         key = (function.domain, function.name, getattr(function, "overload", ""))
+        if len(scope.stack) >= _DEEPEST:
+            raise FileFormatError(f"{self.model.where}: functions call one another more than {_DEEPEST} deep")
         if key in scope.stack:
             raise FileFormatError(f"{self.model.where}: the function {quoted(function.name)} calls itself")
         if len(node.input) > len(function.input) or len(node.output) > len(function.output):
@@ -486,7 +491,7 @@ class Compiler:
             constant.is_read = constant.is_read or kinds[place] == "Host"
             if node.op_type in PASSING and place == 0:
                 continue
-            name = node.name or node.output[0]
+            name = node.name or next(iter(node.output), "")
             uses.append(Use(node.op_type, place, name, metadata, through, given, self.nodes))
             constant.uses.append(uses[-1])
         return uses
@@ -505,6 +510,13 @@ class Compiler:
             self.stored[outputs[0]] = made
         elif node.op_type in _READ_BY_VALUE - {"Cast", "CastLike", "DequantizeLinear"} and inputs[0] in self.stored:
             self.stored[outputs[0]] = self.stored[inputs[0]]
+
+
+def _needed(handler: Handler | None, count: int) -> int:
+    """How many of the inputs must have a value."""
+    if handler is None:
+        return 0
+    return count if handler.variadic and handler.kinds[-1] == "Tensor" else handler.required
 
 
 def _since(name: str) -> int:

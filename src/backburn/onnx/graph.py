@@ -122,7 +122,7 @@ class Step:
         given = [values[slot] for slot in self.inputs]
         try:
             result = self._result(given, values, run)
-        except (BackburnError, ValueError, TypeError, LookupError, ArithmeticError, MemoryError) as error:
+        except (BackburnError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, MemoryError) as error:
             if error in _NAMED:
                 raise
             raise self._error(error, given) from error
@@ -130,6 +130,8 @@ class Step:
         if len(outputs) == 1 and result.__class__ is not tuple:
             values[outputs[0]] = result
         else:
+            if result.__class__ is not tuple:
+                raise self._error(ArgumentError(f"{len(outputs)} outputs, and there is one"), given)
             for slot, value in zip(outputs, result, strict=False):
                 values[slot] = value
         for slot in self.frees:

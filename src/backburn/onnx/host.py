@@ -133,13 +133,14 @@ def size(x: Host, /) -> Any:
 @on_host("Gather")
 def gather(x: Host, indices: Host, /, *, axis: int = 0) -> Any:
     """Elements along an axis."""
-    return np.asarray(np.take(x, indices, axis)) if _fits((x.size, max(indices.size, 1))[:1]) else NotImplemented
+    rest = x.size // max(x.shape[axis], 1)
+    return np.asarray(np.take(x, indices, axis)) if _fits((rest, indices.size)) else NotImplemented
 
 
 @on_host("Concat")
 def concat(*arrays: Host, axis: int) -> Any:
     """Arrays one after the other."""
-    return np.concatenate(arrays, axis)
+    return np.concatenate(arrays, axis) if _fits((sum(x.size for x in arrays),)) else NotImplemented
 
 
 @on_host("Slice")

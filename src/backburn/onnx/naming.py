@@ -17,6 +17,8 @@ _EXPORTERS = re.compile(
     r"(val|v|_v|const|constant|permute|transpose|t|node|arg|tensor|init|initializer)s?_?\d*(_\d+)*|\d+|onnx::\w+|.*(Constant|const_fold|_output_)\w*.*",
     re.IGNORECASE,
 )
+#: Longer names are nobody's.
+_LONGEST = 500
 _CALL = "pkg.torch.onnx.fx_node"
 _CLASSES = "pkg.torch.onnx.class_hierarchy"
 _SCOPES = "pkg.torch.onnx.name_scopes"
@@ -32,7 +34,7 @@ def is_exporters(name: str) -> bool:
     >>> is_exporters("val_72"), is_exporters("onnx::MatMul_14"), is_exporters("encoder.weight")
     (True, True, False)
     """
-    return _EXPORTERS.fullmatch(name) is not None
+    return len(name) <= _LONGEST and _EXPORTERS.fullmatch(name) is not None
 
 
 def underlined(path: str) -> str:

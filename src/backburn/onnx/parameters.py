@@ -380,6 +380,8 @@ class Planner:
         role = ROLES[use.operator].get(use.place)
         if not names or role in (None, "weight_peephole") or use.step is None:
             return False
+        if constant.array.ndim != (2 if role == "bias" else 3):
+            return False
         layers = self.layers.setdefault(naming.call_of(use.metadata), [])
         if use.name not in layers:
             layers.append(use.name)
@@ -417,21 +419,24 @@ class Planner:
         """Tie parameters that are equal up to transposition, where no exporter has noted that they are two."""
         tensors = self.plan.tensors
         if self.ties == "auto":
-            noted = {binding.paths[0] for binding in self.plan.bindings if self._is_noted(binding.paths[0])}
+            noted = self.compiled.noted
             pairs = []
-            by_shape: dict[tuple[int, ...], list[Found]] = {}
+            near: dict[Any, list[Found]] = {}
             for found in tensors.values():
                 if found.role != "parameter" or found.array.ndim != 2 or found.change == "stacked":
                     continue
                 if found.array.size < 4 or _is_uniform(found.array):
                     continue
-                for other in by_shape.get(tuple(sorted(found.array.shape)), []):
-                    are_noted = found.path in noted and other.path in noted
+                # Transposing moves neither the first element nor the last.
+                ends = found.array[0, 0].item(), found.array[-1, -1].item()
+                others = near.setdefault((*sorted(found.array.shape), *ends), [])
+                for other in others:
+                    are_noted = naming.underlined(found.path) in noted and naming.underlined(other.path) in noted
                     if not are_noted and _relation(other.array, found.array) is not None:
                         pairs.append((other.path, found.path))
                         break
                 else:
-                    by_shape.setdefault(tuple(sorted(found.array.shape)), []).append(found)
+                    others.append(found)
         else:
             pairs = [] if self.ties == "none" else [self._pair(pair) for pair in self.ties]
         for first, second in pairs:
@@ -447,13 +452,6 @@ class Planner:
                     binding.assemble = transposed if is_turned else None
             self.plan.ties.append((first, second))
             tensors[first].names += tensors.pop(second).names
-
-    def _is_noted(self, path: str) -> bool:
-        """Whether the exporter has noted the path of a parameter."""
-        spelled = naming.underlined(path)
-        return any(
-            spelled in (naming.called_parameters(use.metadata) or ()) for c in self.compiled.constants for use in c.uses
-        )
 
     @staticmethod
     def _pair(pair: Any) -> tuple[str, str]:

@@ -45,12 +45,14 @@ def _check_window(kernel_shape: Any, weight: Any) -> tuple[int, ...]:
 def conv(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, /,
     *, auto_pad: str = "NOTSET", dilations: Any = None, group: int = 1, kernel_shape: Any = None, pads: Any = None,
-    strides: Any = None,
+    strides: Any = None, run: Any,
 ) -> Any:  # fmt: skip
     """The convolution."""
     window = _check_window(kernel_shape, weight)
     strides, dilations = strides or (1,) * len(window), dilations or (1,) * len(window)
     padding = window_pads(auto_pad, pads, x.shape[2:], window, strides, dilations)
+    lengths = [max(n + before + after, 0) for n, (before, after) in zip(x.shape[2:], padding, strict=True)]
+    run.check_elements((x.shape[0], max(x.shape[1], weight.shape[0]), *lengths))
     return functional.conv(x, weight, bias, strides, padding, dilations, group)
 
 
@@ -58,13 +60,13 @@ def conv(
 def conv_integer(
     x: Tensor, weight: Tensor, x_zero: Tensor | None = None, weight_zero: Tensor | None = None, /,
     *, auto_pad: str = "NOTSET", dilations: Any = None, group: int = 1, kernel_shape: Any = None, pads: Any = None,
-    strides: Any = None,
+    strides: Any = None, run: Any,
 ) -> Any:  # fmt: skip
     """The convolution of integers of 8 bits without their zero points, which float64 holds exactly."""
     left, right = shifted(x, x_zero, 1), shifted(weight, weight_zero, 0)
     result = conv(
         creation.astype(left, "float64"), creation.astype(right, "float64"), auto_pad=auto_pad, dilations=dilations,
-        group=group, kernel_shape=kernel_shape, pads=pads, strides=strides,
+        group=group, kernel_shape=kernel_shape, pads=pads, strides=strides, run=run,
     )  # fmt: skip
     return creation.astype(elementwise.round(result), "int32")
 

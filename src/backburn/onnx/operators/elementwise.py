@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from backburn.base.dtypes import as_dtype
 from backburn.base.errors import Unsupported
 from backburn.onnx.dtypes import BY_VALUE, NAMES, NARROW, held, named
@@ -46,7 +48,9 @@ def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
-    def compute(x: Tensor, y: Tensor, /) -> Any:
+    def compute(x: Tensor, y: Tensor, /, *, run: Any) -> Any:
+        if x.shape != y.shape:
+            run.check_elements(np.broadcast_shapes(x.shape, y.shape))
         return function(x, y)
 
     return compute
@@ -105,8 +109,9 @@ def mean(*xs: Tensor) -> Any:
 
 
 @operator("Where")
-def where(condition: Tensor, x: Tensor, y: Tensor, /) -> Any:
+def where(condition: Tensor, x: Tensor, y: Tensor, /, *, run: Any) -> Any:
     """Elements of one of two tensors."""
+    run.check_elements(np.broadcast_shapes(condition.shape, x.shape, y.shape))
     return selection.where(condition, x, y)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from backburn.onnx.registry import operator
 from backburn.tensor import arithmetic, creation
 from backburn.tensor import shape as shapes
@@ -14,8 +16,9 @@ from backburn.tensor.linalg.products import matmul as product
 
 
 @operator("MatMul")
-def matmul(x: Tensor, y: Tensor, /) -> Any:
+def matmul(x: Tensor, y: Tensor, /, *, run: Any) -> Any:
     """The product of matrices, or of stacks of them."""
+    run.check_elements((*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), *x.shape[-2:-1], *y.shape[-1:]))
     return product(x, y)
 
 
@@ -42,8 +45,15 @@ def _scaled(x: Any, factor: float) -> Any:
 
 
 @operator("Einsum")
-def einsum(*xs: Tensor, equation: str) -> Any:
+def einsum(*xs: Tensor, equation: str, run: Any) -> Any:
     """Einstein's summation."""
+    operands, _, result = equation.replace(" ", "").partition("->")
+    lengths = {
+        letter: n
+        for word, x in zip(operands.split(","), xs, strict=False)
+        for letter, n in zip(word, x.shape, strict=False)
+    }
+    run.check_elements([lengths.get(letter, 1) for letter in result or operands])
     return einsum_of(equation.replace(" ", ""), *xs)
 
 

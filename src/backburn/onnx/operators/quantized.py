@@ -112,12 +112,12 @@ def qlinear_conv(
     x: Tensor, x_scale: Tensor, x_zero: Tensor, weight: Tensor, weight_scale: Tensor, weight_zero: Tensor,
     scale: Tensor, zero: Tensor, bias: Tensor | None = None, /,
     *, auto_pad: str = "NOTSET", dilations: Any = None, group: int = 1, kernel_shape: Any = None, pads: Any = None,
-    strides: Any = None,
+    strides: Any = None, run: Any,
 ) -> Any:  # fmt: skip
     """The convolution of quantized tensors, quantized."""
     total: Any = conv_integer(
         x, weight, x_zero, weight_zero, auto_pad=auto_pad, dilations=dilations, group=group,
-        kernel_shape=kernel_shape, pads=pads, strides=strides,
+        kernel_shape=kernel_shape, pads=pads, strides=strides, run=run,
     )  # fmt: skip
     if bias is not None:
         total = arithmetic.add(total, shapes.reshape(bias, (1, -1, *(1 for _ in x.shape[2:]))))

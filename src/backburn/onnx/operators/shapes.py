@@ -78,8 +78,9 @@ def tile(x: Tensor, repeats: Host, /, *, run: Any) -> Any:
 
 
 @operator("Concat")
-def concat(*xs: Tensor, axis: int) -> Any:
+def concat(*xs: Tensor, axis: int, run: Any) -> Any:
     """One after the other."""
+    run.check_elements((sum(math.prod(x.shape) for x in xs),))
     return shapes.concat(xs, axis=axis)
 
 
@@ -93,6 +94,8 @@ def split(
     if lengths is None:
         count = num_outputs or call.outputs
         n = x.shape[axis]
+        if not 1 <= count <= max(n, call.outputs):
+            raise ShapeError(f"{count} parts of an axis of length {n}")
         each = -(-n // count)
         lengths = tuple(min(each, max(n - i * each, 0)) for i in range(count))
     return shapes.split(x, lengths, axis=axis)
@@ -140,8 +143,9 @@ def padded(x: Any, pads: Any, axes: tuple[int, ...], mode: str, value: Any, run:
 
 
 @operator("Gather")
-def gather(x: Tensor, indices: Tensor, /, *, axis: int = 0) -> Any:
+def gather(x: Tensor, indices: Tensor, /, *, axis: int = 0, run: Any) -> Any:
     """Elements along an axis."""
+    run.check_elements((math.prod(indices.shape), math.prod(x.shape) // max(x.shape[axis], 1)))
     return index.take(x, indices, axis=axis)
 
 

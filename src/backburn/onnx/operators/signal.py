@@ -37,18 +37,22 @@ def _transformed(x: Any, axis: int, length: int | None, inverse: int, onesided: 
 
 @operator("DFT", since=20)
 def dft(
-    x: Tensor, length: Host | None = None, axis: Host | None = None, /, *, inverse: int = 0, onesided: int = 0
+    x: Tensor, length: Host | None = None, axis: Host | None = None, /, *, inverse: int = 0, onesided: int = 0, run: Any
 ) -> Any:
     """The discrete Fourier transform along an axis."""
-    return _dft(x, length, -2 if axis is None else int(axis.reshape(())), inverse, onesided)
+    return _dft(x, length, -2 if axis is None else int(axis.reshape(())), inverse, onesided, run)
 
 
 @operator("DFT", since=17)
-def _older_dft(x: Tensor, length: Host | None = None, /, *, axis: int = 1, inverse: int = 0, onesided: int = 0) -> Any:
-    return _dft(x, length, axis, inverse, onesided)
+def _older_dft(
+    x: Tensor, length: Host | None = None, /, *, axis: int = 1, inverse: int = 0, onesided: int = 0, run: Any
+) -> Any:
+    return _dft(x, length, axis, inverse, onesided, run)
 
 
-def _dft(x: Any, length: Any, axis: int, inverse: int, onesided: int) -> Any:
+def _dft(x: Any, length: Any, axis: int, inverse: int, onesided: int, run: Any) -> Any:
+    if length is not None:
+        run.check_elements((math.prod(x.shape) // max(x.shape[axis], 1), int(length.reshape(()))))
     axis = axis + x.ndim if axis < 0 else axis
     return _transformed(x, axis, None if length is None else int(length.reshape(())), inverse, onesided)
 
