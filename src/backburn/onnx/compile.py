@@ -392,7 +392,7 @@ class Compiler:
             None if handler is None else _bound(handler, plain, call),
             _bound(host, plain, call) if usable and host is not None else None,
             body, tuple(inputs), kinds, _needed(handler, len(inputs)), tuple(outputs),
-            handler is not None and handler.wants_run, graphs,
+            handler is not None and handler.wants_run, _needed(host, len(inputs)), graphs,
         )  # fmt: skip
         scope.frame.steps.append(step)
         if scope.frame is self.root:
@@ -516,7 +516,7 @@ def _needed(handler: Handler | None, count: int) -> int:
     """How many of the inputs must have a value."""
     if handler is None:
         return 0
-    return count if handler.variadic and handler.kinds[-1] == "Tensor" else handler.required
+    return count if handler.variadic and handler.kinds[-1] != "Value" else handler.required
 
 
 def _since(name: str) -> int:

@@ -113,6 +113,8 @@ class Step:
     required: int
     outputs: tuple[int, ...]
     wants_run: bool
+    #: How many inputs the function on the host needs.
+    host_required: int
     #: Attributes that are graphs.
     graphs: dict[str, Graph] = field(default_factory=dict)
     frees: tuple[int, ...] = ()
@@ -138,7 +140,7 @@ class Step:
             values[slot] = None
 
     def _result(self, given: list[Any], values: list[Any], run: Run) -> Any:
-        if self.host is not None and all(x is None or x.__class__ is np.ndarray for x in given):
+        if self.host is not None and self._is_on_host(given):
             with np.errstate(all="ignore"):
                 result = self.host(*given)
             if result is not NotImplemented:
@@ -155,6 +157,13 @@ class Step:
             raise Unsupported("there is no way to compute this here, and the standard has no body of it")
         inputs = [run.tensor(x) if x.__class__ is np.ndarray and x.dtype.kind == "f" else x for x in given]
         return tuple(graph.run([*inputs, *(None,) * (len(graph.inputs) - len(inputs))], (), run))
+
+    def _is_on_host(self, given: list[Any]) -> bool:
+        """Whether all inputs are numbers on the host, and those that are needed are there."""
+        for i, x in enumerate(given):
+            if x.__class__ is not np.ndarray and (x is not None or i < self.host_required):
+                return False
+        return True
 
     def _called(self, function: Callable[..., Any], given: list[Any], values: list[Any], run: Run) -> Any:
         taken = given[:]

@@ -452,6 +452,16 @@ class Planner:
                     binding.assemble = transposed if is_turned else None
             self.plan.ties.append((first, second))
             tensors[first].names += tensors.pop(second).names
+            self._follow(first, second)
+
+    def _follow(self, first: str, second: str) -> None:
+        """Let what is known of a path be known of another one, which it is tied to."""
+        plan = self.plan
+        plan.splits = [(name, tuple(first if p == second else p for p in paths)) for name, paths in plan.splits]
+        plan.ties = [(first if path == second else path, name) for path, name in plan.ties]
+        plan.aliases = {
+            alias: (first if path == second else path, number) for alias, (path, number) in plan.aliases.items()
+        }
 
     @staticmethod
     def _pair(pair: Any) -> tuple[str, str]:
