@@ -56,7 +56,11 @@ def test_after_ten_steps_of_adam_every_constant_has_its_bits_and_ties_hold(name)
 
 
 def test_scales_and_halves_are_no_parameters():
-    body = "(float[n, 2] x) => (float[n, 2] y) <float[2, 2] w = {1, 2, 3, 4}, float s = {0.5}, float[2] val_7 = {2, 2}, float[2] b = {1, 2}> { a = MatMul(x, w)  c = Add(a, b)  d = Mul(c, s)  y = Mul(d, val_7) }"
+    body = (
+        "(float[n, 2] x) => (float[n, 2] y) <float[2, 2] w = {1, 2, 3, 4}, float s = {0.5}, float[2] "
+        "val_7 = {2, 2}, float[2] b = {1, 2}> { a = MatMul(x, w)  c = Add(a, b)  d = Mul(c, s)  y = "
+        "Mul(d, val_7) }"
+    )
     assert set(parameters(model(body))) == {"w", "b"}
 
 
@@ -73,7 +77,11 @@ def test_a_bias_is_one_only_after_a_product():
 
 
 def test_trainable_overrules_and_takes_patterns():
-    body = "(float[n, 2] x) => (float[n, 2] y) <float[2, 2] enc.fc.weight = {1, 2, 3, 4}, float[2] enc.fc.bias = {1, 2}, float s = {0.5}> { a = MatMul(x, enc.fc.weight)  b = Add(a, enc.fc.bias)  y = Mul(b, s) }"
+    body = (
+        "(float[n, 2] x) => (float[n, 2] y) <float[2, 2] enc.fc.weight = {1, 2, 3, 4}, float[2] "
+        "enc.fc.bias = {1, 2}, float s = {0.5}> { a = MatMul(x, enc.fc.weight)  b = Add(a, enc.fc.bias) "
+        " y = Mul(b, s) }"
+    )
     assert set(parameters(_dotted(body))) == {"enc.fc.weight", "enc.fc.bias"}
     assert set(parameters(_dotted(body), trainable="*.weight")) == {"enc.fc.weight"}
     assert set(parameters(_dotted(body), trainable="enc.fc")) == {"enc.fc.weight", "enc.fc.bias"}
@@ -107,7 +115,10 @@ def test_merged_weights_of_fresh_layers_are_taken_apart():
 
 
 def test_constant_weights_without_metadata_are_taken_apart():
-    body = "(float[n, 2] x) => (float[n, 2] y) <float[2] ones = {1, 1}, float[2] shift = {0.5, 2}> { a = LayerNormalization(x, ones, shift)  y = LayerNormalization(a, ones, shift) }"
+    body = (
+        "(float[n, 2] x) => (float[n, 2] y) <float[2] ones = {1, 1}, float[2] shift = {0.5, 2}> { a = "
+        "LayerNormalization(x, ones, shift)  y = LayerNormalization(a, ones, shift) }"
+    )
     made = model(body)
     for i, node in enumerate(made.graph.node):
         node.name = f"/norm{i}/LayerNormalization"
@@ -128,7 +139,11 @@ def test_a_head_that_is_a_transposed_copy_stays_tied():
     assert np.array_equal(state["wte.weight"].numpy(), state["lm_head.weight"].numpy())
 
 
-TIED = "(int64[n] x) => (float[n, 3] y) <float[3, 2] table = {1, 2, 3, 4, 5, 6}, float[2, 3] head = {1, 3, 5, 2, 4, 6}, float[2, 2] w = {1, 2, 3, 4}> { a = Gather(table, x)  b = MatMul(a, w)  y = MatMul(b, head) }"
+TIED = (
+    "(int64[n] x) => (float[n, 3] y) <float[3, 2] table = {1, 2, 3, 4, 5, 6}, float[2, 3] head = "
+    "{1, 3, 5, 2, 4, 6}, float[2, 2] w = {1, 2, 3, 4}> { a = Gather(table, x)  b = MatMul(a, w)  y "
+    "= MatMul(b, head) }"
+)
 
 
 def test_equal_tables_are_tied_without_metadata():
@@ -237,7 +252,10 @@ def test_a_loops_gradient_is_that_of_its_steps():
     { y = Loop(n, on, x) <body = b (int64 i, bool c, float[2] h) => (bool d, float[2] k)
       { d = Identity(c)  a = MatMul(h, w)  k = Tanh(a) }> }"""
     looped = bb.onnx.load(model(body), backend="autodiff(numpy)")
-    unrolled = "(float[2] x) => (float[2] y) <float[2, 2] w = {0.5, 0.25, -0.5, 1}> { a = MatMul(x, w)  b = Tanh(a)  c = MatMul(b, w)  d = Tanh(c)  e = MatMul(d, w)  y = Tanh(e) }"
+    unrolled = (
+        "(float[2] x) => (float[2] y) <float[2, 2] w = {0.5, 0.25, -0.5, 1}> { a = MatMul(x, w)  b = "
+        "Tanh(a)  c = MatMul(b, w)  d = Tanh(c)  e = MatMul(d, w)  y = Tanh(e) }"
+    )
     plain = bb.onnx.load(model(unrolled), backend="autodiff(numpy)")
     x = bb.asarray([1.0, -2.0])
     for module in (looped, plain):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from backburn.base.errors import ArgumentError, FileFormatError, Unsupported
@@ -65,36 +67,67 @@ def _text(data: bytes, name: str) -> str:
         raise FileFormatError(f"the attribute {printable(name)} is no text") from error
 
 
-def read_attributes(model: Model, node: Any, schema: Any, given: Mapping[str, Any], most: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Schema:
+    """What the standard says of an operator at an opset, read once."""
+
+    name: str
+    since: int
+    inputs: tuple[int, int]
+    outputs: int
+    deprecated: bool
+    #: The kinds of attributes, those that must be given, and the values of those that need not be.
+    kinds: Mapping[str, int]
+    required: tuple[str, ...]
+    implied: Mapping[str, Any]
+    #: The schema itself, for the body.
+    proto: Any
+
+
+@lru_cache(4096)
+def schema_of(name: str, opset: int, domain: str) -> Schema | None:
+    """The schema of an operator; None if there is none."""
+    from onnx import defs
+
+    try:
+        proto = defs.get_schema(name, opset, domain)
+    except defs.SchemaError:
+        return None
+    nothing = Model(None, "the standard", None)
+    known = proto.attributes
+    return Schema(
+        name, proto.since_version, (proto.min_input, proto.max_input), proto.max_output, proto.deprecated,
+        {key: int(each.type.value) for key, each in known.items()},
+        tuple(key for key, each in known.items() if each.required),
+        {key: read_attribute(nothing, each.default_value, 1) for key, each in known.items() if each.default_value.type},
+        proto,
+    )  # fmt: skip
+
+
+def read_attributes(
+    model: Model, node: Any, schema: Schema | None, given: Mapping[str, Any], most: int
+) -> dict[str, Any]:
     """The attributes of a node, and the values that its function was ``given`` for those that refer to them.
 
     Raises :class:`ArgumentError` for attributes that the schema does not have, has with another kind, or requires.
     """
     found: dict[str, Any] = {}
     for attribute in node.attribute:
-        if attribute.name in found:
-            raise ArgumentError(f"the attribute {printable(attribute.name)} is there twice")
-        known = None if schema is None else schema.attributes.get(attribute.name)
-        if schema is not None and known is None:
-            raise ArgumentError(f"there is no attribute {printable(attribute.name)}")
-        if known is not None and attribute.type != int(known.type.value):
-            raise ArgumentError(f"the attribute {printable(attribute.name)} is of another kind than the standard's")
+        name = attribute.name
+        if name in found:
+            raise ArgumentError(f"the attribute {printable(name)} is there twice")
+        if schema is not None:
+            if name not in schema.kinds:
+                raise ArgumentError(f"there is no attribute {printable(name)}")
+            if attribute.type != schema.kinds[name]:
+                raise ArgumentError(f"the attribute {printable(name)} is of another kind than the standard's")
         if attribute.ref_attr_name:
             if attribute.ref_attr_name in given:
-                found[attribute.name] = given[attribute.ref_attr_name]
+                found[name] = given[attribute.ref_attr_name]
             continue
-        found[attribute.name] = read_attribute(model, attribute, most)
+        found[name] = read_attribute(model, attribute, most)
     if schema is not None:
-        for name, known in schema.attributes.items():
-            if known.required and name not in found:
+        for name in schema.required:
+            if name not in found:
                 raise ArgumentError(f"the attribute {printable(name)} is missing")
     return found
-
-
-def defaults(model: Model, schema: Any, most: int) -> dict[str, Any]:
-    """The attributes that the standard gives a value where a node does not."""
-    return {
-        name: read_attribute(model, known.default_value, most)
-        for name, known in schema.attributes.items()
-        if known.default_value.type
-    }

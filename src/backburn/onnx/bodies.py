@@ -65,7 +65,7 @@ class Body:
         return self._graphs[key]
 
     def _compiled(self, types: Sequence[bytes]) -> Graph | None:
-        from backburn.onnx.attributes import defaults
+        from backburn.onnx.attributes import schema_of
         from backburn.onnx.compile import Compiler
         from backburn.onnx.protos import Model
 
@@ -74,7 +74,8 @@ class Body:
             return None
         model = Model(None, f"the standard's body of {self.schema.name}", None)
         compiler = Compiler(model, self.limits)
-        given = {**defaults(model, self.schema, self.limits.elements), **self.given}
+        schema = schema_of(self.schema.name, self.opset, self.schema.domain)
+        given = {**(schema.implied if schema else {}), **self.given}
         graph = compiler.compile_body(function, given, self.opsets)
         for constant in compiler.constants:
             graph.start[constant.slot] = constant.array

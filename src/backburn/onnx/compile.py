@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from backburn.base.errors import ArgumentError, BackburnError, FileFormatError, Unsupported
 from backburn.base.foreign import listed, printable, quoted
 from backburn.onnx import bodies, naming
-from backburn.onnx.attributes import GraphAttribute, defaults, read_attributes
+from backburn.onnx.attributes import GraphAttribute, read_attributes, schema_of
 from backburn.onnx.dtypes import BY_VALUE, NAMES, NARROW
 from backburn.onnx.graph import NOTHING, Graph, Step
 from backburn.onnx.limits import Limits
@@ -307,8 +307,6 @@ class Compiler:
                 raise kind(f"{self.model.where}: {where}: {error!s:.2000}") from error
 
     def _node(self, node: Any, scope: _Scope, opset: int) -> None:
-        from onnx import defs
-
         domain = "" if node.domain == "ai.onnx" else node.domain
         function = self.functions.get((node.domain, node.op_type, getattr(node, "overload", "")))
         if function is not None:
@@ -316,17 +314,16 @@ class Compiler:
             return
         if opset == 0:
             raise FileFormatError(f"the file imports no opset of the domain {quoted(domain or 'ai.onnx')}")
-        try:
-            schema = defs.get_schema(node.op_type, opset, domain)
-        except defs.SchemaError:
-            where = "" if domain in ("", "ai.onnx") else f" of the domain {quoted(domain)}"
+        schema = schema_of(node.op_type, opset, domain)
+        if schema is None:
+            where = f" of the domain {quoted(domain)}" if domain else ""
             raise Unsupported(
                 f"there is no operator {printable(node.op_type)}{where} in the standard at opset {opset}, and the file "
                 "has no function of this name"
-            ) from None
+            )
         if domain not in ("", "ai.onnx.preview") or (schema.deprecated and node.op_type not in ("Upsample", "Scatter")):
             raise Unsupported(f"operators of the domain {quoted(domain)} are not read; those of ONNX itself are")
-        if domain == "" and opset < _OLDEST and schema.since_version != _since(node.op_type):
+        if domain == "" and opset < _OLDEST and schema.since != _since(node.op_type):
             raise Unsupported(
                 f"the operator has changed since: it is read from opset {_OLDEST} on. onnx.version_converter makes a "
                 "newer file"
@@ -335,16 +332,20 @@ class Compiler:
         if node.op_type == "Constant":
             self._constant_node(node, given, scope)
             return
-        if not schema.min_input <= len(node.input) <= schema.max_input:
-            raise ArgumentError(f"{len(node.input)} inputs, where the operator takes {schema.min_input} or more")
-        if not 0 < len(node.output) <= schema.max_output:
-            raise ArgumentError(f"{len(node.output)} outputs, where the operator has {schema.max_output} at most")
-        implied = defaults(self.model, schema, self.limits.elements)
+        if not schema.inputs[0] <= len(node.input) <= schema.inputs[1]:
+            raise ArgumentError(f"{len(node.input)} inputs, where the operator takes {schema.inputs[0]} or more")
+        if not 0 < len(node.output) <= schema.outputs:
+            raise ArgumentError(f"{len(node.output)} outputs, where the operator has {schema.outputs} at most")
+        implied = schema.implied
         handler = handler_of(node.op_type, opset) if domain == "" else None
         fitting = handler is not None and all(
             name in handler.attributes or (name in implied and implied[name] == value) for name, value in given.items()
         )
-        body = bodies.Body(node, schema, scope.opsets, opset, given, self.limits) if bodies.has(schema) else None
+        body = (
+            bodies.Body(node, schema.proto, scope.opsets, opset, given, self.limits)
+            if bodies.has(schema.proto)
+            else None
+        )
         if not fitting and body is not None and not body.depends_on_types:
             self.operators[node.op_type] += 1
             self._inline(body.function(), node, scope, {**implied, **given}, {})
@@ -521,12 +522,8 @@ def _needed(handler: Handler | None, count: int) -> int:
 
 def _since(name: str) -> int:
     """The opset in which an operator became what it is in the oldest opset that is read."""
-    from onnx import defs
-
-    try:
-        return int(defs.get_schema(name, _OLDEST, "").since_version)
-    except defs.SchemaError:
-        return 0
+    schema = schema_of(name, _OLDEST, "")
+    return 0 if schema is None else schema.since
 
 
 def _number_and_shape(kind: Any) -> tuple[int, list[int | None]]:

@@ -82,6 +82,14 @@ class Run:
                 "load(..., limits=Limits(iterations=...)) allows more"
             )
 
+    def check_broadcast(self, *shapes: tuple[int, ...]) -> None:
+        """:meth:`check_elements` of the shape that shapes are broadcast to, if they are."""
+        try:
+            self.check_elements(np.broadcast_shapes(*shapes))
+        except ValueError as error:
+            if isinstance(error, ShapeError):
+                raise
+
     def check_elements(self, shape: Sequence[int]) -> None:
         """Raise :class:`ShapeError` for a shape with negative lengths or of more elements than the limit."""
         count = 1

@@ -6,8 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from backburn.base.dtypes import as_dtype
 from backburn.base.errors import Unsupported
 from backburn.onnx.dtypes import BY_VALUE, NAMES, NARROW, held, named
@@ -50,7 +48,7 @@ def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
 def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
     def compute(x: Tensor, y: Tensor, /, *, run: Any) -> Any:
         if x.shape != y.shape:
-            run.check_elements(np.broadcast_shapes(x.shape, y.shape))
+            run.check_broadcast(x.shape, y.shape)
         return function(x, y)
 
     return compute
@@ -111,7 +109,7 @@ def mean(*xs: Tensor) -> Any:
 @operator("Where")
 def where(condition: Tensor, x: Tensor, y: Tensor, /, *, run: Any) -> Any:
     """Elements of one of two tensors."""
-    run.check_elements(np.broadcast_shapes(condition.shape, x.shape, y.shape))
+    run.check_broadcast(condition.shape, x.shape, y.shape)
     return selection.where(condition, x, y)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from backburn.onnx.registry import operator
 from backburn.tensor import arithmetic, creation
 from backburn.tensor import shape as shapes
@@ -18,7 +16,7 @@ from backburn.tensor.linalg.products import matmul as product
 @operator("MatMul")
 def matmul(x: Tensor, y: Tensor, /, *, run: Any) -> Any:
     """The product of matrices, or of stacks of them."""
-    run.check_elements((*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), *x.shape[-2:-1], *y.shape[-1:]))
+    run.check_broadcast((*x.shape[:-1], 1), (*y.shape[:-2], 1, y.shape[-1]) if y.ndim > 1 else (1,))
     return product(x, y)
 
 
