@@ -33,10 +33,11 @@ def test_models_that_are_changed_at_random_compute_or_are_refused(name, tmp_path
 
     folder = tmp_path / "inside"
     folder.mkdir()
-    outcomes = fuzz(name, 700, folder)
-    assert outcomes.total() == 700
+    count = {"text": 1000, "exported": 600, "nodes": 400}[name]
+    outcomes = fuzz(name, count, folder)
+    assert outcomes.total() == count
     assert outcomes["read"] > 50
-    assert outcomes.total() - outcomes["read"] > 200
+    assert outcomes.total() - outcomes["read"] > 150
 
 
 # ---- files ----
@@ -157,27 +158,27 @@ def test_cycles():
     ("body", "kind", "match"),
     [
         ("(float[2] x) => (float[2] y) { y = Add(x, nothing) }", FileFormatError, (
-        r"\(Add, opset 20\).*nothing computes " 
+        r"\(Add, opset 20\).*nothing computes "
         r"the input 'nothing'"
     )),
         ("(float[2] x) => (float[2] y) { a = Abs(x) }", FileFormatError, "nothing computes the output 'y'"),
         ((
-        "(float[2] x) => (float[2] y) { y = " 
+        "(float[2] x) => (float[2] y) { y = "
         "Abs(x)  y = Neg(x) }"
     ), FileFormatError, r"\(Neg, opset 20\).*'y' of an output is there twice"),
         ("(float[2] x) => (float[2] y) { y = NoSuch(x) }", Unsupported, r"\(NoSuch, opset 20\).*no operator NoSuch"),
         ("(float[2] x) => (float[2] y) { y = Abs(x, x) }", ArgumentError, r"\(Abs, opset 20\).*2 inputs"),
         ((
-        "(float[2] x) => (float[2] y) { y = " 
+        "(float[2] x) => (float[2] y) { y = "
         "Abs <axis = 1> (x) }"
     ), ArgumentError, r"\(Abs, opset 20\).*no attribute axis"),
         ("(float[2] x) => (float[2] y) { y = Softmax <axis = 1.5> (x) }", ArgumentError, "axis is of another kind"),
         ((
-        "(float[2] x) => (float[2] y) { " 
+        "(float[2] x) => (float[2] y) { "
         "y = Cast (x) }"
     ), ArgumentError, r"\(Cast, opset 20\).*attribute to is missing"),
         ((
-        "(float[2] x) => (float[2] y) { y = " 
+        "(float[2] x) => (float[2] y) { y = "
         "com.microsoft.Gelu(x) }"
     ), FileFormatError, r"\(com.microsoft.Gelu.*'com.microsoft'"),
         ('(float[2] x) => (string[2] y) { y = Constant <value_strings = ["a"]> () }', Unsupported, "constants of text"),
@@ -266,7 +267,7 @@ def test_endless_loops_end_at_the_limit():
         "s = Constant <value_ints = [4611686018427387904]> ()  y = Tile(x, s)",
         "s = Constant <value_ints = [0, 4611686018427387904]> ()  y = Pad(x, s)",
         (
-        "a = Constant <value_int = 0> ()  b = Constant <value_int = 4611686018427387904> ()  c = " 
+        "a = Constant <value_int = 0> ()  b = Constant <value_int = 4611686018427387904> ()  c = "
         "Constant <value_int = 1> ()  r = Range(a, b, c)  s = Cast <to = 1> (r)  y = Add(x, s)"
     ),
     ],
