@@ -362,7 +362,7 @@ class Planner:
         if constant.is_read or (constant.array.size <= small and (anonymous or not constant.is_float)):
             self.plan.host.append(constant)
             return
-        path = constant.name if not anonymous and "." in constant.name else f"constants.{constant.name}"
+        path = f"constants.{constant.name}" if anonymous else constant.name
         role = "buffer" if not anonymous and constant.is_float else "constant"
         path = self._free(path) if path in self.plan.tensors else path
         order = _first(constant)
