@@ -39,8 +39,9 @@ class CompileKernels(BuildHookInterface[Any]):
             self.compile(sources)
             return
         self.made = TemporaryDirectory()
+        folder = Path(self.made.name)
         try:
-            taken = self.compile(Path(self.made.name))
+            taken = self.compile(folder)
         except BaseException:
             self.made.cleanup()
             raise
@@ -49,8 +50,9 @@ class CompileKernels(BuildHookInterface[Any]):
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{self.platform()}"
         else:
-            taken = [path for path in sources.iterdir() if path.suffix in (".c", ".h")]
-        build_data["force_include"].update({str(p): f"backburn_numpy/compiled/{p.name}" for p in taken})
+            folder, taken = sources, [*sources.rglob("*.[ch]")]
+        places = {str(p): f"backburn_numpy/compiled/{p.relative_to(folder).as_posix()}" for p in taken}
+        build_data["force_include"].update(places)
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Called when the wheel has been made."""

@@ -26,6 +26,17 @@ def tests(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "--doctest-modules", *packages)
 
 
+#: The tests of the CuPy backend without a GPU.
+CUPY_TESTS = ["-m", "stand_in", "tests/backends/cupy", "tests/project/test_gpu_benchmark.py"]
+
+
+@nox.session
+def cupy(session: nox.Session) -> None:
+    """Run the CuPy backend and its kernels on the CPU, which the other tests leave out; takes g++ and five minutes."""
+    install(session, "test,cuda-check")
+    session.run("python", "-m", "pytest", *(session.posargs or ["-n", "2", *CUPY_TESTS]))
+
+
 #: The tests that start processes.
 MPI_TESTS = ["tests/communicators", "tests/distributed", "tests/decorators/sharding/test_processes.py"]
 
@@ -59,7 +70,7 @@ def types(session: nox.Session) -> None:
 def coverage(session: nox.Session) -> None:
     """Measure the lines and branches that the tests reach; takes two to three times as long as the tests."""
     install(session, "test")
-    chosen = session.posargs or ["-n", "2", "-m", "not slow"]
+    chosen = session.posargs or ["-n", "2", "-m", "not slow and not stand_in"]
     session.run(
         "python", "-m", "pytest", "-q", "--cov", "--cov-report=term", "--cov-report=html:build/coverage", *chosen
     )
@@ -81,16 +92,12 @@ def sanitize(session: nox.Session) -> None:
 
 @nox.session
 def conformance(session: nox.Session) -> None:
-    """Write the conformance reports of the documentation; JAX, which compiles each call, takes half an hour."""
+    """Check all backends, and keep the results for the documentation; arguments after -- choose some."""
     install(session, "test")
     session.install("array-api-strict>=2.3", "torch", "jax")
     for name in ("array_api_strict", "torch", "jax"):
         session.install("--no-deps", f"examples/backends/backburn_{name}")
-    ours = ["numpy", "autodiff(numpy)", "autodiff(autodiff(numpy))", "forward(numpy)", "null"]
-    backends = [*ours, "array_api_strict", "torch", "jax"]
-    for spec in backends:
-        page = f"docs/conformance/{spec.replace('(', '-').replace(')', '')}.md"
-        session.run("backburn", "conformance", spec, "--brief", "--jobs", "2", "--markdown", page)
+    session.run("python", "tools/write_reports.py", *session.posargs)
 
 
 @nox.session

@@ -24,6 +24,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "public_api",
+    "conformance_pages",
     "operation_table",
     "pictures",
     "sharding_table",

@@ -1,7 +1,6 @@
 """Setup of every test: a clean environment, and the markers' meaning."""
 
 import gc
-import importlib
 import os
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -72,26 +71,6 @@ def _print_options_do_not_outlive_a_test() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def cupy() -> Iterator[Any]:
-    """The stand-in for CuPy, as the module ``cupy``."""
-    from tests.backends.cupy.stand_in.use import standing_in
-
-    with standing_in() as module:
-        yield module
-
-
-@pytest.fixture
-def without_cudnn(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The stand-in for CuPy where there is none for cuDNN."""
-    from tests.backends.cupy.stand_in.use import forget
-
-    monkeypatch.setitem(importlib.import_module("cudnn").SETTINGS, "version", None)
-    forget()
-    yield
-    forget()
-
-
-@pytest.fixture(scope="module")
 def torch() -> Any:
     """PyTorch, where it is installed."""
     return pytest.importorskip("torch", reason="torch is the reference, and it is not installed")
@@ -102,7 +81,8 @@ def way_of_computing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     """The ways in which the NumPy backend computes on large arrays, one after the other."""
     import numpy as np
 
-    from backburn_numpy import compiled, threads
+    from backburn_numpy import compiled
+    from backburn_numpy.runtime import threads
 
     count, with_kernels = request.param
     if not with_kernels:

@@ -1,12 +1,14 @@
 """Draws the documentation's pictures into ``docs/images``, each twice: for light and for dark pages.
 
-``python tools/draw_figures.py`` writes them, ``--check`` only compares: exit status 1 means that a file is missing or
-not what would be written. Bar charts show the figures of ``docs/measurements.toml``; the diagrams are functions below.
-A picture is 520 units wide with letters of 14, so that it can be read on a phone.
+The build of the documentation writes them, and so does ``python tools/draw_figures.py``; with ``--check`` it only
+compares those that are kept in the repository, and exit status 1 means that one is not what would be written. Bar
+charts show the figures of ``docs/measurements.toml``, the diagrams are functions below, and what the examples have
+drawn is in ``docs/figures``. A picture is 520 units wide with letters of 14, so that it can be read on a phone.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -200,6 +202,7 @@ LAYERS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ("warm", (("autodiff", "graph, gradients, tangents"), ("batching", "batches of vmap"))),
     ("warm", (("decorators", "capture, profile, trace, sharding"),)),
     ("warm", (("communicators", "processes that exchange buffers"),)),
+    ("green", (("programs", "recorded programs: calls, passes, executables"),)),
     ("green", (("backend", "the contract of a backend"),)),
     ("green", (("ops", "every operation: declaration, body, rules"),)),
     ("plain", (("hints", "the right name, in errors"),)),
@@ -375,8 +378,36 @@ PICTURES = {
 }  # fmt: skip
 
 
+#: The pictures that the repository keeps: those of the README, and the mark.
+IN_REPOSITORY = ("stack", "chart-overview", "logo")
+#: The colours of the light theme, each with that of the same name in the dark one.
+DARK = {THEMES["light"][name]: THEMES["dark"][name] for name in THEMES["light"]}
+
+
+def in_theme(text: str, theme: str) -> str:
+    """Return a kept drawing, which has the light theme's colours, in a theme.
+
+    Images of pixels have their dark version beside them, as ``data-dark``.
+    """
+    if theme == "light":
+        return re.sub(r' data-dark="[^"]*"', "", text)
+    text = re.sub(r'href="[^"]*"([^>]*?) data-dark="([^"]*)"', r'href="\2"\1', text)
+    return re.sub(r"#[0-9a-f]{6}\b", lambda found: DARK.get(found[0], found[0]), text)
+
+
+def kept() -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of every picture that an example has drawn (``tools/keep_figures.py``)."""
+    for path in sorted((DOCS / "figures").glob("*.svg")):
+        text = path.read_text(encoding="utf-8")
+        if path.stem.startswith("gallery-"):
+            yield from ((f"{path.stem}-{theme}.svg", in_theme(text, theme)) for theme in THEMES)
+        else:
+            yield path.name, text
+
+
 def drawings() -> Iterator[tuple[str, str]]:
     """Yield the name and the text of every file."""
+    yield from kept()
     data = measurements()
     charts = {f"chart-{name}": chart(data, name) for name, table in data.items() if table.get("bars")}
     for name, draw in {**PICTURES, **charts}.items():
@@ -384,11 +415,18 @@ def drawings() -> Iterator[tuple[str, str]]:
             yield f"{name}-{theme}.svg", draw(colours).svg()
 
 
+def is_in_repository(name: str) -> bool:
+    """Whether a picture's file is kept in the repository."""
+    return name.removesuffix(".svg").rpartition("-")[0] in IN_REPOSITORY
+
+
 def main(arguments: list[str]) -> int:
-    """Write the files, or compare them."""
+    """Write the files, or compare those of the repository."""
     stale = []
     for name, text in drawings():
         path = DOCS / "images" / name
+        if "--check" in arguments and not is_in_repository(name):
+            continue
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(name)
             if "--check" not in arguments:

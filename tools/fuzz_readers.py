@@ -9,6 +9,7 @@ another error or gave a warning. The tests read a few of each; :mod:`tools.fuzz_
 
 from __future__ import annotations
 
+import copy
 import functools
 import gzip
 import io
@@ -468,7 +469,7 @@ def _weights(choice: random.Random) -> dict[str, bytes]:
                 "stride": choice.choice(((256, 1), (0, 0), (1,))), "offset": choice.choice((0, 1, 2**59, -1)),
             }  # fmt: skip
             tensors = [*torch_tree(ARRAYS).values(), torch_tensor("0", ARRAYS["weight"], **lies)]
-            place[key] = choice.choice([*values, *tensors, *tensors, tuple(values)])
+            place[key] = copy.deepcopy(choice.choice([*values, *tensors, *tensors, tuple(values)]))
         return {"pytorch_model.bin": torch_bytes(ARRAYS, tree)}
     content = own_file("model")
     length = int.from_bytes(content[:8], "little")

@@ -7,9 +7,12 @@ changed the model although it was refused. The tests run a few of each.
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
+import math
 import random
+import struct
 import tempfile
 import time
 import warnings
@@ -157,6 +160,94 @@ def _gguf(choice: random.Random) -> bytes:
     return changed(gguf_bytes(_BLOCKS), choice)
 
 
+#: Metadata of a GGUF file: a name, the number of a type, and its value; a list has the type of its elements.
+_GGUF_VALUES: list[list[Any]] = [
+    ["general.architecture", 8, "llama"], ["general.alignment", 4, 64], ["rope", 6, 10000.0], ["flag", 7, 1],
+    ["tokens", 9, [8, ["a", "b"]]], ["scores", 9, [6, [0.5, 1.5]]], ["nested", 9, [9, [[7, [1]], [8, ["x"]]]]],
+    ["small", 0, 1], ["large", 10, 2**64 - 1], ["exact", 12, 0.5],
+]  # fmt: skip
+#: What types of metadata are packed as; and the bytes of a block of each type of tensors, with its elements.
+_GGUF_PACKED = {0: "B", 1: "B", 2: "H", 3: "H", 4: "I", 5: "I", 6: "f", 7: "B", 10: "Q", 11: "Q", 12: "d"}
+_GGUF_BLOCKS = {
+    0: (4, 1), 1: (2, 1), 2: (18, 32), 3: (20, 32), 6: (22, 32), 7: (24, 32), 8: (34, 32), 10: (84, 256),
+    11: (110, 256), 12: (144, 256), 13: (176, 256), 14: (210, 256), 15: (292, 256), 24: (1, 1), 25: (2, 1), 26: (4, 1),
+    27: (8, 1), 28: (8, 1), 30: (2, 1), 39: (17, 32),
+}  # fmt: skip
+_NAMES = ["", "weight", "half", "x", "\x1b[2J", "é\u202e", "a" * 70_000, "general.alignment", "blk.0.attn_q.weight"]
+
+
+def _gguf_tree(choice: random.Random) -> bytes:
+    """A file whose tree is changed, and packed as it should be but for up to two fields."""
+    values = copy.deepcopy(_GGUF_VALUES)
+    shapes = {"weight": (2, 256), "half": (2, 32), "steps": (1,)}
+    tensors: list[list[Any]] = []
+    for name, shape in shapes.items():
+        fits = [kind for kind, (_, size) in _GGUF_BLOCKS.items() if shape[-1] % size == 0]
+        tensors.append([name, shape, choice.choice((24, 25, 26, 27) if name == "steps" else fits)])
+    for _ in range(choice.choice((0, 1, 1, 2))):
+        table = choice.choice((values, tensors, tensors))
+        entry = choice.choice(table)
+        way = choice.randrange(6)
+        if way == 0:
+            entry[0] = choice.choice(_NAMES)
+        elif way == 1 and len(table) > 1:
+            table.remove(entry)
+        elif way == 2:
+            table.insert(choice.randrange(len(table)), copy.deepcopy(entry))
+        elif way == 3 and table is values:
+            entry[1:] = [9, [entry[1], [entry[2]] * choice.choice((0, 1, 300))]]
+            for _ in range(choice.choice((0, 1, 6, 7, 8, 100))):
+                entry[1:] = [9, [9, [entry[2]]]]
+        elif way == 4 and table is tensors:
+            entry[1] = choice.choice(
+                ((), (0,), (1,) * 8, (1,) * 9, (2, 256), (256,), (2**40, 256), (32, 2**32), (512,))
+            )
+        elif table is tensors:
+            entry[2] = choice.choice([*_GGUF_BLOCKS, *range(45), 2**32 - 1])
+        else:
+            entry[2:] = choice.choice([other[2:] for other in values if other[1] == entry[1]])
+    choice.shuffle(tensors)
+    alignments = [entry[2] for entry in values if entry[:2] == ["general.alignment", 4]]
+    alignment = int(alignments[-1]) if alignments else 32
+    fields: list[list[Any]] = [["I", choice.choice((2, 3, 3))], ["Q", len(tensors)], ["Q", len(values)]]
+    for name, kind, value in values:
+        fields += [*_gguf_text(name), ["I", kind], *_gguf_value(kind, value)]
+    data = b""
+    for name, shape, kind in tensors:
+        fields += [*_gguf_text(name), ["I", len(shape)], *(["Q", size] for size in shape[::-1])]
+        fields += [["I", kind], ["Q", len(data)]]
+        itemsize, size = _GGUF_BLOCKS.get(kind, (1, 1))
+        data += choice.randbytes(min(math.prod(shape) // size * itemsize, 4096))
+        data += bytes(-len(data) % alignment)
+    for _ in range(choice.choice((0, 1, 1, 2))):
+        field = choice.choice([field for field in fields if field[0] != "s"])
+        near = [field[1] + 1, max(field[1] - 1, 0), choice.choice([other[1] for other in fields if other[0] != "s"])]
+        field[1] = choice.choice([*_NUMBERS, *near, *near])
+    made = b"GGUF"
+    for kind, value in fields:
+        if kind == "s":
+            made += value
+        elif kind in "fd":
+            made += struct.pack(f"<{kind}", min(value, 1e30))
+        else:
+            made += struct.pack(f"<{kind}", int(value) % (1 << 8 * struct.calcsize(f"<{kind}")))
+    return made + bytes(-len(made) % alignment) + data[: choice.choice((len(data),) * 9 + (len(data) - 1,))]
+
+
+def _gguf_text(words: str) -> list[list[Any]]:
+    return [["Q", len(words.encode())], ["s", words.encode()]]
+
+
+def _gguf_value(kind: int, value: Any) -> list[list[Any]]:
+    if kind == 8:
+        return _gguf_text(value)
+    if kind != 9:
+        return [[_GGUF_PACKED[kind], value]]
+    inner, elements = value
+    parts = [field for element in elements for field in _gguf_value(inner, element)]
+    return [["I", inner], ["Q", len(elements)], *parts]
+
+
 def _index(choice: random.Random) -> bytes:
     places = {name: f"model-{i}.safetensors" for i, name in enumerate(ARRAYS)}
     return changed(json.dumps({"metadata": {}, "weight_map": places}).encode(), choice)
@@ -200,6 +291,7 @@ FORMATS: dict[str, Callable[[random.Random], bytes]] = {
     "legacy_torch": _legacy_torch,
     "npz": _npz,
     "gguf": _gguf,
+    "gguf_tree": _gguf_tree,
     "index": _index,
     "gguf_layer": _gguf_layer,
     "gptq": _gptq,

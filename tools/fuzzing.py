@@ -16,6 +16,18 @@ from backburn.errors import BackburnError
 #: argument is given the seconds of processor time of each input.
 Fuzz = Callable[[str, int, Path, int, Callable[[float], None] | None], Counter[str]]
 
+#: What one input may take: seconds of the process; and MiB, beside ten times the files.
+SECONDS, MEMORY = 1.0, 200e6 / 2**20
+
+
+def memory() -> tuple[float, float]:
+    """The most MiB that this process has had since the last call, and those that it has now, by Linux."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        found = dict(line.split(":", 1) for line in status)
+    with open("/proc/self/clear_refs", "w", encoding="ascii") as measured:
+        measured.write("5")
+    return int(found["VmHWM"].split()[0]) / 1024, int(found["VmRSS"].split()[0]) / 1024
+
 
 def outcome_of(read: Callable[[], object], where: str) -> tuple[str, str]:
     """The class and the words of the error of ours that ``read`` raises, or ``"read"`` and nothing.
@@ -36,16 +48,12 @@ def run(
     description: str | None,
     formats: Iterable[str],
     fuzz: Fuzz,
-    *,
-    most_seconds: float | None = None,
-    most_memory: float | None = None,
 ) -> None:
     """Run a fuzzer on the command line, format by format.
 
-    Raises AssertionError for an input that takes more seconds, and for a format that takes more MiB, than given.
+    Raises AssertionError for an input that takes more seconds, or more MiB beyond what the process had at first, than
+    ``SECONDS`` and ``MEMORY``.
     """
-    import resource  # of POSIX, and the tests need the rest everywhere
-
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--count", type=int, default=10_000, help="inputs of each format")
     parser.add_argument("--seed", type=int, default=0)
@@ -54,19 +62,30 @@ def run(
     options = parser.parse_args()
     warnings.simplefilter("error")
 
-    def peak() -> float:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
     for name in options.formats:
         with tempfile.TemporaryDirectory() as made:
             folder = (options.folder or Path(made)) / name / "inside"
             folder.mkdir(parents=True, exist_ok=True)
-            fuzz(name, 10, folder, -1, None)
+            fuzz(name, 200, folder, -1, None)  # what is made once, and imported
             seconds: list[float] = []
-            before, start = peak(), time.perf_counter()
-            outcomes = fuzz(name, options.count, folder, options.seed, seconds.append)
-            total, grown, slowest = time.perf_counter() - start, peak() - before, max(seconds, default=0.0)
-        took = f"slowest {slowest:.2f} s, {grown:.0f} MiB more"
+            added: list[float] = []
+            _, first = memory()
+            resident, start = [first], time.perf_counter()
+
+            def watch(
+                took: float, name: str = name, folder: Path = folder, seconds: list[float] = seconds,
+                added: list[float] = added, resident: list[float] = resident,
+            ) -> None:  # fmt: skip
+                most, now = memory()
+                seconds.append(took)
+                added.append(most - resident[-1])
+                resident[:] = [now]
+                size = sum(path.stat().st_size for path in folder.iterdir()) / 2**20
+                where = f"{name}, number {len(seconds) - 1}"
+                assert took < SECONDS, f"{where}: {took:.1f} s"
+                assert added[-1] < MEMORY + 10 * size, f"{where}: {added[-1]:.0f} MiB for {size:.2f} MiB"
+
+            outcomes = fuzz(name, options.count, folder, options.seed, watch)
+            total = time.perf_counter() - start
+        took = f"slowest {max(seconds):.2f} s, most {max(added):.0f} MiB, at the end {resident[-1] - first:+.0f} MiB"
         print(f"{name}: {options.count} in {total:.0f} s, {dict(outcomes)}, {took}", flush=True)
-        assert most_seconds is None or slowest < most_seconds, f"{name}: {slowest:.1f} s"
-        assert most_memory is None or grown < most_memory, f"{name}: {grown:.0f} MiB"

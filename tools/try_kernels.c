@@ -127,8 +127,8 @@ int main(int count, char **arguments) {
         }
         printf("%s %08x\n", arguments[i], (unsigned)sum);
     }
-    printf("product %08x\n", (unsigned)product((Multiply *)found(library, "backburn_product"), x, sizeof(float)));
-    printf("product_double %08x\n",
-           (unsigned)product((Multiply *)found(library, "backburn_product_double"), x, sizeof(double)));
+    printf("gemm %08x\n", (unsigned)product((Multiply *)found(library, "backburn_gemm"), x, sizeof(float)));
+    printf("gemm_double %08x\n",
+           (unsigned)product((Multiply *)found(library, "backburn_gemm_double"), x, sizeof(double)));
     return 0;
 }

@@ -23,7 +23,7 @@ from build_wheels import ROOT, load_build
 #: The parameters of kernels that the program can call.
 ELEMENTWISE = re.compile(r"((const )?(float|double) \*\w+, )+int64_t \w+")
 #: Those that it calls in two threads; a result of 0 says that theirs differ.
-PRODUCTS = "product", "product_double"
+PRODUCTS = "gemm", "gemm_double"
 #: The instruction set of the first wheel whose bits a level of another architecture has.
 ALIKE = {"base": "x86-64-v3"}
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NoReturn
 
+from backburn.backend.capturing import Executable, Step
 from backburn.backend.contract import Backend, Capabilities
 from backburn.base.dtypes import STORAGES, DType, FloatDType, as_dtype, host_dtypes, qint8
 from backburn.base.errors import (
@@ -21,7 +22,6 @@ from backburn.base.errors import (
     DeviceMemoryError,
     DTypeError,
 )
-from backburn.decorators.capture.protocol import Program, Replay
 from backburn.ops.bodies.quantized import Quantized
 from backburn.ops.bodies.quantized_moves import take_quantized
 from backburn.ops.table import OPERATIONS, contract_operations
@@ -90,7 +90,7 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         if dtype not in self._dtypes.values():
             raise DTypeError(f"CupyBackend: {dtype} needs the package ml_dtypes: pip install 'backburn[bfloat16]'")
         uses = frozenset({"storage", "arithmetic"})
-        dtypes = {d: uses | {"accelerated"} if d.kind == "float" else uses for d in self._dtypes.values()}
+        dtypes = {d: uses | {"accelerated"} if d.is_floating else uses for d in self._dtypes.values()}
         dtypes[qint8] = frozenset({"storage"})
         self._capabilities = Capabilities(
             dtypes, deterministic=deterministic, capture=True, wide_steps=True, storages=frozenset(STORAGES)
@@ -203,8 +203,8 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
             f"{type(x).__name__} is no primitive of the cupy backend: from_numpy (bb.asarray) brings it to the device"
         )
 
-    def capture(self, program: Program, state: Sequence[Any], inputs: Sequence[Any]) -> Replay:
-        """``program`` as a CUDA graph: see :class:`backburn.decorators.capture.protocol.CapturingBackend`."""
+    def capture(self, program: Step, state: Sequence[Any], inputs: Sequence[Any]) -> Executable:
+        """``program`` as a CUDA graph: see :class:`backburn.backend.capturing.CapturingBackend`."""
         from backburn_cupy.capture import ONE_AT_A_TIME, Recorded
 
         try:

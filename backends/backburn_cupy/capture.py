@@ -18,9 +18,9 @@ from typing import Any
 import cupy
 import numpy as np
 
+from backburn.backend.capturing import Step
+from backburn.backend.host_numbers import RECORDING_STEP, Overwritten, ReplayedFloat, ReplayedInt, contents
 from backburn.base.errors import CaptureError
-from backburn.decorators.capture.protocol import Program
-from backburn.decorators.capture.replay import REPLAY, Overwritten, ReplayedFloat, ReplayedInt, contents
 from backburn.ops.bodies.quantized import Quantized
 from backburn.ops.table import OPERATIONS
 from backburn_cupy.creation import cast
@@ -35,11 +35,11 @@ AHEAD = 8
 
 
 class Recorded:
-    """A recorded program: see :class:`backburn.decorators.capture.protocol.Replay`."""
+    """A recorded program: see :class:`backburn.backend.capturing.Executable`."""
 
     in_place = True
 
-    def __init__(self, k: Any, program: Program, state: Sequence[Array], inputs: Sequence[Array]) -> None:
+    def __init__(self, k: Any, program: Step, state: Sequence[Array], inputs: Sequence[Array]) -> None:
         _check_plain(*state, *inputs)
         self._k = k
         gc.collect()  # free garbage now, so that none is collected while the step is recorded
@@ -64,7 +64,7 @@ class Recorded:
                 self._own = self._pool.malloc(1).mem.pool
                 self.state = [x.copy() for x in state]
                 self._inputs = [x.copy() for x in inputs]
-                transfers = recording.brought if (recording := REPLAY.get()) is not None else ()
+                transfers = recording.host_constants if (recording := RECORDING_STEP.get()) is not None else ()
                 #: Arrays that the step brings from the host, by their values: CUDA records no such transfer.
                 self.constants = {
                     (dtype, shape, data): cupy.array(np.frombuffer(data, dtype).reshape(shape))
@@ -135,7 +135,7 @@ class Recorded:
 
     def overwrite(self, x: Array) -> Array | None:
         """An array for new values in the memory of ``x``, if that is state; None if it is to be kept."""
-        recording = REPLAY.get()
+        recording = RECORDING_STEP.get()
         if recording is None or not recording.overwrites or not x.flags.c_contiguous:
             return None
         if all(x is not held for held in self.state) or x.data.mem.ptr in self._overwritten:
@@ -217,8 +217,8 @@ def keep(things: Iterable[Any]) -> None:
 
 
 def constant(host: Any) -> Array:
-    """The array of the current recording with the values of ``host``, if the step brought them in the call before."""
-    recording = REPLAY.get()
+    """The array of the current recording with the values of ``host``, if the step took them in the call before."""
+    recording = RECORDING_STEP.get()
     assert recording is not None
     if (array := _IN_PROGRESS[-1].constants.get(contents(host))) is None:
         words = f"brings values from the host ({host.dtype}{list(host.shape)}) that it did not bring in the call before"
@@ -346,7 +346,7 @@ def _watching(
         binds = name in LAUNCHERS  # the launcher does it, if it takes the operands
 
         def operation(*operands: Any, **options: Any) -> Any:
-            if REPLAY.get() is None:  # called from another thread
+            if RECORDING_STEP.get() is None:  # called from another thread
                 return function(*operands, **options)
             calls.append(name)
             note_operands(operands)
@@ -359,7 +359,7 @@ def _watching(
         return operation
 
     def fused(formula: Any, /, *values: Any, **options: Any) -> Any:
-        if REPLAY.get() is not None:
+        if RECORDING_STEP.get() is not None:
             note_operands(values)
         return fuse(formula, *values, **options)
 
@@ -399,7 +399,7 @@ CAPTURING = re.compile("stream ?capture|capturing", re.IGNORECASE)
 def refusal(name: str, error: Exception) -> CaptureError | None:
     """The error for an operation that cannot be recorded, if that is what ``error`` means."""
     words = str(error).partition("\n")[0]
-    recording = REPLAY.get()
+    recording = RECORDING_STEP.get()
     if isinstance(error, CaptureError) or recording is None or not re.search(CAPTURING, words):
         return None
     what = "cannot be recorded"

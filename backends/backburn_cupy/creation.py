@@ -8,8 +8,8 @@ from typing import Any
 import cupy
 import numpy as np
 
+from backburn.backend.host_numbers import HOST_CONSTANTS, LARGEST_CONSTANT, RECORDING_STEP, contents
 from backburn.base.dtypes import DType, as_dtype
-from backburn.decorators.capture.replay import BROUGHT, LARGEST_CONSTANT, REPLAY, contents
 from backburn.ops.bodies.quantized import Quantized
 from backburn.ops.creation import arange_length
 
@@ -19,12 +19,12 @@ Shape = tuple[int, ...]
 
 def from_numpy(k: Any, array: Any) -> Array:
     host = np.asarray(array, dtype=as_dtype(array.dtype).dtype)  # raises for unknown dtypes; in native byte order
-    if REPLAY.get() is not None:
+    if RECORDING_STEP.get() is not None:
         from backburn_cupy.capture import constant
 
         return constant(host)
-    if (brought := BROUGHT.get()) is not None and host.nbytes <= LARGEST_CONSTANT:
-        brought.add(contents(host))
+    if (constants := HOST_CONSTANTS.get()) is not None and host.nbytes <= LARGEST_CONSTANT:
+        constants.add(contents(host))
     return cupy.array(host, order="C")
 
 
@@ -112,7 +112,7 @@ def full(k: Any, shape: Shape, value: float, dtype: DType) -> Array:
 def _rounded(value: float, dtype: DType) -> Any:
     """The Python number that is ``value`` in a dtype."""
     with np.errstate(over="ignore"):  # overflow to infinity in narrow dtypes
-        return np.asarray(value, np.float64 if dtype.kind == "float" else dtype.dtype).astype(dtype.dtype).item()
+        return np.asarray(value, np.float64 if dtype.is_floating else dtype.dtype).astype(dtype.dtype).item()
 
 
 def zeros(k: Any, shape: Shape, dtype: DType) -> Array:

@@ -13,7 +13,7 @@ from typing import Any
 
 import cupy
 
-from backburn.backend.tracing import method_of
+from backburn.programs.lowering import method_of
 from backburn_cupy.creation import NUMBERS, cast, cast_scalar, check_scalar, is_bfloat16
 from backburn_cupy.kernels.fused import fuse
 

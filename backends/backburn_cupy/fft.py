@@ -7,8 +7,8 @@ from typing import Any
 
 import cupy
 
+from backburn.backend.host_numbers import RECORDING_STEP
 from backburn.base.errors import CaptureError
-from backburn.decorators.capture.replay import REPLAY
 from backburn.ops.table import shape_rule
 from backburn_cupy.capture import keep
 from backburn_cupy.creation import cast
@@ -45,7 +45,7 @@ def _transform(transform: Callable[..., Array], x: Array, *length: int, axis: in
 
     A graph needs its plans' memory kept alive; and creating a plan during recording may abort the process.
     """
-    if (recording := REPLAY.get()) is not None:
+    if (recording := RECORDING_STEP.get()) is not None:
         size = x.shape[axis]
         kind = (*(length or (size,)), TYPES[x.dtype.char], x.size // size)
         plans = [node.plan for key, node in cupy.fft.config.get_plan_cache() if key[:3] == kind]

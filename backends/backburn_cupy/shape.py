@@ -10,7 +10,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from backburn.decorators.capture.replay import REPLAY
+from backburn.backend.host_numbers import RECORDING_STEP
 from backburn.ops.rules.shapes import joined, overlapped, padded, stacked, windows
 from backburn.ops.table import OPERATIONS
 from backburn_cupy.creation import cast
@@ -42,7 +42,7 @@ def concat(k: Any, tensors: Sequence[Array], /, axis: int) -> Array:
         return tensors[0]
     if (words := _words(tensors, axis)) is not None:
         return concat(k, words, 1).view(tensors[0].dtype).reshape(shape)
-    if len(tensors) <= BY_THEMSELVES or REPLAY.get() is None:
+    if len(tensors) <= BY_THEMSELVES or RECORDING_STEP.get() is None:
         return cupy.concatenate(list(tensors), axis)
     result = cupy.ndarray(shape, tensors[0].dtype)
     start = 0

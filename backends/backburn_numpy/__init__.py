@@ -3,8 +3,8 @@
 NaN and infinities are values, so no operation warns about them. An ``np.errstate`` around every call would cost more
 than most calls, and ``np.seterr`` would change the user's NumPy; instead NumPy's RuntimeWarning is ignored when
 attributed to this package's modules. If a program later turns all warnings into errors, or makes NumPy raise by
-``np.seterr``, an operation that raised is repeated with that suspended (:mod:`backburn_numpy.quiet`). A program that
-later shows all warnings (``warnings.simplefilter("always")``) calls
+``np.seterr``, an operation that raised is repeated with that suspended (:mod:`backburn_numpy.runtime.quiet`). A
+program that later shows all warnings (``warnings.simplefilter("always")``) calls
 ``backburn.backend.adapters.ignore_warnings("backburn_numpy")`` again. For pytest, set ``filterwarnings =
 ["ignore::RuntimeWarning:backburn_numpy"]``.
 """

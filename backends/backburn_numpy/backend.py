@@ -1,36 +1,34 @@
-"""``NumpyBackend``, whose methods are the functions of the family modules."""
+"""``NumpyBackend``, whose methods are the registered implementations."""
 
 from __future__ import annotations
 
-import inspect
 import operator
-import pkgutil
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from backburn.backend.capturing import Executable
 from backburn.backend.contract import Backend, Capabilities
 from backburn.base.dtypes import STORAGES, DType, host_dtypes, qint8
 from backburn.base.errors import ArgumentError, BackendMismatchError, BackendUnavailableError, DTypeError
-from backburn.decorators.capture.donation import STEPS, Renewal, Update
-from backburn.decorators.capture.program import Call
 from backburn.ops.bodies.quantized import Quantized
-from backburn.ops.table import OPERATIONS, contract_operations
-from backburn_numpy import blas, compiled, donation, epilogues, fused, lists, memory, mkl, ops, threads
-from backburn_numpy.ops import activations, elementwise, quantization
+from backburn.ops.table import contract_operations
+from backburn.programs.ir import Program
+from backburn.programs.passes.in_place import STEPS
+from backburn_numpy import compiled, tuning
+from backburn_numpy.elementwise import fused
+from backburn_numpy.implements import IMPLEMENTATIONS
+from backburn_numpy.lists import compiling
+from backburn_numpy.ops import quantization
 from backburn_numpy.ops.quantization import QuantizedArray
-from backburn_numpy.quiet import quiet
+from backburn_numpy.runtime import blas, memory, mkl, threads
 
 Array = Any
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
 IntArray: TypeAlias = NDArray[np.integer[Any]]
 BoolArray: TypeAlias = NDArray[np.bool_]
-
-#: The modules that define the operations, one per family of the contract.
-FAMILIES = [import_module(f"{ops.__name__}.{module.name}") for module in pkgutil.iter_modules(ops.__path__)]
 
 
 class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
@@ -109,36 +107,19 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
 
     def fuse(self, formula: Callable[..., Any], x: Array, /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
         """``formula(self, x, *values)``, in one pass over memory if there are kernels for it."""
-        is_small = x.__class__ is np.ndarray and x.size < fused.FEWEST
+        is_small = x.__class__ is np.ndarray and x.size < tuning.MIN_ELEMENTS_FOR_FORMULAS
         found = None if is_small else fused.fuse(formula, x, *values, donate=donate)
         return formula(self, x, *values) if found is None else found
 
-    def renewal(self, updates: Sequence[Update]) -> Renewal | None:
-        """How a replay makes updates in the state's own memory: see :mod:`backburn_numpy.donation`.
+    def compile(self, program: Program) -> Executable:
+        """A recorded program with native programs, and updates in the state's memory: see :mod:`backburn_numpy.lists`.
 
-        None for a subclass with steps of its own.
+        A subclass, which may have operations of its own, has what every backend has.
         """
+        is_plain = type(self) is NumpyBackend
         mine = (*STEPS, "sgd_step", "adam_step", "take_backward", "fuse")
-        is_own = any(getattr(type(self), name) is not getattr(NumpyBackend, name) for name in mine)
-        return None if is_own else donation.renewal(self, updates)
-
-    def lister(self) -> lists.Lister | None:
-        """A maker of lists of recorded calls: see :mod:`backburn_numpy.lists`.
-
-        None without kernels, and for a subclass, which may have operations of its own.
-        """
-        return lists.Lister() if type(self) is NumpyBackend and compiled.kernel("native_list") else None
-
-    def with_epilogue(self, call: Call, name: str) -> Callable[..., Any] | None:
-        """A recorded call and the pass after it as one: see :mod:`backburn_numpy.epilogues`.
-
-        None for a subclass, which may have operations of its own.
-        """
-        return epilogues.with_epilogue(self, call, name) if type(self) is NumpyBackend else None
-
-    def unshared(self, state: Sequence[Any], held: Sequence[int]) -> list[bool]:
-        """For each array of a list, whether only that and those ``held`` references refer to it."""
-        return donation.unshared(state, held)
+        has_steps = all(getattr(type(self), name) is getattr(NumpyBackend, name) for name in mine)
+        return compiling.compile_program(self, program, is_plain, has_steps)
 
     def dtype(self, x: Any, /) -> DType:
         """The dtype of an array; raises for anything else."""
@@ -170,20 +151,13 @@ _CAPABILITIES = {"inhibit": _capabilities(False), "propagate": _capabilities(Tru
 
 
 def _attach() -> None:
-    """Make methods of the families' functions. One whose first parameter is ``k`` gets the backend."""
-    functions: dict[str, Callable[..., Any]] = {**activations.FUNCTIONS, **elementwise.FUNCTIONS}
-    for module in FAMILIES:
-        for name, function in vars(module).items():
-            # An imported helper may have an operation's name, such as ``empty``.
-            if name in OPERATIONS and getattr(function, "__module__", "") == module.__name__:
-                functions[name] = quiet(function)
+    """Make methods of the implementations, and of operations that are programs."""
     for name in (entry.name for entry in contract_operations()):
-        function = functions.get(name)
-        if fused.is_fused(name, function is not None):
-            setattr(NumpyBackend, name, fused.fused_operation(name, function))
-        elif function is not None:
-            takes_backend = inspect.unwrap(function).__code__.co_varnames[:1] == ("k",)
-            setattr(NumpyBackend, name, function if takes_backend else staticmethod(function))
+        found = IMPLEMENTATIONS.get(name)
+        if fused.is_fused(name, found is not None):
+            setattr(NumpyBackend, name, fused.fused_operation(name, found and found.function))
+        elif found is not None:
+            setattr(NumpyBackend, name, found.function if found.takes_backend else staticmethod(found.function))
     NumpyBackend.quantized_from_parts = staticmethod(quantization.quantized_from_parts)  # type: ignore[method-assign,assignment]
 
 

@@ -1,8 +1,8 @@
 """Directives for pictures, each drawn once for light and once for dark pages, and for recorded figures.
 
 ``picture`` shows ``images/NAME-light.svg`` or ``images/NAME-dark.svg``; its content is the text for readers who do not
-see it. ``measured`` shows a table of ``measurements.toml``, with its machine and date, below its bar chart. Both files
-are written by ``tools/draw_figures.py``, and the build fails where they differ from the recorded figures.
+see it. ``measured`` shows a table of ``measurements.toml``, with its machine and date, below its bar chart. The build
+draws the files, by ``tools/draw_figures.py``; it fails where one that the repository keeps is out of date.
 """
 
 import sys
@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from docutils import nodes
 from docutils.parsers.rst import directives
 from docutils.statemachine import StringList
+from public_api import write_if_changed
 from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
@@ -78,11 +79,13 @@ def markdown(table: dict[str, Any]) -> list[str]:
     return lines
 
 
-def check(app: Sphinx) -> None:
-    """Warn about pictures that ``tools/draw_figures.py`` would write otherwise."""
+def draw(app: Sphinx) -> None:
+    """Write the pictures, and warn about those of the repository that are out of date."""
     for name, text in draw_figures.drawings():
         path = Path(app.srcdir) / "images" / name
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
+        if not draw_figures.is_in_repository(name):
+            write_if_changed(path, text)
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
             logger.warning("docs/images/%s is out of date: run `python tools/draw_figures.py`", name, type="pictures")
 
 
@@ -90,5 +93,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Register the extension."""
     app.add_directive("picture", Picture)
     app.add_directive("measured", Measured)
-    app.connect("builder-inited", check)
+    app.connect("builder-inited", draw)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -14,7 +14,7 @@ import pytest
 import backburn as bb
 from backburn.base import threads as chosen_threads
 from backburn.base.errors import ArgumentError
-from backburn_numpy import blas, threads
+from backburn_numpy.runtime import blas, threads
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ import backburn as bb
 bb.set_num_threads(1)
 assert "backburn_numpy" not in sys.modules
 bb.zeros(3)
-from backburn_numpy import blas, threads
+from backburn_numpy.runtime import blas, threads
 print(threads.num_threads(), blas._functions[0]() if blas._functions else 1)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -17,7 +17,8 @@ import backburn as bb
 from backburn import cli
 from backburn.backend import CONTRACT_VERSION, OPERATIONS, registry
 from backburn.cli import environment
-from backburn_numpy import NumpyBackend, blas, compiled, threads
+from backburn_numpy import NumpyBackend, compiled
+from backburn_numpy.runtime import blas, threads
 
 ROOT = Path(__file__).parents[2]
 

@@ -246,7 +246,8 @@ def test_a_loss_takes_a_model_and_a_batch(here: Path) -> None:
 def test_checking_imports_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """And says of Python's own functions and of private ones what a run would say."""
     names = '[data]\nbuild = "strange:network"\n[loss]\nfunction = "strange:loss"\n'
-    for build, status in (("strange:network", 0), ("strange:shell", 0), ("os:system", 2), ("antigravity:fly", 2)):
+    long = ("strange" + ".a" * 5000 + ":b", 2)  # as a path, longer than any
+    for build, status in (("strange:network", 0), ("strange:shell", 0), ("os:system", 2), ("antigravity:fly", 2), long):
         (here / "run.toml").write_text(f'[model]\nbuild = "{build}"\n{names}')
         assert run(capsys, "train", "run.toml", "--check")[0] == status
         assert not (here / "imported").exists()

@@ -7,6 +7,7 @@ import io
 import os
 import struct
 import subprocess
+import sys
 import tracemalloc
 import zlib
 from collections.abc import Callable
@@ -15,8 +16,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tools.fuzzing import memory
 
-from backburn.base.errors import FileFormatError
+from backburn.base.errors import DTypeError, FileFormatError
 from backburn.data import image_folder, read_table, read_text
 from backburn.data.parquet_pages import _leaves, _Reader
 
@@ -146,11 +148,15 @@ def test_texts_that_take_too_much_are_refused(
 ) -> None:
     pytest.importorskip("pyarrow")
     (tmp_path / name).write_bytes(content())
-    tracemalloc.start()
+    _, before = _memory()
     with pytest.raises(FileFormatError, match=words):
         read_table(tmp_path / name)
-    assert tracemalloc.get_traced_memory()[1] < 100 << 20
-    tracemalloc.stop()
+    assert _memory()[0] - before < 100, "MiB"
+
+
+def _memory() -> tuple[float, float]:
+    """The most MiB since the last call, and those of now, by Linux; tracemalloc may not stop beside others' threads."""
+    return memory() if sys.platform == "linux" else (0.0, 0.0)
 
 
 def test_one_long_text_does_not_make_all_long(tmp_path: Path) -> None:
@@ -162,6 +168,18 @@ def test_one_long_text_does_not_make_all_long(tmp_path: Path) -> None:
     assert read_table(tmp_path / "x.csv", types={"s": "str"})["s"].dtype == np.dtypes.StringDType()
 
 
+def test_long_texts_of_many_columns_share_the_memory(tmp_path: Path) -> None:
+    """Each column alone would have an array of 200 MB."""
+    pytest.importorskip("pyarrow")
+    row, last = ",".join(["ab"] * 10), ",".join("y" * 100_000 for _ in range(10))
+    (tmp_path / "x.csv").write_text(",".join("abcdefghij") + "\n" + f"{row}\n" * 450 + f"{last}\n")
+    _, before = _memory()
+    found = read_table(tmp_path / "x.csv")
+    assert _memory()[0] - before < 200, "MiB"
+    assert {x.dtype.kind for x in found.values()} == {"T"}
+    assert all((x[0], len(x[-1])) == ("ab", 100_000) for x in found.values())
+
+
 def parquet(table: dict[str, Any], **options: Any) -> bytes:
     import pyarrow
     from pyarrow import parquet
@@ -169,6 +187,67 @@ def parquet(table: dict[str, Any], **options: Any) -> bytes:
     content = io.BytesIO()
     parquet.write_table(pyarrow.table(table), content, **options)
     return content.getvalue()
+
+
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_texts_of_a_parquet_file_that_are_none(tmp_path: Path, dictionary: bool) -> None:
+    """Bytes that are no UTF-8, which its reader does not look at, alone or in a dictionary."""
+    path = tmp_path / "x.parquet"
+    content = parquet({"s": ["abcd", "efgh"]}, compression="none", use_dictionary=dictionary, write_statistics=False)
+    path.write_bytes(content)
+    assert read_table(path)["s"].tolist() == ["abcd", "efgh"]
+    path.write_bytes(content.replace(b"abcd", b"a\xb2cd"))
+    for types in (None, {"s": "str"}, {"s": "float32"}):
+        with pytest.raises(FileFormatError, match=r"x\.parquet cannot be read: .*UTF8"):
+            read_table(path, types=types)
+
+
+def test_times_that_no_calendar_of_python_has(tmp_path: Path) -> None:
+    """As texts; they are read as times."""
+    path = tmp_path / "x.parquet"
+    path.write_bytes(parquet({"t": np.array([2**62], "M8[us]")}))
+    assert read_table(path)["t"].dtype == "M8[us]"
+    with pytest.raises(FileFormatError, match=r"x\.parquet cannot be read"):
+        read_table(path, types={"t": "str"})
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string", "binary", "list", "struct", "dictionary", "numbers"])
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "RLE_DICTIONARY"])
+def test_texts_that_a_page_has_once_are_not_expanded(kind: str, encoding: str, tmp_path: Path) -> None:
+    """A text of a MB in 400 rows, each like the one before or the same of a dictionary: some hundred bytes."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet as writer
+
+    whole = "a" * 1_000_000
+    column, leaf = {
+        "string": (pyarrow.array([whole] * 400), "x"),
+        "large_string": (pyarrow.array([whole] * 400, pyarrow.large_string()), "x"),
+        "binary": (pyarrow.array([whole.encode()] * 400, pyarrow.binary()), "x"),
+        "list": (pyarrow.array([[whole]] * 400), "x.list.element"),
+        "struct": (pyarrow.array([{"a": whole}] * 400), "x.a"),
+        "dictionary": (pyarrow.DictionaryArray.from_arrays([0] * 400, pyarrow.array([whole.encode()])), "x"),
+        "numbers": (pyarrow.array([[1.0, 2.0]] * 400), "x.list.element"),
+    }[kind]
+    options: dict[str, Any] = {"use_dictionary": [leaf]}
+    if encoding == "DELTA_BYTE_ARRAY" and kind != "numbers":
+        options = {"use_dictionary": False, "column_encoding": {leaf: encoding}}
+    path = tmp_path / "x.parquet"
+    writer.write_table(
+        pyarrow.table({"x": column, "n": range(400)}), path, compression="zstd", write_statistics=False, **options
+    )
+    del column, whole
+    assert path.stat().st_size < 20_000
+    pyarrow.default_memory_pool().release_unused()
+    _, before = _memory()
+    if kind == "numbers":
+        assert read_table(path)["x"].shape == (400, 2)
+    else:
+        with pytest.raises(
+            (FileFormatError, DTypeError), match=r"DELTA_BYTE_ARRAY|no array can be|would take more|texts of"
+        ):
+            read_table(path)
+    assert _memory()[0] - before < 100, "MiB"
+    assert read_table(path, columns=["n"])["n"].shape == (400,)
 
 
 @pytest.mark.parametrize("kind", ["zeros", "texts", "nulls", "lists"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +120,34 @@ def test_images_without_a_white(dtype: str, tmp_path: Path) -> None:
     image.fromarray(np.ones((2, 2), dtype)).save(tmp_path / "a.tif")
     with pytest.raises(FileFormatError, match="does not say what white is"):
         image_folder(tmp_path)[0]
+
+
+def deep_png(pixels: Any, kind: int) -> bytes:
+    """A PNG of 16 bits for each channel."""
+    height, width, _ = pixels.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 16, kind, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(("name", "channels"), [("x.png", 2), ("x.png", 3), ("x.png", 4), ("x.ppm", 3)])
+def test_colours_of_16_bits_are_read_with_8_and_said(
+    name: str, channels: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("PIL")
+    pixels = np.arange(4 * channels).reshape(2, 2, channels) * 4000
+    content = b"P6\n# deep\n2 2\n65535\n" + pixels.astype(">u2").tobytes()
+    (tmp_path / name).write_bytes(deep_png(pixels, {2: 4, 3: 2, 4: 6}[channels]) if name == "x.png" else content)
+    folder = image_folder(tmp_path)
+    for _ in range(2):
+        image = folder[0]["image"]
+        if channels != 2:
+            np.testing.assert_allclose(image, pixels.transpose(2, 0, 1)[:3] / 65535, atol=1 / 255)
+    assert capsys.readouterr().err.count("has 16 bits for each colour, of which the upper 8 are read") == 1
 
 
 def test_palettes_and_transparency(tmp_path: Path) -> None:
@@ -302,7 +332,51 @@ def test_dialects(
     found = read_table(tmp_path / name, **options)
     assert {k: v.tolist() for k, v in found.items()} == {"aä": [1, 3], "b": ["2,5", "4,5"]}
     noted = capsys.readouterr().err
-    assert (said in noted and noted.startswith("note: read_table")) if said else not noted
+    assert noted.count("note: read_table") == 1 + bool(said)
+    assert f"separated by {said}" in noted if said else "separated" not in noted
+
+
+def test_decimal_commas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "x.csv"
+    path.write_text("a;b;c;d\n1,5;3;1.234,5;2.5\n-,25;4;x;3\n;5;y;4\n")
+    found = read_table(path)
+    assert found["a"].tolist() == ["1,5", "-,25", ""]
+    assert "'a' in" in (said := capsys.readouterr().err)
+    assert said.count("has numbers with commas, which stay texts; decimal=','") == 1
+    found = read_table(path, decimal=",")
+    np.testing.assert_array_equal(found["a"], [1.5, -0.25, np.nan])
+    assert found["b"].tolist() == [3, 4, 5]
+    assert found["c"].tolist() == ["1.234,5", "x", "y"]
+    assert found["d"].tolist() == ["2.5", "3", "4"]  # whose points stand between other digits in such a file
+    assert read_table(path, columns=["a"], types={"a": "float32"}, decimal=",")["a"][0] == 1.5
+    with pytest.raises(DTypeError, match=r"'1,5' in row 1, which is no float64: decimal=',' reads it"):
+        read_table(path, types={"a": "float64"})
+    with pytest.raises(DTypeError, match=r"'2\.5' in row 1, which is no float64"):
+        read_table(path, types={"d": "float64"}, decimal=",")
+    with pytest.raises(ArgumentError, match="decimal"):
+        read_table(path, decimal=";")
+
+
+def test_numbers_below_the_smallest_float_stay_texts(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "x.csv"
+    path.write_text("a,b\n1e-400,0e5\n2,0.0\n")
+    found = read_table(path)
+    assert (found["a"].tolist(), found["b"].tolist()) == (["1e-400", "2"], [0.0, 0.0])
+
+
+def test_lists_of_large_integers_with_gaps_are_refused(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    for values, fits in (([[1, None], [3, 4]], True), ([[2**60 + 1, 2], [3, None]], False)):
+        parquet.write_table(arrow.table({"x": values}), tmp_path / "x.parquet")
+        if fits:
+            np.testing.assert_array_equal(read_table(tmp_path / "x.parquet")["x"], [[1, np.nan], [3, 4]])
+        else:
+            with pytest.raises(DTypeError, match=r"integers above 2\*\*53 and gaps"):
+                read_table(tmp_path / "x.parquet")
 
 
 def test_encodings_with_a_mark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,11 +12,13 @@ import pytest
 import backburn as bb
 from backburn import nn
 from backburn.base.errors import DeviceMemoryError
-from backburn.decorators.capture import recorder
-from backburn.decorators.capture.epilogues import EPILOGUE
 from backburn.nn import functional as f
-from backburn_numpy import NumpyBackend, compiled, epilogues
+from backburn.programs.ir import Call, Program, Variable
+from backburn.programs.passes.epilogues import EPILOGUE
+from backburn_numpy import NumpyBackend, compiled
+from backburn_numpy.lists import compiling
 from backburn_numpy.ops import linalg
+from backburn_numpy.programs import epilogues
 
 pytestmark = pytest.mark.usefixtures("guarded_memory")
 
@@ -27,14 +29,14 @@ needs_kernels = pytest.mark.skipif(compiled.level() is None, reason="compiled ke
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The calls of the programs that are compiled."""
     found: list[Any] = []
-    module: Any = recorder
-    fuse = module.fuse_calls
 
-    def fused(calls: Any, returned: Any, k: Any) -> Any:
-        found.extend(calls)
-        return fuse(calls, returned, k)
+    def look(program: Any, k: Any) -> Any:
+        found.extend(program.calls)
+        return program.calls
 
-    monkeypatch.setattr(module, "fuse_calls", fused)
+    for name in ("PASSES", "WITHOUT_KERNELS"):
+        *before, fusion = getattr(compiling, name)
+        monkeypatch.setattr(compiling, name, (*before, look, fusion))
     return found
 
 
@@ -268,4 +270,8 @@ def test_subclasses_have_operations_of_their_own() -> None:
     class Other(NumpyBackend):
         pass
 
-    assert Other().with_epilogue(None, "relu") is None  # type: ignore[arg-type]
+    x, y = (Variable(i, (600, 600), bb.float32) for i in range(2))
+    for k, count in ((NumpyBackend(), 1), (Other(), 2)):
+        product, made = Variable(2, x.shape, x.dtype), Variable(3, x.shape, x.dtype)
+        calls = [Call("matmul", k.matmul, [x, y], {}, product), Call("relu", k.relu, [product], {}, made)]
+        assert k.compile(Program(calls, [], [x, y], [[], [made]])).launches == count

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -18,15 +18,17 @@ import pytest
 import backburn as bb
 from backburn import nn, optim
 from backburn.backend import OPERATIONS, Wrapper, load_backend
+from backburn.backend.host_numbers import RECORDING_STEP, Recording
 from backburn.base.contexts import scoped
 from backburn.base.errors import BackburnError, CaptureError, NumericalInstabilityError, OutOfRangeError, SpecError
 from backburn.conformance import SAMPLES, check_backend
 from backburn.conformance.samples.calls import flatten, operands_of, to_primitives
 from backburn.decorators import Capture, Profile
-from backburn.decorators.capture.replay import REPLAY, Recording
 from backburn.nn import functional
+from backburn.programs.executable import CompiledProgram
+from backburn.programs.ir import Call, Program, Variable, rewrite
 from backburn.transforms import CapturedFunction, CaptureWarning
-from backburn_numpy import NumpyBackend
+from backburn_numpy import NumpyBackend, compiled
 
 NUMPY: Any = load_backend("numpy")
 RECORDING: Any = load_backend("capture(numpy)")
@@ -67,7 +69,7 @@ def test_every_operation_is_replayed_on_other_operands(name: str) -> None:
             ]
             return as_list(getattr(k, name)(*given, **attributes))
 
-        with scoped(REPLAY, Recording()):
+        with scoped(RECORDING_STEP, Recording()):
             program = RECORDING.capture(lambda _, values, call=call: ([], call(RECORDING, values)), [], inputs)
         others = [turned(x) for x in inputs]
         try:
@@ -89,7 +91,7 @@ def turned(x: Any) -> Any:
 def test_what_reads_values_cannot_be_recorded(name: str) -> None:
     operands = to_primitives(NUMPY, operands_of(name, SAMPLES[name].cases[0], SAMPLES[name].dtypes[0]))
     recording = Recording()
-    with scoped(REPLAY, recording), pytest.raises(CaptureError, match=f"{name} reads values on the host"):
+    with scoped(RECORDING_STEP, recording), pytest.raises(CaptureError, match=f"{name} reads values on the host"):
         RECORDING.capture(
             lambda _, values: ([], [getattr(RECORDING, name)(*operands, **SAMPLES[name].cases[0].attributes)]), [], []
         )
@@ -352,7 +354,7 @@ def test_calls_with_options_that_change_are_not_joined() -> None:
         bent = RECORDING.leaky_relu(RECORDING.neg(values[0]), slope=slope)
         return [], [RECORDING.mul(RECORDING.exp(bent), 2.0)]
 
-    with scoped(REPLAY, recording):
+    with scoped(RECORDING_STEP, recording):
         replay = RECORDING.capture(program, [], [x])
     assert replay.launches == 3
     for slope in (0.25, 2.0):
@@ -751,3 +753,87 @@ def test_copies_have_not_run_yet() -> None:
 
 def tick(state: Any) -> Any:
     return {"x": state["x"] + 1.0}, None
+
+
+# ---- the program as text, and backends that compile ----
+
+
+def test_a_program_is_shown_as_text() -> None:
+    def step(state: Any, x: Any, y: Any) -> Any:
+        model, optimizer, cache = state
+        loss = nn.functional.mse_loss(bb.sort(model(x), axis=1), y)
+        optimizer.step(model, loss.backward())
+        return (model, optimizer, cache + 1.0), loss
+
+    captured = bb.capture(step, on_fallback="error")
+    assert captured.program is None
+    with bb.use_backend("autodiff(capture(numpy))"):
+        state: Any = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)), optim.Adam(1e-3), bb.zeros(3)
+        x, y = bb.ones((5, 4)), bb.ones((5, 2))
+    for _ in range(3):
+        state, _ = captured(state, x, y)
+    text = str(captured.program)
+    assert repr(captured.program) == text
+    lines = text.splitlines()
+    assert lines[0].startswith("state: v0: float32[3, 4], ")
+    assert lines[-2].startswith("new state: ")
+    assert lines[-1].startswith("outputs: v")
+    sort = next(line for line in lines if "sort(" in line)
+    assert "[5, 2]" in sort
+    if compiled.level() is not None:
+        assert any("native program of" in line for line in lines)
+        assert any(line.startswith("    ") and " linear_weight_backward(" in line for line in lines)
+        assert any("# not native: fewer than 4 calls in a row" in line for line in lines)
+        assert "# not native: " in sort
+        assert any("adam_steps(" in line and "# update in place: state 0" in line for line in lines)
+
+
+def test_a_function_has_a_program_too() -> None:
+    captured = bb.capture(lambda x: bb.exp(x * 2.0) * x + 1.0, state=False, on_fallback="error")
+    x = bb.ones((100, 100), backend="capture(numpy)")
+    for _ in range(3):
+        captured(x)
+    assert "fuse[mul exp mul add](" in str(captured.program)
+    assert "outputs: " in str(captured.program)
+
+
+class Counting(Wrapper):
+    """A backend that compiles programs, of which it keeps the calls as they are."""
+
+    name = "counting"
+    programs: ClassVar[list[list[str]]] = []
+
+    def compile(self, program: Program) -> CompiledProgram:
+        self.programs.append([call.operation for call in program.calls])
+        return CompiledProgram(self, program)
+
+
+def test_a_backend_compiles_programs_itself() -> None:
+    k = Capture(Counting(NumpyBackend()))
+    captured = bb.capture(lambda x: (bb.exp(x) * 2.0 + x).sum(), state=False, on_fallback="error")
+    x = bb.asarray(np.linspace(0.0, 1.0, 10_000), backend=k)
+    found = [captured(x).item() for _ in range(3)]
+    assert Counting.programs == [["exp", "mul", "add", "sum"]]
+    assert found[0] == found[1] == found[2]
+
+
+def test_passes_keep_what_is_used() -> None:
+    """Each pass is a function of a program; a call that it leaves without a use is gone, and variables are new."""
+    k: Any = load_backend("numpy")
+    x, y, z = (Variable(i, (3,), bb.float32) for i in (0, 7, 3))
+    calls = [Call("exp", k.exp, [x], {}, y), Call("neg", k.neg, [y], {}, z)]
+    program = Program(calls, [], [x], [[], [z]])
+
+    def halve(program: Program, k: Any) -> list[Call]:
+        new = program.variable((3,), bb.float32)
+        assert new.index == 8
+        return [*program.calls[:1], Call("square", k.square, [x], {}, new), Call("neg", k.neg, [new], {}, z)]
+
+    assert program.makers() == {y: calls[0], z: calls[1]}
+    assert program.users()[y] == [calls[1]]
+    assert program.uses() == {x: 1, y: 1, z: 1}
+    rewrite(program, k, (halve,))
+    assert [call.operation for call in program.calls] == ["square", "neg"]
+    assert program.launches == 2
+    executable = CompiledProgram(k, program)
+    np.testing.assert_array_equal(executable([np.array([1.0, 2.0, 3.0], np.float32)], [])[0], [-1.0, -4.0, -9.0])

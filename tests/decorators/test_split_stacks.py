@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.helpers.kernels import needs_kernels
 
 import backburn as bb
-from backburn.decorators.capture import recorder
+from backburn_numpy.lists import compiling
 
 pytestmark = [needs_kernels, pytest.mark.usefixtures("guarded_memory")]
 
@@ -21,16 +21,13 @@ pytestmark = [needs_kernels, pytest.mark.usefixtures("guarded_memory")]
 def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[int, ...]]]:
     """The operations of the programs after splitting, with the shapes of their first results."""
     found: list[tuple[str, tuple[int, ...]]] = []
-    module: Any = recorder
-    split = module.split_stacks
+    split, *rest = compiling.PASSES
 
-    def splitting(calls: Any, returned: Any, k: Any) -> Any:
-        calls = split(calls, returned, k)
-        live = module.live_calls(calls, [[*returned]])
-        found.extend((call.operation, next(iter(call.writes)).shape) for call in live)
-        return calls
+    def look(program: Any, k: Any) -> Any:
+        found.extend((call.operation, next(iter(call.writes)).shape) for call in program.calls)
+        return program.calls
 
-    monkeypatch.setattr(module, "split_stacks", splitting)
+    monkeypatch.setattr(compiling, "PASSES", (split, look, *rest))
     return found
 
 

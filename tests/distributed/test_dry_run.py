@@ -174,7 +174,7 @@ import gc, tracemalloc
 import backburn as bb
 from backburn import distributed
 from backburn.distributed import plans
-from backburn_numpy import memory
+from backburn_numpy.runtime import memory
 from tests.distributed.test_dry_run import mlp
 
 memory.LIMIT, memory._HUGE_PAGES = 0, None  # nothing is held for reuse, and all is allocated by NumPy, which tells

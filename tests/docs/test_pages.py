@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import re
 import runpy
 from pathlib import Path
@@ -11,9 +12,14 @@ from pathlib import Path
 import pytest
 
 import backburn
+from backburn.conformance import check_backend
+from backburn.conformance.reports.pages import markdown, record
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "tapes").glob("*.md")])
+
+
+REPORTS = sorted((ROOT / "docs" / "conformance").glob("*.json"))
 
 
 def text(path: str) -> str:
@@ -88,3 +94,21 @@ def test_the_first_example_of_the_readme_prints_its_result(capsys: pytest.Captur
     exec(block[1], {})
     assert capsys.readouterr().out.strip() == "[3.0, 12.0, 27.0]"
     assert "# [3.0, 12.0, 27.0]" in block[1]
+
+
+@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
+def test_a_kept_report_makes_a_page(path: Path) -> None:
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    page = markdown(kept)
+    assert page.startswith(f"# Conformance: {kept['spec']}\n\n**{kept['score']}**: passes. ")
+    assert f"Made on {kept['date']} by the command\n\n    backburn conformance " in page
+    for table, columns in (("errors", kept["dtypes"]), ("checks", kept["kinds"])):
+        assert all(len(row.split()) == len(columns) for row in kept[table].values())
+    assert page.count("\n| softmax |") == 2
+
+
+def test_a_page_of_a_kept_report_is_the_page_of_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    keep = importlib.import_module("write_reports").text_of
+    report = check_backend("numpy", ops=["tanh", "argmax"])
+    assert markdown(json.loads(keep(record(report)))) == report.to_markdown()

@@ -19,10 +19,51 @@ draw_figures = importlib.import_module("draw_figures")
 sys.path.remove(str(ROOT / "tools"))
 
 
-@pytest.mark.parametrize(("name", "text"), list(draw_figures.drawings()), ids=lambda value: value[:40].split("\n")[0])
-def test_the_file_shows_the_recorded_figures(name: str, text: str) -> None:
-    ElementTree.fromstring(text)
-    assert (IMAGES / name).read_text(encoding="utf-8") == text, "run `python tools/draw_figures.py`"
+DRAWN = dict(draw_figures.drawings())
+KEPT = sorted(name for name in DRAWN if draw_figures.is_in_repository(name))
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_picture_is_well_formed_and_small(name: str) -> None:
+    ElementTree.fromstring(DRAWN[name])
+    assert len(DRAWN[name]) < 200_000
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_kept_file_shows_the_recorded_figures(name: str) -> None:
+    assert (IMAGES / name).read_text(encoding="utf-8") == DRAWN[name], "run `python tools/draw_figures.py`"
+
+
+def test_the_repository_keeps_the_pictures_of_the_readme_and_the_mark() -> None:
+    shown = set(re.findall(r"docs/images/([\w-]+\.svg)", (ROOT / "README.md").read_text(encoding="utf-8")))
+    assert set(KEPT) == shown | {"logo-light.svg", "logo-dark.svg"}
+    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8")
+    assert set(re.findall(r"!/docs/images/([\w-]+)-\*\.svg", ignored)) == set(draw_figures.IN_REPOSITORY)
+
+
+def test_a_drawing_of_an_example_is_kept_once_for_both_themes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot", reason="the examples draw with matplotlib")
+    sys.path.insert(0, str(ROOT / "tools"))
+    keep_figures = importlib.import_module("keep_figures")
+    sys.path.remove(str(ROOT / "tools"))
+    monkeypatch.setattr(keep_figures, "DOCS", tmp_path)
+    (tmp_path / "figures").mkdir()
+    for theme in ("light", "dark"):
+        with pyplot.style.context(ROOT / "examples" / f"{theme}.mplstyle"):
+            figure, (left, right) = pyplot.subplots(1, 2)
+            left.plot([1, 3, 2], label="a line")
+            right.imshow([[0.0, 1.0], [0.5, 0.2]])
+            figure.savefig(tmp_path / f"drawn-{theme}.svg", metadata={"Date": None})
+            pyplot.close(figure)
+    keep_figures.main(str(tmp_path / "drawn"), "gallery-drawn")
+    text = (tmp_path / "figures" / "gallery-drawn.svg").read_text(encoding="utf-8")
+    for theme in ("light", "dark"):
+        drawn = keep_figures.small((tmp_path / f"drawn-{theme}.svg").read_text(encoding="utf-8"))
+        made = ElementTree.fromstring(draw_figures.in_theme(text, theme))
+        assert [(n.tag, n.attrib, n.text) for n in made.iter()] == [(n.tag, n.attrib, n.text) for n in drawn.iter()]
+    (tmp_path / "drawn-dark.svg").write_text((tmp_path / "drawn-light.svg").read_text(encoding="utf-8"))
+    with pytest.raises(ValueError, match="differ by more than their colours"):
+        keep_figures.main(str(tmp_path / "drawn"), "gallery-drawn")
 
 
 def test_a_chart_draws_a_bar_of_the_ratio_of_each_figure() -> None:
@@ -79,4 +120,4 @@ def test_pictures_that_pages_name_exist() -> None:
     }
     named |= set(re.findall(r"docs/images/([\w-]+\.svg)", text))
     assert len(named) >= 10
-    assert not {name for name in named if not (IMAGES / name).exists()}
+    assert not {name for name in named if name not in DRAWN}

@@ -126,8 +126,7 @@ def test_every_example_is_on_the_page_with_its_pictures(name: str) -> None:
     assert f"python examples/{name}/main.py" in page
     picture = f"gallery-{name.replace('_', '-')}"
     assert f"{{picture}} {picture}\n" in page
-    for theme in ("light", "dark"):
-        assert (ROOT / "docs" / "images" / f"{picture}-{theme}.svg").stat().st_size < 200_000
+    assert (ROOT / "docs" / "figures" / f"{picture}.svg").stat().st_size < 200_000
 
 
 def test_an_example_names_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:

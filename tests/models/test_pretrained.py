@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.helpers.weight_files import GGUFTensor, gguf_bytes
+from tests.helpers.weight_files import text as gguf_text
 from tests.models.frozen import distance, frozen, names
 
 import backburn as bb
@@ -136,9 +138,81 @@ def test_names_and_rows_of_gguf(name: str, tmp_path: Path) -> None:
         tensors[theirs] = GGUFTensor(0, value.shape, value.astype("<f4").tobytes())
     folder = folder_of(name, tmp_path)
     (folder / "model.safetensors").unlink()
-    (folder / "model.gguf").write_bytes(gguf_bytes(tensors))
+    kind = "qwen2" if name == "qwen2" else "llama"
+    (folder / "model.gguf").write_bytes(gguf_bytes(tensors, described({}, kind), 32))
     same = bb.models.from_pretrained(folder, backend="numpy").state_dict()
     assert all((same[path] == x).all() for path, x in model.state_dict().items())
+
+
+def described(values: dict[str, Any], kind: str = "llama") -> dict[str, bytes]:
+    """Metadata of a GGUF file."""
+    named = {"general.architecture": kind} | {f"{kind}.{key}": value for key, value in values.items()}
+    codes: dict[type, str] = {bool: "<I?", int: "<II", float: "<If"}
+    types = {bool: 7, int: 4, float: 6}
+    return {
+        key: struct.pack("<I", 8) + gguf_text(value)
+        if isinstance(value, str)
+        else struct.pack("<IIQ3I", 9, 4, 3, *value)
+        if isinstance(value, list)
+        else struct.pack(codes[type(value)], types[type(value)], value)
+        for key, value in named.items()
+    }
+
+
+def llama_file(path: Path, values: dict[str, bytes]) -> tuple[Any, Path]:
+    """A model and a GGUF file with nothing but its norm."""
+    model = frozen("llama").model("numpy")
+    weight = np.ones(model.config.hidden_size, "<f4")
+    path.write_bytes(gguf_bytes({"output_norm.weight": GGUFTensor(0, weight.shape, weight.tobytes())}, values, 32))
+    return model, path
+
+
+def test_metadata_of_gguf_that_agree(tmp_path: Path) -> None:
+    config = frozen("llama").model("numpy").config
+    values = {
+        "embedding_length": config.hidden_size, "block_count": config.num_hidden_layers, "context_length": 77,
+        "attention.head_count": [config.num_attention_heads] * 3, "attention.causal": True, "expert_count": 0,
+        "attention.layer_norm_rms_epsilon": config.rms_norm_eps, "rope.dimension_count": config.head_dim,
+    }  # fmt: skip
+    more = {
+        "general.name": struct.pack("<I", 8) + gguf_text("A model"),
+        "tokenizer.ggml.tokens": struct.pack("<IIQ", 9, 8, 0),
+    }
+    model, path = llama_file(tmp_path / "x.gguf", described(values) | more)
+    with pytest.raises(ArgumentError, match="missing"):  # and not a difference of the models
+        bb.io.load_weights(model, path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("rope.freq_base", 500000.0, r"llama\.rope\.freq_base is 500000\.0, and rope_theta "),
+        ("attention.layer_norm_rms_epsilon", 0.25, "layer_norm_rms_epsilon is 0.25, and rms_norm_eps "),
+        ("attention.head_count", 3, "head_count is 3, and num_attention_heads "),
+        ("attention.head_count_kv", [1, 7, 1], r"head_count_kv is \[1, 7, 1\], and num_key_value_heads "),
+        ("rope.scaling.type", "longrope", "rope.scaling.type is 'longrope'"),
+        ("rope.scaling.factor", 8.0, "rope.scaling.factor is 8.0, and the factor of rope_scaling 1.0"),
+        ("rope.scale_linear", 4.0, "rope.scaling.type is 'linear'"),
+        ("expert_count", 8, "llama.expert_count is 8, which is not supported"),
+        ("final_logit_softcapping", 30.0, "final_logit_softcapping is 30.0, which is not supported"),
+        ("attention.causal", False, "attention.causal is False, which is not supported"),
+    ],
+)
+def test_metadata_of_gguf_that_say_another_model(key: str, value: Any, words: str, tmp_path: Path) -> None:
+    model, path = llama_file(tmp_path / "x.gguf", described({key: value}))
+    with pytest.raises(ConfigError, match=rf"x\.gguf: its metadata say another model: .*{words}"):
+        bb.io.load_weights(model, path)
+    with pytest.warns(MetadataWarning, match=words):
+        bb.io.load_weights(model, path, strict=False)
+
+
+def test_gguf_of_another_architecture_and_with_unknown_keys(tmp_path: Path) -> None:
+    model, path = llama_file(tmp_path / "x.gguf", described({}, "qwen2"))
+    with pytest.raises(ConfigError, match=r"general\.architecture is 'qwen2', and the model a llama"):
+        bb.io.load_weights(model, path)
+    model, path = llama_file(tmp_path / "y.gguf", described({"attention.magic": 1.0}))
+    with pytest.warns(MetadataWarning, match=r"y\.gguf: 'llama\.attention\.magic': not known here"):
+        bb.io.load_weights(model, path, strict=False)
 
 
 def test_gguf_of_gemma_is_refused() -> None:

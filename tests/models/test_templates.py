@@ -115,6 +115,29 @@ def test_long_chats_have_more_steps() -> None:
     )
 
 
+def test_a_chain_of_filters_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not anew for each filter of it, as an optimizer does."""
+    names: list[str] = []
+    check = templates._check_call
+
+    def counted(budget: Any, name: str, *rest: Any) -> None:
+        names.append(name)
+        check(budget, name, *rest)
+
+    monkeypatch.setattr(templates, "_check_call", counted)
+    assert (
+        rendered("{{ m" + " | upper" * 100 + " }}{{ 'a'" + " | trim" * 100 + " }}", MESSAGES, True, {"m": "x"}) == "Xa"
+    )
+    assert 200 <= names.count("upper") + names.count("trim") <= 300
+
+
+@pytest.mark.parametrize("form", ["'%9999d'", "'%d' * 150000", "'%d' * 101"])
+def test_formats_of_times_that_are_wide_or_long_are_refused(form: str) -> None:
+    with pytest.raises(ValueError, match="the format of a time"):
+        rendered("{{ strftime_now(" + form + ") }}", MESSAGES, True, {})
+    assert rendered("{{ strftime_now('%d %B %Y %10Y')[:0] }}", MESSAGES, True, {}) == ""
+
+
 def test_long_templates_are_refused() -> None:
     with pytest.raises(ValueError, match=f"at most {LONGEST_TEMPLATE} are read"):
         rendered("{{ a }}" * LONGEST_TEMPLATE, MESSAGES, True, {})

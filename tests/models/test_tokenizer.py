@@ -10,6 +10,7 @@ import pytest
 from tests.models.frozen import frozen
 
 import backburn as bb
+from backburn.base.metadata import MetadataWarning
 from backburn.cli import main
 from backburn.errors import ArgumentError, BackendUnavailableError, FileFormatError
 from backburn.models import Tokenizer
@@ -110,6 +111,50 @@ def test_templates_run_in_a_sandbox(folder: Path, template: str) -> None:
     (folder / "chat_template.jinja").write_text(template)
     with pytest.raises(ArgumentError, match=r"the template of .* raised"):
         Tokenizer(folder).chat([{"role": "user", "content": "hi"}])
+
+
+def configured(folder: Path, **keys: Any) -> Path:
+    """The folder with keys added to its configuration."""
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | keys))
+    return folder
+
+
+def test_keys_of_the_configuration_without_an_effect(folder: Path) -> None:
+    keys = {
+        "tokenizer_class": "LlamaTokenizer", "add_bos_token": True, "clean_up_tokenization_spaces": True,
+        "model_max_length": 3, "padding_side": "left", "image_token": "<image>", "add_prefix_space": False,
+        "added_tokens_decoder": {"0": {"content": "<end>", "special": True}},
+    }  # fmt: skip
+    assert Tokenizer(configured(folder, **keys)).encode("abcd") == Tokenizer(folder).encode("abcd")
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"new_option": 1}, r"tokenizer_config\.json: 'new_option': not known here"),
+        ({"add_prefix_space": True}, "add_prefix_space is True, other than in tokenizer.json, which is taken"),
+        ({"bos_token": "<begin>"}, "the tokens '<begin>' are named, other than in tokenizer.json"),
+        ({"additional_special_tokens": ["<a>", "<end>", {"content": "<b>"}]}, "the tokens '<a>', '<b>' are named"),
+        ({"added_tokens_decoder": {"300": {"content": "<c>"}}}, "the tokens '<c>' are named"),
+    ],
+)
+def test_keys_of_the_configuration_that_differ(keys: dict[str, Any], words: str, folder: Path) -> None:
+    with pytest.warns(MetadataWarning, match=words):
+        Tokenizer(configured(folder, **keys))
+
+
+def test_lower_case_that_the_files_disagree_about(folder: Path) -> None:
+    made = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    made.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=False)
+    made.save(str(folder / "tokenizer.json"))
+    with pytest.warns(MetadataWarning, match="do_lower_case is True, other than in tokenizer.json"):
+        Tokenizer(configured(folder, do_lower_case=True, tokenize_chinese_chars=True))
+
+
+def test_special_tokens_are_split_where_the_configuration_says_so(folder: Path) -> None:
+    assert Tokenizer(folder).encode("<end>") == [0]
+    assert Tokenizer(configured(folder, split_special_tokens=True)).encode("<end>") != [0]
 
 
 def test_damaged_folders(folder: Path, tmp_path: Path) -> None:

@@ -495,3 +495,21 @@ def test_attention_modules_that_are_refused() -> None:
         nn.MultiheadAttention(8, 2)(bb.zeros((5, 4)))
     with pytest.raises(ArgumentError, match="the activation is one of 'relu', 'gelu', 'gelu_tanh', not 'tanh'"):
         nn.TransformerEncoderLayer(8, 2, activation="tanh")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("key_padding_mask", r"mask=~padding\[:, None, None, :\]"),
+        ("attn_mask", "mask=~attn_mask"),
+        ("need_weights", "the result is the tensor alone"),
+    ],
+)
+def test_options_of_pytorch_are_named_with_ours(name: str, hint: str) -> None:
+    layer, x = nn.MultiheadAttention(8, 2), bb.zeros((1, 3, 8))
+    call: Any = layer
+    with pytest.raises(TypeError, match=rf"MultiheadAttention\.forward\(\) got .*'{name}'; here: .*{hint}"):
+        call(x, **{name: None})
+    make: Any = nn.MultiheadAttention
+    with pytest.raises(TypeError, match=r"'add_bias_kv'; here: .*after k_proj and v_proj"):
+        make(8, 2, add_bias_kv=True)

@@ -133,6 +133,22 @@ def test_the_winner_among_many(width: int, dtype: str, axis: int) -> None:
     np.testing.assert_allclose(found[:, rest], others, rtol=0.0, atol=rounded * np.abs(others).max())
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_the_state_of_a_long_short_term_memory(dtype: str, steps: int) -> None:
+    """The slope of tanh of a large cell state; gates are told by their results."""
+    cells = np.array([[-30.0, -9.5, 9.5, 17.0, 20.0]], dtype)
+    k, size = bb.load_backend("numpy"), cells.shape[1]
+    gates = np.full((steps, 1, 4 * size), 0.5, dtype)
+    grads = np.zeros((steps, 1, size), dtype)
+    grads[-1] = 1.0
+    weight = np.zeros((4 * size, size), dtype)
+    states = np.broadcast_to(cells, (steps, 1, size)).copy()
+    found = k.lstm_backward(weight, cells, states, gates, grads, None, None)[0]  # type: ignore[attr-defined]
+    expected = 0.5 * sech2(cells.astype("float64")) * 0.5 * 0.25
+    np.testing.assert_allclose(found[-1, :, :size], expected, rtol=100 * np.finfo(dtype).eps)
+
+
 INF, NAN = float("inf"), float("nan")
 
 

@@ -185,12 +185,13 @@ def test_replays_update_it_as_steps_do(backend: str, options: dict[str, Any]) ->
     assert repr(captured) == "<captured step: replayed>"
     plain, expected = trained(step, "autodiff(numpy)")
     assert average.updates == expected.updates == 6
+    bound = 0.0 if "join=false" in backend else 1e-4  # lists have kernels of their own, for tanh among others
     for path, x in expected.state_tensors().items():
-        np.testing.assert_array_equal(average.state_tensors()[path].numpy(), x.numpy())
+        np.testing.assert_allclose(average.state_tensors()[path].numpy(), x.numpy(), bound, bound)
     kept = {path: x.numpy().copy() for path, x in average.state_dict().items() if not isinstance(x, int)}
     with average.applied(model):
         np.testing.assert_array_equal(model[0].weight.numpy(), kept["0.weight.mean"])
-    np.testing.assert_array_equal(model[0].weight.numpy(), plain[0].weight.numpy())
+    np.testing.assert_allclose(model[0].weight.numpy(), plain[0].weight.numpy(), bound, bound)
 
 
 def test_a_change_of_options_is_recorded_again() -> None:

@@ -21,7 +21,7 @@ from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError
 from backburn.conformance.samples.optimizer_steps import adam, sgd
 from backburn.ops.table import OPERATIONS
 from backburn.optim import SGD, Adam, AdamW
-from backburn_numpy import processors, threads
+from backburn_numpy.runtime import processors, threads
 
 Array = Any
 NUMPY = load_backend("numpy")

@@ -19,14 +19,17 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
-from tests.programs.modes import Case, case_of
+from tests.backends.cupy.stand_in.compiled import COMPILER
+from tests.backends.cupy.stand_in.use import standing_in
+from tests.programs.modes import CUPY, Case, case_of
 from tests.programs.running import Failure, Skipped, run
 from tests.programs.shrinking import script, shrink
 
 #: Programs in one child, and the seconds that one may take.
-BATCH, LONGEST = 400, 240
+BATCH, LONGEST = 2000, 240
 #: Bytes for a message.
 ROOM = 1 << 16
 
@@ -167,6 +170,7 @@ def main() -> int:
     """Run programs, print what was found out, and return 1 if one failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs", description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", default=secrets.token_hex(4), help="what the names of programs begin with")
+    parser.add_argument("--cupy", action="store_true", help="on the stand-in for CuPy; such names begin with cupy-")
     parser.add_argument("--start", type=int, default=0, help="the number of the first program")
     parser.add_argument("--count", type=int, default=sys.maxsize, help="how many programs")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="for how long")
@@ -175,6 +179,18 @@ def main() -> int:
     parser.add_argument("--as-it-is", action="store_true", help="do not make failures shorter")
     parser.add_argument("--unguarded", action="store_true", help="leave memory as it is, for sanitizers")
     options = parser.parse_args()
+    if options.cupy and not options.seed.startswith(CUPY):
+        options.seed = CUPY + options.seed
+    is_cupy = (options.replay or options.seed).startswith(CUPY)
+    if is_cupy and COMPILER is None:
+        print("random programs: no program was run, since there is no g++ to run CuPy's kernels with")
+        return 0
+    with standing_in() if is_cupy else nullcontext():
+        return tried(options)
+
+
+def tried(options: argparse.Namespace) -> int:
+    """Do as the options say."""
     global HAS_GUARDS
     HAS_GUARDS = not options.unguarded
     warnings.simplefilter("ignore")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import re
+import zlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -34,6 +35,9 @@ LARGE = (
 )
 #: The largest number that a line may leave, beside those of integers.
 MOST = 30.0
+#: What inputs are parts of.
+NORMAL = np.random.default_rng(40).normal(size=1 << 19)
+UNIFORM = np.random.default_rng(41).random(1 << 19)
 
 
 @dataclass(frozen=True)
@@ -67,20 +71,27 @@ class Input:
     @lru_cache(200)  # noqa: B019 - an input is a value, and both runs of a program need its numbers
     def array(self, seed: int, batch: tuple[int, ...] = ()) -> Any:
         """The values for a call."""
-        rng = np.random.default_rng([seed, *self.value.name.encode()])
         shape = batch + self.value.shape
+        at = zlib.crc32(f"{seed} {self.value.name}".encode())
         if self.value.is_float:
-            made = rng.normal(size=shape)
+            made = _numbers(NORMAL, shape, at)
             if (dtype := self.rounded or self.value.dtype) == "bfloat16":
                 return bb.asarray(made, dtype=bb.bfloat16, backend="numpy").numpy().astype("float64")
             return made.astype(dtype)
         if self.value.dtype == "bool":
-            return rng.random(shape) < 0.5
-        return rng.integers(0, self.high, shape).astype(self.value.dtype)
+            return _numbers(NORMAL, shape, at) < 0.0
+        return (_numbers(UNIFORM, shape, at) * self.high).astype(self.value.dtype)
 
     def tensor(self, seed: int, batch: tuple[int, ...] = (), backend: str = "numpy") -> bb.Tensor:
         """The values for a call, on a backend."""
         return bb.asarray(self.array(seed, batch), dtype=getattr(bb, self.value.dtype), backend=backend)
+
+
+def _numbers(table: Any, shape: tuple[int, ...], at: int) -> Any:
+    """Numbers from a table, since a generator for each input would take longer than most calls."""
+    size = prod(shape)
+    first = at % (table.size - size)
+    return table[first : first + size].reshape(shape).copy()
 
 
 @dataclass(frozen=True)
@@ -123,7 +134,7 @@ class Program:
     def function(self, space: dict[str, Any], between: str = "", returns: str = "") -> Callable[..., Any]:
         """The program, compiled, with the names of its constants and of what ``between`` calls."""
         space = {**NAMES, **space}
-        exec(compile(self.source(between, returns), "<program>", "exec"), space)
+        exec(_compiled(self.source(between, returns)), space)
         made: Callable[..., Any] = space["program"]
         return made
 
@@ -141,6 +152,12 @@ class Program:
         inputs = tuple(x for x in self.inputs if x.value.name in needed)
         constants = tuple(x for x in self.constants if x.value.name in needed)
         return replace(self, inputs=inputs, constants=constants, lines=tuple(reversed(kept)))
+
+
+@lru_cache(8)
+def _compiled(source: str) -> Any:
+    """The code of a program, which is run as it is and recorded."""
+    return compile(source, "<program>", "exec")
 
 
 def widened(program: Program) -> Program:
@@ -278,15 +295,15 @@ def _broadcasts(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     )
 
 
-def program_of(rng: random.Random, *, has_random: bool = True) -> Program:
-    """A random program."""
+def program_of(rng: random.Random, *, has_random: bool = True, longest: int = 40, has_large: bool = True) -> Program:
+    """A random program of at most so many lines."""
     from tests.programs.productions import PRODUCTIONS, WEIGHTS
 
     dtype = rng.choices(["float32", "float64", "float16", "bfloat16"], [70, 22, 4, 4])[0]
-    draw = Draw(rng, dtype, is_large=rng.random() < 0.12, has_random=has_random)
+    draw = Draw(rng, dtype, is_large=rng.random() < 0.12 and has_large, has_random=has_random)
     for _ in range(rng.randint(1, 3)):
         draw.new(draw.shape())
-    count = rng.choice((3, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 17, 20, 26, 33, 40))
+    count = min(longest, rng.choice((3, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 17, 20, 26, 33, 40)))
     favoured = rng.choices(PRODUCTIONS, WEIGHTS, k=4)  # so that some programs have many lines of one kind
     with bb.use_backend("numpy"), bb.random.fork(0):
         for _ in range(3 * count):

@@ -22,8 +22,11 @@ TOWERS: dict[str, tuple[int, bool]] = {
     "autodiff(capture(sharded(numpy, dp=2, inputs=first, on_fallback=allow)))": (5, False),
     "capture(sharded(numpy, tp=3, inputs=last, on_fallback=allow), join=false)": (4, True),
 }
+#: Those of programs whose name begins with :data:`CUPY`, over the stand-in for CuPy: its graphs make the same calls.
+CUPY = "cupy-"
+CUPY_TOWERS = {"autodiff(cupy)": (70, True), "cupy": (30, True)}
 #: The ways, and the share of programs of each.
-MODES = {"value": 34, "grad": 20, "second": 8, "vmap": 8, "vmap grad": 3, "jvp": 5, "state": 14, "train": 8}
+MODES = {"value": 36, "grad": 21, "second": 5, "vmap": 8, "vmap grad": 3, "jvp": 5, "state": 14, "train": 8}
 #: The optimizers of steps that train.
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "SGD(0.05)": lambda: optim.SGD(0.05),
@@ -38,6 +41,8 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 FLOATS = (bb.float16, bb.bfloat16, bb.float32, bb.float64)
 #: The examples of a batch under ``vmap``.
 BATCH = 3
+#: The most lines of programs whose derivatives are differentiated, and of those on shards, which make many more calls.
+LONGEST = 12
 
 
 @dataclass(frozen=True)
@@ -54,11 +59,15 @@ class Case:
     threads: int = 1
     interrupted: bool = False
     at_once: bool = False
+    #: Whether two recordings of it, for different arguments, take the state over from one another.
+    in_turns: bool = False
+    #: Whether some calls are given parts of arrays as state, of which the rest is still held.
+    has_parts: bool = False
 
     @property
     def is_exact(self) -> bool:
         """Whether replays have to give the bits of the calls one by one."""
-        return TOWERS[self.tower][1]
+        return (TOWERS | CUPY_TOWERS)[self.tower][1]
 
     @property
     def has_state(self) -> bool:
@@ -70,24 +79,34 @@ class Case:
         return any("random" in line.text or "dropout" in line.text for line in self.program.lines)
 
     @property
+    def is_pure(self) -> bool:
+        """Whether calls with the same inputs give the same results."""
+        return not self.has_state and not self.is_random
+
+    @property
     def batch(self) -> tuple[int, ...]:
         """The shape of the batch of each input."""
         return (BATCH,) if self.mode.startswith("vmap") else ()
 
     def describe(self) -> str:
         """The case in a line."""
-        extras = [x for x in ("interrupted" * self.interrupted, "at once" * self.at_once) if x]
+        known = {"interrupted": self.interrupted, "at once": self.at_once, "in turns": self.in_turns}
+        extras = [words for words, holds in (known | {"parts as state": self.has_parts}).items() if holds]
         return ", ".join([f"{self.name}: {self.mode} on {self.tower}", *extras, f"threads={self.threads}"])
 
 
 def case_of(name: str) -> Case:
     """The case of a seed."""
     rng = random.Random(name)
-    tower = rng.choices([*TOWERS], [share for share, _ in TOWERS.values()])[0]
+    towers = CUPY_TOWERS if (is_cupy := name.startswith(CUPY)) else TOWERS
+    tower = rng.choices([*towers], [share for share, _ in towers.values()])[0]
     mode = rng.choices([*MODES], [*MODES.values()])[0]
     if mode == "train" and not tower.startswith("autodiff"):
-        tower = "autodiff(capture(numpy))"
-    program = program_of(rng, has_random=not mode.startswith("vmap"))
+        tower = next(iter(towers))
+    if mode == "second" and "sharded" in tower and rng.random() < 0.7:
+        mode = "grad"
+    longest = LONGEST if mode == "second" or "sharded" in tower or is_cupy else 40
+    program = program_of(rng, has_random=not mode.startswith("vmap"), longest=longest, has_large=not is_cupy)
     renewals: tuple[tuple[str, str], ...] = ()
     optimizer = ""
     if mode in ("state", "train"):
@@ -96,9 +115,12 @@ def case_of(name: str) -> Case:
             mode = "value"
     if mode == "train":
         optimizer = rng.choice([*OPTIMIZERS])
-    interrupted = rng.random() < (0.3 if mode in ("state", "train") else 0.04)
-    at_once = mode in ("value", "grad") and rng.random() < 0.04
-    return Case(name, program, tower, mode, renewals, optimizer, rng.choice((1, 1, 1, 2)), interrupted, at_once)
+    interrupted = rng.random() < (0.3 if mode in ("state", "train") else 0.04) and not is_cupy
+    at_once = mode in ("value", "grad") and rng.random() < 0.04 and not is_cupy
+    threads = rng.choice((1, 1, 1, 2))
+    in_turns = mode in ("state", "train") and rng.random() < 0.15 and not interrupted
+    has_parts = mode in ("state", "train") and rng.random() < 0.3
+    return Case(name, program, tower, mode, renewals, optimizer, threads, interrupted, at_once, in_turns, has_parts)
 
 
 def _renewals(rng: random.Random, program: Program) -> Iterator[tuple[str, str]]:
@@ -121,7 +143,7 @@ def _renewals(rng: random.Random, program: Program) -> Iterator[tuple[str, str]]
 
 
 def function_of(case: Case, space: dict[str, Any], between: str = "") -> Callable[..., Any]:
-    """The function that is recorded: ``(*inputs) -> results``, or ``(state, *inputs) -> state, results``."""
+    """The function that is recorded: ``(*inputs) -> results``, or ``(state, *inputs, turn) -> state, results``."""
     program = case.program
     floats = tuple(i for i, x in enumerate(program.inputs) if x.value.is_float)
     at = [i for i, x in enumerate(program.inputs) if x.value.name in dict(case.renewals)]
@@ -135,14 +157,14 @@ def function_of(case: Case, space: dict[str, Any], between: str = "") -> Callabl
     if case.mode == "state":
         parts = ", ".join(f"{name!r}: {text}" for name, text in case.renewals)
         renewed = program.function(space, between, f"{{{parts}}}")
-        return lambda state, *inputs: renewed(*merged(state, inputs))
+        return lambda state, *inputs: renewed(*merged(state, inputs[:-1]))
     f = program.function(space, between)
     loss = partial(_loss, f)
     if case.mode == "train":
 
         def train(state: Any, *inputs: Any) -> Any:
             weights, optimizer = state
-            total = loss(*merged(weights, inputs))
+            total = loss(*merged(weights, inputs[:-1]))
             optimizer.step(weights, total.backward())
             return state, total
 
@@ -183,4 +205,4 @@ def _loss(f: Callable[..., Any], *inputs: Any) -> Any:
     for r in f(*inputs):
         if r.dtype in FLOATS and r.size:
             total = total + bb.mean(bb.sin(bb.astype(r, bb.float32) if r.dtype.bits == 16 else r)) * 2.0
-    return total
+    return total if isinstance(total, bb.Tensor) else bb.zeros(())  # there are empty results alone

@@ -34,6 +34,10 @@ def _shorter(case: Case) -> Iterator[Case]:
         yield replace(case, interrupted=False)
     if case.at_once:
         yield replace(case, at_once=False)
+    if case.in_turns:
+        yield replace(case, in_turns=False)
+    if case.has_parts:
+        yield replace(case, has_parts=False)
     if case.mode != "value":
         yield replace(case, mode="value", renewals=())
         if case.mode == "second":

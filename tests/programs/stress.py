@@ -24,7 +24,7 @@ import backburn as bb
 from backburn import optim
 from backburn.errors import BackburnError
 from backburn.nn import functional
-from backburn_numpy import memory, threads
+from backburn_numpy.runtime import memory, threads
 
 #: Threads that call, and those that the kernels' team may have.
 CALLERS, TEAM = 6, 6

@@ -10,10 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.backends.cupy.stand_in.compiled import COMPILER
 from tests.helpers.kernels import needs_kernels
+from tests.programs import running
 from tests.programs.generator import Input, Line, Program, Value
-from tests.programs.modes import MODES, TOWERS, Case, case_of
-from tests.programs.running import Calls, differs, is_unstable
+from tests.programs.modes import CUPY_TOWERS, MODES, TOWERS, Case, case_of
+from tests.programs.running import PURE, Calls, Failure, differs, is_unstable, run
+
+from backburn.programs.executable import CompiledProgram
+from backburn_numpy.programs import state_updates
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked")
@@ -41,14 +46,28 @@ def test_recorded_programs_are_the_programs(compiled: str) -> None:
     assert "120 programs" in done.stdout
 
 
+@pytest.mark.stand_in
+@pytest.mark.skipif(COMPILER is None, reason="there is no g++ to run the kernels with")
+def test_graphs_are_the_programs() -> None:
+    """Over the stand-in for CuPy, whose graphs find rubbish in their memory at each launch."""
+    done = command("--cupy", "--seed", "standing", "--count", "25")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "--seed cupy-standing" in done.stdout
+    passed = int(done.stdout.partition(" passed")[0].split()[-1])
+    assert passed >= 20
+
+
 def test_programs_are_of_every_kind() -> None:
     cases = [case_of(f"kinds-{i}") for i in range(150)]
     assert {case.mode for case in cases} == {*MODES}
     assert {case.tower for case in cases} == {*TOWERS}
     assert any(case.interrupted for case in cases)
     assert any(case.at_once for case in cases)
+    assert any(case.in_turns for case in cases)
+    assert any(case.has_parts for case in cases)
     assert len({case.program for case in cases}) == 150
     assert cases[7] == case_of("kinds-7")
+    assert {case_of(f"cupy-{i}").tower for i in range(20)} == {*CUPY_TOWERS}
 
 
 #: A list that computes one element too few, as a tail that is forgotten does.
@@ -64,6 +83,7 @@ native_list.NativeList.__call__ = short
 CRASH = """
 import os
 from backburn_numpy.lists import native_list
+from backburn_numpy.programs import state_updates
 run = native_list.NativeList.__call__
 def crash(self, *given):
     found = run(self, *given)
@@ -76,7 +96,7 @@ native_list.NativeList.__call__ = crash
 
 @needs_kernels
 @pytest.mark.parametrize(
-    ("fault", "words"), [(TAIL, "failed: call 1: result "), (CRASH, "failed: the process ended by signal SIGABRT")]
+    ("fault", "words"), [(TAIL, "failed: call "), (CRASH, "failed: the process ended by signal SIGABRT")]
 )
 def test_a_fault_is_found_and_its_program_made_short(fault: str, words: str) -> None:
     done = command("--seed", "faults", "--count", "100", "--failures", "1", before=fault)
@@ -99,9 +119,32 @@ def test_rounding_is_told_from_faults(step: str, is_chaotic: bool, dtype: str) -
     lines = [Line(v, f"{v.name} = {step.format(before)}") for before, v in zip(names, values[1:], strict=False)]
     program = Program((Input(values[0]),), (), tuple(lines), (names[-1],))
     case = Case("by hand", program, "autodiff(capture(numpy))", "value")
-    expected = [Calls(case, lambda f: f).call(0)]
-    moved = [(name, x + x.dtype.type(0.01)) for name, x in expected[0]]
+    expected = Calls(case).call(PURE[0])
+    moved = [(name, x + x.dtype.type(0.01)) for name, x in expected]
     assert is_unstable(case, 0, moved, expected) is is_chaotic
+
+
+@needs_kernels
+@pytest.mark.parametrize("how", ["has_parts", "in_turns"])
+@pytest.mark.parametrize("optimizer", ["SGD(0.05, momentum=0.9)", "Adam(0.01)"])
+def test_state_that_is_held_elsewhere_is_looked_at(how: str, optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay that wrote over whatever state it has would be found by its other holders."""
+    x, v = Value("x0", (3, 4), "float32"), Value("v0", (3, 4), "float32")
+    program = Program((Input(x),), (), (Line(v, "v0 = bb.tanh(x0)"),), ("v0",))
+    options: Any = {how: True}
+    case = Case("by hand", program, "autodiff(capture(numpy))", "train", (("x0", "x0"),), optimizer, **options)
+    assert run(case) == "passed"
+    update = CompiledProgram._update
+
+    def owning(self: Any, *given: Any) -> Any:
+        self._owned = [True] * len(self._owned)
+        return update(self, *given)
+
+    monkeypatch.setattr(CompiledProgram, "_update", owning)
+    monkeypatch.setattr(state_updates, "is_unshared", lambda arrays, known_references: [True] * len(arrays))
+    monkeypatch.setattr(running, "VERIFIED", 0.0)
+    with pytest.raises(Failure, match=r"call \d: result|a later call changed"):
+        run(case)
 
 
 def test_what_is_found_is_said() -> None:

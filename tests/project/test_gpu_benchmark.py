@@ -277,6 +277,7 @@ def test_a_failed_check_of_conformance_is_a_problem(monkeypatch: pytest.MonkeyPa
     assert said == []
 
 
+@pytest.mark.stand_in
 @pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")
 @pytest.mark.parametrize(
     "parts",

@@ -29,6 +29,7 @@ LAYERS = (
     ("hints",),
     ("ops",),
     ("backend",),
+    ("programs",),
     ("communicators",),
     ("decorators",),
     ("autodiff", "batching"),
@@ -52,7 +53,7 @@ HEIGHT = {package: height for height, layer in enumerate(LAYERS) for package in 
 BESIDE = {"conformance": {"base", "hints", "ops", "backend", "communicators", "decorators", "autodiff"}}
 
 # Packages of the core that a backend may import.
-BACKENDS_MAY_IMPORT = {"base", "ops", "backend", "communicators", "decorators"}
+BACKENDS_MAY_IMPORT = {"base", "ops", "backend", "programs", "communicators", "decorators"}
 
 # The largest number of modules side by side in one folder.
 LARGEST_FOLDER = 30
@@ -83,7 +84,7 @@ THIRD_PARTY = {
     "onnx": ("backburn.onnx",),
     "google": ("backburn.onnx.protos",),
     "cuda": ("backends.backburn_cupy",),
-    "threadpoolctl": ("backends.backburn_numpy.blas",),
+    "threadpoolctl": ("backends.backburn_numpy.runtime.blas",),
     "mpi4py": ("backburn.communicators.mpi",),
     "cudnn": ("backends.backburn_cupy",),
     "cupy": ("backends.backburn_cupy",),

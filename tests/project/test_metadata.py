@@ -133,6 +133,18 @@ def test_workflows_try_every_version_and_the_lowest_numpy() -> None:
     assert f'python: ["{python_versions()[0]}", "{python_versions()[-1]}", "{python_versions()[-1]}t"]' in release
 
 
+def test_what_a_run_leaves_out_is_run_by_ci_and_by_a_session() -> None:
+    """A test that is marked and lies elsewhere would be run by nobody."""
+    assert "not stand_in" in tomllib.loads(text("pyproject.toml"))["tool"]["pytest"]["ini_options"]["addopts"]
+    paths = re.findall(r"-m stand_in (tests/\S+) (tests/\S+)$", text(".ci/run"), re.MULTILINE)
+    assert len(paths) == 1
+    assert '"-m", "stand_in", "{}", "{}"'.format(*paths[0]) in text("noxfile.py")
+    marked = [path for path in (ROOT / "tests").rglob("*.py") if "mark.stand_in" in path.read_text(encoding="utf-8")]
+    assert len(marked) >= 2
+    for path in marked:
+        assert path == Path(__file__) or path.relative_to(ROOT).as_posix().startswith(paths[0])
+
+
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_workflows_pin_actions_and_may_only_read(path: Path) -> None:
     page = path.read_text(encoding="utf-8")

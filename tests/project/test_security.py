@@ -19,6 +19,7 @@ pytest.importorskip("pydantic")
 import backburn as bb
 from backburn import cli, nn
 from backburn.base.errors import BackburnError, ConfigError, FileFormatError, RunFolderError, SpecError
+from backburn.base.foreign import inert
 from backburn.cli.launch import command_of
 from backburn.train.config import read_config
 from backburn.train.run_folder import RunFolder
@@ -181,9 +182,10 @@ def test_what_a_row_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_names_are_shown_without_what_a_terminal_obeys() -> None:
-    """In every message of an error of ours."""
-    assert "without the characters that a terminal obeys" in TEXT
+    """In every message of an error of ours, and in what a model says."""
+    assert "Terminal control characters are removed from names" in " ".join(TEXT.split())
     assert str(FileFormatError("a\x1b[2J")).isprintable()
+    assert inert("a\x1b[2J\u200d\n").replace("\u200d", "") == "a\\x1b[2J\n"
 
 
 def test_python_is_started_without_the_current_folder() -> None:
@@ -202,8 +204,8 @@ def test_what_is_no_boundary() -> None:
     points = re.findall(r"(?m)^- \*\*(.*?)\*\*", TEXT.partition("## Not a boundary")[2])
     assert points[:5] == [
         "Pickles run code.",
-        "Programs of one's own are run as they are.",
-        "A folder that somebody else changes meanwhile",
+        "Your own programs run normally.",
+        "A folder that someone else changes during use",
         "Expressions name installed packages.",
         "`backburn_numpy.compiled` runs a C compiler",
     ]

@@ -521,6 +521,9 @@ def test_functions_of_matrices_with_equal_eigenvalues(x: Array, f: Any) -> None:
     np.testing.assert_allclose(bb.grad(rebuilt(f))(tensor(x)).numpy(), expected, rtol=1e-5, atol=1e-7)
     direction = GENERATOR.normal(size=x.shape)
     slope = bb.jvp(rebuilt(f), (tensor(x),), (tensor(direction),))[1].item()
+    assert bb.linearize(rebuilt(f), tensor(x))[1](tensor(direction)).item() == pytest.approx(
+        slope, rel=1e-12, abs=1e-12
+    )
     assert slope == pytest.approx((expected * direction).sum(), rel=1e-5, abs=1e-7)
     both = tensor(np.stack([x, np.diag([1.0, 2.0, 4.0])]))
     mapped = bb.vmap(bb.grad(rebuilt(f)))(both)
@@ -610,6 +613,118 @@ def test_second_derivatives_of_functions_of_equal_values(x: Array) -> None:
     np.testing.assert_allclose(bb.hessian(squares)(tensor(x)).numpy(), expected, atol=1e-12)
     twice = bb.jacobian(bb.grad(squares))(tensor(x))
     np.testing.assert_allclose(twice.numpy(), expected, atol=1e-12)
+
+
+def singular(f: Any) -> Any:
+    """``u @ diag(f(s)) @ vh``."""
+
+    def function(t: Any) -> Any:
+        u, s, vh = bb.linalg.svd(t, full_matrices=False)
+        return (u * f(s)) @ vh
+
+    return function
+
+
+def spectral(f: Any) -> Any:
+    """``v @ diag(f(w)) @ v.T``."""
+
+    def function(t: Any) -> Any:
+        values, vectors = bb.linalg.eigh(t)
+        return (vectors * f(values)) @ vectors.mT
+
+    return function
+
+
+def symmetric_part(t: Any) -> Any:
+    return (t + t.mT) * 0.5
+
+
+TURNED = ROTATION @ np.diag([1.0, 2.0, 2.0]) @ ROTATION.T
+#: Functions by values and vectors, and the same by products of matrices; each is twice differentiable.
+TWO_WAYS = [
+    (spectral(lambda w: w), symmetric_part),
+    (spectral(bb.exp), lambda t: bb.linalg.matrix_exp(symmetric_part(t))),
+    (spectral(lambda w: 1.0 / (w + 3.0)), lambda t: bb.linalg.inv(symmetric_part(t) + 3.0 * tensor(np.eye(3)))),
+    (lambda t: spectral(bb.exp)(t @ t), lambda t: bb.linalg.matrix_exp(symmetric_part(t @ t))),
+    (singular(lambda s: s**3), lambda t: t @ t.mT @ t),
+]
+
+
+@pytest.mark.parametrize("x", [2.0 * np.eye(3), TURNED])
+@pytest.mark.parametrize(("decomposed", "plain"), TWO_WAYS)
+def test_second_derivatives_of_functions_of_matrices_with_equal_values(decomposed: Any, plain: Any, x: Array) -> None:
+    """By every composition of transforms, and through ``vmap``."""
+    weights, first, second = tensor(WEIGHTS), tensor(GENERATOR.normal(size=(3, 3))), tensor(ROTATION)
+
+    def f(t: Any) -> Any:
+        return (decomposed(t) * weights).sum()
+
+    def g(t: Any) -> Any:
+        return (plain(t) * weights).sum()
+
+    both = tensor(np.stack([x, 3.0 * np.eye(3)]))
+    ways: list[Any] = [
+        lambda h: bb.hessian(h)(tensor(x)),
+        lambda h: bb.jacobian(bb.grad(h))(tensor(x)),
+        lambda h: bb.grad(lambda t: (bb.grad(h)(t) ** 2).sum())(tensor(x)),
+        lambda h: bb.jvp(lambda t: bb.jvp(h, (t,), (t @ first,))[1], (tensor(x),), (second * 1e3,))[1],
+        lambda h: bb.jvp(bb.vmap(bb.grad(h)), (both,), (bb.stack([first, second]),))[1],
+        lambda h: bb.jacobian(lambda t: bb.grad(lambda y: h(y + t))(tensor(x)))(tensor(np.zeros((3, 3)))),
+    ]
+    for way in ways:
+        expected = way(g).numpy()
+        np.testing.assert_allclose(way(f).numpy(), expected, atol=1e-11 * (1.0 + np.abs(expected).max()))
+
+
+@pytest.mark.parametrize(("dtype", "atol"), [("float32", 3e-6), ("bfloat16", 0.05)])
+def test_second_derivatives_of_functions_of_equal_values_in_narrow_floats(dtype: Any, atol: float) -> None:
+    x, weights = bb.asarray(np.eye(3), dtype=dtype), bb.asarray(WEIGHTS, dtype=dtype)
+    found = bb.hessian(lambda t: (spectral(bb.exp)(t) * weights).sum())(x).astype("float64").numpy()
+    wide = bb.asarray(WEIGHTS, dtype=dtype).astype("float64")
+    plain = lambda t: (bb.linalg.matrix_exp(symmetric_part(t)) * wide).sum()
+    np.testing.assert_allclose(found, bb.hessian(plain)(tensor(np.eye(3))).numpy(), atol=atol)
+
+
+def test_second_derivatives_of_spaces_of_equal_values() -> None:
+    """A projector on what a tall matrix leaves out, with both of its values equal."""
+    x = np.linalg.qr(GENERATOR.normal(size=(4, 2)))[0]
+    weights = tensor(GENERATOR.normal(size=(4, 4)))
+
+    def by_vectors(t: Any) -> Any:
+        rest = bb.linalg.svd(t).U[:, 2:]
+        return (rest @ rest.mT * weights).sum()
+
+    def by_inverse(t: Any) -> Any:
+        return ((tensor(np.eye(4)) - t @ bb.linalg.inv(t.mT @ t) @ t.mT) * weights).sum()
+
+    found, expected = (bb.hessian(f)(tensor(x)).numpy() for f in (by_vectors, by_inverse))
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda t: bb.linalg.eigh(t).eigenvectors[0, 0],
+        lambda t: (bb.linalg.eigh(t).eigenvalues * tensor([1.0, 2.0, 3.0])).sum(),
+        lambda t: (spectral(lambda w: w * tensor([1.0, 2.0, 3.0]))(t) * tensor(WEIGHTS)).sum(),
+        lambda t: (spectral(bb.exp)(t) * t.detach()).sum(),  # what stays along the line is not known apart
+    ],
+)
+def test_second_derivatives_that_do_not_exist_or_are_not_known_are_nan(f: Any) -> None:
+    assert np.isnan(bb.hessian(f)(tensor(np.eye(3))).numpy()).any()
+    assert np.isnan(bb.jvp(bb.grad(f), (tensor(np.eye(3)),), (tensor(WEIGHTS),))[1].numpy()).any()
+
+
+def test_third_derivatives_at_equal_values_are_nan() -> None:
+    f = lambda t: (spectral(bb.exp)(t) * tensor(WEIGHTS[:2, :2])).sum()
+    assert np.isnan(bb.jacobian(bb.hessian(f))(tensor(np.eye(2))).numpy()).all()
+
+
+@pytest.mark.parametrize("f", [spectral(lambda w: w), spectral(bb.exp), singular(lambda s: s), singular(bb.exp)])
+@pytest.mark.parametrize("x", [np.eye(3), np.zeros((3, 3)), np.diag([1.0, 1.0, 0.0])])
+def test_a_cotangent_of_0_gives_0_at_equal_values(f: Any, x: Array) -> None:
+    leaf = tensor(x).require_grad()
+    np.testing.assert_array_equal(leaf.grad((f(leaf) * 0.0).sum().backward()).numpy(), np.zeros((3, 3)))
 
 
 @pytest.mark.parametrize("values", [[1.0, 1.0, 2.0], [2.0, 2.0, 2.0]])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import sys
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.helpers.kernels import needs_kernels
 
 import backburn as bb
 from backburn import nn, optim
@@ -17,7 +20,9 @@ from backburn.backend import Backend
 from backburn.base.errors import ArgumentError, CaptureError, GraphError
 from backburn.decorators import Capture
 from backburn.nn import functional
-from backburn.transforms import CaptureWarning, capturing
+from backburn.programs import executable
+from backburn.transforms import CaptureWarning, captured_state, capturing
+from backburn_numpy.lists import verifier
 
 RECORDING = "autodiff(capture(numpy))"
 #: Replays give the bits of the calls one by one.
@@ -94,7 +99,7 @@ def test_a_training_step_is_replayed_with_the_numbers_it_would_have_given(name: 
 
 def test_the_rate_of_a_plateau_is_asked_for_at_each_replay() -> None:
     found = []
-    for backend, wrap in (("autodiff(numpy)", lambda f: f), (RECORDING, bb.capture)):
+    for backend, wrap in (("autodiff(numpy)", lambda f: f), (EXACT, bb.capture)):
         rate = optim.schedules.ReduceOnPlateau(0.5, factor=0.5, patience=0)
         state, step = (model_on(backend), optim.Adam(rate)), wrap(train_step)
         for i, (x, y) in enumerate(batches(7, backend)):
@@ -453,8 +458,8 @@ def test_a_generator_without_a_seed_cannot_be_recorded() -> None:
 ])  # fmt: skip
 def test_options_of_an_optimizer_may_change_between_replays(make: Any, options: dict[str, Any]) -> None:
     def run(step: Any) -> list[float]:
-        state, found = (model_on(RECORDING), make()), []
-        for number, (x, y) in enumerate(batches(7, RECORDING)):
+        state, found = (model_on(EXACT), make()), []
+        for number, (x, y) in enumerate(batches(7, EXACT)):
             if number == 4:
                 vars(state[1]).update(options)
             state, loss = step(state, x, y)
@@ -568,13 +573,13 @@ def test_what_is_changed_between_replays_is_seen(name: str) -> None:
 
 def test_a_state_as_it_was_left_is_not_looked_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
     walks = []
-    look = capturing._Slots.__init__
+    look = captured_state.State.__init__
 
     def looking(self: Any, state: Any) -> None:
         walks.append(1)
         look(self, state)
 
-    monkeypatch.setattr(capturing._Slots, "__init__", looking)
+    monkeypatch.setattr(captured_state.State, "__init__", looking)
     step, (model, optimizer) = bb.capture(train_step), (model_on(RECORDING), optim.Adam(0.01))
     counts = []
     for x, y in batches(6, RECORDING):
@@ -700,3 +705,138 @@ def test_a_state_that_the_step_gives_other_parts_is_left_as_it_was(change: Any) 
         captured(state)
     assert list(state) == ["w", "list", "more"]
     assert (state["w"].item(), [x.item() for x in state["list"]]) == (2.0, [1.0, 1.0])
+
+
+# ---- the host's part of a replay ----
+
+#: The most calls of Python functions in a replay of one linear layer with Adam, and the most that 15 more layers add.
+FRAMES, MORE_FRAMES = 60, 10
+
+
+def frames_of(call: Callable[[], Any]) -> int:
+    """The number of Python functions that are called."""
+    seen = []
+    sys.setprofile(lambda frame, event, _: seen.append(frame.f_code) if event == "call" else None)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return len(seen) - 1  # without ``call`` itself
+
+
+def layers_step(state: Any, x: Any, y: Any) -> Any:
+    model, optimizer = state
+    loss = functional.mse_loss(model(x), y)
+    optimizer.step(model, loss.backward())
+    return state, loss
+
+
+@needs_kernels
+@pytest.mark.parametrize("optimizer", [
+    lambda: optim.Adam(1e-3), lambda: optim.SGD(1e-3), lambda: optim.SGD(1e-3, momentum=0.9),
+    lambda: optim.RMSprop(1e-3), lambda: optim.Adagrad(1e-3), lambda: optim.Lion(1e-3),
+])  # fmt: skip
+def test_a_replay_calls_as_many_functions_for_many_layers_as_for_one(
+    optimizer: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifier, "VERIFIES", False)
+    monkeypatch.setattr(executable, "WATCHERS", [])  # a timeline of another test may still be there
+    found = []
+    for count in (1, 16):
+        with bb.use_backend(RECORDING):
+            state = nn.Sequential(*(nn.Linear(8, 8) for _ in range(count))), optimizer()
+            x, y = bb.random.normal((8, 8)), bb.random.normal((8, 8))
+        captured = bb.capture(layers_step, on_fallback="error")
+        for _ in range(3):
+            state, _ = captured(state, x, y)
+        found.append(frames_of(lambda: captured(state, x, y)))  # noqa: B023 - called at once
+    assert found[0] <= FRAMES, found
+    assert found[1] <= found[0] + MORE_FRAMES, found
+
+
+X: Any = bb.ones((8, 8), backend=RECORDING)
+KEPT: dict[str, Callable[[Any], Any]] = {
+    "a parameter": lambda model: model[0].weight,
+    "its method": lambda model: model[0].weight.sum,
+    "a weak reference": lambda model: weakref.ref(model[0].weight),
+    "its primitive": lambda model: model[0].weight.primitive,
+    "its leaf": lambda model: model[0].weight.primitive.node,
+    "a loss and its graph": lambda model: functional.mse_loss(model(X), X),
+    "gradients": lambda model: functional.mse_loss(model(X), X).backward(),
+    "a copy": lambda model: copy.deepcopy(model[0].weight),
+    "a list of it": lambda model: [model[0].weight],
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_tensor_that_somebody_has_is_another_after_a_replay(name: str) -> None:
+    """Where nobody has one, it is the same object with another value, which nobody can tell."""
+    state: Any = (nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)).to(RECORDING), optim.Adam(0.1))
+    x, y = X, X * 0.5
+    captured = bb.capture(layers_step, on_fallback="error")
+    for _ in range(4):
+        state, _ = captured(state, x, y)
+    first, other = id(state[0][0].weight), id(state[0][1].weight)
+    state, _ = captured(state, x, y)
+    assert (id(state[0][0].weight), id(state[0][1].weight)) == (first, other)
+    kept, before = KEPT[name](state[0]), state[0][0].weight.numpy().copy()
+    state, _ = captured(state, x, y)
+    weight = state[0][0].weight
+    assert (weight.numpy() != before).any()
+    assert id(state[0][1].weight) == other or "graph" in name or name == "gradients"
+    if name in ("a parameter", "a list of it"):
+        with pytest.raises(GraphError, match="used up"):
+            bb.trees.flatten(kept)[0][0].sum()
+    elif name == "its method":
+        with pytest.raises(GraphError, match="used up"):
+            kept()
+    elif name == "a weak reference":
+        assert kept() is None
+    elif name == "its primitive":
+        np.testing.assert_array_equal(kept.value, before)
+    elif name == "its leaf":
+        assert kept is not weight.primitive.node
+    elif name == "gradients":
+        assert weight.grad(kept) is None
+    elif name == "a loss and its graph":
+        assert weight.grad(kept.backward()) is None
+    else:
+        np.testing.assert_array_equal(kept.numpy(), before)
+
+
+def test_a_tuple_of_before_a_replay_has_the_tensors_of_before() -> None:
+    captured = bb.capture(lambda state, x: ((state[0] + x, [state[1][0] * x]), x * 1.0), on_fallback="error")
+    with bb.use_backend(RECORDING):
+        state: Any = (bb.zeros(3), [bb.ones(3)])
+    for _ in range(5):
+        old = state
+        state, _ = captured(state, X[0, :3])
+        with pytest.raises(GraphError, match="used up"):
+            old[0].sum()
+    assert state[0].tolist() == [5.0] * 3
+
+
+def test_a_tensor_in_two_states_is_used_up_in_both() -> None:
+    step, other = (bb.capture(lambda s, x: ({"w": s["w"] + x}, x * 1.0), on_fallback="error") for _ in range(2))
+    with bb.use_backend(RECORDING):
+        state: Any = {"w": bb.zeros(3)}
+    for _ in range(4):
+        state, _ = step(state, X[0, :3])
+    apart: Any = {"w": state["w"]}
+    for _ in range(3):
+        apart, _ = other(apart, X[0, :3])
+    assert apart["w"].tolist() == [7.0] * 3
+    with pytest.raises(GraphError, match="used up"):
+        step(state, X[0, :3])
+
+
+def test_two_captured_steps_of_one_state_see_each_other() -> None:
+    with bb.use_backend(RECORDING):
+        state = nn.Sequential(nn.Linear(8, 8)), optim.Adam(0.1)
+        plain = copy.deepcopy(state[0]), optim.Adam(0.1)
+    steps = [bb.capture(layers_step, on_fallback="error") for _ in range(2)]
+    for number in range(16):
+        state, loss = steps[number // 3 % 2](state, X, X * 0.5)
+        plain, wanted = layers_step(plain, X, X * 0.5)
+        np.testing.assert_allclose(loss.numpy(), wanted.numpy(), 1e-4, 1e-6)
+    assert [step.reason for step in steps] == ["", ""]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from backburn.backend.tracing import is_formula
 from backburn.ops.table import OPERATIONS, contract_operations
+from backburn.programs.lowering import is_formula
 from backburn_cupy.kernels import (
     activations,
     index,

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from backburn.backend.tracing import UNTRACEABLE, Formula, Trace, Value, is_formula, method_of, traced
 from backburn.base.dtypes import float32, float64, rounded
 from backburn.ops.table import OPERATIONS
+from backburn.programs.lowering import UNTRACEABLE, Formula, Trace, Value, is_formula, method_of, traced
 from backburn_cupy.kernels import geometry
 from backburn_cupy.kernels.runner import Runner
 from backburn_cupy.kernels.sources import C_TYPES, write

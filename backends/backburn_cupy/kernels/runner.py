@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from backburn.decorators.capture.replay import REPLAY
+from backburn.backend.host_numbers import RECORDING_STEP
 from backburn_cupy.kernels.sources import OPTIONS, source
 
 Array = Any
@@ -105,7 +105,7 @@ class CupyRunner:
 
     def device_number(self, number: float) -> Array | None:
         """Its place among the numbers on the device."""
-        recording = REPLAY.get()
+        recording = RECORDING_STEP.get()
         if recording is None or getattr(number, "place", NUMBERS) >= NUMBERS:
             return None
         place = recording.bind(number)

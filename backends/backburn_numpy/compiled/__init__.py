@@ -1,7 +1,7 @@
 """Optional compiled kernels of float32 operations, and some of float64: the same work in one pass over memory.
 
 NumPy computes an operation in several passes. The kernels in this folder's C sources do softmax, normalizations,
-activation functions, optimizer steps and products with quantized weights in one pass, vectorized and without the GIL.
+activation functions, optimizer strides and products with quantized weights in one pass, vectorized and without the GIL.
 They are in wheels, or compiled when the package is installed, if there is a C compiler, or by ``python -m
 backburn_numpy.compiled``. Without them, or with ``BACKBURN_COMPILED=0``, the operations' default bodies do the same
 work with NumPy: the same results up to rounding, but slower. ``BACKBURN_COMPILED=x86-64-v3`` uses those of no higher
@@ -17,7 +17,7 @@ import ctypes
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -25,24 +25,12 @@ import numpy as np
 from backburn.backend import BackendWarning
 from backburn.base.call_site import stack_level
 from backburn.base.errors import ArgumentError
+from backburn_numpy import tuning
 from backburn_numpy.compiled.build import REMEDY, SOURCES, levels, libraries, load, supported_levels
 
 Array = Any
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
-
-#: The fewest elements for which the call of a kernel pays, where it is not one: NumPy needs a few passes or products.
-FEW_PASSES: dict[str, int] = dict.fromkeys(
-    (
-        *("sigmoid", "silu", "relu_backward", "sigmoid_backward", "tanh_backward", "sigmoid_slope", "tanh_slope"),
-        *("cummax", "cummin", "diff_rows"),
-        *("attention", "normalize_by", "take_places"),
-    ),
-    1 << 10,
-)
-
-#: Elements that a thread takes at a time when a kernel's work is shared.
-PORTION = 1 << 14
 
 
 def level() -> str | None:
@@ -72,7 +60,7 @@ def file() -> str | None:
 
 def serving(name: str, x: Array) -> Callable[..., None] | None:
     """The kernel of that name for the dtype of ``x``, float32 or float64, if it exists and pays; else None."""
-    if x.size < FEW_PASSES.get(name, 1):
+    if x.size < tuning.MIN_ELEMENTS_FOR_KERNEL.get(name, 1):
         return None
     return kernel(name) if x.dtype == FLOAT32 else kernel(f"{name}_double") if x.dtype == FLOAT64 else None
 
@@ -89,6 +77,16 @@ def addresses(*arrays: Array | None) -> list[int | None]:
     return [None if x is None else address(x) for x in arrays]
 
 
+def addresses_of(arrays: Iterable[Array]) -> list[int]:
+    """The :func:`address` of each array, without a call of Python for each."""
+    if not _HEAD:
+        return [*map(address, arrays)]
+    found, pointer, head = [], _pointer, _HEAD
+    for x in arrays:
+        found.append(pointer(id(x) + head).value)
+    return found
+
+
 def _head() -> int:
     """The size of the object header; 0 if the data pointer is not known to follow it."""
     size, probe = object.__basicsize__, np.empty(1)
@@ -97,20 +95,20 @@ def _head() -> int:
     return size if _pointer(id(probe) + size).value == probe.__array_interface__["data"][0] else 0
 
 
-def parallel_for(kernel: Any, starts: list[int], steps: list[int], rows: int, width: int, threads: int) -> None:
+def parallel_for(kernel: Any, starts: list[int], strides: list[int], rows: int, width: int, threads: int) -> None:
     """Call a kernel on rows of 2 to 4 arrays, in several native threads.
 
-    ``starts`` are the arrays' addresses and ``steps`` their row strides in bytes. Rows have ``width`` elements; if it
+    ``starts`` are the arrays' addresses and ``strides`` their row strides in bytes. Rows have ``width`` elements; if it
     is 0 the kernel takes no width, and at most 3 arrays. A portion is some 16,000 elements.
     """
     run: Any = _kernels.get("parallel_for") or _find("parallel_for")
     missing = _MISSING[len(starts)]
-    run(kernel.where, rows, width, portion(width), threads, len(starts), *starts, *missing, *steps, *missing)
+    run(kernel.where, rows, width, portion(width), threads, len(starts), *starts, *missing, *strides, *missing)
 
 
 def portion(width: int) -> int:
     """The number of rows, or of elements if ``width`` is 0, that a thread takes at a time."""
-    return PORTION // width or 1 if width else PORTION
+    return tuning.ELEMENTS_PER_TASK // width or 1 if width else tuning.ELEMENTS_PER_TASK
 
 
 _MISSING = [(0,) * (4 - count) for count in range(5)]

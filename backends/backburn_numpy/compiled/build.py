@@ -25,9 +25,10 @@ from typing import NamedTuple
 
 FOLDER = Path(__file__).parent
 #: Detects the instruction sets: a separate library, which every processor can run.
-PROCESSOR = FOLDER / "processor.c"
-SOURCES = sorted(set(FOLDER.glob("*.c")) - {PROCESSOR})
-HEADERS = sorted(FOLDER.glob("*.h"))
+PROCESSOR = FOLDER / "runtime" / "processor.c"
+#: In folders by subject; no two have the same name.
+SOURCES = sorted(set(FOLDER.rglob("*.c")) - {PROCESSOR})
+HEADERS = sorted(FOLDER.rglob("*.h"))
 
 #: Not .so, lest tools take a library for a Python module.
 SUFFIX = ".kernels"
@@ -37,7 +38,7 @@ SUFFIX = ".kernels"
 #: as long.
 FLAGS = (
     *("-std=c11", "-O2", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
-    *("-fPIC", "-pthread", "-fvisibility=hidden", "-Wall"),
+    *("-fPIC", "-pthread", "-fvisibility=hidden", "-Wall", f"-I{FOLDER}"),
     # Vectors wider than the processor's are passed to inlined functions only, so that their ABI does not matter. Clang
     # leaves some loops as they are.
     *("-fno-asynchronous-unwind-tables", "-Wno-psabi", "-Wno-pass-failed"),
@@ -140,8 +141,8 @@ class Compiler(NamedTuple):
 
 
 #: Linking by zig. Functions are the system's: zig's own library has some by the same names. Windows needs it to check
-#: the stack; there a library starts by ``start.c``. Musl's library has another name on each system, and Python has
-#: loaded it.
+#: the stack; there a library starts by ``windows_entry.c``. Musl's library has another name on each system, and Python
+#: has loaded it.
 _ZIG_LINK = {
     "windows": (
         *("-nostdlib", "-rtlib=compiler-rt", "-Wl,-e,DllMainCRTStartup"),

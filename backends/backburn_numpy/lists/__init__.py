@@ -4,6 +4,6 @@ What a list computes for itself alone lies in an arena, in places that are fixed
 not needed at the same time share one. Views are addresses. The parts of a stack are computed where they lie in it.
 """
 
-from backburn_numpy.lists.lister import Lister
+from backburn_numpy.lists.lister import ProgramCompiler
 
-__all__ = ["Lister"]
+__all__ = ["ProgramCompiler"]

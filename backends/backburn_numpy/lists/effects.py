@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from backburn.decorators.capture.program import Variable
+from backburn.programs.ir import Variable
 from backburn_numpy import compiled
 
 Array = Any
@@ -53,6 +53,10 @@ EFFECTS: dict[str, tuple[Any, ...]] = {
     "sum_matrices": (
         (("r", lambda inner, number, size: number * size), ("w", lambda inner, number, size: number * inner)),
         "inner", "number", "size",
+    ),
+    "sum_in_order": (
+        (("r", lambda rows, width, wide: rows * width), ("w", lambda rows, width, wide: width)),
+        "rows", "width", "wide",
     ),
     "lstm_step": (
         (("rw", _times(4)), ("w", _times(1)), ("w", _times(1)), ("r", _times(1)), ("r", _times(4)),

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from backburn.backend.tracing import Formula, is_formula, method_of
-from backburn.decorators.capture.program import Call, Number, Variable, arguments
 from backburn.ops.table import OPERATIONS
+from backburn.programs.ir import Call, Number, Variable, arguments
+from backburn.programs.lowering import Formula, is_formula, method_of
 from backburn_numpy import compiled
-from backburn_numpy.fused import COSTS, _Program, _program
+from backburn_numpy.elementwise.fused import COSTS, _Program, _program
 from backburn_numpy.lists.layout import FORMULA, MOST, MOST_GROUPS, Layout, Place, Plan, Shape, dtype_of
 
 #: The bytes of a row up to which rows are repeated rather than passed over one by one, and the most elements then.

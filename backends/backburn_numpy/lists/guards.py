@@ -1,10 +1,11 @@
 """Guards around memory, for tests: NaN in what nothing has written, canaries around results, operands compared.
 
-Inside :func:`guarded`, arrays that the backend makes with :func:`backburn_numpy.memory.empty` have canaries before and
-after them and begin as NaN (integers as -1, truths as 255). When such an array dies its memory is filled again and
-kept for a while, and nobody may write there. Native lists fill their arenas before each replay, and what they are given
-and their constants are compared with copies of before; so are the inputs of whole replays, and outputs of earlier ones.
-Outside the context nothing of this costs anything.
+Inside :func:`guarded`, arrays that the backend makes with :func:`backburn_numpy.runtime.memory.empty` or ``np.empty``
+have canaries before and after them and begin as NaN (integers as -1, truths as 255); so do workspaces and packed
+weights. When such an array dies its memory is filled again and kept for a while, and nobody may write there; nor in a
+block that goes back to the pool, until it is used again. Native lists fill their arenas before each replay, and what
+they are given and their constants are compared with copies of before; so are the inputs of whole replays, and outputs
+of earlier ones. Outside the context nothing of this costs anything.
 """
 
 from __future__ import annotations
@@ -14,17 +15,19 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
-from weakref import ref
+from weakref import WeakSet, ref
 
 import numpy as np
 
 from backburn.base.errors import BackburnError
-from backburn.decorators.capture.program import Variable
-from backburn.decorators.capture.recorder import Replayed
-from backburn_numpy import memory
+from backburn.programs.executable import CompiledProgram
+from backburn.programs.ir import Variable
+from backburn_numpy import compiled, tuning
 from backburn_numpy.lists import layout
 from backburn_numpy.lists.native_list import NativeList
+from backburn_numpy.runtime import memory
 
 #: The bytes of a canary on either side of an array, and what each byte is.
 CANARY, PATTERN = 1 << 8, 0xA5
@@ -34,15 +37,22 @@ UNWRITTEN = 0xFF
 #: The most bytes of dead arrays that are kept, in which nobody may write.
 KEPT = 1 << 26
 
+#: Modules whose ``np.empty`` is memory that this one guards, or reads.
+UNCHANGED = (__name__, memory.__name__, compiled.__name__)
+
 _found: list[str] = []
 _alive: dict[int, ref[_Guarded]] = {}
 _dead: deque[Any] = deque()
 _dead_size = 0
 #: Outputs of the last replays, held weakly since references decide what is written over, and their bytes.
 _outputs: deque[tuple[ref[Any], bytes]] = deque(maxlen=256)
+#: Lists whose kernel fills their arena.
+_filled: WeakSet[NativeList] = WeakSet()
 _lock = threading.RLock()
-#: Held from the time an arena is filled until its list has run.
-_arenas = threading.RLock()
+#: The bytes of each block that has gone back to the pool, filled, by its address.
+_pooled: dict[int, int] = {}
+#: What the context replaces, so that large arrays still come from the pool.
+_from_pool: Callable[..., Any] = memory.empty
 
 
 class MemoryFault(BackburnError, AssertionError):
@@ -73,6 +83,8 @@ def _bury(raw: Any) -> None:
     _dead_size -= raw.size
     if not (raw == UNWRITTEN).all():
         _found.append(f"memory of {raw.size - 2 * CANARY} bytes was written after its array had died")
+    elif raw.size >= tuning.MIN_POOLED_BYTES + 2 * CANARY:
+        _pooled[compiled.address(raw)] = raw.size
 
 
 def _look_at(whole: Any) -> None:
@@ -85,17 +97,43 @@ def _look_at(whole: Any) -> None:
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """:func:`backburn_numpy.memory.empty` between canaries."""
+    """:func:`backburn_numpy.runtime.memory.empty` between canaries."""
     size = dtype.itemsize
     for n in shape:
         size *= n
-    raw = memory.aligned(size + 2 * CANARY).view(memory._Raw)  # NumPy would pass over a base of the array's class
+    is_pooled = size >= tuning.MIN_POOLED_BYTES
+    raw = _from_pool((size + 2 * CANARY,), np.dtype(np.uint8)) if is_pooled else memory.aligned(size + 2 * CANARY)
+    raw = raw.view(memory._Raw)  # NumPy would pass over a base of the array's class
+    if is_pooled:
+        with _lock:
+            filled = _pooled.pop(compiled.address(raw), 0)
+            if not (raw[:filled] == UNWRITTEN).all():
+                _found.append(f"a block of {filled} bytes was written in the pool")
     raw[:CANARY] = raw[CANARY + size :] = PATTERN
     raw[CANARY : CANARY + size] = UNWRITTEN
     whole = np.ndarray.__new__(_Guarded, (size,), np.uint8, raw, CANARY)
     with _lock:
         _alive[id(whole)] = ref(whole)
     return np.ndarray(shape, dtype, whole)
+
+
+def _numpy_empty(shape: Any, dtype: Any = float, **options: Any) -> Any:
+    """``np.empty`` between canaries."""
+    dtype = np.dtype(dtype)
+    if options or dtype.hasobject or dtype.subdtype is not None:
+        return np.empty(shape, dtype, **options)
+    return _empty((shape,) if isinstance(shape, int) else tuple(shape), dtype)
+
+
+class _Filled:
+    """The kernel of a list, which finds NaN in the arena; called under the list's lock."""
+
+    def __init__(self, run: Callable[..., Any], arena: Any) -> None:
+        self.run, self.arena = run, arena
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.arena[:] = UNWRITTEN
+        return self.run(*arguments)
 
 
 def check(dead: bool = True) -> None:
@@ -130,16 +168,17 @@ def _list_call(original: Callable[..., Any], self: NativeList, *given: Any) -> A
             words = f"{x.dtype}{list(x.shape)}, and {v.dtype}{list(v.shape)} was recorded"
             raise MemoryFault(f"native list of {name}: it is given {words}")
     operands, constants = _copies([*given]), _copies(self.constants)
-    with _arenas:
-        self.arena[:] = UNWRITTEN
-        found = original(self, *given)
+    if not isinstance(self._run, _Filled):
+        self._run = _Filled(self._run, self.arena)
+        _filled.add(self)
+    found = original(self, *given)
     _compare(operands, f"native list of {name}: an operand")
     _compare(constants, f"native list of {name}: a constant")
     check(dead=False)
     return found
 
 
-def _replay(original: Callable[..., Any], self: Replayed, inputs: Any, *rest: Any) -> Any:
+def _replay(original: Callable[..., Any], self: CompiledProgram, inputs: Any, *rest: Any) -> Any:
     """A replay that leaves its inputs as they are, and what is left of the outputs of earlier ones."""
     before = _copies([*inputs])
     found = original(self, inputs, *rest)
@@ -168,18 +207,28 @@ def guarded() -> Iterator[None]:
         replaced.append((owner, name, getattr(owner, name)))
         setattr(owner, name, new)
 
-    empty = memory.empty
+    append_empty = memory.append_empty
+    numpy = ModuleType("numpy")
+    numpy.__dict__.update(vars(np), empty=_numpy_empty)
     for module in [m for n, m in sys.modules.items() if n.partition(".")[0] == "backburn_numpy"]:
-        if getattr(module, "empty", None) is empty:
+        if getattr(module, "empty", None) is _from_pool:
             replace(module, "empty", _empty)
+        if getattr(module, "append_empty", None) is append_empty:
+            replace(module, "append_empty", lambda arrays, kinds: arrays.extend(_empty(*x[:2]) for x in kinds))
+        if getattr(module, "np", None) is np and module.__name__ not in UNCHANGED:
+            replace(module, "np", numpy)
     replace(layout, "aligned", lambda size: _empty((size,), np.dtype(np.uint8)))
-    list_call, replay = NativeList.__call__, Replayed.__call__
+    list_call, replay = NativeList.__call__, CompiledProgram.__call__
     replace(NativeList, "__call__", lambda self, *given: _list_call(list_call, self, *given))
-    replace(Replayed, "__call__", lambda self, inputs, *rest: _replay(replay, self, inputs, *rest))
+    replace(CompiledProgram, "__call__", lambda self, inputs, *rest: _replay(replay, self, inputs, *rest))
     try:
         yield
         check()
     finally:
         _outputs.clear()
+        _pooled.clear()
+        for one in [*_filled]:
+            one._run = one._run.run
+        _filled.clear()
         for owner, name, old in reversed(replaced):
             setattr(owner, name, old)

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from backburn.decorators.capture.program import Call, Number, Variable
+from backburn.programs.ir import Call, Number, Variable
 from backburn_numpy import compiled
 from backburn_numpy.compiled import FLOAT32, FLOAT64
-from backburn_numpy.memory import aligned, contiguous
+from backburn_numpy.runtime.memory import aligned, contiguous
 
 #: The most elements of a result of a list: for larger ones it gains nothing, and the arena would keep their memory.
 MOST = 1 << 16

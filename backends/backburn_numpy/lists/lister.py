@@ -1,31 +1,34 @@
-"""``Lister``: which calls become part of a list, and the lists of one program."""
+"""``ProgramCompiler``: which calls become part of a list, and the lists of one program."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from backburn.decorators.capture.program import Call, Number, Variable
+from backburn.programs.ir import Call, Number, Variable
 from backburn_numpy.lists import formulas, multiplications, rearrangements
 from backburn_numpy.lists.layout import Layout, Plan
 from backburn_numpy.lists.native_list import NativeList
 
 
-class Lister:
-    """Makes lists of the calls of one program: see :class:`backburn.decorators.capture.native.Lister`."""
+class ProgramCompiler:
+    """Makes lists of the calls of one program.
+
+    See :class:`backburn.programs.passes.native_programs.ProgramCompiler`.
+    """
 
     def __init__(self) -> None:
         self._plans: dict[Call, Plan] = {}
 
-    def spares(self, call: Call) -> int:
-        """How many calls are spared where this one becomes part of a list: 0 for a view, -1 if it cannot."""
+    def calls_saved(self, call: Call) -> int | None:
+        """How many calls fewer there are if this one is in a list, 0 for a view; None if it cannot be."""
         plan = PLANNERS.get(call.operation, formulas.formula_plan)(call)
         if plan is None:
-            return -1
+            return None
         self._plans[call] = plan
         return 0 if call.operation in VIEWS else 1
 
-    def native_list(
+    def native_program(
         self, calls: Sequence[Call], given: Sequence[Variable | Number], results: Sequence[Variable]
     ) -> Callable[..., list[Any]]:
         """A function of what is given that makes the calls and returns the results."""
@@ -41,6 +44,7 @@ PLANNERS: dict[str, Callable[[Call], Plan | None]] = {
     "mean": formulas.sum_plan,
     "matmul": multiplications.product_plan,
     "linear": multiplications.linear_plan,
+    "linear_weight_backward": multiplications.weight_gradient_plan,
     "lstm_cell": multiplications.cell_plan,
     "gru_cell": multiplications.cell_plan,
     "lstm_backward": multiplications.cell_backward_plan,

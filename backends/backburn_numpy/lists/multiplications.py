@@ -1,4 +1,4 @@
-"""Plans of matrix products, and of the cells of recurrent networks."""
+"""Plans of matrix gemm, and of the cells of recurrent networks."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from backburn.decorators.capture.program import Call, Variable, arguments
-from backburn_numpy import blas, compiled, products
+from backburn.programs.ir import Call, Variable, arguments
+from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.lists.layout import COPY, MOST, PRODUCT, Layout, Place, Plan, Shape, dtype_of
+from backburn_numpy.runtime import blas, gemm
 
 #: The most multiplications of a matrix product by the kernels, and by OpenBLAS, which makes such a one in the calling
 #: thread; and the most products of a stack.
@@ -32,7 +33,7 @@ class Gemm(NamedTuple):
         m, n, k = sizes
         left, right = (m if turned[0] else k), (k if turned[1] else n)
         few = m * n * k <= MOST_BY_LIBRARY and self.dtype is FLOAT32 and not turned[1]
-        address = (few and products.library_pays() and blas.library_sgemm_address()) or self.address
+        address = (few and gemm.library_pays() and blas.library_sgemm_address()) or self.address
         head = PRODUCT, address, *map(int, turned), m, n, k
         layout.append(*head, x, left, y, right, int(adds), out, self.dtype.itemsize)
 
@@ -42,7 +43,7 @@ def gemm_of(multiplications: int, elements: int, *values: Any) -> Gemm | None:
     dtype = dtype_of(values[0])
     if dtype is None or any(dtype_of(v) is not dtype for v in values) or elements > MOST:
         return None
-    if products.sgemm_address() is not None:
+    if gemm.sgemm_address() is not None:
         return Gemm(0, dtype) if multiplications <= MOST_MULTIPLICATIONS else None
     address = blas.library_sgemm_address()
     if address is None or dtype is not FLOAT32 or multiplications > MOST_BY_LIBRARY:
@@ -111,6 +112,32 @@ def linear_plan(call: Call) -> Plan | None:
             layout.append(COPY, target, places[2], m, width, width, 0)
         gemm.append(layout, target, places[0], places[1], (m, n, k), (False, True), bias is not None)
         layout.hold((*places, target))
+
+    return plan
+
+
+def weight_gradient_plan(call: Call) -> Plan | None:
+    """The plan of the gradients of a linear layer's weight and bias: ``grad.T @ x`` over all rows, and their sum."""
+    grad, x = call.operands
+    (n, k), m = (grad.shape[-1], x.shape[-1]), prod(x.shape[:-1])
+    weight, bias = call.results
+    results = [v for v in call.results if v is not None]
+    gemm = gemm_of(m * n * k, max(m, n) * max(n, k), grad, x, *results) if weight is not None else None
+    if gemm is None or (bias is not None and n == 1 < m):  # NumPy adds the elements of one column in pairs
+        return None
+    dtype = gemm.dtype
+    # The bits are those of the operation: NumPy adds few rows one after the other.
+    is_wide = dtype is FLOAT32 and m * n >= tuning.MIN_ELEMENTS_FOR_SHORT_ROWS
+    name, *sizes = ("sum_matrices", n, 1, m * n) if m >= tuning.MIN_SHORT_ROWS else ("sum_in_order", m, n, int(is_wide))
+    kernel = compiled.kernel(name if dtype is FLOAT32 else f"{name}_double")
+
+    def plan(layout: Layout, call: Call) -> None:
+        left, right = (layout.read(v, dtype) for v in (grad, x))
+        target = layout.new(weight)
+        gemm.append(layout, target, left, right, (n, k, m), (True, False))
+        if bias is not None:
+            layout.call(kernel, left, layout.new(bias), *sizes)
+        layout.hold((left, right, target))
 
     return plan
 

@@ -11,14 +11,14 @@ from weakref import WeakSet
 
 import numpy as np
 
-from backburn.decorators.capture.program import Call, Number, Variable
-from backburn_numpy import compiled
-from backburn_numpy.fused import SHARED, _Program
+from backburn.programs.ir import Call, Number, Variable
+from backburn_numpy import compiled, tuning
+from backburn_numpy.elementwise.fused import _Program
 from backburn_numpy.lists import verifier
 from backburn_numpy.lists.layout import COPY, FLOATS, Kind, Layout, Memory, Shape, bytes_of
 from backburn_numpy.lists.verifier import Finished, Value
-from backburn_numpy.memory import contiguous, empty
-from backburn_numpy.threads import available
+from backburn_numpy.runtime.memory import append_empty, contiguous
+from backburn_numpy.runtime.threads import available
 
 
 class NativeList:
@@ -31,6 +31,8 @@ class NativeList:
         results: Sequence[Variable],
         makers: Mapping[Variable, Call],
     ) -> None:
+        #: The calls, in order.
+        self.made = [*dict.fromkeys(makers.values())]
         parts: list[tuple[int, int, Variable]] = []
         news: list[Memory] = []
         copied = len(layout.values)
@@ -46,7 +48,7 @@ class NativeList:
                 news.append(memory)
             parts.append((memory.address, offset, v))
         #: The results that have memory of their own, by shape and dtype; and all, by which of them and what part.
-        self._news: list[tuple[Shape, np.dtype[Any]]] = []
+        self._news: list[tuple[Shape, np.dtype[Any], bool]] = []
         #: The call of each of these, and the last one for whose result there was no memory.
         self.makers: list[Call] = []
         self.failed: Call | None = None
@@ -56,11 +58,17 @@ class NativeList:
             _, offset, v = parts[mine[0]]
             self.makers.append(makers[v])
             dtype = FLOATS[v.dtype.name]
-            if len(mine) == 1 and memory.size == bytes_of(v):
-                self._news.append((v.shape, dtype))
+            is_whole = len(mine) == 1 and memory.size == bytes_of(v)
+            self._news.append(
+                (
+                    v.shape if is_whole else (memory.size // dtype.itemsize,),
+                    dtype,
+                    memory.size >= tuning.MIN_POOLED_BYTES,
+                )
+            )
+            if is_whole:
                 self._parts[mine[0]] = number, None, v.shape
                 continue
-            self._news.append(((memory.size // dtype.itemsize,), dtype))
             for i in mine:
                 _, offset, v = parts[i]
                 start = offset // dtype.itemsize
@@ -75,7 +83,15 @@ class NativeList:
         #: The operands of each call, as recorded.
         self.given = [*given]
         at_steps, at_patches, at_starts = map(compiled.address, (self._steps, self._patches, self._starts))
-        self._given = at_steps, len(words), at_patches, len(patches) // 3, at_starts, compiled.PORTION, SHARED
+        self._given = (
+            at_steps,
+            len(words),
+            at_patches,
+            len(patches) // 3,
+            at_starts,
+            tuning.ELEMENTS_PER_TASK,
+            tuning.MIN_ELEMENTS_FOR_NATIVE_THREADS,
+        )
         self._run: Any = compiled.kernel("native_list")
         self._lock = threading.Lock()
         if verifier.VERIFIES:
@@ -105,7 +121,7 @@ class NativeList:
             [cast(Call, call) for call in layout.owners],
             values,
             self.given,
-            [prod(shape) * dtype.itemsize for shape, dtype in self._news],
+            [prod(shape) * dtype.itemsize for shape, dtype, _ in self._news],
             [
                 (v, number, part.start * self._news[number][1].itemsize if part is not None else 0)
                 for v, (number, part, _) in zip(results, self._parts, strict=True)
@@ -124,25 +140,26 @@ class NativeList:
 
     def __call__(self, *given: Any) -> list[Any]:
         """The results for what is given."""
-        arrays = [
-            x if x.__class__ is np.ndarray and x.flags.c_contiguous else contiguous(x)
-            for x in map(given.__getitem__, self._arrays)
-        ]
-        news: list[Any] = []
-        for shape, dtype in self._news:
-            try:
-                news.append(empty(shape, dtype))
-            except MemoryError:
-                self.failed = self.makers[len(news)]
-                raise
+        arrays: list[Any] = []
+        for i in self._arrays:
+            x = given[i]
+            arrays.append(x if x.__class__ is np.ndarray and x.flags.c_contiguous else contiguous(x))
+        count = len(arrays)
+        try:
+            append_empty(arrays, self._news)
+        except MemoryError:
+            self.failed = self.makers[len(arrays) - count]
+            raise
         with self._lock:
-            self._starts[:] = [*map(compiled.address, arrays), *map(compiled.address, news)]
+            self._starts[:] = compiled.addresses_of(arrays)
             for i, cell in self._numbers:
                 cell[()] = given[i]
             self._run(*self._given, available())
-        return [
-            news[number] if part is None else news[number][part].reshape(shape) for number, part, shape in self._parts
-        ]
+        results = []
+        for number, part, shape in self._parts:
+            new = arrays[count + number]
+            results.append(new if part is None else new[part].reshape(shape))
+        return results
 
 
 #: All lists: a thread of the parent may have been in one of them when it forked.

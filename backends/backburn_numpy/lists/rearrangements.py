@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from backburn.decorators.capture.program import Call, Variable, arguments
+from backburn.programs.ir import Call, Variable, arguments
 from backburn_numpy.lists.layout import (
     COPY,
     MOST,

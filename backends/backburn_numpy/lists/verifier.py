@@ -26,9 +26,10 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from backburn.base.errors import CaptureError
-from backburn.decorators.capture.program import Call, Number, Variable, arguments
-from backburn_numpy import blas, compiled, products
+from backburn.programs.ir import Call, Number, Variable, arguments
+from backburn_numpy import compiled
 from backburn_numpy.lists.effects import CELLS, EFFECTS, MOVES, Refused, kernels, uses_of
+from backburn_numpy.runtime import blas, gemm
 
 Array = Any
 
@@ -151,8 +152,7 @@ class _Run:
         self._starts += [Region(f"new array {i}", _unwritten(n), True) for i, n in enumerate(finished.news)]
         fixed = {compiled.address(cell): _line(self._symbols[x, cell.dtype.itemsize]) for x, cell in finished.cells}
         regions = {at: Region("a number", symbols, False) for at, symbols in fixed.items()}
-        for x in finished.constants:
-            regions[compiled.address(x)] = Region("a constant", _line(_bits(x)), False)
+        regions |= {at: Region("a constant", bits, False) for at, bits in _constants(finished.constants)}
         if finished.arena.size:
             regions[compiled.address(finished.arena)] = Region("the arena", _unwritten(finished.arena.size), True)
         self._addresses = sorted(regions)
@@ -438,7 +438,7 @@ class _Run:
     def _product(self, words: list[int]) -> None:
         address, turned_x, turned_y, m, n, k = words[2:8]
         left, right, adds, size = words[9], words[11], words[12], words[14]
-        known = {0, blas.library_sgemm_address(), products.sgemm_address()}
+        known = {0, blas.library_sgemm_address(), gemm.sgemm_address()}
         if address not in known or (address and size != 4) or size != self._size:
             raise Refused("a product calls no function for its elements")
         x = self._span(words, 8, *((m, size, k) if turned_x else (k, size, m)), left * size)
@@ -447,12 +447,22 @@ class _Run:
         if min(left - x.length, right - y.length) < 0:
             raise Refused("the rows of a factor overlap")
         self._apart([out], [x, y])
-        for span, turned in ((x, turned_x), (y, turned_y)):
+        for i, (span, turned) in enumerate(((x, turned_x), (y, turned_y))):
             symbols = self._read(span)
-            self._is_matrix(symbols.swapaxes(0, 1) if turned else symbols)
+            matrix = symbols.swapaxes(0, 1) if turned else symbols
+            if self._call.operation == "linear_weight_backward":  # of all rows
+                rows = self._rows(i)
+                self._compare(matrix, rows if i else rows.swapaxes(0, 1), "a factor")
+            else:
+                self._is_matrix(matrix)
         if adds:
             self._read(out)
         self._write(out)
+
+    def _rows(self, number: int) -> Array:
+        """The symbols of an operand of the call as one matrix, (rows, columns, units)."""
+        symbols = self._of(self._call.operands[number], self._size)
+        return symbols.reshape(-1, *symbols.shape[-2:])
 
     def _is_matrix(self, symbols: Array) -> None:
         """Rows of a factor are rows of an operand, perhaps of its transposed matrices, or of what the call has made."""
@@ -488,7 +498,9 @@ class _Run:
         written = [*spans["w"], *spans["rw"]]
         self._apart(written, spans["r"])
         for span in (*spans["r"], *spans["rw"]):
-            self._read(span)
+            found = self._read(span)
+            if self._call.operation == "linear_weight_backward":
+                self._compare(_line(found), _line(self._rows(0)), "what it sums")
         for span in written:
             self._write(span)
 
@@ -544,6 +556,18 @@ def _line(symbols: Array) -> Array:
 def _bits(x: Array) -> Array:
     """The symbols of a constant, below 0: the bits of its units."""
     return -1 - x.reshape(-1).view(np.uint32).astype(np.int64)
+
+
+def _constants(arrays: Sequence[Array]) -> list[tuple[int, Array]]:
+    """The addresses and symbols of constants; parts of one array that overlap are one constant."""
+    found: list[tuple[int, Array]] = []
+    for x in sorted(arrays, key=compiled.address):
+        at, bits = compiled.address(x), _line(_bits(x))
+        if found and (common := found[-1][0] + found[-1][1].size * UNIT - at) > 0:
+            at, before = found.pop()
+            bits = np.concatenate([before, bits[common // UNIT :]])
+        found.append((at, bits))
+    return found
 
 
 def _unwritten(size: int) -> Array:

@@ -1,1 +1,28 @@
-"""The operations of the NumPy backend, one module per family of the contract."""
+"""The operations of the NumPy backend, one module per family of the contract; importing one registers its functions."""
+
+from backburn_numpy.ops import (  # noqa: F401
+    activations,
+    attention,
+    conv,
+    creation,
+    ctc,
+    decompositions,
+    elementwise,
+    fft,
+    index,
+    linalg,
+    losses,
+    normalization,
+    optimizer_steps,
+    pool,
+    quantization,
+    quantized_products,
+    random,
+    recurrent,
+    reduce,
+    resample,
+    scan,
+    selection,
+    shape,
+    sort,
+)  # fmt: skip

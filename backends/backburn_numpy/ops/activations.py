@@ -8,31 +8,35 @@ from typing import Any
 
 import numpy as np
 
-from backburn.backend.tracing import method_of
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled
-from backburn_numpy.blocks import elementwise, run_rows
-from backburn_numpy.fused import FEWEST, fuse, fuse_kernel
-from backburn_numpy.half_precision import cast_like, is_half, upcast_half
-from backburn_numpy.memory import empty, memory_ordered
+from backburn.programs.lowering import method_of
+from backburn_numpy import tuning
+from backburn_numpy.elementwise.blocks import elementwise, run_rows
+from backburn_numpy.elementwise.fused import fuse, fuse_kernel
+from backburn_numpy.elementwise.half_precision import cast_like, is_half, upcast_half
+from backburn_numpy.implements import implements
 from backburn_numpy.ops.elementwise import maximum
-from backburn_numpy.quiet import quiet
+from backburn_numpy.runtime.memory import empty, memory_ordered
 
 Array = Any
 
 
+@implements("relu")
 def relu(x: Array, /) -> Array:
     return maximum(x, 0)
 
 
+@implements("softplus", takes_backend=True)
 def softplus(k: Any, x: Array, /, beta: float = 1.0) -> Array:
     return _elementwise(k, "softplus", "softplus" if beta == 1 else "", x, beta=beta)
 
 
+@implements("gelu", takes_backend=True)
 def gelu(k: Any, x: Array, /, approximate: str = "none") -> Array:
     return _elementwise(k, "gelu", GELU.get(approximate, ""), x, approximate=approximate)
 
 
+@implements("gelu_backward", takes_backend=True)
 def gelu_backward(k: Any, grad: Array, x: Array, /, approximate: str) -> Array:
     kernel = f"{GELU[approximate]}_backward" if approximate in GELU else ""
     return _elementwise(k, "gelu_backward", kernel, grad, x, approximate=approximate)
@@ -97,7 +101,7 @@ def _relu_backward(grad: Array, y: Array) -> Array:
     return np.where(np.greater(y, zero), grad, zero)
 
 
-#: Functions of so few elements that a kernel does not pay (``compiled.FEW_PASSES``): recurrences call them.
+#: Functions of so few elements that a kernel does not pay (``tuning.MIN_ELEMENTS_FOR_KERNEL``): recurrences call them.
 FEW: dict[str, Callable[..., Array]] = {
     "sigmoid": _sigmoid, "silu": _silu, "sigmoid_backward": _sigmoid_backward, "tanh_backward": _tanh_backward,
     "relu_backward": _relu_backward, "sigmoid_slope": _sigmoid_slope, "tanh_slope": _tanh_slope,
@@ -110,14 +114,15 @@ def _function(name: str) -> Callable[..., Array]:
 
     def operation(k: Any, x: Array, y: Array = None, /) -> Array:
         operands = (x,) if y is None else (x, y)
-        if few is not None and x.size < compiled.FEW_PASSES.get(name, 0) and x.itemsize > 2:
+        if few is not None and x.size < tuning.MIN_ELEMENTS_FOR_KERNEL.get(name, 0) and x.itemsize > 2:
             return few(*operands)
         return _elementwise(k, name, name, *operands)
 
-    return quiet(operation)
+    return operation
 
 
-FUNCTIONS = {name: _function(name) for name in (*FEW, "log_sigmoid", "silu_backward")}
+for _name in (*FEW, "log_sigmoid", "silu_backward"):
+    implements(_name, takes_backend=True)(_function(_name))
 
 
 def _elementwise(k: Any, name: str, kernel: str, *operands: Array, **options: Any) -> Array:
@@ -133,7 +138,7 @@ def _elementwise(k: Any, name: str, kernel: str, *operands: Array, **options: An
     out = empty(first.shape, first.dtype)
     if kernel and run_rows(kernel, (out, *operands), first.size):
         return out
-    if first.size < FEWEST:
+    if first.size < tuning.MIN_ELEMENTS_FOR_FORMULAS:
         return OPERATIONS[name].body(k, *operands, **options)
     if (found := fuse(method_of(name), *operands, *options.values())) is not None:
         return found

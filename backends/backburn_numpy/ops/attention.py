@@ -17,12 +17,13 @@ from backburn.base.errors import ShapeError
 from backburn.ops import attention as bodies
 from backburn.ops.bodies.scalars import shape_or_none
 from backburn.ops.random import apply_dropout
-from backburn_numpy import blas, compiled
-from backburn_numpy.blocks import SHARED
+from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32
-from backburn_numpy.half_precision import cast_like, is_half, upcast_half
-from backburn_numpy.memory import contiguous, empty
-from backburn_numpy.threads import available, parallel_for
+from backburn_numpy.elementwise.half_precision import cast_like, is_half, upcast_half
+from backburn_numpy.implements import implements
+from backburn_numpy.runtime import blas
+from backburn_numpy.runtime.memory import contiguous, empty
+from backburn_numpy.runtime.threads import available, parallel_for
 
 Array = Any
 Block = tuple[slice, slice, slice]
@@ -30,14 +31,8 @@ Block = tuple[slice, slice, slice]
 #: Half the smallest positive float32: numbers up to this round to 0.
 LEAST = 2.0**-150
 
-#: Scores per block, which fit in the L2 cache.
-SCORES = 1 << 17
 
-#: The number of queries up to which a score costs more, since its key and value are read for these alone; and how many
-#: times as much.
-FEW, READING = 4, 4
-
-
+@implements("scaled_dot_product_attention", takes_backend=True)
 def scaled_dot_product_attention(
     k: Any,
     query: Array,
@@ -71,6 +66,7 @@ def scaled_dot_product_attention(
     return out.reshape(shape)
 
 
+@implements("scaled_dot_product_attention_backward", takes_backend=True)
 def scaled_dot_product_attention_backward(
     k: Any,
     grad: Array,
@@ -130,7 +126,9 @@ class _Call:
         outer, self.inner, self.queries, self.size = self.operands[0].shape
         self.keys, self.width = self.operands[2].shape[2:]
         self.count, self.scores = outer * self.inner, self.queries * self.keys
-        self.part = self.queries if self.scores <= SCORES else max(1, SCORES // self.keys)
+        self.part = (
+            self.queries if self.scores <= tuning.SCORES_PER_BLOCK else max(1, tuning.SCORES_PER_BLOCK // self.keys)
+        )
         self.causal, self.factors = causal, (scale, 1.0 / (1.0 - dropout) if dropout < 1 else 0.0)
 
     def _join_queries(self) -> None:
@@ -158,16 +156,16 @@ class _Call:
         mask = self.masks[0]
         sizes = [self.inner, self.queries, self.keys, self.size, self.width, int(self.causal), self.part]
         sizes.append(int(mask is not None and mask.dtype == FLOAT32))
-        mask_strides = [step for m in self.masks for step in ((0, 0, 0, 0) if m is None else m.strides)]
-        steps = [step for t in self.operands for step in _steps(t)]
-        numbers, failed = np.array([*sizes, *mask_strides, *steps], np.int64), np.zeros(1, np.intc)
+        mask_strides = [stride for m in self.masks for stride in ((0, 0, 0, 0) if m is None else m.strides)]
+        strides = [stride for t in self.operands for stride in _strides(t)]
+        numbers, failed = np.array([*sizes, *mask_strides, *strides], np.int64), np.zeros(1, np.intc)
         at = compiled.addresses(*results, *self.operands, *self.masks)
-        cost = scores * READING if self.queries <= FEW else scores
-        threads = min(available(), parts) if parts * cost >= SHARED else 1
+        cost = scores * tuning.COST_OF_FEW_QUERIES if self.queries <= tuning.MAX_FEW_QUERIES else scores
+        threads = min(available(), parts) if parts * cost >= tuning.MIN_ELEMENTS_FOR_NATIVE_THREADS else 1
         with blas.single_in_kernels() if threads > 1 else nullcontext():
             self.kernel(
                 *at, blas.sgemm_address(), compiled.address(numbers), *self.factors, compiled.address(failed), parts,
-                max(1, compiled.PORTION // cost), threads,
+                max(1, tuning.ELEMENTS_PER_TASK // cost), threads,
             )  # fmt: skip
         if failed[0]:
             raise MemoryError("no memory for the scores of some queries")
@@ -200,12 +198,13 @@ def _readable(x: Array) -> Array:
     """``x`` with four axes, as a view if its rows are contiguous and do not overlap, else a copy."""
     four = _with_four_axes(x)
     rows, size = four.shape[2:]
-    steps = four.strides
-    gapless = (size == 1 or steps[3] == 4) and (rows == 1 or steps[2] >= 4 * size) and not any(n % 4 for n in steps)
+    strides = four.strides
+    is_dense = (size == 1 or strides[3] == 4) and (rows == 1 or strides[2] >= 4 * size)
+    gapless = is_dense and not any(n % 4 for n in strides)
     return four if gapless else contiguous(four)
 
 
-def _steps(x: Array) -> tuple[int, int, int]:
+def _strides(x: Array) -> tuple[int, int, int]:
     """The strides in elements of the batch axes and of rows; a single row has the stride of its width."""
     outer, inner, row = (n // 4 for n in x.strides[:3])
     return outer, inner, row if x.shape[2] > 1 else x.shape[3]
@@ -237,12 +236,12 @@ def _worth(q: Array, keys: Array) -> int:
 def _blocks(start: int, stop: int, queries: int, keys: int, causal: bool) -> Iterator[Block]:
     """Slices of matrices, of queries, and of the keys that these may attend to."""
     one = queries * keys
-    if one <= SCORES:
-        step = max(1, SCORES // max(1, one))
+    if one <= tuning.SCORES_PER_BLOCK:
+        step = max(1, tuning.SCORES_PER_BLOCK // max(1, one))
         for first in range(start, stop, step):
             yield slice(first, min(first + step, stop)), slice(0, queries), slice(0, keys)
         return
-    step = max(1, SCORES // keys)
+    step = max(1, tuning.SCORES_PER_BLOCK // keys)
     for number in range(start, stop):
         for first in range(0, queries, step):
             last = min(first + step, queries)

@@ -20,19 +20,22 @@ from backburn.ops.conv import (
     convolved_transposed,
     window_reach,
 )
-from backburn_numpy import conv_compiled
-from backburn_numpy.conv_blocks import COLUMNS, PLACES, WORTH, Block, cut, flip_weight, run_blocks
-from backburn_numpy.half_precision import in_float32, is_half
-from backburn_numpy.memory import empty
+from backburn_numpy import tuning
+from backburn_numpy.convolution import kernels
+from backburn_numpy.convolution.blocks import Block, cut, flip_weight, run_blocks
+from backburn_numpy.elementwise.half_precision import in_float32, is_half
+from backburn_numpy.implements import implements
 from backburn_numpy.ops.linalg import affine, matmul
 from backburn_numpy.ops.shape import overlap_add, sliding_window
-from backburn_numpy.products import Epilogue
-from backburn_numpy.threads import parallel_for
+from backburn_numpy.runtime.gemm import Epilogue
+from backburn_numpy.runtime.memory import empty
+from backburn_numpy.runtime.threads import parallel_for
 
 Array = Any
 Shape = tuple[int, ...]
 
 
+@implements("conv")
 def conv(
     x: Array,
     weight: Array,
@@ -52,13 +55,14 @@ def conv(
     if is_half(x):
         return in_float32(conv, x, weight, bias, stride, padding, dilation, groups)
     options = weight.shape[2:], stride, padding, dilation
-    lengths = conv_compiled.geometry("conv", x, x.shape, shape, *options, groups)
+    lengths = kernels.geometry("conv", x, x.shape, shape, *options, groups)
     if lengths is not None:
-        return conv_compiled.convolve(x, weight, bias, lengths)
+        return kernels.convolve(x, weight, bias, lengths)
     out = _convolve(_windows(x, *options), _group_matrices(weight, groups), shape)
     return out if bias is None else np.add(out, _column(bias, out.ndim), out=out)
 
 
+@implements("conv_transpose")
 def conv_transpose(
     x: Array,
     weight: Array,
@@ -80,9 +84,9 @@ def conv_transpose(
     if is_half(x):
         return in_float32(conv_transpose, x, weight, bias, stride, padding, output_padding, dilation, groups)
     size = weight.shape[2:]
-    lengths = conv_compiled.geometry("conv_input", x, shape, x.shape, size, stride, padding, dilation, groups)
+    lengths = kernels.geometry("conv_input", x, shape, x.shape, size, stride, padding, dilation, groups)
     if lengths is not None:
-        return conv_compiled.overlap_windows(x, weight, bias, lengths)
+        return kernels.overlap_windows(x, weight, bias, lengths)
     # With stride 1 it is a convolution with the flipped weight, padded by the rest of the window.
     edges = [window_reach(n, spacing) - 1 for n, spacing in zip(size, dilation, strict=True)]
     rest = tuple((e - before, e - after) for e, (before, after) in zip(edges, padding, strict=True))
@@ -94,6 +98,7 @@ def conv_transpose(
     return out if bias is None else np.add(out, _column(bias, out.ndim), out=out)
 
 
+@implements("conv_weight_backward")
 def conv_weight_backward(
     x: Array,
     grad: Array,
@@ -110,10 +115,10 @@ def conv_weight_backward(
         return matmul(_flat(grad).T, _flat(x)).reshape(grad.shape[1], x.shape[1], *size)
     if is_half(x):
         return in_float32(conv_weight_backward, x, grad, size, stride, padding, dilation, groups)
-    lengths = conv_compiled.geometry("conv_weight", x, x.shape, grad.shape, size, stride, padding, dilation, groups)
+    lengths = kernels.geometry("conv_weight", x, x.shape, grad.shape, size, stride, padding, dilation, groups)
     channels, outputs = x.shape[1] // groups, grad.shape[1] // groups
     if lengths is not None:
-        total = conv_compiled.weight_grad(x, grad, lengths)
+        total = kernels.weight_grad(x, grad, lengths)
         return total.reshape(grad.shape[1], channels, *size)
     windows = _windows(x, size, stride, padding, dilation)
     depth = channels * math.prod(size)
@@ -127,7 +132,13 @@ def conv_weight_backward(
 
     if windows.size and grad.size:
         # Summing large products costs more than columns that do not fit the cache.
-        _run_over_blocks(work, windows, groups * depth, windows.size * outputs, PLACES * (depth * outputs // COLUMNS))
+        _run_over_blocks(
+            work,
+            windows,
+            groups * depth,
+            windows.size * outputs,
+            tuning.CONV_MIN_BLOCK_COLUMNS * (depth * outputs // tuning.CONV_BLOCK_ELEMENTS),
+        )
     result = np.zeros((groups, depth, outputs), windows.dtype)
     for first in sorted(totals):
         result += totals[first]
@@ -144,10 +155,10 @@ def conv_then(
     """:func:`conv`, and the pass after it."""
     size, options = weight.shape[2:], (stride, padding, dilation, groups)
     shape = convolved(x.shape, weight.shape, None, stride=stride, padding=padding, dilation=dilation, groups=groups)
-    g = conv_compiled.geometry("conv", x, x.shape, shape, size, *options)
+    g = kernels.geometry("conv", x, x.shape, shape, size, *options)
     if g is None or not g.is_direct or _is_one_window(size, x.shape[2:], padding, dilation, groups):
         return epilogue(conv(x, weight, bias, *options))
-    return conv_compiled.convolve_direct(x, weight, bias, g, epilogue=epilogue)
+    return kernels.convolve_direct(x, weight, bias, g, epilogue=epilogue)
 
 
 def conv_transpose_then(
@@ -161,11 +172,11 @@ def conv_transpose_then(
         x.shape, weight.shape, None, stride=stride, padding=padding, output_padding=output_padding,
         dilation=dilation, groups=groups,
     )  # fmt: skip
-    g = conv_compiled.geometry("conv_input", x, shape, x.shape, weight.shape[2:], stride, padding, dilation, groups)
-    turned = None if g is None or math.prod(x.shape[2:]) == 1 else g.flipped
-    if turned is None or not turned.is_direct:
+    g = kernels.geometry("conv_input", x, shape, x.shape, weight.shape[2:], stride, padding, dilation, groups)
+    flipped = None if g is None or math.prod(x.shape[2:]) == 1 else g.flipped
+    if flipped is None or not flipped.is_direct:
         return epilogue(conv_transpose(x, weight, bias, *options))
-    return conv_compiled.convolve_direct(x, weight, bias, turned, flipped=True, epilogue=epilogue)
+    return kernels.convolve_direct(x, weight, bias, flipped, is_flipped=True, epilogue=epilogue)
 
 
 # ---- a single window ----
@@ -203,7 +214,7 @@ def _windows(x: Array, size: Shape, stride: Shape, padding: Pairs, dilation: Sha
             padded[start:stop].fill(0)
             padded[(slice(start, stop), slice(None), *inside)] = x[start:stop]
 
-        parallel_for(part, len(x), max(1, (WORTH >> 2) * len(x) // max(1, x.size)))
+        parallel_for(part, len(x), max(1, (tuning.CONV_MIN_PRODUCTS_FOR_THREADS >> 2) * len(x) // max(1, x.size)))
         x = padded
     return sliding_window(x, size, stride, tuple(range(2, x.ndim)), dilation)
 
@@ -268,7 +279,7 @@ def _overlap_windows(
     outputs, size, rank = weight.shape[1], weight.shape[2:], x.ndim - 2
     matrix = weight.reshape(groups, x.shape[1] // groups, outputs * math.prod(size)).swapaxes(1, 2)
     out, axes = empty(shape, x.dtype), (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
-    step = max(1, COLUMNS // max(1, groups * matrix.shape[1] * math.prod(x.shape[2:])))
+    step = max(1, tuning.CONV_BLOCK_ELEMENTS // max(1, groups * matrix.shape[1] * math.prod(x.shape[2:])))
 
     def work(start: int, stop: int) -> None:
         for first in range(start, stop, step):

@@ -8,13 +8,14 @@ import numpy as np
 
 from backburn.ops.ctc import IMPOSSIBLE, Lattice, ctc_shape, lattice_gradient, lattice_loss
 from backburn_numpy import compiled
-from backburn_numpy.blocks import WORTH
-from backburn_numpy.memory import empty
-from backburn_numpy.threads import parallel_for
+from backburn_numpy.implements import implements
+from backburn_numpy.runtime.memory import empty
+from backburn_numpy.runtime.threads import parallel_for
 
 Array = Any
 
 
+@implements("ctc_loss", takes_backend=True)
 def ctc_loss(
     k: Any, log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, /, blank: int = 0
 ) -> Array:
@@ -22,6 +23,7 @@ def ctc_loss(
     return lattice_loss(_Lattice, k, log_probs, targets, input_lengths, target_lengths, blank)
 
 
+@implements("ctc_loss_backward", takes_backend=True)
 def ctc_loss_backward(
     k: Any,
     grad: Array,
@@ -59,5 +61,5 @@ class _Lattice(Lattice):
             memory = np.empty(2 * (places + 2), np.float32)
             kernel(*compiled.addresses(out, *arrays, memory), steps, examples, places, first, last)
 
-        parallel_for(part, examples, max(1, WORTH // (steps * places)))
+        parallel_for(part, examples, each=steps * places)
         return out

@@ -12,14 +12,15 @@ import numpy as np
 from backburn.base.errors import LinearAlgebraError, ShapeError, SingularMatrixError
 from backburn.ops.decompositions import EPS, LEADING, solution
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import blas, compiled
-from backburn_numpy.blocks import WORTH
+from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import address
-from backburn_numpy.half_precision import cast_like, upcast_half
-from backburn_numpy.memory import contiguous, empty
+from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
+from backburn_numpy.implements import implements
 from backburn_numpy.ops.selection import triangle
-from backburn_numpy.quiet import quietly
-from backburn_numpy.threads import parallel_for
+from backburn_numpy.runtime import blas
+from backburn_numpy.runtime.memory import contiguous, empty
+from backburn_numpy.runtime.quiet import quietly
+from backburn_numpy.runtime.threads import parallel_for
 
 Array = Any
 
@@ -64,10 +65,7 @@ def _symmetric(x: Array) -> Array:
     return np.add(half, np.matrix_transpose(half))
 
 
-#: From this many rows on, functions of the BLAS library are called for each matrix.
-LARGE = 32
-
-
+@implements("cholesky")
 def cholesky(x: Array, /) -> Array:
     why = "is not positive definite"
     return cast_like(_attempt(_cholesky, _symmetric(x), why=why, error=LinearAlgebraError), x)
@@ -78,7 +76,11 @@ def _cholesky(x: Array) -> Array:
     rows = x.shape[-1]
     number, text = POINTER(c_int64), c_char_p
     name = f"scipy_{_letter(x)}potrf_64_"
-    if x.ndim > 2 or rows < LARGE or (fast := blas.function(name, text, number, c_void_p, number, number)) is None:
+    if (
+        x.ndim > 2
+        or rows < tuning.MIN_ROWS_FOR_LAPACK
+        or (fast := blas.function(name, text, number, c_void_p, number, number)) is None
+    ):
         return np.linalg.cholesky(x)
     size, failed, factor = c_int64(rows), c_int64(0), x.copy()
     fast(b"L", size, address(factor), size, failed)  # by columns
@@ -98,6 +100,7 @@ def _letter(x: Array) -> str:
     return "d" if x.dtype == np.float64 else "s"
 
 
+@implements("lu")
 def lu(x: Array, /) -> tuple[Array, Array, Array]:
     (*stack, rows, columns), inner = x.shape, min(x.shape[-2:])
     y = np.array(upcast_half(x)).reshape(math.prod(stack), rows, columns)
@@ -115,6 +118,7 @@ def lu(x: Array, /) -> tuple[Array, Array, Array]:
     return order.reshape(x.shape[:-1]), cast_like(lower, x), cast_like(np.triu(y)[..., :inner, :], x)
 
 
+@implements("qr")
 @quietly
 def qr(x: Array, /, complete: bool = False) -> tuple[Array, Array]:
     q, r = np.linalg.qr(upcast_half(x), mode="complete" if complete else "reduced")
@@ -141,6 +145,7 @@ _svd, _svdvals = _check_finite(np.linalg.svd), _check_finite(np.linalg.svdvals)
 _eigh, _eigvalsh = _check_finite(np.linalg.eigh), _check_finite(np.linalg.eigvalsh)
 
 
+@implements("svd")
 def svd(x: Array, /, full: bool = False) -> tuple[Array, Array, Array]:
     u, s, vh = _attempt(_svd, upcast_half(x), full_matrices=full, why=_DIVERGES, error=LinearAlgebraError)
     left, inner = _signs(u), s.shape[-1]
@@ -150,21 +155,20 @@ def svd(x: Array, /, full: bool = False) -> tuple[Array, Array, Array]:
     return cast_like(u * left, x), cast_like(s, x), cast_like(vh * np.matrix_transpose(right), x)
 
 
+@implements("eigh")
 def eigh(x: Array, /) -> tuple[Array, Array]:
     values, vectors = _attempt(_eigh, _symmetric(x), why=_DIVERGES, error=LinearAlgebraError)
     return cast_like(values, x), cast_like(vectors * _signs(vectors), x)
 
 
+@implements("svdvals")
 def svdvals(x: Array, /) -> Array:
     return cast_like(_attempt(_svdvals, upcast_half(x), why=_DIVERGES, error=LinearAlgebraError), x)
 
 
+@implements("eigvalsh")
 def eigvalsh(x: Array, /) -> Array:
     return cast_like(_attempt(_eigvalsh, _symmetric(x), why=_DIVERGES, error=LinearAlgebraError), x)
-
-
-#: The most rows of matrices, and the fewest matrices, that a kernel solves side by side.
-SIDE, MANY = 8, 16
 
 
 def _solve_small(x: Array, y: Array | None = None, columns: int = 0) -> tuple[Array, Array] | None:
@@ -177,17 +181,23 @@ def _solve_small(x: Array, y: Array | None = None, columns: int = 0) -> tuple[Ar
         stack, columns = np.broadcast_shapes(stack, y.shape[:-2]), y.shape[-1]
     elif y is not None:
         return None
-    if x.shape[-2] != rows or not 0 < rows <= SIDE or columns > SIDE or (number := math.prod(stack)) < MANY:
+    if (
+        x.shape[-2] != rows
+        or not 0 < rows <= tuning.MAX_SMALL_MATRIX_SIDE
+        or columns > tuning.MAX_SMALL_MATRIX_SIDE
+        or (number := math.prod(stack)) < tuning.MIN_SMALL_MATRICES
+    ):
         return None
     if (fast := compiled.serving("solve_small", x)) is None:
         return None
     out, pivots = empty((*stack, rows, columns), x.dtype), empty((rows + 1, number), x.dtype)
     x, y = (a if a is None else contiguous(np.broadcast_to(a, (*stack, *a.shape[-2:]))) for a in (x, y))
     at = compiled.addresses(out, x, y, pivots)
-    parallel_for(lambda first, last: fast(*at, rows, columns, number, first, last), number, max(1, WORTH // rows**2))
+    parallel_for(lambda first, last: fast(*at, rows, columns, number, first, last), number, each=rows**2)
     return (out, pivots.reshape(-1, *stack)) if pivots.all() and np.isfinite(pivots).all() else None
 
 
+@implements("solve")
 def solve(x: Array, y: Array, /) -> Array:
     y = upcast_half(y)[None] if y.ndim == 1 else upcast_half(y)
     if (found := _solve_small(upcast_half(x), y)) is not None:
@@ -195,11 +205,14 @@ def solve(x: Array, y: Array, /) -> Array:
     return cast_like(_attempt(np.linalg.solve, upcast_half(x), y, why="is singular", error=SingularMatrixError), x)
 
 
+@implements("triangular_solve")
 def triangular_solve(x: Array, y: Array, /, upper: bool = False) -> Array:
     a, b = upcast_half(x), upcast_half(y)
     real = c_double if a.dtype == np.float64 else c_float
     types = (*[c_int] * 5, c_int64, c_int64, real, c_void_p, c_int64, c_void_p, c_int64)
-    fast = blas.function(f"scipy_cblas_{_letter(a)}trsm64_", *types) if a.shape[-1] >= LARGE else None
+    fast = (
+        blas.function(f"scipy_cblas_{_letter(a)}trsm64_", *types) if a.shape[-1] >= tuning.MIN_ROWS_FOR_LAPACK else None
+    )
     shape = solution(a.shape, b.shape)
     rows, columns = shape[-2:]
     pivots = np.abs(np.diagonal(a, axis1=-2, axis2=-1))  # by whose reciprocals BLAS multiplies
@@ -207,14 +220,15 @@ def triangular_solve(x: Array, y: Array, /, upper: bool = False) -> Array:
         return solve(_triangle(x, upper), y)
     a, out = np.broadcast_to(a, (*shape[:-2], rows, rows)), np.array(np.broadcast_to(b, shape), order="C")
     for place in np.ndindex(shape[:-2]):
-        one, turned = a[place], a[place].T
-        by_rows = one.flags.c_contiguous or not turned.flags.c_contiguous
-        whole = contiguous(one if by_rows else turned)
+        one, transposed = a[place], a[place].T
+        by_rows = one.flags.c_contiguous or not transposed.flags.c_contiguous
+        whole = contiguous(one if by_rows else transposed)
         form = UPPER if upper == by_rows else LOWER, NO_TRANS if by_rows else TRANS
         fast(ROW_MAJOR, LEFT, *form, NON_UNIT, rows, columns, 1.0, address(whole), rows, address(out[place]), columns)
     return cast_like(out, x)
 
 
+@implements("inv")
 def inv(x: Array, /) -> Array:
     if (found := _solve_small(upcast_half(x), None, x.shape[-1])) is not None:
         return cast_like(found[0], x)
@@ -226,6 +240,7 @@ def _keep_nan(x: Array, found: Array) -> Array:
     return np.asarray(np.where(np.isnan(x).any((-2, -1)), math.nan, found), x.dtype)
 
 
+@implements("det")
 @quietly
 def det(x: Array, /) -> Array:
     if (found := _solve_small(upcast_half(x))) is not None:
@@ -233,6 +248,7 @@ def det(x: Array, /) -> Array:
     return _keep_nan(x, np.linalg.det(upcast_half(x)))
 
 
+@implements("slogdet")
 @quietly
 def slogdet(x: Array, /) -> tuple[Array, Array]:
     if (found := _solve_small(upcast_half(x))) is not None:
@@ -242,6 +258,7 @@ def slogdet(x: Array, /) -> tuple[Array, Array]:
     return _keep_nan(x, sign), _keep_nan(x, logarithm)
 
 
+@implements("cofactors", takes_backend=True)
 @quietly
 def cofactors(k: Any, x: Array, /) -> Array:
     wide = upcast_half(x)

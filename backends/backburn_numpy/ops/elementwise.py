@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from backburn_numpy.half_precision import cast_like, upcast_half
-from backburn_numpy.memory import THRESHOLD, empty_like
+from backburn_numpy import tuning
+from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
+from backburn_numpy.elementwise.ufuncs import binary, comparison, unary
+from backburn_numpy.implements import implements, register
 from backburn_numpy.ops.selection import where
-from backburn_numpy.ufuncs import binary, comparison, unary
+from backburn_numpy.runtime.memory import empty_like
 
 Array = Any
 
@@ -33,19 +35,19 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sub": binary(np.subtract), "mul": binary(np.multiply), "div": binary(np.divide), "neg": unary(np.negative),
     "round": unary(np.rint),
 }  # fmt: skip
+for _name, _function in FUNCTIONS.items():
+    register(_name, _function)
 square, maximum, minimum, divide = (FUNCTIONS[name] for name in ("square", "maximum", "minimum", "div"))
 
 _power, _expm1, _log10 = binary(np.power), unary(np.expm1), unary(np.log10)
 
-#: For fewer elements, NumPy's power is faster.
-MANY = 64
 
-
+@implements("pow")
 def pow(x: Array, y: Array, /) -> Array:
     number = y.__class__ is float or y.__class__ is int
     if number and y == 2:
         return square(x)
-    if number and x.size >= MANY and x.dtype.kind not in "iu" and math.isfinite(y):
+    if number and x.size >= tuning.MIN_ELEMENTS_FOR_REAL_POWER and x.dtype.kind not in "iu" and math.isfinite(y):
         return cast_like(_real_power(upcast_half(x), float(np.asarray(y, x.dtype))), x)
     return _power(x, y)
 
@@ -65,10 +67,11 @@ def _real_power(x: Array, y: float) -> Array:
     return result
 
 
+@implements("clip")
 def clip(x: Array, min: Array = None, max: Array = None, /) -> Array:
     if min is None:
         return x if max is None else minimum(x, max)
-    if x.nbytes < THRESHOLD and x.itemsize > 2 and x.ndim and min.__class__ is max.__class__ is float:
+    if x.nbytes < tuning.MIN_POOLED_BYTES and x.itemsize > 2 and x.ndim and min.__class__ is max.__class__ is float:
         return x.clip(min, max)
     above = maximum(x, min)
     if max is None:
@@ -78,6 +81,7 @@ def clip(x: Array, min: Array = None, max: Array = None, /) -> Array:
     return np.minimum(above, max, out=above)
 
 
+@implements("log10")
 def log10(x: Array, /) -> Array:
     """Exact for powers of 10: of float32, NumPy's logarithm is 2.0000002 at 100 on some processors."""
     out = _log10(x)
@@ -88,10 +92,12 @@ def log10(x: Array, /) -> Array:
     return out
 
 
+@implements("expm1")
 def expm1(x: Array, /) -> Array:
     return cast_like(_expm1(upcast_half(x)), x)  # NumPy 2.3 loses the sign of a zero of float16
 
 
+@implements("rsqrt")
 def rsqrt(x: Array, /) -> Array:
     root = np.sqrt(x, out=...)
     return np.reciprocal(root, root)

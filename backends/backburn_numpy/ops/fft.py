@@ -9,8 +9,9 @@ import numpy as np
 
 from backburn.ops.fft import _fft as check_pair
 from backburn.ops.fft import _irfft as check_shapes
-from backburn_numpy.half_precision import cast_like, upcast_half
-from backburn_numpy.quiet import quietly
+from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
+from backburn_numpy.implements import implements
+from backburn_numpy.runtime.quiet import quietly
 
 Array = Any
 
@@ -28,6 +29,7 @@ NAMES = ("rfft_n_even", "rfft_n_odd", "irfft", "fft")
 UFUNCS = _ufuncs()
 
 
+@implements("rfft")
 @quietly
 def rfft(x: Array, /, axis: int) -> tuple[Array, Array]:
     result = _spectrum(upcast_half(x), axis)
@@ -52,6 +54,7 @@ def _complex(real: Array, imag: Array) -> Array:
     return numbers
 
 
+@implements("irfft")
 @quietly
 def irfft(real: Array, imag: Array, /, length: int, axis: int) -> Array:
     check_shapes(real.shape, imag.shape, length=length, axis=axis)  # NumPy would truncate or zero-pad
@@ -62,6 +65,7 @@ def irfft(real: Array, imag: Array, /, length: int, axis: int) -> Array:
     return cast_like(_along(UFUNCS.irfft, numbers, 1 / length, out, axis), real)
 
 
+@implements("fft")
 @quietly
 def fft(real: Array, imag: Array, /, axis: tuple[int, ...]) -> tuple[Array, Array]:
     check_pair(real.shape, imag.shape, axis=axis)

@@ -13,12 +13,12 @@ from backburn.ops.bodies import quantized_moves
 from backburn.ops.bodies.scalars import shape_or_none
 from backburn.ops.index import added, gathered, scattered
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled
-from backburn_numpy.blocks import WORTH
-from backburn_numpy.half_precision import cast_like, compute_dtype
-from backburn_numpy.memory import THRESHOLD, contiguous, empty
+from backburn_numpy import compiled, tuning
+from backburn_numpy.elementwise.half_precision import cast_like, compute_dtype
+from backburn_numpy.implements import implements
 from backburn_numpy.ops.quantization import QuantizedArray
-from backburn_numpy.threads import available, parallel_for
+from backburn_numpy.runtime.memory import contiguous, empty
+from backburn_numpy.runtime.threads import available, parallel_for
 
 Array = Any
 Shape = tuple[int, ...]
@@ -26,35 +26,40 @@ Shape = tuple[int, ...]
 _ALL = slice(None)
 
 
+@implements("slice", takes_backend=True)
 def slice(k: Any, x: Array, /, key: Any) -> Array:
     if x.__class__ is QuantizedArray:
         return quantized_moves.slice_(k, x, key)
     return x[(*key, ...)]  # the Ellipsis keeps a 0-d result an array
 
 
+@implements("select", takes_backend=True)
 def select(k: Any, x: Array, /, axis: int, index: int) -> Array:
     if x.__class__ is QuantizedArray or index < 0:
         return OPERATIONS["select"].body(k, x, axis, index)
     return x[index, ...] if axis == 0 else x[(*(_ALL,) * axis, index, ...)]
 
 
+@implements("slice_assign")
 def slice_assign(x: Array, value: Any, /, key: Any) -> Array:
     out = _copy(x)
     out[key] = value
     return out
 
 
+@implements("slice_backward")
 def slice_backward(grad: Array, /, shape: Shape, key: Any) -> Array:
     out = _zeros(shape, grad.dtype)
     out[key] = grad
     return out
 
 
+@implements("take_along_axis", takes_backend=True)
 def take_along_axis(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
     if x.__class__ is QuantizedArray:
         return quantized_moves.take_along_axis(k, x, indices, axis)
     gathered(x.shape, indices.shape, axis=axis)  # NumPy would broadcast the indices
-    pays = x.itemsize in (4, 8) and indices.size >= compiled.FEW_PASSES.get("take_places", 1)
+    pays = x.itemsize in (4, 8) and indices.size >= tuning.MIN_ELEMENTS_FOR_KERNEL.get("take_places", 1)
     if pays and math.prod(x.shape[axis + 1 :]) == 1 and compiled.kernel("take_places") is not None:
         out = empty(indices.shape, x.dtype)
         _run_places_kernel("take_places", x, _wrap_indices(indices, x.shape[axis]), out, axis)
@@ -62,6 +67,7 @@ def take_along_axis(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
     return x[_grid(indices, axis)]
 
 
+@implements("take_along_axis_backward")
 def take_along_axis_backward(grad: Array, indices: Array, /, shape: Shape, axis: int) -> Array:
     if axis in (-1, len(shape) - 1) and indices.shape[axis] > 1:
         kernel = compiled.serving("spread_places", grad)
@@ -72,6 +78,7 @@ def take_along_axis_backward(grad: Array, indices: Array, /, shape: Shape, axis:
     return cast_like(out, grad)
 
 
+@implements("scatter")
 def scatter(x: Array, indices: Array, values: Any, /, axis: int, mode: str = "assign") -> Array:
     scattered(x.shape, indices.shape, getattr(values, "shape", None), axis=axis)
     if mode == "assign":
@@ -86,6 +93,7 @@ def scatter(x: Array, indices: Array, values: Any, /, axis: int, mode: str = "as
     return cast_like(out, x)
 
 
+@implements("scatter_reduce")
 def scatter_reduce(x: Array, indices: Array, values: Array, /, axis: int, mode: str) -> Array:
     ufunc = {"mul": np.multiply, "min": np.minimum, "max": np.maximum}.get(mode)
     if ufunc is None:
@@ -96,17 +104,19 @@ def scatter_reduce(x: Array, indices: Array, values: Array, /, axis: int, mode: 
     return cast_like(out, x)
 
 
+@implements("take", takes_backend=True)
 def take(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
     if x.__class__ is QuantizedArray:
         return quantized_moves.take(k, x, indices, axis)
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
     size = math.prod(shape)
-    if size and size * x.itemsize < THRESHOLD:
+    if size and size * x.itemsize < tuning.MIN_POOLED_BYTES:
         return np.asarray(x.take(indices, axis))  # else a single element would be a scalar
     # NumPy does not check the indices of an empty result, and writes to ``out`` directly only in a mode without checks.
     return np.take(x, _wrap_indices(indices, x.shape[axis]), axis, out=empty(shape, x.dtype), mode="clip")
 
 
+@implements("take_backward")
 def take_backward(grad: Array, indices: Array, /, length: int, axis: int) -> Array:
     shape = (*grad.shape[:axis], length, *grad.shape[axis + indices.ndim :])
     out = _zeros(shape, compute_dtype(grad))
@@ -116,6 +126,7 @@ def take_backward(grad: Array, indices: Array, /, length: int, axis: int) -> Arr
     return cast_like(out, grad)
 
 
+@implements("index_add")
 def index_add(x: Array, indices: Array, values: Any, /, axis: int) -> Array:
     added(x.shape, indices.shape, shape_or_none(values), axis=axis)
     out = _copy(x, compute_dtype(x))
@@ -123,6 +134,7 @@ def index_add(x: Array, indices: Array, values: Any, /, axis: int) -> Array:
     return cast_like(out, x)
 
 
+@implements("index_copy")
 def index_copy(x: Array, indices: Array, values: Any, /, axis: int, donate: bool = False) -> Array:
     added(x.shape, indices.shape, shape_or_none(values), axis=axis)
     out = x if donate and x.flags.writeable else _copy(x)
@@ -130,16 +142,19 @@ def index_copy(x: Array, indices: Array, values: Any, /, axis: int, donate: bool
     return out
 
 
+@implements("gather_nd")
 def gather_nd(x: Array, indices: Array, /) -> Array:
     if not indices.shape[-1]:  # no axis is indexed: every entry is x itself
         return np.broadcast_to(x, (*indices.shape[:-1], *x.shape))
     return np.asarray(x[(*np.moveaxis(indices, -1, 0), ...)])
 
 
+@implements("nonzero")
 def nonzero(x: Array, /) -> Array:
     return x.nonzero()[0][:, None] if x.ndim == 1 else np.argwhere(x)
 
 
+@implements("one_hot")
 def one_hot(x: Array, /, depth: int, dtype: DType = int64) -> Array:
     out = np.zeros((x.size, depth), dtype.dtype)
     out[np.arange(x.size), x.reshape(-1)] = 1
@@ -165,7 +180,7 @@ def _copy(x: Array, dtype: Any = None) -> Array:
 def _zeros(shape: Shape, dtype: Any) -> Array:
     """Writable zeros."""
     out = empty(shape, dtype)
-    if out.nbytes < THRESHOLD:
+    if out.nbytes < tuning.MIN_POOLED_BYTES:
         out.fill(0)
         return out
     flat = out.reshape(-1)
@@ -216,22 +231,22 @@ def _run_places_kernel(kernel: str, x: Array, indices: Array, values: Array, axi
     length, count = x.shape[axis], indices.size if shared else indices.shape[axis]
     whole = [contiguous(a) for a in (x, indices.astype(np.int64, copy=False), values)]
     between = 0 if shared else count
-    at, steps = [compiled.address(a) for a in whole], (x.itemsize * length, 8 * between, x.itemsize * count)
-    if values.size < WORTH:
+    at, strides = [compiled.address(a) for a in whole], (x.itemsize * length, 8 * between, x.itemsize * count)
+    if values.size < tuning.MIN_WORK_FOR_SECOND_THREAD:
         fast(*at, values.size // (count or 1), length, count, between)
         return
 
     def part(start: int, stop: int) -> None:
-        fast(*(a + start * step for a, step in zip(at, steps, strict=True)), stop - start, length, count, between)
+        fast(*(a + start * stride for a, stride in zip(at, strides, strict=True)), stop - start, length, count, between)
 
-    parallel_for(part, values.size // count, max(1, WORTH // count))
+    parallel_for(part, values.size // count, each=count)
 
 
 def _spread_places(kernel: Any, values: Array, indices: Array, shape: Shape) -> Array:
     """Zeros with the values added at ``indices`` along the last axis, line by line."""
     out, length, count = empty(shape, values.dtype), shape[-1], indices.shape[-1]
     whole = [contiguous(indices, np.dtype(np.int64)), contiguous(values)]  # copies live until the kernel has returned
-    grain = max(1, compiled.PORTION // max(1, length))
+    grain = max(1, tuning.ELEMENTS_PER_TASK // max(1, length))
     kernel(*compiled.addresses(out, *whole), values.size // count, length, count, grain, available())
     return out
 
@@ -256,9 +271,7 @@ def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:
             values, entries = contiguous(values), contiguous(entries, np.dtype(np.int64))
             at = compiled.addresses(out, entries, values)
             # Threads split the columns, since indices may repeat.
-            parallel_for(
-                lambda first, last: fast(*at, entries.size, after, first, last), after, max(1, WORTH // entries.size)
-            )
+            parallel_for(lambda first, last: fast(*at, entries.size, after, first, last), after, each=entries.size)
             return
     _add_at(out.reshape(-1), (entries[:, None] * after + np.arange(after)).reshape(-1), values)
 

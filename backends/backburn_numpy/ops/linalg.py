@@ -8,23 +8,19 @@ from typing import Any
 import numpy as np
 
 from backburn.base.errors import ShapeError
-from backburn_numpy import products
-from backburn_numpy.blocks import RowBuffer
-from backburn_numpy.half_precision import cast_like, is_half, upcast_half
-from backburn_numpy.memory import THRESHOLD, empty
+from backburn_numpy import tuning
+from backburn_numpy.elementwise.blocks import RowBuffer
+from backburn_numpy.elementwise.half_precision import cast_like, is_half, upcast_half
+from backburn_numpy.implements import implements
 from backburn_numpy.ops.reduce import sum
-from backburn_numpy.products import Epilogue
+from backburn_numpy.runtime import gemm
+from backburn_numpy.runtime.gemm import Epilogue
+from backburn_numpy.runtime.memory import empty
 
 Array = Any
 
-#: Rows of at least this length are multiplied by a column two to four times as fast elementwise as by a matrix product.
-OUTER = 8
 
-#: The most rows for which OpenBLAS computes ``(weight @ x.T).T`` faster than ``x @ weight.T``, in down to a third of
-#: the time on processors with AVX-512; and the multiplications from which on that is worth the copy into rows.
-MOST, WORTH = 64, 5 << 14
-
-
+@implements("matmul")
 def matmul(x: Array, y: Array, /) -> Array:
     if y.ndim == 2 and x.ndim > 2:
         # One large product is faster than a stack of small ones.
@@ -34,10 +30,11 @@ def matmul(x: Array, y: Array, /) -> Array:
 
 def matmul_then(epilogue: Epilogue, x: Array, y: Array, /) -> Array:
     """:func:`matmul` with a matrix, and the pass after it."""
-    product = products.multiply(_rows(x), y, epilogue=epilogue) if y.ndim == 2 and x.ndim > 1 else None
+    product = gemm.multiply(_rows(x), y, epilogue=epilogue) if y.ndim == 2 and x.ndim > 1 else None
     return epilogue(matmul(x, y)) if product is None else product.reshape(*x.shape[:-1], y.shape[1])
 
 
+@implements("linear")
 def linear(x: Array, weight: Array, bias: Array | None = None, /) -> Array:
     return linear_then(None, x, weight, bias)
 
@@ -55,29 +52,34 @@ def linear_then(epilogue: Epilogue | None, x: Array, weight: Array, bias: Array 
 
 def affine(x: Array, y: Array, bias: Array | None, epilogue: Epilogue | None = None) -> Array:
     """``x @ y + bias`` for matrices, and the pass after it."""
-    wide, wide_y, wide_bias = upcast_half(x), upcast_half(y), upcast_half(bias)
-    product: Any = products.multiply(wide, wide_y, wide_bias, epilogue=epilogue)
+    half, wide, wide_y, wide_bias = x.itemsize == 2 and is_half(x), x, y, bias
+    if half:
+        wide, wide_y, wide_bias = upcast_half(x), upcast_half(y), upcast_half(bias)
+    product: Any = gemm.multiply(wide, wide_y, wide_bias, epilogue=epilogue)
     if product is None:
         if epilogue is not None:
             return epilogue(affine(x, y, bias))
-        product = products.multiply_few(wide, wide_y)
+        product = gemm.multiply_small_m(wide, wide_y)
         if product is None:
             if are_few(x.shape, y.T):
                 return _few_rows(x, y.T, bias)
             product = _multiply(wide, wide_y)
-        if bias is not None:
+        if wide_bias is not None:
             np.add(product, wide_bias, out=product)
-    return cast_like(product, x)
+    return cast_like(product, x) if half else product
 
 
 def are_few(shape: tuple[int, ...], weight: Array) -> bool:
     """Whether rows of this shape are so few that :func:`times` is faster by the product's transpose."""
-    return 2 <= shape[0] <= min(MOST, shape[1] >> 2) and shape[0] * weight.size >= WORTH
+    return (
+        2 <= shape[0] <= min(tuning.MAX_ROWS_BY_TRANSPOSE, shape[1] >> 2)
+        and shape[0] * weight.size >= tuning.MIN_PRODUCTS_BY_TRANSPOSE
+    )
 
 
 def times(x: Array, weight: Array, out: Array) -> None:
     """``out[...] = x @ weight.T`` for matrices, of which ``out`` is contiguous."""
-    if products.multiply(x, weight.T, out=out) is None:
+    if gemm.multiply(x, weight.T, out=out) is None:
         if are_few(x.shape, weight):
             np.copyto(out, np.matmul(weight, x.T).T)
         else:
@@ -86,7 +88,7 @@ def times(x: Array, weight: Array, out: Array) -> None:
 
 def multiply_into(x: Array, y: Array, out: Array) -> None:
     """``out[...] = x @ y`` for matrices, of which ``out`` is contiguous."""
-    if products.multiply(x, y, out=out) is None:
+    if gemm.multiply(x, y, out=out) is None:
         np.matmul(x, y, out=out)
 
 
@@ -101,6 +103,7 @@ def _few_rows(x: Array, weight: Array, bias: Array | None) -> Array:
     return cast_like(out, x)
 
 
+@implements("linear_weight_backward")
 def linear_weight_backward(grad: Array, x: Array, /) -> tuple[Array, Array]:
     rows, grads = (upcast_half(t if t.ndim == 2 else _rows(t)) for t in (x, grad))
     return cast_like(_multiply(grads.T, rows), x), cast_like(sum(grads, (0,)), x)
@@ -108,24 +111,26 @@ def linear_weight_backward(grad: Array, x: Array, /) -> tuple[Array, Array]:
 
 def _product(x: Array, y: Array) -> Array:
     """NumPy's product, through float32 for 16-bit floats."""
-    return cast_like(_multiply(upcast_half(x), upcast_half(y)), x) if is_half(x) else _multiply(x, y)
+    if x.itemsize == 2 and is_half(x):
+        return cast_like(_multiply(upcast_half(x), upcast_half(y)), x)
+    return _multiply(x, y)
 
 
 def _multiply(x: Array, y: Array) -> Array:
     """NumPy's product; a large matrix product uses recycled memory, and one of columns and rows is elementwise."""
-    if x.shape[-1:] == (1,) and y.ndim > 1 and y.shape[-2] == 1 and y.shape[-1] >= OUTER and x.ndim > 1:
+    if x.shape[-1:] == (1,) and y.ndim > 1 and y.shape[-2] == 1 and y.shape[-1] >= tuning.MIN_OUTER_ROW and x.ndim > 1:
         lead = x.shape[:-1] if y.ndim == 2 else np.broadcast_shapes(x.shape[:-1], (*y.shape[:-2], 1))
         shape = (*lead, y.shape[-1])
         out = empty(shape, x.dtype)
-        if out.nbytes < THRESHOLD:
+        if out.nbytes < tuning.MIN_POOLED_BYTES:
             return np.multiply(x, y, out=out)
         with RowBuffer(shape[-1]):
             return np.multiply(x, y, out=out)
-    if x.ndim > 1 and y.ndim > 1 and (found := products.multiply(x, y)) is not None:
+    if x.ndim > 1 and y.ndim > 1 and (found := gemm.multiply(x, y)) is not None:
         return found
     if x.ndim < 2 or y.ndim < 2 or x.shape[-1] != y.shape[-2]:
         return np.matmul(x, y, out=...)
-    if x.size * y.size * x.itemsize < THRESHOLD * x.shape[-1] ** 2:  # the bytes of the result, at most
+    if x.size * y.size * x.itemsize < tuning.MIN_POOLED_BYTES * x.shape[-1] ** 2:  # the bytes of the result, at most
         return np.matmul(x, y, out=...)
     shape = (x.shape[-2], y.shape[-1])
     if x.ndim > 2 or y.ndim > 2:

@@ -11,13 +11,15 @@ from backburn.base.errors import OutOfRangeError
 from backburn.ops.losses import labelled
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
-from backburn_numpy.blocks import for_blocks, longest_axis, run_columns, run_rows
-from backburn_numpy.half_precision import in_float32, is_half
-from backburn_numpy.memory import empty
+from backburn_numpy.elementwise.blocks import for_blocks, longest_axis, run_columns, run_rows
+from backburn_numpy.elementwise.half_precision import in_float32, is_half
+from backburn_numpy.implements import implements
+from backburn_numpy.runtime.memory import empty
 
 Array = Any
 
 
+@implements("label_cross_entropy", takes_backend=True)
 def label_cross_entropy(k: Any, x: Array, labels: Array, /, axis: int) -> Array:
     labelled(x.shape, labels.shape, axis=axis)
     if is_half(x):
@@ -34,6 +36,7 @@ def label_cross_entropy(k: Any, x: Array, labels: Array, /, axis: int) -> Array:
     return losses
 
 
+@implements("label_cross_entropy_backward", takes_backend=True)
 def label_cross_entropy_backward(k: Any, grad: Array, x: Array, labels: Array, /, axis: int) -> Array:
     if is_half(x):
         return in_float32(label_cross_entropy_backward, k, grad, x, labels, axis)

@@ -10,12 +10,12 @@ import numpy as np
 from backburn.ops.bodies.scalars import shape_or_none
 from backburn.ops.normalization import channel_shape, channels, other_axes
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled
-from backburn_numpy.blocks import BLOCK, along, for_blocks, longest_axis, run_rows
+from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32
-from backburn_numpy.half_precision import cast_like, in_float32, is_half
-from backburn_numpy.memory import empty
-from backburn_numpy.norm_kernels import (
+from backburn_numpy.elementwise.blocks import along, for_blocks, longest_axis, run_rows
+from backburn_numpy.elementwise.half_precision import cast_like, in_float32, is_half
+from backburn_numpy.implements import implements
+from backburn_numpy.rows.norms import (
     Planes,
     batch_norm_apply,
     batch_norm_train,
@@ -24,23 +24,28 @@ from backburn_numpy.norm_kernels import (
     plane_layout,
     standardize_backward,
 )
+from backburn_numpy.runtime.memory import empty
 
 Array = Any
 Axes = tuple[int, ...]
 
 
+@implements("softmax", takes_backend=True)
 def softmax(k: Any, x: Array, /, axis: int) -> Array:
     return along(k, "softmax", axis, x)
 
 
+@implements("softmax_backward", takes_backend=True)
 def softmax_backward(k: Any, grad: Array, y: Array, /, axis: int) -> Array:
     return along(k, "softmax_backward", axis, grad, y)
 
 
+@implements("log_softmax", takes_backend=True)
 def log_softmax(k: Any, x: Array, /, axis: int) -> Array:
     return along(k, "log_softmax", axis, x)
 
 
+@implements("log_softmax_backward", takes_backend=True)
 def log_softmax_backward(k: Any, grad: Array, y: Array, /, axis: int) -> Array:
     return along(k, "log_softmax_backward", axis, grad, y)
 
@@ -48,20 +53,24 @@ def log_softmax_backward(k: Any, grad: Array, y: Array, /, axis: int) -> Array:
 # ---- layer norm and RMS norm ----
 
 
+@implements("layer_norm", takes_backend=True)
 def layer_norm(
     k: Any, x: Array, scale: Array | None = None, bias: Array | None = None, /, axis: Axes = (1,), eps: float = 1e-5
 ) -> Array:
     return _standardize(k, x, scale, bias, axis, eps, True)
 
 
+@implements("layer_norm_backward", takes_backend=True)
 def layer_norm_backward(k: Any, grad: Array, x: Array, scale: Array, /, axis: Axes, eps: float) -> tuple[Array, Array]:
     return _standardize_backward(k, grad, x, scale, axis, eps, True)
 
 
+@implements("rms_norm", takes_backend=True)
 def rms_norm(k: Any, x: Array, scale: Array | None = None, /, axis: Axes = (1,), eps: float = 1e-5) -> Array:
     return _standardize(k, x, scale, None, axis, eps, False)
 
 
+@implements("rms_norm_backward", takes_backend=True)
 def rms_norm_backward(k: Any, grad: Array, x: Array, scale: Array, /, axis: Axes, eps: float) -> tuple[Array, Array]:
     return _standardize_backward(k, grad, x, scale, axis, eps, False)
 
@@ -92,16 +101,12 @@ def _standardize(
     return cast_like(body(k, *_prepared(k, axis, centred, *operands), axis, eps), x)
 
 
-#: Shorter sets are standardized in float64: little may be left of a gradient without its mean and its slope.
-FEW = 16
-
-
 def _prepared(k: Any, axis: Axes, centred: bool, x: Array, *others: Array | None) -> list[Array | None]:
     """The operands of a body of norms of ``x`` over ``axis``, so that the rounding of a mean of float32 does not show.
 
     They are in float64, or ``x`` is without a mean that the body then subtracts again.
     """
-    if math.prod(x.shape[i] for i in axis) < FEW:
+    if math.prod(x.shape[i] for i in axis) < tuning.MIN_LENGTH_FOR_FLOAT32_NORM:
         return [_wide(y) for y in (x, *others)]
     return [k.sub(x, k.mean(x, axis, True)) if centred and x.dtype == FLOAT32 else x, *others]
 
@@ -132,7 +137,7 @@ def _standardize_backward(
         if columns_fit(x, axis, scale):
             return batch_norm_train_backward(grad, x, scale, eps, centred, None)
     body, cut = OPERATIONS["layer_norm_backward" if centred else "rms_norm_backward"].body, longest_axis(x.shape, axis)
-    if cut is None or x.size <= BLOCK:
+    if cut is None or x.size <= tuning.BLOCK_ELEMENTS:
         y, g, s = _prepared(k, axis, centred, x, grad, scale)
         found, total = body(k, g, y, s, axis, eps)
         return cast_like(found, x), cast_like(total, scale)
@@ -181,6 +186,7 @@ def _rows(axis: Axes, x: Array, *parameters: Array | None) -> tuple[Array, ...] 
 # ---- over a batch ----
 
 
+@implements("batch_norm", takes_backend=True)
 def batch_norm(
     k: Any,
     x: Array,
@@ -202,6 +208,7 @@ def batch_norm(
     return _affine(out, factor if scale is None else factor * scale, bias, shape)
 
 
+@implements("batch_norm_training", takes_backend=True)
 def batch_norm_training(
     k: Any, x: Array, scale: Array | None = None, bias: Array | None = None, /, axis: int = 1, eps: float = 1e-5
 ) -> tuple[Array, Array, Array]:

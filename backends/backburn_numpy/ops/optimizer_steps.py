@@ -14,18 +14,17 @@ import numpy as np
 
 from backburn.base.errors import ShapeError
 from backburn.ops.optimizer_steps import adam_numbers, adam_update, check_lengths, sgd_update, transpose_results
-from backburn_numpy import compiled
-from backburn_numpy.blocks import SHARED, elementwise, run_rows
-from backburn_numpy.fused import fuse
-from backburn_numpy.half_precision import in_float32, is_half
-from backburn_numpy.memory import empty
+from backburn_numpy import compiled, tuning
+from backburn_numpy.elementwise.blocks import elementwise, run_rows
+from backburn_numpy.elementwise.fused import fuse
+from backburn_numpy.elementwise.half_precision import in_float32, is_half
+from backburn_numpy.implements import implements
+from backburn_numpy.runtime.memory import empty
 
 Array = Any
 
-#: For fewer bytes two calls of NumPy are faster than one of a kernel, which has their addresses to find.
-SMALL = 1 << 16
 
-
+@implements("sgd_step", takes_backend=True)
 def sgd_step(
     k: Any,
     param: Array,
@@ -44,7 +43,7 @@ def sgd_step(
         return _reused(found, velocity if donate else None)
     before = None if momentum == 0.0 else velocity
     is_plain = before is None and weight_decay == 0.0
-    if is_plain and (param.nbytes < SMALL or compiled.serving("plain_step", param) is None):
+    if is_plain and (param.nbytes < tuning.MIN_BYTES_FOR_PLAIN_STEP or compiled.serving("plain_step", param) is None):
         return np.subtract(param, np.multiply(grad, lr, out=...), out=...), grad
     if not is_plain and (before is None or compiled.serving("momentum_step", param) is None):
         options = *_numbers(param, lr, momentum), nesterov, *_numbers(param, weight_decay)
@@ -58,6 +57,7 @@ def sgd_step(
     return new, moving
 
 
+@implements("adam_step", takes_backend=True)
 def adam_step(
     k: Any,
     param: Array,
@@ -112,6 +112,7 @@ def _reused(results: tuple[Array, ...], *donated: Array | None) -> tuple[Array, 
     return (results[0], *kept)
 
 
+@implements("adam_steps", takes_backend=True)
 def adam_steps(
     k: Any,
     params: Sequence[Array],
@@ -134,7 +135,7 @@ def adam_steps(
     results, rows = [], []
     for operands in zip(params, grads, ms, vs, strict=True):
         param, _, m, v = operands
-        is_small = param.dtype == np.float32 and param.size < SHARED
+        is_small = param.dtype == np.float32 and param.size < tuning.MIN_ELEMENTS_FOR_NATIVE_THREADS
         if at_once is None or not is_small or not all(map(_is_contiguous, operands)):
             results.append(adam_step(k, *operands, lr, beta1, beta2, eps, step, weight_decay, decoupled, donate))
             continue

@@ -10,16 +10,17 @@ import numpy as np
 from backburn.ops.conv import Pairs
 from backburn.ops.pool import pool_windows
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled
-from backburn_numpy.blocks import WORTH
-from backburn_numpy.half_precision import cast_like, upcast_half
-from backburn_numpy.memory import contiguous, empty
-from backburn_numpy.threads import parallel_for
+from backburn_numpy import compiled, tuning
+from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
+from backburn_numpy.implements import implements
+from backburn_numpy.runtime.memory import contiguous, empty
+from backburn_numpy.runtime.threads import parallel_for
 
 Array = Any
 Shape = tuple[int, ...]
 
 
+@implements("max_pool", takes_backend=True)
 def max_pool(
     k: Any,
     x: Array,
@@ -43,6 +44,6 @@ def max_pool(
     shape = (*x.shape[:2], *counts)
     out, index = empty(shape, images.dtype), empty(shape, np.dtype(np.int64))
     at = compiled.addresses(out, index, images, geometry)
-    worth = max(1, WORTH // math.prod(places))
+    worth = max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // math.prod(places))
     parallel_for(lambda first, last: kernel(*at, first, last), x.shape[0] * x.shape[1], worth)
     return cast_like(out, x), index

@@ -18,8 +18,9 @@ from backburn.ops.bodies.quantized import (
 )  # fmt: skip
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
-from backburn_numpy.half_precision import upcast_half
-from backburn_numpy.memory import contiguous, empty
+from backburn_numpy.elementwise.half_precision import upcast_half
+from backburn_numpy.implements import implements
+from backburn_numpy.runtime.memory import contiguous, empty
 
 Array = Any
 Shape = tuple[int, ...]
@@ -34,11 +35,13 @@ class QuantizedArray(Quantized[NDArray[Any]]):
         return self.values.nbytes + self.scale.nbytes + (0 if self.zero is None else self.zero.nbytes)
 
 
+@implements("quantize", takes_backend=True)
 def quantize(k: Any, x: Array, /, dtype: QuantizedDType = qint8) -> QuantizedArray:
     found = _run_kernel(x, (), dtype, scale_shape(x.shape, dtype))
     return _own(OPERATIONS["quantize"].body(k, x, dtype)) if found is None else found
 
 
+@implements("quantize_between", takes_backend=True)
 def quantize_between(k: Any, x: Array, low: Array, high: Array, /, dtype: QuantizedDType = qint8) -> QuantizedArray:
     found = _run_kernel(x, (low, high), dtype, scale_shape(x.shape, dtype))
     return _own(OPERATIONS["quantize_between"].body(k, x, low, high, dtype)) if found is None else found
@@ -88,6 +91,7 @@ def row_steps(steps: Array, dtype: QuantizedDType, shape: Shape, rows: slice) ->
     return steps[tuple(at)]
 
 
+@implements("dequantize")
 def dequantize(x: Quantized[Any], /, dtype: DType = float32) -> Array:
     wide = np.dtype(np.float32 if dtype is float32 else np.float64)
     values = stored(x.values, x.shape, x.dtype)

@@ -21,13 +21,14 @@ from backburn.ops.quantized_products import (
     row_blocks,
 )
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import blas, compiled
-from backburn_numpy.blocks import WORTH
-from backburn_numpy.half_precision import cast_like, upcast_half
-from backburn_numpy.memory import contiguous, empty
+from backburn_numpy import compiled, tuning
+from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
+from backburn_numpy.implements import implements
 from backburn_numpy.ops.linalg import matmul as multiply
 from backburn_numpy.ops.quantization import QuantizedArray, dequantize, row_steps, stored, unpack
-from backburn_numpy.threads import available, parallel_for
+from backburn_numpy.runtime import blas
+from backburn_numpy.runtime.memory import contiguous, empty
+from backburn_numpy.runtime.threads import available, parallel_for
 
 Array = Any
 Shape = tuple[int, ...]
@@ -36,22 +37,15 @@ Shape = tuple[int, ...]
 _KINDS = {"int8": 0, "uint8": 1, "float32": 3, "float16": 4, "bfloat16": 5}
 PACKED = 2
 
-#: Elements of a weight dequantized at a time by each thread, which fit in the L2 cache,
-EXPANDED = 1 << 17
-#: elements expanded at a time by all threads, for a product that takes all of them,
-WHOLE = 1 << 21
-#: and the most rows of ``x`` for which the kernel multiplies values as it reads them, instead.
-FEW_ROWS = 16
 #: Values of 4 bits that this kernel reads together.
 GROUP = 128
 
-#: Multiplications per row of ``x`` that a thread takes at a time.
-SHARE = 1 << 18
 
 #: The factor by which int32 holds sums of more products than float32.
 DEEPER = 1 << 7
 
 
+@implements("quantized_linear", takes_backend=True)
 def quantized_linear(k: Any, x: Array, weight: QuantizedArray, bias: Array | None = None, /) -> Array:
     shape = linear_shape(x.shape, weight.shape, None if bias is None else bias.shape)
     out = _product(k, x, weight, True)
@@ -60,6 +54,7 @@ def quantized_linear(k: Any, x: Array, weight: QuantizedArray, bias: Array | Non
     return cast_like(out.reshape(shape), x)
 
 
+@implements("quantized_linear_backward", takes_backend=True)
 def quantized_linear_backward(k: Any, grad: Array, weight: QuantizedArray, /) -> Array:
     shape = linear_backward_shape(grad.shape, weight.shape)
     return cast_like(_product(k, grad, weight, False).reshape(shape), grad)
@@ -73,7 +68,7 @@ def _product(k: Any, x: Array, weight: QuantizedArray, transpose_weight: bool) -
     if not rows.size or not out.size:
         out.fill(0)
         return out
-    is_finite = _few_rows(out, rows, weight) if transpose_weight and len(rows) <= FEW_ROWS else None
+    is_finite = _few_rows(out, rows, weight) if transpose_weight and len(rows) <= tuning.MAX_ROWS_BY_READING else None
     if is_finite is None:
         run = _run_kernel if transpose_weight else _multiply_expanded
         if not run(out, rows, weight):
@@ -153,7 +148,7 @@ def _few_rows(out: Array, x: Array, weight: QuantizedArray) -> bool | None:
 
     Returns whether all results are finite; None if the kernel does not take these operands.
     """
-    kernel, layout = compiled.kernel("q_few_rows"), _layout_of(weight)
+    kernel, layout = compiled.kernel("q_gemm_small_m"), _layout_of(weight)
     if kernel is None or layout is None or not layout.is_for_few or x.dtype != compiled.FLOAT32:
         return None
     outputs, inputs = weight.shape
@@ -162,7 +157,7 @@ def _few_rows(out: Array, x: Array, weight: QuantizedArray) -> bool | None:
     unfinished = np.zeros(1, np.intc)
     kernel(
         *compiled.addresses(out, *parts, room, unfinished), *layout.kinds, len(x), outputs, inputs, layout.block,
-        layout.steps, max(1, SHARE // (inputs * max(1, len(x) // 2))), available(),
+        layout.steps, max(1, tuning.PRODUCTS_PER_TASK // (inputs * max(1, len(x) // 2))), available(),
     )  # fmt: skip
     return not unfinished[0]
 
@@ -177,7 +172,7 @@ def _run_kernel(out: Array, x: Array, weight: QuantizedArray) -> bool:
         x = np.concatenate([x[:, ::2], x[:, 1::2], np.zeros((len(x), inputs % 2), x.dtype)], 1)
     whole = [out, *map(contiguous, (x, weight.values, weight.scale, weight.zero))]
     at = compiled.addresses(*whole)
-    held = max(1, EXPANDED // x.shape[1])
+    held = max(1, tuning.EXPANDED_BY_THREAD // x.shape[1])
 
     def part(first: int, last: int) -> None:
         buffer = empty((held, x.shape[1]), x.dtype)
@@ -185,7 +180,7 @@ def _run_kernel(out: Array, x: Array, weight: QuantizedArray) -> bool:
         kernel(*at, compiled.address(buffer), sgemm, *layout.kinds, *sizes)
 
     with blas.single_in_kernels():
-        parallel_for(part, outputs, max(2, WORTH // (inputs * max(1, len(x) // 8))))
+        parallel_for(part, outputs, max(2, tuning.MIN_WORK_FOR_SECOND_THREAD // (inputs * max(1, len(x) // 8))))
     return True
 
 
@@ -198,12 +193,12 @@ def _multiply_expanded(out: Array, x: Array, weight: QuantizedArray) -> bool:
     width = inputs + inputs % 2 if layout.kinds[0] == PACKED else inputs
     parts = [contiguous(part) for part in (weight.values, weight.scale, weight.zero)]
     at = compiled.addresses(*parts)
-    held = min(outputs, max(1, WHOLE // width))
+    held = min(outputs, max(1, tuning.EXPANDED_AT_A_TIME // width))
     buffer = empty((held, width), x.dtype)
     total: Array = None
     for first in range(0, outputs, held):
         count = min(held, outputs - first)
-        sizes = first, count, inputs, layout.block, layout.steps, max(1, compiled.PORTION // width), available()
+        sizes = first, count, inputs, layout.block, layout.steps, max(1, tuning.ELEMENTS_PER_TASK // width), available()
         kernel(compiled.address(buffer), *at, *layout.kinds, *sizes)
         part = multiply(x[:, first : first + count], buffer[:count])
         total = part if total is None else np.add(total, part, out=total)
@@ -214,6 +209,7 @@ def _multiply_expanded(out: Array, x: Array, weight: QuantizedArray) -> bool:
     return True
 
 
+@implements("quantized_matmul", takes_backend=True)
 def quantized_matmul(
     k: Any, x: QuantizedArray, y: QuantizedArray, /, dtype: DType = float32, transposed: bool = False
 ) -> Array:
@@ -241,7 +237,7 @@ def _integer_product(x: QuantizedArray, y: QuantizedArray, transpose_weight: boo
         zero = None if q.zero is None else np.ascontiguousarray(q.zero, np.int32)
         operands += [np.ascontiguousarray(values), np.ascontiguousarray(q.scale, np.float32), zero]
         kinds += [q.dtype.storage is uint8, q.dtype.axis is not None]
-    portion = 4 * max(1, SHARE // (inputs * max(4, rows)))
+    portion = 4 * max(1, tuning.PRODUCTS_PER_TASK // (inputs * max(4, rows)))
     kernel(*compiled.addresses(*operands), *kinds, rows, columns, inputs, portion, available())
     return out
 

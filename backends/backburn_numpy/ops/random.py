@@ -15,21 +15,16 @@ from backburn.base.errors import ArgumentError
 from backburn.ops import random as formulas
 from backburn.ops.random import GAMMAS, MANY, POISSONS, TERMS, WORDS, check_range, check_stream, threshold, window_shape
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled
-from backburn_numpy.memory import empty
-from backburn_numpy.threads import parallel_for
+from backburn_numpy import compiled, tuning
+from backburn_numpy.implements import implements
+from backburn_numpy.runtime.memory import empty
+from backburn_numpy.runtime.threads import parallel_for
 
 Array = Any
 Shape = tuple[int, ...]
 #: Words of some rows: from which column on, and of how many columns.
 Columns = Callable[[Any, int, int], list[Array]]
 
-#: Elements per block: they and their temporaries stay in the processor's cache.
-BLOCK = 1 << 14
-#: The fewest words of a run that are drawn by themselves.
-LONG = 1 << 10
-#: The fewest blocks that make a second thread pay.
-WORTH_A_THREAD = 8
 #: The bits of a permutation's keys that a kernel counts by within a part; the others tell the part.
 NEAR = 10
 WORD = np.dtype("<u4")
@@ -74,15 +69,15 @@ def run_kernel(
         return None
     result, both = empty(shape, np.dtype(dtype)), _halves(key)
     start, halves = compiled.address(result), compiled.address(both)
-    if size <= BLOCK:
+    if size <= tuning.RANDOM_BLOCK:
         draw(start, halves, offset, option, size)
         return result
 
     def work(first: int, last: int) -> None:
-        begin, end = first * BLOCK, min(last * BLOCK, size)
+        begin, end = first * tuning.RANDOM_BLOCK, min(last * tuning.RANDOM_BLOCK, size)
         draw(start + begin * result.itemsize, halves, offset + begin * each, option, end - begin)
 
-    parallel_for(work, -(-size // BLOCK), WORTH_A_THREAD)
+    parallel_for(work, -(-size // tuning.RANDOM_BLOCK), tuning.MIN_RANDOM_BLOCKS_FOR_THREADS)
     return result
 
 
@@ -92,34 +87,38 @@ def _halves(key: int) -> Array:
     return np.array([key % 2**64, key >> 64], np.uint64)
 
 
+@implements("random_bits")
 def random_bits(key: int, offset: int, shape: Shape) -> Array:
     made = run_kernel("random_bits", shape, np.int64, key, offset)
     return words(key, offset, math.prod(shape)).astype(np.int64).reshape(shape) if made is None else made
 
 
+@implements("random_window", takes_backend=True)
 def random_window(k: Any, key: int, offset: int, shape: Shape, axis: int, start: int, stop: int) -> Array:
     check_stream(key, offset)
     window_shape(shape=shape, axis=axis, start=start, stop=stop)
     rows, each = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     row, first, run = shape[axis] * each, start * each, (stop - start) * each
     made = empty((rows, run), np.dtype(np.int64))
-    if run >= LONG:
+    if run >= tuning.MIN_RUN_OF_WORDS:
         for i in range(rows):
             made[i] = words(key, offset + i * row + first, run)
     elif run:  # whole rows, of which a range is kept, take fewer calls
-        some = max(1, BLOCK // row)
+        some = max(1, tuning.RANDOM_BLOCK // row)
         for i in range(0, rows, some):
             count = min(some, rows - i)
             made[i : i + count] = words(key, offset + i * row, count * row).reshape(count, row)[:, first : first + run]
     return made.reshape(*shape[:axis], stop - start, *shape[axis + 1 :])
 
 
+@implements("uniform", takes_backend=True)
 def uniform(k: Any, key: int, offset: int, shape: Shape, dtype: DType) -> Array:
     name, each = ("random_uniform_double", 2) if dtype is float64 else ("random_uniform", 1)
     made = run_kernel(name, shape, dtype.dtype, key, offset, each=each) if dtype in (float32, float64) else None
     return OPERATIONS["uniform"].body(k, key, offset, shape, dtype) if made is None else made
 
 
+@implements("integers", takes_backend=True)
 def integers(k: Any, key: int, offset: int, shape: Shape, low: int, high: int, dtype: DType) -> Array:
     check_range(low, high, dtype)  # type: ignore[arg-type]
     made = run_kernel("random_integers", shape, np.int64, key, offset, high - low, 2) if high - low < 2**63 else None
@@ -128,16 +127,19 @@ def integers(k: Any, key: int, offset: int, shape: Shape, low: int, high: int, d
     return np.add(made, np.array(low % 2**64, np.uint64).view(np.int64), out=made).astype(dtype.dtype, copy=False)
 
 
+@implements("bernoulli", takes_backend=True)
 def bernoulli(k: Any, key: int, offset: int, shape: Shape, p: float) -> Array:
     made = run_kernel("random_below", shape, np.bool_, key, offset, threshold(p))
     return OPERATIONS["bernoulli"].body(k, key, offset, shape, p) if made is None else made
 
 
+@implements("normal", takes_backend=True)
 def normal(k: Any, key: int, offset: int, shape: Shape, dtype: DType) -> Array:
     made = run_kernel("random_normal", shape, np.float32, key, offset) if dtype is float32 else None
     return OPERATIONS["normal"].body(k, key, offset, shape, dtype) if made is None else made
 
 
+@implements("permutation", takes_backend=True)
 def permutation(k: Any, key: int, offset: int, n: int) -> Array:
     bits, fast = n.bit_length(), compiled.kernel("order_of_random")
     if fast is None or bits > 30:
@@ -151,6 +153,7 @@ def permutation(k: Any, key: int, offset: int, n: int) -> Array:
 # New candidates are drawn only for the rejected ones, block by block.
 
 
+@implements("gamma", takes_backend=True)
 def gamma(k: Any, alpha: Array, /, key: int, offset: int, log: bool = False) -> Array:
     each = 2 if alpha.dtype == np.float64 else 1
 
@@ -176,6 +179,7 @@ def gamma(k: Any, alpha: Array, /, key: int, offset: int, log: bool = False) -> 
     return _fill_blocks(alpha, key, offset, (2 * GAMMAS + 1) * each, make)
 
 
+@implements("poisson", takes_backend=True)
 def poisson(k: Any, rate: Array, /, key: int, offset: int) -> Array:
     def make(rate: Array, columns: Columns) -> Array:
         rate = rate.astype(np.float64)
@@ -224,13 +228,15 @@ def _fill_blocks(x: Array, key: int, offset: int, count: int, make: Callable[[Ar
     flat, result = x.reshape(-1), empty((x.size,), x.dtype)
 
     def work(first: int, last: int) -> None:
-        for start in range(first * BLOCK, min(last * BLOCK, result.size), BLOCK):
-            some = flat[start : start + BLOCK]
+        for start in range(
+            first * tuning.RANDOM_BLOCK, min(last * tuning.RANDOM_BLOCK, result.size), tuning.RANDOM_BLOCK
+        ):
+            some = flat[start : start + tuning.RANDOM_BLOCK]
             with np.errstate(all="ignore"):
                 columns = _columns(key, offset + start * count, count, some.size)
                 result[start : start + some.size] = make(some, columns)
 
-    parallel_for(work, -(-result.size // BLOCK), WORTH_A_THREAD)
+    parallel_for(work, -(-result.size // tuning.RANDOM_BLOCK), tuning.MIN_RANDOM_BLOCKS_FOR_THREADS)
     return result.reshape(x.shape)
 
 
@@ -252,6 +258,7 @@ def _columns(key: int, offset: int, count: int, size: int) -> Columns:
     return made
 
 
+@implements("categorical", takes_backend=True)
 def categorical(k: Any, logits: Array, /, key: int, offset: int) -> Array:
     """The body, for logits that give probabilities: a step that is replayed asks nobody else."""
     if logits.size and not (np.abs(logits.max(-1)) < np.inf).all():

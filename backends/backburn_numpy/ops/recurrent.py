@@ -9,21 +9,17 @@ import numpy as np
 
 from backburn.ops.recurrent import gru_shapes, lstm_shapes
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled, products
-from backburn_numpy.half_precision import in_float32, is_half, upcast_half
-from backburn_numpy.memory import contiguous, empty
+from backburn_numpy import compiled, tuning
+from backburn_numpy.elementwise.half_precision import in_float32, is_half, upcast_half
+from backburn_numpy.implements import implements
 from backburn_numpy.ops.linalg import multiply_into, times
-from backburn_numpy.threads import available
+from backburn_numpy.runtime.memory import contiguous, empty
+from backburn_numpy.runtime.threads import available
 
 Array = Any
 
-#: The least steps and rows for which a weight is transposed in memory: products with a view take up to 4 times as long.
-STEPS, ROWS = 8, 4
 
-#: The fewest rows of all steps together for which the weight is packed; for fewer, the copy takes longer than it saves.
-PACKED = 4
-
-
+@implements("lstm", takes_backend=True)
 def lstm(
     k: Any, projected: Array, hidden: Array, cell: Array, weight: Array, bias: Array | None = None, /
 ) -> tuple[Array, Array, Array]:
@@ -46,6 +42,7 @@ def lstm(
     return hiddens, cells, gates
 
 
+@implements("lstm_backward", takes_backend=True)
 def lstm_backward(
     k: Any,
     weight: Array,
@@ -76,6 +73,7 @@ def lstm_backward(
     return grad_sums, grad_hidden, grad_cell
 
 
+@implements("lstm_cell", takes_backend=True)
 def lstm_cell(
     k: Any, projected: Array, hidden: Array, cell: Array, weight: Array, bias: Array | None = None, /
 ) -> tuple[Array, Array, Array]:
@@ -85,6 +83,7 @@ def lstm_cell(
     return hiddens[0], cells[0], gates[0]
 
 
+@implements("gru", takes_backend=True)
 def gru(k: Any, projected: Array, hidden: Array, weight: Array, bias: Array | None = None, /) -> tuple[Array, Array]:
     shapes = gru_shapes(projected.shape, hidden.shape, weight.shape, None if bias is None else bias.shape)
     if is_half(projected):
@@ -105,6 +104,7 @@ def gru(k: Any, projected: Array, hidden: Array, weight: Array, bias: Array | No
     return hiddens, gates
 
 
+@implements("gru_backward", takes_backend=True)
 def gru_backward(
     k: Any,
     weight: Array,
@@ -136,6 +136,7 @@ def gru_backward(
     return grad_inputs, grad_products, grad_hidden
 
 
+@implements("gru_cell", takes_backend=True)
 def gru_cell(
     k: Any, projected: Array, hidden: Array, weight: Array, bias: Array | None = None, /
 ) -> tuple[Array, Array]:
@@ -151,7 +152,11 @@ def _kernel_of_all_steps(name: str, shape: tuple[int, ...], weight: Array, colum
     None for a single step, for few rows, and where a library is faster than our products. Threads share the rows.
     """
     steps, rows = shape[:2]
-    if steps == 1 or steps * rows < PACKED or compiled.level() not in products.WORTH:
+    if (
+        steps == 1
+        or steps * rows < tuning.MIN_ROWS_FOR_PACKED_WEIGHT
+        or compiled.level() not in tuning.MIN_GEMM_PRODUCTS
+    ):
         return None
     kernel: Any = compiled.serving(name, weight)
     depth, weight = weight.size // columns, contiguous(weight)
@@ -165,7 +170,7 @@ def _state_product(weight: Array, shape: tuple[int, ...]) -> Callable[[Array, Ar
 
     Where steps and rows are enough to make up for it, the weight is transposed in memory once.
     """
-    if shape[0] < STEPS or shape[1] < ROWS:
+    if shape[0] < tuning.MIN_STEPS_FOR_TRANSPOSED_WEIGHT or shape[1] < tuning.MIN_ROWS_FOR_TRANSPOSED_WEIGHT:
         return lambda state, out: times(state, weight, out)
     transposed_weight = contiguous(weight.T)
     return lambda state, out: multiply_into(state, transposed_weight, out)

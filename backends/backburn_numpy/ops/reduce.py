@@ -13,12 +13,13 @@ import numpy as np
 
 from backburn.ops.reduce import count, merge_axes, quantile_positions, result_shape
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled
-from backburn_numpy import reduction_kernels as kernels
-from backburn_numpy.blocks import run_columns, run_rows
+from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32, FLOAT64
-from backburn_numpy.half_precision import cast_like, in_float32, is_half, upcast_half
+from backburn_numpy.elementwise.blocks import run_columns, run_rows
+from backburn_numpy.elementwise.half_precision import cast_like, in_float32, is_half, upcast_half
+from backburn_numpy.implements import implements
 from backburn_numpy.ops.elementwise import divide, square
+from backburn_numpy.rows import reductions as kernels
 
 Array = Any
 Axes = tuple[int, ...]
@@ -37,7 +38,7 @@ def _in_float32(
 
 
 def _reduction(
-    ufunc: np.ufunc, name: str, long: float = kernels.ROWS, least: int = kernels.SMALL
+    ufunc: np.ufunc, name: str, long: float = tuning.MIN_SHORT_ROWS, least: int = tuning.MIN_ELEMENTS_FOR_SHORT_ROWS
 ) -> Callable[..., Array]:
     """The reduction by a ufunc, by kernels for ``long`` columns of a matrix, and for ``least`` elements and more."""
 
@@ -68,10 +69,13 @@ def _run_kernel(x: Array, axis: Axes, name: str, join: Callable[[Array], Any]) -
     return kernels.reduce_rows(x, axis, f"{name}_rows", join) if found is None else found
 
 
-sum, max, min = _reduction(np.add, "sum"), _reduction(np.maximum, "max"), _reduction(np.minimum, "min")
-prod = _reduction(np.multiply, "prod", math.inf, kernels.LARGE)
+sum = implements("sum")(_reduction(np.add, "sum"))
+max = implements("max")(_reduction(np.maximum, "max"))
+min = implements("min")(_reduction(np.minimum, "min"))
+prod = implements("prod")(_reduction(np.multiply, "prod", math.inf, tuning.MIN_ELEMENTS_FOR_REDUCTION))
 
 
+@implements("prod_of_others", takes_backend=True)
 def prod_of_others(k: Any, x: Array, /, axis: Axes) -> Array:
     wide = upcast_half(x)
     whole = prod(wide, axis, True)
@@ -81,26 +85,32 @@ def prod_of_others(k: Any, x: Array, /, axis: Axes) -> Array:
     return OPERATIONS["prod_of_others"].body(k, x, axis)  # one is 0, or their product is NaN or not a normal number
 
 
+@implements("count_nonzero")
 def count_nonzero(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     return np.asarray(np.count_nonzero(x, axis=axis, keepdims=keepdims), INT64)
 
 
+@implements("argmax")
 def argmax(x: Array, /, axis: int, keepdims: bool = False) -> Array:
     return np.asarray(upcast_half(x).argmax(axis, keepdims=keepdims), INT64)
 
 
+@implements("argmin")
 def argmin(x: Array, /, axis: int, keepdims: bool = False) -> Array:
     return np.asarray(upcast_half(x).argmin(axis, keepdims=keepdims), INT64)
 
 
+@implements("any")
 def any(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     return np.logical_or.reduce(x, axis=axis, keepdims=keepdims, out=...)
 
 
+@implements("all")
 def all(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     return np.logical_and.reduce(x, axis=axis, keepdims=keepdims, out=...)
 
 
+@implements("mean")
 def mean(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     total = _in_float32(sum, "sum_rows", np.add.reduce, x, axis, keepdims) if is_half(x) else sum(x, axis, keepdims)
     number = count(x, axis)
@@ -111,9 +121,10 @@ def mean(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     return cast_like(total, x)
 
 
+@implements("var")
 def var(x: Array, /, axis: Axes, correction: float = 0.0, keepdims: bool = False) -> Array:
     wide = upcast_half(x)
-    total = kernels.squared_deviations(wide, axis) if x.size >= kernels.LARGE else None
+    total = kernels.squared_deviations(wide, axis) if x.size >= tuning.MIN_ELEMENTS_FOR_REDUCTION else None
     if total is not None:
         total = total.reshape(result_shape(x, axis, keepdims))
     else:
@@ -125,6 +136,7 @@ def var(x: Array, /, axis: Axes, correction: float = 0.0, keepdims: bool = False
     return cast_like(total, x)
 
 
+@implements("quantile")
 def quantile(x: Array, /, q: float | tuple[float, ...], axis: Axes, keepdims: bool = False) -> Array:
     line = merge_axes(_ShapeOps, upcast_half(x), axis)
     length = line.shape[-1]
@@ -165,9 +177,13 @@ def _norm(x: Array) -> Any:
     return np.sqrt(np.add.reduce(np.square(x)))
 
 
+@implements("vector_norm", takes_backend=True)
 def vector_norm(k: Any, x: Array, /, axis: Axes, ord: float = 2.0, keepdims: bool = False) -> Array:
     if ord == 2 and x.dtype.kind == "f":
-        if x.size >= kernels.LARGE and (found := kernels.reduce_rows(x, axis, "norm_rows", _norm)) is not None:
+        if (
+            x.size >= tuning.MIN_ELEMENTS_FOR_REDUCTION
+            and (found := kernels.reduce_rows(x, axis, "norm_rows", _norm)) is not None
+        ):
             return found.reshape(result_shape(x, axis, keepdims))
         wide = upcast_half(x)
         total = sum(square(wide), axis, keepdims)
@@ -181,6 +197,7 @@ def vector_norm(k: Any, x: Array, /, axis: Axes, ord: float = 2.0, keepdims: boo
     return OPERATIONS["vector_norm"].body(k, x, axis, ord, keepdims)
 
 
+@implements("logsumexp", takes_backend=True)
 def logsumexp(k: Any, x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     if is_half(x):
         return in_float32(logsumexp, k, x, axis, keepdims)

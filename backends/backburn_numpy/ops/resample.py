@@ -11,10 +11,10 @@ import numpy as np
 from backburn.ops.resample import neighbours
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
-from backburn_numpy.blocks import WORTH
-from backburn_numpy.half_precision import cast_like, upcast_half
-from backburn_numpy.memory import contiguous, empty
-from backburn_numpy.threads import parallel_for
+from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
+from backburn_numpy.implements import implements
+from backburn_numpy.runtime.memory import contiguous, empty
+from backburn_numpy.runtime.threads import parallel_for
 
 Array = Any
 Shape = tuple[int, ...]
@@ -26,6 +26,7 @@ READS = {"nearest": 1, "linear": 2, "cubic": 4}
 MOST, LONGEST = 1 << 29, 1 << 22
 
 
+@implements("interpolate", takes_backend=True)
 def interpolate(k: Any, x: Array, /, size: Shape, mode: str = "nearest", align_corners: bool = False) -> Array:
     options = {"mode": mode, "align_corners": align_corners}
     OPERATIONS["interpolate"].result_shape((x,), {"size": size, **options})
@@ -33,6 +34,7 @@ def interpolate(k: Any, x: Array, /, size: Shape, mode: str = "nearest", align_c
     return OPERATIONS["interpolate"].body(k, x, size, **options) if found is None else found
 
 
+@implements("interpolate_backward", takes_backend=True)
 def interpolate_backward(
     k: Any, grad: Array, /, places: Shape, mode: str = "nearest", align_corners: bool = False
 ) -> Array:
@@ -60,7 +62,7 @@ def _resized(k: Any, name: str, x: Array, old: Shape, new: Shape, mode: str, ali
         if name == "resize_backward":
             out.fill(0)
         part = partial(fast, *compiled.addresses(out, y, places, weights), len(places), n, m, inner)
-        parallel_for(part, math.prod(y.shape[:axis]), max(1, WORTH // (m * inner or 1)))
+        parallel_for(part, math.prod(y.shape[:axis]), each=m * inner or 1)
         y = out
     return cast_like(y, x)
 
@@ -72,6 +74,7 @@ def _neighbours(k: Any, n: int, m: int, mode: str, align_corners: bool, dtype: A
     return np.array([places for places, _ in chosen], np.int32), np.array([weights for _, weights in chosen], dtype)
 
 
+@implements("sample", takes_backend=True)
 def sample(
     k: Any, x: Array, positions: Array, /, mode: str = "linear", padding: str = "zeros", slopes: Shape = ()
 ) -> Array:
@@ -80,6 +83,7 @@ def sample(
     return _run_kernel(k, "sample", x, positions, x.shape[2:], shape, attributes)
 
 
+@implements("sample_backward", takes_backend=True)
 def sample_backward(
     k: Any,
     grad: Array,
@@ -115,6 +119,6 @@ def _run_kernel(
     parallel_for(
         lambda first, last: fast(*sizes, len(places), channels, wanted, *options, first, last),
         x.shape[0] * channels,
-        max(1, WORTH // (wanted or 1)),
+        each=wanted or 1,
     )
     return cast_like(out, x)

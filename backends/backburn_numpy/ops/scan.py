@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled
-from backburn_numpy.blocks import SHARED, WORTH, run_columns, run_rows
+from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32, FLOAT64
-from backburn_numpy.half_precision import cast_like, in_float32, is_half
-from backburn_numpy.memory import contiguous, empty
-from backburn_numpy.threads import parallel_for
+from backburn_numpy.elementwise.blocks import run_columns, run_rows
+from backburn_numpy.elementwise.half_precision import cast_like, in_float32, is_half
+from backburn_numpy.implements import implements
+from backburn_numpy.runtime.memory import contiguous, empty
+from backburn_numpy.runtime.threads import parallel_for
 
 Array = Any
 
@@ -27,10 +28,12 @@ def _accumulate(ufunc: np.ufunc, x: Array, axis: int, reverse: bool = False) -> 
     return cast_like(running[backwards] if reverse else running, x)
 
 
+@implements("cumulative_sum")
 def cumulative_sum(x: Array, /, axis: int, reverse: bool = False) -> Array:
     return _running("cumsum", np.add, x, axis, reverse)
 
 
+@implements("cumulative_prod")
 def cumulative_prod(x: Array, /, axis: int, reverse: bool = False) -> Array:
     return _running("cumprod", np.multiply, x, axis, reverse)
 
@@ -39,7 +42,9 @@ def _running(name: str, ufunc: np.ufunc, x: Array, axis: int, reverse: bool = Fa
     name = f"{name}_reverse" if reverse else name
     if (fast := compiled.serving(name, x)) is not None:
         width = x.shape[axis]
-        if x.size < SHARED and x.flags.c_contiguous:  # few elements: the checks below would take longer than the kernel
+        if (
+            x.size < tuning.MIN_ELEMENTS_FOR_NATIVE_THREADS and x.flags.c_contiguous
+        ):  # few elements: the checks below would take longer than the kernel
             out = np.empty(x.shape, x.dtype)
             if axis == x.ndim - 1:
                 fast(compiled.address(out), compiled.address(x), x.size // width, width)
@@ -58,14 +63,17 @@ def _running(name: str, ufunc: np.ufunc, x: Array, axis: int, reverse: bool = Fa
     return _accumulate(ufunc, x, axis, reverse)
 
 
+@implements("cummax")
 def cummax(x: Array, /, axis: int) -> Array:
     return _running("cummax", np.maximum, x, axis)
 
 
+@implements("cummin")
 def cummin(x: Array, /, axis: int) -> Array:
     return _running("cummin", np.minimum, x, axis)
 
 
+@implements("diff", takes_backend=True)
 def diff(k: Any, x: Array, /, axis: int, n: int = 1) -> Array:
     width = x.shape[axis]
     if n == 1 and axis == x.ndim - 1 and x.size > width > 1 and compiled.serving("diff_rows", x) is not None:
@@ -75,10 +83,12 @@ def diff(k: Any, x: Array, /, axis: int, n: int = 1) -> Array:
     return OPERATIONS["diff"].body(k, x, axis, n)
 
 
+@implements("logcumsumexp")
 def logcumsumexp(x: Array, /, axis: int) -> Array:
     return _accumulate(np.logaddexp, x, axis)
 
 
+@implements("ssm_scan", takes_backend=True)
 def ssm_scan(
     k: Any, a: Array, b: Array, x: Array, h0: Array | None = None, /, axis: int = 0, reverse: bool = False
 ) -> Array:
@@ -91,6 +101,7 @@ def ssm_scan(
     return OPERATIONS["ssm_scan"].body(k, a, b, x, h0, axis, reverse)
 
 
+@implements("ssm_scan_backward", takes_backend=True)
 def ssm_scan_backward(
     k: Any, grad: Array, a: Array, b: Array, x: Array, out: Array, h0: Array | None = None, /, axis: int = 0,
     reverse: bool = False,
@@ -114,20 +125,28 @@ def _run_kernel(
     if fast is None:
         return False
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-    step = inner * arrays[0].itemsize
+    stride = inner * arrays[0].itemsize
     whole = [contiguous(v if v.shape == shape else np.broadcast_to(v, shape)) for v in arrays]
     without = shape[:axis] + shape[axis + 1 :]
     single = [None if v is None else contiguous(np.broadcast_to(v, without), arrays[0].dtype) for v in states]
 
     def part(outers: tuple[int, int], inners: tuple[int, int]) -> None:
         fast(
-            *(compiled.address(v) + outers[0] * shape[axis] * step for v in whole),
-            *(None if v is None else compiled.address(v) + outers[0] * step for v in single),
+            *(compiled.address(v) + outers[0] * shape[axis] * stride for v in whole),
+            *(None if v is None else compiled.address(v) + outers[0] * stride for v in single),
             *(reverse, outers[1] - outers[0], shape[axis], inner, *inners),
         )
 
     if outer > 1:
-        parallel_for(lambda start, stop: part((start, stop), (0, inner)), outer, max(1, WORTH // (shape[axis] * inner)))
+        parallel_for(
+            lambda start, stop: part((start, stop), (0, inner)),
+            outer,
+            each=shape[axis] * inner,
+        )
     else:
-        parallel_for(lambda start, stop: part((0, 1), (start, stop)), inner, max(1, WORTH // shape[axis]))
+        parallel_for(
+            lambda start, stop: part((0, 1), (start, stop)),
+            inner,
+            each=shape[axis],
+        )
     return True

@@ -10,28 +10,27 @@ import numpy as np
 
 from backburn.ops.rules.shapes import broadcast
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled
-from backburn_numpy.memory import contiguous, empty
-from backburn_numpy.threads import WORTH_A_THREAD, available, parallel_for
+from backburn_numpy import compiled, tuning
+from backburn_numpy.implements import implements
+from backburn_numpy.runtime.memory import contiguous, empty
+from backburn_numpy.runtime.threads import available, parallel_for
 
 Array = Any
 
-#: From this many elements on, selection is bitwise arithmetic: ``np.where`` branches on each element of the condition,
-#: and a mispredicted branch costs ten times as much as the arithmetic.
-MANY = 4096
 UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
+@implements("where")
 def where(condition: Array, x: Array, y: Array, /) -> Array:
     if y.__class__ is not np.ndarray:
-        if x.size >= MANY and _is_zero(y):
+        if x.size >= tuning.MIN_ELEMENTS_FOR_MASKS and _is_zero(y):
             return _mask(x, condition)
         y = np.asarray(y, x.dtype)
     elif x.__class__ is not np.ndarray:
-        if y.size >= MANY and _is_zero(x):
+        if y.size >= tuning.MIN_ELEMENTS_FOR_MASKS and _is_zero(x):
             return _mask(y, np.logical_not(condition))
         x = np.asarray(x, y.dtype)
-    if max(condition.size, x.size, y.size) < MANY or x.dtype != y.dtype:
+    if max(condition.size, x.size, y.size) < tuning.MIN_ELEMENTS_FOR_MASKS or x.dtype != y.dtype:
         return np.where(condition, x, y)
     unsigned = UNSIGNED[x.itemsize]
 
@@ -61,7 +60,9 @@ def _fill_parallel(work: Callable[..., None], *operands: Array) -> Array:
     """An array of the last operand's dtype, filled by ``work(*operands, out)``; a large one in several threads."""
     shape = np.broadcast_shapes(*(x.shape for x in operands))
     result = empty(shape, operands[-1].dtype)
-    if result.size < WORTH_A_THREAD or any(x.shape != shape or not x.flags.c_contiguous for x in operands):
+    if result.size < tuning.MIN_ELEMENTS_FOR_SECOND_THREAD or any(
+        x.shape != shape or not x.flags.c_contiguous for x in operands
+    ):
         work(*operands, result)
     else:
         flat = [x.reshape(-1) for x in (*operands, result)]
@@ -69,11 +70,13 @@ def _fill_parallel(work: Callable[..., None], *operands: Array) -> Array:
     return result
 
 
+@implements("triu", takes_backend=True)
 def triu(k: Any, x: Array, /, offset: int = 0) -> Array:
     found = triangle(x, offset, True)
     return OPERATIONS["triu"].body(k, x, offset) if found is None else found
 
 
+@implements("tril", takes_backend=True)
 def tril(k: Any, x: Array, /, offset: int = 0) -> Array:
     found = triangle(x, offset + 1, False)
     return OPERATIONS["tril"].body(k, x, offset) if found is None else found
@@ -86,11 +89,12 @@ def triangle(x: Array, offset: int, upper: bool) -> Array | None:
     (height, width), out = x.shape[-2:], empty(x.shape, x.dtype)
     offset = min(max(offset, -height), width)  # beyond, it is the same, and may be no 64-bit number
     whole = contiguous(x)
-    sizes = x.itemsize, height, width, offset, upper, x.size // width, compiled.PORTION // width or 1
+    sizes = x.itemsize, height, width, offset, upper, x.size // width, tuning.ELEMENTS_PER_TASK // width or 1
     fast(compiled.address(out), compiled.address(whole), *sizes, available())
     return out
 
 
+@implements("masked_select")
 def masked_select(x: Array, mask: Array, /) -> Array:
     if x.shape != mask.shape:
         shape = broadcast(x.shape, mask.shape)

@@ -16,26 +16,20 @@ import numpy as np
 
 from backburn.ops.sort import topk_shape
 from backburn.ops.table import OPERATIONS
-from backburn_numpy.half_precision import cast_like, upcast_half
-from backburn_numpy.memory import contiguous
+from backburn_numpy import tuning
+from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
+from backburn_numpy.implements import implements
 from backburn_numpy.ops import reduce
 from backburn_numpy.ops.index import take_along_axis
+from backburn_numpy.runtime.memory import contiguous
 
 Array = Any
 
-#: The fewest elements for which sorting with indices pays.
-MANY = 1024
 
-#: The most of the largest elements that are found by one search each, among at least MORE elements.
-FEW, MORE = 8, 8 * MANY
-
-#: The least width of the blocks of which only those with the topmost extremes are searched.
-WIDE = 16
-
-
+@implements("argsort")
 def argsort(x: Array, /, axis: int, descending: bool = False) -> Array:
     key = upcast_half(x)
-    if x.size < MANY:
+    if x.size < tuning.MIN_ELEMENTS_FOR_KEY_SORT:
         return _stable_argsort(_reverse_order(key) if descending else key, axis)
     if key.dtype.kind in "iub" and (small := _as_uint16(key)) is not None:
         return _stable_argsort(np.invert(small[0]) if descending else small[0], axis)
@@ -106,9 +100,10 @@ def _unpack_indices(numbers: Array) -> Array:
     return np.bitwise_and(numbers, 0xFFFFFFFF, out=numbers)
 
 
+@implements("sort")
 def sort(x: Array, /, axis: int, descending: bool = False) -> Array:
     key = upcast_half(x)
-    if x.size >= MANY and x.dtype.kind in "iu" and (small := _as_uint16(x)) is not None:
+    if x.size >= tuning.MIN_ELEMENTS_FOR_KEY_SORT and x.dtype.kind in "iu" and (small := _as_uint16(x)) is not None:
         ordered = _counting_sort(small[0]) if x.ndim == 1 else np.sort(small[0], axis=axis)
         result = np.add(ordered, small[1], dtype=small[1].dtype, casting="unsafe").astype(x.dtype, copy=False)
         return np.flip(result, axis) if descending else result
@@ -125,9 +120,10 @@ def _counting_sort(x: Array) -> Array:
     return np.repeat(np.arange(len(counts)), counts) if len(counts) <= 4 * len(x) else np.sort(x)
 
 
+@implements("topk", takes_backend=True)
 def topk(k: Any, x: Array, /, count: int, axis: int, largest: bool = True) -> tuple[Array, Array]:
     topk_shape(x.shape, count=count, axis=axis)
-    if x.size < MANY or not 0 < count < x.shape[axis]:
+    if x.size < tuning.MIN_ELEMENTS_FOR_KEY_SORT or not 0 < count < x.shape[axis]:
         indices = argsort(x, axis, largest)[(*(slice(None),) * axis, slice(count))]
         return take_along_axis(k, x, indices, axis), indices
     rows = contiguous(np.moveaxis(upcast_half(x), axis, -1))
@@ -137,10 +133,14 @@ def topk(k: Any, x: Array, /, count: int, axis: int, largest: bool = True) -> tu
 
 def _topk_rows(k: Any, rows: Array, count: int, largest: bool) -> tuple[Array, Array]:
     """The results of ``topk`` along the last axis, for 16-bit floats in float32."""
-    if rows.size >= MORE:
-        if rows.shape[-1] // count >= WIDE * WIDE:
+    if rows.size >= tuning.MIN_ELEMENTS_FOR_SEARCH:
+        if rows.shape[-1] // count >= tuning.MIN_TOPK_BLOCK * tuning.MIN_TOPK_BLOCK:
             return _topk_blocks(k, rows, count, largest)
-        if rows.dtype.kind == "f" and count <= FEW and (found := _topk_search(rows, count, largest)) is not None:
+        if (
+            rows.dtype.kind == "f"
+            and count <= tuning.MAX_COUNT_BY_SEARCH
+            and (found := _topk_search(rows, count, largest)) is not None
+        ):
             return found
     if rows.dtype.itemsize > 4:
         indices = _topk_distinct(_reverse_order(rows) if largest else rows, count)
@@ -197,6 +197,7 @@ def _topk_search(x: Array, count: int, largest: bool) -> tuple[Array, Array] | N
     return values, indices
 
 
+@implements("searchsorted", takes_backend=True)
 def searchsorted(k: Any, x: Array, values: Array, /, right: bool = False) -> Array:
     if x.ndim == 1:
         found = np.searchsorted(upcast_half(x), upcast_half(values), side="right" if right else "left")

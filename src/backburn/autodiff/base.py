@@ -112,7 +112,7 @@ class DifferentiatingDecorator(DecoratorBase, Generic[BK]):
     def _dtype_of_unboxed(self, x: Any) -> DType:
         """The dtype of a primitive that is the inner backend's too. Raises for a float primitive."""
         dtype = self._inner.dtype(x)
-        if dtype.kind == "float":
+        if dtype.has_gradient:
             raise BackendMismatchError(
                 f"a float primitive of {self._inner.spec} is not one of {self.spec}: lift it with from_inner"
             )

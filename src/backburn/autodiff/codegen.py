@@ -116,7 +116,7 @@ class OperationSource:
         if result == "same":
             return f"{float_value} if _is_float else {value}" if self.decides_by_operands and not note else float_value
         if result == "dtype":
-            return f'{float_value} if dtype.kind == "float" else {value}'
+            return f"{float_value} if dtype.has_gradient else {value}"
         if result == "data":
             return f"{self.box}({value}) if k.dtype({value}).kind == 'float' else {value}"
         if result == "host":

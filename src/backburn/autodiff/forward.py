@@ -59,7 +59,7 @@ class Forward(DifferentiatingDecorator[BK], Backend[Dual[BK], IntOf[BK], BoolOf[
         """
         k: Any = self._inner
         dtype, found = k.dtype(value), k.dtype(tangent)
-        if found is not dtype or dtype.kind != "float":
+        if found is not dtype or not dtype.has_gradient:
             raise DTypeError(f"dual: a value and its tangent are floats of one dtype, not {dtype} and {found}")
         if tuple(value.shape) != tuple(tangent.shape):
             raise ShapeError(f"dual: the value has shape {list(value.shape)} and the tangent {list(tangent.shape)}")

@@ -210,7 +210,7 @@ def transposed(k: Any, operation: str, operands: tuple[Any, ...], attributes: di
         results = getattr(outer, operation)(*given, **attributes)
 
         def boxed(out: Any) -> Any:
-            if outer.dtype(out).kind != "float":
+            if not outer.dtype(out).has_gradient:
                 return out
             return Dual(middle.inner(outer.inner(out)), pushed(out))
 

@@ -8,16 +8,16 @@ backwards with a heap, which holds only the nodes still to be visited.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import nullcontext
 from heapq import heappop, heappush
 from typing import Any
 
 from backburn.autodiff.base import Box
+from backburn.autodiff.observers import observer
 from backburn.backend.contract import BK
 from backburn.base.contexts import RECORDING, scoped
 from backburn.base.errors import ConsumedGraphError, GraphError
+from backburn.base.module_calls import WATCHERS
 from backburn.base.module_calls import next_stamp as next_stamp
-from backburn.base.module_calls import reverse_calls
 from backburn.ops.bodies.reductions import sum_terms, sum_to
 from backburn.ops.rules.slices import EntryGradient, SlicedGradient, SliceGradient
 
@@ -27,10 +27,12 @@ class Node:
 
     ``backward(k, g, node)`` returns a gradient (or None) for each of ``parents``; a leaf has none. ``saved`` are inner
     primitives. ``keep`` is true if ``backward`` returns the node's gradient: for leaves, and where it was requested.
+    ``like`` is the value of a leaf whose gradient goes to where that is.
     """
 
     __slots__ = ("__weakref__", "backward", "parents", "saved", "shape", "stamp")
     keep = False
+    like: Any = None
 
     def __init__(
         self,
@@ -114,7 +116,7 @@ def consumed(k: Any, g: Any, node: Node) -> Any:
 
 
 class MovedGradient:
-    """A gradient on another backend than the node that it came from; the reverse pass continues there."""
+    """A gradient on another backend than the pass, which goes on there from the node that receives it."""
 
     __slots__ = ("backend", "gradient")
 
@@ -122,9 +124,16 @@ class MovedGradient:
         self.gradient = gradient
         self.backend = backend
 
+    def assembled(self, k: Any, shape: tuple[int, ...]) -> MovedGradient:
+        """This gradient, with its slices joined."""
+        if self.gradient.__class__ is SlicedGradient:
+            self.gradient = self.gradient.assembled(self.backend, shape)
+        return self
 
-#: The context where recording is on already: :class:`scoped` would take 0.3 us.
-_RECORDING = nullcontext(True)
+    def passed_on(self, rule: Callable[..., Any], node: Node) -> list[Any]:
+        """The gradients that the rule of a node returns on this backend."""
+        found = rule(self.backend, self.gradient, node)
+        return [g if g is None or g.__class__ is MovedGradient else MovedGradient(g, self.backend) for g in found]
 
 
 def reverse(
@@ -135,117 +144,72 @@ def reverse(
     retain_graph: bool,
     keep: Collection[Node] = (),
     since: int = 0,
-    homes: dict[Node, Any] | None = None,
+    others: set[Any] | None = None,
 ) -> dict[Node, Any]:
     """Differentiate the value of ``root`` with cotangent ``seed``; the gradient of each kept node, by node.
 
     ``k`` is the inner backend, which computes the gradients; ``keep`` names further nodes whose gradients are wanted.
     The pass stops at nodes with a stamp before ``since``, whose gradients are then returned too. Time and memory are
-    linear in the part of the graph that receives a gradient. ``homes`` is filled with the backend of each node whose
-    gradient is on a backend other than ``k``.
+    linear in the part of the graph that receives a gradient. ``others`` is filled with the backends, other than ``k``,
+    that gradients are on.
     """
-    homes = {} if homes is None else homes
     gradients: dict[Node, Any] = {root: seed}
-    # The stamps are compared many times, and numbers in less time than tuples.
-    heap, waiting = [-root.stamp], {-root.stamp: root}
-    first = k
-    recording = _RECORDING if RECORDING.get() else scoped(RECORDING, True)
-    with recording, reverse_calls(saved_in, root) as visit:
-        if getattr(k, "settles", False):
-            visit = Settling(k, root, gradients, homes, since, visit)
-        while heap:
-            node = waiting.pop(heappop(heap))
-            if visit is not None:
-                visit(node.stamp)
-            g = gradients[node]
-            if homes and (k := homes.get(node, first)) is not first:
-                homes.update((parent, k) for parent in node.parents if parent is not None)
-            if g.__class__ is SlicedGradient:
-                g = gradients[node] = g.assembled(k, node.shape)
-            parents, backward = node.parents, node.backward  # in this order: a pass in another thread clears them last
-            if backward is None or (since and node.stamp < since):
-                continue
-            if not node.keep and node not in keep:
-                del gradients[node]
-            for parent, new in zip(parents, backward(k, g, node)):  # noqa: B905 - one for each parent
-                if new is None or parent is None:
-                    continue
-                known = gradients.get(parent)
-                if known is None:
-                    stamp = -parent.stamp
-                    heappush(heap, stamp)
-                    waiting[stamp] = parent
-                if known is not None or new.__class__ in _SPECIAL or new.shape != parent.shape:
-                    new = accumulate(k, known, new, parent, backward, homes)
-                gradients[parent] = new
-            if not retain_graph:
-                node.backward, node.saved, node.parents = consumed, (), ()
-        if isinstance(visit, Settling):
-            visit.finish()
+    moved: set[Any] = set() if others is None else others
+    if RECORDING.get() and not WATCHERS and not getattr(k, "settles", False):
+        _reverse(k, root, gradients, retain_graph, keep, since, moved, None)
+    else:
+        with scoped(RECORDING, True), observer(k, root, gradients, since, saved_in) as observe:
+            _reverse(k, root, gradients, retain_graph, keep, since, moved, observe)
+    if moved:
+        for node, g in gradients.items():
+            gradients[node] = g.gradient if g.__class__ is MovedGradient else g
     return gradients
 
 
-class Settling:
-    """Settles the gradient of each placed leaf as soon as the last node that adds to it has passed its own on.
+def _reverse(
+    k: Any,
+    root: Node,
+    gradients: dict[Node, Any],
+    retain_graph: bool,
+    keep: Collection[Node],
+    since: int,
+    moved: set[Any],
+    observe: Callable[[int], None] | None,
+) -> None:
+    """The pass: each node, the latest first, passes its gradient on to its parents by its rule.
 
-    A reverse pass calls it with the stamp of every node before that node passes its gradient on.
+    ``observe`` is called with the stamp of every node before that.
     """
-
-    def __init__(
-        self,
-        k: Any,
-        root: Node,
-        gradients: dict[Node, Any],
-        homes: dict[Node, Any],
-        since: int,
-        visit: Callable[[int], None] | None,
-    ) -> None:
-        self.k = k
-        self.gradients = gradients
-        self.homes = homes
-        self.visit = visit
-        self.last = -1
-        #: How many nodes have yet to add to the gradient of a leaf.
-        self.expected: dict[PlacedLeaf, int] = {}
-        #: The leaves that a node adds to, by the node's stamp.
-        self.leaves: dict[int, list[PlacedLeaf]] = {}
-        seen, waiting = {root}, [root]
-        while waiting:
-            node = waiting.pop()
-            if since and node.stamp < since:
+    # The stamps are compared many times, and numbers in less time than tuples.
+    heap, waiting = [-root.stamp], {-root.stamp: root}
+    while heap:
+        node = waiting.pop(heappop(heap))
+        if observe is not None:
+            observe(node.stamp)
+        g = gradients[node]
+        if g.__class__ in _COLLECTED:
+            g = gradients[node] = g.assembled(k, node.shape)
+            if g.__class__ is MovedGradient:
+                moved.add(g.backend)
+        parents, backward = node.parents, node.backward  # in this order: a pass in another thread clears them last
+        if backward is None or (since and node.stamp < since):
+            continue
+        if not node.keep and node not in keep:
+            del gradients[node]
+        found = backward(k, g, node) if g.__class__ is not MovedGradient else g.passed_on(backward, node)
+        for parent, new in zip(parents, found):  # noqa: B905 - one for each parent
+            if new is None or parent is None:
                 continue
-            for parent in node.parents:
-                if isinstance(parent, PlacedLeaf):
-                    self.expected[parent] = self.expected.get(parent, 0) + 1
-                    self.leaves.setdefault(node.stamp, []).append(parent)
-                elif parent is not None and parent not in seen:
-                    seen.add(parent)
-                    waiting.append(parent)
-
-    def __call__(self, stamp: int) -> None:
-        """Settle what the node before this one has made final."""
-        self._settle_last()
-        self.last = stamp
-        if self.visit is not None:
-            self.visit(stamp)
-
-    def _settle_last(self) -> None:
-        for node in self.leaves.pop(self.last, ()):
-            self.expected[node] -= 1
-            if not self.expected[node]:
-                self._settle(node)
-
-    def _settle(self, node: PlacedLeaf) -> None:
-        del self.expected[node]
-        gradient = self.gradients.get(node)
-        if gradient is not None and gradient.__class__ is not SlicedGradient and node not in self.homes:
-            self.gradients[node] = self.k.settle(gradient, node.like)
-
-    def finish(self) -> None:
-        """Settle the rest: gradients of leaves that some nodes of the graph gave nothing to."""
-        self._settle_last()
-        for node in [*self.expected]:
-            self._settle(node)
+            known = gradients.get(parent)
+            if known is None:
+                stamp = -parent.stamp
+                heappush(heap, stamp)
+                waiting[stamp] = parent
+            if known is not None or new.__class__ in _SPECIAL or new.shape != parent.shape:
+                new = accumulate(k, known, new, parent, backward)
+            gradients[parent] = new
+        if not retain_graph:
+            node.backward, node.saved, node.parents = consumed, (), ()
 
 
 def saved_in(root: Node) -> Iterator[tuple[int, Any]]:
@@ -265,28 +229,29 @@ def saved_in(root: Node) -> Iterator[tuple[int, Any]]:
 _OF_PARTS = frozenset({SliceGradient, EntryGradient})
 #: Gradients that are no primitives: those of an operation's several outputs, one of a part, one on another backend.
 _SPECIAL = frozenset({list, SliceGradient, EntryGradient, MovedGradient})
+#: What they are collected in.
+_COLLECTED: frozenset[Any] = frozenset({SlicedGradient, MovedGradient})
 
 
-def accumulate(
-    k: Any, known: Any, new: Any, node: Node, rule: Callable[..., Any], homes: dict[Node, Any]
-) -> Any:  # fmt: skip
+def accumulate(k: Any, known: Any, new: Any, node: Node, rule: Callable[..., Any]) -> Any:
     """The sum of the ``known`` gradient of ``node``, None at first, and the ``new`` one that ``rule`` has returned.
 
-    The gradients of an operation's several outputs are a list, and those of slices are collected. A gradient on
-    another backend makes that backend the home of ``node``.
+    The gradients of an operation's several outputs are a list, and those of slices are collected. Gradients on another
+    backend are added there.
     """
     kind = new.__class__
     if kind is list:
         return new if known is None else [sum_terms(k, both) for both in zip(known, new, strict=True)]
-    if kind is MovedGradient:
-        k = homes[node] = new.backend
-        new = new.gradient
+    if kind is MovedGradient or known.__class__ is MovedGradient:
+        home = (new if kind is MovedGradient else known).backend
+        known, new = (x.gradient if x.__class__ is MovedGradient else x for x in (known, new))
+        return MovedGradient(accumulate(home, known, new, node, rule), home)
     if kind in _OF_PARTS or known.__class__ is SlicedGradient:
         sliced = known if known.__class__ is SlicedGradient else SlicedGradient(known)
         if kind in _OF_PARTS:
             sliced.slices.append(new)
         else:
-            sliced.rest = accumulate(k, sliced.rest, new, node, rule, homes)
+            sliced.rest = accumulate(k, sliced.rest, new, node, rule)
         return sliced
     if new.shape != node.shape:
         new = unbroadcast(k, new, node.shape, rule)

@@ -179,12 +179,11 @@ class Autodiff(
             )
         k: Any = self._inner
         if cotangent is None:
-            cotangent = k.ones(tensor.shape, k.dtype(tensor.value))
+            cotangent = k.full(tensor.value.shape, 1.0, k.dtype(tensor.value))
         else:
             _check_gradient(self, "backward", tensor, cotangent)
-        homes: dict[Node, Any] = {}
-        found = reverse(k, root, cotangent, retain_graph=retain_graph, homes=homes)
-        return Gradients(found, self, homes.values())
+        others: set[Any] = set()
+        return Gradients(reverse(k, root, cotangent, retain_graph=retain_graph, others=others), self, others)
 
     def grad(self: FloatsOf[FI], tensor: Tracked[BK], grads: Gradients[BK]) -> FI | None:
         """The gradient of ``tensor`` as an inner primitive, or None if there is none; ``grads`` is unchanged."""

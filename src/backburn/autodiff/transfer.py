@@ -36,7 +36,7 @@ def transfer(x: Any, source: Any, target: Any) -> tuple[Any, Any]:
 
 def _is_tracked(x: Any, k: Any) -> bool:
     """Whether a primitive is a float one that ``k`` itself tracks."""
-    return bool(k.dtype(x).kind == "float" and k.is_tracked(x))
+    return bool(k.dtype(x).has_gradient and k.is_tracked(x))
 
 
 def _base(x: Any, k: Any) -> tuple[Any, Any]:

@@ -78,7 +78,7 @@ def integral(divide: Callable[[Any, Any], Any]) -> Method:
 
     def method(k: Any, x: Any, y: Any, /) -> Any:
         x, y = both_tensors(k, x, y)
-        if k.dtype(x).kind == "float":
+        if k.dtype(x).is_floating:
             return divide(x, y)
         zero = k.equal(y, 0)
         return k.where(zero, 0, divide(x, k.where(zero, 1, y)))

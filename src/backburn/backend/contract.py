@@ -28,7 +28,7 @@ class Capabilities:
     ``dtypes`` maps each dtype to how it may be used: any of ``"storage"``, ``"arithmetic"``, ``"accelerated"``.
     ``groups`` names optional groups of operations (the contract has none yet), ``deterministic`` whether equal calls
     give equal bits, ``capture`` whether it records programs
-    (:class:`backburn.decorators.capture.protocol.CapturingBackend`). With ``wide_steps``, the steps of optimizers take
+    (:class:`backburn.backend.capturing.CapturingBackend`). With ``wide_steps``, the steps of optimizers take
     the state of 16-bit parameters in float32. ``storages`` are those of quantized tensors (``"int8"``, ``"uint8"``,
     ``"int4"``, ``"int2"``, ``"float8_e4m3fn"``, ``"float8_e5m2"``) for which every scheme works. With
     ``propagates``, float results of quantized operands are quantized again; it is an option of the backend,

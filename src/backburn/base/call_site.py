@@ -67,7 +67,7 @@ def _is_ours(frame: FrameType) -> bool:
         return True
     if module == "__main__":  # ``python -m backburn`` and the console script
         module = "backburn" if os.path.basename(file) == "backburn" else frame.f_globals.get("__package__") or ""
-    return any(module == name or module.startswith(f"{name}.") for name in OURS)
+    return module.partition(".")[0] in OURS or any(module == name or module.startswith(f"{name}.") for name in OURS)
 
 
 def _is_of_python(file: str) -> bool:

@@ -29,10 +29,22 @@ class DType:
     """A data type: ``name``, ``kind`` (``"float"``, ``"int"``, ``"bool"`` or ``"quantized"``) and ``bits``.
 
     Equal to its name and to NumPy's dtype of that name; hashable as its name. ``np.dtype(bb.float32)`` works.
+
+        >>> import backburn as bb
+        >>> bb.float32.is_floating, bb.float32.has_gradient, bb.int64.is_arithmetic
+        (True, True, True)
+        >>> bb.int64.has_gradient, bb.bool.is_arithmetic
+        (False, False)
     """
 
     __slots__ = ("bits", "name")
     kind: ClassVar[str] = ""
+    #: Whether values are real floating-point numbers: they have an order, NaN and rounding.
+    is_floating: ClassVar[bool] = False
+    #: Whether tensors of this dtype can require gradients and carry tangents.
+    has_gradient: ClassVar[bool] = False
+    #: Whether values can be added and multiplied: neither booleans nor quantized values can.
+    is_arithmetic: ClassVar[bool] = False
     name: str
     bits: int
 
@@ -94,6 +106,7 @@ class FloatDType(DType):
 
     __slots__ = ()
     kind = "float"
+    is_floating = has_gradient = is_arithmetic = True
 
 
 class IntDType(DType):
@@ -101,6 +114,7 @@ class IntDType(DType):
 
     __slots__ = ()
     kind = "int"
+    is_arithmetic = True
 
     @property
     def signed(self) -> bool:
@@ -229,7 +243,7 @@ class QuantizedDType(DType):
     @property
     def is_float(self) -> bool:
         """Whether stored values are 8-bit floats, stored as bytes."""
-        return self.storage.kind == "float"
+        return self.storage.is_floating
 
     @property
     def stored(self) -> IntDType:
@@ -419,7 +433,7 @@ def promote_scalar(dtype: DType, scalar: Scalar, default_float: DType) -> DType:
     if dtype.kind == "quantized":
         raise DTypeError(f"{dtype.name} and a number do not combine: dequantize the quantized operand first")
     if isinstance(scalar, float):
-        return dtype if dtype.kind == "float" else default_float
+        return dtype if dtype.is_floating else default_float
     if isinstance(scalar, bool) or dtype.kind != "bool":
         return dtype
     return int64

@@ -7,6 +7,7 @@ it is shown. Messages of our errors pass :func:`printable_lines`, so what a plac
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 #: The most characters of a name that are shown.
@@ -15,6 +16,7 @@ MOST = 200
 MOST_LETTERS = 16_000
 #: The most tables and lists in one another that a file of settings has.
 DEPTH = 50
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def printable(text: object, most: int = MOST) -> str:
@@ -59,6 +61,18 @@ def printable_lines(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(character if character in "\n\t" else _visible(character) for character in text)
+
+
+def inert(text: str) -> str:
+    r"""Text of a model as a terminal may get it: control characters but ends of lines and tabs are escaped.
+
+    Marks of the direction and joiners of letters stay, without which many languages are not written.
+
+    >>> print(inert("one\x1b[2J\ntwo"))
+    one\x1b[2J
+    two
+    """
+    return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def is_deep(tree: object, most: int = DEPTH) -> bool:

@@ -84,7 +84,7 @@ class MutableTree:
         {'a': [2.5, 'x']}
     """
 
-    __slots__ = ("_snapshots", "leaves", "nodes", "root")
+    __slots__ = ("_held", "_others", "leaves", "nodes", "root")
 
     def __init__(self, root: Any, wanted: Callable[[Any], bool]) -> None:
         self.root = root
@@ -129,23 +129,39 @@ class MutableTree:
 
     def remember(self) -> None:
         """Record the present tree as unchanged; called after leaves have been replaced."""
-        self._snapshots = [(node, *_contents(node)) for node in self.nodes]
+        #: The lists and dicts that hold children: the keys of dicts, and the values.
+        self._held: list[tuple[Any, tuple[Any, ...] | None, tuple[Any, ...]]] = []
+        #: Nodes of other types, with their children and other data.
+        self._others: list[tuple[TreeNode, tuple[Any, ...], Any]] = []
+        for node in self.nodes:
+            if node.kind.containers is None:
+                if node.value.__class__ is not tuple:  # which never changes
+                    self._others.append((node, *_contents(node)))
+                continue
+            for held in node.kind.containers(node.value):
+                if isinstance(held, dict):
+                    self._held.append((held, tuple(held), tuple(held.values())))
+                else:
+                    self._held.append((held, None, tuple(held)))
 
     def restore(self) -> None:
         """Put each node into its place again, where another has taken it, and what lists and dicts held.
 
         Leaves elsewhere stay as they are.
         """
-        for node, known, _ in self._snapshots:
-            if node.kind.members is not None and isinstance(node.value, list):
-                node.value[:] = known
-            elif node.kind.members is not None and isinstance(node.value, dict):  # keys, and then values
-                node.value.clear()
-                node.value.update(zip(known[: len(known) // 2], known[len(known) // 2 :], strict=True))
+        own = {id(node.value) for node in self.nodes}
+        for held, keys, values in self._held:
+            if id(held) not in own:  # the attributes of an object
+                continue
+            if keys is None:
+                held[:] = values
+            else:
+                held.clear()
+                held.update(zip(keys, values, strict=True))
         present = {}
         for node in self.nodes:
-            children, keys, _ = node.kind.flatten(node.value)
-            present[id(node)] = dict(zip(keys, children, strict=True))
+            children, names, _ = node.kind.flatten(node.value)
+            present[id(node)] = dict(zip(names, children, strict=True))
         for node in self.nodes:
             above = node.parent
             if above is not None and above.kind.put is not None and present[id(above)].get(node.key) is not node.value:
@@ -153,9 +169,17 @@ class MutableTree:
 
     def unchanged(self) -> bool:
         """Whether every node still holds the same objects as at the last :meth:`remember`."""
-        for node, known, rest in self._snapshots:
-            now, about = _contents(node)
-            if len(now) != len(known) or not all(map(is_, now, known)) or not same(about, rest):
+        for held, keys, values in self._held:  # without a call of Python for a node: a replay asks each time
+            now = held
+            if keys is not None:
+                if len(held) != len(keys) or not all(map(is_, held, keys)):
+                    return False
+                now = held.values()
+            if len(held) != len(values) or not all(map(is_, now, values)):
+                return False
+        for node, known, rest in self._others:
+            children, about = _contents(node)
+            if len(children) != len(known) or not all(map(is_, children, known)) or not same(about, rest):
                 return False
         return True
 

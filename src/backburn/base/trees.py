@@ -35,8 +35,9 @@ class NodeType:
 
     ``flatten(node)`` is ``(children, keys, rest)``, ``unflatten(children, keys, rest)`` the node. ``put(node, key,
     child)`` replaces a child of a mutable node, and is None for immutable types. ``members(node)`` is a live view of
-    the objects that contain the children, whose identity reveals changes. With ``shares``, one object in two places of
-    a node is one leaf.
+    the objects that contain the children, whose identity reveals changes; ``containers(node)`` are the lists and dicts
+    that hold these as long as the node lives, which can be compared without a call for each node. With ``shares``, one
+    object in two places of a node is one leaf.
     """
 
     flatten: Callable[[Any], Parts]
@@ -44,6 +45,7 @@ class NodeType:
     put: Callable[[Any, Any, Any], None] | None = None
     members: Callable[[Any], Iterable[Any]] | None = None
     shares: bool = False
+    containers: Callable[[Any], tuple[list[Any] | dict[Any, Any], ...]] | None = None
 
 
 _NODES: dict[type, NodeType] = {}
@@ -83,7 +85,12 @@ def register_node(
     """
     if cls in _NODES:
         raise ArgumentError(f"register_node: {cls.__name__} is registered already")
-    _NODES[cls] = NodeType(flatten, unflatten, put, members, shares)
+    add_node_type(cls, NodeType(flatten, unflatten, put, members, shares))
+
+
+def add_node_type(cls: type, kind: NodeType) -> None:
+    """Make instances of ``cls`` and of its subclasses nodes of this type."""
+    _NODES[cls] = kind
     NODE_TYPES.clear()
 
 
@@ -456,10 +463,6 @@ def _unflatten_dict(children: Sequence[Any], keys: Sequence[Any], rest: Any) -> 
     return items if rest is dict else rest(items)  # not of pairs, which a Counter would count
 
 
-def _key_and_value_objects(node: dict[Any, Any]) -> Iterable[Any]:
-    return (*node, *node.values())
-
-
 def _put_item(node: Any, key: Any, child: Any) -> None:
     node[key] = child
 
@@ -513,13 +516,24 @@ _NAMED_TUPLE = NodeType(
     lambda node: (node, node._fields, type(node)), lambda children, keys, rest: rest._make(children)
 )
 
-register_node(tuple, _flatten_sequence, lambda children, keys, rest: rest(children))
-register_node(list, _flatten_sequence, lambda children, keys, rest: rest(children), _put_item, lambda node: node)
-register_node(dict, _flatten_dict, _unflatten_dict, _put_item, _key_and_value_objects)
-register_node(
+
+def _remake(children: Sequence[Any], keys: Sequence[Any], rest: Any) -> Any:
+    return rest(children)
+
+
+def _itself(node: Any) -> tuple[Any]:
+    return (node,)
+
+
+add_node_type(tuple, NodeType(_flatten_sequence, _remake))
+add_node_type(list, NodeType(_flatten_sequence, _remake, _put_item, containers=_itself))
+add_node_type(dict, NodeType(_flatten_dict, _unflatten_dict, _put_item, containers=_itself))
+add_node_type(
     defaultdict,
-    lambda node: (list(node.values()), list(node), node.default_factory),
-    lambda children, keys, rest: defaultdict(rest, zip(keys, children, strict=True)),
-    _put_item,
-    _key_and_value_objects,
+    NodeType(
+        lambda node: (list(node.values()), list(node), node.default_factory),
+        lambda children, keys, rest: defaultdict(rest, zip(keys, children, strict=True)),
+        _put_item,
+        containers=_itself,
+    ),
 )

@@ -14,7 +14,7 @@ from backburn.backend.wrapper import DecoratorBase, make_operations
 from backburn.base.call_site import stack_level
 from backburn.base.dtypes import DType
 from backburn.base.errors import GraphError, Unsupported
-from backburn.batching.rules import FallbackWarning, Mapped, Same, as_tuple, is_mapped, rule_of
+from backburn.batching.rules import FallbackWarning, Mapped, Same, as_tuple, front, is_mapped, rule_of
 from backburn.ops.bodies import slicing as views
 from backburn.ops.rules.shapes import broadcast, unchanged
 from backburn.ops.table import Operation
@@ -149,7 +149,7 @@ class Batched(DecoratorBase, Backend[Any, Any, Any, Any]):
     def is_differentiated_whole(self, name: str, operands: tuple[Any, ...]) -> bool:
         """Whether a level below has rules for the derivative of an operation, and an operand is tracked there."""
         given = [t for x in operands for t in (x if isinstance(x, (list, tuple)) else (x,)) if hasattr(t, "shape")]
-        tensors = [t for t in given if self.dtype(t).kind == "float"]
+        tensors = [t for t in given if self.dtype(t).has_gradient]
         k: Any = self
         while tensors and hasattr(k, "inner_backend"):
             tensors = [k.unmapped(t) if isinstance(k, Batched) else k.inner(t) for t in tensors]
@@ -161,6 +161,12 @@ class Batched(DecoratorBase, Backend[Any, Any, Any, Any]):
     def over(self, x: Any, function: Callable[[Any], Any]) -> Any:
         """``function`` applied to the inner primitive; the result is mapped if ``x`` is."""
         return Mapped(function(x.value), self) if is_mapped(self, x) else function(x)
+
+    def over_both(self, x: Any, y: Any, function: Callable[[Any, Any], Any]) -> Any:
+        """``function`` applied to two inner primitives; the result is mapped if one of them is."""
+        if is_mapped(self, x) or is_mapped(self, y):
+            return Mapped(function(front(self, x), front(self, y)), self)
+        return function(x, y)
 
     # ---- to the host ----
 

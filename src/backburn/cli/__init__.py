@@ -7,6 +7,7 @@ instead. Status 130 means that Ctrl-C ended a training run, 143 that SIGTERM did
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -88,7 +89,8 @@ def _say(words: str) -> None:
     """Print an error, or leave it for ``backburn launch``, which prints it once for all ranks."""
     words = printable_lines(words)
     if not leave_error(words):
-        print(f"backburn: {words}", file=sys.stderr)
+        with contextlib.suppress(OSError):  # the status says it, too
+            print(f"backburn: {words}", file=sys.stderr)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -28,9 +28,17 @@ class Ends(NamedTuple):
         return (self.folder / f"{fact}-{rank}").exists()
 
     def failed(self) -> list[int]:
-        """The ranks that failed without a message, in the order in which they ended."""
+        """The ranks that failed without a message: one that SIGKILL ended, then in the order in which they ended.
+
+        A rank that the launcher kills leaves no note, so SIGKILL is a cause, also where another rank, which noticed,
+        has been faster to note its own end.
+        """
         found = [rank for rank in self.ended if rank not in self.messages and self.is_failure(rank)]
-        return sorted(found, key=lambda rank: self.ended[rank].time)
+        return sorted(found, key=lambda rank: (not self.is_killed(rank), self.ended[rank].time))
+
+    def is_killed(self, rank: int) -> bool:
+        """Whether SIGKILL ended a rank."""
+        return self.ended[rank].status == -9
 
     def is_failure(self, rank: int) -> bool:
         """Whether a rank ended by a signal, with a status, or without a word while it communicated."""
@@ -64,7 +72,7 @@ def words(ends: Ends, of_mpiexec: int) -> list[str]:
     """
     failed, said = ends.failed(), sorted(ends.messages.items(), key=lambda entry: entry[1].time)
     found = []
-    if failed and not (said and said[0][1].time < ends.ended[failed[0]].time):
+    if failed and (ends.is_killed(failed[0]) or not said or ends.ended[failed[0]].time <= said[0][1].time):
         found.append(_end(ends, failed[0]))
     together: dict[tuple[str, str], list[int]] = {}
     for rank, message in said:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
 from backburn.base.errors import ArgumentError
+from backburn.base.foreign import inert
 
 
 def add_generate(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -48,7 +50,8 @@ def generate(options: argparse.Namespace) -> int:
         model, prompt, options.max_new_tokens,
         stop_tokens=tokenizer.eos_token_id if stops is None else stops, **{n: getattr(options, n) for n in names},
     )  # fmt: skip
+    is_terminal = sys.stdout.isatty()
     for piece in tokenizer.decode_stream(token for token in tokens if token is not None):
-        print(piece, end="", flush=True)
+        print(inert(piece) if is_terminal else piece, end="", flush=True)
     print()
     return 0

@@ -1,5 +1,7 @@
 """The parent of one rank's program: it notes how the program ends, and ends alike.
 
+A program that leaves with status 0 in the middle of its communication ends with 1 instead, so that mpiexec ends others.
+
 ``backburn launch`` runs it as a script, by ``mpiexec``: ``rank.py FOLDER VARIABLES PROGRAM ARGUMENTS...``, where one of
 the VARIABLES has the rank. It imports Python's own library alone, and starts in milliseconds. What mpiexec has opened
 stays open until the note is written, so that it takes the end of the program for no end before.
@@ -37,6 +39,9 @@ def main(folder: str, variables: str, *program: str) -> None:
         os.rename(f"{note}.new", note)
     except OSError:  # the launcher has given up
         pass
+    begun, ended = (os.path.exists(os.path.join(folder, f"{fact}-{rank}")) for fact in ("started", "finished"))
+    if status == 0 and begun and not ended:
+        status = 1  # mpiexec, which may take 0 for a good end, is to end the others, which wait
     if status < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if -status != signal.SIGKILL:

@@ -35,6 +35,8 @@ _BLOCK, _LARGEST_BLOCK = 1 << 24, (1 << 31) - 1
 #: The bytes of memory of a column while it is read, and those that a compressed byte may become, or
 #: one of half a MiB beside.
 _COLUMN, _MOST_EXPANDED = 12_000, 20
+#: The rows whose texts are Python's at a time.
+_ROWS = 1 << 16
 #: The digits of an integer that a float may have.
 _LONGEST_NUMBER = 300
 _WORDS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
@@ -43,6 +45,8 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (code
 INTEGER = r"^[+-]?[0-9]+$"
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(?i:inf|infinity)$"
 LEADING_ZERO = r"^[+-]?0[0-9]"
+#: Numbers with a comma, decimal or between thousands.
+COMMA = r"^[+-]?([0-9]+(,[0-9]*)?|,[0-9]+)([eE][+-]?[0-9]+)?$"
 TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 _DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?"
@@ -185,7 +189,22 @@ def _say(path: Path, words: str) -> None:
 # ---- types ----
 
 
-def column(cells: Any, missing: Collection[str], what: str) -> NDArray[Any]:
+class Space:
+    """The bytes that the texts of a table may take in arrays of one width; beyond them, each takes its own length."""
+
+    def __init__(self, most: int) -> None:
+        self.left = most
+
+    def empty(self, count: int, longest: int) -> NDArray[Any]:
+        """An array for so many texts."""
+        size = 4 * max(longest, 1) * count
+        if size > self.left:
+            return np.empty(count, np.dtypes.StringDType())
+        self.left -= size
+        return np.empty(count, f"U{max(longest, 1)}")
+
+
+def column(cells: Any, missing: Collection[str], what: str, space: Space, decimal: str = ".") -> NDArray[Any]:
     """The cells of a column as an array of the narrowest kind that has all of them."""
     compute = functions()
 
@@ -195,14 +214,22 @@ def column(cells: Any, missing: Collection[str], what: str) -> NDArray[Any]:
     count = len(given)
     if not count:
         return np.full(len(cells), np.nan)
+    has_commas = _all(given, COMMA) and _any(given, ",")
+    if has_commas and decimal == ",":
+        given = compute.replace_substring(given, ",", ".")
+    elif has_commas:
+        words = "has numbers with commas, which stay texts; decimal=',' takes them for decimal points"
+        print(f"note: read_table: {what} {words}", file=sys.stderr, flush=True)
+    elif decimal == "," and _any(given, r"^[+-]?[0-9]*\.[0-9]*$"):  # between thousands, or of another language
+        return texts(cells, missing, what, space)
     for kind in (_integers, _floats, _truths, _times):
         found = kind(given, len(cells) > count)
         if found is not None:
             return spread(found, gaps.to_numpy().astype(bool))
-    return texts(cells, missing, what)
+    return texts(cells, missing, what, space)
 
 
-def texts(cells: Any, missing: Collection[str], what: str) -> NDArray[Any]:
+def texts(cells: Any, missing: Collection[str], what: str, space: Space) -> NDArray[Any]:
     """The cells as texts, of which those in ``missing`` are empty."""
     compute = functions()
 
@@ -211,9 +238,10 @@ def texts(cells: Any, missing: Collection[str], what: str) -> NDArray[Any]:
     if compute.any(compute.ends_with(cells, "\0")).as_py():
         raise DTypeError(f"read_table: {what} has texts that end with a zero byte, which arrays of strings lose")
     longest = compute.max(compute.utf8_length(cells)).as_py() or 0
-    if 4 * longest * len(cells) <= room(cells.nbytes):
-        return np.array(cells.to_pylist(), dtype=str)
-    return np.array(cells.to_pylist(), dtype=np.dtypes.StringDType())  # of which each takes its own length
+    found = space.empty(len(cells), longest)
+    for start in range(0, len(cells), _ROWS):  # Python's texts of all would be the largest of all
+        found[start : start + _ROWS] = cells.slice(start, _ROWS).to_pylist()
+    return found
 
 
 def is_text(kind: Any) -> bool:
@@ -303,7 +331,8 @@ def _floats(cells: Any, gaps: bool) -> NDArray[Any] | None:
     found = _cast(_unsigned(cells), pyarrow.float64())
     if found is None or (np.isinf(found).any() and not _any(cells, r"(?i)inf")):
         return None
-    return found
+    zeros = cells.filter(pyarrow.array(found == 0))
+    return None if _any(zeros, r"^[^eE]*[1-9]") else found  # below the smallest float
 
 
 def _truths(cells: Any, gaps: bool) -> NDArray[Any] | None:
@@ -341,41 +370,49 @@ def _times(cells: Any, gaps: bool) -> NDArray[Any] | None:
 # ---- types that are asked for ----
 
 
-def typed(cells: Any, dtype: np.dtype[Any], missing: Collection[str], what: str) -> NDArray[Any]:
+def typed(
+    cells: Any, dtype: np.dtype[Any], missing: Collection[str], what: str, space: Space, decimal: str = "."
+) -> NDArray[Any]:
     """The cells in a dtype. Raises :class:`DTypeError`, which names the first cell that it does not hold."""
     compute = functions()
 
     if dtype.kind in "UT":
-        found = texts(cells, missing, what)
+        found = texts(cells, missing, what, space)
         return found if found.dtype.kind == "T" and not dtype.itemsize else found.astype(dtype)
     bare = compute.utf8_trim_whitespace(cells)
     gaps = _is_in(bare, (*MISSING, *missing)).to_numpy().astype(bool)
-    values = bare.to_pylist()
     if dtype.kind in "iub" and gaps.any():
         row = int(np.flatnonzero(gaps)[0])
         raise DTypeError(
             f"read_table: {what} is missing in row {row + 1}, for which {dtype} has no value: a float dtype has NaN"
         )
-    found = np.full(len(values), np.nan if dtype.kind == "f" else 0 if dtype.kind in "iub" else "NaT", dtype)
+    found = np.full(len(bare), np.nan if dtype.kind == "f" else 0 if dtype.kind in "iub" else "NaT", dtype)
     if dtype.kind in "mM":
         given = _times(bare.filter(compute.invert(_is_in(bare, (*MISSING, *missing)))), False)
         if given is None or given.dtype.kind != dtype.kind:
             raise DTypeError(f"read_table: {what} has cells that are not all times such as 2024-01-31 or 12:30")
         found[~gaps] = given
         return found
-    for row in map(int, np.flatnonzero(~gaps)):
-        try:
-            found[row] = _value(values[row], dtype)
-        except (ValueError, OverflowError):
-            raise DTypeError(
-                f"read_table: {what} has {values[row]!r:.60} in row {row + 1}, which is no {dtype}"
-            ) from None
+    for start in range(0, len(bare), _ROWS):
+        values = bare.slice(start, _ROWS).to_pylist()
+        for row in map(int, np.flatnonzero(~gaps[start : start + _ROWS])):
+            try:
+                found[start + row] = _value(values[row], dtype, decimal)
+            except (ValueError, OverflowError):
+                hint = ": decimal=',' reads it" if dtype.kind == "f" and re.fullmatch(COMMA, values[row]) else ""
+                raise DTypeError(
+                    f"read_table: {what} has {values[row]!r:.60} in row {start + row + 1}, which is no {dtype}{hint}"
+                ) from None
     return found
 
 
-def _value(cell: str, dtype: np.dtype[Any]) -> Any:
+def _value(cell: str, dtype: np.dtype[Any], decimal: str) -> Any:
     """A cell as a number. Raises ValueError for one that is none."""
     if dtype.kind == "f":
+        if decimal == ",":
+            if "." in cell:
+                raise ValueError(cell)
+            cell = cell.replace(",", ".")
         if not re.fullmatch(NUMBER, cell):
             raise ValueError(cell)
         return float(cell)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,10 @@ SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", "
 CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4}
 #: The formats with these names, of those that Pillow reads: one of the others starts a program for files of PostScript.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-#: The bytes of memory of a pixel while an image is decoded, turned and converted.
-_PIXEL = 12
+#: The bytes of memory of a pixel: in an image and the one that is made of it; in the latter while its channels are
+#: taken apart; and of deep gray ones, all without the result. Those of a row, and what decoders take beside.
+_CONVERTED, _CHANNEL, _DEEP, _ROW = 12, 9, 20, 40
+_DECODED = {"WEBP": 12}
 
 
 @explained
@@ -44,7 +48,8 @@ def image_folder(
 
     ``size`` is the height and width to which images are resized, or one number for both. ``mode`` is Pillow's:
     ``"RGB"``, ``"L"`` for gray, ``"RGBA"``. Rotations that a camera has noted are carried out. Gray images of 16 bits
-    keep all of them, as floats; of colours of 16 bits Pillow reads the upper 8, and of several frames the first.
+    keep all of them, as floats; of colours of 16 bits Pillow reads the upper 8, which a note on standard error says,
+    and of several frames the first.
 
     Needs the extra ``data``; :class:`BackendUnavailableError` says so. Raises :class:`FileFormatError` for a folder
     without images, for links out of the folder, and later for files that are no images, or whose pixels take more than
@@ -116,6 +121,7 @@ class ImageFolder:
         self._size = size
         self._mode = mode
         self._dtype = dtype
+        self._has_noted = False
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -137,7 +143,7 @@ class ImageFolder:
                 )
         none = np.empty((0, CHANNELS[self._mode], *(self._size or (0, 0))), self._dtype)
         label = {} if self.labels is None else {"label": self.labels[numbers]}
-        return {"image": np.stack(images) if images else none, **label}
+        return {"image": images[0][None] if len(images) == 1 else np.stack(images) if images else none, **label}
 
     def select(self, indices: Any) -> ImageFolder:
         """The part of the folder with these numbers, of which nothing is read yet."""
@@ -153,39 +159,64 @@ class ImageFolder:
             "images": len(self), "classes": self.classes, "size": size, "mode": self._mode, "dtype": self._dtype.name,
         }  # fmt: skip
 
+    def _note_depth(self, path: Path, content: bytes, file: Any) -> None:
+        """Say, once, that Pillow does not read all of the colours' bits."""
+        if not self._has_noted and _has_deep_colours(content, file):
+            self._has_noted = True
+            words = "has 16 bits for each colour, of which the upper 8 are read; and so may others"
+            print(f"note: image_folder: {path} {words}", file=sys.stderr, flush=True)
+
     def _read(self, path: Path) -> NDArray[Any]:
         from PIL import Image, ImageOps
 
-        gray = None
         ordinary(path)
         content = path.read_bytes()  # so that errors of the system end here: decoders seek where a file says
-        most = room(len(content))
         try:
             with Image.open(io.BytesIO(content), formats=FORMATS) as file:
-                if file.width * file.height * _PIXEL > most:
-                    raise FileFormatError(
-                        f"image_folder: {path} is said to have {file.width} x {file.height} pixels, too many for a "
-                        f"file of its size: at most {most // _PIXEL} are read"
-                    )
-                image = ImageOps.exif_transpose(file)
-                if image.mode.startswith(("I", "F")):
-                    gray = self._deep(path, file, np.asarray(image))
-                else:
-                    image = image.convert(self._mode)
+                self._check_memory(path, file, room(len(content)))
+                self._note_depth(path, content, file)
+                ImageOps.exif_transpose(file, in_place=True)
+                if file.mode.startswith(("I", "F")):
+                    return self._of_gray(self._deep(path, file))
+                image: Any = file
+                if file.mode != self._mode:
+                    image = file.convert(self._mode)
+                    file.close()  # whose pixels are no longer needed
+                if self._size is not None:
+                    image = image.resize((self._size[1], self._size[0]), Image.Resampling.BILINEAR)
+                return self._of_channels(image)
         except (BackburnError, MemoryError):
             raise
         except Exception as cause:  # of whatever decoder
             words = printable(str(cause) or type(cause).__name__, 500)
             raise FileFormatError(f"image_folder: {path} cannot be read as an image: {words}") from cause
-        if gray is not None:
-            return self._of_gray(gray)
-        if self._size is not None:
-            image = image.resize((self._size[1], self._size[0]), Image.Resampling.BILINEAR)
-        pixels = np.asarray(image)
-        pixels = np.moveaxis(pixels if pixels.ndim == 3 else pixels[..., None], -1, 0).copy()
-        return pixels if self._dtype == np.uint8 else np.divide(pixels, 255, dtype=self._dtype)
 
-    def _deep(self, path: Path, file: Any, pixels: NDArray[Any]) -> NDArray[np.float64]:
+    def _check_memory(self, path: Path, file: Any, most: int) -> None:
+        """Raise :class:`FileFormatError` for an image whose pixels take more than ``most`` bytes on their way."""
+        result = 0 if self._size is not None else CHANNELS[self._mode] * self._dtype.itemsize
+        if file.mode.startswith(("I", "F")):
+            pixel = _DEEP + result
+        else:
+            pixel = _DECODED.get(file.format, 0) + max(_CONVERTED, _CHANNEL + result)
+        if file.width * file.height * pixel + file.height * _ROW > most:
+            fix = "" if self._size is not None else "; with size=(height, width), or dtype='uint8', more are"
+            raise FileFormatError(
+                f"image_folder: {path} is said to have {file.width} x {file.height} pixels, too many for a "
+                f"file of its size: at most {most // pixel} are read{fix}"
+            )
+
+    def _of_channels(self, image: Any) -> NDArray[Any]:
+        """The pixels of an image, one channel after the other, so that there is no second array of all."""
+        found = np.empty((CHANNELS[self._mode], image.height, image.width), self._dtype)
+        for number, channel in enumerate(found):
+            pixels = np.asarray(image.getchannel(number))
+            if self._dtype == np.uint8:
+                channel[...] = pixels
+            else:
+                np.divide(pixels, 255, out=channel, dtype=self._dtype)
+        return found
+
+    def _deep(self, path: Path, file: Any) -> NDArray[np.float64]:
         """The shares of white of gray pixels of more than 8 bits, which Pillow's conversions would cut off."""
         tags = getattr(file, "tag_v2", {})
         bits = tags.get(258, (16,))[0]
@@ -198,8 +229,8 @@ class ImageFolder:
             raise DTypeError(
                 f"image_folder: {path} has {bits} bits for each pixel, which uint8 does not hold: take floats"
             )
-        shares = pixels / float((1 << bits) - 1)
-        return 1.0 - shares if tags.get(262) == 0 else shares  # some begin with white
+        shares = np.asarray(file) / float((1 << bits) - 1)
+        return np.subtract(1.0, shares, out=shares) if tags.get(262) == 0 else shares  # some begin with white
 
     def _of_gray(self, shares: NDArray[np.float64]) -> NDArray[Any]:
         """An image of gray pixels, resized, with the channels of the mode."""
@@ -210,10 +241,23 @@ class ImageFolder:
                 (self._size[1], self._size[0]), Image.Resampling.BILINEAR
             )
             shares = np.asarray(small, np.float64)
-        found = np.repeat(shares[None], CHANNELS[self._mode], axis=0).astype(self._dtype)
+        found = np.empty((CHANNELS[self._mode], *shares.shape), self._dtype)
+        found[:] = shares
         if self._mode == "RGBA":
             found[3] = 1
         return found
+
+
+def _has_deep_colours(content: bytes, file: Any) -> bool:
+    """Whether colours, or gray with transparency, have more than 8 bits in a file, of which Pillow reads 8."""
+    if file.mode.startswith(("I", "F")):
+        return False
+    if file.format == "PNG":
+        return content[24:25] == b"\x10"  # the depth, after the width and the height
+    if file.format == "PPM":
+        header = re.match(rb"P[36](?:\s|#[^\n]*\n)+\d+(?:\s|#[^\n]*\n)+\d+(?:\s|#[^\n]*\n)+(\d+)", content)
+        return header is not None and len(header[1]) < 10 and int(header[1]) > 255
+    return max(getattr(file, "tag_v2", {}).get(258, (8,))) > 8
 
 
 def _images(folder: Path, pattern: str, root: Path) -> list[Path]:

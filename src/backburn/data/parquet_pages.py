@@ -20,6 +20,8 @@ from backburn.base.errors import FileFormatError
 _WIDTHS = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 16}
 #: The type whose values have a length of their own, and the repetition of a column that a row has any number of.
 _FIXED, _REPEATED = 7, 2
+#: The type of texts and bytes, and the encoding in which each begins like the one before, whose lengths no header has.
+_BYTES, _DELTA = 6, 7
 #: Bytes of memory of a column of a group of rows as the library describes it.
 _CHUNK = 4_000
 #: The longest header of a page, the longest footer, and the most groups in groups of columns.
@@ -100,12 +102,18 @@ class _Reader:
         return found
 
 
+class _UnboundedError(Exception):
+    """A page does not say how long its values are."""
+
+
 @dataclass(frozen=True)
 class _Leaf:
-    """A column that holds values: the bytes of one in memory, and whether a row may have several."""
+    """A column that holds values: the bytes of one in memory, and whether a row may have several, of any length."""
 
     width: int
     is_nested: bool
+    is_bytes: bool
+    is_text: bool
 
 
 def check_memory(path: Path, columns: Iterable[str] | None, most: int) -> None:
@@ -127,6 +135,11 @@ def check_memory(path: Path, columns: Iterable[str] | None, most: int) -> None:
                         raise ValueError("columns in other files")
                     if size <= most and (wanted is None or part[3][3][0] in wanted):
                         size += _chunk_size(file, leaf, part[3], rows, most)
+        except _UnboundedError:
+            raise FileFormatError(
+                f"read_table: {path} has texts in the encoding DELTA_BYTE_ARRAY, whose lengths no header has: "
+                "pyarrow.parquet.read_table has no limit, and batches(...) takes its result"
+            ) from None
         except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
             words = f"{type(error).__name__}: {error}"
             raise FileFormatError(f"read_table: {path} cannot be read: it is damaged ({words})") from error
@@ -166,7 +179,8 @@ def _leaves(schema: list[dict[int, Any]]) -> list[_Leaf]:
             groups.append([count, is_nested])
         else:
             width = element.get(2, 0) if element.get(1) == _FIXED else _WIDTHS.get(element.get(1, -1), 16)
-            leaves.append(_Leaf(max(width, 1), is_nested))
+            is_text = element.get(6) == 0 or 1 in (element.get(10) or {})  # by either way of saying so
+            leaves.append(_Leaf(max(width, 1), is_nested, element.get(1) == _BYTES, is_text))
     return leaves
 
 
@@ -178,15 +192,20 @@ def _chunk_size(file: BinaryIO, leaf: _Leaf, about: dict[int, Any], rows: int, m
     end = start + about[7]
     if start < 0 or rows < 0:
         raise ValueError("a column before the beginning")
-    values = size = 0
+    values = size = shared = 0
     while start < end and size <= most:
         file.seek(start)
         reader = _Reader(file.read(min(end - start, _LONGEST_HEADER)))
         header = reader.struct()
-        found = (header.get(5) or header.get(8) or {}).get(1, 0)
+        data, later = header.get(5) or {}, header.get(8) or {}
+        found = (data or later).get(1, 0)
+        if leaf.is_bytes and _DELTA in (data.get(2), later.get(4)):
+            raise _UnboundedError
+        if leaf.is_bytes and 7 in header and (leaf.is_nested or not leaf.is_text):
+            shared = header[2]  # of a dictionary, each of whose values may be as long, and becomes each of the column
         if min(header[3], header[2], found) < 0 or header[3] > end - start:
             raise ValueError("a page of other lengths than it has")
         values += found
         size = max(size, header[2])
         start += reader.place + header[3]
-    return int(size + leaf.width * (values if leaf.is_nested else rows))
+    return int(size + (leaf.width + shared) * (values if leaf.is_nested else rows))

@@ -6,7 +6,8 @@ import csv
 import os
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from backburn.data import delimited
 from backburn.data.packages import package
 from backburn.data.parquet_pages import check_memory
 from backburn.hints.arguments import explained
+from backburn.tensor.core.options import one_of
 
 
 @explained
@@ -32,6 +34,7 @@ def read_table(
     encoding: str | None = None,
     types: Mapping[str, Any] | None = None,
     missing: Sequence[str] = (),
+    decimal: str = ".",
 ) -> dict[str, NDArray[Any]]:
     r"""The columns of a CSV or Parquet file as arrays by name, for :func:`batches`; of ``columns`` alone, if given.
 
@@ -46,11 +49,12 @@ def read_table(
     cells that stand for nothing, such as ``["?"]``; beside empty ones, ``NA``, ``NaN``, ``null`` and their like are
     known, which stay what they are in columns of texts. For CSV files alone, ``delimiter`` is what stands between
     cells, else commas, semicolons, tabs or vertical bars, whichever all rows have in equal number; and ``encoding`` is
-    by default UTF-8, or UTF-16 with its mark. Other delimiters than the name suggests are said on standard error.
+    by default UTF-8, or UTF-16 with its mark. Other delimiters than the name suggests are said on standard error. With
+    ``decimal=","`` numbers have decimal commas, as in ``2,5``; points between thousands are not read.
 
     Of a Parquet file, the nameless index of a pandas frame is read only if ``columns`` names it.
 
-    Where one text is so long that an array of one width would take ten times the texts and 200 MB, they are an array of
+    Texts of which one is so long that arrays of one width would take seven times the table and 150 MB are an array of
     ``np.dtypes.StringDType``.
 
     Needs the extra ``data``; :class:`BackendUnavailableError` says so. Raises :class:`FileFormatError` for a file that
@@ -68,7 +72,7 @@ def read_table(
         >>> read_table(path, columns=["length"], types={"length": "float32"})
         {'length': array([1.5, 2.5], dtype=float32)}
     """
-    arrow = package("read_table", "pyarrow", "pyarrow")
+    package("read_table", "pyarrow", "pyarrow")
     place = Path(path)
     for option, given in (("columns", columns), ("missing", missing)):
         if given is not None and (isinstance(given, str) or not all(isinstance(name, str) for name in given)):
@@ -77,12 +81,13 @@ def read_table(
     character: Any = delimiter
     if delimiter is not None and not (isinstance(character, str) and len(character.encode()) == 1):
         raise ArgumentError(f"read_table: delimiter is one character of ASCII, such as ';', not {delimiter!r}")
+    one_of("read_table", "decimal", decimal, (".", ","))
     dtypes = _dtypes(types)
     ends = [suffix.lower() for suffix in place.suffixes]
     packed = len(ends) > 1 and ends[-1] == ".gz"
     ending = ends[-2] if packed else ends[-1] if ends else ""
     ordinary(place)
-    try:
+    with _errors(place):
         if ending == ".parquet":
             table, hidden = _parquet(place, None if columns is None else {*columns, *dtypes})
         elif ending in (".csv", ".tsv"):
@@ -90,13 +95,6 @@ def read_table(
             table = delimited.read(place, packed, "\t" if ending == ".tsv" else ",", delimiter, encoding)
         else:
             raise FileFormatError(f"read_table: {place} is neither .csv, .tsv nor .parquet, by its name")
-    except BackburnError:
-        raise
-    except (arrow.ArrowException, OSError, EOFError, ValueError, csv.Error, zlib.error) as cause:
-        if getattr(cause, "errno", None) is not None:
-            raise  # the system's error, not one of the content
-        words = printable(str(cause) or type(cause).__name__, 500)
-        raise FileFormatError(f"read_table: {place} cannot be read: {words}") from cause
     known = table.column_names
     present = set(known)
     if len(present) < len(known):
@@ -106,16 +104,46 @@ def read_table(
             raise ArgumentError(f"read_table: {place} has no column {name!r}. {hint_for(name, known)}")
     if not table.num_rows:
         raise FileFormatError(f"read_table: {place} has no rows")
-    found = {}
-    for name in columns or [name for name in known if name not in hidden]:
-        what, dtype = f"{quoted(name)} in {place}", dtypes.get(name)
-        if ending == ".parquet":
-            found[name] = _column(table[name], dtype, missing, what)
-        elif dtype is None:
-            found[name] = delimited.column(table[name], missing, what)
-        else:
-            found[name] = delimited.typed(table[name], dtype, missing, what)
-    return found
+    space = delimited.Space(room(table.nbytes) * 3 // 4)
+    with _errors(place):
+        return {
+            name: _cells(table[name], ending, dtypes.get(name), missing, f"{quoted(name)} in {place}", space, decimal)
+            for name in columns or [name for name in known if name not in hidden]
+        }
+
+
+@contextmanager
+def _errors(place: Path) -> Iterator[None]:
+    """Raise :class:`FileFormatError` for errors of pyarrow and of Python's modules about the content of a file."""
+    import pyarrow
+
+    try:
+        yield
+    except BackburnError:
+        raise
+    except (pyarrow.ArrowException, OSError, EOFError, ValueError, OverflowError, csv.Error, zlib.error) as cause:
+        if getattr(cause, "errno", None) is not None:
+            raise  # the system's error, not one of the content
+        words = printable(str(cause) or type(cause).__name__, 500)
+        raise FileFormatError(f"read_table: {place} cannot be read: {words}") from cause
+
+
+def _cells(
+    column: Any,
+    ending: str,
+    dtype: np.dtype[Any] | None,
+    missing: Sequence[str],
+    what: str,
+    space: delimited.Space,
+    decimal: str,
+) -> NDArray[Any]:
+    """A column of a file of this kind as an array, in ``dtype`` if one is given."""
+    if ending == ".parquet":
+        found: NDArray[Any] = _column(column, dtype, missing, what, space)
+        return found
+    if dtype is None:
+        return delimited.column(column, missing, what, space, decimal)
+    return delimited.typed(column, dtype, missing, what, space, decimal)
 
 
 def _dtypes(types: Any) -> dict[str, np.dtype[Any]]:
@@ -144,9 +172,14 @@ def _parquet(path: Path, wanted: set[str] | None) -> tuple[Any, frozenset[str]]:
         names = [field.name for field in schema if delimited.is_text(field.type)]
         if wanted is not None and not wanted <= set(schema.names):
             return schema.empty_table(), frozenset()  # which tells what there is
+        for field in schema:
+            if wanted is None or field.name in wanted:
+                _check_kind(field.type, f"{quoted(field.name)} in {path}")
     with parquet.ParquetFile(path, read_dictionary=names) as file:  # a text of many rows stays one until it is measured
         order = None if wanted is None else [name for name in schema.names if name in wanted]
-        table = _expanded(file.read(columns=order), path, most)
+        table = file.read(columns=order)
+    table.validate(full=True)  # what is no UTF-8, and places outside of a dictionary, are found by nothing else
+    table = _expanded(table, path, most)
     is_pandas = b"pandas" in (table.schema.metadata or {})
     return table, frozenset(
         name for name in table.column_names if is_pandas and re.fullmatch(r"__index_level_\d+__", name)
@@ -171,7 +204,7 @@ def _expanded(table: Any, path: Path, most: int) -> Any:
     return table
 
 
-def _column(column: Any, dtype: np.dtype[Any] | None, missing: Sequence[str], what: str) -> Any:
+def _column(column: Any, dtype: np.dtype[Any] | None, missing: Sequence[str], what: str, space: delimited.Space) -> Any:
     """A column of a Parquet file as an array, in ``dtype`` if one is given."""
     from pyarrow import types
 
@@ -180,7 +213,9 @@ def _column(column: Any, dtype: np.dtype[Any] | None, missing: Sequence[str], wh
     kind = column.type
     if delimited.is_text(kind):
         cells = column.cast("string").fill_null("")
-        return delimited.texts(cells, missing, what) if dtype is None else delimited.typed(cells, dtype, missing, what)
+        if dtype is None:
+            return delimited.texts(cells, missing, what, space)
+        return delimited.typed(cells, dtype, missing, what, space)
     if dtype is not None and dtype.kind in "UT":
         return np.array(["" if x is None else str(x) for x in column.to_pylist()], dtype=dtype)
     if types.is_integer(kind) or types.is_decimal(kind):
@@ -262,10 +297,32 @@ def _plain(column: Any, what: str) -> Any:
     if types.is_null(kind):
         return np.full(len(column), np.nan)
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        inner = delimited.functions().list_flatten(column)
+        has_gaps = types.is_integer(inner.type) and inner.null_count > 0
+        if has_gaps and delimited.largest(inner.drop_null().to_numpy()) > delimited.EXACT:
+            raise _rounded(what, "integers above 2**53 and gaps, for which a float's NaN stands")
         rows = [np.asarray(row) for row in column.to_numpy()]
         if all(row.dtype.kind in "fiub" and row.shape == rows[0].shape for row in rows):
             return np.stack(rows)
-    if not (types.is_primitive(kind) or types.is_boolean(kind)):
-        fix = "columns=[...] reads others, and .to_pandas() of the package reads all"
-        raise DTypeError(f"read_table: {what} is of type {kind}, of which no array can be made: {fix}")
+        raise _no_array(kind, what)
     return column.to_numpy()
+
+
+def _check_kind(kind: Any, what: str) -> None:
+    """Raise :class:`DTypeError` for a column of which no array can be made, before it is read."""
+    from pyarrow import types
+
+    inner = kind.value_type if types.is_dictionary(kind) else kind
+    if types.is_list(inner) or types.is_large_list(inner) or types.is_fixed_size_list(inner):
+        inner = inner.value_type
+        usable = types.is_integer(inner) or types.is_floating(inner) or types.is_boolean(inner)
+    else:
+        usable = delimited.is_text(inner) or types.is_decimal(inner) or types.is_null(inner)
+        usable = usable or types.is_primitive(inner) or types.is_boolean(inner)
+    if not usable:
+        raise _no_array(kind, what)
+
+
+def _no_array(kind: Any, what: str) -> DTypeError:
+    fix = "columns=[...] reads others, and .to_pandas() of the package reads all"
+    return DTypeError(f"read_table: {what} is of type {kind}, of which no array can be made: {fix}")

@@ -125,7 +125,7 @@ class Cutting:
 
     def _tensor(self, rows: list[Any], cuts: tuple[int, ...]) -> Any:
         parts = [asarray(x, dtype=self._dtype_of(x), backend=self._below) for x in rows]
-        primitive = self._up(self.backend, [x.primitive for x in parts], cuts, parts[0].dtype.kind == "float")
+        primitive = self._up(self.backend, [x.primitive for x in parts], cuts, parts[0].dtype.is_floating)
         return wrap(primitive, self.backend)
 
     def _up(self, k: Any, parts: list[Any], cuts: tuple[int, ...], is_float: bool) -> Any:

@@ -22,7 +22,6 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "activation": ("nonlinearity",),
     "at": ("milestones",),
     "attn_bias": ("mask",),
-    "attn_mask": ("mask",),
     "axes": ("axis",),
     "beta_1": ("betas",),
     "beta_2": ("betas",),
@@ -120,6 +119,7 @@ RENAMED: dict[str, tuple[str, ...]] = {
 #: Parameters of other libraries without a counterpart, and the replacement; the error names the first one in a call.
 OTHERWISE = {
     "alpha": "multiply the values by it before",
+    "attn_mask": "mask, True where to attend",
     "reduce": "mode='add', 'mul', 'min', 'max' or 'mean'",
     "out": "results are new tensors; for np.{name}(x) of a tensor write bb.{name}(x)",
     "create_graph": "bb.grad(bb.grad(f)) is the second derivative of a function",
@@ -136,8 +136,14 @@ OTHERWISE = {
 OF_CLASSES = {
     "b1": "betas=(0.9, 0.999)",
     "b2": "betas=(0.9, 0.999)",
-    "add_bias_kv": "nothing: append the rows to the keys and values",
-    "add_zero_attn": "nothing: append zeros to keys and values, bb.pad(k, ((0, 0), (0, 1), (0, 0)))",
+    "add_bias_kv": "nothing: append the rows to keys and values after k_proj and v_proj, and call "
+    "functional.scaled_dot_product_attention",
+    "add_zero_attn": "nothing: append a row of zeros to keys and values after k_proj and v_proj, and call "
+    "functional.scaled_dot_product_attention",
+    "key_padding_mask": "mask=~padding[:, None, None, :], True where to attend",
+    "attn_mask": "mask=~attn_mask, True where to attend",
+    "need_weights": "nothing, the result is the tensor alone",
+    "average_attn_weights": "nothing, the result is the tensor alone",
     "batch_first": "nothing, the batch axis is first",
     "device": "with bb.use_backend(backend): around it, or model.to(backend)",
     "dtype": "with bb.use_dtype('float64'): around it, or model.astype('float64')",

@@ -1,7 +1,8 @@
 """Tensors for ``einops``: after ``import backburn.interop.einops`` its functions take them, and gradients flow.
 
 ``einops.array_api`` takes tensors without this module; ``einops.rearrange``, ``reduce``, ``repeat``, ``einsum``,
-``pack`` and ``unpack`` know libraries by classes such as the one here. Importing it needs the package ``einops``.
+``pack`` and ``unpack`` know libraries by classes such as the one here. Importing it needs the package ``einops``
+(:class:`BackendUnavailableError` says so).
 """
 
 from __future__ import annotations
@@ -9,14 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from einops._backends import AbstractBackend
-
+from backburn.base.errors import BackendUnavailableError
 from backburn.tensor.classes import Tensor
 from backburn.tensor.core.host import asarray
 from backburn.tensor.creation import arange
 from backburn.tensor.einsum import einsum
 from backburn.tensor.rearrange import tile
 from backburn.tensor.shape import concat, expand_dims, permute_dims, reshape, stack
+
+try:
+    from einops._backends import AbstractBackend
+except ModuleNotFoundError as cause:
+    raise BackendUnavailableError(
+        "backburn.interop.einops: needs the package einops: pip install 'backburn[einops]'"
+    ) from cause
 
 __all__ = ["EinopsBackend"]
 
@@ -81,7 +88,7 @@ class EinopsBackend(AbstractBackend):
 
     def is_float_type(self, x: Any) -> bool:
         """Whether means can be taken."""
-        return bool(x.dtype.kind == "float")
+        return bool(x.dtype.is_floating)
 
     def einsum(self, pattern: str, *x: Any) -> Any:
         """The sum of products that ``pattern`` tells."""

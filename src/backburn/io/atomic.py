@@ -41,7 +41,10 @@ def write_atomically(
         with open(path, "wb") as file:  # a folder raises
             _fill(file, content)
         return
-    target = Path(os.path.realpath(path if follow else path.parent))
+    try:
+        target = Path(os.path.realpath(path if follow else path.parent))
+    except OSError as error:  # such as of a current folder that has been deleted
+        raise OSError(error.errno, error.strerror, str(path)) from error
     if not follow:
         target /= path.name
     elif target.is_symlink():
@@ -60,7 +63,7 @@ def write_atomically(
     except BaseException as error:
         with contextlib.suppress(OSError):
             unfinished.unlink()
-        if isinstance(error, OSError) and error.filename is not None:  # under the caller's name for the file
+        if isinstance(error, OSError) and error.errno is not None:  # under the caller's name for the file
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 

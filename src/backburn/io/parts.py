@@ -28,7 +28,7 @@ def parts_of_bytes(x: Any) -> Iterator[Bytes]:
     if is_tensor(x):
         view = to_host(x) if levels_of(x.backend) else host_view(x)  # shards are joined one tensor at a time
         if view is None:
-            flat = (x.detach() if x.dtype.kind == "float" else x).reshape(-1)
+            flat = (x.detach() if x.dtype.has_gradient else x).reshape(-1)
             for start in range(0, x.size, count):
                 yield from _parts(to_host(flat[start : start + count]), count)
             return

@@ -9,6 +9,7 @@ after the reports on Qwen2 and Gemma (2024).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +17,7 @@ from backburn.models.attention import ACTIVATIONS, Rotation, Steps, split_heads
 from backburn.models.cache import Cache
 from backburn.models.configs import GemmaConfig, LlamaConfig, MistralConfig, Qwen2Config, padding_row
 from backburn.models.gguf import llama_weight
+from backburn.models.gguf_keys import check_metadata
 from backburn.models.pretrained import Pretrained
 from backburn.models.rope import rotary_rates
 from backburn.nn import Embedding, Linear, Module, RMSNorm, functional, init, parameter
@@ -146,3 +148,7 @@ class Llama(Pretrained):
     def rename_weight(self, name: str) -> Any:
         """A published name or one of GGUF, without what older files have besides the weights."""
         return None if name.endswith("rotary_emb.inv_freq") else llama_weight(name, self.config)
+
+    def _check_metadata(self, where: str, values: Mapping[str, Any], strict: bool) -> None:
+        """Compare the metadata of a GGUF file with the configuration."""
+        check_metadata(where, values, self.config, strict)

@@ -37,6 +37,7 @@ _SHALLOW = frozenset(
      "keys", "last", "length", "list", "map", "mapping", "none", "number", "reject", "rejectattr", "reverse", "sameas",
      "select", "selectattr", "sequence", "true", "undefined", "values"}
 )  # fmt: skip
+_LONGEST_FORM = 200
 _WIDE_FORMAT = re.compile(r"\d{5}|\*|\{[^{}]*\{")
 #: The filters that templates have; those that are missing make pages for browsers, or random choices.
 _FILTERS = frozenset(
@@ -191,9 +192,10 @@ def _environment(budget: _Budget) -> Any:
             _check_call(budget, getattr(function, "__name__", ""), owner if is_value else None, values, options)
             return budget.weighed(super().call(context, function, *values, **options))
 
+    # the optimizer would compute a filter of a chain anew for each one after it
     environment = Environment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"],
-        finalize=budget.weighed, cache_size=0,
+        finalize=budget.weighed, cache_size=0, optimized=False,
     )  # fmt: skip
 
     def refuse(message: str) -> NoReturn:
@@ -213,15 +215,20 @@ def _environment(budget: _Budget) -> Any:
 
     for name in ("lipsum", "cycler", "joiner"):
         environment.globals.pop(name, None)
-    environment.globals.update(
-        namespace=Namespace, raise_exception=refuse, strftime_now=lambda text: datetime.now().strftime(text)
-    )
+    environment.globals.update(namespace=Namespace, raise_exception=refuse, strftime_now=_now)
     environment.filters = {name: x for name, x in environment.filters.items() if name in _FILTERS}
     environment.filters["tojson"] = as_json
     for table in (environment.filters, environment.tests):
         for name, made in table.items():
             table[name] = _counted(budget, name, made)
     return environment
+
+
+def _now(form: str) -> str:
+    """The time of day; a format has widths, of which each could be as long as the largest value."""
+    if len(form) > _LONGEST_FORM or re.search(r"\d{4}", form):
+        raise ValueError(f"the format of a time has {len(form)} characters or a width of four digits")
+    return datetime.now().strftime(form)
 
 
 def _counted(budget: _Budget, name: str, made: Callable[..., Any]) -> Callable[..., Any]:

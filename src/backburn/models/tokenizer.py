@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from backburn.base.call_site import stack_level
 from backburn.base.errors import ArgumentError, BackburnError, BackendUnavailableError, FileFormatError
-from backburn.base.foreign import printable
+from backburn.base.foreign import printable, quoted
 from backburn.base.foreign_files import inside, parsed
+from backburn.base.metadata import MetadataWarning, warn_of
 from backburn.base.regular import read_regular
 from backburn.models.templates import rendered
 
@@ -22,6 +26,35 @@ INCOMPLETE = "\ufffd"
 _LONGEST_CHARACTER = 64
 #: Tokens that chat templates have by these names, where the folder names them.
 SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+#: Keys of ``tokenizer_config.json`` that are read, or compared with ``tokenizer.json``.
+READ = frozenset(SPECIAL) | {
+    "add_prefix_space", "added_tokens_decoder", "additional_special_tokens", "chat_template", "do_lower_case",
+    "extra_special_tokens", "model_specific_special_tokens", "split_special_tokens", "strip_accents",
+    "tokenize_chinese_chars",
+}  # fmt: skip
+#: Those without an effect: of padding and cutting, which are not done, of tokenizers without a ``tokenizer.json``, and
+#: of ways to load. transformers takes what begins and ends a text from ``tokenizer.json``, too, and does not clean up
+#: spaces of the tokenizers that decoders have.
+IDLE = frozenset(
+    {"_commit_hash", "_from_auto", "add_bos_token", "add_eos_token", "added_tokens_file", "auto_map", "backend",
+     "byte_fallback", "chat_control_tokens", "clean_up_tokenization_spaces",
+     "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output", "default_chat_template",
+     "device_map", "do_basic_tokenize", "errors", "files_loaded", "fix_mistral_regex", "full_tokenizer_file",
+     "gguf_file", "init_inputs", "is_local", "legacy", "legacy_behaviour", "local_files_only", "mask_time_prob",
+     "max_len", "max_length", "merges_file", "model_input_names", "model_max_length", "name_or_path", "never_split",
+     "pad_to_multiple_of", "pad_token_type_id", "padding", "padding_side", "processor_class", "response_schema",
+     "response_template", "return_tensors", "return_token_type_ids", "sp_model_kwargs", "spaces_between_special_tokens",
+     "special_tokens_map_file", "stride", "tokenizer_class", "tokenizer_file", "tokenizer_object", "trim_offsets",
+     "truncation", "truncation_side", "truncation_strategy", "trust_remote_code", "use_default_system_prompt",
+     "use_fast", "verbose", "vocab_file", "wordpieces_prefix"}
+)  # fmt: skip
+KEYS = READ | IDLE
+#: The keys that tell parts of a normalizer, and their names in ``tokenizer.json``.
+_NORMALIZER = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
 
 
 class Tokenizer:
@@ -54,6 +87,22 @@ class Tokenizer:
         self._path = path / "tokenizer_config.json"
         self._config = _table(path, self._path.name)
         self._template = _text(path, "chat_template.jinja") or _template(self._config.get("chat_template"))
+        if self._config.get("split_special_tokens") is True:
+            self._tokenizer.encode_special_tokens = True
+        self._compare(text)
+
+    def _compare(self, text: str) -> None:
+        """Warn of what ``tokenizer_config.json`` says other than ``tokenizer.json``, and of keys on no list."""
+        where = str(self._path)
+        unknown = {key for key in self._config.keys() - KEYS if not key.endswith("_token")}  # tokens by other names
+        warn_of(where, unknown, stacklevel=stack_level() + 1)
+        wrong = [f"{key} is {self._config[key]!r:.50}" for key in _differing(self._config, text)]
+        tokens = [t for t in _tokens(self._config) if _called(self._failure, self._tokenizer.token_to_id, t) is None]
+        if tokens:
+            wrong.append(f"the tokens {', '.join(quoted(t, 60) for t in tokens[:10])} are named")
+        if wrong:
+            words = f"{where}: {'; '.join(wrong)}, other than in tokenizer.json, which is taken"
+            warnings.warn(words, MetadataWarning, stacklevel=stack_level())
 
     @property
     def eos_token_id(self) -> int | None:
@@ -147,6 +196,41 @@ class Tokenizer:
             words = f"the template of {self._path.parent} raised: {printable(error, 1000)}"
             raise ArgumentError(f"Tokenizer.chat: {words}") from error
         return self.encode(text, special_tokens=False)
+
+
+def _differing(config: Mapping[str, Any], text: str) -> list[str]:
+    """The keys of a configuration that say something else than the text of a ``tokenizer.json``."""
+    given = {key for key in (*_NORMALIZER, "add_prefix_space") if isinstance(config.get(key), bool)}
+    if not given:
+        return []
+    try:
+        table = json.loads(text)
+    except ValueError:
+        return []
+    found = []
+    for part in _parts(table.get("normalizer"), "BertNormalizer"):
+        found += [key for key in sorted(given & _NORMALIZER.keys()) if part.get(_NORMALIZER[key]) != config[key]]
+    for part in _parts(table.get("pre_tokenizer"), "ByteLevel"):
+        differs = "add_prefix_space" in given and part.get("add_prefix_space") != config["add_prefix_space"]
+        found += ["add_prefix_space"] * differs
+    return found
+
+
+def _parts(table: Any, kind: str) -> list[dict[str, Any]]:
+    """The parts of a kind in a normalizer or a pre-tokenizer, which may be a sequence of them."""
+    if not isinstance(table, dict):
+        return []
+    inner = [x for key in ("normalizers", "pretokenizers") for x in table.get(key) or () if isinstance(x, dict)]
+    return [x for x in (table, *inner) if x.get("type") == kind]
+
+
+def _tokens(config: Mapping[str, Any]) -> list[str]:
+    """The special tokens that a configuration names."""
+    found = [config.get(name) for name in SPECIAL]
+    for key in ("additional_special_tokens", "extra_special_tokens", "added_tokens_decoder"):
+        several = config.get(key)
+        found += several.values() if isinstance(several, dict) else several if isinstance(several, list) else ()
+    return list(dict.fromkeys(text for text in map(_content, found) if text is not None))
 
 
 def _package(name: str) -> Any:

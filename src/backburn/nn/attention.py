@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from backburn.base.errors import ArgumentError, ShapeError
+from backburn.hints.arguments import OF_CLASSES, explained
 from backburn.nn import functional, init
 from backburn.nn.linear import Linear, sizes
 from backburn.nn.module import Module, parameter
@@ -169,6 +171,7 @@ class MultiheadAttention(Module):
         for layer in (*layers, self.out_proj):
             layer.bias = None if layer.bias is None else parameter(init.zeros(layer.bias.shape))
 
+    @partial(explained, name="MultiheadAttention.forward", otherwise=OF_CLASSES)
     def forward(
         self,
         query: Tensor,
@@ -225,6 +228,6 @@ def _until(q: Any, before: int, mask: Tensor | None) -> Tensor | None:
     seen: Any = selection.tril(creation.ones((steps, before + steps), dtype="bool", backend=q.backend), before)
     if mask is None:
         return seen
-    if tensor_operand("MultiheadAttention", mask).dtype.kind == "float":
+    if tensor_operand("MultiheadAttention", mask).dtype.is_floating:
         return selection.where(seen, mask, -math.inf)
     return logic.logical_and(seen, mask)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 from typing_extensions import TypeVar
 
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError
-from backburn.base.trees import Parts, register_node
-from backburn.nn.module import Module, attribute_parts, module_from_parts, names_and_values
+from backburn.base.trees import NodeType, Parts, add_node_type
+from backburn.nn.module import Module, attribute_parts, module_from_parts
 from backburn.tensor.classes import FloatTensor
 
 R = TypeVar("R", covariant=True, default=FloatTensor)
@@ -164,4 +164,7 @@ def _put(module: ModuleList, key: Any, child: Any) -> None:
         vars(module)[key] = child
 
 
-register_node(ModuleList, _parts, _from_parts, _put, lambda module: (*module._items, *names_and_values(module)), True)
+add_node_type(
+    ModuleList,
+    NodeType(_parts, _from_parts, _put, shares=True, containers=lambda module: (module._items, vars(module))),
+)

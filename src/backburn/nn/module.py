@@ -31,7 +31,7 @@ from backburn.base.errors import ArgumentError, BackburnError, DTypeError, Graph
 from backburn.base.foreign import listed
 from backburn.base.module_calls import WATCHERS, module_call
 from backburn.base.mutable_trees import Leaf, MutableTree, path_matches
-from backburn.base.trees import NODE_TYPES, Parts, flatten, joined, leaves_with_paths, register_node, tree_map
+from backburn.base.trees import NODE_TYPES, NodeType, Parts, add_node_type, flatten, joined, leaves_with_paths, tree_map
 from backburn.decorators.sharding import levels_of, place_like
 from backburn.nn.module_repr import module_repr, repr_html
 from backburn.tensor.classes import FloatTensor, Tensor
@@ -210,6 +210,9 @@ class Module:
         """
         return name
 
+    def _check_metadata(self, where: str, values: Mapping[str, Any], strict: bool) -> None:
+        """Compare what a file of weights says of its model with this one. To be overridden; any is right for others."""
+
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Replace parameters and buffers by the tensors (or arrays) of ``state``, moved to their backends.
 
@@ -339,11 +342,11 @@ class Module:
             (float64, True)
         """
         target = default_dtype() if dtype is float else as_dtype(dtype)
-        if target.kind != "float":
+        if not target.is_floating:
             raise DTypeError(f"astype: the floats of a model become those of another float dtype, not {target}")
 
         def changed(x: Any) -> Any:
-            if x.dtype.kind != "float" or (x.is_require_grad and x.dtype is target):
+            if not x.dtype.has_gradient or (x.is_require_grad and x.dtype is target):
                 return x
             if x.dtype is target:
                 return FloatTensor(x.primitive, x.backend, target)
@@ -487,19 +490,15 @@ def module_from_parts(children: Sequence[Any], keys: Sequence[Any], rest: Any) -
     return made
 
 
-def names_and_values(module: Module) -> Iterable[Any]:
-    """All that a module's children are found in."""
-    attributes = vars(module)
-    return (*attributes, *attributes.values())
-
-
-register_node(
+add_node_type(
     Module,
-    attribute_parts,
-    module_from_parts,
-    lambda module, name, child: vars(module).__setitem__(name, child),
-    names_and_values,
-    shares=True,
+    NodeType(
+        attribute_parts,
+        module_from_parts,
+        lambda module, name, child: vars(module).__setitem__(name, child),
+        shares=True,
+        containers=lambda module: (vars(module),),
+    ),
 )
 
 
@@ -518,7 +517,7 @@ def _attribute(leaf: Leaf) -> tuple[Module, str]:
 def _is_buffer(leaf: Leaf) -> bool:
     """Whether a tensor is not a parameter: of another kind than float, or in a buffer of the module that holds it."""
     module, name = _attribute(leaf)
-    return leaf.value.dtype.kind != "float" or name in module._buffers
+    return not leaf.value.dtype.has_gradient or name in module._buffers
 
 
 def is_optional(leaf: Leaf) -> bool:
@@ -565,7 +564,7 @@ def _equal(x: Any, y: Any) -> bool:
 
 
 def _value(x: Any) -> Tensor:
-    return cast(Tensor, x.detach() if x.dtype.kind == "float" else copy.deepcopy(x))
+    return cast(Tensor, x.detach() if x.dtype.has_gradient else copy.deepcopy(x))
 
 
 def constant_on(value: Any, backend: AnyBackend) -> Any:

@@ -123,7 +123,7 @@ class QuantizedLinear(QuantizedInputs):
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The product, of shape (..., outputs)."""
-        if self.inputs is None or x.dtype.kind != "float" or has_history(x) or levels_of_vmap(x.backend):
+        if self.inputs is None or not x.dtype.is_floating or has_history(x) or levels_of_vmap(x.backend):
             return functional.quantized_linear(self._rounded(x), self.weight, self.bias)
         q = x.quantize(dtype=self.inputs.dtype, low=self.low, high=self.high)
         product = functional.quantized_linear(q, self.weight, self.bias)
@@ -166,7 +166,7 @@ class QuantizedConv(QuantizedInputs):
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The convolution with the rounded weight."""
-        weight = self.weight.dequantize(dtype=x.dtype if x.dtype.kind == "float" else None)
+        weight = self.weight.dequantize(dtype=x.dtype if x.dtype.is_floating else None)
         return holding(self.layer, weight=weight.reshape(*self.weight_shape)).forward(self._rounded(x))
 
 

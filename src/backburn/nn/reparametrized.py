@@ -37,7 +37,7 @@ class Reparametrized(Module):
         if not isinstance(layer, Module):
             raise ArgumentError(f"{kind}: takes a layer, such as {kind}(Linear(3, 2)), not {type(layer).__name__}")
         weight: Any = vars(layer).get(name)
-        if not is_tensor(weight) or weight.dtype.kind != "float":
+        if not is_tensor(weight) or not weight.dtype.has_gradient:
             known = [path for path, _ in layer.named_parameters() if "." not in path]
             raise ArgumentError(f"{kind}: {type(layer).__name__} has no parameter {name!r}. {hint_for(name, known)}")
         self.name = name

@@ -168,7 +168,7 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def fmod(self: Any, x: Any, y: Any, /) -> Any:
         """The remainder of truncated division, with the sign of ``x``; an integer zero divisor gives 0."""
         x, y = both_tensors(self, x, y)
-        if self.dtype(x).kind == "float":
+        if self.dtype(x).is_floating:
             # Between operands of one sign the remainder is exact; copying the sign keeps -0.0.
             return self.copysign(self.remainder(self.abs(x), self.abs(y)), x)
         floored = self.remainder(x, y)

@@ -65,6 +65,8 @@ def rows(k: Any, x: Any) -> Any:
 
 def as_matrix_product(k: Any, g: Any, x_shape: Shape, y_shape: Shape) -> Any:
     """``g`` with the axes that a vector operand took out of the product."""
+    if len(x_shape) > 1 and len(y_shape) > 1:
+        return g
     row = x_shape[-2:-1] if len(x_shape) > 1 else (1,)
     column = y_shape[-1:] if len(y_shape) > 1 else (1,)
     batch = g.shape[: len(g.shape) - (len(x_shape) > 1) - (len(y_shape) > 1)]
@@ -73,6 +75,8 @@ def as_matrix_product(k: Any, g: Any, x_shape: Shape, y_shape: Shape) -> Any:
 
 def grad_matmul_x(k: Any, g: Any, x_shape: Shape, y: Any) -> Any:
     """``g @ y.T``."""
+    if len(x_shape) == 2 == len(y.shape):
+        return k.matmul(g, k.permute_dims(y, (1, 0)))
     g = as_matrix_product(k, g, x_shape, y.shape)
     result = k.matmul(g, transpose(k, y) if len(y.shape) > 1 else k.reshape(y, (1, *y.shape)))
     return k.reshape(result, (*result.shape[:-2], *x_shape[-2:])) if len(x_shape) == 1 else result
@@ -80,6 +84,8 @@ def grad_matmul_x(k: Any, g: Any, x_shape: Shape, y: Any) -> Any:
 
 def grad_matmul_y(k: Any, g: Any, x: Any, y_shape: Shape) -> Any:
     """``x.T @ g``; for a matrix ``y`` under a batch as one product, which adds over the batch."""
+    if len(x.shape) == 2 == len(y_shape):
+        return k.matmul(k.permute_dims(x, (1, 0)), g)
     if len(y_shape) <= 2 < len(x.shape):
         x, g = rows(k, x), rows(k, g) if len(y_shape) == 2 else k.reshape(g, (math.prod(g.shape),))
     g = as_matrix_product(k, g, x.shape, y_shape)

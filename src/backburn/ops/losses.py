@@ -241,8 +241,8 @@ class Losses(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
             raise ArgumentError(f"label_smoothing is from 0 to 1, not {label_smoothing}")
         if label_smoothing or weight is not None:  # 16-bit terms of many classes would overflow or vanish
             x, weight = upcast_half(self, x), None if weight is None else upcast_half(self, weight)
-            targets = upcast_half(self, targets) if self.dtype(targets).kind == "float" else targets
-        if self.dtype(targets).kind == "float":
+            targets = upcast_half(self, targets) if self.dtype(targets).is_floating else targets
+        if self.dtype(targets).is_floating:
             if targets.shape != x.shape:  # broadcast, labels given as floats would be taken for probabilities
                 raise ShapeError(
                     f"float targets are probabilities and have the shape {list(x.shape)} of the logits, not "

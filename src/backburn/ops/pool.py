@@ -122,7 +122,7 @@ def column(k: Any, values: list[int], axis: int, rank: int, dtype: Any) -> Any:
     if values == list(range(values[0], values[0] + len(values))):
         made = k.astype(k.arange(values[0], values[0] + len(values), 1, int64), dtype)
     else:
-        made = k.concat([k.full((1,), float(v) if dtype.kind == "float" else v, dtype) for v in values], 0)
+        made = k.concat([k.full((1,), float(v) if dtype.is_floating else v, dtype) for v in values], 0)
     return k.reshape(made, (*ones[:axis], len(values), *ones[axis + 1 :]))
 
 

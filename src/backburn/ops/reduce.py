@@ -108,7 +108,10 @@ def extremum_and_index(shape: Shape, *, axis: int, keepdims: bool = False, **_: 
 
 def keepdims_shape(shape: Shape, axis: Axes) -> Shape:
     """``shape`` with the reduced axes kept at length 1."""
-    return tuple(1 if i in axis else n for i, n in enumerate(shape))
+    kept = list(shape)
+    for a in axis:
+        kept[a] = 1
+    return tuple(kept)
 
 
 def broadcast_back(k: Any, g: Any, x_shape: Shape, axis: Axes) -> Any:
@@ -292,7 +295,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         dtype = self.dtype(x)
         if 0 in [x.shape[a] for a in axis]:
             return self.sum(x, axis, keepdims)
-        if dtype.kind == "float" or not dtype.signed:
+        if dtype.is_floating or not dtype.signed:
             return self.max(self.abs(x), axis, keepdims)
         below = self.minimum(self.bitwise_invert(self.min(x, axis, keepdims)), 2 ** (dtype.bits - 1) - 2)
         return self.maximum(self.max(x, axis, keepdims), self.add(below, 1))

@@ -150,7 +150,7 @@ class Sort(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 def _before(k: Any, x: Any, value: Any, right: bool) -> Any:
     """Whether ``x`` stands before the place of ``value`` in sorted order, where NaN is last."""
     numbers = k.less_equal(x, value) if right else k.less(x, value)
-    if k.dtype(x).kind != "float":
+    if not k.dtype(x).is_floating:
         return numbers
     beyond = k.isnan(value) if right else k.logical_and(k.isnan(value), k.logical_not(k.isnan(x)))
     return k.logical_or(numbers, beyond)

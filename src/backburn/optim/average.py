@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from operator import index
 from typing import Any, TypeVar
 
+from backburn.backend.host_numbers import RECORDING_STEP
 from backburn.base.contexts import ACTIVE
 from backburn.base.errors import ArgumentError, DTypeError, GraphError, ShapeError, hint_for
 from backburn.base.mutable_trees import Leaf, MutableTree, TreeNode
-from backburn.decorators.capture.replay import REPLAY
 from backburn.optim.fixed_attributes import FixedAttributes
 from backburn.optim.gradients import is_float_tensor, place_of_steps
 from backburn.tensor.classes import FloatTensor
@@ -80,7 +80,7 @@ class Average(FixedAttributes):
         :class:`DTypeError` for parameters of other shapes and dtypes, and :class:`GraphError` inside a transform of the
         model; then nothing is changed.
         """
-        leaves, recording = self._leaves("update", model), REPLAY.get()
+        leaves, recording = self._leaves("update", model), RECORDING_STEP.get()
         active = ACTIVE.get()
         if active is not None and any(leaf.value.backend is active for leaf in leaves):
             raise GraphError(
@@ -238,6 +238,10 @@ class Average(FixedAttributes):
     def state_tensors(self) -> dict[str, FloatTensor]:
         """The means by path, for a captured step."""
         return dict(self._means)
+
+    def held_tensors(self) -> list[FloatTensor]:
+        """The means, in the same order."""
+        return [*self._means.values()]
 
     def load_tensors(self, tensors: Mapping[str, Any], owned: bool) -> None:
         """Replace the tensors of :meth:`state_tensors`."""

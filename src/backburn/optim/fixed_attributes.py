@@ -6,8 +6,8 @@ from abc import ABCMeta
 from inspect import Signature, signature
 from typing import Any
 
+from backburn.backend.host_numbers import HasState
 from backburn.base.errors import hint_for
-from backburn.decorators.capture.replay import HasState
 
 
 class _FixedAttributesMeta(ABCMeta):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any, ClassVar
 
-from backburn.decorators.capture.replay import REPLAY
+from backburn.backend.host_numbers import RECORDING_STEP
 from backburn.ops.optimizer_steps import transpose_results
 from backburn.optim.optimizer import Optimizer, StepInputs
 
@@ -34,7 +34,7 @@ class PerParameter(Optimizer):
         Python numbers would be constants of an element-wise formula, which a backend would compile again for each new
         value.
         """
-        recording, rate = REPLAY.get(), (inputs.lr, inputs.step)
+        recording, rate = RECORDING_STEP.get(), (inputs.lr, inputs.step)
         numbers = self._factors(*rate) if recording is None else recording.derived(self._factors, *rate)
         one = k.full((), 1.0, k.dtype(inputs.params[0]))
         return [k.mul(one, number) for number in numbers]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from backburn.backend.host_numbers import RECORDING_STEP
 from backburn.base.errors import ArgumentError, hint_for
 from backburn.base.mutable_trees import Leaf, MutableTree, path_matches
-from backburn.decorators.capture.replay import REPLAY
 from backburn.hints import add_hints
 from backburn.hints.arguments import explained
 from backburn.hints.general import OPTIMIZERS
@@ -76,7 +76,7 @@ class Groups(FixedAttributes):
             if part:
                 self.optimizers[pattern]._look_at(tree)
                 self.optimizers[pattern].step(model, part)
-        if REPLAY.get() is not None:
+        if RECORDING_STEP.get() is not None:
             self._tree = None  # its tensors belong to the recording alone
 
     def begin(self, model: Any, change: Callable[[str, FloatTensor], FloatTensor]) -> None:
@@ -114,8 +114,12 @@ class Groups(FixedAttributes):
             optimizer.load_state_dict(part)
 
     def state_tensors(self) -> dict[str, FloatTensor]:
-        """The tensors of the state, for a captured step."""
+        """The tensors of the state, prefixed with the number of the optimizer."""
         return _joined(optimizer.state_tensors() for optimizer in self.optimizers.values())
+
+    def held_tensors(self) -> list[FloatTensor]:
+        """The tensors themselves, for a captured step."""
+        return [x for optimizer in self.optimizers.values() for x in optimizer.held_tensors()]
 
     def load_tensors(self, tensors: Mapping[str, Any], owned: bool) -> None:
         """Replace the tensors of :meth:`state_tensors`."""

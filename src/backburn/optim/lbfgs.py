@@ -134,7 +134,8 @@ class LBFGS(Optimizer):
             self._states.clear()  # the pairs did not lead downwards
         for leaf in leaves if times else ():
             entry = self._state(leaf, self._states[leaf.path].backend)
-            entry.values[1] = entry.backend.mul(entry.values[1], times)
+            move: Any = entry.tensors[1]
+            move._primitive = entry.backend.mul(move._primitive, times)
         return times, reached if last == times else None
 
     def _update(self, k: Any, inputs: StepInputs) -> tuple[Any, ...]:

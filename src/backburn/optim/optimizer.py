@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from inspect import signature
+from itertools import chain
 from math import inf, prod
-from operator import index
+from operator import attrgetter, index
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from backburn.autodiff import Gradients
 from backburn.backend.contract import AnyBackend, is_autodiff
+from backburn.backend.host_numbers import RECORDING_STEP, Recording
 from backburn.base.contexts import ACTIVE
 from backburn.base.dtypes import float32
 from backburn.base.errors import (
@@ -23,7 +25,6 @@ from backburn.base.errors import (
     hint_for,
 )
 from backburn.base.mutable_trees import Leaf, MutableTree
-from backburn.decorators.capture.replay import REPLAY, Recording
 from backburn.decorators.sharding import full_like, levels_of, place_like
 from backburn.hints import add_hints
 from backburn.hints.arguments import explained
@@ -47,25 +48,38 @@ _TREES = (list, tuple, dict, Iterator)
 #: The approximate number of elements of 16-bit parameters that are updated at once, as copies in float32.
 WIDENED = 1 << 24
 
+_STEP, _TENSORS = attrgetter("step"), attrgetter("tensors")
+
 
 class ParameterState:
-    """An optimizer's state for one parameter: the number of its steps, and some primitives of ``backend``.
+    """An optimizer's state for one parameter: the number of its steps, and some tensors on ``backend``.
 
-    The primitives are in the order of the optimizer's ``remembers``. They are ``owned`` if nothing else refers to them,
-    so that the next step may reuse their memory.
+    The tensors are in the order of the optimizer's ``remembers``, and nobody else has them: steps and replays write
+    their primitives. These are ``owned`` if nothing else refers to them, so that the next step may reuse their memory.
     """
 
-    __slots__ = ("backend", "owned", "step", "values")
+    __slots__ = ("backend", "owned", "step", "tensors")
 
     def __init__(self, backend: AnyBackend, step: int, values: list[Any], owned: bool) -> None:
         self.backend = backend
         self.step = step
-        self.values = values
+        self.tensors = [FloatTensor(value, backend, backend.dtype(value)) for value in values]
         self.owned = owned
 
-    def tensors(self) -> list[FloatTensor]:
-        """The primitives as tensors."""
-        return [FloatTensor(value, self.backend, self.backend.dtype(value)) for value in self.values]
+    def __copy__(self) -> ParameterState:
+        """A state with tensors of its own over the same primitives, which nobody owns any more."""
+        self.owned = False
+        return ParameterState(self.backend, self.step, [x._primitive for x in self.tensors], False)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ParameterState:
+        """A copy whose memory no captured step overwrites."""
+        made = self.__copy__()
+        made.tensors = [*map(copy_if_overwritten, made.tensors)]
+        return made
+
+    def shown(self) -> list[FloatTensor]:
+        """The tensors for others, which keep their values."""
+        return [FloatTensor(x._primitive, x._backend, x._dtype) for x in self.tensors]
 
 
 class Update(NamedTuple):
@@ -190,7 +204,7 @@ class Optimizer(FixedAttributes):
             found = [given[i].primitive if i in given else None for i in range(len(leaves))]
         else:
             found = _found(leaves, gradients)
-        recording = REPLAY.get()
+        recording = RECORDING_STEP.get()
         if recording is None:
             lr = self._rate()
         else:
@@ -251,7 +265,9 @@ class Optimizer(FixedAttributes):
         """:meth:`begin` for parameters."""
         for leaf in leaves:
             entry = self._state(leaf, place_of_steps(leaf.value._backend))
-            entry.values = [change(leaf.path, x).primitive for x in entry.tensors()]
+            entry.tensors = [
+                FloatTensor(y._primitive, y._backend, y._dtype) for y in (change(leaf.path, x) for x in entry.shown())
+            ]
 
     def _put_steps(self, steps: int) -> None:
         vars(self)["steps"] = steps
@@ -271,11 +287,11 @@ class Optimizer(FixedAttributes):
 
         if recording is None:
             return count()
-        kept = lambda: [entry.step for entry in entries], put
+        kept = lambda: [*map(_STEP, entries)], put
         if not self._corrects:
             recording.host(count, kept)
             return entries[0].step
-        recording.assume(lambda: len({entry.step for entry in entries}) == 1)
+        recording.assume(lambda: len({*map(_STEP, entries)}) == 1)
         number: int = recording.number(count, kept)
         return number
 
@@ -289,8 +305,11 @@ class Optimizer(FixedAttributes):
 
     def _options(self) -> dict[str, Any]:
         """The settings that a recorded step holds as they were; rates and counts are asked for anew."""
-        plain = (int, float, str, tuple)
-        return {n: v for n, v in vars(self).items() if n not in ("lr", "steps", "_foreign") and isinstance(v, plain)}
+        found = {}
+        for name, value in vars(self).items():
+            if isinstance(value, (int, float, str, tuple)) and name not in ("lr", "steps", "_foreign"):
+                found[name] = value
+        return found
 
     def _groups(self, work: list[Update]) -> list[list[Update]]:
         """Parameters that one operation updates: on one backend, in one dtype, at one step if that matters."""
@@ -316,7 +335,8 @@ class Optimizer(FixedAttributes):
                 param, gradient = k.astype(param, float32), k.astype(gradient, float32)
             params.append(param)
             grads.append(gradient)
-        remembered = [list(values) for values in zip(*(update.state.values for update in group), strict=True)]
+        columns = zip(*(update.state.tensors for update in group), strict=True)
+        remembered = [[x._primitive for x in column] for column in columns]
         results = self._update(k, StepInputs(params, grads, remembered, lr, step, group[0].state.owned))
         has_shards, news = bool(levels_of(k)), list[FloatTensor]()
         count = len(group)
@@ -326,9 +346,11 @@ class Optimizer(FixedAttributes):
             home: Any = x._backend
             if has_shards:  # what is computed of tensors that lie otherwise may lie otherwise
                 primitive = _placed_like(k, primitive, params[len(news)])
-                pairs = zip(values, update.state.values, strict=True)
-                values = [_placed_like(k, new, old) if new.shape == old.shape else new for new, old in pairs]
-            update.state.values, update.state.owned = values, True
+                pairs = zip(values, update.state.tensors, strict=True)
+                values = [_placed_like(k, new, x._primitive) if new.shape == x.shape else new for new, x in pairs]
+            update.state.owned = True
+            for kept, new in zip(update.state.tensors, values, strict=True):
+                kept._primitive = new
             if update.widens:
                 primitive = k.astype(primitive, x.dtype)
             if home is not k:
@@ -370,7 +392,7 @@ class Optimizer(FixedAttributes):
             entry, x = self._states.get(leaf.path), leaf.value
             if entry is None:
                 continue
-            for remembered, shape in zip(entry.tensors(), self._shapes(leaf), strict=True):
+            for remembered, shape in zip(entry.tensors, self._shapes(leaf), strict=True):
                 wrong_dtype = remembered.dtype is not upcast_half_dtype(x.dtype)
                 if wrong_dtype or remembered.shape != shape:
                     self._tree = None
@@ -392,7 +414,7 @@ class Optimizer(FixedAttributes):
             entry = self._states[leaf.path] = ParameterState(k, 0, values, True)
             return entry
         if entry.backend is not k and entry.backend != k:
-            entry.values = [x.to(k).primitive for x in entry.tensors()]
+            entry.tensors = [x.to(k) for x in entry.shown()]
             entry.backend, entry.owned = k, False
         return entry
 
@@ -415,22 +437,26 @@ class Optimizer(FixedAttributes):
         for path, entry in self._states.items():
             state[f"{path}.step"] = entry.step
             entry.owned = False
-            for name, x in zip(self.remembers, entry.tensors(), strict=True):
+            for name, x in zip(self.remembers, entry.shown(), strict=True):
                 state[f"{path}.{name}"] = copy_if_overwritten(x)
         return state
 
     def state_tensors(self) -> dict[str, FloatTensor]:
-        """The tensors of the state, ``"<path>.<name>"``, for a captured step."""
+        """The tensors of the state, ``"<path>.<name>"``."""
         return {
             f"{path}.{name}": x
             for path, entry in self._states.items()
-            for name, x in zip(self.remembers, entry.tensors(), strict=True)
+            for name, x in zip(self.remembers, entry.shown(), strict=True)
         }
+
+    def held_tensors(self) -> list[FloatTensor]:
+        """The tensors themselves, for a captured step."""
+        return [*chain.from_iterable(map(_TENSORS, self._states.values()))]
 
     def load_tensors(self, tensors: Mapping[str, Any], owned: bool) -> None:
         """Replace the tensors of :meth:`state_tensors`."""
         for path, entry in self._states.items():
-            entry.values = [tensors[f"{path}.{name}"].primitive for name in self.remembers]
+            entry.tensors = [tensors[f"{path}.{name}"] for name in self.remembers]
             entry.owned = owned
 
     def __getstate__(self) -> dict[str, Any]:
@@ -477,7 +503,7 @@ class Optimizer(FixedAttributes):
 def _placed_like(k: Any, x: Any, like: Any) -> Any:
     """A result of a step, in the parts in which ``like`` is."""
     made = place_like(k, x, like)
-    if made is not x and (recording := REPLAY.get()) is not None:
+    if made is not x and (recording := RECORDING_STEP.get()) is not None:
         raise recording.refuse(CaptureError("a step whose results do not lie on the shards as their tensors did"))
     return made
 

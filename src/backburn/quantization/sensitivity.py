@@ -90,7 +90,7 @@ def relative_error(expected: list[Any], got: list[Any]) -> float:
     """The sum of squared differences over the sum of squares; the results are float tensors."""
     wrong = whole = 0.0
     for y, q in zip(expected, got, strict=True):
-        if not is_tensor(y) or y.dtype.kind != "float":
+        if not is_tensor(y) or not y.dtype.is_floating:
             what = describe((y,)) if is_tensor(y) else type(y).__name__
             raise DTypeError(f"sensitivity: the model's result is {what} and no float tensor: give a score")
         wide = y.astype("float32")

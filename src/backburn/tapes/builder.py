@@ -92,7 +92,7 @@ class GraphBuilder(Recorded):
 
         def primitive(leaf: Any) -> Any:
             made = (as_float if trained else as_primitive)(self.backend, leaf, where)
-            if self.backend.dtype(made).kind != "float":
+            if not self.backend.dtype(made).has_gradient:
                 return made
             if like is not None and not is_tree(like) and (leaf.__class__ is float or is_numbers(leaf)):
                 made = self.backend.astype(made, self._level.dtype(like))
@@ -288,7 +288,7 @@ class GraphBuilder(Recorded):
                 what = "no record or map" if fields else "a record or map: take a field with struct_field or map_lookup"
                 raise DTypeError(f"{where}: node {i} is {what}")
             mask = isinstance(op, GradOp.Where) and i == op.cond
-            if not fields and i != targets and self._level.dtype(value).kind != "float":
+            if not fields and i != targets and not self._level.dtype(value).has_gradient:
                 what = "the mask consists of floats: use 1.0 and 0.0" if mask else "the operation takes floats"
                 raise DTypeError(f"{where}: node {i} is {shown(self._level, value)}, and {what}")
         # A mask and class indices only choose; probabilities are looked at where they are known to be such.

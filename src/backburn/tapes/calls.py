@@ -82,7 +82,8 @@ def as_constant(level: Any, where: str, x: Any, like: Tracked[Any], alike: bool)
         return x
     k = level.inner_backend
     made = as_primitive(k, x, where)
-    if k.dtype(made).kind not in (("float", "int") if alike else ("float",)):
+    dtype = k.dtype(made)
+    if not (dtype.is_arithmetic if alike else dtype.has_gradient):
         return made
     return level.from_inner(k.astype(made, k.dtype(like.value)))
 

@@ -321,7 +321,7 @@ class ClosureTape:
             if x is None or x.__class__ in (bool, int, float) or is_numbers(x):
                 return x
             made = as_primitive(self.backend, x, "record")
-            if self.backend.dtype(made).kind != "float":
+            if not self.backend.dtype(made).has_gradient:
                 return made
             tracked = level.set_require_grad(level.from_inner(made), True)
             tensors.append((x, tracked))
@@ -391,7 +391,7 @@ def _as_float(k: Any, t: Any) -> Any:
     dtype = dtype_at(k, x)
     if x.__class__ is float:
         raise DTypeError("gradient: a Python number cannot be told from an equal one. Make it an array")
-    return x if dtype is not None and dtype.kind == "float" else as_float(k, x, "gradient")
+    return x if dtype is not None and dtype.has_gradient else as_float(k, x, "gradient")
 
 
 def _type_and_shape(t: Any) -> str:

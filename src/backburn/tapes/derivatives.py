@@ -100,7 +100,7 @@ def second_derivatives(
 
 def _constant(level: Any, above: Any, x: Any) -> Any:
     """A value of ``level`` as one of the level above through which no gradient flows."""
-    return above.from_inner(level.detach(x)) if level.dtype(x).kind == "float" else x
+    return above.from_inner(level.detach(x)) if level.dtype(x).has_gradient else x
 
 
 def path(ops: Sequence[AnyGradOp], source: int | None, target: int) -> list[int]:

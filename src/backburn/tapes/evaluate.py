@@ -89,12 +89,12 @@ def cross_entropy(k: Any, x: Any, targets: Any, node: int, shape: Shape | None) 
     rank, whole = _last(x, node), tuple(x.shape)
     given = tuple(targets.shape)
     logarithms = k.log_softmax(x, rank)
-    if given == whole and k.dtype(targets).kind != "float" and not (rank == 0 and given == (1,)):
+    if given == whole and not k.dtype(targets).is_floating and not (rank == 0 and given == (1,)):
         raise DTypeError(
             f"targets of the shape of the logits are probabilities, and these are {k.dtype(targets)}: use floats, 1.0 "
             f"and 0.0, or class indices, which lack the last axis"
         )
-    if given == whole and k.dtype(targets).kind == "float":
+    if given == whole and k.dtype(targets).is_floating:
         if k.dtype(targets) is not k.dtype(x):
             raise DTypeError(f"the probabilities are {k.dtype(targets)} and the logits {k.dtype(x)}: cast one of them")
         # A probability of 0 is worth nothing, also of what is impossible.
@@ -115,14 +115,14 @@ def cross_entropy(k: Any, x: Any, targets: Any, node: int, shape: Shape | None) 
 
 def class_indices(k: Any, targets: Any, classes: int) -> Any:
     """Targets as integers. Raises unless they are valid class indices."""
-    kind = k.dtype(targets).kind
-    if kind not in ("float", "int"):
-        raise DTypeError(f"class indices are integers, not {k.dtype(targets)}")
+    dtype = k.dtype(targets)
+    if not dtype.is_arithmetic:
+        raise DTypeError(f"class indices are integers, not {dtype}")
     if math.prod(targets.shape):
         low, high = (float(item(k, f(targets, all_axes(targets), False))) for f in (k.min, k.max))
         if not (low >= 0 and high < classes):
             raise OutOfRangeError(f"class indices go from 0 to {classes - 1}, and the targets from {low:g} to {high:g}")
-        if kind == "float" and item(k, k.any(k.not_equal(targets, k.floor(targets)), all_axes(targets), False)):
+        if dtype.is_floating and item(k, k.any(k.not_equal(targets, k.floor(targets)), all_axes(targets), False)):
             raise ArgumentError("class indices are whole numbers; probabilities have the shape of the logits")
     return k.astype(targets, int64)
 

@@ -121,7 +121,7 @@ class GradGraph(GraphBuilder):
     def tensor(self, node: int) -> Any:
         """The value of a node: a primitive of :attr:`backend`, or a tree of them; arrays in host memory are copies."""
         value = self._value("tensor", node)
-        return self._out(tree_map(lambda x: self._level.inner(x) if self._level.dtype(x).kind == "float" else x, value))
+        return self._out(tree_map(lambda x: self._level.inner(x) if self._level.dtype(x).has_gradient else x, value))
 
     def _out(self, tree: Any) -> Any:
         """A tree of primitives as users receive it."""
@@ -227,7 +227,7 @@ class GradGraph(GraphBuilder):
 
     def _differentiable(self, where: str, node: int) -> Any:
         x = self._tensor(where, node)
-        if self._level.dtype(x).kind != "float":
+        if not self._level.dtype(x).has_gradient:
             raise DTypeError(f"{where}: node {node} is {shown(self._level, x)}, and gradients belong to floats")
         return x
 

@@ -79,7 +79,7 @@ class Slots(Recorded):
         With ``dtype``, data of another float dtype raise an error: nothing is cast implicitly.
         """
         found = default_float(self.backend) if dtype is None or dtype is float else as_dtype(dtype)
-        if found.kind != "float":
+        if not found.has_gradient:
             raise DTypeError(f"alloc: gradients belong to floats, not to {found}")
         sizes = [index_of(n) for n in (shape if isinstance(shape, Iterable) else (shape,))]
         if not all(n is not None and n >= 0 for n in sizes):

@@ -89,7 +89,7 @@ def on_backend(k: Any, x: Any, where: str) -> Any:
                 f"{where}: expected a tensor, a primitive of {k.spec}, a NumPy array or a float, not {type(x).__name__}"
             )
         levels.append(levels[-1].inner_backend)
-    floats = dtype_at(levels[-1], x).kind == "float"  # type: ignore[union-attr]
+    floats = dtype_at(levels[-1], x).has_gradient  # type: ignore[union-attr]
     for level in reversed(levels[:-1]):
         x = level.from_inner(x) if floats else x
     return x
@@ -134,7 +134,7 @@ def as_float(k: Any, x: Any, where: str) -> Any:
     """``x`` as a float primitive of ``k``; integers and booleans are refused."""
     made = as_primitive(k, x, where)
     dtype = k.dtype(made)
-    if dtype.kind != "float":
+    if not dtype.has_gradient:
         raise DTypeError(f"{where}: gradients belong to floats, and this is {dtype}: cast it to a float dtype first")
     return made
 

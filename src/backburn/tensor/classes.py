@@ -143,12 +143,12 @@ class Tensor(TensorMethods, metaclass=HidesHints):
     @property
     def is_tracked(self) -> bool:
         """Whether operations on the tensor are recorded."""
-        return self._dtype.kind == "float" and self._backend.is_tracked(self._primitive)
+        return self._dtype.has_gradient and self._backend.is_tracked(self._primitive)
 
     @property
     def is_require_grad(self) -> bool:
         """Whether ``backward`` answers with a gradient for this tensor."""
-        return self._dtype.kind == "float" and self._backend.is_require_grad(self._primitive)
+        return self._dtype.has_gradient and self._backend.is_require_grad(self._primitive)
 
     def __repr__(self) -> str:
         return tensor_repr(self)

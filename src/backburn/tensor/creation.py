@@ -470,7 +470,7 @@ def quantize(
     """
     y = kind_operand("quantize", x, "F")
     scheme = scheme_for("quantize", y, dtype)
-    if x.dtype.kind != "float":
+    if not x.dtype.is_floating:
         raise DTypeError(f"quantize: takes float tensors, not {describe((x,))}")
     if straight_through:
         return fake_quantize(y, dtype=scheme, low=low, high=high)
@@ -492,8 +492,8 @@ def dequantize(x: Tensor, /, *, dtype: Any = None) -> FloatTensor:
     y = tensor_operand("dequantize", x)
     if y.dtype.kind not in ("quantized", "float"):
         raise DTypeError(f"dequantize: takes quantized and float tensors, not {describe((x,))}")
-    own = y.dtype if y.dtype.kind == "float" else default_float(y.backend)
+    own = y.dtype if y.dtype.is_floating else default_float(y.backend)
     out_dtype = plain_dtype("dequantize", dtype_or_default(dtype, own, y.backend), ("float",))
-    if y.dtype.kind == "float":
+    if y.dtype.is_floating:
         return cast(y, out_dtype)
     return call("dequantize", y, dtype=out_dtype)

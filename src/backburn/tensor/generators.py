@@ -11,11 +11,11 @@ from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from backburn.backend.contract import AnyBackend
+from backburn.backend.host_numbers import RECORDING_STEP, Kept, Recording
 from backburn.base.contexts import ACTIVE, Block, default_float, scoped
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, CaptureError, DTypeError
 from backburn.batching import levels_of_vmap
-from backburn.decorators.capture.replay import REPLAY, Kept, Recording
 from backburn.hints import add_hints
 from backburn.hints.general import GENERATORS
 from backburn.ops.random import KEYS, WORDS, draws
@@ -52,7 +52,7 @@ class Generator:
         """A generator at the beginning of the stream of ``seed``, or at ``offset`` in it."""
         self._lock = threading.Lock()
         self.key = self.offset = 0
-        if seed is None and (recording := REPLAY.get()) is not None:
+        if seed is None and (recording := RECORDING_STEP.get()) is not None:
             raise recording.refuse(CaptureError("a Generator without a seed, whose key would stay as it is"))
         self.seed(_fresh_key() if seed is None else seed, offset)
 
@@ -62,7 +62,7 @@ class Generator:
         if (instead := _stand_in(self)) is not self:
             instead.seed(seed, offset)
             return
-        recording = REPLAY.get()
+        recording = RECORDING_STEP.get()
         if recording is None:
             self._put(key, first)
             return
@@ -91,7 +91,7 @@ class Generator:
         """
         if _RUNS.get() and (instead := _stand_in(self)) is not self:
             return instead.take(count)
-        recording = REPLAY.get()
+        recording = RECORDING_STEP.get()
         if recording is None:
             with self._lock:  # of another thread, which may set the key
                 return self.key, self._past(count)
@@ -128,7 +128,7 @@ class Generator:
         """The state as a tree of two integers, for saving."""
         if (instead := _stand_in(self)) is not self:
             return instead.state()
-        recording = REPLAY.get()
+        recording = RECORDING_STEP.get()
         if recording is None:
             with self._lock:
                 return {"key": self.key, "offset": self.offset}
@@ -387,7 +387,7 @@ def float_dtype(name: str, dtype: Any, backend: BackendLike) -> DType:
     """A float dtype, or the default one."""
     k = as_backend(backend)
     found = dtype_or_default(dtype, default_float(k), k)
-    if found.kind != "float":
+    if not found.is_floating:
         raise DTypeError(f"{name}: draws floats, not {found}; bb.random.integers draws integers")
     return found
 

@@ -126,13 +126,13 @@ def _call_backend(name: str, x: Tensor, function: Any, plain: bool = False) -> F
 
 def _check_outside(name: str, x: Tensor) -> None:
     """Refuse a tensor of the running transform, to which a gradient taken by ``backward`` would be a constant."""
-    if ACTIVE.get() is x.backend:
+    if ACTIVE.get() is x._backend:
         raise GraphError(f"{name}: {_inside(x.backend.spec)}, to which its gradient would be a constant: {_INSTEAD}")
 
 
 def _check_float(name: str, x: Tensor) -> None:
     check_valid(x)
-    if x._dtype.kind != "float":
+    if not x._dtype.has_gradient:
         raise NotDifferentiableError(
             f"{name}: only float tensors have gradients, and this is {describe((x,))}; "
             f"astype('float32') makes a float tensor"
@@ -152,7 +152,7 @@ def _read(name: str, x: Tensor, gradients: Any) -> FloatTensor | None:
 
 def _autodiff(name: str, x: Tensor, gradients: Any = None) -> Any:
     """The tensor's backend, which must differentiate and, if gradients are given, be the one that computed them."""
-    if not is_autodiff(x.backend):
+    if not is_autodiff(x._backend):
         spec = x.backend.spec
         if inner_of(x.backend) is not None and ACTIVE.get() is not None:
             raise GraphError(f"{name}: {_inside(spec)}, where nothing is recorded: {_INSTEAD}")
@@ -165,7 +165,7 @@ def _autodiff(name: str, x: Tensor, gradients: Any = None) -> Any:
         raise BackendMismatchError(
             f"{name}: the gradients belong to {gradients.backend.spec} and the tensor lives on {x.backend.spec}"
         )
-    return x.backend
+    return x._backend
 
 
 def _inner_tensor(name: str, x: Tensor, value: Any) -> Any:

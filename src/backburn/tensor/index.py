@@ -275,7 +275,7 @@ def _write_mode(
     """``x`` with ``value`` written by ``write``; checks that the mode exists for the kind of ``x``."""
     if one_of(name, "mode", mode, _MODES, of=(x,)) not in ("assign", "add"):
         kind_operand(name, x, "FI")
-    if mode == "mean" and x.dtype.kind != "float":
+    if mode == "mean" and not x.dtype.is_floating:
         raise DTypeError(f"{name}: means are those of floats; cast with astype('float32'). Operand: {describe((x,))}")
     kept = x
     if not include_self and mode != "assign":

@@ -46,7 +46,7 @@ def result_type(*arrays_and_dtypes: Tensor | DType | float | str) -> DType:
     if not dtypes:
         raise ArgumentError("result_type: at least one tensor or dtype is needed beside Python numbers")
     if any(d.kind == "quantized" for d in dtypes) and (scalars or len(set(dtypes)) > 1):
-        stands = next((d for d in dtypes if d.kind == "float"), default_dtype())
+        stands = next((d for d in dtypes if d.is_floating), default_dtype())
         dtypes = [stands if d.kind == "quantized" else d for d in dtypes]
     try:
         result = dtypes[0]
@@ -79,9 +79,9 @@ KINDS: dict[str, Callable[[DType], bool]] = {
     "signed integer": lambda d: isinstance(d, IntDType) and d.signed,
     "unsigned integer": lambda d: isinstance(d, IntDType) and not d.signed,
     "integral": lambda d: d.kind == "int",
-    "real floating": lambda d: d.kind == "float",
+    "real floating": lambda d: d.is_floating,
     "complex floating": lambda d: False,
-    "numeric": lambda d: d.kind in ("int", "float"),
+    "numeric": lambda d: d.is_arithmetic,
 }
 
 
@@ -142,7 +142,7 @@ def finfo(type: Tensor | DType | str, /) -> FloatInfo:
     (1.1920928955078125e-07, 65504.0)
     """
     dtype = _dtype(type)
-    if dtype.kind != "float":
+    if not dtype.is_floating:
         raise DTypeError(f"finfo: {dtype} is not a float dtype; iinfo has the limits of integers")
     return _float_info(dtype)
 

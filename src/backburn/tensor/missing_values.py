@@ -44,7 +44,7 @@ def nansum(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
     """
     y: Any = kind_operand("nansum", x, "FIB")
     axes = axes_of("nansum", y, axis)
-    return reduce.sum(_fill_nan(y, 0.0) if y.dtype.kind == "float" else y, axis=axes, keepdims=keepdims)
+    return reduce.sum(_fill_nan(y, 0.0) if y.dtype.is_floating else y, axis=axes, keepdims=keepdims)
 
 
 @explained
@@ -57,7 +57,7 @@ def nanprod(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
     """
     y: Any = kind_operand("nanprod", x, "FIB")
     axes = axes_of("nanprod", y, axis)
-    return reduce.prod(_fill_nan(y, 1.0) if y.dtype.kind == "float" else y, axis=axes, keepdims=keepdims)
+    return reduce.prod(_fill_nan(y, 1.0) if y.dtype.is_floating else y, axis=axes, keepdims=keepdims)
 
 
 @explained
@@ -72,7 +72,7 @@ def nanmean(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> Float
     """
     y: Any = kind_operand("nanmean", x, "FIB")
     axes = axes_of("nanmean", y, axis)
-    if y.dtype.kind != "float":
+    if not y.dtype.is_floating:
         return reduce.mean(y, axis=axes, keepdims=keepdims)
     return cast(_mean(upcast_half(y), axes, keepdims), y.dtype)
 
@@ -208,7 +208,7 @@ def nan_to_num(x: T, /, *, nan: float = 0.0, posinf: float | None = None, neginf
         [1.0, 0.0, -100.0]
     """
     y: Any = kind_operand("nan_to_num", x, "FIB")
-    if y.dtype.kind != "float":
+    if not y.dtype.is_floating:
         return y
     largest = finfo(y).max
     for found, given in (
@@ -267,8 +267,8 @@ def _index(name: str, index: Any, least: float, x: Any, axis: int | None, keepdi
     y: Any = kind_operand(name, x, "FI")
     if axis is not None:
         axis = axis_of(name, y, axis)
-    found = index(_fill_nan(y, least) if y.dtype.kind == "float" else y, axis=axis, keepdims=keepdims)
-    if y.dtype.kind != "float":
+    found = index(_fill_nan(y, least) if y.dtype.is_floating else y, axis=axis, keepdims=keepdims)
+    if not y.dtype.is_floating:
         return found
     # NaN was replaced by the least value: where that is the extremum, the first element that is not NaN counts.
     numbers = ~isnan(y)
@@ -281,7 +281,7 @@ def _index(name: str, index: Any, least: float, x: Any, axis: int | None, keepdi
 def _extreme(name: str, extreme: Any, least: float, x: Any, axis: Axis, keepdims: bool, initial: float | None) -> Any:
     y: Any = kind_operand(name, x, "FI")
     axes = axes_of(name, y, axis)
-    if y.dtype.kind != "float":
+    if not y.dtype.is_floating:
         return extreme(y, axis=axes, keepdims=keepdims, initial=initial)
     found = extreme(_fill_nan(y, least), axis=axes, keepdims=keepdims, initial=initial)
     if initial is not None:

@@ -140,7 +140,7 @@ def quantized_matmul(x: Tensor, y: Tensor, /, *, dtype: Any = None) -> FloatTens
     """
     kinds = [tensor_operand("quantized_matmul", t).dtype.kind == "quantized" for t in (x, y)]
     out_dtype = None if dtype is None else dtype_of(dtype, x.backend)
-    if out_dtype is not None and out_dtype.kind != "float":
+    if out_dtype is not None and not out_dtype.is_floating:
         raise DTypeError(f"quantized_matmul: the dtype of the product is a float one, not {out_dtype}")
     if all(kinds):
         return call("quantized_matmul", x, y, dtype=out_dtype or float32)

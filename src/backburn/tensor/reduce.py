@@ -44,7 +44,7 @@ def _to_accumulator(name: str, value: Any, dtype: Any) -> Any:
     x = kind_operand(name, value, "FIB")
     if dtype is not None:
         return cast(x, accept_dtype(name, dtype_of(dtype, x.backend), "FI", (x,)))
-    if x._dtype.kind == "float":
+    if x._dtype.is_floating:
         return x
     return cast(x, uint64 if x.dtype.name.startswith("u") else int64)
 
@@ -181,7 +181,7 @@ def min(
 def _with_initial(name: str, pair: str, x: Any, axes: tuple[int, ...], keepdims: bool, initial: Any) -> Any:
     """``name`` (max or min) over axes that may be empty; ``pair`` (maximum or minimum) is that of it and a number."""
     start = number(name, "initial", initial, of=(x,))
-    if x.dtype.kind == "float":
+    if x.dtype.is_floating:
         start = float(start)
     else:
         least = -(1 << (x.dtype.bits - 1)) if x.dtype.signed else 0
@@ -522,4 +522,4 @@ def _truth(name: str, value: Any) -> Any:
     x = kind_operand(name, value, "FIB")
     if x.dtype.kind == "bool":
         return x
-    return call("not_equal", x, 0.0 if x.dtype.kind == "float" else 0)
+    return call("not_equal", x, 0.0 if x.dtype.is_floating else 0)

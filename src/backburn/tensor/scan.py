@@ -122,7 +122,7 @@ def _cumulative(
     result = call(operation, y, axis=along)
     if include_initial:
         shape = (*x.shape[:along], 1, *x.shape[along + 1 :])
-        value = float(initial) if y.dtype.kind == "float" else initial
+        value = float(initial) if y.dtype.is_floating else initial
         first = wrap(y.backend.full(shape, value, y.dtype), y.backend)
         result = call("concat", [first, result], axis=along)
     return result
@@ -193,7 +193,7 @@ def _with_indices(name: str, operation: str, x: Any, axis: int) -> tuple[Any, An
     places = create("arange", y.backend, start=0, stop=n, step=1, dtype=int64)
     places = call("reshape", places, shape=(n, *(1,) * (y.ndim - along - 1)))
     carried = call("not_equal", y, values)
-    if y.dtype.kind == "float":  # NaN differs from itself, and sets the extremum
+    if y.dtype.is_floating:  # NaN differs from itself, and sets the extremum
         carried = call("logical_and", carried, call("equal", y, y))
     return values, call("cummax", call("where", carried, 0, places), axis=along)
 

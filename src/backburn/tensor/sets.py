@@ -97,6 +97,9 @@ def isin(x1: Tensor | float, x2: Tensor | float, /, *, invert: bool = False) -> 
         >>> bb.isin(bb.asarray([1, 2, 3]), bb.asarray([3, 1])).tolist()
         [True, False, True]
     """
+    if is_tensor(x1) and is_tensor(x2) and x1._dtype is x2._dtype and x1._dtype.is_arithmetic:
+        found = call("isin", x1, x2)
+        return call("logical_not", found) if invert else found
     a, b = (x if is_tensor(x) else as_scalar(x) for x in (x1, x2))
     if (is_integer(a) and b.__class__ in (int, float)) or (is_integer(b) and a.__class__ in (int, float)):
         found = among("isin", a, b)
@@ -203,9 +206,9 @@ def histogram(
     inside = call("logical_and", call("greater_equal", y, first), call("less_equal", y, last))
     counts = _weighted_counts("histogram", call("where", inside, place, intervals), weights, intervals + 1)[:intervals]
     if density:
-        dtype = counts.dtype if counts.dtype.kind == "float" else edges.dtype
+        dtype = counts.dtype if counts.dtype.is_floating else edges.dtype
         # 16-bit floats do not hold large counts.
-        share = upcast_half(counts) if counts.dtype.kind == "float" else cast(counts, upcast_half(edges).dtype)
+        share = upcast_half(counts) if counts.dtype.is_floating else cast(counts, upcast_half(edges).dtype)
         total = call("sum", share, axis=(0,))
         counts = cast(call("div", call("div", share, call("diff", cast(edges, share.dtype), axis=0)), total), dtype)
     return HistogramResult(counts, edges)

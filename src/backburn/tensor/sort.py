@@ -443,7 +443,7 @@ def median_with_indices(x: T, /, axis: int = -1, *, keepdims: bool = False) -> t
     if not n:
         raise ShapeError(f"{name}: there is no element in the middle of none. Operand: {describe((x,))}")
     index = call("kthvalue", y, nth=(n + 1) // 2, axis=along, keepdims=True)[1]
-    if y.dtype.kind == "float":
+    if y.dtype.is_floating:
         top, place = call("max_with_indices", y, axis=along, keepdims=True)
         index = call("where", call("isnan", top), place, index)
     found = call("take_along_axis", y, index, axis=along), index

@@ -25,7 +25,7 @@ def points(name: str, option: str, value: Any, default: int | None = None, least
 def float_dtype(name: str, dtype: Any, backend: AnyBackend) -> DType:
     """``dtype``, which must be a float dtype, or the default one."""
     out_dtype = dtype_or_default(dtype, default_float(backend), backend)
-    if out_dtype.kind != "float":
+    if not out_dtype.is_floating:
         raise DTypeError(f"{name}: the dtype is a float dtype, not {out_dtype}")
     return out_dtype
 

@@ -71,8 +71,7 @@ def place_of(model: Any) -> Place:
             f"Trainer: the model is on {spec}, which has no gradients: model.to('autodiff({spec})').require_grad()"
         )
     if not any(
-        leaf.value.dtype.kind == "float" and leaf.value.is_require_grad
-        for leaf in MutableTree([model], is_tensor).leaves
+        leaf.value.dtype.has_gradient and leaf.value.is_require_grad for leaf in MutableTree([model], is_tensor).leaves
     ):
         raise GraphError("Trainer: no parameter of the model requires a gradient: model.require_grad() lets all do")
     return place

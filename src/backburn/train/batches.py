@@ -35,7 +35,7 @@ class Place:
     def of(cls, model: Any) -> Place:
         """The place of the first float tensor of ``model``. Raises :class:`ArgumentError` for a model without one."""
         for leaf in MutableTree([model], is_tensor).leaves:
-            if leaf.value.dtype.kind == "float":
+            if leaf.value.dtype.is_floating:
                 return cls(leaf.value.backend, leaf.value.dtype)
         raise ArgumentError(f"Trainer: the model, a {type(model).__name__}, has no float tensors to train")
 
@@ -58,7 +58,7 @@ class Place:
         if cls is float or (kind == "f" and dtype != self._host):
             return asarray(x, dtype=self.dtype, backend=self.backend)
         found = asarray(x, backend=self.backend)
-        return found if kind is not None or found.dtype.kind != "float" else found.astype(self.dtype)
+        return found if kind is not None or not found.dtype.is_floating else found.astype(self.dtype)
 
 
 #: Any iterable of batches, or a function from the number of an epoch to one.
@@ -109,7 +109,7 @@ def _not_finite(batch: Any) -> str | None:
         if not hasattr(x, "shape"):
             continue
         values = x.detach() if is_tensor(x) else asarray(x)
-        if values.dtype.kind == "float" and (bad := ~isfinite(values)).any().item():
+        if values.dtype.is_floating and (bad := ~isfinite(values)).any().item():
             words = "NaN" if not isinf(values).any().item() else "NaN or infinite"
             row = f", the first in row {nonzero(bad)[0][0].item()}" if values.ndim else ""
             return f"{path or 'the array'}: {int(bad.sum().item())} of {values.size} elements are {words}{row}"

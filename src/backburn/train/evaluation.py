@@ -13,13 +13,10 @@ from backburn.tensor.shape import concat
 from backburn.train.arguments import checked_data, checked_function, checked_metrics, modules_of
 from backburn.train.batches import Data, Place, batches_of, described, examples
 from backburn.train.steps import Values, Weights, measured, put_mean
-from backburn.train.sums import Entry, Sums
+from backburn.train.sums import READ_AFTER, Entry, Sums
 from backburn.transforms.capturing import capture
 
 M = TypeVar("M")
-
-#: Batches whose values are kept on the device before they are read, all at once.
-READ_AFTER = 100
 
 
 @explained

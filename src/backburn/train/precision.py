@@ -97,7 +97,7 @@ class Precision:
         kept = {id(leaf.value) for leaf in buffers_of(tree)}
         dtype = self.dtype
         return tree_map(
-            lambda x: x.astype(dtype) if is_float_tensor(x) and x.dtype.kind == "float" and id(x) not in kept else x,
+            lambda x: x.astype(dtype) if is_float_tensor(x) and x.dtype.is_floating and id(x) not in kept else x,
             tree,
         )
 
@@ -174,4 +174,4 @@ def _is_buffer(leaf: Leaf) -> bool:
         if node.parent is None:
             return False
         node, key = node.parent, node.key
-    return leaf.value.dtype.kind != "float" or key in node.value._buffers
+    return not leaf.value.dtype.has_gradient or key in node.value._buffers

@@ -98,7 +98,7 @@ class Pictures:
         if len(shape) not in (3, 4) or (len(shape) == 4 and shape[1] not in (1, 3)) or 0 in shape:
             fit = "(number, height, width) or (number, 1 or 3 channels, height, width)"
             raise ShapeError(f"Pictures: images have shape {fit}, not {list(shape)}")
-        factor = 255.0 if tensor.dtype.kind == "float" else 1.0
+        factor = 255.0 if tensor.dtype.is_floating else 1.0
         self._images = [_pixels(image, factor) for image in tensor.tolist()]
         self._captions = [""] * shape[0] if captions is None else [str(text) for text in captions]
         if len(self._captions) != shape[0]:

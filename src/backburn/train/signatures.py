@@ -12,6 +12,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -164,7 +165,7 @@ def parameters_in_source(name: str, folder: Path, skip: int = 0) -> Parameters |
     module, function = checked_name(name, folder)
     path = source_of(module, folder)
     if path is None:
-        raise ConfigError(f"there is no module {module!r}, neither in the environment nor in {folder}")
+        raise ConfigError(f"there is no module {quoted(module)}, neither in the environment nor in {folder}")
     if path.suffix != ".py":
         return None
     try:
@@ -199,9 +200,9 @@ def source_of(module: str, folder: Path) -> Path | None:
     for place in [*(Path(p or ".") for p in sys.path), folder]:
         inside = place.joinpath(*module.split("."))
         for found in (inside / "__init__.py", inside.with_suffix(".py")):
-            if found.is_file():
+            if os.path.isfile(found):  # which takes a name of any length, as the next does
                 return found
-        if inside.parent.is_dir():
+        if os.path.isdir(inside.parent):
             for found in inside.parent.glob(f"{inside.name}.*"):
                 if found.suffix in (".so", ".pyd"):
                     return found

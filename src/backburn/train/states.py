@@ -27,7 +27,7 @@ def model_state(model: Any) -> dict[str, Any]:
         return dict(model.state_dict())
     leaves = MutableTree(model, is_tensor).leaves
     return {
-        leaf.path: leaf.value.detach() if leaf.value.dtype.kind == "float" else _own(copy_if_overwritten(leaf.value))
+        leaf.path: leaf.value.detach() if leaf.value.dtype.has_gradient else _own(copy_if_overwritten(leaf.value))
         for leaf in leaves
     }
 
@@ -45,7 +45,7 @@ def load_model_state(model: Any, state: Mapping[str, Any]) -> None:
     for leaf in MutableTree(model, is_tensor).leaves:
         x = leaf.value
         new = placed_as(asarray(state[leaf.path], dtype=x.dtype, backend=x.backend), x)
-        leaf.put(new.require_grad() if x.dtype.kind == "float" and x.is_require_grad else new)
+        leaf.put(new.require_grad() if x.dtype.has_gradient and x.is_require_grad else new)
 
 
 @dataclass(frozen=True)

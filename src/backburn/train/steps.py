@@ -157,7 +157,7 @@ def measured(function: Callable[[Any, Any], Any], model: Any, batch: Any) -> tup
             f"loss: returns a scalar, or a pair of a scalar and a dict of scalars by name, or of a scalar and its "
             f"weight, a 0-d tensor, and not a tuple of {describe(result)}"
         )
-    if not is_tensor(value) or value.dtype.kind != "float":
+    if not is_tensor(value) or not value.dtype.is_floating:
         raise DTypeError(f"loss: returns a 0-d float tensor, not {describe((value,)) or None}")
     if value.shape:
         raise ShapeError(f"loss: returns a scalar, and this is {describe((value,))}: take its mean()")
@@ -192,7 +192,7 @@ def _plain(function: str, name: str, x: Any) -> Any:
         raise DTypeError(f"{function}: {name!r} is a 0-d tensor, not {describe((x,)) or None}; bb.asarray makes one")
     if x.shape:
         raise ShapeError(f"{function}: {name!r} is a scalar, and this is {describe((x,))}: take its mean()")
-    return x.detach() if x.dtype.kind == "float" else x
+    return x.detach() if x.dtype.has_gradient else x
 
 
 def _weighted(gradients: NamedGradients, weight: Any) -> NamedGradients:

@@ -11,6 +11,8 @@ from backburn.tensor.core.dispatch import cast
 from backburn.tensor.core.wrapping import is_tensor
 from backburn.tensor.shape import stack
 
+#: Steps or batches whose values are kept on the device before they are read, all at once.
+READ_AFTER = 100
 #: The number of examples of a step, its values, and the weights of those that are not means over the examples.
 Entry = tuple[int, dict[str, Any], dict[str, Any]]
 

@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from operator import is_
 from typing import Any, Literal, overload
 
 from backburn.autodiff.anomaly import watches
-from backburn.backend.contract import is_autodiff
-from backburn.base.call_site import stack_level
-from backburn.base.contexts import ACTIVE, DEFAULT_BACKEND, DEFAULT_FLOAT, RECORDING, scoped
-from backburn.base.errors import ArgumentError, CaptureError
-from backburn.base.mutable_trees import MutableTree
-from backburn.base.trees import Structure, flatten, same, unflatten
-from backburn.decorators.capture.protocol import Replay, copy_primitive
-from backburn.decorators.capture.replay import (
-    BROUGHT,
-    REPLAY,
+from backburn.backend.capturing import Executable, copy_primitive
+from backburn.backend.host_numbers import (
+    HOST_CONSTANTS,
+    RECORDING_STEP,
     Contents,
-    HasState,
     Overwritten,
     Recording,
     overwritten_ids,
     register_player,
 )
+from backburn.base.call_site import stack_level
+from backburn.base.contexts import ACTIVE, DEFAULT_BACKEND, DEFAULT_FLOAT, RECORDING, scoped
+from backburn.base.errors import ArgumentError, CaptureError
+from backburn.base.trees import Structure, flatten, same, unflatten
 from backburn.ops.table import revision
 from backburn.tensor import generators
 from backburn.tensor.classes import Tensor
 from backburn.tensor.core.invalidation import STATE, invalidate
-from backburn.tensor.core.levels import FROM_INNER, INNER, inner_of, innermost
-from backburn.tensor.core.messages import describe, explain
+from backburn.tensor.core.levels import inner_of, innermost
+from backburn.tensor.core.messages import explain
 from backburn.tensor.core.options import flags, one_of
 from backburn.tensor.core.wrapping import wrap
+from backburn.transforms.captured_state import Batch, Maker, PlainBatch, State, computing, maker, primitive_of
 from backburn.transforms.levels import check_function
 
 OnFallback = Literal["warn", "error", "allow"]
@@ -107,19 +105,25 @@ class Captured:
         """Initialize a step that has not run yet."""
         self._step = step
         self._on_fallback = on_fallback
-        #: By kind of arguments and state: a plan, why there is none, or what the step brought when it ran for the first
-        #: time.
+        #: By kind of arguments and state: a plan, why there is none, or what the step took from the host when it ran
+        #: for the first time.
         self._plans: list[tuple[Any, _Plan | str | set[Contents]]] = []
-        #: The last replay: the plan, the state that it left, and the keys of the rest.
-        self._last: tuple[_Plan, _Slots, Any] | None = None
+        #: The last replay: the plan, the state that it left, the keys of the rest, and what is known of its batch.
+        self._last: tuple[_Plan, State, Any, PlainBatch] | None = None
         #: Why the last call did not replay; empty if it did.
         self.reason = "it has not been called"
+
+    @property
+    def program(self) -> ProgramText | None:
+        """The program that was recorded last, as text: a call on each line, and what became of it; None before."""
+        plans = [plan for _, plan in self._plans if isinstance(plan, _Plan)]
+        return ProgramText(plans[-1].executable) if plans else None
 
     @property
     def launches(self) -> int | None:
         """The number of kernel launches that one replay saves; None before a recording."""
         plans = [plan for _, plan in self._plans if isinstance(plan, _Plan)]
-        return plans[-1].program.launches if plans and plans[-1].program is not None else None
+        return plans[-1].executable.launches if plans and plans[-1].executable is not None else None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, also one by pickle, has not run yet."""
@@ -130,24 +134,32 @@ class Captured:
 
     def __call__(self, state: Any, *batch: Any) -> tuple[Any, Any]:
         """One step: the new state, and the step's output."""
-        if REPLAY.get() is not None:
+        if RECORDING_STEP.get() is not None:
             self.reason = "it is recorded as a part of another captured step"
-            return self._run(_Slots(state), batch)
+            return self._run(State(state), batch)
         if watches():
             self.reason = "detect_anomaly() checks each of its operations"
-            return self._run(_Slots(state), batch)
-        inputs, contexts = _Inputs(batch), (RECORDING.get(), DEFAULT_FLOAT.get(), DEFAULT_BACKEND.get())
+            return self._run(State(state), batch)
+        contexts = (RECORDING.get(), DEFAULT_FLOAT.get(), DEFAULT_BACKEND.get())
         last, self._last = self._last, None
+        slots = inputs = None
         if last is not None:
-            latest, left, around = last
-            if around == (inputs.key, *contexts) and left.are_as_left(state) and latest.holds():
-                result, self._last = latest.replay(left, inputs), last
-                return result
+            latest, left, around, plain = last
+            if left.is_as_left(state, latest.state_now):
+                primitives = plain.read(batch) if around[1:] == contexts and latest.holds() else None
+                if primitives is None:
+                    inputs = Batch(batch)
+                    if around == (inputs.key, *contexts) and latest.holds():
+                        primitives = inputs.primitives
+                if primitives is not None:
+                    result, self._last = latest.replay(left, primitives), last
+                    return result
+                slots = left
             latest.leave()
-        slots = _Slots(state)
+        slots, inputs = slots or State(state), inputs or Batch(batch)
         base = _base(slots, inputs)
-        computing = [_computing(x.backend) for x in (*slots.tensors, *inputs.tensors)]
-        if (level := next((k for k in computing if inner_of(k) is not None), None)) is not None:
+        backends = [computing(x.backend) for x in (*slots.tensors, *inputs.tensors)]
+        if (level := next((k for k in backends if inner_of(k) is not None), None)) is not None:
             records = base.spec if base.capabilities.capture else f"capture({base.spec})"
             self.reason = (
                 f"{level.spec} does not record; {records} does"
@@ -167,63 +179,64 @@ class Captured:
             return self._run(slots, batch)
         if index is None:
             self.reason = "a step of these shapes runs once before it is recorded"
-            brought: set[Contents] = set()
-            with scoped(BROUGHT, brought):
+            constants: set[Contents] = set()
+            with scoped(HOST_CONSTANTS, constants):
                 state, out = self._run(slots, batch)
             # An optimizer remembers from its first step on: the state that comes next is known as well.
-            self._plans += [(key, brought), ((_Slots(state).key(), *key[1:]), brought)]
+            self._plans += [(key, constants), ((State(state).key(), *key[1:]), constants)]
             return state, out
         plan = self._plans[index][1]
         if isinstance(plan, set) or (isinstance(plan, _Plan) and not plan.holds()):
-            plan = self._record(base, slots, inputs, plan if isinstance(plan, set) else plan.recording.brought)
+            plan = self._record(base, slots, inputs, plan if isinstance(plan, set) else plan.recording.host_constants)
             self._plans[index] = (key, plan)
         if isinstance(plan, str):
             self.reason = plan
             return self._run(slots, batch)
         self.reason = ""
         plan.enter(slots)
-        result, self._last = plan.replay(slots, inputs), (plan, slots, key[1:])
+        result = plan.replay(slots, inputs.primitives)
+        self._last = plan, slots, key[1:], PlainBatch(batch)
         return result
 
-    def _run(self, slots: _Slots, batch: tuple[Any, ...]) -> tuple[Any, Any]:
+    def _run(self, slots: State, batch: tuple[Any, ...]) -> tuple[Any, Any]:
         """The step without capture, after which the old state is donated all the same."""
         before = slots.tensors
         state, out = _pair(self._step(slots.state, *batch))
-        kept = {id(x) for x in (*_Slots(state).tensors, *flatten((out, batch))[0])}
+        kept = {id(x) for x in (*State(state).tensors, *slots.held, *flatten((out, batch))[0])}
         invalidate((x for x in before if id(x) not in kept), STATE)
         return state, out
 
-    def _record(self, base: Any, slots: _Slots, inputs: _Inputs, brought: Collection[Contents]) -> _Plan | str:
+    def _record(self, base: Any, slots: State, inputs: Batch, constants: Collection[Contents]) -> _Plan | str:
         """The recorded program, or the reason why there is none; then nothing has changed."""
         try:
-            return self._recorded(base, slots, inputs, Recording(brought))
+            return self._recorded(base, slots, inputs, Recording(constants))
         except Overwritten:
-            return self._recorded(base, slots, inputs, Recording(brought, overwrites=False))
+            return self._recorded(base, slots, inputs, Recording(constants, overwrites=False))
 
-    def _recorded(self, base: Any, slots: _Slots, inputs: _Inputs, recording: Recording) -> _Plan | str:
+    def _recorded(self, base: Any, slots: State, inputs: Batch, recording: Recording) -> _Plan | str:
         plan, before = _Plan(base, recording), slots.tensors
 
         def program(state: list[Any], values: list[Any]) -> tuple[list[Any], list[Any]]:
-            slots.put([_maker(x)(p) for x, p in zip(before, state, strict=True)], owned=True)
+            slots.put([maker(x)(p) for x, p in zip(before, state, strict=True)], owned=True)
             batch = inputs.tree(values)
             there = flatten(batch)
             new, out = _pair(self._step(slots.state, *batch))
             if recording.refused is not None:
                 raise recording.refused
-            after = _Slots(new)
+            after = State(new)
             if not same(after.key(), key):
                 raise CaptureError(f"the state that it returns is not as it was given: {after.differs(key)}")
             leaves, structure = flatten(batch)
             if structure != there[1] or not all(map(is_, leaves, there[0])):
                 raise CaptureError("it changes the batch (a BatchNorm that trains does): pass that in the state")
             found = plan.returns(out)
-            return [_primitive(x) for x in after.tensors], [_primitive(x) for x in found]
+            return [primitive_of(x) for x in after.tensors], [primitive_of(x) for x in found]
 
         key = slots.key()
         try:
             try:
-                with scoped(REPLAY, recording), generators.fork(plan.generator):
-                    plan.program = base.capture(program, [_primitive(x) for x in before], inputs.primitives)
+                with scoped(RECORDING_STEP, recording), generators.fork(plan.generator):
+                    plan.executable = base.capture(program, [primitive_of(x) for x in before], inputs.primitives)
             finally:  # recorded, and not yet done
                 recording.undo()
                 slots.restore(before)
@@ -271,6 +284,11 @@ class CapturedFunction:
         """The number of kernel launches that one replay saves; None before a recording."""
         return self._captured.launches
 
+    @property
+    def program(self) -> ProgramText | None:
+        """The program that was recorded last, as text: see :attr:`Captured.program`."""
+        return self._captured.program
+
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, also one by pickle, has not run yet."""
         return type(self), self._given
@@ -283,6 +301,15 @@ class CapturedFunction:
         return self._captured((), *batch)[1]
 
 
+class ProgramText(str):
+    """The text of a program, which is shown as it is."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 class _Plan:
     """A recorded step, and how to make tensors of its primitives."""
 
@@ -291,95 +318,95 @@ class _Plan:
         self.recording = recording
         self._revision = revision()
         self.generator = generators.Current(generators.default_generator())
-        self.program: Replay | None = None
+        self.executable: Executable | None = None
         #: The leaves of the output: how to make each tensor, and what else there is.
         self._out: list[tuple[Maker | None, Any]] = []
         self._structure: Structure | None = None
+        #: How to make the output, if it is one tensor.
+        self._one: Maker | None = None
         self._has_run = False
 
     def returns(self, out: Any) -> list[Tensor]:
         """The tensors of the output, whose other parts are noted."""
         leaves, self._structure = flatten(out)
-        self._out = [(_maker(x, False), None) if isinstance(x, Tensor) else (None, x) for x in leaves]
+        self._out = [(maker(x, False), None) if isinstance(x, Tensor) else (None, x) for x in leaves]
+        self._one = maker(out, False) if isinstance(out, Tensor) else None
         return [x for x in leaves if isinstance(x, Tensor)]
 
     def kept(self) -> str:
         """A result of the recorded run that is still referenced, in words; empty if none is known."""
-        of_program = getattr(self.program, "kept", None)
-        return "" if of_program is None else of_program()
+        held = vars(self.executable).pop("held", None)
+        return "" if held is None else held()
 
     @property
     def state(self) -> list[Any]:
         """The primitives that the program overwrites."""
-        return self.program.state if self.program is not None and self.program.in_place else []
+        return self.executable.state if self.executable is not None and self.executable.in_place else []
 
     def holds(self) -> bool:
         """Whether all assumptions still hold, also for the current generator."""
         self.generator.target = generators.default_generator()
         return self.recording.holds and self._revision == revision()
 
-    def enter(self, slots: _Slots) -> None:
+    @property
+    def state_now(self) -> list[Any]:
+        """The primitives of the state as the last replay has left it."""
+        assert self.executable is not None
+        return self.executable.state
+
+    def enter(self, slots: State) -> None:
         """Let the program continue from a state that it did not produce itself."""
-        assert self.program is not None
-        if not self.program.in_place:
-            for place, x in enumerate(slots.tensors):
-                self.program.set_state(place, _primitive(x))
-            return
-        given = [(x, _primitive(x)) for x in slots.tensors]
+        assert self.executable is not None
+        given = slots.read()
         changed = [
-            (i, x, p) for i, ((x, p), held) in enumerate(zip(given, self.program.state, strict=True)) if p is not held
+            (i, p) for i, (p, held) in enumerate(zip(given, self.executable.state, strict=True)) if p is not held
         ]
-        if self._has_run:
+        if self.executable.in_place and self._has_run:
             # A primitive that is not known to be elsewhere may share memory with a part that is about to be written.
-            elsewhere = overwritten_ids() - {id(held) for held in self.program.state}
+            elsewhere = overwritten_ids() - {id(held) for held in self.executable.state}
             changed = [
-                (
-                    i,
-                    x,
-                    p if id(p) in elsewhere or x.dtype.kind == "quantized" else copy_primitive(innermost(x.backend), p),
-                )
-                for i, x, p in changed
+                (i, p if id(p) in elsewhere or x.dtype.kind == "quantized" else copy_primitive(innermost(x.backend), p))
+                for i, p, x in ((i, p, slots.tensors[i]) for i, p in changed)
             ]
-        for place, _, value in changed:
-            self.program.set_state(place, value)
+        for place, value in changed if self.executable.in_place else enumerate(given):
+            self.executable.set_state(place, value)
 
     def leave(self) -> None:
         """Let go of the state, if the program only reads it."""
-        if self.program is not None and not self.program.in_place:
-            for place in range(len(self.program.state)):
-                self.program.set_state(place, None)
+        if self.executable is not None and not self.executable.in_place:
+            for place in range(len(self.executable.state)):
+                self.executable.set_state(place, None)
 
-    def replay(self, slots: _Slots, inputs: _Inputs) -> tuple[Any, Any]:
+    def replay(self, slots: State, inputs: list[Any]) -> tuple[Any, Any]:
         """One step: the host's part, then the recorded program.
 
         An error, or an interrupt, leaves the state as it was; or as it is after the step, if that was complete by then.
         """
-        program = self.program
+        program = self.executable
         assert program is not None
         assert self._structure is not None
         self._has_run = True
         before, tensors, outputs = program.state, slots.tensors, None
         numbers = self.recording.advance()
         try:
-            if program.in_place:
-                outputs = iter(program(inputs.primitives, numbers))
-            else:
-                outputs = iter(program(inputs.primitives, numbers, slots.release))
-            slots.renew(program.state)
+            outputs = program(inputs, numbers) if program.in_place else program(inputs, numbers, slots.release)
+            slots.commit(program.state)
         except BaseException as error:
             is_complete = outputs is not None or program.state is not before
             if not is_complete:
                 self.recording.undo()
-            if not program.in_place:
-                slots.revive(tensors, program.state, is_complete)
+            slots.rollback(tensors, program.state, is_complete)
             self._explain(error)
             raise
-        leaves = [x if make is None else make(next(outputs)) for make, x in self._out]
+        if self._one is not None:
+            return slots.state, self._one(outputs[0])
+        made = iter(outputs)
+        leaves = [x if make is None else make(next(made)) for make, x in self._out]
         return slots.state, unflatten(self._structure, leaves)
 
     def _explain(self, error: BaseException) -> None:
         """Raise an error of backburn for the operation of a replay that failed, if the program knows which it was."""
-        failed = getattr(self.program, "failed", None)
+        failed = getattr(self.executable, "failed", None)
         if failed is None or not isinstance(error, Exception) or (found := failed(error)) is None:
             return
         name, operands, attributes = found
@@ -392,225 +419,14 @@ class _Plan:
         explain(name, shown(operands), attributes, error)
 
 
-class _Slots:
-    """The tensors of a state, each once, and the places where they are replaced."""
-
-    def __init__(self, state: Any) -> None:
-        self._box = [state]
-        self._leaves = flatten(self._box)
-        self._tree = MutableTree(self._box, lambda x: isinstance(x, Tensor | HasState))
-        self.tensors: list[Tensor] = []
-        self._state_names: dict[int, list[str]] = {}
-        self._makers: list[Maker] = []
-        #: How many references to each primitive there are beside those of the tensors.
-        self._held: list[int] = []
-        for i, leaf in enumerate(self._tree.leaves):
-            if isinstance(leaf.value, HasState):
-                tensors = leaf.value.state_tensors()
-                self._state_names[i] = list(tensors)
-                self.tensors += tensors.values()
-                self._held += [1] * len(tensors)
-            else:
-                self.tensors.append(leaf.value)
-                self._held.append(0)
-
-    @property
-    def state(self) -> Any:
-        """The tree, with what has been put into it."""
-        return self._box[0]
-
-    def put(self, tensors: list[Any], owned: bool = False) -> None:
-        """Replace :attr:`tensors`, in order; ``owned`` if nobody else will read the new ones."""
-        rest = iter(tensors)
-        for i, leaf in enumerate(self._tree.leaves):
-            if i in self._state_names:
-                leaf.value.load_tensors({name: next(rest) for name in self._state_names[i]}, owned)
-            else:
-                leaf.put(next(rest))
-
-    def restore(self, tensors: list[Any]) -> None:
-        """Put the tensors, and the containers that a recorded step has replaced, where they were."""
-        self._tree.restore()
-        self.put(tensors)
-
-    def renew(self, primitives: Iterable[Any]) -> None:
-        """Donate the tensors, and replace them by others like them over ``primitives``."""
-        before = self.tensors
-        if not before:
-            return
-        self.tensors = [make(p) for make, p in zip(self._made(), primitives, strict=True)]
-        self.put(self.tensors)
-        self._tree.remember()
-        invalidate(before, STATE)
-
-    def release(self) -> list[int]:
-        """Let go of the primitives: the tensors, which are donated anyway, are invalid from now on.
-
-        Returns how many references to each primitive are kept, which :meth:`renew` replaces: those of optimizers.
-        """
-        self._made()
-        invalidate(self.tensors, STATE)
-        return self._held
-
-    def revive(self, tensors: list[Tensor], primitives: Iterable[Any], is_complete: bool) -> None:
-        """Put back the tensors of before a step that was cut short, over the state as it is now.
-
-        ``is_complete`` if that is the new one; else tensors that have not let go of theirs stay as they are.
-        """
-        self.tensors = tensors
-        for x, make, primitive in zip(tensors, self._made(), primitives, strict=True):
-            if is_complete or x._primitive is STATE:
-                x._primitive = make(primitive).primitive
-        self.restore(tensors)
-
-    def _made(self) -> list[Maker]:
-        """How to make tensors like those of the state."""
-        if not self._makers:
-            self._makers = [_maker(x) for x in self.tensors]
-        return self._makers
-
-    def are_as_left(self, state: Any) -> bool:
-        """Whether ``state``, or a tuple of the same parts, is unchanged since the last :meth:`put`."""
-        mine = self.state
-        if state is mine and mine.__class__ is tuple and not mine:  # that of a function
-            return True
-        if state is not mine:
-            if type(state) is not tuple or type(mine) is not tuple or len(state) != len(mine):
-                return False
-            if not all(map(is_, state, mine)):
-                return False
-        if not self._tree.unchanged():
-            return False
-        rest = iter(self.tensors)
-        for i, leaf in enumerate(self._tree.leaves):
-            if i not in self._state_names:
-                next(rest)
-                continue
-            now = leaf.value.state_tensors()
-            if list(now) != self._state_names[i] or any(x.primitive is not next(rest).primitive for x in now.values()):
-                return False
-        return True
-
-    def key(self) -> Any:
-        """A key that is equal for two states that one program can serve."""
-        leaves, structure = self._leaves
-        others = [None if isinstance(x, Tensor) else _constant(x) for x in leaves]  # of an optimizer, which one it is
-        paths = [leaf.paths for leaf in self._tree.leaves]
-        return structure, others, paths, list(self._state_names.items()), [_description(x) for x in self.tensors]
-
-    def differs(self, key: Any) -> str:
-        """The first difference to another key, in words."""
-        mine, (structure, others, paths, _, tensors) = self.key(), key
-        if mine[0] != structure or mine[2] != paths:
-            return "it has other parts"
-        if not same(mine[1], others):
-            return "a number in it that is not a tensor changed, and would be frozen (use a tensor)"
-        pairs = zip(mine[4], tensors, strict=False)
-        return next((f"{a} instead of {b}" for a, b in pairs if a != b), "an optimizer remembers more")
-
-
-class _Inputs:
-    """The batch: its tensors, and how to put others in their places."""
-
-    def __init__(self, batch: tuple[Any, ...]) -> None:
-        self._leaves, self._structure = flatten(batch)
-        self.tensors: list[Tensor] = []
-        others: list[Any] = []
-        for x in self._leaves:
-            if isinstance(x, Tensor):
-                self.tensors.append(x)
-                others.append(None)
-            elif hasattr(x, "__array__"):
-                raise ArgumentError(f"capture: the batch must have tensors, not {type(x).__name__}: use bb.asarray")
-            else:
-                others.append(_constant(x))
-        self.primitives = [_primitive(x) for x in self.tensors]
-        abouts = [_description(x) for x in self.tensors]
-        first: dict[int, int] = {}
-        #: The place, for each tensor, of the first one that is the same leaf: shared ones are one parameter.
-        self._same = [
-            first.setdefault(id(x.primitive), i) if about[-1] else i
-            for i, (x, about) in enumerate(zip(self.tensors, abouts, strict=True))
-        ]
-        self.key = (self._structure, others, abouts, self._same)
-
-    def tree(self, primitives: list[Any]) -> Any:
-        """The batch with tensors over other primitives."""
-        made: list[Tensor] = []
-        for i, (x, p) in enumerate(zip(self.tensors, primitives, strict=True)):
-            made.append(made[self._same[i]] if self._same[i] < i else _maker(x)(p))
-        rest = iter(made)
-        return unflatten(self._structure, [next(rest) if isinstance(x, Tensor) else x for x in self._leaves])
-
-
 def _pair(result: Any) -> tuple[Any, Any]:
     if not isinstance(result, tuple) or len(result) != 2:
         raise ArgumentError(f"capture: the step returns the pair (state, out), not {type(result).__name__}")
     return result
 
 
-def _base(slots: _Slots, inputs: _Inputs) -> Any:
+def _base(state: State, batch: Batch) -> Any:
     """The backend that computes."""
-    if not slots.tensors and not inputs.tensors:
+    if not state.tensors and not batch.tensors:
         raise ArgumentError("capture: neither the state nor the batch has a tensor")
-    return innermost((slots.tensors or inputs.tensors)[0].backend)
-
-
-def _constant(x: Any) -> tuple[Any, Any]:
-    """A key for a value that is not a tensor: by class, and floats by their ``repr``, which tells 0.0 from -0.0."""
-    return x.__class__, repr(x) if x.__class__ is float else x
-
-
-def _description(x: Tensor) -> tuple[Any, ...]:
-    """A key of a tensor, equal for those that one program can serve; raises for a tensor with a history."""
-    is_leaf = x.is_require_grad
-    if not is_leaf and x.is_tracked:
-        if x.backend is ACTIVE.get():
-            raise ArgumentError(
-                f"capture: {describe((x,))} is what a transform around the captured step differentiates, and a replay "
-                f"has no derivatives: take them inside, as in bb.capture(lambda state, x: (state, bb.jvp(f, (x,), "
-                f"(x,)))), or call the function that was captured"
-            )
-        raise ArgumentError(f"capture: {describe((x,))} depends on tracked tensors of another step: detach it")
-    return x.dtype, x.shape, x.backend, is_leaf
-
-
-def _computing(k: Any) -> Any:
-    """The backend below the levels of autodiff."""
-    while is_autodiff(k):
-        k = k.inner_backend
-    return k
-
-
-def _primitive(x: Tensor) -> Any:
-    """The primitive of the backend that computes."""
-    k: Any = x.backend
-    primitive = x.primitive
-    while is_autodiff(k):
-        primitive = getattr(k, INNER[x.dtype.kind])(primitive)
-        k = k.inner_backend
-    return primitive
-
-
-Maker = Callable[[Any], Tensor]
-
-
-def _maker(x: Tensor, require_grad: bool = True) -> Maker:
-    """A function that makes tensors like ``x`` over primitives of the backend that computes.
-
-    They have the backend and the kind of ``x``, and with ``require_grad`` require gradients if ``x`` does.
-    """
-    levels: list[Any] = []
-    k: Any = x.backend
-    while is_autodiff(k):
-        levels.insert(0, getattr(k, FROM_INNER[x.dtype.kind]))
-        k = k.inner_backend
-    kind, backend, dtype = type(x), x.backend, x.dtype
-    mark: Any = backend.set_require_grad if require_grad and x.is_require_grad else None
-
-    def made(primitive: Any) -> Tensor:
-        for up in levels:
-            primitive = up(primitive)
-        return kind(primitive if mark is None else mark(primitive, True), backend, dtype)
-
-    return made
+    return innermost((state.tensors or batch.tensors)[0].backend)

@@ -300,7 +300,8 @@ def linearize(f: Function, *primals: Any, has_aux: Literal[True]) -> tuple[Any, 
 def linearize(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """``f(*primals)``, and the linear map that takes tangents of ``primals`` to the tangent of the result.
 
-    ``f`` is run once; the returned function takes a tree like each primal and returns a tree like the result. With
+    ``f`` is run once, unless it decomposes a matrix with equal eigenvalues or singular values, for which each call runs
+    it again; the returned function takes a tree like each primal and returns a tree like the result. With
     ``has_aux`` ``f`` returns a pair of its value and auxiliary data, which is the third result (see :func:`vjp`). It
     transposes the reverse pass: ``J t`` is the derivative of ``u -> t . (J' u)``, which is linear in ``u``.
 
@@ -314,9 +315,12 @@ def linearize(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, .
     below = level_below("linearize", leaves)
     middle = Autodiff(below)
     home = leaves[0].backend if leaves else below
+    draws = Draws()
+    decomposed: list[Any] = []
     with transform_scope(middle):
         valued, aux = with_aux("linearize", f, has_aux)
-        out, pullback, _ = make_pullback(valued, primals)
+        with decompositions(decomposed):
+            out, pullback, _ = draws.first(lambda: make_pullback(valued, primals))
         outputs, out_structure = flatten(out)
         floats = [x for x in outputs if isinstance(x, FloatTensor)]
         start = variables(middle, [zeros_like(below, x) for x in floats])
@@ -324,7 +328,14 @@ def linearize(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, .
         cotangent = unflatten(out_structure, [next(remaining) if isinstance(x, FloatTensor) else x for x in outputs])
         pulled, _ = flatten(pullback(cotangent), is_constant=is_no_float)
 
+    has_equal_values = bool(decomposed) and some_are_equal(decomposed)
+
     def tangent_map(*tangents: Any) -> Any:
+        if has_equal_values:  # of which the reverse pass knows no vectors along a line
+            kept = list(aux)
+            moved = draws.again(lambda: jvp(valued, primals, tangents)[1])
+            aux[:] = kept
+            return moved
         given = flatten_like(structure, tangents, "linearize", is_constant=is_no_float)
         given = [_like("linearize", "tangent", x, t) for x, t in zip(leaves, given, strict=True)]
         found = iter(_pull_back(middle, pulled, given, [x.primitive.node for x in start], start))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from backburn.autodiff import Dual
-from backburn.autodiff.along import ForwardAlong
+from backburn.autodiff.along import AlongTwice, ForwardAlong, join_below, stands_on_line, tangent_below, value_below
 from backburn.base.contexts import DECOMPOSED, scoped
 from backburn.base.dtypes import float64
 from backburn.base.trees import flatten, unflatten
@@ -49,20 +49,71 @@ def along(
     f: Callable[..., Any], draws: Draws, structure: Any, leaves: list[FloatTensor], moves: list[Any], below: Any
 ) -> tuple[list[Any], list[Any]]:
     """The results of ``f`` and their tangents, on the level ``below``, with the vectors that belong to the tangents."""
-    level = ForwardAlong.level(below)
-    duals: list[Dual[Any]] = [Dual(lift(x, below), lift(t, below)) for x, t in zip(leaves, moves, strict=True)]
+    moved = [FloatTensor(lift(t, below), below, x.dtype) for x, t in zip(leaves, moves, strict=True)]
+    given = [FloatTensor(lift(x, below), below, x.dtype) for x in leaves]
+    if not stands_on_line(below):
+        return run(f, draws, structure, given, moved, ForwardAlong.level(below))
+    # A second derivative along two lines follows from those along their sum and their difference.
+    own = [tangent_on_line(x) for x in given]
+    size = largest(own)
+    scale = call("where", call("equal", size, 0.0), 1.0, size)
+    runs = []
+    for sign in (1.0, -1.0):
+        step = [t * cast(scale * sign, t.dtype) for t in moved]
+        first = [x + value_on_line(t) for x, t in zip(own, step, strict=True)]
+        bend = [tangent_on_line(t) * 2.0 for t in step]
+        starts = [joined(value_on_line(x), t) for x, t in zip(given, first, strict=True)]
+        lines = [joined(t, b) for t, b in zip(first, bend, strict=True)]
+        runs.append(run(f, draws, structure, starts, lines, AlongTwice.level(below)))
+    (values, plus), (_, minus) = runs
+    slopes = []
+    for a, b in zip(plus, minus, strict=True):
+        first_slope = (value_on_line(a) - value_on_line(b)) / cast(scale * 2.0, a.dtype)
+        second_slope = (tangent_on_line(a) - tangent_on_line(b)) / cast(scale * 4.0, a.dtype)
+        slopes.append(joined(first_slope, second_slope))
+    return values, slopes
+
+
+def run(
+    f: Callable[..., Any], draws: Draws, structure: Any, starts: list[Any], moves: list[Any], level: Any
+) -> tuple[list[Any], list[Any]]:
+    """The float results of ``f`` and their tangents for tensors on the level below ``level``."""
+    below = level.inner_backend
+    duals: list[Dual[Any]] = [Dual(x.primitive, t.primitive) for x, t in zip(starts, moves, strict=True)]
     with transform_scope(level):
-        given = unflatten(structure, [FloatTensor(d, level, x.dtype) for d, x in zip(duals, leaves, strict=True)])
+        given = unflatten(structure, [FloatTensor(d, level, x.dtype) for d, x in zip(duals, starts, strict=True)])
         outputs = flatten(draws.again(lambda: f(*given)))[0]
     values, tangents = [], []
     for x in (as_output("jvp", x, level) for x in outputs):
         if not isinstance(x, FloatTensor):
             continue
-        tangent = x.primitive.tangent if x.backend is level else None
+        tangent = level.from_inner(lift(x, below)).tangent if x.backend is not level else x.primitive.tangent
         values.append(lower(x.inner() if x.backend is level else x, below))
         zeros = below.zeros(x.shape, x.dtype)
         tangents.append(FloatTensor(zeros if tangent is None else tangent, below, x.dtype))
     return values, tangents
+
+
+def value_on_line(x: Any) -> Any:
+    """A tensor of a level on a line without its tangent there."""
+    return FloatTensor(value_below(x.backend, x.primitive), x.backend, x.dtype)
+
+
+def tangent_on_line(x: Any) -> Any:
+    """The tangent of a tensor of a level on a line, zeros if it has none."""
+    found = tangent_below(x.backend, x.primitive)
+    return FloatTensor(x.backend.zeros(x.shape, x.dtype) if found is None else found, x.backend, x.dtype)
+
+
+def joined(x: Any, t: Any) -> Any:
+    """The tensor on a line that has the value ``x`` and the tangent ``t``."""
+    return FloatTensor(join_below(x.backend, x.primitive, t.primitive), x.backend, x.dtype)
+
+
+def largest(tensors: list[Any]) -> Any:
+    """The largest absolute value of the elements of tensors, in float64; 0 without elements."""
+    sizes = [cast(whole("max", call("abs", constant(x))), float64) for x in tensors if x.size]
+    return functools.reduce(lambda a, b: call("maximum", a, b), sizes)
 
 
 def same(values: list[Any], others: list[Any], leaves: list[Any]) -> Any:
@@ -71,8 +122,7 @@ def same(values: list[Any], others: list[Any], leaves: list[Any]) -> Any:
     That of results near 0 is estimated from the arguments, if these are not 0.
     """
     result: Any = None
-    sizes = [cast(whole("max", call("abs", constant(x))), float64) for x in leaves if x.size]
-    size = functools.reduce(lambda a, b: call("maximum", a, b), sizes)
+    size = largest(leaves)
     size = call("where", call("equal", size, 0.0), 1.0, size)
     for x, y in zip(map(constant, values), map(constant, others), strict=True):
         if not y.size:
@@ -116,23 +166,44 @@ def repaired_gradients(
 
     home = innermost(below)
     zeros = [FloatTensor(home.zeros(x.shape, x.dtype), home, x.dtype) for x in leaves]
-    repaired, products, noise = [], [], []
+    repaired, noise = [], []
     for place, x in enumerate(leaves):
         units = call("reshape", create("eye", home, n=x.size, m=x.size, offset=0, dtype=x.dtype), shape=(-1, *x.shape))
         slopes = [slope([*zeros[:place], units[i], *zeros[place + 1 :]]) for i in range(x.size)]
         repaired.append(call("reshape", call("stack", slopes, axis=0), shape=x.shape) if slopes else zeros[place])
         noise.append(asarray(fixed_noise(x.shape, place + 1), dtype=x.dtype, backend=home))
-        products.append(constant(repaired[-1]) * noise[-1])
-    across = constant(slope(noise))
-    size = added(whole("sum", call("abs", p)) for p in products)
-    off = call("abs", across - added(whole("sum", p) for p in products))
-    is_linear = call("less_equal", off, size * (ROUNDINGS * max(EPS[x.dtype.name] for x in leaves)))
+    extent = largest(leaves)
+    floor = added(
+        cast(whole("sum", call("abs", constant(v * c))), float64) for v, c in zip(values, cotangents, strict=True)
+    )
+    floor = floor / call("where", call("equal", extent, 0.0), 1.0, extent)
+    is_linear = agree(slope(noise), repaired, noise, floor)
     is_function = functools.reduce(lambda a, b: call("logical_and", a, b), known)
     results = []
     for new, old, x in zip(repaired, gradients, leaves, strict=True):
         chosen = call("where", is_linear, cast(new, x.dtype), old)
-        results.append(call("where", is_function, chosen, math.nan))
+        results.append(call("where", is_function, chosen, chosen * math.nan))  # with derivatives that are NaN as well
     return results
+
+
+def agree(across: Any, slopes: list[Any], directions: list[Any], floor: Any) -> Any:
+    """Whether a slope is the sum of ``slopes`` times ``directions`` to rounding, and on a line its tangent as well.
+
+    ``floor`` is a size of slopes of which the rounding does not count.
+    """
+    bound = ROUNDINGS * max(EPS[x.dtype.name] for x in slopes)
+
+    def compared(total: Any, parts: list[Any], floor: Any) -> tuple[Any, Any]:
+        products = [cast(constant(p) * d, float64) for p, d in zip(parts, directions, strict=True)]
+        size = floor + added(whole("sum", call("abs", p)) for p in products)
+        off = call("abs", cast(constant(total), float64) - added(whole("sum", p) for p in products))
+        return call("less_equal", off, size * bound), size
+
+    result, size = compared(across, slopes, floor)
+    if not stands_on_line(across.backend):
+        return result
+    again, _ = compared(tangent_on_line(across), [tangent_on_line(x) for x in slopes], size)
+    return call("logical_and", result, again)
 
 
 def whole(name: str, x: Any) -> Any:

@@ -280,7 +280,7 @@ def scalar_output(out: Any) -> FloatTensor:
     """The value of a function, which must be a float scalar."""
     if not isinstance(out, Tensor):
         raise ArgumentError(f"grad: the function must return a float scalar tensor, not {type(out).__name__}")
-    if out.dtype.kind != "float" or out.ndim:
+    if not out.dtype.is_floating or out.ndim:
         raise ArgumentError(
             f"grad: the function must return a float scalar, and returned {describe((out,))}. "
             f"Reduce it with sum() or mean(), or use jacobian or vjp"

@@ -1,9 +1,30 @@
-"""The marker ``stand_in`` for every test of this folder that needs no GPU."""
+"""The stand-in for CuPy, and the marker ``stand_in`` for every test of this folder that needs no GPU."""
+
+import importlib
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from tests.backends.cupy.stand_in.use import forget, standing_in
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark a test, so that ``-m "not stand_in"`` leaves out the CuPy backend on the CPU."""
+    """Mark a test, so that a run leaves it out unless it is given ``-m stand_in``."""
     if item.get_closest_marker("gpu") is None:
         item.add_marker(pytest.mark.stand_in)
+
+
+@pytest.fixture(scope="module")
+def cupy() -> Iterator[Any]:
+    """The stand-in for CuPy, as the module ``cupy``."""
+    with standing_in() as module:
+        yield module
+
+
+@pytest.fixture
+def without_cudnn(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The stand-in for CuPy where there is none for cuDNN."""
+    monkeypatch.setitem(importlib.import_module("cudnn").SETTINGS, "version", None)
+    forget()
+    yield
+    forget()

@@ -20,11 +20,11 @@ from tests.transforms.test_capture import OPTIMIZERS, counting, losses
 import backburn as bb
 from backburn import nn, optim
 from backburn.autodiff import Autodiff
+from backburn.backend.host_numbers import RECORDING_STEP, Recording, ReplayedFloat
 from backburn.backend.registry import load_backend
 from backburn.base import dtypes
 from backburn.base.contexts import scoped
 from backburn.base.errors import BackendMismatchError, CaptureError, DeviceError, OutOfRangeError
-from backburn.decorators.capture.replay import REPLAY, Recording, ReplayedFloat
 from backburn.nn import functional
 from backburn.transforms import CaptureWarning
 
@@ -44,7 +44,7 @@ def nothing_is_left(cupy: Any, k: Any) -> None:
     assert not cupy.cuda.Stream._current
     assert not cupy._device.ALLOCATORS
     assert not set(vars(k)) & {"add", "mul", "matmul"}
-    assert REPLAY.get() is None
+    assert RECORDING_STEP.get() is None
     assert not k.faults.pending
     one = k.ones((2, 2), dtypes.float32)
     assert k.to_numpy(k.matmul(one, k.add(one, one))).tolist() == [[4.0, 4.0], [4.0, 4.0]]
@@ -138,11 +138,11 @@ def test_the_state_is_given_away(cupy: Any) -> None:
 def recorded(k: Any, program: Any, state: Any, inputs: Any) -> tuple[Any, Recording]:
     """A recording as ``bb.capture`` asks for it."""
     recording = Recording()
-    token = REPLAY.set(recording)
+    token = RECORDING_STEP.set(recording)
     try:
         made = k.capture(lambda s, i: program(recording, s, i), state, inputs)
     finally:
-        REPLAY.reset(token)
+        RECORDING_STEP.reset(token)
     return made, recording
 
 
@@ -290,7 +290,7 @@ def test_parameters_are_overwritten_unless_they_are_read_again(
 
     def run(by: Callable[[Any], Any], backend: str) -> list[Any]:
         def whole(state: Any, x: Any) -> Any:
-            if (recording := REPLAY.get()) is not None:
+            if (recording := RECORDING_STEP.get()) is not None:
                 begun.append(recording.overwrites)
             return step(state, state[0](x).square().mean())
 
@@ -473,7 +473,7 @@ def test_one_number_is_written_to_many_places_without_the_host(k: Any) -> None:
     def program(state: list[Any], inputs: list[Any]) -> tuple[list[Any], list[Any]]:
         return state, [k.scatter(inputs[0], inputs[1], 2.5, 0, "add"), k.scatter(inputs[0], inputs[1], 1e300, 0)]
 
-    with scoped(REPLAY, Recording()):
+    with scoped(RECORDING_STEP, Recording()):
         added, assigned = k.capture(program, [], [x, places])([x, places], [])
     assert k.to_numpy(added).tolist() == [[5.0, 0.0], [0.0, 5.0], [0.0, 0.0]]
     assert k.to_numpy(assigned).tolist() == [[np.inf, 0.0], [0.0, np.inf], [0.0, 0.0]]
@@ -487,7 +487,7 @@ def test_many_arrays_are_joined_without_the_host(k: Any) -> None:
     def program(state: list[Any], inputs: list[Any]) -> tuple[list[Any], list[Any]]:
         return state, [k.concat(inputs[:12], 1), k.stack(inputs[12:], 1)]
 
-    with scoped(REPLAY, Recording()):
+    with scoped(RECORDING_STEP, Recording()):
         replay = k.capture(program, [], [*arrays, *rows])
     joined, stacked = replay([*arrays, *rows], [])
     np.testing.assert_array_equal(k.to_numpy(joined), k.to_numpy(k.concat(arrays, 1)))

@@ -21,7 +21,6 @@ from tests.backends.cupy.stand_in import compiled
 import backburn as bb
 from backburn.autodiff import Autodiff
 from backburn.backend.registry import load_backend
-from backburn.backend.tracing import is_formula
 from backburn.base import dtypes
 from backburn.base.errors import (
     ArgumentError,
@@ -34,6 +33,7 @@ from backburn.base.errors import (
 from backburn.conformance import check_backend
 from backburn.conformance.checks.kinds import KINDS, LARGE_KINDS
 from backburn.ops.table import OPERATIONS
+from backburn.programs.lowering import is_formula
 from backburn_cupy.kernels.attach import LAUNCHERS
 
 pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")

@@ -10,13 +10,13 @@ from tests.backends.cupy.test_capture import train
 
 import backburn as bb
 from backburn.autodiff import Autodiff
+from backburn.backend.host_numbers import RECORDING_STEP, Recording
 from backburn.backend.registry import load_backend
 from backburn.base import dtypes
 from backburn.base.contexts import scoped
 from backburn.base.errors import DeviceMemoryError, OutOfRangeError
 from backburn.communicators import Local
 from backburn.conformance import check_backend
-from backburn.decorators.capture.replay import REPLAY, Recording
 
 pytestmark = pytest.mark.gpu
 
@@ -200,7 +200,7 @@ def test_a_recorded_step_learns_as_one_that_is_not() -> None:
 def replayed(k: Any, program: Any, inputs: list[Any]) -> tuple[list[Any], Any]:
     """Results of ``program`` as it is, and a recording of it."""
     plain = [k.to_numpy(x) for x in program(inputs)]
-    with scoped(REPLAY, Recording()):
+    with scoped(RECORDING_STEP, Recording()):
         return plain, k.capture(lambda state, given: (state, program(given)), [], inputs)
 
 

@@ -7,25 +7,8 @@ from collections.abc import Iterator
 import pytest
 from tests.helpers.kernels import USABLE, use_level
 
-from backburn_numpy import blocks as blocks_module
-from backburn_numpy import (
-    compiled,
-    fused,
-    half_precision,
-    norm_kernels,
-    threads,
-)
-from backburn_numpy.ops import (
-    attention,
-    ctc,
-    decompositions,
-    index,
-    quantized_products,
-    resample,
-    scan,
-    selection,
-)
-from backburn_numpy.ops import shape as shape_module
+from backburn_numpy import tuning
+from backburn_numpy.runtime import threads
 
 
 @pytest.fixture(params=[(level, count) for level in USABLE for count in (1, 3)], ids=str)
@@ -33,15 +16,12 @@ def everything_compiled(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     """The smallest arrays go to kernels too, by one or by several threads."""
     level, count = request.param
     use_level(monkeypatch, level)
-    monkeypatch.setattr(half_precision, "SMALL", 1)
-    monkeypatch.setattr(compiled, "FEW_PASSES", {})
-    for module in (selection, shape_module):
-        monkeypatch.setattr(module, "MANY", 1)
-    for module in (blocks_module, fused, attention):
-        monkeypatch.setattr(module, "SHARED", 1)
-    first = (blocks_module, ctc, decompositions, index, norm_kernels)
-    for module in (*first, quantized_products, resample, scan):
-        monkeypatch.setattr(module, "WORTH", 1)
+    monkeypatch.setattr(tuning, "MIN_ELEMENTS_FOR_KERNEL", {})
+    for name in (
+        *("MIN_HALVES_FOR_KERNEL", "MIN_ELEMENTS_FOR_MASKS", "MIN_BYTES_FOR_CONCAT"),
+        *("MIN_ELEMENTS_FOR_NATIVE_THREADS", "MIN_WORK_FOR_SECOND_THREAD"),
+    ):
+        monkeypatch.setattr(tuning, name, 1)
     before = threads.num_threads()
     threads.set_num_threads(count)
     yield

@@ -15,8 +15,9 @@ import pytest
 from tests.helpers.kernels import BASE, USABLE, use_level
 
 from backburn.base.dtypes import as_dtype
-from backburn_numpy import compiled, threads
+from backburn_numpy import compiled
 from backburn_numpy.compiled import build
+from backburn_numpy.runtime import threads
 
 Work = Callable[[], Any]
 

@@ -22,16 +22,13 @@ from backburn.base.dtypes import as_dtype
 from backburn.conformance import SAMPLES, checks
 from backburn.conformance.checks.behaviour import check_mutation
 from backburn.conformance.checks.kinds import VALUE_KINDS
-from backburn_numpy import (
-    blas,
-    compiled,
-    threads,
-    ufuncs,
-)
+from backburn_numpy import compiled
 from backburn_numpy.compiled import build
+from backburn_numpy.elementwise import ufuncs
 from backburn_numpy.ops import (
     quantized_products,
 )
+from backburn_numpy.runtime import blas, threads
 
 
 @needs_kernels
@@ -162,7 +159,7 @@ def test_a_system_without_threads_to_spare_computes_in_one(monkeypatch: pytest.M
 
 RESIZED = """
 import faulthandler, sys, threading, time
-from backburn_numpy import threads
+from backburn_numpy.runtime import threads
 faulthandler.dump_traceback_later(30, exit=True)
 sys.setswitchinterval(1e-5)
 stop = time.monotonic() + 2
@@ -192,7 +189,7 @@ def test_the_number_of_threads_changes_while_others_compute() -> None:
 
 INHERITED = """
 from contextvars import ContextVar
-from backburn_numpy import threads
+from backburn_numpy.runtime import threads
 setting, found = ContextVar("setting", default=False), []
 threads.set_num_threads(2)
 setting.set(True)
@@ -290,7 +287,8 @@ def test_several_threads_of_python_share_the_pool() -> None:
 FORKED = """
 import os, sys
 import numpy as np
-from backburn_numpy import threads, ufuncs
+from backburn_numpy.runtime import threads
+from backburn_numpy.elementwise import ufuncs
 threads.set_num_threads(3)
 x = np.ones(200_000, np.float32)
 add = ufuncs.binary(np.add)

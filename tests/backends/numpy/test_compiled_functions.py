@@ -13,13 +13,8 @@ from backburn.base.dtypes import as_dtype, float32, float64
 from backburn.base.errors import ArgumentError, NumericalInstabilityError, OutOfRangeError, SingularMatrixError
 from backburn.ops.bodies.quantized import scale_shape
 from backburn.ops.quantized_products import depth
-from backburn_numpy import (
-    compiled,
-    fused,
-    half_precision,
-    reduction_kernels,
-    ufuncs,
-)
+from backburn_numpy import compiled, tuning
+from backburn_numpy.elementwise import fused, half_precision, ufuncs
 from backburn_numpy.ops import (
     quantization,
     quantized_products,
@@ -83,7 +78,7 @@ def test_rows_are_added_where_an_index_comes_twice(
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
 def test_a_weight_that_is_expanded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quantized_products, "WHOLE", 1000)
+    monkeypatch.setattr(tuning, "EXPANDED_AT_A_TIME", 1000)
     for name in ("qint4_affine_block32_float16", "qint8_symmetric_channel0_float32"):
         weight = BASE.quantize(numbers(70, 100), dtype=as_dtype(name))  # type: ignore[arg-type]
         grad, plain = numbers(40, 70), BASE.dequantize(weight, float32).astype(np.float64)
@@ -150,7 +145,7 @@ def test_permutations_are_the_stable_order_of_their_keys() -> None:
 @pytest.mark.parametrize("left", ["qint8_affine_tensor_float32", "quint8_affine_channel0_float32"])
 def test_products_of_integers(left: str, right: str, inputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums are exact: what is rounded is the product with both scales, once."""
-    monkeypatch.setattr(quantized_products, "SHARE", 1)
+    monkeypatch.setattr(tuning, "PRODUCTS_PER_TASK", 1)
     for rows, columns in ((1, 1), (3, 4), (4, 7), (135, 9)):
         x = BASE.quantize(numbers(rows, inputs) + np.float32(0.5), dtype=as_dtype(left))  # type: ignore[arg-type]
         y = BASE.quantize(numbers(columns, inputs, seed=1), dtype=as_dtype(right))  # type: ignore[arg-type]
@@ -449,8 +444,8 @@ def test_reductions_of_rows(shape: tuple[int, int], dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", [(40, 11, 13), (1, 700, 7), (3, 2, 150, 70), (2, 300, 1), (1, 1, 4200)])
 def test_reductions_of_stacks(shape: tuple[int, ...], dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SMALL", "LARGE", "ROWS"):
-        monkeypatch.setattr(reduction_kernels, name, 1)
+    for name in ("MIN_ELEMENTS_FOR_SHORT_ROWS", "MIN_ELEMENTS_FOR_REDUCTION", "MIN_SHORT_ROWS"):
+        monkeypatch.setattr(tuning, name, 1)
     for special in ((), (np.inf,), (np.nan,), (np.nan, -np.inf, np.inf)):
         x = numbers(*shape).astype(dtype)
         x.reshape(-1)[: 5 * len(special) : 5] = special
@@ -623,7 +618,7 @@ def test_arithmetic_of_16_bits_is_that_of_numpy(name: str, shape: tuple[int, ...
 @pytest.mark.parametrize("shape", [(1, 9_001), (3, 4_097), (700, 9), (5, 1030), (1, 1), (4, 1, 3)], ids=str)
 def test_reductions_of_16_bits(name: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays, rows and columns are summed in float32, which keeps more than 16 bits, and rounded once."""
-    monkeypatch.setattr(reduction_kernels, "SMALL", 1)
+    monkeypatch.setattr(tuning, "MIN_ELEMENTS_FOR_SHORT_ROWS", 1)
     dtype = as_dtype(name).dtype
     x = numbers(*shape).astype(dtype)
     near_one = (1 + numbers(*shape) / 3000).astype(dtype)

@@ -13,14 +13,9 @@ from tests.helpers.kernels import BASE, SPECIAL, USABLE, both, needs_kernels, nu
 import backburn as bb
 from backburn.base.errors import OutOfRangeError
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import (
-    compiled,
-    conv_compiled,
-    threads,
-)
-from backburn_numpy.ops import (
-    attention,
-)
+from backburn_numpy import compiled, tuning
+from backburn_numpy.convolution import kernels
+from backburn_numpy.runtime import threads
 
 ELEMENTWISE = ["sigmoid", "log_sigmoid", "softplus", "silu", "gelu"]
 
@@ -385,7 +380,9 @@ def test_a_gradient_that_is_not_like_the_result_of_attention_is_refused() -> Non
 
 @needs_kernels
 def test_attention_without_memory_for_its_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "SCORES", 1 << 46)  # four times as many bytes are more than a processor can address
+    monkeypatch.setattr(
+        tuning, "SCORES_PER_BLOCK", 1 << 46
+    )  # four times as many bytes are more than a processor can address
     x = bb.asarray(np.zeros((1 << 23, 1), np.float32))
     with pytest.raises(bb.errors.DeviceMemoryError, match="attention: the memory of cpu is exhausted"):
         bb.nn.functional.scaled_dot_product_attention(x, x, x)
@@ -450,7 +447,7 @@ def test_convolutions(image: Any, window: Any, given: dict[str, Any], monkeypatc
         "groups": 1,
         **given,
     }
-    monkeypatch.setattr(conv_compiled, "ROWS", int(np.prod(image[3:])) * 80)  # a few rows at a time
+    monkeypatch.setattr(tuning, "CONV_ROW_ELEMENTS", int(np.prod(image[3:])) * 80)  # a few rows at a time
     x, weight, bias = numbers(*image, spread=1.0), numbers(*window, seed=1, spread=1.0), numbers(window[0], seed=2)
     close: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-4}
     got, expected = both(monkeypatch, "conv", x, weight, bias, **options)
@@ -470,7 +467,7 @@ def test_convolutions(image: Any, window: Any, given: dict[str, Any], monkeypatc
 
 def test_a_large_weight_is_packed_by_threads_that_have_many_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     pads = ((1, 1), (1, 1))
-    g = conv_compiled.Geometry((8, 16, 4, 4), (8, 32, 4, 4), (3, 3), (1, 1), pads, (1, 1), 1)
+    g = kernels.Geometry((8, 16, 4, 4), (8, 32, 4, 4), (3, 3), (1, 1), pads, (1, 1), 1)
     x, weight = numbers(8, 16, 4, 4), numbers(32, 16, 3, 3, seed=1)
     options: dict[str, Any] = {"stride": (1, 1), "padding": pads, "dilation": (1, 1), "groups": 1}
     expected = BASE.conv(x, weight, None, **options)
@@ -479,7 +476,7 @@ def test_a_large_weight_is_packed_by_threads_that_have_many_windows(monkeypatch:
     try:
         for count, large in ((1, False), (3, False), (1, True), (3, True)):
             threads.set_num_threads(count)
-            monkeypatch.setattr(conv_compiled, "SOON", 0 if large else 1 << 20)
+            monkeypatch.setattr(tuning, "CONV_MAX_PACKED_WEIGHT", 0 if large else 1 << 20)
             assert g.packing_pays() == (count == 1 or not large)
             np.testing.assert_allclose(BASE.conv(x, weight, None, **options), expected, rtol=1e-4, atol=1e-4)
     finally:
@@ -536,7 +533,7 @@ def test_gradients_of_few_outputs_are_laid_out_beside_the_images(level: str, mon
     """17 outputs are three tiles of the smallest vectors: the width, 32, would have a fourth, with no output."""
     use_level(monkeypatch, level)
     x, grad = numbers(1, 4, 4, 5), numbers(1, 17, 3, 4, seed=1)
-    g = conv_compiled.Geometry(x.shape, grad.shape, (2, 2), (1, 1), ((0, 0), (0, 0)), (1, 1), 1)
+    g = kernels.Geometry(x.shape, grad.shape, (2, 2), (1, 1), ((0, 0), (0, 0)), (1, 1), 1)
     blocks = np.array([[0, 1, 0, 3]], np.int64)
     total, memory = np.zeros((1, 16, 32), np.float32), np.zeros(g.padded(blocks), np.float32)
     kernel = compiled.kernel("conv_weight_direct")

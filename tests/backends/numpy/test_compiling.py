@@ -202,7 +202,7 @@ def test_gcc_gets_no_vectors_wider_than_the_stack_of_windows_is_aligned(
 @pytest.fixture
 def one_source(monkeypatch: pytest.MonkeyPatch) -> None:
     """A single source, which is compiled soon: it is which libraries there are that is tested."""
-    monkeypatch.setattr(build, "SOURCES", [build.FOLDER / "pool.c"])
+    monkeypatch.setattr(build, "SOURCES", [build.FOLDER / "convolution" / "max_pool.c"])
 
 
 @needs_kernels
@@ -334,7 +334,7 @@ def test_what_the_system_does_not_load_is_not_used(name: str, kind: str, install
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", [BEST, "pool.c"])
+@pytest.mark.parametrize("name", [BEST, "gemm/gemm.c"])
 def test_what_cannot_be_read_is_not_used(name: str, installed: Installed) -> None:
     """A folder stands for a file that may not be read, which an administrator may."""
     path = installed.folder / name if name.endswith(".c") else installed[name]
@@ -390,7 +390,7 @@ def test_an_installation_without_kernels_is_silent_and_names_the_remedy(installe
     assert not installed.warning()
     done = python("-m", "backburn", "info", PYTHONPATH=installed.path, BACKBURN_COMPILED="")
     assert f"none, NumPy computes: they are not compiled; {build.REMEDY}" in done.stdout
-    for path in (*installed.folder.glob("*.c"), *installed.folder.glob("*.h")):
+    for path in installed.folder.rglob("*.[ch]"):
         path.unlink()
     assert f"no library processor-*{build.SUFFIX}" in installed.warning()
 

@@ -15,8 +15,8 @@ import pytest
 from backburn.backend.registry import load_backend
 from backburn.ops.conv import convolved
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import blas, conv_blocks, threads
-from backburn_numpy.ops import conv
+from backburn_numpy import tuning
+from backburn_numpy.runtime import blas, threads
 
 BASE = load_backend("numpy")
 GENERATOR = np.random.default_rng(0)
@@ -66,9 +66,9 @@ def check(name: str, *operands: Any) -> None:
 @pytest.mark.parametrize("columns", [1 << 18, 1 << 9, 1])
 @pytest.mark.parametrize("case", CASES)
 def test_blocks(case: str, columns: int, number_of_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("COLUMNS", columns), ("PLACES", 1), ("WORTH", 1)):
-        monkeypatch.setattr(conv_blocks, name, value)
-    monkeypatch.setattr(conv, "COLUMNS", columns)
+    monkeypatch.setattr(tuning, "CONV_BLOCK_ELEMENTS", columns)
+    monkeypatch.setattr(tuning, "CONV_MIN_BLOCK_COLUMNS", 0)
+    monkeypatch.setattr(tuning, "CONV_MIN_PRODUCTS_FOR_THREADS", 1)
     x_shape, weight_shape, stride, padding, dilation, groups = CASES[case]
     x, weight, bias = real(*x_shape), real(*weight_shape), real(weight_shape[0])
     check("conv", x, weight, bias, stride, padding, dilation, groups)
@@ -106,7 +106,8 @@ def test_without_the_library_products_are_as_they_are(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(("variable", "expected"), [(None, 1), ("OPENBLAS_NUM_THREADS", 2), ("OMP_NUM_THREADS", 2)])
 def test_products_use_no_more_threads_than_there_are_processors(variable: str | None, expected: int) -> None:
     code = """
-from backburn_numpy import NumpyBackend, blas
+from backburn_numpy import NumpyBackend
+from backburn_numpy.runtime import blas
 get, set_ = blas._functions
 set_(2)
 blas.processors = lambda: 1
@@ -124,7 +125,7 @@ print(get())
 def test_the_threads_of_products_are_set_back_in_a_forked_child_with_its_own_next_products() -> None:
     code = """
 import os
-from backburn_numpy import blas
+from backburn_numpy.runtime import blas
 get, set_ = blas._functions
 before = get()
 calls = []

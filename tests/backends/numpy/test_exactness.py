@@ -14,7 +14,8 @@ import pytest
 from tests.helpers.exactness import error, norm, real
 from tests.helpers.kernels import BASE, USABLE, use_level
 
-from backburn_numpy import compiled, threads
+from backburn_numpy import compiled
+from backburn_numpy.runtime import threads
 
 #: Kernels of every level, of the best one also by several threads; and NumPy's own way.
 WAYS = [*((level, 1) for level in USABLE), *((level, 4) for level in USABLE[-1:]), (None, 1)]

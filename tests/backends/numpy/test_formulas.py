@@ -20,13 +20,15 @@ from backburn.conformance import SAMPLES, checks
 from backburn.conformance.checks.behaviour import check_mutation
 from backburn.conformance.checks.kinds import VALUE_KINDS
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled, fused, threads
+from backburn_numpy import compiled, tuning
+from backburn_numpy.elementwise import fused
+from backburn_numpy.runtime import threads
 
 BASE: Any = load_backend("numpy")
 OUTER: Any = Autodiff(BASE)
 
 #: The operations that are programs.
-FUSED = [name for name in OPERATIONS if getattr(type(BASE), name).__module__ == "backburn_numpy.fused"]
+FUSED = [name for name in OPERATIONS if getattr(type(BASE), name).__module__ == "backburn_numpy.elementwise.fused"]
 
 pytestmark = pytest.mark.skipif(compiled.level() is None, reason="the kernels are not compiled here")
 
@@ -35,8 +37,8 @@ pytestmark = pytest.mark.skipif(compiled.level() is None, reason="the kernels ar
 def at_each_level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The smallest arrays are computed in one pass too."""
     use_level(monkeypatch, request.param)
-    for limit in ("MANY", "FEWEST"):
-        monkeypatch.setattr(fused, limit, 2)
+    for limit in ("MIN_ELEMENTS_FOR_FORMULA", "MIN_ELEMENTS_FOR_FORMULAS"):
+        monkeypatch.setattr(tuning, limit, 2)
     fused._program.cache_clear()
     yield
     fused._program.cache_clear()
@@ -78,7 +80,7 @@ def test_gradients(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
                 continue
             found = gradients(name, operands, dict(sample.attributes))
             with monkeypatch.context() as without:
-                without.setattr(fused, "FEWEST", 1 << 60)
+                without.setattr(tuning, "MIN_ELEMENTS_FOR_FORMULAS", 1 << 60)
                 other = gradients(name, wide, dict(sample.attributes))
             for got, expected in zip(found, other, strict=True):
                 assert got.dtype == dtype
@@ -126,7 +128,7 @@ def test_tangents_and_second_derivatives(function: Any, monkeypatch: pytest.Monk
         return [y.numpy() for y in found]
 
     passes = derivatives()
-    monkeypatch.setattr(fused, "FEWEST", 1 << 60)
+    monkeypatch.setattr(tuning, "MIN_ELEMENTS_FOR_FORMULAS", 1 << 60)
     for one, several in zip(passes, derivatives(), strict=True):
         np.testing.assert_allclose(one, several, rtol=2e-6, atol=2e-6)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from threading import Thread
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -11,9 +13,11 @@ from tests.helpers.kernels import needs_kernels
 
 import backburn as bb
 from backburn import nn
-from backburn_numpy import compiled, memory
+from backburn_numpy import compiled, tuning
 from backburn_numpy.lists import guards, native_list
 from backburn_numpy.lists.native_list import NativeList
+from backburn_numpy.ops import reduce
+from backburn_numpy.runtime import memory
 
 FLOAT32 = np.dtype(np.float32)
 
@@ -45,6 +49,55 @@ def test_a_write_into_a_dead_array_is_found() -> None:
 
     with pytest.raises(guards.MemoryFault, match="after its array had died"), guards.guarded():
         write()
+
+
+def test_a_write_into_the_pool_is_found() -> None:
+    """A block that nobody has, whose memory somebody still writes, is another array's next."""
+    size = tuning.MIN_POOLED_BYTES // 4
+
+    def write() -> None:
+        x = memory.empty((size,), FLOAT32)
+        place = at(x, 400)
+        del x
+        guards.check()  # the block goes back
+        place.value = 1.0
+        assert np.isnan(memory.empty((size,), FLOAT32)).all()
+
+    with pytest.raises(guards.MemoryFault, match="was written in the pool"), guards.guarded():
+        write()
+
+
+@pytest.mark.parametrize("make", [lambda: np.empty(3, np.float32), lambda: np.empty((3, 1), dtype="f4")])
+def test_memory_of_numpys_is_guarded_too(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = make.__code__
+    with guards.guarded():
+        numpy = vars(reduce)["np"]
+        assert numpy is not np
+        x = FunctionType(code, {"np": numpy})()
+        assert x.size == 3
+        assert np.isnan(x).all()
+        at(x, 12).value = 1.0
+        with pytest.raises(guards.MemoryFault, match="after an array of 12 bytes"):
+            guards.check()
+    assert vars(reduce)["np"] is np
+
+
+@needs_kernels
+def test_each_replay_at_once_finds_nan_in_the_arena() -> None:
+    """Under the lock of the list, so that other lists run meanwhile, and once more as before after the context."""
+    function, x = captured()
+    with guards.guarded():
+        expected = function(x).numpy()
+        (one,) = guards._filled
+        found: list[Any] = []
+        workers = [Thread(target=lambda: found.extend(function(x).numpy() for _ in range(20))) for _ in range(4)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert len(found) == 80
+        assert all(y.tobytes() == expected.tobytes() for y in found)
+    assert not isinstance(one._run, guards._Filled)
 
 
 def test_arrays_begin_as_nan_and_views_keep_them() -> None:

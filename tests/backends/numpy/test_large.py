@@ -9,14 +9,14 @@ import pytest
 
 from backburn.backend.registry import load_backend
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import NumpyBackend, blocks, threads
+from backburn_numpy import NumpyBackend, tuning
 
 pytestmark = pytest.mark.usefixtures("way_of_computing")
 
 BASE = load_backend("numpy")
 GENERATOR = np.random.default_rng(0)
 #: Elements that fill several blocks in each of two threads, with a rest.
-ROWS, COLUMNS = 2 * blocks.WORTH // 300 + 7, 300
+ROWS, COLUMNS = 2 * tuning.MIN_WORK_FOR_SECOND_THREAD // 300 + 7, 300
 
 
 def real(*shape: int, dtype: str = "float32") -> Any:
@@ -141,7 +141,7 @@ def test_large_comparisons_are_truth_values(name: str) -> None:
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_scans(reverse: bool) -> None:
-    shape = (blocks.WORTH // 600 + 5, 20, 30)
+    shape = (tuning.MIN_WORK_FOR_SECOND_THREAD // 600 + 5, 20, 30)
     a = GENERATOR.uniform(-0.9, 0.9, shape).astype(np.float32)
     grad, b, x, h0 = real(*shape), real(*shape), real(*shape), real(20, 30)
     out = BASE.ssm_scan(a, b, x, h0, 0, reverse)
@@ -169,6 +169,6 @@ def test_repeated_rows_are_added_up(length: int, width: int) -> None:
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_gradient_descent(momentum: float, decay: float, nesterov: bool) -> None:
-    shape = (threads.WORTH_A_THREAD // 300 + 7, 300)
+    shape = (tuning.MIN_ELEMENTS_FOR_SECOND_THREAD // 300 + 7, 300)
     attributes = {"lr": 0.1, "momentum": momentum, "weight_decay": decay, "nesterov": nesterov and momentum > 0}
     check("sgd_step", real(*shape), real(*shape), real(*shape) if momentum else None, **attributes)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backburn_numpy import NumpyBackend, memory
+from backburn_numpy import NumpyBackend
+from backburn_numpy.runtime import memory
 
 SHAPE = (1000, 333)
 

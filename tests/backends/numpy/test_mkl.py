@@ -21,7 +21,8 @@ from tests.helpers.kernels import BASE, USABLE, needs_kernels, numbers, product_
 
 import backburn as bb
 from backburn.errors import BackendUnavailableError
-from backburn_numpy import blas, compiled, mkl, products, threads
+from backburn_numpy import compiled, tuning
+from backburn_numpy.runtime import blas, gemm, mkl, threads
 
 pytestmark = needs_kernels
 
@@ -100,7 +101,9 @@ def recorded() -> Iterator[list[tuple[int, ...]]]:
 def test_products_of_any_layout(height: int, depth: int, width: int, dtype: str) -> None:
     for x, y in itertools.product(layouts((height, depth), dtype), layouts((depth, width), dtype)):
         # The library takes no matrix with gaps, and the kernels none where NumPy is faster: always at the lowest level.
-        assert product_is_right(x, y) or height * depth * width < products.WORTH.get(compiled.level(), math.inf)
+        assert product_is_right(x, y) or height * depth * width < tuning.MIN_GEMM_PRODUCTS.get(
+            compiled.level(), math.inf
+        )
 
 
 def layouts(shape: tuple[int, int], dtype: str) -> list[Any]:
@@ -115,7 +118,7 @@ def layouts(shape: tuple[int, int], dtype: str) -> list[Any]:
 @pytest.mark.parametrize("leads", [((12,), (12,)), ((2, 3), (2, 3)), ((4, 1), (1,)), ((3,), ()), ((), (2, 2))])
 def test_stacks(leads: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     x, y = numbers(*leads[0], 90, 80), numbers(*leads[1], 80, 75, seed=1)
-    product = products.multiply(x, y)
+    product = gemm.multiply(x, y)
     assert product is not None
     np.testing.assert_allclose(product, x.astype(np.float64) @ y, rtol=1e-4, atol=1e-3)
 
@@ -128,7 +131,7 @@ def test_what_follows_a_product_and_attention() -> None:
     np.testing.assert_allclose(BASE.linear(x, w, b), exact, rtol=1e-4, atol=1e-3)
     for mask in (None, numbers(128, 150, seed=3)):
         expected = np.maximum(exact, 0) if mask is None else np.where(mask > 0, exact, 0)
-        out = products.multiply(x, w.T, b, epilogue=products.Epilogue(np.maximum, mask))
+        out = gemm.multiply(x, w.T, b, epilogue=gemm.Epilogue(np.maximum, mask))
         assert out is not None
         np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-3)
     q, k, v = (numbers(2, 3, 70, 16, seed=s) for s in range(3))
@@ -143,7 +146,7 @@ def test_what_follows_a_product_and_attention() -> None:
 
 def test_the_shape_decides_the_parts(recorded: list[tuple[int, ...]]) -> None:
     """Also where they are cut along columns; each operand has its steps."""
-    products.multiply(numbers(1000, 64), numbers(256, 64).T)
+    gemm.multiply(numbers(1000, 64), numbers(256, 64).T)
     one = sorted(recorded)
     assert [call[2] for call in one] == [125] * 8
     assert {(call[0], call[1], call[3], call[4], call[5], call[6], call[7]) for call in one} == {
@@ -151,17 +154,17 @@ def test_the_shape_decides_the_parts(recorded: list[tuple[int, ...]]) -> None:
     }
     recorded.clear()
     threads.set_num_threads(3)
-    products.multiply(numbers(1000, 64), numbers(256, 64).T)
+    gemm.multiply(numbers(1000, 64), numbers(256, 64).T)
     assert sorted(recorded) == one
     recorded.clear()
-    products.multiply(numbers(64, 50).T, numbers(64, 3000))
+    gemm.multiply(numbers(64, 50).T, numbers(64, 3000))
     assert len(recorded) > 1
     assert sum(call[3] for call in recorded) == 3000
     assert {(call[0], call[1], call[2], call[5], call[6]) for call in recorded} == {(112, 111, 50, 50, 3000)}
 
 
 def test_the_calling_threads_number_is_set_and_restored(recorded: list[tuple[int, ...]]) -> None:
-    products.multiply(numbers(100, 100), numbers(100, 110))
+    gemm.multiply(numbers(100, 100), numbers(100, 110))
     assert len(recorded) == 1
     assert TOLD == [1, 7]
 
@@ -173,7 +176,7 @@ def test_every_level_calls_it(level: str, monkeypatch: pytest.MonkeyPatch) -> No
     use_level(monkeypatch, level)
     mkl.use(found)
     x, y = numbers(90, 100), numbers(100, 80)
-    product = products.multiply(x, y)
+    product = gemm.multiply(x, y)
     mkl.use(None)
     assert product is not None
     np.testing.assert_allclose(product, x.astype(np.float64) @ y, rtol=1e-4, atol=1e-4)
@@ -225,6 +228,6 @@ def test_it_multiplies_where_the_variable_says_so() -> None:
 
 def loaded(**variables: str) -> subprocess.CompletedProcess[str]:
     """A new process with these variables that prints the libraries of products."""
-    program = "from backburn_numpy import blas; print(blas.words())"
+    program = "from backburn_numpy.runtime import blas; print(blas.words())"
     environment = {**os.environ, **variables}
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.helpers.kernels import needs_kernels
+from tests.helpers.kernels import USABLE, needs_kernels, use_level
 
 import backburn as bb
 from backburn import nn
 from backburn.backend import load_backend
 from backburn.base.errors import DeviceMemoryError
-from backburn.decorators.capture import recorder
-from backburn.decorators.capture.native import NATIVE_LIST
-from backburn.decorators.capture.program import Call, Number, Variable
-from backburn_numpy import compiled, lists, products
+from backburn.programs import executable
+from backburn.programs.ir import Call, Number, Variable
+from backburn.programs.passes.native_programs import NATIVE_PROGRAM
+from backburn_numpy import compiled, lists, tuning
 from backburn_numpy.lists import native_list
 from backburn_numpy.lists.layout import COPY, Layout
 
@@ -32,14 +32,14 @@ pytestmark = [needs_kernels, pytest.mark.usefixtures("guarded_memory")]
 def operations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The operations of the programs that are compiled, in order."""
     found: list[str] = []
-    module: Any = recorder
-    compile_program = module.compile_program
+    module: Any = executable
+    source_of = module.source_of
 
     def compiled(calls: Any, *rest: Any) -> Any:
         found.extend(call.operation for call in calls)
-        return compile_program(calls, *rest)
+        return source_of(calls, *rest)
 
-    monkeypatch.setattr(module, "compile_program", compiled)
+    monkeypatch.setattr(module, "source_of", compiled)
     return found
 
 
@@ -238,13 +238,13 @@ def test_results_have_the_bytes_that_their_list_writes(monkeypatch: pytest.Monke
     """The memory of each result is as large as the value of which it is a part."""
     asked: list[tuple[int, ...]] = []
     module: Any = native_list
-    original = module.empty
+    original = module.append_empty
 
-    def watched(shape: tuple[int, ...], dtype: Any) -> Any:
-        asked.append(shape)
-        return original(shape, dtype)
+    def watched(arrays: list[Any], kinds: list[Any]) -> None:
+        asked.extend(shape for shape, *_ in kinds)
+        original(arrays, kinds)
 
-    monkeypatch.setattr(native_list, "empty", watched)
+    monkeypatch.setattr(native_list, "append_empty", watched)
     check(lambda x: [(bb.exp(x) * x + x - 1.0)[:1]], normal(8))
     assert {*asked} == {(8,)}
 
@@ -296,7 +296,7 @@ def test_a_loop_is_one_list(operations: list[str]) -> None:
         np.testing.assert_allclose(value.numpy(), expected.numpy(), rtol=1e-5)
         for mine, theirs in zip(grads, slopes, strict=True):
             np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-4, atol=1e-6)
-    assert operations == [NATIVE_LIST]
+    assert operations == [NATIVE_PROGRAM]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -321,9 +321,37 @@ def test_cells_and_their_gradients_are_in_lists(operations: list[str], operation
     gradient = bb.value_and_grad(loss, argnums=(0, 1, 2, 3, 4))
     shapes = (6, rows, wide), (rows, size), (rows, size), (wide, size), (wide,)
     check(lambda *given: [(found := gradient(*given))[0], *found[1]], *(0.5 * normal(*s, dtype=dtype) for s in shapes))
-    if dtype is np.float32 or compiled.level() in products.WORTH:  # elsewhere lists have no products of float64
-        assert operations[0] == NATIVE_LIST
+    if (
+        dtype is np.float32 or compiled.level() in tuning.MIN_GEMM_PRODUCTS
+    ):  # elsewhere lists have no products of float64
+        assert operations[0] == NATIVE_PROGRAM
         assert operations.count(operation) == 6, "in the program without lists"
+
+
+@pytest.mark.parametrize("level", USABLE)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_gradients_of_linear_layers_are_in_lists(level: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sums of rows have the bits of the operation, few rows or many; products are as exact."""
+    use_level(monkeypatch, level)
+    k, kind = load_backend("numpy"), bb.float32 if dtype is np.float32 else bb.float64
+    for lead, n, inputs in (
+        ((8,), 3, 16), ((1,), 8, 8), ((2,), 2, 1), ((63,), 65, 3), ((100,), 41, 5), ((255,), 100, 3), ((300,), 7, 9),
+        ((4, 5), 6, 3), ((7, 1, 3), 2, 4), ((8,), 1, 8),
+    ):  # fmt: skip
+        grad, x = normal(*lead, n, dtype=dtype), normal(*lead, inputs, dtype=dtype)
+        given = [Variable(i, a.shape, kind) for i, a in enumerate((grad, x))]
+        made = [Variable(2, (n, inputs), kind), Variable(3, (n,), kind)]
+        expected = k.linear_weight_backward(grad, x)
+        for results in (made, [made[0], None]):
+            call = Call("linear_weight_backward", k.linear_weight_backward, [*given], {}, results)
+            lister, wanted = lists.ProgramCompiler(), [v for v in results if v is not None]
+            if lister.calls_saved(call) is None:
+                assert (n, len(wanted)) == (1, 2) or (dtype is np.float64 and level not in tuning.MIN_GEMM_PRODUCTS)
+                continue
+            found = lister.native_program([call], given, wanted)(grad, x)
+            np.testing.assert_allclose(found[0], expected[0], 1e-4, 1e-5)
+            for mine in found[1:]:
+                np.testing.assert_array_equal(mine, expected[1])
 
 
 def test_products_of_many_multiplications_are_in_lists(operations: list[str]) -> None:
@@ -338,8 +366,8 @@ def test_products_of_many_multiplications_are_in_lists(operations: list[str]) ->
     for dtype in (np.float32, np.float64):
         operations.clear()
         check(function, normal(50, 130, dtype=dtype), 0.1 * normal(130, 130, dtype=dtype))
-        if compiled.level() in products.WORTH:
-            assert operations[0] == NATIVE_LIST
+        if compiled.level() in tuning.MIN_GEMM_PRODUCTS:
+            assert operations[0] == NATIVE_PROGRAM
 
 
 def test_parts_of_a_stack_are_computed_in_it(operations: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,7 +388,7 @@ def test_parts_of_a_stack_are_computed_in_it(operations: list[str], monkeypatch:
         return bb.stack(states), h
 
     check(loop, normal(3), normal(20, 2, 3))
-    assert operations[0] == NATIVE_LIST
+    assert operations[0] == NATIVE_PROGRAM
     copies = [step for step in layouts[0].steps if step[0] == COPY]
     assert [step[3:] for step in copies] == [(2, 12, 12, 0)], "the row that all steps read, repeated once"
 
@@ -386,7 +414,7 @@ def test_parts_of_what_is_given_are_results(operations: list[str]) -> None:
         return [y - 1.0, inside.reshape(3, 2), bb.sort(row, axis=1)]
 
     check(function, normal(4, 3))
-    assert NATIVE_LIST in operations
+    assert NATIVE_PROGRAM in operations
 
 
 def test_numbers_of_replays_reach_a_list() -> None:
@@ -398,9 +426,9 @@ def test_numbers_of_replays_reach_a_list() -> None:
         Call("mul", k.mul, [x, rate], {}, scaled),
         Call("sub", k.sub, [rate, y], {}, wide),
     ]
-    lister = lists.Lister()
-    assert [lister.spares(call) for call in calls] == [1, 1]
-    function = lister.native_list(calls, [x, rate, y], [wide, scaled])
+    lister = lists.ProgramCompiler()
+    assert [lister.calls_saved(call) for call in calls] == [1, 1]
+    function = lister.native_program(calls, [x, rate, y], [wide, scaled])
     single, double = normal(2, 3), normal(2, 3, dtype=np.float64)
     for number in (0.5, -2.0):
         found = function(single, number, double)
@@ -438,7 +466,7 @@ def test_what_lists_cannot_do_stays_a_call(operations: list[str]) -> None:
     ):  # fmt: skip
         operations.clear()
         check(function, a, b)
-        assert NATIVE_LIST not in operations
+        assert NATIVE_PROGRAM not in operations
 
 
 def test_two_threads_replay_one_list() -> None:
@@ -504,14 +532,14 @@ def values_of(state: Any) -> list[Any]:
 def test_a_list_without_memory_names_the_call_and_leaves_the_state(operations: list[str]) -> None:
     """The state is as before the step, and the next step is that of a run without the error."""
     (captured, state, x), (other, apart, y) = trained(), trained()
-    assert NATIVE_LIST in operations
+    assert NATIVE_PROGRAM in operations
 
     def exhausted(*_: Any) -> Any:
         raise MemoryError
 
     before = values_of(state)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native_list, "empty", exhausted)
+        patch.setattr(native_list, "append_empty", exhausted)
         with pytest.raises(DeviceMemoryError, match=r"(linear|matmul|mul|add|sum|lstm_cell|lstm_backward|fuse)\b"):
             captured(state, x)
     for mine, theirs in zip(values_of(state), before, strict=True):
@@ -526,7 +554,7 @@ def test_a_list_without_memory_names_the_call_and_leaves_the_state(operations: l
 def test_an_interrupt_of_a_list_leaves_the_state(operations: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C arrives after the kernel has run, before anybody has its results."""
     (captured, state, x), (other, apart, y) = trained(), trained()
-    assert NATIVE_LIST in operations
+    assert NATIVE_PROGRAM in operations
     before = values_of(state)
     original = native_list.NativeList.__call__
 
@@ -557,7 +585,7 @@ PROGRAM = """
 import os, signal, threading
 import numpy as np
 import backburn as bb
-from backburn_numpy import threads
+from backburn_numpy.runtime import threads
 from backburn_numpy.lists import native_list
 threads.set_num_threads(2)
 k = "capture(numpy)"

@@ -13,7 +13,8 @@ from tests.helpers.kernels import BASE, USABLE, needs_kernels, numbers, product_
 
 import backburn as bb
 from backburn.errors import ShapeError
-from backburn_numpy import blas, compiled, products, threads
+from backburn_numpy import compiled, tuning
+from backburn_numpy.runtime import blas, gemm, threads
 
 #: Sizes around those of tiles, panels, blocks of elements, and vectors.
 SIZES = [(2, 1, 2), (3, 5, 7), (14, 16, 32), (15, 17, 33), (29, 320, 31), (28, 321, 64), (113, 40, 130), (5, 700, 300)]
@@ -25,7 +26,7 @@ pytestmark = needs_kernels
 def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The smallest products go to the kernel of each instruction set, in three threads."""
     use_level(monkeypatch, request.param)
-    monkeypatch.setattr(products, "WORTH", {request.param: 1})
+    monkeypatch.setattr(tuning, "MIN_GEMM_PRODUCTS", {request.param: 1})
     before = threads.num_threads()
     threads.set_num_threads(3)
     yield
@@ -57,7 +58,7 @@ def layouts(shape: tuple[int, int], dtype: str) -> list[Any]:
 def test_stacks(leads: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     x, y = numbers(*leads[0], 9, 20), numbers(*leads[1], 20, 35, seed=1)
     for left, right in ((x, y), (x.swapaxes(-1, -2).copy().swapaxes(-1, -2), y)):
-        product = products.multiply(left, right)
+        product = gemm.multiply(left, right)
         assert product is not None
         assert product.shape == (x.astype(np.float64) @ y).shape
         np.testing.assert_allclose(product, x.astype(np.float64) @ y, rtol=1e-4, atol=1e-4)
@@ -67,7 +68,7 @@ def test_stacks(leads: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
 def test_stacks_in_no_single_step_are_numpys() -> None:
     y = numbers(4, 3, 20, 35)
     for x in (numbers(4, 5, 9, 20)[:, :3], numbers(1, 3, 9, 20), numbers(4, 1, 9, 20)):
-        assert products.multiply(x, y) is None
+        assert gemm.multiply(x, y) is None
         np.testing.assert_allclose(BASE.matmul(x, y), x @ y.astype(np.float64), rtol=1e-4, atol=1e-4)
 
 
@@ -78,7 +79,7 @@ def test_values_that_are_no_numbers_stay_in_their_rows_and_columns() -> None:
     with np.errstate(all="ignore"):
         expected = x.astype(np.float64) @ y.astype(np.float64)
     for a, b in ((x, y), (np.asfortranarray(x), np.asfortranarray(y))):
-        found: Any = products.multiply(a, b)
+        found: Any = gemm.multiply(a, b)
         np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
         np.testing.assert_array_equal(np.isposinf(found), np.isposinf(expected))
 
@@ -86,7 +87,7 @@ def test_values_that_are_no_numbers_stay_in_their_rows_and_columns() -> None:
 @pytest.mark.parametrize("level", USABLE)
 def test_bits_do_not_depend_on_threads_and_layouts(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use_level(monkeypatch, level)
-    monkeypatch.setattr(products, "WORTH", {level: 1})
+    monkeypatch.setattr(tuning, "MIN_GEMM_PRODUCTS", {level: 1})
     before = threads.num_threads()
     try:
         for height, depth, width in ((130, 700, 210), (33, 64, 500), (500, 64, 33)):
@@ -94,14 +95,14 @@ def test_bits_do_not_depend_on_threads_and_layouts(level: str, monkeypatch: pyte
             for count in (1, 2, 4):
                 threads.set_num_threads(count)
                 for x, y in itertools.product(layouts((height, depth), "float32"), layouts((depth, width), "float32")):
-                    found.append(products.multiply(x, y))
+                    found.append(gemm.multiply(x, y))
             for other in found[1:]:
                 np.testing.assert_array_equal(found[0].view(np.uint32), other.view(np.uint32))
     finally:
         threads.set_num_threads(before)
 
 
-@pytest.mark.skipif(compiled.level() not in products.WORTH, reason="NumPy's library computes the products")
+@pytest.mark.skipif(compiled.level() not in tuning.MIN_GEMM_PRODUCTS, reason="NumPy's library computes the products")
 def test_bits_of_convolutions_and_attention_do_not_depend_on_threads() -> None:
     """Those of convolutions' weights are sums over parts that the shape decides."""
     options: dict[str, Any] = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
@@ -123,7 +124,7 @@ def test_bits_of_convolutions_and_attention_do_not_depend_on_threads() -> None:
             np.testing.assert_array_equal(ours.view(np.uint32), first.view(np.uint32))
 
 
-@pytest.mark.skipif(compiled.level() not in products.WORTH, reason="NumPy's library computes the products")
+@pytest.mark.skipif(compiled.level() not in tuning.MIN_GEMM_PRODUCTS, reason="NumPy's library computes the products")
 @pytest.mark.parametrize(
     ("images", "outputs", "size", "stride", "groups"),
     [
@@ -174,27 +175,27 @@ def test_the_product_of_other_kernels(level: str, monkeypatch: pytest.MonkeyPatc
 def test_few_rows(level: str, inputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of a matrix, with gaps between them and without, in any number of threads."""
     use_level(monkeypatch, level)
-    monkeypatch.setattr(products, "WORTH_FEW", 1)
+    monkeypatch.setattr(tuning, "MIN_SMALL_M_ELEMENTS", 1)
     for count, gap in itertools.product((1, 2, 3, 4), (0, 5)):
         x, w = numbers(count, inputs), numbers(301, inputs + gap)[:, :inputs]
-        found = products.multiply_few(x, w.T)
+        found = gemm.multiply_small_m(x, w.T)
         assert found is not None
         exact, sizes = x.astype(np.float64) @ w.T, np.abs(x) @ np.abs(w).T
         assert (np.abs(found - exact) <= np.finfo(np.float32).eps * np.sqrt(inputs) * sizes).all()
         before = threads.num_threads()
         threads.set_num_threads(3)
-        again = products.multiply_few(x, w.T)
+        again = gemm.multiply_small_m(x, w.T)
         threads.set_num_threads(before)
         assert np.array_equal(np.asarray(again), found)
     w[7] = np.nan
     x[0] = np.inf
-    strange = products.multiply_few(x, w.T)
+    strange = gemm.multiply_small_m(x, w.T)
     assert strange is not None
     assert np.isnan(strange[:, 7]).all()
     assert not np.isfinite(strange[0]).any()
     assert np.isfinite(np.delete(strange[1:], 7, 1)).all()
     for others in ((x, numbers(inputs, 301)), (x.astype(np.float64), w.T), (numbers(5, inputs), w.T)):
-        assert inputs == 1 or products.multiply_few(*others) is None
+        assert inputs == 1 or gemm.multiply_small_m(*others) is None
 
 
 @pytest.mark.parametrize("level", USABLE)
@@ -231,7 +232,9 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
 # ---- threads ----
 
 
-@pytest.mark.skipif(compiled.level() not in products.WORTH or not blas.can_be_single(), reason="needs both libraries")
+@pytest.mark.skipif(
+    compiled.level() not in tuning.MIN_GEMM_PRODUCTS or not blas.can_be_single(), reason="needs both libraries"
+)
 def test_numpys_products_keep_their_threads() -> None:
     """While steps with products, convolutions and attention run in this thread, and after an error in one."""
     assert blas._functions is not None
@@ -271,7 +274,7 @@ def step() -> None:
     loss.backward()
 
 
-@pytest.mark.skipif(compiled.level() not in products.WORTH, reason="NumPy's library computes the products")
+@pytest.mark.skipif(compiled.level() not in tuning.MIN_GEMM_PRODUCTS, reason="NumPy's library computes the products")
 def test_products_after_a_fork_and_an_interrupt() -> None:
     """A child computes what its parent did, and so does a process whose step Ctrl-C has ended, in two threads."""
     found = python("-c", PROGRAM)
@@ -282,7 +285,7 @@ PROGRAM = """
 import os, signal, threading, time
 import numpy as np
 import backburn as bb
-from backburn_numpy import threads
+from backburn_numpy.runtime import threads
 threads.set_num_threads(2)
 x = np.arange(300 * 300, dtype=np.float32).reshape(300, 300) % 17
 k = bb.load_backend("numpy")

@@ -10,14 +10,14 @@ import pytest
 
 from backburn.backend.registry import load_backend
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import blocks
+from backburn_numpy import tuning
 
 pytestmark = pytest.mark.usefixtures("way_of_computing")
 
 BASE = load_backend("numpy")
 GENERATOR = np.random.default_rng(0)
 #: Elements that fill several blocks in each of two threads, with a rest; and rows that are not copied to be broadcast.
-ROWS, COLUMNS = 2 * blocks.WORTH // 300 + 7, 300
+ROWS, COLUMNS = 2 * tuning.MIN_WORK_FOR_SECOND_THREAD // 300 + 7, 300
 
 
 def real(*shape: int, dtype: str = "float32") -> Any:

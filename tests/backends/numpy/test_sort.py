@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backburn_numpy import NumpyBackend
-from backburn_numpy.ops.sort import MANY
+from backburn_numpy import NumpyBackend, tuning
 
 K = NumpyBackend()
 FLOATS = ["float16", "float32", "float64"]
@@ -27,7 +26,7 @@ def stable(x: Any, axis: int, descending: bool) -> Any:
 
 
 def check(x: Any, axis: int) -> None:
-    assert x.size >= MANY
+    assert x.size >= tuning.MIN_ELEMENTS_FOR_KEY_SORT
     for descending in (False, True):
         order = K.argsort(x, axis, descending)
         assert order.dtype == np.int64

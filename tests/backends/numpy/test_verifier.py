@@ -14,7 +14,8 @@ import backburn as bb
 from backburn import nn
 from backburn.base.errors import CaptureError
 from backburn.transforms import CaptureWarning
-from backburn_numpy import compiled, fused
+from backburn_numpy import compiled
+from backburn_numpy.elementwise import fused
 from backburn_numpy.lists import effects, formulas, lister, multiplications, rearrangements, verifier
 from backburn_numpy.lists.layout import Layout
 from backburn_numpy.lists.native_list import NativeList
@@ -134,6 +135,13 @@ def lstm(x: Any, h: Any, w: Any) -> Any:
     return bb.grad(loss, argnums=(0, 1))(x, h)
 
 
+def weights(x: Any, w: Any) -> Any:
+    def loss(w: Any, b: Any) -> Any:
+        return bb.square(bb.tanh(nn.functional.linear(bb.tanh(x * 2.0), w, b) * 2.0 - 1.0)).sum()
+
+    return bb.grad(loss, argnums=(0, 1))(w, w[:, 0])
+
+
 V, M, S = (7,), (3, 3), (4, 5)
 CELL = (2, 12), (2, 3), (12, 3)
 FAULTS: dict[str, tuple[Any, str, str, str, Callable[..., Any], tuple[tuple[int, ...], ...], str]] = {
@@ -207,6 +215,12 @@ FAULTS: dict[str, tuple[Any, str, str, str, Callable[..., Any], tuple[tuple[int,
         (multiplications, "cell_plan",
          "        gemm.append(layout, product, hidden, matrix, (rows, wide, size), (False, True))\n", "", lstm, CELL,
          "lstm_cell"),
+    "a gradient of a weight from its rows":
+        (multiplications, "weight_gradient_plan", "(n, k, m), (True, False)", "(n, k, m), (False, False)", weights,
+         ((3, 3), (3, 3)), "linear_weight_backward"),
+    "a row of a bias left out":
+        (multiplications, "weight_gradient_plan", '("sum_in_order", m, n', '("sum_in_order", m - 1, n', weights,
+         ((2, 3, 4), (4, 4)), "linear_weight_backward"),
     "threads that write one element":
         (fused._Program, "__init__", "[*[step] * len(results),", "[*[0] * len(results),", chain, (V,), "exp"),
     "a number read as a row":
@@ -234,6 +248,21 @@ def test_a_planted_fault_is_refused(fault: str, monkeypatch: pytest.MonkeyPatch)
         _forget()
     first, again = record(function, *shapes)
     for x, y in zip(*([v] if isinstance(v, bb.Tensor) else v for v in (first, again)), strict=True):
+        np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [slice(0, 4), slice(1, 3), slice(2, None)])
+def test_constants_may_be_parts_of_one_array(rows: slice) -> None:
+    """A shorter part that begins where the array or another part does takes nothing away from it."""
+    c = bb.asarray(np.random.default_rng(1).normal(size=(5, 8)).astype(np.float32), backend="autodiff(capture(numpy))")
+
+    def function(x: Any) -> Any:
+        product = x @ c
+        moved = bb.concat([product * 0.5, c[1:2], c[rows]], axis=0)
+        return moved, bb.tanh(product) + c[2:3], bb.exp(bb.concat([c[3:], c[rows]], axis=0))
+
+    first, again = record(function, (17, 5))
+    for x, y in zip(first, again, strict=True):
         np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=2e-5, atol=1e-6)
 
 

@@ -27,7 +27,8 @@ from backburn.decorators.sharding.processes import share
 from backburn.distributed import place
 from backburn.nn import functional
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import NumpyBackend, threads
+from backburn_numpy import NumpyBackend
+from backburn_numpy.runtime import threads
 
 PROCESSES = (2, 4)
 HOW = ("transposed", "sliced", "gathered", "cut anew", "addends")
@@ -174,7 +175,7 @@ def digest(comm: Any) -> str:
 def test_products_of_few_rows_in_processes() -> None:
     program = """
         from backburn.communicators import load_communicator
-        from backburn_numpy import threads
+        from backburn_numpy.runtime import threads
         from tests.decorators.sharding.test_layouts import digest
 
         threads.set_num_threads(1)

@@ -197,8 +197,7 @@ def test_nothing_is_written_while_a_reduction_reads_it() -> None:
 
 def test_a_collective_is_in_no_native_list() -> None:
     """Calls of a level are not listed: what a list makes goes on without Python, and a collective needs it."""
-    assert not hasattr(Sharded(NumpyBackend(), dp=2), "lister")
-    assert not hasattr(Sharded(NumpyBackend(), dp=2), "renewal")
+    assert not hasattr(Sharded(NumpyBackend(), dp=2), "compile")
 
 
 # ---- what is settled ----

@@ -36,8 +36,15 @@ label_cross_entropy_backward(const T* grad, index_t step, const T* x, const inde
     index_t label = row < rows ? labels[row] : 0;
     C g = row < rows ? widen(grad[row * step]) : C(0), inverse = C(1) / sum;
     if (row < rows && group.lane == 0 && (label < 0 || label >= length)) report(fault, label, length);
+    // The share of the label minus 1 is that of the others, which has all its digits; NaN stays in a row of one class.
+    C others = 0;
+    line.each([&](C v, C, index_t element) {
+      const C share = exponential<T>(v - top);
+      others += element == label ? share - share : share;
+    });
+    others = total<LANES>(others);
     line.store(out + row * length, [&](C v, C, index_t element) {
-      return (exponential<T>(v - top) * inverse - (element == label ? C(1) : C(0))) * g;
+      return (element == label ? -others : exponential<T>(v - top)) * inverse * g;
     });
   }
 }
@@ -66,10 +73,20 @@ softmax_cross_entropy_backward(const T* grad, index_t step, const T* x, const T*
   Group<LANES> group;
   FOR_ROWS(group, row, rows) {
     Row<T, LANES, ITEMS, 2> line(group, row, rows, length, true, x, targets);
-    C top, sum, weight = 0;
+    C top, sum, others = 0, of_others = 0, of_winner = 0;
     powers<T, LANES>(line, top, sum);
-    line.each([&](C, C target, index_t) { weight += target; });
-    C share = total<LANES>(weight) / sum, g = row < rows ? widen(grad[row * step]) : C(0);
-    line.store(out + row * length, [&](C v, C target, index_t) { return (exponential<T>(v - top) * share - target) * g; });
+    const C inverse = C(1) / sum, g = row < rows ? widen(grad[row * step]) : C(0);
+    // A share above 1/2 is told by the others, as in softmax_backward.
+    line.each([&](C v, C target, index_t) {
+      const C share = exponential<T>(v - top) * inverse;
+      if (share > C(0.5)) of_winner += target;
+      else others += share, of_others += target;
+    });
+    others = total<LANES>(others), of_others = total<LANES>(of_others);
+    const C weight = of_others + total<LANES>(of_winner);
+    line.store(out + row * length, [&](C v, C target, index_t) {
+      const C share = exponential<T>(v - top) * inverse;
+      return (share > C(0.5) ? share * of_others - target * others : share * weight - target) * g;
+    });
   }
 }

@@ -8,6 +8,11 @@
 template <class C> __device__ inline C logistic(C x) { return C(1) / (C(1) + exp(-x)); }
 template <class C> __device__ inline C logistic_slope(C y) { return y * (C(1) - y); }
 template <class C> __device__ inline C tanh_slope(C y) { return C(1) - y * y; }
+// The slope of tanh at x, accurate at both ends, where its result is 1.
+template <class C> __device__ inline C tanh_slope_at(C x) {
+  const C power = exp(C(-2) * fabs(x)), root = C(1) + power;
+  return C(4) * power / (root * root);
+}
 
 // The element at `p`, or 0 without an array.
 template <class T> __device__ inline compute<T> widen_or_zero(const T* p, index_t at) {
@@ -57,9 +62,9 @@ lstm_step_backward(T* grad_sums, compute<T>* grad_cell, const T* grad_hidden, co
     const index_t wide = sums + at / size * 4 * size + at % size;
     const C i = widen(gates[wide]), f = widen(gates[wide + size]);
     const C g = widen(gates[wide + 2 * size]), o = widen(gates[wide + 3 * size]);
-    const C new_cell = tanh(widen(cells[states + at]));
+    const C argument = widen(cells[states + at]), new_cell = tanh(argument);
     const C grad_output = widen_or_zero(grad_hidden, at) + widen_or_zero(g_hiddens, states + at);
-    const C grad_next = grad_cell[at] + widen_or_zero(g_cells, states + at) + grad_output * o * tanh_slope(new_cell);
+    const C grad_next = grad_cell[at] + widen_or_zero(g_cells, states + at) + grad_output * o * tanh_slope_at(argument);
     const C grad_gates[4] = {grad_next * g, grad_next * widen(cell[at]), grad_next * i, grad_output * new_cell};
     const C slopes[4] = {logistic_slope(i), logistic_slope(f), tanh_slope(g), logistic_slope(o)};
 #pragma unroll

@@ -6,6 +6,7 @@ of the directional derivative of order n - 1, in float64 (after Chainer's and HI
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ def _weighted_sum(k: Any, base: Any, outputs: Any) -> Any:
     """``sum(w * output)`` over the float outputs, with fixed uneven weights, so that no two elements can be swapped."""
     total = None
     for output in as_tuple(outputs):
-        if k.dtype(output).kind != "float":
+        if not k.dtype(output).has_gradient:
             continue
         shape = tuple(output.shape)
         term = k.sum(k.mul(output, _constant(k, base, uneven(shape))), tuple(range(len(shape))), False)
@@ -83,7 +84,7 @@ def _weighted_sum(k: Any, base: Any, outputs: Any) -> Any:
 
 def uneven(shape: tuple[int, ...]) -> Array:
     """Weights between 0.5 and 2.5, no two alike."""
-    return np.cos(np.arange(int(np.prod(shape)), dtype=np.float64) + 0.7).reshape(shape) + 1.5
+    return np.cos(np.arange(math.prod(shape), dtype=np.float64) + 0.7).reshape(shape) + 1.5
 
 
 def check_derivative(

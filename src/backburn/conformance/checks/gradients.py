@@ -103,14 +103,14 @@ def tracked(outer: Any, operands: list[Any]) -> list[Any]:
 
     def lift(array: Array) -> Any:
         x = outer.from_numpy(array)
-        return outer.set_require_grad(x, True) if as_dtype(array.dtype).kind == "float" else x
+        return outer.set_require_grad(x, True) if as_dtype(array.dtype).has_gradient else x
 
     return store_quantized(outer, map_operands(operands, lift))
 
 
 def _float_leaves(outer: Any, operands: list[Any]) -> list[Any]:
     """The float primitives among operands."""
-    return [x for x in flatten(operands) if hasattr(x, "shape") and outer.dtype(x).kind == "float"]
+    return [x for x in flatten(operands) if hasattr(x, "shape") and outer.dtype(x).has_gradient]
 
 
 def _operands(check: Check) -> tuple[Any, list[Any]]:
@@ -134,7 +134,7 @@ def weighted_sum(outer: Any, results: tuple[Any, ...], weights: list[Array] | No
     ``weights`` are those of each float output, :func:`uneven` ones by default.
     """
     inner, total = outer.inner_backend, None
-    floats = [r for r in results if outer.dtype(r).kind == "float"]
+    floats = [r for r in results if outer.dtype(r).has_gradient]
     chosen: Sequence[Array | None] = weights or [None] * len(floats)
     for result, given in zip(floats, chosen, strict=True):
         if not outer.is_tracked(result):
@@ -162,9 +162,11 @@ def check_gradient(check: Check) -> float:
     inner, outer = levels(check.backend)
     operands = operands_of(name, sample, check.dtype)
     inputs = tracked(outer, operands)
-    scalar = _total(check, outer, inputs)
+    results = _called(check, outer, inputs)
+    kinds = [outer.dtype(r).kind for r in results]
+    scalar = weighted_sum(outer, results)
     floats = _float_leaves(outer, inputs)
-    at = [as_float64(a) for a in flatten(operands) if isinstance(a, np.ndarray) and as_dtype(a.dtype).kind == "float"]
+    at = [as_float64(a) for a in flatten(operands) if isinstance(a, np.ndarray) and as_dtype(a.dtype).has_gradient]
     found: list[Array | None] = [None] * len(floats)
     if scalar is not None:
         gradients = outer.backward(scalar)
@@ -176,8 +178,6 @@ def check_gradient(check: Check) -> float:
                 found[place] = as_float64(np.asarray(inner.to_numpy(g)))
     along = [direction(check.generator, a) for a in at]
     got = sum(float((g * d).sum()) for g, d in zip(found, along, strict=True) if g is not None)
-
-    kinds = [outer.dtype(r).kind for r in _called(check, outer, inputs)]
 
     def reference(steps: float) -> float:
         moved = with_leaves(sample, [a + steps * STEP * d for a, d in zip(at, along, strict=True)], lambda a: a)
@@ -240,7 +240,7 @@ def check_untracked(check: Check) -> None:
     """Untracked operands give untracked results, and get no gradient if another operand is tracked."""
     outer, operands = _operands(check)
     for result in _called(check, outer, to_primitives(outer, operands)):
-        if outer.dtype(result).kind == "float":
+        if outer.dtype(result).has_gradient:
             assert not outer.is_tracked(result), "the result is on the graph, and no operand is"
     if check.sample.smooth < 1:
         return
@@ -249,7 +249,7 @@ def check_untracked(check: Check) -> None:
     if total is None:
         return
     names = OPERATIONS[check.operation].operands
-    floats = [p for p, o in enumerate(operands) if isinstance(o, np.ndarray) and as_dtype(o.dtype).kind == "float"]
+    floats = [p for p, o in enumerate(operands) if isinstance(o, np.ndarray) and as_dtype(o.dtype).has_gradient]
     reference = gradients_of(outer, total, [every[place] for place in floats])
     for place, expected in zip(floats, reference, strict=True):
         inputs = to_primitives(outer, operands)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 from backburn.backend.adapters import PACKAGES, ignore_warnings
@@ -21,13 +22,9 @@ def assert_no_warnings(what: str) -> Iterator[None]:
     anywhere, whenever garbage is collected.
     """
     with warnings.catch_warnings(record=True) as caught:
-        particular = [f for f in _filters() if f[0] == "ignore" and (f[1] is not None or f[3] is not None)]
+        particular = tuple(f for f in _filters() if f[0] == "ignore" and (f[1] is not None or f[3] is not None))
         warnings.resetwarnings()
-        warnings.simplefilter("always")
-        for action, message, category, module, line in reversed(particular):
-            warnings.filterwarnings(action, _pattern(message), category, _pattern(module), line)
-        for package in tuple(PACKAGES):
-            ignore_warnings(package)
+        _filters()[:] = _kept(particular, tuple(PACKAGES))
         yield
     warned = [w for w in caught if not issubclass(w.category, ResourceWarning)]
     if warned:
@@ -38,10 +35,24 @@ def assert_no_warnings(what: str) -> Iterator[None]:
         )
 
 
+@lru_cache(maxsize=16)
+def _kept(particular: tuple[Any, ...], packages: tuple[str, ...]) -> list[Any]:
+    """The filters of a call: everything is recorded but what these filters and packages ignore."""
+    with warnings.catch_warnings():
+        warnings.resetwarnings()
+        warnings.simplefilter("always")
+        for action, message, category, module, line in reversed(particular):
+            warnings.filterwarnings(action, _pattern(message), category, _pattern(module), line)
+        for package in packages:
+            ignore_warnings(package)
+        return list(_filters())
+
+
 def _filters() -> list[Any]:
     """The filters in force: since Python 3.14 a context may have its own, which no public name tells."""
     current: Callable[[], list[Any]] | None = getattr(warnings, "_get_filters", None)
-    return list(warnings.filters if current is None else current())
+    known: Any = warnings.filters  # a list, though typed as a sequence
+    return known if current is None else current()
 
 
 def _pattern(part: object) -> str:

@@ -131,7 +131,7 @@ def compare_results(
     worst = 0.0
     for number, (got, reference, promised) in enumerate(zip(results, expected, dtypes, strict=False)):
         held = as_dtype(got.dtype) if promised is None or promised.kind == "quantized" else promised
-        tolerance = held.name if held.kind == "float" else ""
+        tolerance = held.name if held.is_floating else ""
         if promised is not None and promised.kind == "int":
             reference = reference.astype(promised.name)  # integers are taken modulo the size of their dtype
         slack = partial(sensitivity, samples, sample, operands, check.dtype, number) if sensitive else None

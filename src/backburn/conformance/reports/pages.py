@@ -1,8 +1,8 @@
-"""A report as a page: Markdown, and self-contained HTML."""
+"""A report as a page: Markdown, by way of a record that can be kept, and self-contained HTML."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -25,45 +25,76 @@ pre { background: #f6f6f6; padding: .6rem; overflow-x: auto; } .wide { overflow-
 """
 
 
-def markdown(report: Report) -> str:
-    """A page without times or places, so that equal runs give equal pages."""
-    verdict = "passes" if report.ok else "fails"
+def record(report: Report) -> dict[str, Any]:
+    """What a page in Markdown shows, as data without times or places: equal runs give equal records.
+
+    A row of a table is one string of cells, with ``-`` for an empty one.
+    """
     options = "".join(f" --{name}" for name in ("quick", "large") if report.header[name])
+    return {
+        "spec": report.header["spec"],
+        "ok": report.ok,
+        "score": report.score,
+        "counts": {status: n for status, n in report.counts.items() if n},
+        "command": f"backburn conformance {_quoted(report.target)}{options}",
+        "facts": dict(_facts(report)),
+        "failures": _markdown_failures(report),
+        "dtypes": report.dtypes,
+        "errors": {name: _packed(cells) for name, cells in report.matrix().items()},
+        "kinds": list(KINDS),
+        "checks": {name: _packed(cells) for name, cells in report.kind_matrix().items()},
+        "holes": {
+            kind: {reason: _named(operations) for reason, operations in reasons.items()}
+            for kind, reasons in report.holes_by_reason().items()
+        },
+    }
+
+
+def _named(operations: list[str]) -> str:
+    return ", ".join(operations) if len(operations) <= 12 else f"{len(operations)} operations"
+
+
+def _packed(cells: Mapping[str, str]) -> str:
+    return " ".join(cell or "-" for cell in cells.values())
+
+
+def _rows(packed: Mapping[str, str]) -> list[list[str]]:
+    return [[name, *("" if cell == "-" else cell for cell in row.split())] for name, row in packed.items()]
+
+
+def markdown(record: Mapping[str, Any]) -> str:
+    """A page of a :func:`record`, which may have the date of its run as ``date``."""
+    verdict = "passes" if record["ok"] else "fails"
+    counts = ", ".join(f"{n} {status}" for status, n in record["counts"].items())
     lines = [
-        f"# Conformance: {report.header['spec']}",
+        f"# Conformance: {record['spec']}",
         "",
-        f"**{report.score}**: {verdict}. "
-        + ", ".join(f"{n} {status}" for status, n in report.counts.items() if n)
-        + ".",
+        f"**{record['score']}**: {verdict}. {counts}.",
         "",
-        "Made by the command",
+        f"Made on {record['date']} by the command" if "date" in record else "Made by the command",
         "",
-        f"    backburn conformance {_quoted(report.target)}{options}",
+        f"    {record['command']}",
         "",
-        *_markdown_table(["", ""], [[name, value] for name, value in _facts(report)]),
+        *_markdown_table(["", ""], list(record["facts"].items())),
         "",
-    ]
-    lines += _markdown_failures(report)
-    lines += [
+        *record["failures"],
         "## Operations and dtypes",
         "",
         *(f"- {cell or 'empty'}: {meaning}" for cell, meaning in CELLS.items()),
         "",
-        *_markdown_table(["operation", *report.dtypes], [[n, *c.values()] for n, c in report.matrix().items()]),
+        *_markdown_table(["operation", *record["dtypes"]], _rows(record["errors"])),
         "",
         "## Operations and kinds of check",
         "",
-        *(f"- **{kind}**: {meaning}" for kind, meaning in KINDS.items()),
+        *(f"- **{kind}**: {KINDS[kind]}" for kind in record["kinds"] if kind in KINDS),
         "",
-        *_markdown_table(["operation", *KINDS], [[n, *c.values()] for n, c in report.kind_matrix().items()]),
+        *_markdown_table(["operation", *record["kinds"]], _rows(record["checks"])),
         "",
     ]
-    if report.holes:
+    if record["holes"]:
         lines += ["## Where there is no check, and why", ""]
-        for kind, reasons in report.holes_by_reason().items():
-            for reason, operations in reasons.items():
-                names = ", ".join(operations) if len(operations) <= 12 else f"{len(operations)} operations"
-                lines.append(f"- **{kind}**: {reason}: {names}")
+        for kind, reasons in record["holes"].items():
+            lines += [f"- **{kind}**: {reason}: {names}" for reason, names in reasons.items()]
         lines.append("")
     return "\n".join(lines)
 

@@ -179,9 +179,9 @@ class Report:
 
     def to_markdown(self) -> str:
         """A page for readers; equal runs give equal pages, so that it can be kept under version control."""
-        from backburn.conformance.reports.pages import markdown
+        from backburn.conformance.reports.pages import markdown, record
 
-        return markdown(self)
+        return markdown(record(self))
 
     def to_html(self) -> str:
         """A self-contained page."""

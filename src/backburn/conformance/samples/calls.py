@@ -83,7 +83,7 @@ def operands_of(name: str, sample: Sample, dtype: str) -> list[Any]:
 
 def is_float_name(dtype: str) -> bool:
     """Whether ``dtype`` names a float dtype."""
-    return dtype in DTYPES and DTYPES[dtype].kind == "float"
+    return dtype in DTYPES and DTYPES[dtype].is_floating
 
 
 def store_quantized(k: Any, operands: list[Any]) -> list[Any]:

@@ -2,15 +2,12 @@
 
 A replay skips the Python code of dispatch, differentiation and optimizers: one generated function calls the wrapped
 backend's operations one after the other. Operations whose operands never change have been computed once, unused ones
-are left out, element-wise ones are fused (:mod:`backburn.decorators.capture.fusion`), and products of a loop's steps
-joined (:mod:`backburn.decorators.capture.products`).
+are left out, and what is left is compiled (:mod:`backburn.programs.compiling`).
 """
 
 from __future__ import annotations
 
 import gc
-import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,40 +16,28 @@ from functools import cache
 from itertools import count
 from operator import is_
 from typing import Any, ClassVar
-from weakref import ReferenceType, WeakSet, ref
+from weakref import ReferenceType, ref
 
+from backburn.backend.capturing import Executable, Step, copy_primitive
 from backburn.backend.contract import Capabilities
-from backburn.backend.wrapper import Wrapper
-from backburn.base.contexts import scoped
-from backburn.base.errors import CaptureError, SpecError
-from backburn.base.module_calls import in_layer, replay_call
-from backburn.decorators.capture.donation import Donated, Place, Renewal, Update, donated_parts, split_updates
-from backburn.decorators.capture.epilogues import EPILOGUE, join_epilogues, mask_before_pools
-from backburn.decorators.capture.fusion import fuse_calls
-from backburn.decorators.capture.native import NATIVE_LIST, list_calls
-from backburn.decorators.capture.products import join_products
-from backburn.decorators.capture.program import (
-    Call,
-    Number,
-    Variable,
-    compile_program,
-    live_calls,
-    variables_in,
-    varies,
-)
-from backburn.decorators.capture.protocol import Program, copy_primitive
-from backburn.decorators.capture.replay import (
-    BROUGHT,
+from backburn.backend.host_numbers import (
+    HOST_CONSTANTS,
     LARGEST_CONSTANT,
-    REPLAY,
+    RECORDING_STEP,
     Recording,
     ReplayedFloat,
     ReplayedInt,
     contents,
 )
-from backburn.decorators.capture.stacks import split_stacks
+from backburn.backend.wrapper import Wrapper
+from backburn.base.contexts import scoped
+from backburn.base.errors import CaptureError, SpecError
+from backburn.base.module_calls import in_layer
 from backburn.ops.bodies.reductions import all_true
 from backburn.ops.table import OPERATIONS
+from backburn.programs.compiling import compile_program
+from backburn.programs.ir import Call, Number, Program, Variable, varies
+from backburn.programs.passes.in_place import Donated
 
 
 class Capture(Wrapper):
@@ -103,10 +88,10 @@ class Capture(Wrapper):
         tape = _tape_for(operands)
         if tape is not None:
             return tape.call(operation, function, operands, attributes)
-        if operation == "from_numpy" and (brought := BROUGHT.get()) is not None:
+        if operation == "from_numpy" and (constants := HOST_CONSTANTS.get()) is not None:
             array = operands[0]
             if array.nbytes <= LARGEST_CONSTANT:
-                brought.add(contents(array))
+                constants.add(contents(array))
         return function(*operands, **attributes)
 
     def select(self, x: Any, /, axis: int, index: int) -> Any:
@@ -115,7 +100,7 @@ class Capture(Wrapper):
 
     def fuse(self, formula: Callable[..., Any], x: Any, /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
         """Compute a formula as the wrapped backend does; in a recording, as one call."""
-        if not hasattr(self._inner, "fuse"):
+        if not hasattr(self._inner, "fuse"):  # which a backend that only has the operations lacks
             return super().fuse(formula, x, *values, donate=donate)
         tape = _tape_for((x, *values))
         if tape is None:
@@ -128,9 +113,9 @@ class Capture(Wrapper):
             raise tape.reads("quantized_parts")
         return self._inner.quantized_parts(x)
 
-    def capture(self, program: Program, state: Sequence[Any], inputs: Sequence[Any]) -> Replayed:
-        """Record one run of ``program``: see :class:`backburn.decorators.capture.protocol.CapturingBackend`."""
-        return Replayed(self._inner, program, state, inputs, self._join)
+    def capture(self, step: Step, state: Sequence[Any], inputs: Sequence[Any]) -> Executable:
+        """Record one run of ``step``: see :class:`backburn.backend.capturing.CapturingBackend`."""
+        return _record(self._inner, step, state, inputs, self._join)
 
 
 class _Tape:
@@ -172,7 +157,7 @@ class _Tape:
     def call(self, name: str, function: Any, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
         """Make a call, and record it if its result may differ from replay to replay."""
         if name == "from_numpy":
-            self._check_brought(*operands)
+            self._check_constant(*operands)
         elif (entry := OPERATIONS.get(name)) and (entry.shape is None or entry.results[0] == "host"):
             raise self.reads(name)
         if len(operands) > (at := _donate_at(name)):  # a decorator may give it by its place
@@ -248,12 +233,17 @@ class _Tape:
         if any(varies(self.operand(x)) for x in operands):
             self.recording.refuse(CaptureError("it computes in another thread, whose calls are not recorded"))
 
-    def kept(self) -> list[Variable]:
-        """The variables whose primitives something still holds."""
+    def held(self) -> str:
+        """A result of the run that something still refers to, such as "float32[2]"; empty if there is none."""
+        if self._held():
+            gc.collect()  # which may be parts of cycles
+        return next((f"{v.dtype}{list(v.shape)}" for v in self._held()), "")
+
+    def _held(self) -> list[Variable]:
         return [self._known[i] for i, x in self._primitives.items() if isinstance(x, ReferenceType) and x() is not None]
 
-    def _check_brought(self, array: Any) -> None:
-        if contents(array) not in self.recording.brought:
+    def _check_constant(self, array: Any) -> None:
+        if contents(array) not in self.recording.host_constants:
             words = f"({array.dtype}{list(array.shape)}) that it did not bring in the call before"
             error = CaptureError(f"from_numpy brings values from the host {words}: pass what changes in the batch")
             raise self.recording.refuse(error)
@@ -274,208 +264,28 @@ def _tape_for(operands: Sequence[Any]) -> _Tape | None:
     return tape
 
 
-class Replayed:
-    """A recorded program: see :class:`backburn.decorators.capture.protocol.Replay`."""
-
-    in_place = False
-
-    def __init__(self, k: Any, program: Program, state: Sequence[Any], inputs: Sequence[Any], join: bool) -> None:
-        recording = REPLAY.get()
-        assert recording is not None
-        self._k = k
-        self.state = list(state)
-        tape = _Tape(k, recording)
-        # Copies, since one primitive may be given in several places, and differ there at the next replay.
-        given = [[copy_primitive(k, x) for x in primitives] for primitives in (state, inputs)]
-        variables = [[tape.variable(x) for x in primitives] for primitives in given]
-        _TAPES.append(tape)
-        try:
-            with scoped(_TAPE, tape):
-                found = program(*given)
-        finally:
-            _TAPES.remove(tape)
-        results = [[tape.operand(x) for x in primitives] for primitives in found]
-        self._tape: _Tape | None = tape
-        #: The updates that come after the calls, and how the backend makes them.
-        self._updates: list[Update] = []
-        self._renewal: Renewal | None = None
-        #: The parts of the state that calls write over, by number.
-        self._donated: list[tuple[int, Donated]] = []
-        with _uncollected():
-            self._compile(tape.calls, variables, results, join, tape.gathered)
-        #: Whether a replay has allocated the part of the state.
-        self._owned = [False] * len(self.state)
-        self._lock = threading.Lock()
-        _REPLAYED.add(self)
-
-    def _compile(
-        self,
-        calls: list[Call],
-        variables: list[list[Variable]],
-        results: list[list[Any]],
-        join: bool,
-        gathered: Mapping[int, Call],
-    ) -> None:
-        """Make a program of the recorded calls."""
-        k = self._k
-        calls = live_calls(calls, results)
-        if join and hasattr(k, "lister"):
-            calls = live_calls(split_stacks(calls, variables_in(results), k), results)
-        if join:
-            calls = live_calls(join_products(calls, variables_in(results), k), results)
-            calls = mask_before_pools(calls, variables_in(results), k)
-        if join and hasattr(k, "with_epilogue"):
-            calls = join_epilogues(calls, variables_in(results), k)
-        if join and hasattr(k, "fuse"):
-            calls = fuse_calls(calls, set(variables_in(results)), k)
-        self.launches = len(calls)
-        if self.state and hasattr(k, "unshared"):
-            self._donated = donated_parts(calls, variables[0], results)
-        if self.state and hasattr(k, "renewal"):
-            others, updates = split_updates(calls, variables[0], results, gathered)
-            if updates and (renewal := k.renewal(updates)) is not None:
-                calls, self._updates, self._renewal = others, updates, renewal
-        made = {v: n for n, v in enumerate(v for update in self._updates for v in update.results) if v is not None}
-        #: Where the results of the updates go: in the state and in the outputs, the places and which results.
-        self._puts = [
-            [(i, made[v]) for i, v in enumerate(values) if isinstance(v, Variable) and v in made] for values in results
-        ]
-        results = [[None if isinstance(v, Variable) and v in made else v for v in values] for values in results]
-        given = [[update.operands, [*update.call.attributes.values()]] for update in self._updates]
-        if join and hasattr(k, "lister"):
-            calls = list_calls(calls, variables_in([*results, *given]), k)
-        self._program = compile_program(calls, variables, [*results, given])
-
-    def kept(self) -> str:
-        """A result of the run that is still referenced, such as "float32[2]"; asked for once, right after recording."""
-        tape, self._tape = self._tape, None
-        assert tape is not None
-        if tape.kept():
-            gc.collect()  # which may be parts of cycles
-        return next((f"{v.dtype}{list(v.shape)}" for v in tape.kept()), "")
-
-    def set_state(self, place: int, value: Any) -> None:
-        """Hold a primitive as a part of the state, or None."""
-        self.state[place] = value
-        self._owned[place] = False
-
-    def __call__(
-        self, inputs: Sequence[Any], numbers: Sequence[float], release: Callable[[], list[int]] | None = None
-    ) -> list[Any]:
-        """Make the calls, and then the updates; :attr:`state` is another list after that. Returns the outputs."""
-        if self._renewal is None and not self._donated:
-            with replay_call():
-                state, out, _ = self._program.run(self.state, inputs, numbers)
-            self.state, self._owned = state, [False] * len(state)
-            return out
-        with self._lock:  # what may be written over is decided for one replay
-            return self._replay(inputs, numbers, release)
-
-    def _replay(
-        self, inputs: Sequence[Any], numbers: Sequence[float], release: Callable[[], list[int]] | None
-    ) -> list[Any]:
-        """Make the calls and the updates of a program that writes over its state."""
-        if self._donated and release is not None:
-            is_free = self._k.unshared(self.state, release())
-            for place, donated in self._donated:
-                donated.is_free = self._owned[place] and is_free[place]
-        try:
-            with replay_call():
-                state, out, given = self._program.run(self.state, inputs, numbers)
-        finally:
-            for _, donated in self._donated:
-                donated.is_free = False
-        if self._renewal is None:
-            self.state, self._owned = state, [False] * len(state)
-        else:
-            self._renew(self._renewal, state, out, given, release)
-        for place, _ in self._donated:
-            self._owned[place] = True
-        return out
-
-    def _renew(
-        self,
-        renewal: Renewal,
-        state: list[Any],
-        out: list[Any],
-        given: list[Any],
-        release: Callable[[], list[int]] | None,
-    ) -> None:
-        """Make the updates of these operands and values of attributes; the results complete ``state`` and ``out``."""
-        owned = [False] * len(state)
-        if release is None:
-            renewal.begin(self.state, owned, owned)
-        else:
-            held = release()
-            renewal.begin(self.state, self._owned, held)
-        made: list[tuple[Any, bool]] = []
-        for number, (operands, values) in enumerate(given):
-            attributes = dict(zip(self._updates[number].call.attributes, values, strict=True))
-            made += renewal.prepare(number, operands, attributes)
-        for place, i in self._puts[0]:
-            state[place], owned[place] = made[i]
-        for place, i in self._puts[1]:
-            out[place] = made[i][0]
-        try:
-            renewal.run()
-        finally:
-            if renewal.done[0]:
-                self.state, self._owned = state, owned
-
-    def failed(self, error: BaseException) -> tuple[str, list[Any], dict[str, Any]] | None:
-        """The operation whose call raised ``error`` in a replay, with its operands and attributes."""
-        trace = error.__traceback__
-        codes = self._program.run.__code__, Replayed._renew.__code__
-        while trace is not None and trace.tb_frame.f_code not in codes:
-            trace = trace.tb_next
-        if trace is None:
-            return None
-        values = trace.tb_frame.f_locals
-        if trace.tb_frame.f_code is codes[0]:
-            call = self._program.calls.get(trace.tb_lineno)
-            if call is not None and call.operation in (NATIVE_LIST, EPILOGUE):
-                call = getattr(call.function, "failed", None)
-        else:
-            call = self._updates[values["number"]].call if "operands" in values else None
-        if call is None or call.operation not in OPERATIONS:
-            return None
-        if trace.tb_frame.f_code is codes[1]:
-            operands = [self._shown(x) for x in values["operands"]]
-            update = self._updates[values["number"]]
-            for i in update.gathered:  # the gradient is rows and their indices: show it like its parameter
-                operands[1][i] = operands[0][i]
-            return call.operation, operands, values["attributes"]
-
-        def value(x: Any) -> Any:
-            if isinstance(x, list):
-                return [*map(value, x)]
-            if isinstance(x, Variable):
-                if (name := self._program.names.get(x)) is not None:
-                    return values[name]
-                k = self._k  # a list's own value: one like it
-                return k.broadcast_to(k.zeros((), x.dtype), x.shape)
-            return values["numbers"][x.place] if isinstance(x, Number) else x
-
-        return call.operation, value(call.operands), {n: value(x) for n, x in call.attributes.items()}
-
-    def _shown(self, operand: Any) -> Any:
-        """An operand of an update, with the primitives of the state."""
-        if isinstance(operand, Place):
-            return self.state[operand.number]
-        return [*map(self._shown, operand)] if isinstance(operand, list) else operand
-
-
-#: All programs: a thread of the parent may have been in one of them when it forked.
-_REPLAYED: WeakSet[Replayed] = WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for one in _REPLAYED:
-        one._lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+def _record(k: Any, step: Step, state: Sequence[Any], inputs: Sequence[Any], joins: bool) -> Executable:
+    """Record one run of a step on copies of these, and compile the calls of ``k``."""
+    recording = RECORDING_STEP.get()
+    assert recording is not None
+    tape = _Tape(k, recording)
+    # Copies, since one primitive may be given in several places, and differ there at the next replay.
+    given = [[copy_primitive(k, x) for x in primitives] for primitives in (state, inputs)]
+    of_state, of_inputs = ([tape.variable(x) for x in primitives] for primitives in given)
+    _TAPES.append(tape)
+    try:
+        with scoped(_TAPE, tape):
+            found = step(*given)
+    finally:
+        _TAPES.remove(tape)
+    results = [[tape.operand(x) for x in primitives] for primitives in found]
+    with _uncollected():
+        program = Program(tape.calls, of_state, of_inputs, results, tape.gathered, joins)
+        program.remove_unused()
+        executable: Any = compile_program(k, program)
+    executable.state = list(state)
+    executable.held = tape.held
+    return executable
 
 
 @contextmanager

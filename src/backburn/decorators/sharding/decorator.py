@@ -246,13 +246,13 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
 
         Bool and quantized primitives have no sums, and stay whole.
         """
-        kind = self.dtype(x).kind
-        if kind not in ("float", "int") or self.size == 1:
+        dtype = self.dtype(x)
+        if not dtype.is_arithmetic or self.size == 1:
             return self.whole(x)
         k, x = self._inner, self.whole(x)
         size, shape = math.prod(x.shape), tuple(x.shape)
         owner = k.remainder(k.reshape(k.arange(0, size, 1, k.int_dtype), shape), self.size)
-        parts = [k.where(k.equal(owner, i), x, -0.0 if kind == "float" else 0) for i in self.own]
+        parts = [k.where(k.equal(owner, i), x, -0.0 if dtype.is_floating else 0) for i in self.own]
         return Shards(parts, None, (), shape, self.mesh_axis)
 
     def whole(self, x: Any) -> Any:
@@ -405,7 +405,7 @@ class Sharded(DecoratorBase, Backend[Any, Any, Any, Any]):
                 results.append(parts[0])
                 continue
             if axis is None and any(cuts):  # an empty shard has nothing to add, not even the sign of a zero
-                neutral = -0.0 if self._inner.dtype(parts[0]).kind == "float" else 0
+                neutral = -0.0 if self._inner.dtype(parts[0]).is_floating else 0
                 parts = [
                     p if n else self._inner.full(shape, neutral, self._inner.dtype(p))
                     for p, n in zip(parts, mine, strict=True)

@@ -148,9 +148,9 @@ def take(shapes: Shapes, index: int, cut: int, *, axis: int) -> Plan | None:
 
 def take_of_parts(level: Any, x: Any, indices: Any, *, axis: int) -> Any:
     """Entries of a table whose entries are spread over the shards: each takes those it has, and all add up."""
-    if not level.is_cut(x) or x.axis != axis or level.is_cut(indices) or level.dtype(x).kind not in ("float", "int"):
+    if not level.is_cut(x) or x.axis != axis or level.is_cut(indices) or not level.dtype(x).is_arithmetic:
         return NotImplemented
-    k, neutral = level.wrapped, -0.0 if level.dtype(x).kind == "float" else 0
+    k, neutral = level.wrapped, -0.0 if level.dtype(x).is_floating else 0
     places = k.take(k.arange(0, x.shape[axis], 1, k.int_dtype), indices, 0)  # raises for indices out of range
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
     parts = []

@@ -82,7 +82,7 @@ def _placed(k: Any, x: Any, placement: Mapping[str, int | None]) -> Any:
         return _placed(k.wrapped, x, placement)
     if not hasattr(k, "inner_backend"):
         return x
-    if k.dtype(x).kind != "float":
+    if not k.dtype(x).has_gradient:
         return _placed(k.inner_backend, x, placement)
     is_leaf = is_autodiff(k) and k.is_require_grad(x)
     if not is_leaf and k.is_tracked(x):
@@ -124,7 +124,7 @@ def placement_of(backend: Any, x: Any) -> dict[str, int | str | None]:
             cut = k.is_cut(x)
             found[k.mesh_axis] = ("addends" if x.axis is None else x.axis) if cut else None
             x = x.parts[0] if cut else x
-        elif hasattr(k, "inner_backend") and k.dtype(x).kind == "float":
+        elif hasattr(k, "inner_backend") and k.dtype(x).has_gradient:
             x = k.inner(x)
         k = getattr(k, "wrapped", None) or getattr(k, "inner_backend", None)
     return found
@@ -152,7 +152,7 @@ def place_like(backend: Any, x: Any, like: Any) -> Any:
         return place_like(k.wrapped, x, like)
     if not hasattr(k, "inner_backend"):
         return x
-    if k.dtype(x).kind != "float":
+    if not k.dtype(x).has_gradient:
         return place_like(k.inner_backend, x, like)
     return k.from_inner(place_like(k.inner_backend, k.inner(x), k.inner(like)))
 

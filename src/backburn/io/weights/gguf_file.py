@@ -35,6 +35,22 @@ TYPES = {
 #: The numbers of types of metadata: their bytes, and two of variable length.
 _VALUE_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 _STRING, _ARRAY = 8, 9
+#: The types of metadata that are numbers and truth values, as NumPy reads them.
+_VALUE_TYPES = {
+    0: "<u1",
+    1: "<i1",
+    2: "<u2",
+    3: "<i2",
+    4: "<u4",
+    5: "<i4",
+    6: "<f4",
+    7: "?",
+    10: "<u8",
+    11: "<i8",
+    12: "<f8",
+}
+#: The longest text and list of numbers in the metadata of which the value is kept: lists of tokens are longer.
+_LONGEST_TEXT, _LONGEST_LIST = 1000, 1000
 _ALIGNMENT = "general.alignment"
 _LONGEST_NAME = 65_535
 
@@ -73,6 +89,21 @@ class _Cursor:
             raise FileFormatError(f"{self.file.where}: the header ends behind the end of the file")
         self.place += length
 
+    def value(self, kind: int) -> Any:
+        """A value of the metadata: a number, a text or a list of numbers; None for a longer or another one."""
+        start = self.place
+        if kind in _VALUE_TYPES:
+            return np.frombuffer(self.raw(_VALUE_BYTES[kind]), _VALUE_TYPES[kind])[0].item()
+        if kind == _STRING and (length := self.number(8)) <= _LONGEST_TEXT:
+            return self.raw(length).decode("utf-8", "replace")
+        if kind == _ARRAY:
+            inner, count = self.number(4), self.number(8)
+            if inner in _VALUE_TYPES and count <= _LONGEST_LIST:
+                return np.frombuffer(self.raw(count * _VALUE_BYTES[inner]), _VALUE_TYPES[inner]).tolist()
+        self.place = start
+        self.skip_value(kind)
+        return None
+
     def skip_value(self, kind: int, depth: int = 0) -> None:
         """Move over a value of the metadata."""
         if kind in _VALUE_BYTES:
@@ -92,8 +123,11 @@ class _Cursor:
             raise FileFormatError(f"{self.file.where}: its metadata hold a value of an unknown type, {kind}")
 
 
-def read(file: MappedFile) -> dict[str, Stored]:
-    """The tensors of a file. Raises :class:`FileFormatError` for a header that does not describe it."""
+def read(file: MappedFile, metadata: dict[str, Any]) -> dict[str, Stored]:
+    """The tensors of a file, of which ``metadata`` gets the values by key.
+
+    Raises :class:`FileFormatError` for a header that does not describe the file.
+    """
     cursor = _Cursor(file)
     version = cursor.number(4)
     if version not in (2, 3):
@@ -102,7 +136,7 @@ def read(file: MappedFile) -> dict[str, Stored]:
     tensor_count, value_count = cursor.number(8), cursor.number(8)
     if tensor_count * TENSOR > room(file.size):
         raise FileFormatError(f"{file.where}: its header names {tensor_count} tensors, and it has {file.size} bytes")
-    alignment = _alignment(cursor, value_count)
+    alignment = _read_metadata(cursor, value_count, metadata)
     listed: list[tuple[str, tuple[int, ...], int, int]] = []
     names: set[str] = set()
     for _ in range(tensor_count):
@@ -132,15 +166,14 @@ def read(file: MappedFile) -> dict[str, Stored]:
     return tensors
 
 
-def _alignment(cursor: _Cursor, count: int) -> int:
-    """The multiple at which tensors begin, found while moving over the metadata."""
+def _read_metadata(cursor: _Cursor, count: int, metadata: dict[str, Any]) -> int:
+    """Fill ``metadata``; returns the multiple at which tensors begin."""
     alignment = 32
     for _ in range(count):
         key, kind = cursor.text(), cursor.number(4)
+        metadata[key] = cursor.value(kind)
         if key == _ALIGNMENT and kind == 4:
-            alignment = cursor.number(4)
-        else:
-            cursor.skip_value(kind)
+            alignment = metadata[key]
     if alignment < 8 or alignment % 8:
         raise FileFormatError(f"{cursor.file.where}: its alignment is {alignment}, no multiple of 8")
     return alignment

@@ -83,9 +83,10 @@ def load_weights(
     it where tensors have no values, ``with bb.use_backend("autodiff(null)"):``, and name the backend here.
 
     Raises :class:`ArgumentError` for unused and missing names (not with ``strict=False``), names that collide, and a
-    tensor that the source lacks and that has no values, :class:`ShapeError` and :class:`DTypeError` for tensors that do
-    not fit, and :class:`FileFormatError` for damaged and hostile files. Then the model is unchanged: everything that
-    can be wrong with a source is checked before the first tensor is replaced.
+    tensor that the source lacks and that has no values, :class:`ConfigError` for a GGUF file that says another model
+    than a :class:`~backburn.models.Llama` is (with ``strict=False`` a ``MetadataWarning``), :class:`ShapeError` and
+    :class:`DTypeError` for tensors that do not fit, and :class:`FileFormatError` for damaged and hostile files. Then
+    the model is unchanged: everything that can be wrong with a source is checked before a tensor is replaced.
 
         >>> import tempfile, backburn as bb
         >>> model = bb.nn.Linear(2, 1)
@@ -100,10 +101,12 @@ def load_weights(
     if not isinstance(model, Module):
         raise ArgumentError(f"load_weights: loads into a model, and not into a {type(model).__name__}")
     wanted = None if dtype is None else as_dtype(dtype)
-    if wanted is not None and wanted.kind != "float":
+    if wanted is not None and not wanted.is_floating:
         raise DTypeError(f"load_weights: the floats of a model become those of a float dtype, not {wanted}")
     there = None if backend is None else as_backend(backend)
     with opened(source) as found, ExitStack() as undone:
+        if found.metadata:
+            model._check_metadata(found.where, found.metadata, strict)
         leaves, packs = state_places(model)
         own = {path: leaf.value for leaf in leaves for path in leaf.paths}
         named, left_out = _renamed(found.where, found.tensors, rename or model.rename_weight)
@@ -259,7 +262,7 @@ def _report(
 def _target(leaf: Leaf, wanted: DType | None) -> DType:
     """The dtype that a tensor of the model gets."""
     own: DType = leaf.value.dtype
-    return wanted if wanted is not None and own.kind == "float" else own
+    return wanted if wanted is not None and own.is_floating else own
 
 
 def _wrong_names(where: str, missing: list[str], unused: list[str], own: Mapping[str, Any]) -> ArgumentError:
@@ -355,7 +358,7 @@ def _fits(stored: Stored, target: DType) -> bool:
         return True
     if stored.kind == "int" and target.kind == "int":
         return np.can_cast(as_dtype(stored.dtype).dtype, target.dtype, "safe")
-    return stored.kind == "float" and target.kind == "float"
+    return stored.kind == "float" and target.is_floating
 
 
 def _way_out(stored: Stored, target: DType) -> str:
@@ -397,4 +400,4 @@ def _put(leaf: Leaf, stored: Stored | None, target: DType, backend: AnyBackend |
     else:
         return
     differentiates = old.is_require_grad and is_autodiff(new.backend)
-    leaf.put(new.require_grad() if differentiates and new.dtype.kind == "float" else new)
+    leaf.put(new.require_grad() if differentiates and new.dtype.has_gradient else new)

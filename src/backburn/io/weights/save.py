@@ -109,7 +109,7 @@ def _parts(model: Module) -> tuple[list[list[Part]], dict[str, str], dict[str, A
         ties |= dict.fromkeys(leaf.paths[1:], leaf.path)
     for packed, paths in packs:
         own = [values[path][0] for path in paths if path in values]
-        is_float = all(x.dtype.kind == "float" for x in own)
+        is_float = all(x.dtype.is_floating for x in own)
         alike = len({x.shape[1:] for x in own}) == 1 and len({x.dtype for x in own}) == 1
         if len(own) == len(paths) and alike and is_float:
             values = {path: x for path, x in values.items() if path not in paths} | {packed: tuple(own)}

@@ -34,7 +34,7 @@ def opened(source: Any) -> Source:
 
     def open_file(file: Path) -> dict[str, Stored]:
         found.files.append(MappedFile(file if file is path else inside(file, path)))
-        return _of_file(found.files[-1])
+        return _of_file(found.files[-1], found.metadata)
 
     try:
         tensors = folder.read(path, open_file) if path.is_dir() else open_file(path)
@@ -45,12 +45,12 @@ def opened(source: Any) -> Source:
     return found
 
 
-def _of_file(file: MappedFile) -> dict[str, Stored]:
+def _of_file(file: MappedFile, metadata: dict[str, Any]) -> dict[str, Stored]:
     start = file.bytes(0, min(_LONGEST_START, file.size), "the file")
     if start.startswith(b"PK"):
         return _of_archive(file)
     if start.startswith(gguf_file.MAGIC):
-        return gguf_file.read(file)
+        return gguf_file.read(file, metadata)
     if start.startswith(torch_file.LEGACY_START):
         return torch_file.read_legacy(file)
     if safetensors_file.looks_like(start):

@@ -86,6 +86,8 @@ class Source:
     where: str
     tensors: dict[str, Stored]
     files: list[MappedFile] = field(default_factory=list)
+    #: What GGUF files say of their model, by key.
+    metadata: dict[str, Any] = field(default_factory=dict)
 
     def release(self) -> None:
         """Give back the memory of what was read; see :class:`MappedFile`."""

@@ -169,7 +169,7 @@ def scaled_dot_product_attention(
             f"{name}: a mask is of truth values (which may be attended to; write mask != 0) or of floats (what is "
             f"added to the scores). Operands: {describe((query, key, value, mask))}"
         )
-    if mask is not None and mask.dtype.kind == "float":
+    if mask is not None and mask.dtype.is_floating:
         query, key, value, mask = promote_operands(name, query, key, value, mask)
     else:
         query, key, value = promote_operands(name, query, key, value)

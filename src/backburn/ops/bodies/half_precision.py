@@ -12,7 +12,7 @@ from backburn.ops.bodies.scalars import is_scalar
 def upcast_half(k: Any, x: Any) -> Any:
     """``x`` itself, or a 16-bit float in float32."""
     dtype = k.dtype(x)
-    return k.astype(x, float32) if dtype.kind == "float" and dtype.bits < 32 else x
+    return k.astype(x, float32) if dtype.is_floating and dtype.bits < 32 else x
 
 
 def in_float32(k: Any, slope: Callable[..., Any], g: Any, *operands: Any) -> Any:

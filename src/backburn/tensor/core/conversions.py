@@ -41,14 +41,14 @@ def refuse_number(x: Any) -> None:
 
     Outside of transforms ``float(loss)`` is how a loop prints its loss.
     """
-    if x._dtype.kind != "float" or not RECORDING.get() or not (running := TRANSFORMS.get()):
+    if not x._dtype.has_gradient or not RECORDING.get() or not (running := TRANSFORMS.get()):
         return
     k: Any = x._backend
     primitive = x._primitive
     while (inner := inner_of(k)) is not None:
         if k.is_tracked(primitive) and any(k is level for level in running):
             raise _error(x, "a Python number")
-        primitive = k.unmapped(primitive) if isinstance(k, Batched) else k.inner(primitive)
+        primitive = k.unmapped(primitive) if k.__class__ is Batched else k.inner(primitive)
         k = inner
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from backburn.backend.capturing import copy_primitive
 from backburn.backend.contract import is_autodiff
+from backburn.backend.host_numbers import overwritten_ids
 from backburn.backend.registry import load_backend
 from backburn.base.contexts import ACTIVE
 from backburn.base.errors import GraphError
-from backburn.decorators.capture.protocol import copy_primitive
-from backburn.decorators.capture.replay import overwritten_ids
 from backburn.tensor.core import host
 from backburn.tensor.core.invalidation import check_valid
 from backburn.tensor.core.levels import INNER, as_constant, inner_of, levels_between

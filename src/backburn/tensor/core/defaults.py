@@ -101,7 +101,7 @@ def use_dtype(dtype: Any) -> Block[DType]:
     float64
     """
     found = as_dtype(dtype)
-    if found.kind != "float":
+    if not found.is_floating:
         raise DTypeError(f"use_dtype: the default is a float dtype, not {found}")
     return Block("use_dtype", lambda: scoped(DEFAULT_FLOAT, found))
 

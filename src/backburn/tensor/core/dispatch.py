@@ -47,7 +47,7 @@ def as_scalar(value: Any) -> Scalar | None:
 
 def fit(scalar: Scalar, dtype: DType) -> Scalar:
     """A Python scalar converted to the Python type that goes with operands of ``dtype``."""
-    if dtype.kind == "float":
+    if dtype.is_floating:
         return float(scalar)
     return int(scalar) if dtype.kind == "int" else bool(scalar)
 
@@ -96,7 +96,7 @@ def cast(x: Any, dtype: DType) -> Any:
         return x
     k = x._backend
     if x._dtype.kind == "quantized":  # a result that a backend has quantized again
-        float_dtype = dtype if dtype.kind == "float" else default_float(k)
+        float_dtype = dtype if dtype.is_floating else default_float(k)
         return cast(CLASSES["float"](k.dequantize(x._primitive, float_dtype), k, float_dtype), dtype)
     try:
         primitive = k.astype(x._primitive, dtype)
@@ -138,7 +138,7 @@ def promote_operands(name: str, *operands: Any, kinds: str = "") -> list[Any]:
     except DTypeError:
         if "F" not in takes or "Q" in takes or not any(is_quantized(x) for x in values):
             raise
-        known = [x.dtype for x in values if is_tensor(x) and x.dtype.kind == "float"]
+        known = [x.dtype for x in values if is_tensor(x) and x.dtype.is_floating]
         values = [dequantize_operand(x, known[0] if known else None) if is_quantized(x) else x for x in values]
         dtype = accept_dtype(name, common_dtype(name, values), takes, values)
     try:

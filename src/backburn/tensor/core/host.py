@@ -13,6 +13,7 @@ import numpy as np
 from backburn.autodiff.anomaly import host_values
 from backburn.autodiff.transfer import transfer
 from backburn.backend.contract import AnyBackend, is_autodiff
+from backburn.backend.host_numbers import RECORDING_STEP
 from backburn.backend.wrapper import Wrapper
 from backburn.base.contexts import default_float
 from backburn.base.dtypes import (
@@ -34,7 +35,6 @@ from backburn.base.errors import (
     ExportError,
     Unsupported,
 )
-from backburn.decorators.capture.replay import REPLAY
 from backburn.hints.arguments import plain_signature, refuse
 from backburn.tensor.core.defaults import BackendLike, as_backend, given_backend
 from backburn.tensor.core.dispatch import cast, kind_operand, tensor_operand
@@ -189,7 +189,7 @@ def host_array(obj: Any, dtype: DType | None, default: DType) -> Any:
 
 def _numbers_array(array: Any, dtype: DType | None, default: DType) -> Any:
     """An array of Python numbers in ``dtype``, which must hold them; without it, floats have the dtype ``default``."""
-    if array.dtype.kind == "f" and dtype is not None and dtype.kind != "float":
+    if array.dtype.kind == "f" and dtype is not None and not dtype.is_floating:
         if dtype.kind == "int":
             limits = np.iinfo(dtype.dtype)
             wrong = array[~((array > limits.min - 1.0) & (array < limits.max + 1.0))]
@@ -401,7 +401,7 @@ def has_negative(x: Any) -> bool:
 
 def largest_value(x: Any) -> float | None:
     """The largest element of a tensor; None where it is not read, as in :func:`any_of`."""
-    if REPLAY.get() is not None or innermost(x.backend).device != "cpu":
+    if RECORDING_STEP.get() is not None or innermost(x.backend).device != "cpu":
         return None
     return float(host_values(x.backend, x.primitive).max())
 
@@ -412,7 +412,7 @@ def any_of(x: Any, wrong: Callable[[Any], Any]) -> bool:
     False where reading would wait for a device, or where there are no values: while a step is recorded, and of shapes
     alone. There the result tells it, as the function's documentation says.
     """
-    if REPLAY.get() is not None or innermost(x.backend).device != "cpu":
+    if RECORDING_STEP.get() is not None or innermost(x.backend).device != "cpu":
         return False
     values = host_values(x.backend, x.primitive)
     with np.errstate(all="ignore"):
@@ -456,7 +456,7 @@ def from_dlpack(x: Any, /, *, device: BackendLike = None, copy: bool | None = No
         target = x.backend if device is None else as_backend(device)
         if copy is False and innermost(target) != innermost(x.backend):
             raise ExportError(f"from_dlpack: copy=False, but a copy moves {describe((x,))} to {target.spec!r}")
-        return to(constant(x) if x.dtype.kind == "float" else x, target)
+        return to(constant(x) if x.dtype.has_gradient else x, target)
     if copy is False:
         raise ExportError("from_dlpack: copy=False, but a tensor is never made over memory that others may change")
     try:

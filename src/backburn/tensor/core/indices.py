@@ -6,13 +6,19 @@ from typing import Any
 
 from backburn.base.dtypes import int64
 from backburn.base.errors import BackburnError, OutOfRangeError
-from backburn.tensor.core.dispatch import call, cast
+from backburn.tensor.core.dispatch import cast
 from backburn.tensor.core.messages import describe
+
+#: All bits but the sign.
+_LARGEST = (1 << 63) - 1
 
 
 def counted_from_zero(indices: Any) -> Any:
     """Indices in int64, negative ones as numbers beyond any axis, so that backends refuse instead of counting back."""
-    return call("bitwise_and", cast(indices, int64), (1 << 63) - 1)
+    x = cast(indices, int64)
+    k = x._backend
+    # Directly, since none of what `call` does for several operands is needed in a layer that is called so often.
+    return x.__class__(k.bitwise_and(x._primitive, _LARGEST), k, int64)
 
 
 def no_such_index(

@@ -63,7 +63,7 @@ def in_float64(function: Callable[..., Any], *operands: Any, **options: Any) -> 
 
     tensors = [x for x in operands if is_tensor(x)]
     dtype = common_dtype("in_float64", tensors)
-    if dtype.kind != "float":
+    if not dtype.is_floating:
         dtype = default_float(tensors[0]._backend)
 
     def narrow(result: Any) -> Any:

@@ -71,15 +71,15 @@ def as_constant(primitive: Any, kind: str, levels: Iterable[Any]) -> Any:
 
 def has_history(x: Any) -> bool:
     """Whether any level knows how a tensor was computed; ``is_tracked`` concerns the tensor's level alone."""
-    if x._dtype.kind != "float":
+    if not x._dtype.has_gradient:
         return False
     k: Any = x._backend
     primitive = x._primitive
     while not k.is_tracked(primitive):
-        inner = inner_of(k)
+        inner = getattr(k, "inner_backend", None)
         if inner is None:
             return False
-        primitive = k.unmapped(primitive) if isinstance(k, Batched) else k.inner(primitive)
+        primitive = k.unmapped(primitive) if k.__class__ is Batched else k.inner(primitive)
         k = inner
     return True
 

@@ -60,7 +60,7 @@ def call_and_requantize(name: str, operands: Sequence[Any], attributes: dict[str
     result = call(
         name, *([_as_float(t) for t in x] if x.__class__ is list else _as_float(x) for x in operands), **attributes
     )
-    if any(t.dtype.kind == "float" and t.__class__ is not Dequantized for t in tensors):
+    if any(t.dtype.is_floating and t.__class__ is not Dequantized for t in tensors):
         return result
     if result.__class__ is tuple:
         return tuple(_requantize(r, scheme, first.ndim) for r in result)
@@ -79,7 +79,7 @@ def _requantize(x: Any, scheme: QuantizedDType, rank: int) -> Any:
 
     ``rank`` is that of the operand: in a result of another rank, its channel axis is lost.
     """
-    if x.dtype.kind != "float":
+    if not x.dtype.is_floating:
         return x
     try:
         scale_shape(x.shape, scheme)

@@ -31,7 +31,7 @@ class TensorOperation:
                 f"{self.__name__}: the operation has been defined again or removed since this function was made: call "
                 f"the function of the new definition (import it again after a reload)"
             )
-        numeric = [x for x in operands if not is_tensor(x) or x.dtype.kind in ("float", "int")]
+        numeric = [x for x in operands if not is_tensor(x) or x.dtype.is_arithmetic]
         if len(numeric) == len(operands):
             operands = tuple(promote_operands(self.__name__, *operands))
         return call(self.__name__, *operands, **attributes)

@@ -131,9 +131,10 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
 
     U and Vh are square; with ``full_matrices=False`` they are only as large as the shorter side of ``x``. The first
     large element of each column of U is positive. Gradients are correct where the values are distinct and nonzero.
-    Vectors of zero values, and of values that are equal up to rounding, have no derivative: there the gradients are
-    finite, and correct for functions of the sum of the equal values and of the space that their vectors span, but not
-    for other functions. (Townsend, Differentiating the singular value decomposition, 2016)
+    Vectors of zero values, and of values that are equal up to rounding, have no derivative: there ``backward`` gives
+    NaN, unless no gradient reaches them. Functions of values and vectors that have a first or second derivative, such
+    as ``(U * f(S)) @ Vh``, get it from transforms (:func:`backburn.grad`, :func:`backburn.hessian` and others), the
+    second one where no value is 0. (Townsend, Differentiating the singular value decomposition, 2016)
 
         >>> import backburn as bb
         >>> x = bb.asarray([[0.0, 2.0, 0.0], [1.0, 0.0, 0.0]])

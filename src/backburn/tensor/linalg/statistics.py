@@ -173,7 +173,7 @@ def _sliding_product(x: Any, weights: Any, mode: str) -> Any:
     """The products of ``weights`` with the windows of ``x``, which is not shorter, at its places."""
     size = weights.size
     before, after = {"full": (size - 1, size - 1), "same": (size // 2, (size - 1) // 2), "valid": (0, 0)}[mode]
-    zero = 0.0 if x.dtype.kind == "float" else 0
+    zero = 0.0 if x.dtype.is_floating else 0
     padded = call("pad", x, widths=((before, after),), mode="constant", value=zero) if before else x
     return call("matmul", call("sliding_window", padded, axis=(0,), size=(size,), stride=(1,), dilation=(1,)), weights)
 

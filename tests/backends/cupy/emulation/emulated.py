@@ -19,7 +19,7 @@ from tests.backends.cupy.emulation import formulas
 from tests.backends.cupy.emulation.instances import instances
 from tests.backends.cupy.stand_in import compiled
 
-from backburn.decorators.capture.replay import REPLAY
+from backburn.backend.host_numbers import RECORDING_STEP
 from backburn_cupy.kernels.sources import C_TYPES, FAMILIES, source
 
 HEADER = Path(__file__).with_name("emulation.h")
@@ -167,7 +167,7 @@ class EmulatedRunner:
         return self.xp.ndarray(x.shape, x.dtype)
 
     def device_number(self, number: float) -> Any:
-        recording = REPLAY.get()
+        recording = RECORDING_STEP.get()
         place = None if recording is None else recording.bind(number)
         return None if place is None else self.numbers[place]
 

@@ -12,8 +12,8 @@ import numpy as np
 from tests.backends.cupy.emulation.operands import host_dtype
 
 from backburn import optim
-from backburn.backend.tracing import is_formula, method_of
 from backburn.ops.table import OPERATIONS
+from backburn.programs.lowering import is_formula, method_of
 from backburn_cupy.kernels.attach import LAUNCHERS
 from backburn_cupy.kernels.fused import EXPRESSIONS, formula_kernels
 

@@ -9,8 +9,8 @@ import pytest
 from tests.backends.cupy.emulation.emulated import EmulatedRunner
 from tests.backends.cupy.emulation.operands import NUMPY, check, host_dtype, operand
 
+from backburn.backend.host_numbers import RECORDING_STEP, Recording
 from backburn.base.errors import ArgumentError, ShapeError
-from backburn.decorators.capture.replay import REPLAY, Recording
 from backburn_cupy.kernels import activations, geometry, optimizer_steps, scan
 from backburn_cupy.kernels.runner import number_bits
 
@@ -204,7 +204,7 @@ def test_many_tensors_without_velocities(on: EmulatedRunner, dtype: str) -> None
 def test_the_numbers_of_a_replay_are_read_on_the_device(on: EmulatedRunner, dtype: str, decoupled: bool) -> None:
     operands: Any = _four((50,), dtype)
     recording = Recording()
-    token = REPLAY.set(recording)
+    token = RECORDING_STEP.set(recording)
     try:
         lr, step = recording.number(lambda: 0.5), recording.number(lambda: 1)
         on.numbers.update({0: np.array([0.1]), 1: np.array([5])})  # what they are when the step is replayed
@@ -214,7 +214,7 @@ def test_the_numbers_of_a_replay_are_read_on_the_device(on: EmulatedRunner, dtyp
         actual = optimizer_steps.adam_step(on, param, grad, m, v, **given)
         moved = optimizer_steps.sgd_step(on, param, grad, m, lr=lr, momentum=0.9)
     finally:
-        REPLAY.reset(token)
+        RECORDING_STEP.reset(token)
     assert recording.unbound == 0
     check(actual, NUMPY.adam_step(*operands, lr=0.1, step=5, **options), 4)
     check(moved, NUMPY.sgd_step(*operands[:3], lr=0.1, momentum=0.9), 4)

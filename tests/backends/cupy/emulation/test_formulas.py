@@ -11,8 +11,8 @@ from tests.backends.cupy.emulation import formulas
 from tests.backends.cupy.emulation.emulated import EmulatedRunner
 from tests.backends.cupy.emulation.operands import NUMPY, check, host_dtype, operand
 
-from backburn.backend.tracing import method_of
-from backburn.decorators.capture.replay import REPLAY, Recording
+from backburn.backend.host_numbers import RECORDING_STEP, Recording
+from backburn.programs.lowering import method_of
 from backburn_cupy.kernels.fused import formula_kernels, fuse, prefer_fused
 
 KNOWN = [
@@ -114,12 +114,12 @@ def test_what_is_left_to_the_operations(on: EmulatedRunner, dtype: str) -> None:
 
 def test_a_number_that_changes_from_replay_to_replay_is_not_frozen(on: EmulatedRunner, dtype: str) -> None:
     recording = Recording()
-    token = REPLAY.set(recording)
+    token = RECORDING_STEP.set(recording)
     try:
         number = recording.number(lambda: 0.5)
         assert fuse(on, method_of("lerp"), operand((4,), dtype), operand((4,), dtype), number) is NotImplemented
     finally:
-        REPLAY.reset(token)
+        RECORDING_STEP.reset(token)
 
 
 def test_operations(on: EmulatedRunner, dtype: str) -> None:

@@ -7,9 +7,9 @@ import pytest
 from tests.backends.cupy.emulation.emulated import EmulatedRunner
 from tests.backends.cupy.emulation.operands import NUMPY, check, operand
 
+from backburn.backend.host_numbers import RECORDING_STEP, Recording
 from backburn.base.dtypes import DTYPES
 from backburn.base.errors import ArgumentError
-from backburn.decorators.capture.replay import REPLAY, Recording
 from backburn_cupy.kernels import random
 
 STREAMS = [(0, 0), (1, 1), (2**64 + 5, 7), (2**128 - 1, 8), (12345678901234567890123, 2**40 + 3), (3, 2**63 + 13)]
@@ -53,14 +53,14 @@ def test_certain_events(on: EmulatedRunner, dtype: str) -> None:
 
 def test_the_offset_of_a_replay_is_read_on_the_device(on: EmulatedRunner, dtype: str) -> None:
     recording = Recording()
-    token = REPLAY.set(recording)
+    token = RECORDING_STEP.set(recording)
     try:
         offset = recording.number(lambda: 5)
         on.numbers[0] = np.array([26])
         actual = random.uniform(on, 9, offset, (30,), DTYPES[dtype])
         _, keep = random.dropout(on, operand((30,), dtype, 0), 9, offset, 0.5)
     finally:
-        REPLAY.reset(token)
+        RECORDING_STEP.reset(token)
     assert recording.unbound == 0
     assert actual.tobytes() == NUMPY.uniform(9, 26, (30,), DTYPES[dtype]).tobytes()
     assert keep.tobytes() == NUMPY.bernoulli(9, 26, (30,), 0.5).tobytes()

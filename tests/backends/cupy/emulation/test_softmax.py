@@ -85,6 +85,31 @@ def test_rows_that_rise_and_fall(on: EmulatedRunner, dtype: str) -> None:
         check(softmax.log_softmax(on, x, 1), NUMPY.log_softmax(x, 1), 4)
 
 
+@pytest.mark.parametrize("length", [2, 300, 9001])
+def test_gradients_of_a_row_with_a_winner(on: EmulatedRunner, dtype: str, length: int) -> None:
+    """A share of 1 to rounding has a gradient that the others tell, and each is right relative to itself."""
+    x, grad = np.zeros((2, length), operand((1,), dtype).dtype), operand((2, length), dtype, 1)
+    x[:, 1] = 30
+    y, z = NUMPY.softmax(x, 1), NUMPY.log_softmax(x, 1)
+    targets, labels, ones = np.zeros_like(x), np.ones(2, np.int64), np.ones(2, x.dtype)
+    targets[:, 1] = 1
+    pairs = [
+        (softmax.softmax_backward(on, grad, y, 1), NUMPY.softmax_backward(grad, y, 1)),
+        (softmax.log_softmax_backward(on, grad, z, 1), NUMPY.log_softmax_backward(grad, z, 1)),
+        (softmax.label_cross_entropy_backward(on, ones, x, labels, 1),
+         NUMPY.label_cross_entropy_backward(ones, x, labels, 1)),
+        (softmax.softmax_cross_entropy_backward(on, ones, x, targets, 1),
+         NUMPY.softmax_cross_entropy_backward(ones, x, targets, 1)),
+    ]  # fmt: skip
+    for found, expected in pairs:
+        check(found[:, 1], expected[:, 1], 64)
+    if dtype in ("float32", "float64"):
+        shares = np.exp(-30.0)
+        others = ((grad[:, 1:2] - np.delete(grad, 1, 1)).astype(np.float64) * shares).sum(1)
+        np.testing.assert_allclose(pairs[0][0][:, 1], others, rtol=1e-4)
+        np.testing.assert_allclose(pairs[2][0][:, 1], -shares * (length - 1), rtol=1e-5)
+
+
 def test_shapes_that_differ_are_refused(on: EmulatedRunner, dtype: str) -> None:
     with pytest.raises(ShapeError, match=r"softmax_backward: .*\[2, 3\] and \[2, 4\]"):
         softmax.softmax_backward(on, operand((2, 3), dtype), operand((2, 4), dtype), 1)

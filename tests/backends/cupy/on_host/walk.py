@@ -72,10 +72,10 @@ class Walk:
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
         """Record the calls that are made inside, and forget them."""
+        from backburn.backend.host_numbers import RECORDING_STEP, Recording
         from backburn.base.contexts import scoped
-        from backburn.decorators.capture.replay import REPLAY, Recording
 
-        with self.stream, self.cupy.cuda.using_allocator(self.pool.malloc), scoped(REPLAY, Recording()):
+        with self.stream, self.cupy.cuda.using_allocator(self.pool.malloc), scoped(RECORDING_STEP, Recording()):
             self.stream.begin_capture()
             try:
                 yield
@@ -174,13 +174,13 @@ class Walk:
 
     def keep(self) -> None:
         """See that what a recorded step reads from elsewhere lives as long as the recording, and no longer."""
+        from backburn.backend.host_numbers import RECORDING_STEP, Recording
         from backburn.base import dtypes
         from backburn.base.contexts import scoped
-        from backburn.decorators.capture.replay import REPLAY, Recording
 
         used, where = self.cupy.get_default_memory_pool().used_bytes, "memory from elsewhere"
         x, tables = self.k.ones((1000,), dtypes.float32), [self.k.ones((1000,), dtypes.float32)]
-        with scoped(REPLAY, Recording()):
+        with scoped(RECORDING_STEP, Recording()):
             made = self.k.capture(lambda state, _: ([self.k.add(state[0], tables[0])], []), [x], [])
         before = used()
         tables.clear()

@@ -238,7 +238,10 @@ def _grows(operation: Operation, sample: Sample, group: tuple[Slot, ...], length
 
 def _computes(operation: Operation, sample: Sample, lengths: Mapping[Slot, int]) -> bool:
     """Whether the reference knows a call with these lengths: rules of shapes trust in what belongs together."""
-    tried = _stretched(operation, sample, lengths, np.random.default_rng(0))
+    if any(_is_side(operation, sample, slot) for slot in lengths):  # a matrix of equal rows has no decomposition
+        tried = _stretched(operation, sample, lengths, np.random.default_rng(0))
+    else:
+        tried = _repeated(sample, lengths)
     try:
         with np.errstate(all="ignore"):
             found = expected_of(SAMPLES[operation.name], tried, list(tried.operands))
@@ -249,6 +252,23 @@ def _computes(operation: Operation, sample: Sample, lengths: Mapping[Slot, int])
         return True
     outputs = promised if len(operation.results) > 1 else (promised,)
     return [a.shape for a in found] == [tuple(shape) for shape in outputs]
+
+
+def _repeated(sample: Sample, lengths: Mapping[Slot, int]) -> Sample:
+    """A sample with longer axes along which its values begin again, which costs less to make than other values."""
+    operands = [list(o) if isinstance(o, list) else [o] for o in sample.operands]
+    for (place, member, axis), n in lengths.items():
+        if isinstance(place, int):
+            old = operands[place][member]
+            values = old.values if isinstance(old, Stored) else old
+            longer = values.take(np.arange(n) % values.shape[axis], axis)
+            operands[place][member] = replace(old, values=longer) if isinstance(old, Stored) else longer
+    members = zip(sample.operands, operands, strict=True)
+    return replace(
+        sample,
+        operands=tuple(new if isinstance(old, list) else new[0] for old, new in members),
+        attributes=_attributes(sample, lengths),
+    )
 
 
 def _near(length: int, multiple: int) -> tuple[int, int]:

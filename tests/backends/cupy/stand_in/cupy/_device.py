@@ -48,13 +48,14 @@ class Device:
 
 
 class Graph:
-    """Recorded calls; launching the graph makes them again."""
+    """Recorded calls; launching the graph makes them again, on memory in which they find nothing of before."""
 
     def __init__(self, calls: list[Any], memory: list[Any]) -> None:
         self.calls, self.memory = calls, memory
 
     def launch(self, stream: Any = None) -> None:
         assert Tape.calls is None
+        Tape.spoil(self.memory)
         for again in self.calls:
             again()
 

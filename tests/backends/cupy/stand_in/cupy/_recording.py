@@ -40,13 +40,18 @@ class Tape:
         assert calls is not None
         for array, before in reversed(cls._saved):
             np.copyto(array, before)
-        for array in cls._made:
-            array.fill(True if array.dtype.kind == "b" else 111)
+        cls.spoil(cls._made)
         made = [*cls._made]
         cls._saved.clear()
         cls._made.clear()
         cls.inside.clear()
         return calls, made
+
+    @staticmethod
+    def spoil(arrays: list[Any]) -> None:
+        """Fill memory of a recording with rubbish."""
+        for array in arrays:
+            array.fill(True if array.dtype.kind == "b" else 111)
 
     @classmethod
     def add(cls, compute: Any) -> None:

@@ -1,0 +1,134 @@
+/* NumPy's element-wise functions, to be run by several threads or as parts of formulas. Arithmetic and comparisons are
+ * bit-identical to NumPy; the others are within 2 ulp. */
+#include "runtime/float64.h"
+#include "runtime/kernels.h"
+
+/* exp(x) - 1 is 2**whole times the polynomial and 1 - 2**-whole, which is exact. */
+INLINE float expm1_of(float x) {
+    x = x > 89.0f ? 89.0f : x;
+    x = x < -18.0f ? -18.0f : x;
+    int32_t whole;
+    const float rest = exp_terms(x, -0.0f, &whole);
+    const int32_t half = whole >> 1, least = whole < 126 ? whole : 126;
+    const float result = (rest + (1.0f - power_of_2(-least))) * power_of_2(half) * power_of_2(whole - half);
+    return x == 0.0f ? x : result;
+}
+
+UNARY(expm1, expm1_of(x))
+UNARY(tanh, tanh_of(x))
+
+/* The sine and the cosine of x below 2**20 in absolute value, less the nearest multiple of pi / 2 in three parts: the
+ * terms of their series that count. */
+typedef struct {
+    double sine, cosine;
+} Circle;
+
+INLINE Circle circle_of(double x) {
+    const double shift = 0x1.8p52, shifted = x * 0.63661977236758134 + shift, q = shifted - shift;
+    const double r = ((x - q * 0x1.921fb544p+0) - q * 0x1.0b4611a6p-34) - q * 0x1.3198a2e037073p-69, z = r * r;
+    uint64_t quarter;
+    memcpy(&quarter, &shifted, sizeof quarter);
+    double s = 1.0 / 355687428096000;
+    s = s * z - 1.0 / 1307674368000;
+    s = s * z + 1.0 / 6227020800;
+    s = s * z - 1.0 / 39916800;
+    s = s * z + 1.0 / 362880;
+    s = s * z - 1.0 / 5040;
+    s = s * z + 1.0 / 120;
+    s = s * z - 1.0 / 6;
+    s = s * z * r + r;
+    double c = 1.0 / 20922789888000;
+    c = c * z - 1.0 / 87178291200;
+    c = c * z + 1.0 / 479001600;
+    c = c * z - 1.0 / 3628800;
+    c = c * z + 1.0 / 40320;
+    c = c * z - 1.0 / 720;
+    c = c * z + 1.0 / 24;
+    const double half = 0.5 * z, one = 1.0 - half;
+    c = one + (((1.0 - one) - half) + c * z * z);
+    const double sine = x == 0.0 ? x : quarter & 1 ? c : s, cosine = quarter & 1 ? s : c;
+    return (Circle){quarter & 2 ? -sine : sine, (quarter + 1) & 2 ? -cosine : cosine};
+}
+
+/* Kernels of either type. Numbers from WHOLE on have no fraction. */
+#define OF_TYPE(function, ...) _Generic((REAL)0, float: function##f, double: function)(__VA_ARGS__)
+#define WHOLE _Generic((REAL)0, float: 0x1p23f, double: 0x1p52)
+#define EXP(x) _Generic((x), float: exp_of, double: exp_of_double)(x)
+#define LOG(x) _Generic((x), float: log_of, double: log_of_double)(x)
+#define LOG1P(x) _Generic((x), float: log1p_of, double: log1p_of_double)(x)
+
+/* The remainder of x / y, both not below 0: x less the nearest multiple of y, which is exact, and y more if that is below
+ * 0. IS_FAR tells where it would not be. */
+INLINE int is_far_of_float(float x, float y) { return !((double)x / y < 0x1p28); }
+
+INLINE float rest_of_float(float x, float y) {
+    const double shift = 0x1.8p52, whole = ((double)x / y + shift) - shift;
+    const double rest = whole == 0.0 ? x : x - whole * y; /* y may be infinite */
+    return (float)(rest < 0.0 ? rest + y : rest);
+}
+
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+INLINE int is_far_of_double(double x, double y) { return !(x / y < 0x1p51); }
+
+INLINE double less_multiple(double x, double whole, double y) { return fma(-whole, y, x); }
+#else
+INLINE int is_far_of_double(double x, double y) { return !(x / y < 0x1p24) || !(x < 0x1p1022); }
+
+/* Each half of y's digits times the whole number is a double. */
+INLINE double less_multiple(double x, double whole, double y) {
+    uint64_t bits;
+    double high;
+    memcpy(&bits, &y, sizeof bits);
+    bits &= ~(((uint64_t)1 << 26) - 1);
+    memcpy(&high, &bits, sizeof high);
+    return (x - whole * high) - whole * (y - high);
+}
+#endif
+
+INLINE double rest_of_double(double x, double y) {
+    const double shift = 0x1.8p52, whole = (x / y + shift) - shift;
+    const double rest = whole == 0.0 ? x : less_multiple(x, whole, y);
+    return rest < 0.0 ? rest + y : rest;
+}
+
+#define IS_FAR(x, y) _Generic((x), float: is_far_of_float, double: is_far_of_double)(x, y)
+#define REST(x, y) _Generic((x), float: rest_of_float, double: rest_of_double)(x, y)
+
+#include "elementwise.h"
+#undef REAL
+#undef NAMED
+#define REAL double
+#define NAMED(name) backburn_##name##_double
+#include "elementwise.h"
+#undef REAL
+#undef NAMED
+#define REAL float
+#define NAMED(name) backburn_##name
+
+/* The few numbers that are far away or not finite, by the library's functions. Floats are computed as doubles. */
+#define CIRCULAR(name, expression)                                                                                     \
+    KERNEL(name##_double, double *out, const double *xs, int64_t count) {                                              \
+        int64_t far = 0;                                                                                               \
+        SUM_OF(far) for (int64_t i = 0; i < count; i++) far += !(fabs(xs[i]) < 0x1p20);                                \
+        if (far) {                                                                                                     \
+            for (int64_t i = 0; i < count; i++) out[i] = name(xs[i]);                                                  \
+            return;                                                                                                    \
+        }                                                                                                              \
+        LOOP for (int64_t i = 0; i < count; i++) {                                                                     \
+            const Circle c = circle_of(xs[i]);                                                                         \
+            out[i] = expression;                                                                                       \
+        }                                                                                                              \
+    }                                                                                                                  \
+    KERNEL(name, float *out, const float *xs, int64_t count) {                                                         \
+        double room[SPAN];                                                                                             \
+        for (; count > 0; out += SPAN, xs += SPAN, count -= SPAN) {                                                    \
+            const int64_t n = count < SPAN ? count : SPAN;                                                             \
+            LOOP for (int64_t i = 0; i < n; i++) room[i] = xs[i];                                                      \
+            NAMED(name##_double)(room, room, n);                                                                       \
+            LOOP for (int64_t i = 0; i < n; i++) out[i] = (float)room[i];                                              \
+        }                                                                                                              \
+    }
+#define SPAN 256
+CIRCULAR(sin, c.sine)
+CIRCULAR(cos, c.cosine)
+CIRCULAR(tan, c.sine / c.cosine)

@@ -1,0 +1,67 @@
+/* Matrix products in the kernels' own threads.
+ *
+ * As in BLIS: panels of NR columns of B are packed, NC_PANELS of them and KC rows at a time, and tiles of MR rows by NR
+ * columns of C stay in registers over the depth. Where the columns of B lie in memory as rows, and A is small, the
+ * transposed product is computed: then the rows of A are packed. */
+#define UNROLLED
+#include "runtime/kernels.h"
+#include "blas.h"
+#include "runtime/thread_pool.h"
+
+#if defined(__AVX512F__)
+enum { VECTOR_BYTES = 64, MC_BYTES = 448, MR = 14, MAX_TRANSPOSED_MR = 8 };
+#define FLOATS(name) name##_16
+#define DOUBLES(name) name##_8
+#elif defined(__AVX__)
+enum { VECTOR_BYTES = 32, MC_BYTES = 384, MR = 6, MAX_TRANSPOSED_MR = 4 };
+#define FLOATS(name) name##_8
+#define DOUBLES(name) name##_4
+#else
+enum { VECTOR_BYTES = 16, MC_BYTES = 384, MR = 4, MAX_TRANSPOSED_MR = 4 };
+#define FLOATS(name) name##_4
+#define DOUBLES(name) name##_2
+#endif
+enum { NC_PANELS = 4, KC = 320, PACKED_LDA = KC + 16, PAGE = 4096 };
+
+/* The compiler takes the address for another one at each use. */
+#define OPAQUE(address) __asm__("" : "+r"(address))
+
+/* The elements of two vectors in turns, of their first halves or of their last. */
+#define FIRST_16 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define LAST_16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#define FIRST_8 0, 8, 1, 9, 2, 10, 3, 11
+#define LAST_8 4, 12, 5, 13, 6, 14, 7, 15
+#define FIRST_4 0, 4, 1, 5
+#define LAST_4 2, 6, 3, 7
+#define FIRST_2 0, 2
+#define LAST_2 1, 3
+#if defined(__clang__)
+#define MIX(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define MIX(a, b, ...) __builtin_shuffle(a, b, (NAMED(Places)){__VA_ARGS__})
+#endif
+
+#define WHOLE int32_t
+#define OF_LANES FLOATS
+#include "gemm.h"
+
+/* cblas_sgemm in the calling thread, of rows, with beta 0 or 1. */
+KERNEL(sgemm, int order, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
+       int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc) {
+    (void)order;
+    const int is_a_transposed = trans_a == TRANS, is_b_transposed = trans_b == TRANS;
+    backburn_gemm_parallel((backburn_Gemm){.a = a, .b = b, .c = c, .alpha = alpha, .accumulates = beta != 0, .m = m, .n = n,
+                                           .k = k, .rs_a = is_a_transposed ? 1 : lda,
+                                           .cs_a = is_a_transposed ? lda : 1, .cs_b = is_b_transposed ? ldb : 1,
+                                           .rs_b = is_b_transposed ? 1 : ldb, .ldc = ldc}, 1, 1);
+}
+
+#undef WHOLE
+#undef OF_LANES
+#undef REAL
+#undef NAMED
+#define WHOLE int64_t
+#define OF_LANES DOUBLES
+#define REAL double
+#define NAMED(name) backburn_##name##_double
+#include "gemm.h"

@@ -1,0 +1,1 @@
+"""Convolutions by compiled kernels: their sizes, the choice of a kernel, and blocks for the threads."""

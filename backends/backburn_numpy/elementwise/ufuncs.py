@@ -1,0 +1,211 @@
+"""NumPy's ufuncs as operations of the contract, which are quiet as :mod:`backburn_numpy.runtime.quiet` describes it.
+
+``out=...`` (the Ellipsis) makes a ufunc return 0-d results as arrays instead of scalars. Large results use recycled
+memory, and very large ones are computed in several threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from backburn_numpy import compiled, tuning
+from backburn_numpy.compiled import FLOAT32, FLOAT64
+from backburn_numpy.elementwise.blocks import RowBuffer
+from backburn_numpy.elementwise.fused import FLIPPED, fuse_kernel
+from backburn_numpy.elementwise.half_precision import cast_like, is_half, upcast_half
+from backburn_numpy.runtime.memory import empty, memory_ordered
+from backburn_numpy.runtime.quiet import RAISED, again
+from backburn_numpy.runtime.threads import available, parallel_for
+
+Array = Any
+
+#: float64 represents all integers up to this.
+LARGEST = 1 << 53
+
+
+#: What NumPy computes for one number after another.
+DIVISIONS = (np.remainder, np.fmod, np.floor_divide)
+
+#: The kernels for NumPy's functions.
+KERNELS: dict[np.ufunc, str] = {
+    np.negative: "negative", np.absolute: "absolute", np.square: "square", np.sqrt: "sqrt",
+    np.reciprocal: "reciprocal", np.exp: "exp", np.tanh: "tanh", np.add: "add", np.subtract: "subtract",
+    np.multiply: "multiply", np.divide: "divide", np.maximum: "maximum", np.minimum: "minimum",
+    np.sign: "sign", np.floor: "floor", np.rint: "round", np.log1p: "log1p",
+    np.remainder: "remainder", np.fmod: "fmod", np.floor_divide: "floor_divide",
+}  # fmt: skip
+
+
+#: The kernels of float64 that take at most half the time of NumPy's functions.
+DOUBLE_KERNELS: dict[np.ufunc, str] = {
+    np.sin: "sin", np.cos: "cos", np.sqrt: "sqrt", np.reciprocal: "reciprocal", np.sign: "sign",
+    np.remainder: "remainder", np.fmod: "fmod", np.floor_divide: "floor_divide",
+}  # fmt: skip
+
+
+def unary(ufunc: np.ufunc) -> Callable[[Array], Array]:
+    """A ufunc of one operand as an operation."""
+    threshold, least = _thresholds(ufunc)
+
+    def operation(x: Array, /) -> Array:
+        try:
+            if x.nbytes >= least and (x.nbytes >= threshold or is_half(x)):
+                return large(ufunc, x)
+            return ufunc(x, out=...)
+        except RAISED:
+            return again(operation, x)
+
+    return operation
+
+
+def binary(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
+    """A ufunc of two operands, one of which may be a Python scalar, as an operation.
+
+    With a Python scalar a ufunc keeps the array's dtype if that is one of NumPy's own. For one of another package, such
+    as bfloat16 (two bytes), the scalar must be converted first.
+    """
+    (threshold, least), ndarray, flipped = _thresholds(ufunc), np.ndarray, FLIPPED.get(KERNELS.get(ufunc, ""))
+
+    def operation(x: Array, y: Array, /) -> Array:
+        try:
+            if x.__class__ is y.__class__:
+                if x.nbytes >= least and (x.nbytes >= threshold or is_half(x)):
+                    return large(ufunc, x, y)
+            elif x.__class__ is ndarray:
+                if x.itemsize == 2 and x.dtype.isbuiltin != 1:
+                    y = np.asarray(y, x.dtype)
+                if x.nbytes >= least and (x.nbytes >= threshold or is_half(x)):
+                    return large(ufunc, x, y)
+            else:
+                if y.itemsize == 2 and y.dtype.isbuiltin != 1:
+                    x = np.asarray(x, y.dtype)
+                if y.nbytes >= least and (y.nbytes >= threshold or is_half(y)):
+                    found = run_kernel(flipped, y, x)
+                    if found is not None:
+                        return found
+            return ufunc(x, y, out=...)
+        except RAISED:
+            return again(operation, x, y)
+
+    return operation
+
+
+def comparison(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
+    """A comparison of two operands, one of which may be a Python scalar, as an operation."""
+
+    def operation(x: Array, y: Array, /) -> Array:
+        try:
+            main = x if x.__class__ is np.ndarray else y
+            if (
+                main.itemsize == 2
+                and is_half(main)
+                and (main.nbytes >= tuning.MIN_HALF_BYTES_FOR_FLOAT32 or main.dtype.isbuiltin != 1)
+            ):
+                x, y = (_wide(o, main) for o in (x, y))
+            return ufunc(x, y, out=...)
+        except RAISED:
+            return again(operation, x, y)
+
+    return operation
+
+
+def _wide(x: Array | float, like: Array) -> Array | float:
+    """An array of 16-bit floats in float32, or a Python scalar rounded to them."""
+    return upcast_half(x) if x.__class__ is np.ndarray else float(np.asarray(x, like.dtype))
+
+
+def _thresholds(ufunc: np.ufunc) -> tuple[float, float]:
+    """From how many bytes on results use recycled memory, and 16-bit floats are computed in float32.
+
+    Never for bool results, which are small.
+    """
+    if ufunc in DIVISIONS:
+        return tuning.MIN_BYTES_FOR_DIVISION, tuning.MIN_BYTES_FOR_DIVISION
+    # Comparisons of Python objects, which tensors do not hold, give objects.
+    return (
+        (math.inf, math.inf)
+        if all(t.endswith(("?", "O")) for t in ufunc.types)
+        else (tuning.MIN_POOLED_BYTES, tuning.MIN_HALF_BYTES_FOR_FLOAT32)
+    )
+
+
+def run_kernel(name: str | None, x: Array, *others: Any, dtype: np.dtype[Any] = FLOAT32) -> Array | None:
+    """A kernel's result for a large contiguous array of its dtype, and another or a scalar; None if none applies.
+
+    16-bit floats, of any layout, are converted within the same pass.
+    """
+    if name is not None and is_half(x):
+        return fuse_kernel(name, x, *others)
+    if name is None or x.dtype is not dtype or not x.flags.c_contiguous:
+        return None
+    arrays = [x]
+    for y in others:
+        if y.__class__ is np.ndarray:
+            if y.shape != x.shape or y.dtype is not dtype or not y.flags.c_contiguous:
+                return None
+            arrays.append(y)
+        # Larger integers would be rounded twice.
+        elif y.__class__ is float or (y.__class__ is int and -LARGEST <= y <= LARGEST):
+            arrays.append(np.array(y, dtype))
+            name += "_number"
+        else:
+            return None
+    fast = compiled.kernel(name if dtype is FLOAT32 else f"{name}_double")
+    if fast is None:
+        return None
+    out = empty(x.shape, dtype)
+    starts = [compiled.address(a) for a in (out, *arrays)]
+    size = dtype.itemsize
+    strides = [size, *(size if a.ndim or a is x else 0 for a in arrays)]
+    compiled.parallel_for(fast, starts, strides, x.size, 0, available())
+    return out
+
+
+def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:
+    """``ufunc(x, *others)`` for a large array ``x``; other operands are arrays of its dtype or Python scalars."""
+    if (in_order := memory_ordered(x, *others)) is not None:
+        views, back = in_order
+        return large(ufunc, *views).transpose(back)
+    kernels, dtype = (DOUBLE_KERNELS, FLOAT64) if x.dtype is FLOAT64 else (KERNELS, FLOAT32)
+    if (found := run_kernel(kernels.get(ufunc), x, *others, dtype=dtype)) is not None:
+        return found
+    if is_half(x) and compiled.level() is not None:
+        # The result is rounded once, as by NumPy's own loops for them.
+        return cast_like(large(ufunc, *(_wide(o, x) for o in (x, *others))), x)
+    operands = (x, *others)
+    arrays = [o for o in operands if o.__class__ is np.ndarray]
+    shape = np.broadcast(*arrays).shape
+    spaced = [a for a in arrays if not a.flags.c_contiguous and a.shape == shape and all(a.strides)]
+    if spaced and (
+        x.nbytes < tuning.MAX_BYTES_OF_STRIDED_RESULT
+        or any([*a.strides] != sorted(a.strides, reverse=True) for a in spaced)
+    ):
+        return ufunc(*operands)  # in the operands' layout
+    if not any(x.strides):  # broadcast from one element, such as a sum's gradient
+        operands = (x[(slice(1),) * x.ndim], *others)
+    out, size = empty(shape, x.dtype), math.prod(shape)
+    alike = all(o.__class__ is not np.ndarray or (o.shape == shape and o.flags.c_contiguous) for o in operands)
+    if size < tuning.MIN_ELEMENTS_FOR_SECOND_THREAD:
+        with RowBuffer(0 if alike else shape[-1]):
+            return ufunc(*operands, out=out)
+    rows = shape[0]
+    if rows < 16 and alike:
+        operands = tuple(o.reshape(-1) if o.__class__ is np.ndarray else o for o in operands)
+        target, rows = out.reshape(-1), size
+    else:
+        target = out
+
+    def part(start: int, stop: int) -> None:
+        pieces = (
+            o[start:stop] if o.__class__ is np.ndarray and o.ndim == target.ndim and o.shape[0] == rows else o
+            for o in operands
+        )
+        with RowBuffer(0 if alike else shape[-1]):
+            ufunc(*pieces, out=target[start:stop])
+
+    parallel_for(part, rows, max(1, tuning.MIN_ELEMENTS_FOR_SECOND_THREAD * rows // size))
+    return out

@@ -1,0 +1,1 @@
+"""Recorded programs: passes after products, and state that a replay updates in place."""

@@ -1,0 +1,1 @@
+"""Reductions and norms of rows, columns and planes by compiled kernels."""

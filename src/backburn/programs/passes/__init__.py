@@ -1,0 +1,1 @@
+"""Passes: functions from a program to another one that computes the same."""

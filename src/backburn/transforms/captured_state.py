@@ -1,0 +1,385 @@
+"""The state and the batch of a captured step, as lists of primitives."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter, is_
+from typing import Any
+from weakref import getweakrefcount
+
+from backburn.autodiff import Autodiff
+from backburn.autodiff.graph import KeptNode, Tracked
+from backburn.backend.contract import is_autodiff
+from backburn.backend.host_numbers import HasState
+from backburn.base.contexts import ACTIVE
+from backburn.base.errors import ArgumentError
+from backburn.base.mutable_trees import MutableTree
+from backburn.base.trees import flatten, same, unflatten
+from backburn.tensor.classes import Tensor
+from backburn.tensor.core.invalidation import STATE, Invalidated, invalidate
+from backburn.tensor.core.levels import FROM_INNER, INNER
+from backburn.tensor.core.messages import describe
+
+_getrefcount: Callable[[Any], int] | None = getattr(sys, "getrefcount", None)
+
+
+class State:
+    """The tensors of a state, each once: slots, whose primitives a replay reads and writes.
+
+    A replay uses up the tensors, and puts others in their places. A tensor that an earlier replay has made and that
+    only the state refers to, as its reference count tells, stays and gets the new primitive: nobody sees a difference.
+    """
+
+    def __init__(self, state: Any) -> None:
+        self._box = [state]
+        self._leaves = flatten(self._box)
+        self._tree = MutableTree(self._box, lambda x: isinstance(x, Tensor | HasState))
+        self.tensors: list[Tensor] = []
+        #: The optimizers and the like, with the names of their tensors, and the number of the first of these.
+        self._holders: list[tuple[HasState, list[str], int]] = []
+        #: Whether each tensor may stay: whoever has a tuple that a tensor is in expects the old one in it.
+        self._may_stay: list[bool] = []
+        for leaf in self._tree.leaves:
+            if isinstance(leaf.value, HasState):
+                held = leaf.value.held_tensors()
+                self._holders.append((leaf.value, [*leaf.value.state_tensors()], len(self.tensors)))
+                self.tensors += held
+                self._may_stay += [True] * len(held)
+            else:
+                self.tensors.append(leaf.value)
+                nodes = [node for node, _ in leaf.parents]
+                self._may_stay.append(all(x.kind.containers is not None and x.parent is not None for x in nodes))
+        self._depths = [*map(depth_of, self.tensors)]
+        self._readers = [*map(_reader, self.tensors, self._depths)]
+        self._makers: list[Maker] = []
+        #: The tensors that a replay has left and what they consist of, the number of the tensor to which each belongs,
+        #: and how many references to each there were then; empty before a replay.
+        self._parts: list[Any] = []
+        self._owners: list[int] = []
+        self._counts: list[int] = []
+        #: Of the parts that stay in the replay that is going on, the counts by identity.
+        self._known: dict[int, int] = {}
+        #: What holds the primitive of each of them: the tensor itself, or its innermost box.
+        self._homes: list[Any] = []
+        #: Which tensors stay in the replay that is going on; None before that is decided.
+        self._stays: list[bool] | None = None
+
+    @property
+    def state(self) -> Any:
+        """The tree, with what has been put into it."""
+        return self._box[0]
+
+    @property
+    def held(self) -> list[Tensor]:
+        """The tensors of optimizers and the like."""
+        return [x for _, names, first in self._holders for x in self.tensors[first : first + len(names)]]
+
+    def read(self) -> list[Any]:
+        """The primitives of the backend that computes. Raises :class:`GraphError` for a tensor that is used up."""
+        found = []
+        for read, x in zip(self._readers, self.tensors, strict=True):
+            primitive = read(x)
+            if primitive.__class__ is Invalidated:
+                primitive.shape  # noqa: B018 - raises
+            found.append(primitive)
+        return found
+
+    def put(self, tensors: list[Any], owned: bool = False) -> None:
+        """Replace :attr:`tensors`, in order; ``owned`` if nobody else will read the new ones."""
+        rest, holders = iter(tensors), iter(self._holders)
+        for leaf in self._tree.leaves:
+            if isinstance(leaf.value, HasState):
+                holder, names, _ = next(holders)
+                holder.load_tensors({name: next(rest) for name in names}, owned)
+            else:
+                leaf.put(next(rest))
+
+    def restore(self, tensors: list[Any]) -> None:
+        """Put the tensors, and the containers that a recorded step has replaced, where they were."""
+        self._tree.restore()
+        self.put(tensors)
+
+    # ---- a replay: release, then commit or rollback ----
+
+    def release(self) -> list[int]:
+        """Decide which tensors stay. The others are invalid from now on, and do not refer to their primitives.
+
+        Returns how many references to each primitive the state has.
+        """
+        if self._stays is None:
+            self._stays = stays = self._only_here()
+            if not all(stays):
+                self._made()
+                invalidate((x for x, there in zip(self.tensors, stays, strict=True) if not there), STATE)
+                known = zip(self._parts, self._counts, self._owners, strict=True)
+                self._known = {id(part): count for part, count, owner in known if stays[owner]}
+                self._parts, self._homes = (
+                    [],
+                    [x if there else None for x, there in zip(self._homes, stays, strict=False)],
+                )
+        return [*map(int, self._stays)]
+
+    def _only_here(self) -> list[bool]:
+        """Whether only the state refers to each tensor, and to what it consists of."""
+        if not self._parts or _getrefcount is None:
+            return [False] * len(self.tensors)
+        counts = [*map(_getrefcount, self._parts)]
+        if counts == self._counts and not any(map(getweakrefcount, self._parts)):
+            return self._may_stay
+        shared = {
+            owner
+            for x, now, then, owner in zip(self._parts, counts, self._counts, self._owners, strict=True)
+            if now != then or getweakrefcount(x)
+        }
+        return [may and i not in shared for i, may in enumerate(self._may_stay)]
+
+    def commit(self, primitives: Sequence[Any]) -> None:
+        """Write what a replay has left, into the tensors that stay, and into new ones in the places of the others."""
+        self.release()
+        assert self._stays is not None
+        stays, self._stays = self._stays, None
+        self._write(primitives, stays)
+        if all(stays):
+            return
+        self.tensors = [
+            x if there else make(p)
+            for x, there, make, p in zip(self.tensors, stays, self._made(), primitives, strict=True)
+        ]
+        self.put(self.tensors)
+        self._tree.remember()
+        if _getrefcount is not None:
+            self._take_apart()
+            counts = [*map(_getrefcount, self._parts)]  # in this frame nothing else refers to what is new
+            # The caller's list of the tensors of before refers to what stays.
+            own = zip(map(id, self._parts), counts, self._owners, strict=True)
+            self._counts = [self._known[part] if stays[owner] else count for part, count, owner in own]
+
+    def _write(self, primitives: Sequence[Any], stays: list[bool]) -> None:
+        """Write the primitives of tensors that stay."""
+        for home, depth, primitive, there in zip(self._homes, self._depths, primitives, stays, strict=False):
+            if there and depth:
+                home.value = primitive
+            elif there:
+                home._primitive = primitive
+
+    def _take_apart(self) -> None:
+        """Note what the tensors consist of."""
+        self._parts, self._owners, self._homes = [], [], []
+        for i, (x, depth) in enumerate(zip(self.tensors, self._depths, strict=True)):
+            parts: list[Any] = [x]
+            for level in range(depth or 0):
+                box = parts[-1].value if level else x._primitive
+                if box.node is not None:
+                    parts.insert(0, box.node)
+                    self._may_stay[i] &= box.node.__class__ is KeptNode
+                parts.append(box)
+            self._may_stay[i] &= depth is not None
+            self._homes.append(parts[-1])
+            self._parts += parts
+            self._owners += [i] * len(parts)
+
+    def rollback(self, tensors: list[Tensor], primitives: Iterable[Any], is_complete: bool) -> None:
+        """Put back the tensors of before a step that was cut short, over the state as it is now.
+
+        ``is_complete`` if that is the new one; else tensors that are valid are as they were.
+        """
+        self.tensors = tensors
+        for x, make, primitive in zip(tensors, self._made(), primitives, strict=True):
+            if is_complete or x._primitive is STATE:
+                x._primitive = make(primitive).primitive
+        self.restore(tensors)
+
+    def _made(self) -> list[Maker]:
+        """How to make tensors like those of the state."""
+        if not self._makers:
+            self._makers = [maker(x) for x in self.tensors]
+        return self._makers
+
+    # ---- other states ----
+
+    def is_as_left(self, state: Any, primitives: Sequence[Any]) -> bool:
+        """Whether ``state``, or a tuple of the same parts, is as the last replay has left it, with these primitives."""
+        mine = self.state
+        if state is not mine:
+            if type(state) is not tuple or type(mine) is not tuple or len(state) != len(mine):
+                return False
+            if not all(map(is_, state, mine)):
+                return False
+        if not self._tree.unchanged():
+            return False
+        for holder, names, first in self._holders:
+            held = holder.held_tensors()
+            if len(held) != len(names) or not all(map(is_, held, self.tensors[first : first + len(names)])):
+                return False
+        return all(map(is_, self.read(), primitives))
+
+    def key(self) -> Any:
+        """A key that is equal for two states that one program can serve."""
+        leaves, structure = self._leaves
+        others = [None if isinstance(x, Tensor) else constant_key(x) for x in leaves]  # of an optimizer, which it is
+        paths = [leaf.paths for leaf in self._tree.leaves]
+        names = [(first, names) for _, names, first in self._holders]
+        return structure, others, paths, names, [description(x) for x in self.tensors]
+
+    def differs(self, key: Any) -> str:
+        """The first difference to another key, in words."""
+        mine, (structure, others, paths, _, tensors) = self.key(), key
+        if mine[0] != structure or mine[2] != paths:
+            return "it has other parts"
+        if not same(mine[1], others):
+            return "a number in it that is not a tensor changed, and would be frozen (use a tensor)"
+        pairs = zip(mine[4], tensors, strict=False)
+        return next((f"{a} instead of {b}" for a, b in pairs if a != b), "an optimizer remembers more")
+
+
+class Batch:
+    """The batch: its tensors, and how to put others in their places."""
+
+    def __init__(self, batch: tuple[Any, ...]) -> None:
+        self._leaves, self._structure = flatten(batch)
+        self.tensors: list[Tensor] = []
+        others: list[Any] = []
+        for x in self._leaves:
+            if isinstance(x, Tensor):
+                self.tensors.append(x)
+                others.append(None)
+            elif hasattr(x, "__array__"):
+                raise ArgumentError(f"capture: the batch must have tensors, not {type(x).__name__}: use bb.asarray")
+            else:
+                others.append(constant_key(x))
+        self.primitives = [primitive_of(x) for x in self.tensors]
+        abouts = [description(x) for x in self.tensors]
+        first: dict[int, int] = {}
+        #: The place, for each tensor, of the first one that is the same leaf: shared ones are one parameter.
+        self._same = [
+            first.setdefault(id(x.primitive), i) if about[-1] else i
+            for i, (x, about) in enumerate(zip(self.tensors, abouts, strict=True))
+        ]
+        self.key = (self._structure, others, abouts, self._same)
+
+    def tree(self, primitives: list[Any]) -> Any:
+        """The batch with tensors over other primitives."""
+        made: list[Tensor] = []
+        for i, (x, p) in enumerate(zip(self.tensors, primitives, strict=True)):
+            made.append(made[self._same[i]] if self._same[i] < i else maker(x)(p))
+        rest = iter(made)
+        return unflatten(self._structure, [next(rest) if isinstance(x, Tensor) else x for x in self._leaves])
+
+
+class PlainBatch:
+    """What batches of one kind have in common, if they are tensors without gradients: they are read in one loop."""
+
+    def __init__(self, batch: tuple[Any, ...]) -> None:
+        self._kinds: list[tuple[Any, Any, Any, Any, int]] | None = []
+        for x in batch:
+            depth = depth_of(x) if isinstance(x, Tensor) and not x.is_tracked else None
+            if depth is None:
+                self._kinds = None
+                return
+            self._kinds.append((x.__class__, x._backend, x._dtype, x.shape, depth))
+
+    def read(self, batch: tuple[Any, ...]) -> list[Any] | None:
+        """The primitives of a batch of the same kind; None for any other batch."""
+        if self._kinds is None or len(batch) != len(self._kinds):
+            return None
+        found = []
+        for x, (kind, backend, dtype, shape, depth) in zip(batch, self._kinds, strict=True):
+            if x.__class__ is not kind or x._backend is not backend or x._dtype is not dtype:
+                return None
+            primitive = x._primitive
+            for _ in range(depth):
+                if primitive.node is not None:
+                    return None
+                primitive = primitive.value
+            if primitive.shape != shape:
+                return None
+            found.append(primitive)
+        return found
+
+
+# ---- tensors and primitives ----
+
+
+def constant_key(x: Any) -> tuple[Any, Any]:
+    """A key for a value that is not a tensor: by class, and floats by their ``repr``, which tells 0.0 from -0.0."""
+    return x.__class__, repr(x) if x.__class__ is float else x
+
+
+def description(x: Tensor) -> tuple[Any, ...]:
+    """A key of a tensor, equal for those that one program can serve; raises for a tensor with a history."""
+    is_leaf = x.is_require_grad
+    if not is_leaf and x.is_tracked:
+        if x.backend is ACTIVE.get():
+            raise ArgumentError(
+                f"capture: {describe((x,))} is what a transform around the captured step differentiates, and a replay "
+                f"has no derivatives: take them inside, as in bb.capture(lambda state, x: (state, bb.jvp(f, (x,), "
+                f"(x,)))), or call the function that was captured"
+            )
+        raise ArgumentError(f"capture: {describe((x,))} depends on tracked tensors of another step: detach it")
+    return x.dtype, x.shape, x.backend, is_leaf
+
+
+def computing(k: Any) -> Any:
+    """The backend below the levels of autodiff."""
+    while is_autodiff(k):
+        k = k.inner_backend
+    return k
+
+
+def depth_of(x: Tensor) -> int | None:
+    """How many boxes of ``Autodiff`` a tensor's primitive is in; None where another class differentiates."""
+    k: Any = x.backend
+    depth = 0
+    while is_autodiff(k):
+        if type(k) is not Autodiff:
+            return None
+        k, depth = k.inner_backend, depth + 1
+    return depth if x.dtype.kind == "float" else 0
+
+
+def _reader(x: Tensor, depth: int | None) -> Callable[[Tensor], Any]:
+    """A function that reads the primitive of tensors like ``x``, in C if it can."""
+    return primitive_of if depth is None else attrgetter("_primitive" + ".value" * depth)
+
+
+def primitive_of(x: Tensor) -> Any:
+    """The primitive of the backend that computes."""
+    k: Any = x.backend
+    primitive = x.primitive
+    while is_autodiff(k):
+        primitive = getattr(k, INNER[x.dtype.kind])(primitive)
+        k = k.inner_backend
+    return primitive
+
+
+Maker = Callable[[Any], Tensor]
+
+
+def maker(x: Tensor, require_grad: bool = True) -> Maker:
+    """A function that makes tensors like ``x`` over primitives of the backend that computes.
+
+    They have the backend and the kind of ``x``, and with ``require_grad`` require gradients if ``x`` does.
+    """
+    kind, backend, dtype = type(x), x.backend, x.dtype
+    differentiating: Any = backend
+    is_leaf, depth = require_grad and x.is_require_grad, depth_of(x)
+    levels: list[Any] = []
+    k: Any = backend
+    while depth is None and is_autodiff(k):
+        levels.insert(0, getattr(k, FROM_INNER[x.dtype.kind]))
+        k = k.inner_backend
+    boxes = 0 if depth is None else depth - is_leaf
+
+    def made(primitive: Any) -> Tensor:
+        for _ in range(boxes):
+            primitive = Tracked(primitive)
+        for up in levels:
+            primitive = up(primitive)
+        if is_leaf and depth:
+            primitive = differentiating.new_leaf(primitive)
+        elif is_leaf:
+            primitive = differentiating.set_require_grad(primitive, True)
+        return kind(primitive, backend, dtype)
+
+    return made
