@@ -27,7 +27,7 @@ def tests(session: nox.Session) -> None:
 
 
 #: The tests of the CuPy backend without a GPU.
-CUPY_TESTS = ["-m", "stand_in", "tests/backends/cupy", "tests/project/test_gpu_benchmark.py"]
+CUPY_TESTS = ["-m", "stand_in", "tests/backends/cupy", "tests/programs", "tests/project/test_gpu_benchmark.py"]
 
 
 @nox.session

@@ -17,9 +17,8 @@ from backburn.programs.passes.in_place import Update, donated_parts, split_updat
 from backburn.programs.passes.loop_products import join_products
 from backburn.programs.passes.native_programs import compile_calls
 from backburn.programs.passes.stacks import split_stacks
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.lists.lister import ProgramCompiler
-from backburn_numpy.ops.optimizer_steps import SMALL
 from backburn_numpy.programs import epilogues, state_updates
 
 
@@ -59,7 +58,9 @@ def _small_steps(program: Program, k: Any) -> list[Call]:
 
 def _is_small(x: Any) -> bool:
     """Whether a value is so small that its new one is computed in a native program, and not in its memory."""
-    return x.__class__ is Variable and x.dtype in (float32, float64) and prod(x.shape) * x.dtype.itemsize < SMALL
+    if x.__class__ is not Variable or x.dtype not in (float32, float64):
+        return False
+    return prod(x.shape) * x.dtype.itemsize < tuning.MIN_BYTES_FOR_PLAIN_STEP
 
 
 def _is_small_formula(call: Call) -> bool:
