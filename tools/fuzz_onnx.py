@@ -254,4 +254,4 @@ def fuzz(
 
 
 if __name__ == "__main__":
-    run(__doc__, FORMATS, fuzz, most_seconds=20.0, most_memory=1500.0)
+    run(__doc__, FORMATS, fuzz)

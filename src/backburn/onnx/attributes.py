@@ -94,7 +94,7 @@ def schema_of(name: str, opset: int, domain: str) -> Schema | None:
     except defs.SchemaError:
         return None
     nothing = Model(None, "the standard", None)
-    known = proto.attributes
+    known: Any = proto.attributes
     return Schema(
         name, proto.since_version, (proto.min_input, proto.max_input), proto.max_output, proto.deprecated,
         {key: int(each.type.value) for key, each in known.items()},
