@@ -144,9 +144,9 @@ def test_the_state_of_a_long_short_term_memory(dtype: str, steps: int) -> None:
     grads[-1] = 1.0
     weight = np.zeros((4 * size, size), dtype)
     states = np.broadcast_to(cells, (steps, 1, size)).copy()
-    found = k.lstm_backward(weight, cells, states, gates, grads, None, None)[0]  # type: ignore[attr-defined]
+    found = k.lstm_backward(weight, cells, states, gates, grads, None, None)[0]
     expected = 0.5 * sech2(cells.astype("float64")) * 0.5 * 0.25
-    np.testing.assert_allclose(found[-1, :, :size], expected, rtol=100 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(found[-1, :, :size], expected, rtol=100 * float(np.finfo(dtype).eps))
 
 
 INF, NAN = float("inf"), float("nan")

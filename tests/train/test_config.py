@@ -222,7 +222,7 @@ def test_a_file_of_a_librarys_name_hides_nothing(own: Path) -> None:
         ("power = 2.0", "power = 'two'", "line 9: loss.power = 'two': it should be a valid number"),
         ('"own:network"', '"own:netwrk"', "line 2: model.build: own has no 'netwrk'. Did you mean 'network'?"),
         ('"own:network"', '"onw:network"', "line 2: model.build: there is no module 'onw', neither in the environment"),
-        ('"own:network"', '"own.network"', "line 2: model.build: 'own.network' is no function: write package.module:"),
+        ('"own:network"', '"own.network"', "line 2: model.build: 'own.network' is not a function: write package"),
         ('"own:error"', '"own:eror"', "line 11: metrics.error: own has no 'eror'. Did you mean 'error'?"),
         ("epochs = 2", "label_smoothing = 0.1", "line 13: train.label_smoothing: the loss, own:loss, does not take it"),
     ],

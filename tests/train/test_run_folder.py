@@ -89,7 +89,7 @@ def test_a_folder_with_a_run_is_refused(tmp_path: Path) -> None:
     assert load_state(RunFolder(tmp_path / "a").checkpoints[-1])["steps"] == 20
     assert run.fit(3).epoch == 3  # one that it has begun itself
     assert read_rows(tmp_path / "a" / "metrics.jsonl") == run.history
-    with pytest.raises(ArgumentError, match="give one"):
+    with pytest.raises(ArgumentError, match="pass one"):
         trainer(tmp_path / "a").fit(1, resume=True, overwrite=True)
     with pytest.raises(ArgumentError, match="pass folder="):
         trainer().fit(1, resume=True)

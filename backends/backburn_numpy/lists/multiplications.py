@@ -121,8 +121,10 @@ def weight_gradient_plan(call: Call) -> Plan | None:
     grad, x = call.operands
     (n, k), m = (grad.shape[-1], x.shape[-1]), prod(x.shape[:-1])
     weight, bias = call.results
+    if weight is None:
+        return None
     results = [v for v in call.results if v is not None]
-    gemm = gemm_of(m * n * k, max(m, n) * max(n, k), grad, x, *results) if weight is not None else None
+    gemm = gemm_of(m * n * k, max(m, n) * max(n, k), grad, x, *results)
     if gemm is None or (bias is not None and n == 1 < m):  # NumPy adds the elements of one column in pairs
         return None
     dtype = gemm.dtype

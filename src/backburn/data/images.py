@@ -39,7 +39,7 @@ def image_folder(
     mode: str = "RGB",
     dtype: Any = "float32",
 ) -> ImageFolder:
-    """The images below a folder, each sub-folder of which holds a class: ``photos/cat/1.jpg``, ``photos/dog/1.png``.
+    """The images below a folder with a sub-folder for each class: ``photos/cat/1.jpg``, ``photos/dog/1.png``.
 
     The result is read a batch at a time, by ``batches(image_folder(path), batch_size=32)`` or any loader that asks a
     source for its length and its elements. A batch is a dict: ``"image"`` has shape (number, channels, height, width),
@@ -47,12 +47,12 @@ def image_folder(
     the classes in the order of their names. Images that are not in sub-folders have no labels.
 
     ``size`` is the height and width to which images are resized, or one number for both. ``mode`` is Pillow's:
-    ``"RGB"``, ``"L"`` for gray, ``"RGBA"``. Rotations that a camera has noted are carried out. Gray images of 16 bits
-    keep all of them, as floats; of colours of 16 bits Pillow reads the upper 8, which a note on standard error says,
-    and of several frames the first.
+    ``"RGB"``, ``"L"`` for gray, ``"RGBA"``. Rotations recorded by a camera are applied. 16-bit gray images keep full
+    precision, as floats; of 16-bit colours Pillow reads the upper 8 bits, with a note on standard error, and of several
+    frames the first.
 
     Needs the extra ``data``; :class:`BackendUnavailableError` says so. Raises :class:`FileFormatError` for a folder
-    without images, for links out of the folder, and later for files that are no images, or whose pixels take more than
+    without images, for links out of the folder, and later for files that are not images, or whose pixels take more than
     ten times the file and 200 MB, and :class:`ShapeError` for images of several sizes without ``size``.
 
         >>> import tempfile, PIL.Image

@@ -74,13 +74,13 @@ def batches(
 ) -> Batches[Any]:
     """Iterate over data of one length in batches of ``batch_size`` elements.
 
-    Data are arrays one after another, which give tuples of arrays; or one dict, named tuple or dataclass of arrays,
-    also nested, which gives batches of its structure; or a data frame of pandas, polars or pyarrow, which gives dicts
-    of columns. Arrays may be memory maps, of which the elements of a batch alone are read and at most 16 MiB are
-    resident. An object with a length that gives a batch for an array of indices, such as an :func:`image_folder` or a
-    dataset of Hugging Face, gives its own.
+    Data are several arrays, which give tuples of arrays; or one dict, named tuple or dataclass of arrays, nested or
+    not, which gives batches of its structure; or a data frame of pandas, polars or pyarrow, which gives dicts of
+    columns. From memory maps only the elements of a batch are read, with at most 16 MiB resident. An object with a
+    length that can be indexed by an array, such as an :func:`image_folder` or a Hugging Face dataset, gives what it
+    returns.
 
-    The last batch may be smaller; ``drop_last`` omits it then, which captured steps and BatchNorm may need. With a
+    The last batch may be smaller; ``drop_last`` then omits it, which captured steps and BatchNorm may need. With a
     ``seed``, the order is shuffled for each ``epoch``, which :meth:`Batches.set_epoch` changes: the same ``seed`` and
     ``epoch`` give the same order on every machine, independently of any other state. From 2**20 elements on the order
     is computed a block at a time, and takes no memory.

@@ -36,26 +36,26 @@ def read_table(
     missing: Sequence[str] = (),
     decimal: str = ".",
 ) -> dict[str, NDArray[Any]]:
-    r"""The columns of a CSV or Parquet file as arrays by name, for :func:`batches`; of ``columns`` alone, if given.
+    r"""The columns of a CSV or Parquet file as arrays by name, for :func:`batches`; only ``columns``, if given.
 
     CSV files (``.csv``, ``.tsv``, also ``.gz``) begin with a line of names, and the type of a column follows from all
-    its cells. None is changed by it: numbers with zeros before them (``02116``), and integers that no dtype has, stay
-    texts. Missing numbers are NaN, missing times NaT; a column of integers with a missing one has floats. Days and
-    moments are ``datetime64``, those with a time zone in UTC, and times of day are ``timedelta64`` from midnight. A
-    column of lists of one length has two axes. Texts are arrays of strings, which no tensor holds:
+    its cells. No cell is changed: numbers with leading zeros (``02116``), and integers that fit no dtype, stay text.
+    Missing numbers are NaN, missing times NaT; a column of integers with a missing one has floats. Days and moments are
+    ``datetime64``, those with a time zone in UTC, and times of day are ``timedelta64`` from midnight. A column of lists
+    of one length has two axes. Texts are arrays of strings, which no tensor holds:
     ``names, numbers = np.unique(table["species"], return_inverse=True)`` numbers the classes.
 
-    ``types`` gives columns a dtype by name, such as ``{"zip": "str", "price": "float32"}``, and ``missing`` has further
-    cells that stand for nothing, such as ``["?"]``; beside empty ones, ``NA``, ``NaN``, ``null`` and their like are
-    known, which stay what they are in columns of texts. For CSV files alone, ``delimiter`` is what stands between
-    cells, else commas, semicolons, tabs or vertical bars, whichever all rows have in equal number; and ``encoding`` is
-    by default UTF-8, or UTF-16 with its mark. Other delimiters than the name suggests are said on standard error. With
-    ``decimal=","`` numbers have decimal commas, as in ``2,5``; points between thousands are not read.
+    ``types`` gives columns a dtype by name, such as ``{"zip": "str", "price": "float32"}``, and ``missing`` names
+    further cells that mean a missing value, such as ``["?"]``, in addition to empty ones, ``NA``, ``NaN``, ``null`` and
+    the like, which are unchanged in columns of text. For CSV files only, ``delimiter`` separates cells, by default
+    commas, semicolons, tabs or vertical bars, whichever all rows have in equal number; and ``encoding`` is by default
+    UTF-8, or UTF-16 with its mark. A line on standard error says if the delimiter is not the one that the file's name
+    suggests. With ``decimal=","`` numbers have decimal commas, as in ``2,5``; points between thousands are not read.
 
-    Of a Parquet file, the nameless index of a pandas frame is read only if ``columns`` names it.
+    The unnamed index of a pandas frame in a Parquet file is read only if ``columns`` names it.
 
-    Texts of which one is so long that arrays of one width would take seven times the table and 150 MB are an array of
-    ``np.dtypes.StringDType``.
+    If one text is so long that a fixed-width array would take seven times the table and 150 MB, the column is an array
+    of ``np.dtypes.StringDType``.
 
     Needs the extra ``data``; :class:`BackendUnavailableError` says so. Raises :class:`FileFormatError` for a file that
     is no table, has no rows or another encoding, one whose columns would take more memory than ten times its bytes and
@@ -325,4 +325,4 @@ def _check_kind(kind: Any, what: str) -> None:
 
 def _no_array(kind: Any, what: str) -> DTypeError:
     fix = "columns=[...] reads others, and .to_pandas() of the package reads all"
-    return DTypeError(f"read_table: {what} is of type {kind}, of which no array can be made: {fix}")
+    return DTypeError(f"read_table: {what} is of type {kind}, which cannot be converted to an array: {fix}")

@@ -23,8 +23,8 @@ def read_text(
 
     Tokens are the bytes of the files, uint8, and one file is mapped rather than read; with ``encode``, a function such
     as that of :class:`backburn.models.Tokenizer`, they are the numbers that it returns for the text of each file, which
-    is in UTF-8, in the smallest unsigned dtype that holds them. Line ends stay as they are, and a byte-order mark is no
-    part of the text. :func:`windows` makes rows of equal length of them.
+    is in UTF-8, in the smallest unsigned dtype that holds them. Line ends are unchanged, and a byte-order mark is not
+    part of the text. :func:`windows` cuts the tokens into rows of equal length.
 
     Raises :class:`FileFormatError` for a folder without texts or with links out of it, for an empty file and, with
     ``encode``, for one that is not in UTF-8, and :class:`ArgumentError` where ``encode`` returns anything but integers

@@ -34,7 +34,7 @@ class Profile(Wrapper):
         >>> profile.reset()
         >>> gradients = (x * x).sum().backward()
         >>> {name: cost.calls for name, cost in sorted(profile.costs.items())}
-        {'add': 1, 'broadcast_to': 1, 'mul': 3, 'ones': 1, 'reshape': 1, 'sum': 1}
+        {'add': 1, 'broadcast_to': 1, 'full': 1, 'mul': 3, 'reshape': 1, 'sum': 1}
         >>> print(profile.table(limit=1).splitlines()[0])
         operation        calls   total ms    mean us    share
     """

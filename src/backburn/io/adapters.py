@@ -107,7 +107,7 @@ def load_adapters(
     ``"layers.0.q_proj.weight"``, and returns its path in ``model``, as for :func:`load_weights`; without it, the
     model's own :meth:`~backburn.nn.Module.rename_weight` is asked.
 
-    Raises :class:`ArgumentError` for names that are no linear layers of the model, a model that has adapters already,
+    Raises :class:`ArgumentError` for names that are not linear layers of the model, a model that has adapters already,
     and a base with other values than the one that the adapters were trained on, if the folder says which: with
     ``strict=False``, which saves a pass over the base, it may be any of the same shapes, such as the base before it was
     quantized. :class:`ShapeError` for adapters that do not fit their layers, :class:`FileFormatError` for damaged files

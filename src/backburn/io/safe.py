@@ -99,7 +99,7 @@ def load_model(path: str | os.PathLike[str], *, verify: bool = True) -> Saved:
         raise _is_folder(Path(os.fsdecode(path)))
     arrays, document, schemes = _read(path, MODEL, verify)
     if not isinstance(document, dict):
-        raise FileFormatError(f"{Path(path)}: its document is no table")
+        raise FileFormatError(f"{Path(path)}: its document is not a table")
     state: dict[str, Any] = dict(arrays)
     try:
         for name, about in schemes.items():
@@ -232,7 +232,7 @@ def _header(path: Path, kind: str, metadata: Mapping[str, str]) -> dict[str, Any
     try:
         header = json.loads(metadata[KEY])
     except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{path}: cannot be read: its metadata are no JSON ({error})") from error
+        raise FileFormatError(f"{path}: cannot be read: its metadata are not JSON ({error})") from error
     lacks = {"format", "version", "document", "crc32"} - set(header if isinstance(header, dict) else ())
     if not isinstance(header, dict) or lacks:
         raise FileFormatError(f"{path}: the metadata lack {', '.join(sorted(lacks)) or 'a table'}")

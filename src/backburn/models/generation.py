@@ -1,4 +1,4 @@
-"""Texts that a decoder goes on with, token by token."""
+"""Continuing texts with a decoder, token by token."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def generate(
     stop_tokens: int | Iterable[int] | None = None,
     seed: int | None = None,
 ) -> Any:
-    """The new tokens with which a decoder such as :class:`Llama` goes on with a prompt, or with each of several.
+    """The tokens with which a decoder such as :class:`Llama` continues a prompt, or each of several.
 
     ``prompts`` is a sequence of token numbers, or several such sequences of any lengths; the result has as many lists.
     With the default ``temperature`` of 0, each token is the likeliest one; for the options of a random choice see
     :class:`Sampling`. A text ends with the first of ``stop_tokens`` (by default the configuration's ``eos_token_id``),
     which is not part of the result, or after ``max_new_tokens``.
 
-    ``seed`` gives the same tokens on every backend, as far as their logits are the same, and for a text whatever stands
-    beside it in the batch, by its place there; None takes a number from the default generator (``bb.random.seed``).
+    ``seed`` gives the same tokens on every backend with equal logits; they depend on a text's index in the batch, not
+    on the other texts. None takes a number from the default generator (``bb.random.seed``).
 
-    A backend that records (``capture(numpy)``, ``cupy``) replays the steps. Dropout is the model's affair: call
-    ``eval()`` before. Raises :class:`ArgumentError` for options out of range, empty prompts and models that
-    are no decoders, and :class:`OutOfRangeError` for tokens that the vocabulary does not have and for more steps than
-    there are positions.
+    A backend that records (``capture(numpy)``, ``cupy``) replays the steps. Call the model's ``eval()`` first, to
+    disable dropout. Raises :class:`ArgumentError` for options out of range, empty prompts and models that are not
+    decoders, and :class:`OutOfRangeError` for tokens that the vocabulary does not have and for more steps than there
+    are positions.
 
         >>> import backburn as bb
         >>> bb.random.seed(0)

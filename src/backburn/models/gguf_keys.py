@@ -17,7 +17,11 @@ from backburn.base.errors import ConfigError
 from backburn.base.metadata import MetadataWarning, warn_of
 
 #: The architectures of these files, and the families that read them.
-ARCHITECTURES = {"llama": ("llama", "mistral"), "mistral": ("mistral",), "qwen2": ("qwen2",)}
+ARCHITECTURES: dict[str, tuple[str, ...]] = {
+    "llama": ("llama", "mistral"),
+    "mistral": ("mistral",),
+    "qwen2": ("qwen2",),
+}
 
 #: The keys of an architecture that are compared with the configuration's values.
 COMPARED = frozenset(

@@ -1,4 +1,4 @@
-"""Models in folders: a ``config.json`` and weights, as Hugging Face lays them out."""
+"""Models in folders: a ``config.json`` and weights, in Hugging Face's layout."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def from_pretrained(
     backend: AnyBackend | str | None = None,
     dtype: FloatDType | str | None = None,
 ) -> Pretrained:
-    """The model in a folder as Hugging Face lays it out: its ``config.json`` names the class and all sizes.
+    """The model in a folder in Hugging Face's layout: its ``config.json`` names the class and all sizes.
 
     The weights, of whatever width, become floats of ``dtype`` (by default :func:`backburn.use_dtype`'s) on ``backend``;
     memory is needed for the model and one tensor. The model is in evaluation mode; ``train()`` turns dropout on.

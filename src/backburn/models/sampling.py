@@ -62,7 +62,7 @@ class Sampling:
         """
         values = np.array(logits, np.float64)
         if np.isnan(values).any():
-            raise ArgumentError("generate: the model's logits are NaN, so that there is no next token")
+            raise ArgumentError("generate: the model's logits are NaN, so no next token can be chosen")
         if self.repetition_penalty != 1.0 and (seen := sorted({*earlier})):
             old = values[seen]
             values[seen] = np.where(old > 0.0, old / self.repetition_penalty, old * self.repetition_penalty)

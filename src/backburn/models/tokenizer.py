@@ -116,8 +116,8 @@ class Tokenizer:
     def encode(self, text: str, *, special_tokens: bool = True) -> list[int]:
         """The tokens of a text; with ``special_tokens``, those that the tokenizer puts around it too.
 
-        A text is neither cut nor filled up, whatever the folder says. Raises :class:`ArgumentError` for what is no text
-        in Unicode, and :class:`FileFormatError` where the folder's tokenizer fails.
+        A text is neither truncated nor padded, whatever the folder says. Raises :class:`ArgumentError` for anything but
+        Unicode text, and :class:`FileFormatError` where the folder's tokenizer fails.
         """
         if not isinstance(text, str):
             raise ArgumentError(f"Tokenizer.encode: takes a string, not {text!r:.100}")
@@ -132,7 +132,7 @@ class Tokenizer:
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, without special ones.
 
-        Raises :class:`ArgumentError` for what are no numbers of tokens, and :class:`FileFormatError` where the folder's
+        Raises :class:`ArgumentError` for anything but token numbers, and :class:`FileFormatError` where the folder's
         tokenizer fails.
         """
         numbers = [int(token) for token in tokens]

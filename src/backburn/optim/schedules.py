@@ -266,8 +266,8 @@ class ReduceOnPlateau(Schedule):
     ``lr`` is a number or another schedule. Call :meth:`observe` with the metric, such as the loss of an epoch. With
     ``mode="min"`` it improves if it is below the best value so far by more than ``threshold``, with ``"max"`` if it is
     above it by more than that; the threshold is relative to the best value (``threshold_mode="rel"``) or absolute
-    (``"abs"``). NaN is no improvement. After a reduction, the next ``cooldown`` observations are not counted. The rate
-    does not fall below ``min_lr``.
+    (``"abs"``). NaN does not count as an improvement. After a reduction, the next ``cooldown`` observations are not
+    counted. The rate does not fall below ``min_lr``.
 
     Unlike the other schedules, it has state, which is not part of the optimizer's (several optimizers may share one):
     save both. A captured step asks for the rate at each replay; call :meth:`observe` outside of it.

@@ -97,8 +97,10 @@ def isin(x1: Tensor | float, x2: Tensor | float, /, *, invert: bool = False) -> 
         >>> bb.isin(bb.asarray([1, 2, 3]), bb.asarray([3, 1])).tolist()
         [True, False, True]
     """
-    if is_tensor(x1) and is_tensor(x2) and x1._dtype is x2._dtype and x1._dtype.is_arithmetic:
-        found = call("isin", x1, x2)
+    first: Any = x1
+    second: Any = x2
+    if is_tensor(first) and is_tensor(second) and first._dtype is second._dtype and first._dtype.is_arithmetic:
+        found = call("isin", first, second)
         return call("logical_not", found) if invert else found
     a, b = (x if is_tensor(x) else as_scalar(x) for x in (x1, x2))
     if (is_integer(a) and b.__class__ in (int, float)) or (is_integer(b) and a.__class__ in (int, float)):

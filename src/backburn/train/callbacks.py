@@ -23,13 +23,13 @@ Row = dict[str, Any]
 
 
 class Callback:
-    """The base class of callbacks: a method for each moment of a run, all of which do nothing.
+    """The base class of callbacks, with a method for each event of a run; the defaults do nothing.
 
-    ``row`` has ``"epoch"`` (from 1 on), ``"step"`` (the number of steps taken), ``"loss"``, the further values that
-    the loss returned, and more after an epoch. A callback ends the run by ``trainer.stop(reason)``. One with a state
-    that belongs to a resumed run has ``state_dict`` and ``load_state_dict``, whose values are trees of plain values and
-    tensors; it is saved under the name of the class. Of several processes each has its own callbacks, which do the
-    same; one that writes, or prints, sets ``only_first = True``.
+    ``row`` has ``"epoch"`` (from 1 on), ``"step"`` (the number of steps taken), ``"loss"``, the further values that the
+    loss returned, and more after an epoch. A callback ends the run by ``trainer.stop(reason)``. A callback with a state
+    that a resumed run needs has ``state_dict`` and ``load_state_dict``, whose values are trees of plain values and
+    tensors; it is saved under the name of the class. Each of several processes has its own callbacks, which do the
+    same; a callback that writes or prints sets ``only_first = True``.
 
         >>> from backburn import train
         >>> class Target(train.Callback):
@@ -106,7 +106,7 @@ def _value(name: str, row: Mapping[str, Any], monitor: str) -> float | None:
 class EarlyStopping(Monitor):
     """Ends a run when a value has not improved by more than ``min_delta`` for ``patience`` epochs, at least one.
 
-    Epochs without a value, of which all steps were left out, are not counted.
+    Epochs without a value, because all their steps were skipped, are not counted.
 
     Raises :class:`ArgumentError` for options out of range, and in the first epoch if it has no such value.
 

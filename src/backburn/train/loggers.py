@@ -62,7 +62,7 @@ class TensorBoard(Logger):
     """Writes files for TensorBoard: ``tensorboard --logdir runs`` shows them.
 
     Without a ``folder`` they are in ``tensorboard`` in that of the run. A resumed run replaces the points after the
-    step at which it goes on. Needs tensorboardX, the extra ``loggers``; :class:`BackendUnavailableError` says so.
+    step at which it resumes. Needs tensorboardX, the extra ``loggers``; :class:`BackendUnavailableError` says so.
 
         >>> import tempfile
         >>> from backburn import train
@@ -110,8 +110,8 @@ class WandB(Logger):
     """Sends the rows to Weights & Biases; ``options`` are those of ``wandb.init``, such as ``project`` and ``name``.
 
     ``mode="offline"`` writes files that ``wandb sync`` sends. The configuration is that of the run, if none is given,
-    and a resumed run goes on with the same run there. Needs ``pip install wandb``; :class:`BackendUnavailableError`
-    says so.
+    and a resumed run continues the same run there. Needs ``pip install wandb``; :class:`BackendUnavailableError` says
+    so.
 
         train.fit(..., folder="runs/a", callbacks=[train.WandB(project="digits")])
     """
@@ -123,7 +123,7 @@ class WandB(Logger):
         self._id: str | None = options.get("id")
 
     def on_start(self, trainer: Trainer[Any]) -> None:
-        """Begin a run there, or go on with it."""
+        """Start a run there, or continue it."""
         given: dict[str, Any] = {}
         if trainer.folder is not None:
             path = trainer.folder.path

@@ -23,7 +23,7 @@ FIRST_SCALE = 2.0**15
 
 
 class Precision:
-    """The dtype in which forward and backward pass are computed; parameters and their updates stay as they are.
+    """The dtype of the forward and backward pass; parameters and their updates keep their dtype.
 
     With ``"float32"``, the default, nothing is cast. With ``"bfloat16"`` and ``"float16"``, a step computes with a copy
     of the model whose parameters are cast, and with a batch whose floats are; gradients flow back through the cast to

@@ -41,7 +41,7 @@ class RunState:
         #: Steps that were left out in this epoch, and in a row.
         self.skipped = self.skipped_in_row = 0
         #: The seconds of the epoch by what they were spent on, up to the last lap.
-        self.seconds = dict.fromkeys(("data", "steps", "validation", "checkpoints"), 0.0)
+        self.seconds: dict[str, float] = dict.fromkeys(("data", "steps", "validation", "checkpoints"), 0.0)
         self._lap_began = 0.0
         #: The number of steps in the last state that was saved.
         self.last_saved = -1

@@ -42,7 +42,7 @@ def parts_of_name(name: str) -> tuple[str, str]:
     module, colon, function = name.partition(":")
     good = all(part.isidentifier() and len(part) <= 200 for part in (*module.split("."), *function.split(".")))
     if not colon or not good:
-        raise ConfigError(f"{quoted(name)} is no function: write package.module:function")
+        raise ConfigError(f"{quoted(name)} is not a function: write package.module:function")
     return module, function
 
 
@@ -59,7 +59,7 @@ def checked_name(name: str, folder: Path) -> tuple[str, str]:
     if any(part.startswith("_") for part in (*module.split("."), *function.split("."))):
         path = source_of(module, folder)
         if path is not None and _INSTALLED & set(path.parts):
-            raise ConfigError(f"{quoted(name)} is no public name of its package: name a function of a module of yours")
+            raise ConfigError(f"{quoted(name)} is not a public name of its package: name a function of your own module")
     return module, function
 
 
@@ -84,7 +84,7 @@ def imported(name: str, folder: Path) -> Callable[..., Any]:
     if public is not None and _INSTALLED & set(Path(getattr(found, "__file__", None) or "").parts):
         first = function.partition(".")[0]
         if first not in public and hasattr(found, first):
-            raise ConfigError(f"{quoted(name)} is no public name of its package: name a function of a module of yours")
+            raise ConfigError(f"{quoted(name)} is not a public name of its package: name a function of your own module")
     for part in function.split("."):
         if not hasattr(found, part):
             names = [n for n in getattr(found, "__dict__", ()) if not n.startswith("_")]
@@ -175,7 +175,7 @@ def parameters_in_source(name: str, folder: Path, skip: int = 0) -> Parameters |
     except FileFormatError:
         raise
     except (ValueError, RecursionError, MemoryError) as error:
-        raise ConfigError(f"{path}: this is no source of Python: {str(error) or 'it is too deep'}") from None
+        raise ConfigError(f"{path}: this is not Python source: {str(error) or 'it is nested too deeply'}") from None
     body: list[ast.stmt] = tree.body
     node: Any = None
     for part in function.split("."):

@@ -112,22 +112,22 @@ def check_parts(state: Any) -> None:
     The parts of the model, the optimizer, the average, the precision and the rates are checked by those who take them.
     """
     if not isinstance(state, Mapping) or is_deep(state):
-        raise ArgumentError("it is no table, or a deep one")
+        raise ArgumentError("it is not a table, or is nested too deeply")
     counts = [state[name] for name in ("epoch", "steps", "batches", "passes")]
     sums, logged, seconds = (_table(state, name) for name in ("sums", "logged", "seconds"))
     for each in (sums, logged):
         values, numbers = _table(each, "sums"), _table(each, "counts")
         counts += [each["examples"], *numbers.values()]
         if values.keys() != numbers.keys() or not all(map(_is_number, values.values())):
-            raise ArgumentError("its sums are no sums")
+            raise ArgumentError("its sums are malformed")
     skipped = state["skipped"]
     if not isinstance(skipped, list) or len(skipped) != 2:
-        raise ArgumentError("its steps that were skipped are no pair of numbers")
+        raise ArgumentError("its skipped steps are not a pair of numbers")
     for number in (*counts, *skipped):
         if type(number) is not int or not 0 <= number < 2**63:
-            raise ArgumentError(f"{printable(number, 40)} is no count")
+            raise ArgumentError(f"{printable(number, 40)} is not a count")
     if not all(_is_number(x) and 0 <= x < inf for x in seconds.values()) or not 0 < state["lowered"] <= 1:
-        raise ArgumentError("its times or its rate are no numbers")
+        raise ArgumentError("its times or its rate are not numbers")
     key = state["evaluation"]
     if type(key) is not int or not 0 <= key < 2**128:
         raise ArgumentError("its random numbers have no key")
@@ -142,7 +142,7 @@ def check_parts(state: Any) -> None:
 def _table(state: Mapping[str, Any], name: str) -> dict[str, Any]:
     found = state[name]
     if not isinstance(found, dict):
-        raise ArgumentError(f"{name} of it is no table")
+        raise ArgumentError(f"{name} of it is not a table")
     return found
 
 

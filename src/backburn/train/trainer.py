@@ -57,13 +57,13 @@ MOST_SKIPPED = 50
 class Trainer(Generic[M]):
     """A training run and its pieces: one step, one epoch, an evaluation, the state to save and restore.
 
-    ``loss`` is a function of the model and a batch that returns a scalar, the mean over the batch, or a pair of it and
-    a dict of further scalars, such as an accuracy. In the place of each may stand a pair of a mean and its weight, such
-    as the number of tokens with a label, which is found for ``cross_entropy`` and ``nll_loss`` themselves; else a batch
-    weighs as much as it has examples. A batch is any tree of arrays; the loss gets it with tensors on the
-    model's backend, host floats in the dtype of the model's parameters and all else in its own. ``data`` is anything
-    that can be iterated over once in each epoch, or a function from the number of the epoch, from 1 on, to that. Where
-    it has a method ``set_epoch``, that is called with the number first.
+    ``loss`` is a function of the model and a batch that returns a scalar, the mean over the batch, or a pair of that
+    and a dict of further scalars, such as an accuracy. Each may also be a pair of a mean and its weight, such as the
+    number of labelled tokens, which is found automatically for ``cross_entropy`` and ``nll_loss``; otherwise means are
+    weighted by batch size. A batch is any tree of arrays; the loss receives it as tensors on the model's backend, host
+    floats in the dtype of the model's parameters and everything else in its own. ``data`` is any iterable that can be
+    iterated over once in each epoch, or a function from the epoch number, counted from 1, to such an iterable. If it
+    has a method ``set_epoch``, that is called with the number first.
 
     - ``optimizer``: any of :mod:`backburn.optim`. A schedule is its learning rate.
     - ``validation``: data to evaluate on after each epoch, whose values are named ``validation/...``, by the loss and
@@ -79,14 +79,14 @@ class Trainer(Generic[M]):
     - ``average``: an :class:`backburn.optim.Average`, updated by each step. Evaluations and saved models use it.
     - ``seed``: of all random draws in steps; by default it follows from the state of :mod:`backburn.random`.
     - ``on_nan``: what happens when gradients are not finite: ``"stop"`` ends the run with an error before the next
-      save, ``"skip"`` leaves the step out, ``"back_off"`` also halves the learning rate. The latter two ask the device
+      save, ``"skip"`` skips the step, ``"back_off"`` also halves the learning rate. The latter two wait for the device
       in each step. After 50 such steps in a row the run ends.
     - ``steps_per_epoch``: the number of steps in an epoch for data without an end, or to end epochs earlier. The next
-      epoch goes on where the last one ended.
+      epoch continues where the last one ended.
     - ``log_every``: the number of steps between calls of ``on_log``.
     - ``progress``: whether to print a line per epoch, and a bar; by default if standard error is a terminal.
-    - ``mesh``: a :func:`backburn.distributed.mesh`, on whose backend the model is. Batches are cut over its
-      ``data_axis``; of several processes the first one prints and writes, and has the callbacks that do.
+    - ``mesh``: a :func:`backburn.distributed.mesh`, on whose backend the model is. Batches are split over its
+      ``data_axis``; of several processes, only the first prints and writes, and runs callbacks with ``only_first``.
 
     Raises :class:`ArgumentError` for wrong options, and :class:`GraphError` for a model that cannot be trained.
 
@@ -280,11 +280,10 @@ class Trainer(Generic[M]):
     def fit(self, epochs: int, *, resume: bool = False, overwrite: bool = False) -> Trainer[M]:
         """Train until ``epochs`` epochs have ended, those before this call included; returns the trainer.
 
-        The model is in ``eval()`` mode afterwards. With a folder, the run is saved there, and ``resume`` goes on with
-        the run that is in it, if there is one: in the middle of an epoch for data whose position can be saved, with the
-        bits of a run that was never interrupted, and at the beginning of an epoch for others. ``overwrite`` replaces a
-        run in the folder. Ctrl-C and SIGTERM end the run after the present step, save it, and raise
-        :class:`KeyboardInterrupt`.
+        The model is in ``eval()`` mode afterwards. With a folder, the run is saved there, and ``resume`` continues the
+        run in it, if there is one: in the middle of an epoch for data whose position can be saved, with the bits of a
+        run that was never interrupted, and at the beginning of an epoch for others. ``overwrite`` replaces a run in the
+        folder. Ctrl-C and SIGTERM end the run after the present step, save it, and raise :class:`KeyboardInterrupt`.
 
         Raises :class:`RunFolderError` for a folder with a run, one that another process trains in or that cannot be
         written to, and for a run of another model or other data; it says what differs.
@@ -294,7 +293,7 @@ class Trainer(Generic[M]):
             self._processes.reason = None
         flags("fit", resume=resume, overwrite=overwrite)
         if resume and overwrite:
-            raise ArgumentError("fit: resume goes on with the run in the folder, and overwrite replaces it: give one")
+            raise ArgumentError("fit: resume continues the run in the folder, and overwrite replaces it: pass one")
         folder = self.folder
         if folder is None:
             if resume or overwrite:

@@ -55,7 +55,7 @@ def capture(step: Callable[..., Any], *, state: bool = True, on_fallback: OnFall
     """``step(state, *batch) -> (state, out)``, recorded and replayed without Python if the backend supports that.
 
     ``state`` is a tree of everything that changes from step to step: models, optimizers, tensors. ``batch`` and ``out``
-    are trees of tensors. The first call with arguments of certain shapes runs ``step`` as it is; the second records
+    are trees of tensors. The first call with arguments of certain shapes runs ``step`` normally; the second records
     forward pass, backward pass and update as one program with separate memory, which later calls replay. Values that
     the host counts (an optimizer's steps, its learning rate from a schedule, the offset of random draws) are updated at
     each replay. Other Python code of ``step`` runs only in the first two calls: numbers that it computes are constants
@@ -65,10 +65,10 @@ def capture(step: Callable[..., Any], *, state: bool = True, on_fallback: OnFall
     the same models and optimizers with new tensors in them. That holds on every backend. With ``state=False``, ``step``
     is a function without a state, ``step(*batch) -> out``, such as a gradient, and nothing is donated.
 
-    ``capture(numpy)`` records, and so does ``cupy`` by itself; a backend that does not (``capabilities.capture``) calls
-    ``step``. A step that reads values on the host (``item()``, ``numpy()``, ``if x >
-    0``), or has shapes that depend on them, cannot be recorded either: it is called with a warning;
-    ``on_fallback="error"`` raises instead, ``"allow"`` is silent. :attr:`Captured.reason` says why.
+    ``capture(numpy)`` records, and so does ``cupy`` without it; a backend that does not (``capabilities.capture``)
+    calls ``step``. A step that reads values on the host (``item()``, ``numpy()``, ``if x > 0``), or has shapes that
+    depend on them, cannot be recorded either: it is called with a warning; ``on_fallback="error"`` raises instead,
+    ``"allow"`` is silent. :attr:`Captured.reason` says why.
 
         >>> import backburn as bb
         >>> def step(model, x):

@@ -22,7 +22,7 @@ from backburn.base.dtypes import as_dtype
 from backburn.conformance import SAMPLES, checks
 from backburn.conformance.checks.behaviour import check_mutation
 from backburn.conformance.checks.kinds import VALUE_KINDS
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import build
 from backburn_numpy.elementwise import ufuncs
 from backburn_numpy.ops import (
@@ -241,7 +241,7 @@ def test_without_a_known_library_of_products_numpy_convolves(monkeypatch: pytest
 def test_few_rows_times_a_quantized_weight_need_no_library_of_products(monkeypatch: pytest.MonkeyPatch) -> None:
     scheme: Any = as_dtype("qint4_symmetric_block32_float32")
     weight = BASE.quantize(numbers(20, 70), scheme)
-    few = quantized_products.FEW_ROWS
+    few = tuning.MAX_ROWS_BY_READING
     several = [numbers(count, 70, seed=1) for count in (1, few, few + 1)]
     expected = [BASE.quantized_linear(x, weight) for x in several]
     monkeypatch.setattr(blas, "sgemm_address", lambda: None)

@@ -27,6 +27,7 @@ def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     """The smallest products go to the kernel of each instruction set, in three threads."""
     use_level(monkeypatch, request.param)
     monkeypatch.setattr(tuning, "MIN_GEMM_PRODUCTS", {request.param: 1})
+    monkeypatch.setattr(tuning, "MIN_TRANSPOSED_GEMM_PRODUCTS", 1)
     before = threads.num_threads()
     threads.set_num_threads(3)
     yield
@@ -88,6 +89,7 @@ def test_values_that_are_no_numbers_stay_in_their_rows_and_columns() -> None:
 def test_bits_do_not_depend_on_threads_and_layouts(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use_level(monkeypatch, level)
     monkeypatch.setattr(tuning, "MIN_GEMM_PRODUCTS", {level: 1})
+    monkeypatch.setattr(tuning, "MIN_TRANSPOSED_GEMM_PRODUCTS", 1)
     before = threads.num_threads()
     try:
         for height, depth, width in ((130, 700, 210), (33, 64, 500), (500, 64, 33)):

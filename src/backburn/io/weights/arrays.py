@@ -35,7 +35,7 @@ def _stored(name: str, value: Any) -> Stored:
         try:
             value = np.asarray(value)
         except (TypeError, ValueError) as error:
-            raise DTypeError(f"load_weights: {name} is no array, but a {type(value).__name__} ({error})") from error
+            raise DTypeError(f"load_weights: {name} is not an array, but a {type(value).__name__} ({error})") from error
     own = value.dtype
     dtype = own.name if isinstance(own, np.dtype) else str(own).rpartition(".")[2]
     shape = tuple(int(n) for n in value.shape)

@@ -59,32 +59,31 @@ def load_weights(
 ) -> WeightsReport:
     """Load weights into a model from a file of any library, or from arrays by name; returns which names were used.
 
-    ``source`` is a file of safetensors, PyTorch (``.pt``, of either format), NumPy (``.npz``) or llama.cpp (GGUF), told
-    by its content; a folder as Hugging Face lays it out, with or without an index of shards; or a mapping of names to
+    ``source`` is a file of safetensors, PyTorch (``.pt``, of either format), NumPy (``.npz``) or llama.cpp (GGUF),
+    detected by content; a folder in Hugging Face's layout, with or without an index of shards; or a mapping of names to
     arrays of any library, such as ``theirs.state_dict()``. Nothing in a file is executed.
 
     Names decide, never shapes. ``rename`` is given each name of the source and returns the model's path; a path and
-    ``"T"`` for a matrix that the source has transposed, a path and axes for another order, or a path and an array of
-    the numbers of the source's rows in the model's order; or None, which leaves the tensor out, without an error.
-    Without it, the model's own :meth:`~backburn.nn.Module.rename_weight` is asked. Tensors that a layer declares as
-    packed are split, as in :meth:`~backburn.nn.Module.load_state_dict`. One name suffices for tied parameters, which
-    stay tied.
+    ``"T"`` for a matrix that is transposed in the source, a path and axes for another order, or a path and an array of
+    the source's row indices in the model's order; or None, which skips the tensor without an error. Without it, the
+    model's own :meth:`~backburn.nn.Module.rename_weight` is used. Tensors that a layer declares as packed are split, as
+    in :meth:`~backburn.nn.Module.load_state_dict`. One name suffices for tied parameters, which stay tied.
 
     Floats of any width, bfloat16 and 8-bit floats too, become those of the model, or of ``dtype``, which the model's
     other floats then become as well; integers become wider ones. Tensors are read one at a time out of mapped files, so
     that no more memory is needed than the model and one tensor take.
 
     With ``quantized``, linear and convolutional layers whose weights have a scheme in the source become quantized
-    layers with these very bits: of files of :func:`save_weights`, blocks ``Q8_0`` and ``Q4_0`` of GGUF, and weights of
-    GPTQ and AWQ, which are called ``weight`` as in a model of floats. Without it, those of other libraries become
-    floats. Layers that are quantized already take weights of their own scheme.
+    layers, bit for bit: from files of :func:`save_weights`, blocks ``Q8_0`` and ``Q4_0`` of GGUF, and weights of GPTQ
+    and AWQ, which are named ``weight`` as in a float model. Otherwise those of other libraries become floats. Layers
+    that are already quantized take weights of their own scheme.
 
-    All tensors are on ``backend`` then. So a model of any size is loaded without the memory of its first values: build
-    it where tensors have no values, ``with bb.use_backend("autodiff(null)"):``, and name the backend here.
+    All tensors are then on ``backend``. To load a large model without memory for its initial values, build it where
+    tensors have no values, ``with bb.use_backend("autodiff(null)"):``, and name the backend here.
 
     Raises :class:`ArgumentError` for unused and missing names (not with ``strict=False``), names that collide, and a
-    tensor that the source lacks and that has no values, :class:`ConfigError` for a GGUF file that says another model
-    than a :class:`~backburn.models.Llama` is (with ``strict=False`` a ``MetadataWarning``), :class:`ShapeError` and
+    tensor that the source lacks and that has no values, :class:`ConfigError` for a GGUF file whose metadata contradict
+    a :class:`~backburn.models.Llama` (with ``strict=False`` a ``MetadataWarning``), :class:`ShapeError` and
     :class:`DTypeError` for tensors that do not fit, and :class:`FileFormatError` for damaged and hostile files. Then
     the model is unchanged: everything that can be wrong with a source is checked before a tensor is replaced.
 

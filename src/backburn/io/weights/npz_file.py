@@ -61,7 +61,7 @@ def _header(where: str, what: str, start: bytes, size: int, are_numbers: bool) -
     found = {key: pattern.search(text) for key, pattern in _ENTRIES.items()}
     descr, order, lengths = (match and match[1] for match in found.values())
     if descr is None or order is None or lengths is None:
-        raise FileFormatError(f"{where}: {what} is no array of numbers with a header as NumPy writes it")
+        raise FileFormatError(f"{where}: {what} is not an array of numbers with NumPy's header")
     try:
         is_read = _NUMBER.fullmatch(descr) or (not are_numbers and _OTHER.fullmatch(descr))
         dtype = np.dtype(descr) if is_read else None

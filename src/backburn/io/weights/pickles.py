@@ -228,7 +228,7 @@ class Machine:
             return Foreign(function.name)
         make = function.make if isinstance(function, Known) else None
         if make is None or not isinstance(arguments, tuple) or len(arguments) > _MOST_ARGUMENTS:
-            raise FileFormatError(f"{self.where}: its pickle calls what is no function of tensors")
+            raise FileFormatError(f"{self.where}: its pickle calls something other than a function of tensors")
         # A value may be remembered and given to many calls, each of which may walk over it.
         self.left -= sum(len(x) for x in arguments if isinstance(x, (list, tuple, dict)))
         return make(*arguments)
@@ -262,7 +262,7 @@ def key_of(value: Any) -> str | bytes | None:
         return value
     if isinstance(value, int) and value.bit_length() < 60:
         return b"%d" % value
-    raise ValueError("keys that are no strings or numbers")
+    raise ValueError("keys that are not strings or numbers")
 
 
 def key_text(key: str | bytes | None) -> str:

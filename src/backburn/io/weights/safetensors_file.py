@@ -133,7 +133,7 @@ def _header(file: MappedFile, text: bytes) -> dict[str, Any]:
 
     header = parsed(text, f"{file.where}: its header is", pairs=unique)
     if not isinstance(header, dict):
-        raise FileFormatError(f"{file.where}: its header is no table of tensors")
+        raise FileFormatError(f"{file.where}: its header is not a table of tensors")
     return header
 
 

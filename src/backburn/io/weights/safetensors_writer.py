@@ -64,7 +64,7 @@ def write(
     """
     ordered = sorted(parts, key=lambda part: (-part.values[0].dtype.itemsize, part.name))
     if any(part.name == METADATA for part in ordered):
-        raise DTypeError(f"files keep the name {METADATA!r} for what is no tensor: choose another")
+        raise DTypeError(f"the name {METADATA!r} is reserved for metadata: choose another")
     if not callable(metadata):
         write_atomically(path, _contents(_header(ordered, metadata), ordered), follow=follow)
         return

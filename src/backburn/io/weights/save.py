@@ -29,16 +29,17 @@ def save_weights(model: Module, path: str | os.PathLike[str], *, max_shard_size:
 
     A path that ends in ``.safetensors`` becomes one file; another a folder with ``model.safetensors``, or, if that
     would be larger than ``max_shard_size`` (bytes, or a number with a unit, as in ``"500MB"``), with shards and their
-    index as Hugging Face lays them out. Names and packing are those of PyTorch's layers, as of
+    index in Hugging Face's layout. Names and packing are those of PyTorch's layers, as of
     :func:`~backburn.io.torch_state`; a tied parameter is written once, under its first path, and the metadata name its
     other paths. Files are written atomically, part by part; those of an earlier, other number of shards are removed.
     Needs no extra. :func:`load_weights` reads the result.
 
-    Quantized weights are written as they are stored: values under their name, steps and zero points under the name with
-    ``.scale`` and ``.zero``, schemes in the metadata. ``load_weights(model, path, quantized=True)`` reads them; other
-    libraries find arrays of integers.
+    Quantized weights are written in their stored form: values under their name, steps and zero points under the name
+    with ``.scale`` and ``.zero``, schemes in the metadata. ``load_weights(model, path, quantized=True)`` reads them;
+    other libraries find arrays of integers.
 
-    Raises :class:`ArgumentError` for what is no model or no size, and OSError if a file cannot be written.
+    Raises :class:`ArgumentError` for an argument that is not a model or not a size, and OSError if a file cannot be
+    written.
 
         >>> import tempfile, backburn as bb
         >>> folder = Path(tempfile.mkdtemp())

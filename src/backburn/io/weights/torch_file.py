@@ -180,7 +180,7 @@ def _known(file: MappedFile, byte_order: str) -> dict[str, Known]:
         if isinstance(pairs, dict):
             return pairs
         if not isinstance(pairs, list) or not all(isinstance(p, (list, tuple)) and len(p) == 2 for p in pairs):
-            raise FileFormatError(f"{file.where}: a dict of what are no keys and values")
+            raise FileFormatError(f"{file.where}: a dict without pairs of keys and values")
         return {key_of(key): value for key, value in pairs}
 
     functions: dict[str, Callable[..., Any]] = {

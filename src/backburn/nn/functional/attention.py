@@ -154,7 +154,7 @@ def scaled_dot_product_attention(
     shared by a group of consecutive query heads (Ainslie et al., GQA, 2023).
 
     Raises :class:`ShapeError` where shapes do not fit, :class:`DTypeError` for an ambiguous int mask, and
-    :class:`ArgumentError` for a ``dropout_p`` that is no probability or a ``softcap`` that is not above 0.
+    :class:`ArgumentError` for a ``dropout_p`` that is not a probability or a ``softcap`` that is not above 0.
 
         >>> import backburn as bb
         >>> query, key = bb.zeros((2, 1)), bb.asarray([[1.0], [2.0]])
