@@ -58,6 +58,14 @@ def test_truncated_files():
             load(data[:end])
 
 
+@pytest.mark.parametrize("name", [b"gpt", b"/fc", b"Identity"])
+def test_names_that_are_no_text(name):
+    made = model("(float[2] gpt) => (float[2] y) { y = Identity(gpt) }")
+    made.graph.node[0].name = "/fc"
+    data = made.SerializeToString().replace(name, b"\xff" * len(name))
+    refused(FileFormatError, "no text in UTF-8|no ONNX model", data)
+
+
 def test_no_file_a_folder_and_other_objects(tmp_path):
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "nothing.onnx")
@@ -107,13 +115,18 @@ def test_links_out_of_the_folder(tmp_path):
     refused(FileFormatError, "a link to", saved(outside("link"), tmp_path / "in"))
 
 
+@pytest.mark.parametrize("location", ["nothing.bin", "a" * 5000, "."])
+def test_files_that_are_not_there(location, tmp_path):
+    refused(FileFormatError, "cannot be read|no path inside", saved(outside(location), tmp_path))
+
+
 @pytest.mark.parametrize(("offset", "length"), [(4, 8), (0, 4), (0, 2**62), (2**62, 8), (-4, 8)])
 def test_data_that_are_not_there(offset, length, tmp_path):
     (tmp_path / "w.bin").write_bytes(bytes(8))
     refused(FileFormatError, "tensor 'w'", saved(outside("w.bin", offset=offset, length=length), tmp_path))
 
 
-@pytest.mark.parametrize("dims", [[2**62], [2**31, 2**31], [3], [-1], [2, 2**62, 0]])
+@pytest.mark.parametrize("dims", [[2**62], [2**31, 2**31], [3], [-1], [2, 2**62, 0], [2**62, 2**62, 0]])
 def test_dims_that_the_data_do_not_have(dims):
     made = model(PLUS)
     made.graph.initializer[0].dims[:] = dims

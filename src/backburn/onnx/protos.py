@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ _FIELDS = {
 #: The largest file that a protocol buffer can be.
 _LARGEST = 2**31 - 1
 _EXTERNAL = 1
+#: NumPy has no arrays of so many elements, also where one of the lengths is 0.
+_TOO_LARGE = 2**56
 
 
 @dataclass
@@ -59,7 +62,7 @@ def read_model(source: Any) -> Model:
     import onnx
 
     if isinstance(source, onnx.ModelProto):
-        return Model(source, "the model", None)
+        return Model(_checked(source, "the model"), "the model", None)
     if isinstance(source, (bytes, bytearray, memoryview)):
         return Model(_parsed(bytes(source), "the bytes"), "the bytes", None)
     if not isinstance(source, (str, os.PathLike)):
@@ -82,7 +85,52 @@ def _parsed(data: bytes, where: str) -> Any:
         raise FileFormatError(f"{where}: no ONNX model, or a damaged one ({error!s:.200})") from error
     if not proto.HasField("graph"):
         raise FileFormatError(f"{where}: no ONNX model: it has no graph")
+    return _checked(proto, where)
+
+
+def _checked(proto: Any, where: str) -> Any:
+    """A model of which all names are text. Where they are no UTF-8, protocol buffers give bytes instead."""
+    functions = [(function.node, _names_of_function(function)) for function in proto.functions]
+    imports = [entry.domain for entry in proto.opset_import]
+    for name in _texts(proto.graph.node, [*_names_of_graph(proto.graph), *imports]):
+        _check_text(name, where)
+    for nodes, names in functions:
+        for name in _texts(nodes, names):
+            _check_text(name, where)
     return proto
+
+
+def _check_text(name: object, where: str) -> None:
+    if name.__class__ is not str:
+        raise FileFormatError(f"{where}: the name {quoted(name)} is no text in UTF-8")
+
+
+def _texts(nodes: Any, names: list[Any]) -> Iterator[Any]:
+    """The names and texts of nodes, and of the graphs inside of them, after others that are given."""
+    yield from names
+    for node in nodes:
+        yield from (node.op_type, node.name, node.domain, *node.input, *node.output)
+        for entry in node.metadata_props:
+            yield from (entry.key, entry.value)
+        for attribute in node.attribute:
+            yield from (attribute.name, attribute.ref_attr_name)
+            if attribute.HasField("g"):
+                yield from _texts(attribute.g.node, _names_of_graph(attribute.g))
+
+
+def _names_of_graph(graph: Any) -> list[Any]:
+    names = [value.name for value in (*graph.input, *graph.output)]
+    names += [n.dim_param for value in graph.input for n in value.type.tensor_type.shape.dim]
+    tensors = [*graph.initializer, *(part for x in graph.sparse_initializer for part in (x.values, x.indices))]
+    for tensor in tensors:
+        names.append(tensor.name)
+        names += [text for entry in tensor.external_data for text in (entry.key, entry.value)]
+    return names
+
+
+def _names_of_function(function: Any) -> list[Any]:
+    names = [function.name, function.domain, *function.input, *function.output, *function.attribute]
+    return [*names, *(a.name for a in function.attribute_proto), *(entry.domain for entry in function.opset_import)]
 
 
 def data_type(tensor: Any, where: str) -> str:
@@ -103,6 +151,8 @@ def read_tensor(model: Model, tensor: Any, where: str = "") -> tuple[NDArray[Any
     shape = tuple(tensor.dims)
     if any(n < 0 for n in shape):
         raise FileFormatError(f"{where} has negative dims {list(shape)}")
+    if math.prod(max(n, 1) for n in shape) >= _TOO_LARGE:
+        raise FileFormatError(f"{where} has dims {list(shape)}, which no memory holds")
     if tensor.HasField("segment"):
         raise FileFormatError(f"{where} is a segment, which files of ONNX do not have any more")
     count = math.prod(shape)
@@ -201,9 +251,14 @@ def _external(model: Model, tensor: Any, length: int, where: str) -> NDArray[np.
         return np.empty(0, np.uint8)
     path = model.folder / location
     if path not in model.files:
-        found = inside(path, model.folder)
-        ordinary(found)
-        model.files[path] = MappedFile(found)
+        try:
+            found = inside(path, model.folder)
+            ordinary(found)
+            model.files[path] = MappedFile(found)
+        except OSError as error:
+            raise FileFormatError(
+                f"{where} lies in {quoted(location)}, which cannot be read: {error.strerror}"
+            ) from error
     return model.files[path].array(offset, length, f"the tensor {quoted(tensor.name)}")
 
 
@@ -213,7 +268,7 @@ def read_sparse(model: Model, sparse: Any, most: int) -> tuple[NDArray[Any], str
     values, name = read_tensor(model, sparse.values, where)
     indices, _ = read_tensor(model, sparse.indices, where)
     shape = tuple(sparse.dims)
-    if any(n < 0 for n in shape) or math.prod(shape) > most:
+    if any(n < 0 for n in shape) or math.prod(max(n, 1) for n in shape) > most:
         raise FileFormatError(f"{where} has dims {list(shape)}; Limits(elements=...) allows {most} elements")
     if indices.dtype.kind not in "iu" or values.ndim != 1 or indices.ndim not in (1, 2) or len(indices) != len(values):
         raise FileFormatError(f"{where}: {list(values.shape)} values at {list(indices.shape)} places")
