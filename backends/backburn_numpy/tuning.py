@@ -50,7 +50,7 @@ MIN_ELEMENTS_FOR_KERNEL: dict[str, int] = dict.fromkeys(
 #: Elements from which a fused formula pays, whose call takes 5 us; and fewer for 16-bit floats, which take NumPy
 #: longer.
 MIN_ELEMENTS_FOR_FORMULA, MIN_HALVES_FOR_FORMULA = 1 << 13, 1 << 10
-#: The same by the number of NumPy's passes that the formula replaces; the last is for 5 and more.
+#: Elements from which a formula pays, by the number of NumPy's passes that it replaces; the last is for 5 and more.
 MIN_ELEMENTS_BY_PASSES = {4: 1 << 10, 5: 1 << 9}
 #: Elements below which no formula pays.
 MIN_ELEMENTS_FOR_FORMULAS = min(MIN_ELEMENTS_BY_PASSES.values())

@@ -27,7 +27,7 @@ Array = Any
 LARGEST = 1 << 53
 
 
-#: What NumPy computes for one number after another.
+#: Functions that NumPy computes without vector instructions, one number after another.
 DIVISIONS = (np.remainder, np.fmod, np.floor_divide)
 
 #: The kernels for NumPy's functions.

@@ -43,7 +43,7 @@ def _small_steps(program: Program, k: Any) -> list[Call]:
             continue
         params, grads, *rest = call.operands
         count = len(params)
-        small = {i for i, p in enumerate(params) if _is_small(p) and call.results[count + i] is None}
+        small = [i for i, p in enumerate(params) if _is_small(p) and call.results[count + i] is None]
         for i in small:
             product = program.variable(params[i].shape, params[i].dtype)
             found.append(Call("mul", k.mul, [grads[i], call.attributes.get("lr", 0.01)], {}, product))

@@ -51,7 +51,7 @@ _filled: WeakSet[NativeList] = WeakSet()
 _lock = threading.RLock()
 #: The bytes of each block that has gone back to the pool, filled, by its address.
 _pooled: dict[int, int] = {}
-#: What the context replaces, so that large arrays still come from the pool.
+#: The allocator that :func:`guarded` replaces; large arrays still come from its pool.
 _from_pool: Callable[..., Any] = memory.empty
 
 

@@ -1,1 +1,1 @@
-"""What the operations run on: memory, threads, matrix products and the libraries for them, NumPy's warnings."""
+"""The runtime below the operations: memory, threads, matrix products and their libraries, NumPy's warnings."""

@@ -91,7 +91,7 @@ def theirs(dtype: DType) -> Any:
 
 
 def arange(start: float, stop: float, step: float, dtype: DType) -> Array:
-    indices = xp.arange(arange_length(start, stop, step), dtype=xp.float64 if dtype.kind == "float" else xp.int64)
+    indices = xp.arange(arange_length(start, stop, step), dtype=xp.float64 if dtype.is_floating else xp.int64)
     return xp.astype(indices * step + start, theirs(dtype))
 
 

@@ -80,7 +80,7 @@ class JaxBackend(Backend[Array, Array, Array, Quantized[Array]]):
         return jnp.full(shape, held(value, dtype), dtype.dtype, device=self._device)
 
     def arange(self, start: float, stop: float, step: float, dtype: DType) -> Array:
-        wide = np.float64 if dtype.kind == "float" else np.int64
+        wide = np.float64 if dtype.is_floating else np.int64
         indices = jnp.arange(arange_length(start, stop, step), dtype=wide, device=self._device)
         return (indices * step + start).astype(dtype.dtype)
 

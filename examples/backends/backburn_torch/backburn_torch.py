@@ -73,12 +73,12 @@ class TorchBackend(Backend[Array, Array, Array, Quantized[Array]]):
 
     def full(self, shape: tuple[int, ...], value: float, dtype: DType) -> Array:
         # PyTorch raises for a number that overflows a narrow type, instead of giving infinity.
-        wide = torch.float64 if dtype.kind == "float" else theirs(dtype)
+        wide = torch.float64 if dtype.is_floating else theirs(dtype)
         value = adapters.held(value, dtype)
         return torch.full((), value, dtype=wide, device=self._device).to(theirs(dtype)).expand(shape)
 
     def arange(self, start: float, stop: float, step: float, dtype: DType) -> Array:
-        wide = torch.float64 if dtype.kind == "float" else torch.int64
+        wide = torch.float64 if dtype.is_floating else torch.int64
         indices = torch.arange(arange_length(start, stop, step), dtype=wide, device=self._device)
         return (indices * step + start).to(theirs(dtype))
 

@@ -229,7 +229,7 @@ def saved_in(root: Node) -> Iterator[tuple[int, Any]]:
 _OF_PARTS = frozenset({SliceGradient, EntryGradient})
 #: Gradients that are no primitives: those of an operation's several outputs, one of a part, one on another backend.
 _SPECIAL = frozenset({list, SliceGradient, EntryGradient, MovedGradient})
-#: What they are collected in.
+#: Sums of gradients that are collected: of parts of a tensor, and on another backend.
 _COLLECTED: frozenset[Any] = frozenset({SlicedGradient, MovedGradient})
 
 

@@ -20,14 +20,14 @@ class Executable(Protocol):
     #: The primitives that hold the state, undefined until they are set. A replay writes over them, or replaces them.
     state: list[Any]
     #: Whether it writes over them, whoever else refers to them; it is called with two arguments then. Otherwise nothing
-    #: is copied, and the state is let go of while another is replayed.
+    #: is copied, and the state is released while another is replayed.
     in_place: bool
     #: The number of recorded launches (calls of the device, or of operations).
     launches: int
 
     @abstractmethod
     def set_state(self, place: int, value: Any) -> None:
-        """Copy a primitive into the state, or hold it there; None, in a program that is not in place, lets go of it."""
+        """Copy a primitive into the state, or hold it there; None, in a program that is not in place, releases it."""
 
     @abstractmethod
     def __call__(
@@ -37,8 +37,8 @@ class Executable(Protocol):
 
         ``numbers`` are the values of the recording's numbers
         (:class:`backburn.backend.host_numbers.Recording`), by place. A program that is not in place may write over
-        state that it has allocated itself, where nothing else refers to it: ``release()`` lets go of what does, and
-        returns how many references to each part are kept, which follow the state. Without it nothing is written over.
+        state that it has allocated itself, where nothing else refers to it: ``release()`` drops the references that it
+        can, and returns how many to each part are kept, which follow the state. Without it nothing is written over.
         An error or an interrupt leaves the state as it was, or as it is after the step, and :attr:`state` is another
         list then.
         """

@@ -170,7 +170,7 @@ def contents(array: Any) -> Contents:
 
 
 #: The recording in progress, if there is one.
-RECORDING_STEP: ContextVar[Recording | None] = ContextVar("backburn_replay", default=None)
+RECORDING_STEP: ContextVar[Recording | None] = ContextVar("backburn_recording_step", default=None)
 #: The arrays that a step brings from the host in its uncaptured run before the recording.
 HOST_CONSTANTS: ContextVar[set[Contents] | None] = ContextVar("backburn_host_constants", default=None)
 

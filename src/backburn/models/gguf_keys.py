@@ -119,7 +119,7 @@ def _other_kind(kind: Any, values: Mapping[str, Any], config: Any) -> list[str]:
 
 
 def _differences(prefix: str, own: Mapping[str, Any], config: Any) -> list[str]:
-    """What an architecture's keys say other than the configuration, in words."""
+    """Descriptions of the keys of an architecture that contradict the configuration."""
     scaling = config.rope_scaling or {}
     rotation = scaling.get("rope_type", scaling.get("type", "default"))
     expected: dict[str, tuple[Any, str]] = {

@@ -32,9 +32,9 @@ READ = frozenset(SPECIAL) | {
     "extra_special_tokens", "model_specific_special_tokens", "split_special_tokens", "strip_accents",
     "tokenize_chinese_chars",
 }  # fmt: skip
-#: Those without an effect: of padding and cutting, which are not done, of tokenizers without a ``tokenizer.json``, and
-#: of ways to load. transformers takes what begins and ends a text from ``tokenizer.json``, too, and does not clean up
-#: spaces of the tokenizers that decoders have.
+#: Keys without an effect here: for padding and truncation, which are not done, for tokenizers without a
+#: ``tokenizer.json``, and for ways to load. transformers, too, takes what begins and ends a text from
+#: ``tokenizer.json``, and does not clean up spaces of the tokenizers that decoders have.
 IDLE = frozenset(
     {"_commit_hash", "_from_auto", "add_bos_token", "add_eos_token", "added_tokens_file", "auto_map", "backend",
      "byte_fallback", "chat_control_tokens", "clean_up_tokenization_spaces",

@@ -68,7 +68,7 @@ class Program:
     updates: Sequence[Any] = ()
     #: The number of calls before backends make native programs and updates of them.
     launches: int = 0
-    #: What became of calls, or why not, in words, by the call; for people.
+    #: Remarks for people, by the call: how it was joined or compiled, or why not.
     notes: dict[Call, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

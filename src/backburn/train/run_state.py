@@ -86,7 +86,7 @@ class RunState:
         largest = [
             (leaf.path, leaf.value.max_abs())
             for leaf in MutableTree(trainer.model, is_tensor).leaves
-            if leaf.value.dtype.kind == "float" and all(leaf.value.shape)
+            if leaf.value.dtype.is_floating and all(leaf.value.shape)
         ]
         values = stack([asarray(x, backend=self._at.backend).astype("float32") for _, x in largest]).tolist()
         bad = next((path for (path, _), value in zip(largest, values, strict=True) if not value < inf), None)

@@ -18,7 +18,7 @@ from backburn.train.signals import Terminated
 
 
 class SeveralProcesses:
-    """What the processes of a run decide together; all of them call the same methods in the same order."""
+    """Decisions that the processes of a run make together; all of them call the same methods in the same order."""
 
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh

@@ -58,11 +58,11 @@ class State:
         self._parts: list[Any] = []
         self._owners: list[int] = []
         self._counts: list[int] = []
-        #: Of the parts that stay in the replay that is going on, the counts by identity.
+        #: The reference counts of the parts that stay in the current replay, by identity.
         self._known: dict[int, int] = {}
         #: What holds the primitive of each of them: the tensor itself, or its innermost box.
         self._homes: list[Any] = []
-        #: Which tensors stay in the replay that is going on; None before that is decided.
+        #: Which tensors stay in the current replay; None before that is decided.
         self._stays: list[bool] | None = None
 
     @property
@@ -114,10 +114,8 @@ class State:
                 invalidate((x for x, there in zip(self.tensors, stays, strict=True) if not there), STATE)
                 known = zip(self._parts, self._counts, self._owners, strict=True)
                 self._known = {id(part): count for part, count, owner in known if stays[owner]}
-                self._parts, self._homes = (
-                    [],
-                    [x if there else None for x, there in zip(self._homes, stays, strict=False)],
-                )
+                self._parts = []
+                self._homes = [x if there else None for x, there in zip(self._homes, stays, strict=False)]
         return [*map(int, self._stays)]
 
     def _only_here(self) -> list[bool]:
@@ -335,7 +333,7 @@ def depth_of(x: Tensor) -> int | None:
         if type(k) is not Autodiff:
             return None
         k, depth = k.inner_backend, depth + 1
-    return depth if x.dtype.kind == "float" else 0
+    return depth if x.dtype.has_gradient else 0
 
 
 def _reader(x: Tensor, depth: int | None) -> Callable[[Tensor], Any]:

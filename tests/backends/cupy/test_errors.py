@@ -154,7 +154,7 @@ def test_the_compiler_is_missing(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> 
     assert "pip install 'cupy[ctk]'" in words
 
 
-def test_an_absent_device_is_no_broken_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_device_is_not_a_broken_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     import backburn_cupy.detect as detect
 
     monkeypatch.setattr(detect, "load", lambda device: detect.unavailable("nothing is here", "Look"))

@@ -26,7 +26,7 @@ pre { background: #f6f6f6; padding: .6rem; overflow-x: auto; } .wide { overflow-
 
 
 def record(report: Report) -> dict[str, Any]:
-    """What a page in Markdown shows, as data without times or places: equal runs give equal records.
+    """The content of a Markdown page as data, without times or places: equal runs give equal records.
 
     A row of a table is one string of cells, with ``-`` for an empty one.
     """

@@ -86,7 +86,7 @@ class Source:
     where: str
     tensors: dict[str, Stored]
     files: list[MappedFile] = field(default_factory=list)
-    #: What GGUF files say of their model, by key.
+    #: The metadata of GGUF files about their model, by key.
     metadata: dict[str, Any] = field(default_factory=dict)
 
     def release(self) -> None:

@@ -90,7 +90,7 @@ def _group_key(call: Call, makers: dict[Variable, _Group], k: Any) -> tuple[Any,
             return None
         dtypes.add(dtype)
     # A formula rounds 16-bit floats once, at its end: an intermediate overflow would be lost.
-    if len(dtypes) != 1 or (dtype := dtypes.pop()).kind != "float" or dtype.bits < 32:
+    if len(dtypes) != 1 or not (dtype := dtypes.pop()).is_floating or dtype.bits < 32:
         return None
     return result.shape, dtype
 

@@ -242,7 +242,7 @@ def _is_wide_float(x: Any, k: Any) -> bool:
     if isinstance(x, Number) or not hasattr(x, "shape"):
         return False
     dtype = x.dtype if isinstance(x, Variable) else k.dtype(x)
-    return dtype.kind == "float" and dtype.bits >= 32
+    return dtype.is_floating and dtype.bits >= 32
 
 
 def _portions(members: list[Call], elements: Callable[[Call], int]) -> Iterator[list[Call]]:

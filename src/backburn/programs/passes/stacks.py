@@ -39,7 +39,7 @@ def _stack(call: Call) -> _Stack | None:
         return None
     parts, axis = arguments(call)
     dtype = call.results.dtype
-    if axis or len(parts) < FEWEST or dtype.kind != "float" or dtype.bits < 32:
+    if axis or len(parts) < FEWEST or not dtype.is_floating or dtype.bits < 32:
         return None
     starts: dict[int, Variable] = {}
     at = 0
