@@ -374,3 +374,16 @@ def test_integers_of_4_bits():
     )
     made.graph.initializer[0].CopyFrom(helper.make_tensor("w", TensorProto.INT4, [3], [-8, 7, 1]))
     assert load(made)(np.zeros(3, np.float32)).tolist() == [-4.0, 3.5, 0.5]
+
+
+def test_operators_of_opset_7():
+    body = (
+        "(float[n, 1, 2] x) => (float[n, 1, 4] y) <float[1] scale = {2}, float[1] bias = {1}, float[1] mean = {0.5}, "
+        "float[1] var = {4}> { a = BatchNormalization <epsilon = 0.0> (x, scale, bias, mean, var)  y = Upsample "
+        "<scales = [1.0, 1.0, 2.0]> (a) }"
+    )
+    made = model(body, opset=7)
+    assert load(made)(np.asarray([[[0.5, 4.5]]], np.float32)).tolist() == [[[1.0, 1.0, 5.0, 5.0]]]
+    made.graph.node[0].attribute.append(helper.make_attribute("spatial", 0))
+    with pytest.raises(Unsupported, match=r"\(BatchNormalization, opset 7\).*spatial=0"):
+        load(made)(np.ones((1, 1, 2), np.float32))

@@ -36,7 +36,7 @@ def load(
     """A graph of ONNX as a module that computes, trains and is captured on any backend.
 
     ``model`` is a path, the bytes of a file, or a ``ModelProto``; data beside a file are read from its folder only.
-    Opsets from 9 to the newest of the installed ``onnx`` are read, with control flow, sequences and functions. Shapes
+    Opsets from 7 to the newest of the installed ``onnx`` are read, with control flow, sequences and functions. Shapes
     that the graph computes are computed on the host.
 
     Which floats are parameters follows from where they go: weights of convolutions, products, embeddings, recurrent

@@ -167,23 +167,24 @@ def _checked(value: Any, spec: InputSpec, backend: AnyBackend) -> Any:
     kind = held(spec.data_type)
     if kind is None:
         raise DTypeError(f"the input {quoted(spec.name)} holds {named(spec.data_type)}, for which there are no tensors")
-    if not is_tensor(value):
-        dtype = None if hasattr(value, "dtype") else kind
+    given: Any = value
+    if not is_tensor(given):
+        dtype = None if hasattr(given, "dtype") else kind
         name = NAMES[spec.data_type]
-        if (name in BY_VALUE or name in NARROW) and hasattr(value, "dtype"):
-            value = np.asarray(value).astype(kind.dtype)
-        value = asarray(value, dtype=dtype, backend=backend)
-    if value.dtype is not kind and not (value.dtype.kind == kind.kind == "float"):
+        if (name in BY_VALUE or name in NARROW) and hasattr(given, "dtype"):
+            given = np.asarray(given).astype(kind.dtype)
+        given = asarray(given, dtype=dtype, backend=backend)
+    if given.dtype is not kind and not (given.dtype.kind == kind.kind == "float"):
         raise DTypeError(
-            f"the input {quoted(spec.name)} is {spec}, and is given {shown(value)}: astype({kind.name!r}) casts it"
+            f"the input {quoted(spec.name)} is {spec}, and is given {shown(given)}: astype({kind.name!r}) casts it"
         )
     if spec.shape is not None and spec.kind == "tensor":
-        fits = len(spec.shape) == value.ndim and all(
-            not isinstance(n, int) or n == m for n, m in zip(spec.shape, value.shape, strict=True)
+        fits = len(spec.shape) == given.ndim and all(
+            not isinstance(n, int) or n == m for n, m in zip(spec.shape, given.shape, strict=True)
         )
         if not fits:
-            raise ShapeError(f"the input {quoted(spec.name)} is {spec}, and is given {shown(value)}")
-    return value
+            raise ShapeError(f"the input {quoted(spec.name)} is {spec}, and is given {shown(given)}")
+    return given
 
 
 def _result(value: Any, run: Run) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from backburn.base.dtypes import as_dtype
 from backburn.nn import functional
 from backburn.onnx.dtypes import held
-from backburn.onnx.registry import Host, operator
+from backburn.onnx.registry import Host, UseBody, operator
 from backburn.tensor import arithmetic, creation, elementwise, random, reduce, selection
 from backburn.tensor import shape as shapes
 from backburn.tensor.classes import Tensor
@@ -27,6 +27,16 @@ def batch_normalization(
     result = functional.batch_norm(x, now, spread, scale, bias, eps=epsilon)
     means = [arithmetic.add(old * momentum, new * (1 - momentum)) for old, new in ((mean, now), (variance, spread))]
     return result, *means
+
+
+@operator("BatchNormalization", since=7)
+def _older_batch_normalization(
+    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, /,
+    *, epsilon: float = 1e-5, momentum: float = 0.9, spatial: int = 1,
+) -> Any:  # fmt: skip
+    if not spatial:
+        raise UseBody("statistics of each place (spatial=0) are not computed here")
+    return batch_normalization(x, scale, bias, mean, variance, epsilon=epsilon)
 
 
 @operator("InstanceNormalization")

@@ -67,12 +67,13 @@ class _Layer:
         self.reverse = [direction == "reverse", True]
         self.size = size
         self.clip = clip
-        full = lengths is None or bool((lengths == self.steps).all())
-        if not full and (lengths.shape != (self.examples,) or (lengths < 0).any() or (lengths > self.steps).any()):
-            raise ArgumentError(
-                f"sequence_lens has a length of at most {self.steps} for each of {self.examples} examples"
-            )
-        self.lengths: Any = None if full else creation.astype(self._tensor(lengths), "int64")
+        self.lengths: Any = None
+        if lengths is not None and not (lengths == self.steps).all():
+            if lengths.shape != (self.examples,) or (lengths < 0).any() or (lengths > self.steps).any():
+                raise ArgumentError(
+                    f"sequence_lens has a length of at most {self.steps} for each of {self.examples} examples"
+                )
+            self.lengths = creation.astype(self._tensor(lengths), "int64")
         shape = (self.directions, self.examples, size)
         self.first = [
             creation.zeros(shape, dtype=x.dtype, backend=x.backend) if state is None

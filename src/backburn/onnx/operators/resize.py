@@ -156,6 +156,11 @@ def upsample(x: Tensor, scales: Host, /, *, mode: str = "nearest", run: Any) -> 
     return _upsampled(x, scales, mode, run)
 
 
+@operator("Upsample", since=7)
+def _older_upsample(x: Tensor, /, *, mode: str = "nearest", scales: Any, run: Any) -> Any:
+    return _upsampled(x, np.asarray(scales), mode, run)
+
+
 def _upsampled(x: Any, scales: Any, mode: str, run: Any) -> Any:
     return resize(
         x, None, scales, mode=mode, nearest_mode="floor", coordinate_transformation_mode="asymmetric", run=run
