@@ -41,7 +41,7 @@ _TARGETS = {
 #: The last parts of paths that only parameters have, for exporters that write norms out.
 _PARAMETERS = ("weight", "bias", "gamma", "beta", "kernel", "alpha", "scale")
 #: In which order a file stacks the gates of recurrent layers, as numbers of PyTorch's blocks.
-GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
+GATES: dict[str, tuple[int, ...]] = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 
 
 @dataclass
