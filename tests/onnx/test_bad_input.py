@@ -238,6 +238,7 @@ def test_functions_that_grow():
     refused(FileFormatError, "more than 10000 nodes", made, limits=bb.onnx.Limits(nodes=10_000))
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_nodes_take_linear_time():
     """Counted in steps, not in seconds: each node is looked at once."""
     count = 100_000
