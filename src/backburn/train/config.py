@@ -1,6 +1,6 @@
 """The configuration of a training run: typed, validated, read from TOML.
 
-Tables have keys of their own, below, and ``[model]``, ``[data]``, ``[loss]`` and ``[metrics]`` also name functions,
+Each table has its keys, listed below, and ``[model]``, ``[data]``, ``[loss]`` and ``[metrics]`` also name functions,
 ``package.module:function``, whose keyword arguments are the other keys. Unknown keys and invalid values raise an error
 with file and line, for the arguments of functions too. An empty file trains on the digits.
 """
@@ -409,15 +409,6 @@ def run_of(tables: Mapping[str, Any], folder: Path, name: str) -> Run:
     """Check tables that were read before, such as those in a model file, called ``name`` in errors."""
     source = Source(name, "", folder)
     return Run(_checked(dict(tables), source), source, tables)
-
-
-def config_of(tables: Mapping[str, Any]) -> Config:
-    """Check tables.
-
-    >>> config_of({"train": {"epochs": 3}}).train.epochs
-    3
-    """
-    return _checked(dict(tables), Source())
 
 
 def _checked(tables: dict[str, Any], source: Source) -> Config:
