@@ -54,7 +54,7 @@ BESIDE = {"conformance": {"base", "hints", "ops", "backend", "communicators", "d
 
 # The packages above the decorators that know one by its name. The others see backends: what they need of a decorator is
 # a function of `backend`.
-KNOW_DECORATORS = {"distributed", "train", "cli"}
+KNOW_DECORATORS = {"distributed", "train", "__init__", "cli"}
 
 # Packages of the core that a backend may import.
 BACKENDS_MAY_IMPORT = {"base", "ops", "backend", "programs", "communicators", "decorators"}

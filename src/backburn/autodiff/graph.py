@@ -227,7 +227,7 @@ def saved_in(root: Node) -> Iterator[tuple[int, Any]]:
 
 #: Gradients of a part of a tensor, which are collected until all have arrived.
 _OF_PARTS = frozenset({SliceGradient, EntryGradient})
-#: Gradients that are no primitives: those of an operation's several outputs, one of a part, one on another backend.
+#: Gradients that are not primitives: those of an operation's several outputs, one of a part, one on another backend.
 _SPECIAL = frozenset({list, SliceGradient, EntryGradient, MovedGradient})
 #: Sums of gradients that are collected: of parts of a tensor, and on another backend.
 _COLLECTED: frozenset[Any] = frozenset({SlicedGradient, MovedGradient})

@@ -18,7 +18,7 @@ from backburn.models.rope import LENGTH, LENGTHS, check_scaling
 
 @dataclass(kw_only=True)
 class LabelsConfig(Config):
-    """The part that classifiers have in common: ``id2label`` names the classes, of which there are ``num_labels``."""
+    """The part that classifiers have in common: ``id2label`` names the ``num_labels`` classes."""
 
     id2label: dict[str, Any] | None = None
     num_labels: int | None = None

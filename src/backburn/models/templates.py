@@ -225,7 +225,7 @@ def _environment(budget: _Budget) -> Any:
 
 
 def _now(form: str) -> str:
-    """The time of day; a format has widths, of which each could be as long as the largest value."""
+    """The time of day; each width in a format could be as long as the largest value."""
     if len(form) > _LONGEST_FORM or re.search(r"\d{4}", form):
         raise ValueError(f"the format of a time has {len(form)} characters or a width of four digits")
     return datetime.now().strftime(form)

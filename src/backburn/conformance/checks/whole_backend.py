@@ -103,7 +103,7 @@ def strangers_have_no_dtype(check: Check) -> None:
             answer = check.backend.dtype(stranger)
         except Exception:
             continue
-        raise AssertionError(f"dtype({stranger!r}) is {answer!r}: it must raise for what is no primitive")
+        raise AssertionError(f"dtype({stranger!r}) is {answer!r}: it must raise for what is not a primitive")
 
 
 def plain_primitives_are_untracked(check: Check) -> None:

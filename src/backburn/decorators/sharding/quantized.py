@@ -39,7 +39,7 @@ def quantize(level: Any, x: Any, *, dtype: QuantizedDType) -> Any:
 
 
 def quantize_between(level: Any, x: Any, low: Any, high: Any, *, dtype: QuantizedDType) -> Any:
-    """Values with the range of their own step."""
+    """Values limited to the range of their step."""
     if not level.is_cut(x) or x.axis is None:
         return level.wrapped.quantize_between(*map(level.whole, (x, low, high)), dtype)
     axis = x.axis
