@@ -17,10 +17,10 @@ from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, AxisError, SpecError, Unsupported
 from backburn.communicators import Communicator, Local
 from backburn.decorators.sharding import collectives
+from backburn.decorators.sharding.gradient_reduction import OpenBuckets
 from backburn.decorators.sharding.placing import PlacesShards
 from backburn.decorators.sharding.processes import levels_in, share, taken_inside
 from backburn.decorators.sharding.rules import NOWHERE, Plan
-from backburn.decorators.sharding.settling import OpenBuckets
 from backburn.decorators.sharding.shards import Cuts, Shape, Shards, are_between, block_length, cuts_between, starts_of
 from backburn.ops.bodies.slicing import slice_axis
 from backburn.ops.rules.shapes import check_axis
@@ -260,8 +260,8 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
         """The inner primitive that all shards have: parts are joined, addends summed."""
         if not self.is_cut(x):
             return x
-        if x.settling is not None:
-            x.settling.finish()
+        if x.reduction is not None:
+            x.reduction.finish()
         if x.axis is not None:
             return self.joined(x.parts, x.axis, x.cuts)
         if x.total is None:
@@ -284,8 +284,8 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
             return [self.whole(x)] * len(self.own)
         if not self.is_cut(x):
             return self.cut_parts(x, axis, cuts)
-        if x.settling is not None:
-            x.settling.finish()
+        if x.reduction is not None:
+            x.reduction.finish()
         if x.axis is None:
             return collectives.scattered(self, x, axis, cuts)
         if x.axis == axis and x.cuts == cuts:
@@ -451,7 +451,7 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
                 GatherWarning,
                 stacklevel=stack_level(),
             )
-        return getattr(self._inner, entry.name)(*map(self.settled, operands), **attributes)
+        return getattr(self._inner, entry.name)(*map(self.gathered, operands), **attributes)
 
     def closed(self, x: Any) -> Any:
         """An operand, or a list of them, with addends whose reduction has begun as their sums, whole or cut."""
@@ -459,14 +459,14 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
             return [self.closed(t) for t in x]
         if not self.is_cut(x) or x.axis is not None:
             return x
-        if x.settling is not None:
-            x.settling.finish()
+        if x.reduction is not None:
+            x.reduction.finish()
         return x if x.total is None else x.total
 
-    def settled(self, x: Any, addends_only: bool = False) -> Any:
+    def gathered(self, x: Any, addends_only: bool = False) -> Any:
         """An operand, or a list of them, as whole primitives; with ``addends_only`` only those in addends."""
         if x.__class__ is list or x.__class__ is tuple:
-            return [self.settled(t, addends_only) for t in x]
+            return [self.gathered(t, addends_only) for t in x]
         return x if addends_only and self.is_cut(x) and x.axis is not None else self.whole(x)
 
 

@@ -79,7 +79,7 @@ def step(name: str) -> Any:
         attributes["donate"] = False
         leader = next((x for x in (param, *state) if level.is_cut(x) and x.axis is not None), None)
         if leader is None:
-            return getattr(level.wrapped, name)(*map(level.settled, operands), **attributes)
+            return getattr(level.wrapped, name)(*map(level.gathered, operands), **attributes)
         axes = tuple(None if x is None else leader.axis for x in operands)
         plan = Plan(axes, result=leader.axis)
         new, *states = level.run(OPERATIONS[name], operands, attributes, plan, leader.cuts)
