@@ -104,7 +104,7 @@ def leaf(shape: tuple[int, ...]) -> Node:
 
 def leaf_of(k: Any, value: Any) -> Node:
     """A leaf for an inner primitive of ``k``, whose gradient is settled if ``k`` settles gradients."""
-    return PlacedLeaf(value) if getattr(k, "settles", False) else KeptNode(None, (), (), value.shape, next_stamp())
+    return PlacedLeaf(value) if k.settles else KeptNode(None, (), (), value.shape, next_stamp())
 
 
 def consumed(k: Any, g: Any, node: Node) -> Any:
@@ -155,7 +155,7 @@ def reverse(
     """
     gradients: dict[Node, Any] = {root: seed}
     moved: set[Any] = set() if others is None else others
-    if RECORDING.get() and not WATCHERS and not getattr(k, "settles", False):
+    if RECORDING.get() and not WATCHERS and not k.settles:
         _reverse(k, root, gradients, retain_graph, keep, since, moved, None)
     else:
         with scoped(RECORDING, True), observer(k, root, gradients, since, saved_in) as observe:

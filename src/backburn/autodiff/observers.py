@@ -21,7 +21,7 @@ def observer(
     """A block for a reverse pass, with a function to call with the stamp of each node, or None."""
     watching: AbstractContextManager[Observer] = reverse_calls(saved, root)
     with watching as visit:
-        if not getattr(k, "settles", False):
+        if not k.settles:
             yield visit
             return
         reducer = GradientReducer(k, root, gradients, since, visit)

@@ -174,7 +174,7 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
     @property
     def settles(self) -> bool:
         """Whether gradients may be addends, on this level or inside."""
-        return self.size > 1 or bool(getattr(self._inner, "settles", False))
+        return self.size > 1 or bool(self._inner.settles)
 
     @cached_property
     def open_buckets(self) -> OpenBuckets:
