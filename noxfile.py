@@ -150,3 +150,13 @@ def wheels(session: nox.Session) -> None:
     """Build the source distribution and every platform's wheel into dist/; arguments after -- choose platforms."""
     session.install(*WHEEL_TOOLS)
     session.run("python", "tools/build_wheels.py", *session.posargs)
+
+
+@nox.session
+def onnx(session: nox.Session) -> None:
+    """Run the node tests of the package onnx on three backends; arguments after -- name other backends."""
+    install(session, "test")
+    session.install("torch")
+    session.install("--no-deps", "examples/backends/backburn_torch")
+    backends = session.posargs or ["numpy", "autodiff(capture(numpy))", "torch"]
+    session.run("python", "-m", "tests.onnx.nodes", *backends)

@@ -194,7 +194,7 @@ LAYERS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ("plain", (("cli", "the command line"),)),
     ("plain", (("train", "loop, progress, reports"),)),
     ("plain", (("distributed", "meshes, placements, plans"),)),
-    ("cool", (("models", "published architectures and weights"),)),
+    ("cool", (("models", "published architectures"), ("onnx", "models of ONNX"))),
     ("cool", (("quantization", "calibration"), ("data", "batches"), ("io", "files"))),
     ("cool", (("nn", "layers, losses"), ("optim", "optimizers, schedules"))),
     ("cool", (("transforms", "grad, vmap, jvp"), ("tapes", "explicit tapes"), ("interop", "einops"))),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from backburn import io as io
     from backburn import models as models
     from backburn import nn as nn
+    from backburn import onnx as onnx
     from backburn import optim as optim
     from backburn import quantization as quantization
     from backburn import tape as tape
@@ -36,7 +37,7 @@ __array_api_version__ = "2025.12"
 _PACKAGES = frozenset(
     {
         "autodiff", "backend", "conformance", "data", "decorators", "distributed", "dtypes", "errors", "interop", "io",
-        "models", "nn", "optim", "quantization", "tape", "train", "transforms", "trees",
+        "models", "nn", "onnx", "optim", "quantization", "tape", "train", "transforms", "trees",
     }
 )  # fmt: skip
 

@@ -123,6 +123,7 @@ class Ending(train.Callback):
 
 def main(folder: str, steps: str | None = None, number: str = "SIGKILL") -> None:
     """Go on with a run of six epochs of ten steps."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's jobs in the background ignore it
     callbacks: list[train.Callback] = [train.EarlyStopping(patience=50), train.Checkpoints(every=3)]
     if steps is not None:
         callbacks.append(Ending(float(steps), getattr(signal, number)))

@@ -38,7 +38,7 @@ LAYERS = (
     ("tape", "autodiff.tape"),
     ("nn", "optim"),
     ("quantization", "data", "io"),
-    ("models",),
+    ("models", "onnx"),
     ("distributed",),
     ("train",),
     ("_namespace", "dtypes", "errors", "trees"),
@@ -54,7 +54,7 @@ BESIDE = {"conformance": {"base", "hints", "ops", "backend", "communicators", "d
 
 # The packages above the decorators that know one by its name. The others see backends: what they need of a decorator is
 # a function of `backend`.
-KNOW_DECORATORS = {"distributed", "train", "__init__", "cli"}
+KNOW_DECORATORS = {"distributed", "train", "cli", "__init__"}
 
 # Packages of the core that a backend may import.
 BACKENDS_MAY_IMPORT = {"base", "ops", "backend", "programs", "communicators", "decorators"}
@@ -79,11 +79,14 @@ THIRD_PARTY = {
         "backburn.models.generation",
         "backburn.models.gguf",
         "backburn.models.sampling",
+        "backburn.onnx",
         "backburn.tensor.core.host",
     ),
     "tokenizers": ("backburn.models.tokenizer",),
     "jinja2": ("backburn.models.templates", "backburn.models.tokenizer"),
-    "ml_dtypes": ("backends", "backburn.base.dtypes", "backburn.conformance", "backburn.io"),
+    "ml_dtypes": ("backends", "backburn.base.dtypes", "backburn.conformance", "backburn.io", "backburn.onnx"),
+    "onnx": ("backburn.onnx",),
+    "google": ("backburn.onnx.protos",),
     "cuda": ("backends.backburn_cupy",),
     "threadpoolctl": ("backends.backburn_numpy.runtime.blas",),
     "mpi4py": ("backburn.communicators.mpi",),

@@ -70,6 +70,7 @@ USES: list[tuple[str, Callable[[Path], object], type[BaseException], str]] = [
      "'backburn[einops]'"),
     ("mpi4py", lambda folder: load_communicator("mpi"), BackendUnavailableError, "backburn[mpi]"),
     ("cupy", lambda folder: bb.load_backend("cupy"), BackendUnavailableError, "backburn[cuda"),
+    ("onnx", lambda folder: bb.onnx.load(folder / "x.onnx"), BackendUnavailableError, "'backburn[onnx]'"),
     ("ziglang", compiler, build.NoCompilerError, "ziglang"),
 ]  # fmt: skip
 #: Packages that are asked for by programs, by commands that go on without them, or through others; and their tests.

@@ -91,6 +91,7 @@ COMMANDS: dict[str, set[str]] = {
         "folder", "prompt", "--chat", "--backend", "--dtype", "--max-new-tokens", "--temperature", "--top-k", "--top-p",
         "--min-p", "--repetition-penalty", "--seed",
     },
+    "run": {"file", "--input", "--output", "--backend"},
     "launch": {"--ranks", "--mpiexec", "program"},
     "backends": set(),
     "info": {"operation", "--json", "--required", "--source"},

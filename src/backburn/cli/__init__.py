@@ -15,7 +15,7 @@ from typing import Any
 
 from backburn.base.errors import BackburnError, hint_for
 from backburn.base.foreign import printable, printable_lines
-from backburn.cli import conformance, generation, information, launch, runs, training
+from backburn.cli import conformance, generation, information, launch, onnx_models, runs, training
 from backburn.communicators.launching import leave_error
 
 #: The function that adds each command to the parser, in the order of the help.
@@ -25,6 +25,7 @@ COMMANDS: dict[str, Callable[[Any, argparse.ArgumentParser], None]] = {
     "runs": runs.add_runs,
     "predict": training.add_predict,
     "generate": generation.add_generate,
+    "run": onnx_models.add_run,
     "conformance": conformance.add_conformance,
     "launch": launch.add_launch,
     "backends": information.add_backends,

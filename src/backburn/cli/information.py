@@ -14,7 +14,7 @@ from backburn.autodiff import forward_codegen, reverse_codegen
 from backburn.backend import OPERATIONS, BackendInfo, Operation
 from backburn.base.errors import ArgumentError, hint_for
 from backburn.batching.rules import rule_of
-from backburn.cli import environment
+from backburn.cli import environment, onnx_models
 from backburn.ops.table import KINDS, families
 
 
@@ -31,10 +31,11 @@ def add_info(commands: Any, common: argparse.ArgumentParser) -> None:
     command = commands.add_parser(
         "info",
         parents=[common],
-        help="versions and a check of each backend, or one operation",
-        description="Show versions and check each backend with one small operation; or describe an operation.",
+        help="versions and a check of each backend, or one operation or model",
+        description="Show versions and check each backend with one small operation; or describe an operation, or a "
+        "model of ONNX.",
     )
-    command.add_argument("operation", nargs="?", metavar="OPERATION", help="an operation of the contract, such as add")
+    command.add_argument("operation", nargs="?", metavar="OPERATION|FILE", help="an operation, such as add, or a model")
     command.add_argument("--json", action="store_true", help="print the versions and checks as JSON, for a bug report")
     command.add_argument("--required", action="store_true", help="list what a backend has to implement")
     command.add_argument("--source", action="store_true", help="print its code on Autodiff and Forward")
@@ -67,6 +68,11 @@ def show_info(options: argparse.Namespace) -> int:
         raise ArgumentError("info: --source prints the code of one operation: write backburn info OPERATION --source")
     if options.json and (options.operation or options.required):
         raise ArgumentError("info: --json prints the report on the installation: leave OPERATION and --required out")
+    if options.operation and onnx_models.is_model(options.operation):
+        if options.source:
+            raise ArgumentError("info: --source prints the code of an operation, and not of a model")
+        print(onnx_models.describe_model(options.operation))
+        return 0
     if options.operation:
         print((generated_sources if options.source else describe_operation)(options.operation))
         return 0

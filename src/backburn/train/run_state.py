@@ -146,6 +146,10 @@ class RunState:
         self._description(trainer).check(state["about"])
         sums, logged = Sums.of(state["sums"]), Sums.of(state["logged"])
         seconds = {name: state["seconds"][name] for name in self.seconds}
+        epoch, steps, batches = state["epoch"], state["steps"], state["batches"]
+        passes, position, saved_layout = state["passes"], state["position"], state["layout"]
+        skipped, skipped_in_row = state["skipped"]
+        history = [dict(row) for row in state["history"]]
         before, lowered = self._parts(trainer), trainer.lowered
         try:
             self._load_parts(trainer, state)
@@ -156,13 +160,11 @@ class RunState:
             if trainer.lowered != lowered:
                 lower(lowered)
             raise
-        trainer.epoch, trainer.steps, trainer.batches = state["epoch"], state["steps"], state["batches"]
-        self.iteration.go_on(state["passes"], state["position"])
-        self.skipped, self.skipped_in_row = state["skipped"]
-        trainer.history = [dict(row) for row in state["history"]]
+        trainer.epoch, trainer.steps, trainer.batches, trainer.history = epoch, steps, batches, history
+        self.iteration.go_on(passes, position)
+        self.skipped, self.skipped_in_row = skipped, skipped_in_row
         self.sums, self.logged, self.seconds = sums, logged, seconds
-        self._saved_layout = state["layout"]
-        self._layout, self.unread = None, []
+        self._layout, self._saved_layout, self.unread = None, saved_layout, []
 
     def _load_parts(self, trainer: Trainer[Any], state: Mapping[str, Any]) -> None:
         """Put the states of :meth:`_parts` into the objects."""

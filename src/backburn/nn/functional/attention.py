@@ -63,7 +63,8 @@ def lstm_cell(
     ``projected`` (examples, 4 * size) is the input times its weight, best computed for all steps at once, and
     ``weight`` (4 * size, size) is that of the hidden state. With ``i, f, g, o`` the four parts of ``projected + hidden
     @ weight.T + bias``: ``cell' = sigmoid(f) * cell + sigmoid(i) * tanh(g)``, ``hidden' = sigmoid(o) * tanh(cell')``.
-    Raises :class:`ShapeError` where shapes do not fit.
+    Slopes of gates follow from their values: a gate that rounds to 1 (in float32 from 17 on) has the slope 0, whereas
+    that of :func:`sigmoid` is 4e-8. Raises :class:`ShapeError` where shapes do not fit.
 
         >>> import backburn as bb
         >>> state = bb.ones((1, 2))
@@ -102,7 +103,8 @@ def gru_cell(projected: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | N
     ``projected`` (examples, 3 * size) is the input times its weight, and ``weight`` (3 * size, size) is that of the
     hidden state. With ``r, z, n`` the parts of ``projected`` and ``r', z', n'`` those of ``hidden @ weight.T + bias``:
     ``reset = sigmoid(r + r')``, ``update = sigmoid(z + z')``, ``new = tanh(n + reset * n')``, and the result is ``(1 -
-    update) * new + update * hidden``. Raises :class:`ShapeError` where shapes do not fit.
+    update) * new + update * hidden``. Slopes of the gates are those of :func:`lstm_cell`. Raises :class:`ShapeError`
+    where shapes do not fit.
 
         >>> import backburn as bb
         >>> gru_cell(bb.zeros((1, 6)), bb.ones((1, 2)), bb.zeros((6, 2))).tolist()

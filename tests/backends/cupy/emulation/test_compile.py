@@ -39,9 +39,9 @@ def test_compiles(family: str, dtype: str, arch: str) -> None:
 
 @needs_nvrtc
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-@pytest.mark.parametrize("dtype", C_TYPES)
+@pytest.mark.parametrize(("dtype", "arch"), [("float32", "sm_80"), *((dtype, "sm_90") for dtype in C_TYPES)])
 def test_formulas_compile(dtype: str, arch: str) -> None:
+    """The sources ask for sm_80 at most, so a second architecture is compiled for in one dtype."""
     families = formulas.families(dtype)
     options = (*OPTIONS, *CUPYS, f"-arch={arch}", "--ptxas-options=-v")
     code, names, log = nvrtc.compiled(source(*families), options, [f"{f}<{C_TYPES[dtype]}>" for f in families])

@@ -17,9 +17,14 @@ from backburn_cupy.kernels import normalization
 
 EPS = 1e-5
 WIDTHS = (2, 3, 4, 7, 8, 9, 15, 16, 17, 29, 30, 31, 32, 33, 48, 63, 64)
-LONG = [(1, 20_011), pytest.param((1, 1_000_003), marks=pytest.mark.slow)]
+LONG = [(1, 20_011), (1, 100_003)]
 
 pytestmark = pytest.mark.parametrize("dtype", ["float32"], indirect=True)
+
+
+@pytest.mark.slow
+def test_a_million_elements(on: EmulatedRunner) -> None:
+    test_rows(on, (1, 1_000_003), 1000.0)
 
 
 @pytest.mark.parametrize("mean", [0.0, 10.0, 1000.0])

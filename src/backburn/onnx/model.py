@@ -1,0 +1,194 @@
+"""The module that runs a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from backburn.backend.contract import AnyBackend
+from backburn.base.errors import ArgumentError, DTypeError, ShapeError, hint_for
+from backburn.base.foreign import listed, printable, quoted
+from backburn.nn.module import Module
+from backburn.onnx.dtypes import BY_VALUE, NAMES, NARROW, held, named
+from backburn.onnx.graph import Graph, Kept, Run
+from backburn.onnx.limits import Limits
+from backburn.onnx.messages import shown
+from backburn.onnx.report import OnnxReport
+from backburn.tensor.core.host import asarray
+from backburn.tensor.core.levels import innermost
+from backburn.tensor.core.wrapping import is_tensor
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """What a graph says of an input: its data type and lengths; a length that may vary has a name, or None."""
+
+    name: str
+    data_type: int
+    shape: tuple[int | str | None, ...] | None
+    kind: str
+
+    def __str__(self) -> str:
+        if self.kind != "tensor":
+            return self.kind
+        lengths = "..." if self.shape is None else ", ".join("?" if n is None else str(n) for n in self.shape)
+        return f"{named(self.data_type)}[{printable(lengths)}]"
+
+
+@dataclass(frozen=True)
+class Program:
+    """What never changes of a loaded model: the graph, and where its slots are filled from."""
+
+    graph: Graph
+    #: For each slot the attributes on the way to its tensors, and the function that puts these together.
+    bindings: tuple[tuple[int, tuple[tuple[str, ...], ...], Callable[..., Any] | None], ...]
+    inputs: tuple[InputSpec, ...]
+    outputs: tuple[str, ...]
+    limits: Limits
+    kept: Kept
+
+    def __deepcopy__(self, memo: object) -> Program:
+        return self
+
+    def __copy__(self) -> Program:
+        return self
+
+
+class OnnxPart(Module):
+    """A part of an :class:`OnnxModel`: the parameters and buffers whose paths begin with its path."""
+
+
+class OnnxModel(Module):
+    """A graph of ONNX as a module, which :func:`backburn.onnx.load` makes.
+
+    It is called with the inputs of the graph, in their order or by name, and returns its output, or a tuple of its
+    outputs. Parameters and buffers have the paths that they had in the model that was exported, as far as the file
+    says. ``report`` tells what became of the tensors of the file.
+
+        >>> import backburn as bb
+        >>> from onnx import parser
+        >>> text = '<ir_version: 10, opset_import: ["": 20]> g (float[n, 2] x) => (float[n, 1] y)'
+        >>> text += " <float[1, 2] w = {1, 2}> { y = Gemm <transB = 1> (x, w) }"
+        >>> model = bb.onnx.load(parser.parse_model(text))
+        >>> model(bb.ones((3, 2))).shape, [path for path, _ in model.named_parameters()]
+        ((3, 1), ['w'])
+    """
+
+    report: OnnxReport
+    _program: Program
+
+    def __init__(self, program: Program, report: OnnxReport, backend: AnyBackend) -> None:
+        self._program = program
+        self._backend = backend
+        self.report = report
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """The names of the graph's inputs."""
+        return tuple(spec.name for spec in self._program.inputs)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The names of the graph's outputs."""
+        return self._program.outputs
+
+    @property
+    def input_specs(self) -> tuple[InputSpec, ...]:
+        """What the graph says of its inputs."""
+        return self._program.inputs
+
+    def forward(self, *inputs: Any, **named_inputs: Any) -> Any:
+        """The outputs for inputs: tensors, arrays, or lists of them for sequences.
+
+        Raises :class:`ArgumentError` for other inputs than the graph has, :class:`ShapeError` and :class:`DTypeError`
+        for those that do not fit, and errors that name the node for what fails inside.
+        """
+        program = self._program
+        given = self._bound(inputs, named_inputs)
+        tensors = []
+        for _, paths, _ in program.bindings:
+            tensors.append([self._at(path) for path in paths])
+        backend = self._where(given, tensors)
+        values = [_checked(x, spec, backend) for x, spec in zip(given, program.inputs, strict=True)]
+        run = Run(backend, program.limits, program.kept)
+        graph = program.graph
+        start = graph.start[:]
+        for (slot, _, assemble), found in zip(program.bindings, tensors, strict=True):
+            start[slot] = found[0] if assemble is None else assemble(*found)
+        results = [_result(value, run) for value in graph.run_from(start, values, (), run)]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _at(self, path: Sequence[str]) -> Any:
+        found: Any = self
+        for name in path:
+            found = vars(found)[name] if isinstance(found, Module) else found[name]
+        return found
+
+    def _where(self, given: Sequence[Any], tensors: Sequence[Sequence[Any]]) -> AnyBackend:
+        """The backend that computes, on which constants are made: they are lifted from there to any level."""
+        for x in (*(t for group in tensors for t in group), *given):
+            if is_tensor(x):
+                return innermost(x.backend)
+        return self._backend
+
+    def _bound(self, inputs: Sequence[Any], by_name: dict[str, Any]) -> list[Any]:
+        """The inputs in the order of the graph."""
+        specs = self._program.inputs
+        if len(inputs) > len(specs):
+            raise ArgumentError(f"the graph takes {self._signature()}, and {len(inputs)} inputs are given")
+        given: dict[str, Any] = dict(zip((spec.name for spec in specs), inputs, strict=False))
+        for name, value in by_name.items():
+            if name in given:
+                raise ArgumentError(f"the input {quoted(name)} is given twice")
+            if all(name != spec.name for spec in specs):
+                hint = hint_for(name, [spec.name for spec in specs])
+                raise ArgumentError(f"the graph has no input {quoted(name)}. {hint}")
+            given[name] = value
+        missing = [spec.name for spec in specs if spec.name not in given and not spec.kind.startswith("optional")]
+        if missing:
+            raise ArgumentError(f"the graph takes {self._signature()}; missing: {listed(missing)}")
+        return [given.get(spec.name) for spec in specs]
+
+    def _signature(self) -> str:
+        return ", ".join(f"{printable(spec.name)}: {spec}" for spec in self._program.inputs) or "no input"
+
+
+def _checked(value: Any, spec: InputSpec, backend: AnyBackend) -> Any:
+    """An input as the graph takes it."""
+    if value is None and spec.kind.startswith("optional"):
+        return None
+    if isinstance(value, (list, tuple)) and "sequence" in spec.kind:
+        return [x if is_tensor(x) else asarray(x, backend=backend) for x in value]
+    if "sequence" in spec.kind:
+        raise DTypeError(f"the input {quoted(spec.name)} is a sequence: a list of tensors, not {shown(value)}")
+    kind = held(spec.data_type)
+    if kind is None:
+        raise DTypeError(f"the input {quoted(spec.name)} holds {named(spec.data_type)}, for which there are no tensors")
+    given: Any = value
+    if not is_tensor(given):
+        dtype = None if hasattr(given, "dtype") else kind
+        name = NAMES[spec.data_type]
+        if (name in BY_VALUE or name in NARROW) and hasattr(given, "dtype"):
+            given = np.asarray(given).astype(kind.dtype)
+        given = asarray(given, dtype=dtype, backend=backend)
+    if given.dtype is not kind and not (given.dtype.kind == kind.kind == "float"):
+        raise DTypeError(
+            f"the input {quoted(spec.name)} is {spec}, and is given {shown(given)}: astype({kind.name!r}) casts it"
+        )
+    if spec.shape is not None and spec.kind == "tensor":
+        fits = len(spec.shape) == given.ndim and all(
+            not isinstance(n, int) or n == m for n, m in zip(spec.shape, given.shape, strict=True)
+        )
+        if not fits:
+            raise ShapeError(f"the input {quoted(spec.name)} is {spec}, and is given {shown(given)}")
+    return given
+
+
+def _result(value: Any, run: Run) -> Any:
+    """An output of the graph as tensors."""
+    if isinstance(value, np.ndarray):
+        return run.tensor(value)
+    return [_result(part, run) for part in value] if isinstance(value, list) else value

@@ -1,0 +1,124 @@
+"""The names of parameters in what exporters write beside the nodes.
+
+PyTorch's exporter notes at each node the call of its own graph, whose operands that are parameters are called ``p_``
+and the path with underlines, and the paths of the modules around it. So a weight that was merged with an equal one,
+transposed or stacked has its path there. Its older exporter, and others, put modules into the names of nodes:
+``/encoder/linear1/MatMul``.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Mapping
+
+#: Names that exporters give to constants and to weights that they have transposed.
+_EXPORTERS = re.compile(
+    r"(val|v|_v|const|constant|permute|transpose|t|node|arg|tensor|init|initializer)s?_?\d*(_\d+)*|\d+|onnx::\w+|.*(Constant|const_fold|_output_)\w*.*",
+    re.IGNORECASE,
+)
+#: Longer names are nobody's.
+_LONGEST = 500
+_CALL = "pkg.torch.onnx.fx_node"
+_CLASSES = "pkg.torch.onnx.class_hierarchy"
+_SCOPES = "pkg.torch.onnx.name_scopes"
+_ARGUMENT = re.compile(r"%(p_\w+)")
+_BODY = re.compile(r"%arg\d+_\d+")
+_TARGET = re.compile(r"target=torch\.ops\.([\w.]+)")
+_BUFFER = re.compile(r"%(b_\w+)")
+
+
+def is_exporters(name: str) -> bool:
+    """Whether an exporter made a name up.
+
+    >>> is_exporters("val_72"), is_exporters("onnx::MatMul_14"), is_exporters("encoder.weight")
+    (True, True, False)
+    """
+    return len(name) <= _LONGEST and _EXPORTERS.fullmatch(name) is not None
+
+
+def underlined(path: str) -> str:
+    """A path as PyTorch's exporter writes it where it calls a parameter.
+
+    >>> underlined("encoder.0.weight")
+    'encoder_0_weight'
+    """
+    return re.sub(r"\W", "_", path)
+
+
+def called_parameters(metadata: Mapping[str, str]) -> list[str] | None:
+    """The parameters that the call of a node has among its operands, without ``p_``; None if no call is noted.
+
+    In the body of a loop operands have the names of the body's own inputs, which say nothing.
+    """
+    call = metadata.get(_CALL)
+    if call is None or _BODY.search(call):
+        return None
+    return [name[2:] for name in _ARGUMENT.findall(call)]
+
+
+def called_buffers(metadata: Mapping[str, str]) -> list[str]:
+    """The buffers that the call of a node has among its operands, without ``b_``."""
+    return [name[2:] for name in _BUFFER.findall(metadata.get(_CALL, ""))]
+
+
+def call_of(metadata: Mapping[str, str]) -> str:
+    """The call that a node comes from, which several nodes may share."""
+    return metadata.get(_CALL, "")
+
+
+def target_of(metadata: Mapping[str, str]) -> str:
+    """The function of PyTorch that a node comes from, such as ``aten.linear.default``; empty if none is noted."""
+    found = _TARGET.search(metadata.get(_CALL, ""))
+    return found[1] if found else ""
+
+
+def scopes_of(metadata: Mapping[str, str]) -> list[str]:
+    """The paths of the modules around a node, the innermost last."""
+    return [name for name in _names(metadata.get(_SCOPES, "[]"))[:-1] if name]
+
+
+def module_of(metadata: Mapping[str, str]) -> str:
+    """The path of the module of PyTorch's own that a node comes from; empty if it is another."""
+    scopes, classes = _names(metadata.get(_SCOPES, "[]")), _names(metadata.get(_CLASSES, "[]"))
+    is_own = len(scopes) == len(classes) >= 2 and classes[-2].startswith("torch.nn.modules.")
+    return scopes[-2] if is_own else ""
+
+
+def _names(text: str) -> list[str]:
+    try:
+        found = ast.literal_eval(text[:10_000])
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return []
+    return [name for name in found if isinstance(name, str)] if isinstance(found, (list, tuple)) else []
+
+
+def path_of(underlined_path: str, scopes: Iterable[str]) -> str:
+    """The path that has underlines for dots, by the innermost module around the node that has the parameter.
+
+    >>> path_of("encoder_self_attn_in_proj_weight", ["encoder", "encoder.self_attn", "linear"])
+    'encoder.self_attn.in_proj_weight'
+    """
+    best = ""
+    for scope in scopes:
+        if underlined_path.startswith(f"{underlined(scope)}_") and len(scope) > len(best):
+            best = scope
+    rest = underlined_path[len(best) + 1 :] if best else underlined_path
+    return f"{best}.{rest}" if best else rest
+
+
+def path_of_node(name: str) -> str:
+    """The path of the module in the name of a node of other exporters; empty if there is none.
+
+    >>> path_of_node("/encoder/layers.0/linear1/MatMul"), path_of_node("MatMul_3")
+    ('encoder.layers.0.linear1', '')
+    """
+    parts = [part for part in name.split("/")[:-1] if part]
+    if not name.startswith("/") or not parts:
+        return ""
+    path: list[str] = []
+    for part in parts:
+        pieces = part.split(".")
+        # `/layers/layers.0/fc` repeats the path of the container in the name of its part.
+        path = [*path[:-1], *pieces] if path and len(pieces) > 1 and pieces[0] == path[-1] else [*path, *pieces]
+    return ".".join(path)

@@ -1,0 +1,119 @@
+"""Handlers: the functions that compute operators of ONNX with functions of backburn.
+
+A handler's signature is its declaration. Positional parameters are the inputs, and their annotations say what the
+handler takes: ``Tensor``, ``Host`` for numbers that it reads as a NumPy array (axes, shapes), ``Value`` for anything.
+Keyword parameters are the attributes that it reads; an attribute that no parameter has is refused, not ignored. Two
+keywords are no attributes: ``call``, what is known of the node (:class:`Call`), and ``run``, the running call of the
+model (:class:`backburn.onnx.graph.Run`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
+
+#: Numbers on the host.
+Host: TypeAlias = NDArray[Any]
+#: A tensor, numbers on the host, a list of tensors, or None.
+Value: TypeAlias = Any
+
+
+class UseBody(Exception):
+    """A handler has no way for an option: the standard's own function body is tried, else ``Unsupported`` is raised."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a handler may know of its node, beside inputs and attributes."""
+
+    operator: str
+    opset: int
+    #: How many outputs the node has, with those at the end left out that nothing reads.
+    outputs: int
+    #: The name of the scope in which the node stands, for what has to differ between nodes, such as seeds.
+    name: str
+
+
+@dataclass(frozen=True)
+class Handler:
+    """A handler and what its signature says."""
+
+    function: Callable[..., Any]
+    #: For each input ``"Tensor"``, ``"Host"`` or ``"Value"``; the last stands for all that follow, if ``variadic``.
+    kinds: tuple[str, ...]
+    required: int
+    variadic: bool
+    attributes: frozenset[str]
+    wants_call: bool
+    wants_run: bool
+
+    def kind(self, place: int) -> str:
+        """What the input at a place is taken as."""
+        return self.kinds[min(place, len(self.kinds) - 1)] if self.kinds else "Value"
+
+
+#: For each operator the handlers with the opset from which on they compute it, newest first.
+_HANDLERS: dict[str, list[tuple[int, Handler]]] = {}
+#: Functions that compute operators on the host, where all inputs are there.
+_ON_HOST: dict[str, Handler] = {}
+
+
+def operator(*names: str, since: int = 1) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a function as the handler of operators, from an opset on."""
+
+    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+        handler = _described(function)
+        for name in names:
+            entries = _HANDLERS.setdefault(name, [])
+            entries.append((since, handler))
+            entries.sort(key=lambda entry: -entry[0])
+        return function
+
+    return enter
+
+
+def on_host(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a function that computes operators on the host, or returns NotImplemented for what is too large there."""
+
+    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            _ON_HOST[name] = _described(function)
+        return function
+
+    return enter
+
+
+def handler_of(name: str, opset: int) -> Handler | None:
+    """The handler of an operator of ONNX's own domain at an opset; None if there is none."""
+    return next((handler for since, handler in _HANDLERS.get(name, ()) if since <= opset), None)
+
+
+def host_handler_of(name: str) -> Handler | None:
+    """The function that computes an operator on the host; None if there is none."""
+    return _ON_HOST.get(name)
+
+
+def handled() -> frozenset[str]:
+    """The names of all operators that have a handler."""
+    return frozenset(_HANDLERS)
+
+
+def _described(function: Callable[..., Any]) -> Handler:
+    kinds: list[str] = []
+    attributes: set[str] = set()
+    required, variadic = 0, False
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            attributes.add(name)
+            continue
+        kinds.append(str(parameter.annotation).split(" ")[0])
+        if kinds[-1] not in ("Tensor", "Host", "Value"):
+            raise TypeError(f"{function.__name__}: the input {name} is a Tensor, Host or Value, not {kinds[-1]}")
+        variadic = variadic or parameter.kind is parameter.VAR_POSITIONAL
+        required += parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL
+    known = frozenset(attributes - {"call", "run"})
+    return Handler(function, tuple(kinds), required, variadic, known, "call" in attributes, "run" in attributes)

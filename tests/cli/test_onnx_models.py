@@ -1,0 +1,45 @@
+"""``backburn run`` and ``backburn info`` on models of ONNX."""
+
+import pytest
+
+pytest.importorskip("onnx", reason="models of ONNX are read with the package onnx, which is not installed")
+import numpy as np
+from tests.onnx.exported import FOLDER, far, numbers
+
+from backburn.cli import main
+
+
+@pytest.mark.parametrize("backend", ["numpy", "autodiff(numpy)"])
+def test_run_writes_the_outputs(backend, tmp_path, capsys):
+    arrays = numbers("mlp")
+    np.savez(tmp_path / "x.npz", anything=arrays["input:0"])
+    words = ["run", str(FOLDER / "mlp.onnx"), "--input", str(tmp_path / "x.npz"), "--output", str(tmp_path / "y.npz")]
+    assert main([*words, "--backend", backend]) == 0
+    (name,) = np.load(tmp_path / "y.npz").files
+    assert far(np.load(tmp_path / "y.npz")[name], arrays["output"]) < 1e-5
+    assert capsys.readouterr().out == f"{name}: float32[5, 3]\n"
+
+
+def test_run_prints_the_outputs_of_inputs_by_name(tmp_path, capsys):
+    arrays = numbers("einsums")
+    np.savez(tmp_path / "x.npz", x=arrays["input:0"], y=arrays["input:1"])
+    assert main(["run", str(FOLDER / "einsums.onnx"), "--input", str(tmp_path / "x.npz")]) == 0
+    assert "float32[2, 4]\nTensor([[" in capsys.readouterr().out
+
+
+def test_run_tells_what_is_wrong(tmp_path, capsys):
+    np.savez(tmp_path / "x.npz", x=np.ones(3), z=np.ones(3))
+    assert main(["run", str(FOLDER / "einsums.onnx"), "--input", str(tmp_path / "x.npz")]) == 2
+    assert "has the arrays z, and the model takes x, y" in capsys.readouterr().err
+    assert main(["run", str(tmp_path / "x.npz"), "--input", str(tmp_path / "x.npz")]) == 2
+    assert "no ONNX model" in capsys.readouterr().err
+
+
+def test_info_shows_a_model(capsys):
+    assert main(["info", str(FOLDER / "gpt.onnx")]) == 0
+    shown = capsys.readouterr().out
+    assert "int64[s" in shown or "int64[n" in shown
+    assert "lm_head.weight" in shown
+    assert "MatMul" in shown
+    assert main(["info", str(FOLDER / "gpt.onnx"), "--source"]) == 2
+    assert "not of a model" in capsys.readouterr().err

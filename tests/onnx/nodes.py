@@ -1,0 +1,144 @@
+"""The node tests that the installed package onnx brings along, on any backend.
+
+``python -m tests.onnx.nodes numpy "autodiff(capture(numpy))" torch`` runs all of them on backends and prints how many
+pass, and which do not for what reason; it fails where that is not as :data:`EXCEPTIONS` says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib
+import re
+import sys
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import backburn as bb
+
+_EXAMPLE = Path(__file__).parents[2] / "examples" / "backends" / "backburn_torch"
+
+#: Names of tests that do not pass, and why. One that passes is an error, too.
+EXCEPTIONS = {
+    r"test_(adagrad|adam|momentum|nesterov_momentum)(_multiple)?": "the domain of training",
+    r"test_ai_onnx_ml_.*": "the domain ai.onnx.ml",
+    r"test_cast(like)?_(no_saturate_|e8m0_)?FLOAT(16)?_to_FLOAT(8|4)\w+": "nothing rounds to floats of 8 or 4 bits",
+    r"test_quantizelinear_(e4m3fn|e5m2|float4e2m1)": "nothing rounds to floats of 8 or 4 bits",
+    r"test_(string|strnormalizer|regex|equal_string|tfidf)\w*": "text",
+    r"test_image_decoder_.*": "files of images",
+    r"test_bernoulli.*": "random numbers of another generator",
+    r"test_training_dropout(_default)?(_mask)?": "random numbers of another generator",
+    r"test_scan_sum": "opset 8, in which Scan had an axis of examples",
+    r"test_attention_4d_causal_fp16(_expanded)?": "one unit in the last place of float16 is more than the tolerance",
+    r"test_dft_inverse(_opset19)?": "the expected numbers have rounding errors of 2e-7 where the tolerance is 1e-7",
+}
+#: What the example's adapter of PyTorch lacks beyond that: dtypes.
+TORCH_LACKS = r".*(computes in float16, bfloat16, float32|no uint(16|32|64)).*"
+
+
+@functools.cache
+def cases() -> dict[str, Any]:
+    """The tests by name."""
+    from onnx.backend.test import loader
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # casts and divisions that the package makes its data with
+        return {case.name: case for case in loader.load_model_tests(kind="node")}
+
+
+def expected_reason(name: str) -> str | None:
+    """Why a test does not pass; None for one that does."""
+    return next((reason for pattern, reason in EXCEPTIONS.items() if re.fullmatch(pattern, name)), None)
+
+
+def backend_of(name: str) -> Any:
+    """A backend by its expression, or the example's for PyTorch."""
+    if name != "torch":
+        return bb.load_backend(name)
+    if str(_EXAMPLE) not in sys.path:
+        sys.path.insert(0, str(_EXAMPLE))
+    return importlib.import_module("backburn_torch").TorchBackend()
+
+
+def failure(name: str, backend: Any) -> str | None:
+    """Run one test: None if it passes, else the error or what differs."""
+    case = cases()[name]
+    try:
+        model = bb.onnx.load(case.model, backend=backend)
+        for inputs, outputs in case.data_sets:
+            found = model(*map(_given, inputs))
+            found = found if isinstance(found, tuple) else (found,)
+            for ours, theirs in zip(found, map(_given, outputs), strict=True):
+                if words := _difference(ours, theirs, case.rtol, case.atol):
+                    return words
+    except bb.BackburnError as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _given(value: Any) -> Any:
+    """A value of a test as an array."""
+    import onnx
+
+    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+
+
+def _difference(ours: Any, theirs: Any, rtol: float, atol: float) -> str | None:
+    """What differs; tolerances are those of the package's own runner."""
+    if theirs is None or ours is None:
+        return None if theirs is ours else f"VALUE: {ours} and not {theirs}"
+    if isinstance(theirs, (list, tuple)):
+        if len(theirs) != len(ours):
+            return f"SHAPE: a sequence of {len(ours)} and not {len(theirs)}"
+        found = (_difference(a, b, rtol, atol) for a, b in zip(ours, theirs, strict=True))
+        return next((words for words in found if words), None)
+    array, wanted = ours.numpy(), np.asarray(theirs)
+    if array.shape != wanted.shape:
+        return f"SHAPE: {array.shape} and not {wanted.shape}"
+    if wanted.dtype.name in ("int4", "uint4", "int2", "uint2"):
+        wanted = wanted.astype(array.dtype)
+    if array.dtype != wanted.dtype:
+        return f"DTYPE: {array.dtype} and not {wanted.dtype}"
+    if wanted.dtype.name == "bfloat16":
+        rtol, array, wanted = max(rtol, 2.0**-6), array.astype(np.float32), wanted.astype(np.float32)
+    close = np.allclose(array, wanted, rtol=rtol, atol=atol, equal_nan=True)
+    return None if close else f"VALUE: {array.reshape(-1)[:8]} and not {wanted.reshape(-1)[:8]}"
+
+
+def surprises(names: list[str], backend_name: str) -> tuple[dict[str, str], Counter[str]]:
+    """The tests whose outcome is not the expected one, and the number of each reason."""
+    backend = backend_of(backend_name)
+    wrong: dict[str, str] = {}
+    reasons: Counter[str] = Counter()
+    for name in names:
+        words, reason = failure(name, backend), expected_reason(name)
+        if words is not None and reason is None and backend_name == "torch" and re.match(TORCH_LACKS, words):
+            reason = "dtypes of the adapter"
+        if (words is None) != (reason is None):
+            wrong[name] = words or f"passes, and was not expected to: {reason}"
+        reasons["passes" if words is None else reason or "surprises"] += 1
+    return wrong, reasons
+
+
+def main() -> int:
+    """Run all tests on the backends of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("backends", nargs="*", default=["numpy"])
+    failed = False
+    for backend in parser.parse_args().backends:
+        wrong, reasons = surprises(list(cases()), backend)
+        print(f"{backend}: {reasons['passes']} of {len(cases())} pass")
+        for reason, count in reasons.most_common()[1:]:
+            print(f"  {count:4} {reason}")
+        for name, words in wrong.items():
+            print(f"  WRONG {name}: {words:.300}")
+        failed = failed or bool(wrong)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

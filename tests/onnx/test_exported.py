@@ -1,0 +1,144 @@
+"""Modules that PyTorch's newest exporter wrote: outputs and gradients are PyTorch's, by the names of its parameters."""
+
+import pytest
+
+pytest.importorskip("onnx", reason="models of ONNX are read with the package onnx, which is not installed")
+import numpy as np
+from tests.onnx.exported import NAMES, far, inputs_of, load, loss_of, numbers
+
+import backburn as bb
+from backburn import optim
+
+#: What no name in the file tells: a constant that was computed from a parameter, and a weight that is only known as the
+#: operand of a body, transposed.
+NOT_THERE = {"einsums": {"scale"}}
+OTHERWISE = {"scanned": {"fc.weight": "permute"}}
+#: bfloat16 has 8 bits; all else is compared with float64.
+TOLERANCE = {"bfloat16": 2.0**-6}
+
+
+def test_at_least_22_modules_are_there():
+    assert len(NAMES) >= 22
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_outputs_and_gradients_are_those_of_pytorch(name):
+    arrays = numbers(name)
+    model = load(name, backend="autodiff(numpy)")
+    output = model(*inputs_of(name, arrays))
+    tolerance = TOLERANCE.get(name, 1e-5)
+    assert far(output.numpy(), arrays["output"]) < tolerance
+    gradients = loss_of(output, arrays).backward()
+    parameters = dict(model.named_parameters())
+    expected = {key.removeprefix("grad:"): array for key, array in arrays.items() if key.startswith("grad:")}
+    others = OTHERWISE.get(name, {})
+    expected = {path: array for path, array in expected.items() if path not in NOT_THERE.get(name, ())}
+    assert set(parameters) == {others.get(path, path) for path in expected}
+    for path, array in expected.items():
+        found = parameters[others.get(path, path)].grad(gradients)
+        if found is None:  # of a branch that was not taken
+            assert not array.any()
+            continue
+        values = found.numpy().T if path in others else found.numpy()
+        assert far(values, array) < tolerance, path
+
+
+@pytest.mark.parametrize("name", ["resnet", "gpt", "lstm", "again", "branch", "scanned", "bags"])
+@pytest.mark.parametrize("backend", ["autodiff(capture(numpy))", "sharded(numpy, dp=2)"])
+def test_outputs_on_other_backends(name, backend):
+    arrays = numbers(name)
+    model = load(name, backend=backend)
+    assert far(model(*inputs_of(name, arrays, backend)).numpy(), arrays["output"]) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "resnet", "gpt", "encoder", "fresh", "lstm"])
+def test_the_backend_without_values_tells_shapes(name):
+    arrays = numbers(name)
+    model = load(name, backend="null")
+    assert model(*inputs_of(name, arrays, "null")).shape == arrays["output"].shape
+
+
+def test_pytorchs_adapter_computes_the_same():
+    pytest.importorskip("torch", reason="the example's backend needs PyTorch, which is not installed")
+    from tests.onnx.nodes import backend_of
+
+    backend = bb.Autodiff(backend_of("torch"))
+    arrays = numbers("gpt")
+    model = load("gpt", backend=backend)
+    output = model(*inputs_of("gpt", arrays, backend))
+    gradients = loss_of(output, arrays).backward()
+    assert far(output.numpy(), arrays["output"]) < 1e-5
+    for path, parameter in model.named_parameters():
+        assert far(parameter.grad(gradients).numpy(), arrays[f"grad:{path}"]) < 1e-5
+
+
+@pytest.mark.parametrize(("name", "learnt"), [("mlp", 0.5), ("cnn", 0.5), ("resnet", 0.5), ("gpt", 0.9)])
+def test_a_model_trains(name, learnt):
+    arrays = numbers(name)
+    model, optimizer = load(name, backend="autodiff(numpy)"), optim.Adam(0.02)
+    inputs, target = inputs_of(name, arrays), bb.asarray(np.tanh(arrays["output"]).astype(np.float32))
+    losses = []
+    for _ in range(20):
+        loss = ((model(*inputs) - target) ** 2.0).mean()
+        optimizer.step(model, loss.backward())
+        losses.append(loss.item())
+    assert losses[-1] < learnt * losses[0]
+
+
+@pytest.mark.parametrize("name", ["resnet", "gpt", "mlp", "encoder"])
+def test_a_captured_step_is_replayed(name):
+    arrays = numbers(name)
+
+    def step(state, *batch):
+        model, optimizer = state
+        loss = (model(*batch[:-1]) * batch[-1]).mean()
+        optimizer.step(model, loss.backward())
+        return state, loss
+
+    def losses(train, backend):
+        state = load(name, backend=backend), optim.Adam(0.01)
+        inputs = inputs_of(name, arrays, backend)
+        probe = bb.asarray(arrays["probe"].astype(np.float32), backend=backend)
+        found = []
+        for _ in range(5):
+            state, loss = train(state, *inputs, probe)
+            found.append(loss.item())
+        return found
+
+    train = bb.capture(step, on_fallback="error")
+    found = losses(train, "autodiff(capture(numpy, join=false))")
+    assert repr(train) == "<captured step: replayed>"
+    assert found == losses(step, "autodiff(numpy)")
+
+
+@pytest.mark.parametrize("name", ["mlp", "gpt", "fresh", "llama", "vit"])
+def test_other_lengths_of_dynamic_axes(name):
+    arrays = numbers(name)
+    model = load(name, backend="numpy")
+    (x,) = inputs_of(name, arrays, "numpy")
+    one, both = model(x[:1]), model(bb.concat([x, x, x]))
+    assert far(one.numpy(), arrays["output"][:1]) < 1e-5
+    assert far(both.numpy(), np.concatenate([arrays["output"]] * 3)) < 1e-5
+
+
+def test_vmap_adds_an_axis():
+    arrays = numbers("cnn")
+    model = load("cnn", backend="autodiff(numpy)")
+    (x,) = inputs_of("cnn", arrays)
+    found = bb.vmap(lambda x: model(bb.expand_dims(x, 0))[0])(x)
+    assert far(found.numpy(), arrays["output"]) < 1e-5
+
+
+def test_second_derivatives():
+    model = load("mlp", backend="autodiff(numpy)").astype("float64")
+    bb.check_grads(lambda x: model(x).sum(), (bb.random.normal((2, 4), dtype="float64"),), order=2)
+
+
+def test_state_goes_to_another_model_and_back():
+    first, second = load("gpt", backend="autodiff(numpy)"), load("gpt", backend="autodiff(numpy)")
+    state = {path: tensor * 0.5 for path, tensor in first.state_dict().items()}
+    second.load_state_dict(state)
+    x = bb.asarray([[1, 2, 3]])
+    assert not np.array_equal(first(x).numpy(), second(x).numpy())
+    first.load_state_dict(second.state_dict())
+    assert np.array_equal(first(x).numpy(), second(x).numpy())
