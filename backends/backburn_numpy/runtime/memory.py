@@ -38,7 +38,7 @@ _peak = 0
 _lock = threading.RLock()
 
 
-#: The files in which Linux tells a container its memory, a number or "max": version 2 of control groups, and 1.
+#: The files in which Linux states a container's memory limit, a number or "max": version 2 of control groups, and 1.
 CONTAINER = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 

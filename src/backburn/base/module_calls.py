@@ -199,7 +199,7 @@ class _Reverse:
             self._leave()
 
     def visit(self, stamp: int) -> None:
-        """Go on with the node of this stamp."""
+        """Continue with the node of this stamp."""
         call = call_at(stamp)
         if call is self._last:
             return

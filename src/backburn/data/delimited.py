@@ -52,7 +52,7 @@ _DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?"
 DATE, TIME = f"^{_DAY}$", f"^{_CLOCK}$"
 MOMENT, ZONED = f"^{_DAY}([ T]{_CLOCK})?$", f"^{_DAY}[ T]{_CLOCK} ?(Z|[+-][0-9]{{2}}:?[0-9]{{2}})$"
-#: The largest integer up to which floats have all integers.
+#: Floats represent every integer up to this one.
 EXACT = 1 << 53
 
 

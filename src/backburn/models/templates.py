@@ -18,7 +18,7 @@ from datetime import datetime
 from importlib import import_module
 from typing import Any, ClassVar, NoReturn
 
-#: The steps that a template has, and those beside for each 64 characters that it is given.
+#: The steps that a template may take, and how many more for each 64 characters of its input.
 STEPS, STEPS_GIVEN = 300_000, 100
 #: The largest value in characters and elements, beside four times what is given.
 LARGEST, _TIMES_GIVEN = 1_000_000, 4

@@ -78,7 +78,7 @@ class ParameterState:
         return made
 
     def shown(self) -> list[FloatTensor]:
-        """The tensors for others, which keep their values."""
+        """The tensors as others may keep them: their values do not change."""
         return [FloatTensor(x._primitive, x._backend, x._dtype) for x in self.tensors]
 
 

@@ -454,7 +454,7 @@ def _problem(location: Sequence[str | int], depth: int, found: Any, known: Any) 
 
 
 def _short(value: Any) -> str:
-    """A value of a file in a message: the beginning and the end of a long one."""
+    """A value of a file for a message; only the beginning and the end of a long one."""
     return quoted(value) if isinstance(value, str) else printable(repr(value))
 
 

@@ -36,7 +36,7 @@ class Section(Protocol):
 
 
 class Confusion:
-    """How often each class was taken for which: ``labels`` and ``predicted`` are numbers of classes, of one length.
+    """How often each class was predicted as which: ``labels`` and ``predicted`` are numbers of classes, of one length.
 
     Rows are the true classes. ``classes`` are their names. Raises :class:`ShapeError` for several lengths and
     :class:`ArgumentError` for numbers that are not classes.

@@ -182,7 +182,7 @@ class OpenBuckets:
             self._open[key] = bucket
 
     def forget(self, bucket: Bucket) -> None:
-        """Fill a bucket no further."""
+        """Add nothing more to a bucket."""
         for key in [key for key, known in self._open.items() if known is bucket]:
             del self._open[key]
 

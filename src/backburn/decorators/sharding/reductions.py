@@ -50,7 +50,7 @@ def dropped(level: Any, x: Any, *, key: int, offset: int, p: float) -> Any:
 
 
 def draw(name: str, result: int | None = None) -> Any:
-    """A draw for each element, of shards that take up the stream where their first element stands."""
+    """A draw for each element; each shard begins in the stream at its first element."""
 
     def function(level: Any, x: Any, **attributes: Any) -> Any:
         if name == "dropout" and x.axis:
