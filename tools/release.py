@@ -107,7 +107,7 @@ def checked(root: Path, for_upload: bool = False) -> Release:
     try:
         number = Version(version)
     except InvalidVersion:
-        raise Refused(f"{CHANGELOG}: {version!r} is no version; a heading is '## 1.2.3 - 2026-01-31'") from None
+        raise Refused(f"{CHANGELOG}: {version!r} is not a version; a heading is '## 1.2.3 - 2026-01-31'") from None
     if str(number) != version or number.is_devrelease or number.local:
         wrong.append(f"{CHANGELOG}: {version!r} is not a release's version, such as 1.2.3 or 1.2.3rc1")
     if not _is_date(date):
@@ -167,7 +167,7 @@ def prepare(root: Path, version: str, date: str) -> None:
     try:
         version = str(Version(version))
     except InvalidVersion:
-        raise Refused(f"{version!r} is no version, such as 1.2.3") from None
+        raise Refused(f"{version!r} is not a version, such as 1.2.3") from None
     write(root / CHANGELOG, text.replace("## Unreleased\n", f"## {version} - {date}\n", 1))
     source = (root / SOURCE).read_text(encoding="utf-8")
     write(root / SOURCE, re.sub(VERSION_IN_SOURCE, f'__version__ = "{version}"', source, count=1, flags=re.MULTILINE))

@@ -200,7 +200,7 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         if isinstance(x, Quantized):
             return x.dtype
         raise BackendMismatchError(
-            f"{type(x).__name__} is no primitive of the cupy backend: from_numpy (bb.asarray) brings it to the device"
+            f"{type(x).__name__} is not a primitive of the cupy backend: from_numpy (bb.asarray) moves it there"
         )
 
     def capture(self, program: Step, state: Sequence[Any], inputs: Sequence[Any]) -> Executable:
@@ -211,7 +211,7 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
             with ONE_AT_A_TIME:
                 recorded = Recorded(self, program, state, inputs)
         except DeviceMemoryError as error:
-            raise CaptureError(f"a recording has memory of its own, and there is not enough: {error}") from error
+            raise CaptureError(f"a recording needs separate memory, and there is not enough: {error}") from error
         self._recorded.add(recorded)
         return recorded
 

@@ -1,6 +1,6 @@
-"""Recording a step as a CUDA graph, with memory of its own.
+"""Recording a step as a CUDA graph, with separate memory.
 
-A recorded step allocates from a pool of its own that lives as long as the graph: what the step frees while it is
+A recorded step allocates from a separate pool that lives as long as the graph: what the step frees while it is
 recorded may be reused by the step, and by nothing else. Memory that it reads from elsewhere, such as a table or a model
 that is not part of the state, is kept alive as long. Nothing is computed during recording.
 """

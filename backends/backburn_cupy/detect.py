@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from backburn.base.errors import BackendUnavailableError
 
-#: The distributions of ``cupy``, of which only one can be installed: their files overlap.
+#: The distributions of ``cupy``, only one of which can be installed: their files overlap.
 DISTRIBUTIONS = ("cupy", "cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x", "cupy-rocm-7-0", "cupy-rocm-5-0")
 #: The oldest CuPy with weak Python scalars and bfloat16.
 OLDEST = (14, 0)

@@ -89,7 +89,7 @@ def linear_weight_backward(k: Any, grad: Array, x: Array, /) -> tuple[Array, Arr
 def _is_split(k: Any, results: int, length: int) -> bool:
     """Whether a product is so small, and its sums so long, that they are divided among multiprocessors.
 
-    That is not expected of a product that also sums an operand, of which most multiprocessors would do nothing.
+    That is not expected of a product that also sums an operand: most multiprocessors would be idle.
     """
     return k.runner is not None and results < k.runner.processors * RESULTS and length >= LONG
 

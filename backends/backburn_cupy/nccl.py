@@ -97,7 +97,7 @@ class Nccl:
             self._send_and_receive(group, send, receive, stream)
 
     def start_all_to_all(self, send: Sequence[Buffer], receive: Sequence[Buffer]) -> Exchange:
-        """Start :meth:`all_to_all` on a stream of its own, which first waits for what has been queued so far."""
+        """Start :meth:`all_to_all` on a separate stream, which first waits for what has been queued so far."""
         cupy = self._cupy
         stream, before = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Event()
         before.record()
@@ -190,7 +190,7 @@ class Nccl:
 
 
 class Exchange:
-    """An exchange on a stream of its own."""
+    """An exchange on a separate stream."""
 
     def __init__(self, cupy: Any, done: Any, kept: Any) -> None:
         """With the event after it, and what has to live until then."""

@@ -67,7 +67,7 @@ class Null(Opaque):
     __slots__ = ("__weakref__", "_bytes", "dtype", "is_contiguous", "shape")
 
     def __init__(self, shape: Shape, dtype: DType, *, seen: Null | None = None, is_contiguous: bool = True) -> None:
-        """With memory of its own, or that of ``seen``, of which it is a view."""
+        """With separate memory, or as a view of ``seen``."""
         self.shape = shape
         self.dtype = dtype
         #: Whether the elements lie one after the other: others have to be copied for most other shapes.
@@ -91,7 +91,7 @@ class NullBackend(Backend[Null, Null, Null, Null]):
     """Shapes and dtypes without values: nothing is computed or allocated. There is a single instance.
 
     Models, gradients and optimizers run on it unchanged, and yield their shapes; :meth:`memory_stats` tells what their
-    values would take. Results take memory of their own, but for views, as NumPy has them, and for what is donated. The
+    values would take. Results take separate memory, but for views, as NumPy has them, and for what is donated. The
     host reads zeros. Operations whose result shape depends on values raise ``Unsupported``.
 
     >>> k = NullBackend()
@@ -128,7 +128,7 @@ class NullBackend(Backend[Null, Null, Null, Null]):
 
     def dtype(self, x: Any, /) -> DType:
         if x.__class__ is not Null:
-            raise BackendMismatchError(f"{type(x).__name__} is no primitive of the null backend")
+            raise BackendMismatchError(f"{type(x).__name__} is not a primitive of the null backend")
         return x.dtype
 
     def memory_stats(self) -> Mapping[str, int]:

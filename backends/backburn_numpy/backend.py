@@ -114,7 +114,7 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
     def compile(self, program: Program) -> Executable:
         """A recorded program with native programs, and updates in the state's memory: see :mod:`backburn_numpy.lists`.
 
-        A subclass, which may have operations of its own, has what every backend has.
+        A subclass, which may override operations, compiles as every backend does.
         """
         is_plain = type(self) is NumpyBackend
         mine = (*STEPS, "sgd_step", "adam_step", "take_backward", "fuse")
@@ -133,7 +133,7 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         hint = ""
         if isinstance(x, np.generic):
             hint = ": NumPy's functions return scalars: write the operations of k, or pass out=... for a 0-d array"
-        raise BackendMismatchError(f"{type(x).__name__} is no primitive of the numpy backend{hint}")
+        raise BackendMismatchError(f"{type(x).__name__} is not a primitive of the numpy backend{hint}")
 
 
 _DTYPES = host_dtypes()

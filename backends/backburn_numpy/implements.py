@@ -41,7 +41,7 @@ def implements(name: str, takes_backend: bool = False) -> Callable[[F], F]:
 
 
 def register(name: str, function: Callable[..., Any], takes_backend: bool = False) -> None:
-    """Let the function, which is quiet already, be the operation ``name``."""
+    """Register the function, which is quiet already, as the operation ``name``."""
     if name not in OPERATIONS:
         raise KeyError(f"the contract has no operation {name}")
     if name in IMPLEMENTATIONS:

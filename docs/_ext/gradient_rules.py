@@ -75,7 +75,7 @@ def declarations(entry: Operation) -> list[ast.stmt]:
 
 
 def functions(entry: Operation) -> list[Function]:
-    """The functions of the contract that those statements name: rules that are no lambdas, and what lambdas call."""
+    """The functions of the contract that those statements name: rules that are not lambdas, and what lambdas call."""
     known = inspect.getmodule(entry.body).__dict__
     names = (n.id for s in declarations(entry) for n in ast.walk(s) if isinstance(n, ast.Name))
     named = [

@@ -19,7 +19,7 @@ def open_standard_streams() -> None:
 
 
 def main() -> int:
-    """Run the command line, and take Ctrl-C from the first import on."""
+    """Run the command line, and handle Ctrl-C from the first import on."""
     open_standard_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):  # the encoding may lack letters in a folder's name
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -2,7 +2,7 @@
 
 Lists, tuples, named tuples, dicts, dataclasses and modules are nodes, and None is a node without children. A field of a
 dataclass that is declared ``field(metadata={"static": True})`` is kept as it is, and is not a child; so is an
-attribute that is no field. Classes of your own become nodes by :func:`register_node`.
+attribute that is not a field. Your own classes become nodes by :func:`register_node`.
 
     >>> from backburn import trees
     >>> trees.tree_map(lambda x: 2 * x, {"w": [1.0, 2.0], "b": None})

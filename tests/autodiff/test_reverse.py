@@ -192,9 +192,9 @@ def test_primitives_go_in_and_out_by_the_methods_of_their_kind() -> None:
                         with pytest.raises(DTypeError, match=f"^{own}inner: expected a primitive of the"):
                             getattr(backend, f"{own}inner")(primitive)
     for wrong in (3.0, None, leaf([1.0])):
-        with pytest.raises(BackendMismatchError, match="is no primitive of the numpy backend"):
+        with pytest.raises(BackendMismatchError, match="is not a primitive of the numpy backend"):
             OUTER.from_inner(wrong)
-        with pytest.raises(BackendMismatchError, match="is no primitive of the numpy backend"):
+        with pytest.raises(BackendMismatchError, match="is not a primitive of the numpy backend"):
             OUTER.int_inner(wrong)
     with pytest.raises(BackendMismatchError, match="lift it with from_inner"):
         TWICE.from_inner(np.ones(2))
@@ -575,7 +575,7 @@ def test_one_object_around_a_backend_in_all_threads() -> None:
 
 
 def test_gradients_tell_how_they_are_read() -> None:
-    """They are no dict by tensors."""
+    """They are not a dict by tensor."""
     w = bb.asarray([1.0]).require_grad()
     gradients: Any = (w * w).sum().backward()
     with pytest.raises(TypeError, match=r"w\.grad\(gradients\)"):

@@ -90,7 +90,7 @@ def test_a_class_of_backends_is_asked_as_any_class() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (NumpyBackend, r"it is the class of one, of which NumpyBackend\(\) makes an object"),
+        (NumpyBackend, r"it is a class: NumpyBackend\(\) makes a backend"),
         (Delegating(), "it lacks spec, dtype, capabilities, .* and 8. more. Members are looked for on the class"),
         (Required(), "it lacks adam_step, .* more, for which a subclass of backburn.backend.Backend inherits default"),
         (3, "3 is neither a backend nor an expression such as"),

@@ -331,7 +331,7 @@ def test_what_cannot_be_an_operation_is_refused() -> None:
         """An option that has no position."""
 
     def known(k: Any, x: Any, /) -> Any:
-        """Truth, which is no float."""
+        """Truth, which is not a float."""
 
     for body, words in (
         (late, r"is keyword-only: leave out the \* before it"),

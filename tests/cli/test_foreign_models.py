@@ -238,7 +238,7 @@ def test_functions_of_the_users_are_used(here: Path, name: str) -> None:
 
 
 def test_a_loss_takes_a_model_and_a_batch(here: Path) -> None:
-    """A function of one value is no loss."""
+    """A function of one value is not a loss."""
     with pytest.raises(bb.errors.ConfigError, match="is not called with a model, a batch"):
         run_of({"loss": {"function": "strange:one"}}, here, "x").functions("loss")
 

@@ -65,7 +65,7 @@ COLLECTIVES = """
     # Odd and even ranks.
     half = comm.split([r % 2 for r in range(size)])
     assert half.gather_objects(rank) == [r for r in range(size) if r % 2 == rank % 2]
-    # What is no number warns of nothing.
+    # What is not a number warns of nothing.
     with warnings.catch_warnings(action="error"):
         total = np.empty(2)
         comm.add(np.array([np.inf, 1e308]), np.array([-np.inf, 1e308]), total)

@@ -87,7 +87,7 @@ def test_what_a_process_sends_itself_is_not_counted() -> None:
     assert comm.counted.seconds == pytest.approx(3e-6 + 24e-9)
     comm.start_all_to_all(buffers(comm, 1, 0, 0, 0), buffers(comm, 0, 0, 0, 0)).wait()
     assert comm.counted.sent["all_to_all"] == 28
-    assert comm.counted.seconds == pytest.approx(4e-6 + 28e-9), "nothing is no message"
+    assert comm.counted.seconds == pytest.approx(4e-6 + 28e-9), "nothing is not a message"
     assert comm.counted.calls == {"all_to_all": 2}
 
 

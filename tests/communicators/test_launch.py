@@ -63,7 +63,7 @@ def test_the_status_is_that_of_a_rank_that_fails() -> None:
     [
         (["-n", "0", "info"], "-n is a number of processes, at least 1, not 0"),
         (["-n", "2"], "what is to be run is missing"),
-        (["-n", "2", "--mpiexec", "/no/mpiexec", "info"], "/no/mpiexec is no program"),
+        (["-n", "2", "--mpiexec", "/no/mpiexec", "info"], "/no/mpiexec is not a program"),
     ],
 )
 def test_bad_arguments(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -130,7 +130,7 @@ def test_missing_numbers_of_frames_are_nan() -> None:
 
 def test_columns_of_one_name_are_refused() -> None:
     pandas = pytest.importorskip("pandas")
-    with pytest.raises(ArgumentError, match="columns of the frame have names of their own, not a, a"):
+    with pytest.raises(ArgumentError, match="columns of the frame need different names: a, a"):
         batches(pandas.DataFrame([[1, 2]], columns=["a", "a"]), batch_size=1)
 
 
@@ -214,7 +214,7 @@ def test_a_bijection_looks_random() -> None:
         ascents = (np.diff(found) > 0).mean()
         worst = max(worst, abs(ascents - 0.5) * np.sqrt(12 * len(found)))
     assert worst < 4.5
-    # One round alone is no shuffle, by the same measure.
+    # One round alone is not a shuffle, by the same measure.
     weak = Bijection(length, generator(0, 0))
     weak._keys = weak._keys[:1]
     digits = weak(np.arange(1 << 17)) * 16 // length

@@ -58,7 +58,7 @@ def test_texts_of_a_cache_are_read(tmp_path: Path) -> None:
 def test_pipes_are_not_opened(name: str, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     os.mkfifo(tmp_path / name)
-    with pytest.raises(FileFormatError, match="no ordinary file"):
+    with pytest.raises(FileFormatError, match="not an ordinary file"):
         (read_text if name.endswith("txt") else read_table)(tmp_path / name)
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "x.parquet").mkdir()
@@ -191,7 +191,7 @@ def parquet(table: dict[str, Any], **options: Any) -> bytes:
 
 @pytest.mark.parametrize("dictionary", [False, True])
 def test_texts_of_a_parquet_file_that_are_none(tmp_path: Path, dictionary: bool) -> None:
-    """Bytes that are no UTF-8, which its reader does not look at, alone or in a dictionary."""
+    """Bytes that are not UTF-8, which its reader does not look at, alone or in a dictionary."""
     path = tmp_path / "x.parquet"
     content = parquet({"s": ["abcd", "efgh"]}, compression="none", use_dictionary=dictionary, write_statistics=False)
     path.write_bytes(content)

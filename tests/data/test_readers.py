@@ -147,7 +147,7 @@ def test_colours_of_16_bits_are_read_with_8_and_said(
         image = folder[0]["image"]
         if channels != 2:
             np.testing.assert_allclose(image, pixels.transpose(2, 0, 1)[:3] / 65535, atol=1 / 255)
-    assert capsys.readouterr().err.count("has 16 bits for each colour, of which the upper 8 are read") == 1
+    assert capsys.readouterr().err.count("has 16 bits per colour, and only the upper 8 are read") == 1
 
 
 def test_palettes_and_transparency(tmp_path: Path) -> None:
@@ -350,9 +350,9 @@ def test_decimal_commas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert found["c"].tolist() == ["1.234,5", "x", "y"]
     assert found["d"].tolist() == ["2.5", "3", "4"]  # whose points stand between other digits in such a file
     assert read_table(path, columns=["a"], types={"a": "float32"}, decimal=",")["a"][0] == 1.5
-    with pytest.raises(DTypeError, match=r"'1,5' in row 1, which is no float64: decimal=',' reads it"):
+    with pytest.raises(DTypeError, match=r"'1,5' in row 1, which cannot be read as float64: decimal=',' reads it"):
         read_table(path, types={"a": "float64"})
-    with pytest.raises(DTypeError, match=r"'2\.5' in row 1, which is no float64"):
+    with pytest.raises(DTypeError, match=r"'2\.5' in row 1, which cannot be read as float64"):
         read_table(path, types={"d": "float64"}, decimal=",")
     with pytest.raises(ArgumentError, match="decimal"):
         read_table(path, decimal=";")
@@ -405,9 +405,9 @@ def test_dtypes_and_missing_cells_that_are_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "words", "options"),
     [
-        (DTypeError, "'a' in .* has '300' in row 2, which is no uint8", {"types": {"a": "uint8"}}),
-        (DTypeError, "'b' in .* has 'x' in row 1, which is no float64", {"types": {"b": float}}),
-        (DTypeError, "'b' in .* has 'x' in row 1, which is no bool", {"types": {"b": "bool"}}),
+        (DTypeError, "'a' in .* has '300' in row 2, which cannot be read as uint8", {"types": {"a": "uint8"}}),
+        (DTypeError, "'b' in .* has 'x' in row 1, which cannot be read as float64", {"types": {"b": float}}),
+        (DTypeError, "'b' in .* has 'x' in row 1, which cannot be read as bool", {"types": {"b": "bool"}}),
         (DTypeError, "'c' in .* is missing in row 2, for which int64", {"types": {"c": "int64"}}),
         (DTypeError, "'a' in .* has cells that are not all times", {"types": {"a": "datetime64[s]"}}),
         (ArgumentError, "has no column 'd'", {"types": {"d": "int64"}}),

@@ -73,7 +73,7 @@ def kinds(calls: list[Any]) -> Counter[str]:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", [(3, 4, 9), (2, 4, 8, 9)])
 def test_results_as_small_as_those_of_lists(shape: tuple[int, ...], dtype: str) -> None:
-    """A call with an epilogue is no operation, of which a list might ask what its parameters are."""
+    """A call with an epilogue is not an operation, of which a list might ask what its parameters are."""
     arrays = [normal(*shape, dtype=dtype), normal(2, 4, *(1,) * (len(shape) - 2), dtype=dtype)]
     found = []
     for spec in ("capture(numpy)", "capture(numpy, join=false)"):
@@ -157,7 +157,7 @@ def test_pools_of_sequences(calls: list[Any]) -> None:
 
 
 def test_pools_that_stay(calls: list[Any]) -> None:
-    """As many windows as elements, or a mask that is no operand of the pool."""
+    """As many windows as elements, or a mask that is not an operand of the pool."""
     x = normal(2, 3, 9, 9)
 
     def twice(x: Any) -> Any:

@@ -153,7 +153,7 @@ def test_a_mesh_carries_the_threads_of_its_shards() -> None:
         mesh(dp=2, threads=1 + made.rank)
         """,
     )
-    assert "threads=3) on 2 processes, of which this is 0 | 3" in found.stdout
+    assert "threads=3) on 2 processes, this is rank 0 | 3" in found.stdout
     assert "threads is 2, and 1 on rank 0" in found.stderr
 
 

@@ -345,10 +345,10 @@ def test_configurations_that_are_refused(name: str, changes: dict[str, Any], wor
     ("content", "words"),
     [
         (None, "there is no such file"),
-        (b"", "no JSON"),
-        (b"{", "no JSON"),
-        (b"\xff\xfe", "no JSON"),
-        (b"[" * 100_000, "no JSON"),
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
         (b"[1]", "holds list, and a configuration is a table"),
         (b"{}", "no model has the model_type None"),
     ],
@@ -377,7 +377,10 @@ def test_tokens_that_end_a_text_are_those_for_generating(tmp_path: Path) -> None
     for words in ("{}", '{"eos_token_id": null}'):
         path.write_text(words)
         assert bb.models.from_pretrained(folder).config.eos_token_id == own
-    for text, words in (("{", "no JSON"), ('{"eos_token_id": "x"}', "eos_token_id is an integer or a list, .*not 'x'")):
+    for text, words in (
+        ("{", "not JSON"),
+        ('{"eos_token_id": "x"}', "eos_token_id is an integer or a list, .*not 'x'"),
+    ):
         path.write_text(text)
         with pytest.raises(ConfigError, match=rf"generation_config\.json: {words}"):
             bb.models.from_pretrained(folder)
@@ -544,7 +547,7 @@ def test_heads_that_were_tied(name: str, tmp_path: Path) -> None:
     {"rope_theta": 10**309}, {"rope_scaling": {"rope_type": "linear", "factor": 10**400}}, {"vocab_size": True},
 ])  # fmt: skip
 def test_numbers_that_no_file_has_weights_for(changes: dict[str, Any], tmp_path: Path) -> None:
-    """Layers are counted against the tensors before any is made; integers of 400 digits are no floats."""
+    """Layers are counted against the tensors before any is made; integers of 400 digits are not floats."""
     config = bb.models.LlamaConfig(vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
                                    num_attention_heads=2)  # fmt: skip
     bb.models.Llama(config).save_pretrained(tmp_path)

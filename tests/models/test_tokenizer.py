@@ -161,15 +161,15 @@ def test_damaged_folders(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="takes a string"):
         Tokenizer(folder).encode(b"bytes")  # type: ignore[arg-type]
     (folder / "tokenizer_config.json").write_text("[" * 100_000)
-    with pytest.raises(FileFormatError, match=r"tokenizer_config\.json: is no JSON"):
+    with pytest.raises(FileFormatError, match=r"tokenizer_config\.json: is not JSON"):
         Tokenizer(folder)
     (folder / "tokenizer_config.json").write_text("[]")
-    with pytest.raises(FileFormatError, match="is no JSON object"):
+    with pytest.raises(FileFormatError, match="not a JSON object"):
         Tokenizer(folder)
     (folder / "tokenizer_config.json").unlink()
     with pytest.raises(ArgumentError, match="no chat template"):
         Tokenizer(folder).chat([])
-    for content, words in (("{}", "is no tokenizer"), (b"\xff", "is not UTF-8")):
+    for content, words in (("{}", "is not a tokenizer"), (b"\xff", "is not UTF-8")):
         (folder / "tokenizer.json").write_bytes(content.encode() if isinstance(content, str) else content)
         with pytest.raises(FileFormatError, match=words):
             Tokenizer(folder)
@@ -183,7 +183,7 @@ def saved(folder: Path) -> dict[str, Any]:
 
 
 def test_failures_of_the_package_are_errors_of_ours(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its panics are no ``Exception``; an interrupt stays one."""
+    """Its panics are not an ``Exception``; an interrupt stays one."""
 
     class Panic(BaseException):
         pass

@@ -451,7 +451,7 @@ def test_a_module_of_a_sequential_is_replaced() -> None:
 def test_what_is_no_tensor_is_neither_parameter_nor_buffer(value: Any) -> None:
     """Values of other kinds would silently be left out of the state."""
     model = nn.Linear(2, 2)
-    with pytest.raises(DTypeError, match=r"register_buffer: mean is no tensor: .* bb\.asarray"):
+    with pytest.raises(DTypeError, match=r"register_buffer: mean is not a tensor: .* bb\.asarray"):
         model.register_buffer("mean", value)
     assert not hasattr(model, "mean")
     assert not model.named_buffers()

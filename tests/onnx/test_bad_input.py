@@ -45,10 +45,10 @@ def test_models_that_are_changed_at_random_compute_or_are_refused(name, tmp_path
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"not a model at all", b"\x08\x0a"])
 def test_what_is_no_model(data, tmp_path):
-    refused(FileFormatError, "no ONNX model", data)
+    refused(FileFormatError, "not an ONNX model", data)
     path = tmp_path / "m.onnx"
     path.write_bytes(data)
-    refused(FileFormatError, "no ONNX model", path)
+    refused(FileFormatError, "not an ONNX model", path)
 
 
 def test_truncated_files():
@@ -63,7 +63,7 @@ def test_names_that_are_no_text(name):
     made = model("(float[2] gpt) => (float[2] y) { y = Identity(gpt) }")
     made.graph.node[0].name = "/fc"
     data = made.SerializeToString().replace(name, b"\xff" * len(name))
-    refused(FileFormatError, "no text in UTF-8|no ONNX model", data)
+    refused(FileFormatError, "not text in UTF-8|not an ONNX model", data)
 
 
 def test_no_file_a_folder_and_other_objects(tmp_path):
@@ -104,7 +104,7 @@ def test_data_beside_the_file(tmp_path):
 def test_data_outside_of_the_folder(location, tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "w.bin").write_bytes(bytes(8))
-    refused(FileFormatError, "no path inside", saved(outside(location), tmp_path / "in"))
+    refused(FileFormatError, "not a path inside", saved(outside(location), tmp_path / "in"))
 
 
 @pytest.mark.skipif(not hasattr(os, "symlink"), reason="there are no links")
@@ -117,7 +117,7 @@ def test_links_out_of_the_folder(tmp_path):
 
 @pytest.mark.parametrize("location", ["nothing.bin", "a" * 5000, "."])
 def test_files_that_are_not_there(location, tmp_path):
-    refused(FileFormatError, "cannot be read|no path inside", saved(outside(location), tmp_path))
+    refused(FileFormatError, "cannot be read|not a path inside", saved(outside(location), tmp_path))
 
 
 @pytest.mark.parametrize(("offset", "length"), [(4, 8), (0, 4), (0, 2**62), (2**62, 8), (-4, 8)])

@@ -65,7 +65,7 @@ def test_operations_of_users_are_not_on_the_page(table: ModuleType, monkeypatch:
 
 
 def test_every_gradient_rule_is_on_the_page_of_rules(rules: dict[str, str]) -> None:
-    """As the lines that are registered: the statement, and the functions that are no lambdas."""
+    """As the lines that are registered: the statement, and the functions that are not lambdas."""
     smooth = [e for e in OPERATIONS.values() if e.differentiable and e.body.__module__.startswith("backburn.")]
     assert len(smooth) > 200
     shared = rules[""].partition("## Functions that several rules call")[2]

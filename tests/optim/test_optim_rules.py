@@ -575,7 +575,7 @@ def test_bad_options() -> None:
         (lambda: optim.Adan(proximal=wrong), "Adan: proximal"),
         (lambda: Adafactor(beta2_decay=0.5), "Adafactor: beta2_decay"),
         (lambda: Adafactor(d=0.5), "Adafactor: d is a finite number of at least 1, not 0.5"),
-        (lambda: Adafactor(eps=wrong), "Adafactor: eps are two numbers, of which the first may be None, not 1.5"),
+        (lambda: Adafactor(eps=wrong), "Adafactor: eps is two numbers, the first of which may be None, not 1.5"),
         (lambda: Adafactor(eps=(None, -1.0)), r"Adafactor: eps\[1\] is a finite number of at least 0, not -1.0"),
         (lambda: Muon(momentum=1.0), "Muon: momentum"),
         (lambda: Muon(ns_steps=wrong), "Muon: ns_steps is an integer of at least 0, not 1.5"),

@@ -139,7 +139,7 @@ def test_a_step_of_many_tensors_is_that_of_each(dtype: str, donate: bool) -> Non
     lists = [[np.asarray(generator.normal(size=s)).astype(dtype) for s in shapes] for _ in range(4)]
     params, grads, ms, vs = *lists[:3], list(map(np.abs, lists[3]))
     grads[4], ms[6] = np.asfortranarray(grads[4]), np.asfortranarray(ms[6])
-    vs[0] = vs[0][()]  # a scalar of NumPy's, which is no array
+    vs[0] = vs[0][()]  # a scalar of NumPy's, which is not an array
     options: dict[str, Any] = {"lr": 0.1, "weight_decay": 0.3, "step": 3}
     each: Any = zip(params, grads, ms, vs, strict=True)
     alone = [NUMPY.adam_step(p.copy(), g, m.copy(), v.copy(), **options) for p, g, m, v in each]
@@ -270,7 +270,7 @@ def test_the_state_follows_the_model_to_another_backend() -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_small_gradients_of_narrow_floats_count(dtype: str) -> None:
-    """The square of a float16 gradient of 1e-4 is no float16: it is taken in float32."""
+    """The square of a float16 gradient of 1e-4 is not a float16: it is taken in float32."""
     model = {"w": leaf([1.0], dtype)}
     optimizer = Adam(0.125)
     optimizer.step(model, {"w": leaf([1e-4], dtype, "numpy")})
@@ -367,7 +367,7 @@ def test_add_scale_norm_and_clip() -> None:
     zero, norm = optim.clip_grad_norm({"a": leaf([0.0], backend="numpy")}, 1.0)
     assert (zero["a"].item(), norm.item()) == (0.0, 0.0)
     half = {"a": leaf([300.0, 400.0], "float16", "numpy")}
-    assert optim.global_norm(half).item() == 500.0  # the squares are no float16
+    assert optim.global_norm(half).item() == 500.0  # the squares are not float16
     assert optim.clip_grad_norm(half, 5.0)[0]["a"].tolist() == [3.0, 4.0]
 
 

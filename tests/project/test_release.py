@@ -135,7 +135,7 @@ def test_the_first_release_adds_the_date_to_the_citation(tree: Path) -> None:
 
 @pytest.mark.parametrize("version", ["two", "", "1.0.0-"])
 def test_preparing_a_wrong_version_changes_nothing(tree: Path, version: str) -> None:
-    with pytest.raises(release.Refused, match="is no version"):
+    with pytest.raises(release.Refused, match="is not a version"):
         release.prepare(tree, version, "2026-02-28")
     assert git(tree, "status", "--porcelain") == ""
 
@@ -205,7 +205,7 @@ def other_day(tree: Path) -> None:
         (undated, "CHANGELOG.md: the section 0.2.0 is undated"),
         (no_such_day, "CHANGELOG.md: the section 0.2.0 is undated"),
         (unreleased, "--prepare VERSION"),
-        (no_version, "'Soon' is no version"),
+        (no_version, "'Soon' is not a version"),
         (development, "'0.2.0.dev0' is not a release's version"),
         (empty, "the section 0.2.0 is empty"),
         (no_sections, "no section has any text"),

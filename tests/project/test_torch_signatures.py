@@ -153,8 +153,8 @@ EXCEPTIONS: dict[str, dict[str, Reason]] = {
     "nn.functional.scaled_dot_product_attention": dict.fromkeys(
         ("no attn_mask", "mask at 3 is new"), Reason("all attention has one mask, True where to attend")
     ),
-    "nn.functional.cross_entropy": {"ignore_index=None": Reason("a label that is no class raises an error")},
-    "nn.functional.nll_loss": {"ignore_index=None": Reason("a label that is no class raises an error")},
+    "nn.functional.cross_entropy": {"ignore_index=None": Reason("a label that is not a class raises an error")},
+    "nn.functional.nll_loss": {"ignore_index=None": Reason("a label that is not a class raises an error")},
     "nn.functional.mse_loss": {"no weight": WEIGHTED},
     "nn.functional.l1_loss": {"no weight": WEIGHTED},
     "nn.functional.huber_loss": {"no weight": WEIGHTED},

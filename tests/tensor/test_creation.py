@@ -468,7 +468,7 @@ def test_quantizing_refuses() -> None:
     for bad in (bb.asarray([1, 2]), bb.asarray([True]), x.quantize()):
         with pytest.raises(DTypeError, match="quantize: takes float tensors"):
             bad.quantize()
-    with pytest.raises(DTypeError, match="quantize: int8 is no quantized dtype"):
+    with pytest.raises(DTypeError, match="quantize: int8 is not a quantized dtype"):
         x.quantize(dtype="int8")
     with pytest.raises(DTypeError, match=r"dequantize: takes quantized and float tensors, not int64\[2\]"):
         bb.asarray([1, 2]).dequantize()

@@ -130,7 +130,7 @@ def test_membership_and_places_of_numbers(number: float) -> None:
 
 
 def test_numbers_beyond_the_dtype() -> None:
-    """What no element reaches is no bound; what the dtype does not hold is an error in our words."""
+    """What no element reaches is not a bound; what the dtype does not hold is an error in our words."""
     small, values = bb.asarray(np.array([1, 2, 250], "uint8")), bb.asarray([1, 2, 3])
     assert bb.clip(small, -5, 300).tolist() == [1, 2, 250]
     assert bb.clip(values, -(2**70), 2**70).tolist() == [1, 2, 3]

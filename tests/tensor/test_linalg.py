@@ -189,7 +189,7 @@ def test_exponentials_that_are_known() -> None:
     assert half.dtype is bb.float16
     assert half.item() == pytest.approx(np.e, rel=1e-3)
     both = bb.linalg.matrix_exp(bb.asarray([[[100.0]], [[1.0]]]), max_squarings=2).tolist()
-    assert both[0][0][0] == np.inf  # exp(100) is no float32
+    assert both[0][0][0] == np.inf  # exp(100) is not a float32
     assert both[1][0][0] == pytest.approx(np.e)
     assert np.isnan(bb.linalg.matrix_exp(bb.asarray([[bb.nan]])).item())
     assert np.isnan(bb.linalg.matrix_exp(bb.asarray([[bb.inf]])).item())

@@ -14,7 +14,7 @@ pytest.importorskip("pydantic")
 import backburn as bb
 from backburn.base.errors import ConfigError
 from backburn.train import building
-from backburn.train.config import Config, Run, config_of, read_config, run_of
+from backburn.train.config import Config, Run, read_config, run_of
 from backburn.train.signatures import imported, parameters_in_source, parameters_of
 
 ROOT = Path(__file__).parents[2]
@@ -116,7 +116,7 @@ def test_an_empty_file_is_a_configuration(tmp_path: Path) -> None:
 def test_the_example_is_a_configuration() -> None:
     run = read_config(ROOT / "examples" / "digits.toml")
     assert run.config.backend == "autodiff(numpy)"
-    assert config_of(run.config.model_dump()) == run.config
+    assert run_of(run.config.model_dump(), run.source.folder, "again").config == run.config
     assert run.functions()["data",][1]["distort"].rotation == 20
     assert run.check_without_import() == []
 

@@ -62,7 +62,7 @@ def test_looking_writes_nothing_through_a_link(folder: Path, victim: Path, optio
 
 
 def test_looking_leaves_a_lock_as_it_is(folder: Path) -> None:
-    """Content, time and all: it may be of a program that is no run."""
+    """Content, time and all: it may be of a program that is not a run."""
     lock = folder / "lock"
     lock.write_text("of another program")
     os.utime(lock, (1, 1))
@@ -255,7 +255,7 @@ def test_a_file_of_the_users_is_no_place_for_a_run(tmp_path: Path, name: str) ->
 def test_a_lock_of_another_program_is_not_taken(tmp_path: Path) -> None:
     """Its content stays."""
     (tmp_path / "lock").write_text("a list of versions")
-    with pytest.raises(RunFolderError, match="lock in it is a file of something else"):
+    with pytest.raises(RunFolderError, match="lock in it belongs to another program"):
         RunFolder(tmp_path).open()
     assert (tmp_path / "lock").read_text() == "a list of versions"
 

@@ -334,7 +334,7 @@ def test_reports_of_what_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="there is no run here"):
         train.write_report(tmp_path)
     (tmp_path / "config.json").write_text("{", encoding="utf-8")
-    with pytest.raises(FileFormatError, match=r"config.json: this is no JSON"):
+    with pytest.raises(FileFormatError, match=r"config.json: this is not JSON"):
         train.write_report(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps([1]), encoding="utf-8")
     assert train.write_report(tmp_path).exists()

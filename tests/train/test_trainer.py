@@ -429,7 +429,7 @@ def test_early_stopping() -> None:
         run = train.fit(
             linear(), squares, LINE, optimizer=optim.SGD(0.0), epochs=50, callbacks=[stopping], progress=False
         )
-        assert run.epoch == 1 + epochs  # the best one, and those that are no better
+        assert run.epoch == 1 + epochs  # the best one, and those that are not better
         assert run.stopped == f"loss has not improved on {run.history[0]['loss']} in {epochs} epochs"
     best = train.EarlyStopping("accuracy", patience=0, mode="max", min_delta=0.1)
     assert [best.improves(x) for x in (0.5, 0.55, 0.61, math.nan, 0.9)] == [True, False, True, False, True]
@@ -620,7 +620,7 @@ def test_metrics_are_scalars() -> None:
         ({"optimizer": optim.SGD}, ArgumentError, "optimizer is one of bb.optim"),
         ({"optimizer": 0.1}, ArgumentError, "optimizer is one of bb.optim"),
         ({"metrics": [loss]}, ArgumentError, "metrics are functions of the model and a batch by name"),
-        ({"metrics": {"loss": loss}}, ArgumentError, "metrics have names of their own"),
+        ({"metrics": {"loss": loss}}, ArgumentError, "'loss' is the name of the loss: give the metric another name"),
         ({"callbacks": train.EarlyStopping()}, ArgumentError, "callbacks are a list"),
         ({"callbacks": [train.EarlyStopping]}, ArgumentError, "an object is meant, not the class"),
         ({"accumulate": 0}, ArgumentError, "accumulate"),

@@ -53,7 +53,7 @@ def test_checkpoint_gives_the_same_derivatives_of_any_order() -> None:
 def test_checkpoint_gives_captured_parameters_their_gradients() -> None:
     w = tensor([0.5, -0.3]).require_grad()
     x = tensor([1.0, 2.0]).require_grad()
-    before = x * w  # the block is entered through a tensor that is no leaf
+    before = x * w  # the block is entered through a tensor that is not a leaf
     out = checkpoint(lambda h: (bb.tanh(h * w), h.sum()))(before)
     grads = (out[0].sum() * out[1]).backward()
     h = x * w
@@ -179,4 +179,4 @@ def test_a_checkpoint_keeps_what_its_containers_held() -> None:
     statistics: Any = normalized()
     model, rows = statistics[1], bb.stack([x, 2.0 * x, x])[:, :1] * tensor([1.0, 2.0, 3.0])
     grad(lambda x: checkpoint(lambda held, x: held[0](x).square().sum())([model], x))(rows)
-    assert model.running_mean.tolist() != [0.0] * 3  # a module is no container: what it has learnt it keeps
+    assert model.running_mean.tolist() != [0.0] * 3  # a module is not a container: what it has learnt it keeps

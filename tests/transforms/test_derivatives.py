@@ -584,7 +584,7 @@ def test_a_parameter_in_two_places_of_a_module_is_one() -> None:
     assert along.item() == pytest.approx((expected.numpy() ** 2).sum())
     assert tree_map(lambda x: x * 1.0, model).num_parameters == model.num_parameters == 15
     x = tensor([1.0, 2.0])
-    first, second = grad(lambda a, b: (a * b * b).sum(), (0, 1))(x, x)  # arguments are no places of a module
+    first, second = grad(lambda a, b: (a * b * b).sum(), (0, 1))(x, x)  # arguments are not places of a module
     assert (first.tolist(), second.tolist()) == ([1.0, 4.0], [2.0, 8.0])
 
 

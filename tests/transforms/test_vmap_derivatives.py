@@ -180,7 +180,7 @@ def test_derivatives_are_those_of_the_loop(name: str) -> None:
                 continue
             try:
                 gradients, slopes = one_by_one(name, sample, chosen)
-            except Exception:  # the other example is no valid call
+            except Exception:  # the other example is not a valid call
                 continue
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

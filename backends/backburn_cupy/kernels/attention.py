@@ -22,7 +22,7 @@ Array = Any
 #: The head sizes with kernels; smaller heads are zero-padded.
 SIZES = (32, 64, 128)
 
-#: The elements of an access, of which a head's size must be a multiple; the rows of a block; its threads.
+#: The elements of an access, which must divide a head's size; the rows of a block; its threads.
 CHUNK, ROWS, THREADS = 8, 64, 128
 
 #: The first architecture with the instructions: Ampere.

@@ -96,7 +96,7 @@ def _is_for_passes(x: Array, axis: Axes) -> bool:
 def _grouped(
     on: Runner, x: Array, scale: Array | None, bias: Array | None, axis: Axes, eps: float, centred: bool
 ) -> Array:
-    """The norm with a scale that is no row, such as that of the channels of a group."""
+    """The norm with a scale that is not a row, such as that of the channels of a group."""
     if not _is_for_passes(x, axis):
         return NotImplemented
     out = _norm(on, x, None, None, axis, eps, centred)

@@ -33,7 +33,7 @@ _WRITTEN: dict[str, str] = {}
 
 
 def write(text: str, stem: str) -> str:
-    """Enter a source in which ``{family}`` stands for its name; returns that, which is another one for another text."""
+    """Enter a source in which ``{family}`` stands for its name; returns the name, which depends on the text."""
     family = f"{stem}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     _WRITTEN[family] = text.replace("{family}", family)
     return family

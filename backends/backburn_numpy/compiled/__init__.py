@@ -126,7 +126,7 @@ def _find(name: str) -> Callable[..., None] | None:
 
 _pointer: Any = ctypes.c_void_p.from_address
 _HEAD = _head()
-#: The C types of parameters that are no pointers.
+#: The C types of parameters that are not pointers.
 _TYPES = {f"{name}_t" if name.endswith("64") else name: getattr(ctypes, f"c_{name}")
           for name in ("float", "double", "int", "int64", "uint64")}  # fmt: skip
 

@@ -188,7 +188,7 @@ def build(folder: Path = FOLDER, only_best: bool = False, target: str | None = N
     if not SOURCES:
         raise NoCompilerError("there are no sources to compile: this package was installed with compiled libraries")
     if target not in (None, *TARGETS):
-        raise NoCompilerError(f"{target!r} is no machine to compile for: {', '.join(TARGETS)}")
+        raise NoCompilerError(f"{target!r} is not a machine to compile for: {', '.join(TARGETS)}")
     compiler = find_compiler(target)
     chosen = levels(target and target.partition("-")[0])
     if platform.system() == "Windows" and not compiler.is_zig:

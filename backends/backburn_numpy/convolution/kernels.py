@@ -30,7 +30,7 @@ Shape = tuple[int, ...]
 MOST_CHANNELS, LANES = 8, 16
 #: The most positions that kernels sum at a time.
 TILE = 64
-#: The outputs of whose gradients the kernel for few inputs sums a multiple at a time.
+#: The kernel for few inputs sums the gradients of a multiple of so many outputs at a time.
 SUMMED = 3
 
 
@@ -120,7 +120,7 @@ class Geometry:
             and positions >= tuning.CONV_MIN_WINDOWS >> 1
         )
 
-        #: The parts of the gradient of the weight, a power of two: each has a sum of its own, so that threads that
+        #: The parts of the gradient of the weight, a power of two: each has a separate sum, so that threads that
         #: compute some each change no bit. A part has work enough for its call and its sum to take a twentieth at most.
         windows, weight = self.examples * positions, self.depth * self.outputs * groups
         least = (

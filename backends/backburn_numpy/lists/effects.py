@@ -1,6 +1,6 @@
 """Effects of recorded calls and kernels, for the verifier: the elements that they move, read and write.
 
-This is told by what operations mean and by the C sources, not by the planner.
+These follow from what operations mean and from the C sources, not from the planner.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def uses_of(formula: Any) -> tuple[int, list[str]]:
         base = name.removesuffix("_double")
         kernel: Any = compiled.kernel(name) if name else None
         if kernel is None or len(kernel.argtypes) != count + 1 or (base != name) != (formula.fixed[4] == 8):
-            raise Refused(f"a formula calls what is no kernel for its elements: {name}")
+            raise Refused(f"a formula calls what is not a kernel for its elements: {name}")
         numbers = NUMBERS.get(base, (2,) if base.endswith("_number") else ())
         for i, x in enumerate(rest[: count - 1], 1):
             if x in results or x >= arrays:

@@ -55,7 +55,7 @@ def formula_plan(call: Call) -> Plan | None:
         values += [x for name, x in call.attributes.items() if name != "donate"]
         if any(dtype_of(v) is not dtype or v.shape != first.shape for v in results):
             return None
-    elif (formula := method_formula(call.operation)) is None:  # also a call with an epilogue, which is no operation
+    elif (formula := method_formula(call.operation)) is None:  # also a call with an epilogue, which is not an operation
         return None
     else:
         values = arguments(call)

@@ -61,7 +61,7 @@ class Place(NamedTuple):
     offset: int
 
     def resolved(self) -> Place:
-        """The place in the memory that is no part of another."""
+        """The place in the memory that is not part of another."""
         memory, offset = self
         while memory.whole is not None:
             offset += memory.offset

@@ -39,8 +39,6 @@ VERIFIES = os.environ.get("BACKBURN_DEBUG", "") not in ("", "0")
 #: The kinds of steps, and the words of each without those of a formula's arrays.
 FORMULA, COPY, KERNEL_CALL, PRODUCT, TRANSPOSE = range(5)
 WORDS = {FORMULA: 5, COPY: 8, KERNEL_CALL: 14, PRODUCT: 15, TRANSPOSE: 8}
-#: The words of a step that are addresses, but for a formula's and a kernel's.
-ADDRESSES = {COPY: (2, 3), PRODUCT: (8, 10, 13), TRANSPOSE: (2, 3)}
 #: Symbols stand for four bytes.
 UNIT = 4
 #: The bytes that the interpreter of formulas computes at a time, and the most arrays of its rows.
@@ -217,7 +215,7 @@ class _Run:
                 self._patches[place] = self._starts[start], offset
             self._steps()
             if self._patches:
-                raise Refused("a replay replaces a word that is no address")
+                raise Refused("a replay replaces a word that is not an address")
             for v, number, start in self._list.results:
                 self._call = next(call for call in self._list.calls if v in call.writes)
                 wanted = self._symbols[v]

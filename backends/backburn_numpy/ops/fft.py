@@ -17,7 +17,7 @@ Array = Any
 
 
 def _ufuncs() -> Any:
-    """The ufuncs behind ``np.fft``; None if NumPy has others by now."""
+    """The ufuncs behind ``np.fft``; None if this NumPy has other ones."""
     try:
         module = import_module("numpy.fft._pocketfft_umath")
         return module if all(hasattr(module, name) for name in NAMES) else None

@@ -78,7 +78,7 @@ def are_few(shape: tuple[int, ...], weight: Array) -> bool:
 
 
 def times(x: Array, weight: Array, out: Array) -> None:
-    """``out[...] = x @ weight.T`` for matrices, of which ``out`` is contiguous."""
+    """``out[...] = x @ weight.T`` for matrices; ``out`` is contiguous."""
     if gemm.multiply(x, weight.T, out=out) is None:
         if are_few(x.shape, weight):
             np.copyto(out, np.matmul(weight, x.T).T)
@@ -87,7 +87,7 @@ def times(x: Array, weight: Array, out: Array) -> None:
 
 
 def multiply_into(x: Array, y: Array, out: Array) -> None:
-    """``out[...] = x @ y`` for matrices, of which ``out`` is contiguous."""
+    """``out[...] = x @ y`` for matrices; ``out`` is contiguous."""
     if gemm.multiply(x, y, out=out) is None:
         np.matmul(x, y, out=out)
 

@@ -185,7 +185,7 @@ def _run_kernel(out: Array, x: Array, weight: QuantizedArray) -> bool:
 
 
 def _multiply_expanded(out: Array, x: Array, weight: QuantizedArray) -> bool:
-    """Fill ``out`` with ``x @ weight`` by expanding some rows after another; False if no kernel takes these."""
+    """Fill ``out`` with ``x @ weight`` by expanding a few rows at a time; False if no kernel takes these."""
     kernel, layout = compiled.kernel("q_expand"), _layout_of(weight)
     if kernel is None or layout is None or x.dtype != compiled.FLOAT32:
         return False

@@ -103,7 +103,7 @@ def random_window(k: Any, key: int, offset: int, shape: Shape, axis: int, start:
     if run >= tuning.MIN_RUN_OF_WORDS:
         for i in range(rows):
             made[i] = words(key, offset + i * row + first, run)
-    elif run:  # whole rows, of which a range is kept, take fewer calls
+    elif run:  # drawing whole rows and keeping a range takes fewer calls
         some = max(1, tuning.RANDOM_BLOCK // row)
         for i in range(0, rows, some):
             count = min(some, rows - i)

@@ -1,8 +1,8 @@
 """Matrix products by kernels of our own, in the threads of all other kernels.
 
-A library's product takes threads of its own, which wait for one another on the processors that the kernels' threads
+A library multiplies in threads of its pool, which wait for one another on the processors that the kernels' threads
 need, and no more than the whole process can be told to use one. These sum in an order that depends on the number of
-elements alone: their bits are the same on any number of threads. Where the user asks for it
+elements alone: results are bitwise equal on any number of threads. Where the user asks for it
 (:mod:`backburn_numpy.runtime.mkl`), MKL multiplies in the same threads.
 """
 

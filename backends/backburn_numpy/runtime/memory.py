@@ -38,7 +38,7 @@ _peak = 0
 _lock = threading.RLock()
 
 
-#: The files in which Linux tells a container its memory, a number or "max": version 2 of control groups, and 1.
+#: The files in which Linux states a container's memory limit, a number or "max": version 2 of control groups, and 1.
 CONTAINER = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -104,7 +104,7 @@ def aligned(size: int) -> Any:
 
 
 def _in_huge_pages(size: int, pages: int, advice: int) -> Any:
-    """Bytes of which the first are in so many huge pages; the addresses beside them are never used."""
+    """Bytes that begin with so many huge pages; the addresses beside them are never used."""
     mapped = mmap.mmap(-1, HUGE + max(size, pages * HUGE), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     raw: Any = np.frombuffer(mapped, np.uint8)
     start = -raw.__array_interface__["data"][0] % HUGE
@@ -171,8 +171,8 @@ def contiguous(x: Any, dtype: np.dtype[Any] | None = None) -> Any:
 def memory_ordered(*operands: Any) -> tuple[list[Any], list[int]] | None:
     """Arrays that lie in memory alike, in row-major order but for that of their axes, such as transposed ones.
 
-    They are given with their axes in that order; with it comes the order that they had. Operands that are no arrays, or
-    have no axes, stay. None if an array is not like the first one, or that is in row-major order as it is.
+    They are given with their axes in that order; with it comes the order that they had. Operands that are not arrays
+    or have no axes stay. None if an array is not like the first one, or that is in row-major order as it is.
     """
     first = operands[0]
     if first.flags.c_contiguous:

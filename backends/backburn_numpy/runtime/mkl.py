@@ -2,7 +2,7 @@
 
 Kernels cut a product into parts, which its shape decides, and call ``cblas_sgemm`` or ``cblas_dgemm`` for each part in
 their own threads. MKL is told to take one thread in these calls alone: other users of it in the process keep theirs.
-Its bits are others on each processor, so it multiplies only where the variable asks for it.
+Its results differ in the last bits from processor to processor, so it multiplies only where the variable asks for it.
 
 ``pip install mkl`` installs the library.
 """

@@ -55,7 +55,7 @@ class StrictBackend(Backend[Array, Array, Array, Quantized[Array]]):
 
     def dtype(self, x: Any, /) -> DType:
         if not isinstance(x, (type(xp.zeros(())), Quantized)):
-            raise BackendMismatchError(f"{type(x).__name__} is no primitive of the array_api_strict backend")
+            raise BackendMismatchError(f"{type(x).__name__} is not a primitive of the array_api_strict backend")
         return x.dtype if isinstance(x, Quantized) else as_dtype(x.dtype._np_dtype)
 
     def from_numpy(self, array: Any) -> Array:

@@ -65,7 +65,7 @@ class JaxBackend(Backend[Array, Array, Array, Quantized[Array]]):
 
     def dtype(self, x: Any, /) -> DType:
         if not isinstance(x, (Array, Quantized)):
-            raise BackendMismatchError(f"{type(x).__name__} is no primitive of the jax backend")
+            raise BackendMismatchError(f"{type(x).__name__} is not a primitive of the jax backend")
         return as_dtype(x.dtype)
 
     def from_numpy(self, array: Any) -> Array:

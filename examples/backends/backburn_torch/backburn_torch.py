@@ -55,7 +55,7 @@ class TorchBackend(Backend[Array, Array, Array, Quantized[Array]]):
 
     def dtype(self, x: Any, /) -> DType:
         if not isinstance(x, (Array, Quantized)):
-            raise BackendMismatchError(f"{type(x).__name__} is no primitive of the torch backend")
+            raise BackendMismatchError(f"{type(x).__name__} is not a primitive of the torch backend")
         return x.dtype if isinstance(x, Quantized) else OURS[x.dtype]
 
     # ---- from and to the host ----

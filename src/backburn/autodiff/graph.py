@@ -104,7 +104,7 @@ def leaf(shape: tuple[int, ...]) -> Node:
 
 def leaf_of(k: Any, value: Any) -> Node:
     """A leaf for an inner primitive of ``k``, whose gradient is settled if ``k`` settles gradients."""
-    return PlacedLeaf(value) if getattr(k, "settles", False) else KeptNode(None, (), (), value.shape, next_stamp())
+    return PlacedLeaf(value) if k.settles else KeptNode(None, (), (), value.shape, next_stamp())
 
 
 def consumed(k: Any, g: Any, node: Node) -> Any:
@@ -155,7 +155,7 @@ def reverse(
     """
     gradients: dict[Node, Any] = {root: seed}
     moved: set[Any] = set() if others is None else others
-    if RECORDING.get() and not WATCHERS and not getattr(k, "settles", False):
+    if RECORDING.get() and not WATCHERS and not k.settles:
         _reverse(k, root, gradients, retain_graph, keep, since, moved, None)
     else:
         with scoped(RECORDING, True), observer(k, root, gradients, since, saved_in) as observe:
@@ -227,7 +227,7 @@ def saved_in(root: Node) -> Iterator[tuple[int, Any]]:
 
 #: Gradients of a part of a tensor, which are collected until all have arrived.
 _OF_PARTS = frozenset({SliceGradient, EntryGradient})
-#: Gradients that are no primitives: those of an operation's several outputs, one of a part, one on another backend.
+#: Gradients that are not primitives: those of an operation's several outputs, one of a part, one on another backend.
 _SPECIAL = frozenset({list, SliceGradient, EntryGradient, MovedGradient})
 #: Sums of gradients that are collected: of parts of a tensor, and on another backend.
 _COLLECTED: frozenset[Any] = frozenset({SlicedGradient, MovedGradient})

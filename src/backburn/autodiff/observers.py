@@ -1,4 +1,4 @@
-"""Observers of a reverse pass: those who watch calls, and a backend that settles gradients once they are final."""
+"""Observers of a reverse pass: those who watch calls, and a backend that reduces gradients once they are final."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ def observer(
     """A block for a reverse pass, with a function to call with the stamp of each node, or None."""
     watching: AbstractContextManager[Observer] = reverse_calls(saved, root)
     with watching as visit:
-        if not getattr(k, "settles", False):
+        if not k.settles:
             yield visit
             return
-        settling = Settling(k, root, gradients, since, visit)
-        yield settling
-        settling.finish()
+        reducer = GradientReducer(k, root, gradients, since, visit)
+        yield reducer
+        reducer.finish()
 
 
-class Settling:
-    """Settles the gradient of each placed leaf as soon as the last node that adds to it has passed its own on.
+class GradientReducer:
+    """Reduces the gradient of each placed leaf once the last node that adds to it has passed its own gradient on.
 
-    A reverse pass calls it with the stamp of every node before that node passes its gradient on.
+    The backend's ``settle`` reduces it. A reverse pass calls the reducer with the stamp of every node before that node
+    passes its gradient on.
     """
 
     def __init__(
@@ -65,26 +66,26 @@ class Settling:
                     waiting.append(parent)
 
     def __call__(self, stamp: int) -> None:
-        """Settle what the node before this one has made final."""
-        self._settle_last()
+        """Reduce what the node before this one has made final."""
+        self._reduce_last()
         self.last = stamp
         if self.visit is not None:
             self.visit(stamp)
 
-    def _settle_last(self) -> None:
+    def _reduce_last(self) -> None:
         for node in self.leaves.pop(self.last, ()):
             self.expected[node] -= 1
             if not self.expected[node]:
-                self._settle(node)
+                self._reduce(node)
 
-    def _settle(self, node: Node) -> None:
+    def _reduce(self, node: Node) -> None:
         del self.expected[node]
         gradient = self.gradients.get(node)
         if gradient is not None and not hasattr(gradient, "assembled"):  # one in slices, or on another backend
             self.gradients[node] = self.k.settle(gradient, node.like)
 
     def finish(self) -> None:
-        """Settle the rest: gradients of leaves that some nodes of the graph gave nothing to."""
-        self._settle_last()
+        """Reduce the rest: gradients of leaves that some nodes of the graph gave nothing to."""
+        self._reduce_last()
         for node in [*self.expected]:
-            self._settle(node)
+            self._reduce(node)

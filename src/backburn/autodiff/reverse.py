@@ -219,7 +219,7 @@ class Autodiff(
     def from_inner(self: FloatsOf[FI], tensor: FI) -> Tracked[BK]:
         """An inner float primitive as an untracked leaf.
 
-        Raises :class:`DTypeError` for a primitive of another kind, :class:`BackendMismatchError` for what is no
+        Raises :class:`DTypeError` for a primitive of another kind, :class:`BackendMismatchError` for what is not a
         primitive of the inner backend.
         """
         return Tracked(check_kind("float", self, "from_inner", tensor))

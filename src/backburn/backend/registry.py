@@ -161,7 +161,7 @@ def load_backend(spec: str) -> AnyBackend:
 def unknown_name(spec: str) -> tuple[str, SpecError] | None:
     """The first name of an expression that nothing registers, and the error for it; no backend is imported.
 
-    Raises :class:`SpecError` for a text that is no expression.
+    Raises :class:`SpecError` for a text that is not an expression.
 
     >>> unknown_name("autodiff(numpy)"), unknown_name("autodiff(nunpy)")[0]
     (None, 'nunpy')

@@ -73,7 +73,7 @@ class DecoratorBase:
     @property
     def settles(self) -> bool:
         """The inner backend's."""
-        return getattr(self._inner, "settles", False)
+        return self._inner.settles
 
     def synchronize(self) -> None:
         """Wait for the inner backend."""

@@ -20,7 +20,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def printable(text: object, most: int = MOST) -> str:
-    r"""Foreign text in one line: what is no visible character is escaped, and the middle of a long text is left out.
+    r"""Foreign text in one line: what is not a visible character is escaped, and the middle of a long text is left out.
 
     >>> print(printable("a\x1b[2Jb\nc\ud800"), printable("x" * 10**6, 20))
     a\x1b[2Jb\nc\ud800 xxxxxxxx ... xxxxxxx

@@ -1,6 +1,6 @@
 """Files that others wrote: which are opened, how much memory they may take, and JSON of them.
 
-A reader that has no other bound of its own keeps to :func:`room`. A folder is read without leaving it: a link out of it
+A reader without another bound keeps to :func:`room`. A folder is read without leaving it: a link out of it
 is refused, whoever made it, because the file behind it is not the folder's.
 """
 
@@ -39,7 +39,7 @@ def ordinary(path: Path, error: type[BackburnError] = FileFormatError) -> os.sta
     """
     found = os.stat(path)
     if not stat.S_ISREG(found.st_mode):
-        what = "this is a folder, not a file" if stat.S_ISDIR(found.st_mode) else "no ordinary file"
+        what = "this is a folder, not a file" if stat.S_ISDIR(found.st_mode) else "not an ordinary file"
         raise error(f"{printable(path, 1000)}: {what}")
     return found
 
@@ -71,7 +71,7 @@ def parsed(
 ) -> Any:
     """The value of a text in JSON; errors begin with ``start``. ``pairs`` makes objects of their items.
 
-    Raises ``error`` for what is no JSON in UTF-8, for half of a surrogate pair, which no name has, and for values that
+    Raises ``error`` for what is not JSON in UTF-8, for half of a surrogate pair, which no name has, and for values that
     would take more memory than :func:`room`.
     """
     if sum(each * text.count(sign) for sign, each in _COSTS.items()) > room(len(text)):
@@ -83,12 +83,12 @@ def parsed(
     except BackburnError:
         raise
     except (ValueError, RecursionError) as fault:
-        raise error(f"{start} no JSON ({fault!s:.200})") from fault
+        raise error(f"{start} not JSON ({fault!s:.200})") from fault
     return found
 
 
 def repeated(names: Iterable[str]) -> str:
-    """The first name that is there already; for errors, of names of which one is twice."""
+    """The first name that occurs again, among names that are not all different; for errors."""
     seen: set[str] = set()
     for name in names:
         if name in seen:

@@ -2,7 +2,7 @@
 
 Nothing happens, and next to nothing is paid, while :data:`WATCHERS` is empty. Otherwise :data:`CALL` holds the call
 that is running. A reverse pass follows the calls in which its nodes were recorded, so that its operations have their
-layers as well; and a replay of a recorded step is a call of its own, for no module runs then.
+layers as well; and a replay of a recorded step is a separate call, for no module runs then.
 """
 
 from __future__ import annotations
@@ -172,9 +172,9 @@ def in_layer(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def reverse_calls(saved: Callable[[Any], Iterable[tuple[int, Any]]], root: Any) -> Any:
-    """A context of a reverse pass, if somebody watches: with a function to be told the stamp of each node; else None.
+    """A context of a reverse pass, if somebody watches: with a function to call with each node's stamp; else None.
 
-    ``saved(root)`` is what :meth:`Watcher.reversing` is told.
+    ``saved(root)`` is the argument of :meth:`Watcher.reversing`.
     """
     return _Reverse(partial(saved, root)) if WATCHERS else _NOBODY
 
@@ -199,7 +199,7 @@ class _Reverse:
             self._leave()
 
     def visit(self, stamp: int) -> None:
-        """Go on with the node of this stamp."""
+        """Continue with the node of this stamp."""
         call = call_at(stamp)
         if call is self._last:
             return

@@ -19,14 +19,14 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> BinaryIO:
     """Open an ordinary file for reading; without ``follow`` the last part of the path may not be a link.
 
-    Raises :class:`FileFormatError` for a link, a pipe or a device, of which nothing is read, and OSError as ``open``
+    Raises :class:`FileFormatError` for a link, a pipe or a device, which are not read, and OSError as ``open``
     does.
 
         >>> try:
         ...     open_regular("/dev/zero")
         ... except FileFormatError as error:
         ...     print(error)
-        /dev/zero: no ordinary file
+        /dev/zero: not an ordinary file
     """
     if not follow and os.path.islink(path):  # where the system has no flag for it, too
         raise FileFormatError(f"{printable(os.fspath(path))}: this is a link, which is not followed in this folder")
@@ -37,7 +37,7 @@ def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> Binary
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
         if not stat.S_ISREG(mode):
-            raise FileFormatError(f"{printable(os.fspath(path))}: no ordinary file")
+            raise FileFormatError(f"{printable(os.fspath(path))}: not an ordinary file")
     except BaseException:
         os.close(number)
         raise

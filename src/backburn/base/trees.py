@@ -497,7 +497,7 @@ def _dataclass_node(cls: type) -> NodeType:
 
 
 def _extra_attributes(node: Any, fields: set[str]) -> dict[str, Any]:
-    """The attributes that are no fields, but for those that Python sets or computes again. Arrays are refused."""
+    """The attributes that are not fields, but for those that Python sets or computes again. Arrays are refused."""
     others: dict[str, Any] = {}
     for name, value in vars(node).items():
         if name in fields or name.startswith("__") or isinstance(getattr(type(node), name, None), cached_property):

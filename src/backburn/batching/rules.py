@@ -205,5 +205,5 @@ def folded(name: str, *leading: int) -> Rule:
 
 
 def as_tuple(found: Any) -> tuple[Any, ...]:
-    """The results of an operation, of which there may be one."""
+    """The results of an operation, one or several."""
     return found if found.__class__ is tuple else (found,)

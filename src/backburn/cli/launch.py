@@ -19,7 +19,7 @@ from backburn.communicators.launching import LAUNCH_FOLDER
 from backburn.communicators.ranks import VARIABLES
 from backburn.communicators.wheels import find_mpiexec
 
-#: The variables by which the NumPy backend and libraries of linear algebra are told their number of threads.
+#: The variables that set the number of threads of the NumPy backend and of libraries of linear algebra.
 THREADS = ("BACKBURN_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 #: What Open MPI 4 and 5 need to start more ranks than there are cores and to bind no rank to a core, and what they need
 #: to run as root, as in a container; other MPIs do not know these variables.
@@ -60,7 +60,7 @@ def launch(options: argparse.Namespace) -> int:
     mpiexec = options.mpiexec or find_mpiexec()
     if mpiexec is None or shutil.which(mpiexec) is None:
         raise ArgumentError(
-            f"launch: {'there is no mpiexec' if mpiexec is None else f'{mpiexec} is no program'}. "
+            f"launch: {'there is no mpiexec' if mpiexec is None else f'{mpiexec} is not a program'}. "
             f"pip install backburn[mpi-local], or name one: --mpiexec PATH"
         )
     environment = {**settings(options.ranks), **os.environ}

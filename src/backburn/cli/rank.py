@@ -1,4 +1,4 @@
-"""The parent of one rank's program: it notes how the program ends, and ends alike.
+"""The parent of one rank's program: it notes how the program ends, and ends in the same way.
 
 A program that leaves with status 0 in the middle of its communication ends with 1 instead, so that mpiexec ends others.
 

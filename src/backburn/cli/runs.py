@@ -64,7 +64,7 @@ def runs(options: argparse.Namespace) -> int:
 
 
 def _finite(tree: Any) -> Any:
-    """A tree in which null stands for numbers that are not finite, which JSON has not."""
+    """A tree with null in place of numbers that are not finite, which JSON lacks."""
     if isinstance(tree, float):
         return tree if math.isfinite(tree) else None
     if isinstance(tree, Mapping):

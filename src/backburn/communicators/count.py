@@ -210,7 +210,7 @@ class Count:
 
 
 class _Buffer(np.ndarray[Any, np.dtype[Any]]):
-    """An array of which every element is the same one. With its parts, it keeps the memory that it would take."""
+    """An array whose elements are all the same one. With its parts, it keeps the memory that it would take."""
 
     held: Any
 

@@ -36,7 +36,7 @@ except (ImportError, RuntimeError) as cause:
         f"pip install backburn[mpi-local]"
     ) from cause
 
-#: Dtypes of which MPI has no type, or not everywhere, are moved as integers of their size: float16, bfloat16 and bool,
+#: Dtypes for which MPI has no type, or not everywhere, are moved as integers of their size: float16, bfloat16 and bool,
 #: by NumPy's letters for them, which are read faster than names.
 _MOVED_AS = {"e": np.dtype("uint16"), "E": np.dtype("uint16"), "?": np.dtype("uint8")}
 
@@ -222,7 +222,7 @@ def _moved(buffer: Any) -> Any:
 
 
 class _Post:
-    """The watchdogs' messages, on a communicator of their own."""
+    """The watchdogs' messages, on a separate communicator."""
 
     def __init__(self) -> None:
         self._comm: Any = MPI.COMM_WORLD.Dup()

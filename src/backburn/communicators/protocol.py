@@ -24,7 +24,7 @@ class Communicator(Protocol):
     """The processes that compute together, and the exchange of buffers between them.
 
     The collectives are called by all processes of a communicator, in the same order. Buffers that a collective fills
-    are contiguous; lengths may be 0. Every dtype can be moved; which ones :meth:`all_reduce` sums is told by
+    are contiguous; lengths may be 0. Every dtype can be moved; which ones :meth:`all_reduce` sums is given by
     :meth:`can_reduce`. Buffers that are sent are not written while a collective runs.
     """
 

@@ -52,7 +52,7 @@ _DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?"
 DATE, TIME = f"^{_DAY}$", f"^{_CLOCK}$"
 MOMENT, ZONED = f"^{_DAY}([ T]{_CLOCK})?$", f"^{_DAY}[ T]{_CLOCK} ?(Z|[+-][0-9]{{2}}:?[0-9]{{2}})$"
-#: The largest integer up to which floats have all integers.
+#: Floats represent every integer up to this one.
 EXACT = 1 << 53
 
 
@@ -230,7 +230,7 @@ def column(cells: Any, missing: Collection[str], what: str, space: Space, decima
 
 
 def texts(cells: Any, missing: Collection[str], what: str, space: Space) -> NDArray[Any]:
-    """The cells as texts, of which those in ``missing`` are empty."""
+    """The cells as texts; those in ``missing`` are empty."""
     compute = functions()
 
     if missing:
@@ -252,7 +252,7 @@ def is_text(kind: Any) -> bool:
 
 
 def spread(values: NDArray[Any], gaps: NDArray[np.bool_]) -> NDArray[Any]:
-    """Values in the places that are no gaps; NaN or NaT in gaps."""
+    """Values in the places that are not gaps; NaN or NaT in gaps."""
     if not gaps.any():
         return values
     missing: Any = "NaT" if values.dtype.kind in "mM" else np.nan
@@ -401,7 +401,8 @@ def typed(
             except (ValueError, OverflowError):
                 hint = ": decimal=',' reads it" if dtype.kind == "f" and re.fullmatch(COMMA, values[row]) else ""
                 raise DTypeError(
-                    f"read_table: {what} has {values[row]!r:.60} in row {start + row + 1}, which is no {dtype}{hint}"
+                    f"read_table: {what} has {values[row]!r:.60} in row {start + row + 1}, which cannot be read as "
+                    f"{dtype}{hint}"
                 ) from None
     return found
 

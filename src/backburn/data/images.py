@@ -146,7 +146,7 @@ class ImageFolder:
         return {"image": images[0][None] if len(images) == 1 else np.stack(images) if images else none, **label}
 
     def select(self, indices: Any) -> ImageFolder:
-        """The part of the folder with these numbers, of which nothing is read yet."""
+        """The part of the folder with these numbers; nothing is read yet."""
         numbers = np.asarray(indices, np.intp)
         labels = None if self.labels is None else self.labels[numbers]
         paths = [self.paths[i] for i in numbers]
@@ -163,7 +163,7 @@ class ImageFolder:
         """Say, once, that Pillow does not read all of the colours' bits."""
         if not self._has_noted and _has_deep_colours(content, file):
             self._has_noted = True
-            words = "has 16 bits for each colour, of which the upper 8 are read; and so may others"
+            words = "has 16 bits per colour, and only the upper 8 are read; other files may have them, too"
             print(f"note: image_folder: {path} {words}", file=sys.stderr, flush=True)
 
     def _read(self, path: Path) -> NDArray[Any]:
@@ -249,7 +249,7 @@ class ImageFolder:
 
 
 def _has_deep_colours(content: bytes, file: Any) -> bool:
-    """Whether colours, or gray with transparency, have more than 8 bits in a file, of which Pillow reads 8."""
+    """Whether colours, or gray with transparency, have more than 8 bits in a file; Pillow reads 8."""
     if file.mode.startswith(("I", "F")):
         return False
     if file.format == "PNG":

@@ -41,7 +41,7 @@ def hold_out(*arrays: Any, parts: int = 5, seed: int | None = None) -> tuple[Any
     source = Source("hold_out", arrays)
     length = source.length
     if not is_whole(parts, 2) or parts > length:
-        words = f"{length} elements cannot be split into {parts!r} parts, of which one is held out"
+        words = f"{length} elements cannot be split into {parts!r} parts with one of them held out"
         raise ArgumentError(f"hold_out: {words}")
     kept = length - -(-length // parts)
     if seed is None:

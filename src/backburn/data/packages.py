@@ -9,7 +9,7 @@ from backburn.base.errors import BackendUnavailableError
 
 
 def package(user: str, name: str, distribution: str, install: str = "'backburn[data]'") -> Any:
-    """The module ``name``. Raises :class:`BackendUnavailableError` in the name of ``user`` if it is not there."""
+    """The module ``name``. Raises :class:`BackendUnavailableError` which names ``user``, if it is not installed."""
     try:
         return import_module(name)
     except ModuleNotFoundError as cause:

@@ -3,7 +3,7 @@
 A column of a thousand million zeros is a page of some bytes, and a compressed page may expand by a factor of thousands,
 so that the library that reads the file is asked only after a look at it. The headers are in Thrift's compact protocol
 (https://github.com/apache/parquet-format, https://github.com/apache/thrift/blob/master/doc/specs/). The library's own
-objects for them end the process for some damaged files, of which it raises an error when it reads them.
+objects for them end the process for some damaged files, for which it raises an error when it reads them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from backburn.base.errors import FileFormatError
 
 #: Bytes of an element of each type of a column, by its number; of texts, without their characters.
 _WIDTHS = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 16}
-#: The type whose values have a length of their own, and the repetition of a column that a row has any number of.
+#: The type whose values vary in length, and the repetition of a column with any number of values in a row.
 _FIXED, _REPEATED = 7, 2
 #: The type of texts and bytes, and the encoding in which each begins like the one before, whose lengths no header has.
 _BYTES, _DELTA = 6, 7
@@ -44,7 +44,7 @@ class _Reader:
         return self.content[self.place - 1]
 
     def unsigned(self) -> int:
-        """The next integer, of which each byte has seven bits."""
+        """The next integer, with seven bits in each byte."""
         found = 0
         for shift in range(0, 70, 7):
             byte = self.byte()
@@ -54,7 +54,7 @@ class _Reader:
         raise ValueError("an integer of more than 64 bits")
 
     def integer(self) -> int:
-        """The next integer, of which the lowest bit is the sign."""
+        """The next integer, whose lowest bit is the sign."""
         found = self.unsigned()
         return (found >> 1) ^ -(found & 1)
 

@@ -137,7 +137,7 @@ class _Ahead:
         return found
 
     def stop(self, wait: bool = False) -> None:
-        """Let the thread end after the batch that it is taking."""
+        """Let the thread end after its current batch."""
         with self._changed:
             self._stopped = True
             self._found.clear()

@@ -79,7 +79,7 @@ class Source:
 
 
 class Mapped:
-    """An array over a map, of which little stays resident: the system keeps pages that were given back if it can."""
+    """An array over a map that keeps little resident: the system keeps pages that were given back if it can."""
 
     def __init__(self, array: NDArray[Any], pages: mmap.mmap) -> None:
         self._array = array
@@ -114,9 +114,7 @@ def _columns(name: str, x: Any) -> Any:
         return x
     keys = list(getattr(x, "column_names", None) or x.columns)
     if len(set(keys)) < len(keys):
-        raise ArgumentError(
-            f"{name}: the columns of the frame have names of their own, not {', '.join(map(str, keys))}"
-        )
+        raise ArgumentError(f"{name}: the columns of the frame need different names: {', '.join(map(str, keys))}")
     return {key: _values(name, repr(key), x[key]) for key in keys}
 
 

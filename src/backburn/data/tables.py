@@ -58,8 +58,8 @@ def read_table(
     of ``np.dtypes.StringDType``.
 
     Needs the extra ``data``; :class:`BackendUnavailableError` says so. Raises :class:`FileFormatError` for a file that
-    is no table, has no rows or another encoding, one whose columns would take more memory than ten times its bytes and
-    200 MB, and a compressed one that expands to more than 20 times its bytes and 10 MB; :class:`ArgumentError` for
+    is not a table, has no rows or another encoding, one whose columns would take more memory than ten times its bytes
+    and 200 MB, and a compressed one that expands to more than 20 times its bytes and 10 MB; :class:`ArgumentError` for
     columns that it does not have, and :class:`DTypeError` for columns of lists of several lengths or of records, for
     cells that are not of the type that ``types`` has for them, and for numbers of a Parquet file that the dtype would
     round (``types`` decides it).
@@ -178,7 +178,7 @@ def _parquet(path: Path, wanted: set[str] | None) -> tuple[Any, frozenset[str]]:
     with parquet.ParquetFile(path, read_dictionary=names) as file:  # a text of many rows stays one until it is measured
         order = None if wanted is None else [name for name in schema.names if name in wanted]
         table = file.read(columns=order)
-    table.validate(full=True)  # what is no UTF-8, and places outside of a dictionary, are found by nothing else
+    table.validate(full=True)  # what is not UTF-8, and places outside of a dictionary, are found by nothing else
     table = _expanded(table, path, most)
     is_pandas = b"pandas" in (table.schema.metadata or {})
     return table, frozenset(
@@ -278,7 +278,7 @@ def _cast(found: NDArray[Any], dtype: np.dtype[Any], what: str) -> NDArray[Any]:
     if dtype.kind in "iub" and found.dtype.kind == "f" and np.isnan(found).any():
         raise DTypeError(f"read_table: {what} has gaps, for which {dtype} has no value: a float dtype has NaN")
     if (dtype.kind in "mM") != (found.dtype.kind in "mM"):
-        raise DTypeError(f"read_table: {what} is {found.dtype}, of which no {dtype} can be made")
+        raise DTypeError(f"read_table: {what} is {found.dtype}, which cannot be converted to {dtype}")
     with np.errstate(all="ignore"):
         made = found.astype(dtype)
     if dtype.kind in "iub" and not np.array_equal(made, found):
@@ -309,7 +309,7 @@ def _plain(column: Any, what: str) -> Any:
 
 
 def _check_kind(kind: Any, what: str) -> None:
-    """Raise :class:`DTypeError` for a column of which no array can be made, before it is read."""
+    """Raise :class:`DTypeError` for a column that cannot become an array, before it is read."""
     from pyarrow import types
 
     inner = kind.value_type if types.is_dictionary(kind) else kind

@@ -74,7 +74,7 @@ class Trace(Profile):
 
     The last ``limit`` events are kept, as in ``trace(numpy, limit=10000)``. A layer is known in the thread that calls
     it, and in a reverse pass that runs in the same one. While a trace is in use, calls of modules on other backends
-    take a few microseconds longer, too. Raises :class:`SpecError` for a limit that is no positive integer.
+    take a few microseconds longer, too. Raises :class:`SpecError` for a limit that is not a positive integer.
 
         >>> import backburn as bb
         >>> with bb.use_backend("autodiff(trace(numpy))"):

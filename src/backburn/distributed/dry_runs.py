@@ -25,7 +25,7 @@ from backburn.ops.rules.work import multiply_adds_of
 
 #: Steps before those that are counted: the first one makes the optimizer's state.
 FIRST = 2
-#: Steps that are timed, of which the median counts.
+#: Steps that are timed; their median counts.
 TIMED = 7
 
 

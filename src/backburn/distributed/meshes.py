@@ -30,7 +30,7 @@ DATA = "dp"
 class Mesh:
     """The axes of a mesh with their numbers of shards, the outermost first, and the processes that hold the shards.
 
-    Made by :func:`mesh`. The number of processes is no part of the mesh: results have the same bits on any of them.
+    Made by :func:`mesh`. The number of processes is not part of the mesh: results have the same bits on any of them.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Mesh:
         words = [f"{name}={size}" for name, size in self.axes.items()]
         words += [f"{name}={value!r}" for name, value in self.options.items()]
         words += [] if self.threads is None else [f"threads={self.threads}"]
-        where = f" on {self.processes} processes, of which this is {self.rank}" if self.processes > 1 else ""
+        where = f" on {self.processes} processes, this is rank {self.rank}" if self.processes > 1 else ""
         return f"mesh({', '.join(words)}){where}"
 
     @property
@@ -106,7 +106,7 @@ class Mesh:
         """
         found = load_backend(self.spec(spec))
         if self.processes > 1 and found.spec not in self._compared:
-            # where the libraries' files lie changes no bits
+            # the location of the libraries' files does not change results
             facts = {name: text for name, text in found.libraries.items() if not Path(text).is_absolute()}
             check_agreement(self.communicator.gather_objects, facts)
             self._compared.add(found.spec)
@@ -121,7 +121,7 @@ class Mesh:
         drop_last: bool = False,
         backend: AnyBackend | None = None,
     ) -> Rows:
-        """:func:`backburn.data.batches`, of whose batches every process reads the rows of its shards.
+        """:func:`backburn.data.batches`, of which every process reads the rows of its shards.
 
         The batches, and the order of their elements, are those of one process. Each array becomes a tensor on the
         default backend, or on ``backend``, that is cut along its first axis over :attr:`data_axis`, floats in the float
@@ -261,7 +261,7 @@ def mesh(
 
 
 def is_launched() -> bool:
-    """Whether a launcher of MPI programs started several processes, of which this is one."""
+    """Whether a launcher of MPI programs started this process and others."""
     found = launched()
     return found is not None and found[1] > 1
 
@@ -299,5 +299,5 @@ def _sendable(error: BaseException | None) -> BaseException | None:
     try:
         pickle.loads(pickle.dumps(error))
         return error
-    except Exception:  # of a library, with arguments of its own
+    except Exception:  # raised by a library, with unknown arguments
         return RuntimeError(f"{type(error).__name__}: {error}")

@@ -25,7 +25,7 @@ def place(target: T, placement: Placement | Placements | Plan) -> T:
     For a tensor, ``placement`` maps names of mesh axes to the axis of the tensor that is cut, or to None for a whole
     one; mesh axes without an entry keep what they have. The result is a new tensor with the values of ``target``: a
     leaf, if it is one. For a model, it maps patterns of paths (shell wildcards, or the path of a part) to such
-    mappings, of which the first that matches counts for a parameter, or is one of :mod:`backburn.distributed.plans`;
+    mappings, whose first match counts for a parameter, or is one of :mod:`backburn.distributed.plans`;
     parameters are replaced in place, and the model is returned. On a backend without shards nothing changes.
 
     Raises :class:`ArgumentError` for a pattern that no parameter's path matches, for a mesh axis that the backend does

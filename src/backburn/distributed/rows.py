@@ -1,4 +1,4 @@
-"""``Rows``: batches as tensors that are cut over a mesh axis, of which every process reads its own rows."""
+"""``Rows``: batches as tensors that are cut over a mesh axis; every process reads its own rows."""
 
 from __future__ import annotations
 

@@ -271,7 +271,7 @@ FUNCTIONS = {
     "cumprod": "bb.cumulative_prod(x, axis)",
     "cumsum": "bb.cumulative_sum(x, axis)",
     "custom_gradient": "bb.custom_vjp(f)",
-    "custom_jvp": "bb.custom_vjp(f), of which forward mode is made",
+    "custom_jvp": "bb.custom_vjp(f), which forward mode uses too",
     "device": "a backend is a device: bb.load_backend(spec)",
     "distributions": "bb.random draws; of bb.nn.functional, -cross_entropy(logits, x, reduction='none') and "
     "-gaussian_nll_loss(mean, x, variance, full=True, reduction='none') are log-probabilities",

@@ -268,7 +268,7 @@ def _layers(where: str, tensors: Mapping[str, Stored]) -> dict[str, dict[str, St
         match = _NAME.fullmatch(name)
         if match is None or match[1] is None:
             raise FileFormatError(
-                f"{where}: {quoted(name)} is no part of an adapter of a linear layer: {PREFIX}<path>.lora_A.weight is "
+                f"{where}: {quoted(name)} is not part of an adapter of a linear layer: {PREFIX}<path>.lora_A.weight is "
                 "one"
             )
         if match[2] in layers.setdefault(match[1], {}):

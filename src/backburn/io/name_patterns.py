@@ -1,7 +1,7 @@
 r"""Patterns of PEFT for the names of layers, matched in bounded time.
 
 PEFT writes regular expressions, nearly always plain names, and a name matches if its end does, after a dot. Python's
-``re`` goes through all ways in which a pattern may match, of which ``(\w+)+!`` has as many as there are subsets of
+``re`` tries all ways in which a pattern may match, and ``(\w+)+!`` has as many as there are subsets of
 letters. Here plain names are looked up, and the rest runs as a machine that is in all of its places at once (Thompson
 (1968), *Regular Expression Search Algorithm*): the time is the product of the lengths of pattern and name.
 
@@ -33,7 +33,7 @@ _Code: TypeAlias = "list[_Place]"
 
 
 class NamePatterns:
-    r"""Values by patterns for the ends of names, of which the first that matches counts; ``where`` is for errors.
+    r"""Values by patterns for the ends of names; the first match counts; ``where`` is for errors.
 
     Raises :class:`FileFormatError` for a pattern that is not read.
 

@@ -1,4 +1,4 @@
-"""Bytes of tensors, one part after another, so that a file takes no memory of its own."""
+"""Bytes of tensors, one part after another, so that writing a file takes no more memory."""
 
 from __future__ import annotations
 

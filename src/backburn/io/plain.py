@@ -39,7 +39,7 @@ def checked(name: str, value: Any) -> Any:
     try:
         as_dtype(array.dtype)
     except DTypeError as error:
-        raise DTypeError(f"{name or 'the state'}: arrays of {array.dtype} are no tensors") from error
+        raise DTypeError(f"{name or 'the state'}: arrays of {array.dtype} are not tensors") from error
     return array
 
 

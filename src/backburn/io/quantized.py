@@ -73,12 +73,12 @@ def scheme_and_shape(about: Any) -> tuple[QuantizedDType, tuple[int, ...]]:
     """The scheme and the shape that a file names. Raises errors of ours and Python's for anything else."""
     name, lengths = about["scheme"], about["shape"]
     if not isinstance(name, str) or len(name) > _LONGEST_NAME:
-        raise FileFormatError(f"{name!r:.100} is no scheme")
+        raise FileFormatError(f"{name!r:.100} is not a scheme")
     scheme = as_dtype(name)
     if not isinstance(scheme, QuantizedDType):
-        raise FileFormatError(f"{scheme} is no scheme")
+        raise FileFormatError(f"{scheme} is not a scheme")
     if not isinstance(lengths, list) or not all(type(n) is int and n >= 0 for n in lengths):
-        raise FileFormatError(f"{lengths!r:.100} is no shape")
+        raise FileFormatError(f"{lengths!r:.100} is not a shape")
     return scheme, tuple(lengths)
 
 
@@ -98,7 +98,7 @@ def of_parts(name: str, about: Mapping[str, Any], arrays: dict[str, Any]) -> Qua
 
 
 def check_types(found: list[Any], scheme: QuantizedDType, shape: tuple[int, ...]) -> None:
-    """Raise :class:`FileFormatError` unless parts, of which None is missing, have the scheme's shapes and dtypes."""
+    """Raise :class:`FileFormatError` unless the parts, None for a missing one, have the scheme's shapes and dtypes."""
     expected: list[Any] = [(lengths, dtype.name) for lengths, dtype in part_types(scheme, shape)]
     if found[:2] != expected[:2]:
         raise FileFormatError(f"its parts do not fit {scheme} and the shape {list(shape)}")

@@ -171,7 +171,7 @@ def _write(
 
 
 def _digest(document: Any, schemes: Any) -> str:
-    """The checksum of what is no tensor."""
+    """The checksum of what is not a tensor."""
     return f"{zlib.crc32(json.dumps([document, schemes or {}], sort_keys=True).encode()):08x}"
 
 

@@ -1,4 +1,4 @@
-"""Files of backburn's own: safetensors whose metadata say what they are, of which version, and what is no tensor."""
+"""Files of backburn's own: safetensors whose metadata say what they are, of which version, and what is not a tensor."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class MaskedHead(Module):
 
 
 class Heads(Module):
-    """The heads for pre-training, of which one is left."""
+    """The heads for pre-training; one of them remains."""
 
     def __init__(self, predictions: MaskedHead) -> None:
         self.predictions = predictions

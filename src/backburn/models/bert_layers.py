@@ -1,4 +1,4 @@
-"""The parts of which BERT's encoder is made."""
+"""The parts of BERT's encoder."""
 
 from __future__ import annotations
 

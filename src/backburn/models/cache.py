@@ -61,7 +61,7 @@ class Cache:
     is_lent: bool = False
 
     def __post_init__(self) -> None:
-        """Raises :class:`ArgumentError` for a ``capacity`` that is no number of steps."""
+        """Raises :class:`ArgumentError` for a ``capacity`` that is not a number of steps."""
         self.capacity = integer("Cache", "capacity", self.capacity, least=0)
 
     def __copy__(self) -> Cache:
@@ -113,7 +113,7 @@ class Cache:
     def write(self, layer: int, key: Any, value: Any, places: Any, in_place: bool) -> tuple[Any, Any]:
         """Write the keys and values of new steps (..., heads, steps, head_dim) of a layer; returns those of all steps.
 
-        With a fixed length these are the whole buffers, of which a mask leaves out the steps to come. Unless
+        With a fixed length these are the whole buffers; a mask leaves out the steps to come. Unless
         ``in_place``, or while something else has them, buffers are copied.
         """
         in_place = in_place and not self.is_lent

@@ -29,7 +29,7 @@ _SUPPORTED: Mapping[str, tuple[Any, ...]] = {
 _MOST = {"num_hidden_layers": 10_000, "n_layer": 10_000, "layers_per_block": 10_000, "num_labels": 100_000}
 #: The largest ``config.json`` that is read, and the largest integer in it.
 _LONGEST, _LARGEST = 10_000_000, 1 << 62
-#: The keys of which a model has a layer, or a block of them, for each that they count or name.
+#: The keys that count or name a model's layers, or blocks of layers.
 _LAYERS = (
     "num_hidden_layers", "n_layer", "layers_per_block", "depths", "hidden_sizes", "down_block_types", "up_block_types",
     "block_out_channels",
@@ -40,7 +40,7 @@ _LAYERS = (
 class Config:
     """The part that all configurations have in common; a subclass's fields are the published names and defaults.
 
-    Keys of a file that are no fields do not change what a model computes: they are in ``extra``, and are written again;
+    Keys of a file that are not fields do not change what a model computes: they are in ``extra`` and are written again;
     one that is on no list causes a ``MetadataWarning`` that names it. Raises
     :class:`ConfigError` for values of another type, for sizes below 1, and for values that a model does not support.
     """

@@ -18,7 +18,7 @@ from backburn.models.rope import LENGTH, LENGTHS, check_scaling
 
 @dataclass(kw_only=True)
 class LabelsConfig(Config):
-    """The part that classifiers have in common: ``id2label`` names the classes, of which there are ``num_labels``."""
+    """The part that classifiers have in common: ``id2label`` names the ``num_labels`` classes."""
 
     id2label: dict[str, Any] | None = None
     num_labels: int | None = None
@@ -123,7 +123,7 @@ class LlamaConfig(DecoderConfig):
         check_scaling(name, self.rope_scaling, self.head_dim)
 
     def _read_rotation(self, name: str) -> None:
-        """Take the rotation from where a file has it, in the order of transformers.
+        """Read the rotation from where a file has it, in the order in which transformers looks.
 
         That is ``rope_scaling``, else ``rope_parameters``, whose own ``rope_theta`` comes before the one beside it. The
         original length beside them comes before theirs, and stands for a missing one.

@@ -52,7 +52,7 @@ class ResidualLayer(Module):
 
 
 class Stage(Module):
-    """Layers of one width, of which the first may halve the image."""
+    """Layers of one width; the first may halve the image."""
 
     def __init__(self, config: ResNetConfig, inputs: int, outputs: int, depth: int, stride: int) -> None:
         first = ResidualLayer(config, inputs, outputs, stride)

@@ -18,7 +18,7 @@ from datetime import datetime
 from importlib import import_module
 from typing import Any, ClassVar, NoReturn
 
-#: The steps that a template has, and those beside for each 64 characters that it is given.
+#: The steps that a template may take, and how many more for each 64 characters of its input.
 STEPS, STEPS_GIVEN = 300_000, 100
 #: The largest value in characters and elements, beside four times what is given.
 LARGEST, _TIMES_GIVEN = 1_000_000, 4
@@ -225,7 +225,7 @@ def _environment(budget: _Budget) -> Any:
 
 
 def _now(form: str) -> str:
-    """The time of day; a format has widths, of which each could be as long as the largest value."""
+    """The time of day; each width in a format could be as long as the largest value."""
     if len(form) > _LONGEST_FORM or re.search(r"\d{4}", form):
         raise ValueError(f"the format of a time has {len(form)} characters or a width of four digits")
     return datetime.now().strftime(form)

@@ -20,7 +20,7 @@ from backburn.models.templates import rendered
 
 #: The largest file of a folder that is read.
 LONGEST = 100_000_000
-#: The character that a tokenizer writes for bytes that are no whole character yet.
+#: The character that a tokenizer writes for bytes that are not a whole character yet.
 INCOMPLETE = "\ufffd"
 #: The most tokens that are decoded together until there is a text.
 _LONGEST_CHARACTER = 64
@@ -80,7 +80,7 @@ class Tokenizer:
         text = _text(path, "tokenizer.json", required=True)
         where = printable(path / "tokenizer.json", 1000)
         self._failure = FileFormatError, f"{where}: fails on this input"
-        is_none = FileFormatError, f"{where}: is no tokenizer"
+        is_none = FileFormatError, f"{where}: is not a tokenizer"
         self._tokenizer: Any = _called(is_none, tokenizers.Tokenizer.from_str, text)
         self._tokenizer.no_padding()  # which a file may ask for, to any length; as transformers does
         self._tokenizer.no_truncation()
@@ -246,7 +246,7 @@ def _called(
 ) -> Any:
     """The result of a function of the package tokenizers. Raises an error of ours for whatever it raises.
 
-    Its panics are no ``Exception``, and what is wrong in a file may show only when a text is read.
+    Its panics are not an ``Exception``, and what is wrong in a file may show only when a text is read.
     """
     try:
         return function(*values, **options)
@@ -280,7 +280,7 @@ def _table(folder: Path, name: str) -> dict[str, Any]:
         return {}
     found = parsed(read_regular(inside(path, folder), LONGEST), f"{path}: is")
     if not isinstance(found, dict):
-        raise FileFormatError(f"{path}: is no JSON object")
+        raise FileFormatError(f"{path}: not a JSON object")
     return found
 
 

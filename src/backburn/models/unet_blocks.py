@@ -1,4 +1,4 @@
-"""The parts of which the blocks of a U-Net are made."""
+"""The parts of the blocks of a U-Net."""
 
 from __future__ import annotations
 

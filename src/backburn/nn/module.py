@@ -155,7 +155,9 @@ class Module:
         None leaves it without one. Raises :class:`DTypeError` for arrays and numbers, which the state leaves out.
         """
         if value is not None and not is_tensor(value) and _is_data(value):
-            raise DTypeError(f"register_buffer: {name} is no tensor: {describe((value,))}; bb.asarray(...) makes one")
+            raise DTypeError(
+                f"register_buffer: {name} is not a tensor: {describe((value,))}; bb.asarray(...) makes one"
+            )
         self._buffers, self._results = self._buffers | {name}, self._results - {name}
         setattr(self, name, value)
 

@@ -308,7 +308,7 @@ def _eps(layer: str, eps: Any) -> float:
 
 
 def _last_lengths(layer: str, shape: Any) -> tuple[int, ...]:
-    """The lengths of the last axes, of which there is at least one."""
+    """The lengths of the last axes, at least one."""
     if not (lengths := integers_of(layer, "normalized_shape", shape)):
         raise ArgumentError(f"{layer}: normalized_shape has the length of one axis or more, not {shape!r}")
     for length in lengths:

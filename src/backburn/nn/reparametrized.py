@@ -32,7 +32,7 @@ class Reparametrized(Module):
     layer: Module
 
     def _take(self, layer: Module, name: str) -> FloatTensor:
-        """Take the parameter ``name`` out of a layer, of which :attr:`layer` is a copy."""
+        """Take the parameter ``name`` out of a copy of a layer, :attr:`layer`."""
         kind = type(self).__name__
         if not isinstance(layer, Module):
             raise ArgumentError(f"{kind}: takes a layer, such as {kind}(Linear(3, 2)), not {type(layer).__name__}")
@@ -45,7 +45,7 @@ class Reparametrized(Module):
         return weight
 
     def _axis(self, layer: Module, weight: FloatTensor, axis: Any) -> int | None:
-        """The axis, from 0 on, of which each index is normalized on its own."""
+        """The axis, from 0 on, whose indices are normalized separately."""
         kind = type(self).__name__
         if axis == "outputs":
             if isinstance(layer, Convolution):

@@ -64,7 +64,7 @@ def _text(data: bytes, name: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise FileFormatError(f"the attribute {printable(name)} is no text") from error
+        raise FileFormatError(f"the attribute {printable(name)} is not text") from error
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ PASSING = frozenset({"Identity", "Cast", "Transpose", "Reshape", "Squeeze", "Uns
 _READ_BY_VALUE = PASSING | {"DequantizeLinear", "CastLike", "Gather", "Slice", "Concat", "Split"}
 #: Inputs that are there for their type.
 _TYPES = frozenset({("QuantizeLinear", 2)})
-#: The oldest opset of which all operators are read; older ones are read as far as they have not changed since.
+#: The oldest opset whose operators are all read; older ones are read as far as they have not changed since.
 _OLDEST = 7
 #: How deep functions may call one another.
 _DEEPEST = 50
@@ -185,7 +185,7 @@ class Compiler:
         )  # fmt: skip
 
     def compile_body(self, function: Any, given: Mapping[str, Any], opsets: Mapping[str, int]) -> Graph:
-        """Compile a function body of the standard as a graph of its own."""
+        """Compile a function body of the standard as a separate graph."""
         scope = _Scope(self.root, None, {**opsets, **self._opsets(function.opset_import, function.name)}, ())
         scope.given = given
         slots = []

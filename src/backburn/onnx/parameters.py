@@ -78,7 +78,7 @@ class Plan:
     splits: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     #: Other paths of parameters, those of the modules that share them, with the number of the node there.
     aliases: dict[str, tuple[str, float]] = field(default_factory=dict)
-    #: Parameters that the exporter has noted, and of which there is no tensor in the file.
+    #: Parameters that the exporter has noted, and that have no tensor in the file.
     missing: list[str] = field(default_factory=list)
 
 
@@ -144,7 +144,7 @@ class Planner:
         return bool(noted) and "." not in constant.name and spelled not in noted and spelled not in buffers
 
     def _note_missing(self) -> None:
-        """Note the parameters of which the file has no tensor: zeros that were left out, and what was folded."""
+        """Note the parameters without a tensor in the file: zeros that were left out, and what was folded."""
         here = {naming.underlined(path) for path in (*self.plan.tensors, *self.plan.aliases)}
         here |= {naming.underlined(name) for found in self.plan.tensors.values() for name in found.names}
         for name, scopes in self.compiled.noted.items():

@@ -56,7 +56,7 @@ class Model:
 def read_model(source: Any) -> Model:
     """The model of a path, of bytes or of a ``ModelProto``.
 
-    Raises :class:`FileFormatError` for what is no ONNX model, FileNotFoundError if there is no file, and
+    Raises :class:`FileFormatError` for what is not an ONNX model, FileNotFoundError if there is no file, and
     :class:`ArgumentError` for other objects.
     """
     import onnx
@@ -70,7 +70,7 @@ def read_model(source: Any) -> Model:
     path = Path(os.fsdecode(source))
     where = printable(path, 1000)
     if ordinary(path).st_size > _LARGEST:
-        raise FileFormatError(f"{where}: more than 2 GB, which no ONNX model is; larger ones have data beside the file")
+        raise FileFormatError(f"{where}: more than 2 GB, the limit of ONNX; larger models have data beside the file")
     with open_regular(path) as file:
         return Model(_parsed(file.read(), where), where, path.parent)
 
@@ -82,14 +82,14 @@ def _parsed(data: bytes, where: str) -> Any:
     try:
         proto = onnx.ModelProto.FromString(data)
     except (DecodeError, ValueError, RecursionError) as error:
-        raise FileFormatError(f"{where}: no ONNX model, or a damaged one ({error!s:.200})") from error
+        raise FileFormatError(f"{where}: not an ONNX model, or a damaged one ({error!s:.200})") from error
     if not proto.HasField("graph"):
-        raise FileFormatError(f"{where}: no ONNX model: it has no graph")
+        raise FileFormatError(f"{where}: not an ONNX model: it has no graph")
     return _checked(proto, where)
 
 
 def _checked(proto: Any, where: str) -> Any:
-    """A model of which all names are text. Where they are no UTF-8, protocol buffers give bytes instead."""
+    """A model whose names are all text. Where they are not UTF-8, protocol buffers give bytes instead."""
     functions = [(function.node, _names_of_function(function)) for function in proto.functions]
     imports = [entry.domain for entry in proto.opset_import]
     for name in _texts(proto.graph.node, [*_names_of_graph(proto.graph), *imports]):
@@ -102,7 +102,7 @@ def _checked(proto: Any, where: str) -> Any:
 
 def _check_text(name: object, where: str) -> None:
     if name.__class__ is not str:
-        raise FileFormatError(f"{where}: the name {quoted(name)} is no text in UTF-8")
+        raise FileFormatError(f"{where}: the name {quoted(name)} is not text in UTF-8")
 
 
 def _texts(nodes: Any, names: list[Any]) -> Iterator[Any]:
@@ -229,20 +229,20 @@ def _listed(tensor: Any, name: str, shape: tuple[int, ...], where: str) -> NDArr
 
 def _external(model: Model, tensor: Any, length: int, where: str) -> NDArray[np.uint8]:
     """The bytes of a tensor that lies in a file beside the model."""
-    told: dict[str, str] = {entry.key: entry.value for entry in tensor.external_data}
-    location = told.get("location", "")
+    given: dict[str, str] = {entry.key: entry.value for entry in tensor.external_data}
+    location = given.get("location", "")
     if model.folder is None:
         raise ArgumentError(
             f"{where} lies in the file {quoted(location)}, which only a model that is loaded by its path can have"
         )
     parts = Path(location).parts
     if not parts or Path(location).is_absolute() or ".." in parts or "\\" in location or "\0" in location:
-        raise FileFormatError(f"{where} lies in {quoted(location)}, which is no path inside of the model's folder")
+        raise FileFormatError(f"{where} lies in {quoted(location)}, which is not a path inside the model's folder")
     try:
-        offset = int(told.get("offset", "0"))
-        size = int(told.get("length", str(length)))
+        offset = int(given.get("offset", "0"))
+        size = int(given.get("length", str(length)))
     except ValueError as error:
-        raise FileFormatError(f"{where}: its place in {quoted(location)} is no number") from error
+        raise FileFormatError(f"{where}: its place in {quoted(location)} is not a number") from error
     if size != length or offset < 0:
         raise FileFormatError(
             f"{where}: {size} bytes at {offset} of {quoted(location)}, where {list(tensor.dims)} has {length} bytes"

@@ -3,7 +3,7 @@
 A handler's signature is its declaration. Positional parameters are the inputs, and their annotations say what the
 handler takes: ``Tensor``, ``Host`` for numbers that it reads as a NumPy array (axes, shapes), ``Value`` for anything.
 Keyword parameters are the attributes that it reads; an attribute that no parameter has is refused, not ignored. Two
-keywords are no attributes: ``call``, what is known of the node (:class:`Call`), and ``run``, the running call of the
+keywords are not attributes: ``call``, what is known of the node (:class:`Call`), and ``run``, the running call of the
 model (:class:`backburn.onnx.graph.Run`).
 """
 

@@ -31,9 +31,9 @@ class OnnxReport:
 
     ``parameters``, ``buffers`` and ``constants`` are entries of tensors. ``ties`` are pairs of a parameter's path and
     an initializer that follows it, ``splits`` pairs of an initializer and the paths of the parameters that it became.
-    ``missing`` are the paths of parameters that the exporter has noted and of which the file has no tensor: biases that
+    ``missing`` are the paths of parameters that the exporter has noted and that have no tensor in the file: biases that
     are zero and were left out, and what was folded into other constants. ``renamed`` are the initializers whose names
-    are no paths, with their paths here, and ``operators`` the number of nodes of each operator.
+    are not paths, with their paths here, and ``operators`` the number of nodes of each operator.
     """
 
     parameters: tuple[Entry, ...] = ()

@@ -22,7 +22,7 @@ from backburn.ops.types import B, F, I, Q
 
 Shape = tuple[int, ...]
 
-#: Stands for the logarithm of 0: differences of it are no NaN, and sums over any number of steps do not overflow.
+#: Stands for the logarithm of 0: differences of it are not NaN, and sums over any number of steps do not overflow.
 IMPOSSIBLE = -1e30
 
 

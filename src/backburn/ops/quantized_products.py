@@ -198,7 +198,7 @@ def _rows(k: Any, x: Any, rows: slice) -> Any:
 #: The product of two int8 matrices, added up in int32; None where a library has none for their shapes.
 Multiply = Callable[[Any, Any], Any]
 
-#: Products of int8 values of which int32 holds the sum.
+#: The most products of int8 values whose sum int32 holds.
 INT32_DEPTH = 1 << 17
 
 

@@ -212,7 +212,7 @@ class Random(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
         Element ``i`` has the 17 words from ``offset + 17 * i`` on: of each four, the first two make two normal numbers
         as in :meth:`normal`, and each of the others a ``u = (word + 0.5) * 2**-32``; the last word makes ``w`` in the
-        same way. In float64 each of these is two words, of which the 53 highest bits count: 34 words in all. 16-bit
+        same way. In float64 each of these is two words, whose 53 highest bits count: 34 words in all. 16-bit
         dtypes are rounded from float32.
 
         The derivative is that of the quantile that a number is, ``-(dP / dalpha) / (dP / dx)`` for the distribution
@@ -427,7 +427,7 @@ def multiply_high(k: Any, low: Any, high: Any, factor: int) -> Any:
 
 
 def multiply_words(k: Any, x: Any, y: int) -> tuple[Any, Any]:
-    """The high and the low word of the product of two words, of which the second is one number."""
+    """The high and the low word of the product of two words, the second of which is one number."""
     low = k.mul(k.bitwise_and(x, 2**16 - 1), y)
     high = k.add(k.mul(k.bitwise_right_shift(x, 16), y), k.bitwise_right_shift(low, 16))
     word = k.add(k.bitwise_left_shift(k.bitwise_and(high, 2**16 - 1), 16), k.bitwise_and(low, 2**16 - 1))

@@ -49,7 +49,7 @@ def associative_scan(
 
 
 def _interleaved(k: Any, even: Any, odd: Any, axis: int) -> Any:
-    """The elements of ``even`` and ``odd`` in turns; ``even`` may have one more."""
+    """The elements of ``even`` and ``odd`` alternately; ``even`` may have one more."""
     half = odd.shape[axis]
     pairs = k.stack([slice_axis(k, even, axis, 0, half), odd], axis + 1)
     joined = k.reshape(pairs, (*odd.shape[:axis], 2 * half, *odd.shape[axis + 1 :]))

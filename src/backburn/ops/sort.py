@@ -29,7 +29,7 @@ def topk_shape(x: Shape, *, count: int, axis: int, **_: Any) -> tuple[Shape, Sha
     """The shapes of ``count`` values along ``axis`` and of their indices."""
     length = x[check_axis(axis, len(x))]
     if not 0 <= count <= length:
-        raise ArgumentError(f"axis {axis} has {length} elements, of which {count} cannot be taken")
+        raise ArgumentError(f"axis {axis} has {length} elements: {count} cannot be taken")
     result = (*x[:axis], count, *x[axis + 1 :])
     return result, result
 

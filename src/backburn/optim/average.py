@@ -202,7 +202,7 @@ class Average(FixedAttributes):
         """The state for saving: each mean under ``"<path>.mean"``, and the number of ``"updates"``."""
         means = {}
         for path, x in self._means.items():
-            kept = copy_if_overwritten(x)  # in a tensor of its own: a captured step uses up those of its state
+            kept = copy_if_overwritten(x)  # in a separate tensor: a captured step uses up those of its state
             means[f"{path}.mean"] = FloatTensor(kept._primitive, kept._backend, kept._dtype)
         return {"updates": self.updates, **means}
 

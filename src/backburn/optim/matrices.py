@@ -65,7 +65,7 @@ class Adafactor(PerParameter):
             return bounded("Adafactor", name, value, least=1, below=inf)
         if name == "eps":
             if not isinstance(value, (tuple, list)) or len(value) != 2:
-                raise ArgumentError(f"Adafactor: eps are two numbers, of which the first may be None, not {value!r}")
+                raise ArgumentError(f"Adafactor: eps is two numbers, the first of which may be None, not {value!r}")
             first, second = value
             floor = None if first is None else bounded("Adafactor", "eps[0]", first, least=0, below=inf)
             return floor, bounded("Adafactor", "eps[1]", second, least=0, below=inf)

@@ -67,7 +67,7 @@ class ParameterState:
         self.owned = owned
 
     def __copy__(self) -> ParameterState:
-        """A state with tensors of its own over the same primitives, which nobody owns any more."""
+        """A state with separate tensors over the same primitives, which nobody owns any more."""
         self.owned = False
         return ParameterState(self.backend, self.step, [x._primitive for x in self.tensors], False)
 
@@ -78,7 +78,7 @@ class ParameterState:
         return made
 
     def shown(self) -> list[FloatTensor]:
-        """The tensors for others, which keep their values."""
+        """The tensors as others may keep them: their values do not change."""
         return [FloatTensor(x._primitive, x._backend, x._dtype) for x in self.tensors]
 
 

@@ -101,7 +101,7 @@ class Observer:
         return fresh.range(scheme)
 
     def _see(self, rows: Tensor) -> None:
-        """Take a matrix into account, each row of which has its own range."""
+        """Include a matrix whose rows have separate ranges."""
         raise NotImplementedError
 
     def _range(self, scheme: QuantizedDType) -> Range:

@@ -48,7 +48,9 @@ def plan(k: Any, tensors: Any, values: Sequence[Tracked[Any]]) -> list[Any]:
         buffer, shape, where = tensors[slot], tuple(value.shape), f"backward: the buffer of slot {slot}"
         if is_host(buffer) and hasattr(buffer, "__setitem__"):
             if id(buffer) in seen:
-                raise ArgumentError(f"{where} is that of slot {seen[id(buffer)]}, too: each needs an array of its own")
+                raise ArgumentError(
+                    f"{where} is also that of slot {seen[id(buffer)]}: each slot needs a separate array"
+                )
             if not buffer.flags.writeable:
                 raise ArgumentError(f"{where} is read-only, and gradients are added in place")
             seen[id(buffer)], arrays[slot] = slot, buffer
@@ -59,7 +61,7 @@ def plan(k: Any, tensors: Any, values: Sequence[Tracked[Any]]) -> list[Any]:
     if (shared := first_overlap(arrays)) is not None:
         raise ArgumentError(
             f"backward: the buffers of slots {shared[0]} and {shared[1]} share memory, and gradients are added in "
-            f"place: each needs memory of its own"
+            f"place: each needs separate memory"
         )
     return found
 

@@ -286,7 +286,7 @@ def clip(x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar 
     """
     if min.__class__ is max.__class__ is float and is_plain_float(x):
         return call("clip", x, min, max)
-    # What no element reaches is no bound.
+    # What no element reaches is not a bound.
     min, max = None if beyond(x, min) < 0 else min, None if beyond(x, max) > 0 else max
     operands = promote_operands("clip", tensor_operand("clip", x), *[b for b in (min, max) if b is not None])
     for place, bound in ((1, min), (2, max)):

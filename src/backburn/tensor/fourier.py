@@ -61,7 +61,7 @@ class Complex(NamedTuple):
 
 
 def _normalize(name: str, x: Any, n: int, norm: str, done: float, inverse: bool = False) -> Any:
-    """``x`` times the factor of ``norm``, of which the backend has applied the exponent ``done``."""
+    """``x`` times the factor of ``norm``, whose exponent ``done`` the backend has applied."""
     one_of(name, "norm", norm, NORMS, of=(x,))
     exponent = (-1.0 - NORMS[norm] if inverse else NORMS[norm]) - done
     return x if exponent == 0 else call("mul", x, float(n) ** exponent)

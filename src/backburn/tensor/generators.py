@@ -324,7 +324,7 @@ def fork(start: Generator | Mapping[str, int] | int | None = None) -> Block[Gene
 
     It is ``start``, if that is a generator; else a new one at a saved state, at the beginning of a seed's stream, or
     (None) at the current state, so that the code after the block draws the same numbers again. Only this thread or task
-    is affected: what a thread computes in a block of its own seed does not depend on other threads.
+    is affected: what a thread computes in a block with another seed does not depend on other threads.
 
         >>> import backburn as bb
         >>> with bb.random.fork(3):

@@ -258,7 +258,7 @@ def scatter(
 
 
 def _scatter(name: str, x: Any, indices: Any, values: Any, axis: int, mode: str, include_self: bool) -> Any:
-    """``x`` with values written at indices, of which there is one for each."""
+    """``x`` with values written at indices, one for each index."""
 
     def write(into: Any, value: Any, mode: str) -> Any:
         if mode in ("assign", "add"):

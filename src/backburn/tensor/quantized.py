@@ -34,7 +34,7 @@ def scheme_for(name: str, x: Tensor, dtype: Any) -> QuantizedDType:
     """The scheme that ``dtype`` names, with a non-negative channel axis for ``x``."""
     scheme = as_dtype(dtype)
     if not isinstance(scheme, QuantizedDType):
-        raise DTypeError(f"{name}: {scheme} is no quantized dtype; bb.qint8 is one")
+        raise DTypeError(f"{name}: {scheme} is not a quantized dtype; bb.qint8 is one")
     if scheme.axis is None:
         return scheme
     try:
@@ -126,7 +126,7 @@ def _quantized_input_linear(x: Any, weight: Any, bias: Tensor | None) -> Any:
 
 
 def quantized_matmul(x: Tensor, y: Tensor, /, *, dtype: Any = None) -> FloatTensor:
-    """The product of two matrices of which one or both are quantized, in float32 or in another float ``dtype``.
+    """The product of two matrices, one or both of them quantized, in float32 or in another float ``dtype``.
 
     If both are quantized, with one step for all values, or for each row of ``x`` and each column of ``y``, products of
     integers are summed exactly; else the dequantized values are multiplied. With a float matrix, to which gradients

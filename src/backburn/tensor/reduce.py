@@ -179,7 +179,7 @@ def min(
 
 
 def _with_initial(name: str, pair: str, x: Any, axes: tuple[int, ...], keepdims: bool, initial: Any) -> Any:
-    """``name`` (max or min) over axes that may be empty; ``pair`` (maximum or minimum) is that of it and a number."""
+    """``name`` over axes that may be empty, and ``initial``, by ``pair``: max and maximum, or min and minimum."""
     start = number(name, "initial", initial, of=(x,))
     if x.dtype.is_floating:
         start = float(start)

@@ -201,8 +201,8 @@ def i1e(x: Tensor, /) -> FloatTensor:
 def xlogy(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
     """``x * log(y)``, and 0 where ``x`` is 0 and ``y`` is not NaN.
 
-    Both derivatives are 0 where ``x`` is 0 and the logarithm has no finite value, so that a probability of 0 is no
-    trouble.
+    Both derivatives are 0 where ``x`` is 0 and the logarithm has no finite value, so that a probability of 0 does no
+    harm.
 
         >>> import backburn as bb
         >>> bb.xlogy(bb.asarray([0.0, 0.0, 2.0]), bb.asarray([0.0, float("nan"), 1.0])).tolist()

@@ -47,7 +47,7 @@ def checked_metrics(metrics: Any) -> dict[str, Any]:
     ):
         raise ArgumentError("Trainer: metrics are functions of the model and a batch by name: {'accuracy': accuracy}")
     if "loss" in metrics:
-        raise ArgumentError("Trainer: metrics have names of their own, and 'loss' is that of the loss")
+        raise ArgumentError("Trainer: 'loss' is the name of the loss: give the metric another name")
     return dict(metrics)
 
 

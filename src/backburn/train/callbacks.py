@@ -124,7 +124,7 @@ class EarlyStopping(Monitor):
         self.failures = 0
 
     def on_start(self, trainer: Trainer[Any]) -> None:
-        """Go on ending a run that had ended before it was resumed."""
+        """End a resumed run that had ended before."""
         self._decide(trainer)
 
     def on_epoch(self, trainer: Trainer[Any], row: Row) -> None:

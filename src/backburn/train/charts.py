@@ -23,7 +23,7 @@ MARKED = 40
 LOGARITHMIC = 50.0
 #: The largest size of a value that is drawn: differences of larger ones may be infinite.
 LARGEST = 1e300
-#: The least distance of two values, as a share of their size, and at all: of a smaller one no part can be told.
+#: The least distance of two values, as a share of their size, and at all: smaller ones cannot be divided.
 _NEAR, _LEAST = 1e-13, 1e-290
 
 Curve = Sequence[tuple[float, float]]

@@ -1,6 +1,6 @@
 """The configuration of a training run: typed, validated, read from TOML.
 
-Tables have keys of their own, below, and ``[model]``, ``[data]``, ``[loss]`` and ``[metrics]`` also name functions,
+Each table has its keys, listed below, and ``[model]``, ``[data]``, ``[loss]`` and ``[metrics]`` also name functions,
 ``package.module:function``, whose keyword arguments are the other keys. Unknown keys and invalid values raise an error
 with file and line, for the arguments of functions too. An empty file trains on the digits.
 """
@@ -411,15 +411,6 @@ def run_of(tables: Mapping[str, Any], folder: Path, name: str) -> Run:
     return Run(_checked(dict(tables), source), source, tables)
 
 
-def config_of(tables: Mapping[str, Any]) -> Config:
-    """Check tables.
-
-    >>> config_of({"train": {"epochs": 3}}).train.epochs
-    3
-    """
-    return _checked(dict(tables), Source())
-
-
 def _checked(tables: dict[str, Any], source: Source) -> Config:
     check_tables(tables, source.name)
     try:
@@ -463,7 +454,7 @@ def _problem(location: Sequence[str | int], depth: int, found: Any, known: Any) 
 
 
 def _short(value: Any) -> str:
-    """A value of a file in a message: the beginning and the end of a long one."""
+    """A value of a file for a message; only the beginning and the end of a long one."""
     return quoted(value) if isinstance(value, str) else printable(repr(value))
 
 

@@ -84,7 +84,7 @@ def loss(model: Any, batch: Any, label_smoothing: Share = 0.0) -> tuple[Any, dic
 
 
 class Distorted:
-    """Batches of images, each of which is seen under another distortion in each epoch."""
+    """Batches of images, each distorted differently in each epoch."""
 
     def __init__(self, images: Any, labels: Any, how: Distortion, batch_size: int, seed: int) -> None:
         self.images, self.labels = images, labels

@@ -15,7 +15,7 @@ END: Final = object()
 
 
 class Iteration:
-    """Passes over data, of which a resumed one goes on where a saved one stood.
+    """Passes over data; a resumed one continues where the saved one stopped.
 
     ``note`` prints that the position in the data cannot be saved, or is None where nothing is.
     """

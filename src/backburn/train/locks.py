@@ -1,4 +1,4 @@
-"""A lock on a file, which ends with the process that holds it, also by SIGKILL."""
+"""A lock on a file, released when the process that holds it ends, even by SIGKILL."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any
 from backburn.base.errors import FileFormatError
 from backburn.base.regular import open_regular
 
-#: The files that this process has locked: record locks do not hold against the process that has them.
+#: The files that this process has locked: a record lock does not stop the process that holds it.
 _HELD: set[Path] = set()
 _GUARD = threading.Lock()
-#: The content of a lock: the number of the process that took it last.
+#: The content of a lock: the id of the process that took it last.
 _CONTENT = re.compile(rb"[0-9]{0,20}\n?\Z")
 
 
 class FileLock:
     """A lock that one process at a time holds.
 
-    On POSIX it is a record lock, which children by ``fork``, such as the workers of a loader, do not hold as well.
+    On POSIX it is a record lock, which processes made by ``fork``, such as a loader's workers, do not inherit.
     """
 
     def __init__(self, path: Path) -> None:
@@ -31,9 +31,9 @@ class FileLock:
         self._file: Any = None
 
     def acquire(self) -> bool:
-        """Take the lock; returns whether nobody else has it. Raises OSError if the file cannot be opened.
+        """Take the lock and return True, or return False if it is held. Raises OSError if the file cannot be opened.
 
-        A file that is no lock, such as a link or one with other contents, is left as it is, with a
+        A file that is not a lock, such as a link or a file with other contents, is not changed: it raises
         :class:`FileExistsError`.
         """
         key = _key(self.path)
@@ -48,7 +48,7 @@ class FileLock:
                 return False
             if not _CONTENT.match(file.read(32)):
                 file.close()
-                raise FileExistsError(17, f"{self.path.name} in it is a file of something else", str(self.path))
+                raise FileExistsError(17, f"{self.path.name} in it belongs to another program", str(self.path))
             _HELD.add(key)
         self._file = file
         file.seek(0)
@@ -58,8 +58,8 @@ class FileLock:
         return True
 
     def holder(self) -> str:
-        """The number of the process that has the lock, as far as it says so."""
-        if _key(self.path) in _HELD:  # to read the file, and close it, would end a record lock of this process
+        """The id of the process that holds the lock; empty if unknown."""
+        if _key(self.path) in _HELD:  # closing the file would release this process's record lock
             return str(os.getpid())
         try:
             with open_regular(self.path, follow=False) as file:
@@ -69,7 +69,7 @@ class FileLock:
         return found.decode().strip() if _CONTENT.match(found) else ""
 
     def release(self) -> None:
-        """Give the lock back, if it is held."""
+        """Release the lock, if it is held."""
         if self._file is not None:
             with _GUARD:
                 _HELD.discard(_key(self.path))
@@ -78,26 +78,26 @@ class FileLock:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process, this one included, holds the lock of a file. It is opened for reading, and left as it is."""
-    with _GUARD:  # another thread may take the lock, which closing the file here would end
+    """Whether a process, this one included, holds the lock of a file, which is only read."""
+    with _GUARD:  # another thread may take the lock, and closing the file here would release it
         if _key(path) in _HELD:
             return True
         try:
             with open_regular(path, follow=False) as file:
                 return _has_lock(file)
-        except (OSError, FileFormatError):  # none, that of another user, or no lock at all
+        except (OSError, FileFormatError):  # no file, another user's, or not a lock
             return False
 
 
 def _key(path: Path) -> Path:
-    """A lock by its folder, for one that is reached by several paths; the lock itself is no link."""
+    """A lock's path with its folder resolved, since several paths may lead there; the lock itself is not a link."""
     return Path(os.path.realpath(path.parent)) / path.name
 
 
 def _opened(path: Path) -> Any:
-    """The file of a lock, made if there is none. Raises :class:`FileExistsError` for what would lose other contents."""
+    """The file of a lock, created if absent. Raises :class:`FileExistsError` for a file that is not a lock's."""
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    other = FileExistsError(17, f"{path.name} in it is a link or no ordinary file", str(path))
+    other = FileExistsError(17, f"{path.name} in it is a link or not an ordinary file", str(path))
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise other
     number = os.open(path, flags | getattr(os, "O_BINARY", 0), 0o666)

@@ -9,7 +9,7 @@ from typing import Any
 
 from backburn.io import write_atomically
 
-#: Values of rows that are no results.
+#: Values of rows that are not results.
 _OTHER = ("epoch", "step", "lr", "skipped", "loss_scale", "gradient_norm", "examples", "seconds")
 
 

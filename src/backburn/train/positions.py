@@ -15,7 +15,7 @@ _BYTES, _TUPLE, _ITEMS = "$bytes", "$tuple", "$items"
 
 
 def has_position(data: Any, iterator: Any) -> bool:
-    """Whether it can be asked, and set, how far an iteration over ``data`` has come."""
+    """Whether the position of an iteration over ``data`` can be read and set."""
     return _asks(iterator, "get_state", "set_state") or _asks(data, "state_dict", "load_state_dict")
 
 

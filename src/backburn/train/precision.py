@@ -151,7 +151,7 @@ class Precision:
 
 
 def buffers_of(tree: Any) -> list[Leaf]:
-    """The tensors of the modules in a tree that are no parameters: buffers, and all that are not floats."""
+    """The tensors of the modules in a tree that are not parameters: buffers, and all that are not floats."""
     return [leaf for leaf in MutableTree([tree], is_tensor).leaves if _is_buffer(leaf)]
 
 

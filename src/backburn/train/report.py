@@ -36,10 +36,10 @@ class Section(Protocol):
 
 
 class Confusion:
-    """How often each class was taken for which: ``labels`` and ``predicted`` are numbers of classes, of one length.
+    """How often each class was predicted as which: ``labels`` and ``predicted`` are numbers of classes, of one length.
 
     Rows are the true classes. ``classes`` are their names. Raises :class:`ShapeError` for several lengths and
-    :class:`ArgumentError` for numbers that are no classes.
+    :class:`ArgumentError` for numbers that are not classes.
 
         >>> from backburn import train
         >>> train.Confusion([0, 0, 1], [0, 1, 1], ["cat", "dog"]).counts
@@ -154,7 +154,7 @@ class Report(Callback):
                 run = Run(Path("run"), {}, trainer.history, []) if folder is None else read_run(folder.path)
                 _write(path, report_html(run, sections, ended), follow=self.path is not None)
 
-        with suppress(OSError) if error is not None else nullcontext():  # of a full disk, which the run has told
+        with suppress(OSError) if error is not None else nullcontext():  # of a full disk, which the run has reported
             write({})
         if self.sections and error is None:  # what there is stays, if one of them fails
             write({title: section(trainer) for title, section in self.sections.items()})

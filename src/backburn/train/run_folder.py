@@ -44,7 +44,7 @@ CHECKPOINTS, MODEL, BEST = "checkpoints", "model.safetensors", "best.safetensors
 #: Files that are written beside them on demand.
 REPORT, CURVES, TIMELINE = "report.html", "curves.png", "timeline.json"
 TENSORBOARD, WANDB = "tensorboard", "wandb"
-#: The files that are a run; without a run, one of these names is a file of something else.
+#: The files that are a run; without a run, a file of one of these names belongs to another program.
 _RUN = (CONFIG, METRICS, TABLE, STEPS, MODEL, BEST)
 #: Files that are written to in place, and folders.
 _GROWING, _FOLDERS = (METRICS, TABLE, STEPS, LOCK), (CHECKPOINTS, TENSORBOARD, WANDB)
@@ -182,7 +182,7 @@ class RunFolder:
         return self.path / CHECKPOINTS / f"step-{step:08d}.safetensors"
 
     def latest(self, note: Callable[[str], None]) -> tuple[Path, Any] | None:
-        """The last state that can be read, and its file; ``note`` is told of files that are damaged."""
+        """The last state that can be read, and its file; ``note`` is called for damaged files."""
         for path in reversed(self.checkpoints):
             try:
                 return path, load_state(path)
@@ -316,7 +316,7 @@ def _is_kept(line: bytes, key: str, most: int) -> bool:
 
 
 def _ordinary(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
-    """The ordinary files in a folder, which is no link itself, whose names match a pattern; by number, then by name."""
+    """The ordinary files in a folder (not a link itself) whose names match a pattern; by number, then by name."""
     if folder.is_symlink() and folder.name == CHECKPOINTS:
         return []
     try:

@@ -21,7 +21,7 @@ from backburn.train.run_folder import CONFIG, LOCK, METRICS, STEPS, read_rows
 PLACES = ("epoch", "step", "examples", "examples_per_second", "seconds")
 #: The most bytes of a ``config.json``, and the most values that tables and pages show.
 MOST_CONFIG, MOST_VALUES = 2**22, 200
-#: A century, beyond which no time is told.
+#: A century, beyond which no time is shown.
 _LONGEST = 3.2e9
 
 
@@ -116,7 +116,7 @@ def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
     except FileFormatError:
         raise
     except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{path}: this is no JSON: {error}") from None
+        raise FileFormatError(f"{path}: this is not JSON: {error}") from None
     if is_deep(found):
         raise FileFormatError(f"{path}: its tables lie too deep in one another")
     return _table(found)
@@ -145,7 +145,7 @@ def find_runs(folders: Iterable[str | os.PathLike[str]]) -> list[Run]:
 
 
 def run_table(runs: Sequence[Run], metrics: Sequence[str] = ()) -> list[list[str]]:
-    """Rows of a table of runs, the first of which has its titles: epochs, time, last values, and their course.
+    """Rows of a table of runs, the first with the titles: epochs, time, last values, and their course.
 
     Without ``metrics`` the values are those of most interest that all runs together have. Raises
     :class:`FileFormatError` for one that no run has.

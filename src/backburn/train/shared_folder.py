@@ -1,4 +1,4 @@
-"""``SharedFolder``: the folder of a run on several processes, of which the first writes all files."""
+"""``SharedFolder``: the folder of a run on several processes; the first one writes all files."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def load_model_state(model: Any, state: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Description:
-    """A run in plain values, by which another one that is to go on with it is compared."""
+    """A run in plain values, which are compared with those of the run that resumes it."""
 
     model: dict[str, str]
     optimizer: str

@@ -162,7 +162,7 @@ def measured(function: Callable[[Any, Any], Any], model: Any, batch: Any) -> tup
     if value.shape:
         raise ShapeError(f"loss: returns a scalar, and this is {describe((value,))}: take its mean()")
     if "loss" in further:
-        raise DTypeError("loss: the further values have names of their own, and one is called 'loss'")
+        raise DTypeError("loss: 'loss' is the name of the loss itself: give the further value another name")
     if weight is None:
         weight = next((divisor() for mean, divisor in means if mean is value), None)
     values, weights = {"loss": value.detach()}, {} if weight is None else {"loss": _plain("loss", "weight", weight)}
@@ -211,7 +211,7 @@ def _inverse(whole: Any) -> Any:
 
 
 def _mean(found: list[tuple[Values, Weights, int]]) -> tuple[Values, Weights]:
-    """The means of the values of several batches, and the weights of those that have some of their own."""
+    """The means of the values of several batches, and the weights of those that have separate ones."""
     values, whole = Values(), Weights()
     for name in found[0][0]:
         own = [weights.get(name, count) for _, weights, count in found]

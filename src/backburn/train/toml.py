@@ -136,7 +136,7 @@ _PART = re.compile(r'\s*("(?:[^"\\]|\\.)*"|\'[^\']*\'|[^\s."\']+)\s*\.?')
 
 
 def _end_of_key(text: str, start: int, sign: str) -> int:
-    """Where a sign stands that is not in quotation marks."""
+    """The position of a sign outside of quotation marks."""
     position = start
     while position < len(text) and text[position] != sign:
         kind = text[position]

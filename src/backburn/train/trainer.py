@@ -44,10 +44,6 @@ from backburn.train.sums import READ_AFTER, Sums
 
 M = TypeVar("M")
 
-#: A loss: of a model and a batch, a scalar, or a pair of a scalar and further scalars by name.
-Loss = Callable[[Any, Any], Any]
-#: A metric: of a model and a batch, a scalar that is a mean over the batch.
-Metric = Callable[[Any, Any], Any]
 OnNaN = Literal["stop", "skip", "back_off"]
 
 #: Steps skipped in a row after which a run ends.

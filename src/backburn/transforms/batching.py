@@ -160,7 +160,7 @@ def _examples(x: Any, axis: int, start: int, stop: int) -> Any:
 
 
 def _with_originals(given: Any, structure: Structure, axes: list[int | None], cut: list[Any]) -> Any:
-    """The arguments with the leaves of a chunk; those of which no leaf is cut are the objects that were given."""
+    """The arguments with the leaves of a chunk; those without a cut leaf are the objects that were given."""
     args, kwargs = unflatten(structure, cut)
     place = 0
     kept = []

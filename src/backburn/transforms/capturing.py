@@ -257,7 +257,7 @@ class Captured:
         return plan
 
     def _refused(self, error: CaptureError) -> str:
-        """Why the step is not recorded, which is told or raised as ``on_fallback`` says."""
+        """Why the step is not recorded, which is reported or raised as ``on_fallback`` says."""
         if self._on_fallback == "error":
             raise error
         if self._on_fallback == "warn":

@@ -61,13 +61,13 @@ def _float_leaf(name: str, x: Any, args: Any) -> FloatTensor:
     if isinstance(x, int):
         raise NotDifferentiableError(
             f"{name}: differentiates for floats, and {x!r} is an integer{place}: use {float(x)!r} (or, for a field of "
-            f'a dataclass that is no leaf, field(metadata={{"static": True}}))'
+            f'a dataclass that is not a leaf, field(metadata={{"static": True}}))'
         )
     if isinstance(x, Tensor):
         raise NotDifferentiableError(f"{name}: only float tensors have gradients, and this is {describe((x,))}{place}")
     advice = ". bb.asarray(...) makes a tensor" if hasattr(x, "__array__") else ""
     if isinstance(x, str):
-        advice = '. A field of a dataclass that is no leaf is declared field(metadata={"static": True})'
+        advice = '. A field of a dataclass that is not a leaf is declared field(metadata={"static": True})'
     raise DTypeError(f"{name}: differentiates for float tensors and floats, not {type(x).__name__}{place}{advice}")
 
 

@@ -338,7 +338,7 @@ def test_an_optimizer_launches_once_for_each_dtype(k: Any, make: Any, monkeypatc
 def test_the_new_state_takes_one_launch_for_each_dtype(k: Any) -> None:
     def program(_: Recording, state: Any, inputs: Any) -> Any:
         first, second, third, views, count = state
-        # Two change places, one is a view of another, one is not contiguous, and one is no float.
+        # Two change places, one is a view of another, one is not contiguous, and one is not a float.
         return [k.mul(second, 2.0), first, k.reshape(third, (2, 3)), k.permute_dims(views, (1, 0)), k.add(count, 1)], []
 
     shapes = [(3,), (3,), (2, 3), (4, 4)]
@@ -680,7 +680,7 @@ def test_memory_that_is_not_enough_for_a_recording(cupy: Any, k: Any, monkeypatc
     x = k.ones((2,), dtypes.float32)
     with monkeypatch.context() as patch:
         patch.setattr(cupy, "zeros", exhausted)
-        with pytest.raises(CaptureError, match="memory of its own, and there is not enough: zeros: the memory of"):
+        with pytest.raises(CaptureError, match="separate memory, and there is not enough: zeros: the memory of"):
             recorded(k, lambda *_: ([k.zeros((2,), dtypes.float32)], []), [x], [])
     nothing_is_left(cupy, k)
 

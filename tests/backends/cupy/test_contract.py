@@ -222,7 +222,7 @@ def test_memory_is_told(k: Any) -> None:
 
 
 def test_what_is_no_array_of_the_device_is_refused(k: Any) -> None:
-    with pytest.raises(BackendMismatchError, match=r"ndarray is no primitive of the cupy backend: from_numpy"):
+    with pytest.raises(BackendMismatchError, match=r"ndarray is not a primitive of the cupy backend: from_numpy"):
         k.dtype(np.zeros(2))
     x = k.zeros((2,), dtypes.float32)
     host = np.zeros(2)

@@ -34,7 +34,7 @@ def test_the_record_is_of_what_the_backend_uses() -> None:
     assert {*UFUNCS, *FUNCTIONS} - used == set()
 
 
-#: Matches that are no names of the module ``cupy``: versions, words in messages, and a module that is imported by name.
+#: Matches that are not names of the module ``cupy``: versions, words in messages, a module imported by name.
 OTHERWISE = {"__version__", "__version__.split", "cuda", "cuda.nccl"}
 
 

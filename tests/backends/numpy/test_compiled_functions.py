@@ -380,7 +380,7 @@ def test_many_small_systems(rows: int, dtype: str) -> None:
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("dtype", ["bool", "float16", "float32", "int64"])
 def test_rows_side_by_side(dtype: str) -> None:
-    """Rows of every width, and of operands that are no contiguous arrays, in the place of NumPy's."""
+    """Rows of every width, and of operands that are not contiguous arrays, in the place of NumPy's."""
     for width in (*range(1, 20), 31, 32, 33, 64, 100, 5000):
         x, y = ((numbers(9, n, 2, seed=n) * 99).astype(dtype) for n in (width, 3))
         of_one, turned = np.broadcast_to(y[:1], y.shape), x.swapaxes(0, 1).copy().swapaxes(0, 1)
@@ -634,7 +634,7 @@ def test_reductions_of_16_bits(name: str, shape: tuple[int, ...], monkeypatch: p
                 rounded = expected.astype(dtype).astype(np.float64).reshape(got.shape)
                 error, rtol = np.abs(got.astype(np.float64) - rounded), 1e-2 if operation == "prod" else 2.0**-7
                 assert (error <= 1e-3 + rtol * np.abs(rounded)).all(), f"{operation} {axis}"
-        for operation in ("max", "min"):  # which are no sums: to the bit
+        for operation in ("max", "min"):  # which are not sums: to the bit
             got = getattr(BASE, operation)(x, axis).astype(np.float64)
             np.testing.assert_array_equal(got, getattr(np, operation)(x.astype(np.float64), axis=axis))
     ones = np.ones((3000, 3), dtype)

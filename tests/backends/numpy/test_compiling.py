@@ -110,7 +110,7 @@ def test_zig_alone_compiles_for_other_machines_and_where_it_is_asked_for(
     assert build.find_compiler("aarch64-linux-musl").words[:4] == [str(zig), "cc", "-target", "aarch64-linux-musl"]
     monkeypatch.setenv("BACKBURN_COMPILED", "zig")
     assert build.find_compiler().is_zig
-    with pytest.raises(build.NoCompilerError, match="'mips-linux' is no machine to compile for: x86_64-linux-gnu"):
+    with pytest.raises(build.NoCompilerError, match="'mips-linux' is not a machine to compile for: x86_64-linux-gnu"):
         build.build(tmp_path, target="mips-linux")
     without_zig(monkeypatch)
     for target in (None, "x86_64-windows-gnu"):
@@ -231,7 +231,7 @@ def test_libraries_of_other_sources_are_removed_and_never_loaded(tmp_path: Path)
     assert set(build.libraries(tmp_path)) == {"processor", *build.levels()}
 
 
-@pytest.mark.skipif(os.name == "nt", reason="a shell script is no compiler there")
+@pytest.mark.skipif(os.name == "nt", reason="a shell script is not a compiler there")
 def test_after_a_failure_the_rest_is_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, script = tmp_path / "log", tmp_path / "my cc"
     script.write_text(f"#!/bin/sh\necho >> '{log}'\nsleep 0.05\nexit 1\n")

@@ -47,7 +47,7 @@ def test_blocks_of_some_size_are_in_huge_pages(size: int, monkeypatch: pytest.Mo
         assert address(block) % memory.HUGE == 0
         block.fill(number)
     assert [(block.min(), block.max()) for block in blocks] == [(0, 0), (1, 1), (2, 2)]
-    monkeypatch.setattr(memory, "_HUGE_PAGES", 1 << 20)  # which is no advice: as on a Linux without huge pages
+    monkeypatch.setattr(memory, "_HUGE_PAGES", 1 << 20)  # which is no known advice: as on a Linux without huge pages
     block = memory.aligned(size)
     block.fill(7)
     assert block.shape == (size,)

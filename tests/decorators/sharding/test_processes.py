@@ -142,7 +142,7 @@ COLLECTIVES = """
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_collectives_of_uneven_parts_have_the_bits_of_one_process(ranks: int) -> None:
-    """Six shards on two processes: blocks that are no subtrees of the sums."""
+    """Six shards on two processes: blocks that are not subtrees of the sums."""
     (done, *others) = lines(ranks, COLLECTIVES)
     assert int(done) > 150
     assert others == [done] * (ranks - 1)

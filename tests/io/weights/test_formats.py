@@ -533,7 +533,7 @@ def test_models_that_were_saved_are_read(tmp_path: Path) -> None:
 
 
 def test_files_that_only_their_own_reader_understands_are_refused(tmp_path: Path) -> None:
-    """Those of another version have other layouts, and a run is no model."""
+    """Those of another version have other layouts, and a run is not a model."""
     pytest.importorskip("safetensors")
     layer = nn.Sequential(nn.Linear(4, 4))
     bb.io.save_state(tmp_path / "run", layer.state_dict())

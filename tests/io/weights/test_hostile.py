@@ -83,7 +83,7 @@ def test_pickles_execute_nothing(wrap: Callable[..., bytes], protocol: int, tmp_
     ],
 )  # fmt: skip
 def test_other_names_are_refused_when_they_are_named(name: str, tmp_path: Path) -> None:
-    words = re.escape(f"its pickle names {name.replace(' ', '.')!r}, which is no part of a dict of tensors")
+    words = re.escape(f"its pickle names {name.replace(' ', '.')!r}, which is not part of a dict of tensors")
     refused(files.torch_bytes({"0": X}, {"x": Call(Global(*name.split()), ("true",))}), words, tmp_path)
     module, attribute = (files.opcodes(part) for part in name.split())
     refused(files.torch_bytes({"0": X}, b"\x80\x04" + module + attribute + b"\x93)R."), words, tmp_path)
@@ -249,12 +249,12 @@ def test_large_files_that_say_they_are_one_name_are_not_read_as_one(tmp_path: Pa
         ({"offset": -1}, "without a beginning"),
         ({"offset": 1 << 62}, "has elements up to"),
         ({"stride": (3, 2)}, "has elements up to 7 of a storage of 6"),
-        ({"stride": (-3, 1)}, "is no list of lengths"),
+        ({"stride": (-3, 1)}, "is not a list of lengths"),
         ({"stride": (1,)}, "as many strides as axes"),
-        ({"size": (-2, -3)}, "is no list of lengths"),
-        ({"size": (2, "3")}, "is no list of lengths"),
-        ({"size": (True, 3)}, "is no list of lengths"),
-        ({"size": 6}, "is no list of lengths"),
+        ({"size": (-2, -3)}, "is not a list of lengths"),
+        ({"size": (2, "3")}, "is not a list of lengths"),
+        ({"size": (True, 3)}, "is not a list of lengths"),
+        ({"size": 6}, "is not a list of lengths"),
         ({"size": (1,) * 33, "stride": (1,) * 33}, "33 axes"),
         ({"size": (0,), "stride": (1,), "offset": 7}, "has elements up to 6 of a storage of 6"),
     ],
@@ -318,8 +318,8 @@ def test_archives_that_lie_are_refused(tmp_path: Path) -> None:
         return content[:place] + replacement + content[place + len(replacement) :]
 
     refused(archive(("x.npy", npy), ("x.npy", npy)), "two members have the name 'x.npy'", tmp_path)
-    refused(archive(("x.txt", npy)), "'x.txt' in it is no array", tmp_path)
-    refused(archive(("x.npy", b"")), "'x.npy' in it is no array", tmp_path)
+    refused(archive(("x.txt", npy)), "'x.txt' in it is not an array", tmp_path)
+    refused(archive(("x.npy", b"")), "'x.npy' in it is not an array", tmp_path)
     refused(at(central + 8, b"\1"), "'x.npy' is encrypted", tmp_path)
     refused(at(30, b"z"), "the two headers of 'x.npy' disagree", tmp_path)
     refused(at(0, b"PK\3\5"), "the two headers of 'x.npy' disagree", tmp_path)
@@ -381,28 +381,28 @@ def entry(**changed: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("header", "data", "words"),
     [
-        (b"{", X.tobytes(), "no JSON"),
-        (b"{" * 50_000, X.tobytes(), "no JSON"),
-        (b'{"x":' + b"[" * 50_000, X.tobytes(), "no JSON"),
+        (b"{", X.tobytes(), "not JSON"),
+        (b"{" * 50_000, X.tobytes(), "not JSON"),
+        (b'{"x":' + b"[" * 50_000, X.tobytes(), "not JSON"),
         (b'{"x": {}, "x": {}}', b"", "has 'x' twice"),
-        (b'{"\xff": {}}', b"", "no JSON"),
-        ({"__metadata__": 3, **entry()}, X.tobytes(), "its metadata are no table of strings"),
-        ({"__metadata__": {"a": 3}, **entry()}, X.tobytes(), "its metadata are no table of strings"),
-        ({"__metadata__": {"backburn": "{"}, **entry()}, X.tobytes(), "the metadata under 'backburn' are no JSON"),
+        (b'{"\xff": {}}', b"", "not JSON"),
+        ({"__metadata__": 3, **entry()}, X.tobytes(), "its metadata is not a table of strings"),
+        ({"__metadata__": {"a": 3}, **entry()}, X.tobytes(), "its metadata is not a table of strings"),
+        ({"__metadata__": {"backburn": "{"}, **entry()}, X.tobytes(), "the metadata under 'backburn' are not JSON"),
         ({"__metadata__": {"backburn": "3"}, **entry()}, X.tobytes(), "a file of backburn \\(None, version None\\)"),
         (entry(dtype=None), X.tobytes(), "'x' lacks its dtype"),
-        (entry(dtype=3), X.tobytes(), "the dtype of 'x' is no name"),
+        (entry(dtype=3), X.tobytes(), "the dtype of 'x' is not a name"),
         ({"x": 3}, b"", "'x' lacks its dtype"),
         (entry(shape=None), X.tobytes(), "'x' lacks its dtype, shape"),
-        (entry(shape=3), X.tobytes(), "the shape of 'x' is no list"),
-        (entry(shape=[-2, -3]), X.tobytes(), "the shape of 'x' is no list"),
-        (entry(shape=[True, 6]), X.tobytes(), "the shape of 'x' is no list"),
-        (entry(shape=[6.0]), X.tobytes(), "the shape of 'x' is no list"),
+        (entry(shape=3), X.tobytes(), "the shape of 'x' is not a list"),
+        (entry(shape=[-2, -3]), X.tobytes(), "the shape of 'x' is not a list"),
+        (entry(shape=[True, 6]), X.tobytes(), "the shape of 'x' is not a list"),
+        (entry(shape=[6.0]), X.tobytes(), "the shape of 'x' is not a list"),
         (entry(shape=[1] * 33), X.tobytes(), "33 axes"),
         (entry(shape=[2, 4]), X.tobytes(), r"'x', F32\[2, 4\], does not take 24 bytes"),
         (entry(shape=[2**32, 2**32]), X.tobytes(), "does not take 24 bytes"),
-        (entry(data_offsets=[0]), X.tobytes(), "are no beginning and end"),
-        (entry(data_offsets=[0.0, 24.0]), X.tobytes(), "are no beginning and end"),
+        (entry(data_offsets=[0]), X.tobytes(), "are not a start and an end"),
+        (entry(data_offsets=[0.0, 24.0]), X.tobytes(), "are not a start and an end"),
         (entry(data_offsets=[24, 0]), X.tobytes(), "is said to be in the bytes 24 to 0"),
         (entry(data_offsets=[-24, 0]), X.tobytes(), "is said to be in the bytes -24 to 0"),
         (entry(), X.tobytes()[:-1], "is said to be in the bytes 0 to 24, and the file, which may be truncated, has 23"),
@@ -458,12 +458,12 @@ def test_files_of_gguf_that_lie_are_refused(tmp_path: Path) -> None:
         (value(struct.pack("<IIQ", 9, 12, 1 << 61)), "the header ends behind the end of the file"),
         (value(nested), "a value of an unknown type, 9"),
         (good.replace(axes, struct.pack("<IQQ", 2**32 - 1, 3, 2)), "'x' has 4294967295 axes"),
-        (good.replace(axes, struct.pack("<IQQ", 2, 3, 1 << 63)), "the shape of 'x' is no list"),
+        (good.replace(axes, struct.pack("<IQQ", 2, 3, 1 << 63)), "the shape of 'x' is not a list"),
         (good.replace(axes, struct.pack("<IQQ", 2, 3, 1 << 40)), "'x' ends behind the end of the file"),
         (good[:-64], "'x' ends behind the end of the file"),
         (good.replace(axes + bytes(12), axes + struct.pack("<IQ", 0, 1)) + bytes(64), "'x' begins at 1, no multiple"),
-        (gguf(kind=2), "rows of 'x' are no blocks of 32"),
-        (good.replace(files.text("x"), struct.pack("<Q", 1) + b"\xff"), "a name in its header is no text"),
+        (gguf(kind=2), "rows of 'x' do not divide into blocks of 32"),
+        (good.replace(files.text("x"), struct.pack("<Q", 1) + b"\xff"), "a name in its header is not text"),
     ):
         assert content != good
         refused(content, words, tmp_path)
@@ -515,9 +515,9 @@ def test_an_index_that_leaves_the_folder_is_refused(place: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("index", "words"),
     [
-        ("{", "no JSON"),
-        ("[" * 100_000, "no JSON"),
-        ("\ud800".encode("utf-8", "surrogatepass").decode("latin-1"), "no JSON"),
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("\ud800".encode("utf-8", "surrogatepass").decode("latin-1"), "not JSON"),
         ("[]", "no weight_map"),
         ("{}", "no weight_map"),
         ('{"weight_map": {}}', "no weight_map"),
@@ -561,10 +561,10 @@ def test_foreign_files_are_refused(content: bytes, tmp_path: Path) -> None:
 def test_devices_and_pipes_are_refused(tmp_path: Path) -> None:
     if hasattr(os, "mkfifo"):
         os.mkfifo(tmp_path / "pipe")
-        with pytest.raises(FileFormatError, match="pipe: no ordinary file"):
+        with pytest.raises(FileFormatError, match="pipe: not an ordinary file"):
             load_weights(Model(), tmp_path / "pipe")
     if Path("/dev/zero").exists():
-        with pytest.raises(FileFormatError, match="/dev/zero: no ordinary file"):
+        with pytest.raises(FileFormatError, match="/dev/zero: not an ordinary file"):
             load_weights(Model(), "/dev/zero")
 
 

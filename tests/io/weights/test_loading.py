@@ -271,7 +271,7 @@ def test_the_report_prints_as_a_table() -> None:
     )
 
 
-# ---- what is no source, no model, no array ----
+# ---- what is not a source, no model, no array ----
 
 
 def test_other_sources_and_models_are_refused(tmp_path: Path) -> None:

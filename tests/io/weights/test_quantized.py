@@ -313,7 +313,7 @@ def test_a_zero_point_beyond_the_bits(tmp_path: Path) -> None:
         ({"qzeros": np.zeros((2, 7), np.int32)}, "zero points do not fit its scales"),
         ({"qzeros": np.zeros((2, 24), np.int32)}, "16 bits are not read, 2, 4 and 8 are"),
         ({"qweight": np.zeros((8, 47), np.int32)}, "qweight does not fit its scales"),
-        ({"qweight": np.zeros((0, 48), np.int32)}, "0 inputs are no 2 groups"),
+        ({"qweight": np.zeros((0, 48), np.int32)}, "0 inputs do not divide into 2 groups"),
         ({"g_idx": np.zeros(63, np.int32)}, r"g_idx is int32\[63\], and not 64 integers"),
         ({"g_idx": np.zeros(64, np.float32)}, r"g_idx is float32\[64\]"),
         ({"weight": np.zeros((48, 64), np.float32)}, "'0.qweight' and '0.weight' are one weight"),
@@ -409,11 +409,11 @@ def test_a_mapping_may_hold_quantized_tensors() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"scheme": "float32"}, "float32 is no scheme"),
+        ({"scheme": "float32"}, "float32 is not a scheme"),
         ({"scheme": "qint9"}, "damaged"),
         ({"shape": [4, 62]}, "parts do not fit"),
-        ({"shape": [4, -64]}, "is no shape"),
-        ({"shape": "x"}, "is no shape"),
+        ({"shape": [4, -64]}, "is not a shape"),
+        ({"shape": "x"}, "is not a shape"),
         ({"scheme": "qint4_affine_block32_float16"}, "zero points do not fit"),
         ({"scheme": None}, "damaged"),
     ],

@@ -76,7 +76,7 @@ softmax_cross_entropy_backward(const T* grad, index_t step, const T* x, const T*
     C top, sum, others = 0, of_others = 0, of_winner = 0;
     powers<T, LANES>(line, top, sum);
     const C inverse = C(1) / sum, g = row < rows ? widen(grad[row * step]) : C(0);
-    // A share above 1/2 is told by the others, as in softmax_backward.
+    // A share above 1/2 is computed from the others, as in softmax_backward.
     line.each([&](C v, C target, index_t) {
       const C share = exponential<T>(v - top) * inverse;
       if (share > C(0.5)) of_winner += target;

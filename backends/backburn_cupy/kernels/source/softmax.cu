@@ -23,7 +23,7 @@ softmax(const T* x, T* out, index_t rows, index_t length) {
   }
 }
 
-// Whether the shares of a row add up to 1. Then the one above 1/2 is told by the others, of which it has 1 minus itself:
+// Whether the shares of a row add up to 1. Then the one above 1/2 is computed from the others, which are 1 minus it:
 // the difference has few digits, or none.
 template <class C> __device__ inline bool complete(C sum) {
   return fabs(sum - C(1)) < (sizeof(C) == 8 ? C(1e-12) : C(4e-3));

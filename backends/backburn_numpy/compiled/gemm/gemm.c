@@ -26,7 +26,7 @@ enum { NC_PANELS = 4, KC = 320, PACKED_LDA = KC + 16, PAGE = 4096 };
 /* The compiler takes the address for another one at each use. */
 #define OPAQUE(address) __asm__("" : "+r"(address))
 
-/* The elements of two vectors in turns, of their first halves or of their last. */
+/* The elements of two vectors interleaved: their first halves or their last. */
 #define FIRST_16 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define LAST_16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 #define FIRST_8 0, 8, 1, 9, 2, 10, 3, 11

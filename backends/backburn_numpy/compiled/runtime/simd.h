@@ -1,5 +1,5 @@
 /* Vectors as wide as the processor's, for sums that must stay in registers and whose order the source decides: compilers
- * reduce loops in orders of their own. */
+ * reduce loops in different orders. */
 #ifndef BACKBURN_SIMD_H
 #define BACKBURN_SIMD_H
 

@@ -201,7 +201,7 @@ def tracking_is_told(t: _Tools) -> None:
     assert t.outer.is_tracked(y)
     assert not t.outer.is_tracked(constant)
     assert not t.outer.is_require_grad(constant)
-    assert not t.outer.is_require_grad(y), "a result is no leaf"
+    assert not t.outer.is_require_grad(y), "a result is not a leaf"
     assert not t.outer.is_tracked(t.outer.detach(y)), "detach leaves the tensor on the graph"
     assert not t.outer.is_tracked(t.outer.set_require_grad(x, False))
     assert t.outer.is_tracked(x), "set_require_grad changed its operand"

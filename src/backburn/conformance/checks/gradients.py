@@ -224,7 +224,7 @@ def check_second_gradient(check: Check) -> float:
 
 
 def check_recorded(check: Check) -> None:
-    """With operands on the graph, the inner backend's bits come out."""
+    """With operands on the graph, results are bitwise those of the inner backend."""
     name, sample = check.operation, check.sample
     inner, outer = levels(check.backend)
     operands = operands_of(name, sample, check.dtype)

@@ -172,7 +172,7 @@ REASONS: tuple[tuple[str, Condition, str], ...] = (
     (" ".join(LARGE_KINDS), lambda op, cases: not any(stretches(op.name, n, 0) for n in range(len(cases))),
      "no axis of its samples can be longer alone"),
     ("large_layout large_gradient memory", lambda op, cases: not any(map(host_arrays, cases)), "has no operands"),
-    ("memory", lambda op, cases: op.results == ("host",), "the result is no primitive"),
+    ("memory", lambda op, cases: op.results == ("host",), "the result is not a primitive"),
     ("large_gradient", _always, "the samples that can be large have no derivative"),
     # Operands and options.
     ("layout mutation broadcasting scalars special integer_edges", lambda op, _: not op.operands, "has no operands"),
@@ -184,7 +184,7 @@ REASONS: tuple[tuple[str, Condition, str], ...] = (
     ("errors", _refuses_no_change, "the shape rule refuses no change of one argument"),
     ("errors", _always, UNEXPLAINED),
     ("shape", lambda op, cases: op.shape is None, "the shape depends on data"),
-    ("shape", lambda op, cases: op.results == ("host",), "the result is no primitive"),
+    ("shape", lambda op, cases: op.results == ("host",), "the result is not a primitive"),
     ("broadcasting", lambda op, cases: op.shape is not broadcast or len(op.operands) == 1, "operands do not broadcast"),
     ("scalars", lambda op, cases: op.shape is not broadcast, "takes no number for an operand"),
     ("special", lambda op, cases: "F" not in op.kinds, "takes no floats"),

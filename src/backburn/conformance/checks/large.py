@@ -91,7 +91,7 @@ def _in_short(operation: Operation, index: int, number: int, main: int) -> tuple
         return ()
     if number == 1 and operation.family not in ADDING:
         alone = operation.elementwise and len(operation.operands) == 1
-        other = index != main and operation.family != "index"  # of which each kind may count places in its own way
+        other = index != main and operation.family != "index"  # whose kinds may count places differently
         if other or (alone and zlib.crc32(operation.name.encode()) % 2):
             return ()
         found = stretches(operation.name, index, number)
@@ -128,7 +128,7 @@ PLAIN = ("value", "random", "broadcasting", "scalars")
 def _dtypes(
     name: str, sample: Sample, dtypes: list[str], backend: Any, number: int, place: int, first: bool, everything: bool
 ) -> list[str]:
-    """The dtypes in which one length of one axis is tried: in turns from axis to axis where it costs much."""
+    """The dtypes in which one length of one axis is tried: in rotation from axis to axis where it costs much."""
     if leaves(sample):
         wide = [d for d in dtypes if as_dtype(d).bits >= 32] or dtypes
         if everything:
@@ -240,7 +240,7 @@ def shortest_failing(check: Check) -> Sample:
         except AssertionError:
             best, failing = sample, length
         except Exception:
-            return best  # this length is no length
+            return best  # this length is unusable
         else:
             passing = length
     return best

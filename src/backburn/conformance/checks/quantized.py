@@ -24,7 +24,7 @@ _STORAGES = (
 )  # fmt: skip
 _PARTS = product(_STORAGES, ("tensor", "channel0", "channel1", "block3", "block2x3"))
 _SCALES = cycle(("float32", "float16", "bfloat16"))
-#: Every storage and mode by every granularity, with the dtypes of steps in turns.
+#: Every storage and mode by every granularity, with the dtypes of steps in rotation.
 SCHEMES = [f"q{a}_{b}_{scale}" for (a, b), scale in zip(_PARTS, _SCALES, strict=False)]
 
 

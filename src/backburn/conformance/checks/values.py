@@ -105,7 +105,7 @@ def compare_call(check: Check, sample: Sample, zeros: bool, sensitive: bool = Fa
     if operation.results != ("host",):
         dtypes = promised_dtypes(operation, operands, sample.attributes, len(results))
         for primitive, promised in zip(primitives, dtypes, strict=False):
-            made = check.backend.dtype(primitive)  # refuses what is no primitive, such as a number for a 0-d one
+            made = check.backend.dtype(primitive)  # refuses what is not a primitive, such as a number for a 0-d one
             assert promised is None or made == promised, f"the result is {made}, the table says {promised}"
     return compare_results(check, sample, operands, results, zeros, sensitive)
 

@@ -44,7 +44,7 @@ def capabilities_are_declared(check: Check) -> None:
 
 
 def default_dtypes_are_declared(check: Check) -> None:
-    """``float_dtype`` and ``int_dtype`` are of their kinds and among what is declared."""
+    """``float_dtype`` and ``int_dtype`` are a float and an int dtype, and declared."""
     for what, kind in (("float_dtype", "float"), ("int_dtype", "int")):
         dtype = getattr(check.backend, what)
         assert isinstance(dtype, DType), f"{what} is {dtype!r}"
@@ -103,7 +103,7 @@ def strangers_have_no_dtype(check: Check) -> None:
             answer = check.backend.dtype(stranger)
         except Exception:
             continue
-        raise AssertionError(f"dtype({stranger!r}) is {answer!r}: it must raise for what is no primitive")
+        raise AssertionError(f"dtype({stranger!r}) is {answer!r}: it must raise for what is not a primitive")
 
 
 def plain_primitives_are_untracked(check: Check) -> None:

@@ -110,7 +110,7 @@ MAKERS: dict[tuple[str, ...], tuple[Maker, ...]] = {
 
 
 def _quick(found: list[Check]) -> list[Check]:
-    """At most :data:`QUICK_CHECKS`: protocols, a value and a gradient of each operation, then each kind in turns."""
+    """At most :data:`QUICK_CHECKS`: protocols, a value and a gradient of each operation, then each kind in rotation."""
     shapes: dict[str, set[Any]] = {}
     few = []
     for check in found:

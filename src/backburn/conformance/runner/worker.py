@@ -75,7 +75,7 @@ def is_lost(backend: Any) -> bool:
     from backburn.base.errors import DeviceError, DeviceMemoryError
     from backburn.conformance.checks.timeout import time_limit
 
-    for _ in range(2):  # what earlier work has done wrong is told once
+    for _ in range(2):  # what earlier work has done wrong is reported once
         try:
             with time_limit(WAITING):
                 backend.synchronize()

@@ -23,7 +23,7 @@ def windows(x: Array, size: Any, stride: Any, padding: Any, dilation: Any, ceil_
 
 
 def by_window(x: Array, by_axis: Any, reduce: Any) -> Array:
-    """``reduce(values, places)`` of the elements of each window that are no padding, for each channel."""
+    """``reduce(values, places)`` of the elements of each window that are not padding, for each channel."""
     shape = (*x.shape[:2], *map(len, by_axis))
     out = np.zeros(shape)
     for place in np.ndindex(*shape):

@@ -104,7 +104,7 @@ SAMPLES = _Samples()
 def samples(name: str, reference: Callable[..., Any], *cases: Sample, **particulars: Any) -> None:
     """Give the operation ``name`` its reference and samples. Raises for an unknown operation or a second set."""
     if name not in OPERATIONS or name in SAMPLES:
-        raise ValueError(f"{name} is no operation, or has samples already")
+        raise ValueError(f"{name} is not an operation, or has samples already")
     OPERATIONS[name].samples = SampleSet(name, reference, cases, **particulars)
 
 

@@ -138,7 +138,7 @@ def is_leading(shape: Shape, axis: int) -> bool:
 
 
 def joined(level: Any, parts: list[Any], axis: int, cuts: Cuts) -> Any:
-    """The inner primitive of which all shards have a part along ``axis``."""
+    """The inner primitive whose parts along ``axis`` the shards have."""
     if level.below is None and level.communicator.size == 1:
         return dense(level.wrapped.concat(parts, axis))
     parts = alike(level, parts, axis)
@@ -166,7 +166,7 @@ def _joined_column(level: Any, column: Sequence[Any], axis: int, cuts: Cuts) -> 
 
 
 def joined_quantized(level: Any, parts: list[Any], axis: int) -> Any:
-    """The quantized primitive of which all shards have a part along ``axis``; whole on the levels inside.
+    """The quantized primitive whose parts along ``axis`` the shards have; whole on the levels inside.
 
     Processes exchange the parts' integers, steps and zero points on the host.
     """

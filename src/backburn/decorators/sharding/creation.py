@@ -1,4 +1,4 @@
-"""Creation in parts: constants and random draws of which no shard makes more than its part."""
+"""Creation in parts: constants and random draws; no shard makes more than its part."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def created_in_parts(placement: Mapping[str, int]) -> Block[Any]:
     Each shard fills or draws its part alone, and the values are those of the whole: no process needs memory for all of
     a model that is initialized. It is a context manager and a decorator. Tensors with fewer axes stay whole, as do
     those from the host, ranges and permutations; a draw that is cut along another axis than the first is drawn whole,
-    and cut then. Raises :class:`ArgumentError` for an axis that is no number from 0 on.
+    and cut then. Raises :class:`ArgumentError` for an axis that is not a number from 0 on.
 
         >>> import backburn as bb
         >>> from backburn import nn

@@ -17,10 +17,10 @@ from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, AxisError, SpecError, Unsupported
 from backburn.communicators import Communicator, Local
 from backburn.decorators.sharding import collectives
+from backburn.decorators.sharding.gradient_reduction import OpenBuckets
 from backburn.decorators.sharding.placing import PlacesShards
 from backburn.decorators.sharding.processes import levels_in, share, taken_inside
 from backburn.decorators.sharding.rules import NOWHERE, Plan
-from backburn.decorators.sharding.settling import OpenBuckets
 from backburn.decorators.sharding.shards import Cuts, Shape, Shards, are_between, block_length, cuts_between, starts_of
 from backburn.ops.bodies.slicing import slice_axis
 from backburn.ops.rules.shapes import check_axis
@@ -52,19 +52,19 @@ class GatherWarning(UserWarning):
 class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
     """``inner`` on the shards of one mesh axis: primitives appear whole and may be in parts.
 
-    The only option without a name of its own is the mesh axis with its number of shards, as in
+    The only option without a fixed name is the mesh axis with its number of shards, as in
     ``sharded(numpy, dp=4)``; several axes are levels inside one another, ``sharded(sharded(numpy, tp=2), dp=4)``, and
     ``autodiff``, ``forward`` and ``capture`` go around them. A primitive is an inner one, which all shards have, or
     :class:`Shards`, cut along an axis or the addends of a sum (:meth:`cut`). Results are those of ``inner`` on whole
     operands, but for the rounding of sums and products. An operation is computed shard by shard where a rule allows it,
-    else by its default body, else on gathered operands, of which ``on_fallback`` (``"warn"``, ``"error"`` or
+    else by its default body, else on gathered operands, for which ``on_fallback`` (``"warn"``, ``"error"`` or
     ``"allow"``) makes a :class:`GatherWarning`, an error, or nothing. ``inputs`` says how tensors arrive from the host:
     ``"whole"``, cut along the ``"first"`` or ``"last"`` axis, or as ``"addends"``.
 
     All shards are in this process, unless ``comm`` names a communicator of several, as in
     ``sharded(sharded(numpy, tp=2, comm=mpi), dp=4)``, which is for all levels of the mesh: their processes share the
     shards (:func:`backburn.decorators.sharding.processes.share`), run the same program, and have the same results in
-    equal bits, however many they are. ``deterministic=false`` lets the communicator add in an order of its own.
+    equal bits, however many they are. ``deterministic=false`` lets the communicator choose the order of additions.
     ``timeout`` and ``check`` are options of the communicator. An error of an operation that depends on values, such as
     an index out of range, is raised by all processes, if one raises it.
 
@@ -121,7 +121,7 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
         self._inner = wrapped
         below = list(levels_in(wrapped, Sharded))
         if axis in [level.mesh_axis for level in below]:
-            raise SpecError(f"sharded: two levels have the mesh axis {axis!r}; give each a name of its own")
+            raise SpecError(f"sharded: two levels have the mesh axis {axis!r}; give each a different name")
         self.mesh_axis = sys.intern(axis)
         self.size = size
         self.on_fallback = on_fallback
@@ -174,7 +174,7 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
     @property
     def settles(self) -> bool:
         """Whether gradients may be addends, on this level or inside."""
-        return self.size > 1 or bool(getattr(self._inner, "settles", False))
+        return self.size > 1 or bool(self._inner.settles)
 
     @cached_property
     def open_buckets(self) -> OpenBuckets:
@@ -260,8 +260,8 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
         """The inner primitive that all shards have: parts are joined, addends summed."""
         if not self.is_cut(x):
             return x
-        if x.settling is not None:
-            x.settling.finish()
+        if x.reduction is not None:
+            x.reduction.finish()
         if x.axis is not None:
             return self.joined(x.parts, x.axis, x.cuts)
         if x.total is None:
@@ -284,8 +284,8 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
             return [self.whole(x)] * len(self.own)
         if not self.is_cut(x):
             return self.cut_parts(x, axis, cuts)
-        if x.settling is not None:
-            x.settling.finish()
+        if x.reduction is not None:
+            x.reduction.finish()
         if x.axis is None:
             return collectives.scattered(self, x, axis, cuts)
         if x.axis == axis and x.cuts == cuts:
@@ -451,22 +451,22 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
                 GatherWarning,
                 stacklevel=stack_level(),
             )
-        return getattr(self._inner, entry.name)(*map(self.settled, operands), **attributes)
+        return getattr(self._inner, entry.name)(*map(self.gathered, operands), **attributes)
 
     def closed(self, x: Any) -> Any:
-        """An operand, or a list of them, of which addends that have been settled are sums, whole or cut."""
+        """An operand, or a list of them, with addends whose reduction has begun as their sums, whole or cut."""
         if x.__class__ is list or x.__class__ is tuple:
             return [self.closed(t) for t in x]
         if not self.is_cut(x) or x.axis is not None:
             return x
-        if x.settling is not None:
-            x.settling.finish()
+        if x.reduction is not None:
+            x.reduction.finish()
         return x if x.total is None else x.total
 
-    def settled(self, x: Any, addends_only: bool = False) -> Any:
+    def gathered(self, x: Any, addends_only: bool = False) -> Any:
         """An operand, or a list of them, as whole primitives; with ``addends_only`` only those in addends."""
         if x.__class__ is list or x.__class__ is tuple:
-            return [self.settled(t, addends_only) for t in x]
+            return [self.gathered(t, addends_only) for t in x]
         return x if addends_only and self.is_cut(x) and x.axis is not None else self.whole(x)
 
 

@@ -52,7 +52,7 @@ sharding("gru_cell", folded(0, 1))
 
 
 def one_hot(shapes: Shapes, index: int, cut: int, **_: Any) -> Plan:
-    """Each number has a row of its own."""
+    """Each number has a separate row."""
     return Plan((cut,), result=cut)
 
 

@@ -71,7 +71,7 @@ def overlap_add(shapes: Shapes, index: int, cut: int, *, axis: Shape, **_: Any) 
 
 
 def is_bound(level: Any, x: Any) -> bool:
-    """Whether values of a primitive have steps of their own channel or block."""
+    """Whether the step of a quantized value depends on its channel or block."""
     dtype = level.dtype(x)
     return dtype.kind == "quantized" and dtype.granularity != "tensor"
 
@@ -107,7 +107,7 @@ def is_full(key: slice, length: int) -> bool:
 
 
 def with_range(key: Any, axis: int) -> Any:
-    """The attribute ``key`` of a shard, of whose axis all is selected."""
+    """The attribute ``key`` of a shard whose axis is selected whole."""
     return lambda start, stop: {"key": (*key[:axis], slice(0, stop - start, 1), *key[axis + 1 :])}
 
 

@@ -48,7 +48,7 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
                     local, placed = LOCAL[entry.name](found), (found.axis, found.cuts, found.shape)
                     _keep(level, key, codegen.Route((True,), (), local, (placed,), False))
                 return found
-        operands = tuple(level.settled(x, addends_only=True) for x in operands)
+        operands = tuple(level.gathered(x, addends_only=True) for x in operands)
         leaders = _leaders(level, operands, EXAMPLES.get(entry.name))
         if not leaders:
             return getattr(level.wrapped, entry.name)(*operands, **attributes)

@@ -39,7 +39,7 @@ def quantize(level: Any, x: Any, *, dtype: QuantizedDType) -> Any:
 
 
 def quantize_between(level: Any, x: Any, low: Any, high: Any, *, dtype: QuantizedDType) -> Any:
-    """Values with the range of their own step."""
+    """Values limited to the range of their step."""
     if not level.is_cut(x) or x.axis is None:
         return level.wrapped.quantize_between(*map(level.whole, (x, low, high)), dtype)
     axis = x.axis
@@ -81,7 +81,7 @@ def _is_cut_along(level: Any, x: Any, axis: int | None) -> bool:
 
 def linear(level: Any, x: Any, weight: Any, bias: Any) -> Any:
     """Outputs are independent, and rows of the input; inputs are contracted, and the bias is added to their sum."""
-    x, bias, last = level.settled(x, True), level.settled(bias, True), len(x.shape) - 1
+    x, bias, last = level.gathered(x, True), level.gathered(bias, True), len(x.shape) - 1
     if _is_cut_along(level, weight, 0):
         plan = Plan((None, 0, None if bias is None else 0), result=last)
         return level.run(OPERATIONS["quantized_linear"], (x, weight, bias), {}, plan, weight.cuts)
@@ -91,7 +91,7 @@ def linear(level: Any, x: Any, weight: Any, bias: Any) -> Any:
 
 def linear_backward(level: Any, grad: Any, weight: Any) -> Any:
     """Inputs of the weight are independent; its outputs are contracted."""
-    grad, last = level.settled(grad, True), len(grad.shape) - 1
+    grad, last = level.gathered(grad, True), len(grad.shape) - 1
     if _is_cut_along(level, weight, 1):
         plan = Plan((None, 1), result=last)
         return level.run(OPERATIONS["quantized_linear_backward"], (grad, weight), {}, plan, weight.cuts)

@@ -50,7 +50,7 @@ def dropped(level: Any, x: Any, *, key: int, offset: int, p: float) -> Any:
 
 
 def draw(name: str, result: int | None = None) -> Any:
-    """A draw for each element, of shards that take up the stream where their first element stands."""
+    """A draw for each element; each shard begins in the stream at its first element."""
 
     def function(level: Any, x: Any, **attributes: Any) -> Any:
         if name == "dropout" and x.axis:
@@ -79,7 +79,7 @@ def step(name: str) -> Any:
         attributes["donate"] = False
         leader = next((x for x in (param, *state) if level.is_cut(x) and x.axis is not None), None)
         if leader is None:
-            return getattr(level.wrapped, name)(*map(level.settled, operands), **attributes)
+            return getattr(level.wrapped, name)(*map(level.gathered, operands), **attributes)
         axes = tuple(None if x is None else leader.axis for x in operands)
         plan = Plan(axes, result=leader.axis)
         new, *states = level.run(OPERATIONS[name], operands, attributes, plan, leader.cuts)

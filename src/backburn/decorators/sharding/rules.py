@@ -80,7 +80,7 @@ def direct(
     Raises ValueError as :func:`sharding` does.
     """
     if operation not in OPERATIONS or operation in DIRECT:
-        raise ValueError(f"{operation} is not an operation, or has a function of its own already")
+        raise ValueError(f"{operation} is not an operation, or has a function already")
     DIRECT[operation] = function
     if local is not None:
         LOCAL[operation] = local

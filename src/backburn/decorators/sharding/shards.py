@@ -18,12 +18,12 @@ class Shards(Opaque):
     ``parts`` are inner primitives, those of the shards of this process (:attr:`Sharded.own`); the other fields describe
     the whole. Cut along ``axis``, all shards have ``cuts`` elements there, which may differ and be 0; with ``axis``
     None each has the whole ``shape``, and their sum is the value. ``mesh_axis`` names the level. ``total`` is that sum
-    once it has been computed; ``settling`` is what is computing it meanwhile, whose ``finish`` sets ``total``, or turns
+    once it has been computed; ``reduction`` is what computes it meanwhile, whose ``finish`` sets ``total``, or turns
     the addends into parts that are cut.
     """
 
     #: With weak references, which recordings keep: what they held would seem to be held by the step.
-    __slots__ = ("__weakref__", "axis", "cuts", "mesh_axis", "parts", "settling", "shape", "total")
+    __slots__ = ("__weakref__", "axis", "cuts", "mesh_axis", "parts", "reduction", "shape", "total")
 
     def __init__(self, parts: list[Any], axis: int | None, cuts: Cuts, shape: Shape, mesh_axis: str) -> None:
         self.parts = parts
@@ -32,7 +32,7 @@ class Shards(Opaque):
         self.shape = shape
         self.mesh_axis = mesh_axis
         self.total: Any = None
-        self.settling: Any = None
+        self.reduction: Any = None
 
     @property
     def dtype(self) -> Any:

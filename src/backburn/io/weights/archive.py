@@ -25,7 +25,7 @@ _LONGEST_DIRECTORY = 1 << 24
 
 
 class _Directory:
-    """A file as ``zipfile`` reads its directory: not more at once than a directory takes."""
+    """A file whose directory ``zipfile`` reads: at most as much at once as a directory takes."""
 
     def __init__(self, file: MappedFile) -> None:
         self.seek, self.tell = file.file.seek, file.file.tell
@@ -41,7 +41,7 @@ class _Directory:
 
 @dataclass(frozen=True)
 class Member:
-    """A file in an archive: ``length`` bytes at ``start``, which are ``size`` bytes when they are expanded."""
+    """A file in an archive: ``length`` bytes at ``start``, ``size`` bytes once expanded."""
 
     file: MappedFile
     name: str

@@ -16,7 +16,7 @@ from backburn.tensor.core.wrapping import is_tensor
 
 
 def read(arrays: Mapping[Any, Any]) -> dict[str, Stored]:
-    """The arrays of a mapping. Raises :class:`ArgumentError` for names that are no strings."""
+    """The arrays of a mapping. Raises :class:`ArgumentError` for names that are not strings."""
     tensors: dict[str, Stored] = {}
     for name, value in arrays.items():
         if not isinstance(name, str):

@@ -49,14 +49,14 @@ _VALUE_TYPES = {
     11: "<i8",
     12: "<f8",
 }
-#: The longest text and list of numbers in the metadata of which the value is kept: lists of tokens are longer.
+#: The longest text and list of numbers in the metadata whose value is kept: lists of tokens are longer.
 _LONGEST_TEXT, _LONGEST_LIST = 1000, 1000
 _ALIGNMENT = "general.alignment"
 _LONGEST_NAME = 65_535
 
 
 class _Cursor:
-    """A place in the file that moves as values are read; none is believed to be longer than the rest of the file."""
+    """A position in the file that advances as values are read; none may be longer than the rest of the file."""
 
     def __init__(self, file: MappedFile) -> None:
         self.file = file
@@ -81,7 +81,7 @@ class _Cursor:
         try:
             return self.raw(length).decode("utf-8")
         except UnicodeDecodeError as error:
-            raise FileFormatError(f"{self.file.where}: a name in its header is no text ({error})") from error
+            raise FileFormatError(f"{self.file.where}: a name in its header is not text ({error})") from error
 
     def skip(self, length: int) -> None:
         """Move on; the file must not end before."""
@@ -105,7 +105,7 @@ class _Cursor:
         return None
 
     def skip_value(self, kind: int, depth: int = 0) -> None:
-        """Move over a value of the metadata."""
+        """Skip a value of the metadata."""
         if kind in _VALUE_BYTES:
             self.skip(_VALUE_BYTES[kind])
         elif kind == _STRING:
@@ -124,7 +124,7 @@ class _Cursor:
 
 
 def read(file: MappedFile, metadata: dict[str, Any]) -> dict[str, Stored]:
-    """The tensors of a file, of which ``metadata`` gets the values by key.
+    """The tensors of a file; ``metadata`` gets the values by key.
 
     Raises :class:`FileFormatError` for a header that does not describe the file.
     """
@@ -188,7 +188,9 @@ def _stored(file: MappedFile, start: int, name: str, shape: tuple[int, ...], num
     elif dtype in BLOCKS:
         block = BLOCKS[dtype]
         if not shape or shape[-1] % block.size:
-            raise FileFormatError(f"{file.where}: rows of {quoted(name)} are no blocks of {block.size}: {list(shape)}")
+            raise FileFormatError(
+                f"{file.where}: rows of {quoted(name)} do not divide into blocks of {block.size}: {list(shape)}"
+            )
         length, kind = count // block.size * block.itemsize, "float"
     else:
         length, kind = 0, ""

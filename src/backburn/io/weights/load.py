@@ -32,7 +32,7 @@ from backburn.tensor.core.host import asarray, to_host
 from backburn.tensor.core.levels import innermost
 from backburn.tensor.core.wrapping import is_tensor
 
-#: The names of which a hint looks at the parts: their length, and their dots.
+#: The longest names, and the most dots in one, whose parts a hint considers.
 _LONGEST_PATH, _MOST_DOTS = 1000, 30
 #: A path in the model; with ``"T"``, axes or rows, whose order the source has otherwise; None leaves a tensor out.
 Renamed: TypeAlias = str | tuple[str, str | tuple[int, ...] | NDArray[Any]] | None
@@ -76,7 +76,7 @@ def load_weights(
     With ``quantized``, linear and convolutional layers whose weights have a scheme in the source become quantized
     layers, bit for bit: from files of :func:`save_weights`, blocks ``Q8_0`` and ``Q4_0`` of GGUF, and weights of GPTQ
     and AWQ, which are named ``weight`` as in a float model. Otherwise those of other libraries become floats. Layers
-    that are already quantized take weights of their own scheme.
+    that are already quantized take weights of the same scheme.
 
     All tensors are then on ``backend``. To load a large model without memory for its initial values, build it where
     tensors have no values, ``with bb.use_backend("autodiff(null)"):``, and name the backend here.
@@ -273,7 +273,7 @@ def _wrong_names(where: str, missing: list[str], unused: list[str], own: Mapping
 
 
 def _advice(missing: list[str], unused: list[str], own: Mapping[str, Any]) -> str:
-    """The renaming that names call for that differ by a prefix, or a name that is near."""
+    """The renaming to suggest: a prefix to remove or add, or a similar name."""
     ends = {end: path for path in reversed(missing) for end in _ends(path)}
     absent = set(missing)
     for theirs in unused:
@@ -304,7 +304,7 @@ def _check(
     targets: Mapping[str, DType],
     backend: AnyBackend | None,
 ) -> None:
-    """Check all that can be wrong with the tensors, for a model that is replaced as a whole or not at all."""
+    """Check everything that can be wrong with the tensors, so that a model is replaced as a whole or not at all."""
     where = source.where
     problems: dict[type[Exception], list[str]] = {ShapeError: [], DTypeError: []}
     chosen: list[tuple[Leaf, list[str]]] = []

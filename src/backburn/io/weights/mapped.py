@@ -1,4 +1,4 @@
-"""Files mapped into memory, of which no byte is read beyond the end."""
+"""Files mapped into memory; no byte beyond their end is read."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class MappedFile:
             raise FileFormatError(f"{self.where}: {what} ends behind the end of the file: truncated, or damaged")
 
     def release(self) -> None:
-        """Give the pages of the last part back, which are read again if somebody still needs them."""
+        """Release the pages of the last part; they are read again if still needed."""
         self.give_back(*self._last)
         self._last = (0, 0)
 
     def give_back(self, start: int, length: int) -> None:
-        """Give the pages of a part back."""
+        """Release the pages of a part."""
         first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
         count = (start + length - first) // mmap.PAGESIZE * mmap.PAGESIZE
         if count > 0 and hasattr(mmap, "MADV_DONTNEED"):

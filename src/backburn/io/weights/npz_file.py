@@ -35,7 +35,7 @@ _ENTRIES = {
 
 @dataclass(frozen=True)
 class _Header:
-    """The description of an array, whose elements begin at ``data``; ``dtype`` is None for what is no number."""
+    """The description of an array, whose elements begin at ``data``; ``dtype`` is None for what is not a number."""
 
     descr: str
     dtype: np.dtype[Any] | None
@@ -57,7 +57,7 @@ def _header(where: str, what: str, start: bytes, size: int, are_numbers: bool) -
     data = 8 + wide + int.from_bytes(start[8 : 8 + wide], "little")
     text = start[8 + wide : data].decode("latin-1")
     if start[:6] != _MAGIC or start[6:7] not in b"\1\2" or len(start) < min(data, START):
-        raise FileFormatError(f"{where}: {what} is no array")
+        raise FileFormatError(f"{where}: {what} is not an array")
     found = {key: pattern.search(text) for key, pattern in _ENTRIES.items()}
     descr, order, lengths = (match and match[1] for match in found.values())
     if descr is None or order is None or lengths is None:
@@ -76,12 +76,12 @@ def _header(where: str, what: str, start: bytes, size: int, are_numbers: bool) -
 
 
 def read(file: MappedFile, found: Mapping[str, Member]) -> dict[str, Stored]:
-    """The arrays of an archive with these members. Raises :class:`FileFormatError` for a member that is no array."""
+    """The arrays of an archive with these members. Raises :class:`FileFormatError` unless every member is an array."""
     return {_name(file, name): _stored(name, member) for name, member in found.items()}
 
 
 def read_arrays(file: MappedFile, found: Mapping[str, Member]) -> dict[str, NDArray[Any]]:
-    """The values of all arrays of an archive, in memory of their own. Raises :class:`FileFormatError` as ``read`` does.
+    """The values of all arrays of an archive, copied into memory. Raises :class:`FileFormatError` as ``read`` does.
 
     And for arrays that expand beyond :func:`~backburn.base.foreign_files.room`, since no model says what they are for.
     """
@@ -107,7 +107,7 @@ def is_single(start: bytes) -> bool:
 
 def _name(file: MappedFile, name: str) -> str:
     if not name.endswith(".npy"):
-        raise FileFormatError(f"{file.where}: {quoted(name)} in it is no array")
+        raise FileFormatError(f"{file.where}: {quoted(name)} in it is not an array")
     return name.removesuffix(".npy")
 
 

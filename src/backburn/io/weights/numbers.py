@@ -1,4 +1,4 @@
-"""Bytes of files as arrays, also of dtypes that NumPy does not have."""
+"""Bytes of files as arrays, including dtypes that NumPy lacks."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def unpacked(
     """The tensors, with those of GPTQ and AWQ under the names of the weights that they stand for, ``x.weight``.
 
     ``zeros_less_one`` says whether GPTQ's zero points are stored less 1, as they are but for its ``gptq_v2``. Raises
-    :class:`FileFormatError` for arrays that are no packed weight, and weights whose inputs are in another order.
+    :class:`FileFormatError` for arrays that are not a packed weight, and weights whose inputs are in another order.
     """
     found = dict(tensors)
     for name in [name for name in tensors if name.endswith("qweight")]:
@@ -212,7 +212,7 @@ def _packed(where: str, name: str, parts: list[Stored | None], zeros_less_one: b
         raise wrong("its qweight does not fit its scales")
     inputs = qweight.shape[0] if is_awq else qweight.shape[0] * _WORD // bits
     if not inputs or inputs % groups:
-        raise wrong(f"{inputs} inputs are no {groups} groups")
+        raise wrong(f"{inputs} inputs do not divide into {groups} groups")
     if g_idx is not None and (g_idx.kind != "int" or g_idx.shape != (inputs,)):
         raise wrong(f"its g_idx is {g_idx.dtype}{list(g_idx.shape)}, and not {inputs} integers")
     if inputs // groups * bits % 8:

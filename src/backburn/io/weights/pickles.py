@@ -62,7 +62,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Known:
-    """A class or function that a pickle may name; ``make`` is ours, and is given the arguments."""
+    """A class or function that a pickle may name; ``make`` is our replacement, called with the arguments."""
 
     name: str
     make: Callable[..., Any] | None = None
@@ -208,14 +208,14 @@ class Machine:
         return Foreign(name)
 
     def refusal(self) -> FileFormatError:
-        """The error for a pickle of something else than tensors in dicts and lists, by the first name it has for it."""
+        """The error for a pickle of anything but tensors in dicts and lists, with the first such name."""
         return FileFormatError(
-            f"{self.where}: its pickle names {quoted(self.met)}, which is no part of a dict of tensors, and nothing in "
-            "it is executed: save a model's state_dict()"
+            f"{self.where}: its pickle names {quoted(self.met)}, which is not part of a dict of tensors, and nothing "
+            "in it is executed: save a model's state_dict()"
         )
 
     def _key(self, key: Any, count: int) -> str | bytes | None:
-        """The key of a dict; one that is no text or number has none in common with others."""
+        """The key of a dict; one that is not text or number has none in common with others."""
         try:
             return key_of(key)
         except ValueError:
@@ -235,7 +235,7 @@ class Machine:
 
 
 def _popped(stack: list[Any]) -> Any:
-    """The last of a stack, which is no mark."""
+    """The last of a stack, which is not a mark."""
     value = stack.pop()
     if value is _MARK:
         raise ValueError("a mark in the place of a value")

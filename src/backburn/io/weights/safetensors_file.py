@@ -116,7 +116,7 @@ def entries_of(file: MappedFile) -> tuple[dict[str, Entry], dict[str, str]]:
     metadata = header.pop(METADATA, None)
     metadata = {} if metadata is None else metadata  # MLX writes null where there are none
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise FileFormatError(f"{file.where}: its metadata are no table of strings")
+        raise FileFormatError(f"{file.where}: its metadata is not a table of strings")
     data = 8 + length
     entries = {name: _entry(file, data, name, about) for name, about in header.items()}
     places = [(x.start - data, x.start - data + x.length, x.name) for x in entries.values()]
@@ -159,15 +159,15 @@ def _own_metadata(file: MappedFile, metadata: dict[str, str]) -> dict[str, Any]:
 
 
 def _entry(file: MappedFile, data: int, name: str, about: Any) -> Entry:
-    """The tensor that an entry of the header describes, of which the data begin at ``data``."""
+    """The tensor that an entry of the header describes, whose data begin at ``data``."""
     if not isinstance(about, dict) or not {"dtype", "shape", "data_offsets"} <= about.keys():
         raise FileFormatError(f"{file.where}: the entry of {quoted(name)} lacks its dtype, shape or data_offsets")
     theirs, offsets = about["dtype"], about["data_offsets"]
     if not isinstance(theirs, str) or len(theirs) > _LONGEST_DTYPE:
-        raise FileFormatError(f"{file.where}: the dtype of {quoted(name)} is no name")
+        raise FileFormatError(f"{file.where}: the dtype of {quoted(name)} is not a name")
     count = elements(file.where, name, about["shape"])
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(n) is int for n in offsets):
-        raise FileFormatError(f"{file.where}: the data_offsets of {quoted(name)} are no beginning and end")
+        raise FileFormatError(f"{file.where}: the data_offsets of {quoted(name)} are not a start and an end")
     start, end = offsets
     if not 0 <= start <= end <= file.size - data:
         raise FileFormatError(

@@ -74,7 +74,7 @@ def save_weights(model: Module, path: str | os.PathLike[str], *, max_shard_size:
             "weight_map": {part.name: name for name, shard in files.items() for part in shard},
         }
         write_atomically(target / INDEX, json.dumps(index, indent=2, sort_keys=True).encode(), follow=False)
-    for file in target.iterdir():  # of an earlier model, of which the reader must not find a part
+    for file in target.iterdir():  # of an earlier model, no part of which the reader may find
         stale = file.name in (SINGLE, INDEX) or _SHARD.fullmatch(file.name)
         if stale and file.name not in files and not (file.name == INDEX and len(shards) > 1):
             with suppress(FileNotFoundError):
@@ -98,7 +98,7 @@ def _bytes_of(size: Any) -> int:
 
 
 def _parts(model: Module) -> tuple[list[list[Part]], dict[str, str], dict[str, Any]]:
-    """The tensors to be written, of which those in one list belong together.
+    """The tensors to be written; those in one list belong together.
 
     And for further paths of tied ones the path under which they are, and the schemes of quantized ones.
     """
@@ -126,7 +126,7 @@ def _parts(model: Module) -> tuple[list[list[Part]], dict[str, str], dict[str, A
         groups.append([Part(part, (array,)) for part, array in arrays.items()])
     names = [part.name for group in groups for part in group]
     twice = repeated(names) if len(set(names)) < len(names) else None
-    for taken, why in ((METADATA if METADATA in names else None, "for what is no tensor"), (twice, "twice")):
+    for taken, why in ((METADATA if METADATA in names else None, "for what is not a tensor"), (twice, "twice")):
         if taken is not None:
             raise ArgumentError(f"save_weights: files keep the name {taken!r} {why}: choose another")
     return groups, kept, schemes

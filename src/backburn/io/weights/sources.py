@@ -1,4 +1,4 @@
-"""Sources of weights: which reader a file, a folder or a mapping needs, told by what they hold."""
+"""Sources of weights: which reader a file, a folder or a mapping needs, recognized by its contents."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def nothing() -> None:
 class Stored:
     """A tensor in a source: what is known of it before it is read.
 
-    ``dtype`` is a name: one of ours, or another, such as ``"float8_e4m3fn"`` and ``"Q4_K"``, of which ``read`` returns
+    ``dtype`` is a name: one of ours, or another, such as ``"float8_e4m3fn"`` and ``"Q4_K"``, for which ``read`` returns
     the values in a float dtype that holds them. ``kind`` is ``"float"``, ``"int"``, ``"bool"`` or ``"quantized"``;
     empty for what cannot be read. ``read`` returns an array that belongs to the source, or a tensor of ours. ``check``
     raises if reading would fail, without keeping what it reads. ``where`` is the file, for errors.
@@ -90,7 +90,7 @@ class Source:
     metadata: dict[str, Any] = field(default_factory=dict)
 
     def release(self) -> None:
-        """Give back the memory of what was read; see :class:`MappedFile`."""
+        """Release the memory of what was read; see :class:`MappedFile`."""
         for file in self.files:
             file.release()
 
@@ -114,9 +114,9 @@ def kind_of(dtype: str) -> str:
 
 
 def elements(where: str, name: str, shape: object) -> int:
-    """The number of elements of a shape that a file names. Raises :class:`FileFormatError` for what is no shape."""
+    """The number of elements of a shape that a file names. Raises :class:`FileFormatError` for what is not a shape."""
     if isinstance(shape, (list, tuple)) and len(shape) > 32:
         raise FileFormatError(f"{where}: {quoted(name)} has {len(shape)} axes, and tensors have at most 32")
     if not isinstance(shape, (list, tuple)) or not all(type(n) is int and 0 <= n < 1 << 63 for n in shape):
-        raise FileFormatError(f"{where}: the shape of {quoted(name)} is no list of lengths")
+        raise FileFormatError(f"{where}: the shape of {quoted(name)} is not a list of lengths")
     return math.prod(shape)

@@ -49,7 +49,7 @@ _ITEMSIZE = {**ITEMSIZE, "": 1, "complex64": 8, "complex128": 16}
 
 @dataclass
 class _Storage:
-    """Neighbouring elements in a file; of bytes where ``dtype`` is empty. The older format tells ``start`` at its end.
+    """Neighbouring elements in a file; of bytes where ``dtype`` is empty. The older format gives ``start`` at its end.
 
     ``first`` is the element with which a view of the storage begins.
     """
@@ -70,7 +70,7 @@ def description(found: Mapping[str, Member]) -> str | None:
 def read(file: MappedFile, found: Mapping[str, Member], described: str) -> dict[str, Stored]:
     """The tensors of an archive with these members, one of which describes the objects.
 
-    Raises :class:`FileFormatError` for whatever is no tree of tensors, and for compressed members.
+    Raises :class:`FileFormatError` for whatever is not a tree of tensors, and for compressed members.
     """
     packed = next((name for name, member in found.items() if member.is_compressed), None)
     if packed is not None:
@@ -263,7 +263,7 @@ class _Room:
         self.left = left
 
     def take(self, size: int) -> bool:
-        """Whether there is as much, and take it."""
+        """Whether that much is left; if so, it is taken."""
         self.left -= size
         return self.left >= 0
 

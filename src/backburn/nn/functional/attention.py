@@ -223,8 +223,8 @@ def _group_heads(query: Any, key: Any, value: Any, mask: Any) -> tuple[Any, ...]
     heads, groups = query.shape[-3], key.shape[-3]
     if value.shape[-3] != groups or not groups or heads % groups:
         raise ShapeError(
-            f"scaled_dot_product_attention: with enable_gqa keys and values have equally many heads, of which the "
-            f"heads of the queries are a multiple: {heads}, {groups} and {value.shape[-3]}. "
+            f"scaled_dot_product_attention: with enable_gqa keys and values have the same number of heads, and the "
+            f"queries a multiple of it: {heads}, {groups} and {value.shape[-3]}. "
             f"Operands: {describe(operands)}"
         )
 

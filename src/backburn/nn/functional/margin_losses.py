@@ -224,7 +224,7 @@ def multilabel_soft_margin_loss(
 ) -> FloatTensor:
     """The mean over classes of ``target * softplus(-x) + (1 - target) * softplus(x)``, each times its ``weight``.
 
-    ``x`` and ``target`` are (..., classes); every class has a target of its own, 1 or 0. ``weight`` broadcasts.
+    ``x`` and ``target`` are (..., classes); every class has a separate target, 1 or 0. ``weight`` broadcasts.
 
         >>> import backburn as bb
         >>> multilabel_soft_margin_loss(bb.asarray([[1000.0, -1000.0]]), bb.asarray([[1, 1]])).item()

@@ -203,7 +203,7 @@ def _pixel_centres(n: int, align_corners: bool, like: Tensor) -> Tensor:
 
 
 def _corners(name: str, align_corners: bool | None) -> bool:
-    """Whether corners are aligned; None is no."""
+    """Whether corners are aligned; None means not."""
     flags(name, align_corners=False if align_corners is None else align_corners)
     return bool(align_corners)
 

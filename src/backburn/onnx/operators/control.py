@@ -102,7 +102,7 @@ def scan(
 
 def _sequence(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise DTypeError("the input is no sequence")
+        raise DTypeError("the input is not a sequence")
     return value
 
 

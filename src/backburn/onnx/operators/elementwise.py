@@ -117,7 +117,7 @@ def where(condition: Tensor, x: Tensor, y: Tensor, /, *, run: Any) -> Any:
 def clip(
     x: Tensor, low: Tensor | None = None, high: Tensor | None = None, /, *, min: Any = None, max: Any = None
 ) -> Any:
-    """Between two bounds, of which the upper one wins."""
+    """Between two bounds; the upper one wins."""
     if low is None and min is not None:
         low = min
     if high is None and max is not None:
@@ -177,7 +177,7 @@ def bit_cast(x: Host, /, *, to: int, run: Any) -> Any:
     """The same bits as another dtype of as many; they are read on the host."""
     target = held(to)
     if target is None or NAMES[to] in BY_VALUE or NAMES[to] in NARROW or target.itemsize != x.dtype.itemsize:
-        raise Unsupported(f"the bits of {x.dtype} are no {named(to)} here")
+        raise Unsupported(f"the bits of {x.dtype} cannot be read as {named(to)} here")
     bits = x.view(as_dtype(target).dtype) if target.kind != "bool" else x.view("uint8") != 0
     return run.tensor(bits)
 

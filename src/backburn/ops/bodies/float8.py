@@ -6,7 +6,6 @@ infinities and numbers that are too large become the largest number.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 from backburn.base.dtypes import LARGEST_FLOAT8, DType, float64, int64, uint8
@@ -24,13 +23,6 @@ def magnitudes(name: str) -> list[float]:
         exponent, rest = divmod(len(found), count)
         found.append(2.0 ** (max(exponent, 1) - bias - mantissa) * (rest + (count if exponent else 0)))
     return found
-
-
-def thresholds(name: str) -> list[float]:
-    """The magnitude above which a number becomes byte ``c + 1`` rather than ``c``; ties go to the even byte."""
-    numbers = magnitudes(name)
-    middles = [(a + b) / 2 for a, b in pairwise(numbers)]
-    return [m if c % 2 == 0 else m * (1 - 2.0**-53) for c, m in enumerate(middles)]
 
 
 def encode(k: Any, x: Any, name: str) -> Any:
@@ -59,7 +51,7 @@ def _magnitudes(k: Any, codes: Any, name: str) -> Any:
 
 
 def _thresholds(k: Any, name: str) -> Any:
-    """:func:`thresholds` as a float64 primitive."""
+    """The magnitudes above which a number becomes byte ``c + 1`` rather than ``c``; ties go to the even byte."""
     codes = k.arange(0, len(magnitudes(name)) - 1, 1, int64)
     middles = k.mul(k.add(_magnitudes(k, codes, name), _magnitudes(k, k.add(codes, 1), name)), 0.5)
     return k.mul(middles, k.sub(1.0, k.mul(k.astype(k.bitwise_and(codes, 1), float64), 2.0**-53)))

@@ -13,7 +13,7 @@ def is_scalar(operand: Any) -> TypeIs[bool | int | float]:
 
 
 def both_tensors(k: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """Two operands, of which at most one is a Python scalar, as tensors: a scalar becomes 0-d in the other's dtype."""
+    """Two operands, at most one of them a Python scalar, as tensors: a scalar becomes 0-d in the other's dtype."""
     if is_scalar(x):
         return k.full((), x, k.dtype(y)), y
     if is_scalar(y):

@@ -2,7 +2,7 @@
 
 Each family is closed under differentiation. Bessel functions over powers need no division by ``x``, so that derivatives
 of every order of ``sinc``, ``i0`` and ``i1`` are right at 0 and lose nothing near it; ratios of the integrals of
-``erfc``, and the derivatives of scaled Bessel functions, are no differences in the tails, and neither overflow nor
+``erfc``, and the derivatives of scaled Bessel functions, are not differences in the tails, and neither overflow nor
 vanish. ``k`` is the backend and ``x`` one of its float primitives; 16-bit floats are computed in float32.
 """
 

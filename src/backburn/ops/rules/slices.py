@@ -42,7 +42,7 @@ class EntryGradient:
 
 
 class SlicedGradient:
-    """The gradient of a tensor of which slices or entries were read: theirs, and the ``rest``, None at first."""
+    """The gradient of a tensor whose slices or entries were read: theirs, and the ``rest``, None at first."""
 
     __slots__ = ("rest", "slices")
 
@@ -82,7 +82,7 @@ def assemble(k: Any, parts: Sequence[SliceGradient | EntryGradient], shape: Shap
 
 
 def _stack_entries(k: Any, parts: Sequence[SliceGradient | EntryGradient], shape: Shape) -> Any | None:
-    """The gradient of a tensor of which every entry along one axis was read, once or more; None for any others."""
+    """The gradient of a tensor whose entries along one axis were all read, once or more; None for any others."""
     axis = parts[0].axis if isinstance(parts[0], EntryGradient) else None
     found: dict[int, Any] = {}
     for part in parts:

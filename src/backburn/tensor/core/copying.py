@@ -52,7 +52,7 @@ def deep_copy(x: T, memo: dict[int, Any]) -> T:
             k.set_require_grad(x._primitive, False)
         except GraphError as error:
             raise GraphError(
-                f"deepcopy: the tensor was computed from tracked tensors, of which its copy would be computed too: "
+                f"deepcopy: the tensor was computed from tracked tensors, and so would its copy be: "
                 f"{describe((x,))}. Keep its detach() in what is copied"
             ) from error
         below = copy.deepcopy(x.inner(), memo)._primitive  # may be a leaf of the next level

@@ -30,7 +30,7 @@ def as_backend(backend: BackendLike) -> AnyBackend:
     given: object = backend
     hint = f"; astype({given.name!r}) casts" if isinstance(given, DType) else ""
     if isinstance(given, type) and hasattr(given, "spec"):
-        hint = f"; it is the class of one, of which {given.__name__}() makes an object"
+        hint = f"; it is a class: {given.__name__}() makes a backend"
     elif hasattr(given, "spec"):
         hint = f": {lacking(given)}"
     raise SpecError(f"{backend!r} is neither a backend nor an expression such as 'autodiff(numpy)'{hint}")

@@ -283,7 +283,7 @@ def call(name: str, /, *operands: Any, **attributes: Any) -> Any:
 
 
 def call_same_dtype(name: str, x: Any, *others: Any) -> Any:
-    """Call an operation with one result of the operands' dtype on a tensor and others, of which each may be None.
+    """Call an operation with one result of the operands' dtype on a tensor and others, each of which may be None.
 
     Float tensors of one dtype on one backend need no promotion and take a short cut to the backend.
     """

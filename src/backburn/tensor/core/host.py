@@ -316,7 +316,7 @@ def to_host(x: Any) -> Any:
 
 
 def host_view(x: Any) -> Any:
-    """The memory of a tensor as a read-only NumPy array; None where it is no such array, or a decorator sees reading.
+    """The memory of a tensor as a read-only NumPy array; None if it is not an array, or if a decorator sees reading.
 
     Primitives are not written to as long as somebody refers to them, and the view does.
     """

@@ -197,13 +197,13 @@ def eigvalsh(x: Tensor, /, *, UPLO: str | None = None) -> FloatTensor:
 
 
 def note_decomposition(values: Any, vectors: bool = False) -> None:
-    """Tell the derivatives that are running of eigenvalues or singular values, of which some may be equal."""
+    """Tell the derivatives that are running of eigenvalues or singular values, some of which may be equal."""
     for found in DECOMPOSED.get():
         found.append((values, vectors))
 
 
 def _symmetric_from_triangle(name: str, x: Any, UPLO: str | None) -> Any:
-    """The symmetric matrices that have a triangle of ``x``; ``x`` itself where no triangle is told."""
+    """The symmetric matrices that have a triangle of ``x``; ``x`` itself where no triangle is given."""
     if UPLO is None:
         return x
     triangle, inside = ("tril", -1) if one_of(name, "UPLO", UPLO, ("L", "U"), of=(x,)) == "L" else ("triu", 1)

@@ -173,7 +173,7 @@ class EmulatedRunner:
 
     def run(self, family: str, kernel: str, grid: int, block: int | tuple[int, int], *arguments: Any) -> None:
         c_type = kernel.partition("<")[2].rstrip(">").split(",")[0]
-        # A kernel that is no template is in the library of every dtype.
+        # A kernel that is not a template is in the library of every dtype.
         library = self.libraries[next((d for d, c in C_TYPES.items() if c == c_type), next(iter(self.libraries)))]
         if family.startswith("formula"):
             library = of_formula(family, c_type, source(family), compiled.folder())

@@ -17,7 +17,7 @@ from backburn.programs.lowering import is_formula, method_of
 from backburn_cupy.kernels.attach import LAUNCHERS
 from backburn_cupy.kernels.fused import EXPRESSIONS, formula_kernels
 
-#: The operands that are no numbers, of operations that take numbers for others, or for none.
+#: The operands that are not numbers, of operations that take numbers for others, or for none.
 ARRAYS = {
     "sigmoid_slope": ("grad", "x"),
     "tanh_slope": ("grad", "x"),

@@ -25,7 +25,7 @@ from backburn.ops.table import OPERATIONS, Operation
 #: The number of forms (ranks of the operands, numbers among them) in which an operation is tried in each dtype.
 FORMS = 4
 
-#: Operations whose values are places, of which a negative one has no counterpart without a sign.
+#: Operations whose values are places: a negative one has no unsigned counterpart.
 PLACES = frozenset({"one_hot"})
 
 

@@ -133,7 +133,7 @@ def _changed(operation: Operation, sample: Sample, change: Callable[[Array], Arr
 
 
 def _special(array: Array) -> Array:
-    """Four of five elements replaced by NaN, infinities and a negative zero, in turns."""
+    """Four of five elements replaced by NaN, infinities and a negative zero, in rotation."""
     if not is_float(array):
         return array
     result = array.copy()

@@ -35,7 +35,7 @@ from backburn.ops.table import OPERATIONS, Operation
 #: Lengths of a long axis, to which a few even ones are added: more than a block of 1,024; more than the 65,536 rows of
 #: a grid, or of 16 bits; more than a million; more than a float32 can count.
 LENGTHS = (1_031, 66_047, 1_050_001, 16_800_001)
-#: Lengths of axes that are all long, in turns: tiles and vectors, and their tails.
+#: Lengths of axes that are all long, in rotation: tiles and vectors, and their tails.
 SIDES = (67, 37, 131, 33)
 #: The number of a stretch of all axes, after those of single axes and their lengths.
 ALL = 9
@@ -75,7 +75,7 @@ OF_ANY_SHAPE = frozenset({"reshape", "broadcast_to"})
 MADE = frozenset({"ctc_loss_backward", "avg_pool_backward"})
 #: Lengths in creation that are something else elsewhere.
 CREATION = frozenset({"n", "m", "shape"})
-#: Families of which an integer operand may hold any integer.
+#: Families whose integer operands may hold any integer.
 ANY_INTEGER = frozenset({"reduce", "scan", "sort", "sets", "shape", "selection", "linalg"})
 #: Values put near the end of an axis: NaN, infinities, a negative zero.
 EDGES = (np.nan, np.inf, -np.inf, -0.0)
@@ -108,7 +108,7 @@ class Stretch:
 
 
 class _Shaped:
-    """An operand of which only the shape is known."""
+    """An operand known by its shape only."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
@@ -424,7 +424,7 @@ def _pointing(indices: Array, old: int, new: int, generator: np.random.Generator
 
 
 def _put_edges(values: Array, axis: int, everywhere: bool) -> None:
-    """Write NaN, infinities and a negative zero where a vector of elements may end, in turns from row to row."""
+    """Write NaN, infinities and a negative zero where a vector of elements may end, in rotation from row to row."""
     rows = np.moveaxis(values, axis, -1)
     for row, place in enumerate(np.ndindex(rows.shape[:-1])):
         for turn, special in enumerate(EDGES):
@@ -433,7 +433,7 @@ def _put_edges(values: Array, axis: int, everywhere: bool) -> None:
 
 
 def _is_whole(array: Array) -> bool:
-    """Whether values are no measures between which others lie: integers, truth values, NaN."""
+    """Whether values are not measures between which others lie: integers, truth values, NaN."""
     return not is_float(array) or not np.isfinite(array).all() or bool((array == np.round(array)).all())
 
 

@@ -149,7 +149,7 @@ def host_key(key: Any) -> Any:
         cuda.READS.append(key.shape)
         return key._host
     for part in key if isinstance(key, tuple) else (key,):
-        assert part is Ellipsis or isinstance(part, (slice, int)), f"{type(part).__name__} is no plain key"
+        assert part is Ellipsis or isinstance(part, (slice, int)), f"{type(part).__name__} is not a plain key"
     return key
 
 

@@ -1,6 +1,6 @@
 """NCCL as CuPy has it (``cupy.cuda.nccl``): the ranks are threads of this process, and their memory is the host's.
 
-It is no friendlier than the real one: what is sent has to be received with the same count and type, in the same order.
+It is as strict as the real one: what is sent has to be received with the same count and type, in the same order.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Settling: gradients are summed over processes while a reverse pass computes others.
+"""The reduction of gradients: they are summed over processes while a reverse pass computes others.
 
-A gradient that is final waits in a :class:`Bucket` with others that are small, or has one of its own. A full bucket is
+A gradient that is final waits in a :class:`Bucket` with others that are small, or has a separate one. A full bucket is
 sent without waiting; whoever first needs one of its gradients waits, and adds. Elements are added in the order of
-:mod:`backburn.decorators.sharding.trees` whatever is in a bucket, so that bits do not depend on buckets or time.
+:mod:`backburn.decorators.sharding.trees` whatever is in a bucket: results are bitwise equal for all buckets.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from backburn.ops.bodies.slicing import slice_axis
 
 #: The bytes with which a bucket is full.
 FULL = 4 << 20
-#: The bytes from which a gradient has a bucket of its own: it is sent from where it is, others are copied together.
+#: The bytes from which a gradient has a separate bucket: it is sent from where it is, others are copied together.
 ALONE = 1 << 20
 
 
 class Column:
     """Arrays of the innermost backend that belong together in a bucket: the sums of this process's shards.
 
-    With ``axis`` None every process gets the whole sum, of which each adds ``lengths`` elements; else each gets a range
+    With ``axis`` None every process gets the whole sum, and adds ``lengths`` elements of it; else each gets a range
     along it of the lengths ``lengths``. ``shares`` are the numbers of elements that the processes add.
     """
 
@@ -63,7 +63,7 @@ class Bucket:
 
     def add(self, x: Shards, like: Any) -> None:
         """Take in a gradient, which goes to where ``like`` is."""
-        x.settling = self
+        x.reduction = self
         self._items.append((x, like))
         self.size += math.prod(x.shape) * self.level.dtype(x).itemsize
 
@@ -116,7 +116,7 @@ class Bucket:
             else:
                 x.parts = collectives.split(level, next(made), like.axis, like.cuts)
                 x.axis, x.cuts = like.axis, like.cuts
-            x.settling = None
+            x.reduction = None
         self._items, self._likes, self._columns, self._pending, self._received = [], [], [], [], []
 
     def _parts(self, piece: Any) -> Iterator[Any]:
@@ -131,7 +131,7 @@ class Bucket:
             yield k.reshape(part, tuple(shape))
 
     def _gathered(self, piece: Any) -> Iterator[Any]:
-        """Every column, of whose ranges each process has added one."""
+        """Every column; each process has added one of its ranges."""
         level = self.level
         k, comm = level.leaf_backend, level.communicator
         shares = [c.shares for c in self._columns]
@@ -182,7 +182,7 @@ class OpenBuckets:
             self._open[key] = bucket
 
     def forget(self, bucket: Bucket) -> None:
-        """Fill a bucket no further."""
+        """Add nothing more to a bucket."""
         for key in [key for key, known in self._open.items() if known is bucket]:
             del self._open[key]
 
@@ -212,8 +212,8 @@ def settle(level: Any, gradient: Any, like: Any) -> Any:
     else:
         return gradient
     inner = level.wrapped
-    settled = [inner.settle(g, p) for g, p in zip(parts, like.parts, strict=True)]
-    return Shards(settled, like.axis, like.cuts, gradient.shape, gradient.mesh_axis)
+    reduced = [inner.settle(g, p) for g, p in zip(parts, like.parts, strict=True)]
+    return Shards(reduced, like.axis, like.cuts, gradient.shape, gradient.mesh_axis)
 
 
 direct("settle", settle)

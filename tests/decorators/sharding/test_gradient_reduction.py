@@ -13,7 +13,7 @@ import backburn as bb
 from backburn import nn, optim
 from backburn.backend.wrapper import Wrapper
 from backburn.decorators import Capture
-from backburn.decorators.sharding import Sharded, settling
+from backburn.decorators.sharding import Sharded, gradient_reduction
 from backburn.distributed import place
 from backburn.nn.functional import cross_entropy
 from backburn.tensor.generators import Generator, fork
@@ -59,8 +59,8 @@ def adam() -> Any:
 @pytest.fixture(params=["one bucket", "several", "each alone"])
 def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     full, alone = {"one bucket": (1 << 30, 1 << 30), "several": (300, 1 << 30), "each alone": (1, 1)}[request.param]
-    monkeypatch.setattr(settling, "FULL", full)
-    monkeypatch.setattr(settling, "ALONE", alone)
+    monkeypatch.setattr(gradient_reduction, "FULL", full)
+    monkeypatch.setattr(gradient_reduction, "ALONE", alone)
     return request.param
 
 
@@ -116,8 +116,8 @@ class Notes(Wrapper):
 
 
 def events_of(placements: Any, full: int, alone: int, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    monkeypatch.setattr(settling, "FULL", full)
-    monkeypatch.setattr(settling, "ALONE", alone)
+    monkeypatch.setattr(gradient_reduction, "FULL", full)
+    monkeypatch.setattr(gradient_reduction, "ALONE", alone)
 
     def run(comm: Any) -> Any:
         train(Sharded(Notes(NumpyBackend(), comm.events), dp=2, comm=comm), placements, adam, steps=1, clip=False)
@@ -200,14 +200,14 @@ def test_a_collective_is_in_no_native_list() -> None:
     assert not hasattr(Sharded(NumpyBackend(), dp=2), "compile")
 
 
-# ---- what is settled ----
+# ---- what is reduced ----
 
 
 def addends_of(level: Any, values: Any) -> Any:
     return level.addends(level.wrapped.from_numpy(np.asarray(values, np.float32)))
 
 
-def test_a_gradient_that_is_settling_can_be_read_in_any_way(sizes: str) -> None:
+def test_a_gradient_that_is_being_reduced_can_be_read_in_any_way(sizes: str) -> None:
     values = np.arange(24, dtype=np.float32).reshape(4, 6)
 
     def run(comm: Any) -> Any:
