@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from backburn.conformance import check_backend
+from backburn.backend import load_backend
+from backburn.conformance import check_backend, checks
 
 
 def spec(inner: str, shards: int, inputs: str) -> str:
@@ -24,7 +25,17 @@ def test_some_checks_among_other_decorators(backend: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("inputs", "shards"), [("first", 3), ("last", 2), ("addends", 2)])
-def test_all_checks(inputs: str, shards: int) -> None:
-    report = check_backend(spec("numpy", shards, inputs))
+@pytest.mark.parametrize(("inputs", "shards", "is_wide"), [("first", 3, True), ("last", 2, False)])
+def test_all_checks(inputs: str, shards: int, is_wide: bool) -> None:
+    """Every dtype with one way of cutting: `nox -s sharded` tries all with each."""
+    known = {check.dtype for check in checks(load_backend("numpy"))}
+    report = check_backend(spec("numpy", shards, inputs), dtypes=["float64"] if is_wide else known - {"float64"})
+    assert len(report.results) > 10_000
+    assert report.failures == []
+
+
+@pytest.mark.slow
+def test_all_checks_of_addends() -> None:
+    report = check_backend(spec("numpy", 2, "addends"), dtypes=["float32", "int64"])
+    assert len(report.results) > 5000
     assert report.failures == []
