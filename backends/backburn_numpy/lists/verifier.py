@@ -361,17 +361,33 @@ class _Run:
             held = self._what(wrong[0]) if wrong.size and wrong[0] > 0 else "a constant" if wrong.all() else "nothing"
             raise Refused(f"where {what} is to lie, there is {held}")
 
-    def _place(self, span: Span) -> tuple[Variable | None, Array]:
-        """The value of the call that a step writes, and which of its elements, (rows, count)."""
+    def _place(self, span: Span, symbols: Array | None = None) -> tuple[Variable | None, Array]:
+        """The value of the call that a step writes, and which of its elements, (rows, count).
+
+        One after the other, several values that the call needs by the way may lie there: it is one that has the
+        ``symbols``, if there is one.
+        """
         first, end = span.ends
         if not span.region.is_written:
             raise Refused(f"it writes over {span.region.name}")
         if span.rows > 1 and abs(span.between) < span.length * span.size:
             raise Refused("the rows that it writes overlap")
-        for region, start, size, value in self._places[self._call]:
-            if region is span.region and start <= first and end <= start + size:
-                return value.variable, span.elements() - start // span.size
-        raise Refused(f"it writes bytes {first} to {end} of {span.region.name}, where no value of it lies")
+        found = [
+            (value.variable, span.elements() - start // span.size)
+            for region, start, size, value in self._places[self._call]
+            if region is span.region and start <= first and end <= start + size
+        ]
+        if not found:
+            raise Refused(f"it writes bytes {first} to {end} of {span.region.name}, where no value of it lies")
+        if symbols is not None:
+            for v, elements in found[1:]:
+                if v is not None and np.array_equal(symbols, self._elements(v, elements, span.size)):
+                    return v, elements
+        return found[0]
+
+    def _elements(self, v: Variable, elements: Array, size: int) -> Array:
+        """The symbols of some elements of a variable, (rows, count, units)."""
+        return self._symbols[v].reshape(-1, size // UNIT)[elements]
 
     def _write(self, span: Span) -> None:
         """Write what a step computes."""
@@ -382,16 +398,15 @@ class _Run:
         elif v not in self._call.writes or self._call.operation in MOVES:
             raise Refused("it computes what is to be moved")
         else:
-            symbols = self._symbols[v].reshape(-1, units)[elements]
+            symbols = self._elements(v, elements, span.size)
         span.region.symbols.reshape(-1, units)[span.elements()] = symbols
 
     def _move(self, span: Span, symbols: Array) -> None:
         """Write what a step moves, (rows, count, units)."""
-        v, elements = self._place(span)
-        units = span.size // UNIT
+        v, elements = self._place(span, symbols)
         if v is not None and (v not in self._call.writes or self._call.operation in MOVES):
-            self._compare(symbols, self._symbols[v].reshape(-1, units)[elements], "a part of it")
-        span.region.symbols.reshape(-1, units)[span.elements()] = symbols
+            self._compare(symbols, self._elements(v, elements, span.size), "a part of it")
+        span.region.symbols.reshape(-1, span.size // UNIT)[span.elements()] = symbols
 
     def _apart(self, writes: Sequence[Span], reads: Sequence[Span]) -> None:
         """Refuse a step that writes memory which it also reads, or writes twice."""

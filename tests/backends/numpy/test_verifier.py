@@ -266,6 +266,16 @@ def test_constants_may_be_parts_of_one_array(rows: slice) -> None:
         np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=2e-5, atol=1e-6)
 
 
+def test_values_may_lie_in_one_place_one_after_the_other() -> None:
+    """A matrix is turned twice, each through memory that the one before it has left."""
+
+    def twice(*given: Any) -> Any:
+        return bb.tanh(bb.concat([bb.exp(x * 2.0).T.T for x in given]))
+
+    first, replayed = record(twice, (4, 3), (4, 3), (4, 3))
+    np.testing.assert_allclose(first.numpy(), replayed.numpy(), rtol=1e-6)
+
+
 def test_all_kernels_that_lists_call_are_known() -> None:
     """The sources of the planner name no kernel whose effects the verifier does not know, and no other kind of move."""
     for name in effects.EFFECTS:
