@@ -60,6 +60,8 @@ STEPS = frozenset({"floor_divide"})
 #: Families in which an axis of any place may be one of many terms, so that each is very long once.
 ADDING = frozenset({"reduce", "scan", "linalg"})
 THREADS, CALLS = 4, 2
+#: The seconds after which Python changes to another thread; fewer take several times as long, for the changes alone.
+SWITCH = 1e-4
 #: Operations in which the order of products decides between NaN and infinities.
 WITHOUT_EDGES = frozenset({"scatter_reduce", "prod", "prod_of_others"})
 
@@ -345,9 +347,9 @@ def check_threads(check: Check) -> None:
 
 @contextmanager
 def _many_switches() -> Iterator[None]:
-    """Let Python change from thread to thread as often as it can."""
+    """Let Python change from thread to thread many times in a call."""
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
+    sys.setswitchinterval(SWITCH)
     try:
         yield
     finally:

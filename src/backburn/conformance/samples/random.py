@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ MULTIPLIERS = 0xD2E7470EE14C6C93, 0xCA5A826395121157
 WEYL = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B
 
 
+@lru_cache(4096)  # a block has eight words, and large samples share their first ones
 def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
     """One block of Philox4x64-10: four 64-bit numbers for a counter under a key."""
     for _ in range(10):

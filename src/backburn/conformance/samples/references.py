@@ -42,7 +42,10 @@ def erfinv(x: float) -> float:
         return math.copysign(math.inf, x) if abs(x) == 1 else math.nan
     y = math.sqrt(-math.log1p(-abs(x))) if abs(x) > 0.7 else abs(x)
     for _ in range(60):
+        before = y
         y -= (math.erf(y) - abs(x)) * math.sqrt(math.pi) / 2 * math.exp(y * y)
+        if y == before:
+            break
     return math.copysign(y, x)
 
 
