@@ -41,7 +41,7 @@ def _lists_are_verified() -> None:
 @pytest.fixture
 def guarded_memory() -> Iterator[None]:
     """Canaries around every array of the NumPy backend, and NaN in what nothing has written."""
-    from backburn_numpy.lists.guards import guarded
+    from tests.helpers.guards import guarded
 
     with guarded():
         yield

@@ -32,7 +32,7 @@ def test_run_tells_what_is_wrong(tmp_path, capsys):
     assert main(["run", str(FOLDER / "einsums.onnx"), "--input", str(tmp_path / "x.npz")]) == 2
     assert "has the arrays z, and the model takes x, y" in capsys.readouterr().err
     assert main(["run", str(tmp_path / "x.npz"), "--input", str(tmp_path / "x.npz")]) == 2
-    assert "no ONNX model" in capsys.readouterr().err
+    assert "not an ONNX model" in capsys.readouterr().err
 
 
 def test_info_shows_a_model(capsys):

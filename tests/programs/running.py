@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from tests.helpers.guards import MemoryFault, check, guarded
 from tests.helpers.interrupts import Interrupter
 from tests.programs.generator import widened
 from tests.programs.modes import OPTIMIZERS, Case, function_of
@@ -19,7 +20,6 @@ import backburn as bb
 from backburn.base.trees import flatten
 from backburn.errors import BackburnError, CaptureError, GraphError
 from backburn_numpy.lists import verifier
-from backburn_numpy.lists.guards import MemoryFault, check, guarded
 from backburn_numpy.runtime import threads
 
 #: The values of the inputs in each call: the first runs as it is, the second is recorded, and the rest are replays.

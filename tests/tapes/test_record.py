@@ -496,7 +496,7 @@ def test_buffers_that_are_no_arrays_are_replaced() -> None:
         (lambda ts: ts.pop(), ArgumentError, "3 buffers, and the tape has 4 slots"),
         (lambda ts: ts.__setitem__(1, np.zeros(3)), ShapeError, r"the buffer of slot 1 has shape \[3\]"),
         (lambda ts: ts.__setitem__(1, np.zeros(2, "int64")), DTypeError, "slot 1"),
-        (lambda ts: ts.__setitem__(1, ts[0]), ArgumentError, "is that of slot 0, too"),
+        (lambda ts: ts.__setitem__(1, ts[0]), ArgumentError, "is also that of slot 0"),
         (lambda ts: ts[2].setflags(write=False), ArgumentError, "slot 2 is read-only"),
     ],
 )

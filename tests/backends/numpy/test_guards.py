@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.helpers import guards
 from tests.helpers.kernels import needs_kernels
 
 import backburn as bb
 from backburn import nn
 from backburn_numpy import compiled, tuning
-from backburn_numpy.lists import guards, native_list
+from backburn_numpy.lists import native_list
 from backburn_numpy.lists.native_list import NativeList
 from backburn_numpy.ops import reduce
 from backburn_numpy.runtime import memory

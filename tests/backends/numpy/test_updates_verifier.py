@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.decorators.test_donation import OPTIMIZERS, plain_step, start
+from tests.helpers import guards
 from tests.helpers.kernels import needs_kernels
 from tests.helpers.planting import plant
 
 import backburn as bb
 from backburn.base.errors import BackburnError, CaptureError
 from backburn.programs.passes import in_place
-from backburn_numpy.lists import compiling, guards
+from backburn_numpy.lists import compiling
 from backburn_numpy.programs import state_updates
 from backburn_numpy.programs.state_updates import NumpyUpdates
 from backburn_numpy.programs.updates_verifier import VerifiedUpdates

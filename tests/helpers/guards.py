@@ -37,8 +37,8 @@ UNWRITTEN = 0xFF
 #: The most bytes of dead arrays that are kept, in which nobody may write.
 KEPT = 1 << 26
 
-#: Modules whose ``np.empty`` is memory that this one guards, or reads.
-UNCHANGED = (__name__, memory.__name__, compiled.__name__)
+#: Modules whose ``np.empty`` is memory that is guarded, or read.
+UNCHANGED = (memory.__name__, compiled.__name__)
 
 _found: list[str] = []
 _alive: dict[int, ref[_Guarded]] = {}
