@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import backburn as bb
-from backburn.backend.opaque import OPERATORS
+from backburn.backend.opaque import OPERATORS, Opaque
 from backburn.base.errors import DTypeError
 
 #: Each kind of primitive with a class of its own.
@@ -98,3 +98,9 @@ def test_every_operator_names_an_operation() -> None:
 def test_primitives_are_found_by_their_identity() -> None:
     x, y = bb.ones((2,)).primitive, bb.ones((2,)).primitive
     assert {x: 1, y: 2}[x] == 1
+
+
+def test_attributes_are_read_without_a_function_of_ours() -> None:
+    """With a ``__getattr__`` each reads slots half as fast, which is a fifth of a small call."""
+    assert "__getattr__" not in vars(Opaque)
+    assert Opaque.__getattribute__ is object.__getattribute__

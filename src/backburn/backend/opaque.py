@@ -66,9 +66,16 @@ class Opaque:
         name: str = function.__name__
         raise _error(f"np.{name}", _call(_NUMPYS.get(name, name)))
 
-    def __getattr__(self, name: str) -> NoReturn:
-        hint = f"; here: {_call(name)}, of the backend k" if name in OPERATIONS else ""
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
+
+class _Operation:
+    """An attribute that there is not, for the name of an operation. A ``__getattr__`` would slow all attributes."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, primitive: Any, owner: type) -> NoReturn:
+        words = f"{owner.__name__!r} object has no attribute {self.name!r}; here: {_call(self.name)}, of the backend k"
+        raise AttributeError(words, name=self.name, obj=primitive)
 
 
 def _call(name: str) -> str:
@@ -90,6 +97,8 @@ def _refusing(shown: str, operation: str) -> Callable[..., NoReturn]:
     return operator
 
 
+for _name in OPERATIONS:
+    setattr(Opaque, _name, _Operation(_name))
 for _name, (_shown, _operation) in OPERATORS.items():
     for _method in {_name, _name if _name in (*_UNARY, *_COMPARISONS) else f"r{_name}"}:
         setattr(Opaque, f"__{_method}__", _refusing(_shown, _operation))
