@@ -185,15 +185,12 @@ def _grad_norm_of_powers(k: Any, g: Any, x: Any, out: Any, ord: float) -> Any:
 def grad_logsumexp(k: Any, g: Any, x: Any, out: Any, axis: Axes) -> Any:
     """Each element's part of the sum; 0 where all are -inf. Elements that are inf share alike."""
     kept = keepdims_shape(x.shape, axis)
-    infinite = k.reshape(k.isinf(out), kept)
-    own = k.where(k.equal(x, math.inf), 1.0, k.zeros(x.shape, k.dtype(x)))
-    alike = k.div(own, k.maximum(k.sum(own, axis, True), 1.0))
-    finite = k.where(infinite, 0.0, x)
+    total, g = k.reshape(out, kept), k.reshape(k.where(k.equal(out, -math.inf), 0.0, g), kept)
+    alike = k.where(k.equal(x, total), 0.0, k.full(kept, -math.inf, k.dtype(x)))
+    terms = k.where(k.isinf(total), alike, x)
     if len(axis) == 1:  # whose own derivative is accurate where one element makes the sum
-        shares = k.softmax(finite, axis[0] % len(x.shape))
-    else:
-        shares = k.exp(k.sub(finite, k.reshape(k.where(k.isinf(out), 0.0, out), kept)))
-    return k.mul(k.where(infinite, alike, shares), k.reshape(g, kept))
+        return k.mul(k.softmax(terms, axis[0] % len(x.shape)), g)
+    return k.mul(k.exp(k.sub(terms, k.logsumexp(terms, axis, True))), g)
 
 
 class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
