@@ -80,7 +80,7 @@ def test_groups(on: EmulatedRunner, shape: tuple[int, ...], mean: float) -> None
 
 
 BATCHES = [
-    (262_144, 2),
+    pytest.param((262_144, 2), marks=pytest.mark.slow),
     (64, 3, 8, 8),
     (4, 2, 64, 64),
     (20_000, 2),
