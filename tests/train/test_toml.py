@@ -64,6 +64,13 @@ def test_line_of_a_key(keys, line) -> None:
     assert line_of(TEXT, keys) == line
 
 
+def test_comments_of_any_length_are_passed_at_once() -> None:
+    """Also the last ones, after which there is no statement, and in which there seems to be one."""
+    signs = "#" * 100_000
+    assert line_of(f"a = 1\n{signs}\n[b]\nc = 2 {signs}\n", ["b", "c"]) == 4
+    assert line_of(f"a = 1\n# b = 2\n{signs}", ["b"]) is None
+
+
 def test_lines_of_windows_files() -> None:
     assert line_of(TEXT.replace("\n", "\r\n"), ["optimizer", "name"]) == 23
 

@@ -98,7 +98,7 @@ def _lines(text: str) -> dict[tuple[str | int, ...], int]:
     #: The number of tables in each list of them.
     counts: dict[tuple[str | int, ...], int] = {}
     position, line, counted = 0, 1, 0
-    while (match := _STATEMENT.search(text, position)) is not None:
+    while (match := _STATEMENT.match(text, position)) is not None:
         line += text.count("\n", counted, match.start(1))
         counted = match.start(1)
         is_header, is_list = text.startswith("[", counted), text.startswith("[[", counted)
@@ -123,8 +123,8 @@ def _lines(text: str) -> dict[tuple[str | int, ...], int]:
     return found
 
 
-#: The first sign of a statement, after blanks and comments.
-_STATEMENT = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*([^ \t\r\n#])")
+#: The first sign of a statement, after blanks and comments, each of which is matched in one way only.
+_STATEMENT = re.compile(r"(?:[ \t\r\n]++|#[^\n]*+)*+([^ \t\r\n#])")
 #: Strings, comments, brackets, ends of lines: what matters for where a value ends.
 _SIGN = re.compile(r'"""|\'\'\'|"|\'|#[^\n]*|[\[{]|[\]}]|\n')
 #: The rest of a string of each kind.
