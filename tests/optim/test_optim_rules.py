@@ -597,6 +597,9 @@ def test_bad_options() -> None:
         (lambda: schedules.ReduceOnPlateau(0.1, mode="best"), "Plateau: mode is one of 'min', 'max', not 'best'"),
         (lambda: schedules.ReduceOnPlateau(0.1).observe("low"), "Plateau: a metric is a number, not 'low'"),
         (lambda: schedules.ReduceOnPlateau(0.1).load_state_dict({"best": 1.0}), "the state of a ReduceOnPlateau has"),
+        (lambda: schedules.ReduceOnPlateau(0.1).load_state_dict(HUGE), "has more than 64 bits"),
+        (lambda: optim.Adam(0.1).load_state_dict({"steps": 10**5000}), "steps has more than 64 bits"),
+        (lambda: optim.Average(0.9).load_state_dict({"updates": 10**5000}), "updates has more than 64 bits"),
         (lambda: schedules.Polynomial(0.1, 10, power=-1.0), "Polynomial: power"),
         (lambda: schedules.CosineWarmRestarts(0.1, 10, T_mult=wrong), "Restarts: T_mult is an integer of at least 1"),
         (lambda: schedules.Cosine(untyped.Warmup(3, 0.1), 10), "Cosine: lr is a number, not Warmup"),
@@ -725,6 +728,10 @@ def test_schedules_are_those_of_pytorch() -> None:
             assert ours(step) == pytest.approx(optimizer.param_groups[0]["lr"]), (ours, step)
             optimizer.step()
             scheduler.step()
+
+
+#: A count that no float holds, so that its powers are errors of Python.
+HUGE = {"best": None, "failures": 0, "waits": 0, "reductions": 10**400}
 
 
 @pytest.mark.parametrize("mode", ["min", "max"])

@@ -231,6 +231,8 @@ class Average(FixedAttributes):
             updates = index(state["updates"])
         except TypeError:
             raise DTypeError(f"load_state_dict: updates is an integer, not {state['updates']!r}") from None
+        if not -(2**63) < updates < 2**63:
+            raise ArgumentError("load_state_dict: updates has more than 64 bits")
         if updates < 0 or (updates == 0) != (not means):
             raise ArgumentError(f"load_state_dict: {updates} updates have not left {len(means)} means")
         self.updates, self._means = updates, means

@@ -514,8 +514,9 @@ def _count(name: str, steps: Any) -> int:
         count = index(steps)
     except TypeError:
         raise DTypeError(f"load_state_dict: {name} is an integer, not {steps!r}") from None
-    if count < 0:
-        raise ArgumentError(f"load_state_dict: {name} is a number of steps, not {count}")
+    if not 0 <= count < 2**63:
+        words = f"is a number of steps, not {count}" if -(2**63) < count < 0 else "has more than 64 bits"
+        raise ArgumentError(f"load_state_dict: {name} {words}")
     return count
 
 

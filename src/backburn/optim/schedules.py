@@ -360,6 +360,8 @@ class ReduceOnPlateau(Schedule):
             names = ", ".join(_STATE)
             raise ArgumentError(f"load_state_dict: the state of a ReduceOnPlateau has {names}, and this is {given!r}")
         counts = {name: integer("load_state_dict", name, state[name], least=0) for name in _STATE[1:]}
+        if max(counts.values()) >= 2**63:
+            raise ArgumentError("load_state_dict: a count of a ReduceOnPlateau has more than 64 bits")
         best = None if state["best"] is None else float(number("load_state_dict", "best", state["best"]))
         vars(self).update(best=best, **counts)
 

@@ -143,6 +143,8 @@ class Precision:
         if not isinstance(given, Mapping) or given.keys() != {"scale", "accepted"}:
             raise ArgumentError(f"load_state_dict: the state of a Precision has scale and accepted, not {given!r:.80}")
         accepted = integer("load_state_dict", "accepted", state["accepted"], least=0)
+        if accepted >= 2**63:
+            raise ArgumentError("load_state_dict: accepted has more than 64 bits")
         self.scale = bounded("load_state_dict", "scale", state["scale"], above=0, below=inf)
         self._accepted = accepted
 
