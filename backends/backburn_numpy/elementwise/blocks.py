@@ -125,7 +125,7 @@ def run_rows(name: str, arrays: Sequence[Array], rows: int, width: int | None = 
         fast(*starts, *rest, rows, *sizes)
         return True
     threads, strides = available(), [a.nbytes // rows for a in whole]
-    if not options and len(starts) < (4 if width is None else 5):
+    if not options and len(starts) < 5:
         compiled.parallel_for(fast, starts, strides, rows, width or 0, threads)
         return True
     if (parallel := compiled.serving(f"parallel_{name}", arrays[0])) is not None:

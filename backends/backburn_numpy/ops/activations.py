@@ -46,10 +46,10 @@ def gelu_backward(k: Any, grad: Array, x: Array, /, approximate: str) -> Array:
 GELU = {"none": "gelu", "tanh": "gelu_tanh"}
 
 
-#: Zero, one and four, by the bytes of a float: NumPy takes twice as long with a Python number, which it has to convert.
+#: Zero, one and minus two, by the bytes of a float: NumPy takes twice as long with a Python number, which it has to convert.
 ZERO: dict[int, Any] = {4: np.array(0, np.float32), 8: np.array(0, np.float64)}
 ONE: dict[int, Any] = {4: np.array(1, np.float32), 8: np.array(1, np.float64)}
-FOUR: dict[int, Any] = {4: np.array(4, np.float32), 8: np.array(4, np.float64)}
+MINUS_TWO: dict[int, Any] = {4: np.array(-2, np.float32), 8: np.array(-2, np.float64)}
 
 
 def _sigmoid(x: Array) -> Array:
@@ -85,9 +85,14 @@ def _sigmoid_slope(grad: Array, x: Array) -> Array:
     return np.multiply(power, grad, power)
 
 
-def _tanh_slope(grad: Array, x: Array) -> Array:
-    slope = _sigmoid_slope(grad, np.add(x, x, out=...))
-    return np.multiply(slope, FOUR[grad.itemsize], slope)
+def _tanh_slope(grad: Array, x: Array, y: Array) -> Array:
+    power, above = np.abs(x, out=...), np.abs(y, out=...)
+    np.multiply(power, MINUS_TWO[grad.itemsize], power)
+    np.exp(power, power)
+    np.add(above, ONE[grad.itemsize], above)
+    np.square(above, above)
+    np.multiply(power, above, power)
+    return np.multiply(power, grad, power)
 
 
 def _tanh_backward(grad: Array, y: Array) -> Array:
@@ -112,8 +117,8 @@ def _function(name: str) -> Callable[..., Array]:
     """The operation of that name, which has a kernel of the same name."""
     few = FEW.get(name)
 
-    def operation(k: Any, x: Array, y: Array = None, /) -> Array:
-        operands = (x,) if y is None else (x, y)
+    def operation(k: Any, x: Array, y: Array = None, z: Array = None, /) -> Array:
+        operands = (x,) if y is None else (x, y) if z is None else (x, y, z)
         if few is not None and x.size < tuning.MIN_ELEMENTS_FOR_KERNEL.get(name, 0) and x.itemsize > 2:
             return few(*operands)
         return _elementwise(k, name, name, *operands)
