@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled, tuning
+from backburn_numpy.compiled import FLOAT32, FLOAT64, addresses_of, kernel
 from backburn_numpy.elementwise.half_precision import cast_like, is_half, upcast_half
 from backburn_numpy.runtime.memory import contiguous, empty
 from backburn_numpy.runtime.threads import available, parallel_for
@@ -99,6 +101,23 @@ def along(k: Any, name: str, axis: int, *operands: Array) -> Array:
         run_rows(name, (out, *operands), first.size // first.shape[axis], first.shape[axis])
     elif first.size:
         run_columns(name, (out, *operands), first.shape, axis)
+    return out
+
+
+def run_small(name: str, x: Array, *others: Array) -> Array | None:
+    """The result of an element-wise kernel in this thread, by the shortest way; None for large or other operands.
+
+    They are contiguous float32 or float64 arrays of one shape.
+    """
+    dtype, shape, size = x.dtype, x.shape, x.size
+    fast = kernel(name) if dtype is FLOAT32 else kernel(f"{name}_double") if dtype is FLOAT64 else None
+    if fast is None or size >= tuning.MIN_ELEMENTS_FOR_NATIVE_THREADS or not x.flags.c_contiguous:
+        return None
+    for y in others:
+        if y.__class__ is not ndarray or y.dtype is not dtype or y.shape != shape or not y.flags.c_contiguous:
+            return None
+    out = empty(shape, dtype)
+    fast(*addresses_of((out, x, *others)), size)
     return out
 
 

@@ -138,7 +138,7 @@ class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     gradient_rule(
         tanh_slope,
         grad=lambda k, g, x, y: k.tanh_slope(g, x, y),
-        x=lambda k, g: None,
+        x=lambda g: None,
         y=lambda k, g, grad, y: k.mul(k.mul(g, grad), k.mul(y, -2.0)),
     )
 
