@@ -88,7 +88,7 @@ class VerifiedUpdates(NumpyUpdates):
                         _check_row(mine, others)
                         found += mine
                         reads += others
-                wanted = sorted(_bytes(x, number) for x in self._to_write[number])
+                wanted = sorted(_bytes(x, number) for x in self._to_write[number] if x.nbytes)
                 if sorted(found) != wanted:
                     raise Refused("its steps do not write each of its new values once")
                 writes += found

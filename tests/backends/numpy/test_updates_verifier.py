@@ -155,6 +155,22 @@ def test_the_verifier_is_used_and_writes_the_same(monkeypatch: pytest.MonkeyPatc
         np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name != "groups"])
+def test_parameters_without_elements_are_no_fault(name: str) -> None:
+    def step(state: Any, x: bb.Tensor) -> Any:
+        weights, optimizer = state
+        loss = bb.sum(x @ weights["w"]) + bb.sum(weights["empty"])
+        optimizer.step(weights, loss.backward())
+        return state, loss
+
+    with bb.use_backend("autodiff(capture(numpy))"):
+        weights = {"w": bb.ones((4, 2)).require_grad(), "empty": bb.ones((3, 0)).require_grad()}
+        state, captured = (weights, OPTIMIZERS[name]()), bb.capture(step, on_fallback="error")
+        for _ in range(3):
+            state, _ = captured(state, bb.ones((5, 4)))
+    assert state[0]["empty"].shape == (3, 0)
+
+
 def test_threads_that_replay_one_program_write_over_nothing_that_another_uses() -> None:
     """Each with a state of its own: its steps are those of a thread alone, or an error."""
     make = OPTIMIZERS["momentum"]
