@@ -847,7 +847,7 @@ def test_batches_in_containers_are_read_in_few_calls() -> None:
 
     def f(m: Any, pair: Any) -> Any:
         first, *rest = pair
-        return {"out": m["w"] * first - list(m.values())[0] + (rest[0][0] if rest else 0.0)}
+        return {"out": m["w"] * first - next(iter(m.values())) + (rest[0][0] if rest else 0.0)}
 
     captured = bb.capture(f, state=False, on_fallback="error")
     x, y = bb.asarray([1.0, 2.0], backend=RECORDING), bb.asarray([5.0, 7.0], backend=RECORDING)

@@ -111,13 +111,13 @@ FEW: dict[str, Callable[..., Array]] = {
 
 def _function(name: str) -> Callable[..., Array]:
     """The operation of that name, which has a kernel of the same name."""
-    few = FEW.get(name)
+    few, without_kernels = FEW.get(name), compiled.level() is None
 
     def operation(k: Any, x: Array, y: Array = None, z: Array = None, /) -> Array:
         operands = (x,) if y is None else (x, y) if z is None else (x, y, z)
-        if few is not None and x.itemsize > 2 and x.size < tuning.MIN_ELEMENTS_FOR_BODY:
-            if x.size < tuning.MIN_ELEMENTS_FOR_KERNEL.get(name, 1) or compiled.level() is None:
-                return few(*operands)
+        least = tuning.MIN_ELEMENTS_FOR_BODY if without_kernels else tuning.MIN_ELEMENTS_FOR_KERNEL.get(name, 1)
+        if few is not None and x.size < least and x.itemsize > 2:
+            return few(*operands)
         return _elementwise(k, name, name, *operands)
 
     return operation
@@ -130,9 +130,9 @@ for _name in (*FEW, "log_sigmoid", "silu_backward"):
 def _elementwise(k: Any, name: str, kernel: str, *operands: Array, **options: Any) -> Array:
     """The operation of that name: by the kernel, as a formula in one pass, or by its body."""
     first = operands[0]
-    if kernel and first.size >= tuning.MIN_ELEMENTS_FOR_KERNEL.get(kernel, 1):
-        if (found := run_small(kernel, *operands)) is not None:
-            return found
+    pays = kernel and first.size >= tuning.MIN_ELEMENTS_FOR_KERNEL.get(kernel, 1)
+    if pays and (found := run_small(kernel, *operands)) is not None:
+        return found
     if not first.flags.c_contiguous and (in_order := memory_ordered(*operands)) is not None:
         views, back = in_order
         return _elementwise(k, name, kernel, *views, **options).transpose(back)
