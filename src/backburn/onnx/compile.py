@@ -388,7 +388,8 @@ class Compiler:
         while outputs and not node.output[len(outputs) - 1]:
             outputs.pop()
         plain = {name: value for name, value in {**implied, **given}.items() if not isinstance(value, GraphAttribute)}
-        call = Call(node.op_type, opset, len(outputs), node.name or (node.output[0] if node.output else ""))
+        notes = frozenset(entry.key for entry in node.metadata_props)
+        call = Call(node.op_type, opset, len(outputs), node.name or (node.output[0] if node.output else ""), notes)
         host = host_handler_of(node.op_type) if node.domain in ("", "ai.onnx") and not graphs else None
         usable = host is not None and all(name in host.attributes or name in implied for name in given)
         self.operators[node.op_type] += 1

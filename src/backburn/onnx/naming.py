@@ -19,8 +19,9 @@ _EXPORTERS = re.compile(
 )
 #: Longer names are nobody's.
 _LONGEST = 500
-#: Notes in files of our own: at a node the path of its module, at a tensor its role and its other paths.
-LAYER, ROLE, ALIASES = "backburn.layer", "backburn.role", "backburn.paths"
+#: Notes in files of our own: at a node the path of its module, and that no gradient passes through it; at a tensor its
+#: role and its other paths.
+LAYER, STOP, ROLE, ALIASES = "backburn.layer", "backburn.stop_gradient", "backburn.role", "backburn.paths"
 _CALL = "pkg.torch.onnx.fx_node"
 _CLASSES = "pkg.torch.onnx.class_hierarchy"
 _SCOPES = "pkg.torch.onnx.name_scopes"

@@ -259,17 +259,18 @@ class Planner:
     def _ours(self, constant: Constant) -> None:
         """Enter a constant of a file of our own, which says what it is."""
         role = naming.role_of(constant.metadata)
-        if self.trainable is None or not constant.is_float:
-            is_parameter = role == "parameter"
-        else:
-            is_parameter = self._wanted(constant.name)
+        is_parameter = role == "parameter" if self.trainable is None else role != "" and self._wanted(constant.name)
         if is_parameter and constant.is_float:
             path = self._add(constant, [constant.slot], _Claim(constant.name, "noted in the file", True))
         else:
             path = self._constant(constant, "noted in the file" if role else "made by a call")
-        if path and self.ties == "auto":
+        if not path:
+            return
+        # In the order of the file, which is that of the model; other paths come last.
+        self.plan.tensors[path].order = constant.slot
+        if self.ties == "auto":
             for alias in naming.aliases_of(constant.metadata):
-                self.plan.aliases[alias] = (path, _first(constant))
+                self.plan.aliases[alias] = (path, len(self.compiled.graph.start))
 
     def _float(self, constant: Constant) -> None:
         recurrent = self._stack(constant)

@@ -17,6 +17,7 @@ import numpy as np
 from backburn.base.dtypes import DType
 from backburn.onnx.dtypes import NAMES
 from backburn.onnx.export.recorder import MAPPINGS, Mapped, Recorder, Value
+from backburn.onnx.naming import STOP
 
 #: ``TensorProto.DataType`` by name.
 NUMBERS = {name: number for number, name in NAMES.items()}
@@ -30,12 +31,13 @@ SAME = {
     "minimum": "Min", "mish": "Mish", "mul": "Mul", "neg": "Neg", "pow": "Pow", "prelu": "PRelu",
     "reciprocal": "Reciprocal", "relu": "Relu", "round": "Round", "sigmoid": "Sigmoid", "sign": "Sign", "sin": "Sin",
     "sinh": "Sinh", "softsign": "Softsign", "sqrt": "Sqrt", "stop_gradient": "Identity", "sub": "Sub", "tan": "Tan",
-    "tanh": "Tanh", "bitwise_and": "BitwiseAnd", "bitwise_invert": "BitwiseNot", "bitwise_or": "BitwiseOr",
+    "tanh": "Tanh", "bitwise_invert": "BitwiseNot", "bitwise_or": "BitwiseOr",
     "bitwise_xor": "BitwiseXor", "hard_swish": "HardSwish",
 }  # fmt: skip
 #: Operators with attributes of the operation, as numbers of the same meaning.
 WITH_ATTRIBUTES: dict[str, tuple[str, dict[str, str]]] = {
-    "celu": ("Celu", {"alpha": "alpha"}), "elu": ("Elu", {"alpha": "alpha"}), "gelu": ("Gelu", {"approximate": "approximate"}),
+    "celu": ("Celu", {"alpha": "alpha"}), "elu": ("Elu", {"alpha": "alpha"}),
+    "gelu": ("Gelu", {"approximate": "approximate"}),
     "leaky_relu": ("LeakyRelu", {"slope": "alpha"}), "log_softmax": ("LogSoftmax", {"axis": "axis"}),
     "softmax": ("Softmax", {"axis": "axis"}), "permute_dims": ("Transpose", {"axes": "perm"}),
     "take": ("Gather", {"axis": "axis"}), "take_along_axis": ("GatherElements", {"axis": "axis"}),
@@ -77,7 +79,7 @@ def _with_attributes(operator: str, names: dict[str, str], w: Recorder, *operand
 
 def _reduced(operator: str, w: Recorder, x: Value, /, axis: Sequence[int], keepdims: bool) -> Any:
     if not axis:
-        return w.node("Identity", x)
+        return x
     if operator == "ReduceMean" and x.dtype.bits < 32:
         return NotImplemented
     return w.node(operator, x, [*axis], keepdims=int(keepdims))
@@ -112,6 +114,12 @@ def _silu(w: Recorder, x: Value, /) -> Any:
 @mapping("not_equal")
 def _not_equal(w: Recorder, x: Any, y: Any, /) -> Any:
     return w.node("Not", w.node("Equal", *alike(x, y)))
+
+
+@mapping("bitwise_and")
+def _bitwise_and(w: Recorder, x: Any, y: Any, /) -> Any:
+    """All bits but the sign are asked of indices, so that negative ones are refused, which no operator does."""
+    return x if y.__class__ is int and y == 2**63 - 1 else w.node("BitwiseAnd", *alike(x, y))
 
 
 @mapping("trunc")
@@ -163,7 +171,7 @@ def _clip(w: Recorder, x: Any, low: Any, high: Any, /) -> Any:
     x, low, high = alike(x, low, high)
     for operator, bound in (("Max", low), ("Min", high)):
         x = x if bound is None else w.node(operator, x, bound)
-    return x if isinstance(x, str) else w.node("Identity", x)
+    return x
 
 
 @mapping("hardtanh")
@@ -208,7 +216,7 @@ def _masked_fill(w: Recorder, x: Value, mask: Any, value: Any, /) -> Any:
 
 @mapping("astype")
 def _astype(w: Recorder, x: Value, /, dtype: DType) -> Any:
-    return w.node("Cast", x, to=NUMBERS[dtype.name])
+    return x if x.dtype is dtype else w.node("Cast", x, to=NUMBERS[dtype.name])
 
 
 # ---- shapes ----
@@ -237,7 +245,7 @@ def _stack(w: Recorder, tensors: Sequence[Value], /, axis: int) -> Any:
 @mapping("flip")
 def _flip(w: Recorder, x: Value, /, axis: Sequence[int]) -> Any:
     if not axis:
-        return w.node("Identity", x)
+        return x
     count = len(axis)
     return w.node("Slice", x, [-1] * count, [-(2**62)] * count, [*axis], [-1] * count)
 
@@ -275,7 +283,7 @@ def _wanted(shape: Sequence[int], key: Sequence[slice]) -> list[tuple[int, tuple
 
 def _sliced(w: Recorder, x: Any, wanted: Sequence[tuple[int, tuple[int, int, int]]]) -> Any:
     if not wanted:
-        return w.node("Identity", x)
+        return x
     axes = [axis for axis, _ in wanted]
     starts, stops, steps = ([part[i] for _, part in wanted] for i in range(3))
     stops = [-(2**62) if stop < 0 else stop for stop in stops]
@@ -307,8 +315,7 @@ def _slice_assign(w: Recorder, x: Value, value: Any, /, key: Sequence[slice]) ->
         parts += [] if stop >= lengths[axis] else [_sliced(w, x, [(axis, (stop, whole, 1))])]
         return w.node("Concat", *parts, axis=axis) if len(parts) > 1 else middle
 
-    found = assigned(x, _wanted(x.shape, key), [*x.shape])
-    return found if isinstance(found, str) else w.node("Identity", found)
+    return assigned(x, _wanted(x.shape, key), [*x.shape])
 
 
 @mapping("select")
@@ -335,7 +342,13 @@ def _arange(w: Recorder, /, start: float, stop: float, step: float, dtype: DType
 
 @mapping("embedding")
 def _embedding(w: Recorder, weight: Value, indices: Any, /, padding_idx: int | None) -> Any:
-    return w.node("Gather", weight, indices, axis=0)
+    """The row of the padding is a copy that our own reader knows as a constant."""
+    rows = w.node("Gather", weight, indices, axis=0)
+    if padding_idx is None:
+        return rows
+    is_padding = w.node("Equal", indices, scalar(padding_idx % weight.shape[0], indices.dtype))
+    held = w.node("Identity", rows, note=STOP)
+    return w.node("Where", w.node("Unsqueeze", is_padding, [-1]), held, rows)
 
 
 @mapping("scatter")
@@ -383,6 +396,38 @@ def _cumulative_sum(w: Recorder, x: Value, /, axis: int, reverse: bool) -> Any:
 # ---- products, convolutions, windows ----
 
 
+@mapping("scaled_dot_product_attention")
+def _attention(
+    w: Recorder, query: Value, key: Any, value: Any, mask: Any, keep: Any, /, causal: bool, scale: float,
+    dropout: float, softcap: float | None,
+) -> Any:  # fmt: skip
+    """The operator has batches and heads. A query that attends to nothing gives NaN there, and 0 here."""
+    if keep is not None or (mask is not None and (causal or 0 in mask.shape)):
+        return NotImplemented
+    lead, rank = query.shape[:-2], len(query.shape)
+    given, masked = [query, key, value], mask
+    last = [query.shape[-2], key.shape[-2]]
+    if mask is not None and [*mask.shape[-2:]] != last:
+        masked = w.node("Expand", mask, [*mask.shape[:-2], *last])
+    if rank < 4:
+        given = [w.node("Unsqueeze", x, [*range(4 - rank)]) for x in given]
+    elif rank > 4:
+        merged = (int(np.prod(lead[:-1])), lead[-1])
+        if mask is not None and len(mask.shape) > 2:
+            masked = w.node("Reshape", w.node("Expand", mask, [*lead, *last]), [*merged, *last])
+        given = [w.node("Reshape", x, [*merged, *x.shape[-2:]]) for x in given]
+    found = w.node("Attention", *given, masked, is_causal=int(causal) or None, scale=scale, softcap=softcap)
+    if rank < 4:
+        found = w.node("Squeeze", found, [*range(4 - rank)])
+    elif rank > 4:
+        found = w.node("Reshape", found, [*query.shape[:-1], value.shape[-1]])
+    if mask is None:
+        return found
+    top = w.node("ReduceMax", mask, [-1], keepdims=1)
+    attends = top if mask.dtype.kind == "bool" else w.node("Greater", top, scalar(-np.inf, mask.dtype))
+    return w.node("Where", attends, found, scalar(0.0, query.dtype))
+
+
 @mapping("linear")
 def _linear(w: Recorder, x: Value, weight: Any, bias: Any, /) -> Any:
     if len(x.shape) == 2:
@@ -408,9 +453,7 @@ def _ends(padding: Sequence[tuple[int, int]]) -> list[int]:
 
 
 @mapping("max_pool")
-def _max_pool(
-    w: Recorder, x: Value, /, size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
-) -> Any:
+def _max_pool(w: Recorder, x: Value, /, size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Any:
     """The operator's indices count through examples and channels, too."""
     values, indices = w.node(
         "MaxPool", x, kernel_shape=[*size], strides=[*stride], pads=_ends(padding), dilations=[*dilation],

@@ -42,6 +42,8 @@ class Node:
     #: The path of the module, and words for the call in errors.
     layer: str
     call: str
+    #: The key of a remark for our own reader; empty for none.
+    note: str = ""
 
 
 class Value(Opaque):
@@ -146,7 +148,7 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
         """The operation whose nodes are written."""
         return self._calls.stack[-1]
 
-    def node(self, operator: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
+    def node(self, operator: str, *inputs: Any, outputs: int = 1, note: str = "", **attributes: Any) -> Any:
         """Write a node, and return the name of its output, or a list of names.
 
         Inputs are values, names, arrays, integers and lists of integers for shapes, or None; attributes that are None
@@ -161,7 +163,7 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
             given.pop()
         kept = {key: value for key, value in attributes.items() if value is not None}
         words = f"{self._calls.stack[0] if self._calls.stack else operator} at {self._calls.site}"
-        self.nodes.append(Node(operator, given, names, kept, layer, words))
+        self.nodes.append(Node(operator, given, names, kept, layer, words, note))
         return names[0] if outputs == 1 else names
 
     def free(self, name: str) -> str:
@@ -200,8 +202,12 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
         finally:
             calls.stack.pop()
         if not isinstance(result, tuple | list):
-            return Value(found, result, self._inner.dtype(result), True)
-        return tuple(Value(x, r, self._inner.dtype(r), True) for x, r in zip(found, result, strict=True))
+            return self._result(found, result)
+        return tuple(self._result(x, r) for x, r in zip(found, result, strict=True))
+
+    def _result(self, found: Any, primitive: Any) -> Value:
+        """A result, under the name of a node's output or of an operand that it is."""
+        return Value(found.name if found.__class__ is Value else found, primitive, self._inner.dtype(primitive), True)
 
     def _by_body(self, entry: Operation, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
         if entry.required:
@@ -227,7 +233,7 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
 def _input(x: Any) -> Input:
     """An input of a node."""
     if x.__class__ is Value:
-        return x.name  # type: ignore[no-any-return]
+        return x.name
     if x is None or isinstance(x, str | np.ndarray):
         return x
     return np.asarray(x, np.int64)

@@ -193,7 +193,7 @@ class _Proto:
     """Makes the protocol buffer of a graph."""
 
     def __init__(self, onnx: Any, graph: Graph, state: Sequence[State]) -> None:
-        self.helper, self.numbers = onnx.helper, onnx.numpy_helper
+        self.helper, self.schema = onnx.helper, onnx.defs.get_schema
         self.graph = graph
         self.state = state
         self.constants: dict[Any, Any] = {}
@@ -204,7 +204,7 @@ class _Proto:
         """The model."""
         graph, helper = self.graph, self.helper
         renamed = self._outputs()
-        nodes = [self._node(node, renamed) for node in _used(graph.nodes, {value.name for _, value in graph.outputs})]
+        nodes = [self._node(node, renamed) for node in self._used()]
         read = {name for node in nodes for name in node.input}
         made = {name for node in nodes for name in node.output}
         nodes += self._copies(renamed, made)
@@ -217,6 +217,20 @@ class _Proto:
             made_graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION,
             producer_name="backburn", producer_version=__version__,
         )  # fmt: skip
+
+    def _used(self) -> list[Node]:
+        """The nodes that results are computed from, without optional outputs that nothing reads."""
+        read = {value.name for _, value in self.graph.outputs if isinstance(value.name, str)}
+        found = []
+        for node in reversed(self.graph.nodes):
+            if read.isdisjoint(node.outputs):
+                continue
+            least = self.schema(node.operator, OPSET).min_output if len(node.outputs) > 1 else 1
+            while len(node.outputs) > least and node.outputs[-1] not in read:
+                node.outputs.pop()
+            read |= {name for name in node.inputs if isinstance(name, str)}
+            found.append(node)
+        return found[::-1]
 
     def _outputs(self) -> dict[str, str]:
         """The names of results, for values that nodes make, by the names that these have otherwise."""
@@ -246,8 +260,9 @@ class _Proto:
             node.operator, [self._name(x, renamed) for x in node.inputs], [renamed.get(x, x) for x in node.outputs],
             name=node.outputs[0], **node.attributes,
         )  # fmt: skip
-        if node.layer:
-            _note(found, LAYER, node.layer)
+        for key, value in ((LAYER, node.layer), (node.note, node.note)):
+            if key and value:
+                _note(found, key, value)
         return found
 
     def _constant(self, array: NDArray[Any]) -> str:
@@ -288,17 +303,3 @@ def _number(dtype: DType) -> int:
 def _note(proto: Any, key: str, value: str) -> None:
     entry = proto.metadata_props.add()
     entry.key, entry.value = key, value
-
-
-def _used(nodes: Sequence[Node], wanted: Iterable[Any]) -> list[Node]:
-    """The nodes that results are computed from. The standard's optional outputs that nothing reads are left out."""
-    read = {name for name in wanted if isinstance(name, str)}
-    found = []
-    for node in reversed(nodes):
-        if read.isdisjoint(node.outputs):
-            continue
-        while node.outputs[-1] not in read:
-            node.outputs.pop()
-        read |= {name for name in node.inputs if isinstance(name, str)}
-        found.append(node)
-    return found[::-1]
