@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import backburn.onnx.export.mappings  # noqa: F401 (enters the mappings)
-from backburn import __version__
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, BackendUnavailableError, Unsupported, hint_for
 from backburn.base.module_calls import WATCHERS, Watcher
@@ -214,8 +213,7 @@ class _Proto:
         outputs = [self._info(name, x) for name, x in graph.outputs]
         made_graph = helper.make_graph(nodes, "backburn", inputs, outputs, [*tensors, *self.constants.values()])
         return helper.make_model(
-            made_graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION,
-            producer_name="backburn", producer_version=__version__,
+            made_graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="backburn"
         )  # fmt: skip
 
     def _used(self) -> list[Node]:
