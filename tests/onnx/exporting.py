@@ -32,7 +32,8 @@ def far(x: Any, y: Any) -> float:
 
 
 def run_reference(proto: Any, examples: Any) -> list[Any]:
-    return ReferenceEvaluator(proto).run(None, as_inputs(proto, examples))
+    found: Any = ReferenceEvaluator(proto).run(None, as_inputs(proto, examples))
+    return list(found)
 
 
 def run_runtime(proto: Any, examples: Any) -> list[Any]:
@@ -42,7 +43,7 @@ def run_runtime(proto: Any, examples: Any) -> list[Any]:
     options.log_severity_level = 3
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, as_inputs(proto, examples))
+    return list(session.run(None, as_inputs(proto, examples)))
 
 
 def loss_of(outputs: Any, seed: int = 0) -> Any:
@@ -81,7 +82,8 @@ def check_export(
         for path, parameter in model.named_parameters():
             gradient = parameter.grad(ours)
             if path in there and gradient is not None:
-                assert far(there[path].grad(theirs).numpy(), gradient.numpy()) < 10 * tolerance, path
+                same: Any = there[path].grad(theirs)
+                assert far(same.numpy(), gradient.numpy()) < 10 * tolerance, path
     if reference:
         for x, y in zip(run_reference(proto, examples), arrays, strict=True):
             assert far(np.asarray(x), y) < tolerance, ("reference", far(np.asarray(x), y))

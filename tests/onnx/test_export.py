@@ -183,6 +183,8 @@ class Scaled(nn.Module):
     def __init__(self) -> None:
         self.val_1 = nn.parameter(bb.asarray(2.0))
         self.t = nn.parameter(bb.asarray([1.0, 1.0, 1.0]))
+        self.steps: Any
+        self.constant_0: Any
         self.register_buffer("steps", bb.asarray([1, 2, 3]))
         self.register_buffer("constant_0", bb.asarray([5.0, 5.0, 5.0]))
 
@@ -230,7 +232,7 @@ def test_ties_hold_equal_weights_stay_two_and_padding_has_no_gradient() -> None:
     model = Tied()
     tokens = bb.asarray([[0, 2, 6], [2, 2, 1]])
     proto = check_export(model, tokens)
-    loaded = bb.onnx.load(proto)
+    loaded: Any = bb.onnx.load(proto)
     assert [*loaded.state_dict()] == [*model.state_dict()]
     assert [path for path, _ in loaded.named_parameters()] == [path for path, _ in model.named_parameters()]
     assert loaded.table.weight is loaded.head.weight
@@ -305,7 +307,7 @@ def test_trees_of_inputs_and_outputs() -> None:
 
 
 def test_names_never_clash() -> None:
-    model = nn.Sequential(nn.Linear(3, 3))
+    model: Any = nn.Sequential(nn.Linear(3, 3))
     model.x = model[0].bias  # the name of the input
     proto = bb.onnx.export(model, None, normal(2, 3))
     made = [x.name for x in (*proto.graph.input, *proto.graph.initializer)] + [
