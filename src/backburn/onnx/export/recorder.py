@@ -36,7 +36,8 @@ class Node:
     """A node of the graph: its inputs and outputs, and the call that it comes from."""
 
     operator: str
-    inputs: list[Input]
+    #: With lengths that vary, also formulas (:mod:`backburn.onnx.export.symbolic`).
+    inputs: list[Any]
     outputs: list[str]
     attributes: dict[str, Any]
     #: The path of the module, and words for the call in errors.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -19,7 +19,7 @@ import backburn.onnx.export.recurrent  # noqa: F401 (enters the mappings)
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, BackendUnavailableError, Unsupported, hint_for
 from backburn.base.module_calls import WATCHERS, Watcher
-from backburn.base.trees import leaves_with_paths
+from backburn.base.trees import flatten, leaves_with_paths, unflatten
 from backburn.io.atomic import write_atomically
 from backburn.nn.module import Module
 from backburn.onnx.export.mappings import NUMBERS
@@ -115,7 +115,7 @@ def _state_of(model: Module) -> list[State]:
     return parameters + [State(x, tuple(paths[id(x)]), "buffer") for _, x in model.named_buffers()]
 
 
-def _lengths(graph: Graph, axes: Mapping[str, Mapping[int, str]]) -> dict[str, int]:
+def _lengths(graph: Graph, axes: Mapping[str, Mapping[Any, Any]]) -> dict[str, int]:
     """The lengths of the axes that may vary, in the examples."""
     found: dict[str, int] = {}
     shapes = {str(x.name): x.shape for x in graph.inputs}
@@ -127,6 +127,8 @@ def _lengths(graph: Graph, axes: Mapping[str, Mapping[int, str]]) -> dict[str, i
                 raise ArgumentError(f"export: dynamic: an axis is called by an identifier, not {symbol!r}")
             if not isinstance(axis, int) or not -len(shapes[name]) <= axis < len(shapes[name]):
                 raise ArgumentError(f"export: dynamic: {name} has no axis {axis!r}: {list(shapes[name])}")
+            if not shapes[name][axis]:
+                raise ArgumentError(f"export: dynamic: {name} is empty, {list(shapes[name])}: it has nothing to repeat")
             length = found.setdefault(symbol, shapes[name][axis])
             if length != shapes[name][axis]:
                 raise ArgumentError(
@@ -168,7 +170,12 @@ def _recorded(
         inputs.append(found.primitive)
         return found
 
-    given = [_mapped(x, name, taken) for name, x in _named(model, examples)]
+    given = []
+    for name, tree in _named(model, examples):
+        leaves, structure = flatten(tree)
+        paths = [f"{name}.{path}" if path else name for path, _ in leaves_with_paths(tree)]
+        moved_leaves = [taken(path, x) if is_tensor(x) else x for path, x in zip(paths, leaves, strict=True)]
+        given.append(unflatten(structure, moved_leaves))
     copy = model._copied(lambda x: moved.get(id(x), x)).eval()
     watcher = Watcher()
     WATCHERS.append(watcher)
@@ -177,13 +184,13 @@ def _recorded(
             found = copy(*given)
     finally:
         WATCHERS.remove(watcher)
-    leaves = [(path, x) for path, x in leaves_with_paths(found) if is_tensor(x)]
-    if not leaves:
+    results = [(path, x) for path, x in leaves_with_paths(found) if is_tensor(x)]
+    if not results:
         raise ArgumentError("export: the model returns no tensor")
     keyed = isinstance(found, dict)
     outputs = []
-    for i, (path, x) in enumerate(leaves):
-        default = path if keyed else "output" if len(leaves) == 1 else f"output_{i}"
+    for i, (path, x) in enumerate(results):
+        default = path if keyed else "output" if len(results) == 1 else f"output_{i}"
         outputs.append((named(default), lift(constant(x), recorder)))
     for name in names:
         if name not in renamed:
@@ -191,27 +198,17 @@ def _recorded(
     shapes: dict[str, list[int | str | None]] = {str(x.name): [*x.shape] for x in inputs}
     shapes |= {name: [*x.shape] for name, x in outputs}
     places = {symbol: (name, axis % len(shapes[name])) for name, a in axes.items() for axis, symbol in a.items()}
-    tensors = {x.primitive.name: x for x in moved.values()}
-    return Graph(used(recorder.nodes, outputs), inputs, outputs, tensors, backend, shapes, places)
+    by_name = {x.primitive.name: x for x in moved.values()}
+    return Graph(used(recorder.nodes, outputs), inputs, outputs, by_name, backend, shapes, places)
 
 
 def _named(model: Module, examples: Sequence[Any]) -> Iterable[tuple[str, Any]]:
     """The examples with the names of the parameters of ``forward``."""
     parameters = inspect.signature(model.forward).parameters.values()
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    names = [*getattr(model, "input_names", names)]
     names += [f"input_{i}" for i in range(len(names), len(examples))]
-    return zip(getattr(model, "input_names", names), examples, strict=False)
-
-
-def _mapped(x: Any, path: str, function: Callable[[str, Any], Any]) -> Any:
-    """A tree with its tensors replaced."""
-    if is_tensor(x):
-        return function(path, x)
-    if isinstance(x, list | tuple):
-        return type(x)([_mapped(part, f"{path}.{i}", function) for i, part in enumerate(x)])
-    if isinstance(x, dict):
-        return {key: _mapped(part, f"{path}.{key}", function) for key, part in x.items()}
-    return x
+    return zip(names, examples, strict=False)
 
 
 def _on(recorder: Recorder, x: Any, name: str) -> Any:
@@ -298,10 +295,11 @@ class _Proto:
         """The name of integers, some of which are formulas; nodes that compute them are added to ``before``."""
         parts = []
         for is_formula, run in groupby(given.numbers, lambda n: not isinstance(n, int)):
+            numbers: list[Any] = [*run]
             if is_formula:
-                parts += [self._formula(n, before) for n in run if not isinstance(n, int)]
+                parts += [self._formula(n, before) for n in numbers]
             else:
-                parts.append(self._constant(np.array([*run], np.int64)))
+                parts.append(self._constant(np.array(numbers, np.int64)))
         if not given.is_vector:
             return self._made("Squeeze", [*parts, self._constant(np.array([0], np.int64))], before)
         return parts[0] if len(parts) == 1 else self._made("Concat", parts, before, axis=0)
