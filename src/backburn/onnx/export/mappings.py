@@ -246,8 +246,16 @@ def _stack(w: Recorder, tensors: Sequence[Value], /, axis: int) -> Any:
 def _flip(w: Recorder, x: Value, /, axis: Sequence[int]) -> Any:
     if not axis:
         return x
-    count = len(axis)
-    return w.node("Slice", x, [-1] * count, [-(2**62)] * count, [*axis], [-1] * count)
+
+    def flipped(x: Any) -> str:
+        count = len(axis)
+        return str(w.node("Slice", x, [-1] * count, [-(2**62)] * count, [*axis], [-1] * count))
+
+    found = flipped(x)
+    if isinstance(x.name, str) and x.name in w.products and [*axis] == [0]:
+        before, *rest = w.products[x.name]
+        w.products[found] = (flipped(before), *rest)
+    return found
 
 
 @mapping("tile")
@@ -272,7 +280,12 @@ def _triangle(w: Recorder, x: Value, /, offset: int) -> Any:
 
 @mapping("slice")
 def _slice(w: Recorder, x: Value, /, key: Sequence[slice]) -> Any:
-    return _sliced(w, x, _wanted(x.shape, key))
+    wanted = _wanted(x.shape, key)
+    if isinstance(x.name, str) and x.name in w.last_of:
+        steps = x.shape[0]
+        if wanted == ([] if steps == 1 else [(0, (steps - 1, steps, 1))]):
+            return w.last_of[x.name]
+    return _sliced(w, x, wanted)
 
 
 def _wanted(shape: Sequence[int], key: Sequence[slice]) -> list[tuple[int, tuple[int, int, int]]]:
@@ -320,6 +333,8 @@ def _slice_assign(w: Recorder, x: Value, value: Any, /, key: Sequence[slice]) ->
 
 @mapping("select")
 def _select(w: Recorder, x: Value, /, axis: int, index: int) -> Any:
+    if isinstance(x.name, str) and x.name in w.last_of and (axis, index) == (0, x.shape[0] - 1):
+        return w.node("Squeeze", w.last_of[x.name], [0])
     return w.node("Gather", x, index, axis=axis)
 
 
@@ -432,8 +447,10 @@ def _attention(
 def _linear(w: Recorder, x: Value, weight: Any, bias: Any, /) -> Any:
     if len(x.shape) == 2:
         return w.node("Gemm", x, weight, bias, transB=1)
-    product = w.node("MatMul", x, w.node("Transpose", weight, perm=[1, 0]))
-    return product if bias is None else w.node("Add", product, bias)
+    found = w.node("MatMul", x, w.node("Transpose", weight, perm=[1, 0]))
+    found = found if bias is None else w.node("Add", found, bias)
+    w.products[found] = x, weight, bias
+    return found
 
 
 @mapping("conv", "conv_transpose")

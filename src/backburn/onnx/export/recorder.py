@@ -36,7 +36,8 @@ class Node:
     """A node of the graph: its inputs and outputs, and the call that it comes from."""
 
     operator: str
-    inputs: list[Input]
+    #: With lengths that vary, also formulas (:mod:`backburn.onnx.export.symbolic`).
+    inputs: list[Any]
     outputs: list[str]
     attributes: dict[str, Any]
     #: The path of the module, and words for the call in errors.
@@ -66,6 +67,20 @@ class Value(Opaque):
 
 
 @dataclass
+class Graph:
+    """A recorded model: nodes, the values that enter it and leave it, and the tensors of its state by name."""
+
+    nodes: list[Node]
+    inputs: list[Value]
+    outputs: list[tuple[str, Value]]
+    state: dict[str, Any]
+    backend: Any
+    #: The shapes of inputs and outputs, in which lengths that vary have names, and the input and axis of each of these.
+    shapes: dict[str, list[int | str | None]]
+    places: dict[str, tuple[str, int]]
+
+
+@dataclass
 class _Calls:
     """The calls that are running, the outermost first, and the names that are taken."""
 
@@ -82,6 +97,10 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
         self._inner = wrapped
         self._calls = _Calls(used=Counter(dict.fromkeys(taken, 1)))
         self.nodes: list[Node] = []
+        #: The operands of products with weights, by the names of their results, which recurrent layers take apart.
+        self.products: dict[str, tuple[Any, Any, Any]] = {}
+        #: The last steps, along axis 0, of values that an operator gives only there.
+        self.last_of: dict[str, str] = {}
 
     @property
     def spec(self) -> str:
@@ -156,7 +175,7 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
         """
         call = CALL.get()
         layer = (call.layer if call is not None else None) or ""
-        name = self.free(f"{layer}/{operator}" if layer else operator)
+        name = self.free(f"{layer}/{operator}" if layer else operator or "nothing")
         names = [name, *(self.free(f"{name}_{i}") for i in range(1, outputs))]
         given = [_input(x) for x in inputs]
         while given and given[-1] is None:
@@ -165,6 +184,10 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
         words = f"{self._calls.stack[0] if self._calls.stack else operator} at {self._calls.site}"
         self.nodes.append(Node(operator, given, names, kept, layer, words, note))
         return names[0] if outputs == 1 else names
+
+    def missing(self, what: str) -> str:
+        """A result that no operator has: an error if anything reads it."""
+        return str(self.node("", note=what))
 
     def free(self, name: str) -> str:
         """A name that no other value has, which begins with this."""
@@ -228,6 +251,23 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
                 "depends on an input or a parameter is computed with tensors"
             )
         return getattr(self._inner, name)(_inner_of(operands[0]))
+
+
+def used(nodes: Sequence[Node], outputs: Iterable[tuple[str, Value]]) -> list[Node]:
+    """The nodes that outputs are computed from, without optional results that nothing reads."""
+    from onnx.defs import get_schema
+
+    read = {value.name for _, value in outputs if isinstance(value.name, str)}
+    found = []
+    for node in reversed(nodes):
+        if read.isdisjoint(node.outputs):
+            continue
+        least = get_schema(node.operator).min_output if len(node.outputs) > 1 else 1
+        while len(node.outputs) > max(least, 1) and node.outputs[-1] not in read:
+            node.outputs.pop()
+        read |= {name for name in node.inputs if isinstance(name, str)}
+        found.append(node)
+    return found[::-1]
 
 
 def _input(x: Any) -> Input:

@@ -5,44 +5,38 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-import backburn.onnx.export.mappings  # noqa: F401 (enters the mappings)
+import backburn.onnx.export.recurrent  # noqa: F401 (enters the mappings)
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, BackendUnavailableError, Unsupported, hint_for
 from backburn.base.module_calls import WATCHERS, Watcher
-from backburn.base.trees import leaves_with_paths
+from backburn.base.trees import flatten, leaves_with_paths, unflatten
 from backburn.io.atomic import write_atomically
 from backburn.nn.module import Module
 from backburn.onnx.export.mappings import NUMBERS
-from backburn.onnx.export.recorder import Node, Recorder, Value
+from backburn.onnx.export.recorder import Graph, Node, Recorder, Value, used
+from backburn.onnx.export.symbolic import Symbolic, merged
 from backburn.onnx.naming import ALIASES, LAYER, ROLE
 from backburn.tensor.core.defaults import use_backend
 from backburn.tensor.core.levels import INNER, constant, innermost, lift
 from backburn.tensor.core.wrapping import is_tensor, wrap
+from backburn.tensor.creation import arange
+from backburn.tensor.index import take
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 #: The opset that is written, and the version of the format that goes with it.
 OPSET, IR_VERSION = 23, 11
-
-
-@dataclass
-class Graph:
-    """A recorded model: nodes, the values that enter it and leave it, and the tensors of its state by name."""
-
-    nodes: list[Node]
-    inputs: list[Value]
-    outputs: list[tuple[str, Value]]
-    state: dict[str, Any]
-    backend: Any
 
 
 @dataclass(frozen=True)
@@ -55,8 +49,8 @@ class State:
 
 
 def export(
-    model: Module, path: str | os.PathLike[str] | None, /, *examples: Any, names: Mapping[str, str] | None = None,
-    opset: int = OPSET,
+    model: Module, path: str | os.PathLike[str] | None, /, *examples: Any,
+    dynamic: Mapping[str, Mapping[int, str]] | None = None, names: Mapping[str, str] | None = None, opset: int = OPSET,
 ) -> ModelProto:  # fmt: skip
     """Write a model as a graph of ONNX, and return it.
 
@@ -68,8 +62,13 @@ def export(
     Inputs have the names of the parameters of ``forward``, and one output is called ``output``, several ``output_0``,
     ``output_1``, ...; or as their paths in a dict. ``names`` gives other names to either.
 
+    ``dynamic`` names axes of inputs whose lengths may vary, as in ``{"x": {0: "batch"}}``; axes with one name have one
+    length. The model then runs at several lengths, with the examples repeated or cut, and numbers that differ between
+    the runs become formulas of the lengths, which are checked at another length.
+
     Raises :class:`Unsupported` for an operation that ONNX has not, with the line of the call, :class:`CaptureError` for
-    a model that reads values on the host, and :class:`ArgumentError` for options that do not fit.
+    a model that reads values on the host or computes otherwise at other lengths, and :class:`ArgumentError` for options
+    that do not fit.
 
         >>> import backburn as bb
         >>> model = bb.nn.Sequential(bb.nn.Linear(3, 4), bb.nn.ReLU(), bb.nn.Linear(4, 2))
@@ -83,7 +82,10 @@ def export(
     if opset != OPSET:
         raise ArgumentError(f"export: opset {OPSET} is written, and not {opset!r}")
     state = _state_of(model)
-    graph = _recorded(model, state, examples, dict(names or {}))
+    axes = {name: dict(found) for name, found in (dynamic or {}).items()}
+    names = dict(names or {})
+    lengths = _lengths(_recorded(model, state, examples, names), axes) if axes else {}
+    graph = merged(lambda sizes: _recorded(model, state, examples, names, axes, sizes), lengths)
     proto = _Proto(onnx, graph, state).build()
     if path is not None:
         write_atomically(Path(path), lambda file: file.write(proto.SerializeToString(deterministic=True)))
@@ -113,7 +115,41 @@ def _state_of(model: Module) -> list[State]:
     return parameters + [State(x, tuple(paths[id(x)]), "buffer") for _, x in model.named_buffers()]
 
 
-def _recorded(model: Module, state: Sequence[State], examples: Sequence[Any], names: dict[str, str]) -> Graph:
+def _lengths(graph: Graph, axes: Mapping[str, Mapping[Any, Any]]) -> dict[str, int]:
+    """The lengths of the axes that may vary, in the examples."""
+    found: dict[str, int] = {}
+    shapes = {str(x.name): x.shape for x in graph.inputs}
+    for name, named in axes.items():
+        if name not in shapes:
+            raise ArgumentError(f"export: dynamic: there is no input {name!r}. {hint_for(name, shapes)}")
+        for axis, symbol in named.items():
+            if not isinstance(symbol, str) or not symbol.isidentifier():
+                raise ArgumentError(f"export: dynamic: an axis is called by an identifier, not {symbol!r}")
+            if not isinstance(axis, int) or not -len(shapes[name]) <= axis < len(shapes[name]):
+                raise ArgumentError(f"export: dynamic: {name} has no axis {axis!r}: {list(shapes[name])}")
+            if not shapes[name][axis]:
+                raise ArgumentError(f"export: dynamic: {name} is empty, {list(shapes[name])}: it has nothing to repeat")
+            length = found.setdefault(symbol, shapes[name][axis])
+            if length != shapes[name][axis]:
+                raise ArgumentError(
+                    f"export: dynamic: the examples have {length} and {shapes[name][axis]} for the length {symbol!r}"
+                )
+    return found
+
+
+def _resized(x: Any, axes: Mapping[int, str], sizes: Mapping[str, int]) -> Any:
+    """A tensor with other lengths: its entries from the start, again and again."""
+    for axis, symbol in axes.items():
+        if x.shape[axis] != sizes[symbol]:
+            order = arange(sizes[symbol], backend=x.backend) % x.shape[axis]
+            x = take(x, order, axis=axis)
+    return x
+
+
+def _recorded(
+    model: Module, state: Sequence[State], examples: Sequence[Any], names: dict[str, str],
+    axes: Mapping[str, Mapping[int, str]] = MappingProxyType({}), sizes: Mapping[str, int] = MappingProxyType({}),
+) -> Graph:  # fmt: skip
     """The graph of one run."""
     tensors = [part.tensor for part in state] + [x for _, x in leaves_with_paths(examples) if is_tensor(x)]
     if not tensors:
@@ -129,11 +165,17 @@ def _recorded(model: Module, state: Sequence[State], examples: Sequence[Any], na
         return recorder.free(names.get(default, default))
 
     def taken(path: str, x: Any) -> Any:
-        found = _on(recorder, x, named(path))
+        name = named(path)
+        found = _on(recorder, _resized(x, axes.get(name, {}), sizes), name)
         inputs.append(found.primitive)
         return found
 
-    given = [_mapped(x, name, taken) for name, x in _named(model, examples)]
+    given = []
+    for name, tree in _named(model, examples):
+        leaves, structure = flatten(tree)
+        paths = [f"{name}.{path}" if path else name for path, _ in leaves_with_paths(tree)]
+        moved_leaves = [taken(path, x) if is_tensor(x) else x for path, x in zip(paths, leaves, strict=True)]
+        given.append(unflatten(structure, moved_leaves))
     copy = model._copied(lambda x: moved.get(id(x), x)).eval()
     watcher = Watcher()
     WATCHERS.append(watcher)
@@ -142,37 +184,31 @@ def _recorded(model: Module, state: Sequence[State], examples: Sequence[Any], na
             found = copy(*given)
     finally:
         WATCHERS.remove(watcher)
-    leaves = [(path, x) for path, x in leaves_with_paths(found) if is_tensor(x)]
-    if not leaves:
+    results = [(path, x) for path, x in leaves_with_paths(found) if is_tensor(x)]
+    if not results:
         raise ArgumentError("export: the model returns no tensor")
     keyed = isinstance(found, dict)
     outputs = []
-    for i, (path, x) in enumerate(leaves):
-        default = path if keyed else "output" if len(leaves) == 1 else f"output_{i}"
+    for i, (path, x) in enumerate(results):
+        default = path if keyed else "output" if len(results) == 1 else f"output_{i}"
         outputs.append((named(default), lift(constant(x), recorder)))
     for name in names:
         if name not in renamed:
             raise ArgumentError(f"export: names: there is no input or output {name!r}. {hint_for(name, renamed)}")
-    return Graph(recorder.nodes, inputs, outputs, {x.primitive.name: x for x in moved.values()}, backend)
+    shapes: dict[str, list[int | str | None]] = {str(x.name): [*x.shape] for x in inputs}
+    shapes |= {name: [*x.shape] for name, x in outputs}
+    places = {symbol: (name, axis % len(shapes[name])) for name, a in axes.items() for axis, symbol in a.items()}
+    by_name = {x.primitive.name: x for x in moved.values()}
+    return Graph(used(recorder.nodes, outputs), inputs, outputs, by_name, backend, shapes, places)
 
 
 def _named(model: Module, examples: Sequence[Any]) -> Iterable[tuple[str, Any]]:
     """The examples with the names of the parameters of ``forward``."""
     parameters = inspect.signature(model.forward).parameters.values()
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    names = [*getattr(model, "input_names", names)]
     names += [f"input_{i}" for i in range(len(names), len(examples))]
-    return zip(getattr(model, "input_names", names), examples, strict=False)
-
-
-def _mapped(x: Any, path: str, function: Callable[[str, Any], Any]) -> Any:
-    """A tree with its tensors replaced."""
-    if is_tensor(x):
-        return function(path, x)
-    if isinstance(x, list | tuple):
-        return type(x)([_mapped(part, f"{path}.{i}", function) for i, part in enumerate(x)])
-    if isinstance(x, dict):
-        return {key: _mapped(part, f"{path}.{key}", function) for key, part in x.items()}
-    return x
+    return zip(names, examples, strict=False)
 
 
 def _on(recorder: Recorder, x: Any, name: str) -> Any:
@@ -192,10 +228,12 @@ class _Proto:
     """Makes the protocol buffer of a graph."""
 
     def __init__(self, onnx: Any, graph: Graph, state: Sequence[State]) -> None:
-        self.helper, self.schema = onnx.helper, onnx.defs.get_schema
+        self.helper = onnx.helper
         self.graph = graph
         self.state = state
         self.constants: dict[Any, Any] = {}
+        #: The values of formulas of lengths, by how they are made.
+        self.lengths: dict[Any, str] = {}
         self.taken = {name for node in graph.nodes for name in node.outputs} | {*graph.state}
         self.taken |= {x.name for x in graph.inputs if isinstance(x.name, str)} | {name for name, _ in graph.outputs}
 
@@ -203,7 +241,7 @@ class _Proto:
         """The model."""
         graph, helper = self.graph, self.helper
         renamed = self._outputs()
-        nodes = [self._node(node, renamed) for node in self._used()]
+        nodes = [found for node in graph.nodes for found in self._node(node, renamed)]
         read = {name for node in nodes for name in node.input}
         made = {name for node in nodes for name in node.output}
         nodes += self._copies(renamed, made)
@@ -215,20 +253,6 @@ class _Proto:
         return helper.make_model(
             made_graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="backburn"
         )  # fmt: skip
-
-    def _used(self) -> list[Node]:
-        """The nodes that results are computed from, without optional outputs that nothing reads."""
-        read = {value.name for _, value in self.graph.outputs if isinstance(value.name, str)}
-        found = []
-        for node in reversed(self.graph.nodes):
-            if read.isdisjoint(node.outputs):
-                continue
-            least = self.schema(node.operator, OPSET).min_output if len(node.outputs) > 1 else 1
-            while len(node.outputs) > least and node.outputs[-1] not in read:
-                node.outputs.pop()
-            read |= {name for name in node.inputs if isinstance(name, str)}
-            found.append(node)
-        return found[::-1]
 
     def _outputs(self) -> dict[str, str]:
         """The names of results, for values that nodes make, by the names that these have otherwise."""
@@ -253,15 +277,59 @@ class _Proto:
             return ""
         return self._constant(given) if isinstance(given, np.ndarray) else renamed.get(given, given)
 
-    def _node(self, node: Node, renamed: Mapping[str, str]) -> Any:
+    def _node(self, node: Node, renamed: Mapping[str, str]) -> list[Any]:
+        """A node, after those that compute formulas of lengths for it."""
+        if not node.operator:
+            raise Unsupported(f"export: {node.call} gives {node.note}, which ONNX does not")
+        before: list[Any] = []
+        inputs = [self._symbolic(x, before) if isinstance(x, Symbolic) else self._name(x, renamed) for x in node.inputs]
         found = self.helper.make_node(
-            node.operator, [self._name(x, renamed) for x in node.inputs], [renamed.get(x, x) for x in node.outputs],
-            name=node.outputs[0], **node.attributes,
-        )  # fmt: skip
+            node.operator, inputs, [renamed.get(x, x) for x in node.outputs], node.outputs[0], **node.attributes
+        )
         for key, value in ((LAYER, node.layer), (node.note, node.note)):
             if key and value:
                 _note(found, key, value)
-        return found
+        return [*before, found]
+
+    def _symbolic(self, given: Symbolic, before: list[Any]) -> str:
+        """The name of integers, some of which are formulas; nodes that compute them are added to ``before``."""
+        parts = []
+        for is_formula, run in groupby(given.numbers, lambda n: not isinstance(n, int)):
+            numbers: list[Any] = [*run]
+            if is_formula:
+                parts += [self._formula(n, before) for n in numbers]
+            else:
+                parts.append(self._constant(np.array(numbers, np.int64)))
+        if not given.is_vector:
+            return self._made("Squeeze", [*parts, self._constant(np.array([0], np.int64))], before)
+        return parts[0] if len(parts) == 1 else self._made("Concat", parts, before, axis=0)
+
+    def _formula(self, terms: Any, before: list[Any]) -> str:
+        """The name of a formula's value, of one element."""
+        total = ""
+        for symbols, factor in terms:
+            part = ""
+            for symbol in symbols:
+                name, axis = self.graph.places[symbol]
+                length = self._made("Shape", [name], before, start=axis, end=axis + 1)
+                part = self._made("Mul", [part, length], before) if part else length
+            for operator, number in (("Mul", factor.numerator), ("Div", factor.denominator)):
+                if not part or number != 1:
+                    value = self._constant(np.array([number], np.int64))
+                    part = self._made(operator, [part, value], before) if part else value
+            total = self._made("Add", [total, part], before) if total else part
+        return total
+
+    def _made(self, operator: str, inputs: Sequence[str], before: list[Any], **attributes: Any) -> str:
+        """The name of what a node of a formula makes; equal ones are one."""
+        key = operator, *inputs, *attributes.items()
+        if key not in self.lengths:
+            number = len(self.lengths)
+            while (name := f"lengths/{operator}_{number}") in self.taken:
+                number += 1
+            self.lengths[key] = name
+            before.append(self.helper.make_node(operator, [*inputs], [name], name, **attributes))
+        return self.lengths[key]
 
     def _constant(self, array: NDArray[Any]) -> str:
         """The name of an initializer that holds numbers; equal ones are one."""
@@ -289,7 +357,7 @@ class _Proto:
         )  # fmt: skip
 
     def _info(self, name: Any, value: Value) -> Any:
-        return self.helper.make_tensor_value_info(name, _number(value.dtype), value.shape)
+        return self.helper.make_tensor_value_info(name, _number(value.dtype), self.graph.shapes[name])
 
 
 def _number(dtype: DType) -> int:
