@@ -5,9 +5,9 @@ operation consists of fresh pages only. So results of ``MIN_POOLED_BYTES`` and m
 :func:`empty` references its block, as do all its views, and when the last of them dies the block's bytes return to the
 pool. No reference counts of our own are involved, and live arrays never share a block.
 
-Smaller results are NumPy's, in memory of the C library. That of glibc gives the end of its heap back to the system once
-128 KiB there are free, so that a training step would touch fresh pages for all that it keeps; it keeps more in processes
-that have freed a large block. One is freed here.
+Smaller results are NumPy's, in memory of the C library. glibc gives the end of its heap back to the system once 128 KiB
+there are free, so that a training step would touch fresh pages for all that it keeps; it keeps more in processes that
+have freed a large block. One is freed here.
 """
 
 from __future__ import annotations
