@@ -119,6 +119,29 @@ class Captured:
         plans = [plan for _, plan in self._plans if isinstance(plan, _Plan)]
         return ProgramText(plans[-1].executable) if plans else None
 
+    def plan(self) -> ProgramText | None:
+        """How the program that was recorded last passes over memory, as text; None before, or on another backend.
+
+        Each pass has its calls, what it reads and writes and how many bytes; then comes every other call, with the
+        reason why it is in none.
+
+        >>> import backburn as bb
+        >>> x = bb.zeros((1024, 128), backend="capture(numpy)")
+        >>> standardized = bb.capture(lambda x: x - bb.mean(x, axis=1, keepdims=True), state=False)
+        >>> for _ in range(3):
+        ...     _ = standardized(x)
+        >>> standardized.plan()
+        pass 0: 1024 rows of 128 float32, 2 calls
+          reads v0 (full)
+            v1: float32[1024, 1] = mean(v0, (1,), True)
+            v2: float32[1024, 128] = sub(v0, v1)
+          writes v2 (full)
+          524.3 kB read, 524.3 kB written: 1.0 MB in place of 1.6 MB by its calls one after the other
+        """
+        plans = [plan for _, plan in self._plans if isinstance(plan, _Plan)]
+        text = getattr(plans[-1].executable, "plan", None) if plans else None
+        return None if text is None else ProgramText(text())
+
     @property
     def launches(self) -> int | None:
         """The number of kernel launches that one replay saves; None before a recording."""
@@ -288,6 +311,10 @@ class CapturedFunction:
     def program(self) -> ProgramText | None:
         """The program that was recorded last, as text: see :attr:`Captured.program`."""
         return self._captured.program
+
+    def plan(self) -> ProgramText | None:
+        """How it passes over memory, as text: see :meth:`Captured.plan`."""
+        return self._captured.plan()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, also one by pickle, has not run yet."""
