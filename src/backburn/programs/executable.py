@@ -9,8 +9,7 @@ from typing import Any
 from weakref import WeakSet
 
 from backburn.base.module_calls import WATCHERS, replay_call
-from backburn.programs import explanation
-from backburn.programs.fusion import show
+from backburn.programs import explanation, plan_text
 from backburn.programs.ir import Program, Variable
 from backburn.programs.passes.in_place import Donated, InPlaceUpdates
 from backburn.programs.source import source_of
@@ -138,7 +137,7 @@ class CompiledProgram:
 
     def plan(self) -> str:
         """The passes over memory as text, and why other calls are in none."""
-        return show.plan_of(self)
+        return plan_text.plan_of(self)
 
     def __str__(self) -> str:
         """The program as text: a call on each line, and what became of it."""

@@ -114,6 +114,8 @@ class Partition:
         self.reasons: dict[Call, str] = {}
         self._makers = program.makers()
         self._state = {v for v in program.results[0] if isinstance(v, Variable)} if program.results else set()
+        #: The place of each call in the program.
+        self.places = {id(call): i for i, call in enumerate(program.calls)}
         for call in program.calls:
             try:
                 self._join(call)
@@ -165,12 +167,12 @@ class Partition:
                 group.outer |= self._after.get(x.value, set())
             elif home[1] is x.extent and x.extent in (Extent.FULL, Extent.ROW):
                 group.direct.add(_whole(home[0]))
-                if x.value.dtype.kind == "bool":  # in a pass a bool is a float: it may only come from there
-                    needed.add(_whole(home[0]))
             else:
                 group.outer.add(_whole(home[0]))
-            if home is None and x.value.dtype.kind == "bool":
-                raise NotJoined("it reads a bool, which no call of a group makes")
+            if x.value.dtype.kind == "bool":  # in a pass a bool is a float: it may only come from there
+                if home is None or _whole(home[0]) not in group.direct:
+                    raise NotJoined("it reads a bool, which no call of a group makes")
+                needed.add(_whole(home[0]))
         if len(needed) > 1 or any(not self._may_merge(group, other) for other in needed):
             raise NotJoined("it reads a bool that another group makes")
         candidates = sorted((g for g in group.direct - needed if g.space == space), key=lambda g: -g.number)
@@ -386,7 +388,7 @@ def fuse_calls(program: Program, k: Any, compile: Compile | None = None) -> list
             for v in step.results:
                 makers.pop(v, None)
         makers.update({v: call for call in calls for v in call.writes})
-        at = max(group.steps, key=lambda step: step.results[0].index).call
+        at = group.steps[-1].call
         for key in steps:
             last[key] = []
         last[id(at)] = [v for call in calls for v in variables_in([call.results])]
@@ -407,7 +409,7 @@ def _joined(
     report: Report,
 ) -> list[Call] | None:
     """The calls in place of those of a group; None if they stay."""
-    group.steps.sort(key=lambda step: step.results[0].index)
+    group.steps.sort(key=lambda step: partition.places[id(step.call)])
     steps = group.steps
     mine = {id(step.call) for step in steps}
 
