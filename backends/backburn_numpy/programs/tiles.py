@@ -21,8 +21,7 @@ from backburn_numpy.runtime.threads import available
 
 Array = Any
 
-#: The bytes of a value's part in a tile, about; the fewest rows of a tile whose columns are summed, since four of them are
-#: added before they become doubles; and the alignment of values.
+#: The bytes of a value in a tile, about, and the alignment of values.
 TILE_BYTES, LINE = 1 << 14, 64
 #: The most portions of rows. Bits depend on it.
 MOST_PORTIONS = 32

@@ -12,7 +12,7 @@ from backburn.programs.source import ProgramSource
 
 
 def fused_call(steps: Sequence[Step], outputs: Sequence[Variable], k: Any) -> Call | None:
-    """Element-wise calls of ``k`` as one; None if their arrays are not of one shape, or none is as large as a result."""
+    """Element-wise calls of ``k`` as one; None if arrays differ in shape, or none is as large as a result."""
     calls = [step.call for step in steps]
     shape = outputs[0].shape
     own = {id(v) for step in steps for v in step.results}

@@ -58,7 +58,7 @@ class Group:
     #: The groups from which it reads, and those on which what it reads besides depends.
     direct: set[Group] = field(default_factory=set)
     outer: set[Group] = field(default_factory=set)
-    #: Whether another call reads a result, and whether one is new state: an update is made in place if nothing reads it.
+    #: Whether another call reads a result, and whether one is new state, which is made in place if nothing reads it.
     is_read: bool = False
     is_update: bool = False
     #: The group that it has become a part of.
@@ -178,7 +178,7 @@ class Partition:
         candidates = sorted((g for g in group.direct - needed if g.space == space), key=lambda g: -g.number)
         if step.is_reduction and step.extent is not Extent.ROW and not candidates:
             raise NotJoined("it reduces what no group makes")
-        if step.extent is Extent.ROW and not step.is_reduction and not candidates + [*needed]:
+        if step.extent is Extent.ROW and not step.is_reduction and not candidates and not needed:
             raise NotJoined("it has few elements")
         joined = False
         for other in [*needed, *candidates]:
@@ -427,8 +427,9 @@ def _joined(
             return True
         return False
 
-    def stay(reason: str) -> None:
+    def stay(reason: str) -> list[Call] | None:
         report.reasons.update((step.call, reason) for step in steps)
+        return None
 
     made = [v for step in steps for v in step.results]
     outputs = [v for v in made if is_read(v)]
