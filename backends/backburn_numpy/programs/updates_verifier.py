@@ -16,7 +16,7 @@ from backburn.base.errors import CaptureError
 from backburn.programs.passes.in_place import Place
 from backburn_numpy import compiled
 from backburn_numpy.elementwise.fused import _Program
-from backburn_numpy.lists.effects import Refused, uses_of
+from backburn_numpy.programs.effects import Refused, uses_of
 from backburn_numpy.programs.state_updates import (
     ADAM,
     FORMULA,
@@ -88,7 +88,7 @@ class VerifiedUpdates(NumpyUpdates):
                         _check_row(mine, others)
                         found += mine
                         reads += others
-                wanted = sorted(_bytes(x, number) for x in self._to_write[number])
+                wanted = sorted(_bytes(x, number) for x in self._to_write[number] if x.nbytes)
                 if sorted(found) != wanted:
                     raise Refused("its steps do not write each of its new values once")
                 writes += found

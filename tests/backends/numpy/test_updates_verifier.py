@@ -16,8 +16,7 @@ from tests.helpers.planting import plant
 import backburn as bb
 from backburn.base.errors import BackburnError, CaptureError
 from backburn.programs.passes import in_place
-from backburn_numpy.lists import compiling
-from backburn_numpy.programs import state_updates
+from backburn_numpy.programs import compiling, state_updates
 from backburn_numpy.programs.state_updates import NumpyUpdates
 from backburn_numpy.programs.updates_verifier import VerifiedUpdates
 
@@ -149,10 +148,26 @@ def test_the_verifier_is_used_and_writes_the_same(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(VerifiedUpdates, "run", run)
     verified = [p.numpy() for p in train(OPTIMIZERS["groups"])[0].parameters()]
     assert ran
-    monkeypatch.setattr("backburn_numpy.lists.verifier.VERIFIES", False)
+    monkeypatch.setattr("backburn_numpy.programs.verifier.VERIFIES", False)
     plain = [p.numpy() for p in train(OPTIMIZERS["groups"])[0].parameters()]
     for x, y in zip(verified, plain, strict=True):
         np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name != "groups"])
+def test_parameters_without_elements_are_no_fault(name: str) -> None:
+    def step(state: Any, x: bb.Tensor) -> Any:
+        weights, optimizer = state
+        loss = bb.sum(x @ weights["w"]) + bb.sum(weights["empty"])
+        optimizer.step(weights, loss.backward())
+        return state, loss
+
+    with bb.use_backend("autodiff(capture(numpy))"):
+        weights = {"w": bb.ones((4, 2)).require_grad(), "empty": bb.ones((3, 0)).require_grad()}
+        state, captured = (weights, OPTIMIZERS[name]()), bb.capture(step, on_fallback="error")
+        for _ in range(3):
+            state, _ = captured(state, bb.ones((5, 4)))
+    assert state[0]["empty"].shape == (3, 0)
 
 
 def test_threads_that_replay_one_program_write_over_nothing_that_another_uses() -> None:
