@@ -59,11 +59,7 @@ def _other_lines(report: Report, native: set[int], kept: set[int], updates: set[
             where = "by itself"
         else:
             continue
-        yield (
-            f"  {line_of(call)}: {where}, since {reason}"
-            if id(call) in kept
-            else f"  {line_of(call)}: {where}; {reason}"
-        )
+        yield f"  {line_of(call)}: {where}; {reason}"
 
 
 def _megabytes(count: int) -> str:

@@ -126,17 +126,18 @@ class Captured:
         reason why it is in none.
 
         >>> import backburn as bb
-        >>> x = bb.zeros((1024, 128), backend="capture(numpy)")
-        >>> standardized = bb.capture(lambda x: x - bb.mean(x, axis=1, keepdims=True), state=False)
+        >>> x = bb.zeros((64, 128), backend="capture(numpy)")
+        >>> function = bb.capture(lambda x: bb.tanh(x * 2.0 + 1.0), state=False)
         >>> for _ in range(3):
-        ...     _ = standardized(x)
-        >>> standardized.plan()
-        pass 0: 1024 rows of 128 float32, 2 calls
+        ...     _ = function(x)
+        >>> function.plan()
+        pass 0: 64 rows of 128 float32, 3 calls
           reads v0 (full)
-            v1: float32[1024, 1] = mean(v0, (1,), True)
-            v2: float32[1024, 128] = sub(v0, v1)
-          writes v2 (full)
-          524.3 kB read, 524.3 kB written: 1.0 MB in place of 1.6 MB by its calls one after the other
+            v1: float32[64, 128] = mul(v0, 2.0)
+            v2: float32[64, 128] = add(v1, 1.0)
+            v3: float32[64, 128] = tanh(v2)
+          writes v3 (full)
+          32.8 kB read, 32.8 kB written: 65.5 kB in place of 0.2 MB by its calls one after the other
         """
         plans = [plan for _, plan in self._plans if isinstance(plan, _Plan)]
         text = getattr(plans[-1].executable, "plan", None) if plans else None

@@ -85,6 +85,16 @@ def may_have_rows(space: Space) -> bool:
     return space.size >= MIN_ELEMENTS_OF_ROWS and space.rows > 1 and MIN_WIDTH <= space.width <= MAX_WIDTH
 
 
+#: Why most calls are in no group.
+FEW = "it has few elements"
+
+
+def _is_large(call: Call, least: int) -> bool:
+    """Whether a call makes, or as a reduction reads, so many elements."""
+    of = call.reads if call.operation in REDUCTIONS else call.writes
+    return any(prod(v.shape) >= least for v in of)
+
+
 @dataclass
 class Report:
     """What became of the calls of a program, for people: the plans, and for each other call why it is in none."""
@@ -112,13 +122,15 @@ class Partition:
         #: The groups on which each other variable depends.
         self._after: dict[Variable, set[Group]] = {}
         self.reasons: dict[Call, str] = {}
-        self._makers = program.makers()
         self._state = {v for v in program.results[0] if isinstance(v, Variable)} if program.results else set()
-        #: The place of each call in the program.
-        self.places = {id(call): i for i, call in enumerate(program.calls)}
-        for call in program.calls:
+        least = min(MIN_ELEMENTS, MIN_ELEMENTS_OF_ROWS)
+        for place, call in enumerate(program.calls):
+            if not self.homes and not _is_large(call, least):
+                self.reasons[call] = FEW
+                self._leave(call)
+                continue
             try:
-                self._join(call)
+                self._join(call, place)
             except NotJoined as reason:
                 self.reasons[call] = str(reason)
                 self._leave(call)
@@ -154,9 +166,10 @@ class Partition:
     def _is_recent(self, group: Group) -> bool:
         return group.number > self._count - RECENT
 
-    def _join(self, call: Call) -> None:
-        """Give a call a group; raises :class:`NotJoined`."""
+    def _join(self, call: Call, place: int) -> None:
+        """Give the call at that place of the program a group; raises :class:`NotJoined`."""
         space, step = self._step(call)
+        step.place = place
         group = Group(space, self._count, [step], is_update=not self._state.isdisjoint(call.writes))
         needed = set[Group]()
         for x in step.operands:
@@ -179,7 +192,7 @@ class Partition:
         if step.is_reduction and step.extent is not Extent.ROW and not candidates:
             raise NotJoined("it reduces what no group makes")
         if step.extent is Extent.ROW and not step.is_reduction and not candidates and not needed:
-            raise NotJoined("it has few elements")
+            raise NotJoined(FEW)
         joined = False
         for other in [*needed, *candidates]:
             if self._may_merge(group, other):
@@ -191,6 +204,8 @@ class Partition:
             if step.extent is Extent.ROW and not step.is_reduction:
                 raise NotJoined("it depends on a call between")
             self._count += 1
+        for other in group.direct:
+            _whole(other).is_read = True
         for v in step.results:
             self.homes[v] = group, step.extent
 
@@ -239,7 +254,7 @@ class Partition:
         space = Space(prod(result.shape[:-1]), result.shape[-1] if result.shape else 1, dtype)
         by_rows = self._has_rows and may_have_rows(space)
         if space.size < MIN_ELEMENTS and not by_rows:
-            raise NotJoined("it has few elements")
+            raise NotJoined(FEW)
         if name in OF_ROWS and not by_rows:
             raise NotJoined(f"a pass computes {name} only in rows of {MIN_WIDTH} to {MAX_WIDTH} elements")
         found_operands: dict[int, Operand] = {}
@@ -375,7 +390,7 @@ def fuse_calls(program: Program, k: Any, compile: Compile | None = None) -> list
     if not partition.homes:
         return program.calls
     users, returned = program.users(), {*program.returned}
-    makers = {**partition._makers}
+    makers = program.makers()
     last: dict[int, list[Variable]] = {}
     replaced = 0
     for group in partition.groups():
@@ -409,7 +424,7 @@ def _joined(
     report: Report,
 ) -> list[Call] | None:
     """The calls in place of those of a group; None if they stay."""
-    group.steps.sort(key=lambda step: partition.places[id(step.call)])
+    group.steps.sort(key=lambda step: step.place)
     steps = group.steps
     mine = {id(step.call) for step in steps}
 

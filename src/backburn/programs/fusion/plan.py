@@ -68,6 +68,8 @@ class Step:
     call: Call
     extent: Extent
     operands: list[Any]
+    #: Where the call was in the program.
+    place: int = 0
 
     @property
     def is_reduction(self) -> bool:
