@@ -16,6 +16,7 @@ from tests.helpers.planting import plant
 import backburn as bb
 from backburn.nn import functional
 from backburn.programs.fusion import partition
+from backburn.programs.ir import ordered
 from backburn_numpy import tuning
 from backburn_numpy.programs import tiles
 from backburn_numpy.runtime import threads
@@ -35,7 +36,6 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(partition, "MIN_ELEMENTS", 1 << 30)
     monkeypatch.setattr(tiles, "TILE_BYTES", 1 << 10)
     monkeypatch.setattr(tuning, "ELEMENTS_PER_TASK", 256)
-    ordered = partition.ordered
 
     def checked(wanted: Any, makers: Any) -> Any:
         """The calls in their order, or an error where there is none."""
