@@ -39,6 +39,9 @@ FUSABLE = frozenset((
 #: Those that save a pass only beside others, in a group of rows.
 OF_ROWS = frozenset(("gelu", "gelu_backward", "softplus", "erf", "isinf", "astype"))
 
+#: Those that move nothing, or are read through.
+VIEWS = frozenset(("reshape", "broadcast_to", "permute_dims", "slice"))
+
 #: The fewest elements for which calls are joined, and the most calls of a group of which all arrays have one shape.
 MIN_ELEMENTS, MAX_CALLS = 1 << 12, 16
 #: The elements from which rows are passed over, the most calls of such a group, and the width of its rows.
@@ -236,7 +239,7 @@ class Partition:
         if self._has_rows and name in REDUCTIONS:
             return self._reduction(call)
         if name not in FUSABLE and name != "fuse" and not (self._has_rows and name in OF_ROWS):
-            raise NotJoined(f"no pass computes {name}")
+            raise NotJoined("it is a view" if name in VIEWS else f"no pass computes {name}")
         result = call.results
         if not isinstance(result, Variable):
             raise NotJoined("it has several results")
