@@ -11,7 +11,7 @@ from backburn.onnx.exporter.mappings import mapping
 from backburn.onnx.exporter.recorder import Recorder, Value
 
 #: How the places of new elements are called, and which of two is the nearest, by the mode.
-_RESIZED = {
+_RESIZED: dict[str, dict[str, Any]] = {
     "nearest": {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
     "linear": {"mode": "linear", "coordinate_transformation_mode": "half_pixel"},
     "cubic": {"mode": "cubic", "coordinate_transformation_mode": "half_pixel", "cubic_coeff_a": -0.75},
@@ -20,7 +20,7 @@ _RESIZED = {
 
 @mapping("interpolate")
 def _interpolate(w: Recorder, x: Value, /, size: Sequence[int], mode: str, align_corners: bool) -> Any:
-    attributes: dict[str, Any] | None = _RESIZED.get(mode)
+    attributes = _RESIZED.get(mode)
     if attributes is None or x.dtype.bits < 32 or 1 in size or (mode == "cubic" and len(size) != 2):
         return NotImplemented
     if align_corners:
