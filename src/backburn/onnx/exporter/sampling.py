@@ -20,11 +20,11 @@ _RESIZED: dict[str, dict[str, Any]] = {
 
 @mapping("interpolate")
 def _interpolate(w: Recorder, x: Value, /, size: Sequence[int], mode: str, align_corners: bool) -> Any:
-    attributes = _RESIZED.get(mode)
+    attributes: dict[str, Any] | None = _RESIZED.get(mode)
     if attributes is None or x.dtype.bits < 32 or 1 in size or (mode == "cubic" and len(size) != 2):
         return NotImplemented
     if align_corners:
-        attributes = attributes | {"coordinate_transformation_mode": "align_corners"}
+        attributes = {**attributes, "coordinate_transformation_mode": "align_corners"}
     return w.node("Resize", x, None, None, [*x.shape[:2], *size], **attributes)
 
 
