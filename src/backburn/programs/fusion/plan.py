@@ -131,8 +131,8 @@ class Plan:
         return count * space.dtype.itemsize
 
 
-#: A backend's function from a plan to a function of its inputs that returns its outputs; None if it has none. That one's
-#: attribute ``made`` has the calls, and if it raises an error, ``failed`` may name one.
+#: A backend's function from a plan to a function of its inputs that returns its outputs; None if it has none. The calls
+#: are the attribute ``made`` of the latter, and if it raises an error, ``failed`` may name one.
 Compile = Callable[[Plan], Callable[..., list[Any]] | None]
 
 
