@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from math import prod
@@ -131,17 +131,8 @@ class Plan:
         return count * space.dtype.itemsize
 
 
-class CompiledPass:
-    """A function of the inputs of a plan, which returns its outputs in a list.
-
-    If it raises an error, ``failed`` may name the call.
-    """
-
-    made: Sequence[Call]
-    failed: Call | None
-
-
-#: A backend's function from a plan to a function of its inputs that returns its outputs; None if it has none.
+#: A backend's function from a plan to a function of its inputs that returns its outputs; None if it has none. The calls
+#: are the attribute ``made`` of the latter, and if it raises an error, ``failed`` may name one.
 Compile = Callable[[Plan], Callable[..., list[Any]] | None]
 
 
