@@ -235,7 +235,7 @@ class TilePass:
             starts.append(tiles_verifier.Start(value, counts[extent] * size, self._steps[extent], False))
         for value, array in zip(constants, self.constants, strict=True):
             starts.append(tiles_verifier.Start(value, array.nbytes, 0, False))
-        kernels = [
+        kernels: list[tuple[str, Value, list[tuple[Value, bool]]]] = [
             (self._trace.kernel(name), made, [(self._arrays.get(x, x), x.is_number) for x in given])
             for name, made, given in calls
         ]
