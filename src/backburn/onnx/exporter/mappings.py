@@ -16,6 +16,7 @@ import numpy as np
 
 from backburn.base.dtypes import DType
 from backburn.onnx.dtypes import NAMES
+from backburn.onnx.exporter.lengths import Length
 from backburn.onnx.exporter.recorder import MAPPINGS, Mapped, Recorder, Value
 from backburn.onnx.naming import STOP
 
@@ -275,7 +276,10 @@ def _astype(w: Recorder, x: Value, /, dtype: DType) -> Any:
 
 @mapping("reshape")
 def _reshape(w: Recorder, x: Value, /, shape: Sequence[int]) -> Any:
-    return w.node("Reshape", x, [*shape], allowzero=1 if 0 in shape else None)
+    # A length that depends on values may be 0; one alone is written as -1.
+    loose = [n for n in shape if isinstance(n, Length)]
+    is_zero = len(loose) > 1 or any(n == 0 and not isinstance(n, Length) for n in shape)
+    return w.node("Reshape", x, [*shape], allowzero=1 if is_zero else None)
 
 
 @mapping("permute_dims")
@@ -348,8 +352,14 @@ def _slice(w: Recorder, x: Value, /, key: Sequence[slice]) -> Any:
 
 def _wanted(shape: Sequence[int], key: Sequence[slice]) -> list[tuple[int, tuple[int, int, int]]]:
     """The axes of which not all is wanted, each with its start, its end and the step."""
-    found = [(axis, part.indices(n)) for axis, (part, n) in enumerate(zip(key, shape, strict=True))]
-    return [(axis, part) for axis, part in found if part != (0, shape[axis], 1)]
+    found = []
+    for axis, (part, n) in enumerate(zip(key, shape, strict=True)):
+        ends = part.indices(n)
+        if ends == (0, n, 1):
+            continue
+        # As they are given, for they may be formulas of lengths.
+        found.append((axis, (part.start, part.stop, part.step) if ends == (part.start, part.stop, part.step) else ends))
+    return found
 
 
 def _sliced(w: Recorder, x: Any, wanted: Sequence[tuple[int, tuple[int, int, int]]]) -> Any:
@@ -406,7 +416,7 @@ def _full(w: Recorder, /, shape: Sequence[int], dtype: DType, value: float | Non
 def _arange(w: Recorder, /, start: float, stop: float, step: float, dtype: DType) -> Any:
     if not all(float(x).is_integer() for x in (start, stop, step)):
         return NotImplemented
-    found = w.node("Range", *(np.asarray(int(x), np.int64) for x in (start, stop, step)))
+    found = w.node("Range", *(x if isinstance(x, int) else int(x) for x in (start, stop, step)))
     return found if dtype.name == "int64" else w.node("Cast", found, to=NUMBERS[dtype.name])
 
 
