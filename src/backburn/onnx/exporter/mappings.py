@@ -183,16 +183,22 @@ def _fmod(w: Recorder, x: Any, y: Any, /) -> Any:
 
 @mapping("atan2")
 def _atan2(w: Recorder, y: Any, x: Any, /) -> Any:
-    """The angle of the quotient, half a turn further where ``x`` is negative, and a quarter of one where it is 0."""
+    """The angle of the quotient, half a turn further where ``x`` is negative, also -0; a quarter where it is 0."""
     y, x = alike(y, x)
     dtype = (x if x.__class__ is Value else y).dtype
-    zero, half = (scalar(number, dtype) for number in (0.0, np.pi / 2))
-    is_below = w.node("Less", y, zero)
-    near = w.node("Atan", w.node("Div", y, w.node("Where", w.node("Equal", x, zero), scalar(1.0, dtype), x)))
-    turned = w.node("Add", near, w.node("Where", is_below, scalar(-np.pi, dtype), scalar(np.pi, dtype)))
-    upright = w.node("Mul", w.node("Sign", y), half)
-    found = w.node("Where", w.node("Less", x, zero), turned, near)
-    return w.node("Where", w.node("Equal", x, zero), upright, found)
+    zero, one, half = (scalar(number, dtype) for number in (0.0, 1.0, np.pi / 2))
+    both = w.node("And", w.node("IsInf", y), w.node("IsInf", x))
+    y, x = (w.node("Where", both, w.node("Sign", part), part) for part in (y, x))
+    is_zero, is_flat = (w.node("Equal", part, zero) for part in (x, y))
+    below = [
+        w.node("Less", w.node("Where", at_zero, w.node("Div", one, part), part), zero)
+        for part, at_zero in ((y, is_flat), (x, is_zero))
+    ]
+    near = w.node("Atan", w.node("Div", y, w.node("Where", is_zero, one, x)))
+    turned = w.node("Add", near, w.node("Where", below[0], scalar(-np.pi, dtype), scalar(np.pi, dtype)))
+    found = w.node("Where", below[1], turned, near)
+    is_upright = w.node("And", is_zero, w.node("Not", is_flat))
+    return w.node("Where", is_upright, w.node("Mul", w.node("Sign", y), half), found)
 
 
 @mapping("bitwise_left_shift", "bitwise_right_shift")
