@@ -25,6 +25,7 @@ from backburn.base.foreign_files import inside, parsed, room
 from backburn.io import load_adapters, load_npz, load_weights, save_adapters, save_weights
 from backburn.io.name_patterns import NamePatterns
 from backburn.io.npz import load_array
+from backburn.io.plain import put_together, take_apart
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 MANY = 100_000
@@ -329,6 +330,16 @@ def test_the_first_pattern_counts_and_metadata_may_be_null(tmp_path: Path) -> No
 def test_what_is_no_json_is_an_error_of_ours(text: bytes) -> None:
     with pytest.raises(FileFormatError, match=r"x\.json: not JSON"):
         parsed(text, "x.json:")
+
+
+def test_a_quantized_tensor_of_a_state_is_made_in_one_place() -> None:
+    """A document of many places with one name would make it again in each, from the same bytes of a small file."""
+    parts: dict[str, Any] = {}
+    tree = take_apart({"a": bb.ones((2, 64)).quantize(), "b": bb.zeros(64).quantize()}, "", parts)
+    arrays = {name: part.read() for name, part in parts.items()}
+    assert [x.shape for x in put_together(tree, arrays).values()] == [(2, 64), (64,)]
+    with pytest.raises(FileFormatError, match="the quantized tensor 'a' is in two places"):
+        put_together([tree["a"]] * 2, arrays)
 
 
 def test_json_of_more_memory_than_there_is_room_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
