@@ -32,8 +32,8 @@ if hypothesis is not None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _lists_are_verified() -> None:
-    """Verify each native list and each update of state that a test records, as users do with BACKBURN_DEBUG=1."""
-    from backburn_numpy.lists import verifier
+    """Verify each native program and each update of state that a test records, as users do with BACKBURN_DEBUG=1."""
+    from backburn_numpy.programs import verifier
 
     verifier.VERIFIES = True
 

@@ -20,9 +20,9 @@ from backburn.programs.passes.in_place import STEPS
 from backburn_numpy import compiled, tuning
 from backburn_numpy.elementwise import fused
 from backburn_numpy.implements import IMPLEMENTATIONS
-from backburn_numpy.lists import compiling
 from backburn_numpy.ops import quantization
 from backburn_numpy.ops.quantization import QuantizedArray
+from backburn_numpy.programs import compiling
 from backburn_numpy.runtime import blas, memory, mkl, threads
 
 Array = Any
@@ -112,7 +112,7 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         return formula(self, x, *values) if found is None else found
 
     def compile(self, program: Program) -> Executable:
-        """A recorded program with native programs, and updates in the state's memory: see :mod:`backburn_numpy.lists`.
+        """Native programs and updates in the state's memory, of a recorded program: :mod:`backburn_numpy.programs`.
 
         A subclass, which may override operations, compiles as every backend does.
         """

@@ -16,9 +16,8 @@ from backburn.nn import functional as f
 from backburn.programs.ir import Call, Program, Variable
 from backburn.programs.passes.epilogues import EPILOGUE
 from backburn_numpy import NumpyBackend, compiled
-from backburn_numpy.lists import compiling
 from backburn_numpy.ops import linalg
-from backburn_numpy.programs import epilogues
+from backburn_numpy.programs import compiling, epilogues
 
 pytestmark = pytest.mark.usefixtures("guarded_memory")
 

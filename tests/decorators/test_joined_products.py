@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import backburn as bb
 from backburn import nn
 from backburn.programs.passes import loop_products as products
-from backburn_numpy.lists import compiling
+from backburn_numpy.programs import compiling
 
 pytestmark = pytest.mark.usefixtures("guarded_memory")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.helpers.kernels import needs_kernels
 
 import backburn as bb
-from backburn_numpy.lists import compiling
+from backburn_numpy.programs import compiling
 
 pytestmark = [needs_kernels, pytest.mark.usefixtures("guarded_memory")]
 

@@ -3,7 +3,7 @@
 Inside :func:`guarded`, arrays that the backend makes with :func:`backburn_numpy.runtime.memory.empty` or ``np.empty``
 have canaries before and after them and begin as NaN (integers as -1, truths as 255); so do workspaces and packed
 weights. When such an array dies its memory is filled again and kept for a while, and nobody may write there; nor in a
-block that goes back to the pool, until it is used again. Native lists fill their arenas before each replay, and what
+block that goes back to the pool, until it is used again. Native programs fill their arenas before each replay, and what
 they are given and their constants are compared with copies of before; so are the inputs of whole replays, and outputs
 of earlier ones. Outside the context nothing of this costs anything.
 """
@@ -25,8 +25,8 @@ from backburn.base.errors import BackburnError
 from backburn.programs.executable import CompiledProgram
 from backburn.programs.ir import Variable
 from backburn_numpy import compiled, tuning
-from backburn_numpy.lists import layout
-from backburn_numpy.lists.native_list import NativeList
+from backburn_numpy.programs import layout
+from backburn_numpy.programs.native_program import NativeProgram
 from backburn_numpy.runtime import memory
 
 #: The bytes of a canary on either side of an array, and what each byte is.
@@ -47,7 +47,7 @@ _dead_size = 0
 #: Outputs of the last replays, held weakly since references decide what is written over, and their bytes.
 _outputs: deque[tuple[ref[Any], bytes]] = deque(maxlen=256)
 #: Lists whose kernel fills their arena.
-_filled: WeakSet[NativeList] = WeakSet()
+_filled: WeakSet[NativeProgram] = WeakSet()
 _lock = threading.RLock()
 #: The bytes of each block that has gone back to the pool, filled, by its address.
 _pooled: dict[int, int] = {}
@@ -160,20 +160,20 @@ def _compare(before: list[tuple[Any, Any]], what: str) -> None:
             raise MemoryFault(f"{what} ({x.dtype}{list(x.shape)}) was written over")
 
 
-def _list_call(original: Callable[..., Any], self: NativeList, *given: Any) -> Any:
+def _list_call(original: Callable[..., Any], self: NativeProgram, *given: Any) -> Any:
     """A call of a list whose arena holds NaN, and which leaves what it reads as it is."""
     name = " ".join(dict.fromkeys(call.operation for call in self.makers))
     for x, v in zip(given, self.given, strict=True):
         if isinstance(v, Variable) and (x.shape, x.dtype.name) != (v.shape, v.dtype.name):
             words = f"{x.dtype}{list(x.shape)}, and {v.dtype}{list(v.shape)} was recorded"
-            raise MemoryFault(f"native list of {name}: it is given {words}")
+            raise MemoryFault(f"native program of {name}: it is given {words}")
     operands, constants = _copies([*given]), _copies(self.constants)
     if not isinstance(self._run, _Filled):
         self._run = _Filled(self._run, self.arena)
         _filled.add(self)
     found = original(self, *given)
-    _compare(operands, f"native list of {name}: an operand")
-    _compare(constants, f"native list of {name}: a constant")
+    _compare(operands, f"native program of {name}: an operand")
+    _compare(constants, f"native program of {name}: a constant")
     check(dead=False)
     return found
 
@@ -218,8 +218,8 @@ def guarded() -> Iterator[None]:
         if getattr(module, "np", None) is np and module.__name__ not in UNCHANGED:
             replace(module, "np", numpy)
     replace(layout, "aligned", lambda size: _empty((size,), np.dtype(np.uint8)))
-    list_call, replay = NativeList.__call__, CompiledProgram.__call__
-    replace(NativeList, "__call__", lambda self, *given: _list_call(list_call, self, *given))
+    list_call, replay = NativeProgram.__call__, CompiledProgram.__call__
+    replace(NativeProgram, "__call__", lambda self, *given: _list_call(list_call, self, *given))
     replace(CompiledProgram, "__call__", lambda self, inputs, *rest: _replay(replay, self, inputs, *rest))
     try:
         yield

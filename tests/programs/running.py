@@ -19,7 +19,7 @@ from tests.programs.modes import OPTIMIZERS, Case, function_of
 import backburn as bb
 from backburn.base.trees import flatten
 from backburn.errors import BackburnError, CaptureError, GraphError
-from backburn_numpy.lists import verifier
+from backburn_numpy.programs import verifier
 from backburn_numpy.runtime import threads
 
 #: The values of the inputs in each call: the first runs as it is, the second is recorded, and the rest are replays.

@@ -72,25 +72,25 @@ def test_programs_are_of_every_kind() -> None:
 
 #: A list that computes one element too few, as a tail that is forgotten does.
 TAIL = """
-from backburn_numpy.lists import native_list
-run = native_list.NativeList.__call__
+from backburn_numpy.programs import native_program
+run = native_program.NativeProgram.__call__
 def short(self, *given):
     found = run(self, *given)
     return [x if x.size < 6 else (x.reshape(-1).__setitem__(-1, 0.0), x)[1] for x in found]
-native_list.NativeList.__call__ = short
+native_program.NativeProgram.__call__ = short
 """
 #: A list that ends the process.
 CRASH = """
 import os
-from backburn_numpy.lists import native_list
+from backburn_numpy.programs import native_program
 from backburn_numpy.programs import state_updates
-run = native_list.NativeList.__call__
+run = native_program.NativeProgram.__call__
 def crash(self, *given):
     found = run(self, *given)
     if any(x.shape[-1:] == (3,) for x in found):
         os.abort()
     return found
-native_list.NativeList.__call__ = crash
+native_program.NativeProgram.__call__ = crash
 """
 
 

@@ -22,7 +22,7 @@ from backburn.decorators import Capture
 from backburn.nn import functional
 from backburn.programs import executable
 from backburn.transforms import CaptureWarning, captured_state, capturing
-from backburn_numpy.lists import verifier
+from backburn_numpy.programs import verifier
 
 RECORDING = "autodiff(capture(numpy))"
 #: Replays give the bits of the calls one by one.

@@ -8,8 +8,8 @@ from typing import Any
 
 from backburn.base.dtypes import float32, float64
 from backburn.programs.ir import Call
-from backburn_numpy.lists.lister import PLANNERS
 from backburn_numpy.ops import conv, linalg
+from backburn_numpy.programs.program_compiler import PLANNERS
 from backburn_numpy.runtime.gemm import Epilogue
 
 Array = Any
@@ -26,7 +26,7 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
 def with_epilogue(k: Any, call: Call, name: str) -> Callable[..., Array] | None:
     """A function of the operands of ``relu_backward`` but the first, if that is ``name``, and of those of the call.
 
-    None where the call becomes part of a list, in which passes are made anyway.
+    None where the call becomes part of a native program, in which passes are made anyway.
     """
     function = FUNCTIONS.get(call.operation)
     if function is None or call.results.dtype not in (float32, float64):

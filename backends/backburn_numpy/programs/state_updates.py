@@ -25,8 +25,8 @@ from backburn.programs.passes.in_place import STEPS, InPlaceUpdates, Place, Upda
 from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.elementwise.fused import bound
-from backburn_numpy.lists import verifier
 from backburn_numpy.ops.index import _wrap_indices
+from backburn_numpy.programs import verifier
 from backburn_numpy.runtime.memory import contiguous, empty
 from backburn_numpy.runtime.threads import available
 

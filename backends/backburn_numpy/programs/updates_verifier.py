@@ -16,7 +16,7 @@ from backburn.base.errors import CaptureError
 from backburn.programs.passes.in_place import Place
 from backburn_numpy import compiled
 from backburn_numpy.elementwise.fused import _Program
-from backburn_numpy.lists.effects import Refused, uses_of
+from backburn_numpy.programs.effects import Refused, uses_of
 from backburn_numpy.programs.state_updates import (
     ADAM,
     FORMULA,

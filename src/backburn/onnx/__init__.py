@@ -1,11 +1,12 @@
-"""Models of ONNX: read as modules that compute and train on any backend.
+"""Models of ONNX: read as modules that compute and train on any backend, and written.
 
 It needs the package ``onnx``: ``pip install 'backburn[onnx]'``.
 """
 
+from backburn.onnx.export.write import export
 from backburn.onnx.limits import Limits
 from backburn.onnx.load import load
 from backburn.onnx.model import InputSpec, OnnxModel, OnnxPart
 from backburn.onnx.report import Entry, OnnxReport
 
-__all__ = ["Entry", "InputSpec", "Limits", "OnnxModel", "OnnxPart", "OnnxReport", "load"]
+__all__ = ["Entry", "InputSpec", "Limits", "OnnxModel", "OnnxPart", "OnnxReport", "export", "load"]

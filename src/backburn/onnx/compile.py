@@ -66,6 +66,8 @@ class Constant:
     stored: str
     slot: int
     is_initializer: bool
+    #: What the file notes of an initializer.
+    metadata: Mapping[str, str] = field(default_factory=dict)
     uses: list[Use] = field(default_factory=list)
     #: Whether a node reads its numbers on the host.
     is_read: bool = False
@@ -221,7 +223,8 @@ class Compiler:
             if frame is self.root and (stored in BY_VALUE or stored in NARROW):
                 self.stored[slots[-1]] = stored
         for tensor in graph.initializer:
-            self._constant(tensor.name, *read_tensor(self.model, tensor), scope, True)
+            constant = self._constant(tensor.name, *read_tensor(self.model, tensor), scope, True)
+            constant.metadata = {x.key: x.value for x in tensor.metadata_props}
         for sparse in graph.sparse_initializer:
             array, stored = read_sparse(self.model, sparse, self.limits.elements)
             self._constant(sparse.values.name, array, stored, scope, True)
@@ -247,7 +250,7 @@ class Compiler:
             raise FileFormatError(f"{self.model.where}: nothing computes the output {quoted(name)}")
         return slot
 
-    def _constant(self, name: str, array: NDArray[Any], stored: str, scope: _Scope, is_initializer: bool) -> None:
+    def _constant(self, name: str, array: NDArray[Any], stored: str, scope: _Scope, is_initializer: bool) -> Constant:
         """Enter a constant, which lives in the outermost graph, and is taken from there."""
         if name in scope.names:
             raise FileFormatError(f"{self.model.where}: the name {quoted(name)} of an initializer is there twice")
@@ -258,6 +261,7 @@ class Compiler:
         if stored in BY_VALUE or stored in NARROW:
             self.stored[slot] = stored
         scope.names[name] = self._inner(slot, scope.frame)
+        return constant
 
     def _inner(self, slot: int, frame: _Frame) -> int:
         """The slot in a frame of a slot of the outermost graph."""
@@ -384,7 +388,8 @@ class Compiler:
         while outputs and not node.output[len(outputs) - 1]:
             outputs.pop()
         plain = {name: value for name, value in {**implied, **given}.items() if not isinstance(value, GraphAttribute)}
-        call = Call(node.op_type, opset, len(outputs), node.name or (node.output[0] if node.output else ""))
+        notes = frozenset(entry.key for entry in node.metadata_props)
+        call = Call(node.op_type, opset, len(outputs), node.name or (node.output[0] if node.output else ""), notes)
         host = host_handler_of(node.op_type) if node.domain in ("", "ai.onnx") and not graphs else None
         usable = host is not None and all(name in host.attributes or name in implied for name in given)
         self.operators[node.op_type] += 1

@@ -22,6 +22,9 @@ _EXPORTERS = re.compile(
 _WORDS = re.compile("Constant|const_fold|_output_", re.IGNORECASE)
 #: Longer names are nobody's.
 _LONGEST = 500
+#: Notes in files of our own: at a node the path of its module, and that no gradient passes through it; at a tensor its
+#: role and its other paths.
+LAYER, STOP, ROLE, ALIASES = "backburn.layer", "backburn.stop_gradient", "backburn.role", "backburn.paths"
 _CALL = "pkg.torch.onnx.fx_node"
 _CLASSES = "pkg.torch.onnx.class_hierarchy"
 _SCOPES = "pkg.torch.onnx.name_scopes"
@@ -58,6 +61,17 @@ def called_parameters(metadata: Mapping[str, str]) -> list[str] | None:
     if call is None or _BODY.search(call):
         return None
     return [name[2:] for name in _ARGUMENT.findall(call)]
+
+
+def role_of(metadata: Mapping[str, str]) -> str:
+    """The role of a tensor in a file of our own, ``"parameter"`` or ``"buffer"``; empty if none is noted."""
+    role = metadata.get(ROLE, "")
+    return role if role in ("parameter", "buffer") else ""
+
+
+def aliases_of(metadata: Mapping[str, str]) -> list[str]:
+    """The other paths of a tensor in a file of our own."""
+    return _names(metadata.get(ALIASES, "[]"))
 
 
 def called_buffers(metadata: Mapping[str, str]) -> list[str]:

@@ -111,18 +111,21 @@ class Planner:
         self.trainable = trainable
         self.ties = ties
         self.plan = Plan()
+        #: Whether the file is of our own and says what each tensor is.
+        self.is_ours = any(naming.role_of(c.metadata) for c in compiled.constants)
         self.known = {naming.underlined(c.name): c.name for c in compiled.constants if not self._is_anonymous(c)}
         self.matched: set[str] = set()
         self.layers: dict[str, list[str]] = {}
 
     def run(self) -> Plan:
         """The plan. Raises :class:`ArgumentError` for patterns that nothing matches and ties of what cannot be tied."""
-        floats = [c for c in self.compiled.constants if c.is_float]
+        constants = self.compiled.constants
+        floats = [c for c in constants if c.is_float]
         # Those that kept their names first: others may be views of them.
-        for constant in sorted(floats, key=self._is_anonymous):
-            self._float(constant)
-        for constant in self.compiled.constants:
-            if not constant.is_float:
+        for constant in constants if self.is_ours else sorted(floats, key=self._is_anonymous):
+            (self._ours if self.is_ours else self._float)(constant)
+        for constant in constants:
+            if not constant.is_float and not self.is_ours:
                 self._constant(constant, "integers" if constant.array.dtype.kind in "iu" else "truth values")
         if self.trainable is not None:
             for pattern in self.trainable:
@@ -137,6 +140,8 @@ class Planner:
 
     def _is_anonymous(self, constant: Constant) -> bool:
         """Whether an exporter made the name of a constant up."""
+        if self.is_ours:
+            return not naming.role_of(constant.metadata)
         if not constant.is_initializer or naming.is_exporters(constant.name):
             return True
         spelled = naming.underlined(constant.name)
@@ -251,6 +256,22 @@ class Planner:
         self.matched.update(found)
         return bool(found)
 
+    def _ours(self, constant: Constant) -> None:
+        """Enter a constant of a file of our own, which says what it is."""
+        role = naming.role_of(constant.metadata)
+        is_parameter = role == "parameter" if self.trainable is None else role != "" and self._wanted(constant.name)
+        if is_parameter and constant.is_float:
+            path = self._add(constant, [constant.slot], _Claim(constant.name, "noted in the file", True))
+        else:
+            path = self._constant(constant, "noted in the file" if role else "made by a call")
+        if not path:
+            return
+        # In the order of the file, which is that of the model; other paths come last.
+        self.plan.tensors[path].order = constant.slot
+        if self.ties == "auto":
+            for alias in naming.aliases_of(constant.metadata):
+                self.plan.aliases[alias] = (path, len(self.compiled.graph.start))
+
     def _float(self, constant: Constant) -> None:
         recurrent = self._stack(constant)
         if recurrent:
@@ -355,19 +376,26 @@ class Planner:
             number += 1
         return f"{path}_{number}"
 
-    def _constant(self, constant: Constant, why: str) -> None:
-        """Keep a constant: on the host where shapes are made of it or where it is small, else as a buffer."""
+    def _constant(self, constant: Constant, why: str) -> str:
+        """Keep a constant: on the host where shapes are made of it or where it is small, else as a buffer.
+
+        Returns its path, which is empty on the host.
+        """
         small = HOST_FLOATS if constant.is_float else HOST_INTEGERS
         anonymous = self._is_anonymous(constant)
-        if constant.is_read or (constant.array.size <= small and (anonymous or not constant.is_float)):
+        is_buffer = naming.role_of(constant.metadata) == "buffer"
+        if constant.is_read or (
+            constant.array.size <= small and (anonymous or not constant.is_float) and not is_buffer
+        ):
             self.plan.host.append(constant)
-            return
+            return ""
         path = f"constants.{constant.name}" if anonymous else constant.name
-        role = "buffer" if not anonymous and constant.is_float else "constant"
+        role = "buffer" if is_buffer or (not anonymous and constant.is_float) else "constant"
         path = self._free(path) if path in self.plan.tensors else path
         order = _first(constant)
         self.plan.tensors[path] = Found(path, constant.array, role, [constant.name], "", why, order)
         self._bind([constant.slot], path, None)
+        return path
 
     # ---- recurrent layers ----
 
@@ -418,7 +446,9 @@ class Planner:
     def _tie(self) -> None:
         """Tie parameters that are equal up to transposition, where no exporter has noted that they are two."""
         tensors = self.plan.tensors
-        if self.ties == "auto":
+        if self.ties == "auto" and self.is_ours:
+            pairs = list[tuple[str, str]]()
+        elif self.ties == "auto":
             noted = self.compiled.noted
             pairs = []
             near: dict[Any, list[Found]] = {}

@@ -124,7 +124,8 @@ def _names_of_graph(graph: Any) -> list[Any]:
     tensors = [*graph.initializer, *(part for x in graph.sparse_initializer for part in (x.values, x.indices))]
     for tensor in tensors:
         names.append(tensor.name)
-        names += [text for entry in tensor.external_data for text in (entry.key, entry.value)]
+        entries = (*tensor.external_data, *tensor.metadata_props)
+        names += [text for entry in entries for text in (entry.key, entry.value)]
     return names
 
 

@@ -36,6 +36,8 @@ class Call:
     outputs: int
     #: The name of the scope in which the node stands, for what has to differ between nodes, such as seeds.
     name: str
+    #: The keys of what is noted at the node.
+    notes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from tests.helpers.kernels import needs_kernels
 import backburn as bb
 from backburn import nn
 from backburn_numpy import compiled, tuning
-from backburn_numpy.lists import native_list
-from backburn_numpy.lists.native_list import NativeList
 from backburn_numpy.ops import reduce
+from backburn_numpy.programs import native_program
+from backburn_numpy.programs.native_program import NativeProgram
 from backburn_numpy.runtime import memory
 
 FLOAT32 = np.dtype(np.float32)
@@ -124,14 +124,14 @@ def captured(n: int = 2) -> tuple[Any, Any]:
 @needs_kernels
 def test_what_a_list_is_given_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     function, x = captured()
-    original = NativeList.__call__
+    original = NativeProgram.__call__
 
     def writing(self: Any, *given: Any) -> Any:
         given[0][...] = 1.0
         return original(self, *given)
 
-    monkeypatch.setattr(NativeList, "__call__", writing)
-    words = r"native list of sub.*an operand \(float32\[5\]\)"
+    monkeypatch.setattr(NativeProgram, "__call__", writing)
+    words = r"native program of sub.*an operand \(float32\[5\]\)"
     with pytest.raises(guards.MemoryFault, match=words), guards.guarded():
         function(x)
 
@@ -141,8 +141,8 @@ def test_what_a_list_is_given_is_what_was_recorded(monkeypatch: pytest.MonkeyPat
     """An operation that returned a smaller array in a replay would have the list read beside it."""
     function, x = captured()
     with guards.guarded(), monkeypatch.context() as patch:
-        guarded: Any = NativeList.__call__
-        patch.setattr(NativeList, "__call__", lambda self, *given: guarded(self, given[0][:4], *given[1:]))
+        guarded: Any = NativeProgram.__call__
+        patch.setattr(NativeProgram, "__call__", lambda self, *given: guarded(self, given[0][:4], *given[1:]))
         with pytest.raises(guards.MemoryFault, match=r"it is given float32\[4\], and float32\[5\] was recorded"):
             function(x)
 
@@ -152,7 +152,7 @@ def test_a_list_that_writes_nothing_returns_nan(monkeypatch: pytest.MonkeyPatch)
     function, x = captured()
     with guards.guarded():
         expected = function(x).numpy()
-        for one in native_list._LISTS:
+        for one in native_program._PROGRAMS:
             monkeypatch.setattr(one, "_run", lambda *_: None)
         assert np.isnan(function(x).numpy()).all()
     assert not np.isnan(expected).any()

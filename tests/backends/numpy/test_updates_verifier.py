@@ -16,8 +16,7 @@ from tests.helpers.planting import plant
 import backburn as bb
 from backburn.base.errors import BackburnError, CaptureError
 from backburn.programs.passes import in_place
-from backburn_numpy.lists import compiling
-from backburn_numpy.programs import state_updates
+from backburn_numpy.programs import compiling, state_updates
 from backburn_numpy.programs.state_updates import NumpyUpdates
 from backburn_numpy.programs.updates_verifier import VerifiedUpdates
 
@@ -149,7 +148,7 @@ def test_the_verifier_is_used_and_writes_the_same(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(VerifiedUpdates, "run", run)
     verified = [p.numpy() for p in train(OPTIMIZERS["groups"])[0].parameters()]
     assert ran
-    monkeypatch.setattr("backburn_numpy.lists.verifier.VERIFIES", False)
+    monkeypatch.setattr("backburn_numpy.programs.verifier.VERIFIES", False)
     plain = [p.numpy() for p in train(OPTIMIZERS["groups"])[0].parameters()]
     for x, y in zip(verified, plain, strict=True):
         np.testing.assert_array_equal(x, y)

@@ -1,4 +1,4 @@
-"""The verifier of native lists: each fault that is planted in the planner is refused, by name of the recorded call."""
+"""The verifier of native programs: each fault planted in the planner is refused, by name of the recorded call."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from backburn.base.errors import CaptureError
 from backburn.transforms import CaptureWarning
 from backburn_numpy import compiled
 from backburn_numpy.elementwise import fused
-from backburn_numpy.lists import effects, formulas, lister, multiplications, rearrangements, verifier
-from backburn_numpy.lists.layout import Layout
-from backburn_numpy.lists.native_list import NativeList
+from backburn_numpy.programs import effects, formulas, multiplications, program_compiler, rearrangements, verifier
+from backburn_numpy.programs.layout import Layout
+from backburn_numpy.programs.native_program import NativeProgram
 
 pytestmark = needs_kernels
 
@@ -27,9 +27,9 @@ def plant_plan(patch: pytest.MonkeyPatch, owner: Any, name: str, old: str, new: 
     """Plant a fault, also where the function makes the plans of operations."""
     function = vars(owner)[name]
     planted = plant(patch, owner, name, old, new)
-    for operation, planner in lister.PLANNERS.items():
+    for operation, planner in program_compiler.PLANNERS.items():
         if planner is function:
-            patch.setitem(lister.PLANNERS, operation, planted)
+            patch.setitem(program_compiler.PLANNERS, operation, planted)
 
 
 def record(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Any:
@@ -149,7 +149,8 @@ FAULTS: dict[str, tuple[Any, str, str, str, Callable[..., Any], tuple[tuple[int,
         (rearrangements, "concatenation_plan", "memory.size == size", "memory.size - size < 64", prefixes, (V,),
          "mul|add|concat"),
     "a result as small as its prefix":
-        (NativeList, "__init__", "memory.size == bytes_of(v)", "memory.size - bytes_of(v) < 64", prefix, (V,), "sub"),
+        (NativeProgram, "__init__", "memory.size == bytes_of(v)", "memory.size - bytes_of(v) < 64",
+         prefix, (V,), "sub"),
     "a lifetime one step short":
         (Layout, "hold", "len(self.steps) - 1", "len(self.steps) - 2", chain, (V,), "sub|add|mul"),
     "a value that ends when it begins":
@@ -157,7 +158,7 @@ FAULTS: dict[str, tuple[Any, str, str, str, Callable[..., Any], tuple[tuple[int,
     "no hold after a second operand that is transposed":
         (formulas, "append_pass", "layout.hold([*targets, *sources])", "pass", turned, (M,), "add"),
     "an aliased result":
-        (NativeList, "__init__", "self._parts[mine[0]] = number", "self._parts[mine[0]] = 0", two, (V,),
+        (NativeProgram, "__init__", "self._parts[mine[0]] = number", "self._parts[mine[0]] = 0", two, (V,),
          "exp|sub|tanh"),
     "a row of a factor too long":
         (multiplications.Gemm, "append", "(m if turned[0] else k)", "k + 1", product, (M, M), "matmul"),
@@ -243,7 +244,9 @@ def test_a_planted_fault_is_refused(fault: str, monkeypatch: pytest.MonkeyPatch)
     _forget()
     with monkeypatch.context() as patch:
         plant_plan(patch, owner, name, old, new)
-        with pytest.raises(CaptureError, match=rf"the native list of its call \d+ of \d+, ({operations}) -> float32\["):
+        with pytest.raises(
+            CaptureError, match=rf"the native program of its call \d+ of \d+, ({operations}) -> float32\["
+        ):
             record(function, *shapes)
         _forget()
     first, again = record(function, *shapes)
@@ -281,7 +284,7 @@ def test_all_kernels_that_lists_call_are_known() -> None:
     for name in effects.EFFECTS:
         assert compiled.kernel(name) is not None
         assert compiled.kernel(f"{name}_double") is not None
-    moves = {name for name, plan in lister.PLANNERS.items() if plan.__module__ == rearrangements.__name__}
+    moves = {name for name, plan in program_compiler.PLANNERS.items() if plan.__module__ == rearrangements.__name__}
     assert moves == effects.MOVES.keys()
 
 

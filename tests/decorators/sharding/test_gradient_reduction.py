@@ -195,7 +195,7 @@ def test_nothing_is_written_while_a_reduction_reads_it() -> None:
     assert on_threads(2, run(captured=True), Late) == plain
 
 
-def test_a_collective_is_in_no_native_list() -> None:
+def test_a_collective_is_in_no_native_program() -> None:
     """Calls of a level are not listed: what a list makes goes on without Python, and a collective needs it."""
     assert not hasattr(Sharded(NumpyBackend(), dp=2), "compile")
 

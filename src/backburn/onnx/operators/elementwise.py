@@ -8,10 +8,13 @@ from typing import Any
 
 from backburn.base.dtypes import as_dtype
 from backburn.base.errors import Unsupported
+from backburn.onnx import naming
 from backburn.onnx.dtypes import BY_VALUE, NAMES, NARROW, held, named
-from backburn.onnx.registry import Host, Value, operator
+from backburn.onnx.registry import Call, Host, Value, operator
 from backburn.tensor import arithmetic, creation, elementwise, logic, selection, special
 from backburn.tensor.classes import Tensor
+from backburn.tensor.core.levels import constant
+from backburn.tensor.core.wrapping import is_tensor
 
 
 def _enter() -> None:
@@ -183,6 +186,6 @@ def bit_cast(x: Host, /, *, to: int, run: Any) -> Any:
 
 
 @operator("Identity")
-def identity(x: Value, /) -> Any:
-    """The value itself."""
-    return x
+def identity(x: Value, /, *, call: Call) -> Any:
+    """The value itself; as a constant, where a file of our own says so."""
+    return constant(x) if naming.STOP in call.notes and is_tensor(x) else x

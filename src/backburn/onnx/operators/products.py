@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from backburn.onnx.registry import operator
+from backburn.nn import functional
+from backburn.onnx.registry import UseBody, Value, operator
 from backburn.tensor import arithmetic, creation
 from backburn.tensor import shape as shapes
 from backburn.tensor.classes import Tensor
@@ -53,6 +54,22 @@ def einsum(*xs: Tensor, equation: str, run: Any) -> Any:
     }
     run.check_elements([lengths.get(letter, 1) for letter in result or operands])
     return einsum_of(equation.replace(" ", ""), *xs)
+
+
+@operator("Attention")
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, past_key: Value = None,
+    past_value: Value = None, lengths: Value = None, /,
+    *, is_causal: int = 0, scale: float | None = None, softcap: float = 0.0, call: Any,
+) -> Any:  # fmt: skip
+    """Attention of batches and heads, without the matrix of all scores; the standard's body has all else."""
+    heads = {x.shape[:2] for x in (query, key, value)}
+    has_more = call.outputs > 1 or any(x is not None for x in (past_key, past_value, lengths))
+    is_masked = mask is not None and (bool(is_causal) or mask.shape[-1:] != key.shape[-2:-1])
+    if query.ndim != 4 or len(heads) > 1 or has_more or is_masked:
+        raise UseBody("heads in one axis, shared heads and caches are not computed here")
+    options: dict[str, Any] = {"is_causal": bool(is_causal), "scale": scale, "softcap": softcap or None}
+    return functional.scaled_dot_product_attention(query, key, value, mask, **options)
 
 
 @operator("Det")

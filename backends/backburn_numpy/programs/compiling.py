@@ -18,8 +18,8 @@ from backburn.programs.passes.loop_products import join_products
 from backburn.programs.passes.native_programs import compile_calls
 from backburn.programs.passes.stacks import split_stacks
 from backburn_numpy import compiled, tuning
-from backburn_numpy.lists.lister import ProgramCompiler
 from backburn_numpy.programs import epilogues, state_updates
+from backburn_numpy.programs.program_compiler import ProgramCompiler
 
 
 def _split(program: Program, k: Any) -> list[Call]:
@@ -69,7 +69,7 @@ def _is_small_formula(call: Call) -> bool:
 
 def compile_program(k: Any, program: Program, is_plain: bool, has_steps: bool) -> CompiledProgram:
     """An executable of calls of ``k``: with all passes if it is the plain backend, in place if the steps are its."""
-    has_native = is_plain and compiled.kernel("native_list") is not None
+    has_native = is_plain and compiled.kernel("native_program") is not None
     passes = (PASSES if has_native else WITHOUT_KERNELS) if is_plain else COMMON
     rewrite(program, k, passes if program.joins else ())
     has_native = has_native and program.joins

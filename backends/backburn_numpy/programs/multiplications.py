@@ -11,7 +11,7 @@ import numpy as np
 from backburn.programs.ir import Call, Variable, arguments
 from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32
-from backburn_numpy.lists.layout import COPY, MOST, PRODUCT, Layout, Place, Plan, Shape, dtype_of
+from backburn_numpy.programs.layout import COPY, MOST, PRODUCT, Layout, Place, Plan, Shape, dtype_of
 from backburn_numpy.runtime import blas, gemm
 
 #: The most multiplications of a matrix product by the kernels, and by OpenBLAS, which makes such a one in the calling
@@ -39,7 +39,7 @@ class Gemm(NamedTuple):
 
 
 def gemm_of(multiplications: int, elements: int, *values: Any) -> Gemm | None:
-    """The multiplication in lists of operands and results of one dtype; None if products of that size are calls."""
+    """The multiplication of operands and results of one dtype; None if products of that size remain calls."""
     dtype = dtype_of(values[0])
     if dtype is None or any(dtype_of(v) is not dtype for v in values) or elements > MOST:
         return None

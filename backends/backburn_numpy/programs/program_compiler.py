@@ -1,4 +1,4 @@
-"""``ProgramCompiler``: which calls become part of a list, and the lists of one program."""
+"""``ProgramCompiler``: which calls of a recorded program become native, and the native programs of it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from backburn.programs.ir import Call, Number, Variable
-from backburn_numpy.lists import formulas, multiplications, rearrangements
-from backburn_numpy.lists.layout import Layout, Plan
-from backburn_numpy.lists.native_list import NativeList
+from backburn_numpy.programs import formulas, multiplications, rearrangements
+from backburn_numpy.programs.layout import Layout, Plan
+from backburn_numpy.programs.native_program import NativeProgram
 
 
 class ProgramCompiler:
-    """Makes lists of the calls of one program.
+    """Compiles calls of one recorded program into native ones.
 
     See :class:`backburn.programs.passes.native_programs.ProgramCompiler`.
     """
@@ -21,7 +21,7 @@ class ProgramCompiler:
         self._plans: dict[Call, Plan] = {}
 
     def calls_saved(self, call: Call) -> int | None:
-        """How many calls fewer there are if this one is in a list, 0 for a view; None if it cannot be."""
+        """How many calls fewer there are if this one is in a native program, 0 for a view; None if it cannot be."""
         plan = PLANNERS.get(call.operation, formulas.formula_plan)(call)
         if plan is None:
             return None
@@ -36,7 +36,7 @@ class ProgramCompiler:
         for call in calls:
             layout.planned = call
             self._plans[call](layout, call)
-        return NativeList(layout, given, results, {v: call for call in calls for v in call.writes})
+        return NativeProgram(layout, given, results, {v: call for call in calls for v in call.writes})
 
 
 PLANNERS: dict[str, Callable[[Call], Plan | None]] = {
@@ -56,5 +56,5 @@ PLANNERS: dict[str, Callable[[Call], Plan | None]] = {
     "stack": rearrangements.concatenation_plan,
     "concat": rearrangements.concatenation_plan,
 }
-#: Calls that take no time outside a list.
+#: Calls that take no time outside a native program.
 VIEWS = frozenset(("reshape", "slice", "permute_dims", "broadcast_to"))

@@ -1,4 +1,4 @@
-"""Layouts: the steps of a list, and where their operands and results lie."""
+"""Layouts: the steps of a native program, and where their operands and results lie."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from backburn_numpy import compiled
 from backburn_numpy.compiled import FLOAT32, FLOAT64
 from backburn_numpy.runtime.memory import aligned, contiguous
 
-#: The most elements of a result of a list: for larger ones it gains nothing, and the arena would keep their memory.
+#: The most elements of a result in a native program: for larger ones it gains nothing, and keeps their memory.
 MOST = 1 << 16
 #: The most steps for groups of rows, and for matrices whose diagonals are copied.
 MOST_GROUPS = 64
@@ -25,14 +25,14 @@ ARGUMENTS = 11
 FORMULA, COPY, KERNEL_CALL, PRODUCT, TRANSPOSE = range(5)
 #: The alignment of values in the arena, in bytes.
 LINE = 64
-#: The dtypes that lists compute.
+#: The dtypes that native programs compute.
 FLOATS: dict[str, np.dtype[Any]] = {"float32": FLOAT32, "float64": FLOAT64}
 
 Shape = tuple[int, ...]
 
 
 class Kind(Enum):
-    """Whose a memory is: the list's own, a given array's, a constant's, or a result's."""
+    """Whose a memory is: the program's own, a given array's, a constant's, or a result's."""
 
     ARENA, GIVEN, CONSTANT, RESULT = range(4)
 
@@ -75,7 +75,7 @@ def is_free(memory: Memory, whole: Memory) -> bool:
 
 
 class Layout:
-    """The steps of a list, and where their operands and results lie."""
+    """The steps of a native program, and where their operands and results lie."""
 
     def __init__(self, given: Sequence[Variable | Number]) -> None:
         self.steps: list[tuple[Any, ...]] = []
@@ -228,7 +228,7 @@ def bytes_of(v: Variable) -> int:
 
 
 def dtype_of(v: Any) -> np.dtype[Any] | None:
-    """The dtype of a value that lists compute; None for any other value."""
+    """The dtype of a value that native programs compute; None for any other value."""
     if v.__class__ is Variable:
         return FLOATS.get(v.dtype.name) if prod(v.shape) else None
     return FLOATS.get(v.dtype.name) if v.__class__ is np.ndarray and v.size and v.dtype.isnative else None

@@ -1,4 +1,4 @@
-"""``NativeList``: the steps of a layout, run by one call of a kernel."""
+"""``NativeProgram``: the steps of a layout, run by one call of a kernel."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import numpy as np
 from backburn.programs.ir import Call, Number, Variable
 from backburn_numpy import compiled, tuning
 from backburn_numpy.elementwise.fused import _Program
-from backburn_numpy.lists import verifier
-from backburn_numpy.lists.layout import COPY, FLOATS, Kind, Layout, Memory, Shape, bytes_of
-from backburn_numpy.lists.verifier import Finished, Value
+from backburn_numpy.programs import verifier
+from backburn_numpy.programs.layout import COPY, FLOATS, Kind, Layout, Memory, Shape, bytes_of
+from backburn_numpy.programs.verifier import Finished, Value
 from backburn_numpy.runtime.memory import append_empty, contiguous
 from backburn_numpy.runtime.threads import available
 
 
-class NativeList:
-    """A list of steps with its arena. One replay runs it at a time."""
+class NativeProgram:
+    """Steps with their arena. One replay runs them at a time."""
 
     def __init__(
         self,
@@ -92,11 +92,11 @@ class NativeList:
             tuning.ELEMENTS_PER_TASK,
             tuning.MIN_ELEMENTS_FOR_NATIVE_THREADS,
         )
-        self._run: Any = compiled.kernel("native_list")
+        self._run: Any = compiled.kernel("native_program")
         self._lock = threading.Lock()
         if verifier.VERIFIES:
             verifier.verify(self._finished(layout, results, makers, copied))
-        _LISTS.add(self)
+        _PROGRAMS.add(self)
 
     def _finished(
         self,
@@ -105,7 +105,7 @@ class NativeList:
         makers: Mapping[Variable, Call],
         copied: int,
     ) -> Finished:
-        """The list as the verifier reads it; the values from number ``copied`` on are copies of results."""
+        """The program as the verifier reads it; the values from number ``copied`` on are copies of results."""
         values = []
         for i, (v, call, place, size) in enumerate(layout.values):
             memory, offset = place.resolved()
@@ -162,12 +162,12 @@ class NativeList:
         return results
 
 
-#: All lists: a thread of the parent may have been in one of them when it forked.
-_LISTS: WeakSet[NativeList] = WeakSet()
+#: All native programs: a thread of the parent may have been in one of them when it forked.
+_PROGRAMS: WeakSet[NativeProgram] = WeakSet()
 
 
 def _after_fork_in_child() -> None:
-    for one in _LISTS:
+    for one in _PROGRAMS:
         one._lock = threading.Lock()
 
 

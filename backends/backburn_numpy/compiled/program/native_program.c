@@ -91,7 +91,7 @@ static void transpose(const int64_t *step) {
 
 /* Runs the steps after putting addresses into them: each patch is the place of a word, which of the starts, and the bytes
  * after it. */
-KERNEL(native_list, int64_t *restrict steps, int64_t words, const int64_t *restrict patches, int64_t count,
+KERNEL(native_program, int64_t *restrict steps, int64_t words, const int64_t *restrict patches, int64_t count,
        const int64_t *restrict starts, int64_t grain, int64_t shared, int threads) {
     typedef void Kernel(int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t,
                         int64_t);

@@ -21,9 +21,10 @@ from backburn.base.errors import DeviceMemoryError
 from backburn.programs import executable
 from backburn.programs.ir import Call, Number, Variable
 from backburn.programs.passes.native_programs import NATIVE_PROGRAM
-from backburn_numpy import compiled, lists, tuning
-from backburn_numpy.lists import native_list
-from backburn_numpy.lists.layout import COPY, Layout
+from backburn_numpy import compiled, tuning
+from backburn_numpy.programs import native_program
+from backburn_numpy.programs.layout import COPY, Layout
+from backburn_numpy.programs.program_compiler import ProgramCompiler
 
 pytestmark = [needs_kernels, pytest.mark.usefixtures("guarded_memory")]
 
@@ -237,14 +238,14 @@ def test_a_result_that_is_a_part_has_the_memory_of_the_whole(part: Any, size: in
 def test_results_have_the_bytes_that_their_list_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory of each result is as large as the value of which it is a part."""
     asked: list[tuple[int, ...]] = []
-    module: Any = native_list
+    module: Any = native_program
     original = module.append_empty
 
     def watched(arrays: list[Any], kinds: list[Any]) -> None:
         asked.extend(shape for shape, *_ in kinds)
         original(arrays, kinds)
 
-    monkeypatch.setattr(native_list, "append_empty", watched)
+    monkeypatch.setattr(native_program, "append_empty", watched)
     check(lambda x: [(bb.exp(x) * x + x - 1.0)[:1]], normal(8))
     assert {*asked} == {(8,)}
 
@@ -344,11 +345,11 @@ def test_gradients_of_linear_layers_are_in_lists(level: str, dtype: Any, monkeyp
         expected = k.linear_weight_backward(grad, x)
         for results in (made, [made[0], None]):
             call = Call("linear_weight_backward", k.linear_weight_backward, [*given], {}, results)
-            lister, wanted = lists.ProgramCompiler(), [v for v in results if v is not None]
-            if lister.calls_saved(call) is None:
+            compiler, wanted = ProgramCompiler(), [v for v in results if v is not None]
+            if compiler.calls_saved(call) is None:
                 assert (n, len(wanted)) == (1, 2) or (dtype is np.float64 and level not in tuning.MIN_GEMM_PRODUCTS)
                 continue
-            found = lister.native_program([call], given, wanted)(grad, x)
+            found = compiler.native_program([call], given, wanted)(grad, x)
             np.testing.assert_allclose(found[0], expected[0], 1e-4, 1e-5)
             for mine in found[1:]:
                 np.testing.assert_array_equal(mine, expected[1])
@@ -426,9 +427,9 @@ def test_numbers_of_replays_reach_a_list() -> None:
         Call("mul", k.mul, [x, rate], {}, scaled),
         Call("sub", k.sub, [rate, y], {}, wide),
     ]
-    lister = lists.ProgramCompiler()
-    assert [lister.calls_saved(call) for call in calls] == [1, 1]
-    function = lister.native_program(calls, [x, rate, y], [wide, scaled])
+    compiler = ProgramCompiler()
+    assert [compiler.calls_saved(call) for call in calls] == [1, 1]
+    function = compiler.native_program(calls, [x, rate, y], [wide, scaled])
     single, double = normal(2, 3), normal(2, 3, dtype=np.float64)
     for number in (0.5, -2.0):
         found = function(single, number, double)
@@ -502,7 +503,7 @@ def test_operands_may_lie_in_any_order() -> None:
 
 
 def trained() -> tuple[Any, Any, Any]:
-    """A captured step with native lists, its state after some replays, and a batch."""
+    """A captured step with native programs, its state after some replays, and a batch."""
     k = "autodiff(capture(numpy))"
     with bb.use_backend(k):
         bb.random.seed(0)
@@ -539,7 +540,7 @@ def test_a_list_without_memory_names_the_call_and_leaves_the_state(operations: l
 
     before = values_of(state)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native_list, "append_empty", exhausted)
+        patch.setattr(native_program, "append_empty", exhausted)
         with pytest.raises(DeviceMemoryError, match=r"(linear|matmul|mul|add|sum|lstm_cell|lstm_backward|fuse)\b"):
             captured(state, x)
     for mine, theirs in zip(values_of(state), before, strict=True):
@@ -556,14 +557,14 @@ def test_an_interrupt_of_a_list_leaves_the_state(operations: list[str], monkeypa
     (captured, state, x), (other, apart, y) = trained(), trained()
     assert NATIVE_PROGRAM in operations
     before = values_of(state)
-    original = native_list.NativeList.__call__
+    original = native_program.NativeProgram.__call__
 
     def interrupted(self: Any, *given: Any) -> Any:
         original(self, *given)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(native_list.NativeList, "__call__", interrupted)
+        patch.setattr(native_program.NativeProgram, "__call__", interrupted)
         with pytest.raises(KeyboardInterrupt):
             captured(state, x)
     for mine, theirs in zip(values_of(state), before, strict=True):
@@ -586,7 +587,7 @@ import os, signal, threading
 import numpy as np
 import backburn as bb
 from backburn_numpy.runtime import threads
-from backburn_numpy.lists import native_list
+from backburn_numpy.programs import native_program
 threads.set_num_threads(2)
 k = "capture(numpy)"
 captured = bb.capture(lambda x, w: bb.tanh(bb.tanh((x * 2.0 + 1.0) @ w) * x - x) * x + x, state=False)
@@ -598,7 +599,7 @@ for _ in range(3):
 same = lambda: np.array_equal(captured(x, w).numpy(), expected)
 assert same()
 if hasattr(os, "fork"):
-    held = [one._lock for one in native_list._LISTS]
+    held = [one._lock for one in native_program._PROGRAMS]
     for lock in held:
         lock.acquire()  # as a thread that replays does
     if os.fork() == 0:

@@ -1,13 +1,13 @@
-"""A verifier of finished lists: proves, without knowing how a list was planned, that it computes what was recorded.
+"""A verifier of native programs: proves, without knowing how one was planned, that it computes what was recorded.
 
 It reads the numbers that the kernel reads, and runs the steps on symbols: each element of a recorded value has one, and
 memory holds the symbols of what was written there last. A step may read what its call reads, or what the same call has
 written before; it may write where the plan has given its call's values their places. So
 
-- every read and write lies in memory that the list owns, or is given, and what is given or constant is only read,
+- every read and write lies in memory that the program owns, or is given, and what is given or constant is only read,
 - every element is written before it is read,
 - nothing is written over while something later reads it: that would find another value's symbols,
-- results lie in memory of their own, complete, and hold what was recorded when the list ends,
+- results lie in memory of their own, complete, and hold what was recorded when the program ends,
 - no step reads what it writes, and its threads write disjoint ranges.
 
 Steps that only move elements (copies, transpositions) move symbols; NumPy's own slices, stacks and transpositions tell
@@ -28,12 +28,12 @@ import numpy as np
 from backburn.base.errors import CaptureError
 from backburn.programs.ir import Call, Number, Variable, arguments
 from backburn_numpy import compiled
-from backburn_numpy.lists.effects import CELLS, EFFECTS, MOVES, Refused, kernels, uses_of
+from backburn_numpy.programs.effects import CELLS, EFFECTS, MOVES, Refused, kernels, uses_of
 from backburn_numpy.runtime import blas, gemm
 
 Array = Any
 
-#: Whether lists and updates of state are verified when they are planned.
+#: Whether native programs and updates of state are verified when they are planned.
 VERIFIES = os.environ.get("BACKBURN_DEBUG", "") not in ("", "0")
 
 #: The kinds of steps, and the words of each without those of a formula's arrays.
@@ -59,7 +59,7 @@ class Value(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """A list as it is replayed."""
+    """A native program as it is replayed."""
 
     words: Array
     #: The words that a replay replaces: which, by which start, and the bytes after it.
@@ -123,12 +123,12 @@ class Span(NamedTuple):
 
 
 def verify(finished: Finished) -> None:
-    """Raise a :class:`CaptureError` that names the recorded call if a list is not what was recorded."""
+    """Raise a :class:`CaptureError` that names the recorded call if a native program is not what was recorded."""
     _Run(finished).run()
 
 
 class _Run:
-    """A run of a list on symbols."""
+    """A run of a native program on symbols."""
 
     def __init__(self, finished: Finished) -> None:
         self._list = finished
@@ -146,7 +146,7 @@ class _Run:
             self._record(call)
         given = [x for x in finished.given if isinstance(x, Variable)]
         #: The regions that replays bring, in the order of their starts, and others by their first address.
-        self._starts = [Region(f"operand {i} of the list", _line(self._symbols[v]), False) for i, v in enumerate(given)]
+        self._starts = [Region(f"given array {i}", _line(self._symbols[v]), False) for i, v in enumerate(given)]
         self._starts += [Region(f"new array {i}", _unwritten(n), True) for i, n in enumerate(finished.news)]
         fixed = {compiled.address(cell): _line(self._symbols[x, cell.dtype.itemsize]) for x, cell in finished.cells}
         regions = {at: Region("a number", symbols, False) for at, symbols in fixed.items()}
@@ -233,9 +233,9 @@ class _Run:
         results = self._call.results if isinstance(self._call.results, list) else [self._call.results]
         shown = ", ".join(f"{v.dtype}{list(v.shape)}" for v in results if v is not None)
         raise CaptureError(
-            f"the native list of its call {calls.index(self._call) + 1} of {len(calls)}, {self._call.operation} -> "
+            f"the native program of its call {calls.index(self._call) + 1} of {len(calls)}, {self._call.operation} -> "
             f"{shown}, was planned wrong: {error}. This is a fault of backburn, please report it; "
-            "capture(numpy, join=false) makes no lists"
+            "capture(numpy, join=false) compiles no native programs"
         ) from None
 
     def _steps(self) -> None:
@@ -321,7 +321,7 @@ class _Run:
     def _find(self, address: int) -> tuple[Region, int]:
         i = bisect_right(self._addresses, address) - 1
         if i < 0:
-            raise Refused("an address is in no memory of the list")
+            raise Refused("an address is in no memory of the program")
         return self._regions[i], address - self._addresses[i]
 
     def _span(self, words: list[int], at: int, count: int, size: int, rows: int = 1, between: int = 0) -> Span:

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from backburn.programs.ir import Call, Variable, arguments
-from backburn_numpy.lists.layout import (
+from backburn_numpy.programs.layout import (
     COPY,
     MOST,
     MOST_GROUPS,

@@ -16,7 +16,7 @@ from backburn.programs.ir import Call, Number, Variable, arguments
 from backburn.programs.lowering import Formula, is_formula, method_of
 from backburn_numpy import compiled
 from backburn_numpy.elementwise.fused import COSTS, _Program, _program
-from backburn_numpy.lists.layout import FORMULA, MOST, MOST_GROUPS, Layout, Place, Plan, Shape, dtype_of
+from backburn_numpy.programs.layout import FORMULA, MOST, MOST_GROUPS, Layout, Place, Plan, Shape, dtype_of
 
 #: The bytes of a row up to which rows are repeated rather than passed over one by one, and the most elements then.
 SHORT, MOST_REPEATED = 1 << 10, 1 << 14

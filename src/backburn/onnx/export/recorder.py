@@ -1,0 +1,295 @@
+"""The backend that writes: its operations compute on another one, and write down a node of ONNX for what they did.
+
+So whatever runs on a backend can be exported. An operation with a mapping (:mod:`backburn.onnx.export.mappings`)
+becomes the nodes that this gives; another runs its default body, whose operations come here again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backburn.backend.contract import Backend, Capabilities
+from backburn.backend.opaque import Opaque
+from backburn.backend.wrapper import DecoratorBase, make_operations
+from backburn.base.call_site import call_site
+from backburn.base.dtypes import DType
+from backburn.base.errors import BackendMismatchError, CaptureError, Unsupported
+from backburn.base.module_calls import CALL
+from backburn.ops.table import OPERATIONS, Operation
+
+#: An input of a node: the name of a value, numbers, or nothing.
+Input: TypeAlias = "str | NDArray[Any] | None"
+#: A function from the recorder, the operands and the attributes of a call to the names of its results, or
+#: NotImplemented for options that only the default body has.
+Mapped: TypeAlias = Callable[..., Any]
+MAPPINGS: dict[str, Mapped] = {}
+
+
+@dataclass(eq=False)
+class Node:
+    """A node of the graph: its inputs and outputs, and the call that it comes from."""
+
+    operator: str
+    #: With lengths that vary, also formulas (:mod:`backburn.onnx.export.symbolic`).
+    inputs: list[Any]
+    outputs: list[str]
+    attributes: dict[str, Any]
+    #: The path of the module, and words for the call in errors.
+    layer: str
+    call: str
+    #: The key of a remark for our own reader; empty for none.
+    note: str = ""
+
+
+class Value(Opaque):
+    """A primitive of the recorder: that of the backend that computes, and the name of the value in the graph.
+
+    Numbers from the host have themselves for a name. What ``varies`` depends on the inputs or on the model's state.
+    """
+
+    __slots__ = ("__weakref__", "dtype", "name", "primitive", "shape", "varies")
+
+    def __init__(self, name: str | NDArray[Any], primitive: Any, dtype: DType, varies: bool) -> None:
+        self.name = name
+        self.primitive = primitive
+        self.shape: tuple[int, ...] = tuple(primitive.shape)
+        self.dtype = dtype
+        self.varies = varies
+
+    def __repr__(self) -> str:
+        return f"<{self.dtype}{list(self.shape)}>"
+
+
+@dataclass
+class Graph:
+    """A recorded model: nodes, the values that enter it and leave it, and the tensors of its state by name."""
+
+    nodes: list[Node]
+    inputs: list[Value]
+    outputs: list[tuple[str, Value]]
+    state: dict[str, Any]
+    backend: Any
+    #: The shapes of inputs and outputs, in which lengths that vary have names, and the input and axis of each of these.
+    shapes: dict[str, list[int | str | None]]
+    places: dict[str, tuple[str, int]]
+
+
+@dataclass
+class _Calls:
+    """The calls that are running, the outermost first, and the names that are taken."""
+
+    stack: list[str] = field(default_factory=list)
+    site: str = ""
+    used: Counter[str] = field(default_factory=Counter)
+
+
+class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
+    """A backend around another one that writes nodes of ONNX. Tensors of the other one are constants here."""
+
+    def __init__(self, wrapped: Any, taken: Iterable[str] = ()) -> None:
+        """Around a backend; ``taken`` are names that values may not have."""
+        self._inner = wrapped
+        self._calls = _Calls(used=Counter(dict.fromkeys(taken, 1)))
+        self.nodes: list[Node] = []
+        #: The operands of products with weights, by the names of their results, which recurrent layers take apart.
+        self.products: dict[str, tuple[Any, Any, Any]] = {}
+        #: The last steps, along axis 0, of values that an operator gives only there.
+        self.last_of: dict[str, str] = {}
+
+    @property
+    def spec(self) -> str:
+        """Words that no registry knows: a recorder lives for one export."""
+        return f"onnx({self._inner.spec})"
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The wrapped backend's, without capture."""
+        return replace(self._inner.capabilities, capture=False)
+
+    @property
+    def inner_backend(self) -> Any:
+        """The wrapped backend, whose tensors are lifted as constants."""
+        return self._inner
+
+    def dtype(self, x: Any, /) -> DType:
+        """The dtype of a value."""
+        if x.__class__ is not Value:
+            raise BackendMismatchError(f"{type(x).__name__} is not a primitive of {self.spec}")
+        return x.dtype
+
+    def from_inner(self, primitive: Any, /) -> Value:
+        """A tensor of the wrapped backend as a constant."""
+        return self._constant(self._inner.to_numpy(primitive), primitive)
+
+    int_from_inner = bool_from_inner = from_inner
+
+    def inner(self, x: Value, /) -> Any:
+        """The primitive of the wrapped backend."""
+        return x.primitive
+
+    int_inner = bool_inner = q_inner = inner
+
+    def q_from_inner(self, primitive: Any, /) -> Value:
+        """Refused: quantized tensors are exported as parts of the model only."""
+        raise Unsupported("export: a quantized tensor outside of the model has no name: register it as a buffer")
+
+    def quantized_parts(self, x: Value, /) -> Any:
+        """The stored values, steps and zero points of a quantized tensor."""
+        return self._inner.quantized_parts(x.primitive)
+
+    def quantized_from_parts(self, values: Any, scale: Any, zero: Any, /, dtype: Any, shape: Any) -> Any:
+        """Refused: quantized tensors are exported as parts of the model only."""
+        raise Unsupported("export: a quantized tensor is made inside of the model, which no operator does")
+
+    def value(self, name: str, primitive: Any) -> Value:
+        """An input or a tensor of the model, under its name."""
+        return Value(name, primitive, self._inner.dtype(primitive), True)
+
+    def _constant(self, array: Any, primitive: Any) -> Value:
+        return Value(np.array(array), primitive, self._inner.dtype(primitive), False)
+
+    # ---- what mappings write ----
+
+    @property
+    def operation(self) -> str:
+        """The operation whose nodes are written."""
+        return self._calls.stack[-1]
+
+    def node(self, operator: str, *inputs: Any, outputs: int = 1, note: str = "", **attributes: Any) -> Any:
+        """Write a node, and return the name of its output, or a list of names.
+
+        Inputs are values, names, arrays, integers and lists of integers for shapes, or None; attributes that are None
+        are left out.
+        """
+        call = CALL.get()
+        layer = (call.layer if call is not None else None) or ""
+        name = self.free(f"{layer}/{operator}" if layer else operator or "nothing")
+        names = [name, *(self.free(f"{name}_{i}") for i in range(1, outputs))]
+        given = [_input(x) for x in inputs]
+        while given and given[-1] is None:
+            given.pop()
+        kept = {key: value for key, value in attributes.items() if value is not None}
+        words = f"{self._calls.stack[0] if self._calls.stack else operator} at {self._calls.site}"
+        self.nodes.append(Node(operator, given, names, kept, layer, words, note))
+        return names[0] if outputs == 1 else names
+
+    def missing(self, what: str) -> str:
+        """A result that no operator has: an error if anything reads it."""
+        return str(self.node("", note=what))
+
+    def free(self, name: str) -> str:
+        """A name that no other value has, which begins with this."""
+        used = self._calls.used
+        used[name] += 1
+        return name if used[name] == 1 else self.free(f"{name}_{used[name] - 1}")
+
+    # ---- calls ----
+
+    def call(self, entry: Operation, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+        """Compute a call, and write its nodes."""
+        calls, name = self._calls, entry.name
+        if name == "from_numpy":
+            return self._constant(operands[0], self._inner.from_numpy(*operands))
+        if entry.results[0] == "host":
+            return self._read(name, operands)
+        if entry.family == "random":
+            raise Unsupported(
+                f"export: {name} draws random numbers at {call_site()}; a graph has none. Pass them as an input"
+            )
+        count = len(entry.operands)
+        options = {**entry.defaults, **dict(zip(entry.attributes, operands[count:], strict=False)), **attributes}
+        options.pop("donate", None)
+        given = [*operands[:count], *[None] * (count - len(operands[:count]))]
+        if not calls.stack:
+            calls.site = call_site()
+        calls.stack.append(name)
+        try:
+            mapped = MAPPINGS.get(name)
+            found = NotImplemented if mapped is None else mapped(self, *given, **options)
+            if found is NotImplemented:
+                return self._by_body(entry, operands, attributes)
+            values = [_inner_of(x) for x in given]
+            result = getattr(self._inner, name)(*values, **options)
+        finally:
+            calls.stack.pop()
+        if not isinstance(result, tuple | list):
+            return self._result(found, result)
+        return tuple(self._result(x, r) for x, r in zip(found, result, strict=True))
+
+    def _result(self, found: Any, primitive: Any) -> Value:
+        """A result, under the name of a node's output or of an operand that it is."""
+        return Value(found.name if found.__class__ is Value else found, primitive, self._inner.dtype(primitive), True)
+
+    def _by_body(self, entry: Operation, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+        if entry.required:
+            calls = self._calls
+            inside = f", inside of {calls.stack[0]}," if len(calls.stack) > 1 else ""
+            raise Unsupported(
+                f"export: {entry.name}{inside} has no counterpart in ONNX"
+                f"{' with these options' if entry.name in MAPPINGS else ''}; it was called at {calls.site}"
+            )
+        return entry.body(self, *operands, **attributes)
+
+    def _read(self, name: str, operands: Sequence[Any]) -> Any:
+        """Read constants; what varies cannot be read."""
+        tensors = operands[0] if isinstance(operands[0], list | tuple) else [operands[0]]
+        if any(x.varies for x in tensors):
+            raise CaptureError(
+                f"export: the model reads values on the host at {call_site()}. A graph has no Python in it: what "
+                "depends on an input or a parameter is computed with tensors"
+            )
+        return getattr(self._inner, name)(_inner_of(operands[0]))
+
+
+def used(nodes: Sequence[Node], outputs: Iterable[tuple[str, Value]]) -> list[Node]:
+    """The nodes that outputs are computed from, without optional results that nothing reads."""
+    from onnx.defs import get_schema
+
+    read = {value.name for _, value in outputs if isinstance(value.name, str)}
+    found = []
+    for node in reversed(nodes):
+        if read.isdisjoint(node.outputs):
+            continue
+        least = get_schema(node.operator).min_output if len(node.outputs) > 1 else 1
+        while len(node.outputs) > max(least, 1) and node.outputs[-1] not in read:
+            node.outputs.pop()
+        read |= {name for name in node.inputs if isinstance(name, str)}
+        found.append(node)
+    return found[::-1]
+
+
+def _input(x: Any) -> Input:
+    """An input of a node."""
+    if x.__class__ is Value:
+        return x.name
+    if x is None or isinstance(x, str | np.ndarray):
+        return x
+    return np.asarray(x, np.int64)
+
+
+def _inner_of(x: Any) -> Any:
+    if isinstance(x, list | tuple):
+        return [_inner_of(part) for part in x]
+    return x.primitive if x.__class__ is Value else x
+
+
+def _recorded(entry: Operation) -> Callable[..., Any]:
+    def operation(self: Recorder, /, *operands: Any, **attributes: Any) -> Any:
+        return self.call(OPERATIONS[entry.name], operands, attributes)
+
+    return operation
+
+
+make_operations(Recorder, _recorded)

@@ -1,0 +1,371 @@
+"""Exporting a model: it runs once on the recorder, and the nodes become a file."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import backburn.onnx.export.recurrent  # noqa: F401 (enters the mappings)
+from backburn.base.dtypes import DType
+from backburn.base.errors import ArgumentError, BackendUnavailableError, Unsupported, hint_for
+from backburn.base.module_calls import WATCHERS, Watcher
+from backburn.base.trees import flatten, leaves_with_paths, unflatten
+from backburn.io.atomic import write_atomically
+from backburn.nn.module import Module
+from backburn.onnx.export.mappings import NUMBERS
+from backburn.onnx.export.recorder import Graph, Node, Recorder, Value, used
+from backburn.onnx.export.symbolic import Symbolic, merged
+from backburn.onnx.naming import ALIASES, LAYER, ROLE
+from backburn.tensor.core.defaults import use_backend
+from backburn.tensor.core.levels import INNER, constant, innermost, lift
+from backburn.tensor.core.wrapping import is_tensor, wrap
+from backburn.tensor.creation import arange
+from backburn.tensor.index import take
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+#: The opset that is written, and the version of the format that goes with it.
+OPSET, IR_VERSION = 23, 11
+
+
+@dataclass(frozen=True)
+class State:
+    """A tensor of the model: the paths under which the state has it, and its role."""
+
+    tensor: Any
+    paths: tuple[str, ...]
+    role: str
+
+
+def export(
+    model: Module, path: str | os.PathLike[str] | None, /, *examples: Any,
+    dynamic: Mapping[str, Mapping[int, str]] | None = None, names: Mapping[str, str] | None = None, opset: int = OPSET,
+) -> ModelProto:  # fmt: skip
+    """Write a model as a graph of ONNX, and return it.
+
+    The model runs once on ``examples``, tensors or trees of them, in evaluation mode, and every operation becomes
+    operators of the standard: those of layers as a whole where it has them, and others by the operations of which they
+    consist. ``model`` stays as it is. Parameters and buffers are initializers under their paths in the state, as they
+    are: :func:`load` reads the file as a model with the same names. ``path=None`` writes no file.
+
+    Inputs have the names of the parameters of ``forward``, and one output is called ``output``, several ``output_0``,
+    ``output_1``, ...; or as their paths in a dict. ``names`` gives other names to either.
+
+    ``dynamic`` names axes of inputs whose lengths may vary, as in ``{"x": {0: "batch"}}``; axes with one name have one
+    length. The model then runs at several lengths, with the examples repeated or cut, and numbers that differ between
+    the runs become formulas of the lengths, which are checked at another length.
+
+    Raises :class:`Unsupported` for an operation that ONNX has not, with the line of the call, :class:`CaptureError` for
+    a model that reads values on the host or computes otherwise at other lengths, and :class:`ArgumentError` for options
+    that do not fit.
+
+        >>> import backburn as bb
+        >>> model = bb.nn.Sequential(bb.nn.Linear(3, 4), bb.nn.ReLU(), bb.nn.Linear(4, 2))
+        >>> proto = export(model, None, bb.ones((5, 3)))
+        >>> [node.op_type for node in proto.graph.node], [x.name for x in proto.graph.initializer]
+        (['Gemm', 'Relu', 'Gemm'], ['0.weight', '0.bias', '2.weight', '2.bias'])
+    """
+    onnx = _onnx()
+    if not isinstance(model, Module):
+        raise ArgumentError(f"export: writes a model, and not a {type(model).__name__}")
+    if opset != OPSET:
+        raise ArgumentError(f"export: opset {OPSET} is written, and not {opset!r}")
+    state = _state_of(model)
+    axes = {name: dict(found) for name, found in (dynamic or {}).items()}
+    names = dict(names or {})
+    lengths = _lengths(_recorded(model, state, examples, names), axes) if axes else {}
+    graph = merged(lambda sizes: _recorded(model, state, examples, names, axes, sizes), lengths)
+    proto = _Proto(onnx, graph, state).build()
+    if path is not None:
+        write_atomically(Path(path), lambda file: file.write(proto.SerializeToString(deterministic=True)))
+    return proto
+
+
+def _onnx() -> Any:
+    try:
+        import onnx
+    except ImportError as error:
+        raise BackendUnavailableError(
+            "export: writing ONNX needs the package onnx: pip install 'backburn[onnx]'"
+        ) from error
+    return onnx
+
+
+# ---- running the model ----
+
+
+def _state_of(model: Module) -> list[State]:
+    """The tensors of the state, each once with all its paths."""
+    paths: dict[int, list[str]] = {}
+    for path, leaf in leaves_with_paths(model):
+        if is_tensor(leaf):
+            paths.setdefault(id(leaf), []).append(path)
+    parameters = [State(x, tuple(paths[id(x)]), "parameter") for _, x in model.named_parameters()]
+    return parameters + [State(x, tuple(paths[id(x)]), "buffer") for _, x in model.named_buffers()]
+
+
+def _lengths(graph: Graph, axes: Mapping[str, Mapping[Any, Any]]) -> dict[str, int]:
+    """The lengths of the axes that may vary, in the examples."""
+    found: dict[str, int] = {}
+    shapes = {str(x.name): x.shape for x in graph.inputs}
+    for name, named in axes.items():
+        if name not in shapes:
+            raise ArgumentError(f"export: dynamic: there is no input {name!r}. {hint_for(name, shapes)}")
+        for axis, symbol in named.items():
+            if not isinstance(symbol, str) or not symbol.isidentifier():
+                raise ArgumentError(f"export: dynamic: an axis is called by an identifier, not {symbol!r}")
+            if not isinstance(axis, int) or not -len(shapes[name]) <= axis < len(shapes[name]):
+                raise ArgumentError(f"export: dynamic: {name} has no axis {axis!r}: {list(shapes[name])}")
+            if not shapes[name][axis]:
+                raise ArgumentError(f"export: dynamic: {name} is empty, {list(shapes[name])}: it has nothing to repeat")
+            length = found.setdefault(symbol, shapes[name][axis])
+            if length != shapes[name][axis]:
+                raise ArgumentError(
+                    f"export: dynamic: the examples have {length} and {shapes[name][axis]} for the length {symbol!r}"
+                )
+    return found
+
+
+def _resized(x: Any, axes: Mapping[int, str], sizes: Mapping[str, int]) -> Any:
+    """A tensor with other lengths: its entries from the start, again and again."""
+    for axis, symbol in axes.items():
+        if x.shape[axis] != sizes[symbol]:
+            order = arange(sizes[symbol], backend=x.backend) % x.shape[axis]
+            x = take(x, order, axis=axis)
+    return x
+
+
+def _recorded(
+    model: Module, state: Sequence[State], examples: Sequence[Any], names: dict[str, str],
+    axes: Mapping[str, Mapping[int, str]] = MappingProxyType({}), sizes: Mapping[str, int] = MappingProxyType({}),
+) -> Graph:  # fmt: skip
+    """The graph of one run."""
+    tensors = [part.tensor for part in state] + [x for _, x in leaves_with_paths(examples) if is_tensor(x)]
+    if not tensors:
+        raise ArgumentError("export: neither the model nor the examples have a tensor")
+    backend = innermost(tensors[0].backend)
+    recorder = Recorder(backend, (path for part in state for path in part.paths))
+    moved = {id(part.tensor): _on(recorder, part.tensor, part.paths[0]) for part in state}
+    inputs: list[Value] = []
+    renamed = set[str]()
+
+    def named(default: str) -> str:
+        renamed.add(default)
+        return recorder.free(names.get(default, default))
+
+    def taken(path: str, x: Any) -> Any:
+        name = named(path)
+        found = _on(recorder, _resized(x, axes.get(name, {}), sizes), name)
+        inputs.append(found.primitive)
+        return found
+
+    given = []
+    for name, tree in _named(model, examples):
+        leaves, structure = flatten(tree)
+        paths = [f"{name}.{path}" if path else name for path, _ in leaves_with_paths(tree)]
+        moved_leaves = [taken(path, x) if is_tensor(x) else x for path, x in zip(paths, leaves, strict=True)]
+        given.append(unflatten(structure, moved_leaves))
+    copy = model._copied(lambda x: moved.get(id(x), x)).eval()
+    watcher = Watcher()
+    WATCHERS.append(watcher)
+    try:
+        with use_backend(recorder):
+            found = copy(*given)
+    finally:
+        WATCHERS.remove(watcher)
+    results = [(path, x) for path, x in leaves_with_paths(found) if is_tensor(x)]
+    if not results:
+        raise ArgumentError("export: the model returns no tensor")
+    keyed = isinstance(found, dict)
+    outputs = []
+    for i, (path, x) in enumerate(results):
+        default = path if keyed else "output" if len(results) == 1 else f"output_{i}"
+        outputs.append((named(default), lift(constant(x), recorder)))
+    for name in names:
+        if name not in renamed:
+            raise ArgumentError(f"export: names: there is no input or output {name!r}. {hint_for(name, renamed)}")
+    shapes: dict[str, list[int | str | None]] = {str(x.name): [*x.shape] for x in inputs}
+    shapes |= {name: [*x.shape] for name, x in outputs}
+    places = {symbol: (name, axis % len(shapes[name])) for name, a in axes.items() for axis, symbol in a.items()}
+    by_name = {x.primitive.name: x for x in moved.values()}
+    return Graph(used(recorder.nodes, outputs), inputs, outputs, by_name, backend, shapes, places)
+
+
+def _named(model: Module, examples: Sequence[Any]) -> Iterable[tuple[str, Any]]:
+    """The examples with the names of the parameters of ``forward``."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    names = [*getattr(model, "input_names", names)]
+    names += [f"input_{i}" for i in range(len(names), len(examples))]
+    return zip(names, examples, strict=False)
+
+
+def _on(recorder: Recorder, x: Any, name: str) -> Any:
+    """A tensor on the recorder, under a name."""
+    k, primitive = x.backend, constant(x).primitive if x.dtype.has_gradient else x.primitive
+    while (inner := getattr(k, "inner_backend", None)) is not None:
+        primitive, k = getattr(k, INNER[x.dtype.kind])(primitive), inner
+    if k is not recorder.inner_backend:
+        raise ArgumentError(f"export: {name} is on {k.spec}, and other tensors on {recorder.inner_backend.spec}")
+    return wrap(recorder.value(name, primitive), recorder)
+
+
+# ---- the file ----
+
+
+class _Proto:
+    """Makes the protocol buffer of a graph."""
+
+    def __init__(self, onnx: Any, graph: Graph, state: Sequence[State]) -> None:
+        self.helper = onnx.helper
+        self.graph = graph
+        self.state = state
+        self.constants: dict[Any, Any] = {}
+        #: The values of formulas of lengths, by how they are made.
+        self.lengths: dict[Any, str] = {}
+        self.taken = {name for node in graph.nodes for name in node.outputs} | {*graph.state}
+        self.taken |= {x.name for x in graph.inputs if isinstance(x.name, str)} | {name for name, _ in graph.outputs}
+
+    def build(self) -> ModelProto:
+        """The model."""
+        graph, helper = self.graph, self.helper
+        renamed = self._outputs()
+        nodes = [found for node in graph.nodes for found in self._node(node, renamed)]
+        read = {name for node in nodes for name in node.input}
+        made = {name for node in nodes for name in node.output}
+        nodes += self._copies(renamed, made)
+        read |= {name for node in nodes for name in node.input}
+        tensors = [self._initializer(part) for part in self.state if part.paths[0] in read]
+        inputs = [self._info(x.name, x) for x in graph.inputs]
+        outputs = [self._info(name, x) for name, x in graph.outputs]
+        made_graph = helper.make_graph(nodes, "backburn", inputs, outputs, [*tensors, *self.constants.values()])
+        return helper.make_model(
+            made_graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="backburn"
+        )  # fmt: skip
+
+    def _outputs(self) -> dict[str, str]:
+        """The names of results, for values that nodes make, by the names that these have otherwise."""
+        made = {name for node in self.graph.nodes for name in node.outputs}
+        renamed: dict[str, str] = {}
+        for name, value in self.graph.outputs:
+            if isinstance(value.name, str) and value.name in made:
+                renamed.setdefault(value.name, name)
+        return renamed
+
+    def _copies(self, renamed: Mapping[str, str], made: Iterable[str]) -> list[Any]:
+        """Nodes for results that are inputs, tensors of the model or another result."""
+        there = set(made)
+        return [
+            self.helper.make_node("Identity", [self._name(value.name, renamed)], [name], name)
+            for name, value in self.graph.outputs
+            if name not in there
+        ]
+
+    def _name(self, given: Any, renamed: Mapping[str, str]) -> str:
+        if given is None:
+            return ""
+        return self._constant(given) if isinstance(given, np.ndarray) else renamed.get(given, given)
+
+    def _node(self, node: Node, renamed: Mapping[str, str]) -> list[Any]:
+        """A node, after those that compute formulas of lengths for it."""
+        if not node.operator:
+            raise Unsupported(f"export: {node.call} gives {node.note}, which ONNX does not")
+        before: list[Any] = []
+        inputs = [self._symbolic(x, before) if isinstance(x, Symbolic) else self._name(x, renamed) for x in node.inputs]
+        found = self.helper.make_node(
+            node.operator, inputs, [renamed.get(x, x) for x in node.outputs], node.outputs[0], **node.attributes
+        )
+        for key, value in ((LAYER, node.layer), (node.note, node.note)):
+            if key and value:
+                _note(found, key, value)
+        return [*before, found]
+
+    def _symbolic(self, given: Symbolic, before: list[Any]) -> str:
+        """The name of integers, some of which are formulas; nodes that compute them are added to ``before``."""
+        parts = []
+        for is_formula, run in groupby(given.numbers, lambda n: not isinstance(n, int)):
+            numbers: list[Any] = [*run]
+            if is_formula:
+                parts += [self._formula(n, before) for n in numbers]
+            else:
+                parts.append(self._constant(np.array(numbers, np.int64)))
+        if not given.is_vector:
+            return self._made("Squeeze", [*parts, self._constant(np.array([0], np.int64))], before)
+        return parts[0] if len(parts) == 1 else self._made("Concat", parts, before, axis=0)
+
+    def _formula(self, terms: Any, before: list[Any]) -> str:
+        """The name of a formula's value, of one element."""
+        total = ""
+        for symbols, factor in terms:
+            part = ""
+            for symbol in symbols:
+                name, axis = self.graph.places[symbol]
+                length = self._made("Shape", [name], before, start=axis, end=axis + 1)
+                part = self._made("Mul", [part, length], before) if part else length
+            for operator, number in (("Mul", factor.numerator), ("Div", factor.denominator)):
+                if not part or number != 1:
+                    value = self._constant(np.array([number], np.int64))
+                    part = self._made(operator, [part, value], before) if part else value
+            total = self._made("Add", [total, part], before) if total else part
+        return total
+
+    def _made(self, operator: str, inputs: Sequence[str], before: list[Any], **attributes: Any) -> str:
+        """The name of what a node of a formula makes; equal ones are one."""
+        key = operator, *inputs, *attributes.items()
+        if key not in self.lengths:
+            number = len(self.lengths)
+            while (name := f"lengths/{operator}_{number}") in self.taken:
+                number += 1
+            self.lengths[key] = name
+            before.append(self.helper.make_node(operator, [*inputs], [name], name, **attributes))
+        return self.lengths[key]
+
+    def _constant(self, array: NDArray[Any]) -> str:
+        """The name of an initializer that holds numbers; equal ones are one."""
+        key = array.dtype.name, array.shape, array.tobytes()
+        if key not in self.constants:
+            number = len(self.constants)
+            while (name := f"constant_{number}") in self.taken:
+                number += 1
+            self.taken.add(name)
+            self.constants[key] = self._tensor(array, name)
+        return str(self.constants[key].name)
+
+    def _initializer(self, part: State) -> Any:
+        value = self.graph.state[part.paths[0]].primitive
+        found = self._tensor(self.graph.backend.to_numpy(value.primitive), part.paths[0])
+        _note(found, ROLE, part.role)
+        if len(part.paths) > 1:
+            _note(found, ALIASES, json.dumps(part.paths[1:]))
+        return found
+
+    def _tensor(self, array: NDArray[Any], name: str) -> Any:
+        return self.helper.make_tensor(
+            name, NUMBERS[array.dtype.name], array.shape,
+            np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).tobytes(), raw=True,
+        )  # fmt: skip
+
+    def _info(self, name: Any, value: Value) -> Any:
+        return self.helper.make_tensor_value_info(name, _number(value.dtype), self.graph.shapes[name])
+
+
+def _number(dtype: DType) -> int:
+    if dtype.name not in NUMBERS:
+        raise Unsupported(f"export: a graph has no inputs and outputs of {dtype}")
+    return NUMBERS[dtype.name]
+
+
+def _note(proto: Any, key: str, value: str) -> None:
+    entry = proto.metadata_props.add()
+    entry.key, entry.value = key, value

@@ -1,0 +1,377 @@
+"""Models written as graphs of ONNX: valid, the same outputs and gradients, the same names; errors name the call."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+pytest.importorskip("onnx", reason="models of ONNX are written with the package onnx, which is not installed")
+import numpy as np
+import onnx
+from tests.distributed.test_layers import CASES
+from tests.models.frozen import frozen, names
+from tests.onnx.exporting import HAS_RUNTIME, check_export, far, run_reference, run_runtime
+
+import backburn as bb
+from backburn import nn
+from backburn.errors import ArgumentError, CaptureError, Unsupported
+
+AUTODIFF = "autodiff(numpy)"
+
+
+@pytest.fixture(autouse=True)
+def _on_autodiff() -> Any:
+    with bb.use_backend(AUTODIFF):
+        bb.random.seed(0)
+        yield
+
+
+def normal(*shape: int, seed: int = 0, dtype: str = "float32") -> Any:
+    return bb.asarray(np.random.default_rng(seed).normal(size=shape).astype(dtype))
+
+
+def mlp() -> Any:
+    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Dropout(0.5), nn.Linear(4, 2))
+
+
+def cnn() -> Any:
+    layers = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.GELU(), nn.MaxPool2d(2), nn.Flatten()
+    return nn.Sequential(*layers, nn.Linear(64, 2))
+
+
+def encoder() -> Any:
+    return nn.TransformerEncoderLayer(8, 2, 16)
+
+
+SMALL = {"mlp": (mlp, (5, 3)), "cnn": (cnn, (2, 3, 8, 8)), "encoder": (encoder, (2, 5, 8))}
+
+
+class Computed(nn.Module):
+    """A function of tensors as a module."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def forward(self, *xs: Any) -> Any:
+        return self.function(*xs)
+
+
+# ---- layers and models ----
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_models(name: str) -> None:
+    make, shape = SMALL[name]
+    check_export(make(), normal(*shape))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_float64_is_equal_to_rounding(name: str) -> None:
+    make, shape = SMALL[name]
+    model = make().astype("float64").eval()
+    x = normal(*shape, dtype="float64")
+    proto = bb.onnx.export(model, None, x)
+    expected = model(x).numpy()
+    assert far(bb.onnx.load(proto)(x).numpy(), expected) < 1e-12  # epsilon is a float32 in the file
+    assert far(run_reference(proto, x)[0], expected) < 1e-8  # which has the statistics of norms in float32
+
+
+#: Layers whose numbers have no tensors in a graph yet.
+LEFT = {"FakeQuantizedLinear", "FakeQuantizedConv", "QuantizedLinear", "QuantizedConv"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(CASES.keys() - LEFT))
+def test_layers(name: str) -> None:
+    make, shapes = CASES[name]
+    rng = np.random.default_rng(0)
+    inputs = [bb.asarray(rng.integers(0, 10, s[1])) if s[0] == "ints" else normal(*s) for s in shapes]
+    check_export(make(), *inputs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", names())
+def test_models(name: str) -> None:
+    case = frozen(name)
+    check_export(case.model(AUTODIFF), *case.given(AUTODIFF), tolerance=2e-6)
+
+
+# ---- operations ----
+
+#: Functions of a few tensors, to be compared with themselves. Numbers are chosen where formulas lose digits.
+SMALLEST = np.array([1e-8, -1e-6, 1e-3, 0.3, -0.6, 2.0, 5.0], np.float32)
+FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "expm1": (bb.expm1, (SMALLEST,)),
+    "log1p": (bb.log1p, (SMALLEST,)),
+    "trunc": (bb.trunc, (np.array([-1.5, -0.5, 0.5, 2.5], np.float32),)),
+    "round": (bb.round, (np.array([-1.5, -0.5, 0.5, 1.5, 2.5], np.float32),)),
+    "remainder": (bb.remainder, (np.array([-7, 7, -7, 7]), np.array([3, 3, -3, -3]))),
+    "remainder of floats": (bb.remainder, (np.array([-7.5, 7.5, -6.0, 7], "f"), np.array([3, -3, 3, -2.5], "f"))),
+    "floor_divide": (bb.floor_divide, (np.array([-7, 7, -7, 7]), np.array([3, 3, -3, -3]))),
+    "floor_divide of floats": (bb.floor_divide, (np.array([-7.5, 7.5], "f"), np.array([2.0, -2.0], "f"))),
+    "clip": (lambda x: bb.clip(x, -0.5, 0.5), (SMALLEST,)),
+    "clip from below": (lambda x: bb.clip(x, min=0.0), (SMALLEST,)),
+    "not_equal": (lambda x: x != 2.0, (SMALLEST,)),
+    "rsqrt": (lambda x: bb.rsqrt(bb.abs(x)), (SMALLEST,)),
+    "pow": (lambda x: x**3, (SMALLEST,)),
+    "integers": (lambda x: (x * 2 - 1) // 3 + (x & 6), (np.arange(-5, 6),)),
+    "where": (lambda x: bb.where(x > 0.1, x, 0.5), (SMALLEST,)),
+    "any, all": (lambda x: (bb.any(x > 0, axis=1), bb.all(x > 0, axis=1)), (np.eye(3, dtype="f"),)),
+    "reductions": (lambda x: (x.sum(axis=0), x.mean(axis=(0, 2)), x.max(), x.min(axis=1, keepdims=True), x.prod(axis=2),
+                              x.var(axis=0), x.std(axis=1)),
+                   (np.random.default_rng(0).normal(size=(2, 3, 4)).astype("f"),)),
+    "logsumexp": (lambda x: bb.logsumexp(x * 100.0, axis=0), (SMALLEST,)),
+    "slices": (lambda x: (x[1:], x[::-1], x[:, 1], x[1, ..., ::2], x[::-2, 1:3]),
+               (np.arange(24.0, dtype="f").reshape(4, 6),)),
+    "pad": (lambda x: [bb.pad(x, ((1, 2), (0, 1)), mode=m) for m in ("constant", "reflect", "edge", "wrap")],
+            (np.arange(12.0, dtype="f").reshape(3, 4),)),
+    "pad by more than there is": (lambda x: bb.pad(x, ((3, 4),), mode="reflect"), (np.arange(2.0, dtype="f"),)),
+    "flip, roll, tile, repeat": (lambda x: (bb.flip(x, axis=0), bb.roll(x, 2, axis=1), bb.tile(x, (2, 1, 3)),
+                                            bb.repeat(x, 2, axis=1)), (np.arange(12.0, dtype="f").reshape(3, 4),)),
+    "stack, concat": (lambda x: (bb.stack([x, x], axis=1), bb.concat([x, x + 1.0], axis=0)), (np.eye(3, dtype="f"),)),
+    "triu, tril": (lambda x: (bb.triu(x, k=1), bb.tril(x, k=-1)), (np.ones((3, 4), "f"),)),
+    "sorting": (lambda x: (bb.sort(x), bb.argsort(x, descending=True), bb.argmax(x), *bb.topk(x, 3)),
+                (np.array([3.0, 1.0, 2.0, 1.0, 3.0], "f"),)),
+    "cumulative_sum": (lambda x: bb.cumulative_sum(x, axis=0), (SMALLEST,)),
+    "take": (lambda x, i: (bb.take(x, i, axis=1), bb.take_along_axis(x, i[None] + 0 * i[:, None], axis=1)),
+             (np.arange(9.0, dtype="f").reshape(3, 3), np.array([2, 0, 1]))),
+    "creation": (lambda x: (x + bb.arange(7, dtype="float32"), x * bb.ones(7), bb.zeros_like(x), bb.eye(3)),
+                 (SMALLEST,)),
+    "one_hot": (lambda i: bb.one_hot(i, 4), (np.array([0, 3, 2]),)),
+    "casts": (lambda x: (x.astype("int32"), (x > 0).astype("float32"), x.astype("float64")), (SMALLEST,)),
+    "losses": (lambda x, i: nn.functional.cross_entropy(x, i), (np.eye(3, dtype="f"), np.array([0, 2, 1]))),
+    "einsum": (lambda x: bb.einsum("ij,kj->ik", x, x), (np.arange(6.0, dtype="f").reshape(2, 3),)),
+    "masked attention": (lambda q, m: nn.functional.scaled_dot_product_attention(q, q, q, m),
+                         (np.random.default_rng(0).normal(size=(2, 3, 4)).astype("f"),
+                          np.array([[True, True, False], [False, False, False], [True, True, True]]))),
+    "attention with a float mask": (lambda q, m: nn.functional.scaled_dot_product_attention(q, q, q, m),
+                                    (np.random.default_rng(0).normal(size=(2, 1, 2, 3, 4)).astype("f"),
+                                     np.array([[0.0, 1.0, -np.inf], [-np.inf] * 3, [0, 0, 0]], "f"))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_operations(name: str) -> None:
+    function, arrays = FUNCTIONS[name]
+    check_export(Computed(function), *map(bb.asarray, arrays), gradients=False)
+
+
+# ---- names, roles, ties ----
+
+
+def test_parameters_keep_their_names_and_roles() -> None:
+    model = cnn().eval()
+    proto = check_export(model, normal(2, 3, 8, 8))
+    roles = {x.name: {e.key: e.value for e in x.metadata_props} for x in proto.graph.initializer}
+    assert roles["1.running_mean"] == {"backburn.role": "buffer"}
+    loaded = bb.onnx.load(proto)
+    assert [*loaded.state_dict()] == [path for path in model.state_dict() if "tracked" not in path]
+    assert [path for path, _ in loaded.named_buffers()] == ["1.running_mean", "1.running_var"]
+    layers = {e.value for node in proto.graph.node for e in node.metadata_props}
+    assert layers == {"0", "1", "2", "3", "4", "5"}
+    weights = {path: tensor * 2.0 for path, tensor in loaded.state_dict().items()}
+    model.load_state_dict(weights, strict=False)
+    loaded.load_state_dict(weights)
+    assert far(loaded(normal(2, 3, 8, 8)).numpy(), model(normal(2, 3, 8, 8)).numpy()) < 1e-6
+
+
+class Scaled(nn.Module):
+    """Parameters that no operator tells from constants, under names that exporters give to constants."""
+
+    def __init__(self) -> None:
+        self.val_1 = nn.parameter(bb.asarray(2.0))
+        self.t = nn.parameter(bb.asarray([1.0, 1.0, 1.0]))
+        self.steps: Any
+        self.constant_0: Any
+        self.register_buffer("steps", bb.asarray([1, 2, 3]))
+        self.register_buffer("constant_0", bb.asarray([5.0, 5.0, 5.0]))
+
+    def forward(self, x: Any) -> Any:
+        return x * self.val_1 * self.t + self.steps + self.constant_0 * 0.25
+
+
+def test_what_trains_is_noted_in_the_file() -> None:
+    model = Scaled()
+    x = normal(2, 3)
+    proto = bb.onnx.export(model, None, x)
+    loaded = bb.onnx.load(proto)
+    assert [*loaded.state_dict()] == ["val_1", "t", "steps", "constant_0"]
+    assert [path for path, _ in loaded.named_parameters()] == ["val_1", "t"]
+    assert np.array_equal(loaded(x).numpy(), model(x).numpy())
+    assert [path for path, _ in bb.onnx.load(proto, trainable="constant_*").named_parameters()] == ["constant_0"]
+    with pytest.raises(ArgumentError, match="matches no tensor"):
+        bb.onnx.load(proto, trainable="weights")
+
+
+def test_wrong_notes_in_a_file_of_others_are_nothing_worse_than_wrong() -> None:
+    proto = bb.onnx.export(mlp(), None, normal(5, 3))
+    for role, paths in (("queen", "[1, 2"), ("buffer", '["a", 7, "../b", ""]'), ("parameter", "[" * 5000)):
+        other = copy.deepcopy(proto)
+        for tensor in other.graph.initializer:
+            del tensor.metadata_props[:]
+            for key, value in (("backburn.role", role), ("backburn.paths", paths)):
+                entry = tensor.metadata_props.add()
+                entry.key, entry.value = key, value
+        assert bb.onnx.load(other)(normal(5, 3)).shape == (5, 2)
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        self.table = nn.Embedding(7, 4, padding_idx=2)
+        self.first, self.second = nn.LayerNorm(4), nn.LayerNorm(4)
+        self.head = nn.Linear(4, 7, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, tokens: Any) -> Any:
+        return self.head(self.second(self.first(self.table(tokens))))
+
+
+def test_ties_hold_equal_weights_stay_two_and_padding_has_no_gradient() -> None:
+    model = Tied()
+    tokens = bb.asarray([[0, 2, 6], [2, 2, 1]])
+    proto = check_export(model, tokens)
+    loaded: Any = bb.onnx.load(proto)
+    assert [*loaded.state_dict()] == [*model.state_dict()]
+    assert [path for path, _ in loaded.named_parameters()] == [path for path, _ in model.named_parameters()]
+    assert loaded.table.weight is loaded.head.weight
+    apart = bb.onnx.load(proto, ties="none")
+    assert "head.weight" not in apart.state_dict()
+
+
+def test_unused_parameters_are_left_out_and_frozen_ones_are_parameters() -> None:
+    model = mlp()
+    model.unused = nn.Linear(2, 2)
+    model[0].freeze()
+    proto = bb.onnx.export(model, None, normal(5, 3))
+    assert [x.name for x in proto.graph.initializer] == ["0.weight", "0.bias", "3.weight", "3.bias"]
+
+
+# ---- again ----
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_loaded_model_is_trained_and_exported_again(name: str, tmp_path: Any) -> None:
+    make, shape = SMALL[name]
+    x = normal(*shape)
+    model = bb.onnx.load(bb.onnx.export(make(), None, x))
+    optimizer = bb.optim.Adam(0.01)
+    optimizer.step(model, (model(x) ** 2.0).mean().backward())
+    path = tmp_path / "tuned.onnx"
+    proto = bb.onnx.export(model, path, x)
+    again = bb.onnx.load(path)
+    assert [*again.state_dict()] == [*model.state_dict()]
+    assert np.array_equal(again(x).numpy(), model(x).numpy())
+    assert proto.SerializeToString() == onnx.load(path).SerializeToString()
+    third = bb.onnx.export(again, None, x)
+    assert third.graph.node == proto.graph.node
+    assert third.graph.initializer == proto.graph.initializer
+
+
+@pytest.mark.parametrize("backend", ["numpy", "capture(numpy)", "autodiff(capture(numpy))", "sharded(numpy, dp=2)"])
+def test_models_on_other_backends(backend: str) -> None:
+    model = mlp().eval()
+    x = normal(5, 3)
+    proto = bb.onnx.export(model.to(backend), None, x.to(backend))
+    assert far(run_reference(proto, x)[0], model(x).numpy()) < 1e-6
+
+
+def test_the_model_stays_as_it_is() -> None:
+    model = mlp()
+    before = dict(model.named_parameters())
+    bb.onnx.export(model, None, normal(5, 3))
+    assert model.training
+    assert model[2].training
+    assert all(x is before[path] for path, x in model.named_parameters())
+
+
+# ---- inputs and outputs ----
+
+
+class Tree(nn.Module):
+    def forward(self, pair: Any, options: Any, scale: float = 2.0, other: Any = None) -> Any:
+        x, y = pair
+        return {"sum": x + y * scale, "same": x, "deep": [options["z"] - 1.0, options["z"] - 1.0]}
+
+
+def test_trees_of_inputs_and_outputs() -> None:
+    x, y, z = normal(2, 3), normal(2, 3, seed=1), normal(4, seed=2)
+    proto = bb.onnx.export(Tree(), None, (x, y), {"z": z}, 3.0, names={"pair.0": "left", "sum": "total"})
+    assert [v.name for v in proto.graph.input] == ["left", "pair.1", "options.z"]
+    assert [v.name for v in proto.graph.output] == ["total", "same", "deep.0", "deep.1"]
+    onnx.checker.check_model(proto, full_check=True)
+    found = run_reference(proto, ((x, y), z))
+    expected = [x.numpy() + y.numpy() * 3, x.numpy(), z.numpy() - 1, z.numpy() - 1]
+    assert all(far(a, b) < 1e-6 for a, b in zip(found, expected, strict=True))
+
+
+def test_names_never_clash() -> None:
+    model: Any = nn.Sequential(nn.Linear(3, 3))
+    model.x = model[0].bias  # the name of the input
+    proto = bb.onnx.export(model, None, normal(2, 3))
+    made = [x.name for x in (*proto.graph.input, *proto.graph.initializer)] + [
+        name for node in proto.graph.node for name in node.output
+    ]
+    assert len(set(made)) == len(made)
+    onnx.checker.check_model(proto, full_check=True)
+
+
+def test_tensors_of_the_backend_outside_of_the_model_are_constants() -> None:
+    table = bb.asarray([[1.0, 2.0, 3.0]], backend="numpy")
+    model = Computed(lambda x: x + table).to("numpy")
+    x = normal(2, 3).to("numpy")
+    proto = bb.onnx.export(model, None, x)
+    assert far(run_reference(proto, x)[0], (x + table).numpy()) == 0.0
+
+
+@pytest.mark.skipif(not HAS_RUNTIME, reason="onnxruntime is not installed")
+def test_float16() -> None:
+    model = mlp().eval().astype("float16")
+    x = normal(5, 3, dtype="float16")
+    proto = bb.onnx.export(model, None, x)
+    assert far(run_runtime(proto, x)[0], model(x).numpy()) < 2e-3
+
+
+# ---- errors ----
+
+
+def test_an_operation_without_a_counterpart_names_the_call_and_its_line() -> None:
+    def forward(x: Any) -> Any:
+        return bb.linalg.svdvals(x)  # the line
+
+    line = forward.__code__.co_firstlineno + 1
+    with pytest.raises(Unsupported, match=rf"svd, inside of svdvals, .*test_export.py:{line} in forward"):
+        bb.onnx.export(Computed(forward), None, normal(3, 3))
+
+
+def test_reading_values_and_drawing_numbers_are_errors() -> None:
+    def read(x: Any) -> Any:
+        return x * 2.0 if x.sum().item() > 0 else x
+
+    with pytest.raises(CaptureError, match=r"reads values on the host at .*test_export.py:\d+ in read"):
+        bb.onnx.export(Computed(read), None, normal(3, 3))
+    with pytest.raises(Unsupported, match="random numbers"):
+        bb.onnx.export(Computed(lambda x: x + bb.random.normal((3,), backend=x.backend)), None, normal(3))
+
+
+def test_wrong_arguments() -> None:
+    x = normal(5, 3)
+    with pytest.raises(ArgumentError, match="a model, and not a function"):
+        bb.onnx.export(lambda x: x, None, x)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="opset 23 is written"):
+        bb.onnx.export(mlp(), None, x, opset=17)
+    with pytest.raises(ArgumentError, match="no input or output 'y'"):
+        bb.onnx.export(mlp(), None, x, names={"y": "z"})
+    with pytest.raises(ArgumentError, match="is on capture"):
+        bb.onnx.export(mlp(), None, x.to("capture(numpy)"))
+    with pytest.raises(ArgumentError, match="returns no tensor"):
+        bb.onnx.export(Computed(lambda x: None), None, x)
+
+
+def test_a_wrong_file_is_found() -> None:
+    """The check of these tests fails where a node is wrong."""
+    model, x = mlp().eval(), normal(5, 3)
+    proto = bb.onnx.export(model, None, x)
+    proto.graph.node[1].op_type = "Tanh"
+    assert far(run_reference(proto, x)[0], model(x).numpy()) > 1e-3
