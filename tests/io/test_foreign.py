@@ -416,6 +416,12 @@ def test_names_that_files_do_not_hold_are_not_written(tmp_path: Path) -> None:
     for save in (bb.io.save_model, bb.io.save_npz):
         with pytest.raises(bb.errors.DTypeError, match=r"no halves of surrogate pairs.*'a\\ud800' has"):
             save(tmp_path / "x", {"a\ud800": bb.ones(2)})
+    for name in ("a\0b", "é" * 32766):
+        with pytest.raises(bb.errors.DTypeError, match=r"save_npz: '(a\\x00b|ééé.*)' has a zero byte"):
+            bb.io.save_npz(tmp_path / "x", {name: np.ones(1)})
+    assert not (tmp_path / "x").exists()
+    bb.io.save_npz(tmp_path / "x", {"é" * 32765: np.ones(1)})
+    assert load_npz(tmp_path / "x").keys() == {"é" * 32765}
 
 
 def test_documents_that_are_too_deep_are_refused(tmp_path: Path) -> None:

@@ -184,8 +184,7 @@ def _renamed(
             both = f"{printable(named[path].name)} and {printable(name)}"
             raise ArgumentError(f"load_weights: {where}: {both} are both renamed to {printable(path)}")
         else:
-            is_turned = order is not None and path in wanted
-            turned = _turned(where, name, stored, order) if is_turned else stored
+            turned = stored if order is None or path not in wanted else _turned(where, name, stored, order)
             named[path] = _Named(name, turned, order is not None)
     return named, unused
 
