@@ -840,3 +840,29 @@ def test_two_captured_steps_of_one_state_see_each_other() -> None:
         plain, wanted = layers_step(plain, X, X * 0.5)
         np.testing.assert_allclose(loss.numpy(), wanted.numpy(), 1e-4, 1e-6)
     assert [step.reason for step in steps] == ["", ""]
+
+
+def test_batches_in_containers_are_read_in_few_calls() -> None:
+    """What is the same kind is replayed, and another kind is told apart: order of keys, lengths, shapes, gradients."""
+
+    def f(m: Any, pair: Any) -> Any:
+        first, *rest = pair
+        return {"out": m["w"] * first - next(iter(m.values())) + (rest[0][0] if rest else 0.0)}
+
+    captured = bb.capture(f, state=False, on_fallback="error")
+    x, y = bb.asarray([1.0, 2.0], backend=RECORDING), bb.asarray([5.0, 7.0], backend=RECORDING)
+    longer = bb.asarray([1.0, 2.0, 3.0], backend=RECORDING)
+    batches: list[tuple[Any, Any]] = [
+        ({"w": x, "b": y}, (y, [x])), ({"b": y, "w": x}, (y, [x])), ({"w": x, "b": y}, (y,)),
+        ({"w": longer, "b": longer}, (longer, [longer])), ({"w": x, "b": y}, [y, [x]]), ({"w": x, "c": y}, (y, [x])),
+        ({"w": x, "b": y}, (y, (x,))), ({"w": x, "b": x}, (y, [2.0])), ({"w": x, "b": x}, (y, [3.0])),
+    ]  # fmt: skip
+    for batch in (*batches, *batches, *batches, *reversed(batches)):
+        for _ in range(2):
+            assert captured(*batch)["out"].tolist() == f(*batch)["out"].tolist()
+    assert captured.reason == ""
+    flat = bb.capture(lambda w, b, y, x: f({"w": w, "b": b}, (y, [x])), state=False, on_fallback="error")
+    for _ in range(3):
+        captured(*batches[0]), flat(x, y, y, x)
+    calls = frames_of(lambda: captured(*batches[0])) - frames_of(lambda: flat(x, y, y, x))
+    assert calls <= 3, "one for each container"

@@ -99,7 +99,7 @@ def parallel_for(kernel: Any, starts: list[int], strides: list[int], rows: int, 
     """Call a kernel on rows of 2 to 4 arrays, in several native threads.
 
     ``starts`` are the arrays' addresses and ``strides`` their row strides in bytes. Rows have ``width`` elements; if it
-    is 0 the kernel takes no width, and at most 3 arrays. A portion is some 16,000 elements.
+    is 0 the kernel takes no width. A portion is some 16,000 elements.
     """
     run: Any = _kernels.get("parallel_for") or _find("parallel_for")
     missing = _MISSING[len(starts)]

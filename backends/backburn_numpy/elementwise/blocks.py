@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled, tuning
+from backburn_numpy.compiled import FLOAT32, FLOAT64, addresses_of, kernel
 from backburn_numpy.elementwise.half_precision import cast_like, is_half, upcast_half
 from backburn_numpy.runtime.memory import contiguous, empty
 from backburn_numpy.runtime.threads import available, parallel_for
@@ -102,6 +104,23 @@ def along(k: Any, name: str, axis: int, *operands: Array) -> Array:
     return out
 
 
+def run_small(name: str, x: Array, *others: Array) -> Array | None:
+    """The result of an element-wise kernel in this thread, by the shortest way; None for large or other operands.
+
+    They are contiguous float32 or float64 arrays of one shape.
+    """
+    dtype, shape, size = x.dtype, x.shape, x.size
+    fast = kernel(name) if dtype is FLOAT32 else kernel(f"{name}_double") if dtype is FLOAT64 else None
+    if fast is None or size >= tuning.MIN_ELEMENTS_FOR_NATIVE_THREADS or not x.flags.c_contiguous:
+        return None
+    for y in others:
+        if y.__class__ is not ndarray or y.dtype is not dtype or y.shape != shape or not y.flags.c_contiguous:
+            return None
+    out = empty(shape, dtype)
+    fast(*addresses_of((out, x, *others)), size)
+    return out
+
+
 def run_rows(name: str, arrays: Sequence[Array], rows: int, width: int | None = None, *options: Any) -> bool:
     """Call the compiled kernel of that name, in several threads if it pays; False if there is none for ``arrays``.
 
@@ -125,7 +144,7 @@ def run_rows(name: str, arrays: Sequence[Array], rows: int, width: int | None = 
         fast(*starts, *rest, rows, *sizes)
         return True
     threads, strides = available(), [a.nbytes // rows for a in whole]
-    if not options and len(starts) < (4 if width is None else 5):
+    if not options and len(starts) < 5:
         compiled.parallel_for(fast, starts, strides, rows, width or 0, threads)
         return True
     if (parallel := compiled.serving(f"parallel_{name}", arrays[0])) is not None:

@@ -66,6 +66,7 @@ COSTS: dict[str, Cost] = {
         "square", "sqrt", "reciprocal", "sign", "floor", "round", "exp", "expm1", "log", "sin", "cos", "tan", "tanh",
         "add", "maximum", "minimum", "equal", "not_equal", "less", "less_equal", "where",
     )},
+    "tanh_slope": Cost("tanh_slope", 8),
     "sigmoid": Cost("sigmoid", 3), "silu": Cost("silu", 3), "log_sigmoid": Cost("log_sigmoid", 4),
     **{name: Cost(fused=True) for name in ("leaky_relu", "clip", "hypot", "logaddexp", "logaddexp2", "rsqrt")},
     **{name: Cost(name, 8, fused=True, long=True) for name in OPERATIONS if hasattr(special, name)},

@@ -10,8 +10,8 @@ import numpy as np
 
 from backburn.ops.table import OPERATIONS
 from backburn.programs.lowering import method_of
-from backburn_numpy import tuning
-from backburn_numpy.elementwise.blocks import elementwise, run_rows
+from backburn_numpy import compiled, tuning
+from backburn_numpy.elementwise.blocks import elementwise, run_rows, run_small
 from backburn_numpy.elementwise.fused import fuse, fuse_kernel
 from backburn_numpy.elementwise.half_precision import cast_like, is_half, upcast_half
 from backburn_numpy.implements import implements
@@ -46,10 +46,9 @@ def gelu_backward(k: Any, grad: Array, x: Array, /, approximate: str) -> Array:
 GELU = {"none": "gelu", "tanh": "gelu_tanh"}
 
 
-#: Zero, one and four, by the bytes of a float: NumPy takes twice as long with a Python number, which it has to convert.
+#: Zero and one, by the bytes of a float: NumPy takes twice as long with a Python number, which it has to convert.
 ZERO: dict[int, Any] = {4: np.array(0, np.float32), 8: np.array(0, np.float64)}
 ONE: dict[int, Any] = {4: np.array(1, np.float32), 8: np.array(1, np.float64)}
-FOUR: dict[int, Any] = {4: np.array(4, np.float32), 8: np.array(4, np.float64)}
 
 
 def _sigmoid(x: Array) -> Array:
@@ -85,9 +84,10 @@ def _sigmoid_slope(grad: Array, x: Array) -> Array:
     return np.multiply(power, grad, power)
 
 
-def _tanh_slope(grad: Array, x: Array) -> Array:
-    slope = _sigmoid_slope(grad, np.add(x, x, out=...))
-    return np.multiply(slope, FOUR[grad.itemsize], slope)
+def _tanh_slope(grad: Array, x: Array, y: Array) -> Array:
+    width = np.cosh(x, out=...)
+    slope = np.divide(grad, width, out=...)
+    return np.divide(slope, width, slope)
 
 
 def _tanh_backward(grad: Array, y: Array) -> Array:
@@ -101,7 +101,8 @@ def _relu_backward(grad: Array, y: Array) -> Array:
     return np.where(np.greater(y, zero), grad, zero)
 
 
-#: Functions of so few elements that a kernel does not pay (``tuning.MIN_ELEMENTS_FOR_KERNEL``): recurrences call them.
+#: Functions of so few elements that a kernel does not pay (``tuning.MIN_ELEMENTS_FOR_KERNEL``), or for want of one:
+#: recurrences call them.
 FEW: dict[str, Callable[..., Array]] = {
     "sigmoid": _sigmoid, "silu": _silu, "sigmoid_backward": _sigmoid_backward, "tanh_backward": _tanh_backward,
     "relu_backward": _relu_backward, "sigmoid_slope": _sigmoid_slope, "tanh_slope": _tanh_slope,
@@ -110,11 +111,12 @@ FEW: dict[str, Callable[..., Array]] = {
 
 def _function(name: str) -> Callable[..., Array]:
     """The operation of that name, which has a kernel of the same name."""
-    few = FEW.get(name)
+    few, without_kernels = FEW.get(name), compiled.level() is None
 
-    def operation(k: Any, x: Array, y: Array = None, /) -> Array:
-        operands = (x,) if y is None else (x, y)
-        if few is not None and x.size < tuning.MIN_ELEMENTS_FOR_KERNEL.get(name, 0) and x.itemsize > 2:
+    def operation(k: Any, x: Array, y: Array = None, z: Array = None, /) -> Array:
+        operands = (x,) if y is None else (x, y) if z is None else (x, y, z)
+        least = tuning.MIN_ELEMENTS_FOR_BODY if without_kernels else tuning.MIN_ELEMENTS_FOR_KERNEL.get(name, 1)
+        if few is not None and x.size < least and x.itemsize > 2:
             return few(*operands)
         return _elementwise(k, name, name, *operands)
 
@@ -128,6 +130,9 @@ for _name in (*FEW, "log_sigmoid", "silu_backward"):
 def _elementwise(k: Any, name: str, kernel: str, *operands: Array, **options: Any) -> Array:
     """The operation of that name: by the kernel, as a formula in one pass, or by its body."""
     first = operands[0]
+    pays = kernel and first.size >= tuning.MIN_ELEMENTS_FOR_KERNEL.get(kernel, 1)
+    if pays and (found := run_small(kernel, *operands)) is not None:
+        return found
     if not first.flags.c_contiguous and (in_order := memory_ordered(*operands)) is not None:
         views, back = in_order
         return _elementwise(k, name, kernel, *views, **options).transpose(back)

@@ -3,7 +3,7 @@
 It needs the package ``onnx``: ``pip install 'backburn[onnx]'``.
 """
 
-from backburn.onnx.export.write import export
+from backburn.onnx.exporter.write import export
 from backburn.onnx.limits import Limits
 from backburn.onnx.load import load
 from backburn.onnx.model import InputSpec, OnnxModel, OnnxPart

@@ -88,7 +88,8 @@ def grad_celu(k: Any, g: Any, x: Any, alpha: float) -> Any:
 def grad_mish(k: Any, g: Any, x: Any) -> Any:
     """The gradient of ``mish``: ``tanh(s) + x * sigmoid(x) / cosh(s) ** 2`` with ``s = softplus(x)``."""
     s = k.softplus(x)
-    return k.mul(g, k.add(k.tanh(s), k.tanh_slope(k.mul(x, k.sigmoid(x)), s)))
+    y = k.tanh(s)
+    return k.mul(g, k.add(y, k.tanh_slope(k.mul(x, k.sigmoid(x)), s, y)))
 
 
 def grad_glu(k: Any, g: Any, x: Any, axis: int) -> Any:
@@ -122,20 +123,23 @@ class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     gradient_rule(
         sigmoid_slope,
         grad=lambda k, g, x: k.sigmoid_slope(g, x),
-        x=lambda k, g, grad, x: k.neg(k.mul(k.sigmoid_slope(k.mul(g, grad), x), k.tanh(k.mul(x, 0.5)))),
+        x=lambda k, g, x, out: k.neg(k.mul(k.mul(g, out), k.tanh(k.mul(x, 0.5)))),
     )
 
     @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
-    def tanh_slope(self: Any, grad: F, x: F, /) -> F:
-        """``grad`` times the derivative of :meth:`tanh` at ``x``, ``1 / cosh(x) ** 2``, accurate at both ends."""
-        power = self.exp(self.mul(self.abs(x), -2.0))
-        above = self.add(power, 1.0)
-        return self.mul(grad, self.div(self.div(self.mul(power, 4.0), above), above))
+    def tanh_slope(self: Any, grad: F, x: F, y: F, /) -> F:
+        """``grad`` times the derivative of :meth:`tanh` at ``x``, where ``y`` is its result: ``1 - y ** 2``.
+
+        As ``exp(-2 * abs(x)) * (1 + abs(y)) ** 2`` it is accurate at both ends, where ``y`` rounds to -1 or 1. As a
+        function it depends on ``y`` alone, through which its derivatives follow.
+        """
+        return self.mul(grad, self.mul(self.exp(self.mul(self.abs(x), -2.0)), self.square(self.add(self.abs(y), 1.0))))
 
     gradient_rule(
         tanh_slope,
-        grad=lambda k, g, x: k.tanh_slope(g, x),
-        x=lambda k, g, grad, x: k.mul(k.mul(k.tanh_slope(k.mul(g, grad), x), k.tanh(x)), -2.0),
+        grad=lambda k, g, x, y: k.tanh_slope(g, x, y),
+        x=lambda g: None,
+        y=lambda k, g, grad, y: k.mul(k.mul(g, grad), k.mul(y, -2.0)),
     )
 
     @operation(kinds="F", shape=unchanged, differentiable=True)

@@ -401,7 +401,7 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The hyperbolic tangent."""
         return missing("tanh")
 
-    gradient_rule(tanh, x=lambda k, g, x: k.tanh_slope(g, x))
+    gradient_rule(tanh, x=lambda k, g, x, out: k.tanh_slope(g, x, out))
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True, fuse=True)
     def asinh(self, x: F, /) -> F:

@@ -100,7 +100,7 @@ def grad_lstm_step(k: Any, g: tuple[Any, Any, Any], cell: Any, new_cell: Any, ga
     i, f, c, o = parts
     zero = k.zeros(cell.shape, k.dtype(cell))
     g_hidden = zero if g_hidden is None else g_hidden
-    grad_cell = sum_terms(k, (g_cell, k.tanh_slope(k.mul(g_hidden, o), new_cell)))
+    grad_cell = sum_terms(k, (g_cell, k.tanh_slope(k.mul(g_hidden, o), new_cell, new)))
     grad_gates = [k.mul(grad_cell, c), k.mul(grad_cell, cell), k.mul(grad_cell, i), k.mul(g_hidden, new)]
     if g_gates is not None:
         grad_gates = [k.add(a, b) for a, b in zip(grad_gates, split_gates(k, g_gates, 4), strict=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import attrgetter, is_
 from typing import Any
 from weakref import getweakrefcount
@@ -266,24 +266,38 @@ class Batch:
 
 
 class PlainBatch:
-    """What batches of one kind have in common, if they are tensors without gradients: they are read in one loop."""
+    """What batches of one kind have in common, if they are tensors without gradients: they are read in one loop.
 
-    def __init__(self, batch: tuple[Any, ...]) -> None:
-        self._kinds: list[tuple[Any, Any, Any, Any, int]] | None = []
+    The tensors may be in dicts, lists and tuples, each of which is read as a batch of its own.
+    """
+
+    def __init__(self, batch: Collection[Any]) -> None:
+        self._kinds: list[tuple[Any, Any, Any, Any, int | None]] | None = []
         for x in batch:
+            if (kind := x.__class__) in (dict, list, tuple):
+                self._kinds.append((kind, PlainBatch(x.values() if kind is dict else x), None, [*x], None))
+                continue
             depth = depth_of(x) if isinstance(x, Tensor) and not x.is_tracked else None
             if depth is None:
                 self._kinds = None
                 return
-            self._kinds.append((x.__class__, x._backend, x._dtype, x.shape, depth))
+            self._kinds.append((kind, x._backend, x._dtype, x.shape, depth))
 
-    def read(self, batch: tuple[Any, ...]) -> list[Any] | None:
+    def read(self, batch: Collection[Any]) -> list[Any] | None:
         """The primitives of a batch of the same kind; None for any other batch."""
         if self._kinds is None or len(batch) != len(self._kinds):
             return None
-        found = []
+        found: list[Any] = []
         for x, (kind, backend, dtype, shape, depth) in zip(batch, self._kinds, strict=True):
-            if x.__class__ is not kind or x._backend is not backend or x._dtype is not dtype:
+            if x.__class__ is not kind:
+                return None
+            if depth is None:
+                inner = None if kind is dict and [*x] != shape else backend.read(x.values() if kind is dict else x)
+                if inner is None:
+                    return None
+                found += inner
+                continue
+            if x._backend is not backend or x._dtype is not dtype:
                 return None
             primitive = x._primitive
             for _ in range(depth):

@@ -16,7 +16,7 @@ INLINE float sigmoid_slope_of(float x) {
     return e * above * above;
 }
 BINARY(sigmoid_slope, grad, x, sigmoid_slope_of(x) * grad)
-BINARY(tanh_slope, grad, x, 4.0f * sigmoid_slope_of(2.0f * x) * grad)
+TANH_SLOPE(exp_of, fabsf)
 UNARY(log_sigmoid, (x > 0.0f ? 0.0f : x) - tail_of(x))
 UNARY(softplus, (x < 0.0f ? 0.0f : x) + tail_of(x))
 UNARY(silu, x * sigmoid_of(x))

@@ -43,7 +43,7 @@ INLINE double sigmoid_slope_of(double x) {
     return e * above * above;
 }
 BINARY(sigmoid_slope, grad, x, sigmoid_slope_of(x) * grad)
-BINARY(tanh_slope, grad, x, 4.0 * sigmoid_slope_of(2.0 * x) * grad)
+TANH_SLOPE(exp_of_double, fabs)
 UNARY(log_sigmoid, (x > 0.0 ? 0.0 : x) - tail_of(x))
 UNARY(softplus, (x < 0.0 ? 0.0 : x) + tail_of(x))
 UNARY(silu, x * sigmoid_of_double(x))

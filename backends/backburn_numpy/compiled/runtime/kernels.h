@@ -202,4 +202,13 @@ INLINE float loss_of(float x, float top, float others) {
         }                                                                                                              \
     }
 
+/* 1 - y**2 of y = tanh(x): exp(-2 |x|) (1 + |y|)**2. */
+#define TANH_SLOPE(exponential, size)                                                                                  \
+    KERNEL(tanh_slope, REAL *out, const REAL *grads, const REAL *xs, const REAL *ys, int64_t count) {                  \
+        LOOP for (int64_t i = 0; i < count; i++) {                                                                     \
+            const REAL above = 1 + size(ys[i]);                                                                        \
+            out[i] = exponential(-2 * size(xs[i])) * (above * above) * grads[i];                                       \
+        }                                                                                                              \
+    }
+
 #endif

@@ -29,6 +29,13 @@ def kinks(at: tuple[float, ...], slopes: tuple[float, ...], **attributes: Any) -
     return case(np.array(at), smooth=0, gradients=(np.array(slopes),), **attributes)
 
 
+def slope_of_tanh(grad: Any, x: Any, note: str = "") -> Sample:
+    """A point and the value of tanh there, through which all derivatives of the slope follow."""
+    y = np.asarray(np.tanh(x))
+    slope = 4.0 * sigmoid(2.0 * x) * sigmoid(-2.0 * x)
+    return case(grad, x, y, smooth=0, gradients=(slope, None, -2.0 * grad * y), note=note)
+
+
 # ---- sigmoids ----
 
 samples("sigmoid", sigmoid, *ALL_REALS)
@@ -51,12 +58,12 @@ samples(
 )
 samples(
     "tanh_slope",
-    lambda grad, x: grad * 4.0 * sigmoid(2.0 * x) * sigmoid(-2.0 * x),
-    case(real(2, 3, seed=1), real(2, 3, low=-5.0, high=5.0)),
-    case(real(seed=1), real()),
-    case(real(0), real(0)),
-    case(real(6, seed=1), TAILS, smooth=1),
-    case(real(4, seed=1), np.array([-20.0, -9.5, 9.5, 20.0]), note="the result of tanh is -1 or 1"),
+    lambda grad, x, y: grad * np.exp(-2.0 * np.abs(x)) * (1.0 + np.abs(y)) ** 2,
+    slope_of_tanh(real(2, 3, seed=1), real(2, 3, low=-5.0, high=5.0)),
+    slope_of_tanh(real(seed=1), real()),
+    slope_of_tanh(real(0), real(0)),
+    slope_of_tanh(real(6, seed=1), TAILS),
+    slope_of_tanh(real(4, seed=1), np.array([-20.0, -9.5, 9.5, 20.0]), note="the result of tanh is -1 or 1"),
 )
 samples(
     "relu_backward",

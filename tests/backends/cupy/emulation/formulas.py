@@ -20,7 +20,7 @@ from backburn_cupy.kernels.fused import EXPRESSIONS, formula_kernels
 #: The operands that are not numbers, of operations that take numbers for others, or for none.
 ARRAYS = {
     "sigmoid_slope": ("grad", "x"),
-    "tanh_slope": ("grad", "x"),
+    "tanh_slope": ("grad", "x", "y"),
     "clip": ("x",),
     "prelu": ("x",),
     "binary_cross_entropy": ("x", "targets"),

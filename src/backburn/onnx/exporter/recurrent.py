@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from backburn.onnx.export.mappings import mapping
-from backburn.onnx.export.recorder import Recorder, Value
+from backburn.onnx.exporter.mappings import mapping
+from backburn.onnx.exporter.recorder import Recorder, Value
 
 #: The gates of the file's order, as numbers of the blocks of rows here.
 LSTM, GRU = (0, 3, 1, 2), (1, 0, 2)

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from backburn.base.errors import ArgumentError, BackburnError, CaptureError
-from backburn.onnx.export.recorder import Graph, Node
+from backburn.onnx.exporter.recorder import Graph, Node
 
 #: A sum of products: the factor of each product of lengths, by their names; that of none is the constant.
 Formula: TypeAlias = "dict[tuple[str, ...], Fraction]"

@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-import backburn.onnx.export.recurrent  # noqa: F401 (enters the mappings)
+import backburn.onnx.exporter.recurrent  # noqa: F401 (enters the mappings)
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, BackendUnavailableError, Unsupported, hint_for
 from backburn.base.module_calls import WATCHERS, Watcher
 from backburn.base.trees import flatten, leaves_with_paths, unflatten
 from backburn.io.atomic import write_atomically
 from backburn.nn.module import Module
-from backburn.onnx.export.mappings import NUMBERS
-from backburn.onnx.export.recorder import Graph, Node, Recorder, Value, used
-from backburn.onnx.export.symbolic import Symbolic, merged
+from backburn.onnx.exporter.mappings import NUMBERS
+from backburn.onnx.exporter.quantized import stored_type, unpacked
+from backburn.onnx.exporter.recorder import Graph, Node, Recorder, Value, used
+from backburn.onnx.exporter.symbolic import Symbolic, merged
 from backburn.onnx.naming import ALIASES, LAYER, ROLE
 from backburn.tensor.core.defaults import use_backend
 from backburn.tensor.core.levels import INNER, constant, innermost, lift
@@ -35,6 +36,10 @@ from backburn.tensor.index import take
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+#: The most bytes of tensors in a file, which a protocol buffer limits to 2 GB; more lie beside it, but for small ones.
+LARGEST, SMALL = 2**31 - 2**26, 1024
+#: Where tensors in the file beside begin.
+ALIGNED = 64
 #: The opset that is written, and the version of the format that goes with it.
 OPSET, IR_VERSION = 23, 11
 
@@ -57,7 +62,8 @@ def export(
     The model runs once on ``examples``, tensors or trees of them, in evaluation mode, and every operation becomes
     operators of the standard: those of layers as a whole where it has them, and others by the operations of which they
     consist. ``model`` stays as it is. Parameters and buffers are initializers under their paths in the state, as they
-    are: :func:`load` reads the file as a model with the same names. ``path=None`` writes no file.
+    are: :func:`load` reads the file as a model with the same names. Tensors of more than 2 GB lie in a file beside it,
+    ``path`` with ``.data``. ``path=None`` writes no file.
 
     Inputs have the names of the parameters of ``forward``, and one output is called ``output``, several ``output_0``,
     ``output_1``, ...; or as their paths in a dict. ``names`` gives other names to either.
@@ -86,9 +92,13 @@ def export(
     names = dict(names or {})
     lengths = _lengths(_recorded(model, state, examples, names), axes) if axes else {}
     graph = merged(lambda sizes: _recorded(model, state, examples, names, axes, sizes), lengths)
-    proto = _Proto(onnx, graph, state).build()
-    if path is not None:
-        write_atomically(Path(path), lambda file: file.write(proto.SerializeToString(deterministic=True)))
+    target = None if path is None else Path(path)
+    maker = _Proto(onnx, graph, state, target)
+    proto = maker.build()
+    if target is not None:
+        if maker.beside:
+            write_atomically(target.with_name(maker.location), maker.beside)
+        write_atomically(target, proto.SerializeToString(deterministic=True))
     return proto
 
 
@@ -227,10 +237,18 @@ def _on(recorder: Recorder, x: Any, name: str) -> Any:
 class _Proto:
     """Makes the protocol buffer of a graph."""
 
-    def __init__(self, onnx: Any, graph: Graph, state: Sequence[State]) -> None:
-        self.helper = onnx.helper
+    def __init__(self, onnx: Any, graph: Graph, state: Sequence[State], path: Path | None) -> None:
+        self.onnx, self.helper = onnx, onnx.helper
         self.graph = graph
         self.state = state
+        #: The file beside the model, its parts, and the bytes of these; empty where all fits into the model's own.
+        self.location = ""
+        self.beside: list[bytes | memoryview] = []
+        self.written = 0
+        if sum(-(-x.size * x.dtype.bits // 8) for x in graph.state.values()) > LARGEST:
+            if path is None:
+                raise ArgumentError("export: a model of more than 2 GB is written to two files: give a path")
+            self.location = f"{path.name}.data"
         self.constants: dict[Any, Any] = {}
         #: The values of formulas of lengths, by how they are made.
         self.lengths: dict[Any, str] = {}
@@ -246,7 +264,7 @@ class _Proto:
         made = {name for node in nodes for name in node.output}
         nodes += self._copies(renamed, made)
         read |= {name for node in nodes for name in node.input}
-        tensors = [self._initializer(part) for part in self.state if part.paths[0] in read]
+        tensors = [tensor for part in self.state for tensor in self._initializers(part) if tensor.name in read]
         inputs = [self._info(x.name, x) for x in graph.inputs]
         outputs = [self._info(name, x) for name, x in graph.outputs]
         made_graph = helper.make_graph(nodes, "backburn", inputs, outputs, [*tensors, *self.constants.values()])
@@ -342,19 +360,39 @@ class _Proto:
             self.constants[key] = self._tensor(array, name)
         return str(self.constants[key].name)
 
-    def _initializer(self, part: State) -> Any:
-        value = self.graph.state[part.paths[0]].primitive
-        found = self._tensor(self.graph.backend.to_numpy(value.primitive), part.paths[0])
-        _note(found, ROLE, part.role)
-        if len(part.paths) > 1:
-            _note(found, ALIASES, json.dumps(part.paths[1:]))
+    def _initializers(self, part: State) -> list[Any]:
+        """The initializers of a tensor of the state: one, or the parts of a quantized one."""
+        value: Value = self.graph.state[part.paths[0]].primitive
+        if not value.parts:
+            found = [self._tensor(self.graph.backend.to_numpy(value.primitive), part.paths[0])]
+        else:
+            arrays = self.graph.backend.quantized_parts(value.primitive)
+            number, stored = stored_type(value.dtype), unpacked(arrays[0], value.dtype, value.shape)
+            kinds = (number, NUMBERS[arrays[1].dtype.name], number)
+            given = zip(value.parts, (stored, *arrays[1:]), kinds, strict=True)
+            found = [self._tensor(array, name, kind) for name, array, kind in given if name is not None]
+        for tensor in found:
+            _note(tensor, ROLE, part.role)
+            if len(part.paths) > 1:
+                _note(tensor, ALIASES, json.dumps(part.paths[1:]))
         return found
 
-    def _tensor(self, array: NDArray[Any], name: str) -> Any:
-        return self.helper.make_tensor(
-            name, NUMBERS[array.dtype.name], array.shape,
-            np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).tobytes(), raw=True,
-        )  # fmt: skip
+    def _tensor(self, array: NDArray[Any], name: str, number: int = 0) -> Any:
+        """A tensor of the data type of an array, or of another one that is held in it."""
+        data = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
+        if number == NUMBERS["int4"]:
+            low, high = (np.pad(data.reshape(-1) & 15, (0, data.size % 2))[i::2] for i in range(2))
+            data = (low | high << 4).astype(np.uint8)
+        number = number or NUMBERS[array.dtype.name]
+        if not self.location or data.nbytes < SMALL:
+            return self.helper.make_tensor(name, number, array.shape, data.tobytes(), raw=True)
+        found = self.onnx.TensorProto(name=name, data_type=number, dims=array.shape, data_location="EXTERNAL")
+        for key, value in (("location", self.location), ("offset", self.written), ("length", data.nbytes)):
+            found.external_data.add(key=key, value=str(value))
+        padding = -data.nbytes % ALIGNED
+        self.beside += [data.reshape(-1).view(np.uint8).data, bytes(padding)]
+        self.written += data.nbytes + padding
+        return found
 
     def _info(self, name: Any, value: Value) -> Any:
         return self.helper.make_tensor_value_info(name, _number(value.dtype), self.graph.shapes[name])

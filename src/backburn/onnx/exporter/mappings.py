@@ -16,7 +16,7 @@ import numpy as np
 
 from backburn.base.dtypes import DType
 from backburn.onnx.dtypes import NAMES
-from backburn.onnx.export.recorder import MAPPINGS, Mapped, Recorder, Value
+from backburn.onnx.exporter.recorder import MAPPINGS, Mapped, Recorder, Value
 from backburn.onnx.naming import STOP
 
 #: ``TensorProto.DataType`` by name.

@@ -1,6 +1,6 @@
 """The backend that writes: its operations compute on another one, and write down a node of ONNX for what they did.
 
-So whatever runs on a backend can be exported. An operation with a mapping (:mod:`backburn.onnx.export.mappings`)
+So whatever runs on a backend can be exported. An operation with a mapping (:mod:`backburn.onnx.exporter.mappings`)
 becomes the nodes that this gives; another runs its default body, whose operations come here again.
 """
 
@@ -29,6 +29,8 @@ Input: TypeAlias = "str | NDArray[Any] | None"
 #: NotImplemented for options that only the default body has.
 Mapped: TypeAlias = Callable[..., Any]
 MAPPINGS: dict[str, Mapped] = {}
+#: The operations that take quantized tensors.
+OF_QUANTIZED = frozenset({"dequantize", "quantized_linear", "quantized_matmul"})
 
 
 @dataclass(eq=False)
@@ -36,7 +38,7 @@ class Node:
     """A node of the graph: its inputs and outputs, and the call that it comes from."""
 
     operator: str
-    #: With lengths that vary, also formulas (:mod:`backburn.onnx.export.symbolic`).
+    #: With lengths that vary, also formulas (:mod:`backburn.onnx.exporter.symbolic`).
     inputs: list[Any]
     outputs: list[str]
     attributes: dict[str, Any]
@@ -50,17 +52,21 @@ class Node:
 class Value(Opaque):
     """A primitive of the recorder: that of the backend that computes, and the name of the value in the graph.
 
-    Numbers from the host have themselves for a name. What ``varies`` depends on the inputs or on the model's state.
+    Numbers from the host have themselves for a name. What ``varies`` depends on the inputs or on the model's state. A
+    quantized tensor has ``parts``: the names of its integers, steps and zero points, if it has these.
     """
 
-    __slots__ = ("__weakref__", "dtype", "name", "primitive", "shape", "varies")
+    __slots__ = ("__weakref__", "dtype", "name", "parts", "primitive", "shape", "varies")
 
-    def __init__(self, name: str | NDArray[Any], primitive: Any, dtype: DType, varies: bool) -> None:
+    def __init__(
+        self, name: str | NDArray[Any], primitive: Any, dtype: DType, varies: bool, parts: tuple[Any, ...] = ()
+    ) -> None:
         self.name = name
         self.primitive = primitive
         self.shape: tuple[int, ...] = tuple(primitive.shape)
         self.dtype = dtype
         self.varies = varies
+        self.parts = parts
 
     def __repr__(self) -> str:
         return f"<{self.dtype}{list(self.shape)}>"
@@ -154,8 +160,10 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
         raise Unsupported("export: a quantized tensor is made inside of the model, which no operator does")
 
     def value(self, name: str, primitive: Any) -> Value:
-        """An input or a tensor of the model, under its name."""
-        return Value(name, primitive, self._inner.dtype(primitive), True)
+        """An input or a tensor of the model, under its name; the parts of a quantized one have names after that."""
+        dtype = self._inner.dtype(primitive)
+        parts = (name, f"{name}_scale", f"{name}_zero_point" if getattr(dtype, "has_zero", False) else None)
+        return Value(name, primitive, dtype, True, parts if dtype.kind == "quantized" else ())
 
     def _constant(self, array: Any, primitive: Any) -> Value:
         return Value(np.array(array), primitive, self._inner.dtype(primitive), False)
@@ -216,6 +224,8 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
             calls.site = call_site()
         calls.stack.append(name)
         try:
+            if name not in OF_QUANTIZED and any(x.__class__ is Value and x.parts for x in given):
+                raise Unsupported(f"export: ONNX has no {name} of quantized tensors; it was called at {calls.site}")
             mapped = MAPPINGS.get(name)
             found = NotImplemented if mapped is None else mapped(self, *given, **options)
             if found is NotImplemented:
@@ -230,7 +240,8 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
 
     def _result(self, found: Any, primitive: Any) -> Value:
         """A result, under the name of a node's output or of an operand that it is."""
-        return Value(found.name if found.__class__ is Value else found, primitive, self._inner.dtype(primitive), True)
+        name, parts = (found.name, found.parts) if found.__class__ is Value else (found, ())
+        return Value(name, primitive, self._inner.dtype(primitive), True, parts)
 
     def _by_body(self, entry: Operation, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
         if entry.required:
