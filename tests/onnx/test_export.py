@@ -12,11 +12,15 @@ import numpy as np
 import onnx
 from tests.distributed.test_layers import CASES
 from tests.models.frozen import frozen, names
-from tests.onnx.exporting import HAS_RUNTIME, check_export, far, run_reference, run_runtime
+from tests.onnx.exporting import HAS_RUNTIME, check_export, far, run_reference, run_runtime, tensors_of
 
 import backburn as bb
 from backburn import nn
+from backburn.conformance.samples.calls import arrays, map_operands
+from backburn.conformance.samples.table import SAMPLES
 from backburn.errors import ArgumentError, CaptureError, Unsupported
+from backburn.onnx.exporter.recorder import MAPPINGS
+from backburn.tensor.core.wrapping import wrap
 
 AUTODIFF = "autodiff(numpy)"
 
@@ -152,6 +156,59 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 def test_operations(name: str) -> None:
     function, arrays = FUNCTIONS[name]
     check_export(Computed(function), *map(bb.asarray, arrays), gradients=False)
+
+
+class Operation(nn.Module):
+    """A call of an operation on the operands of a sample."""
+
+    def __init__(self, name: str, operands: Any, attributes: Any) -> None:
+        self.name, self.operands, self.attributes = name, operands, attributes
+
+    def forward(self, *xs: Any) -> Any:
+        rest, k = iter(xs), xs[0].backend
+        given = map_operands(self.operands, lambda _: next(rest).primitive)
+        found = getattr(k, self.name)(*given, **self.attributes)
+        return [wrap(x, k) for x in found] if isinstance(found, tuple) else wrap(found, k)
+
+
+#: Samples that differ, by operation and number.
+OTHERWISE = {
+    ("floor_divide", 15): "a finite number divided by infinity is -0 or 0 in a graph",
+    ("nonzero", 1): "a tensor without axes has no counterpart",
+    ("nonzero", 2): "a tensor without axes has no counterpart",
+    ("max_pool", 14): "of elements that are all minus infinity, another one is chosen after `load`",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(name for name in MAPPINGS if name in SAMPLES and "quantize" not in name))
+def test_samples_of_mapped_operations(name: str) -> None:
+    """The first samples of conformance, and some others, as graphs."""
+    compared = 0
+    for number, sample in enumerate(SAMPLES[name].cases):
+        operands = arrays(sample, "float32")
+        inputs = [bb.asarray(x) for x in host_operands(operands)]
+        if not inputs or (number > 3 and number % 4) or (name, number) in OTHERWISE or has_zero_divisor(name, operands):
+            continue
+        model = Operation(name, operands, sample.attributes)
+        with np.errstate(all="ignore"):
+            expected = [x.numpy() for x in tensors_of(model(*inputs))]
+            proto = bb.onnx.export(model, None, *inputs)
+            found = [x.numpy() for x in tensors_of(bb.onnx.load(proto)(*inputs))]
+        for x, y in zip(found, expected, strict=True):
+            assert far(x, y) < 1e-5, number
+        compared += 1
+    assert compared or name in ("arange", "empty", "full", "ones", "zeros")
+
+
+def host_operands(operands: Any) -> list[Any]:
+    return [x for part in operands for x in (part if isinstance(part, list) else [part]) if isinstance(x, np.ndarray)]
+
+
+def has_zero_divisor(name: str, operands: Any) -> bool:
+    """Whether integers are divided by 0, for which the standard has no result."""
+    divides = name in ("floor_divide", "remainder", "fmod") and len(operands) == 2
+    return divides and np.asarray(operands[0]).dtype.kind in "iu" and bool((np.asarray(operands[1]) == 0).any())
 
 
 # ---- quantized layers ----

@@ -19,6 +19,7 @@ from tests.programs.modes import OPTIMIZERS, Case, function_of
 import backburn as bb
 from backburn.base.trees import flatten
 from backburn.errors import BackburnError, CaptureError, GraphError
+from backburn.programs.fusion import partition
 from backburn_numpy.programs import verifier
 from backburn_numpy.runtime import threads
 
@@ -33,6 +34,8 @@ TURNS = "aaabbbaba"
 PARTS = (2, 3, 6)
 #: The share of programs whose lists are verified.
 VERIFIED = 0.2
+#: The share of programs whose rows are passed over however few they are.
+SMALL_ROWS = 0.3
 #: The call that is interrupted, after which there is one more.
 INTERRUPTED = 3
 #: How far results may lie apart, of their largest element, before the program itself is asked how exact it is.
@@ -147,8 +150,11 @@ def run(case: Case, *, has_guards: bool = True) -> str:
     Guards are left out where a sanitizer looks on, which knows where arrays end by itself.
     """
     before, verified = threads.num_threads(), verifier.VERIFIES
+    limits = partition.MIN_ELEMENTS_OF_ROWS, partition.MIN_WIDTH
     threads.set_num_threads(case.threads)
     verifier.VERIFIES = has_guards and random.Random(f"verified {case.name}").random() < VERIFIED
+    if random.Random(f"rows {case.name}").random() < SMALL_ROWS:
+        partition.MIN_ELEMENTS_OF_ROWS, partition.MIN_WIDTH = 2, 1
     try:
         with bb.use_backend(case.tower):
             with guarded() if has_guards else nullcontext():
@@ -161,6 +167,7 @@ def run(case: Case, *, has_guards: bool = True) -> str:
     finally:
         threads.set_num_threads(before)
         verifier.VERIFIES = verified
+        partition.MIN_ELEMENTS_OF_ROWS, partition.MIN_WIDTH = limits
 
 
 def _run(case: Case) -> tuple[str, Calls, list[Values | None]]:

@@ -866,3 +866,13 @@ def test_batches_in_containers_are_read_in_few_calls() -> None:
         captured(*batches[0]), flat(x, y, y, x)
     calls = frames_of(lambda: captured(*batches[0])) - frames_of(lambda: flat(x, y, y, x))
     assert calls <= 3, "one for each container"
+
+
+def test_no_tensor_of_a_batch_is_kept() -> None:
+    captured = bb.capture(lambda xs: xs[0] * 2.0 + xs[1], state=False)
+    for _ in range(4):
+        pair = [bb.asarray([1.0, 2.0], backend=RECORDING), bb.asarray([5.0, 7.0], backend=RECORDING)]
+        kept = [weakref.ref(x) for x in pair]
+        captured(pair)
+        del pair
+        assert [x() for x in kept] == [None, None]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -85,7 +85,7 @@ FLIPPED = {
 }  # fmt: skip
 
 
-class _Trace(Trace):
+class FormulaTrace(Trace):
     """Notes the kernels of the operations, in place of the operations themselves."""
 
     def knows(self, operation: str) -> bool:
@@ -153,7 +153,7 @@ class _Program:
 
     def __init__(self, formula: Formula, kinds: tuple[Any, ...]) -> None:
         wide = np.dtype(np.float64) if "float64" in kinds else FLOAT32
-        trace, places, values = _Trace(float64 if "float64" in kinds else float32), [], []
+        trace, places, values = FormulaTrace(float64 if "float64" in kinds else float32), [], []
         for kind in kinds:
             if isinstance(kind, str):
                 places.append(Value(is_number=kind == "number"))
@@ -166,7 +166,7 @@ class _Program:
         narrow = next((DOWNCASTS[kind] for kind in kinds if kind in DOWNCASTS), None)
         if narrow:
             results = tuple(trace.call(narrow, result) for result in results)
-        calls = _needed(trace.calls, results)
+        calls = needed_calls(trace.calls, results)
         last = {x: i for i, (_, _, given) in enumerate(calls) for x in given}
         used = dict.fromkeys(x for _, _, given in calls for x in given if x in trace.constants)
         self.constants = [np.full(1 if x.is_number else SPAN // wide.itemsize, trace.constants[x], wide) for x in used]
@@ -223,12 +223,18 @@ class _Program:
         return starts
 
 
-def _needed(calls: list[Call], results: Sequence[Value]) -> list[Call]:
-    """The calls that the results depend on, those that are joined into one as such."""
+def needed_calls(
+    calls: list[Call], results: Sequence[Value], arrays: Mapping[Value, Value] | None = None
+) -> list[Call]:
+    """The calls that the results depend on, those that are joined into one as such.
+
+    ``arrays`` are those of which other values are the numbers.
+    """
+    arrays = arrays or {}
     uses, kept = Counter(results), []
     for kernel, made, given in reversed(calls):
         if uses[made]:
-            uses.update(given)
+            uses.update(arrays.get(x, x) for x in given)
             kept.append((kernel, made, given))
     joined: dict[Value, Call] = {}
     for kernel, made, given in reversed(kept):

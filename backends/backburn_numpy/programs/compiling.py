@@ -10,9 +10,9 @@ from typing import Any
 from backburn.base.dtypes import float32, float64
 from backburn.programs.compiling import PASSES as COMMON
 from backburn.programs.executable import CompiledProgram
+from backburn.programs.fusion.partition import fuse_calls
 from backburn.programs.ir import Call, Pass, Program, Variable, listed, rewrite
 from backburn.programs.passes.epilogues import join_epilogues, mask_before_pools
-from backburn.programs.passes.fusion import fuse_calls
 from backburn.programs.passes.in_place import Update, donated_parts, split_updates
 from backburn.programs.passes.loop_products import join_products
 from backburn.programs.passes.native_programs import compile_calls
@@ -20,6 +20,7 @@ from backburn.programs.passes.stacks import split_stacks
 from backburn_numpy import compiled, tuning
 from backburn_numpy.programs import epilogues, state_updates
 from backburn_numpy.programs.program_compiler import ProgramCompiler
+from backburn_numpy.programs.tiles import compile_plan
 
 
 def _split(program: Program, k: Any) -> list[Call]:
@@ -30,7 +31,10 @@ def _split(program: Program, k: Any) -> list[Call]:
 
 _EPILOGUES = partial(join_epilogues, with_epilogue=epilogues.with_epilogue)
 #: The passes that join calls, with kernels and without them.
-PASSES: tuple[Pass, ...] = (_split, join_products, mask_before_pools, _EPILOGUES, fuse_calls)
+PASSES: tuple[Pass, ...] = (
+    *(_split, join_products, mask_before_pools, _EPILOGUES),
+    partial(fuse_calls, compile=compile_plan),
+)
 WITHOUT_KERNELS: tuple[Pass, ...] = (join_products, mask_before_pools, _EPILOGUES, fuse_calls)
 
 

@@ -4,6 +4,10 @@ The first touch of a page costs more than the arithmetic done on it, and a large
 operation consists of fresh pages only. So results of ``MIN_POOLED_BYTES`` and more use pooled blocks: an array made by
 :func:`empty` references its block, as do all its views, and when the last of them dies the block's bytes return to the
 pool. No reference counts of our own are involved, and live arrays never share a block.
+
+Smaller results are NumPy's, in memory of the C library. glibc gives the end of its heap back to the system once 128 KiB
+there are free, so that a training step would touch fresh pages for all that it keeps; it keeps more in processes that
+have freed a large block. One is freed here.
 """
 
 from __future__ import annotations
@@ -28,6 +32,9 @@ ALIGNMENT = 64
 HUGE = 1 << 21
 NUMPY_ASKS = 1 << 22
 _HUGE_PAGES = getattr(mmap, "MADV_HUGEPAGE", None)
+
+#: glibc keeps twice as many bytes, unless the environment says how many (``MALLOC_TRIM_THRESHOLD_``).
+np.empty(tuning.BYTES_FREED_AT_FIRST, np.uint8)
 
 _free: dict[int, list[_Raw]] = {}
 _held = 0

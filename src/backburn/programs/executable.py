@@ -9,7 +9,7 @@ from typing import Any
 from weakref import WeakSet
 
 from backburn.base.module_calls import WATCHERS, replay_call
-from backburn.programs import explanation
+from backburn.programs import explanation, plan_text
 from backburn.programs.ir import Program, Variable
 from backburn.programs.passes.in_place import Donated, InPlaceUpdates
 from backburn.programs.source import source_of
@@ -134,6 +134,10 @@ class CompiledProgram:
     def failed(self, error: BaseException) -> tuple[str, list[Any], dict[str, Any]] | None:
         """The operation whose call raised ``error`` in a replay, with its operands and attributes."""
         return explanation.failed(self, CompiledProgram._update.__code__, error)
+
+    def plan(self) -> str:
+        """The passes over memory as text, and why other calls are in none."""
+        return plan_text.plan_of(self)
 
     def __str__(self) -> str:
         """The program as text: a call on each line, and what became of it."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from backburn.ops.table import OPERATIONS
+from backburn.programs.fusion.plan import PASS
 from backburn.programs.ir import Call, Number, Variable, listed
 from backburn.programs.passes.epilogues import EPILOGUE
 from backburn.programs.passes.in_place import Donated, Place
@@ -39,7 +40,7 @@ def failed(
         name = update.call.operation
         return (name, operands, values["attributes"]) if name in OPERATIONS else None
     call = executable.source.calls.get(trace.tb_lineno)
-    if call is not None and call.operation in (NATIVE_PROGRAM, EPILOGUE):
+    if call is not None and call.operation in (NATIVE_PROGRAM, EPILOGUE, PASS):
         call = getattr(call.function, "failed", None)
     if call is None or call.operation not in OPERATIONS:
         return None
@@ -74,26 +75,27 @@ def text_of(executable: CompiledProgram) -> str:
         places = [f"state {i}" for i in update.places if i is not None]
         where = f"in place: {', '.join(places)}" if places else "not in place: its results are read, or not the state"
         rows = ", from gathered rows" if update.gathered else ""
-        lines.append(f"{_line(update.call)}  # update {where}{rows}")
-    lines.append("new state: " + ", ".join(map(_value, program.results[0])))
-    lines.append("outputs: " + ", ".join(map(_value, program.results[1])))
+        lines.append(f"{line_of(update.call)}  # update {where}{rows}")
+    lines.append("new state: " + ", ".join(map(value_of, program.results[0])))
+    lines.append("outputs: " + ", ".join(map(value_of, program.results[1])))
     return "\n".join(lines)
 
 
 def _call_lines(call: Call, note: str) -> Iterator[str]:
     """The lines of a call, and of those that it joins."""
-    if call.operation == NATIVE_PROGRAM:
+    if call.operation in (NATIVE_PROGRAM, PASS):
         made = getattr(call.function, "made", ())
-        yield f"{_results(call)} = native program of {len(made)} calls({', '.join(map(_value, call.operands))})"
+        kind = "pass" if call.operation == PASS else call.operation
+        yield f"{_results(call)} = {kind} of {len(made)} calls({', '.join(map(value_of, call.operands))})"
         for inner in made:
-            yield f"    {_line(inner)}"
+            yield f"    {line_of(inner)}"
         return
     if isinstance(call.attributes.get("donate"), Donated):
         note = "donated: it writes over the first operand if nothing else refers to that"
-    yield _line(call) + (f"  # {note}" if note else "")
+    yield line_of(call) + (f"  # {note}" if note else "")
 
 
-def _line(call: Call) -> str:
+def line_of(call: Call) -> str:
     """A call as text."""
     operands, name = [*call.operands], call.operation
     if name == "fuse":  # the first operand is the formula
@@ -102,19 +104,19 @@ def _line(call: Call) -> str:
     elif name == EPILOGUE:
         before: Call = call.function.failed  # type: ignore[attr-defined]  # the call without the pass
         name = f"{before.operation}, then {'relu_backward' if len(operands) > len(before.operands) else 'relu'}"
-    given = [*map(_value, operands), *(f"{n}={_value(x)}" for n, x in call.attributes.items() if n != "donate")]
+    given = [*map(value_of, operands), *(f"{n}={value_of(x)}" for n, x in call.attributes.items() if n != "donate")]
     return f"{_results(call)} = {name}({', '.join(given)})"
 
 
 def _results(call: Call) -> str:
-    return ", ".join("_" if v is None else f"{_value(v)}: {v.dtype}{list(v.shape)}" for v in listed(call.results))
+    return ", ".join("_" if v is None else f"{value_of(v)}: {v.dtype}{list(v.shape)}" for v in listed(call.results))
 
 
 def _variables(variables: list[Variable]) -> str:
     return ", ".join(f"v{v.index}: {v.dtype}{list(v.shape)}" for v in variables) or "none"
 
 
-def _value(x: Any) -> str:
+def value_of(x: Any) -> str:
     """An operand or a result as text."""
     if isinstance(x, Variable):
         return f"v{x.index}"
@@ -123,7 +125,7 @@ def _value(x: Any) -> str:
     if isinstance(x, Place):
         return f"state {x.number}"
     if isinstance(x, list):
-        return f"[{', '.join(map(_value, x))}]"
+        return f"[{', '.join(map(value_of, x))}]"
     if hasattr(x, "shape") and hasattr(x, "dtype"):
         return f"constant {x.dtype}{list(x.shape)}"
     return repr(x)

@@ -70,6 +70,8 @@ class Program:
     launches: int = 0
     #: Remarks for people, by the call: how it was joined or compiled, or why not.
     notes: dict[Call, str] = field(default_factory=dict)
+    #: What became of each call when they were joined (:class:`backburn.programs.fusion.partition.Report`), or None.
+    fusion: Any = None
 
     def __post_init__(self) -> None:
         self._next = 1 + max((v.index for v in self._variables()), default=-1)

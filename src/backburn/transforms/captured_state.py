@@ -275,7 +275,8 @@ class PlainBatch:
         self._kinds: list[tuple[Any, Any, Any, Any, int | None]] | None = []
         for x in batch:
             if (kind := x.__class__) in (dict, list, tuple):
-                self._kinds.append((kind, PlainBatch(x.values() if kind is dict else x), None, [*x], None))
+                keys, parts = ([*x], x.values()) if kind is dict else (None, x)
+                self._kinds.append((kind, PlainBatch(parts), None, keys, None))
                 continue
             depth = depth_of(x) if isinstance(x, Tensor) and not x.is_tracked else None
             if depth is None:

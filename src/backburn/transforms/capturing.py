@@ -119,6 +119,30 @@ class Captured:
         plans = [plan for _, plan in self._plans if isinstance(plan, _Plan)]
         return ProgramText(plans[-1].executable) if plans else None
 
+    def plan(self) -> ProgramText | None:
+        """How the program that was recorded last passes over memory, as text; None before, or on another backend.
+
+        Each pass has its calls, what it reads and writes and how many bytes; then comes every other call, with the
+        reason why it is in none.
+
+        >>> import backburn as bb
+        >>> x = bb.zeros((64, 128), backend="capture(numpy)")
+        >>> function = bb.capture(lambda x: bb.tanh(x * 2.0 + 1.0), state=False)
+        >>> for _ in range(3):
+        ...     _ = function(x)
+        >>> function.plan()
+        pass 0: 64 rows of 128 float32, 3 calls
+          reads v0 (full)
+            v1: float32[64, 128] = mul(v0, 2.0)
+            v2: float32[64, 128] = add(v1, 1.0)
+            v3: float32[64, 128] = tanh(v2)
+          writes v3 (full)
+          32.8 kB read, 32.8 kB written: 65.5 kB in place of 0.2 MB by its calls one after the other
+        """
+        plans = [plan for _, plan in self._plans if isinstance(plan, _Plan)]
+        text = getattr(plans[-1].executable, "plan", None) if plans else None
+        return None if text is None else ProgramText(text())
+
     @property
     def launches(self) -> int | None:
         """The number of kernel launches that one replay saves; None before a recording."""
@@ -288,6 +312,10 @@ class CapturedFunction:
     def program(self) -> ProgramText | None:
         """The program that was recorded last, as text: see :attr:`Captured.program`."""
         return self._captured.program
+
+    def plan(self) -> ProgramText | None:
+        """How it passes over memory, as text: see :meth:`Captured.plan`."""
+        return self._captured.plan()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, also one by pickle, has not run yet."""

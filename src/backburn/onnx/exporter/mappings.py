@@ -39,7 +39,7 @@ WITH_ATTRIBUTES: dict[str, tuple[str, dict[str, str]]] = {
     "celu": ("Celu", {"alpha": "alpha"}), "elu": ("Elu", {"alpha": "alpha"}),
     "gelu": ("Gelu", {"approximate": "approximate"}),
     "leaky_relu": ("LeakyRelu", {"slope": "alpha"}), "log_softmax": ("LogSoftmax", {"axis": "axis"}),
-    "softmax": ("Softmax", {"axis": "axis"}), "permute_dims": ("Transpose", {"axes": "perm"}),
+    "softmax": ("Softmax", {"axis": "axis"}),
     "take": ("Gather", {"axis": "axis"}), "take_along_axis": ("GatherElements", {"axis": "axis"}),
 }  # fmt: skip
 REDUCTIONS = {
@@ -69,8 +69,22 @@ def alike(*operands: Any) -> list[Any]:
     return [scalar(x, dtype) for x in operands]
 
 
+#: Operators without integers of 8 and 16 bits.
+_WIDE_ONLY = frozenset({"Pow", "CumSum", "ReduceSum", "ReduceProd", "ReduceMean"})
+
+
+def _computed(w: Recorder, operator: str, x: Any, *inputs: Any, **attributes: Any) -> Any:
+    """A node; on int64 where the operator has no integers of the dtype, which wrap around as they do."""
+    dtype = next(part.dtype for part in (x, *inputs) if part.__class__ is Value)
+    is_narrow = dtype.kind == "int" and dtype.name not in ("int32", "int64") and operator in _WIDE_ONLY
+    if not is_narrow and not (operator == "Neg" and dtype.name.startswith("uint")):
+        return w.node(operator, *alike(x, *inputs), **attributes)
+    wide = [w.node("Cast", p, to=NUMBERS["int64"]) if isinstance(p, Value) else p for p in alike(x, *inputs)]
+    return w.node("Cast", w.node(operator, *wide, **attributes), to=NUMBERS[dtype.name])
+
+
 def _same(operator: str, w: Recorder, *operands: Any) -> Any:
-    return w.node(operator, *alike(*operands))
+    return _computed(w, operator, *operands)
 
 
 def _with_attributes(operator: str, names: dict[str, str], w: Recorder, *operands: Any, **options: Any) -> Any:
@@ -82,7 +96,7 @@ def _reduced(operator: str, w: Recorder, x: Value, /, axis: Sequence[int], keepd
         return x
     if operator == "ReduceMean" and x.dtype.bits < 32:
         return NotImplemented
-    return w.node(operator, x, [*axis], keepdims=int(keepdims))
+    return _computed(w, operator, x, np.array(axis, np.int64), keepdims=int(keepdims))
 
 
 for _name, _operator in SAME.items():
@@ -166,6 +180,40 @@ def _fmod(w: Recorder, x: Any, y: Any, /) -> Any:
     return w.node("Mod", *alike(x, y), fmod=1)
 
 
+@mapping("atan2")
+def _atan2(w: Recorder, y: Any, x: Any, /) -> Any:
+    """The angle of the quotient, half a turn further where ``x`` is negative, and a quarter of one where it is 0."""
+    y, x = alike(y, x)
+    dtype = (x if x.__class__ is Value else y).dtype
+    zero, half = (scalar(number, dtype) for number in (0.0, np.pi / 2))
+    is_below = w.node("Less", y, zero)
+    near = w.node("Atan", w.node("Div", y, w.node("Where", w.node("Equal", x, zero), scalar(1.0, dtype), x)))
+    turned = w.node("Add", near, w.node("Where", is_below, scalar(-np.pi, dtype), scalar(np.pi, dtype)))
+    upright = w.node("Mul", w.node("Sign", y), half)
+    found = w.node("Where", w.node("Less", x, zero), turned, near)
+    return w.node("Where", w.node("Equal", x, zero), upright, found)
+
+
+@mapping("bitwise_left_shift", "bitwise_right_shift")
+def _shift(w: Recorder, x: Any, y: Any, /) -> Any:
+    """The operator has unsigned integers; to the right, those of negative numbers are inverted before and after."""
+    x, y = alike(x, y)
+    dtype = (x if x.__class__ is Value else y).dtype
+    is_left, is_signed = w.operation == "bitwise_left_shift", not dtype.name.startswith("u")
+    plain = f"u{dtype.name}" if is_signed else dtype.name
+
+    def shifted(x: Any) -> Any:
+        parts = [w.node("Cast", part, to=NUMBERS[plain]) if is_signed else part for part in (x, y)]
+        found = w.node("BitShift", *parts, direction="LEFT" if is_left else "RIGHT")
+        return w.node("Cast", found, to=NUMBERS[dtype.name]) if is_signed else found
+
+    if is_left or not is_signed:
+        return shifted(x)
+    is_negative = w.node("Less", x, scalar(0, dtype))
+    found = shifted(w.node("Where", is_negative, w.node("BitwiseNot", x), x))
+    return w.node("Where", is_negative, w.node("BitwiseNot", found), found)
+
+
 @mapping("clip")
 def _clip(w: Recorder, x: Any, low: Any, high: Any, /) -> Any:
     x, low, high = alike(x, low, high)
@@ -206,12 +254,15 @@ def _softshrink(w: Recorder, x: Value, /, threshold: float) -> Any:
 
 @mapping("where")
 def _where(w: Recorder, condition: Any, x: Any, y: Any, /) -> Any:
-    return w.node("Where", condition, *alike(x, y))
+    x, y = alike(x, y)
+    if "bool" not in (x.dtype.name, y.dtype.name):
+        return w.node("Where", condition, x, y)
+    return w.node("Or", w.node("And", condition, x), w.node("And", w.node("Not", condition), y))
 
 
 @mapping("masked_fill")
 def _masked_fill(w: Recorder, x: Value, mask: Any, value: Any, /) -> Any:
-    return w.node("Where", mask, scalar(value, x.dtype), x)
+    return _where(w, mask, value, x)
 
 
 @mapping("astype")
@@ -225,6 +276,11 @@ def _astype(w: Recorder, x: Value, /, dtype: DType) -> Any:
 @mapping("reshape")
 def _reshape(w: Recorder, x: Value, /, shape: Sequence[int]) -> Any:
     return w.node("Reshape", x, [*shape], allowzero=1 if 0 in shape else None)
+
+
+@mapping("permute_dims")
+def _permute_dims(w: Recorder, x: Value, /, axes: Sequence[int]) -> Any:
+    return w.node("Transpose", x, perm=[*axes]) if axes else x
 
 
 @mapping("broadcast_to")
@@ -267,6 +323,8 @@ def _tile(w: Recorder, x: Value, /, repeats: Sequence[int]) -> Any:
 
 @mapping("pad")
 def _pad(w: Recorder, x: Value, /, widths: Sequence[tuple[int, int]], mode: str, value: float) -> Any:
+    if not widths:
+        return x
     if mode == "reflect" and any(max(pair) >= max(n, 1) for n, pair in zip(x.shape, widths, strict=True)):
         return NotImplemented
     ends = [before for before, _ in widths] + [after for _, after in widths]
@@ -380,7 +438,7 @@ def _gather_nd(w: Recorder, x: Value, indices: Any, /) -> Any:
 
 @mapping("nonzero")
 def _nonzero(w: Recorder, x: Value, /) -> Any:
-    return w.node("Transpose", w.node("NonZero", x), perm=[1, 0])
+    return w.node("Transpose", w.node("NonZero", x), perm=[1, 0]) if x.shape else NotImplemented
 
 
 @mapping("argmax", "argmin")
@@ -390,7 +448,9 @@ def _argmax(w: Recorder, x: Value, /, axis: int, keepdims: bool) -> Any:
 
 @mapping("topk")
 def _topk(w: Recorder, x: Value, /, count: int, axis: int, largest: bool) -> Any:
-    return w.node("TopK", x, [count], axis=axis, largest=int(largest), outputs=2)
+    given = w.node("Cast", x, to=NUMBERS["int32"]) if x.dtype.kind == "bool" else x
+    values, indices = w.node("TopK", given, [count], axis=axis, largest=int(largest), outputs=2)
+    return [w.node("Cast", values, to=NUMBERS["bool"]) if given is not x else values, indices]
 
 
 @mapping("sort_with_indices")
@@ -405,7 +465,7 @@ def _argsort(w: Recorder, x: Value, /, axis: int, descending: bool) -> Any:
 
 @mapping("cumulative_sum")
 def _cumulative_sum(w: Recorder, x: Value, /, axis: int, reverse: bool) -> Any:
-    return w.node("CumSum", x, np.asarray(axis, np.int64), reverse=int(reverse) or None)
+    return _computed(w, "CumSum", x, np.asarray(axis, np.int64), reverse=int(reverse) or None)
 
 
 # ---- products, convolutions, windows ----
@@ -469,9 +529,16 @@ def _ends(padding: Sequence[tuple[int, int]]) -> list[int]:
     return [before for before, _ in padding] + [after for _, after in padding]
 
 
+def _is_padded_by_windows(size: Sequence[int], padding: Sequence[tuple[int, int]]) -> bool:
+    """Whether a window may lie in the padding alone, which onnxruntime refuses."""
+    return any(max(pair) >= n for n, pair in zip(size, padding, strict=True))
+
+
 @mapping("max_pool")
 def _max_pool(w: Recorder, x: Value, /, size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Any:
     """The operator's indices count through examples and channels, too."""
+    if _is_padded_by_windows(size, padding):
+        return NotImplemented
     values, indices = w.node(
         "MaxPool", x, kernel_shape=[*size], strides=[*stride], pads=_ends(padding), dilations=[*dilation],
         ceil_mode=int(ceil_mode), outputs=2,
@@ -485,6 +552,8 @@ def _avg_pool(
     w: Recorder, x: Value, /, size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool,
     dilation: Any,
 ) -> Any:  # fmt: skip
+    if _is_padded_by_windows(size, padding):
+        return NotImplemented
     return w.node(
         "AveragePool", x, kernel_shape=[*size], strides=[*stride], pads=_ends(padding), ceil_mode=int(ceil_mode),
         count_include_pad=int(count_include_pad), dilations=[*dilation] if any(n > 1 for n in dilation) else None,

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-import backburn.onnx.exporter.recurrent  # noqa: F401 (enters the mappings)
+import backburn.onnx.exporter.recurrent
+import backburn.onnx.exporter.sampling  # noqa: F401
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, BackendUnavailableError, Unsupported, hint_for
 from backburn.base.module_calls import WATCHERS, Watcher

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any, NamedTuple
 
+from backburn.programs.fusion.partition import FUSABLE
 from backburn.programs.ir import Call, Number, Program, Variable, arguments, ordered, variables_in
-from backburn.programs.passes.fusion import FUSABLE
 
 #: Element-wise operations, whose operands may be arrays of one shape and numbers.
 ELEMENTWISE = FUSABLE | {"pow"}

@@ -1,0 +1,71 @@
+/* A group of calls on the rows of matrices in one pass: kernels called one after another on tiles of whole rows. */
+#include "runtime/kernels.h"
+#include "runtime/thread_pool.h"
+
+/* What does not change between calls. */
+enum { STEPS, LENGTH, ROWS, WIDTH, TALL, PORTION, SIZE, ROOM };
+
+/* A step is the address of a kernel, how it is called, the number of its arrays, and these: which start, or -1 for the
+ * room of a thread; the bytes from there; and those from row to row. The first array is the result.
+ * ELEMENTS: all elements of a tile. NUMBERS: a number of each row. BY_ROW: one row after another.
+ * REDUCE: an operand and the number of each row of it that the kernel makes.
+ * COLUMNS: an operand, doubles of a thread, and the sums of the columns of each portion. */
+enum { ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS };
+enum { WORDS = 15 };
+
+typedef struct {
+    const int64_t *fixed, *starts;
+    char *rooms;
+} Pass;
+
+static void call(void *kernel, int64_t arrays, char *const *a, int64_t count) {
+    typedef void Two(char *, char *, int64_t), Three(char *, char *, char *, int64_t);
+    typedef void Four(char *, char *, char *, char *, int64_t);
+    if (arrays == 2) ((Two *)kernel)(a[0], a[1], count);
+    else if (arrays == 3) ((Three *)kernel)(a[0], a[1], a[2], count);
+    else ((Four *)kernel)(a[0], a[1], a[2], a[3], count);
+}
+
+static void tile(const Pass *p, char *room, int64_t portion, int64_t top, int64_t rows) {
+    typedef void Reduce(char *, char *, int64_t, int64_t);
+    typedef void Columns(char *, double *, int64_t, int64_t, int64_t, int64_t, int64_t);
+    const int64_t *f = p->fixed, *step = (const int64_t *)(intptr_t)f[STEPS], width = f[WIDTH];
+    for (const int64_t *end = step + WORDS * f[LENGTH]; step < end; step += WORDS) {
+        void *kernel = (void *)(intptr_t)step[0];
+        char *a[4];
+        for (int64_t i = 0; i < step[2]; i++) {
+            const int64_t *at = step + 3 + 3 * i;
+            a[i] = at[0] < 0 ? room + at[1] : (char *)(intptr_t)p->starts[at[0]] + at[1] + top * at[2];
+        }
+        if (step[1] == ELEMENTS) call(kernel, step[2], a, rows * width);
+        else if (step[1] == NUMBERS) call(kernel, step[2], a, rows);
+        else if (step[1] == REDUCE) ((Reduce *)kernel)(a[0], a[1], rows, width);
+        else if (step[1] == COLUMNS) {
+            double *sums = (double *)a[2] + portion * width, *some = top == portion * f[PORTION] ? sums : (double *)a[1];
+            ((Columns *)kernel)(a[0], some, 1, rows, width, 0, width);
+            if (some != sums) LOOP for (int64_t i = 0; i < width; i++) sums[i] += some[i];
+        } else {
+            for (int64_t r = 0; r < rows; r++) {
+                call(kernel, step[2], a, width);
+                for (int64_t i = 0; i < step[2]; i++) a[i] += step[5 + 3 * i];
+            }
+        }
+    }
+}
+
+static void portions(const void *context, int64_t first, int64_t last) {
+    const Pass *p = context;
+    const int64_t *f = p->fixed;
+    char *room = p->rooms + backburn_pool_place() * f[ROOM];
+    for (; first < last; first++) {
+        const int64_t from = first * f[PORTION], end = from + f[PORTION] < f[ROWS] ? from + f[PORTION] : f[ROWS];
+        for (int64_t top = from; top < end; top += f[TALL])
+            tile(p, room, first, top, end - top < f[TALL] ? end - top : f[TALL]);
+    }
+}
+
+/* Portions of rows follow from the shape alone, and so do the bits of the results. */
+KERNEL(run_tiles, const int64_t *fixed, const int64_t *starts, char *rooms, int threads) {
+    const Pass pass = {fixed, starts, rooms};
+    backburn_pool_run(portions, &pass, (fixed[ROWS] + fixed[PORTION] - 1) / fixed[PORTION], 1, threads);
+}

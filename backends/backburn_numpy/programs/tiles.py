@@ -1,0 +1,256 @@
+"""Passes over the rows of matrices: a plan's operations as kernels, called on tiles of rows that stay in a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from backburn.base.dtypes import float32, float64
+from backburn.ops.table import OPERATIONS
+from backburn.programs.fusion.plan import Extent, Operand, Plan, Step
+from backburn.programs.ir import Call, Variable
+from backburn.programs.lowering import UNTRACEABLE, Value
+from backburn_numpy import compiled, tuning
+from backburn_numpy.compiled import FLOAT32, FLOAT64
+from backburn_numpy.elementwise.fused import FormulaTrace, needed_calls
+from backburn_numpy.runtime.memory import contiguous, empty
+from backburn_numpy.runtime.quiet import quietly
+from backburn_numpy.runtime.threads import available
+
+Array = Any
+
+#: The bytes of a value in a tile, about, and the alignment of values.
+TILE_BYTES, LINE = 1 << 14, 64
+#: The most portions of rows. Bits depend on it.
+MOST_PORTIONS = 32
+#: The ways to call a kernel, as ``tile_interpreter.c`` numbers them.
+ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS = range(5)
+#: The kernels that reduce rows.
+OF_ROWS = {"sum": "sum_rows", "mean": "sum_rows", "max": "max_rows", "min": "min_rows"}
+
+
+class Place(NamedTuple):
+    """Where an array lies: which start, or -1 for the room of a thread; the bytes from there, and from row to row."""
+
+    start: int
+    offset: int
+    step: int
+
+
+class _Trace(FormulaTrace):
+    """Notes the kernels of steps, and the extent of each result."""
+
+    def gelu(self, x: Value, approximate: str = "none") -> Value:
+        return self._either("gelu", {"none": "gelu", "tanh": "gelu_tanh"}, approximate, x)
+
+    def gelu_backward(self, grad: Value, x: Value, approximate: str) -> Value:
+        kernels = {"none": "gelu_backward", "tanh": "gelu_tanh_backward"}
+        return self._either("gelu_backward", kernels, approximate, grad, x)
+
+    def _either(self, name: str, kernels: dict[str, str], approximate: str, *operands: Value) -> Value:
+        """A kernel where there is one for the dtype and the arrays, else the body."""
+        kernel = kernels[approximate]
+        if compiled.kernel(self.kernel(kernel)) is not None:
+            return self.call(kernel, *(self.array(x) if x.is_number else x for x in operands))
+        found: Value = OPERATIONS[name].body(self, *operands, approximate)
+        return found
+
+
+class TilePass:
+    """A pass; one replay runs it at a time, or several do, each with room of its own."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Raises one of ``UNTRACEABLE`` if it has an operation without kernels."""
+        #: The calls that it joins, and the one for whose result there was no memory.
+        self.made: Sequence[Call] = [step.call for step in plan.steps]
+        self.failed: Call | None = None
+        self._plan = plan
+        space = plan.space
+        self._dtype = FLOAT32 if space.dtype is float32 else FLOAT64
+        size, width = self._dtype.itemsize, space.width
+        self._tall = max(1, TILE_BYTES // (width * size))
+        tiles = -(-space.rows // self._tall)
+        portions = max(1, min(MOST_PORTIONS, space.size // tuning.ELEMENTS_PER_TASK, tiles))
+        self._portion = -(-tiles // portions) * self._tall
+        self._portions = -(-space.rows // self._portion)
+        #: The bytes from row to row, by extent.
+        self._steps = {Extent.FULL: width * size, Extent.ROW: size, Extent.COLUMN: 0, Extent.ONE: 0}
+        self._trace = _Trace(space.dtype)
+        self._extents: dict[Value, Extent] = {}
+        #: The array of each value that is its numbers.
+        self._arrays: dict[Value, Value] = {}
+        self._views: dict[Value, Value] = {}
+        #: By the identity of what a call reads or makes, and its extent as an operand.
+        self._values: dict[tuple[int, Extent], Value] = {}
+        self._means: set[int] = set()
+        inputs = [self._input(x) for x in plan.inputs]
+        #: Which inputs are constants of one number.
+        self._splats = [x.extent is not self._extents[v] for x, v in zip(plan.inputs, inputs, strict=True)]
+        for step in plan.steps:
+            before = len(self._trace.calls)
+            self._note(step)
+            for _, made, _ in self._trace.calls[before:]:
+                self._extents.setdefault(made, step.extent)
+        extents = plan.extents
+        results = [self._values[id(v), extents[v]] for v in plan.outputs]
+        if len({*results, *inputs}) < len(results) + len(inputs):
+            raise TypeError("an output that no kernel makes")
+        self._shapes = [self._shape(v, extents[v]) for v in plan.outputs]
+        self._columns = [i for i, v in enumerate(plan.outputs) if extents[v] is Extent.COLUMN]
+        self._lower(inputs, results)
+
+    def _shape(self, v: Variable, extent: Extent) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """The shape and the dtype of the memory that a result is written to."""
+        return (
+            ((self._portions, self._plan.space.width), FLOAT64) if extent is Extent.COLUMN else (v.shape, self._dtype)
+        )
+
+    def _input(self, x: Operand) -> Value:
+        value = Value()
+        constant = x.value
+        is_splat = isinstance(constant, np.ndarray) and not any(constant.strides)
+        self._extents[value] = Extent.ONE if is_splat else x.extent
+        self._values[id(constant), x.extent] = value
+        return value
+
+    def _operand(self, x: Any, extent: Extent) -> Any:
+        """An operand of a step of that extent: an array, or numbers for whole rows."""
+        if not isinstance(x, Operand):
+            return x
+        value = self._values[id(x.value), x.extent]
+        own = self._extents[value]
+        if own is extent or own is Extent.COLUMN:
+            return value
+        if value not in self._views:
+            self._views[value] = view = Value(is_number=True)
+            self._arrays[view] = value
+        return self._views[value]
+
+    def _note(self, step: Step) -> None:
+        """Note the kernels of a step."""
+        trace, call = self._trace, step.call
+        if step.is_reduction:
+            x = self._values[id(step.operands[0].value), Extent.FULL]
+            if self._extents[x] is not Extent.FULL:
+                raise TypeError("a reduction of what is the same in all rows")
+            made = Value()
+            if step.extent is Extent.COLUMN:
+                trace.calls.append(("sum_columns", made, [x]))
+                if call.operation == "mean":
+                    self._means.add(id(step.results[0]))
+            else:
+                trace.calls.append((OF_ROWS[call.operation], made, [x]))
+                if call.operation == "mean":
+                    made = trace.call("divide", made, float(self._plan.space.width))
+            self._values[id(step.results[0]), step.extent] = made
+            return
+        given = [self._operand(x, step.extent) for x in step.operands]
+        if call.operation == "fuse":
+            found = given[0](trace, *given[1:], **call.attributes)
+        else:
+            found = getattr(trace, call.operation)(*given, **call.attributes)
+        if not isinstance(found, Value) or found.is_number:
+            raise TypeError("a step whose result is a number")
+        self._values[id(step.results[0]), step.extent] = found
+
+    def _lower(self, inputs: list[Value], results: list[Value]) -> None:
+        """The kernels' calls as the interpreter reads them."""
+        trace, size, width = self._trace, self._dtype.itemsize, self._plan.space.width
+        calls = needed_calls(trace.calls, results, self._arrays)
+        arrays = {
+            Extent.FULL: -(-self._tall * width * size // LINE) * LINE,
+            Extent.ROW: -(-self._tall * size // LINE) * LINE,
+        }
+        places: dict[Value, Place] = {}
+        for i, value in enumerate([*results, *inputs]):
+            extent = self._extents[value]
+            places[value] = Place(i, 0, self._steps[extent])
+        self.constants = []
+        known = {x: None for _, _, given in calls for x in given if x in trace.constants}
+        for x in known:
+            length = 1 if x.is_number else self._tall * width
+            self.constants.append(np.full(length, trace.constants[x], self._dtype))
+            places[x] = Place(len(results) + len(inputs) + len(self.constants) - 1, 0, 0)
+        last = {self._arrays.get(x, x): i for i, (_, _, given) in enumerate(calls) for x in given}
+        free: dict[Extent, list[int]] = {Extent.FULL: [], Extent.ROW: []}
+        room = 0
+        words: list[int] = []
+        for i, (kernel, made, given) in enumerate(calls):
+            extent = self._extents[made]
+            if made not in places:
+                if not free[extent]:
+                    free[extent].append(room)
+                    room += arrays[extent] + LINE  # no power of 2 apart, where values would share sets of the cache
+                places[made] = Place(-1, free[extent].pop(), self._steps[extent])
+            found: Any = compiled.kernel(trace.kernel(kernel))
+            if kernel == "sum_columns":
+                how, where = COLUMNS, [places[given[0]], Place(-1, room, 0), places[made]]
+                room += 8 * width
+            elif kernel in OF_ROWS.values():
+                how, where = REDUCE, [places[given[0]], places[made]]
+            else:
+                how = self._how(extent, given)
+                where = [places[made], *(places[self._arrays.get(x, x)] for x in given)]
+            words += [
+                found.where,
+                how,
+                len(where),
+                *(n for place in where for n in place),
+                *[0] * (3 * (4 - len(where))),
+            ]
+            for x in {self._arrays.get(x, x) for x in given}:
+                if last[x] == i and places[x].start < 0:
+                    free[self._extents[x]].append(places[x].offset)
+        self._room = -(-room // 4096) * 4096 + LINE
+        self._words = np.array(words, np.int64)
+        numbers = [len(calls), self._plan.space.rows, width, self._tall, self._portion, size, self._room]
+        self._fixed = np.array([compiled.address(self._words), *numbers], np.int64)
+        self._at_fixed = compiled.address(self._fixed)
+        self._at_constants = compiled.addresses(*self.constants)
+        self._run: Any = compiled.kernel("run_tiles")
+
+    def _how(self, extent: Extent, given: list[Value]) -> int:
+        """The way to call an element-wise kernel."""
+        if extent is Extent.ROW:
+            return NUMBERS
+        for x in given:
+            own = self._extents.get(self._arrays.get(x, x))
+            if own is Extent.COLUMN or own is Extent.ROW:
+                return BY_ROW
+        return ELEMENTS
+
+    @quietly
+    def __call__(self, *given: Array) -> list[Array]:
+        """The outputs for the inputs of the plan."""
+        arrays = [contiguous(x[(0,) * x.ndim] if splat else x) for x, splat in zip(given, self._splats, strict=True)]
+        results = []
+        try:
+            for shape, dtype in self._shapes:
+                results.append(empty(shape, dtype))
+            threads = available()
+            rooms = empty((max(threads * self._room, tuning.MIN_POOLED_BYTES),), np.dtype(np.uint8))
+        except MemoryError:
+            made = self._plan.outputs[min(len(results), len(self._shapes) - 1)]
+            self.failed = next(step.call for step in self._plan.steps if made in step.results)
+            raise
+        starts = np.array([*compiled.addresses_of([*results, *arrays]), *self._at_constants], np.int64)
+        self._run(self._at_fixed, compiled.address(starts), compiled.address(rooms), threads)
+        for i in self._columns:
+            v = self._plan.outputs[i]
+            total = np.add.reduce(results[i], axis=0)
+            if id(v) in self._means:
+                total /= self._plan.space.rows
+            results[i] = total.astype(self._dtype).reshape(v.shape)
+        return results
+
+
+def compile_plan(plan: Plan) -> TilePass | None:
+    """A function of the inputs of a plan; None if there are no kernels for it."""
+    if compiled.kernel("run_tiles") is None or plan.space.dtype not in (float32, float64):
+        return None
+    try:
+        return TilePass(plan)
+    except UNTRACEABLE:
+        return None

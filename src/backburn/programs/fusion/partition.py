@@ -1,0 +1,493 @@
+"""Partition: the element-wise calls and reductions of a program in groups, each one pass over memory.
+
+A call joins the group that makes what it reads, if both go over the same rows, and if no call outside of the group lies
+between them. Views and broadcasts belong to no group: those of a group read what these were made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+from backburn.base.dtypes import DType
+from backburn.programs.fusion.formulas import fused_call
+from backburn.programs.fusion.plan import (
+    PASS,
+    REDUCTIONS,
+    Compile,
+    Extent,
+    Operand,
+    Plan,
+    Space,
+    Step,
+    axes_of,
+    extent_in,
+)
+from backburn.programs.ir import Call, Number, Program, Variable, ordered, variables_in, varies
+
+#: Element-wise operations of one or a few steps; others have separate kernels, which are as fast.
+FUSABLE = frozenset((
+    *("add", "sub", "mul", "div", "neg", "abs", "sign", "square", "sqrt", "rsqrt", "reciprocal", "floor", "round"),
+    *("exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "sigmoid", "silu", "log_sigmoid"),
+    *("maximum", "minimum", "clip", "where", "masked_fill", "relu", "leaky_relu"),
+    *("relu_backward", "tanh_backward", "sigmoid_backward", "silu_backward", "sigmoid_slope", "tanh_slope"),
+    *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+    *("logical_and", "logical_or", "logical_not"),
+))  # fmt: skip
+#: Those that save a pass only beside others, in a group of rows.
+OF_ROWS = frozenset(("gelu", "gelu_backward", "softplus", "erf", "isinf", "astype"))
+
+#: Those that move nothing, or are read through.
+VIEWS = frozenset(("reshape", "broadcast_to", "permute_dims", "slice"))
+
+#: The fewest elements for which calls are joined, and the most calls of a group of which all arrays have one shape.
+MIN_ELEMENTS, MAX_CALLS = 1 << 12, 16
+#: The elements from which rows are passed over, the most calls of such a group, and the width of its rows.
+MIN_ELEMENTS_OF_ROWS, MAX_CALLS_OF_ROWS = (1 << 16) + 1, 48
+MIN_WIDTH, MAX_WIDTH = 32, 1 << 12
+#: The groups, from the last one back, that a call may still join.
+RECENT = 16
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """Calls in one pass."""
+
+    space: Space
+    number: int
+    steps: list[Step] = field(default_factory=list)
+    #: The groups from which it reads, and those on which what it reads besides depends.
+    direct: set[Group] = field(default_factory=set)
+    outer: set[Group] = field(default_factory=set)
+    #: Whether another call reads a result, and whether one is new state, which is made in place if nothing reads it.
+    is_read: bool = False
+    is_update: bool = False
+    #: The group that it has become a part of.
+    whole: Group | None = None
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether it may have operands and results of other extents than its elements."""
+        return may_have_rows(self.space)
+
+    @property
+    def is_formula(self) -> bool:
+        """Whether all arrays have one shape."""
+        return all(
+            step.extent is Extent.FULL
+            and not step.is_reduction
+            and all(x.extent in (Extent.FULL, Extent.ONE) for x in step.operands if isinstance(x, Operand))
+            for step in self.steps
+        )
+
+
+def may_have_rows(space: Space) -> bool:
+    """Whether a pass over the space goes over its rows."""
+    return space.size >= MIN_ELEMENTS_OF_ROWS and space.rows > 1 and MIN_WIDTH <= space.width <= MAX_WIDTH
+
+
+#: Why most calls are in no group.
+FEW = "it has few elements"
+
+
+def _is_large(call: Call, least: int) -> bool:
+    """Whether a call makes, or as a reduction reads, so many elements."""
+    of = call.reads if call.operation in REDUCTIONS else call.writes
+    return any(prod(v.shape) >= least for v in of)
+
+
+@dataclass
+class Report:
+    """What became of the calls of a program, for people: the plans, and for each other call why it is in none."""
+
+    plans: list[Plan] = field(default_factory=list)
+    reasons: dict[Call, str] = field(default_factory=dict)
+
+
+class NotJoined(Exception):
+    """Why a call is in no group, in words."""
+
+
+class Partition:
+    """The groups of a program of calls of ``k``."""
+
+    def __init__(self, program: Program, k: Any, has_rows: bool) -> None:
+        """With ``has_rows``, calls join whose operands broadcast or whose rows are reduced."""
+        self._k = k
+        self._has_rows = has_rows
+        self._count = 0
+        #: What views and broadcasts are made of.
+        self._sources: dict[Variable, tuple[Any, bool]] = {}
+        #: The group of each variable that a group makes, and its extent.
+        self.homes: dict[Variable, tuple[Group, Extent]] = {}
+        #: The groups on which each other variable depends.
+        self._after: dict[Variable, set[Group]] = {}
+        self.reasons: dict[Call, str] = {}
+        self._state = {v for v in program.results[0] if isinstance(v, Variable)} if program.results else set()
+        least = min(MIN_ELEMENTS, MIN_ELEMENTS_OF_ROWS)
+        for place, call in enumerate(program.calls):
+            if not self.homes and not _is_large(call, least):
+                self.reasons[call] = FEW
+                self._leave(call)
+                continue
+            try:
+                self._join(call, place)
+            except NotJoined as reason:
+                self.reasons[call] = str(reason)
+                self._leave(call)
+
+    def group_of(self, v: Variable) -> Group:
+        """The group that makes a variable."""
+        return _whole(self.homes[v][0])
+
+    def groups(self) -> list[Group]:
+        """The groups, in their order."""
+        return [*dict.fromkeys(map(self.group_of, self.homes))]
+
+    def _leave(self, call: Call) -> None:
+        """Note a call that joins no group."""
+        if call.operation in ("reshape", "broadcast_to") and self._has_rows and isinstance(call.results, Variable):
+            self._sources[call.results] = call.operands[0], call.operation == "broadcast_to"
+        if not self.homes:
+            return
+        found = set[Group]()
+        for v in call.reads:
+            if v in self.homes:
+                group = self.group_of(v)
+                group.is_read = True
+                found.add(group)
+            else:
+                found |= self._after.get(v, set())
+        if len(found) > RECENT:
+            found = {_whole(g) for g in found}
+            found = {g for g in found if any(self._is_recent(x) for x in _reached({g}))}
+        if found:
+            self._after.update(dict.fromkeys(call.writes, found))
+
+    def _is_recent(self, group: Group) -> bool:
+        return group.number > self._count - RECENT
+
+    def _join(self, call: Call, place: int) -> None:
+        """Give the call at that place of the program a group; raises :class:`NotJoined`."""
+        space, step = self._step(call)
+        step.place = place
+        group = Group(space, self._count, [step], is_update=not self._state.isdisjoint(call.writes))
+        needed = set[Group]()
+        for x in step.operands:
+            if not isinstance(x, Operand) or x.value.__class__ is not Variable:
+                continue
+            home = self.homes.get(x.value)
+            if home is None:
+                group.outer |= self._after.get(x.value, set())
+            elif home[1] is x.extent and x.extent in (Extent.FULL, Extent.ROW):
+                group.direct.add(_whole(home[0]))
+            else:
+                group.outer.add(_whole(home[0]))
+            if x.value.dtype.kind == "bool":  # in a pass a bool is a float: it may only come from there
+                if home is None or _whole(home[0]) not in group.direct:
+                    raise NotJoined("it reads a bool, which no call of a group makes")
+                needed.add(_whole(home[0]))
+        if len(needed) > 1 or any(not self._may_merge(group, other) for other in needed):
+            raise NotJoined("it reads a bool that another group makes")
+        candidates = sorted((g for g in group.direct - needed if g.space == space), key=lambda g: -g.number)
+        if step.is_reduction and step.extent is not Extent.ROW and not candidates:
+            raise NotJoined("it reduces what no group makes")
+        if step.extent is Extent.ROW and not step.is_reduction and not candidates and not needed:
+            raise NotJoined(FEW)
+        joined = False
+        for other in [*needed, *candidates]:
+            if self._may_merge(group, other):
+                group = self._merged(other, group)
+                joined = True
+        if not joined:
+            if step.is_reduction and step.extent is not Extent.ROW:
+                raise NotJoined("what it reduces depends on a call between")
+            if step.extent is Extent.ROW and not step.is_reduction:
+                raise NotJoined("it depends on a call between")
+            self._count += 1
+        for other in group.direct:
+            _whole(other).is_read = True
+        for v in step.results:
+            self.homes[v] = group, step.extent
+
+    def _may_merge(self, group: Group, other: Group) -> bool:
+        """Whether two groups may be one: no other call has to be made between them."""
+        is_update = group.is_update or other.is_update
+        if is_update and (group.is_read or other.is_read or not group.is_formula or not other.is_formula):
+            return False
+        most = MAX_CALLS_OF_ROWS if self._has_rows and group.has_rows and not is_update else MAX_CALLS
+        if group.space != other.space or not self._is_recent(other) or len(group.steps) + len(other.steps) > most:
+            return False
+        before, after = group.outer | group.direct - {other}, other.outer | other.direct - {group}
+        return other not in _reached(before) and group not in _reached(after)
+
+    def _merged(self, group: Group, other: Group) -> Group:
+        """``group`` with the calls of another one."""
+        other.whole = group
+        group.is_read |= other.is_read
+        group.is_update |= other.is_update
+        group.steps += other.steps
+        group.direct = {_whole(x) for x in group.direct | other.direct} - {group}
+        group.outer = {_whole(x) for x in group.outer | other.outer} - {group}
+        return group
+
+    def _step(self, call: Call) -> tuple[Space, Step]:
+        """The space and the step of a call; raises :class:`NotJoined`."""
+        name = call.operation
+        if self._has_rows and name in REDUCTIONS:
+            return self._reduction(call)
+        if name not in FUSABLE and name != "fuse" and not (self._has_rows and name in OF_ROWS):
+            raise NotJoined("it is a view" if name in VIEWS else f"no pass computes {name}")
+        result = call.results
+        if not isinstance(result, Variable):
+            raise NotJoined("it has several results")
+        if name == "astype" and (result.dtype.kind != "float" or getattr(call.operands[0], "dtype", None) is None):
+            raise NotJoined("it changes the dtype")
+        if varies([*call.attributes.values()]):
+            raise NotJoined("an attribute changes from replay to replay")
+        given = call.operands[1:] if name == "fuse" else call.operands  # after the formula
+        if any(x is None or isinstance(x, Number | list) for x in given):
+            raise NotJoined("an operand is absent, a list, or a number that changes from replay to replay")
+        arrays = [x for x in given if hasattr(x, "shape")]
+        dtype = self._float_dtype(arrays, result)
+        if self._has_rows and (found := self._of_rows(call, arrays, dtype)) is not None:
+            return found
+        space = Space(prod(result.shape[:-1]), result.shape[-1] if result.shape else 1, dtype)
+        by_rows = self._has_rows and may_have_rows(space)
+        if space.size < MIN_ELEMENTS and not by_rows:
+            raise NotJoined(FEW)
+        if name in OF_ROWS and not by_rows:
+            raise NotJoined(f"a pass computes {name} only in rows of {MIN_WIDTH} to {MAX_WIDTH} elements")
+        found_operands: dict[int, Operand] = {}
+        for x in arrays:
+            operand = self._operand(x, result.shape, by_rows)
+            if operand is None:
+                how = (
+                    "neither by rows nor by columns" if by_rows else "in so few elements, or rows too short or too long"
+                )
+                raise NotJoined(f"an operand broadcasts, {how}")
+            found_operands[id(x)] = operand
+        return space, Step(call, Extent.FULL, [found_operands.get(id(x), x) for x in call.operands])
+
+    def _float_dtype(self, arrays: list[Any], result: Variable) -> DType:
+        """The float dtype of all operands; raises :class:`NotJoined`."""
+        dtypes = set[DType]()
+        for x in arrays:
+            dtype = x.dtype if isinstance(x, Variable) else self._k.dtype(x)
+            if dtype.kind == "bool":
+                if not isinstance(x, Variable):
+                    raise NotJoined("an operand is a constant bool")
+                if (home := self.homes.get(self._root(x))) is None:
+                    raise NotJoined("it reads a bool, which no call of a group makes")
+                dtype = home[0].space.dtype
+            dtypes.add(dtype)
+        # A formula rounds 16-bit floats once, at its end: an intermediate overflow would be lost.
+        if len(dtypes) != 1 or not (dtype := dtypes.pop()).is_floating or dtype.bits < 32:
+            raise NotJoined("its operands have several dtypes, or one that is neither float32 nor float64")
+        if result.dtype.kind != "bool" and result.dtype is not dtype:
+            raise NotJoined("its result has another dtype")
+        return dtype
+
+    def _root(self, x: Any) -> Any:
+        """What views and broadcasts show."""
+        while x.__class__ is Variable and x in self._sources:
+            x = self._sources[x][0]
+        return x
+
+    def _operand(self, x: Any, whole: tuple[int, ...], by_rows: bool) -> Operand | None:
+        """An array as an operand of a call whose results have the shape ``whole``."""
+        shape = tuple(x.shape)
+        extent = extent_in(shape, whole)
+        if not by_rows:
+            return Operand(x, extent) if extent in (Extent.FULL, Extent.ONE) else None
+        while extent is not None and x.__class__ is Variable and x in self._sources and x not in self.homes:
+            source, is_broadcast = self._sources[x]
+            if not is_broadcast:
+                x = source
+                continue
+            if extent is not Extent.FULL or tuple(x.shape) != whole:
+                break
+            below = extent_in(tuple(source.shape), whole)
+            if below is None:
+                break
+            x, extent = source, below
+        return None if extent is None else Operand(x, extent)
+
+    def _of_rows(self, call: Call, arrays: list[Any], dtype: DType) -> tuple[Space, Step] | None:
+        """An element-wise call on numbers of the rows of a group; None if it is none."""
+        size = prod(call.results.shape)
+        space, operands = None, dict[int, Operand]()
+        for x in arrays:
+            if prod(x.shape) == 1:
+                operands[id(x)] = Operand(x, Extent.ONE)
+                continue
+            if prod(x.shape) != size:
+                return None
+            root = x
+            while root.__class__ is Variable and root in self._sources and root not in self.homes:
+                if self._sources[root][1]:
+                    break
+                root = self._sources[root][0]
+            if root.__class__ is Variable and root in self.homes and self.homes[root][1] is Extent.ROW:
+                space = space or _whole(self.homes[root][0]).space
+            operands[id(x)] = Operand(root, Extent.ROW)
+        if space is None or space.rows != size or space.dtype is not dtype:
+            return None
+        return space, Step(call, Extent.ROW, [operands.get(id(x), x) for x in call.operands])
+
+    def _reduction(self, call: Call) -> tuple[Space, Step]:
+        """A sum, mean or extreme of rows, columns or all elements; raises :class:`NotJoined`."""
+        x, result = call.operands[0], call.results
+        if x.__class__ is not Variable or not x.dtype.is_floating or x.dtype.bits < 32 or not x.shape:
+            raise NotJoined("it reduces a constant, or what is neither float32 nor float64")
+        if result.dtype is not x.dtype:
+            raise NotJoined("its result has another dtype")
+        space = Space(prod(x.shape[:-1]), x.shape[-1], x.dtype)
+        if not may_have_rows(space):
+            raise NotJoined("it reduces few elements, or rows that are too short or too long")
+        axes, rank = axes_of(call), len(x.shape)
+        if axes == (rank - 1,):
+            extent = Extent.ROW
+        elif call.operation not in ("sum", "mean"):
+            raise NotJoined("it finds extremes, and not of rows")
+        elif axes == (*range(rank - 1),):
+            extent = Extent.COLUMN
+        elif axes == (*range(rank),):
+            extent = Extent.ONE
+        else:
+            raise NotJoined("it reduces neither rows nor columns nor all elements")
+        operand = self._operand(x, x.shape, True)
+        if operand is None or operand.extent is not Extent.FULL:
+            raise NotJoined("it reduces what is the same in all rows or columns")
+        return space, Step(call, extent, [operand])
+
+
+def _whole(group: Group) -> Group:
+    """The group that a group has become a part of."""
+    while group.whole is not None:
+        group = group.whole
+    return group
+
+
+def _reached(groups: Iterable[Group]) -> set[Group]:
+    """The groups that must be made before or with these, and these."""
+    found, left = set[Group](), [*groups]
+    while left:
+        group = _whole(left.pop())
+        if group not in found:
+            found.add(group)
+            left += group.direct
+            left += group.outer
+    return found
+
+
+def fuse_calls(program: Program, k: Any, compile: Compile | None = None) -> list[Call]:
+    """A program of calls of ``k`` in which calls of a group are one pass, by ``compile`` if they go over rows.
+
+    Without it, and where it has none, groups whose arrays have one shape are formulas.
+    """
+    partition = Partition(program, k, compile is not None)
+    report = program.fusion = Report(reasons=partition.reasons)
+    if not partition.homes:
+        return program.calls
+    users, returned = program.users(), {*program.returned}
+    makers = program.makers()
+    last: dict[int, list[Variable]] = {}
+    replaced = 0
+    for group in partition.groups():
+        calls = _joined(group, program, partition, users, returned, k, compile, report)
+        if calls is None:
+            continue
+        replaced += 1
+        steps = {id(step.call) for step in group.steps}
+        for step in group.steps:
+            for v in step.results:
+                makers.pop(v, None)
+        makers.update({v: call for call in calls for v in call.writes})
+        at = group.steps[-1].call
+        for key in steps:
+            last[key] = []
+        last[id(at)] = [v for call in calls for v in variables_in([call.results])]
+    if not replaced:
+        return program.calls
+    wanted = [v for call in program.calls for v in last.get(id(call), variables_in([call.results]))]
+    return ordered(wanted, makers)
+
+
+def _joined(
+    group: Group,
+    program: Program,
+    partition: Partition,
+    users: Mapping[Variable, list[Call]],
+    returned: set[Variable],
+    k: Any,
+    compile: Compile | None,
+    report: Report,
+) -> list[Call] | None:
+    """The calls in place of those of a group; None if they stay."""
+    group.steps.sort(key=lambda step: step.place)
+    steps = group.steps
+    mine = {id(step.call) for step in steps}
+
+    def is_read(v: Variable) -> bool:
+        """Whether anything else than the group needs a result."""
+        if v in returned:
+            return True
+        for call in users.get(v, ()):
+            if id(call) in mine:
+                continue
+            if call.results.__class__ is Variable and call.results in partition._sources:
+                if is_read(call.results):
+                    return True
+                continue
+            return True
+        return False
+
+    def stay(reason: str) -> list[Call] | None:
+        report.reasons.update((step.call, reason) for step in steps)
+        return None
+
+    made = [v for step in steps for v in step.results]
+    outputs = [v for v in made if is_read(v)]
+    # A pass returns floats: a comparison that is also read elsewhere is computed once more on its own.
+    apart = [step for step in steps if step.results[0].dtype.kind == "bool" and step.results[0] in outputs]
+    own = {*made}
+    again = {x for step in apart for x in variables_in(step.call.operands)}
+    needed = {x if x in own else partition._root(x) for x in again}
+    outputs = [v for v in made if v.dtype.kind != "bool" and (v in outputs or v in needed)]
+    if len(steps) - len(apart) < 2 or not outputs or any(v.dtype.kind == "bool" for v in needed & own):
+        return stay("it is alone: nothing that reads or makes its elements is a pass")
+    if all(step.extent is Extent.FULL and not step.is_reduction for step in steps) and (
+        len(steps) <= MAX_CALLS and (call := fused_call(steps, outputs, k)) is not None
+    ):
+        report.plans.append(Plan(group.space, steps, outputs))
+        return [call, *(step.call for step in apart)]
+    if compile is None:
+        return stay("no array has the shape of the results")
+    plan = Plan(group.space, *_with_totals(steps, outputs, program, k))
+    function: Any = compile(plan)
+    if function is None:
+        return stay("the backend has no kernels for the pass")
+    report.plans.append(plan)
+    call = Call(PASS, function, [x.value for x in plan.inputs], {}, [*plan.outputs])
+    return [call, *plan.totals, *(step.call for step in apart)]
+
+
+def _with_totals(
+    steps: list[Step], outputs: list[Variable], program: Program, k: Any
+) -> tuple[list[Step], list[Variable], list[Call]]:
+    """Steps, outputs, and calls that reduce the numbers of rows, where all elements are reduced."""
+    found, totals, names = list[Step](), list[Call](), {v: v for v in outputs}
+    for step in steps:
+        if step.extent is not Extent.ONE:
+            found.append(step)
+            continue
+        x, result = step.call.operands[0], step.call.results
+        rows = program.variable((*x.shape[:-1], 1), result.dtype)
+        names[result] = rows
+        partial = replace(step.call, operands=[x, (len(x.shape) - 1,), True], attributes={}, results=rows)
+        found.append(Step(partial, Extent.ROW, step.operands))
+        totals.append(replace(step.call, operands=[rows, *step.call.operands[1:]]))
+    return found, [names[v] for v in outputs], totals

@@ -1,0 +1,142 @@
+"""Plans: what one pass over the rows of matrices computes, in terms of operations alone, for backends to compile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from math import prod
+from typing import Any, NamedTuple
+
+from backburn.base.dtypes import DType
+from backburn.programs.ir import Call, Variable, arguments, listed
+
+#: The operation of a call that is a pass; its function's attribute ``made`` has the calls that it joins.
+PASS = "pass"
+#: The operations that a pass makes of whole rows, columns, or all elements.
+REDUCTIONS = frozenset(("sum", "mean", "max", "min"))
+
+Shape = tuple[int, ...]
+
+
+class Space(NamedTuple):
+    """The elements that a pass goes over: rows of some width, of one float dtype."""
+
+    rows: int
+    width: int
+    dtype: DType
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.rows * self.width
+
+
+class Extent(Enum):
+    """Over what of a space a value varies: all elements, the rows (a number for each), the columns, or nothing."""
+
+    FULL = "full"
+    ROW = "a number for each row"
+    COLUMN = "a number for each column"
+    ONE = "one number"
+
+
+def extent_in(shape: Shape, whole: Shape) -> Extent | None:
+    """The extent of an operand of one shape in an array of another; None if it varies in another way."""
+    if prod(shape) == 1 and len(shape) <= len(whole):
+        return Extent.ONE
+    if shape == whole:
+        return Extent.FULL
+    if shape == (*whole[:-1], 1):
+        return Extent.ROW
+    if shape[-1] == whole[-1] == prod(shape) and len(shape) <= len(whole):
+        return Extent.COLUMN
+    return None
+
+
+class Operand(NamedTuple):
+    """What a step reads: a variable or a constant, perhaps the one that a reshaped or broadcast operand comes from."""
+
+    value: Any
+    extent: Extent
+
+
+@dataclass(eq=False, slots=True)
+class Step:
+    """A call in a pass: its extent, and its operands; those that are no arrays, such as numbers, as they are."""
+
+    call: Call
+    extent: Extent
+    operands: list[Any]
+    #: Where the call was in the program.
+    place: int = 0
+
+    @property
+    def is_reduction(self) -> bool:
+        """Whether elements are joined."""
+        return self.call.operation in REDUCTIONS
+
+    @property
+    def results(self) -> list[Variable]:
+        """What it makes."""
+        return listed(self.call.results)
+
+
+@dataclass(eq=False, slots=True)
+class Plan:
+    """Steps in their order, and which results are written to memory: others exist for a few rows at a time.
+
+    A step that reduces all elements makes a number for each row; ``totals`` are the calls that reduce these.
+    """
+
+    space: Space
+    steps: list[Step]
+    outputs: list[Variable]
+    totals: list[Call] = field(default_factory=list)
+    inputs: list[Operand] = field(init=False)
+
+    def __post_init__(self) -> None:
+        made = {id(v) for step in self.steps for v in step.results}
+        found = (x for step in self.steps for x in step.operands if isinstance(x, Operand) and id(x.value) not in made)
+        self.inputs = [*{(id(x.value), x.extent): x for x in found}.values()]
+
+    @property
+    def extents(self) -> dict[Variable, Extent]:
+        """The extent of each result."""
+        return {v: step.extent for step in self.steps for v in step.results}
+
+    @property
+    def bytes_read(self) -> int:
+        """The bytes of memory that the pass reads."""
+        return sum(self._bytes(x.extent) for x in self.inputs)
+
+    @property
+    def bytes_written(self) -> int:
+        """The bytes of memory that the pass writes."""
+        extents = self.extents
+        return sum(self._bytes(extents[v]) for v in self.outputs)
+
+    @property
+    def bytes_apart(self) -> int:
+        """The bytes that its calls would read and write one by one."""
+        found = 0
+        for step in self.steps:
+            found += sum(self._bytes(x.extent) for x in step.operands if isinstance(x, Operand))
+            found += len(step.results) * self._bytes(step.extent)
+        return found
+
+    def _bytes(self, extent: Extent) -> int:
+        space = self.space
+        count = {Extent.FULL: space.size, Extent.ROW: space.rows, Extent.COLUMN: space.width, Extent.ONE: 1}[extent]
+        return count * space.dtype.itemsize
+
+
+#: A backend's function from a plan to a function of its inputs that returns its outputs; None if it has none. The calls
+#: are the attribute ``made`` of the latter, and if it raises an error, ``failed`` may name one.
+Compile = Callable[[Plan], Callable[..., list[Any]] | None]
+
+
+def axes_of(call: Call) -> tuple[int, ...]:
+    """The axes of a reduction, in their order."""
+    x, axes, *_ = arguments(call)
+    return tuple(sorted(axis % len(x.shape) for axis in axes))

@@ -1,0 +1,66 @@
+"""Plans for people: each pass, what it reads and writes, and where every other call went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from backburn.programs.explanation import line_of, value_of
+from backburn.programs.fusion.partition import Report
+from backburn.programs.fusion.plan import Operand, Plan
+from backburn.programs.passes.native_programs import NATIVE_PROGRAM
+
+if TYPE_CHECKING:
+    from backburn.programs.executable import CompiledProgram
+
+
+def plan_of(executable: CompiledProgram) -> str:
+    """The passes of a program, and the calls that are in none, as text."""
+    program = executable.program
+    report = program.fusion
+    if not isinstance(report, Report):
+        return "no passes: calls are not joined"
+    lines = [line for number, plan in enumerate(report.plans) for line in _pass_lines(number, plan)]
+    native = {id(c) for call in program.calls if call.operation == NATIVE_PROGRAM for c in call.function.made}  # type: ignore[attr-defined]
+    kept = {id(call) for call in program.calls}
+    updates = {id(update.call) for update in executable.updates}
+    others = [*_other_lines(report, native, kept, updates)]
+    return "\n".join([*lines, *(["calls in no pass"] if others else []), *others]) or "no calls"
+
+
+def _pass_lines(number: int, plan: Plan) -> Iterator[str]:
+    """The lines of a pass."""
+    space = plan.space
+    yield f"pass {number}: {space.rows} rows of {space.width} {space.dtype}, {len(plan.steps)} calls"
+    yield f"  reads {', '.join(f'{value_of(x.value)} ({x.extent.value})' for x in plan.inputs)}"
+    for step in plan.steps:
+        operands = [x.value if isinstance(x, Operand) else x for x in step.operands]
+        rest = step.call.operands[len(operands) :]
+        yield f"    {line_of(replace(step.call, operands=[*operands, *rest]))}"
+    yield f"  writes {', '.join(f'{value_of(v)} ({plan.extents[v].value})' for v in plan.outputs)}"
+    moved = _megabytes(plan.bytes_read + plan.bytes_written)
+    yield (
+        f"  {_megabytes(plan.bytes_read)} read, {_megabytes(plan.bytes_written)} written: {moved} in place of "
+        f"{_megabytes(plan.bytes_apart)} by its calls one after the other"
+    )
+    for call in plan.totals:
+        yield f"  then {line_of(call)}"
+
+
+def _other_lines(report: Report, native: set[int], kept: set[int], updates: set[int]) -> Iterator[str]:
+    """The lines of calls that are in no pass."""
+    for call, reason in report.reasons.items():
+        if id(call) in native:
+            where = "in a native program"
+        elif id(call) in updates:
+            where = "an update of the state"
+        elif id(call) in kept:
+            where = "by itself"
+        else:
+            continue
+        yield f"  {line_of(call)}: {where}; {reason}"
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"

@@ -1,0 +1,285 @@
+"""Passes over rows: random graphs beside the same calls one by one, faults that must be found, plans as text."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from graphlib import TopologicalSorter
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.helpers.guards import guarded
+from tests.helpers.kernels import needs_kernels
+from tests.helpers.planting import plant
+
+import backburn as bb
+from backburn.nn import functional
+from backburn.programs.fusion import partition
+from backburn.programs.ir import ordered
+from backburn_numpy import tuning
+from backburn_numpy.programs import tiles
+from backburn_numpy.runtime import threads
+
+pytestmark = needs_kernels
+
+SIDES = (1, 2, 3, 5, 8, 16, 17, 31, 32, 33, 48, 64, 67)
+#: Numbers that are not ordinary, of which inputs have a few.
+SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-42, -1e-310)
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Passes of any size, in several portions and tiles."""
+    monkeypatch.setattr(partition, "MIN_ELEMENTS_OF_ROWS", 1)
+    monkeypatch.setattr(partition, "MIN_WIDTH", 1)
+    monkeypatch.setattr(partition, "MIN_ELEMENTS", 1 << 30)
+    monkeypatch.setattr(tiles, "TILE_BYTES", 1 << 10)
+    monkeypatch.setattr(tuning, "ELEMENTS_PER_TASK", 256)
+
+    def checked(wanted: Any, makers: Any) -> Any:
+        """The calls in their order, or an error where there is none."""
+        before = {id(c): {id(makers[v]) for v in c.reads if v in makers} for c in makers.values()}
+        TopologicalSorter(before).prepare()
+        return ordered(wanted, makers)
+
+    monkeypatch.setattr(partition, "ordered", checked)
+    before = threads.num_threads()
+    threads.set_num_threads(2)
+    yield
+    threads.set_num_threads(before)
+
+
+def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, special: bool) -> Any:
+    """An input."""
+    made = rng.standard_normal(shape)
+    if special and made.size > 4:
+        at = rng.integers(0, made.size, 3)
+        made.reshape(-1)[at] = rng.choice(SPECIAL, 3)
+    return made.astype(dtype)
+
+
+UNARY: tuple[Callable[[Any], Any], ...] = (
+    *(
+        bb.tanh,
+        bb.sigmoid,
+        bb.abs,
+        bb.square,
+        lambda x: -x,
+        lambda x: bb.exp(bb.minimum(x, 2.0)),
+        functional.gelu,
+    ),
+    *(lambda x: bb.sqrt(bb.abs(x) + 0.5), lambda x: bb.log(bb.abs(x) + 1.5), lambda x: bb.clip(x, -1.0, 1.5)),
+    *(functional.softplus, lambda x: 1.0 / (bb.abs(x) + 1.0), functional.silu, lambda x: x * 0.5),
+)
+BINARY: tuple[Callable[[Any, Any], Any], ...] = (
+    *(bb.add, bb.subtract, bb.multiply, bb.maximum, bb.minimum, lambda x, y: x / (bb.abs(y) + 1.0)),
+    *(lambda x, y: bb.where(x > 0.25, y, x * 0.5), lambda x, y: x * y + 0.25),
+)
+
+
+def graph(seed: int, shape: tuple[int, ...], dtype: str) -> tuple[Callable[..., Any], list[Any]]:
+    """A function of 2 to 40 operations, and its inputs: arrays, rows, columns and one number."""
+    draw, rng = random.Random(seed), np.random.default_rng(seed)
+    special, count = draw.random() < 0.5, draw.randint(2, 40)
+    shapes = [shape, shape, (*shape[:-1], 1), shape[-1:], (1,) * len(shape)]
+    inputs = [numbers(rng, s, dtype, special) for s in shapes]
+    plan = [
+        (draw.random(), draw.randrange(1 << 30), draw.randrange(1 << 30), draw.randrange(1 << 30)) for _ in range(count)
+    ]
+    leading = tuple(range(len(shape) - 1))
+    kept = [draw.random() < 0.2 for _ in range(count)]
+
+    def function(*given: Any) -> list[Any]:
+        whole, rows, out = [*given[:2]], [given[2]], []
+        others = [given[2], given[3], given[4]]
+        for (kind, a, b, c), keeps in zip(plan, kept, strict=True):
+            x = whole[-1 - a % min(4, len(whole))]
+            if kind < 0.3:
+                made = UNARY[c % len(UNARY)](x)
+            elif kind < 0.5:
+                made = BINARY[c % len(BINARY)](x, whole[b % len(whole)])
+            elif kind < 0.7:
+                other = (others + rows)[b % (len(others) + len(rows))]
+                pair = (x, other) if c & 1 else (other, x)
+                made = BINARY[(c >> 1) % len(BINARY)](*pair)
+            elif kind < 0.82:
+                made = (bb.mean, bb.sum, bb.max, bb.min)[b % 4](x, axis=-1, keepdims=True)
+                rows.append(bb.tanh(made) if c & 1 else made * 0.125)
+                continue
+            elif kind < 0.88:
+                rows.append(UNARY[c % len(UNARY)](rows[b % len(rows)]))
+                continue
+            elif kind < 0.93:
+                out.append((bb.sum, bb.mean)[b % 2](x, axis=leading))
+                continue
+            elif kind < 0.96:
+                out.append((bb.sum, bb.mean)[b % 2](x))
+                continue
+            else:
+                made = x - bb.sum(bb.tanh(x), axis=leading) * 0.01  # which another pass reads
+            whole.append(bb.tanh(made) if len(whole) % 3 == 0 else made)
+            if keeps:
+                out.append(whole[-1])
+        return [*out, whole[-1], rows[-1]]
+
+    return function, inputs
+
+
+def replayed(function: Callable[..., Any], inputs: list[Any], backend: str) -> tuple[list[Any], Any]:
+    """The results of a replay, and the captured function."""
+    captured = bb.capture(function, state=False, on_fallback="error")
+    found = [captured(*(bb.asarray(x, backend=backend) for x in inputs)) for _ in range(3)][-1]
+    return [x.numpy() for x in found], captured
+
+
+def differences(mine: list[Any], theirs: list[Any], dtype: str) -> str:
+    """How results differ by more than rounding, in words."""
+    close = 2e-4 if dtype == "float32" else 1e-11
+    for i, (x, y) in enumerate(zip(mine, theirs, strict=True)):
+        if not np.array_equal(np.isnan(x), np.isnan(y)) or not np.array_equal(np.isinf(x), np.isinf(y)):
+            return f"result {i} is not finite elsewhere"
+        finite = np.isfinite(y)
+        scale = np.max(np.abs(y[finite]), initial=1.0)
+        if np.max(np.abs(x[finite] - y[finite]), initial=0.0) > close * scale:
+            return f"result {i} is off by {np.max(np.abs(x[finite] - y[finite])) / scale}"
+    return ""
+
+
+def cases(count: int) -> Iterator[tuple[int, tuple[int, ...], str]]:
+    draw = random.Random(5)
+    for seed in range(count):
+        rank = draw.choice((2, 2, 3))
+        shape = tuple(draw.choice(SIDES) for _ in range(rank))
+        yield seed, shape, draw.choice(("float32", "float32", "float64"))
+
+
+def test_random_graphs_are_their_calls() -> None:
+    passes = 0
+    for seed, shape, dtype in cases(100):
+        function, inputs = graph(seed, shape, dtype)
+        expected, _ = replayed(function, inputs, "capture(numpy, join=false)")
+        with guarded():
+            found, captured = replayed(function, inputs, "capture(numpy)")
+        assert differences(found, expected, dtype) == "", (seed, shape, dtype)
+        passes += sum(" = pass of " in line for line in str(captured.program).splitlines())
+    assert passes > 80
+
+
+def first_difference(count: int = 60) -> str:
+    """The first random graph that is not its calls, or the error that it raises; empty if there is none."""
+    for seed, shape, dtype in cases(count):
+        function, inputs = graph(seed, shape, dtype)
+        expected, _ = replayed(function, inputs, "capture(numpy, join=false)")
+        try:
+            with guarded():
+                found, _ = replayed(function, inputs, "capture(numpy)")
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        if words := differences(found, expected, dtype):
+            return words
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "old", "new"),
+    [
+        (partition.Partition, "_may_merge", "other not in _reached(before) and", "group is not None or"),
+        (tiles.TilePass, "_lower", "space.rows, width", "space.rows // self._tall * self._tall, width"),
+        (tiles.TilePass, "__call__", "np.add.reduce(results[i], axis=0)", "results[i][0]"),
+        (tiles.TilePass, "_lower", "last[x] == i and", "last[x] <= i + 1 and"),
+        (tiles.TilePass, "_lower", "np.full(length, trace.constants[x]", "np.full(length, 0.3"),
+        (tiles.TilePass, "_operand", "own is extent or own is Extent.COLUMN", "own is extent"),
+        (tiles.TilePass, "_how", "own is Extent.COLUMN or", ""),
+        (tiles.TilePass, "__call__", "total /= self._plan.space.rows", "pass"),
+        (partition, "_with_totals", "totals.append", "(lambda call: totals.append(call) if not totals else None)"),
+    ],
+    ids=[
+        *("a barrier is missing", "a tail is left out", "a portion is left out", "a result lies over an operand"),
+        *("a constant is stale", "a number where a column is meant", "columns as if they were elements"),
+        *("a mean is a sum", "a total is missing"),
+    ],
+)
+def test_faults_are_found(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, old: str, new: str) -> None:
+    plant(monkeypatch, owner, name, old, new)
+    assert first_difference() != ""
+
+
+def test_a_pass_that_fails_names_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    captured = bb.capture(lambda x: bb.exp(x - bb.mean(x, axis=1, keepdims=True)), state=False)
+    x = bb.ones((40, 40), backend="capture(numpy)")
+    for _ in range(3):
+        captured(x)
+
+    def full(shape: tuple[int, ...], dtype: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(tiles, "empty", full)
+    with pytest.raises(MemoryError, match="exp") as caught:
+        captured(x)
+    assert "float32[40,40]" in str(caught.value)
+
+
+def test_replays_have_the_same_bits_on_any_number_of_threads() -> None:
+    function, inputs = graph(3, (67, 64), "float32")
+    found = []
+    for count in (1, 2, 4):
+        threads.set_num_threads(count)
+        found.append([x.tobytes() for x in replayed(function, inputs, "capture(numpy)")[0]])
+    assert found[0] == found[1] == found[2]
+
+
+def test_updates_of_the_state_stay_in_place() -> None:
+    """A pass writes new memory, so that an element-wise update is no part of one that reduces."""
+
+    def step(state: Any, x: Any) -> Any:
+        state["w"] = state["w"] * 0.9 + bb.tanh(x - bb.mean(x, axis=1, keepdims=True)) * 0.1
+        return state, bb.sum(x * x, axis=0)
+
+    train = bb.capture(step, on_fallback="error")
+    state = {"w": bb.zeros((128, 128), backend="capture(numpy)")}
+    x = bb.ones((128, 128), backend="capture(numpy)")
+    for _ in range(4):
+        state, _ = train(state, x)
+    assert "# update in place: state 0" in str(train.program)
+
+
+def test_sums_of_a_pass_are_exact() -> None:
+    """Sums of long rows and columns are added as doubles (decision 0034)."""
+    rng = np.random.default_rng(7)
+    x = (rng.random((4096, 512)) + 1.0).astype(np.float32)
+
+    def function(x: Any) -> Any:
+        y = x * 1.5
+        return bb.sum(y, axis=0), bb.sum(y, axis=1), bb.sum(y)
+
+    found, captured = replayed(function, [x], "capture(numpy)")
+    assert " = pass of 4 calls" in str(captured.program)
+    exact = (x * np.float32(1.5)).astype(np.float64)
+    for made, axis in zip(found, (0, 1, None), strict=True):
+        truth = exact.sum(axis=axis)
+        assert np.max(np.abs(made - truth) / truth) <= 2.0**-23
+
+
+def test_the_plan_tells_where_each_call_went() -> None:
+    def function(x: Any, bias: Any) -> Any:
+        y = bb.tanh(x + bias)
+        return y, bb.sum(y, axis=0), bb.sort(y, axis=1)
+
+    captured = bb.capture(function, state=False)
+    assert captured.plan() is None
+    given = [bb.ones(shape, backend="capture(numpy)") for shape in ((40, 40), (40,))]
+    for _ in range(3):
+        captured(*given)
+    lines = str(captured.plan()).splitlines()
+    assert lines[0] == "pass 0: 40 rows of 40 float32, 3 calls"
+    assert lines[1] == "  reads v0 (full), v1 (a number for each column)"
+    assert [line.split(" = ")[1] for line in lines[2:5]] == [
+        "add(v0, v1)",
+        "tanh(v2)",
+        "sum(v3, axis=(0,), keepdims=False)",
+    ]
+    assert lines[5] == "  writes v3 (full), v4 (a number for each column)"
+    assert lines[6].startswith("  6.6 kB read, 6.6 kB written: 13.1 kB in place of")
+    assert lines[8].endswith("= sort(v3, axis=1, descending=False): by itself; no pass computes sort")
+    assert "join=false" not in str(captured.plan())
