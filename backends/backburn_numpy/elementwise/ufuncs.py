@@ -62,18 +62,19 @@ def unary(ufunc: np.ufunc) -> Callable[[Array], Array]:
 
     if not (sizes := kernel_sizes(ufunc.__name__, _target(ufunc), compiled.level())):
         return operation
-    name, fewest = ufunc.__name__, min(*sizes.values(), tuning.MIN_HALF_BYTES_FOR_FLOAT32 // 2)
-    of_float32, of_float64 = (sizes.get(dtype, math.inf) for dtype in (FLOAT32, FLOAT64))
+    name = ufunc.__name__
+    of_float32, of_float64 = (sizes.get(dtype, math.inf) * dtype.itemsize for dtype in (FLOAT32, FLOAT64))
+    fewest = min(of_float32, of_float64, least)
 
     def by_kernel(x: Array, /) -> Array:
         try:
-            if x.size >= fewest:
+            if (count := x.nbytes) >= fewest:
                 width = x.itemsize
-                if width > 2 and x.size >= (of_float32 if width == 4 else of_float64):
+                if (width == 4 and count >= of_float32) or (width == 8 and count >= of_float64):
                     found = run_small(name, x)
                     if found is not None or (found := run_kernel(name, x, dtype=x.dtype)) is not None:
                         return found
-                if x.nbytes >= threshold or (width == 2 and x.nbytes >= least and is_half(x)):
+                if count >= threshold or (width == 2 and count >= least and is_half(x)):
                     return large(ufunc, x)
             return ufunc(x, out=...)
         except RAISED:
