@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from backburn.base.dtypes import float32, float64
+from backburn.base.dtypes import DType, float32, float64
 from backburn.ops.table import OPERATIONS
 from backburn.programs.fusion.plan import Extent, Operand, Plan, Step
 from backburn.programs.ir import Call, Variable
@@ -254,3 +255,20 @@ def compile_plan(plan: Plan) -> TilePass | None:
         return TilePass(plan)
     except UNTRACEABLE:
         return None
+
+
+def knows(name: str, dtype: DType) -> bool:
+    """Whether a pass computes an element-wise operation in a dtype, by kernels of it or of its body."""
+    level = compiled.level()
+    return level is not None and dtype in (float32, float64) and _has_kernels(name, dtype, level)
+
+
+@cache
+def _has_kernels(name: str, dtype: DType, level: str) -> bool:
+    trace, entry = _Trace(dtype), OPERATIONS[name]
+    options = {"astype": {"dtype": dtype}, "gelu_backward": {"approximate": "none"}}.get(name, {})
+    try:
+        getattr(trace, name)(*(Value() for _ in entry.operands), **options)
+    except UNTRACEABLE:
+        return False
+    return True
