@@ -266,7 +266,7 @@ def knows(name: str, dtype: DType) -> bool:
 @cache
 def _has_kernels(name: str, dtype: DType, level: str) -> bool:
     trace, entry = _Trace(dtype), OPERATIONS[name]
-    options = {"astype": {"dtype": dtype}, "gelu_backward": {"approximate": "none"}}.get(name, {})
+    options: dict[str, Any] = {"astype": {"dtype": dtype}, "gelu_backward": {"approximate": "none"}}.get(name, {})
     try:
         getattr(trace, name)(*(Value() for _ in entry.operands), **options)
     except UNTRACEABLE:
