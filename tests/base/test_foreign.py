@@ -34,6 +34,14 @@ def test_no_invisible_character_is_left(text: str) -> None:
         assert shown.encode("utf-8")
 
 
+@pytest.mark.parametrize("text", ["\u3164", "\u115f", "\u2800", "\ufe0f", "\U000e0100", "\u034f", "\u180b", "\ufe00"])
+def test_letters_without_ink_are_shown(text: str) -> None:
+    """Python calls them printable, and a name of them looks like none, or like another one."""
+    for shown in (printable(f"a{text}"), quoted(f"a{text}"), str(FileFormatError(f"no tensor a{text}"))):
+        assert shown.isascii()
+        assert "\\u" in shown.lower()
+
+
 def test_visible_text_stays() -> None:
     """Letters of all languages, and ends of lines in messages of several."""
     assert printable("Gewicht größer 重み") == "Gewicht größer 重み"

@@ -356,14 +356,27 @@ def test_a_backend_in_the_current_folder_is_found_after_the_path(shadowed: Path)
     assert not left & (set(sys.stdlib_module_names) | {"numpy", "backburn_numpy"})
 
 
+def test_settings_of_the_current_folder_draw_nothing_else(tmp_path: Path) -> None:
+    """A file matplotlibrc there may ask for LaTeX, a program that is given the names of the values."""
+    matplotlib = pytest.importorskip("matplotlib")
+    from backburn.train.outputs import draw_curves
+
+    for settings in ({}, {"text.usetex": True, "axes.facecolor": "red", "savefig.transparent": True}):
+        with matplotlib.rc_context(settings):
+            draw_curves([{"epoch": 1, "loss": 0.5}], tmp_path / f"{len(settings)}.png")
+            assert all(matplotlib.rcParams[name] == x for name, x in settings.items())
+    assert (tmp_path / "0.png").read_bytes() == (tmp_path / "3.png").read_bytes()
+
+
+@pytest.mark.parametrize("error", [ModuleNotFoundError("No module named 'PIL'"), RuntimeError("No module named 'PIL'")])
 def test_a_broken_installation_of_an_extra_ends_no_run(
-    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    error: Exception, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The model is there, and a line says what is missing."""
     from backburn.train import outputs
 
     def broken(*given: object) -> None:
-        raise ModuleNotFoundError("No module named 'PIL'")
+        raise error
 
     monkeypatch.setattr(outputs, "draw_curves", broken)
     (here / "run.toml").write_text("[model]\nhidden = [4]\n[train]\nepochs = 1\n")

@@ -43,3 +43,12 @@ def test_info_shows_a_model(capsys):
     assert "MatMul" in shown
     assert main(["info", str(FOLDER / "gpt.onnx"), "--source"]) == 2
     assert "not of a model" in capsys.readouterr().err
+
+
+def test_an_operation_stays_one_beside_a_file_of_its_name(tmp_path, monkeypatch, capsys):
+    """In a folder of somebody else's."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sqrt").write_text("not a model")
+    assert main(["info", "sqrt"]) == 0
+    assert capsys.readouterr().out.startswith("sqrt(x: F, /) -> F\n")
+    assert main(["info", "./sqrt"]) == 2

@@ -20,7 +20,7 @@ from tools.fuzzing import memory
 
 from backburn.base.errors import DTypeError, FileFormatError
 from backburn.data import image_folder, read_table, read_text
-from backburn.data.parquet_pages import _leaves, _Reader
+from backburn.data.parquet_pages import _leaves, _Reader, check_memory
 
 # ---- links ----
 
@@ -93,6 +93,21 @@ def test_images_that_expand_too_far_are_not_decoded(tmp_path: Path) -> None:
     (tmp_path / "x.png").write_bytes(png(20_000, 20_000, b""))
     with pytest.raises(FileFormatError, match=r"cannot be read as an image|too many"):
         found[0]
+
+
+def test_jpegs_of_many_scans_are_not_decoded(tmp_path: Path) -> None:
+    """Each scan goes over all pixels: of 23 bytes it takes 5 ms here, so that a megabyte takes minutes."""
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "1.jpg").touch()
+    for noise in (False, True):
+        pixels = np.random.default_rng(0).integers(0, 256, (40, 40, 3), np.uint8) * np.uint8(noise)
+        image.fromarray(pixels).save(tmp_path / "1.jpg", progressive=True, exif=b"Exif\0\0" + b"\xff\xda\0\2" * 200)
+        content = (tmp_path / "1.jpg").read_bytes()
+        assert image_folder(tmp_path)[0]["image"].shape == (3, 40, 40)
+        last = content.rindex(b"\xff\xda")
+        (tmp_path / "1.jpg").write_bytes(content[:last] + content[last:-2] * 99 + content[-2:])
+        with pytest.raises(FileFormatError, match="more than 100 scans"):
+            image_folder(tmp_path)[0]
 
 
 def test_pictures_that_are_programs_are_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,6 +312,37 @@ def test_footers_that_end_the_process_are_refused(tmp_path: Path) -> None:
         else:
             outcomes["read"] += 1
     assert min(outcomes.values()) > 50
+
+
+def compact(fields: dict[int, Any]) -> bytes:
+    """A struct of integers, structs and lists of structs in Thrift's compact protocol."""
+
+    def unsigned(n: int) -> bytes:
+        return bytes([n & 127 | 128]) + unsigned(n >> 7) if n > 127 else bytes([n])
+
+    found, last = b"", 0
+    for number, x in fields.items():
+        kind, value = (
+            (6, unsigned(2 * x)) if isinstance(x, int) else
+            (12, compact(x)) if isinstance(x, dict) else
+            (9, b"\xfc" + unsigned(len(x)) + b"".join(map(compact, x)))
+        )  # fmt: skip
+        found, last = found + bytes([(number - last) << 4 | kind]) + value, number
+    return found + b"\0"
+
+
+def test_columns_that_share_their_pages_are_refused(tmp_path: Path) -> None:
+    """A hundred columns of the same two thousand empty pages took six seconds, and a thousand a minute."""
+    pages = compact({1: 0, 2: 0, 3: 0, 5: {1: 0}}) * 2000
+    path = tmp_path / "x.parquet"
+    for second in (0, len(pages)):
+        parts = [{2: 4, 3: {7: length, 9: 4}} for length in (len(pages), second)]
+        footer = compact({2: [{5: 2}, {1: 1}, {1: 1}], 4: [{1: parts, 3: 0}]})
+        path.write_bytes(b"PAR1" + pages + footer + struct.pack("<I", len(footer)) + b"PAR1")
+        if not second:
+            check_memory(path, None, 1 << 20)
+    with pytest.raises(FileFormatError, match="columns in the same bytes"):
+        check_memory(path, None, 1 << 20)
 
 
 def test_columns_in_groups_without_end_are_refused() -> None:

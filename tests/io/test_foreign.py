@@ -25,6 +25,7 @@ from backburn.base.foreign_files import inside, parsed, room
 from backburn.io import load_adapters, load_npz, load_weights, save_adapters, save_weights
 from backburn.io.name_patterns import NamePatterns
 from backburn.io.npz import load_array
+from backburn.io.plain import put_together, take_apart
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 MANY = 100_000
@@ -331,6 +332,16 @@ def test_what_is_no_json_is_an_error_of_ours(text: bytes) -> None:
         parsed(text, "x.json:")
 
 
+def test_a_quantized_tensor_of_a_state_is_made_in_one_place() -> None:
+    """A document of many places with one name would make it again in each, from the same bytes of a small file."""
+    parts: dict[str, Any] = {}
+    tree = take_apart({"a": bb.ones((2, 64)).quantize(), "b": bb.zeros(64).quantize()}, "", parts)
+    arrays = {name: part.read() for name, part in parts.items()}
+    assert [x.shape for x in put_together(tree, arrays).values()] == [(2, 64), (64,)]
+    with pytest.raises(FileFormatError, match="the quantized tensor 'a' is in two places"):
+        put_together([tree["a"]] * 2, arrays)
+
+
 def test_json_of_more_memory_than_there_is_room_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parsed(rb'{"a": ["\ud83d\ude00", 1e999, -5]}', "x:") == {"a": ["😀", float("inf"), -5]}
     assert parsed(b'\xef\xbb\xbf{"a": 1}', "x:") == {"a": 1}
@@ -405,6 +416,12 @@ def test_names_that_files_do_not_hold_are_not_written(tmp_path: Path) -> None:
     for save in (bb.io.save_model, bb.io.save_npz):
         with pytest.raises(bb.errors.DTypeError, match=r"no halves of surrogate pairs.*'a\\ud800' has"):
             save(tmp_path / "x", {"a\ud800": bb.ones(2)})
+    for name in ("a\0b", "é" * 32766):
+        with pytest.raises(bb.errors.DTypeError, match=r"save_npz: '(a\\x00b|ééé.*)' has a zero byte"):
+            bb.io.save_npz(tmp_path / "x", {name: np.ones(1)})
+    assert not (tmp_path / "x").exists()
+    bb.io.save_npz(tmp_path / "x", {"é" * 32765: np.ones(1)})
+    assert load_npz(tmp_path / "x").keys() == {"é" * 32765}
 
 
 def test_documents_that_are_too_deep_are_refused(tmp_path: Path) -> None:

@@ -463,6 +463,25 @@ def test_a_tree_that_contains_itself_is_refused(tmp_path: Path) -> None:
         save_state(tmp_path / "x", tree)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="permissions are those of POSIX")
+def test_what_replaces_a_private_file_is_never_public(tmp_path: Path) -> None:
+    """While it is written, too, when others could open it."""
+    path, modes = tmp_path / "x", []
+    path.write_bytes(b"old")
+    for mode in (0o600, 0o444, 0o666):
+        path.chmod(mode)
+        write_atomically(path, lambda file: modes.append(os.fstat(file.fileno()).st_mode & 0o777))
+        assert modes[-1] & ~mode == 0
+        assert path.stat().st_mode & 0o777 == mode
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/null"), reason="there are no devices")
+def test_arrays_are_written_to_devices_without_places() -> None:
+    """/dev/null says that it is seekable, and is always at its beginning."""
+    for save in (save_npz, save_model):
+        save("/dev/null", {"a": np.ones(3), "b": np.ones(2)})
+
+
 @pytest.mark.parametrize("save", [save_model, save_npz])
 def test_what_is_no_mapping_from_names_is_refused(save: Any, tmp_path: Path) -> None:
     with pytest.raises(DTypeError, match=rf"{save.__name__}: .* a Linear: write model\.state_dict\(\)"):

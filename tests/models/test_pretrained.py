@@ -287,6 +287,17 @@ def test_names_of_torchvision(name: str) -> None:
         ("llama", {"rope_scaling": {"rope_type": "linear", "factor": 0}}, "needs factor, a number above 0"),
         ("llama", {"rope_scaling": {"rope_type": "default", "warp": 2}}, "has warp = 2, which is not known"),
         ("llama", {"rope_parameters": 3}, "rope_parameters is a table, not 3"),
+        *(
+            ("llama", {"rope_scaling": {"rope_type": kind, "factor": 2.0, key: x}}, f"has {key} = .*numbers from 1e-06")
+            for kind, key, x in (
+                ("yarn", "original_max_position_embeddings", 5e-324),
+                ("yarn", "beta_fast", 1e308),
+                ("yarn", "attention_factor", 10**300),
+                ("linear", "factor", 5e-324),
+                ("dynamic", "factor", 1e308),
+            )
+        ),
+        ("llama", {"rope_scaling": None, "rope_theta": 1e300}, "rope_theta is 1e.300, and has to be above 1"),
         ("llama", {"rope_scaling": None, "rope_parameters": {"rope_theta": "x"}}, "rope_theta is a number, not 'x'"),
         (
             "llama",
@@ -598,3 +609,23 @@ def test_a_saved_model_takes_the_tokenizer_along(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("of another")
     with pytest.raises(FileFormatError, match="out of the folder"):
         model.save_pretrained(third)
+
+
+def test_the_rows_of_queries_are_one_array_for_all_layers() -> None:
+    """A small GGUF file may name a hundred thousand of them, each without values."""
+    model = bb.models.Llama(
+        bb.models.LlamaConfig(
+            vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2
+        )
+    )
+    (_, one), (_, other) = (model.rename_weight(f"blk.{i}.attn_q.weight") for i in (0, 1))
+    assert one is other
+    assert one.tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
+
+
+def test_tensors_that_the_model_lacks_are_not_turned() -> None:
+    source = {"weight": np.ones((1, 2)), "bias": np.ones(1), "other": np.ones(3)}
+    report = bb.io.load_weights(
+        bb.nn.Linear(2, 1), source, rename=lambda name: (name, np.arange(9)) if name == "other" else name, strict=False
+    )
+    assert report.unused == ("other",)

@@ -50,6 +50,11 @@ def plain(source: str) -> str:
     "{% set a = 'a' * 400000 %}{% for i in range(99999) %}{% if a[1:] %}{% endif %}{% endfor %}",
     "{% set a = 'a' * 400000 %}{% for i in range(99999) %}{% if a.upper() %}{% endif %}{% endfor %}",
     "{% set a = 'a' * 400000 %}{% for i in range(99999) %}{% if a is eq(a) %}{% endif %}{% endfor %}",
+    *(
+        f"{{{{ ('a' * 500000).{method}('ab' ~ 'a' * 20000) }}}}"
+        for method in ("rfind", "rindex", "rsplit", "rpartition", "strip", "lstrip", "rstrip")
+    ),
+    "{{ '\u4e00\u3040\u4e01'.encode('punycode') }}", "{{ ('b' * 500000)|trim('ab' * 9999) }}",
     "{% set count_loop = 1 %}{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
     *(
         f"{{% set ns = namespace(a={start}) %}}{{% for i in range(99) %}}{{% set ns.a = {more} %}}{{% endfor %}}{{{{ ns.a }}}}"  # noqa: E501
@@ -85,6 +90,7 @@ def test_namespaces_in_one_another_have_a_short_text() -> None:
     "{% for m in messages %}<{{ m.role }}>{{ m['content'] | trim }}{% if loop.last %}!{% endif %}{{ loop.length }}{% endfor %}",  # noqa: E501
     "{{ messages|map(attribute='content')|join(', ') }}{{ messages|selectattr('role', 'equalto', 'user')|list|length }}",  # noqa: E501
     "{{ messages[-1].content.split('e')[0] }}{{ messages[1:]|tojson(indent=2) }}{{ messages[::-1][0].role }}",
+    "{{ ('\\n ' * 9999 ~ 'a').strip() }}{{ ('a</think>b' * 99).rsplit('</think>', 1)[-1].lstrip('\\n') }}{{ 'a.b.c'.rfind('.') }}",  # noqa: E501
     "{{ 'a' ~ 1 ~ none ~ 2.5 }}{{ {'a': messages}|length }}{{ 7 // 2 }}{{ 'x %s' % 3 }}{{ 3 in [1, 2, 3] }}{{ -2 ** 2 }}",  # noqa: E501
     "{% for k, v in messages[0].items() %}{{ k }}={{ v }},{% endfor %}{% set a, b = 1, 2 %}{{ a + b }}{{ (1, 'b') }}",
     "{% set ns = namespace(n=0, s='') %}{% for m in messages %}{% set ns.n = ns.n + loop.index %}{% endfor %}{{ ns.n }}{{ ns.s }}",  # noqa: E501

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from backburn.cli import main
 from backburn.errors import ArgumentError, BackendUnavailableError, FileFormatError
 from backburn.models import Tokenizer
 from backburn.models import tokenizer as module
+from backburn.models.tokenizer_bounds import _growth
 
 tokenizers = pytest.importorskip("tokenizers")
 pytest.importorskip("jinja2")
@@ -244,6 +247,61 @@ def test_files_do_not_decide_how_long_texts_are(folder: Path) -> None:
     tree = {**saved(folder), "padding": {**padding, "strategy": {"Fixed": 2**40}}, "truncation": truncation}
     (folder / "tokenizer.json").write_text(json.dumps(tree))
     assert Tokenizer(folder).encode("hello") == tokens
+
+
+DOUBLES = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+SPECIAL = {"SpecialToken": {"id": "<end>", "type_id": 0}}
+TWICE = [{"Sequence": {"id": name, "type_id": 0}} for name in "AA"]
+PAIR = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
+
+
+def around(single: list[Any], count: int = 1) -> dict[str, Any]:
+    token = {"id": "<end>", "ids": [0] * count, "tokens": ["<end>"] * count}
+    return {"type": "TemplateProcessing", "single": single, "pair": PAIR, "special_tokens": {"<end>": token}}
+
+
+@pytest.mark.parametrize(("keys", "words"), [
+    ({"normalizer": {"type": "Sequence", "normalizers": [DOUBLES] * 40}}, "of one"),
+    ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "Sequence", "normalizers": [DOUBLES] * 5}] * 8}}, "of one"),  # noqa: E501
+    ({"normalizer": {"type": "Replace", "pattern": {"Regex": "x*"}, "content": "a" * 9999}}, "of one"),
+    ({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [BYTES] * 40}}, "of one"),
+    ({"decoder": {"type": "Sequence", "decoders": [DOUBLES] * 40}}, "of one"),
+    ({"post_processor": {"type": "Sequence", "processors": [around(TWICE)] * 40}}, "of one"),
+    ({"post_processor": around([*PAIR[:1], *[SPECIAL] * 200], 200)}, "puts more than 10000 tokens around"),
+    ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "Lowercase"}] * 2000}}, "2002 parts"),
+    ({"model": {"type": "WordPiece", "unk_token": "?", "continuing_subword_prefix": "#", "vocab": {"?": 0},
+                "max_input_chars_per_word": 9999}}, "max_input_chars_per_word"),
+])  # fmt: skip
+def test_no_tokenizer_stretches_texts_without_end(keys: dict[str, Any], words: str, folder: Path) -> None:
+    """Forty doublings of a letter end the process for want of memory."""
+    (folder / "tokenizer.json").write_text(json.dumps({**saved(folder), **keys}))
+    with pytest.raises(FileFormatError, match=words):
+        Tokenizer(folder)
+
+
+def test_tokenizers_of_all_kinds_are_read(tmp_path: Path) -> None:
+    """With as much growth as those that are published have."""
+    from tokenizers import decoders, normalizers, pre_tokenizers, processors
+
+    parts = [
+        normalizers.NFD(), normalizers.NFKC(), normalizers.Lowercase(), normalizers.BertNormalizer(),
+        normalizers.Replace("``", '"'), normalizers.Replace(tokenizers.Regex(" {2,}"), " "), normalizers.Prepend("_"),
+        normalizers.Replace(" ", "▁"),
+    ]  # fmt: skip
+    made = tokenizers.Tokenizer(tokenizers.models.WordPiece({"[UNK]": 0, "[CLS]": 1}, unk_token="[UNK]"))
+    made.normalizer = normalizers.Sequence(parts)
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Whitespace(), pre_tokenizers.ByteLevel(), pre_tokenizers.Digits(), pre_tokenizers.Metaspace()]
+    )
+    template = processors.TemplateProcessing(single="[CLS] $A", pair="$A $B", special_tokens=[("[CLS]", 1)])
+    for processor in (template, processors.BertProcessing(("a", 0), ("b", 1)), processors.ByteLevel()):
+        made.post_processor = processor
+        made.decoder = decoders.Sequence([decoders.Replace("_", " "), decoders.ByteFallback(), decoders.BPEDecoder()])
+        made.save(str(tmp_path / "tokenizer.json"))
+        assert Tokenizer(tmp_path).encode("a")
+    table = base64.b64encode(struct.pack("<I", 4) + b"trie" + b"a\0" + b"b" * 33 + b"\0").decode()
+    assert _growth({"type": "Precompiled", "precompiled_charsmap": table}) == 33
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json"])

@@ -68,6 +68,30 @@ def weights() -> None:
     assert model.weight is before
 
 
+def onnx_models() -> None:
+    """No data are read outside of the folder, and no tensor is larger than the limits say, in any node."""
+    pytest.importorskip("onnx")
+    from onnx import TensorProto, parser
+
+    head = '<ir_version: 10, opset_import: ["": 21]> g (float[1] x) => (float[n] y) '
+    Path("outside").write_bytes(b"\0" * 4)
+    Path("folder").mkdir()
+    Path("folder/link").symlink_to(Path("outside").resolve())
+    for location in ("../outside", str(Path("outside").resolve()), "link"):
+        model = parser.parse_model(head + "<float[1] w = {1.0}> { y = Add(x, w) }")
+        model.graph.initializer[0].ClearField("float_data")
+        model.graph.initializer[0].data_location = TensorProto.EXTERNAL
+        entry = model.graph.initializer[0].external_data.add()
+        entry.key, entry.value = "location", location
+        Path("folder/m.onnx").write_bytes(model.SerializeToString())
+        with pytest.raises(FileFormatError):
+            bb.onnx.load("folder/m.onnx")
+    model = parser.parse_model(head + "<int64[1] s = {99}> { c = ConstantOfShape(s) y = Add(x, c) }")
+    assert bb.onnx.load(model)(bb.ones(1)).shape == (99,)
+    with pytest.raises(BackburnError, match="98 elements"):
+        bb.onnx.load(model, limits=bb.onnx.Limits(elements=98))(bb.ones(1))
+
+
 def models_of_runs() -> None:
     """What a model file names is not imported."""
     bb.io.save_model("m.safetensors", {}, about={"config": {"model": {"build": "os:mkdir", "path": "proof"}}})
@@ -140,6 +164,7 @@ ROWS: dict[str, Callable[[], None]] = {
     "`.safetensors`": safetensors,
     "`.npz`": npz,
     "safetensors, PyTorch's `.pt`, `.npz`, GGUF, folders with an index": weights,
+    "`.onnx`, and the data beside it": onnx_models,
     "model files of a run, `.safetensors`": models_of_runs,
     "`.toml`": configurations,
     "run folders, by `backburn runs`": looking_at_runs,

@@ -17,6 +17,10 @@ MOST_LETTERS = 16_000
 #: The most tables and lists in one another that a file of settings has.
 DEPTH = 50
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+#: Letters and marks that take no ink, so that two names look alike, or one looks empty; ``isprintable`` has them.
+_NO_INK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
 
 
 def printable(text: object, most: int = MOST) -> str:
@@ -26,7 +30,7 @@ def printable(text: object, most: int = MOST) -> str:
     a\x1b[2Jb\nc\ud800 xxxxxxxx ... xxxxxxx
     """
     words = _cut(text, most)
-    return words if words.isprintable() else "".join(map(_visible, words))
+    return words if _is_visible(words) else "".join(map(_visible, words))
 
 
 def quoted(name: object, most: int = MOST) -> str:
@@ -35,7 +39,7 @@ def quoted(name: object, most: int = MOST) -> str:
     >>> print(quoted("a\x1b[2J"), quoted("x" * 10**6, 20))
     'a\x1b[2J' 'xxxxxxxx ... xxxxxxx'
     """
-    return repr(_cut(name, most))
+    return _NO_INK.sub(lambda found: _visible(found[0]), repr(_cut(name, most)))
 
 
 def listed(names: Sequence[object], most: int = 20) -> str:
@@ -58,7 +62,7 @@ def printable_lines(text: str) -> str:
     two
     """
     text = _cut(text, MOST_LETTERS)
-    if text.isprintable():
+    if _is_visible(text):
         return text
     return "".join(character if character in "\n\t" else _visible(character) for character in text)
 
@@ -94,5 +98,11 @@ def _cut(text: object, most: int) -> str:
     return words if len(words) <= most else f"{words[: most - 5 - half]} ... {words[len(words) - half :]}"
 
 
+def _is_visible(text: str) -> bool:
+    return text.isprintable() and (text.isascii() or _NO_INK.search(text) is None)
+
+
 def _visible(character: str) -> str:
-    return character if character.isprintable() else repr(character)[1:-1]
+    if _is_visible(character):
+        return character
+    return ascii(character)[1:-1]

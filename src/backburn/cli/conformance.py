@@ -129,11 +129,14 @@ def look_in_current_folder(target: str) -> None:
 
 
 def _write(report: Any, options: argparse.Namespace) -> None:
+    """Write the files that were asked for; a report of before stays where a disk is full."""
+    from backburn.io import write_atomically
+
     for path, make in (
         (options.json, report.to_json), (options.markdown, report.to_markdown), (options.html, report.to_html)
     ):  # fmt: skip
         if path is not None:
-            path.write_text(make(), encoding="utf-8")
+            write_atomically(path, make().encode("utf-8", "backslashreplace"))
 
 
 def _progress() -> tuple[Callable[[Any, int, int], None] | None, Callable[[], None]]:

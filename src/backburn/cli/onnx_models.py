@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from backburn.backend import OPERATIONS
 from backburn.base.errors import ArgumentError
 from backburn.base.foreign import listed, printable
 
@@ -59,8 +60,8 @@ def run_model(options: argparse.Namespace) -> int:
 
 
 def is_model(name: str) -> bool:
-    """Whether what ``backburn info`` is given is a file, and no operation."""
-    return name.endswith(".onnx") or Path(name).is_file()
+    """Whether what ``backburn info`` is given is a file; an operation stays one beside a file of its name."""
+    return name.endswith(".onnx") or (name not in OPERATIONS and Path(name).is_file())
 
 
 def describe_model(path: str) -> str:

@@ -317,8 +317,11 @@ def draw(history: Any, folder: Path) -> None:
 
     try:
         draw_curves(history, folder / CURVES)
-    except ImportError as error:  # of a package that matplotlib needs
-        print(f"note: matplotlib cannot be imported, and there is no picture of the curves: {error}", file=sys.stderr)
+    except OSError:  # of the run's folder
+        raise
+    except Exception as error:  # whatever matplotlib raises, as for a file of settings that is damaged: the run is done
+        words = f"{type(error).__name__}: {error}"
+        print(f"note: matplotlib fails, and there is no picture of the curves: {printable(words)}", file=sys.stderr)
         return
     print(f"curves    {folder / CURVES}")
 

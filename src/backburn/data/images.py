@@ -29,6 +29,11 @@ FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 #: taken apart; and of deep gray ones, all without the result. Those of a row, and what decoders take beside.
 _CONVERTED, _CHANNEL, _DEEP, _ROW = 12, 9, 20, 40
 _DECODED = {"WEBP": 12}
+#: The most scans of a JPEG, each of which goes over all pixels and may have 20 bytes; libtiff has the same limit.
+_MOST_SCANS = 100
+#: The next marker of a JPEG that has a length behind it, or is its end.
+_MARKER = re.compile(rb"\xff+([^\x00\x01\xd0-\xd8\xff])")
+_START_OF_SCAN, _END_OF_IMAGE = b"\xda", b"\xd9"
 
 
 @explained
@@ -173,6 +178,10 @@ class ImageFolder:
         content = path.read_bytes()  # so that errors of the system end here: decoders seek where a file says
         try:
             with Image.open(io.BytesIO(content), formats=FORMATS) as file:
+                if content.startswith(b"\xff\xd8") and _scans(content) > _MOST_SCANS:
+                    raise FileFormatError(
+                        f"image_folder: {path} has more than {_MOST_SCANS} scans, which no picture needs"
+                    )
                 self._check_memory(path, file, room(len(content)))
                 self._note_depth(path, content, file)
                 ImageOps.exif_transpose(file, in_place=True)
@@ -246,6 +255,17 @@ class ImageFolder:
         if self._mode == "RGBA":
             found[3] = 1
         return found
+
+
+def _scans(content: bytes) -> int:
+    """The scans of a JPEG, at most one more than are allowed."""
+    found, place = 0, 2
+    while (match := _MARKER.search(content, place)) is not None and match[1] != _END_OF_IMAGE:
+        found += match[1] == _START_OF_SCAN
+        if found > _MOST_SCANS:
+            break
+        place = match.end() + int.from_bytes(content[match.end() : match.end() + 2], "big")
+    return found
 
 
 def _has_deep_colours(content: bytes, file: Any) -> bool:

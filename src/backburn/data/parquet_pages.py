@@ -129,10 +129,14 @@ def check_memory(path: Path, columns: Iterable[str] | None, most: int) -> None:
             leaves = _leaves(found[2])
             chunks = [(group[3], group[1]) for group in found.get(4, [])]
             size = sum(len(parts) for _, parts in chunks) * _CHUNK
+            left = os.fstat(file.fileno()).st_size
             for rows, parts in chunks:
                 for leaf, part in zip(leaves, parts, strict=True):
                     if part.get(1):
                         raise ValueError("columns in other files")
+                    left -= part[3][7]
+                    if part[3][7] < 0 or left < 0:  # whose pages would be read for each column again
+                        raise ValueError("columns in the same bytes")
                     if size <= most and (wanted is None or part[3][3][0] in wanted):
                         size += _chunk_size(file, leaf, part[3], rows, most)
         except _UnboundedError:

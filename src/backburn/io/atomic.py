@@ -51,8 +51,12 @@ def write_atomically(
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
     # Threads share a process number, and so do processes on machines that share a folder.
     unfinished = target.with_name(f".{target.name[:LONGEST]}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
-    try:
-        with open(unfinished, "xb") as file:
+    mode = 0o666
+    with contextlib.suppress(OSError):
+        if follow or not target.is_symlink():
+            mode = target.stat().st_mode & 0o777
+    try:  # which nobody may read who may not read the old file
+        with open(unfinished, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             _fill(file, content)
             file.flush()
             os.fsync(file.fileno())

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import stat
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backburn.base.errors import DTypeError, FileFormatError
-from backburn.base.foreign import listed
+from backburn.base.foreign import listed, quoted
 from backburn.io.atomic import write_atomically
 from backburn.io.plain import as_array, check_names
 from backburn.io.weights.archive import members
@@ -22,6 +23,8 @@ from backburn.tensor.classes import Tensor
 
 #: The bytes that tell a file's kind.
 _MAGIC = 6
+#: The bytes of a name in an archive, without those of ``.npy``.
+_LONGEST_NAME = (1 << 16) - 1 - 4
 
 
 def save_npz(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
@@ -38,19 +41,31 @@ def save_npz(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
     """
     check_names("save_npz", state)
     for name, value in state.items():
+        if "\0" in name or len(name.encode()) > _LONGEST_NAME:  # at which archives end a name
+            raise DTypeError(
+                f"save_npz: {quoted(name)} has a zero byte, or more than {_LONGEST_NAME} bytes: shorten it"
+            )
         is_plain = isinstance(value, Tensor) and value.dtype.kind != "quantized"
         dtype = (value if is_plain else as_array(name, value)).dtype
         if dtype.name == "bfloat16":
             raise DTypeError(f"{name}: npz files cannot hold bfloat16: save it as float32, or with save_model")
 
     def write(file: BinaryIO) -> None:
-        with zipfile.ZipFile(file, "w") as archive:
+        is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+        with zipfile.ZipFile(file if is_file else cast(BinaryIO, _Stream(file)), "w") as archive:
             for name, value in state.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:  # also for more than 2 GiB
                     array = np.asarray(as_array(name, value), order="C")
                     np.lib.format.write_array(member, array, allow_pickle=False)
 
     write_atomically(path, write)
+
+
+class _Stream:
+    """A device or a pipe without places: some, such as ``/dev/null``, have one place for whatever has been written."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.write, self.flush = file.write, file.flush
 
 
 def load_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:

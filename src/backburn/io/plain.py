@@ -94,15 +94,27 @@ def take_apart(tree: Any, name: str, arrays: dict[str, Any]) -> Any:
 
 
 def put_together(tree: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
-    """The inverse of :func:`take_apart`. Raises :class:`FileFormatError` where an array is missing."""
+    """The inverse of :func:`take_apart`.
+
+    Raises :class:`FileFormatError` where an array is missing, and for a quantized tensor in two places, which would be
+    made twice.
+    """
+    return _put_together(tree, arrays, set())
+
+
+def _put_together(tree: Any, arrays: Mapping[str, NDArray[Any]], made: set[str]) -> Any:
     if isinstance(tree, dict):
         if MARK in tree:
-            if not isinstance(tree[MARK], str) or tree[MARK] not in arrays:
-                raise FileFormatError(f"the array {tree[MARK]!r:.200} is missing")
-            if "scheme" in tree:
-                return of_parts(tree[MARK], tree, dict(arrays))
-            return arrays[tree[MARK]]
-        return {key: put_together(value, arrays) for key, value in tree.items()}
+            name = tree[MARK]
+            if not isinstance(name, str) or name not in arrays:
+                raise FileFormatError(f"the array {name!r:.200} is missing")
+            if "scheme" not in tree:
+                return arrays[name]
+            if name in made:
+                raise FileFormatError(f"the quantized tensor {quoted(name)} is in two places")
+            made.add(name)
+            return of_parts(name, tree, {part: arrays[part] for part in part_names(name) if part in arrays})
+        return {key: _put_together(value, arrays, made) for key, value in tree.items()}
     if isinstance(tree, list):
-        return [put_together(value, arrays) for value in tree]
+        return [_put_together(value, arrays, made) for value in tree]
     return tree

@@ -13,7 +13,7 @@ from backburn.base.errors import ConfigError
 from backburn.models import keys
 from backburn.models.attention import ACTIVATIONS
 from backburn.models.config import Config
-from backburn.models.rope import LENGTH, LENGTHS, check_scaling
+from backburn.models.rope import LENGTH, LENGTHS, MOST, check_scaling
 
 
 @dataclass(kw_only=True)
@@ -118,8 +118,8 @@ class LlamaConfig(DecoderConfig):
                 f"{self.num_key_value_heads}, and head_dim {self.head_dim} is even; one of them is not"
             )
         self._read_rotation(name)
-        if self.rope_theta <= 1:
-            raise ConfigError(f"{name}: rope_theta is {self.rope_theta}, and has to be above 1")
+        if not 1 < self.rope_theta <= MOST:
+            raise ConfigError(f"{name}: rope_theta is {self.rope_theta}, and has to be above 1 and at most {MOST:g}")
         check_scaling(name, self.rope_scaling, self.head_dim)
 
     def _read_rotation(self, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,5 +48,12 @@ def llama_weight(name: str, config: LlamaConfig) -> str | tuple[str, NDArray[Any
     if heads is None or config.model_type not in TURNED_BY_NEIGHBOURS:
         return path
     assert config.head_dim is not None
-    rows = np.arange(heads * config.head_dim).reshape(heads, config.head_dim // 2, 2)
-    return path, rows.swapaxes(1, 2).reshape(-1)
+    return path, _turned_rows(heads, config.head_dim)
+
+
+@lru_cache(maxsize=8)
+def _turned_rows(heads: int, size: int) -> NDArray[Any]:
+    """The rows of a file in the order that they have here, which many tensors share."""
+    rows = np.arange(heads * size).reshape(heads, size // 2, 2).swapaxes(1, 2).reshape(-1)
+    rows.flags.writeable = False
+    return rows

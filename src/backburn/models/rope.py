@@ -24,6 +24,8 @@ _NUMBERS = frozenset(
      "mscale_all_dim"}
 )  # fmt: skip
 _WORDS = frozenset({"rope_type", "type", "truncate"})
+#: The range of all numbers, far beyond those of published models: powers and quotients of others are infinite or 0.
+LEAST, MOST = 1e-6, 1e12
 
 
 def check_scaling(where: str, scaling: Mapping[str, Any] | None, size: int) -> None:
@@ -45,6 +47,8 @@ def check_scaling(where: str, scaling: Mapping[str, Any] | None, size: int) -> N
             raise ConfigError(f"{name} has {key} = {value!r:.100}, which is not known")
         if key in _NUMBERS and value is not None and (not is_number(value) or value <= 0):
             raise ConfigError(f"{name} has {key} = {value!r:.100}, and takes a number above 0")
+        if is_number(value) and not LEAST <= value <= MOST:
+            raise ConfigError(f"{name} has {key} = {value!r:.100}, and takes numbers from {LEAST:g} to {MOST:g}")
     if kind == "dynamic" and size <= 2:
         raise ConfigError(f"{name} needs heads of more than 2 features (head_dim)")
 

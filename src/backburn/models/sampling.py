@@ -65,7 +65,8 @@ class Sampling:
             raise ArgumentError("generate: the model's logits are NaN, so no next token can be chosen")
         if self.repetition_penalty != 1.0 and (seen := sorted({*earlier})):
             old = values[seen]
-            values[seen] = np.where(old > 0.0, old / self.repetition_penalty, old * self.repetition_penalty)
+            with np.errstate(over="ignore"):  # of a penalty near 0
+                values[seen] = np.where(old > 0.0, old / self.repetition_penalty, old * self.repetition_penalty)
         if self.temperature == 0.0:
             return int(values.argmax())
         order = np.argsort(-values, kind="stable")

@@ -30,7 +30,9 @@ _WIDEST, _MOST_SPACES, _MOST_BITS = 10_000, 16, 20_000
 _WIDE = frozenset(
     {"batch", "center", "expandtabs", "indent", "ljust", "rjust", "round", "slice", "truncate", "wordwrap", "zfill"}
 )
-_NEVER = frozenset({"format_map", "from_bytes", "maketrans", "to_bytes", "translate"})
+_NEVER = frozenset({"decode", "encode", "format_map", "from_bytes", "maketrans", "to_bytes", "translate"})
+#: Methods whose time is the product of the lengths of a text and of what they are given.
+_PRODUCTS = frozenset({"lstrip", "rfind", "rindex", "rpartition", "rsplit", "rstrip", "strip", "trim"})
 #: Functions that look at a list or a table, and not into its parts.
 _SHALLOW = frozenset(
     {"attr", "boolean", "callable", "count", "d", "default", "defined", "false", "first", "get", "items", "iterable",
@@ -261,6 +263,8 @@ def _check_call(budget: _Budget, name: str, owner: Any, values: Sequence[Any], o
     if name in _WIDE and max(widths, default=0) > _WIDEST:
         raise ValueError(f"{name} is given a number above {_WIDEST}")
     lengths = [len(x) for x in given if isinstance(x, (str, list, tuple, Mapping))]
+    if name in _PRODUCTS:
+        budget.take(size * max(lengths, default=0) // 1024)
     if name == "format":
         _check_format(budget, owner, size)
     elif name == "replace" and len(given) > 1:

@@ -17,6 +17,7 @@ from backburn.base.foreign_files import inside, parsed
 from backburn.base.metadata import MetadataWarning, warn_of
 from backburn.base.regular import read_regular
 from backburn.models.templates import rendered
+from backburn.models.tokenizer_bounds import check_growth
 
 #: The largest file of a folder that is read.
 LONGEST = 100_000_000
@@ -82,6 +83,7 @@ class Tokenizer:
         self._failure = FileFormatError, f"{where}: fails on this input"
         is_none = FileFormatError, f"{where}: is not a tokenizer"
         self._tokenizer: Any = _called(is_none, tokenizers.Tokenizer.from_str, text)
+        _called(is_none, check_growth, where, self._tokenizer)
         self._tokenizer.no_padding()  # which a file may ask for, to any length; as transformers does
         self._tokenizer.no_truncation()
         self._path = path / "tokenizer_config.json"
@@ -250,7 +252,7 @@ def _called(
     """
     try:
         return function(*values, **options)
-    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
+    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError, BackburnError):
         raise
     except BaseException as error:
         kind, words = failure

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 
 #: Names that exporters give to constants and to weights that they have transposed.
 _EXPORTERS = re.compile(
-    r"(val|v|_v|const|constant|permute|transpose|t|node|arg|tensor|init|initializer)s?_?\d*(_\d+)*|\d+|onnx::\w+|.*(Constant|const_fold|_output_)\w*.*",
+    r"(val|v|_v|const|constant|permute|transpose|t|node|arg|tensor|init|initializer)s?_?\d*(_\d+)*|\d+|onnx::\w+",
     re.IGNORECASE,
 )
+#: Words that such names contain.
+_WORDS = re.compile("Constant|const_fold|_output_", re.IGNORECASE)
 #: Longer names are nobody's.
 _LONGEST = 500
 #: Notes in files of our own: at a node the path of its module, and that no gradient passes through it; at a tensor its
@@ -37,7 +40,7 @@ def is_exporters(name: str) -> bool:
     >>> is_exporters("val_72"), is_exporters("onnx::MatMul_14"), is_exporters("encoder.weight")
     (True, True, False)
     """
-    return len(name) <= _LONGEST and _EXPORTERS.fullmatch(name) is not None
+    return len(name) <= _LONGEST and (_EXPORTERS.fullmatch(name) or _WORDS.search(name)) is not None
 
 
 def underlined(path: str) -> str:
@@ -101,8 +104,10 @@ def module_of(metadata: Mapping[str, str]) -> str:
 
 def _names(text: str) -> list[str]:
     try:
-        found = ast.literal_eval(text[:10_000])
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        with warnings.catch_warnings():  # of what is odd in a text that is read as Python
+            warnings.simplefilter("ignore")
+            found = ast.literal_eval(text[:10_000])
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return []
     return [name for name in found if isinstance(name, str)] if isinstance(found, (list, tuple)) else []
 

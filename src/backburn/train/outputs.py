@@ -14,7 +14,20 @@ _OTHER = ("epoch", "step", "lr", "skipped", "loss_scale", "gradient_norm", "exam
 
 
 def draw_curves(history: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draw losses and all other values over the epochs into a PNG file."""
+    """Draw losses and all other values over the epochs into a PNG file.
+
+    With matplotlib's own settings: a file ``matplotlibrc`` in the current folder, which may be anybody's, can have the
+    words typeset by a program, LaTeX.
+    """
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        picture = _picture(history)
+    write_atomically(path, picture, follow=False)
+
+
+def _picture(history: Sequence[Mapping[str, Any]]) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -38,4 +51,4 @@ def draw_curves(history: Sequence[Mapping[str, Any]], path: Path) -> None:
             axes.legend()
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=120)
-    write_atomically(path, picture.getvalue(), follow=False)
+    return picture.getvalue()

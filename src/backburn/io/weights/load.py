@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -108,7 +108,8 @@ def load_weights(
             model._check_metadata(found.where, found.metadata, strict)
         leaves, packs = state_places(model)
         own = {path: leaf.value for leaf in leaves for path in leaf.paths}
-        named, left_out = _renamed(found.where, found.tensors, rename or model.rename_weight)
+        wanted_paths = own.keys() | {packed for packed, _ in packs}
+        named, left_out = _renamed(found.where, found.tensors, rename or model.rename_weight, wanted_paths)
         named = _unpacked(found.where, named, packs, own)
         schemes = _quantize_layers(model, named, leaves, undone) if quantized else {}
         if schemes:
@@ -170,9 +171,9 @@ def _quantize_layers(
 
 
 def _renamed(
-    where: str, tensors: Mapping[str, Stored], rename: Callable[[str], Renamed]
+    where: str, tensors: Mapping[str, Stored], rename: Callable[[str], Renamed], wanted: Set[str]
 ) -> tuple[dict[str, _Named], list[str]]:
-    """The tensors by the model's paths, and the names that are left out."""
+    """The tensors by the model's paths, and the names that are left out; those at ``wanted`` paths are turned."""
     named: dict[str, _Named] = {}
     unused: list[str] = []
     for name, stored in tensors.items():
@@ -183,7 +184,7 @@ def _renamed(
             both = f"{printable(named[path].name)} and {printable(name)}"
             raise ArgumentError(f"load_weights: {where}: {both} are both renamed to {printable(path)}")
         else:
-            turned = stored if order is None else _turned(where, name, stored, order)
+            turned = stored if order is None or path not in wanted else _turned(where, name, stored, order)
             named[path] = _Named(name, turned, order is not None)
     return named, unused
 
