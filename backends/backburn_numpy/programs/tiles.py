@@ -266,9 +266,9 @@ def knows(name: str, dtype: DType) -> bool:
 @cache
 def _has_kernels(name: str, dtype: DType, level: str) -> bool:
     trace, entry = _Trace(dtype), OPERATIONS[name]
-    options: dict[str, Any] = {"astype": {"dtype": dtype}, "gelu_backward": {"approximate": "none"}}.get(name, {})
+    known: dict[str, dict[str, Any]] = {"astype": {"dtype": dtype}, "gelu_backward": {"approximate": "none"}}
     try:
-        getattr(trace, name)(*(Value() for _ in entry.operands), **options)
+        getattr(trace, name)(*(Value() for _ in entry.operands), **known.get(name, {}))
     except UNTRACEABLE:
         return False
     return True
