@@ -219,8 +219,9 @@ class TilePass:
             tiles_verifier.verify(self._finished(calls, inputs, results, known))
 
     def _finished(
-        self, calls: Sequence[Any], inputs: Sequence[Value], results: Sequence[Value], constants: Iterable[Value]
-    ) -> tiles_verifier.Finished:
+        self, calls: Sequence[tuple[str, Value, list[Value]]], inputs: Sequence[Value], results: Sequence[Value],
+        constants: Iterable[Value],
+    ) -> tiles_verifier.Finished:  # fmt: skip
         """The pass as the verifier reads it."""
         space, size = self._plan.space, self._dtype.itemsize
         counts = {Extent.FULL: space.size, Extent.ROW: space.rows, Extent.COLUMN: space.width, Extent.ONE: 1}
@@ -235,7 +236,7 @@ class TilePass:
             starts.append(tiles_verifier.Start(value, counts[extent] * size, self._steps[extent], False))
         for value, array in zip(constants, self.constants, strict=True):
             starts.append(tiles_verifier.Start(value, array.nbytes, 0, False))
-        kernels: list[tuple[str, Value, list[tuple[Value, bool]]]] = [
+        kernels = [
             (self._trace.kernel(name), made, [(self._arrays.get(x, x), x.is_number) for x in given])
             for name, made, given in calls
         ]
