@@ -242,6 +242,51 @@ def test_what_depends_otherwise_on_lengths_names_the_call() -> None:
             bb.onnx.export(Computed(function), None, normal(5, 3), dynamic={"input_0": {0: "n"}})
 
 
+# ---- lengths that depend on values ----
+
+VALUES = np.array([[1.0, -2.0, 3.0], [-1.0, 5.0, -6.0]], np.float32)
+CHOSEN: dict[str, Any] = {
+    "nonzero": lambda x: bb.nonzero(x > 0),
+    "a mask": lambda x: x[x > 0],
+    "rows": lambda x: x[x[:, 0] > 0] * 2.0,
+    "sums": lambda x: (x[x > 0].sum(), x[:, x[0] > 0].sum(axis=0)),
+    "shapes": lambda x: (x[x > 0].reshape((-1, 1)), bb.stack([x[x > 0]] * 2).reshape((-1,))),
+    "values and the whole": lambda x: bb.concat([x[x > 0], x.reshape((-1,))], axis=0),
+    "unique": bb.unique_values,
+    "a product of lengths": lambda x: (x[x > 0][:, None] * x[x > 2]).reshape((-1,)),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_lengths_that_depend_on_values(name: str) -> None:
+    model = Computed(CHOSEN[name])
+    proto = bb.onnx.export(model, None, bb.asarray(VALUES))
+    onnx.checker.check_model(proto, full_check=True)
+    for values in (VALUES, np.abs(VALUES), VALUES[::-1] + 1.5):
+        x = bb.asarray(np.ascontiguousarray(values))
+        expected = [t.numpy() for t in tensors_of(model(x))]
+        found = [[t.numpy() for t in tensors_of(bb.onnx.load(proto)(x))], run_reference(proto, x)]
+        found += [run_runtime(proto, x)] if HAS_RUNTIME else []
+        assert all(far(np.asarray(a), b) < 1e-6 for results in found for a, b in zip(results, expected, strict=True))
+
+
+def test_numbers_that_depend_on_values_are_errors() -> None:
+    def frozen_length(x: Any) -> Any:
+        return x[x > 0] + bb.ones(len(x[x > 0]))
+
+    def half(x: Any) -> Any:
+        return x[x > 0][: x[x > 0].shape[0] // 2]
+
+    def steps(x: Any) -> Any:
+        for _ in range(x[x > 0].shape[0]):
+            x = x * 2.0
+        return x
+
+    for function, words in ((frozen_length, "ones|add"), (half, "slice"), (steps, "mul")):
+        with pytest.raises(CaptureError, match=rf"({words}).* at .*_dynamic.py:\d+ in {function.__name__}|divided at"):
+            bb.onnx.export(Computed(function), None, bb.asarray(VALUES))
+
+
 def test_wrong_axes() -> None:
     x = normal(2, 3)
     model = Computed(lambda x, y: x + y)

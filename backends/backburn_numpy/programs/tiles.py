@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from backburn.programs.lowering import UNTRACEABLE, Value
 from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32, FLOAT64
 from backburn_numpy.elementwise.fused import FormulaTrace, needed_calls
+from backburn_numpy.programs import tiles_verifier, verifier
 from backburn_numpy.runtime.memory import contiguous, empty
 from backburn_numpy.runtime.quiet import quietly
 from backburn_numpy.runtime.threads import available
@@ -86,6 +88,8 @@ class TilePass:
         #: By the identity of what a call reads or makes, and its extent as an operand.
         self._values: dict[tuple[int, Extent], Value] = {}
         self._means: set[int] = set()
+        #: The recorded call for which each kernel is called.
+        self._makers: dict[Value, Call] = {}
         inputs = [self._input(x) for x in plan.inputs]
         #: Which inputs are constants of one number.
         self._splats = [x.extent is not self._extents[v] for x, v in zip(plan.inputs, inputs, strict=True)]
@@ -94,6 +98,7 @@ class TilePass:
             self._note(step)
             for _, made, _ in self._trace.calls[before:]:
                 self._extents.setdefault(made, step.extent)
+                self._makers[made] = step.call
         extents = plan.extents
         results = [self._values[id(v), extents[v]] for v in plan.outputs]
         if len({*results, *inputs}) < len(results) + len(inputs):
@@ -211,6 +216,35 @@ class TilePass:
         self._at_fixed = compiled.address(self._fixed)
         self._at_constants = compiled.addresses(*self.constants)
         self._run: Any = compiled.kernel("run_tiles")
+        if verifier.VERIFIES:
+            tiles_verifier.verify(self._finished(calls, inputs, results, known))
+
+    def _finished(
+        self, calls: Sequence[tuple[str, Value, list[Value]]], inputs: Sequence[Value], results: Sequence[Value],
+        constants: Iterable[Value],
+    ) -> tiles_verifier.Finished:  # fmt: skip
+        """The pass as the verifier reads it."""
+        space, size = self._plan.space, self._dtype.itemsize
+        counts = {Extent.FULL: space.size, Extent.ROW: space.rows, Extent.COLUMN: space.width, Extent.ONE: 1}
+        starts = []
+        for v, value in zip(self._plan.outputs, results, strict=True):
+            is_sum = self._extents[value] is Extent.COLUMN
+            row = -1 if is_sum else self._steps[self._extents[value]]
+            bytes_of_sums = 8 * self._portions * space.width
+            starts.append(tiles_verifier.Start(value, bytes_of_sums if is_sum else prod(v.shape) * size, row, True))
+        for value in inputs:
+            extent = self._extents[value]
+            starts.append(tiles_verifier.Start(value, counts[extent] * size, self._steps[extent], False))
+        for value, array in zip(constants, self.constants, strict=True):
+            starts.append(tiles_verifier.Start(value, array.nbytes, 0, False))
+        kernels = [
+            (self._trace.kernel(name), made, [(self._arrays.get(x, x), x.is_number) for x in given])
+            for name, made, given in calls
+        ]
+        numbers = [(array, self._trace.constants[x]) for x, array in zip(constants, self.constants, strict=True)]
+        return tiles_verifier.Finished(
+            self._words, self._fixed, space.rows, space.width, kernels, starts, self._portions, self._makers, numbers
+        )
 
     def _how(self, extent: Extent, given: list[Value]) -> int:
         """The way to call an element-wise kernel."""

@@ -15,6 +15,7 @@ from tests.helpers.kernels import BASE, needs_kernels
 from tests.helpers.planting import plant
 
 import backburn as bb
+from backburn.base.errors import CaptureError
 from backburn.nn import functional
 from backburn.ops.table import OPERATIONS
 from backburn.programs.fusion import partition
@@ -286,6 +287,36 @@ def test_the_plan_tells_where_each_call_went() -> None:
     assert lines[6].startswith("  6.6 kB read, 6.6 kB written: 13.1 kB in place of")
     assert lines[8].endswith("= sort(v3, axis=1, descending=False): by itself; no pass computes sort")
     assert "join=false" not in str(captured.plan())
+
+
+#: Faults of a layout: a function, and what of it is written in another way.
+FAULTS = {
+    "a tail is left out": ("_lower", "space.rows, width", "space.rows // self._tall * self._tall, width"),
+    "a lifetime is too short": ("_lower", "last[x] == i and", "last[x] <= i + 1 and"),
+    "a constant is stale": ("_lower", "np.full(length, trace.constants[x]", "np.full(length, 0.3"),
+    "values overlap": ("_lower", "room += arrays[extent] + LINE", "room += arrays[extent] // 2"),
+    "a stride is wrong": ("_lower", "Place(i, 0, self._steps[extent])", "Place(i, 0, self._steps[extent] and size)"),
+    "the room is too small": ("_lower", "self._room = -(-room // 4096)", "self._room = (room // 8192)"),
+    "operands are exchanged": ("_lower", "for x in given)]", "for x in given[::-1])]"),
+    "columns as if they were elements": ("_how", "own is Extent.COLUMN or", ""),
+    "portions overlap": ("_lower", "self._tall, self._portion, size", "self._tall, self._portion // 2, size"),
+    "a portion is empty": ("__init__", "-(-space.rows // self._portion)", "space.rows // self._portion + 1"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_verifier_refuses_faults(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    plant(monkeypatch, tiles.TilePass, *FAULTS[fault])
+
+    def record() -> None:
+        for seed, shape, dtype in cases(30):
+            function, inputs = graph(seed, shape, dtype)
+            captured = bb.capture(function, state=False, on_fallback="error")
+            for _ in range(2):
+                captured(*(bb.asarray(x, backend="capture(numpy)") for x in inputs))
+
+    with pytest.raises(CaptureError, match=r"the pass that computes .* was planned wrong"):
+        record()
 
 
 #: The operations that have no kernel for a dtype.

@@ -16,6 +16,7 @@ import numpy as np
 
 from backburn.base.dtypes import DType
 from backburn.onnx.dtypes import NAMES
+from backburn.onnx.exporter.lengths import Length
 from backburn.onnx.exporter.recorder import MAPPINGS, Mapped, Recorder, Value
 from backburn.onnx.naming import STOP
 
@@ -182,16 +183,22 @@ def _fmod(w: Recorder, x: Any, y: Any, /) -> Any:
 
 @mapping("atan2")
 def _atan2(w: Recorder, y: Any, x: Any, /) -> Any:
-    """The angle of the quotient, half a turn further where ``x`` is negative, and a quarter of one where it is 0."""
+    """The angle of the quotient, half a turn further where ``x`` is negative, also -0; a quarter where it is 0."""
     y, x = alike(y, x)
     dtype = (x if x.__class__ is Value else y).dtype
-    zero, half = (scalar(number, dtype) for number in (0.0, np.pi / 2))
-    is_below = w.node("Less", y, zero)
-    near = w.node("Atan", w.node("Div", y, w.node("Where", w.node("Equal", x, zero), scalar(1.0, dtype), x)))
-    turned = w.node("Add", near, w.node("Where", is_below, scalar(-np.pi, dtype), scalar(np.pi, dtype)))
-    upright = w.node("Mul", w.node("Sign", y), half)
-    found = w.node("Where", w.node("Less", x, zero), turned, near)
-    return w.node("Where", w.node("Equal", x, zero), upright, found)
+    zero, one, half = (scalar(number, dtype) for number in (0.0, 1.0, np.pi / 2))
+    both = w.node("And", w.node("IsInf", y), w.node("IsInf", x))
+    y, x = (w.node("Where", both, w.node("Sign", part), part) for part in (y, x))
+    is_zero, is_flat = (w.node("Equal", part, zero) for part in (x, y))
+    below = [
+        w.node("Less", w.node("Where", at_zero, w.node("Div", one, part), part), zero)
+        for part, at_zero in ((y, is_flat), (x, is_zero))
+    ]
+    near = w.node("Atan", w.node("Div", y, w.node("Where", is_zero, one, x)))
+    turned = w.node("Add", near, w.node("Where", below[0], scalar(-np.pi, dtype), scalar(np.pi, dtype)))
+    found = w.node("Where", below[1], turned, near)
+    is_upright = w.node("And", is_zero, w.node("Not", is_flat))
+    return w.node("Where", is_upright, w.node("Mul", w.node("Sign", y), half), found)
 
 
 @mapping("bitwise_left_shift", "bitwise_right_shift")
@@ -275,7 +282,10 @@ def _astype(w: Recorder, x: Value, /, dtype: DType) -> Any:
 
 @mapping("reshape")
 def _reshape(w: Recorder, x: Value, /, shape: Sequence[int]) -> Any:
-    return w.node("Reshape", x, [*shape], allowzero=1 if 0 in shape else None)
+    # A length that depends on values may be 0; one alone is written as -1.
+    loose = [n for n in shape if isinstance(n, Length)]
+    is_zero = len(loose) > 1 or any(n == 0 and not isinstance(n, Length) for n in shape)
+    return w.node("Reshape", x, [*shape], allowzero=1 if is_zero else None)
 
 
 @mapping("permute_dims")
@@ -348,8 +358,14 @@ def _slice(w: Recorder, x: Value, /, key: Sequence[slice]) -> Any:
 
 def _wanted(shape: Sequence[int], key: Sequence[slice]) -> list[tuple[int, tuple[int, int, int]]]:
     """The axes of which not all is wanted, each with its start, its end and the step."""
-    found = [(axis, part.indices(n)) for axis, (part, n) in enumerate(zip(key, shape, strict=True))]
-    return [(axis, part) for axis, part in found if part != (0, shape[axis], 1)]
+    found = []
+    for axis, (part, n) in enumerate(zip(key, shape, strict=True)):
+        ends = part.indices(n)
+        if ends == (0, n, 1):
+            continue
+        # As they are given, for they may be formulas of lengths.
+        found.append((axis, (part.start, part.stop, part.step) if ends == (part.start, part.stop, part.step) else ends))
+    return found
 
 
 def _sliced(w: Recorder, x: Any, wanted: Sequence[tuple[int, tuple[int, int, int]]]) -> Any:
@@ -406,7 +422,7 @@ def _full(w: Recorder, /, shape: Sequence[int], dtype: DType, value: float | Non
 def _arange(w: Recorder, /, start: float, stop: float, step: float, dtype: DType) -> Any:
     if not all(float(x).is_integer() for x in (start, stop, step)):
         return NotImplemented
-    found = w.node("Range", *(np.asarray(int(x), np.int64) for x in (start, stop, step)))
+    found = w.node("Range", *(x if isinstance(x, int) else int(x) for x in (start, stop, step)))
     return found if dtype.name == "int64" else w.node("Cast", found, to=NUMBERS[dtype.name])
 
 

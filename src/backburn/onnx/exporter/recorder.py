@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +22,7 @@ from backburn.base.call_site import call_site
 from backburn.base.dtypes import DType
 from backburn.base.errors import BackendMismatchError, CaptureError, Unsupported
 from backburn.base.module_calls import CALL
+from backburn.onnx.exporter.lengths import Length, Symbolic, formula_of, integers, number_of
 from backburn.ops.table import OPERATIONS, Operation
 
 #: An input of a node: the name of a value, numbers, or nothing.
@@ -53,17 +55,24 @@ class Value(Opaque):
     """A primitive of the recorder: that of the backend that computes, and the name of the value in the graph.
 
     Numbers from the host have themselves for a name. What ``varies`` depends on the inputs or on the model's state. A
-    quantized tensor has ``parts``: the names of its integers, steps and zero points, if it has these.
+    quantized tensor has ``parts``: the names of its integers, steps and zero points, if it has these. One is ``loose``
+    whose lengths depend on values: they are formulas (:class:`backburn.onnx.exporter.lengths.Length`).
     """
 
-    __slots__ = ("__weakref__", "dtype", "name", "parts", "primitive", "shape", "varies")
+    __slots__ = ("__weakref__", "dtype", "loose", "name", "parts", "primitive", "shape", "varies")
 
     def __init__(
-        self, name: str | NDArray[Any], primitive: Any, dtype: DType, varies: bool, parts: tuple[Any, ...] = ()
-    ) -> None:
+        self, name: str | NDArray[Any], primitive: Any, dtype: DType, varies: bool, parts: tuple[Any, ...] = (),
+        loose: bool = False,
+    ) -> None:  # fmt: skip
         self.name = name
         self.primitive = primitive
+        self.loose = loose and isinstance(name, str)
         self.shape: tuple[int, ...] = tuple(primitive.shape)
+        if self.loose:
+            self.shape = tuple(
+                Length.of(n, {((str(name), axis),): Fraction(1)}) for axis, n in enumerate(primitive.shape)
+            )
         self.dtype = dtype
         self.varies = varies
         self.parts = parts
@@ -84,6 +93,8 @@ class Graph:
     #: The shapes of inputs and outputs, in which lengths that vary have names, and the input and axis of each of these.
     shapes: dict[str, list[int | str | None]]
     places: dict[str, tuple[str, int]]
+    #: Whether lengths depend on values.
+    is_loose: bool = False
 
 
 @dataclass
@@ -103,6 +114,8 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
         self._inner = wrapped
         self._calls = _Calls(used=Counter(dict.fromkeys(taken, 1)))
         self.nodes: list[Node] = []
+        #: Whether lengths depend on values.
+        self.has_loose = False
         #: The operands of products with weights, by the names of their results, which recurrent layers take apart.
         self.products: dict[str, tuple[Any, Any, Any]] = {}
         #: The last steps, along axis 0, of values that an operator gives only there.
@@ -185,7 +198,7 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
         layer = (call.layer if call is not None else None) or ""
         name = self.free(f"{layer}/{operator}" if layer else operator or "nothing")
         names = [name, *(self.free(f"{name}_{i}") for i in range(1, outputs))]
-        given = [_input(x) for x in inputs]
+        given = [_input(operator, x) for x in inputs]
         while given and given[-1] is None:
             given.pop()
         kept = {key: value for key, value in attributes.items() if value is not None}
@@ -234,14 +247,16 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
             result = getattr(self._inner, name)(*values, **options)
         finally:
             calls.stack.pop()
+        loose = entry.shape is None or any(x.__class__ is Value and x.loose for x in flat(given))
+        self.has_loose = self.has_loose or loose
         if not isinstance(result, tuple | list):
-            return self._result(found, result)
-        return tuple(self._result(x, r) for x, r in zip(found, result, strict=True))
+            return self._result(found, result, loose)
+        return tuple(self._result(x, r, loose) for x, r in zip(found, result, strict=True))
 
-    def _result(self, found: Any, primitive: Any) -> Value:
+    def _result(self, found: Any, primitive: Any, loose: bool) -> Value:
         """A result, under the name of a node's output or of an operand that it is."""
         name, parts = (found.name, found.parts) if found.__class__ is Value else (found, ())
-        return Value(name, primitive, self._inner.dtype(primitive), True, parts)
+        return Value(name, primitive, self._inner.dtype(primitive), True, parts, loose)
 
     def _by_body(self, entry: Operation, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
         if entry.required:
@@ -276,18 +291,30 @@ def used(nodes: Sequence[Node], outputs: Iterable[tuple[str, Value]]) -> list[No
         least = get_schema(node.operator).min_output if len(node.outputs) > 1 else 1
         while len(node.outputs) > max(least, 1) and node.outputs[-1] not in read:
             node.outputs.pop()
-        read |= {name for name in node.inputs if isinstance(name, str)}
+        for given in node.inputs:
+            read |= {given} if isinstance(given, str) else given.names if isinstance(given, Symbolic) else set()
         found.append(node)
     return found[::-1]
 
 
-def _input(x: Any) -> Input:
+def _input(operator: str, x: Any) -> Any:
     """An input of a node."""
     if x.__class__ is Value:
         return x.name
     if x is None or isinstance(x, str | np.ndarray):
         return x
-    return np.asarray(x, np.int64)
+    numbers = [x] if isinstance(x, int) else [*x]
+    formulas = [formula_of(number) for number in numbers]
+    if any(formula is None for formula in formulas):
+        raise CaptureError(
+            f"export: a length that depends on values is divided at {call_site()}; a graph has sums and products of it"
+        )
+    return integers(operator, (number_of(f) for f in formulas if f is not None), not isinstance(x, int))
+
+
+def flat(operands: Iterable[Any]) -> list[Any]:
+    """Operands, those in lists too."""
+    return [x for part in operands for x in (part if isinstance(part, list | tuple) else (part,))]
 
 
 def _inner_of(x: Any) -> Any:

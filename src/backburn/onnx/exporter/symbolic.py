@@ -6,30 +6,21 @@ each axis, and is checked in a recording at a third one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from backburn.base.errors import ArgumentError, BackburnError, CaptureError
+from backburn.onnx.exporter.lengths import Formula, integers, number_of
 from backburn.onnx.exporter.recorder import Graph, Node
 
-#: A sum of products: the factor of each product of lengths, by their names; that of none is the constant.
-Formula: TypeAlias = "dict[tuple[str, ...], Fraction]"
 #: By how much lengths are changed: by one, by less for models with a greatest length, and by more for those that halve
 #: their inputs.
 STEPS = (1, -1, 2, -2, 4, 8, 16, 32)
-
-
-@dataclass(frozen=True)
-class Symbolic:
-    """Integers of which some are formulas, of rank 0 or 1."""
-
-    numbers: tuple[int | tuple[tuple[tuple[str, ...], Fraction], ...], ...]
-    is_vector: bool
 
 
 def merged(record: Callable[[Mapping[str, int]], Graph], lengths: Mapping[str, int]) -> Graph:
@@ -89,31 +80,57 @@ def merged(record: Callable[[Mapping[str, int]], Graph], lengths: Mapping[str, i
     return replace(first, nodes=nodes, shapes=_shapes(graphs, last, fitted))
 
 
+def check_values(record: Callable[[int], Graph]) -> None:
+    """Raise :class:`CaptureError` where recordings of other values at the same lengths differ.
+
+    ``record(0)`` is that of the examples; values for which the model does not run say nothing.
+    """
+    first = record(0)
+    for number in (1, 2):
+        try:
+            other = record(number)
+        except CaptureError:
+            raise
+        except BackburnError:
+            continue
+        if node := _first_that_differs(first, other, same_inputs):
+            raise CaptureError(
+                f"export: {node.call} is another computation for other values; compute with tensors and their lengths "
+                "alone"
+            )
+
+
 def _check_alike(x: Graph, y: Graph, *symbols: str) -> None:
     """Raise :class:`CaptureError` where two recordings differ in more than numbers."""
+    if node := _first_that_differs(x, y, _are_alike):
+        raise CaptureError(
+            f"export: {node.call} is another computation at another length of {' or '.join(map(repr, symbols))}; "
+            "leave that out of dynamic, or compute with tensors alone"
+        )
+
+
+def _first_that_differs(x: Graph, y: Graph, compare: Callable[[Any, Any], bool]) -> Node | None:
+    """The first node that is another one in another graph; None if there is none."""
     for ours, theirs in zip(x.nodes, y.nodes, strict=False):
-        is_same = ours.operator == theirs.operator and ours.outputs == theirs.outputs
-        is_same = is_same and ours.attributes == theirs.attributes and len(ours.inputs) == len(theirs.inputs)
-        if not is_same or not all(map(_are_alike, ours.inputs, theirs.inputs)):
-            raise _differs(ours, symbols)
-    if len(x.nodes) != len(y.nodes):
-        raise _differs((x if len(x.nodes) > len(y.nodes) else y).nodes[min(len(x.nodes), len(y.nodes))], symbols)
+        same = ours.operator == theirs.operator and ours.outputs == theirs.outputs
+        same = same and ours.attributes == theirs.attributes and len(ours.inputs) == len(theirs.inputs)
+        if not same or not all(map(compare, ours.inputs, theirs.inputs)):
+            return ours
+    longer, shorter = (x.nodes, y.nodes) if len(x.nodes) > len(y.nodes) else (y.nodes, x.nodes)
+    return longer[len(shorter)] if len(longer) > len(shorter) else None
 
 
-def _differs(node: Node, symbols: Iterable[str]) -> CaptureError:
-    return CaptureError(
-        f"export: {node.call} is another computation at another length of {' or '.join(map(repr, symbols))}; "
-        "leave that out of dynamic, or compute with tensors alone"
-    )
+def same_inputs(x: Any, y: Any) -> bool:
+    """Whether inputs are the same."""
+    if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
+        return x.__class__ is y.__class__ and bool(x == y)
+    return x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
 
 
 def _are_alike(x: Any, y: Any) -> bool:
     """Whether inputs are the same, or integers, which may differ."""
-    if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
-        return x.__class__ is y.__class__ and bool(x == y)
-    if x.dtype != y.dtype or x.shape != y.shape:
-        return False
-    return (x.dtype == np.int64 and x.ndim < 2) or x.tobytes() == y.tobytes()
+    both = isinstance(x, np.ndarray) and isinstance(y, np.ndarray)
+    return same_inputs(x, y) or (both and x.dtype == y.dtype == np.int64 and x.ndim < 2 and x.shape == y.shape)
 
 
 def _formula(
@@ -132,7 +149,7 @@ def _formula(
     return {key: factor for key, factor in found.items() if factor}
 
 
-def _value(formula: Formula, lengths: Mapping[str, int]) -> Fraction:
+def _value(formula: Formula, lengths: Mapping[Any, int]) -> Fraction:
     total = Fraction(0)
     for names, factor in formula.items():
         for name in names:
@@ -150,19 +167,9 @@ def _node(parts: Sequence[Node], last: Node, fitted: Callable[..., Formula]) -> 
             inputs.append(given[0])
             continue
         columns = zip(*(x.reshape(-1).tolist() for x in arrays), strict=True)
-        numbers = [_number(fitted(column[:-1], column[-1], parts[0].call)) for column in columns]
-        if parts[0].operator == "Reshape" and sum(not isinstance(n, int) for n in numbers) == 1 and 0 not in numbers:
-            inputs.append(np.array([n if isinstance(n, int) else -1 for n in numbers], np.int64))
-        else:
-            inputs.append(Symbolic(tuple(numbers), given[0].ndim == 1))
+        numbers = [number_of(fitted(column[:-1], column[-1], parts[0].call)) for column in columns]
+        inputs.append(integers(parts[0].operator, numbers, given[0].ndim == 1))
     return replace(parts[0], inputs=inputs)
-
-
-def _number(formula: Formula) -> Any:
-    """A formula, or the integer that it is."""
-    if all(not names for names in formula):
-        return int(formula.get((), 0))
-    return tuple(sorted(formula.items()))
 
 
 def _shapes(graphs: Sequence[Graph], last: Graph, fitted: Callable[..., Formula]) -> dict[str, list[int | str | None]]:
@@ -171,7 +178,10 @@ def _shapes(graphs: Sequence[Graph], last: Graph, fitted: Callable[..., Formula]
     for name in last.shapes:
         lengths: list[int | str | None] = []
         for column in zip(*(g.shapes[name] for g in (*graphs, last)), strict=True):
-            number = _number(fitted(column[:-1], column[-1], f"the shape of {name}"))
+            if None in column:
+                lengths.append(None)
+                continue
+            number: Any = number_of(fitted(column[:-1], column[-1], f"the shape of {name}"))
             is_name = not isinstance(number, int) and len(number) == 1 and number[0][1] == 1 and len(number[0][0]) == 1
             lengths.append(number if isinstance(number, int) else number[0][0][0] if is_name else None)
         found[name] = lengths

@@ -20,19 +20,22 @@ import backburn.onnx.exporter.sampling  # noqa: F401
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, BackendUnavailableError, Unsupported, hint_for
 from backburn.base.module_calls import WATCHERS, Watcher
-from backburn.base.trees import flatten, leaves_with_paths, unflatten
+from backburn.base.trees import flatten, leaves_with_paths, tree_map, unflatten
 from backburn.io.atomic import write_atomically
 from backburn.nn.module import Module
+from backburn.onnx.exporter.lengths import Symbolic
 from backburn.onnx.exporter.mappings import NUMBERS
 from backburn.onnx.exporter.quantized import stored_type, unpacked
 from backburn.onnx.exporter.recorder import Graph, Node, Recorder, Value, used
-from backburn.onnx.exporter.symbolic import Symbolic, merged
+from backburn.onnx.exporter.symbolic import check_values, merged
 from backburn.onnx.naming import ALIASES, LAYER, ROLE
+from backburn.tensor.arithmetic import negative
 from backburn.tensor.core.defaults import use_backend
 from backburn.tensor.core.levels import INNER, constant, innermost, lift
 from backburn.tensor.core.wrapping import is_tensor, wrap
-from backburn.tensor.creation import arange
+from backburn.tensor.creation import arange, zeros_like
 from backburn.tensor.index import take
+from backburn.tensor.logic import logical_not
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -93,6 +96,8 @@ def export(
     names = dict(names or {})
     lengths = _lengths(_recorded(model, state, examples, names), axes) if axes else {}
     graph = merged(lambda sizes: _recorded(model, state, examples, names, axes, sizes), lengths)
+    if graph.is_loose:
+        check_values(lambda number: _recorded(model, state, _changed(examples, number), names))
     target = None if path is None else Path(path)
     maker = _Proto(onnx, graph, state, target)
     proto = maker.build()
@@ -146,6 +151,19 @@ def _lengths(graph: Graph, axes: Mapping[str, Mapping[Any, Any]]) -> dict[str, i
                     f"export: dynamic: the examples have {length} and {shapes[name][axis]} for the length {symbol!r}"
                 )
     return found
+
+
+def _changed(examples: Sequence[Any], number: int) -> list[Any]:
+    """The examples, or others of the same shapes: zeros, and negative or inverted ones."""
+
+    def changed(x: Any) -> Any:
+        if not is_tensor(x) or number == 0:
+            return x
+        if number == 1 or x.dtype.kind == "int":
+            return zeros_like(x)
+        return logical_not(x) if x.dtype.kind == "bool" else negative(x)
+
+    return tree_map(changed, list(examples))
 
 
 def _resized(x: Any, axes: Mapping[int, str], sizes: Mapping[str, int]) -> Any:
@@ -207,10 +225,11 @@ def _recorded(
         if name not in renamed:
             raise ArgumentError(f"export: names: there is no input or output {name!r}. {hint_for(name, renamed)}")
     shapes: dict[str, list[int | str | None]] = {str(x.name): [*x.shape] for x in inputs}
-    shapes |= {name: [*x.shape] for name, x in outputs}
+    shapes |= {name: [None] * len(x.shape) if x.loose else [*x.shape] for name, x in outputs}
     places = {symbol: (name, axis % len(shapes[name])) for name, a in axes.items() for axis, symbol in a.items()}
     by_name = {x.primitive.name: x for x in moved.values()}
-    return Graph(used(recorder.nodes, outputs), inputs, outputs, by_name, backend, shapes, places)
+    nodes = used(recorder.nodes, outputs)
+    return Graph(nodes, inputs, outputs, by_name, backend, shapes, places, recorder.has_loose)
 
 
 def _named(model: Module, examples: Sequence[Any]) -> Iterable[tuple[str, Any]]:
@@ -301,7 +320,10 @@ class _Proto:
         if not node.operator:
             raise Unsupported(f"export: {node.call} gives {node.note}, which ONNX does not")
         before: list[Any] = []
-        inputs = [self._symbolic(x, before) if isinstance(x, Symbolic) else self._name(x, renamed) for x in node.inputs]
+        inputs = [
+            self._symbolic(x, renamed, before) if isinstance(x, Symbolic) else self._name(x, renamed)
+            for x in node.inputs
+        ]
         found = self.helper.make_node(
             node.operator, inputs, [renamed.get(x, x) for x in node.outputs], node.outputs[0], **node.attributes
         )
@@ -310,26 +332,27 @@ class _Proto:
                 _note(found, key, value)
         return [*before, found]
 
-    def _symbolic(self, given: Symbolic, before: list[Any]) -> str:
+    def _symbolic(self, given: Symbolic, renamed: Mapping[str, str], before: list[Any]) -> str:
         """The name of integers, some of which are formulas; nodes that compute them are added to ``before``."""
         parts = []
         for is_formula, run in groupby(given.numbers, lambda n: not isinstance(n, int)):
             numbers: list[Any] = [*run]
             if is_formula:
-                parts += [self._formula(n, before) for n in numbers]
+                parts += [self._formula(n, renamed, before) for n in numbers]
             else:
                 parts.append(self._constant(np.array(numbers, np.int64)))
         if not given.is_vector:
             return self._made("Squeeze", [*parts, self._constant(np.array([0], np.int64))], before)
         return parts[0] if len(parts) == 1 else self._made("Concat", parts, before, axis=0)
 
-    def _formula(self, terms: Any, before: list[Any]) -> str:
+    def _formula(self, terms: Any, renamed: Mapping[str, str], before: list[Any]) -> str:
         """The name of a formula's value, of one element."""
         total = ""
         for symbols, factor in terms:
             part = ""
             for symbol in symbols:
-                name, axis = self.graph.places[symbol]
+                name, axis = symbol if isinstance(symbol, tuple) else self.graph.places[symbol]
+                name = renamed.get(name, name)
                 length = self._made("Shape", [name], before, start=axis, end=axis + 1)
                 part = self._made("Mul", [part, length], before) if part else length
             for operator, number in (("Mul", factor.numerator), ("Div", factor.denominator)):

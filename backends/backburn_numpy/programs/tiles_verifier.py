@@ -1,0 +1,199 @@
+"""A verifier of passes over rows: proves, without knowing how a pass was laid out, that kernels read the right memory.
+
+It reads the table as the interpreter does, for tiles at both ends of the first and the last portion: every read lies in
+memory that holds the value, every write in a result or in the room of a thread, and every result is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from backburn.base.errors import CaptureError
+from backburn.programs.ir import Call
+from backburn.programs.lowering import Value
+from backburn_numpy import compiled
+from backburn_numpy.programs.effects import Refused
+
+#: The ways to call a kernel and the words of a step, as ``tile_interpreter.c`` numbers and counts them.
+ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS = range(5)
+WORDS = 15
+
+
+class Start(NamedTuple):
+    """Memory that a pass is given: the value in it, its bytes, those of a row, and whether it is a result.
+
+    One of sums of columns has ``row`` -1.
+    """
+
+    value: Value
+    size: int
+    row: int
+    is_result: bool
+
+
+class Finished(NamedTuple):
+    """A pass as it is replayed, and the kernels that it should call.
+
+    A kernel has its name, its result, and its operands, each with whether the kernel reads one number of it.
+    """
+
+    words: np.ndarray[Any, Any]
+    fixed: np.ndarray[Any, Any]
+    rows: int
+    width: int
+    kernels: Sequence[tuple[str, Value, Sequence[tuple[Value, bool]]]]
+    starts: Sequence[Start]
+    portions: int
+    makers: Mapping[Value, Call]
+    #: Arrays of one number, with the number.
+    constants: Sequence[tuple[np.ndarray[Any, Any], float]]
+
+
+class _Part(NamedTuple):
+    """Bytes of a start, or of the room for -1."""
+
+    start: int
+    first: int
+    end: int
+
+    def meets(self, other: _Part) -> bool:
+        return self.start == other.start and self.first < other.end and other.first < self.end
+
+
+def verify(finished: Finished) -> None:
+    """Raise a :class:`CaptureError` that names the recorded call if a pass does not compute what was recorded."""
+    tall, portion = finished.fixed[4:6].tolist()
+    value = finished.kernels[0][1]
+    try:
+        _, length, rows, width, *_ = finished.fixed.tolist()
+        if (length, rows, width) != (len(finished.kernels), finished.rows, finished.width):
+            raise Refused("it has other steps, or other rows")
+        if portion % tall or not 0 < rows - (finished.portions - 1) * portion <= portion:
+            raise Refused("its portions are not its rows")
+        if any(
+            not np.array_equal(array, np.full_like(array, number), equal_nan=True)
+            for array, number in finished.constants
+        ):
+            raise Refused("a constant is another number")
+        for top in sorted({*_tops(rows, tall, portion)}):
+            tile = _Tile(finished, top)
+            for step in range(length):
+                value = finished.kernels[step][1]
+                tile.run(step)
+            for number, start in enumerate(finished.starts):
+                value = start.value
+                if start.is_result and tile.held.get(tile.whole(number)) is not value:
+                    raise Refused("not all of its result is written")
+    except Refused as error:
+        call = finished.makers[value]
+        raise CaptureError(
+            f"the pass that computes {call.operation} was planned wrong: {error}. This is a fault of backburn, please "
+            "report it; capture(numpy, join=false) has no passes"
+        ) from None
+
+
+def _tops(rows: int, tall: int, portion: int) -> Iterator[int]:
+    """The first rows of the first two tiles and the last one, of the first portion and of the last one."""
+    for start in (0, (rows - 1) // portion * portion):
+        last = start + (min(portion, rows - start) - 1) // tall * tall
+        yield from (start, min(start + tall, last), last)
+
+
+class _Tile:
+    """A tile whose first row is ``top``, and what memory holds while its steps run."""
+
+    def __init__(self, finished: Finished, top: int) -> None:
+        self._finished = finished
+        _, _, rows, self._width, tall, self._portion, self._size, self._room = finished.fixed.tolist()
+        self._top, self._rows = top, min(tall, rows - top)
+        #: The parts that have been written, with the values in them.
+        self.held: dict[_Part, Value] = {}
+
+    def whole(self, number: int) -> _Part:
+        """What a tile writes of a result."""
+        start = self._finished.starts[number]
+        if start.row >= 0:
+            return _Part(number, self._top * start.row, (self._top + self._rows) * start.row)
+        first = self._sums()
+        return _Part(number, first, first + self._width * 8)
+
+    def _sums(self) -> int:
+        """Where the sums of the columns of the tile's portion begin."""
+        return self._top // self._portion * self._width * 8
+
+    def run(self, step: int) -> None:
+        """Check a step, and note what it writes."""
+        name, made, given = self._finished.kernels[step]
+        kernel, how, arrays, *_ = self._finished.words.reshape(-1, WORDS)[step].tolist()
+        found: Any = compiled.kernel(name)
+        if kernel != found.where:
+            raise Refused("a step calls another kernel")
+        line, column = self._width * self._size, self._rows * self._size
+        if how == REDUCE:
+            lengths = [self._rows * line, column]
+        elif how == COLUMNS:
+            lengths = [self._rows * line, 8 * self._width, 8 * self._width]
+        else:
+            length = {ELEMENTS: self._rows * line, NUMBERS: column, BY_ROW: line}[how]
+            lengths = [length, *(self._size if is_number else length for _, is_number in given)]
+        if arrays != len(lengths):
+            raise Refused("a step has another number of arrays")
+        parts = [self._parts(step, i, length, how) for i, length in enumerate(lengths)]
+        reduces = how in (REDUCE, COLUMNS)
+        result, operands = (parts[-1], parts[:1]) if reduces else (parts[0], parts[1:])
+        for (value, _), mine in zip(given, operands, strict=True):
+            for r, part in enumerate(mine):
+                self._read(value, part, r)
+        for part in [*result, *(parts[1] if how == COLUMNS else [])]:
+            if any(part.meets(x) for mine in operands for x in mine):
+                raise Refused("a step writes over its operand")
+            for other in [x for x in self.held if x.meets(part)]:
+                del self.held[other]
+        self._write(made, result)
+
+    def _parts(self, step: int, i: int, length: int, how: int) -> list[_Part]:
+        """What a kernel reads or writes of an array, call by call."""
+        at = step * WORDS + 3 + 3 * i
+        start, first, stride = self._finished.words[at : at + 3].tolist()
+        if start >= 0:
+            first += self._top * stride
+        if how == COLUMNS and i == 2:
+            first += self._sums()
+        limit = self._room if start < 0 else self._finished.starts[start].size
+        rows = range(self._rows if how == BY_ROW else 1)
+        found = [_Part(start, first + r * stride, first + r * stride + length) for r in rows]
+        if any(x.first < 0 or x.end > limit for x in found):
+            raise Refused("a step leaves the memory of a value")
+        return found
+
+    def _read(self, value: Value, part: _Part, r: int) -> None:
+        """Check that a part of memory has the value, from row ``r`` of the tile on."""
+        if part.start >= 0 and not (start := self._finished.starts[part.start]).is_result:
+            if start.value is not value or part.first != (self._top + r) * start.row:
+                raise Refused("a step reads another operand")
+            return
+        for whole, held in self.held.items():
+            row = (whole.end - whole.first) // self._rows
+            if (
+                held is value
+                and part.start == whole.start
+                and part.first == whole.first + r * row
+                and part.end <= whole.end
+            ):
+                return
+        raise Refused("a step reads what is not there yet, or no longer")
+
+    def _write(self, value: Value, parts: Sequence[_Part]) -> None:
+        """Note a value, whose rows have to lie one after the other and in their place."""
+        whole = _Part(parts[0].start, parts[0].first, parts[-1].end)
+        if any(x.end != y.first for x, y in pairwise(parts)):
+            raise Refused("a step leaves out elements of its result")
+        if whole.start >= 0:
+            start = self._finished.starts[whole.start]
+            if not start.is_result or start.value is not value or whole != self.whole(whole.start):
+                raise Refused("a step writes to the memory of another value")
+        self.held[whole] = value
