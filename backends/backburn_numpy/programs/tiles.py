@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from backburn.base.dtypes import float32, float64
+from backburn.base.dtypes import DType, float32, float64
 from backburn.ops.table import OPERATIONS
 from backburn.programs.fusion.plan import Extent, Operand, Plan, Step
 from backburn.programs.ir import Call, Variable
@@ -219,8 +220,9 @@ class TilePass:
             tiles_verifier.verify(self._finished(calls, inputs, results, known))
 
     def _finished(
-        self, calls: Sequence[Any], inputs: Sequence[Value], results: Sequence[Value], constants: Iterable[Value]
-    ) -> tiles_verifier.Finished:
+        self, calls: Sequence[tuple[str, Value, list[Value]]], inputs: Sequence[Value], results: Sequence[Value],
+        constants: Iterable[Value],
+    ) -> tiles_verifier.Finished:  # fmt: skip
         """The pass as the verifier reads it."""
         space, size = self._plan.space, self._dtype.itemsize
         counts = {Extent.FULL: space.size, Extent.ROW: space.rows, Extent.COLUMN: space.width, Extent.ONE: 1}
@@ -235,7 +237,7 @@ class TilePass:
             starts.append(tiles_verifier.Start(value, counts[extent] * size, self._steps[extent], False))
         for value, array in zip(constants, self.constants, strict=True):
             starts.append(tiles_verifier.Start(value, array.nbytes, 0, False))
-        kernels: list[tuple[str, Value, list[tuple[Value, bool]]]] = [
+        kernels = [
             (self._trace.kernel(name), made, [(self._arrays.get(x, x), x.is_number) for x in given])
             for name, made, given in calls
         ]
@@ -287,3 +289,20 @@ def compile_plan(plan: Plan) -> TilePass | None:
         return TilePass(plan)
     except UNTRACEABLE:
         return None
+
+
+def knows(name: str, dtype: DType) -> bool:
+    """Whether a pass computes an element-wise operation in a dtype, by kernels of it or of its body."""
+    level = compiled.level()
+    return level is not None and dtype in (float32, float64) and _has_kernels(name, dtype, level)
+
+
+@cache
+def _has_kernels(name: str, dtype: DType, level: str) -> bool:
+    trace, entry = _Trace(dtype), OPERATIONS[name]
+    known: dict[str, dict[str, Any]] = {"astype": {"dtype": dtype}, "gelu_backward": {"approximate": "none"}}
+    try:
+        getattr(trace, name)(*(Value() for _ in entry.operands), **known.get(name, {}))
+    except UNTRACEABLE:
+        return False
+    return True
