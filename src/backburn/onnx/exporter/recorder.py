@@ -25,8 +25,6 @@ from backburn.base.module_calls import CALL
 from backburn.onnx.exporter.lengths import Length, Symbolic, formula_of, integers, number_of
 from backburn.ops.table import OPERATIONS, Operation
 
-#: An input of a node: the name of a value, numbers, or nothing.
-Input: TypeAlias = "str | NDArray[Any] | None"
 #: A function from the recorder, the operands and the attributes of a call to the names of its results, or
 #: NotImplemented for options that only the default body has.
 Mapped: TypeAlias = Callable[..., Any]
@@ -41,7 +39,7 @@ class Node:
     """A node of the graph: its inputs and outputs, and the call that it comes from."""
 
     operator: str
-    #: With lengths that vary, also formulas (:mod:`backburn.onnx.exporter.symbolic`).
+    #: The name of a value, numbers, numbers with formulas (:class:`backburn.onnx.exporter.lengths.Symbolic`), or None.
     inputs: list[Any]
     outputs: list[str]
     attributes: dict[str, Any]
