@@ -136,7 +136,7 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         raise BackendMismatchError(f"{type(x).__name__} is not a primitive of the numpy backend{hint}")
 
 
-_DTYPES = host_dtypes()
+_DTYPES = host_dtypes(has_complex=True)
 
 
 def _capabilities(propagates: bool) -> Capabilities:

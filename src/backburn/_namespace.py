@@ -20,7 +20,8 @@ from backburn.backend import (
 )  # fmt: skip
 from backburn.backend.user_operations import implement as implement
 from backburn.base.dtypes import (
-    DType as DType, QuantizedDType as QuantizedDType, bfloat16 as bfloat16, float16 as float16, float32 as float32,
+    DType as DType, QuantizedDType as QuantizedDType, bfloat16 as bfloat16, complex64 as complex64,
+    complex128 as complex128, float16 as float16, float32 as float32,
     float64 as float64, int8 as int8, int16 as int16, int32 as int32, int64 as int64, qint8 as qint8, uint8 as uint8,
     uint16 as uint16, uint32 as uint32, uint64 as uint64,
 )  # fmt: skip
@@ -31,8 +32,8 @@ from backburn.ops.rules.gradients import gradient_rule as gradient_rule
 from backburn.tensor import fourier as fourier, random as random
 from backburn.tensor.activations import gelu as gelu, relu as relu, sigmoid as sigmoid, silu as silu
 from backburn.tensor.classes import (
-    BoolTensor as BoolTensor, FloatTensor as FloatTensor, IntTensor as IntTensor, QuantizedTensor as QuantizedTensor,
-    Tensor as Tensor,
+    BoolTensor as BoolTensor, ComplexTensor as ComplexTensor, FloatTensor as FloatTensor, IntTensor as IntTensor,
+    QuantizedTensor as QuantizedTensor, Tensor as Tensor,
 )  # fmt: skip
 from backburn.tensor.core.defaults import (
     default_backend as default_backend, default_dtype as default_dtype, no_grad as no_grad, use_backend as use_backend,
@@ -71,12 +72,13 @@ linalg = _linalg
 
 #: Modules of :mod:`backburn.tensor` whose functions are all public.
 _FAMILIES = (
-    "arithmetic", "creation", "elementwise", "index", "logic", "missing_values", "rearrange", "reduce", "scan",
-    "selection", "sets", "shape", "sort", "special",
+    "arithmetic", "complex_numbers", "creation", "elementwise", "index", "logic", "missing_values", "rearrange",
+    "reduce", "scan", "selection", "sets", "shape", "sort", "special",
 )  # fmt: skip
 
 if _typing.TYPE_CHECKING:
     from backburn.tensor.arithmetic import *
+    from backburn.tensor.complex_numbers import *
     from backburn.tensor.creation import *
     from backburn.tensor.elementwise import *
     from backburn.tensor.index import *

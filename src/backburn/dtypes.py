@@ -9,6 +9,7 @@ from backburn.base.dtypes import (
     DTYPES,
     STORAGES,
     BoolDType,
+    ComplexDType,
     DType,
     FloatDType,
     IntDType,
@@ -16,6 +17,8 @@ from backburn.base.dtypes import (
     as_dtype,
     bfloat16,
     bool_,
+    complex64,
+    complex128,
     float8_e4m3fn,
     float8_e5m2,
     float16,
@@ -37,7 +40,8 @@ from backburn.base.dtypes import (
 )
 
 __all__ = [
-    "DTYPES", "STORAGES", "BoolDType", "DType", "FloatDType", "IntDType", "QuantizedDType", "as_dtype", "bfloat16",
-    "bool_", "float8_e4m3fn", "float8_e5m2", "float16", "float32", "float64", "host_dtypes", "int2", "int4", "int8",
-    "int16", "int32", "int64", "promote", "qint8", "uint8", "uint16", "uint32", "uint64",
+    "DTYPES", "STORAGES", "BoolDType", "ComplexDType", "DType", "FloatDType", "IntDType", "QuantizedDType",
+    "as_dtype", "bfloat16", "bool_", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2", "float16", "float32",
+    "float64", "host_dtypes", "int2", "int4", "int8", "int16", "int32", "int64", "promote", "qint8", "uint8",
+    "uint16", "uint32", "uint64",
 ]  # fmt: skip

@@ -600,7 +600,7 @@ def test_calls_of_other_libraries_are_told_in_ours() -> None:
         ("double", r"Did you mean 'float64'\?"),
         ("half", r"Did you mean 'float16'\?"),
         ("torch.float32", r"Did you mean 'float32'\?"),
-        ("complex64", "There are no complex dtypes: bb.fourier"),
+        ("complex256", "The complex dtypes are complex64 and complex128"),
     ],
 )
 def test_names_of_dtypes_of_other_libraries_are_told_in_ours(name: str, hint: str) -> None:

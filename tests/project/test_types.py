@@ -74,7 +74,7 @@ def is_of(value: object, declared: Any) -> bool:
 def test_what_checkers_accept_is_so(function: Any, spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x = bb.asarray([[1.0, 2.0], [3.0, 4.0]], dtype="float32", backend=spec)
     i = bb.asarray([[0, 1], [1, 0]], backend=spec)
-    operands = {"x": x, "i": i, "b": i == 1, "q": x.quantize(), "t": x, "number": 2, "truth": True}
+    operands = {"x": x, "i": i, "b": i == 1, "q": x.quantize(), "t": x, "z": x * 1j, "number": 2, "truth": True}
     checked = []
 
     def check(value: object, declared: Any) -> None:

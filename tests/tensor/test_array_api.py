@@ -17,7 +17,10 @@ import backburn as bb
 from backburn.base.errors import ArgumentError, DTypeError, ExportError, ImmutableError, ShapeError
 
 X = np.random.default_rng(0).uniform(0.5, 2.0, (2, 3, 4)).astype(np.float32)
-STANDARD = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
+STANDARD = (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64", "complex64",
+    "complex128",
+)  # fmt: skip
 ROOT = Path(__file__).parents[2]
 
 
@@ -44,11 +47,13 @@ def test_info() -> None:
     assert info.capabilities() == {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": None}
     assert info.devices() == (info.default_device(),)
     assert bb.zeros(1).device == info.default_device()
-    assert info.default_dtypes() == {"real floating": bb.float32, "integral": bb.int64, "indexing": bb.int64}
+    assert info.default_dtypes() == {
+        "real floating": bb.float32, "complex floating": bb.complex64, "integral": bb.int64, "indexing": bb.int64
+    }  # fmt: skip
     assert set(info.dtypes()) == set(STANDARD)
     assert set(info.dtypes(kind="unsigned integer")) == {"uint8", "uint16", "uint32", "uint64"}
     assert set(info.dtypes(kind=("bool", "real floating"))) == {"bool", "float32", "float64"}
-    assert info.dtypes(kind="complex floating") == {}
+    assert set(info.dtypes(kind="complex floating")) == {"complex64", "complex128"}
     with pytest.raises(ArgumentError, match="'strings' is not a kind"):
         info.dtypes(kind="strings")
 

@@ -125,7 +125,7 @@ def test_linspace_and_eye() -> None:
         (lambda: bb.ones("ab"), ArgumentError, "ones: .*'ab'"),  # type: ignore[call-overload]
         (lambda: bb.full(2, 300, dtype="int8"), ArgumentError, "full: .*300.*int8"),
         (lambda: bb.full(2, math.nan, dtype="int8"), ArgumentError, "full: int8 does not hold nan"),
-        (lambda: bb.full(2, 1j), DTypeError, "full: takes a Python number, not complex"),
+        (lambda: bb.full(2, 1j, dtype="float32"), ArgumentError, "full: float32 does not hold 1j"),
         (lambda: bb.full_like(3, 1), DTypeError, "full_like: takes a tensor, not int"),  # type: ignore[arg-type]
         (lambda: bb.zeros(2, dtype="float31"), DTypeError, "float31.*Did you mean"),
         (lambda: bb.zeros(2, dtype=bb.qint8), DTypeError, r"zeros: .*x\.quantize\(\)"),
@@ -207,11 +207,11 @@ def test_isdtype() -> None:
         "unsigned integer": {"uint8", "uint64"},
         "integral": {"int8", "int32", "int64", "uint8", "uint64"},
         "real floating": {"float16", "bfloat16", "float32", "float64"},
-        "complex floating": set(),
-        "numeric": {*DTYPES} - {"bool"},
+        "complex floating": {"complex64", "complex128"},
+        "numeric": {*DTYPES, "complex64", "complex128"} - {"bool"},
     }
     for kind, members in kinds.items():
-        assert {d for d in DTYPES if bb.isdtype(d, kind)} == members
+        assert {d for d in (*DTYPES, "complex64", "complex128") if bb.isdtype(d, kind)} == members
     assert bb.isdtype(bb.int8, (bb.float32, "integral"))
     assert not bb.isdtype(bb.int8, bb.int64)
     with pytest.raises(ArgumentError, match="isdtype: 'float' is not a kind"):
@@ -342,7 +342,7 @@ def test_asarray_dequantizes_where_another_dtype_is_named() -> None:
     q = bb.asarray([1.0, -127.0]).quantize()
     assert bb.asarray(q, dtype=bb.qint8) is q
     assert bb.asarray(q, dtype="float64").tolist() == bb.asarray(q, dtype="int64").tolist() == [1, -127]
-    with pytest.raises(DTypeError, match="asarray: makes float and int and bool tensors, not qint4"):
+    with pytest.raises(DTypeError, match="asarray: makes float and complex and int and bool tensors, not qint4"):
         bb.asarray(q, dtype=bb.QuantizedDType("int4"))
 
 

@@ -3,6 +3,7 @@
 from backburn_numpy.ops import (  # noqa: F401
     activations,
     attention,
+    complex_numbers,
     conv,
     creation,
     ctc,

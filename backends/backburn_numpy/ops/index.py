@@ -59,7 +59,11 @@ def take_along_axis(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
     if x.__class__ is QuantizedArray:
         return quantized_moves.take_along_axis(k, x, indices, axis)
     gathered(x.shape, indices.shape, axis=axis)  # NumPy would broadcast the indices
-    pays = x.itemsize in (4, 8) and indices.size >= tuning.MIN_ELEMENTS_FOR_KERNEL.get("take_places", 1)
+    pays = (
+        x.itemsize in (4, 8)
+        and x.dtype.kind != "c"
+        and indices.size >= tuning.MIN_ELEMENTS_FOR_KERNEL.get("take_places", 1)
+    )
     if pays and math.prod(x.shape[axis + 1 :]) == 1 and compiled.kernel("take_places") is not None:
         out = empty(indices.shape, x.dtype)
         _run_places_kernel("take_places", x, _wrap_indices(indices, x.shape[axis]), out, axis)

@@ -20,6 +20,7 @@ from backburn_numpy.elementwise.half_precision import cast_like, in_float32, is_
 from backburn_numpy.implements import implements
 from backburn_numpy.ops.elementwise import divide, square
 from backburn_numpy.rows import reductions as kernels
+from backburn_numpy.runtime.memory import contiguous
 
 Array = Any
 Axes = tuple[int, ...]
@@ -48,12 +49,21 @@ def _reduction(
         is_long = x.ndim > 1 and axis == (0,) and len(x) >= long
         if (is_long or x.size >= least) and (found := _run_kernel(x, axis, name, ufunc.reduce)) is not None:
             return found.reshape(result_shape(x, axis, keepdims))
-        if name == "sum" and x.dtype == FLOAT32 and x.size >= least and not _are_pairs(x, axis):
-            return np.add.reduce(x, axis=axis, dtype=FLOAT64, keepdims=keepdims, out=...).astype(FLOAT32)
+        if x.size >= least and name == "sum" and not _are_pairs(x, axis):
+            if x.dtype == FLOAT32:
+                return np.add.reduce(x, axis=axis, dtype=FLOAT64, keepdims=keepdims, out=...).astype(FLOAT32)
+            if x.dtype.kind == "c":
+                return _sum_parts(x, axis, keepdims)
         return ufunc.reduce(x, axis=axis, dtype=x.dtype, keepdims=keepdims, out=...)
 
     operation.__name__ = name
     return operation
+
+
+def _sum_parts(x: Array, axis: Axes, keepdims: bool) -> Array:
+    """The sum of complex numbers: of their real parts and of their imaginary parts, each in pairs."""
+    parts = contiguous(x).view(x.real.dtype).reshape(*x.shape, 2)
+    return np.ascontiguousarray(sum(parts, axis, keepdims)).view(x.dtype)[..., 0]
 
 
 def _are_pairs(x: Array, axis: Axes) -> bool:

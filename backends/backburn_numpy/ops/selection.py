@@ -23,16 +23,17 @@ UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 @implements("where")
 def where(condition: Array, x: Array, y: Array, /) -> Array:
     if y.__class__ is not np.ndarray:
-        if x.size >= tuning.MIN_ELEMENTS_FOR_MASKS and _is_zero(y):
+        if x.size >= tuning.MIN_ELEMENTS_FOR_MASKS and _is_zero(y) and x.itemsize in UNSIGNED:
             return _mask(x, condition)
         y = np.asarray(y, x.dtype)
     elif x.__class__ is not np.ndarray:
-        if y.size >= tuning.MIN_ELEMENTS_FOR_MASKS and _is_zero(x):
+        if y.size >= tuning.MIN_ELEMENTS_FOR_MASKS and _is_zero(x) and y.itemsize in UNSIGNED:
             return _mask(y, np.logical_not(condition))
         x = np.asarray(x, y.dtype)
     if max(condition.size, x.size, y.size) < tuning.MIN_ELEMENTS_FOR_MASKS or x.dtype != y.dtype:
         return np.where(condition, x, y)
-    unsigned = UNSIGNED[x.itemsize]
+    if (unsigned := UNSIGNED.get(x.itemsize)) is None:  # complex128
+        return np.where(condition, x, y)
 
     def select(condition: Array, x: Array, y: Array, out: Array) -> None:
         np.bitwise_xor(x, y, out=out)
@@ -42,9 +43,9 @@ def where(condition: Array, x: Array, y: Array, /) -> Array:
     return _fill_parallel(select, condition, x.view(unsigned), y.view(unsigned)).view(x.dtype)
 
 
-def _is_zero(scalar: float) -> bool:
+def _is_zero(scalar: Any) -> bool:
     """Whether a Python scalar is all zero bits in every dtype; negative zero is not."""
-    return scalar == 0 and math.copysign(1.0, scalar) > 0
+    return bool(scalar == 0 and scalar.__class__ is not complex and math.copysign(1.0, scalar) > 0)
 
 
 def _mask(x: Array, condition: Array) -> Array:

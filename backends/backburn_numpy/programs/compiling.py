@@ -20,7 +20,7 @@ from backburn.programs.passes.stacks import split_stacks
 from backburn_numpy import compiled, tuning
 from backburn_numpy.programs import epilogues, state_updates
 from backburn_numpy.programs.program_compiler import ProgramCompiler
-from backburn_numpy.programs.tiles import compile_plan
+from backburn_numpy.programs.tiles import compile_plan, knows
 
 
 def _split(program: Program, k: Any) -> list[Call]:
@@ -33,7 +33,7 @@ _EPILOGUES = partial(join_epilogues, with_epilogue=epilogues.with_epilogue)
 #: The passes that join calls, with kernels and without them.
 PASSES: tuple[Pass, ...] = (
     *(_split, join_products, mask_before_pools, _EPILOGUES),
-    partial(fuse_calls, compile=compile_plan),
+    partial(fuse_calls, compile=compile_plan, knows=knows),
 )
 WITHOUT_KERNELS: tuple[Pass, ...] = (join_products, mask_before_pools, _EPILOGUES, fuse_calls)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from backburn.base.dtypes import float32, float64
+from backburn.base.dtypes import DType, float32, float64
 from backburn.ops.table import OPERATIONS
 from backburn.programs.fusion.plan import Extent, Operand, Plan, Step
 from backburn.programs.ir import Call, Variable
@@ -288,3 +289,20 @@ def compile_plan(plan: Plan) -> TilePass | None:
         return TilePass(plan)
     except UNTRACEABLE:
         return None
+
+
+def knows(name: str, dtype: DType) -> bool:
+    """Whether a pass computes an element-wise operation in a dtype, by kernels of it or of its body."""
+    level = compiled.level()
+    return level is not None and dtype in (float32, float64) and _has_kernels(name, dtype, level)
+
+
+@cache
+def _has_kernels(name: str, dtype: DType, level: str) -> bool:
+    trace, entry = _Trace(dtype), OPERATIONS[name]
+    known: dict[str, dict[str, Any]] = {"astype": {"dtype": dtype}, "gelu_backward": {"approximate": "none"}}
+    try:
+        getattr(trace, name)(*(Value() for _ in entry.operands), **known.get(name, {}))
+    except UNTRACEABLE:
+        return False
+    return True

@@ -46,7 +46,7 @@ class QuantizedOf(_PassedThrough[BK]):
 def check_kind(kind: str, backend: Any, operation: str, tensor: Any) -> Any:
     """``tensor``, which must be a primitive of that kind of the backend inside ``backend``."""
     found = backend.inner_backend.dtype(tensor).kind
-    if found != kind:
+    if found != kind and (kind, found) != ("float", "complex"):  # complex numbers are float primitives
         raise DTypeError(f"{operation}: expected a primitive of the {kind} kind, not of the {found} kind")
     return tensor
 

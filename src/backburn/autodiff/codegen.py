@@ -91,7 +91,7 @@ class OperationSource:
     @property
     def decides_by_operands(self) -> bool:
         """Whether an output is float only if an operand is, for operations of several kinds."""
-        return "same" in self.operation.results and self.operation.kinds != "F"
+        return "same" in self.operation.results and not set(self.operation.kinds) <= {"F", "C"}
 
     def unwrap(self) -> None:
         """Extract the inner primitives and their notes from the operands."""
@@ -118,10 +118,10 @@ class OperationSource:
         if result == "dtype":
             return f"{float_value} if dtype.has_gradient else {value}"
         if result == "data":
-            return f"{self.box}({value}) if k.dtype({value}).kind == 'float' else {value}"
+            return f"{self.box}({value}) if k.dtype({value}).has_gradient else {value}"
         if result == "host":
             return value
-        return float_value if result.startswith(("float", "bfloat")) else value
+        return float_value if is_float(result) else value
 
     def plain(self) -> str:
         """The result if there is nothing to note."""
@@ -174,6 +174,11 @@ class OperationSource:
                 self.emit(MISSING, noted=self.noted(operand), operation=self.operation.name, operand=operand)
 
 
+def is_float(result: str) -> bool:
+    """Whether an output that the table describes so, and that is not "same", is a float primitive."""
+    return result.startswith(("float", "bfloat", "real", "complex"))
+
+
 def compiled(operation: Operation, text: str, decorator: str, names: dict[str, Any]) -> Callable[..., Any]:
     """The function that ``text`` defines; it may use ``names`` and the common names, and tracebacks show its lines."""
     namespace: dict[str, Any] = {
@@ -208,4 +213,4 @@ def refuse(k: Any, operation: str, operand: str, value: Any) -> None:
 
 def dtype_of(k: Any, operand: Any) -> Any:
     """The dtype of an operand that may also be a Python scalar or absent (None)."""
-    return None if operand is None or isinstance(operand, (bool, int, float)) else k.dtype(operand)
+    return None if operand is None or isinstance(operand, (bool, int, float, complex)) else k.dtype(operand)

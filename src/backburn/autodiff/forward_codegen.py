@@ -15,7 +15,7 @@ from backburn.autodiff.reverse import Autodiff
 from backburn.autodiff.reverse_codegen import missing_rule
 from backburn.backend.contract import BK
 from backburn.base.contexts import RECORDING, scoped
-from backburn.base.dtypes import DType
+from backburn.base.dtypes import ComplexDType, DType
 from backburn.ops.bodies.reductions import all_axes, sum_terms
 from backburn.ops.bodies.scalars import is_scalar
 from backburn.ops.rules.tangents import JvpTerm, jvp_terms, runs_body
@@ -170,11 +170,17 @@ def reduced(k: Any, t: Any, gradient: Any, axis: int | tuple[int, ...], out: Any
 
 
 def paired(middle: Any, pairs: Iterable[tuple[Any, Any]], dtype: DType) -> Any:
-    """The inner product, of ``dtype``, of the gradients that are on the graph with tangents; None if none is."""
-    return sum_terms(middle, (
-        middle.astype(middle.sum(middle.mul(g, middle.from_inner(t)), all_axes(t), False), dtype)
-        for g, t in pairs if g is not None and middle.is_tracked(g)
-    ))  # fmt: skip
+    """The inner product, of ``dtype``, of the gradients that are on the graph with tangents; None if none is.
+
+    That of complex numbers is the real part, of the dtype of the parts.
+    """
+    own = dtype.part if isinstance(dtype, ComplexDType) else dtype
+
+    def product(g: Any, t: Any) -> Any:
+        found = middle.sum(middle.mul(g, middle.from_inner(t)), all_axes(t), False)
+        return middle.astype(middle.real(found) if middle.dtype(found).kind == "complex" else found, own)
+
+    return sum_terms(middle, (product(g, t) for g, t in pairs if g is not None and middle.is_tracked(g)))
 
 
 def transposed(k: Any, operation: str, operands: tuple[Any, ...], attributes: dict[str, Any]) -> Any:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from backburn.autodiff.codegen import OperationSource, compiled
+from backburn.autodiff.codegen import OperationSource, compiled, is_float
 from backburn.autodiff.graph import Node, OutputNode, Tracked, next_stamp
 from backburn.base.errors import MissingRuleError
 from backburn.ops.table import Operation
@@ -44,8 +44,8 @@ def missing_rule(operation: str, operand: str) -> None:
 def with_outputs(node: Node, outputs: tuple[Any, ...], floats: tuple[bool, ...]) -> tuple[Any, ...]:
     """The outputs of an operation that has several, each float one on a separate node."""
     result: list[Any] = []
-    for index, (value, is_float) in enumerate(zip(outputs, floats, strict=True)):
-        if is_float:
+    for index, (value, has_node) in enumerate(zip(outputs, floats, strict=True)):
+        if has_node:
             part = OutputNode(_to_place, (node,), (len(outputs),), value.shape, next_stamp())
             part.index = index
             result.append(Tracked(value, part))
@@ -93,7 +93,7 @@ class _ReverseSource(OperationSource):
         shape = "()" if several else "out.shape"
         node = f"_Node(_backward, ({parents},), ({saved}{',' if saved else ''}), {shape}, _next_stamp())"
         if several:
-            floats = ", ".join(str(r == "same" or r.startswith(("float", "bfloat"))) for r in op.results)
+            floats = ", ".join(str(r == "same" or is_float(r)) for r in op.results)
             self.emit(f"return _with_outputs({node}, out, ({floats},))")
         else:
             self.emit(f"return {self.wrapped('out', op.results[0], ', ' + node)}")

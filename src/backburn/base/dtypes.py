@@ -8,7 +8,7 @@ of that name::
     (True, 32, float32)
 
 Promotion is that of the Array API standard, with the cases which it leaves open decided: a float wins over integers
-and booleans with its own width, an integer wins over a boolean, and Python scalars are weak.
+and booleans with its own width, as a complex number does, an integer wins over a boolean, and Python scalars are weak.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ import numpy as np
 
 from backburn.base.errors import DTypeError, hint_for
 
-Scalar = bool | int | float
+Scalar = bool | int | float | complex
 
 
 class DType:
-    """A data type: ``name``, ``kind`` (``"float"``, ``"int"``, ``"bool"`` or ``"quantized"``) and ``bits``.
+    """A data type: its ``name``, ``kind`` and ``bits``.
 
+    The kind is ``"float"``, ``"complex"``, ``"int"``, ``"bool"`` or ``"quantized"``.
     Equal to its name and to NumPy's dtype of that name; hashable as its name. ``np.dtype(bb.float32)`` works.
 
         >>> import backburn as bb
@@ -107,6 +108,24 @@ class FloatDType(DType):
     __slots__ = ()
     kind = "float"
     is_floating = has_gradient = is_arithmetic = True
+
+
+class ComplexDType(DType):
+    """A complex type: two floats of half its bits, the real and the imaginary part.
+
+    >>> import backburn as bb
+    >>> bb.complex64.part, bb.complex64.has_gradient, bb.complex64.is_floating
+    (float32, True, False)
+    """
+
+    __slots__ = ()
+    kind = "complex"
+    has_gradient = is_arithmetic = True
+
+    @property
+    def part(self) -> FloatDType:
+        """The dtype of the real and the imaginary part."""
+        return float64 if self.bits == 128 else float32
 
 
 class IntDType(DType):
@@ -289,6 +308,8 @@ float16: Final = FloatDType("float16", 16)
 bfloat16: Final = FloatDType("bfloat16", 16)
 float32: Final = FloatDType("float32", 32)
 float64: Final = FloatDType("float64", 64)
+complex64: Final = ComplexDType("complex64", 64)
+complex128: Final = ComplexDType("complex128", 128)
 int8: Final = IntDType("int8", 8)
 int16: Final = IntDType("int16", 16)
 int32: Final = IntDType("int32", 32)
@@ -317,11 +338,12 @@ _SCHEME_PREFIX: Final = re.compile(r"q(u?int|float)\d")
 qint8: Final = QuantizedDType()
 
 FLOATS: Final = (float16, bfloat16, float32, float64)
+COMPLEX: Final = (complex64, complex128)
 INTS: Final = (int8, int16, int32, int64, uint8, uint16, uint32, uint64)
 #: Every dtype of tensors, by name.
-DTYPES: Final[dict[str, DType]] = {d.name: d for d in (*FLOATS, *INTS, bool_, qint8)}
+DTYPES: Final[dict[str, DType]] = {d.name: d for d in (*FLOATS, *COMPLEX, *INTS, bool_, qint8)}
 
-_PYTHON: Final[dict[type, DType]] = {float: float32, int: int64, bool: bool_}
+_PYTHON: Final[dict[type, DType]] = {float: float32, int: int64, bool: bool_, complex: complex64}
 #: NumPy's dtypes, by the names that they share with ours, and ours by NumPy's types of scalars.
 _HOST = {name: np.dtype(name) for name, d in DTYPES.items() if d.kind != "quantized" and name != "bfloat16"}
 _SCALARS = {host.type: DTYPES[name] for name, host in _HOST.items()}
@@ -333,10 +355,10 @@ _FOREIGN_NAMES: Final = {
 
 
 def as_dtype(dtype: Any) -> DType:
-    """The :class:`DType` named by a ``DType``, a string, a NumPy dtype or scalar type, or ``float``/``int``/``bool``.
+    """The :class:`DType` named by a ``DType``, a string, a NumPy dtype or scalar type, or a type of Python numbers.
 
-    ``float`` is float32, ``int`` int64 and ``"qint8"`` the default scheme. Raises :class:`DTypeError` for anything
-    else, complex types included.
+    ``float`` is float32, ``int`` int64, ``complex`` complex64 and ``"qint8"`` the default scheme. Raises
+    :class:`DTypeError` for anything else.
 
         >>> as_dtype("int8"), as_dtype(np.float64), as_dtype(bool)
         (int8, float64, bool)
@@ -371,7 +393,7 @@ def as_dtype(dtype: Any) -> DType:
         if dtype is None:
             hint = "Name one, such as 'float32'; bb.default_dtype() is the default"
         if name.startswith("complex"):
-            hint = "There are no complex dtypes: bb.fourier computes with pairs of real tensors"
+            hint = "The complex dtypes are complex64 and complex128"
         if name.removeprefix("q") in STORAGES or _SCHEME_PREFIX.match(name):
             hint = (
                 "A scheme names its storage, mode, granularity (tensor, channel and an axis, or block and a length) "
@@ -381,11 +403,14 @@ def as_dtype(dtype: Any) -> DType:
     return found
 
 
-def host_dtypes() -> dict[np.dtype[Any], DType]:
-    """The dtypes of tensors by those of NumPy arrays; without bfloat16 where ``ml_dtypes`` is not installed."""
+def host_dtypes(has_complex: bool = False) -> dict[np.dtype[Any], DType]:
+    """The dtypes of tensors by those of NumPy arrays; without bfloat16 where ``ml_dtypes`` is not installed.
+
+    The complex ones are for backends that compute with them.
+    """
     known: dict[np.dtype[Any], DType] = {}
     for dtype in DTYPES.values():
-        if dtype.kind != "quantized":
+        if dtype.kind != "quantized" and (has_complex or dtype.kind != "complex"):
             with suppress(DTypeError):
                 known[dtype.dtype] = dtype
     return known
@@ -405,8 +430,8 @@ def _promote_ints(a: IntDType, b: IntDType) -> IntDType:
 def promote(a: Any, b: Any) -> DType:
     """The dtype of an operation on ``a`` and ``b``; raises :class:`DTypeError` if there is none.
 
-    >>> promote(uint8, int8), promote(float16, bfloat16), promote(bool_, int8)
-    (int16, float32, int8)
+    >>> promote(uint8, int8), promote(float16, bfloat16), promote(bool_, int8), promote(float64, complex64)
+    (int16, float32, int8, complex128)
     """
     return _promoted(as_dtype(a), as_dtype(b))
 
@@ -418,7 +443,11 @@ def _promoted(a: DType, b: DType) -> DType:
         return float32 if a.bits == b.bits else a if a.bits > b.bits else b
     if isinstance(a, IntDType) and isinstance(b, IntDType):
         return _promote_ints(a, b)
-    order = ("bool", "int", "float")
+    if isinstance(a, ComplexDType) or isinstance(b, ComplexDType):
+        both = [d for d in (a, b) if d.kind in ("complex", "float")]
+        if len(both) == 2:
+            return complex128 if any(d.bits == 128 or d is float64 for d in both) else complex64
+    order = ("bool", "int", "float", "complex")
     if a.kind in order and b.kind in order:
         return a if order.index(a.kind) > order.index(b.kind) else b
     raise DTypeError(f"{a.name} and {b.name} do not combine: dequantize the quantized operand first")
@@ -427,16 +456,28 @@ def _promoted(a: DType, b: DType) -> DType:
 def promote_scalar(dtype: DType, scalar: Scalar, default_float: DType) -> DType:
     """The dtype of an operation on a tensor of ``dtype`` and a weakly typed Python scalar.
 
-    >>> promote_scalar(int8, 2.5, float32), promote_scalar(float16, 3, float32)
-    (float32, float16)
+    >>> promote_scalar(int8, 2.5, float32), promote_scalar(float16, 3, float32), promote_scalar(float64, 1j, float32)
+    (float32, float16, complex128)
     """
     if dtype.kind == "quantized":
         raise DTypeError(f"{dtype.name} and a number do not combine: dequantize the quantized operand first")
+    if isinstance(scalar, complex):
+        own = dtype if dtype.is_floating else default_float
+        return dtype if dtype.kind == "complex" else complex_of(own)
     if isinstance(scalar, float):
-        return dtype if dtype.is_floating else default_float
+        return dtype if dtype.is_floating or dtype.kind == "complex" else default_float
     if isinstance(scalar, bool) or dtype.kind != "bool":
         return dtype
     return int64
+
+
+def complex_of(dtype: DType) -> ComplexDType:
+    """The complex dtype whose parts hold the numbers of a float dtype.
+
+    >>> complex_of(float16), complex_of(float64)
+    (complex64, complex128)
+    """
+    return complex128 if dtype is float64 else complex64
 
 
 def nearest(array: Any, dtype: np.dtype[Any]) -> Any:

@@ -5,6 +5,7 @@ from typing import Protocol
 from backburn.ops.activations import Activations
 from backburn.ops.arithmetic import Arithmetic
 from backburn.ops.attention import Attention
+from backburn.ops.complex_numbers import ComplexNumbers
 from backburn.ops.conv import Conv
 from backburn.ops.creation import Creation
 from backburn.ops.ctc import CTC
@@ -36,6 +37,7 @@ class Operations(
     Creation[F, I, B, Q],
     Arithmetic[F, I, B, Q],
     Elementwise[F, I, B, Q],
+    ComplexNumbers[F, I, B, Q],
     Logic[F, I, B, Q],
     Selection[F, I, B, Q],
     Reduce[F, I, B, Q],

@@ -78,7 +78,7 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def add(self, x: I, y: I | int, /) -> I: ...
     @overload
     def add(self, x: int, y: I, /) -> I: ...
-    @operation(kinds="FI", shape=broadcast, required=True, differentiable=True)
+    @operation(kinds="FCI", shape=broadcast, required=True, differentiable=True)
     def add(self, x: Any, y: Any, /) -> Any:
         """``x + y``."""
         return missing("add")
@@ -93,7 +93,7 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def sub(self, x: I, y: I | int, /) -> I: ...
     @overload
     def sub(self, x: int, y: I, /) -> I: ...
-    @operation(kinds="FI", shape=broadcast, required=True, differentiable=True)
+    @operation(kinds="FCI", shape=broadcast, required=True, differentiable=True)
     def sub(self, x: Any, y: Any, /) -> Any:
         """``x - y``."""
         return missing("sub")
@@ -108,7 +108,7 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def mul(self, x: I, y: I | int, /) -> I: ...
     @overload
     def mul(self, x: int, y: I, /) -> I: ...
-    @operation(kinds="FI", shape=broadcast, required=True, differentiable=True)
+    @operation(kinds="FCI", shape=broadcast, required=True, differentiable=True)
     def mul(self, x: Any, y: Any, /) -> Any:
         """``x * y``."""
         return missing("mul")
@@ -119,7 +119,7 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def div(self, x: F, y: F | float, /) -> F: ...
     @overload
     def div(self, x: float, y: F, /) -> F: ...
-    @operation(kinds="F", shape=broadcast, required=True, differentiable=True, fuse=True)
+    @operation(kinds="FC", shape=broadcast, required=True, differentiable=True, fuse=True)
     def div(self, x: Any, y: Any, /) -> Any:
         """``x / y``; a zero divisor gives an infinity or NaN."""
         return missing("div")
@@ -181,7 +181,7 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def neg(self, x: F, /) -> F: ...
     @overload
     def neg(self, x: I, /) -> I: ...
-    @operation(kinds="FI", shape=unchanged, required=True, differentiable=True)
+    @operation(kinds="FCI", shape=unchanged, required=True, differentiable=True)
     def neg(self, x: Any, /) -> Any:
         """The negative, ``-x``; unsigned integers wrap around."""
         return missing("neg")
@@ -290,14 +290,14 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def square(self, x: F, /) -> F: ...
     @overload
     def square(self, x: I, /) -> I: ...
-    @operation(kinds="FI", shape=unchanged, differentiable=True)
+    @operation(kinds="FCI", shape=unchanged, differentiable=True)
     def square(self, x: Any, /) -> Any:
         """``x * x``."""
         return self.mul(x, x)
 
     gradient_rule(square, x=lambda k, g, x: k.mul(g, k.mul(x, 2.0)))
 
-    @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
+    @operation(kinds="FC", shape=unchanged, differentiable=True, fuse=True)
     def reciprocal(self, x: F, /) -> F:
         """``1 / x``."""
         return self.div(1.0, x)

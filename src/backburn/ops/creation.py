@@ -34,12 +34,12 @@ def linspace_step(start: float, stop: float, num: int, endpoint: bool) -> float:
 class Creation(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     """Operations that create a tensor, change its dtype, or copy it to the host."""
 
-    @operation(kinds="FIBQ", shape=unchanged, required=True, result="host", elementwise=False)
+    @operation(kinds="FCIBQ", shape=unchanged, required=True, result="host", elementwise=False)
     def to_numpy(self, x: F | I | B | Q, /) -> Any:
         """The values as a NumPy array that nothing else changes; a quantized tensor is dequantized."""
         return missing("to_numpy")
 
-    @operation(kinds="FIBQ", shape=None, result="host", lists=("tensors",))
+    @operation(kinds="FCIBQ", shape=None, result="host", lists=("tensors",))
     def to_numpy_many(self, tensors: Sequence[F | I | B | Q], /) -> tuple[Any, ...]:
         """``to_numpy`` of each; a backend that computes asynchronously waits once for all of them."""
         return tuple(self.to_numpy(x) for x in tensors)
@@ -52,7 +52,7 @@ class Creation(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def astype(self, x: F | I | B, /, dtype: BoolDType) -> B: ...
     @overload
     def astype(self, x: F | I | B, /, dtype: DType) -> Any: ...
-    @operation(kinds="FIB", shape=unchanged, result="dtype", required=True, differentiable=True)
+    @operation(kinds="FCIB", shape=unchanged, result="dtype", required=True, differentiable=True)
     def astype(self, x: Any, /, dtype: DType) -> Any:
         """``x`` in another float, int or bool dtype.
 
@@ -73,7 +73,7 @@ class Creation(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def full(self, shape: Shape, value: bool, dtype: BoolDType) -> B: ...
     @overload
     def full(self, shape: Shape, value: float, dtype: DType) -> Any: ...
-    @operation(kinds="FIB", shape=lambda *, shape, **_: shape, result="dtype", required=True)
+    @operation(kinds="FCIB", shape=lambda *, shape, **_: shape, result="dtype", required=True)
     def full(self, shape: Shape, value: float, dtype: DType) -> Any:
         """A tensor filled with ``value``."""
         return missing("full")
@@ -86,7 +86,7 @@ class Creation(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def zeros(self, shape: Shape, dtype: BoolDType) -> B: ...
     @overload
     def zeros(self, shape: Shape, dtype: DType) -> Any: ...
-    @operation(kinds="FIB", shape=lambda *, shape, **_: shape, result="dtype")
+    @operation(kinds="FCIB", shape=lambda *, shape, **_: shape, result="dtype")
     def zeros(self, shape: Shape, dtype: DType) -> Any:
         """A tensor filled with 0 (or False)."""
         return self.full(shape, 0, dtype)
@@ -99,7 +99,7 @@ class Creation(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def ones(self, shape: Shape, dtype: BoolDType) -> B: ...
     @overload
     def ones(self, shape: Shape, dtype: DType) -> Any: ...
-    @operation(kinds="FIB", shape=lambda *, shape, **_: shape, result="dtype")
+    @operation(kinds="FCIB", shape=lambda *, shape, **_: shape, result="dtype")
     def ones(self, shape: Shape, dtype: DType) -> Any:
         """A tensor filled with 1 (or True)."""
         return self.full(shape, 1, dtype)
@@ -112,7 +112,7 @@ class Creation(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def empty(self, shape: Shape, dtype: BoolDType) -> B: ...
     @overload
     def empty(self, shape: Shape, dtype: DType) -> Any: ...
-    @operation(kinds="FIB", shape=lambda *, shape, **_: shape, result="dtype")
+    @operation(kinds="FCIB", shape=lambda *, shape, **_: shape, result="dtype")
     def empty(self, shape: Shape, dtype: DType) -> Any:
         """A tensor of arbitrary values."""
         return self.zeros(shape, dtype)
@@ -140,7 +140,7 @@ class Creation(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def eye(self, n: int, m: int, offset: int, dtype: BoolDType) -> B: ...
     @overload
     def eye(self, n: int, m: int, offset: int, dtype: DType) -> Any: ...
-    @operation(kinds="FIB", shape=lambda *, n, m, **_: (n, m), result="dtype")
+    @operation(kinds="FCIB", shape=lambda *, n, m, **_: (n, m), result="dtype")
     def eye(self: Any, n: int, m: int, offset: int, dtype: DType) -> Any:
         """``n`` by ``m`` zeros with ones on a diagonal, ``offset`` above the main one (below, if negative)."""
         rows = self.reshape(self.arange(offset, offset + n, 1, int64), (n, 1))

@@ -185,7 +185,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def slice(self, x: B, /, key: Key) -> B: ...
     @overload
     def slice(self, x: Q, /, key: Key) -> Q: ...
-    @operation(kinds="FIBQ", shape=sliced, required=True, differentiable=True)
+    @operation(kinds="FCIBQ", shape=sliced, required=True, differentiable=True)
     def slice(self, x: Any, /, key: Key) -> Any:
         """``x[key]`` for one slice per axis; steps may be negative."""
         return missing("slice")
@@ -201,7 +201,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def select(self, x: B, /, axis: int, index: int) -> B: ...
     @overload
     def select(self, x: Q, /, axis: int, index: int) -> Q: ...
-    @operation(kinds="FIBQ", shape=selected, differentiable=True)
+    @operation(kinds="FCIBQ", shape=selected, differentiable=True)
     def select(self: Any, x: Any, /, axis: int, index: int) -> Any:
         """The entry ``index``, 0 or more, along ``axis``, which the result lacks."""
         selected(x.shape, axis=axis, index=index)
@@ -216,7 +216,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def slice_assign(self, x: I, value: I | int, /, key: Key) -> I: ...
     @overload
     def slice_assign(self, x: B, value: B | bool, /, key: Key) -> B: ...
-    @operation(kinds="FIB", shape=_assigned, required=True, differentiable=True)
+    @operation(kinds="FCIB", shape=_assigned, required=True, differentiable=True)
     def slice_assign(self, x: Any, value: Any, /, key: Key) -> Any:
         """``x`` with ``value`` at ``x[key]``, to whose shape ``value`` broadcasts."""
         return missing("slice_assign")
@@ -228,7 +228,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     )
     linear_in(slice_assign)
 
-    @operation(kinds="F", shape=lambda grad, *, shape, key: shape, differentiable=True)
+    @operation(kinds="FC", shape=lambda grad, *, shape, key: shape, differentiable=True)
     def slice_backward(self: Any, grad: F, /, shape: Shape, key: Key) -> F:
         """The gradient of :meth:`slice`: ``grad`` at ``key``, and 0 elsewhere in ``shape``."""
         return self.slice_assign(self.zeros(shape, self.dtype(grad)), grad, key)
@@ -246,7 +246,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def take_along_axis(self, x: B, indices: I, /, axis: int) -> B: ...
     @overload
     def take_along_axis(self, x: Q, indices: I, /, axis: int) -> Q: ...
-    @operation(kinds="FIBQ", shape=gathered, like=("x",), required=True, differentiable=True)
+    @operation(kinds="FCIBQ", shape=gathered, like=("x",), required=True, differentiable=True)
     def take_along_axis(self, x: Any, indices: Any, /, axis: int) -> Any:
         """The elements of ``x`` at ``indices`` along ``axis``.
 
@@ -259,7 +259,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     )
     linear_in(take_along_axis)
 
-    @operation(kinds="F", shape=lambda grad, indices, *, shape, axis: shape, like=("grad",), differentiable=True)
+    @operation(kinds="FC", shape=lambda grad, indices, *, shape, axis: shape, like=("grad",), differentiable=True)
     def take_along_axis_backward(self: Any, grad: F, indices: I, /, shape: Shape, axis: int) -> F:
         """The gradient of :meth:`take_along_axis`: zeros of ``shape``, with ``grad`` added at the indices."""
         return self.scatter(self.zeros(shape, self.dtype(grad)), indices, grad, axis, "add")
@@ -273,7 +273,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def scatter(self, x: I, indices: I, values: I | int, /, axis: int, mode: str = "assign") -> I: ...
     @overload
     def scatter(self, x: B, indices: I, values: B | bool, /, axis: int, mode: str = "assign") -> B: ...
-    @operation(kinds="FIB", shape=scattered, like=("x",), required=True, differentiable=True)
+    @operation(kinds="FCIB", shape=scattered, like=("x",), required=True, differentiable=True)
     def scatter(self, x: Any, indices: Any, values: Any, /, axis: int, mode: str = "assign") -> Any:
         """``x`` with ``values`` written at ``indices`` along ``axis``.
 
@@ -331,7 +331,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def take(self, x: B, indices: I, /, axis: int) -> B: ...
     @overload
     def take(self, x: Q, indices: I, /, axis: int) -> Q: ...
-    @operation(kinds="FIBQ", shape=_taken, like=("x",), required=True, differentiable=True)
+    @operation(kinds="FCIBQ", shape=_taken, like=("x",), required=True, differentiable=True)
     def take(self, x: Any, indices: Any, /, axis: int) -> Any:
         """The entries of ``x`` at ``indices`` (of any shape) along ``axis``, which the axes of ``indices`` replace."""
         return missing("take")
@@ -339,7 +339,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     gradient_rule(take, x=lambda k, g, x_shape, indices, axis: k.take_backward(g, indices, x_shape[axis], axis))
     linear_in(take)
 
-    @operation(kinds="F", shape=_untaken, like=("grad",), differentiable=True)
+    @operation(kinds="FC", shape=_untaken, like=("grad",), differentiable=True)
     def take_backward(self: Any, grad: F, indices: I, /, length: int, axis: int) -> F:
         """The gradient of :meth:`take` for ``length`` entries along ``axis``: entries of ``grad`` added by index."""
         indices_shape = indices.shape
@@ -356,7 +356,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def index_add(self, x: F, indices: I, values: F | float, /, axis: int) -> F: ...
     @overload
     def index_add(self, x: I, indices: I, values: I | int, /, axis: int) -> I: ...
-    @operation(kinds="FI", shape=added, like=("x",), differentiable=True)
+    @operation(kinds="FCI", shape=added, like=("x",), differentiable=True)
     def index_add(self: Any, x: Any, indices: Any, values: Any, /, axis: int) -> Any:
         """``x`` with the entries of ``values`` along ``axis`` added at ``indices`` (1-d)."""
         added(x.shape, indices.shape, shape_or_none(values), axis=axis)
@@ -371,7 +371,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def index_copy(self, x: I, indices: I, values: I | int, /, axis: int, donate: bool = False) -> I: ...
     @overload
     def index_copy(self, x: B, indices: I, values: B | bool, /, axis: int, donate: bool = False) -> B: ...
-    @operation(kinds="FIB", shape=added, like=("x",), differentiable=True)
+    @operation(kinds="FCIB", shape=added, like=("x",), differentiable=True)
     def index_copy(self: Any, x: Any, indices: Any, values: Any, /, axis: int, donate: bool = False) -> Any:
         """``x`` with its entries at ``indices`` (1-d) along ``axis`` replaced by the entries of ``values``.
 
@@ -389,7 +389,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def gather_nd(self, x: I, indices: I, /) -> I: ...
     @overload
     def gather_nd(self, x: B, indices: I, /) -> B: ...
-    @operation(kinds="FIB", shape=_gathered_nd, like=("x",), differentiable=True)
+    @operation(kinds="FCIB", shape=_gathered_nd, like=("x",), differentiable=True)
     def gather_nd(self: Any, x: Any, indices: Any, /) -> Any:
         """The entries of ``x`` at positions along its first m axes: ``indices`` has shape (..., m).
 
@@ -404,7 +404,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def scatter_nd(self, x: I, indices: I, values: I | int, /, mode: str = "assign") -> I: ...
     @overload
     def scatter_nd(self, x: B, indices: I, values: B | bool, /, mode: str = "assign") -> B: ...
-    @operation(kinds="FIB", shape=_scattered_nd, like=("x",), differentiable=True)
+    @operation(kinds="FCIB", shape=_scattered_nd, like=("x",), differentiable=True)
     def scatter_nd(self: Any, x: Any, indices: Any, values: Any, /, mode: str = "assign") -> Any:
         """``x`` with entries written at positions; the writing counterpart of :meth:`gather_nd`.
 
@@ -417,7 +417,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         entries, flat = _flat(self, x, indices)
         count = math.prod(flat.shape)
         flat, shape = self.reshape(flat, (count,)), (count, *entries.shape[1:])
-        if not isinstance(values, bool | int | float):
+        if not is_scalar(values):
             values = self.reshape(values, shape)
         if mode in _REDUCE:
             values = self.full(shape, values, self.dtype(x)) if is_scalar(values) else values
@@ -428,7 +428,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     # ---- indices from values, and values from indices ----
 
-    @operation(kinds="FIB", shape=None, result="int64", required=True)
+    @operation(kinds="FCIB", shape=None, result="int64", required=True)
     def nonzero(self, x: F | I | B, /) -> I:
         """The positions of the elements that are not 0, in row-major order, as an int64 tensor (count, rank)."""
         return missing("nonzero")

@@ -35,7 +35,7 @@ class Logic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def equal(self, x: B, y: B | bool, /) -> B: ...
     @overload
     def equal(self, x: bool, y: B, /) -> B: ...
-    @operation(kinds="FIB", shape=broadcast, result="bool", required=True)
+    @operation(kinds="FCIB", shape=broadcast, result="bool", required=True)
     def equal(self, x: Any, y: Any, /) -> Any:
         """``x == y``; False where either is NaN."""
         return missing("equal")
@@ -52,7 +52,7 @@ class Logic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def not_equal(self, x: B, y: B | bool, /) -> B: ...
     @overload
     def not_equal(self, x: bool, y: B, /) -> B: ...
-    @operation(kinds="FIB", shape=broadcast, result="bool")
+    @operation(kinds="FCIB", shape=broadcast, result="bool")
     def not_equal(self: Any, x: Any, y: Any, /) -> Any:
         """``x != y``; True where either is NaN."""
         return self.logical_not(self.equal(x, y))
@@ -111,17 +111,17 @@ class Logic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     # ---- what a float is ----
 
-    @operation(kinds="F", shape=unchanged, result="bool", required=True)
+    @operation(kinds="FC", shape=unchanged, result="bool", required=True)
     def isnan(self, x: F, /) -> B:
         """Whether ``x`` is NaN."""
         return missing("isnan")
 
-    @operation(kinds="F", shape=unchanged, result="bool", required=True)
+    @operation(kinds="FC", shape=unchanged, result="bool", required=True)
     def isinf(self, x: F, /) -> B:
         """Whether ``x`` is infinite, of either sign."""
         return missing("isinf")
 
-    @operation(kinds="F", shape=unchanged, result="bool")
+    @operation(kinds="FC", shape=unchanged, result="bool")
     def isfinite(self: Any, x: F, /) -> B:
         """Whether ``x`` is neither infinite nor NaN."""
         return self.less(self.abs(x), math.inf)

@@ -129,7 +129,7 @@ class Primitives(Protocol[F, I, B, Q]):
         stored, steps, points = (None if part is None else self.from_numpy(part) for part in (values, scale, zero))
         return quantized.Quantized(stored, steps, dtype, points, shape)  # type: ignore[return-value]
 
-    @operation(kinds="FIB", shape=None, result="data", required=True)
+    @operation(kinds="FCIB", shape=None, result="data", required=True)
     def from_numpy(self, array: Any) -> Any:
         """A primitive with a copy of a host array's shape, dtype and values."""
         return missing("from_numpy")

@@ -202,7 +202,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def sum(self, x: F, /, axis: Axes, keepdims: bool = False) -> F: ...
     @overload
     def sum(self, x: I, /, axis: Axes, keepdims: bool = False) -> I: ...
-    @operation(kinds="FI", shape=reduced, required=True, differentiable=True)
+    @operation(kinds="FCI", shape=reduced, required=True, differentiable=True)
     def sum(self, x: Any, /, axis: Axes, keepdims: bool = False) -> Any:
         """The sum over ``axis``, in the dtype of ``x``; 0 if there are no elements."""
         return missing("sum")
@@ -240,7 +240,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def count_nonzero(self, x: I, /, axis: Axes, keepdims: bool = False) -> I: ...
     @overload
     def count_nonzero(self, x: B, /, axis: Axes, keepdims: bool = False) -> I: ...
-    @operation(kinds="FIB", shape=reduced, result="int64")
+    @operation(kinds="FCIB", shape=reduced, result="int64")
     def count_nonzero(self: Any, x: Any, /, axis: Axes, keepdims: bool = False) -> Any:
         """The number of elements over ``axis`` that are not 0; NaN counts as not 0."""
         nonzero = x if self.dtype(x).kind == "bool" else self.not_equal(x, 0)
@@ -353,7 +353,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     # ---- statistics ----
 
-    @operation(kinds="F", shape=reduced, differentiable=True)
+    @operation(kinds="FC", shape=reduced, differentiable=True)
     def mean(self: Any, x: F, /, axis: Axes, keepdims: bool = False) -> F:
         """The mean over ``axis``; NaN if there are no elements."""
         total = self.sum(upcast_half(self, x), axis, keepdims)

@@ -37,7 +37,7 @@ class Selection(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def where(self, condition: B, x: B, y: B | bool, /) -> B: ...
     @overload
     def where(self, condition: B, x: bool, y: B, /) -> B: ...
-    @operation(kinds="FIB", shape=broadcast, like=("x", "y"), required=True, differentiable=True)
+    @operation(kinds="FCIB", shape=broadcast, like=("x", "y"), required=True, differentiable=True)
     def where(self, condition: Any, x: Any, y: Any, /) -> Any:
         """``x`` where ``condition`` is true, else ``y``; the three broadcast.
 
@@ -58,7 +58,7 @@ class Selection(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def masked_fill(self, x: I, mask: B, value: I | int, /) -> I: ...
     @overload
     def masked_fill(self, x: B, mask: B, value: B | bool, /) -> B: ...
-    @operation(kinds="FIB", shape=broadcast, like=("x",), differentiable=True)
+    @operation(kinds="FCIB", shape=broadcast, like=("x",), differentiable=True)
     def masked_fill(self, x: Any, mask: Any, value: Any, /) -> Any:
         """``x`` with ``value``, a Python scalar or a tensor, where ``mask`` is true; the three broadcast."""
         return self.where(mask, value, x)
@@ -69,7 +69,7 @@ class Selection(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def masked_select(self, x: I, mask: B, /) -> I: ...
     @overload
     def masked_select(self, x: B, mask: B, /) -> B: ...
-    @operation(kinds="FIB", shape=None, like=("x",), differentiable=True)
+    @operation(kinds="FCIB", shape=None, like=("x",), differentiable=True)
     def masked_select(self: Any, x: Any, mask: Any, /) -> Any:
         """The elements of ``x`` where ``mask`` is true, in row-major order, as a vector; both broadcast.
 
@@ -87,7 +87,7 @@ class Selection(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def triu(self, x: I, /, offset: int = 0) -> I: ...
     @overload
     def triu(self, x: B, /, offset: int = 0) -> B: ...
-    @operation(kinds="FIB", shape=matrices, differentiable=True)
+    @operation(kinds="FCIB", shape=matrices, differentiable=True)
     def triu(self: Any, x: Any, /, offset: int = 0) -> Any:
         """The upper triangle of each matrix, on and above the diagonal ``offset`` above the main one; 0 elsewhere."""
         return self.where(above(self, x.shape, offset), x, zero(self, x))
@@ -101,7 +101,7 @@ class Selection(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def tril(self, x: I, /, offset: int = 0) -> I: ...
     @overload
     def tril(self, x: B, /, offset: int = 0) -> B: ...
-    @operation(kinds="FIB", shape=matrices, differentiable=True)
+    @operation(kinds="FCIB", shape=matrices, differentiable=True)
     def tril(self: Any, x: Any, /, offset: int = 0) -> Any:
         """The lower triangle of each matrix, on and below the diagonal ``offset`` above the main one; 0 elsewhere."""
         return self.where(above(self, x.shape, offset + 1), zero(self, x), x)
@@ -118,4 +118,4 @@ def above(k: Any, shape: Shape, offset: int) -> Any:
 
 def zero(k: Any, x: Any) -> Any:
     """0 as a Python scalar of the kind of ``x``."""
-    return {"float": 0.0, "int": 0, "bool": False}[k.dtype(x).kind]
+    return {"float": 0.0, "complex": 0.0, "int": 0, "bool": False}[k.dtype(x).kind]

@@ -61,7 +61,7 @@ class ShapeOperations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def reshape(self, x: B, /, shape: Shape) -> B: ...
     @overload
     def reshape(self, x: Q, /, shape: Shape) -> Q: ...
-    @operation(kinds="FIBQ", shape=shapes.reshape, required=True, differentiable=True)
+    @operation(kinds="FCIBQ", shape=shapes.reshape, required=True, differentiable=True)
     def reshape(self, x: Any, /, shape: Shape) -> Any:
         """The elements in row-major order in another shape, which has no -1."""
         return missing("reshape")
@@ -77,7 +77,7 @@ class ShapeOperations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def broadcast_to(self, x: B, /, shape: Shape) -> B: ...
     @overload
     def broadcast_to(self, x: Q, /, shape: Shape) -> Q: ...
-    @operation(kinds="FIBQ", shape=shapes.broadcast_to, required=True, differentiable=True)
+    @operation(kinds="FCIBQ", shape=shapes.broadcast_to, required=True, differentiable=True)
     def broadcast_to(self, x: Any, /, shape: Shape) -> Any:
         """``x`` repeated along axes of length 1 and new leading axes to ``shape``."""
         return missing("broadcast_to")
@@ -93,7 +93,7 @@ class ShapeOperations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def permute_dims(self, x: B, /, axes: Axes) -> B: ...
     @overload
     def permute_dims(self, x: Q, /, axes: Axes) -> Q: ...
-    @operation(kinds="FIBQ", shape=shapes.permuted, required=True, differentiable=True)
+    @operation(kinds="FCIBQ", shape=shapes.permuted, required=True, differentiable=True)
     def permute_dims(self, x: Any, /, axes: Axes) -> Any:
         """``x`` with its axes in the order ``axes``: axis ``i`` of the result is axis ``axes[i]`` of ``x``."""
         return missing("permute_dims")
@@ -109,7 +109,7 @@ class ShapeOperations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def concat(self, tensors: Sequence[B], /, axis: int) -> B: ...
     @overload
     def concat(self, tensors: Sequence[Q], /, axis: int) -> Q: ...
-    @operation(kinds="FIBQ", shape=shapes.joined, required=True, differentiable=True, lists=("tensors",))
+    @operation(kinds="FCIBQ", shape=shapes.joined, required=True, differentiable=True, lists=("tensors",))
     def concat(self, tensors: Sequence[Any], /, axis: int) -> Any:
         """One or more tensors joined along ``axis``; their other axes are equal."""
         return missing("concat")
@@ -123,7 +123,7 @@ class ShapeOperations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def stack(self, tensors: Sequence[I], /, axis: int) -> I: ...
     @overload
     def stack(self, tensors: Sequence[B], /, axis: int) -> B: ...
-    @operation(kinds="FIB", shape=shapes.stacked, differentiable=True, lists=("tensors",))
+    @operation(kinds="FCIB", shape=shapes.stacked, differentiable=True, lists=("tensors",))
     def stack(self, tensors: Sequence[Any], /, axis: int) -> Any:
         """One or more tensors of one shape joined along a new axis."""
         shapes.stacked([x.shape for x in tensors], axis=axis)
@@ -142,7 +142,7 @@ class ShapeOperations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def flip(self, x: B, /, axis: Axes) -> B: ...
     @overload
     def flip(self, x: Q, /, axis: Axes) -> Q: ...
-    @operation(kinds="FIBQ", shape=shapes.flipped, differentiable=True)
+    @operation(kinds="FCIBQ", shape=shapes.flipped, differentiable=True)
     def flip(self: Any, x: Any, /, axis: Axes) -> Any:
         """``x`` with the order of its elements reversed along each of ``axis``."""
         shapes.flipped(x.shape, axis=axis)
@@ -160,7 +160,7 @@ class ShapeOperations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def roll(self, x: B, /, shift: Axes, axis: Axes) -> B: ...
     @overload
     def roll(self, x: Q, /, shift: Axes, axis: Axes) -> Q: ...
-    @operation(kinds="FIBQ", shape=shapes.rolled, differentiable=True)
+    @operation(kinds="FCIBQ", shape=shapes.rolled, differentiable=True)
     def roll(self: Any, x: Any, /, shift: Axes, axis: Axes) -> Any:
         """``x`` with its elements shifted cyclically by ``shift`` positions along ``axis``, one shift for each axis."""
         for by, a in zip(shift, axis, strict=True):
@@ -179,7 +179,7 @@ class ShapeOperations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def tile(self, x: I, /, repeats: Axes) -> I: ...
     @overload
     def tile(self, x: B, /, repeats: Axes) -> B: ...
-    @operation(kinds="FIB", shape=shapes.tiled, differentiable=True)
+    @operation(kinds="FCIB", shape=shapes.tiled, differentiable=True)
     def tile(self, x: Any, /, repeats: Axes) -> Any:
         """``x`` repeated ``repeats[i]`` times along axis ``i``."""
         apart = tuple(m for n in x.shape for m in (1, n))
@@ -193,7 +193,7 @@ class ShapeOperations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def repeat(self, x: I, /, repeats: int, axis: int) -> I: ...
     @overload
     def repeat(self, x: B, /, repeats: int, axis: int) -> B: ...
-    @operation(kinds="FIB", shape=shapes.repeated, differentiable=True)
+    @operation(kinds="FCIB", shape=shapes.repeated, differentiable=True)
     def repeat(self, x: Any, /, repeats: int, axis: int) -> Any:
         """Each element ``repeats`` times in a row along ``axis``."""
         before, n, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
@@ -206,7 +206,7 @@ class ShapeOperations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def pad(self, x: I, /, widths: Widths, mode: str = "constant", value: float = 0.0) -> I: ...
     @overload
     def pad(self, x: B, /, widths: Widths, mode: str = "constant", value: float = 0.0) -> B: ...
-    @operation(kinds="FIB", shape=shapes.padded, differentiable=True)
+    @operation(kinds="FCIB", shape=shapes.padded, differentiable=True)
     def pad(self: Any, x: Any, /, widths: Widths, mode: str = "constant", value: float = 0.0) -> Any:
         """``x`` with ``widths[i] = (before, after)`` more elements at the ends of axis ``i``.
 
@@ -217,7 +217,7 @@ class ShapeOperations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         shape = shapes.padded(x.shape, widths=widths, mode=mode)
         if mode == "constant":
             dtype = self.dtype(x)
-            fitted = {"float": float, "int": int, "bool": bool}[dtype.kind](value)
+            fitted = {"float": float, "complex": complex, "int": int, "bool": bool}[dtype.kind](value)
             inside = tuple(slice(before, before + n, 1) for n, (before, _) in zip(x.shape, widths, strict=True))
             return self.slice_assign(self.full(shape, fitted, dtype), x, inside)
         for axis, (before, after) in enumerate(widths):
@@ -234,7 +234,7 @@ class ShapeOperations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def sliding_window(self, x: I, /, size: Axes, stride: Axes, axis: Axes, dilation: Axes) -> I: ...
     @overload
     def sliding_window(self, x: B, /, size: Axes, stride: Axes, axis: Axes, dilation: Axes) -> B: ...
-    @operation(kinds="FIB", shape=shapes.windows, differentiable=True)
+    @operation(kinds="FCIB", shape=shapes.windows, differentiable=True)
     def sliding_window(self: Any, x: Any, /, size: Axes, stride: Axes, axis: Axes, dilation: Axes) -> Any:
         """All windows of ``size`` elements over ``axis``, as new last axes; ``axis`` then indexes the windows.
 
@@ -259,7 +259,7 @@ class ShapeOperations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     )
     linear_in(sliding_window)
 
-    @operation(kinds="F", shape=shapes.overlapped, differentiable=True)
+    @operation(kinds="FC", shape=shapes.overlapped, differentiable=True)
     def overlap_add(self: Any, x: Any, /, length: Axes, stride: Axes, axis: Axes, dilation: Axes) -> F:
         """The sum of overlapping windows, with ``length`` along ``axis``.
 
@@ -291,7 +291,7 @@ class ShapeOperations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def diagonal(self, x: I, /, offset: int, axis1: int, axis2: int) -> I: ...
     @overload
     def diagonal(self, x: B, /, offset: int, axis1: int, axis2: int) -> B: ...
-    @operation(kinds="FIB", shape=shapes.diagonal, differentiable=True)
+    @operation(kinds="FCIB", shape=shapes.diagonal, differentiable=True)
     def diagonal(self: Any, x: Any, /, offset: int, axis1: int, axis2: int) -> Any:
         """The diagonal of the matrices in ``axis1`` (rows) and ``axis2`` (columns), as a new last axis.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from backburn.base.dtypes import DType, as_dtype
+from backburn.base.dtypes import ComplexDType, DType, as_dtype, complex_of
 from backburn.base.errors import Unsupported
 from backburn.ops.rules.shapes import broadcast, unchanged
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=Callable[..., Any])
 ShapeRule = Callable[..., Any]
 
-KINDS = {"F": "float", "I": "int", "B": "bool", "Q": "quantized"}
+KINDS = {"F": "float", "C": "complex", "I": "int", "B": "bool", "Q": "quantized"}
 
 
 @dataclass(eq=False)
@@ -35,8 +35,9 @@ class Operation:
     ``optional`` operands that may be None. ``shape`` is a rule: called with the operands' shapes (None for a Python
     scalar or an absent operand) and the attributes, it returns the result's shape, one for each output, or raises an
     error of backburn; it is None if the shape depends on data. ``results`` is the dtype of each output: ``"same"`` is
-    the dtype of the operands named in ``like``, ``"dtype"`` the dtype of the attribute of this name, ``"data"`` the
-    dtype of the host array, ``"host"`` is for a result on the host, not a primitive; anything else is a dtype's name.
+    the dtype of the operands named in ``like``, ``"real"`` and ``"complex"`` that of its parts and the one with such
+    parts, ``"dtype"`` the dtype of the attribute of this name, ``"data"`` the dtype of the host array, ``"host"`` is
+    for a result on the host, not a primitive; anything else is a dtype's name.
     A last ``"..."`` means any number of outputs like the one before it.
 
     ``elementwise`` says that each element of the result depends on one element of each operand, apart from
@@ -96,9 +97,17 @@ class Operation:
         like = self.like or tuple(self.operands)
         common = next((d for name in like if (d := dtypes.get(name)) is not None), None)
         chosen = attributes.get("dtype", self.attributes.get("dtype"))
-        special = {"same": common, "dtype": chosen, "data": None, "host": None}
+        special: dict[str, DType | None] = {"same": common, "dtype": chosen, "data": None, "host": None}
+        if common is not None and common.has_gradient and not self.keeps_kind:
+            special["real"] = common.part if isinstance(common, ComplexDType) else common
+            special["complex"] = complex_of(common)
         results = self.results if self.results[-1] != "..." else self.results[:1] * outputs
         return tuple(special[r] if r in special else as_dtype(r) for r in results)
+
+    @cached_property
+    def keeps_kind(self) -> bool:
+        """Whether no output is the part of a complex operand, or made of parts."""
+        return not {"real", "complex"} & {*self.results}
 
     @cached_property
     def optional(self) -> tuple[str, ...]:
@@ -159,7 +168,8 @@ def operation(
 ) -> Callable[[C], C]:
     """Enter the decorated declaration into the operation table.
 
-    ``kinds`` are the kinds of the main operand (a subset of ``"FIBQ"``); the family is the module's name; ``result``
+    ``kinds`` are the kinds of the main operand (a subset of ``"FCIBQ"``; without C, complex operands are refused above
+    the contract); the family is the module's name; ``result``
     is one string for each output (see :class:`Operation`). A required operation's body is ``return missing("name")``.
     Without ``elementwise``, an operation is element-wise if its result has its operands' (broadcast) shape.
     """

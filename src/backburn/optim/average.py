@@ -105,6 +105,8 @@ class Average(FixedAttributes):
             if mean._primitive is x._primitive:  # which a frozen parameter always is
                 means[leaf.path] = mean
                 continue
+            if x._dtype.kind == "complex":
+                raise DTypeError(f"update: averages are of real parameters, and {leaf.path!r} is {describe((x,))}")
             if mean._backend != k:
                 mean = mean.to(k)
             key = id(k), x._dtype.name
@@ -203,7 +205,7 @@ class Average(FixedAttributes):
         means = {}
         for path, x in self._means.items():
             kept = copy_if_overwritten(x)  # in a separate tensor: a captured step uses up those of its state
-            means[f"{path}.mean"] = FloatTensor(kept._primitive, kept._backend, kept._dtype)
+            means[f"{path}.mean"] = kept.__class__(kept._primitive, kept._backend, kept._dtype)
         return {"updates": self.updates, **means}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -275,7 +277,7 @@ def lowered(x: FloatTensor) -> FloatTensor:
     """``x`` without history, below its level of autodiff if it has one."""
     home: Any = x._backend
     k: Any = place_of_steps(home)
-    return x if k is home else FloatTensor(home.inner(x._primitive), k, x._dtype)
+    return x if k is home else x.__class__(home.inner(x._primitive), k, x._dtype)
 
 
 def _widened(x: FloatTensor) -> FloatTensor:
@@ -291,4 +293,4 @@ def _like(mean: FloatTensor, x: FloatTensor) -> FloatTensor:
     primitive = copy_if_overwritten(cast(mean, x._dtype))._primitive
     if home is not k:
         primitive = home.new_leaf(primitive) if x.is_require_grad else home.from_inner(primitive)
-    return FloatTensor(primitive, home, x._dtype)
+    return x.__class__(primitive, home, x._dtype)

@@ -23,7 +23,7 @@ from backburn.base.contexts import ACTIVE
 from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError, DTypeError, ShapeError, hint_for
 from backburn.base.mutable_trees import Leaf, MutableTree
 from backburn.base.trees import NODE_TYPES, leaves_with_paths
-from backburn.tensor.classes import FloatTensor, Tensor
+from backburn.tensor.classes import DIFFERENTIABLE, FloatTensor, Tensor
 from backburn.tensor.core.dispatch import cast, upcast_half
 from backburn.tensor.core.levels import innermost
 from backburn.tensor.core.messages import describe
@@ -37,7 +37,7 @@ NamedGradients: TypeAlias = dict[str, FloatTensor]
 
 def is_float_tensor(value: Any) -> bool:
     """Whether a leaf of a model can be a parameter."""
-    return value.__class__ is FloatTensor
+    return value.__class__ in DIFFERENTIABLE
 
 
 def named_gradients(model: Any, gradients: Any) -> NamedGradients:

@@ -32,6 +32,7 @@ from backburn.hints.general import OPTIMIZERS
 from backburn.optim.fixed_attributes import FixedAttributes
 from backburn.optim.gradients import by_leaf, is_float_tensor, is_tree, place_of_steps
 from backburn.tensor.classes import FloatTensor
+from backburn.tensor.core import complex_numbers
 from backburn.tensor.core.copying import copy_if_overwritten
 from backburn.tensor.core.dispatch import upcast_half_dtype
 from backburn.tensor.core.host import asarray
@@ -243,6 +244,8 @@ class Optimizer(FixedAttributes):
                 f"{leaf.path!r} is in a {type(node.value).__name__}, which never changes; use a list or a dict"
             )
         x = leaf.value
+        if x._dtype.kind == "complex":
+            raise DTypeError(f"step: {leaf.path!r} is {describe((x,))}, and {complex_numbers.STEPS}")
         k: Any = place_of_steps(x._backend)
         widens = x._dtype.bits < 32 and not (self._is_operation and k.capabilities.wide_steps)
         return Update(leaf, k, gradient, self._state(leaf, k), widens)

@@ -7,16 +7,16 @@ quantized tensors), and :class:`BackendMismatchError` for operands on different 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from backburn.base.errors import ArgumentError
 from backburn.tensor.core.dispatch import (
+    Number,
     Scalar,
     binary,
     call,
     create,
     is_plain_float,
-    kind_operand,
     promote_operands,
     tensor_operand,
     unary,
@@ -28,10 +28,10 @@ from backburn.tensor.core.types import T
 from backburn.tensor.core.wrapping import is_tensor
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import FloatTensor, Tensor
+    from backburn.tensor.classes import ComplexTensor, FloatTensor, Tensor
 
 
-def add(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
+def add(x: Tensor | Number, y: Tensor | Number, /) -> Tensor:
     """``x + y``.
 
     >>> import backburn as bb
@@ -41,7 +41,7 @@ def add(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
     return binary("add", x, y)
 
 
-def subtract(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
+def subtract(x: Tensor | Number, y: Tensor | Number, /) -> Tensor:
     """``x - y``.
 
     >>> import backburn as bb
@@ -51,7 +51,7 @@ def subtract(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
     return binary("sub", x, y)
 
 
-def multiply(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
+def multiply(x: Tensor | Number, y: Tensor | Number, /) -> Tensor:
     """``x * y``.
 
     >>> import backburn as bb
@@ -61,7 +61,7 @@ def multiply(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
     return binary("mul", x, y)
 
 
-def divide(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
+def divide(x: Tensor | Number, y: Tensor | Number, /) -> FloatTensor:
     """``x / y``; integers become the default float. A zero divisor gives an infinity or NaN.
 
     >>> import backburn as bb
@@ -137,44 +137,17 @@ def positive(x: T, /) -> T:
     return tensor_operand("positive", x)
 
 
-def conj(x: T, /) -> T:
-    """The complex conjugate, which for real numbers is ``x`` itself.
-
-    >>> import backburn as bb
-    >>> bb.conj(bb.asarray([1.0, -2.0])).tolist()
-    [1.0, -2.0]
-    """
-    return kind_operand("conj", x, "FI")
-
-
-def real(x: T, /) -> T:
-    """The real part, which for real numbers is ``x`` itself.
-
-    >>> import backburn as bb
-    >>> bb.real(bb.asarray([1.0, -2.0])).tolist()
-    [1.0, -2.0]
-    """
-    return kind_operand("real", x, "FI")
-
-
-def imag(x: T, /) -> T:
-    """The imaginary part, which for real numbers is 0.
-
-    >>> import backburn as bb
-    >>> bb.imag(bb.asarray([1.0, -2.0])).tolist()
-    [0.0, 0.0]
-    """
-    x = kind_operand("imag", x, "FI")
-    return create("zeros", x.backend, shape=x.shape, dtype=x.dtype)
-
-
+@overload
+def abs(x: ComplexTensor, /) -> FloatTensor: ...
+@overload
+def abs(x: T, /) -> T: ...
 @method
-def abs(x: T, /) -> T:
-    """``|x|``; the derivative at 0 is 0.
+def abs(x: Tensor, /) -> Tensor:
+    """``|x|``; the derivative at 0 is 0. Of complex numbers a float tensor, computed without intermediate overflow.
 
     >>> import backburn as bb
-    >>> bb.abs(bb.asarray([-1, 2])).tolist()
-    [1, 2]
+    >>> bb.abs(bb.asarray([-1, 2])).tolist(), bb.abs(bb.asarray([3 - 4j])).tolist()
+    ([1, 2], [5.0])
     """
     return unary("abs", x)
 
@@ -182,6 +155,8 @@ def abs(x: T, /) -> T:
 @method
 def sign(x: T, /) -> T:
     """-1, 0 or 1 with the sign of ``x``; NaN stays NaN. The derivative is 0.
+
+    Of complex numbers ``x / |x|``, and 0 at 0; it changes with their angle.
 
     >>> import backburn as bb
     >>> bb.sign(bb.asarray([-2.5, 0.0, 4.0])).tolist()

@@ -1,4 +1,4 @@
-"""``Tensor`` and the classes of its four kinds.
+"""``Tensor`` and the classes of its kinds.
 
 A tensor is a primitive and the backend that made it. Its methods are functions of this package, whose first argument
 is the tensor. All of them, and the operators, are on :class:`Tensor` and raise :class:`DTypeError` for kinds that they
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.dtypes import DType
-from backburn.base.errors import IndexConversionError, ShapeError, ZeroDimError
+from backburn.base.errors import DTypeError, IndexConversionError, ShapeError, ZeroDimError
 from backburn.hints import HidesHints, add_method_hints
 from backburn.tensor import (  # noqa: F401 - functions in them are methods
     activations,
@@ -33,20 +33,20 @@ from backburn.tensor import (  # noqa: F401 - functions in them are methods
     sort,
     special,
 )
-from backburn.tensor.core import arrow, conversions, host
+from backburn.tensor.core import arrow, complex_numbers, conversions, host
 from backburn.tensor.core.copying import deep_copy, pickled
-from backburn.tensor.core.dispatch import Scalar, binary_function
+from backburn.tensor.core.dispatch import Number, Scalar, binary_function
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.methods import METHODS, TensorMethods
 from backburn.tensor.core.repr import tensor_html, tensor_repr
-from backburn.tensor.core.wrapping import CLASSES, TENSORS
+from backburn.tensor.core.wrapping import CLASSES, REAL_TENSORS, TENSORS
 from backburn.tensor.linalg import products
 from backburn.tensor.standard import namespace
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from backburn.tensor.core.typing_stubs import BoolKind, FloatKind, IntKind, QuantizedKind
+    from backburn.tensor.core.typing_stubs import BoolKind, ComplexKind, FloatKind, IntKind, QuantizedKind
 
 
 #: Default of backend and dtype in ``Tensor(data)``, which other libraries allow and which raises here.
@@ -325,26 +325,26 @@ class Tensor(TensorMethods, metaclass=HidesHints):
 
     if TYPE_CHECKING:  # set below, where all classes are known
 
-        def __add__(self, other: Tensor | Scalar) -> Tensor: ...
-        def __sub__(self, other: Tensor | Scalar) -> Tensor: ...
-        def __mul__(self, other: Tensor | Scalar) -> Tensor: ...
-        def __truediv__(self, other: Tensor | Scalar) -> Tensor: ...
+        def __add__(self, other: Tensor | Number) -> Tensor: ...
+        def __sub__(self, other: Tensor | Number) -> Tensor: ...
+        def __mul__(self, other: Tensor | Number) -> Tensor: ...
+        def __truediv__(self, other: Tensor | Number) -> Tensor: ...
         def __floordiv__(self, other: Tensor | Scalar) -> Tensor: ...
         def __mod__(self, other: Tensor | Scalar) -> Tensor: ...
-        def __pow__(self, other: Tensor | Scalar) -> Tensor: ...
+        def __pow__(self, other: Tensor | Number) -> Tensor: ...
         def __matmul__(self, other: Tensor) -> Tensor: ...
         def __and__(self, other: Tensor | int) -> Tensor: ...
         def __or__(self, other: Tensor | int) -> Tensor: ...
         def __xor__(self, other: Tensor | int) -> Tensor: ...
         def __lshift__(self, other: Tensor | int) -> Tensor: ...
         def __rshift__(self, other: Tensor | int) -> Tensor: ...
-        def __radd__(self, other: Scalar) -> Tensor: ...
-        def __rsub__(self, other: Scalar) -> Tensor: ...
-        def __rmul__(self, other: Scalar) -> Tensor: ...
-        def __rtruediv__(self, other: Scalar) -> Tensor: ...
+        def __radd__(self, other: Number) -> Tensor: ...
+        def __rsub__(self, other: Number) -> Tensor: ...
+        def __rmul__(self, other: Number) -> Tensor: ...
+        def __rtruediv__(self, other: Number) -> Tensor: ...
         def __rfloordiv__(self, other: Scalar) -> Tensor: ...
         def __rmod__(self, other: Scalar) -> Tensor: ...
-        def __rpow__(self, other: Scalar) -> Tensor: ...
+        def __rpow__(self, other: Number) -> Tensor: ...
         def __rmatmul__(self, other: Any) -> Tensor: ...
         def __rand__(self, other: int) -> Tensor: ...
         def __ror__(self, other: int) -> Tensor: ...
@@ -379,7 +379,7 @@ class Tensor(TensorMethods, metaclass=HidesHints):
 
 
 if not TYPE_CHECKING:
-    FloatKind = IntKind = BoolKind = QuantizedKind = Tensor  # type checkers see one class for each kind
+    ComplexKind = FloatKind = IntKind = BoolKind = QuantizedKind = Tensor  # type checkers see one class for each kind
 
 
 class FloatTensor(FloatKind):
@@ -391,6 +391,27 @@ class FloatTensor(FloatKind):
     """
 
     __slots__ = ()
+
+
+class ComplexTensor(ComplexKind):
+    """A tensor of complex numbers, which has gradients too: ``dL/dx + i dL/dy`` for the real and imaginary part.
+
+    >>> import backburn as bb
+    >>> isinstance(bb.asarray([1j]), bb.ComplexTensor)
+    True
+    """
+
+    __slots__ = ()
+
+    def __float__(self) -> float:
+        raise DTypeError(f"float: {complex_numbers.PARTS}. Operand: {describe((self,))}")
+
+    def __int__(self) -> int:
+        raise DTypeError(f"int: {complex_numbers.PARTS}. Operand: {describe((self,))}")
+
+
+#: The kinds of tensors that have gradients.
+DIFFERENTIABLE = (FloatTensor, ComplexTensor)
 
 
 class IntTensor(IntKind):
@@ -448,8 +469,9 @@ class QuantizedTensor(QuantizedKind):
         return quantized.largest_error(self, original)
 
 
-CLASSES.update(float=FloatTensor, int=IntTensor, bool=BoolTensor, quantized=QuantizedTensor)
+CLASSES.update(float=FloatTensor, complex=ComplexTensor, int=IntTensor, bool=BoolTensor, quantized=QuantizedTensor)
 TENSORS.update(CLASSES.values())
+REAL_TENSORS.update(TENSORS - {ComplexTensor})
 for _name, _function in METHODS.items():
     setattr(Tensor, _name, _function)
 
@@ -489,4 +511,4 @@ _set_operators("matmul", binary_function("matmul", products.product))
 add_method_hints(Tensor)
 
 
-__all__ = ["BoolTensor", "FloatTensor", "IntTensor", "QuantizedTensor", "Tensor"]
+__all__ = ["DIFFERENTIABLE", "BoolTensor", "ComplexTensor", "FloatTensor", "IntTensor", "QuantizedTensor", "Tensor"]

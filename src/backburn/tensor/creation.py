@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal, Never, SupportsIndex, overload
 
 from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import default_float
-from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, bool_, float32, qint8
+from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, bool_, complex_of, float32, qint8
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, ShapeError
 from backburn.hints.arguments import explained, plain_signature, refuse
 from backburn.ops.rules.shapes import broadcast
 from backburn.tensor.core.defaults import BackendLike, as_backend, given_backend
 from backburn.tensor.core.dispatch import (
     Scalar,
+    as_number,
     as_scalar,
     call,
     cast,
@@ -43,13 +44,13 @@ if TYPE_CHECKING:
 
 def _fit_scalar(name: str, value: Any, dtype: DType) -> Scalar:
     """A Python number converted to one that ``dtype`` can hold."""
-    scalar = as_scalar(value)
+    scalar = as_number(value)
     if scalar is None:
         advice = "; item() makes one of a 0-d tensor, without its gradient" if is_tensor(value) else ""
         raise DTypeError(f"{name}: takes a Python number, not {type(value).__name__}{advice}")
     try:
         return fit(scalar, dtype)
-    except (ValueError, OverflowError) as cause:
+    except (TypeError, ValueError, OverflowError) as cause:
         raise ArgumentError(f"{name}: {dtype} does not hold {value!r}") from cause
 
 
@@ -105,8 +106,10 @@ def full(
         where = given_backend(backend, device)
         return call("broadcast_to", value if where is None else to(value, where), shape=shape_of("full", shape))
     k = as_backend(given_backend(backend, device))
-    scalar = as_scalar(fill_value)
-    natural = {float: default_float(k), int: k.int_dtype, bool: bool_}.get(type(scalar), float32)
+    own = default_float(k)
+    natural = {float: own, complex: complex_of(own), int: k.int_dtype, bool: bool_}.get(
+        type(as_number(fill_value)), float32
+    )
     out_dtype = plain_dtype("full", dtype_or_default(dtype, natural, k))
     return create(
         "full", k, shape=shape_of("full", shape), value=_fit_scalar("full", fill_value, out_dtype), dtype=out_dtype
@@ -419,17 +422,18 @@ def astype(x: Tensor, dtype: BoolDType, /, *, copy: bool = True, device: Backend
 def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: BackendLike = None) -> Tensor: ...
 @method
 def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: BackendLike = None) -> Tensor:
-    """``x`` cast to another float, int or bool dtype; ``x`` itself if it already has it.
+    """``x`` cast to another float, complex, int or bool dtype; ``x`` itself if it already has it.
 
     A number becomes the boolean ``x != 0`` (NaN is true), and a boolean 0 or 1. Floats are truncated to integers; the
     result is unspecified if the integer dtype does not hold it. Between float dtypes the gradient is cast back.
+    A real number becomes a complex one; a complex one is not cast to a real dtype (:func:`real`, :func:`abs`).
     ``copy`` is there for the Array API and changes nothing, since tensors are immutable.
 
         >>> import backburn as bb
         >>> bb.asarray([-1.7, 0.0, 2.5]).astype(bb.int64).tolist(), bb.asarray([0, 3]).astype("bool").tolist()
         ([-1, 0, 2], [False, True])
     """
-    y = kind_operand("astype", x, "FIB")
+    y = kind_operand("astype", x, "FCIB")
     y = cast(y, plain_dtype("astype", dtype_of(dtype, y.backend)))
     return y if device is None else to(y, device)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Never, TypeVar
 from backburn.autodiff import reverse
 from backburn.backend.contract import is_autodiff
 from backburn.base.contexts import ACTIVE
+from backburn.base.dtypes import DType
 from backburn.base.errors import BackendMismatchError, GraphError, NotDifferentiableError
 from backburn.hints.arguments import plain_signature, refuse
 from backburn.tensor.core.copying import copy_if_overwritten
@@ -14,7 +15,7 @@ from backburn.tensor.core.invalidation import check_valid
 from backburn.tensor.core.levels import INNER, inner_of, lift
 from backburn.tensor.core.messages import describe, raise_out_of_memory
 from backburn.tensor.core.methods import method
-from backburn.tensor.core.wrapping import CLASSES, is_tensor
+from backburn.tensor.core.wrapping import is_tensor, tensor_of
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
@@ -60,17 +61,21 @@ def backward(
     """The gradients of this tensor for every leaf it was computed from, in a container.
 
     ``cotangent``, a tensor of this shape on the inner backend, weights the elements; the default is ones. The graph is
-    consumed unless ``retain_graph``. Nothing is stored on any tensor: ``w.grad(gradients)`` reads the gradient of
-    ``w``. Raises :class:`GraphError` for an untracked tensor and :class:`ConsumedGraphError` for a consumed graph.
+    consumed unless ``retain_graph``. A complex tensor needs one: ``v`` gives the gradient of the real part of
+    ``sum(conj(v) * self)``. Nothing is stored on any tensor: ``w.grad(gradients)`` reads the gradient of ``w``. Raises
+    :class:`GraphError` for an untracked tensor and :class:`ConsumedGraphError` for a consumed graph.
     """
     if surplus or wrong:
         refuse(backward, surplus, wrong)
     _check_float("backward", self)
+    if cotangent is None and self._dtype.kind == "complex":
+        raise complex_loss("backward", self)
     k = _autodiff("backward", self)
     _check_outside("backward", self)
     options: dict[str, Any] = {}
     if cotangent is not None:
-        options["cotangent"] = lift(_inner_tensor("backward", self, cotangent), k.inner_backend)
+        value = lift(_inner_tensor("backward", self, cotangent), k.inner_backend)
+        options["cotangent"] = conjugate(k.inner_backend, value, self._dtype)
     if retain_graph:
         options["retain_graph"] = True
     try:
@@ -81,7 +86,10 @@ def backward(
 
 @method
 def grad(self: Tensor, gradients: reverse.Gradients[Any]) -> FloatTensor | None:
-    """This tensor's gradient, a tensor of the inner backend; None if there is none."""
+    """This tensor's gradient, a tensor of the inner backend; None if there is none.
+
+    For ``x + iy`` it is ``dL/dx + i dL/dy``, so that ``w - lr * gradient`` descends.
+    """
     return _read("grad", self, gradients)
 
 
@@ -96,7 +104,10 @@ def grad_replace(self: Tensor, gradients: reverse.Gradients[Any], grad: Tensor) 
     """Replace this tensor's gradient by ``grad``, a tensor of the inner backend."""
     _check_float("grad_replace", self)
     k = _autodiff("grad_replace", self, gradients)
-    k.grad_replace(self._primitive, gradients, lift(_inner_tensor("grad_replace", self, grad), k.inner_backend))
+    value = lift(_inner_tensor("grad_replace", self, grad), k.inner_backend)
+    if grad._dtype is self._dtype:  # others are refused
+        value = conjugate(k.inner_backend, value, self._dtype)
+    k.grad_replace(self._primitive, gradients, value)
 
 
 @method
@@ -107,6 +118,19 @@ def inner(self: T) -> T:
     if inner_of(k) is None:
         raise GraphError(f"inner: {k.spec} does not differentiate; 'autodiff({k.spec})' does")
     return type(self)(getattr(k, INNER[self.dtype.kind])(self._primitive), k.inner_backend, self.dtype)
+
+
+def conjugate(k: Any, x: Any, dtype: DType) -> Any:
+    """A complex cotangent of the contract as users read and write it, or the other way round; a real one as it is."""
+    return k.conj(x) if dtype.kind == "complex" else x
+
+
+def complex_loss(name: str, x: Tensor) -> NotDifferentiableError:
+    """The error for a complex number where the gradient of a real one is meant."""
+    return NotDifferentiableError(
+        f"{name}: a gradient is of a real number, and this is {describe((x,))}: take bb.real or bb.abs of it. With a "
+        f"cotangent, backward(cotangent) and bb.vjp differentiate complex results, and bb.jvp along a direction"
+    )
 
 
 _INSTEAD = "differentiate there with bb.grad or bb.vjp"
@@ -121,7 +145,7 @@ def _call_backend(name: str, x: Tensor, function: Any, plain: bool = False) -> F
     _check_float(name, x)
     if not plain:
         _autodiff(name, x)
-    return CLASSES["float"](function(x._backend), x._backend, x._dtype)
+    return tensor_of(function(x._backend), x._backend, x._dtype)
 
 
 def _check_outside(name: str, x: Tensor) -> None:
@@ -147,7 +171,9 @@ def _read(name: str, x: Tensor, gradients: Any) -> FloatTensor | None:
     except (AttributeError, BackendMismatchError):
         _autodiff(name, x, gradients)  # explains it
         raise
-    return None if found is None else CLASSES["float"](found, k.inner_backend, x._dtype)
+    if found is None:
+        return None
+    return tensor_of(conjugate(k.inner_backend, found, x._dtype), k.inner_backend, x._dtype)
 
 
 def _autodiff(name: str, x: Tensor, gradients: Any = None) -> Any:

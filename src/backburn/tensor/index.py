@@ -20,7 +20,7 @@ from backburn.hints.arguments import explained, plain_signature, refuse
 from backburn.tensor.core.dispatch import (
     Scalar,
     accept_dtype,
-    as_scalar,
+    as_number,
     call,
     cast,
     fit,
@@ -58,14 +58,14 @@ def _indices_operand(name: str, value: Any) -> Any:
 
 
 def _plain_operand(name: str, value: Any) -> Any:
-    """``value`` as a float, int or bool tensor."""
+    """``value`` as a tensor that is not quantized."""
     x = tensor_operand(name, value)
-    accept_dtype(name, x.dtype, "FIB", (x,))
+    accept_dtype(name, x.dtype, "FCIB", (x,))
     return x
 
 
 #: The types of Python's numbers, in the order in which they promote, and the kinds of tensors that hold them.
-_PYTHON, _KINDS = (bool, int, float), ("bool", "int", "float")
+_PYTHON, _KINDS = (bool, int, float, complex), ("bool", "int", "float", "complex")
 
 
 def _value_operand(name: str, x: Any, value: Any) -> Any:
@@ -73,7 +73,7 @@ def _value_operand(name: str, x: Any, value: Any) -> Any:
 
     Raises :class:`DTypeError` for a dtype that does not promote to that of ``x``, such as a float into an int tensor.
     """
-    scalar = None if is_tensor(value) else as_scalar(value)
+    scalar = None if is_tensor(value) else as_number(value)
     if scalar is None:
         given: DType = tensor_operand(name, value).dtype
         if given is x.dtype:
@@ -219,7 +219,7 @@ def take_along_axis(x: T, indices: Indices, /, axis: int = -1, *surplus: Never, 
     """
     if surplus or wrong:
         refuse(take_along_axis, surplus, wrong)
-    kind_operand("take_along_axis", x, "FIBQ")
+    kind_operand("take_along_axis", x, "FCIBQ")
     chosen = _indices_operand("take_along_axis", indices)
     place = axis_of("take_along_axis", x, axis)
     if chosen.ndim != x.ndim:

@@ -53,7 +53,7 @@ def getitem(x: T, key: Any, /) -> T:
         return _slice_and_reshape(x, *basic)
     if is_tensor(key) and key.dtype.kind == "int" and x.ndim:
         return call("take", x, cast(key, int64), axis=0)
-    kind_operand("x[...]", x, "FIBQ")
+    kind_operand("x[...]", x, "FCIBQ")
     if (truth := _one_truth(key)) is not None:
         y = getitem(x, None)
         return y if truth else getitem(y, slice(0, 0))
@@ -529,7 +529,7 @@ def _write_where(x: Any, mask: Any, value: Any, how: str) -> Any:
     if how == "add":
         return call("where", mask, call("add", x, value), x)
     # 1 replaces elements that are not written: multiplied by an infinite value, their gradient would be NaN.
-    one = {"float": 1.0, "int": 1}[x.dtype.kind]
+    one = {"float": 1.0, "complex": 1.0, "int": 1}[x.dtype.kind]
     return call("where", mask, call("mul", call("where", mask, x, one), value), x)
 
 
@@ -571,5 +571,7 @@ def _write_positions(x: Any, value: Any, plan: Plan, how: str) -> Any:
     if len(plan.axes) == 1 and how in _AXIS_OPERATIONS:
         written = _write_entries(moved, plan.positions[0], value, (*plan.indexed, *moved.shape[1:]), how)
     else:
+        if how not in ("assign", "add"):
+            kind_operand("x.at[...]", x, "FI")
         written = call("scatter_nd", moved, _stack_positions(plan), value, mode=how)
     return _permute(written, _inverse_axes(order))

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from backburn.base.dtypes import DType, IntDType, as_dtype, promote, promote_scalar
+from backburn.base.dtypes import ComplexDType, DType, IntDType, as_dtype, promote, promote_scalar
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.hints import add_hints
 from backburn.ops.rules.shapes import broadcast
 from backburn.tensor.core.defaults import default_dtype
-from backburn.tensor.core.dispatch import as_scalar
+from backburn.tensor.core.dispatch import as_number
 from backburn.tensor.core.options import shape_of
 from backburn.tensor.core.wrapping import is_tensor
 
@@ -25,7 +25,7 @@ def _dtype(value: Any) -> DType:
     return value.dtype if is_tensor(value) else default_dtype() if value is float else as_dtype(value)
 
 
-def result_type(*arrays_and_dtypes: Tensor | DType | float | str) -> DType:
+def result_type(*arrays_and_dtypes: Tensor | DType | complex | str) -> DType:
     """The dtype of an operation on tensors, dtypes and (weak) Python numbers.
 
     With other dtypes, a quantized one counts as a float: the first float dtype among the arguments, or the default.
@@ -38,7 +38,7 @@ def result_type(*arrays_and_dtypes: Tensor | DType | float | str) -> DType:
     scalars: list[Any] = []
     dtypes: list[DType] = []
     for value in arrays_and_dtypes:
-        scalar = as_scalar(value)
+        scalar = as_number(value)
         if scalar is None or isinstance(value, str | DType):
             dtypes.append(_dtype(value))
         else:
@@ -80,7 +80,7 @@ KINDS: dict[str, Callable[[DType], bool]] = {
     "unsigned integer": lambda d: isinstance(d, IntDType) and not d.signed,
     "integral": lambda d: d.kind == "int",
     "real floating": lambda d: d.is_floating,
-    "complex floating": lambda d: False,
+    "complex floating": lambda d: d.kind == "complex",
     "numeric": lambda d: d.is_arithmetic,
 }
 
@@ -89,7 +89,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     """Whether a dtype is another one or of a kind, or among several.
 
     Kinds are ``"bool"``, ``"signed integer"``, ``"unsigned integer"``, ``"integral"``, ``"real floating"``,
-    ``"complex floating"`` (no dtype here) and ``"numeric"``. Raises :class:`ArgumentError` for other words.
+    ``"complex floating"`` and ``"numeric"``. Raises :class:`ArgumentError` for other words.
 
         >>> import backburn as bb
         >>> bb.isdtype(bb.int8, "integral"), bb.isdtype(bb.int8, ("bool", "real floating")), bb.isdtype("int8", bb.int8)
@@ -135,13 +135,17 @@ _FLOATS = {"float16": (11, 15), "bfloat16": (8, 127), "float32": (24, 127), "flo
 
 
 def finfo(type: Tensor | DType | str, /) -> FloatInfo:
-    """The limits of a float dtype, or of a tensor's. Raises :class:`DTypeError` for other kinds.
+    """The limits of a float dtype, of the parts of a complex one, or of a tensor's.
+
+    Raises :class:`DTypeError` for other kinds.
 
     >>> import backburn as bb
     >>> bb.finfo(bb.float32).eps, bb.finfo("float16").max
     (1.1920928955078125e-07, 65504.0)
     """
     dtype = _dtype(type)
+    if isinstance(dtype, ComplexDType):
+        dtype = dtype.part
     if not dtype.is_floating:
         raise DTypeError(f"finfo: {dtype} is not a float dtype; iinfo has the limits of integers")
     return _float_info(dtype)

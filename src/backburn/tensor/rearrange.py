@@ -62,7 +62,7 @@ def rot90(x: T, /, k: int = 1, axes: Sequence[int] = (0, 1)) -> T:
         >>> bb.rot90(x).tolist(), bb.rot90(x, -1).tolist()
         ([[2, 4], [1, 3]], [[3, 1], [4, 2]])
     """
-    x = kind_operand("rot90", x, "FIBQ")
+    x = kind_operand("rot90", x, "FCIBQ")
     given = integers_of("rot90", "axes", axes)
     plane = [axis_of("rot90", x, a) for a in given]
     if len(set(plane)) != 2 or len(plane) != 2:
@@ -118,7 +118,7 @@ def tile(x: T, repetitions: int | Sequence[int], /) -> T:
         [[1, 2, 1, 2], [1, 2, 1, 2]]
     """
     times = shape_of("tile", repetitions)
-    return exact_or_float(lambda y: _tile(y, times), kind_operand("tile", x, "FIBQ"))
+    return exact_or_float(lambda y: _tile(y, times), kind_operand("tile", x, "FCIBQ"))
 
 
 def _tile(x: Any, times: _Shape) -> Any:
@@ -143,7 +143,7 @@ def repeat(x: T, repeats: int | Sequence[int] | Tensor, /, axis: int | None = No
         >>> bb.repeat(bb.asarray([1, 2]), 2).tolist(), bb.repeat(bb.asarray([1, 2, 3]), [0, 1, 2]).tolist()
         ([1, 1, 2, 2], [2, 3, 3])
     """
-    return exact_or_float(lambda y: _repeat(y, repeats, axis), kind_operand("repeat", x, "FIBQ"))
+    return exact_or_float(lambda y: _repeat(y, repeats, axis), kind_operand("repeat", x, "FCIBQ"))
 
 
 def _repeat(x: Any, repeats: int | Sequence[int] | Tensor, axis: int | None) -> Any:
@@ -346,7 +346,7 @@ def diag(x: T, /, offset: int = 0) -> T:
         >>> bb.diag(bb.asarray([1, 2])).tolist(), bb.diag(bb.asarray([[1, 2], [3, 4]]), offset=1).tolist()
         ([[1, 0], [0, 2]], [2])
     """
-    x = kind_operand("diag", x, "FIB")
+    x = kind_operand("diag", x, "FCIB")
     if x.ndim == 2:
         return diagonal(x, offset=offset)
     if x.ndim != 1:
@@ -368,7 +368,7 @@ def diag_embed(x: T, /, offset: int = 0, *, axis1: int = -2, axis2: int = -1) ->
         >>> bb.diag_embed(bb.asarray([1.0]), offset=-1).tolist()
         [[0.0, 0.0], [1.0, 0.0]]
     """
-    y: Any = kind_operand("diag_embed", x, "FIB")
+    y: Any = kind_operand("diag_embed", x, "FCIB")
     if not y.ndim:
         raise ShapeError(f"diag_embed: a 0-d tensor has no diagonal. Operand: {describe((x,))}")
     offset = integer("diag_embed", "offset", offset)
@@ -398,7 +398,7 @@ def block_diag(*arrays: Tensor) -> Tensor:
     """
     if not arrays:
         raise ArgumentError("block_diag: there are no tensors to join")
-    blocks = [kind_operand("block_diag", tensor_operand("block_diag", x), "FIB") for x in arrays]
+    blocks = [kind_operand("block_diag", tensor_operand("block_diag", x), "FCIB") for x in arrays]
     if any(x.ndim > 2 for x in blocks):
         raise ShapeError(f"block_diag: blocks have two axes at most. Operands: {describe(arrays)}")
     blocks = [reshape(x, (1,) * (2 - x.ndim) + x.shape) for x in promote_operands("concat", *blocks)]
@@ -417,5 +417,5 @@ def trace(x: Tensor, /, offset: int = 0, *, dtype: Any = None) -> Tensor:
     >>> bb.trace(bb.asarray([[1, 2], [3, 4]])).item()
     5
     """
-    values: Tensor = _diagonal("trace", kind_operand("trace", x, "FIB"), offset, -2, -1)
+    values: Tensor = _diagonal("trace", kind_operand("trace", x, "FCIB"), offset, -2, -1)
     return reduce.sum(values, axis=-1, dtype=dtype)

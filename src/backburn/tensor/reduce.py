@@ -21,6 +21,7 @@ from backburn.tensor.core.dispatch import (
     cast,
     create,
     float_operand,
+    inexact_operand,
     kind_operand,
     promote_operands,
     tensor_operand,
@@ -41,10 +42,10 @@ def _to_accumulator(name: str, value: Any, dtype: Any) -> Any:
 
     Booleans become int64; floats keep their dtype.
     """
-    x = kind_operand(name, value, "FIB")
+    x = kind_operand(name, value, "FCIB")
     if dtype is not None:
-        return cast(x, accept_dtype(name, dtype_of(dtype, x.backend), "FI", (x,)))
-    if x._dtype.is_floating:
+        return cast(x, accept_dtype(name, dtype_of(dtype, x.backend), "FCI", (x,)))
+    if x._dtype.has_gradient:
         return x
     return cast(x, uint64 if x.dtype.name.startswith("u") else int64)
 
@@ -120,7 +121,7 @@ def count_nonzero(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) ->
     >>> bb.count_nonzero(bb.asarray([[0.0, 2.0], [0.0, 0.0]]), axis=1).tolist()
     [1, 0]
     """
-    x = kind_operand("count_nonzero", x, "FIB")
+    x = kind_operand("count_nonzero", x, "FCIB")
     return call("count_nonzero", x, axis=axes_of("count_nonzero", x, axis), keepdims=keepdims)
 
 
@@ -357,7 +358,7 @@ def mean(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = Fals
     if surplus or wrong:
         refuse(mean, surplus, wrong)
     x = tensor_operand("mean", x)
-    y = float_operand("mean", x) if x._dtype.kind != "bool" else cast(x, default_float(x._backend))
+    y = inexact_operand("mean", x) if x._dtype.kind != "bool" else cast(x, default_float(x._backend))
     return call("mean", y, axis=axes_of("mean", x, axis), keepdims=keepdims)
 
 
@@ -519,7 +520,7 @@ def logsumexp(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool =
 
 def _truth(name: str, value: Any) -> Any:
     """A bool tensor itself, or which elements of another are not 0."""
-    x = kind_operand(name, value, "FIB")
+    x = kind_operand(name, value, "FCIB")
     if x.dtype.kind == "bool":
         return x
-    return call("not_equal", x, 0.0 if x.dtype.is_floating else 0)
+    return call("not_equal", x, 0.0 if x.dtype.has_gradient else 0)

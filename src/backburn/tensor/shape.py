@@ -296,7 +296,7 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy", sparse: bool = False) -> tup
         ([[0, 1], [0, 1], [0, 1]], [[0, 0], [1, 1], [2, 2]])
     """
     one_of("meshgrid", "indexing", indexing, ("xy", "ij"))
-    tensors = [atleast_1d(kind_operand("meshgrid", x, "FIB")) for x in arrays]
+    tensors = [atleast_1d(kind_operand("meshgrid", x, "FCIB")) for x in arrays]
     for x in tensors:
         if x.ndim > 1:
             raise ShapeError(f"meshgrid: takes one-dimensional tensors, not {describe((x,))}")
@@ -383,7 +383,7 @@ def split(x: T, size: int | Sequence[int], /, axis: int = 0) -> tuple[T, ...]:
         >>> [p.tolist() for p in bb.arange(5).split(2)], [p.tolist() for p in bb.arange(5).split([1, 4])]
         ([[0, 1], [2, 3], [4]], [[0], [1, 2, 3, 4]])
     """
-    return exact_or_float(lambda y: _split(y, size, axis), kind_operand("split", x, "FIBQ"))
+    return exact_or_float(lambda y: _split(y, size, axis), kind_operand("split", x, "FCIBQ"))
 
 
 def _split(x: Any, size: int | Sequence[int], axis: int) -> tuple[Any, ...]:
@@ -416,7 +416,7 @@ def chunk(x: T, chunks: int, /, axis: int = 0) -> tuple[T, ...]:
         >>> [p.tolist() for p in bb.arange(5).chunk(2)], len(bb.arange(6).chunk(4))
         ([[0, 1, 2], [3, 4]], 3)
     """
-    x = kind_operand("chunk", x, "FIBQ")
+    x = kind_operand("chunk", x, "FCIBQ")
     axis = axis_of("chunk", x, axis)
     count = integer("chunk", "chunks", chunks)
     if count < 1:
@@ -436,7 +436,7 @@ def unstack(x: T, /, axis: int = 0, *surplus: Never, **wrong: Never) -> tuple[T,
     """
     if surplus or wrong:
         refuse(unstack, surplus, wrong)
-    x = kind_operand("unstack", x, "FIBQ")
+    x = kind_operand("unstack", x, "FCIBQ")
     axis = axis_of("unstack", x, axis)
     shape = (*x.shape[:axis], *x.shape[axis + 1 :])
 

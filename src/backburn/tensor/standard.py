@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import default_float
-from backburn.base.dtypes import DType
+from backburn.base.dtypes import DType, complex_of
 from backburn.base.errors import ArgumentError
 from backburn.tensor.core.defaults import BackendLike, as_backend, default_backend
 from backburn.tensor.inspection import KINDS, isdtype
 
-#: The versions of the standard that the namespace follows, for real dtypes.
+#: The versions of the standard that the namespace follows.
 VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 
 #: Euler's number, the base of the natural logarithm.
@@ -54,7 +54,10 @@ class NamespaceInfo:
     def default_dtypes(self, *, device: BackendLike = None) -> dict[str, DType]:
         """The default dtypes."""
         backend = as_backend(device)
-        return {"real floating": default_float(backend), "integral": backend.int_dtype, "indexing": backend.int_dtype}
+        own, integers = default_float(backend), backend.int_dtype
+        return {
+            "real floating": own, "complex floating": complex_of(own), "integral": integers, "indexing": integers
+        }  # fmt: skip
 
     def dtypes(self, *, device: BackendLike = None, kind: str | tuple[str, ...] | None = None) -> dict[str, DType]:
         """The standard's dtypes that a backend supports, by name; only those of ``kind`` if it is given."""

@@ -13,7 +13,7 @@ from backburn.base.trees import NODE_TYPES, Structure, flatten, joined, paths, u
 from backburn.batching import Batched, front, is_mapped, moved
 from backburn.hints.arguments import explained
 from backburn.ops.rules.shapes import check_axis
-from backburn.tensor.classes import FloatTensor, Tensor
+from backburn.tensor.classes import DIFFERENTIABLE, Tensor
 from backburn.tensor.core.defaults import default_backend
 from backburn.tensor.core.dispatch import call
 from backburn.tensor.core.levels import common_backend, constant, levels_between, lift
@@ -286,7 +286,7 @@ def _to_module(level: Batched, x: Any, axis: int | None, path: str, home: AnyBac
     """A tensor that the function has put into a module among its arguments, as a constant outside."""
     if axis is not None:
         x = _leave_level(level, x, axis, path, home)
-        x = constant(x) if isinstance(x, FloatTensor) else x
+        x = constant(x) if isinstance(x, DIFFERENTIABLE) else x
     return to_level(x, home)
 
 

@@ -7,9 +7,11 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from backburn.base.dtypes import complex128, float64
 from backburn.base.errors import ArgumentError, DTypeError
 from backburn.base.trees import flatten, unflatten
-from backburn.tensor.classes import FloatTensor
+from backburn.tensor.classes import DIFFERENTIABLE
+from backburn.tensor.complex_numbers import conj, real
 from backburn.tensor.core.host import asarray, fixed_noise
 from backburn.tensor.core.levels import innermost
 from backburn.tensor.core.options import bounded, integer
@@ -28,9 +30,9 @@ def check_grads(
 ) -> None:
     """Compare the derivatives of ``f`` at ``args`` with central differences along fixed directions, to ``order``.
 
-    Arguments are float64 tensors. ``"reverse"`` checks vjp, ``"forward"`` jvp. Raises AssertionError, naming order and
-    mode and showing both numbers, where they differ by more than ``tolerance`` (ten times that for each further order),
-    relative to numbers above 1, and what rounding does to the differences.
+    Arguments are float64 and complex128 tensors. ``"reverse"`` checks vjp, ``"forward"`` jvp. Raises AssertionError,
+    naming order and mode and showing both numbers, where they differ by more than ``tolerance`` (ten times that for
+    each further order), relative to numbers above 1, and what rounding does to the differences.
 
         >>> import backburn as bb
         >>> check_grads(lambda x: bb.tanh(x), (bb.asarray([0.3, 0.7], dtype="float64"),))
@@ -51,23 +53,23 @@ def check_grads(
 def _check(f: Callable[..., Any], args: Any, order: int, mode: str, tolerance: float, step: float, now: int) -> None:
     leaves, structure = float_leaves("check_grads", args)
     for x in leaves:
-        if x.dtype != "float64":
-            raise DTypeError(f"check_grads: central differences need float64 arguments, not {x.dtype}")
+        if x.dtype not in (float64, complex128):
+            raise DTypeError(f"check_grads: central differences need float64 or complex128 arguments, not {x.dtype}")
     directions = [_noise(x, now + i) for i, x in enumerate(leaves)]
     tangent = unflatten(structure, directions)
 
     def scalar(*primals: Any) -> Any:
         """The outputs, weighted unevenly, so that swapped ones are detected."""
-        outputs = [y for y in flatten(f(*primals))[0] if isinstance(y, FloatTensor)]
+        outputs = [y for y in flatten(f(*primals))[0] if isinstance(y, DIFFERENTIABLE)]
         if not outputs:
             raise ArgumentError("check_grads: the function returns no float tensor, and so nothing to differentiate")
-        return _added((y * _noise(y, 100 + i)).sum() for i, y in enumerate(outputs))
+        return _added(_product(y, _noise(y, 100 + i)) for i, y in enumerate(outputs))
 
     def derivative(*primals: Any) -> Any:
         if mode == "forward":
             return jvp(scalar, primals, tangent)[1]
         gradients, _ = flatten(vjp(scalar, *primals)[1](1.0), is_constant=is_no_float)
-        return _added((g * d).sum() for g, d in zip(gradients, directions, strict=True))
+        return _added(_product(g, d) for g, d in zip(gradients, directions, strict=True))
 
     def moved(sign: float) -> Any:
         return unflatten(structure, [x + sign * step * d for x, d in zip(leaves, directions, strict=True)])
@@ -84,11 +86,19 @@ def _check(f: Callable[..., Any], args: Any, order: int, mode: str, tolerance: f
         _check(derivative, args, order, mode, 10 * tolerance, step, now + 1)
 
 
+def _product(x: Any, y: Any) -> Any:
+    """The inner product, of complex numbers its real part."""
+    return real(conj(x) * y).sum()
+
+
 def _added(terms: Iterable[Any]) -> Any:
     """The sum of tensors."""
     return functools.reduce(operator.add, terms)
 
 
-def _noise(x: FloatTensor, seed: int) -> Any:
+def _noise(x: Any, seed: int) -> Any:
     """Deterministic uneven numbers, none near 0, in the shape of ``x``."""
-    return asarray(fixed_noise(x.shape, seed), dtype=x.dtype, backend=innermost(x.backend))
+    noise = fixed_noise(x.shape, seed)
+    if x.dtype.kind == "complex":
+        noise = noise + 1j * fixed_noise(x.shape, seed + 1000)
+    return asarray(noise, dtype=x.dtype, backend=innermost(x.backend))

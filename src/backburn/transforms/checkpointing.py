@@ -17,8 +17,9 @@ from backburn.base.module_calls import CALL
 from backburn.base.trees import NODE_TYPES, NodeType, flatten, unflatten
 from backburn.batching import Batched, is_mapped, levels_of_vmap
 from backburn.hints.arguments import explained
-from backburn.tensor.classes import FloatTensor
+from backburn.tensor.classes import DIFFERENTIABLE, FloatTensor
 from backburn.tensor.core.levels import common_backend
+from backburn.tensor.core.wrapping import tensor_of
 from backburn.tensor.generators import Draws
 from backburn.transforms.levels import check_function, lift_nodes, retain_graphs
 
@@ -51,7 +52,7 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
         del args, kwargs
         leaves, structure = flatten(out)
         bare = [_unbatch(x) for x in leaves]
-        recorded = [x for x in bare if isinstance(x, FloatTensor) and is_autodiff(x.backend) and x.is_tracked]
+        recorded = [x for x in bare if isinstance(x, DIFFERENTIABLE) and is_autodiff(x.backend) and x.is_tracked]
         if not recorded or not RECORDING.get():
             return out
         outer = common_backend("checkpoint", recorded)
@@ -66,7 +67,7 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
                     stack.enter_context(level.reopened())
                 same, named = unflatten(form, given)
                 found = map(_unbatch, flatten(draws.again(functools.partial(f, *same, **named)))[0])
-            return [x for x in found if isinstance(x, FloatTensor) and x.backend is outer and x.is_tracked]
+            return [x for x in found if isinstance(x, DIFFERENTIABLE) and x.backend is outer and x.is_tracked]
 
         def run_again() -> list[Any]:
             """Run it under the settings of the first time, among the transforms that were running."""
@@ -78,7 +79,7 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
         parts = iter(with_outputs(node, tuple(x.primitive.value for x in recorded), (True,) * len(recorded)))
         ids = {id(x) for x in recorded}
         replaced = [
-            _rebatch(FloatTensor(next(parts), x.backend, x.dtype), shown) if id(x) in ids else shown
+            _rebatch(tensor_of(next(parts), x.backend, x.dtype), shown) if id(x) in ids else shown
             for x, shown in zip(bare, leaves, strict=True)
         ]
         return unflatten(structure, replaced)
@@ -93,8 +94,8 @@ def _has_state(x: Any) -> bool:
 
 def _unbatch(x: Any) -> Any:
     """``x`` below the levels of ``vmap``, which have no graph: what an example sees, of all of them."""
-    while isinstance(x, FloatTensor) and isinstance(x.backend, Batched):
-        x = FloatTensor(x.backend.unmapped(x.primitive), x.backend.inner_backend, x.dtype)
+    while isinstance(x, DIFFERENTIABLE) and isinstance(x.backend, Batched):
+        x = tensor_of(x.backend.unmapped(x.primitive), x.backend.inner_backend, x.dtype)
     return x
 
 
@@ -103,9 +104,9 @@ def _rebatch(x: FloatTensor, shown: FloatTensor) -> FloatTensor:
     if not isinstance(shown.backend, Batched):
         return x
     level: Batched = shown.backend
-    below = _rebatch(x, FloatTensor(level.unmapped(shown.primitive), level.inner_backend, x.dtype))
+    below = _rebatch(x, tensor_of(level.unmapped(shown.primitive), level.inner_backend, x.dtype))
     mapped = is_mapped(level, shown.primitive)
-    return FloatTensor(level.mapped(below.primitive) if mapped else below.primitive, level, x.dtype)
+    return tensor_of(level.mapped(below.primitive) if mapped else below.primitive, level, x.dtype)
 
 
 def _entry_nodes(outputs: list[Any], since: int) -> tuple[Node, ...]:

@@ -17,9 +17,11 @@ from backburn.base.errors import ArgumentError, BackendMismatchError, GraphError
 from backburn.base.trees import NODE_TYPES, Structure, flatten, joined, paths, tree_map, unflatten
 from backburn.batching import Batched, is_mapped
 from backburn.hints import add_hints
-from backburn.tensor.classes import FloatTensor, Tensor
+from backburn.tensor.classes import DIFFERENTIABLE, FloatTensor, Tensor
 from backburn.tensor.core.levels import common_backend, constant, has_history, inner_of, levels_between, lift
 from backburn.tensor.core.messages import describe
+from backburn.tensor.core.wrapping import tensor_of
+from backburn.tensor.gradients import conjugate
 from backburn.transforms.batching import vmap
 from backburn.transforms.derivatives import zeros_like
 from backburn.transforms.levels import check_function, restore_state, to_level, transform_scope
@@ -32,7 +34,7 @@ def stop_gradient(tree: Any) -> Any:
     >>> bb.transforms.grad(lambda x: x * stop_gradient(x))(3.0).item()
     3.0
     """
-    return tree_map(lambda x: constant(x) if isinstance(x, FloatTensor) else x, tree)
+    return tree_map(lambda x: constant(x) if isinstance(x, DIFFERENTIABLE) else x, tree)
 
 
 class custom_vjp:  # noqa: N801 - a decorator
@@ -88,7 +90,7 @@ class custom_vjp:  # noqa: N801 - a decorator
             return self.f(*args)
         if isinstance(outer, Batched):
             return _for_each_example(self, outer, leaves, structure)
-        tracked = [isinstance(x, FloatTensor) and x.backend is outer and x.is_tracked for x in leaves]
+        tracked = [isinstance(x, DIFFERENTIABLE) and x.backend is outer and x.is_tracked for x in leaves]
         if not any(tracked):
             return self._below(outer, args, leaves, structure)
         if self.forward is None or self.backward is None:
@@ -102,13 +104,15 @@ class custom_vjp:  # noqa: N801 - a decorator
             out, residuals = _pair(self.name, self.forward(*given))
         restore_state(args, structure, given, inner, lambda path, new, old: _at_home(new, old.backend))
         outputs, form = flatten(out)
-        is_float = tuple(isinstance(x, FloatTensor) for x in outputs)
+        is_float = tuple(isinstance(x, DIFFERENTIABLE) for x in outputs)
         values = [_on_level(x, below, "forward", self.name) for x in outputs]
 
         def pulled(cotangents: list[Any], onto: Any) -> list[Any]:
             """The primitives on ``onto`` of the cotangents of the tracked arguments; None stands for zeros."""
             reached = [
-                (zeros_like(onto, x) if c is None else FloatTensor(c, onto, x.dtype)) if of_float else None
+                (zeros_like(onto, x) if c is None else tensor_of(conjugate(onto, c, x.dtype), onto, x.dtype))
+                if of_float
+                else None
                 for x, c, of_float in zip(outputs, cotangents, is_float, strict=True)
             ]
             back = self.backward(residuals, unflatten(form, reached))  # type: ignore[misc]
@@ -147,7 +151,7 @@ def _pair(name: str, pair: Any) -> tuple[Any, Any]:
     if isinstance(pair, tuple) and len(pair) == 2:
         leaves = flatten(pair[0])[0]
         if all(isinstance(x, Tensor) for x in leaves):
-            if any(isinstance(x, FloatTensor) for x in leaves):
+            if any(isinstance(x, DIFFERENTIABLE) for x in leaves):
                 return pair
             raise ArgumentError(
                 f"custom_vjp: the value of {name} has no float tensor, and so nothing to differentiate: call the "
@@ -206,13 +210,13 @@ def _transpose_rule(
     """
     middle: Any = Autodiff(below)
     zeros = [
-        below.zeros(tuple(v.shape), x.dtype) if isinstance(x, FloatTensor) else None
+        below.zeros(tuple(v.shape), x.dtype) if isinstance(x, DIFFERENTIABLE) else None
         for x, v in zip(outputs, values, strict=True)
     ]
     us = [None if z is None else middle.new_leaf(z) for z in zeros]
     with transform_scope(middle):
         cotangents = pulled(us, middle)
-    dtype = next(x.dtype for x in outputs if isinstance(x, FloatTensor))
+    dtype = next(x.dtype for x in outputs if isinstance(x, DIFFERENTIABLE))
     product = paired(middle, zip(cotangents, tangents, strict=True), dtype)
     gradients = None if product is None else middle.backward(product)
     made: list[Any] = []
@@ -330,9 +334,9 @@ def _aligned(name: str, structure: Structure, cotangent: Any, path: str) -> list
 def _checked(name: str, x: FloatTensor, cotangent: Any, below: Any) -> Any:
     if cotangent is None:
         return None
-    if not isinstance(cotangent, FloatTensor) or cotangent.shape != x.shape or cotangent.dtype is not x.dtype:
+    if not isinstance(cotangent, DIFFERENTIABLE) or cotangent.shape != x.shape or cotangent.dtype is not x.dtype:
         what = describe((cotangent,)) if isinstance(cotangent, Tensor) else type(cotangent).__name__
         raise ShapeError(
             f"custom_vjp: the backward function of {name} returned {what} as the cotangent of {describe((x,))}"
         )
-    return _on_level(cotangent, below, "backward", name)
+    return conjugate(below, _on_level(cotangent, below, "backward", name), x.dtype)

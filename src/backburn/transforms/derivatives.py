@@ -19,12 +19,15 @@ from backburn.base.errors import (
     ShapeError,
 )
 from backburn.base.trees import flatten, flatten_like, tree_map, unflatten
-from backburn.tensor.classes import FloatTensor, Tensor
+from backburn.tensor.classes import DIFFERENTIABLE, FloatTensor, Tensor
+from backburn.tensor.core.dispatch import fit
 from backburn.tensor.core.host import has_nan
 from backburn.tensor.core.invalidation import ARGUMENT, invalidate
 from backburn.tensor.core.levels import common_backend, lift
 from backburn.tensor.core.messages import describe, raise_out_of_memory
+from backburn.tensor.core.wrapping import tensor_of
 from backburn.tensor.generators import Draws
+from backburn.tensor.gradients import conjugate
 from backburn.transforms.equal_values import decompositions, repaired_gradients, repaired_tangents, some_are_equal
 from backburn.transforms.levels import (
     as_output,
@@ -58,7 +61,8 @@ def vjp(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     ``primals`` are trees of float tensors; the result may be a tree too. The returned function may be called any number
     of times; it takes a tree like the result and returns a tuple like ``primals``, each gradient in the shape and dtype
     of its primal. With ``has_aux`` ``f`` returns a pair of its value and auxiliary data, which is the third result,
-    with tensors in it as constants to this derivative, though not to others around it. Raises
+    with tensors in it as constants to this derivative, though not to others around it. The cotangent ``v`` of a complex
+    result gives the gradient of the real part of ``sum(conj(v) * f)``, ``dL/dx + i dL/dy`` for each ``x + iy``. Raises
     :class:`NotDifferentiableError` for primals that are not floats and :class:`ShapeError` for a cotangent of the wrong
     shape.
 
@@ -127,7 +131,7 @@ def make_pullback(
         return unflatten(structure, moved)
 
     def repair(cotangents: list[Any], gradients: list[Any]) -> list[Any]:
-        floats = [(x, c) for x, c in zip(outputs, cotangents, strict=True) if isinstance(x, FloatTensor)]
+        floats = [(x, c) for x, c in zip(outputs, cotangents, strict=True) if isinstance(x, DIFFERENTIABLE)]
         values = [lower(x.inner() if x.backend is outer else x, below) for x, _ in floats]
         moved = [lower(_like("vjp", "cotangent", v, c), below) for v, (_, c) in zip(values, floats, strict=True)]
         kept = list(aux or ())
@@ -166,7 +170,7 @@ def _pull_back(
     tracked = [
         (x.primitive.node, x.inner(), c)
         for x, c in zip(outputs, cotangents, strict=True)
-        if isinstance(x, FloatTensor) and x.backend is outer and x.is_tracked
+        if isinstance(x, DIFFERENTIABLE) and x.backend is outer and x.is_tracked
     ]
     pairs = [(x, lower(_like("vjp", "cotangent", x, c), below)) for _, x, c in tracked]
     # The pass runs on the level of the highest cotangent (of vmap, say), on which saved values are constants.
@@ -174,7 +178,7 @@ def _pull_back(
     found: dict[Node, Any] = {}
     if pairs:
         nodes = lift_nodes([node for node, *_ in tracked], below, k)
-        root = outputs_node(nodes, [lift(c, k) for _, c in pairs])
+        root = outputs_node(nodes, [conjugate(k, lift(c, k), c.dtype) for _, c in pairs])
         try:
             found = reverse(k, root, None, retain_graph=retain_graph)
         except ConsumedGraphError:  # that of an earlier transform
@@ -185,7 +189,7 @@ def _pull_back(
     result = []
     for node, x in zip(inputs, like, strict=True):
         g = found.get(node)
-        result.append(zeros_like(k, x) if g is None else FloatTensor(g, k, x.dtype))
+        result.append(zeros_like(k, x) if g is None else tensor_of(conjugate(k, g, x.dtype), k, x.dtype))
     return result
 
 
@@ -206,7 +210,7 @@ def _pull_back_equal(
         pulled, failure = None, error
     k: Any = outer.inner_backend
     with unwatched():
-        nothing = [FloatTensor(k.full(x.shape, math.nan, x.dtype), k, x.dtype) for x in like]
+        nothing = [tensor_of(k.full(x.shape, math.nan, x.dtype), k, x.dtype) for x in like]
         found = repair(cotangents, nothing if pulled is None else pulled)
     if failure is not None and any(map(has_nan, found)):
         raise failure
@@ -322,10 +326,10 @@ def linearize(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, .
         with decompositions(decomposed):
             out, pullback, _ = draws.first(lambda: make_pullback(valued, primals))
         outputs, out_structure = flatten(out)
-        floats = [x for x in outputs if isinstance(x, FloatTensor)]
+        floats = [x for x in outputs if isinstance(x, DIFFERENTIABLE)]
         start = variables(middle, [zeros_like(below, x) for x in floats])
         remaining = iter(start)
-        cotangent = unflatten(out_structure, [next(remaining) if isinstance(x, FloatTensor) else x for x in outputs])
+        cotangent = unflatten(out_structure, [next(remaining) if isinstance(x, DIFFERENTIABLE) else x for x in outputs])
         pulled, _ = flatten(pullback(cotangent), is_constant=is_no_float)
 
     has_equal_values = bool(decomposed) and some_are_equal(decomposed)
@@ -340,7 +344,8 @@ def linearize(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, .
         given = [_like("linearize", "tangent", x, t) for x, t in zip(leaves, given, strict=True)]
         found = iter(_pull_back(middle, pulled, given, [x.primitive.node for x in start], start))
         moved = [
-            lower(as_recorded(next(found)), home) if isinstance(x, FloatTensor) else _other_tangent(x) for x in outputs
+            lower(as_recorded(next(found)), home) if isinstance(x, DIFFERENTIABLE) else _other_tangent(x)
+            for x in outputs
         ]
         return unflatten(out_structure, moved)
 
@@ -348,9 +353,9 @@ def linearize(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, .
     return (value, tangent_map, export_aux(aux[0], below, home)) if has_aux else (value, tangent_map)
 
 
-def zeros_like(k: Any, x: FloatTensor) -> FloatTensor:
+def zeros_like(k: Any, x: Any) -> Any:
     """Zeros of a tensor's shape and dtype on the level ``k``."""
-    return FloatTensor(k.zeros(x.shape, x.dtype), k, x.dtype)
+    return tensor_of(k.zeros(x.shape, x.dtype), k, x.dtype)
 
 
 @overload
@@ -385,7 +390,7 @@ def jvp(f: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...], *, has
     draws = Draws()
     decomposed: list[Any] = []
     with transform_scope(level) as retained, decompositions(decomposed):
-        inputs = [FloatTensor(d, level, x.dtype) for d, x in zip(duals, leaves, strict=True)]
+        inputs = [tensor_of(d, level, x.dtype) for d, x in zip(duals, leaves, strict=True)]
         valued, aux = with_aux("jvp", f, has_aux)
         copies = unflatten(structure, inputs)
         out = draws.first(lambda: valued(*copies))
@@ -394,7 +399,7 @@ def jvp(f: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...], *, has
     outputs = [as_output("jvp", x, level) for x in outputs]
     slopes = [_tangent(level, x) for x in outputs]
     if decomposed and some_are_equal(decomposed):
-        floats = [i for i, x in enumerate(outputs) if isinstance(x, FloatTensor)]
+        floats = [i for i, x in enumerate(outputs) if isinstance(x, DIFFERENTIABLE)]
         values = [lower(x.inner() if x.backend is level else x, below) for x in (outputs[i] for i in floats)]
         rest_aux = list(aux)
         repaired = repaired_tangents(
@@ -412,16 +417,16 @@ def jvp(f: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...], *, has
 
 def _tangent(level: Forward[Any], x: Any) -> Any:
     """The tangent of an output of a function that was run on ``level``; zeros for a constant."""
-    if not isinstance(x, FloatTensor):
+    if not isinstance(x, DIFFERENTIABLE):
         return _other_tangent(x)
     below = level.inner_backend if x.backend is level else x.backend
     found = x.primitive.tangent if x.backend is level else None
-    return zeros_like(below, x) if found is None else FloatTensor(found, below, x.dtype)
+    return zeros_like(below, x) if found is None else tensor_of(found, below, x.dtype)
 
 
 def _other_tangent(x: Any) -> Any:
     """The entry of a tangent for anything but a float tensor: 0.0 for a float, else the object itself."""
-    return 0.0 if isinstance(x, float) else x
+    return 0.0 if isinstance(x, (float, complex)) else x
 
 
 def check_pairs(name: str, primals: Any, tangents: Any) -> None:
@@ -433,12 +438,12 @@ def check_pairs(name: str, primals: Any, tangents: Any) -> None:
         raise ArgumentError(f"{name}: {len(primals)} primals and {len(tangents)} tangents")
 
 
-def _like(name: str, what: str, x: FloatTensor, t: Any) -> FloatTensor:
+def _like(name: str, what: str, x: Any, t: Any) -> Any:
     """A tangent or cotangent of ``x``, which may be a number for all elements; what is of another kind is refused."""
-    if isinstance(t, (int, float)):
-        return FloatTensor(x.backend.full(x.shape, float(t), x.dtype), x.backend, x.dtype)
+    if isinstance(t, (int, float)) or (isinstance(t, complex) and x.dtype.kind == "complex"):
+        return tensor_of(x.backend.full(x.shape, fit(t, x.dtype), x.dtype), x.backend, x.dtype)
     if not isinstance(t, Tensor):
         raise DTypeError(f"{name}: the {what} of {describe((x,))} is a tensor or a number, not {type(t).__name__}")
     if t.shape != x.shape or t.dtype is not x.dtype:
         raise ShapeError(f"{name}: the {what} {describe((t,))} is not like {describe((x,))}")
-    return t  # type: ignore[return-value]
+    return t

@@ -20,10 +20,11 @@ from backburn.base.contexts import DECOMPOSED, scoped
 from backburn.base.dtypes import float64
 from backburn.base.trees import flatten, unflatten
 from backburn.ops.decompositions import EPS
-from backburn.tensor.classes import FloatTensor
+from backburn.tensor.classes import DIFFERENTIABLE, FloatTensor
 from backburn.tensor.core.dispatch import call, cast, create
 from backburn.tensor.core.host import asarray, fixed_noise, has_equal_values, has_nan
 from backburn.tensor.core.levels import constant, innermost, lift
+from backburn.tensor.core.wrapping import tensor_of
 from backburn.tensor.generators import Draws
 from backburn.transforms.levels import as_output, lower, transform_scope
 
@@ -49,8 +50,8 @@ def along(
     f: Callable[..., Any], draws: Draws, structure: Any, leaves: list[FloatTensor], moves: list[Any], below: Any
 ) -> tuple[list[Any], list[Any]]:
     """The results of ``f`` and their tangents, on the level ``below``, with the vectors that belong to the tangents."""
-    moved = [FloatTensor(lift(t, below), below, x.dtype) for x, t in zip(leaves, moves, strict=True)]
-    given = [FloatTensor(lift(x, below), below, x.dtype) for x in leaves]
+    moved = [tensor_of(lift(t, below), below, x.dtype) for x, t in zip(leaves, moves, strict=True)]
+    given = [tensor_of(lift(x, below), below, x.dtype) for x in leaves]
     if not stands_on_line(below):
         return run(f, draws, structure, given, moved, ForwardAlong.level(below))
     # A second derivative along two lines follows from those along their sum and their difference.
@@ -81,33 +82,33 @@ def run(
     below = level.inner_backend
     duals: list[Dual[Any]] = [Dual(x.primitive, t.primitive) for x, t in zip(starts, moves, strict=True)]
     with transform_scope(level):
-        given = unflatten(structure, [FloatTensor(d, level, x.dtype) for d, x in zip(duals, starts, strict=True)])
+        given = unflatten(structure, [tensor_of(d, level, x.dtype) for d, x in zip(duals, starts, strict=True)])
         outputs = flatten(draws.again(lambda: f(*given)))[0]
     values, tangents = [], []
     for x in (as_output("jvp", x, level) for x in outputs):
-        if not isinstance(x, FloatTensor):
+        if not isinstance(x, DIFFERENTIABLE):
             continue
         tangent = level.from_inner(lift(x, below)).tangent if x.backend is not level else x.primitive.tangent
         values.append(lower(x.inner() if x.backend is level else x, below))
         zeros = below.zeros(x.shape, x.dtype)
-        tangents.append(FloatTensor(zeros if tangent is None else tangent, below, x.dtype))
+        tangents.append(tensor_of(zeros if tangent is None else tangent, below, x.dtype))
     return values, tangents
 
 
 def value_on_line(x: Any) -> Any:
     """A tensor of a level on a line without its tangent there."""
-    return FloatTensor(value_below(x.backend, x.primitive), x.backend, x.dtype)
+    return tensor_of(value_below(x.backend, x.primitive), x.backend, x.dtype)
 
 
 def tangent_on_line(x: Any) -> Any:
     """The tangent of a tensor of a level on a line, zeros if it has none."""
     found = tangent_below(x.backend, x.primitive)
-    return FloatTensor(x.backend.zeros(x.shape, x.dtype) if found is None else found, x.backend, x.dtype)
+    return tensor_of(x.backend.zeros(x.shape, x.dtype) if found is None else found, x.backend, x.dtype)
 
 
 def joined(x: Any, t: Any) -> Any:
     """The tensor on a line that has the value ``x`` and the tangent ``t``."""
-    return FloatTensor(join_below(x.backend, x.primitive, t.primitive), x.backend, x.dtype)
+    return tensor_of(join_below(x.backend, x.primitive, t.primitive), x.backend, x.dtype)
 
 
 def largest(tensors: list[Any]) -> Any:
@@ -165,7 +166,7 @@ def repaired_gradients(
         return added(whole("sum", s * c) for s, c in zip(slopes, cotangents, strict=True))
 
     home = innermost(below)
-    zeros = [FloatTensor(home.zeros(x.shape, x.dtype), home, x.dtype) for x in leaves]
+    zeros = [tensor_of(home.zeros(x.shape, x.dtype), home, x.dtype) for x in leaves]
     repaired, noise = [], []
     for place, x in enumerate(leaves):
         units = call("reshape", create("eye", home, n=x.size, m=x.size, offset=0, dtype=x.dtype), shape=(-1, *x.shape))

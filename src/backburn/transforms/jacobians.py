@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from backburn.base.errors import ArgumentError
+from backburn.base.errors import ArgumentError, NotDifferentiableError
 from backburn.base.trees import flatten, unflatten
-from backburn.tensor.classes import FloatTensor
+from backburn.tensor.classes import DIFFERENTIABLE, FloatTensor
 from backburn.tensor.core.defaults import default_backend
 from backburn.tensor.core.dispatch import call, create
 from backburn.tensor.core.invalidation import ARGUMENT, invalidate
 from backburn.tensor.core.levels import common_backend, innermost, levels_between, lift
+from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import integer, one_of
+from backburn.tensor.core.wrapping import tensor_of
 from backburn.tensor.generators import Draws
 from backburn.transforms.batching import vmap
 from backburn.transforms.derivatives import (
@@ -44,11 +46,12 @@ def jacobian(
     """A function that returns the Jacobian of ``f`` with respect to the arguments ``argnums``.
 
     For a tensor argument and a tensor result it is a tensor of the result's shape followed by the argument's. For a
-    tree of arguments (or a tuple ``argnums``) it is a tree of tensors, and for a tree of results a tree of those.
-    ``mode`` is ``"reverse"``, a cotangent for each element of the result, or ``"forward"``, a tangent for each element
-    of the arguments; either way they are propagated together (:func:`vmap`), in chunks of ``chunk_size``, by default of
-    some hundreds. With ``has_aux`` ``f`` returns a pair of its value and auxiliary data, and the function a pair of the
-    Jacobian and the auxiliary data.
+    tree of arguments (or a tuple ``argnums``) it is a tree of tensors, and for a tree of results a tree of those. Rows
+    of a complex argument are gradients, ``dL/dx + i dL/dy``; the columns of a complex result are its derivatives, in
+    both modes. Raises :class:`NotDifferentiableError` if both are complex. ``mode`` is ``"reverse"``, a cotangent for
+    each element of the result, or ``"forward"``, a tangent for each element of the arguments; either way they are
+    propagated together (:func:`vmap`), in chunks of ``chunk_size``, by default of some hundreds. With ``has_aux`` ``f``
+    returns a pair of its value and auxiliary data, and the function a pair of the Jacobian and the auxiliary data.
 
         >>> import backburn as bb
         >>> jacobian(lambda x: x * x)(bb.asarray([1.0, 2.0])).tolist()
@@ -128,7 +131,7 @@ def _derivative(
     made = _Derivative(name, valued, tuple(primals), leaves, structure, chunk_size)
     rest = list(aux)
     # Rows of reverse mode would be NaN at equal eigenvalues, where forward mode has a line to follow.
-    by_rows = mode == "reverse" and not made.has_equal_values
+    by_rows = made.has_complex_leaves or (mode == "reverse" and not made.has_equal_values and not made.is_complex)
     trees = [unflatten(structure, row) for row in (made.by_rows() if by_rows else made.by_columns())]
     found = unflatten(made.out_structure, trees if several else [t[0] for t in trees])
     return (found, rest[0]) if has_aux else found
@@ -161,8 +164,16 @@ class _Derivative:
         sync_module_state(primals, structure, given, leaves)
         self.outputs, self.out_structure = flatten(out, is_constant=is_no_float)
         for x in self.outputs:
-            if not isinstance(x, FloatTensor):
+            if not isinstance(x, DIFFERENTIABLE):
                 raise ArgumentError(f"{name}: the function must return float tensors, not {type(x).__name__}")
+        self.is_complex, self.has_complex_leaves = (
+            any(x.dtype.kind == "complex" for x in tensors) for tensors in (self.outputs, leaves)
+        )
+        if self.is_complex and self.has_complex_leaves:
+            raise NotDifferentiableError(
+                f"{name}: a complex result of complex arguments has one derivative for each direction: bb.jvp has it, "
+                f"and bb.jacobian of bb.view_as_real(...) of both has all. Arguments: {describe(leaves)}"
+            )
 
     def copies(self) -> tuple[Any, ...]:
         """The arguments, with copies of their modules."""
@@ -199,16 +210,16 @@ class _Derivative:
 
             columns = _for_each_unit(pushed, zeros[place], self.outputs, self.home, self.chunk_size)
             turned = [c.backend.permute_dims(c.primitive, (*range(1, c.ndim), 0)) for c in columns]
-            column_tensors = [FloatTensor(t, c.backend, c.dtype) for t, c in zip(turned, columns, strict=True)]
+            column_tensors = [tensor_of(t, c.backend, c.dtype) for t, c in zip(turned, columns, strict=True)]
             shapes = [out.shape + leaf.shape for out in self.outputs]
             by_leaf.append([self.block(c, shape) for c, shape in zip(column_tensors, shapes, strict=True)])
         return [[column[i] for column in by_leaf] for i in range(len(self.outputs))]
 
     def block(self, x: Any, shape: tuple[int, ...]) -> Any:
         """``x`` in another shape, on the level of the arguments or where its history is."""
-        found = FloatTensor(x.backend.reshape(x.primitive, shape), x.backend, x.dtype)
+        found = tensor_of(x.backend.reshape(x.primitive, shape), x.backend, x.dtype)
         home = self.leaves[0].backend
-        return found if levels_between(found.backend, home) is None else FloatTensor(lift(found, home), home, x.dtype)
+        return found if levels_between(found.backend, home) is None else tensor_of(lift(found, home), home, x.dtype)
 
 
 def _for_each_unit(
@@ -221,7 +232,7 @@ def _for_each_unit(
     k: Any = zero.backend
     count = zero.size
     if not count:
-        return [FloatTensor(x.backend.zeros((0, *x.shape), x.dtype), x.backend, x.dtype) for x in results]
+        return [tensor_of(x.backend.zeros((0, *x.shape), x.dtype), x.backend, x.dtype) for x in results]
     # The memory of all results is allocated first: too little of it is better reported before hours of work than after.
     create("empty", k, shape=(count, sum(x.size for x in results)), dtype=zero.dtype)
     together = max(1, min(AT_ONCE, ELEMENTS // count)) if chunk_size is None else chunk_size
@@ -231,7 +242,7 @@ def _for_each_unit(
         rows = min(together, count - start)
         units = create("eye", k, n=rows, m=count, offset=start, dtype=zero.dtype)
         units = call("reshape", units, shape=(rows, *zero.shape))
-        parts.append(mapped(FloatTensor(lift(units, home), home, units.dtype)))
+        parts.append(mapped(tensor_of(lift(units, home), home, units.dtype)))
     return [_concat(list(column)) for column in zip(*parts, strict=True)]
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from operator import is_
 from types import NoneType
-from typing import Any, cast
+from typing import Any
 
 from backburn.autodiff import Autodiff
 from backburn.autodiff.graph import Node, Tracked, leaf_of
@@ -23,11 +23,13 @@ from backburn.base.errors import ArgumentError, DTypeError, GraphError, NotDiffe
 from backburn.base.mutable_trees import MutableTree, TreeNode
 from backburn.base.trees import Structure, flatten, leaves_with_paths, paths, same_constants
 from backburn.batching import Batched, is_mapped
-from backburn.tensor.classes import FloatTensor, Tensor
+from backburn.tensor.classes import DIFFERENTIABLE, FloatTensor, Tensor
 from backburn.tensor.core.defaults import default_backend
 from backburn.tensor.core.host import asarray
 from backburn.tensor.core.levels import as_constant, common_backend, constant, inner_of, levels_between, lift
 from backburn.tensor.core.messages import describe
+from backburn.tensor.core.wrapping import tensor_of
+from backburn.tensor.gradients import complex_loss
 
 
 def check_function(name: str, f: Any) -> None:
@@ -48,14 +50,14 @@ def float_leaves(name: str, args: Any) -> tuple[list[FloatTensor], Any]:
 
 def is_no_float(x: Any) -> bool:
     """Whether ``x`` is a tensor that has no gradient by its kind."""
-    return isinstance(x, Tensor) and not isinstance(x, FloatTensor)
+    return isinstance(x, Tensor) and not isinstance(x, DIFFERENTIABLE)
 
 
-def _float_leaf(name: str, x: Any, args: Any) -> FloatTensor:
-    if isinstance(x, FloatTensor):
+def _float_leaf(name: str, x: Any, args: Any) -> Any:
+    if isinstance(x, DIFFERENTIABLE):
         return x
-    if isinstance(x, float):
-        return cast(FloatTensor, asarray(x))
+    if isinstance(x, (float, complex)):
+        return asarray(x)
     inside = (path.partition(".")[2] for path, leaf in leaves_with_paths(args) if leaf is x)
     place = next((f", at {path!r}" for path in inside if path), "")
     if isinstance(x, int):
@@ -109,7 +111,7 @@ def retain_graphs() -> None:
 
 def as_recorded(x: Any) -> Any:
     """A result of a transform: a constant inside ``no_grad``."""
-    return x if RECORDING.get() or not isinstance(x, FloatTensor) else constant(x)
+    return x if RECORDING.get() or not isinstance(x, DIFFERENTIABLE) else constant(x)
 
 
 def lift_nodes(nodes: Iterable[Node], below: Any, k: Any) -> list[Node]:
@@ -133,7 +135,7 @@ def lift_nodes(nodes: Iterable[Node], below: Any, k: Any) -> list[Node]:
     def lifted(x: Any) -> Any:
         if x.__class__ in (list, tuple):
             return x.__class__(map(lifted, x))
-        if x is None or isinstance(x, (bool, int, float, str)):
+        if x is None or isinstance(x, (bool, int, float, complex, str)):
             return x
         try:
             kind = below.dtype(x).kind
@@ -152,7 +154,7 @@ def variables(outer: Autodiff[Any], tensors: list[FloatTensor]) -> list[FloatTen
     """The tensors as leaves of ``outer``."""
     k = outer.inner_backend
     values = [lift(x, k) for x in tensors]
-    return [FloatTensor(Tracked(v, leaf_of(k, v)), outer, x.dtype) for v, x in zip(values, tensors, strict=True)]
+    return [tensor_of(Tracked(v, leaf_of(k, v)), outer, x.dtype) for v, x in zip(values, tensors, strict=True)]
 
 
 def lower(x: Any, target: AnyBackend) -> Any:
@@ -205,14 +207,14 @@ def restore_state(
             try:
                 value = outside(path, changed[path], old)
             except GraphError as error:
-                if isinstance(old, FloatTensor) and old.is_tracked and not old.is_require_grad:
+                if isinstance(old, DIFFERENTIABLE) and old.is_tracked and not old.is_require_grad:
                     continue  # a value computed by an earlier call is not state, so nothing is lost
                 raise GraphError(
                     f"the function has put into {path!r} of its arguments what differs between the examples of vmap, "
                     f"and outside there is one for all. Where BatchNorm moves its statistics, model.eval() keeps them; "
                     f"GroupNorm and LayerNorm have none"
                 ) from error
-            value = constant(value) if isinstance(value, FloatTensor) else value
+            value = constant(value) if isinstance(value, DIFFERENTIABLE) else value
             held.put(value.require_grad() if old.is_require_grad and old.backend is not ACTIVE.get() else value)
 
 
@@ -242,7 +244,7 @@ def as_output(name: str, x: Any, level: AnyBackend) -> Any:
     an inner transform.
     """
     x = lower(x, level)
-    if isinstance(x, FloatTensor) and levels_between(x.backend, level) is None and x.is_tracked:
+    if isinstance(x, DIFFERENTIABLE) and levels_between(x.backend, level) is None and x.is_tracked:
         raise GraphError(
             f"{name}: the function returned {describe((x,))}, whose history is not on {level.spec}, the level of the "
             f"transform: it was computed from a tensor that another transform gave to its function, and that was "
@@ -280,6 +282,8 @@ def scalar_output(out: Any) -> FloatTensor:
     """The value of a function, which must be a float scalar."""
     if not isinstance(out, Tensor):
         raise ArgumentError(f"grad: the function must return a float scalar tensor, not {type(out).__name__}")
+    if out.dtype.kind == "complex":
+        raise complex_loss("grad", out)
     if not out.dtype.is_floating or out.ndim:
         raise ArgumentError(
             f"grad: the function must return a float scalar, and returned {describe((out,))}. "

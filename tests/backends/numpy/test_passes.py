@@ -5,19 +5,22 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from graphlib import TopologicalSorter
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.helpers.guards import guarded
-from tests.helpers.kernels import needs_kernels
+from tests.helpers.kernels import BASE, needs_kernels
 from tests.helpers.planting import plant
 
 import backburn as bb
 from backburn.base.errors import CaptureError
 from backburn.nn import functional
+from backburn.ops.table import OPERATIONS
 from backburn.programs.fusion import partition
-from backburn.programs.ir import ordered
+from backburn.programs.fusion.plan import Extent, Operand, Plan, Space, Step
+from backburn.programs.ir import Call, Program, ordered
 from backburn_numpy import tuning
 from backburn_numpy.programs import tiles
 from backburn_numpy.runtime import threads
@@ -314,3 +317,74 @@ def test_the_verifier_refuses_faults(monkeypatch: pytest.MonkeyPatch, fault: str
 
     with pytest.raises(CaptureError, match=r"the pass that computes .* was planned wrong"):
         record()
+
+
+#: The operations that have no kernel for a dtype.
+UNKNOWN = {(name, "float64") for name in ("tanh", "tanh_slope", "expm1")}
+#: Other values than arrays that operations need.
+ATTRIBUTES: dict[str, dict[str, Any]] = {"gelu": {"approximate": "tanh"}, "gelu_backward": {"approximate": "none"}}
+
+
+def planned(name: str, extents: tuple[Extent, ...], dtype: str) -> tuple[list[Any], list[Any]]:
+    """An operation between two neighbours in a pass, and by the backend: an array of it, its rows and its columns."""
+    k, rng, shape = BASE, np.random.default_rng(1), (19, 37)
+    space = Space(*shape, getattr(bb, dtype))
+    shapes = {Extent.FULL: shape, Extent.ROW: (shape[0], 1), Extent.COLUMN: shape[1:], Extent.ONE: ()}
+    is_logical = name.startswith("logical")
+    program, steps, given, values = Program([], [], [], []), list[Step](), list[Any](), list[Any]()
+
+    def step(operation: str, extent: Extent, operands: list[Operand | float], arrays: list[Any], **given: Any) -> Any:
+        made = getattr(k, operation)(*arrays, **given)
+        kind = bb.bool if made.dtype == bool else space.dtype
+        v = program.variable(shapes[extent] if made.shape == shapes[extent] else tuple(made.shape), kind)
+        call = Call(operation, getattr(k, operation), [getattr(x, "value", x) for x in operands], given, v)
+        steps.append(Step(call, extent, operands))
+        return Operand(v, extent), made
+
+    for i, extent in enumerate(extents):
+        # A gradient of infinity times a slope of 0 differs between a kernel and a body.
+        x = numbers(rng, shapes[extent], dtype, special=not name.endswith(("backward", "slope")))
+        v = program.variable(x.shape, space.dtype)
+        given.append((v, x))
+        operand, array = Operand(v, extent), x
+        if extent in (Extent.FULL, Extent.ROW):
+            operand, array = step("neg", extent, [operand], [array])
+            if is_logical or (name == "where" and i == 0) or (name == "masked_fill" and i == 1):
+                operand, array = step("less", extent, [operand, 0.25], [array, 0.25])
+        if name == "tanh_slope" and i == 2:  # which is tanh of the operand before
+            operand, array = step("tanh", extent, [values[1][0]], [values[1][1]])
+        values.append((operand, array))
+    widest = Extent.FULL if any(x in (Extent.FULL, Extent.COLUMN) for x in extents) else Extent.ROW
+    options = {"dtype": space.dtype} if name == "astype" else ATTRIBUTES.get(name, {})
+    operand, made = step(name, widest, [x for x, _ in values], [x for _, x in values], **options)
+    if made.dtype == bool:
+        operand, made = step("astype", widest, [operand], [made], dtype=space.dtype)
+    _, last = step("maximum", widest, [operand, -30.0], [made, -30.0])
+    plan = Plan(space, steps, [steps[-1].results[0]])
+    found = tiles.compile_plan(plan)
+    assert found is not None
+    held = {id(v): x for v, x in given}
+    return found(*(held[id(x.value)] for x in plan.inputs)), [np.broadcast_to(last, found._shapes[0][0])]
+
+
+@pytest.mark.parametrize("name", sorted(partition.FUSABLE | partition.OF_ROWS))
+def test_each_operation_in_a_pass_is_the_operation(name: str) -> None:
+    count = len(OPERATIONS[name].operands)
+    made_inside = {"where": (0,), "masked_fill": (1,)}.get(name, range(count) if name.startswith("logical") else ())
+    tried = 0
+    for extents in product((Extent.FULL, Extent.ROW, Extent.COLUMN, Extent.ONE), repeat=count):
+        inside = [extents[i] in (Extent.FULL, Extent.ROW) for i in made_inside]
+        if not all(inside) or not {Extent.FULL, Extent.ROW} & {*extents}:
+            continue
+        if name.endswith(("backward", "slope")) and len({*extents}) > 1:  # their operands have one shape
+            continue
+        if Extent.FULL not in extents and Extent.COLUMN in extents and Extent.ROW not in extents:
+            continue
+        for dtype in ("float32", "float64"):
+            if not tiles.knows("tanh" if name == "tanh_slope" else name, getattr(bb, dtype)):
+                assert (name, dtype) in UNKNOWN
+                continue
+            mine, theirs = planned(name, extents, dtype)
+            assert differences(mine, theirs, dtype) == "", (extents, dtype)
+            tried += 1
+    assert tried >= 1

@@ -278,6 +278,20 @@ def calls(x: FloatTensor) -> None:
     any_module(x, 2.0)
 
 
+def complex_numbers(z: bb.ComplexTensor, x: FloatTensor) -> None:
+    assert_type(z + 1.0, bb.ComplexTensor)
+    assert_type(2j * z, bb.ComplexTensor)
+    assert_type(x * z, bb.ComplexTensor)
+    assert_type(x * 1j, bb.ComplexTensor)
+    assert_type(x * 2.0, FloatTensor)
+    assert_type(bb.abs(z), FloatTensor)
+    assert_type(abs(z), FloatTensor)
+    assert_type(bb.real(z), FloatTensor)
+    assert_type(bb.conj(z), bb.ComplexTensor)
+    assert_type(bb.complex(x, 1.0), bb.ComplexTensor)
+    assert_type(-z, bb.ComplexTensor)
+
+
 def builtins(x: FloatTensor, i: IntTensor) -> None:
     assert_type(sum([x, x], start=x), FloatTensor)
     assert_type(sum([i, i], start=i), IntTensor)

@@ -138,12 +138,19 @@ def gradients(x: bb.FloatTensor, i: bb.IntTensor, b: bb.BoolTensor, q: bb.Quanti
     x.grad(x)  # error
 
 
+def complex_numbers(z: bb.ComplexTensor) -> None:
+    _ = z < z  # error
+    z % 2  # error
+    z // 2.0  # error
+    ~z  # error
+
+
 def operators(x: bb.FloatTensor, i: bb.IntTensor, b: bb.BoolTensor, q: bb.QuantizedTensor, t: bb.Tensor) -> None:
     x[0] = 1.0  # error
     t[0] = 1.0  # error
     del t[0]  # error
     x + "1"  # error
-    x * 1j  # error
+    x // 1j  # error
     i + "1"  # error
     b * None  # error
     q - "1"  # error

@@ -54,7 +54,8 @@ def compare(
         if not np.array_equal(got, expected):
             raise AssertionError(_difference(got, expected))
         return 0.0
-    got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
+    wide = np.complex128 if got.dtype.kind == "c" else np.float64
+    got, expected = np.asarray(got, wide), np.asarray(expected, wide)
     relative, absolute = VALUE[dtype]
     if keeps_digits:
         absolute = NORMAL[dtype]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from backburn.base.dtypes import as_dtype
+from backburn.base.dtypes import ComplexDType, as_dtype
 from backburn.conformance.checks.check import Check
 from backburn.conformance.checks.silence import assert_no_warnings
 from backburn.conformance.checks.tolerances import ROUNDINGS, VALUE, compare, tolerance_factor
@@ -131,7 +131,8 @@ def compare_results(
     worst = 0.0
     for number, (got, reference, promised) in enumerate(zip(results, expected, dtypes, strict=False)):
         held = as_dtype(got.dtype) if promised is None or promised.kind == "quantized" else promised
-        tolerance = held.name if held.is_floating else ""
+        parts = held.part if isinstance(held, ComplexDType) else held
+        tolerance = parts.name if parts.is_floating else ""
         if promised is not None and promised.kind == "int":
             reference = reference.astype(promised.name)  # integers are taken modulo the size of their dtype
         slack = partial(sensitivity, samples, sample, operands, check.dtype, number) if sensitive else None

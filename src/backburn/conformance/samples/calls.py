@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from backburn.base.dtypes import DTYPES, DType, QuantizedDType, as_dtype
+from backburn.base.dtypes import DTYPES, DType, QuantizedDType, as_dtype, complex128
 from backburn.conformance.samples.table import SAMPLES, Array, Sample, SampleSet, Stored
 from backburn.ops.table import OPERATIONS, Operation
 
@@ -55,7 +55,9 @@ def arrays(sample: Sample, dtype: str) -> list[Any]:
 
 
 def as_float64(array: Array) -> Array:
-    """Floats in float64, whatever their dtype: NumPy does not recognise NaN in bfloat16."""
+    """Floats in float64, and complex numbers in complex128: NumPy does not recognise NaN in bfloat16."""
+    if array.dtype.kind == "c":
+        return array.astype(np.complex128)
     return array if array.dtype.kind in "iub" else array.astype(np.float64)
 
 
@@ -207,6 +209,8 @@ def dtypes_of(name: str, sample: Sample, backend: Any) -> list[str]:
         return []
     if not leaves(sample):
         return [main_dtype(name, sample)]
+    if "complex" in OPERATIONS[name].results and not capabilities.supports(complex128):
+        return []
     wanted = list(SAMPLES[name].dtypes)
     if "float16" in wanted and importlib.util.find_spec("ml_dtypes"):
         wanted.append("bfloat16")

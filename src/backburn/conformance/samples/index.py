@@ -67,7 +67,7 @@ samples(
 
 samples(
     "slice_backward",
-    lambda grad, shape, key: slice_assign(np.zeros(shape), grad, key),
+    lambda grad, shape, key: slice_assign(np.zeros(shape, grad.dtype), grad, key),
     case(real(2, 3), shape=(4, 3), key=(_(1, 3, 1), EVERY)),
     case(real(2, 3), shape=(4, 3), key=(_(3, None, -2), EVERY)),
     case(real(0), shape=(4,), key=(_(1, 1, 1),)),
@@ -109,7 +109,7 @@ def scatter(x: Any, indices: Any, values: Any, axis: int, mode: str = "assign") 
 
 samples(
     "take_along_axis_backward",
-    lambda grad, indices, shape, axis: scatter(np.zeros(shape), indices, grad, axis, "add"),
+    lambda grad, indices, shape, axis: scatter(np.zeros(shape, grad.dtype), indices, grad, axis, "add"),
     case(real(2, 2), ints([0, 2], [1, -1]), shape=(3, 2), axis=0),
     case(real(2, 4), ints([0, 2, 2, 0], [1, -3, 1, 1]), shape=(2, 3), axis=1),
     case(real(2, 1), ints([2], [0]), shape=(2, 3), axis=1),
@@ -205,7 +205,10 @@ def take_backward(grad: Any, indices: Any, length: int, axis: int) -> Any:
     """The reference of ``take_backward``."""
     before, after = grad.shape[:axis], grad.shape[axis + indices.ndim :]
     return index_add(
-        np.zeros((*before, length, *after)), indices.ravel(), grad.reshape(*before, indices.size, *after), axis
+        np.zeros((*before, length, *after), grad.dtype),
+        indices.ravel(),
+        grad.reshape(*before, indices.size, *after),
+        axis,
     )
 
 

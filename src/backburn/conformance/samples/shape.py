@@ -30,7 +30,7 @@ def overlap_add(x: Array, length: Any, **attributes: Any) -> Array:
     shape = list(x.shape[:rank])
     for a, n in zip(attributes["axis"], length, strict=True):
         shape[a] = n
-    total = np.zeros(shape)
+    total = np.zeros(shape, x.dtype)
     for offsets, key in _offsets(shape, size=x.shape[rank:], **attributes):
         total[key] += x[(..., *offsets)]
     return total

@@ -202,8 +202,9 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The inner backend's, but without capture by itself: ``capture(sharded(...))`` records."""
-        return replace(self._inner.capabilities, capture=False)
+        """The inner backend's, without complex dtypes and capture by itself: ``capture(sharded(...))`` records."""
+        found = self._inner.capabilities
+        return replace(found, dtypes={d: u for d, u in found.dtypes.items() if d.kind != "complex"}, capture=False)
 
     def dtype(self, x: Any, /) -> DType:
         """The dtype of a primitive."""

@@ -351,14 +351,17 @@ def _check(
 
 
 def _fits(stored: Stored, target: DType) -> bool:
-    """Whether a tensor can be cast without surprise: floats to floats, integers to wider ones, others to their like."""
+    """Whether a tensor can be cast without surprise: floats and complex numbers to their kind, integers to wider ones.
+
+    Others are cast to their like alone.
+    """
     if target.kind == "quantized":
         return stored.parts is not None and stored.scheme == target.name
     if stored.dtype == target.name:
         return True
     if stored.kind == "int" and target.kind == "int":
         return np.can_cast(as_dtype(stored.dtype).dtype, target.dtype, "safe")
-    return stored.kind == "float" and target.is_floating
+    return stored.kind == target.kind and target.has_gradient
 
 
 def _way_out(stored: Stored, target: DType) -> str:

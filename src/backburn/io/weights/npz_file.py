@@ -137,7 +137,7 @@ def _stored(name: str, member: Member) -> Stored:
     read = partial(_values, member, header)
     try:
         dtype = as_dtype(host).name
-    except DTypeError:  # complex numbers, long double
+    except DTypeError:  # long double
         dtype = host.name
     return Stored(shape, dtype, read, where, member.check, kind=kind_of(dtype))
 

@@ -95,6 +95,10 @@ def _header(parts: Sequence[Part], metadata: Mapping[str, str]) -> bytes:
     table: dict[str, Any] = {METADATA: dict(metadata)}
     place = 0
     for part in parts:
+        if part.dtype not in DTYPE_NAMES:
+            raise DTypeError(
+                f"{part.name}: safetensors hold no {part.dtype}: cast it to complex64, or use bb.io.save_npz"
+            )
         offsets = [place, place + part.nbytes]
         table[part.name] = {"dtype": DTYPE_NAMES[part.dtype], "shape": part.shape, "data_offsets": offsets}
         place += part.nbytes

@@ -44,7 +44,7 @@ _DTYPES = (
     "uint8", "bool", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu",
     "complex64", "complex128",
 )  # fmt: skip
-_ITEMSIZE = {**ITEMSIZE, "": 1, "complex64": 8, "complex128": 16}
+_ITEMSIZE = {**ITEMSIZE, "": 1}
 
 
 @dataclass

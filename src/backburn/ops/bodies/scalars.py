@@ -9,7 +9,7 @@ from typing_extensions import TypeIs
 
 def is_scalar(operand: Any) -> TypeIs[bool | int | float]:
     """Whether an operand is a Python scalar rather than a tensor."""
-    return isinstance(operand, (bool, int, float))
+    return isinstance(operand, (bool, int, float, complex))
 
 
 def both_tensors(k: Any, x: Any, y: Any) -> tuple[Any, Any]:

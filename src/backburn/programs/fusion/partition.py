@@ -18,6 +18,7 @@ from backburn.programs.fusion.plan import (
     REDUCTIONS,
     Compile,
     Extent,
+    Knows,
     Operand,
     Plan,
     Space,
@@ -113,10 +114,11 @@ class NotJoined(Exception):
 class Partition:
     """The groups of a program of calls of ``k``."""
 
-    def __init__(self, program: Program, k: Any, has_rows: bool) -> None:
-        """With ``has_rows``, calls join whose operands broadcast or whose rows are reduced."""
+    def __init__(self, program: Program, k: Any, knows: Knows | None = None) -> None:
+        """With ``knows``, calls join whose operands broadcast or whose rows are reduced."""
         self._k = k
-        self._has_rows = has_rows
+        self._has_rows = knows is not None
+        self._knows = knows
         self._count = 0
         #: What views and broadcasts are made of.
         self._sources: dict[Variable, tuple[Any, bool]] = {}
@@ -260,6 +262,8 @@ class Partition:
             raise NotJoined(FEW)
         if name in OF_ROWS and not by_rows:
             raise NotJoined(f"a pass computes {name} only in rows of {MIN_WIDTH} to {MAX_WIDTH} elements")
+        if by_rows:
+            self._check_known(name, dtype)
         found_operands: dict[int, Operand] = {}
         for x in arrays:
             operand = self._operand(x, result.shape, by_rows)
@@ -270,6 +274,11 @@ class Partition:
                 raise NotJoined(f"an operand broadcasts, {how}")
             found_operands[id(x)] = operand
         return space, Step(call, Extent.FULL, [found_operands.get(id(x), x) for x in call.operands])
+
+    def _check_known(self, name: str, dtype: DType) -> None:
+        """Raises :class:`NotJoined` for an operation that no pass of the backend computes."""
+        if self._knows is not None and name != "fuse" and not self._knows(name, dtype):
+            raise NotJoined(f"the backend has no kernel of {name} for {dtype}")
 
     def _float_dtype(self, arrays: list[Any], result: Variable) -> DType:
         """The float dtype of all operands; raises :class:`NotJoined`."""
@@ -335,6 +344,7 @@ class Partition:
             operands[id(x)] = Operand(root, Extent.ROW)
         if space is None or space.rows != size or space.dtype is not dtype:
             return None
+        self._check_known(call.operation, dtype)
         return space, Step(call, Extent.ROW, [operands.get(id(x), x) for x in call.operands])
 
     def _reduction(self, call: Call) -> tuple[Space, Step]:
@@ -383,12 +393,15 @@ def _reached(groups: Iterable[Group]) -> set[Group]:
     return found
 
 
-def fuse_calls(program: Program, k: Any, compile: Compile | None = None) -> list[Call]:
+def fuse_calls(
+    program: Program, k: Any, compile: Compile | None = None, knows: Knows = lambda name, dtype: True
+) -> list[Call]:
     """A program of calls of ``k`` in which calls of a group are one pass, by ``compile`` if they go over rows.
 
-    Without it, and where it has none, groups whose arrays have one shape are formulas.
+    Without it, and where it has none, groups whose arrays have one shape are formulas. ``knows`` tells which
+    operations it computes.
     """
-    partition = Partition(program, k, compile is not None)
+    partition = Partition(program, k, None if compile is None else knows)
     report = program.fusion = Report(reasons=partition.reasons)
     if not partition.homes:
         return program.calls

@@ -14,18 +14,20 @@ from typing import TYPE_CHECKING, Any
 from backburn.backend.contract import AnyBackend
 from backburn.backend.opaque import Opaque
 from backburn.base.contexts import default_float
-from backburn.base.dtypes import DType, FloatDType, bool_, float32, promote, promote_scalar
+from backburn.base.dtypes import ComplexDType, DType, FloatDType, bool_, float32, promote, promote_scalar
 from backburn.base.errors import ArgumentError, BackburnError, DeviceMemoryError, DTypeError
 from backburn.ops.table import KINDS, OPERATIONS, Operation
+from backburn.tensor.core import complex_numbers
 from backburn.tensor.core.integers import CANCEL, beyond, compared, has_wide_integers, in_float64, loses
 from backburn.tensor.core.levels import common_backend, lift
 from backburn.tensor.core.messages import describe, explain, type_name
-from backburn.tensor.core.wrapping import CLASSES, TENSORS, flat, is_tensor, wrap
+from backburn.tensor.core.wrapping import CLASSES, REAL_TENSORS, TENSORS, flat, is_tensor, wrap
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor
 
 Scalar = bool | int | float
+Number = bool | int | float | complex
 BinaryFunction = Callable[[Any, Any], Any]
 
 
@@ -45,10 +47,23 @@ def as_scalar(value: Any) -> Scalar | None:
     return None
 
 
-def fit(scalar: Scalar, dtype: DType) -> Scalar:
+def as_number(value: Any) -> Number | None:
+    """:func:`as_scalar`, or a complex number of Python or NumPy as Python's."""
+    if value.__class__ is complex or isinstance(value, complex):
+        return complex(value)
+    scalar = as_scalar(value)
+    if scalar is None and not is_tensor(value) and getattr(value, "shape", None) == () and hasattr(value, "item"):
+        found = value.item()
+        return found if found.__class__ is complex else None
+    return scalar
+
+
+def fit(scalar: Any, dtype: DType) -> Any:
     """A Python scalar converted to the Python type that goes with operands of ``dtype``."""
     if dtype.is_floating:
         return float(scalar)
+    if dtype.kind == "complex":
+        return complex(scalar)
     return int(scalar) if dtype.kind == "int" else bool(scalar)
 
 
@@ -56,15 +71,13 @@ def operand(name: str, value: Any, among: Sequence[Any]) -> Any:
     """``value`` as a tensor or a Python scalar; raises :class:`DTypeError`, which describes the operands ``among``."""
     if value.__class__ in TENSORS:
         return value
-    scalar = as_scalar(value)
+    scalar = as_number(value)
     if scalar is None:
         hint = "bb.asarray(...) makes a tensor"
         if value is None and name in ("equal", "not_equal"):
             hint = "write 'x is None' to ask whether there is one"
         elif isinstance(value, Opaque):
             hint = f"the body of an operation has primitives, for which it writes k.{name}(...)"
-        elif isinstance(value, complex):
-            hint = "complex numbers have no dtype here"
         words = ", ".join(describe((x,)) or "None" for x in among)
         raise DTypeError(f"{name}: takes tensors and Python numbers, not {type_name(value)}; {hint}. Operands: {words}")
     return scalar
@@ -95,6 +108,8 @@ def cast(x: Any, dtype: DType) -> Any:
     if x._dtype is dtype:
         return x
     k = x._backend
+    if (dtype.__class__ is ComplexDType or x._dtype.__class__ is ComplexDType) and dtype.kind != x._dtype.kind:
+        return complex_numbers.converted(x, dtype)
     if x._dtype.kind == "quantized":  # a result that a backend has quantized again
         float_dtype = dtype if dtype.is_floating else default_float(k)
         return cast(CLASSES["float"](k.dequantize(x._primitive, float_dtype), k, float_dtype), dtype)
@@ -136,7 +151,7 @@ def promote_operands(name: str, *operands: Any, kinds: str = "") -> list[Any]:
     try:
         dtype = accept_dtype(name, common_dtype(name, values), takes, values)
     except DTypeError:
-        if "F" not in takes or "Q" in takes or not any(is_quantized(x) for x in values):
+        if "F" not in takes or "Q" in takes or not any(is_quantized(x) for x in values) or has_complex(values):
             raise
         known = [x.dtype for x in values if is_tensor(x) and x.dtype.is_floating]
         values = [dequantize_operand(x, known[0] if known else None) if is_quantized(x) else x for x in values]
@@ -162,7 +177,13 @@ def promote_to_tensors(name: str, *operands: Any, kinds: str = "") -> list[Any]:
 def _shared_kind(operands: Sequence[Any]) -> str:
     """The kind of tensors of one dtype, among Python numbers that do not change it; else empty."""
     dtype: DType | None = None
-    numbers: tuple[str, ...] = ("float", "int", "bool", "quantized")  # kinds that the Python numbers do not change
+    numbers: tuple[str, ...] = (
+        "float",
+        "int",
+        "bool",
+        "quantized",
+        "complex",
+    )  # kinds that the Python numbers do not change
     for x in operands:
         if x.__class__ in TENSORS and (dtype is None or x._dtype is dtype):
             dtype = x._dtype
@@ -196,7 +217,9 @@ def accept_dtype(name: str, dtype: DType, kinds: str, operands: Sequence[Any]) -
         return dtype
     if dtype.kind == "int" and "F" in kinds:
         return _default_float(operands)
-    takes = " and ".join(KINDS[c] for c in kinds)
+    if dtype.kind == "complex":
+        raise complex_numbers.closed(name, operands)
+    takes = " and ".join(KINDS[c] for c in kinds if c != "C")
     advice = "dequantize it first" if dtype.kind == "quantized" else "cast it with astype(...)"
     raise DTypeError(f"{name}: takes {takes} tensors, not {dtype.kind}; {advice}. Operands: {describe(operands)}")
 
@@ -206,6 +229,11 @@ def accept_dtype(name: str, dtype: DType, kinds: str, operands: Sequence[Any]) -
 #: The function that calls operations with quantized operands and quantizes their results again; None for other
 #: operands. It is entered with the first quantized operand of a backend that propagates.
 REQUANTIZING_CALL: list[Callable[[str, Sequence[Any], dict[str, Any]], Any]] = []
+
+
+def has_complex(operands: Sequence[Any]) -> bool:
+    """Whether one of the operands is a complex tensor or number."""
+    return any(x.__class__ is CLASSES["complex"] or x.__class__ is complex for x in operands)
 
 
 def is_quantized(x: Any) -> bool:
@@ -232,7 +260,7 @@ def unwrap(name: str, operands: Sequence[Any]) -> tuple[AnyBackend, list[Any]]:
     backend: AnyBackend | None = None
     primitives: list[Any] = []
     for x in operands:
-        if x.__class__ in TENSORS:
+        if x.__class__ in REAL_TENSORS:
             if backend is None:
                 backend = x._backend
             elif x._backend is not backend:
@@ -241,15 +269,19 @@ def unwrap(name: str, operands: Sequence[Any]) -> tuple[AnyBackend, list[Any]]:
         elif x.__class__ is list:
             if backend is None and x:
                 backend = x[0]._backend
-            alike = [t._primitive for t in x if t._backend is backend]
+            alike = [t._primitive for t in x if t._backend is backend and t.__class__ in REAL_TENSORS]
             if len(alike) < len(x):
                 break
             primitives.append(alike)
+        elif x.__class__ is CLASSES["complex"]:
+            break
         else:
             primitives.append(x)
     else:
         if backend is not None:
             return backend, primitives
+    if "C" not in OPERATIONS[name].kinds:  # closed to complex operands
+        complex_numbers.check_real(name, operands)
     # Operands on several levels are lifted to the highest.
     backend = common_backend(name, flat(operands))
     return backend, [
@@ -314,6 +346,8 @@ def unary(name: str, x: Any) -> Any:
     except Exception as error:
         if is_tensor(x):
             explain(name, (x,), {}, error)
+    if x.__class__ is CLASSES["complex"] and name in complex_numbers.INSTEAD:
+        return complex_numbers.INSTEAD[name](x)
     if "I" not in OPERATIONS[name].kinds and has_wide_integers(x):
         return in_float64(lambda x: call(name, x), x)
     return call(name, *promote_operands(name, x))
@@ -355,7 +389,7 @@ def _is_exact(name: str, x: Any, y: Any) -> bool:
 def call_after_promotion(name: str, x: Any, y: Any) -> Any:
     """An operation on two operands after promotion; integers that it would round are computed in float64."""
     integers = CLASSES["int"]
-    if (x.__class__ is integers or y.__class__ is integers) and not _is_exact(name, x, y):
+    if (x.__class__ is integers or y.__class__ is integers) and not has_complex((x, y)) and not _is_exact(name, x, y):
         x, y = operand(name, x, (x, y)), operand(name, y, (x, y))
         if (result := compared(name, x, y)) is not None:
             return result
@@ -424,6 +458,11 @@ def float_operand(name: str, value: Any) -> FloatTensor:
     return cast(x, accept_dtype(name, x._dtype, "F", (x,)))
 
 
+def inexact_operand(name: str, value: Any) -> Any:
+    """:func:`float_operand`, or a complex tensor."""
+    return value if value.__class__ is CLASSES["complex"] else float_operand(name, value)
+
+
 def kind_operand(name: str, value: Any, kinds: str = "") -> Any:
     """``value`` as a tensor of one of ``kinds`` (by default those of the operation); :class:`DTypeError` for others."""
     takes = kinds or OPERATIONS[name].kinds
@@ -438,6 +477,8 @@ def kind_operand(name: str, value: Any, kinds: str = "") -> Any:
 
 def create(name: str, backend: AnyBackend, **attributes: Any) -> Any:
     """The result of an operation without operands on ``backend``."""
+    if attributes.get("dtype").__class__ is ComplexDType:
+        complex_numbers.check_created(name, backend, attributes["dtype"])
     try:
         primitive = getattr(backend, name)(**attributes)
     except Exception as error:

@@ -22,6 +22,8 @@ from backburn.base.dtypes import (
     FloatDType,
     IntDType,
     as_dtype,
+    complex128,
+    complex_of,
     float64,
     nearest,
     promote,
@@ -36,6 +38,7 @@ from backburn.base.errors import (
     Unsupported,
 )
 from backburn.hints.arguments import plain_signature, refuse
+from backburn.tensor.core import complex_numbers
 from backburn.tensor.core.defaults import BackendLike, as_backend, given_backend
 from backburn.tensor.core.dispatch import cast, kind_operand, tensor_operand
 from backburn.tensor.core.levels import INNER, constant, has_history, inner_of, innermost, levels_between, lift
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="Tensor")
 
 
-def plain_dtype(name: str, dtype: DType, kinds: tuple[str, ...] = ("float", "int", "bool")) -> DType:
+def plain_dtype(name: str, dtype: DType, kinds: tuple[str, ...] = ("float", "complex", "int", "bool")) -> DType:
     """``dtype``, which must be of one of ``kinds``."""
     if dtype.kind not in kinds:
         advice = "x.quantize() makes a quantized tensor" if dtype.kind == "quantized" else "astype(...) casts a result"
@@ -90,13 +93,13 @@ def asarray(
 ) -> Any:
     """A tensor of ``obj``: nested lists of numbers, a NumPy array, anything with ``__array__``, or a tensor.
 
-    Python floats become the default float dtype and Python ints int64. NumPy arrays and scalars and tensors keep their
-    dtype (longdouble becomes float64); several in a list are promoted, and Python numbers among them are weakly typed,
-    as in operations. Host data are copied. A tensor on another level of the same backend is lifted; one on another
-    backend raises :class:`BackendMismatchError` (use ``to``). ``device`` is the Array API's name for ``backend``.
-    Raises :class:`DTypeError` for complex numbers, strings, objects and a quantized ``dtype`` (:func:`quantize` makes a
-    quantized tensor), :class:`ArgumentError` for ragged lists, numbers that the dtype does not hold, and ``copy=False``
-    of anything but a tensor of that dtype.
+    Python floats become the default float dtype, complex numbers the one with such parts, and Python ints int64. NumPy
+    arrays and scalars and tensors keep their dtype (longdouble becomes float64); several in a list are promoted, and
+    Python numbers among them are weakly typed, as in operations. Host data are copied. A tensor on another level of the
+    same backend is lifted; one on another backend raises :class:`BackendMismatchError` (use ``to``). ``device`` is the
+    Array API's name for ``backend``. Raises :class:`DTypeError` for strings, objects and a quantized ``dtype``
+    (:func:`quantize` makes a quantized tensor), :class:`ArgumentError` for ragged lists, numbers that the dtype does
+    not hold, and ``copy=False`` of anything but a tensor of that dtype.
 
         >>> asarray([[1, 2], [3, 4]], dtype="float32", backend="numpy")
         Tensor([[1., 2.],
@@ -112,7 +115,7 @@ def asarray(
             return moved
         if copy is False:
             raise ArgumentError(f"asarray: copy=False, but a cast to {out_dtype} copies {describe((obj,))}")
-        return cast(kind_operand("asarray", moved, "FIB"), plain_dtype("asarray", out_dtype))
+        return cast(kind_operand("asarray", moved, "FCIB"), plain_dtype("asarray", out_dtype))
     target = as_backend(where)
     out_dtype = None if dtype is None else dtype_of(dtype, target)
     if copy is False:
@@ -120,6 +123,8 @@ def asarray(
     if out_dtype is not None:
         plain_dtype("asarray", out_dtype)
     array = host_array(obj, out_dtype, default_float(target))
+    if array.dtype.kind == "c":
+        complex_numbers.check_supported("asarray", target, as_dtype(array.dtype))
     if out_dtype is not None and array.dtype != out_dtype.dtype and not _holds(target, array):
         with np.errstate(all="ignore"):
             array = nearest(array, out_dtype.dtype)
@@ -179,16 +184,22 @@ def host_array(obj: Any, dtype: DType | None, default: DType) -> Any:
     if array.dtype.kind == "f" and (kinds or numbers) and float not in numbers and kinds.isdisjoint("fV"):
         array = _exact_integers(data, array, dtype)
     given = hasattr(obj, "dtype") or hasattr(obj, "__array__")
-    if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
+    if array.dtype.kind not in "fciub" and array.dtype.name != "bfloat16":
         what = f"data of type {array.dtype}" if given or array.dtype.kind != "O" else _describe_object(obj)
-        raise DTypeError(f"asarray: {what} have no dtype here; real numbers and truth values have")
-    if natural is not None or (given and array.dtype.type is not np.longdouble):
+        raise DTypeError(f"asarray: {what} have no dtype here; numbers and truth values have")
+    if natural is not None or (given and array.dtype.type not in (np.longdouble, np.clongdouble)):
         return array
     return _numbers_array(array, dtype, float64 if given else default)
 
 
 def _numbers_array(array: Any, dtype: DType | None, default: DType) -> Any:
     """An array of Python numbers in ``dtype``, which must hold them; without it, floats have the dtype ``default``."""
+    if array.dtype.kind == "c" or (dtype is not None and dtype.kind == "complex"):
+        wanted = complex_of(default) if dtype is None else dtype
+        if wanted.kind != "complex":
+            raise DTypeError(f"asarray: {wanted} holds no complex numbers; a dtype such as {complex_of(default)} does")
+        with np.errstate(over="ignore", under="ignore"):
+            return array.astype(wanted.dtype, copy=False)
     if array.dtype.kind == "f" and dtype is not None and not dtype.is_floating:
         if dtype.kind == "int":
             limits = np.iinfo(dtype.dtype)
@@ -221,7 +232,7 @@ def _exact_integers(data: Any, rounded: Any, dtype: DType | None) -> Any:
     raise ArgumentError(f"asarray: {dtype} does not hold integers from {exact.min()} to {exact.max()}")
 
 
-_NUMBERS = frozenset((float, int, bool))
+_NUMBERS = frozenset((float, int, bool, complex))
 
 
 def _collect(obj: Any, dtypes: set[Any], numbers: set[type]) -> Any:
@@ -247,7 +258,7 @@ def _collect(obj: Any, dtypes: set[Any], numbers: set[type]) -> Any:
     else:
         is_array = hasattr(obj, "dtype") or hasattr(obj, "__array__")
         obj = np.asarray(obj)
-        number = {"f": float, "i": int, "u": int, "b": bool}.get(obj.dtype.kind)
+        number = {"f": float, "i": int, "u": int, "b": bool, "c": complex}.get(obj.dtype.kind)
         if is_array or number is None:
             dtypes.add(obj.dtype)
         else:  # other sequences of Python numbers
@@ -257,10 +268,13 @@ def _collect(obj: Any, dtypes: set[Any], numbers: set[type]) -> Any:
 
 def _promote_all(dtypes: set[Any], numbers: set[type], default: DType) -> DType | None:
     """The common dtype of arrays and of Python numbers of these types; None where a dtype is unsupported."""
-    if any(d.kind not in "fiub" and d.name != "bfloat16" for d in dtypes):
+    if any(d.kind not in "fciub" and d.name != "bfloat16" for d in dtypes):
         return None
-    found = [float64 if d.type is np.longdouble else as_dtype(d) for d in dtypes]
-    found.sort(key=lambda d: ("float", "int", "bool").index(d.kind))  # after a float, integers of any signs promote
+    long = {np.longdouble: float64, np.clongdouble: complex128}
+    found = [long.get(d.type) or as_dtype(d) for d in dtypes]
+    found.sort(
+        key=lambda d: ("complex", "float", "int", "bool").index(d.kind)
+    )  # after a float, integers of any signs promote
     try:
         result = functools.reduce(promote, found)
     except DTypeError as error:
@@ -526,6 +540,8 @@ def to(x: Any, backend: AnyBackend | str) -> Any:
         return wrap(lift(x, target), target)
     if x.dtype.kind == "quantized":
         return quantized_from_parts(*quantized_parts(x), x.dtype, x.shape, target)
+    if x.dtype.kind == "complex":
+        complex_numbers.check_supported("to", target, x.dtype)
     primitive, level = transfer(x._primitive, x.backend, target)
     return wrap(lift(wrap(primitive, level), target), target)
 

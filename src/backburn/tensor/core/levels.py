@@ -48,9 +48,10 @@ def levels_between(lower: AnyBackend, upper: AnyBackend) -> list[AnyBackend] | N
 
 
 #: The methods of a level that take a primitive of each kind to the inner backend, and lift it from there.
-INNER = {"float": "inner", "int": "int_inner", "bool": "bool_inner", "quantized": "q_inner"}
+INNER = {"float": "inner", "complex": "inner", "int": "int_inner", "bool": "bool_inner", "quantized": "q_inner"}
 FROM_INNER = {
-    "float": "from_inner", "int": "int_from_inner", "bool": "bool_from_inner", "quantized": "q_from_inner",
+    "float": "from_inner", "complex": "from_inner", "int": "int_from_inner", "bool": "bool_from_inner",
+    "quantized": "q_from_inner",
 }  # fmt: skip
 
 

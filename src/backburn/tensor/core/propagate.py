@@ -16,7 +16,7 @@ from backburn.ops.bodies.quantized import scale_shape
 from backburn.ops.table import OPERATIONS
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.core.dispatch import REQUANTIZING_CALL, call, dequantize_operand, is_quantized
-from backburn.tensor.core.wrapping import TENSORS, flat
+from backburn.tensor.core.wrapping import REAL_TENSORS, TENSORS, flat
 
 #: Families whose operations define results for quantized operands.
 QUANTIZED_FAMILIES = ("primitives", "quantized_products", "creation")
@@ -91,4 +91,5 @@ def _requantize(x: Any, scheme: QuantizedDType, rank: int) -> Any:
 
 
 TENSORS.add(Dequantized)
+REAL_TENSORS.add(Dequantized)
 REQUANTIZING_CALL.append(call_and_requantize)

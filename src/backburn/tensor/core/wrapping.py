@@ -6,11 +6,20 @@ from collections.abc import Iterable
 from typing import Any
 
 from backburn.backend.contract import AnyBackend
+from backburn.base.dtypes import DType
 
 #: The class of each kind of tensor, by the kind's name; filled where the classes are defined.
 CLASSES: dict[str, type[Any]] = {}
 #: The classes of all kinds, for tests of membership.
 TENSORS: set[type[Any]] = set()
+
+#: The classes of all kinds but the complex one, whose operands many operations refuse.
+REAL_TENSORS: set[type[Any]] = set()
+
+
+def tensor_of(primitive: Any, backend: AnyBackend, dtype: DType) -> Any:
+    """A primitive of ``dtype`` as a tensor of its kind."""
+    return CLASSES[dtype.kind](primitive, backend, dtype)
 
 
 def wrap(primitive: Any, backend: AnyBackend) -> Any:

@@ -1,0 +1,99 @@
+"""Complex operands: which operations are closed to them and why, conversion, and what takes an operation's place.
+
+The letter C in the table opens an operation to complex operands. All others refuse them here, above the contract, with
+a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from backburn.base.dtypes import ComplexDType, DType
+from backburn.base.errors import DTypeError, Unsupported
+from backburn.ops.table import OPERATIONS
+from backburn.tensor.core.messages import describe
+from backburn.tensor.core.wrapping import CLASSES, flat
+
+if TYPE_CHECKING:
+    from backburn.backend.contract import AnyBackend
+
+#: What to write where a real number is needed.
+PARTS = "a complex number is no real one: bb.real(x), bb.imag(x) and bb.abs(x) are"
+#: What to keep in place of a complex parameter.
+STEPS = "optimizers step real parameters: keep bb.view_as_real(x), and compute with bb.view_as_complex of it"
+_ORDER = "complex numbers have no order: compare bb.abs(x), or bb.real(x) and bb.imag(x)"
+_ROUNDING = "complex numbers are not rounded: apply it to bb.real(x) and bb.imag(x)"
+_BITS = "complex numbers have no bits to compute with"
+_OTHER = "it is defined for real numbers only, such as bb.real(x), bb.imag(x) and bb.abs(x)"
+
+#: The reason for which an operation is closed, where it is not the general one.
+REASONS: dict[str, str] = {
+    **dict.fromkeys((
+        "less", "less_equal", "greater", "greater_equal", "maximum", "minimum", "fmax", "fmin", "clip", "max", "min",
+        "max_abs", "argmax", "argmin", "max_with_indices", "min_with_indices", "cummax", "cummin", "sort", "argsort",
+        "topk", "kthvalue", "searchsorted", "median", "quantile", "sign", "signbit", "copysign", "nextafter", "relu",
+    ), _ORDER),
+    **dict.fromkeys(("floor", "ceil", "round", "trunc", "frac", "floor_divide", "remainder", "fmod"), _ROUNDING),
+    **dict.fromkeys((name for name in OPERATIONS if name.startswith("bitwise_")), _BITS),
+    **dict.fromkeys(("quantize", "quantize_between", "fake_quantize"), "no scheme holds complex numbers"),
+    **dict.fromkeys(
+        ("sgd_step", "adam_step", "sgd_steps", "adam_steps"),
+        STEPS,
+    ),
+}  # fmt: skip
+
+
+def closed(name: str, operands: Sequence[Any]) -> DTypeError:
+    """The error for complex operands of an operation that is closed to them."""
+    return DTypeError(f"{name}: takes no complex tensors: {REASONS.get(name, _OTHER)}. Operands: {describe(operands)}")
+
+
+def check_real(name: str, operands: Sequence[Any]) -> None:
+    """Raise for complex operands of an operation that is closed to them."""
+    if any(x.__class__ is CLASSES["complex"] for x in flat(operands)):
+        raise closed(name, operands)
+
+
+def check_supported(name: str, backend: AnyBackend, dtype: DType) -> None:
+    """Raise for a backend without tensors of a complex dtype."""
+    if not backend.capabilities.supports(dtype, "storage"):
+        raise Unsupported(
+            f"{name}: the backend {backend.spec} has no {dtype} tensors; a pair of real ones can stand in"
+        )
+
+
+def check_created(name: str, backend: AnyBackend, dtype: DType) -> None:
+    """Raise for an operation that makes no complex tensors, and for a backend that has none."""
+    if "C" not in OPERATIONS[name].kinds:
+        raise DTypeError(f"{name}: makes no complex tensors: {REASONS.get(name, _OTHER)}")
+    check_supported(name, backend, dtype)
+
+
+def converted(x: Any, dtype: DType) -> Any:
+    """A real tensor in a complex dtype. Raises for the other way, which would lose the imaginary part."""
+    from backburn.tensor.core.dispatch import call, cast
+
+    if not isinstance(dtype, ComplexDType):
+        part = "" if dtype.kind == "float" else f".astype('{dtype}')"
+        raise DTypeError(
+            f"astype: {dtype} holds no complex numbers: bb.real(x){part}, bb.imag(x){part} and bb.abs(x){part} are "
+            f"real. Operand: {describe((x,))}"
+        )
+    if x._dtype.kind == "quantized":
+        raise DTypeError(f"astype: dequantize it first. Operand: {describe((x,))}")
+    check_supported("astype", x._backend, dtype)
+    return call("complex", cast(x, dtype.part), 0.0)
+
+
+def _call(name: str) -> Callable[[Any], Any]:
+    def instead(x: Any) -> Any:
+        from backburn.tensor.core.dispatch import call
+
+        return call(name, x)
+
+    return instead
+
+
+#: Operations of one operand that have another place in the contract for complex numbers.
+INSTEAD: dict[str, Callable[[Any], Any]] = {"abs": _call("modulus"), "sign": _call("phase")}

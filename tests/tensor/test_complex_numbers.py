@@ -1,0 +1,397 @@
+"""Complex tensors: dtypes, parts, refusals, files, and the convention of gradients that users read and write."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn import nn, optim
+from backburn.errors import (
+    ArgumentError,
+    AxisError,
+    BackburnError,
+    DTypeError,
+    NotDifferentiableError,
+    ShapeError,
+    Unsupported,
+)
+
+RNG = np.random.default_rng(7)
+Z = RNG.normal(size=(2, 3)) + 1j * RNG.normal(size=(2, 3))
+W = RNG.normal(size=(2, 3)) + 1j * RNG.normal(size=(2, 3))
+z: Any = bb.asarray(Z)
+w: Any = bb.asarray(W)
+
+
+# ---- dtypes, numbers, the host ----
+
+PROMOTED = [
+    ("complex64", "complex128", "complex128"), ("float16", "complex64", "complex64"),
+    ("float32", "complex64", "complex64"), ("float64", "complex64", "complex128"), ("int64", "complex64", "complex64"),
+    ("uint8", "complex128", "complex128"), ("bool", "complex64", "complex64"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("a", "b", "expected"), PROMOTED)
+def test_promotion(a: str, b: str, expected: str) -> None:
+    for one, other in ((a, b), (b, a)):
+        assert bb.result_type(one, other).name == expected
+        made = bb.ones(2, dtype=one) + bb.ones((2, 1), dtype=other)
+        assert (made.dtype.name, made.numpy().tolist()) == (expected, [[2, 2], [2, 2]])
+    assert bb.can_cast(a, expected)
+    assert not bb.can_cast("complex64", "float64")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int64", "bool", "complex64", "complex128"])
+def test_python_complex_numbers_are_weak(dtype: str) -> None:
+    x = bb.ones(2, dtype=dtype)
+    expected = "complex128" if dtype in ("float64", "complex128") else "complex64"
+    for made in (x + 1j, 1j + x, x * 2j, 1j - x, x / (1 + 1j), x + np.complex128(1j)):
+        assert made.dtype.name == expected
+    assert (x - 1j).tolist() == [1 - 1j, 1 - 1j]
+    assert (x == 1 + 0j).tolist() == [True, True]
+    assert bb.result_type(dtype, 1j).name == expected
+
+
+def test_dtypes() -> None:
+    assert bb.complex64 == np.complex64
+    assert np.dtype(bb.complex128) == np.complex128
+    assert (bb.complex64.bits, bb.complex128.itemsize, bb.complex128.kind) == (64, 16, "complex")
+    assert bb.zeros(2, dtype=complex).dtype is bb.complex64
+    assert bb.finfo(bb.complex64) == bb.finfo(bb.float32)
+    assert bb.isdtype(bb.complex64, "complex floating")
+    assert bb.isdtype(bb.complex64, "numeric")
+    assert not bb.isdtype(bb.complex64, "real floating")
+    with bb.use_dtype("float64"):
+        assert bb.asarray([1j]).dtype is (bb.ones(2) * 1j).dtype is bb.complex128
+
+
+def test_from_the_host_and_back() -> None:
+    for data in ([1j, 2], [[1 + 1j], [2.5]], 3j, np.array([1j], np.complex64), np.complex128(2j), np.clongdouble(1j)):
+        x = bb.asarray(data)
+        assert isinstance(x, bb.ComplexTensor)
+        np.testing.assert_array_equal(x.numpy(), np.asarray(data))
+    assert bb.asarray([1j, 2]).dtype is bb.complex64
+    assert bb.asarray(np.array([1j])).dtype is bb.complex128
+    assert bb.asarray([np.complex64(1j), 2.0]).dtype is bb.complex64
+    assert bb.asarray([1, 2], dtype="complex64").tolist() == [1 + 0j, 2 + 0j]
+    assert bb.asarray(np.array([1.5]), dtype="complex128").tolist() == [1.5 + 0j]
+    assert bb.full((2,), 1j).dtype is bb.complex64
+    assert bb.eye(2, dtype="complex128").tolist() == [[1, 0], [0, 1]]
+    assert np.from_dlpack(z).tolist() == Z.tolist() == bb.from_dlpack(Z).tolist()
+    assert complex(z[0, 0]) == Z[0, 0] == z[0, 0].item()
+    assert bool(bb.asarray(1j))
+    assert not bool(bb.asarray(0j))
+    assert bool(bb.asarray(complex(0.0, float("nan"))))
+    for again in (pickle.loads(pickle.dumps(z)), copy.deepcopy(z), z.to("numpy").to("autodiff(numpy)")):
+        assert (again.dtype, again.tolist()) == (bb.complex128, Z.tolist())
+    assert z.astype("complex64").astype("complex64") is not z
+    assert repr(bb.asarray([1 + 2j, -0.5j])) == "Tensor([ 1.+2.j , -0.-0.5j], dtype=complex64, backend=autodiff(numpy))"
+    assert f"{bb.asarray(1 + 2j):.1f}" == "1.0+2.0j"
+
+
+def test_parts() -> None:
+    for found, expected in (
+        (bb.real(z), Z.real), (bb.imag(z), Z.imag), (bb.conj(z), Z.conj()), (bb.abs(z), np.abs(Z)), (abs(z), np.abs(Z)),
+        (bb.angle(z), np.angle(Z)), (bb.sign(z), Z / np.abs(Z)), (bb.view_as_real(z), np.stack([Z.real, Z.imag], -1)),
+        (bb.view_as_complex(bb.view_as_real(z)), Z), (bb.complex(bb.real(z), bb.imag(z)), Z),
+        (bb.polar(bb.abs(z), bb.angle(z)), Z),
+    ):  # fmt: skip
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-15, atol=1e-15)
+    assert bb.real(z).dtype is bb.abs(z).dtype is bb.float64
+    assert bb.complex(bb.ones(2), 1.0).dtype is bb.complex64
+    assert bb.complex(bb.ones(2, dtype="float16"), bb.ones(2, dtype="float64")).dtype is bb.complex128
+    assert bb.complex(bb.asarray([1, 2])).tolist() == [1, 2]
+    assert bb.angle(bb.asarray([1.0, -1.0, 0.0])).tolist() == pytest.approx([0, np.pi, 0])
+    assert bb.abs(bb.asarray(np.array([3e200 + 4e200j, 3e-200 + 4e-200j]))).tolist() == pytest.approx([5e200, 5e-200])
+    x = bb.asarray([1.0])
+    assert bb.real(x) is bb.conj(x) is x
+    assert bb.imag(x).tolist() == [0.0]
+    with pytest.raises(ShapeError, match="view_as_complex: the last axis has the length 2"):
+        bb.view_as_complex(bb.ones(3))
+
+
+# ---- what is refused ----
+
+REFUSED: list[tuple[Callable[[], Any], type[BackburnError], str]] = [
+    (lambda: z < w, DTypeError, "less: .*no order: compare bb.abs"),
+    (lambda: bb.maximum(bb.ones(2), z[0, 0]), DTypeError, "maximum: .*no order"),
+    (lambda: bb.sort(z), DTypeError, "sort: .*no order"),
+    (lambda: z.max(), DTypeError, "max: .*no order"),
+    (lambda: z.at[0].max(1.0), DTypeError, "no order"),
+    (lambda: bb.floor(z), DTypeError, "floor: .*not rounded"),
+    (lambda: z % 2, DTypeError, "remainder: .*not rounded"),
+    (lambda: z & z, DTypeError, "bitwise_and: .*bits"),
+    (lambda: int(z[0, 0]), DTypeError, r"int: .*bb.real\(x\)"),
+    (lambda: float(z[0, 0]), DTypeError, r"float: .*bb.real\(x\)"),
+    (lambda: z.astype("float32"), DTypeError, r"astype: float32 holds no complex numbers: bb.real\(x\)"),
+    (lambda: z.astype("bool"), DTypeError, r"bb.real\(x\).astype\('bool'\)"),
+    (lambda: bb.asarray([1j], dtype="float32"), DTypeError, "float32 holds no complex numbers"),
+    (lambda: bb.asarray(np.array([1j]), dtype="int64"), DTypeError, "int64 holds no complex numbers"),
+    (lambda: bb.full(2, 1j, dtype="float32"), ArgumentError, "float32 does not hold 1j"),
+    (lambda: bb.ones(2).at[0].set(z[0, 0]), DTypeError, "do not fit"),
+    (lambda: bb.arange(3, dtype="complex64"), DTypeError, "arange"),
+    (lambda: bb.linspace(0, 1, 3, dtype="complex64"), DTypeError, "linspace"),
+    (lambda: bb.random.uniform((2,), dtype="complex64"), DTypeError, "uniform"),
+    (lambda: bb.ones(2)[z], DTypeError, "indices are integers"),
+    (lambda: bb.where(z, z, w), DTypeError, "the condition is a bool tensor"),
+    (lambda: z.sum(axis=1j), AxisError, "an axis is an integer"),
+    (lambda: z.quantize(), DTypeError, "quantize: .*no scheme"),
+    (lambda: bb.ones(3).quantize() * z, DTypeError, "do not combine: dequantize"),
+    (lambda: bb.relu(z), DTypeError, "relu: .*no order"),
+    (lambda: nn.LayerNorm(3)(z), DTypeError, "complex"),
+    (lambda: z.backward(), NotDifferentiableError, "a gradient is of a real number.*bb.real or bb.abs"),
+    (lambda: bb.grad(lambda z: (z * z).sum())(z), NotDifferentiableError, "a gradient is of a real number.*bb.jvp"),
+    (lambda: bb.jacobian(lambda z: z * z)(z), NotDifferentiableError, "a complex result of complex arguments"),
+    (lambda: bb.hessian(lambda z: bb.sum(bb.abs(z)))(z), NotDifferentiableError, "a complex result of complex"),
+    (lambda: z.to("sharded(numpy, dp=2)"), Unsupported, "has no complex128 tensors"),
+    (lambda: bb.asarray([1j], backend="sharded(numpy, dp=2)"), Unsupported, "has no complex64 tensors"),
+    (lambda: bb.ones(2, backend="sharded(numpy, dp=2)") * 1j, Unsupported, "has no complex64 tensors"),
+    (lambda: bb.zeros(2, dtype="complex64", backend="sharded(numpy, dp=2)"), Unsupported, "has no complex64 tensors"),
+    (lambda: optim.SGD(1j), ArgumentError, "lr"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("call", "error", "words"), REFUSED)
+def test_refused(call: Callable[[], Any], error: type[BackburnError], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call()
+
+
+class Model(nn.Module):
+    """Complex weights."""
+
+    weight: Any
+
+    def __init__(self, dtype: str = "complex64") -> None:
+        self.weight = nn.parameter(bb.asarray([1 + 2j, 3j], dtype=dtype))
+
+    def forward(self, x: bb.Tensor) -> Any:
+        return bb.abs(self.weight * x).sum()
+
+
+def test_optimizers_refuse_complex_parameters() -> None:
+    model = Model()
+    with pytest.raises(DTypeError, match=r"step: 'weight' is complex64\[2\].*bb.view_as_real"):
+        optim.Adam(0.1).step(model, model(bb.ones(2)).backward())
+    average = optim.Average(0.9)
+    average.update(model)
+    average.update(model)  # what has not moved stays
+    with pytest.raises(DTypeError, match="averages are of real parameters, and 'weight' is complex64"):
+        average.update(Model())
+
+
+@pytest.mark.parametrize("name", ["w.npz", "w.safetensors"])
+def test_files(name: str, tmp_path: Path) -> None:
+    model, path = Model(), tmp_path / name
+    bb.io.save_weights(model, path)
+    for dtype in ("complex64", "complex128"):
+        other = Model(dtype)
+        other.weight = nn.parameter(other.weight.detach() * 0)
+        bb.io.load_weights(other, path)
+        assert (other.weight.dtype.name, other.weight.tolist()) == (dtype, [1 + 2j, 3j])
+    real = Model()
+    real.weight = nn.parameter(bb.ones(2))
+    with pytest.raises(DTypeError, match="complex64 there and float32 here"):
+        bb.io.load_weights(real, path)
+    with pytest.raises(DTypeError, match="weight: safetensors hold no complex128"):
+        bb.io.save_weights(Model("complex128"), tmp_path / "x.safetensors")
+    bb.io.save_npz(path.with_suffix(".arrays.npz"), {"z": z})
+    np.testing.assert_array_equal(bb.io.load_npz(path.with_suffix(".arrays.npz"))["z"], Z)
+
+
+def test_files_of_torch(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save({"weight": torch.tensor([2 - 1j, 1j])}, tmp_path / "w.pt")
+    model = Model()
+    bb.io.load_weights(model, tmp_path / "w.pt")
+    assert model.weight.tolist() == [2 - 1j, 1j]
+
+
+# ---- gradients ----
+
+#: Real losses of a complex matrix.
+LOSSES: dict[str, Callable[[Any], Any]] = {
+    "square": lambda z: bb.sum(bb.abs(z) ** 2),
+    "real": lambda z: bb.sum(bb.real(z * z * w)),
+    "imag": lambda z: bb.sum(bb.imag(z / w) * bb.real(w)),
+    "conj": lambda z: bb.sum(bb.real(bb.conj(z) * w / (z + 2))),
+    "angle": lambda z: bb.sum(bb.angle(z) * bb.real(w)),
+    "sign": lambda z: bb.sum(bb.real(bb.sign(z) * w)),
+    "moves": lambda z: bb.sum(bb.abs(bb.concat([z.T, z.reshape((3, 2))], axis=1)[::2] * (1 + 2j))),
+    "masks": lambda z: bb.sum(bb.abs(bb.where(bb.real(z) > 0, z, w) + z.at[0].add(1j))),
+    "parts": lambda z: bb.sum(bb.abs(bb.complex(bb.real(z) ** 2, bb.imag(z) * bb.real(z)))),
+    "polar": lambda z: bb.sum(bb.real(bb.polar(bb.abs(z), bb.real(z)) * w)),
+    "means": lambda z: bb.abs(bb.mean(z, axis=0)).sum() + bb.abs(bb.sum(z * w)),
+    "views": lambda z: bb.sum(bb.abs(bb.view_as_complex(bb.view_as_real(z) * 2.0) * w) ** 3),
+}
+
+
+def differences(f: Callable[[Any], Any], at: Any, step: float = 1e-6) -> Any:
+    """``dL/dx + i dL/dy`` by central differences."""
+    found = np.zeros_like(at)
+    for place in np.ndindex(at.shape):
+        for unit in (1, 1j):
+            e = np.zeros_like(at)
+            e[place] = unit * step
+            ends = [float(f(bb.asarray(at + sign * e))) for sign in (1, -1)]
+            found[place] += unit * (ends[0] - ends[1]) / (2 * step)
+    return found
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_gradients_are_those_of_both_parts(name: str) -> None:
+    loss = LOSSES[name]
+    leaf = z.require_grad()
+    found = leaf.grad(loss(leaf).backward())
+    assert found is not None
+    assert isinstance(found, bb.ComplexTensor)
+    np.testing.assert_allclose(found.numpy(), differences(loss, Z), atol=2e-8)
+    np.testing.assert_allclose(bb.grad(loss)(z).numpy(), found.numpy(), rtol=1e-14)
+    np.testing.assert_allclose(bb.vjp(loss, z)[1](2.0)[0].numpy(), 2 * found.numpy(), rtol=1e-14)
+    along = bb.jvp(loss, (z,), (w,))[1].item()
+    assert along == pytest.approx(np.sum(found.numpy().conj() * W).real, rel=1e-12)
+    assert bb.linearize(loss, z)[1](w).item() == pytest.approx(along, rel=1e-12)
+    bb.check_grads(loss, (z,))
+    narrow = bb.grad(loss)(z.astype("complex64"))
+    np.testing.assert_allclose(narrow.numpy(), found.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_are_torchs() -> None:
+    torch = pytest.importorskip("torch")
+    there = torch.tensor(Z, requires_grad=True)
+    weights = torch.tensor(W)
+    theirs = {
+        "real": lambda z: (z * z * weights).real.sum(),
+        "imag": lambda z: ((z / weights).imag * weights.real).sum(),
+        "conj": lambda z: (z.conj() * weights / (z + 2)).real.sum(),
+        "angle": lambda z: (z.angle() * weights.real).sum(),
+        "sign": lambda z: (z.sgn() * weights).real.sum(),
+        "polar": lambda z: (torch.polar(z.abs(), z.real.contiguous()) * weights).real.sum(),
+    }
+    for name, loss in theirs.items():
+        (first,) = torch.autograd.grad(loss(there), there, create_graph=True)
+        second = torch.zeros_like(there)
+        if first.requires_grad:
+            (second,) = torch.autograd.grad((first.abs() ** 2).sum(), there)
+        ours = bb.grad(LOSSES[name])
+        np.testing.assert_allclose(ours(z).numpy(), first.detach().numpy(), rtol=1e-10, atol=1e-10)
+        twice = bb.grad(lambda z, ours=ours: bb.sum(bb.abs(ours(z)) ** 2))(z)
+        np.testing.assert_allclose(twice.numpy(), second.numpy(), rtol=1e-10, atol=1e-10)
+        # A complex result with a cotangent, and the derivative along a direction.
+    (theirs_pulled,) = torch.autograd.grad(there * there * weights, there, grad_outputs=weights)
+    pulled = bb.vjp(lambda z: z * z * w, z)[1](w)[0]
+    np.testing.assert_allclose(pulled.numpy(), theirs_pulled.numpy(), rtol=1e-12)
+    leaf = z.require_grad()
+    np.testing.assert_allclose(leaf.grad((leaf * leaf * w).backward(w.inner())).numpy(), pulled.numpy(), rtol=1e-15)
+
+
+def test_jvp_of_a_holomorphic_function_is_its_derivative_times_the_tangent() -> None:
+    for f, slope in ((lambda z: z * z, 2 * Z), (lambda z: 1 / z, -1 / Z**2), (lambda z: z * 3j - 1, 3j)):
+        np.testing.assert_allclose(bb.jvp(f, (z,), (w,))[1].numpy(), slope * W, rtol=1e-14)
+        np.testing.assert_allclose(bb.linearize(f, z)[1](w).numpy(), slope * W, rtol=1e-14)
+
+
+def test_zeros_have_gradients_of_zero_and_small_numbers_have_units() -> None:
+    for at in (0j, 1e-23 + 0j, 1e-23j):
+        x = bb.asarray(np.array([at]))
+        expected = at / abs(at) if at else 0
+        np.testing.assert_allclose(bb.grad(lambda z: bb.abs(z).sum())(x).numpy(), [expected], rtol=1e-15)
+    zero = bb.asarray([0j])
+    assert bb.grad(lambda z: bb.angle(z).sum())(zero).tolist() == [0]
+    assert bb.grad(lambda z: bb.real(bb.sign(z)).sum())(zero).tolist() == [0]
+    for f in (bb.abs, bb.angle):
+        assert bb.jvp(f, (zero,), (zero + 1,))[1].tolist() == [0.0]
+
+
+def test_jacobians() -> None:
+    rows = bb.jacobian(lambda z: bb.abs(z[0]) * bb.real(z[1]))(z).numpy()
+    for i in range(3):
+        one = bb.grad(lambda z, i=i: (bb.abs(z[0]) * bb.real(z[1]))[i])(z).numpy()
+        np.testing.assert_allclose(rows[i], one, rtol=1e-14)
+    forward = bb.jacobian(lambda z: bb.abs(z[0]) * bb.real(z[1]), mode="forward")(z).numpy()
+    np.testing.assert_allclose(forward, rows, rtol=1e-14)
+    x = bb.asarray([0.5, 2.0], dtype="float64")
+    for mode in ("reverse", "forward"):
+        columns = bb.jacobian(lambda x: bb.complex(x * x, 3.0 * x), mode=mode)(x).numpy()
+        np.testing.assert_allclose(columns, np.diag(2 * x.numpy() + 3j), rtol=1e-14)
+
+
+def test_the_gradient_of_a_gradient_times_a_vector() -> None:
+    def loss(z: Any) -> Any:
+        return bb.sum(bb.abs(z) ** 4 + bb.real(z * z * z))
+
+    (found,) = bb.hvp(loss, (z,), (w,))
+    step = 1e-5
+    ends = [bb.grad(loss)(bb.asarray(Z + sign * step * W)).numpy() for sign in (1, -1)]
+    np.testing.assert_allclose(found.numpy(), (ends[0] - ends[1]) / (2 * step), rtol=1e-8)
+
+
+def test_a_derivative_by_hand_has_the_users_convention() -> None:
+    @bb.custom_vjp
+    def square(z: Any) -> Any:
+        return z * z
+
+    square.define(lambda z: (z * z, z), lambda z, g: (g * bb.conj(2.0 * z),))
+    for f in (lambda z: bb.sum(bb.abs(square(z))), lambda z: bb.sum(bb.real(square(z) * w))):
+        np.testing.assert_allclose(bb.grad(f)(z).numpy(), differences(f, Z), atol=2e-8)
+    np.testing.assert_allclose(bb.jvp(square, (z,), (w,))[1].numpy(), 2 * Z * W, rtol=1e-14)
+    mapped = bb.vmap(bb.grad(lambda z: bb.sum(bb.real(square(z) * (1 + 2j)))))(z)
+    np.testing.assert_allclose(mapped.numpy(), np.conj(2 * Z * (1 + 2j)), rtol=1e-14)
+
+
+def test_gradients_may_be_replaced() -> None:
+    leaf = z.require_grad()
+    gradients = LOSSES["square"](leaf).backward()
+    leaf.grad_replace(gradients, w.inner())
+    found = leaf.grad(gradients)
+    assert found is not None
+    np.testing.assert_array_equal(found.numpy(), W)
+    assert leaf.grad_remove(gradients) is not None
+    assert leaf.grad(gradients) is None
+
+
+def test_steps_against_the_gradient_descend() -> None:
+    at, loss = z, LOSSES["conj"]
+    for _ in range(5):
+        after = at - 1e-3 * bb.grad(loss)(at)
+        assert loss(after).item() < loss(at).item()
+        at = after
+
+
+def test_checkpoints_and_stop_gradient() -> None:
+    loss = LOSSES["conj"]
+    expected = bb.grad(loss)(z).numpy()
+    np.testing.assert_array_equal(bb.grad(bb.checkpoint(loss))(z).numpy(), expected)
+    leaf = z.require_grad()
+    np.testing.assert_array_equal(leaf.grad(bb.checkpoint(loss)(leaf).backward()).numpy(), expected)
+    fixed = bb.grad(lambda z: bb.real(z * bb.stop_gradient(z)).sum())(z)
+    np.testing.assert_allclose(fixed.numpy(), Z.conj(), rtol=1e-15)
+
+
+def test_vmap() -> None:
+    loss = lambda z: bb.sum(bb.abs(z) ** 2 + bb.real(z * z))
+    np.testing.assert_allclose(bb.vmap(loss)(z).numpy(), [loss(z[i]).item() for i in range(2)], rtol=1e-14)
+    mapped = bb.vmap(bb.grad(loss))(z).numpy()
+    np.testing.assert_allclose(mapped, np.stack([bb.grad(loss)(z[i]).numpy() for i in range(2)]), rtol=1e-14)
+
+
+def test_real_operands_of_complex_operations_have_real_gradients() -> None:
+    x = bb.asarray([0.5, -2.0, 1.5], dtype="float64")
+    found = bb.grad(lambda x: bb.sum(bb.abs(x * z)))(x)
+    assert found.dtype is bb.float64
+    bb.check_grads(lambda x: bb.sum(bb.abs(x * z + 1j)), (x,))
+    bb.check_grads(lambda x, z: bb.sum(bb.abs(x * z) + bb.real(z / x)), (x, z))
+    bb.check_grads(lambda x: x * z, (x,))  # weighted, a complex result is real
+
+
+def test_anomalies_are_found() -> None:
+    with bb.detect_anomaly(), pytest.raises(BackburnError, match=r"NaN|infinite"):
+        bb.grad(lambda z: bb.abs(z / (z - z)).sum())(z)
