@@ -230,8 +230,10 @@ def test_many_buffers_are_named_at_once(monkeypatch):
     monkeypatch.setattr(
         import_module("backburn.onnx.load"), "name_buffers", lambda *given: (calls.append(given), name_buffers(*given))
     )
-    weights = ", ".join(f"float[1] w{i} = {{{i}}}, float[1] part.w{i} = {{{i}}}" for i in range(50))
-    loaded = bb.onnx.load(model(f"(float[1] x) => (float[1] y) <{weights}> {{ y = Neg(x) }}"))
+    made = model("(float[1] x) => (float[1] y) { y = Neg(x) }")
+    for name in (f"{part}w{i}" for i in range(50) for part in ("", "part.")):
+        made.graph.initializer.append(helper.make_tensor(name, TensorProto.FLOAT, [1], [1.0]))
+    loaded = load(made)
     assert len(calls) == 2
     assert sorted(loaded.state_dict()) == sorted(path for path, _ in loaded.named_buffers())
     assert len(loaded.named_buffers()) == 100
