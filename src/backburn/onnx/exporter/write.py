@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -103,7 +104,7 @@ def export(
     proto = maker.build()
     if target is not None:
         if maker.beside:
-            write_atomically(target.with_name(maker.location), maker.beside)
+            write_atomically(target.with_name(maker.location), (part for read in maker.beside for part in read()))
         write_atomically(target, proto.SerializeToString(deterministic=True))
     return proto
 
@@ -261,9 +262,10 @@ class _Proto:
         self.onnx, self.helper = onnx, onnx.helper
         self.graph = graph
         self.state = state
-        #: The file beside the model, its parts, and the bytes of these; empty where all fits into the model's own.
+        #: The file beside the model, functions that read its parts, and the bytes of these; empty where all fits into
+        #: the model's own.
         self.location = ""
-        self.beside: list[bytes | memoryview] = []
+        self.beside: list[Callable[[], list[bytes | memoryview]]] = []
         self.written = 0
         if sum(-(-x.size * x.dtype.bits // 8) for x in graph.state.values()) > LARGEST:
             if path is None:
@@ -387,10 +389,13 @@ class _Proto:
     def _initializers(self, part: State) -> list[Any]:
         """The initializers of a tensor of the state: one, or the parts of a quantized one."""
         value: Value = self.graph.state[part.paths[0]].primitive
+        k = self.graph.backend
         if not value.parts:
-            found = [self._tensor(self.graph.backend.to_numpy(value.primitive), part.paths[0])]
+            number, primitive = NUMBERS[value.dtype.name], value.primitive
+            nbytes = math.prod(value.shape) * value.dtype.bits // 8
+            found = [self._held(part.paths[0], number, value.shape, nbytes, lambda: _bytes(k.to_numpy(primitive)))]
         else:
-            arrays = self.graph.backend.quantized_parts(value.primitive)
+            arrays = k.quantized_parts(value.primitive)
             number, stored = stored_type(value.dtype), unpacked(arrays[0], value.dtype, value.shape)
             kinds = (number, NUMBERS[arrays[1].dtype.name], number)
             given = zip(value.parts, (stored, *arrays[1:]), kinds, strict=True)
@@ -403,23 +408,32 @@ class _Proto:
 
     def _tensor(self, array: NDArray[Any], name: str, number: int = 0) -> Any:
         """A tensor of the data type of an array, or of another one that is held in it."""
-        data = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
+        data = array
         if number == NUMBERS["int4"]:
-            low, high = (np.pad(data.reshape(-1) & 15, (0, data.size % 2))[i::2] for i in range(2))
+            low, high = (np.pad(array.reshape(-1) & 15, (0, array.size % 2))[i::2] for i in range(2))
             data = (low | high << 4).astype(np.uint8)
-        number = number or NUMBERS[array.dtype.name]
-        if not self.location or data.nbytes < SMALL:
-            return self.helper.make_tensor(name, number, array.shape, data.tobytes(), raw=True)
-        found = self.onnx.TensorProto(name=name, data_type=number, dims=array.shape, data_location="EXTERNAL")
-        for key, value in (("location", self.location), ("offset", self.written), ("length", data.nbytes)):
+        return self._held(name, number or NUMBERS[array.dtype.name], array.shape, data.nbytes, lambda: _bytes(data))
+
+    def _held(self, name: str, number: int, shape: Sequence[int], nbytes: int, read: Callable[[], memoryview]) -> Any:
+        """A tensor with bytes that are read now, or when the file beside the model is written."""
+        if not self.location or nbytes < SMALL:
+            return self.helper.make_tensor(name, number, shape, read().tobytes(), raw=True)
+        found = self.onnx.TensorProto(name=name, data_type=number, dims=shape, data_location="EXTERNAL")
+        for key, value in (("location", self.location), ("offset", self.written), ("length", nbytes)):
             found.external_data.add(key=key, value=str(value))
-        padding = -data.nbytes % ALIGNED
-        self.beside += [data.reshape(-1).view(np.uint8).data, bytes(padding)]
-        self.written += data.nbytes + padding
+        padding = bytes(-nbytes % ALIGNED)
+        self.beside.append(lambda: [read(), padding])
+        self.written += nbytes + len(padding)
         return found
 
     def _info(self, name: Any, value: Value) -> Any:
         return self.helper.make_tensor_value_info(name, _number(value.dtype), self.graph.shapes[name])
+
+
+def _bytes(array: NDArray[Any]) -> memoryview:
+    """The bytes of an array, the lowest of each element first."""
+    little = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
+    return little.reshape(-1).view(np.uint8).data
 
 
 def _number(dtype: DType) -> int:
