@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.lib.introspect import opt_func_info
 
 from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32, FLOAT64
-from backburn_numpy.elementwise.blocks import RowBuffer
+from backburn_numpy.elementwise.blocks import RowBuffer, run_small
 from backburn_numpy.elementwise.fused import FLIPPED, fuse_kernel
 from backburn_numpy.elementwise.half_precision import cast_like, is_half, upcast_half
 from backburn_numpy.runtime.memory import empty, memory_ordered
@@ -59,7 +60,45 @@ def unary(ufunc: np.ufunc) -> Callable[[Array], Array]:
         except RAISED:
             return again(operation, x)
 
-    return operation
+    if not (sizes := kernel_sizes(ufunc.__name__, _target(ufunc), compiled.level())):
+        return operation
+    name = ufunc.__name__
+    of_float32, of_float64 = (sizes.get(dtype, math.inf) * dtype.itemsize for dtype in (FLOAT32, FLOAT64))
+    fewest = min(of_float32, of_float64, least)
+
+    def by_kernel(x: Array, /) -> Array:
+        try:
+            if (count := x.nbytes) >= fewest:
+                width = x.itemsize
+                if (width == 4 and count >= of_float32) or (width == 8 and count >= of_float64):
+                    found = run_small(name, x)
+                    if found is not None or (found := run_kernel(name, x, dtype=x.dtype)) is not None:
+                        return found
+                if count >= threshold or (width == 2 and count >= least and is_half(x)):
+                    return large(ufunc, x)
+            return ufunc(x, out=...)
+        except RAISED:
+            return again(operation, x)
+
+    return by_kernel
+
+
+def kernel_sizes(name: str, target: str, level: str | None) -> dict[np.dtype[Any], int]:
+    """From how many elements on a kernel is faster than NumPy's function, for each dtype for which there is one.
+
+    ``target`` are the instructions that NumPy uses for the function, and ``level`` those of the kernels.
+    """
+    if level not in ("x86-64-v3", "x86-64-v4"):
+        return {}
+    has_avx512 = "AVX512" in target or "V4" in target
+    tables = (tuning.MIN_ELEMENTS_FOR_FUNCTION, {} if has_avx512 else tuning.MIN_ELEMENTS_FOR_FUNCTION_OF_AVX2)
+    return {np.dtype(dtype): size for table in tables for dtype, size in table.get(name, {}).items()}
+
+
+def _target(ufunc: np.ufunc) -> str:
+    """The instructions that NumPy uses for a function of float32, such as ``"AVX512_SKX"``; empty if unknown."""
+    found = opt_func_info(func_name=f"^{ufunc.__name__}$").get(ufunc.__name__, {})
+    return str(found.get("ff", {}).get("current", ""))
 
 
 def binary(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:

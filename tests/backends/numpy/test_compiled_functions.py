@@ -14,7 +14,7 @@ from backburn.base.errors import ArgumentError, NumericalInstabilityError, OutOf
 from backburn.ops.bodies.quantized import scale_shape
 from backburn.ops.quantized_products import depth
 from backburn_numpy import compiled, tuning
-from backburn_numpy.elementwise import fused, half_precision, ufuncs
+from backburn_numpy.elementwise import blocks, fused, half_precision, ufuncs
 from backburn_numpy.ops import (
     quantization,
     quantized_products,
@@ -678,3 +678,40 @@ def test_draws_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch, offset: int, 
         assert got.dtype == right.dtype
         np.testing.assert_array_equal(got, right)
     np.testing.assert_allclose(normal, other, rtol=0, atol=1.5e-6)
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", ["exp", "log", "tanh", "expm1", "tan", "log1p", "sin", "cos"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_kernels_compute_functions_where_numpy_is_slower(
+    name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a processor without AVX-512, which NumPy's functions use: kernels from their size on, NumPy's below."""
+    ufunc = getattr(np, name)
+    monkeypatch.setattr(ufuncs, "_target", lambda ufunc: "X86_V3")
+    monkeypatch.setattr(compiled, "level", lambda: "x86-64-v3")
+    kind, size = np.dtype(dtype), ufuncs.kernel_sizes(name, "X86_V3", "x86-64-v3").get(np.dtype(dtype))
+    seen: list[int] = []
+
+    def counted(kernel: str, x: Any) -> Any:
+        seen.append(x.size)
+        return blocks.run_small(kernel, x)
+
+    monkeypatch.setattr(ufuncs, "run_small", counted)
+    function, many = ufuncs.unary(ufunc), tuning.MIN_ELEMENTS_FOR_NATIVE_THREADS
+    for count in (1, 511, 1024, 8192, many + 3):
+        x = np.random.default_rng(0).uniform(0.1, 3.0, count).astype(kind)
+        x[:1] = np.inf if name in ("exp", "log", "tanh", "log1p", "expm1") else 1e30
+        seen.clear()
+        np.testing.assert_allclose(function(x), ufunc(x.astype(np.float64)), rtol=4 * np.finfo(kind).eps)
+        assert seen == ([count] if size is not None and count >= size else []), count
+        np.testing.assert_array_equal(function(x[::2]), ufunc(x[::2]))
+    assert function(np.array(0.5, kind)).shape == ()
+
+
+def test_numpy_s_functions_stay_where_they_are_faster() -> None:
+    assert ufuncs.kernel_sizes("exp", "AVX512_SKX", "x86-64-v4") == {}
+    assert ufuncs.kernel_sizes("exp", "X86_V3", "x86-64") == ufuncs.kernel_sizes("sin", "X86_V3", None) == {}
+    assert list(ufuncs.kernel_sizes("sin", "X86_V4", "x86-64-v4")) == [np.float64]
+    assert list(ufuncs.kernel_sizes("exp", "baseline(X86_V2)", "x86-64-v4")) == [np.float32, np.float64]
+    assert ufuncs._target(np.exp) != ""
