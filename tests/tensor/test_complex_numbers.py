@@ -118,6 +118,65 @@ def test_parts() -> None:
         bb.view_as_complex(bb.ones(3))
 
 
+#: The functions of the standard with branch cuts, and NumPy's, which keep to them.
+FUNCTIONS: dict[str, Any] = {
+    "sqrt": np.sqrt, "exp": np.exp, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log10": np.log10,
+    "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos,
+    "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh,
+    "atanh": np.arctanh,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_branch_cuts_and_signs_of_zeros(name: str, dtype: str) -> None:
+    """On the axes, on both sides of every cut: values and signs of both parts."""
+    ends = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.0, -2.0]
+    grid = np.array([complex(a, b) for a in ends for b in ends], dtype)
+    with np.errstate(all="ignore"):
+        expected = FUNCTIONS[name](grid)
+    got = getattr(bb, name)(bb.asarray(grid)).numpy()
+    finite = np.isfinite(expected)
+    assert got.dtype == expected.dtype
+    assert np.array_equal(finite, np.isfinite(got))
+    for part in ("real", "imag"):
+        ours, theirs = getattr(got, part)[finite], getattr(expected, part)[finite]
+        assert np.array_equal(np.signbit(ours), np.signbit(theirs))
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=8 * float(np.finfo(dtype).eps))
+
+
+def test_powers_products_and_statistics() -> None:
+    for got, expected in (
+        (z**2, Z**2), (z**3, Z**3), (z**-1, 1 / Z), (z**0.5, Z**0.5), (z ** (1 + 1j), Z ** (1 + 1j)), (2**z, 2**Z),
+        (1j**z, 1j**Z), (z**w, Z**W), (z.prod(), Z.prod()), (z.prod(axis=0), Z.prod(0)), (z.var(), Z.var()),
+        (bb.cumulative_sum(z, axis=1), Z.cumsum(1)), (bb.cumulative_prod(z, axis=1), Z.cumprod(1)),
+        (bb.diff(z), np.diff(Z)), (z.std(axis=1), Z.std(1)), (z.var(axis=0, correction=1), Z.var(0, ddof=1)),
+        (z.norm(), np.linalg.norm(Z)), (bb.vector_norm(z, ord=1, axis=1), np.abs(Z).sum(1)),
+        (bb.vector_norm(z, ord=float("inf")), np.abs(Z).max()), (bb.lerp(z, w, 0.25), 0.75 * Z + 0.25 * W),
+    ):  # fmt: skip
+        assert got.numpy().dtype == np.asarray(expected).dtype
+        np.testing.assert_allclose(got.numpy(), expected, rtol=1e-12)
+    assert (bb.asarray([0j]) ** 0).tolist() == [1]
+
+
+def test_products_of_matrices() -> None:
+    tall, wide = z.mT, w
+    for got, expected in (
+        (z @ tall, Z @ Z.T), (tall @ wide, Z.T @ W), (z @ w[0], Z @ W[0]), (bb.vecdot(z, w), (Z.conj() * W).sum(-1)),
+        (bb.einsum("ij,kj->ik", z, w), Z @ W.T), (bb.tensordot(z, w), np.tensordot(Z, W)),
+        (z @ bb.ones((3, 2), dtype="float64"), Z @ np.ones((3, 2))),
+        (nn.functional.linear(z, w, w[:, 0]), Z @ W.T + W[:, 0]),
+        (bb.kron(z, w), np.kron(Z, W)), (bb.linalg.trace(z @ tall), np.trace(Z @ Z.T)),
+    ):  # fmt: skip
+        np.testing.assert_allclose(got.numpy(), expected, rtol=1e-13)
+    for size in (64, 600):
+        a, b = (RNG.normal(size=(size, size)) + 1j * RNG.normal(size=(size, size)) for _ in range(2))
+        for dtype in ("complex64", "complex128"):
+            got = bb.asarray(a, dtype=dtype) @ bb.asarray(b, dtype=dtype)
+            assert got.dtype.name == dtype
+            np.testing.assert_allclose(got.numpy(), a @ b, rtol=0, atol=size * float(np.finfo(dtype).eps) * 8)
+
+
 # ---- what is refused ----
 
 REFUSED: list[tuple[Callable[[], Any], type[BackburnError], str]] = [
@@ -230,6 +289,18 @@ LOSSES: dict[str, Callable[[Any], Any]] = {
     "parts": lambda z: bb.sum(bb.abs(bb.complex(bb.real(z) ** 2, bb.imag(z) * bb.real(z)))),
     "polar": lambda z: bb.sum(bb.real(bb.polar(bb.abs(z), bb.real(z)) * w)),
     "means": lambda z: bb.abs(bb.mean(z, axis=0)).sum() + bb.abs(bb.sum(z * w)),
+    "powers": lambda z: bb.sum(bb.real(z**3 + z ** (1 - 1j) + 2**z + (1 + 1j) ** z + z**w)),
+    "circles": lambda z: bb.sum(
+        bb.real((bb.sin(z) * bb.cos(z) + bb.tan(z) + bb.atan(z) + bb.asin(z)) * w + bb.acos(z))
+    ),
+    "hyperbolas": lambda z: bb.sum(bb.real(bb.sinh(z) * bb.cosh(z) + bb.tanh(z) * w + bb.asinh(z) + bb.acosh(z))),
+    "logarithms": lambda z: bb.sum(bb.abs(bb.log(z) * bb.exp(z) + bb.log1p(z) + bb.expm1(z) + bb.log2(z) + bb.sqrt(z))),
+    "products": lambda z: (
+        bb.abs(z.prod()) + bb.sum(bb.abs(bb.cumulative_prod(z, axis=1) + bb.cumulative_sum(z, axis=0)))
+    ),
+    "statistics": lambda z: z.norm() + z.var() + bb.sum(z.std(axis=0)) + bb.vector_norm(bb.diff(z), ord=3),
+    "matrices": lambda z: bb.sum(bb.abs(z @ w.mT @ z)) + bb.sum(bb.real(bb.vecdot(z, w) * bb.vecdot(w, z, axis=-1))),
+    "sums": lambda z: bb.sum(bb.imag(bb.einsum("ij,ik,kl->jl", z, z[:, :2], w))) + bb.abs(bb.tensordot(z, z)),
     "views": lambda z: bb.sum(bb.abs(bb.view_as_complex(bb.view_as_real(z) * 2.0) * w) ** 3),
 }
 
@@ -274,6 +345,14 @@ def test_gradients_are_torchs() -> None:
         "conj": lambda z: (z.conj() * weights / (z + 2)).real.sum(),
         "angle": lambda z: (z.angle() * weights.real).sum(),
         "sign": lambda z: (z.sgn() * weights).real.sum(),
+        "powers": lambda z: (z**3 + z ** (1 - 1j) + 2**z + (1 + 1j) ** z + z**weights).real.sum(),
+        "circles": lambda z: ((z.sin() * z.cos() + z.tan() + z.atan() + z.asin()) * weights + z.acos()).real.sum(),
+        "hyperbolas": lambda z: (z.sinh() * z.cosh() + z.tanh() * weights + z.asinh() + z.acosh()).real.sum(),
+        "matrices": lambda z: (
+            (z @ weights.mT @ z).abs().sum()
+            + (torch.linalg.vecdot(z, weights) * torch.linalg.vecdot(weights, z)).real.sum()
+        ),
+        "sums": lambda z: torch.einsum("ij,ik,kl->jl", z, z[:, :2], weights).imag.sum() + (z * z).sum().abs(),
         "polar": lambda z: (torch.polar(z.abs(), z.real.contiguous()) * weights).real.sum(),
     }
     for name, loss in theirs.items():

@@ -47,7 +47,7 @@ def pow(x: Array, y: Array, /) -> Array:
     number = y.__class__ is float or y.__class__ is int
     if number and y == 2:
         return square(x)
-    if number and x.size >= tuning.MIN_ELEMENTS_FOR_REAL_POWER and x.dtype.kind not in "iu" and math.isfinite(y):
+    if number and x.size >= tuning.MIN_ELEMENTS_FOR_REAL_POWER and x.dtype.kind not in "iuc" and math.isfinite(y):
         return cast_like(_real_power(upcast_half(x), float(np.asarray(y, x.dtype))), x)
     return _power(x, y)
 

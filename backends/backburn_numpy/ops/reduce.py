@@ -90,7 +90,7 @@ def prod_of_others(k: Any, x: Array, /, axis: Axes) -> Array:
     wide = upcast_half(x)
     whole = prod(wide, axis, True)
     size = np.absolute(whole)
-    if (size >= TINY[wide.dtype]).all() and (size < math.inf).all():
+    if (size >= TINY[wide.real.dtype]).all() and (size < math.inf).all():
         return cast_like(divide(whole, wide), x)
     return OPERATIONS["prod_of_others"].body(k, x, axis)  # one is 0, or their product is NaN or not a normal number
 

@@ -19,11 +19,15 @@ from backburn_numpy.runtime.threads import parallel_for
 Array = Any
 
 
+#: The dtypes in which sums of others are accumulated.
+WIDE = {FLOAT32: FLOAT64, np.dtype(np.complex64): np.dtype(np.complex128)}
+
+
 def _accumulate(ufunc: np.ufunc, x: Array, axis: int, reverse: bool = False) -> Array:
-    """``ufunc.accumulate`` from either end: sums of float32 in float64, 16-bit floats in float32."""
+    """``ufunc.accumulate`` from either end: sums of 32 bits in 64, 16-bit floats in float32."""
     backwards = (*(slice(None),) * axis, slice(None, None, -1))
     is_exact = ufunc in (np.maximum, np.minimum)
-    wide = FLOAT32 if is_half(x) else FLOAT64 if x.dtype == FLOAT32 and not is_exact else x.dtype
+    wide = FLOAT32 if is_half(x) else x.dtype if is_exact else WIDE.get(x.dtype, x.dtype)
     running = ufunc.accumulate(x[backwards] if reverse else x, axis=axis, dtype=wide)
     return cast_like(running[backwards] if reverse else running, x)
 

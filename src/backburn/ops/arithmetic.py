@@ -324,7 +324,7 @@ class Arithmetic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def lerp(self, x: F, y: F | float, weight: F | float, /) -> F: ...
     @overload
     def lerp(self, x: float, y: F, weight: F | float, /) -> F: ...
-    @operation(kinds="F", shape=broadcast, differentiable=True)
+    @operation(kinds="FC", shape=broadcast, differentiable=True)
     def lerp(self: Any, x: Any, y: Any, weight: Any, /) -> Any:
         """``(1 - weight) * x + weight * y``: exactly ``x`` at weight 0 and ``y`` at weight 1, however far apart.
 

@@ -5,6 +5,7 @@ Outside a function's domain the result is NaN, and at a pole it is infinite, wit
 
 from __future__ import annotations
 
+import cmath
 import math
 from functools import partial
 from typing import Any, Protocol, overload
@@ -46,10 +47,13 @@ def grad_pow_y(k: Any, g: Any, x: Any, y: Any, out: Any) -> Any:
     There the power is defined for integral exponents only, so that it has no derivative.
     """
     if is_scalar(x):
+        if x.__class__ is complex:
+            slope = cmath.log(x) if x else 0.0
+            return k.mul(g, k.mul(out, slope))
         if x > 0:
             return k.mul(g, k.mul(out, math.log(x)))
         x = k.full((), x, k.dtype(y))
-    flat = k.logical_and(k.equal(x, 0.0), k.less_equal(0.0, y))
+    flat = k.logical_and(k.equal(x, 0.0), k.isfinite(out))  # a negative power of 0 is infinite
     return k.mul(g, k.mul(out, k.log(k.where(flat, 1.0, x))))
 
 
@@ -144,7 +148,7 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def pow(self, x: I, y: I | int, /) -> I: ...
     @overload
     def pow(self, x: int, y: I, /) -> I: ...
-    @operation(kinds="FI", shape=broadcast, required=True, differentiable=True)
+    @operation(kinds="FCI", shape=broadcast, required=True, differentiable=True)
     def pow(self, x: Any, y: Any, /) -> Any:
         """``x ** y``; integer exponents are non-negative, and ``0 ** 0`` is 1.
 
@@ -155,14 +159,14 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     gradient_rule(pow, x=grad_pow_x, y=grad_pow_y)
 
-    @operation(kinds="F", shape=unchanged, required=True, differentiable=True, fuse=True)
+    @operation(kinds="FC", shape=unchanged, required=True, differentiable=True, fuse=True)
     def sqrt(self, x: F, /) -> F:
         """The square root; NaN below 0."""
         return missing("sqrt")
 
     gradient_rule(sqrt, x=lambda k, g, out: k.div(g, k.mul(out, 2.0)))
 
-    @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
+    @operation(kinds="FC", shape=unchanged, differentiable=True, fuse=True)
     def rsqrt(self: Any, x: F, /) -> F:
         """``1 / sqrt(x)``."""
         return self.div(1.0, self.sqrt(x))
@@ -190,7 +194,7 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         y=lambda k, g, y, out: k.mul(g, k.div(y, nonzero_divisor(k, out))),
     )
 
-    @operation(kinds="F", shape=unchanged, required=True, differentiable=True)
+    @operation(kinds="FC", shape=unchanged, required=True, differentiable=True)
     def exp(self, x: F, /) -> F:
         """``e ** x``."""
         return missing("exp")
@@ -204,35 +208,35 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     gradient_rule(exp2, x=lambda k, g, out: k.mul(g, k.mul(out, math.log(2.0))))
 
-    @operation(kinds="F", shape=unchanged, required=True, differentiable=True)
+    @operation(kinds="FC", shape=unchanged, required=True, differentiable=True)
     def expm1(self, x: F, /) -> F:
         """``exp(x) - 1``, exact near 0."""
         return missing("expm1")
 
     gradient_rule(expm1, x=lambda k, g, x: k.mul(g, k.exp(x)))  # out + 1 would lose the small ones
 
-    @operation(kinds="F", shape=unchanged, required=True, differentiable=True)
+    @operation(kinds="FC", shape=unchanged, required=True, differentiable=True)
     def log(self, x: F, /) -> F:
         """The natural logarithm; -inf at 0, NaN below."""
         return missing("log")
 
     gradient_rule(log, x=lambda k, g, x: k.div(g, x))
 
-    @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
+    @operation(kinds="FC", shape=unchanged, differentiable=True, fuse=True)
     def log2(self: Any, x: F, /) -> F:
         """The logarithm to base 2, exact for powers of 2; -inf at 0, NaN below."""
         return exact_at_powers(self, 2.0, self.mul(self.log(x), 1.0 / math.log(2.0)), x)
 
     gradient_rule(log2, x=lambda k, g, x: k.div(g, k.mul(x, math.log(2.0))))
 
-    @operation(kinds="F", shape=unchanged, differentiable=True, fuse=True)
+    @operation(kinds="FC", shape=unchanged, differentiable=True, fuse=True)
     def log10(self: Any, x: F, /) -> F:
         """The logarithm to base 10, exact for powers of 10; -inf at 0, NaN below."""
         return exact_at_powers(self, 10.0, self.mul(self.log(x), 1.0 / math.log(10.0)), x)
 
     gradient_rule(log10, x=lambda k, g, x: k.div(g, k.mul(x, math.log(10.0))))
 
-    @operation(kinds="F", shape=unchanged, required=True, differentiable=True, fuse=True)
+    @operation(kinds="FC", shape=unchanged, required=True, differentiable=True, fuse=True)
     def log1p(self, x: F, /) -> F:
         """``log(1 + x)``, exact near 0."""
         return missing("log1p")
@@ -322,35 +326,35 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     # ---- trigonometry ----
 
-    @operation(kinds="F", shape=unchanged, required=True, differentiable=True)
+    @operation(kinds="FC", shape=unchanged, required=True, differentiable=True)
     def sin(self, x: F, /) -> F:
         """The sine of ``x`` in radians."""
         return missing("sin")
 
     gradient_rule(sin, x=lambda k, g, x: k.mul(g, k.cos(x)))
 
-    @operation(kinds="F", shape=unchanged, required=True, differentiable=True)
+    @operation(kinds="FC", shape=unchanged, required=True, differentiable=True)
     def cos(self, x: F, /) -> F:
         """The cosine of ``x`` in radians."""
         return missing("cos")
 
     gradient_rule(cos, x=lambda k, g, x: k.neg(k.mul(g, k.sin(x))))
 
-    @operation(kinds="F", shape=unchanged, required=True, differentiable=True, fuse=True)
+    @operation(kinds="FC", shape=unchanged, required=True, differentiable=True, fuse=True)
     def tan(self, x: F, /) -> F:
         """The tangent of ``x`` in radians."""
         return missing("tan")
 
     gradient_rule(tan, x=lambda k, g, out: k.mul(g, k.add(k.square(out), 1.0)))
 
-    @operation(kinds="F", shape=unchanged, required=True, differentiable=True, fuse=True)
+    @operation(kinds="FC", shape=unchanged, required=True, differentiable=True, fuse=True)
     def asin(self, x: F, /) -> F:
         """The inverse of the sine, from -pi/2 to pi/2; NaN outside [-1, 1]."""
         return missing("asin")
 
     gradient_rule(asin, x=lambda k, g, x: k.div(g, k.sqrt(one_minus_square(k, x))))
 
-    @operation(kinds="F", shape=unchanged, required=True, differentiable=True, fuse=True)
+    @operation(kinds="FC", shape=unchanged, required=True, differentiable=True, fuse=True)
     def acos(self, x: F, /) -> F:
         """The inverse of the cosine, from 0 to pi; NaN outside [-1, 1]."""
         return missing("acos")
@@ -382,14 +386,14 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         y=lambda k, g, x, y: k.neg(in_float32(k, grad_atan2, g, y, x)),
     )
 
-    @operation(kinds="F", shape=unchanged, required=True, differentiable=True)
+    @operation(kinds="FC", shape=unchanged, required=True, differentiable=True)
     def sinh(self, x: F, /) -> F:
         """The hyperbolic sine."""
         return missing("sinh")
 
     gradient_rule(sinh, x=lambda k, g, x: k.mul(g, k.cosh(x)))
 
-    @operation(kinds="F", shape=unchanged, required=True, differentiable=True)
+    @operation(kinds="FC", shape=unchanged, required=True, differentiable=True)
     def cosh(self, x: F, /) -> F:
         """The hyperbolic cosine."""
         return missing("cosh")
@@ -410,14 +414,14 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     gradient_rule(asinh, x=lambda k, g, x: k.div(g, k.hypot(x, 1.0)))
 
-    @operation(kinds="F", shape=unchanged, required=True, differentiable=True, fuse=True)
+    @operation(kinds="FC", shape=unchanged, required=True, differentiable=True, fuse=True)
     def acosh(self, x: F, /) -> F:
         """The non-negative inverse of the hyperbolic cosine; NaN below 1."""
         return missing("acosh")
 
     gradient_rule(acosh, x=lambda k, g, x: k.div(g, k.mul(k.sqrt(k.sub(x, 1.0)), k.sqrt(k.add(x, 1.0)))))
 
-    @operation(kinds="F", shape=unchanged, required=True, differentiable=True, fuse=True)
+    @operation(kinds="FC", shape=unchanged, required=True, differentiable=True, fuse=True)
     def atanh(self, x: F, /) -> F:
         """The inverse of the hyperbolic tangent; infinite at -1 and 1, NaN beyond."""
         return missing("atanh")

@@ -214,7 +214,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def prod(self, x: F, /, axis: Axes, keepdims: bool = False) -> F: ...
     @overload
     def prod(self, x: I, /, axis: Axes, keepdims: bool = False) -> I: ...
-    @operation(kinds="FI", shape=reduced, required=True, differentiable=True)
+    @operation(kinds="FCI", shape=reduced, required=True, differentiable=True)
     def prod(self, x: Any, /, axis: Axes, keepdims: bool = False) -> Any:
         """The product over ``axis``, in the dtype of ``x``; 1 if there are no elements.
 
@@ -225,7 +225,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     gradient_rule(prod, x=lambda k, g, x, axis: in_float32(k, partial(grad_prod, axis=axis), g, x))
     reduction(prod)
 
-    @operation(kinds="F", shape=flipped, differentiable=True)
+    @operation(kinds="FC", shape=flipped, differentiable=True)
     def prod_of_others(self: Any, x: F, /, axis: Axes) -> F:
         """For each element, the product of all others over ``axis``: the derivative of :meth:`prod`."""
         wide = upcast_half(self, x)

@@ -231,7 +231,7 @@ class Scan(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def cumulative_sum(self, x: F, /, axis: int, reverse: bool = False) -> F: ...
     @overload
     def cumulative_sum(self, x: I, /, axis: int, reverse: bool = False) -> I: ...
-    @operation(kinds="FI", shape=along_axis, required=True, differentiable=True)
+    @operation(kinds="FCI", shape=along_axis, required=True, differentiable=True)
     def cumulative_sum(self, x: Any, /, axis: int, reverse: bool = False) -> Any:
         """The cumulative sum along ``axis``, from the end with ``reverse``."""
         return missing("cumulative_sum")
@@ -243,7 +243,7 @@ class Scan(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def cumulative_prod(self, x: F, /, axis: int, reverse: bool = False) -> F: ...
     @overload
     def cumulative_prod(self, x: I, /, axis: int, reverse: bool = False) -> I: ...
-    @operation(kinds="FI", shape=along_axis, required=True, differentiable=True)
+    @operation(kinds="FCI", shape=along_axis, required=True, differentiable=True)
     def cumulative_prod(self, x: Any, /, axis: int, reverse: bool = False) -> Any:
         """The cumulative product along ``axis``, from the end with ``reverse``.
 
@@ -298,7 +298,7 @@ class Scan(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def diff(self, x: F, /, axis: int, n: int = 1) -> F: ...
     @overload
     def diff(self, x: I, /, axis: int, n: int = 1) -> I: ...
-    @operation(kinds="FI", shape=_differences, differentiable=True)
+    @operation(kinds="FCI", shape=_differences, differentiable=True)
     def diff(self: Any, x: Any, /, axis: int, n: int = 1) -> Any:
         """The difference of each element along ``axis`` and the one before it, taken ``n`` times; shorter by ``n``."""
         _differences(x.shape, axis=axis, n=n)

@@ -447,8 +447,10 @@ def var(
         refuse(var, surplus, wrong)
     if has_wide_integers(x):
         return in_float64(var, x, axis=axis, correction=correction, keepdims=keepdims)
-    y = float_operand("var", x)
+    y = inexact_operand("var", x)
     axes = axes_of("var", x, axis)
+    if y._dtype.kind == "complex":
+        return call("add", *(var(part, axes, correction=correction, keepdims=keepdims) for part in _parts(y)))
     return call("var", y, axis=axes, correction=number("var", "correction", correction), keepdims=keepdims)
 
 
@@ -467,9 +469,16 @@ def std(
         refuse(std, surplus, wrong)
     if has_wide_integers(x):
         return in_float64(std, x, axis=axis, correction=correction, keepdims=keepdims)
-    y = float_operand("std", x)
+    y = inexact_operand("std", x)
     axes = axes_of("std", x, axis)
+    if y._dtype.kind == "complex":
+        return call("hypot", *(std(part, axes, correction=correction, keepdims=keepdims) for part in _parts(y)))
     return call("std", y, axis=axes, correction=number("std", "correction", correction), keepdims=keepdims)
+
+
+def _parts(x: Any) -> tuple[Any, Any]:
+    """The real and the imaginary part of a complex tensor."""
+    return call("real", x), call("imag", x)
 
 
 # ---- norms ----
@@ -493,7 +502,8 @@ def vector_norm(
     """
     if surplus or wrong:
         refuse(vector_norm, surplus, wrong)
-    y = float_operand("vector_norm", x)
+    y = inexact_operand("vector_norm", x)
+    y = call("modulus", y) if y._dtype.kind == "complex" else y
     power = as_scalar(ord)
     if power is None or power != power:
         raise ArgumentError(f"vector_norm: ord is a number, inf or -inf, not {ord!r}. Operand: {describe((x,))}")

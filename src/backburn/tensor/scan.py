@@ -227,7 +227,7 @@ def diff(x: T, /, *, axis: int = -1, n: int = 1, prepend: T | None = None, appen
         >>> bb.diff(x).tolist(), bb.diff(x, n=2).tolist(), bb.diff(x, prepend=bb.asarray([0])).tolist()
         ([3, 5, 7], [2, 2], [1, 3, 5, 7])
     """
-    y = kind_operand("diff", x, "FI")
+    y = kind_operand("diff", x, "FCI")
     along = axis_of("diff", y, axis)
     parts = [tensor_operand("diff", part) for part in (prepend, y, append) if part is not None]
     if len(parts) > 1 and n != 0:

@@ -95,5 +95,22 @@ def _call(name: str) -> Callable[[Any], Any]:
     return instead
 
 
-#: Operations of one operand that have another place in the contract for complex numbers.
-INSTEAD: dict[str, Callable[[Any], Any]] = {"abs": _call("modulus"), "sign": _call("phase")}
+def _turned(x: Any, name: str, up: bool) -> Any:
+    """An operation of ``x`` turned by a right angle, ``i x`` or ``-i x``, and turned back; zeros keep their signs."""
+    from backburn.tensor.core.dispatch import call
+
+    for operation in (name, ""):
+        real, imag = call("real", x), call("imag", x)
+        x = call("complex", call("neg", imag), real) if up else call("complex", imag, call("neg", real))
+        x, up = (call(operation, x) if operation else x), not up
+    return x
+
+
+#: What takes the place of operations of one operand for complex numbers.
+INSTEAD: dict[str, Callable[[Any], Any]] = {
+    "abs": _call("modulus"),
+    "sign": _call("phase"),
+    "atan": lambda x: _turned(x, "atanh", up=True),
+    "asinh": lambda x: _turned(x, "asin", up=False),
+    "tanh": lambda x: _turned(x, "tan", up=False),
+}
