@@ -2,6 +2,7 @@
 
 import os
 import re
+from importlib import import_module
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.onnx.graphs import model
 
 import backburn as bb
 from backburn.errors import ArgumentError, DTypeError, FileFormatError, ShapeError, Unsupported
+from backburn.nn.module import name_buffers
 
 PLUS = "(float[n, 2] x) => (float[n, 2] y) <float[2] w = {1, 2}> { y = Add(x, w) }"
 
@@ -222,6 +224,24 @@ def test_functions():
     refused(FileFormatError, "'Twice' calls itself", made)
 
 
+def test_many_buffers_are_named_at_once(monkeypatch):
+    """One after another, 20,000 unused tensors took 8 s, in 400 kB, and the square of that with more."""
+    calls = []
+
+    def counted(*given):
+        calls.append(given)
+        name_buffers(*given)
+
+    monkeypatch.setattr(import_module("backburn.onnx.load"), "name_buffers", counted)
+    made = model("(float[1] x) => (float[1] y) { y = Neg(x) }")
+    for name in (f"{part}w{i}" for i in range(50) for part in ("", "part.")):
+        made.graph.initializer.append(helper.make_tensor(name, TensorProto.FLOAT, [1], [1.0]))
+    loaded = load(made)
+    assert len(calls) == 2
+    assert sorted(loaded.state_dict()) == sorted(path for path, _ in loaded.named_buffers())
+    assert len(loaded.named_buffers()) == 100
+
+
 def test_functions_that_grow():
     """Each calls the one before twice: a million million nodes."""
     functions = []
@@ -235,7 +255,7 @@ def test_functions_that_grow():
         functions.append(helper.make_function("local", f"F{i}", ["a"], ["b"], nodes, imports))
     made = model("(float[2] x) => (float[2] y) { y = local.F39(x) }", imports=', "local": 1')
     made.functions.extend(functions)
-    refused(FileFormatError, "more than 10000 nodes", made, limits=bb.onnx.Limits(nodes=10_000))
+    refused(FileFormatError, "functions add more than 10000 nodes", made, limits=bb.onnx.Limits(nodes=10_000))
 
 
 @pytest.mark.slow

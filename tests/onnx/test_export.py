@@ -477,6 +477,14 @@ def test_reading_values_and_drawing_numbers_are_errors() -> None:
         bb.onnx.export(Computed(lambda x: x + bb.random.normal((3,), backend=x.backend)), None, normal(3))
 
 
+def test_complex_numbers_are_refused_by_name() -> None:
+    z = bb.asarray(np.array([1 + 2j, 3j], np.complex64))
+    with pytest.raises(Unsupported, match="input_0 is complex64"):
+        bb.onnx.export(Computed(lambda z: z * z), None, z)
+    with pytest.raises(Unsupported, match=r"complex computes with complex numbers at .*test_export.py:\d+"):
+        bb.onnx.export(Computed(lambda x: bb.real(x.astype("complex64") * 2j)), None, normal(2))
+
+
 def test_wrong_arguments() -> None:
     x = normal(5, 3)
     with pytest.raises(ArgumentError, match="a model, and not a function"):

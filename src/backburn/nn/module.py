@@ -19,7 +19,7 @@ Modules are nodes of trees (:mod:`backburn.base.trees`), so that whatever works 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -158,7 +158,7 @@ class Module:
             raise DTypeError(
                 f"register_buffer: {name} is not a tensor: {describe((value,))}; bb.asarray(...) makes one"
             )
-        self._buffers, self._results = self._buffers | {name}, self._results - {name}
+        name_buffers(self, {name})
         setattr(self, name, value)
 
     def named_parameters(self) -> tuple[tuple[str, FloatTensor], ...]:
@@ -520,6 +520,11 @@ def _is_buffer(leaf: Leaf) -> bool:
     """Whether a tensor is not a parameter: of another kind than float, or in a buffer of the module that holds it."""
     module, name = _attribute(leaf)
     return not leaf.value.dtype.has_gradient or name in module._buffers
+
+
+def name_buffers(module: Module, names: Set[str]) -> None:
+    """Let attributes be buffers, all at once: each time takes as long as there are buffers, whose set is a new one."""
+    module._buffers, module._results = module._buffers | names, module._results - names
 
 
 def is_optional(leaf: Leaf) -> bool:

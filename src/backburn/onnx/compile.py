@@ -162,7 +162,7 @@ class Compiler:
         self.stored: dict[int, str] = {}
         self.noted: dict[str, list[str]] = {}
         self.noted_buffers: set[str] = set()
-        self.nodes = 0
+        self.nodes = self.added = 0
         self.root = _Frame(None)
 
     # ---- the model ----
@@ -295,9 +295,10 @@ class Compiler:
     def _nodes(self, nodes: Sequence[Any], scope: _Scope) -> None:
         for node in sorted_nodes(nodes, self.model.where):
             self.nodes += 1
-            if self.nodes > self.limits.nodes:
+            self.added += bool(scope.stack)
+            if self.added > self.limits.nodes:
                 raise FileFormatError(
-                    f"{self.model.where}: more than {self.limits.nodes} nodes, with those of functions; "
+                    f"{self.model.where}: functions add more than {self.limits.nodes} nodes; "
                     "load(..., limits=Limits(nodes=...)) allows more"
                 )
             opset = scope.opsets.get("" if node.domain == "ai.onnx" else node.domain, 0)

@@ -12,8 +12,8 @@ class Limits:
     """What a graph may ask for at most. A value beyond a limit is an error that names the node and the limit.
 
     ``iterations`` are the steps of all loops in one call of the model, ``elements`` those of one tensor that a node
-    makes from sizes (``ConstantOfShape``, ``Expand``, ``Range``, ``Pad``, ``Resize``, ...), and ``nodes`` those of a
-    graph after its functions have been written out.
+    makes from sizes (``ConstantOfShape``, ``Expand``, ``Range``, ``Pad``, ``Resize``, ...), and ``nodes`` those that
+    functions add to a graph when they are written out.
 
         >>> Limits(iterations=10).iterations
         10
@@ -21,7 +21,7 @@ class Limits:
 
     iterations: int = 1_000_000
     elements: int = 2**31
-    nodes: int = 1_000_000
+    nodes: int = 100_000
 
     def __post_init__(self) -> None:
         """Raises :class:`ArgumentError` for anything but positive integers."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import backburn.onnx.operators  # noqa: F401 (enters the handlers)
 from backburn.base.errors import ArgumentError, BackendUnavailableError, FileFormatError
-from backburn.nn.module import Module, parameter
+from backburn.nn.module import Module, name_buffers, parameter
 from backburn.onnx.compile import Compiled, Compiler
 from backburn.onnx.graph import Kept
 from backburn.onnx.limits import Limits
@@ -18,6 +18,9 @@ from backburn.onnx.protos import Model, read_model
 from backburn.onnx.report import Entry, OnnxReport
 from backburn.tensor.core.defaults import BackendLike, as_backend
 from backburn.tensor.core.host import asarray
+
+#: The bytes of tensors after whose reading the pages of mapped files are given back.
+_KEPT = 1 << 26
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -104,6 +107,8 @@ def _built(source: Model, compiled: Compiled, plan: Plan, where: AnyBackend, lim
     made: dict[str, Any] = {}
     order: list[tuple[float, str]] = [(found.order, path) for path, found in plan.tensors.items()]
     order += [(number, alias) for alias, (_, number) in plan.aliases.items() if alias in places]
+    buffers: dict[int, tuple[Module, set[str]]] = {}
+    read = 0
     for _, path in sorted(order, key=lambda entry: entry[0]):
         path, place = plan.aliases.get(path, (path, 0))[0], places[path]
         found = plan.tensors[path]
@@ -111,9 +116,16 @@ def _built(source: Model, compiled: Compiled, plan: Plan, where: AnyBackend, lim
         if path not in made:
             tensor = asarray(found.array, backend=where)
             made[path] = parameter(tensor) if is_parameter else tensor
-        _put(root, place, made[path], not is_parameter)
-        for file in source.files.values():
-            file.give_back(0, file.size)
+        module = _put(root, place, made[path])
+        if not is_parameter:
+            buffers.setdefault(id(module), (module, set()))[1].add(place[-1])
+        read += found.array.nbytes
+        if read > _KEPT:
+            read = 0
+            for file in source.files.values():
+                file.give_back(0, file.size)
+    for module, names in buffers.values():
+        name_buffers(module, names)
     return root
 
 
@@ -139,8 +151,8 @@ def _places(plan: Plan, root: OnnxModel) -> dict[str, tuple[str, ...]]:
     return places
 
 
-def _put(root: Module, way: Sequence[str], tensor: Any, is_buffer: bool) -> None:
-    """Put a tensor into its place, and make the parts on the way."""
+def _put(root: Module, way: Sequence[str], tensor: Any) -> Module:
+    """Put a tensor into its place, and make the parts on the way; returns the last of them."""
     module = root
     for name in way[:-1]:
         part = vars(module).get(name)
@@ -148,10 +160,8 @@ def _put(root: Module, way: Sequence[str], tensor: Any, is_buffer: bool) -> None
             part = OnnxPart()
             setattr(module, name, part)
         module = part
-    if is_buffer:
-        module.register_buffer(way[-1], tensor)
-    else:
-        setattr(module, way[-1], tensor)
+    setattr(module, way[-1], tensor)
+    return module
 
 
 def _spec(value: Any) -> InputSpec:

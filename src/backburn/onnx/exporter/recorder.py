@@ -25,14 +25,13 @@ from backburn.base.module_calls import CALL
 from backburn.onnx.exporter.lengths import Length, Symbolic, formula_of, integers, number_of
 from backburn.ops.table import OPERATIONS, Operation
 
-#: An input of a node: the name of a value, numbers, or nothing.
-Input: TypeAlias = "str | NDArray[Any] | None"
 #: A function from the recorder, the operands and the attributes of a call to the names of its results, or
 #: NotImplemented for options that only the default body has.
 Mapped: TypeAlias = Callable[..., Any]
 MAPPINGS: dict[str, Mapped] = {}
 #: The operations that take quantized tensors.
 OF_QUANTIZED = frozenset({"dequantize", "quantized_linear", "quantized_matmul"})
+_REAL = "operators take real numbers: compute with the real and the imaginary part"
 
 
 @dataclass(eq=False)
@@ -40,7 +39,7 @@ class Node:
     """A node of the graph: its inputs and outputs, and the call that it comes from."""
 
     operator: str
-    #: With lengths that vary, also formulas (:mod:`backburn.onnx.exporter.symbolic`).
+    #: The name of a value, numbers, numbers with formulas (:class:`backburn.onnx.exporter.lengths.Symbolic`), or None.
     inputs: list[Any]
     outputs: list[str]
     attributes: dict[str, Any]
@@ -175,11 +174,14 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
     def value(self, name: str, primitive: Any) -> Value:
         """An input or a tensor of the model, under its name; the parts of a quantized one have names after that."""
         dtype = self._inner.dtype(primitive)
+        _refuse_complex(dtype, name)
         parts = (name, f"{name}_scale", f"{name}_zero_point" if getattr(dtype, "has_zero", False) else None)
         return Value(name, primitive, dtype, True, parts if dtype.kind == "quantized" else ())
 
     def _constant(self, array: Any, primitive: Any) -> Value:
-        return Value(np.array(array), primitive, self._inner.dtype(primitive), False)
+        dtype = self._inner.dtype(primitive)
+        _refuse_complex(dtype, f"a constant at {call_site()}")
+        return Value(np.array(array), primitive, dtype, False)
 
     # ---- what mappings write ----
 
@@ -225,6 +227,8 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
             return self._constant(operands[0], self._inner.from_numpy(*operands))
         if entry.results[0] == "host":
             return self._read(name, operands)
+        if entry.family == "complex_numbers":
+            raise Unsupported(f"export: {name} computes with complex numbers at {call_site()}; {_REAL}")
         if entry.family == "random":
             raise Unsupported(
                 f"export: {name} draws random numbers at {call_site()}; a graph has none. Pass them as an input"
@@ -250,13 +254,15 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
         loose = entry.shape is None or any(x.__class__ is Value and x.loose for x in flat(given))
         self.has_loose = self.has_loose or loose
         if not isinstance(result, tuple | list):
-            return self._result(found, result, loose)
-        return tuple(self._result(x, r, loose) for x, r in zip(found, result, strict=True))
+            return self._result(name, found, result, loose)
+        return tuple(self._result(name, x, r, loose) for x, r in zip(found, result, strict=True))
 
-    def _result(self, found: Any, primitive: Any, loose: bool) -> Value:
+    def _result(self, operation: str, found: Any, primitive: Any, loose: bool) -> Value:
         """A result, under the name of a node's output or of an operand that it is."""
         name, parts = (found.name, found.parts) if found.__class__ is Value else (found, ())
-        return Value(name, primitive, self._inner.dtype(primitive), True, parts, loose)
+        dtype = self._inner.dtype(primitive)
+        _refuse_complex(dtype, f"the result of {operation} at {self._calls.site}")
+        return Value(name, primitive, dtype, True, parts, loose)
 
     def _by_body(self, entry: Operation, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
         if entry.required:
@@ -277,6 +283,11 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
                 "depends on an input or a parameter is computed with tensors"
             )
         return getattr(self._inner, name)(_inner_of(operands[0]))
+
+
+def _refuse_complex(dtype: DType, what: str) -> None:
+    if dtype.kind == "complex":
+        raise Unsupported(f"export: {what} is {dtype}; {_REAL}")
 
 
 def used(nodes: Sequence[Node], outputs: Iterable[tuple[str, Value]]) -> list[Node]:
