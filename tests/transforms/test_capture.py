@@ -876,3 +876,10 @@ def test_no_tensor_of_a_batch_is_kept() -> None:
         captured(pair)
         del pair
         assert [x() for x in kept] == [None, None]
+
+
+def test_products_of_complex_numbers_are_recorded() -> None:
+    captured = bb.capture(lambda z: z * 2.0 + z * (1.0 + 2.0j), state=False, on_fallback="error")
+    z = bb.asarray(np.array([1.0 + 1.0j, -2.0j], np.complex64), backend="capture(numpy)")
+    found = [captured(z) for _ in range(3)][-1]
+    np.testing.assert_array_equal(found.numpy(), np.array([1.0 + 5.0j, 4.0 - 6.0j], np.complex64))

@@ -15,7 +15,7 @@ from backburn_numpy.elementwise.blocks import elementwise, run_rows, run_small
 from backburn_numpy.elementwise.fused import fuse, fuse_kernel
 from backburn_numpy.elementwise.half_precision import cast_like, is_half, upcast_half
 from backburn_numpy.implements import implements
-from backburn_numpy.ops.elementwise import maximum
+from backburn_numpy.ops.elementwise import maximum, multiply
 from backburn_numpy.runtime.memory import empty, memory_ordered
 
 Array = Any
@@ -118,6 +118,10 @@ def _function(name: str) -> Callable[..., Array]:
         least = tuning.MIN_ELEMENTS_FOR_BODY if without_kernels else tuning.MIN_ELEMENTS_FOR_KERNEL.get(name, 1)
         if few is not None and x.size < least and x.itemsize > 2:
             return few(*operands)
+        if z is not None and y.strides == z.strides and 0 in y.strides and x.itemsize > 2:  # of a few values, repeated
+            once = tuple(slice(None if stride else 1) for stride in y.strides)
+            y, z = y[once], z[once]
+            return multiply(x, _elementwise(k, name, name, np.ones(y.shape, y.dtype), y, z))
         return _elementwise(k, name, name, *operands)
 
     return operation

@@ -37,7 +37,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 for _name, _function in FUNCTIONS.items():
     register(_name, _function)
-square, maximum, minimum, divide = (FUNCTIONS[name] for name in ("square", "maximum", "minimum", "div"))
+square, maximum, minimum, divide, multiply = (FUNCTIONS[n] for n in ("square", "maximum", "minimum", "div", "mul"))
 
 _power, _expm1, _log10 = binary(np.power), unary(np.expm1), unary(np.log10)
 

@@ -86,8 +86,8 @@ class Trace(Profile):
         >>> found = [event for event in trace.events if event["cat"] == "backward" and event["args"]["layer"]]
         >>> [(event["name"], event["args"]["layer"]) for event in found[:3]]
         [('linear_weight_backward', '2'), ('matmul', '2'), ('tanh_slope', '1')]
-        >>> trace.layers["1"].saved                       # the result of tanh
-        512
+        >>> trace.layers["1"].saved                       # the argument and the result of tanh
+        1024
     """
 
     name: ClassVar[str] = "trace"

@@ -715,3 +715,17 @@ def test_numpy_s_functions_stay_where_they_are_faster() -> None:
     assert list(ufuncs.kernel_sizes("sin", "X86_V4", "x86-64-v4")) == [np.float64]
     assert list(ufuncs.kernel_sizes("exp", "baseline(X86_V2)", "x86-64-v4")) == [np.float32, np.float64]
     assert ufuncs._target(np.exp) != ""
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("shape", [(5,), (7, 1), (1, 1), (3, 1, 5)])
+def test_the_slope_of_values_that_are_repeated(dtype: str, shape: tuple[int, ...]) -> None:
+    """As for the rows of a Jacobian: each slope is computed once."""
+    x = numbers(*shape, spread=6.0).astype(dtype)
+    grad = numbers(3, 7, 5, seed=1).astype(dtype)
+    repeated, results = (np.broadcast_to(a, grad.shape) for a in (x, np.tanh(x)))
+    out = BASE.tanh_slope(grad, repeated, results)
+    assert (out.dtype, out.shape) == (grad.dtype, grad.shape)
+    expected = grad.astype(np.float64) / np.cosh(repeated.astype(np.float64)) ** 2
+    kind = np.finfo(dtype)
+    np.testing.assert_allclose(out, expected, rtol=8 * float(kind.eps), atol=2 * float(kind.tiny))

@@ -217,7 +217,7 @@ class _Tape:
                 continue
             if y.__class__ is float:
                 return x if y == 1.0 else None
-            if y.__class__ is not int and y.shape == x.shape and self._k.dtype(y) == self._k.dtype(x):
+            if hasattr(y, "shape") and y.shape == x.shape and self._k.dtype(y) == self._k.dtype(x):
                 return x if all_true(self._k, self._k.equal(y, 1.0)) else None
         return None
 
