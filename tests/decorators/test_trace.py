@@ -267,7 +267,8 @@ def test_memory_by_layer_without_computing() -> None:
     assert layers["twice"].peak == 2 * rows
     loss.backward()
     saved = {path: u.saved for path, u in found.layers.items() if path is not None and u.saved}
-    assert saved == dict.fromkeys(("blocks.0.0", "blocks.0.1", "blocks.1.0", "blocks.1.1"), rows) | {"twice": 2 * rows}
+    # A tanh saves its argument and its result, before the linear layer after it saves that.
+    assert saved == dict.fromkeys(("blocks.0.0", "blocks.1.0", "twice"), 2 * rows)
     assert found.peak > 5 * rows
     del loss
     gc.collect()

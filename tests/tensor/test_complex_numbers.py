@@ -159,6 +159,30 @@ def test_powers_products_and_statistics() -> None:
     assert (bb.asarray([0j]) ** 0).tolist() == [1]
 
 
+def test_products_of_matrices() -> None:
+    tall, wide = z.mT, w
+    for got, expected in (
+        (z @ tall, Z @ Z.T), (tall @ wide, Z.T @ W), (z @ w[0], Z @ W[0]), (bb.vecdot(z, w), (Z.conj() * W).sum(-1)),
+        (bb.einsum("ij,kj->ik", z, w), Z @ W.T), (bb.tensordot(z, w), np.tensordot(Z, W)),
+        (z @ bb.ones((3, 2), dtype="float64"), Z @ np.ones((3, 2))),
+        (nn.functional.linear(z, w, w[:, 0]), Z @ W.T + W[:, 0]),
+        (bb.linalg.inv(z[:, :2]), np.linalg.inv(Z[:, :2])),
+        (bb.linalg.solve(z[:, :2], w), np.linalg.solve(Z[:, :2], W)),
+        (bb.linalg.triangular_solve(z[:, :2], w), np.linalg.solve(np.tril(Z[:, :2]), W)),
+        (bb.kron(z, w), np.kron(Z, W)), (bb.linalg.trace(z @ tall), np.trace(Z @ Z.T)),
+    ):  # fmt: skip
+        np.testing.assert_allclose(got.numpy(), expected, rtol=1e-13)
+    for size in (64, 600):
+        a, b = (RNG.normal(size=(size, size)) + 1j * RNG.normal(size=(size, size)) for _ in range(2))
+        for dtype in ("complex64", "complex128"):
+            lower = np.tril(a, -1) / size + np.eye(size)  # of many rows, where real ones are solved by BLAS
+            solved = bb.linalg.triangular_solve(bb.asarray(lower, dtype=dtype), bb.asarray(b[:, :3], dtype=dtype))
+            np.testing.assert_allclose(lower @ solved.numpy(), b[:, :3], rtol=0, atol=size * float(np.finfo(dtype).eps))
+            got = bb.asarray(a, dtype=dtype) @ bb.asarray(b, dtype=dtype)
+            assert got.dtype.name == dtype
+            np.testing.assert_allclose(got.numpy(), a @ b, rtol=0, atol=size * float(np.finfo(dtype).eps) * 8)
+
+
 # ---- what is refused ----
 
 REFUSED: list[tuple[Callable[[], Any], type[BackburnError], str]] = [
@@ -184,6 +208,10 @@ REFUSED: list[tuple[Callable[[], Any], type[BackburnError], str]] = [
     (lambda: bb.ones(2)[z], DTypeError, "indices are integers"),
     (lambda: bb.where(z, z, w), DTypeError, "the condition is a bool tensor"),
     (lambda: z.sum(axis=1j), AxisError, "an axis is an integer"),
+    (lambda: bb.linalg.cholesky_solve(z[:, :2], w), DTypeError, "cholesky_solve: takes no complex"),
+    (lambda: bb.linalg.lstsq(z, w), DTypeError, "no complex"),
+    (lambda: bb.linalg.svd(z), DTypeError, "svd: takes no complex"),
+    (lambda: bb.linalg.det(z[:, :2]), DTypeError, "det: takes no complex"),
     (lambda: z.quantize(), DTypeError, "quantize: .*no scheme"),
     (lambda: bb.ones(3).quantize() * z, DTypeError, "do not combine: dequantize"),
     (lambda: bb.relu(z), DTypeError, "relu: .*no order"),
@@ -281,6 +309,10 @@ LOSSES: dict[str, Callable[[Any], Any]] = {
         bb.abs(z.prod()) + bb.sum(bb.abs(bb.cumulative_prod(z, axis=1) + bb.cumulative_sum(z, axis=0)))
     ),
     "statistics": lambda z: z.norm() + z.var() + bb.sum(z.std(axis=0)) + bb.vector_norm(bb.diff(z), ord=3),
+    "matrices": lambda z: bb.sum(bb.abs(z @ w.mT @ z)) + bb.sum(bb.real(bb.vecdot(z, w) * bb.vecdot(w, z, axis=-1))),
+    "sums": lambda z: bb.sum(bb.imag(bb.einsum("ij,ik,kl->jl", z, z[:, :2], w))) + bb.abs(bb.tensordot(z, z)),
+    "systems": lambda z: bb.sum(bb.abs(bb.linalg.solve(z[:, :2], w) + bb.linalg.inv(w[:, 1:] @ z[:, :2]) @ w)),
+    "triangles": lambda z: bb.sum(bb.abs(bb.linalg.triangular_solve(z[:, :2], w) * w)),
     "views": lambda z: bb.sum(bb.abs(bb.view_as_complex(bb.view_as_real(z) * 2.0) * w) ** 3),
 }
 
@@ -328,6 +360,14 @@ def test_gradients_are_torchs() -> None:
         "powers": lambda z: (z**3 + z ** (1 - 1j) + 2**z + (1 + 1j) ** z + z**weights).real.sum(),
         "circles": lambda z: ((z.sin() * z.cos() + z.tan() + z.atan() + z.asin()) * weights + z.acos()).real.sum(),
         "hyperbolas": lambda z: (z.sinh() * z.cosh() + z.tanh() * weights + z.asinh() + z.acosh()).real.sum(),
+        "matrices": lambda z: (
+            (z @ weights.mT @ z).abs().sum()
+            + (torch.linalg.vecdot(z, weights) * torch.linalg.vecdot(weights, z)).real.sum()
+        ),
+        "sums": lambda z: torch.einsum("ij,ik,kl->jl", z, z[:, :2], weights).imag.sum() + (z * z).sum().abs(),
+        "systems": lambda z: (
+            (torch.linalg.solve(z[:, :2], weights) + torch.linalg.inv(weights[:, 1:] @ z[:, :2]) @ weights).abs().sum()
+        ),
         "polar": lambda z: (torch.polar(z.abs(), z.real.contiguous()) * weights).real.sum(),
     }
     for name, loss in theirs.items():

@@ -207,6 +207,8 @@ def solve(x: Array, y: Array, /) -> Array:
 
 @implements("triangular_solve")
 def triangular_solve(x: Array, y: Array, /, upper: bool = False) -> Array:
+    if x.dtype.kind == "c":
+        return solve(_triangle(x, upper), y)
     a, b = upcast_half(x), upcast_half(y)
     real = c_double if a.dtype == np.float64 else c_float
     types = (*[c_int] * 5, c_int64, c_int64, real, c_void_p, c_int64, c_void_p, c_int64)

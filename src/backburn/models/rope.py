@@ -47,7 +47,7 @@ def check_scaling(where: str, scaling: Mapping[str, Any] | None, size: int) -> N
             raise ConfigError(f"{name} has {key} = {value!r:.100}, which is not known")
         if key in _NUMBERS and value is not None and (not is_number(value) or value <= 0):
             raise ConfigError(f"{name} has {key} = {value!r:.100}, and takes a number above 0")
-        if is_number(value) and not LEAST <= value <= MOST:
+        if value is not None and is_number(value) and not LEAST <= value <= MOST:
             raise ConfigError(f"{name} has {key} = {value!r:.100}, and takes numbers from {LEAST:g} to {MOST:g}")
     if kind == "dynamic" and size <= 2:
         raise ConfigError(f"{name} needs heads of more than 2 features (head_dim)")

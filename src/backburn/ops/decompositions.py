@@ -680,7 +680,7 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     # ---- solutions and inverses ----
 
-    @operation(kinds="F", shape=solution, required=True, differentiable=True)
+    @operation(kinds="FC", shape=solution, required=True, differentiable=True)
     def solve(self, x: F, y: F, /) -> F:
         """The matrix ``z`` with ``x @ z = y``. Raises for a singular ``x``."""
         return missing("solve")
@@ -689,7 +689,7 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     linear_in(solve, "y")
     tangent(solve, x=lambda k, t, x, out: k.neg(k.solve(x, k.matmul(t, out))))
 
-    @operation(kinds="F", shape=solution, differentiable=True)
+    @operation(kinds="FC", shape=solution, differentiable=True)
     def triangular_solve(self: Any, x: F, y: F, /, upper: bool = False) -> F:
         """``solve`` with the lower or upper triangle of ``x``; the other elements are not read.
 
@@ -701,7 +701,7 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     linear_in(triangular_solve, "y")
     tangent(triangular_solve, x=tangent_triangular_solve)
 
-    @operation(kinds="F", shape=_square, differentiable=True)
+    @operation(kinds="FC", shape=_square, differentiable=True)
     def inv(self: Any, x: F, /) -> F:
         """The inverse. Raises for a singular ``x``."""
         return self.solve(x, identity(self, _square(x.shape)[-1], self.dtype(x)))

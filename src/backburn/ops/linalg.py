@@ -127,7 +127,7 @@ class Linalg(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def matmul(self, x: F, y: F, /) -> F: ...
     @overload
     def matmul(self, x: I, y: I, /) -> I: ...
-    @operation(kinds="FI", shape=shapes.matmul, required=True, differentiable=True)
+    @operation(kinds="FCI", shape=shapes.matmul, required=True, differentiable=True)
     def matmul(self, x: Any, y: Any, /) -> Any:
         """The matrix product of the last two axes; leading axes broadcast.
 
@@ -141,7 +141,7 @@ class Linalg(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     linear_in(matmul, "x", "y")
     multiply_adds(matmul, lambda out, x, y: math.prod(out) * x[-1])
 
-    @operation(kinds="F", shape=_linear, differentiable=True)
+    @operation(kinds="FC", shape=_linear, differentiable=True)
     def linear(self: Any, x: F, weight: F, bias: F | None = None, /) -> F:
         """``x @ weight.T + bias`` for a ``weight`` of shape (outputs, inputs) and a ``bias`` of shape (outputs,).
 
@@ -157,7 +157,7 @@ class Linalg(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     multiply_adds(linear, lambda out, x, weight, bias: math.prod(out) * weight[1])
 
     @operation(
-        kinds="F",
+        kinds="FC",
         shape=_linear_weight_backward,
         result=("same", "same"),
         like=("grad", "x"),

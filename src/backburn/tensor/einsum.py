@@ -51,7 +51,7 @@ def einsum(subscripts: str, /, *operands: Tensor) -> Tensor:
         program = compiled(subscripts, tuple(x.shape for x in tensors))
     except (ArgumentError, ShapeError) as error:
         raise type(error)(f"{error}\nOperands: {describe(tensors)}") from None
-    values: list[Any] = promote_operands("einsum", *tensors, kinds="FI")
+    values: list[Any] = promote_operands("einsum", *tensors, kinds="FCI")
     for step in program.steps:
         values.append(call(step.name, *(values[i] for i in step.operands), **step.attributes))
         for i in step.last:

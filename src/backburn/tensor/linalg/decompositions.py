@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from backburn.base.contexts import DECOMPOSED
 from backburn.base.errors import ShapeError
 from backburn.hints.arguments import explained
-from backburn.tensor.core.dispatch import call, float_operand
+from backburn.ops.table import OPERATIONS
+from backburn.tensor.core.dispatch import call, float_operand, inexact_operand
 from backburn.tensor.core.integers import has_wide_integers, in_float64
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import one_of
@@ -61,8 +62,9 @@ def check_square(name: str, x: Any) -> None:
 
 
 def matrices(name: str, value: Any) -> Any:
-    """``value`` as a float tensor of at least two axes."""
-    x = float_operand(name, value)
+    """``value`` as a float tensor of at least two axes, or a complex one if the operation ``name`` takes it."""
+    is_open = name in OPERATIONS and "C" in OPERATIONS[name].kinds
+    x = inexact_operand(name, value) if is_open else float_operand(name, value)
     if x.ndim < 2:
         raise ShapeError(f"{name}: a matrix has two axes at least. Operand: {describe((value,))}")
     return x

@@ -92,8 +92,8 @@ def transpose(x: T, /) -> T:
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """The dot products along ``axis``, which counts from the end in both operands.
 
-    The other axes broadcast. Raises :class:`AxisError` for an axis that one of the operands does not have, or that is
-    not negative.
+    The other axes broadcast; complex numbers of ``x1`` are conjugated. Raises :class:`AxisError` for an axis that one
+    of the operands does not have, or that is not negative.
 
         >>> import backburn as bb
         >>> x = bb.asarray([[1, 2], [3, 4]])
@@ -106,6 +106,7 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
         raise AxisError(f"vecdot: axis {axis} is not a negative axis of both operands: {describe((x1, x2))}")
     if x.shape[axis] != y.shape[axis]:
         raise ShapeError(f"vecdot: axis {axis} is {x.shape[axis]} and {y.shape[axis]}. Operands: {describe((x1, x2))}")
+    x = call("conj", x) if x._dtype.kind == "complex" else x
     product = call("mul", x, y)
     return call("sum", product, axis=(product.ndim + axis,), keepdims=False)
 

@@ -210,7 +210,7 @@ def lstsq(x1: Tensor, x2: Tensor, /, *, rtol: float | Tensor | None = None) -> L
     """
     if has_wide_integers(x1, x2):
         return in_float64(lstsq, x1, x2, rtol=rtol)
-    x, y = promote_operands("solve", tensor_operand("lstsq", x1), tensor_operand("lstsq", x2))
+    x, y = promote_operands("solve", tensor_operand("lstsq", x1), tensor_operand("lstsq", x2), kinds="F")
     matrices("lstsq", x1)
     vector = y.ndim == 1
     y = call("reshape", y, shape=(*y.shape, 1)) if vector else y
