@@ -101,6 +101,7 @@ def dtypes_of(entry: Operation) -> str:
         "I": "`int8` – `int64`, `uint8` – `uint64`",
         "B": "`bool`",
         "Q": "all schemes",
+        "C": "`complex64`, `complex128`",
     }
     return "; ".join(words[kind] for kind in entry.kinds)
 
