@@ -70,7 +70,8 @@ def unary(ufunc: np.ufunc) -> Callable[[Array], Array]:
         try:
             if (count := x.nbytes) >= fewest:
                 width = x.itemsize
-                if (width == 4 and count >= of_float32) or (width == 8 and count >= of_float64):
+                is_double = width == 8 and count >= of_float64 and x.dtype.kind == "f"  # complex64 is as wide
+                if is_double or (width == 4 and count >= of_float32):
                     found = run_small(name, x)
                     if found is not None or (found := run_kernel(name, x, dtype=x.dtype)) is not None:
                         return found
