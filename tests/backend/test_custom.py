@@ -87,9 +87,9 @@ def test_a_formula_is_computed_in_one_pass() -> None:
         np.testing.assert_allclose(y.numpy(), expected, rtol=2e-6)
         np.testing.assert_allclose(gradient.numpy(), expected * (1 - expected / 3) / 0.5, rtol=1e-4, atol=1e-5)
         if compiled.level() is not None:
-            assert calls == ["_Trace", "_Trace"]
+            assert calls == ["FormulaTrace", "FormulaTrace"]
             bb.grad(lambda x: bb.sum(soft_step(x, 0.5, height=3.0)))(x.detach())
-            assert calls == ["_Trace", "_Trace"]
+            assert calls == ["FormulaTrace", "FormulaTrace"]
         # Small arrays, broadcast ones, batches and second derivatives take the formula itself.
         assert soft_step(bb.asarray([0.0], backend="numpy"), height=2.0).tolist() == [1.0]
         rows = bb.vmap(lambda row: soft_step(row, 0.5, height=3.0))(x.detach())
