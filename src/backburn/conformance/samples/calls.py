@@ -159,6 +159,8 @@ def same_bits(first: Array, second: Array) -> bool:
     """Whether two arrays have one shape and dtype and the same values, NaN and the sign of zero included."""
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
+    if first.dtype.kind == "c":
+        return same_bits(first.real, second.real) and same_bits(first.imag, second.imag)
     a, b = as_float64(first), as_float64(second)
     if a.dtype.kind != "f":
         return bool(np.array_equal(a, b))
