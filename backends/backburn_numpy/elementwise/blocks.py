@@ -109,6 +109,8 @@ def run_small(name: str, x: Array, *others: Array) -> Array | None:
 
     They are contiguous float32 or float64 arrays of one shape.
     """
+    if x.__class__ is not ndarray:  # NumPy's scalars have no address
+        return None
     dtype, shape, size = x.dtype, x.shape, x.size
     fast = kernel(name) if dtype is FLOAT32 else kernel(f"{name}_double") if dtype is FLOAT64 else None
     if fast is None or size >= tuning.MIN_ELEMENTS_FOR_NATIVE_THREADS or not x.flags.c_contiguous:
