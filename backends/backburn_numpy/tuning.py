@@ -49,17 +49,12 @@ MIN_ELEMENTS_FOR_KERNEL: dict[str, int] = {
     **dict.fromkeys(("sigmoid_backward", "tanh_backward"), 1 << 13),
     **dict.fromkeys(("cummax", "cummin", "diff_rows", "attention", "normalize_by", "take_places"), 1 << 10),
 }  # fmt: skip
-#: Elements from which kernels for AVX2 and AVX-512 compute a function faster than NumPy, by dtype: 4,096 sines take 6.6
-#: us instead of 27 with AVX-512, and 10 instead of 27 with AVX2 (an Intel Xeon).
-MIN_ELEMENTS_FOR_FUNCTION: dict[str, dict[str, int]] = {"sin": {"float64": 1 << 9}, "cos": {"float64": 1 << 9}}
-#: The same where NumPy does not compute the function with AVX-512, by which it is 1.5 to 3 times as fast as a kernel.
-#: For 4,096 float32 numbers tanh takes 7.0 us instead of 11.5, expm1 5.7 instead of 42, log1p 14 instead of 47, tan 15
-#: instead of 68; for as many of float64 exp 13 instead of 30, log 13 instead of 20, log1p 17 instead of 67 (the same,
-#: NumPy and kernels limited to AVX2).
+#: Elements from which kernels compute a function faster than NumPy, where NumPy does not compute it with AVX-512, by which
+#: it is 1.5 to 3 times as fast as a kernel. For 4,096 float32 numbers tanh takes 7.0 us instead of 11.5, expm1 5.7
+#: instead of 42, tan 15 instead of 68 (an Intel Xeon, NumPy and kernels limited to AVX2). Functions of which random
+#: numbers are made are not among them: a short draw begins a long one.
 MIN_ELEMENTS_FOR_FUNCTION_OF_AVX2: dict[str, dict[str, int]] = {
-    "exp": {"float32": 1 << 13, "float64": 1 << 11}, "log": {"float32": 1 << 13, "float64": 1 << 12},
     "tanh": {"float32": 1 << 11}, "expm1": {"float32": 1 << 9}, "tan": {"float32": 1 << 9, "float64": 1 << 10},
-    "log1p": {"float32": 1 << 10, "float64": 1 << 11},
 }  # fmt: skip
 #: Elements from which an activation that no kernel computes has its body.
 MIN_ELEMENTS_FOR_BODY = 1 << 10

@@ -17,7 +17,12 @@ from backburn.conformance.samples.table import Stored
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import NumpyBackend
 
-DERIVED = {name: entry.body for name, entry in OPERATIONS.items() if not entry.required}
+DERIVED = {
+    name: entry.body
+    for name, entry in OPERATIONS.items()
+    if not entry.required
+    and entry.family != "complex_numbers"  # which have bodies for backends without complex numbers
+}
 #: NumPy with every derived operation as the contract writes it.
 NUMPY: Any = load_backend("numpy")
 BARE: Any = object.__new__(type("BareBackend", (NumpyBackend,), dict(DERIVED)))

@@ -48,7 +48,10 @@ def test_every_operation_of_the_contract_is_on_the_page_once(table: ModuleType) 
 
 def test_rows_say_what_the_contract_says(table: ModuleType) -> None:
     rows = {line.split("`")[1].split(" ")[0]: line for line in table.page().splitlines() if line.startswith("| {py:")}
-    assert "| float, int | `float16`, `float32`, `float64`; `int8` – `int64`, `uint8` – `uint64` |" in rows["matmul"]
+    assert (
+        "| float, complex, int | `float16`, `float32`, `float64`; `complex64`, `complex128`; `int8` – "
+        in rows["matmul"]
+    )
     assert "| same | required | rule: `x`, `y` |" in rows["matmul"]
     assert "| `bool` | required | none |" in rows["less"]
     assert "| float | `float16`, `float32`, `float64` | same | derived | body |" in rows["median"]

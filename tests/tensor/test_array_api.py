@@ -76,8 +76,9 @@ def test_dtype_functions(name: str) -> None:
     assert bb.result_type(dtype, dtype) is dtype
     assert bb.can_cast(dtype, dtype)
     if bb.isdtype(dtype, "numeric"):
-        ours: Any = bb.finfo(dtype) if bb.isdtype(dtype, "real floating") else bb.iinfo(dtype)
-        theirs: Any = np.finfo(name) if bb.isdtype(dtype, "real floating") else np.iinfo(name)
+        is_int = bb.isdtype(dtype, "integral")
+        ours: Any = bb.iinfo(dtype) if is_int else bb.finfo(dtype)
+        theirs: Any = np.iinfo(name) if is_int else np.finfo(name)
         assert (ours.bits, ours.max, ours.min) == (theirs.bits, theirs.max, theirs.min)
 
 

@@ -91,9 +91,9 @@ def kernel_sizes(name: str, target: str, level: str | None) -> dict[np.dtype[Any
     """
     if level not in ("x86-64-v3", "x86-64-v4"):
         return {}
-    has_avx512 = "AVX512" in target or "V4" in target
-    tables = (tuning.MIN_ELEMENTS_FOR_FUNCTION, {} if has_avx512 else tuning.MIN_ELEMENTS_FOR_FUNCTION_OF_AVX2)
-    return {np.dtype(dtype): size for table in tables for dtype, size in table.get(name, {}).items()}
+    if "AVX512" in target or "V4" in target:
+        return {}
+    return {np.dtype(dtype): size for dtype, size in tuning.MIN_ELEMENTS_FOR_FUNCTION_OF_AVX2.get(name, {}).items()}
 
 
 def _target(ufunc: np.ufunc) -> str:

@@ -83,6 +83,9 @@ def test_gradients(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
                 without.setattr(tuning, "MIN_ELEMENTS_FOR_FORMULAS", 1 << 60)
                 other = gradients(name, wide, dict(sample.attributes))
             for got, expected in zip(found, other, strict=True):
+                if got is None:  # the rule has none
+                    assert expected is None
+                    continue
                 assert got.dtype == dtype
                 with np.errstate(over="ignore"):
                     expected = expected.astype(dtype).astype(np.float64)
