@@ -49,10 +49,10 @@ MIN_ELEMENTS_FOR_KERNEL: dict[str, int] = {
     **dict.fromkeys(("sigmoid_backward", "tanh_backward"), 1 << 13),
     **dict.fromkeys(("cummax", "cummin", "diff_rows", "attention", "normalize_by", "take_places"), 1 << 10),
 }  # fmt: skip
-#: Elements from which kernels compute a function faster than NumPy, where NumPy does not compute it with AVX-512, by which
-#: it is 1.5 to 3 times as fast as a kernel. For 4,096 float32 numbers tanh takes 7.0 us instead of 11.5, expm1 5.7
-#: instead of 42, tan 15 instead of 68 (an Intel Xeon, NumPy and kernels limited to AVX2). Functions of which random
-#: numbers are made are not among them: a short draw begins a long one.
+#: Elements from which kernels compute a function faster than NumPy does without AVX-512; with AVX-512 it is 1.5 to 3
+#: times as fast as a kernel. For 4,096 float32 numbers tanh takes 7.0 us instead of 11.5, expm1 5.7 instead of 42, tan
+#: 15 instead of 68 (an Intel Xeon, NumPy and kernels limited to AVX2). Functions of which random numbers are made are
+#: not among them: a short draw begins a long one.
 MIN_ELEMENTS_FOR_FUNCTION_OF_AVX2: dict[str, dict[str, int]] = {
     "tanh": {"float32": 1 << 11}, "expm1": {"float32": 1 << 9}, "tan": {"float32": 1 << 9, "float64": 1 << 10},
 }  # fmt: skip
