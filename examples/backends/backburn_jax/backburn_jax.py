@@ -60,7 +60,7 @@ class JaxBackend(Backend[Array, Array, Array, Quantized[Array]]):
 
     @property
     def capabilities(self) -> Capabilities:
-        uses = {d: frozenset({"storage", "arithmetic"}) for d in DTYPES.values() if d.kind != "quantized"}
+        uses = {d: frozenset({"storage", "arithmetic"}) for d in DTYPES.values() if d.is_floating or d.kind in ("int", "bool")}
         return Capabilities({**uses, qint8: frozenset({"storage"})})
 
     def dtype(self, x: Any, /) -> DType:
