@@ -60,7 +60,8 @@ class JaxBackend(Backend[Array, Array, Array, Quantized[Array]]):
 
     @property
     def capabilities(self) -> Capabilities:
-        uses = {d: frozenset({"storage", "arithmetic"}) for d in DTYPES.values() if d.is_floating or d.kind in ("int", "bool")}
+        dtypes = [d for d in DTYPES.values() if d.kind in ("float", "int", "bool")]
+        uses = {d: frozenset({"storage", "arithmetic"}) for d in dtypes}
         return Capabilities({**uses, qint8: frozenset({"storage"})})
 
     def dtype(self, x: Any, /) -> DType:
