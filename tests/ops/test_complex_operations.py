@@ -331,6 +331,7 @@ def test_vmap(name: str) -> None:
     assert done or any(OPERATIONS[name].lists)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMPUTED)
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 def test_recorded(name: str, dtype: str) -> None:

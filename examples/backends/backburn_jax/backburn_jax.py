@@ -33,7 +33,7 @@ from backburn.backend.adapters import (
     take_quantized,
 )
 from backburn.dtypes import DTYPES, DType, as_dtype, qint8
-from backburn.errors import ArgumentError, BackendMismatchError
+from backburn.errors import ArgumentError, BackendMismatchError, Unsupported
 
 Array = jax.Array
 Shape = tuple[int, ...]
@@ -70,7 +70,7 @@ class JaxBackend(Backend[Array, Array, Array, Quantized[Array]]):
         return as_dtype(x.dtype)
 
     def from_numpy(self, array: Any) -> Array:
-        own = np.array(array, as_dtype(array.dtype).dtype, copy=True)  # in native byte order
+        own = np.array(array, host_dtype(as_dtype(array.dtype)), copy=True)  # in native byte order
         result: Array = jax.device_put(own, self._device)
         return result
 
@@ -78,12 +78,12 @@ class JaxBackend(Backend[Array, Array, Array, Quantized[Array]]):
         return np.array(self.dequantize(x) if isinstance(x, Quantized) else x)
 
     def full(self, shape: Shape, value: float, dtype: DType) -> Array:
-        return jnp.full(shape, held(value, dtype), dtype.dtype, device=self._device)
+        return jnp.full(shape, held(value, dtype), host_dtype(dtype), device=self._device)
 
     def arange(self, start: float, stop: float, step: float, dtype: DType) -> Array:
         wide = np.float64 if dtype.is_floating else np.int64
         indices = jnp.arange(arange_length(start, stop, step), dtype=wide, device=self._device)
-        return (indices * step + start).astype(dtype.dtype)
+        return (indices * step + start).astype(host_dtype(dtype))
 
     # ---- where JAX differs ----
 
@@ -120,6 +120,13 @@ class JaxBackend(Backend[Array, Array, Array, Quantized[Array]]):
         return jnp.fft.irfft(jax.lax.complex(wide(real), wide(imag)), length, axis=axis).astype(real.dtype)
 
 
+def host_dtype(dtype: DType) -> Any:
+    """NumPy's dtype of one that the adapter has."""
+    if dtype.kind == "complex":
+        raise Unsupported(f"the adapter for JAX has no {dtype}")
+    return dtype.dtype
+
+
 def wide(x: Array) -> Array:
     """``x``, with 16-bit floats as float32, to accumulate in."""
     return x.astype(np.float32) if x.dtype in (np.float16, jnp.bfloat16) else x
@@ -151,7 +158,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "mul": jnp.multiply,
     "div": jnp.divide,
     "neg": jnp.negative,
-    "astype": lambda x, /, dtype: x.astype(dtype.dtype),
+    "astype": lambda x, /, dtype: x.astype(host_dtype(dtype)),
     "sum": functools.partial(accumulation, jnp.sum),
     "prod": functools.partial(accumulation, jnp.prod),
     "matmul": matmul,
