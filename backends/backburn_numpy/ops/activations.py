@@ -118,7 +118,8 @@ def _function(name: str) -> Callable[..., Array]:
         least = tuning.MIN_ELEMENTS_FOR_BODY if without_kernels else tuning.MIN_ELEMENTS_FOR_KERNEL.get(name, 1)
         if few is not None and x.size < least and x.itemsize > 2:
             return few(*operands)
-        if z is not None and y.strides == z.strides and 0 in y.strides and x.itemsize > 2:  # of a few values, repeated
+        if y is not None and z is not None and y.strides == z.strides and 0 in y.strides and x.itemsize > 2:
+            # A few values, repeated.
             once = tuple(slice(None if stride else 1) for stride in y.strides)
             y, z = y[once], z[once]
             return multiply(x, _elementwise(k, name, name, np.ones(y.shape, y.dtype), y, z))

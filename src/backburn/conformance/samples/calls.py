@@ -160,7 +160,7 @@ def same_bits(first: Array, second: Array) -> bool:
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
     if first.dtype.kind == "c":
-        return same_bits(first.real, second.real) and same_bits(first.imag, second.imag)
+        return same_bits(np.real(first), np.real(second)) and same_bits(np.imag(first), np.imag(second))
     a, b = as_float64(first), as_float64(second)
     if a.dtype.kind != "f":
         return bool(np.array_equal(a, b))

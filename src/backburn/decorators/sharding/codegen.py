@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
+from backburn.base.dtypes import ComplexDType, DType
+from backburn.base.errors import Unsupported
 from backburn.decorators.sharding.creation import CONSTANTS, CREATED, DRAWS, create
 from backburn.decorators.sharding.shards import Cuts, Shards
 from backburn.ops.table import Operation
@@ -43,12 +45,17 @@ def source(entry: Operation, elementwise: bool) -> str:
     attributes = list(entry.attributes)
     passed = ", ".join([*operands, *attributes])
     options = ", ".join(f"{a!r}: {a}" for a in attributes)
+    begin = [_signature(entry)]
+    if "dtype" in entry.results:
+        begin += ["    if dtype.__class__ is _ComplexDType:", f"        _refuse({name!r}, dtype)"]
+    elif "complex" in entry.results:
+        return "\n".join([*begin, f"    _refuse({name!r}, 'complex numbers')", ""])
     if not operands:
-        lines = [_signature(entry)]
+        lines = begin
         if name in CONSTANTS | DRAWS:
             lines += ["    if _created() is not None:", f"        return _create(self, {name!r}, {{{options}}})"]
         return "\n".join([*lines, f"    return self._inner.{name}({passed})", ""])
-    lines = [_signature(entry), "    _axis = self.mesh_axis"]
+    lines = [*begin, "    _axis = self.mesh_axis"]
     for x in operands:
         if x in entry.lists:
             lines.append(f"    _in_{x} = _takes_part(self, {x})")
@@ -181,6 +188,11 @@ def placed_results(found: list[tuple[Any, ...]], placed: tuple[Any, ...], mesh_a
     )
 
 
+def refuse_complex(name: str, dtype: DType | str) -> NoReturn:
+    """Raise the error of complex numbers, which shards do not have."""
+    raise Unsupported(f"{name}: sharded(...) has no {dtype}; compute with the real and the imaginary parts")
+
+
 def compiled(entry: Operation, text: str, names: dict[str, Any]) -> Callable[..., Any]:
     """The function that ``text`` defines; it may use ``names`` and the common names, and tracebacks show its lines."""
     namespace: dict[str, Any] = {
@@ -196,6 +208,8 @@ def compiled(entry: Operation, text: str, names: dict[str, Any]) -> Callable[...
         "_dtypes": dtypes_of,
         "_created": CREATED.get,
         "_create": create,
+        "_ComplexDType": ComplexDType,
+        "_refuse": refuse_complex,
         **names,
     }
     filename = f"<backburn.sharded {entry.name}>"

@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 from backburn.backend.contract import Backend, Capabilities, is_autodiff, is_backend, no_backend
 from backburn.backend.wrapper import DecoratorBase
 from backburn.base.call_site import stack_level
-from backburn.base.dtypes import DType
+from backburn.base.dtypes import DType, as_dtype
 from backburn.base.errors import ArgumentError, AxisError, SpecError, Unsupported
 from backburn.communicators import Communicator, Local
 from backburn.decorators.sharding import collectives
+from backburn.decorators.sharding.codegen import refuse_complex
 from backburn.decorators.sharding.gradient_reduction import OpenBuckets
 from backburn.decorators.sharding.placing import PlacesShards
 from backburn.decorators.sharding.processes import levels_in, share, taken_inside
@@ -308,6 +309,8 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
 
     def from_numpy(self, array: Any) -> Any:
         """The inner backend's, placed as ``inputs`` says."""
+        if array.dtype.kind == "c":
+            refuse_complex("from_numpy", as_dtype(array.dtype))
         x = self._inner.from_numpy(array)
         if self.inputs == "whole" or (not x.shape and self.inputs != "addends"):
             return x
