@@ -10,6 +10,7 @@ import numpy as np
 
 from backburn.backend.host_numbers import HOST_CONSTANTS, LARGEST_CONSTANT, RECORDING_STEP, contents
 from backburn.base.dtypes import DType, as_dtype
+from backburn.base.errors import Unsupported
 from backburn.ops.bodies.quantized import Quantized
 from backburn.ops.creation import arange_length
 
@@ -17,8 +18,15 @@ Array = Any
 Shape = tuple[int, ...]
 
 
+def host_dtype(dtype: DType) -> np.dtype[Any]:
+    """NumPy's dtype of one that the backend has."""
+    if dtype.kind == "complex":
+        raise Unsupported(f"the backend cupy has no {dtype}; compute with the real and the imaginary parts")
+    return dtype.dtype
+
+
 def from_numpy(k: Any, array: Any) -> Array:
-    host = np.asarray(array, dtype=as_dtype(array.dtype).dtype)  # raises for unknown dtypes; in native byte order
+    host = np.asarray(array, dtype=host_dtype(as_dtype(array.dtype)))  # raises for unknown dtypes; in native byte order
     if RECORDING_STEP.get() is not None:
         from backburn_cupy.capture import constant
 
@@ -44,7 +52,7 @@ def to_numpy_many(k: Any, tensors: Any, /) -> tuple[Any, ...]:
 
 
 def astype(k: Any, x: Array, /, dtype: DType) -> Array:
-    return cast(x, dtype.dtype)
+    return cast(x, host_dtype(dtype))
 
 
 def cast(x: Array, dtype: Any) -> Array:
@@ -101,7 +109,7 @@ def check_scalar(number: float, dtype: Any) -> Any:
 
 
 def full(k: Any, shape: Shape, value: float, dtype: DType) -> Array:
-    host = dtype.dtype
+    host = host_dtype(dtype)
     if value == 0 and str(value)[0] != "-":
         return cupy.zeros(shape, host)
     result = cupy.ndarray(shape, host)
@@ -116,11 +124,11 @@ def _rounded(value: float, dtype: DType) -> Any:
 
 
 def zeros(k: Any, shape: Shape, dtype: DType) -> Array:
-    return cupy.zeros(shape, dtype.dtype)
+    return cupy.zeros(shape, host_dtype(dtype))
 
 
 def empty(k: Any, shape: Shape, dtype: DType) -> Array:
-    return cupy.ndarray(shape, dtype.dtype)
+    return cupy.ndarray(shape, host_dtype(dtype))
 
 
 def arange(k: Any, start: float, stop: float, step: float, dtype: DType) -> Array:
@@ -130,4 +138,4 @@ def arange(k: Any, start: float, stop: float, step: float, dtype: DType) -> Arra
         places = cupy.multiply(places, step)
     if start != 0:
         places = cupy.add(places, start)
-    return cast(places, dtype.dtype)
+    return cast(places, host_dtype(dtype))

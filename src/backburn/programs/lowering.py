@@ -110,4 +110,5 @@ def method_of(name: str) -> Formula:
 def is_formula(name: str) -> bool:
     """Whether the operation is declared element-wise on floats: a backend without a function for it fuses its body."""
     entry = OPERATIONS[name]
-    return entry.differentiable and entry.kinds in ("F", "FC", "FCI", "FI") and entry.shape in (broadcast, unchanged)
+    is_float = entry.kinds in ("F", "FC", "FCI", "FI") and entry.keeps_kind
+    return entry.differentiable and is_float and entry.shape in (broadcast, unchanged)
