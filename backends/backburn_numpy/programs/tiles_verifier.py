@@ -114,7 +114,7 @@ class _Tile:
         self.held: dict[_Part, Value] = {}
 
     def whole(self, number: int) -> _Part:
-        """What a tile writes of a result."""
+        """The part of a result that a tile writes."""
         start = self._finished.starts[number]
         if start.row >= 0:
             return _Part(number, self._top * start.row, (self._top + self._rows) * start.row)
@@ -156,7 +156,7 @@ class _Tile:
         self._write(made, result)
 
     def _parts(self, step: int, i: int, length: int, how: int) -> list[_Part]:
-        """What a kernel reads or writes of an array, call by call."""
+        """The parts of an array that a kernel reads or writes, call by call."""
         at = step * WORDS + 3 + 3 * i
         start, first, stride = self._finished.words[at : at + 3].tolist()
         if start >= 0:

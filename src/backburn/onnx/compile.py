@@ -66,7 +66,7 @@ class Constant:
     stored: str
     slot: int
     is_initializer: bool
-    #: What the file notes of an initializer.
+    #: The metadata of an initializer in the file.
     metadata: Mapping[str, str] = field(default_factory=dict)
     uses: list[Use] = field(default_factory=list)
     #: Whether a node reads its numbers on the host.

@@ -1,4 +1,4 @@
-"""What operations are in ONNX: tables of those that have an operator, and functions for the others.
+"""Operations as operators of ONNX: tables of those that have one operator, and functions for the others.
 
 A function takes the recorder, the operands (values, numbers, None) and the attributes of the operation as the table of
 operations declares them. It returns the name of the result, a list of names for several, or NotImplemented, before
@@ -363,7 +363,7 @@ def _wanted(shape: Sequence[int], key: Sequence[slice]) -> list[tuple[int, tuple
         ends = part.indices(n)
         if ends == (0, n, 1):
             continue
-        # As they are given, for they may be formulas of lengths.
+        # Unchanged: they may be formulas of lengths.
         found.append((axis, (part.start, part.stop, part.step) if ends == (part.start, part.stop, part.step) else ends))
     return found
 
@@ -379,7 +379,7 @@ def _sliced(w: Recorder, x: Any, wanted: Sequence[tuple[int, tuple[int, int, int
 
 @mapping("slice_assign")
 def _slice_assign(w: Recorder, x: Value, value: Any, /, key: Sequence[slice]) -> Any:
-    """What is written stands between what is left of ``x``, one axis after the other."""
+    """The value, concatenated with the parts of ``x`` before and after it, one axis after the other."""
     shape = [len(range(*part.indices(n))) for part, n in zip(key, x.shape, strict=True)]
     if value.__class__ is not Value or [*value.shape] != shape:
         value = w.node("Expand", scalar(value, x.dtype), shape)

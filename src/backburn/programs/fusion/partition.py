@@ -37,10 +37,10 @@ FUSABLE = frozenset((
     *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
     *("logical_and", "logical_or", "logical_not"),
 ))  # fmt: skip
-#: Those that save a pass only beside others, in a group of rows.
+#: Operations that save a pass only beside others, in a group of rows.
 OF_ROWS = frozenset(("gelu", "gelu_backward", "softplus", "erf", "isinf", "astype"))
 
-#: Those that move nothing, or are read through.
+#: Operations that move no elements, or through which their operand is read.
 VIEWS = frozenset(("reshape", "broadcast_to", "permute_dims", "slice"))
 
 #: The fewest elements for which calls are joined, and the most calls of a group of which all arrays have one shape.
@@ -101,7 +101,7 @@ def _is_large(call: Call, least: int) -> bool:
 
 @dataclass
 class Report:
-    """What became of the calls of a program, for people: the plans, and for each other call why it is in none."""
+    """The plans of a program, and for each call that is in none the reason, for people to read."""
 
     plans: list[Plan] = field(default_factory=list)
     reasons: dict[Call, str] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class Partition:
         self._has_rows = knows is not None
         self._knows = knows
         self._count = 0
-        #: What views and broadcasts are made of.
+        #: The operand of each view and broadcast.
         self._sources: dict[Variable, tuple[Any, bool]] = {}
         #: The group of each variable that a group makes, and its extent.
         self.homes: dict[Variable, tuple[Group, Extent]] = {}
@@ -300,7 +300,7 @@ class Partition:
         return dtype
 
     def _root(self, x: Any) -> Any:
-        """What views and broadcasts show."""
+        """The operand from which a chain of views and broadcasts comes."""
         while x.__class__ is Variable and x in self._sources:
             x = self._sources[x][0]
         return x

@@ -55,7 +55,7 @@ def extent_in(shape: Shape, whole: Shape) -> Extent | None:
 
 
 class Operand(NamedTuple):
-    """What a step reads: a variable or a constant, perhaps the one that a reshaped or broadcast operand comes from."""
+    """A variable or a constant that a step reads, perhaps the source of a reshaped or broadcast operand."""
 
     value: Any
     extent: Extent
@@ -78,7 +78,7 @@ class Step:
 
     @property
     def results(self) -> list[Variable]:
-        """What it makes."""
+        """The variables that it makes."""
         return listed(self.call.results)
 
 
