@@ -6,7 +6,7 @@ between them. Views and broadcasts belong to no group: those of a group read wha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -121,7 +121,7 @@ class Partition:
         self._knows = knows
         self._count = 0
         #: The operand of each view and broadcast.
-        self._sources: dict[Variable, tuple[Any, bool]] = {}
+        self.sources: dict[Variable, tuple[Any, bool]] = {}
         #: The group of each variable that a group makes, and its extent.
         self.homes: dict[Variable, tuple[Group, Extent]] = {}
         #: The groups on which each other variable depends.
@@ -151,7 +151,7 @@ class Partition:
     def _leave(self, call: Call) -> None:
         """Note a call that joins no group."""
         if call.operation in ("reshape", "broadcast_to") and self._has_rows and isinstance(call.results, Variable):
-            self._sources[call.results] = call.operands[0], call.operation == "broadcast_to"
+            self.sources[call.results] = call.operands[0], call.operation == "broadcast_to"
         if not self.homes:
             return
         found = set[Group]()
@@ -288,7 +288,7 @@ class Partition:
             if dtype.kind == "bool":
                 if not isinstance(x, Variable):
                     raise NotJoined("an operand is a constant bool")
-                if (home := self.homes.get(self._root(x))) is None:
+                if (home := self.homes.get(self.root(x))) is None:
                     raise NotJoined("it reads a bool, which no call of a group makes")
                 dtype = home[0].space.dtype
             dtypes.add(dtype)
@@ -299,10 +299,10 @@ class Partition:
             raise NotJoined("its result has another dtype")
         return dtype
 
-    def _root(self, x: Any) -> Any:
+    def root(self, x: Any) -> Any:
         """The operand from which a chain of views and broadcasts comes."""
-        while x.__class__ is Variable and x in self._sources:
-            x = self._sources[x][0]
+        while x.__class__ is Variable and x in self.sources:
+            x = self.sources[x][0]
         return x
 
     def _operand(self, x: Any, whole: tuple[int, ...], by_rows: bool) -> Operand | None:
@@ -311,8 +311,8 @@ class Partition:
         extent = extent_in(shape, whole)
         if not by_rows:
             return Operand(x, extent) if extent in (Extent.FULL, Extent.ONE) else None
-        while extent is not None and x.__class__ is Variable and x in self._sources and x not in self.homes:
-            source, is_broadcast = self._sources[x]
+        while extent is not None and x.__class__ is Variable and x in self.sources and x not in self.homes:
+            source, is_broadcast = self.sources[x]
             if not is_broadcast:
                 x = source
                 continue
@@ -335,10 +335,10 @@ class Partition:
             if prod(x.shape) != size:
                 return None
             root = x
-            while root.__class__ is Variable and root in self._sources and root not in self.homes:
-                if self._sources[root][1]:
+            while root.__class__ is Variable and root in self.sources and root not in self.homes:
+                if self.sources[root][1]:
                     break
-                root = self._sources[root][0]
+                root = self.sources[root][0]
             if root.__class__ is Variable and root in self.homes and self.homes[root][1] is Extent.ROW:
                 space = space or _whole(self.homes[root][0]).space
             operands[id(x)] = Operand(root, Extent.ROW)
@@ -405,87 +405,80 @@ def fuse_calls(
     report = program.fusion = Report(reasons=partition.reasons)
     if not partition.homes:
         return program.calls
-    users, returned = program.users(), {*program.returned}
+    replacement = _Replacement(program, k, partition, compile, report)
     makers = program.makers()
     last: dict[int, list[Variable]] = {}
-    replaced = 0
     for group in partition.groups():
-        calls = _joined(group, program, partition, users, returned, k, compile, report)
-        if calls is None:
+        if (calls := replacement.of(group)) is None:
             continue
-        replaced += 1
-        steps = {id(step.call) for step in group.steps}
         for step in group.steps:
+            last[id(step.call)] = []
             for v in step.results:
                 makers.pop(v, None)
+        made = [v for call in calls for v in variables_in([call.results])]
         makers.update({v: call for call in calls for v in call.writes})
-        at = group.steps[-1].call
-        for key in steps:
-            last[key] = []
-        last[id(at)] = [v for call in calls for v in variables_in([call.results])]
-    if not replaced:
+        last[id(group.steps[-1].call)] = made
+    if not last:
         return program.calls
     wanted = [v for call in program.calls for v in last.get(id(call), variables_in([call.results]))]
     return ordered(wanted, makers)
 
 
-def _joined(
-    group: Group,
-    program: Program,
-    partition: Partition,
-    users: Mapping[Variable, list[Call]],
-    returned: set[Variable],
-    k: Any,
-    compile: Compile | None,
-    report: Report,
-) -> list[Call] | None:
-    """The calls in place of those of a group; None if they stay."""
-    group.steps.sort(key=lambda step: step.place)
-    steps = group.steps
-    mine = {id(step.call) for step in steps}
+class _Replacement:
+    """The calls that take the place of groups."""
 
-    def is_read(v: Variable) -> bool:
-        """Whether anything else than the group needs a result."""
-        if v in returned:
-            return True
-        for call in users.get(v, ()):
-            if id(call) in mine:
-                continue
-            if call.results.__class__ is Variable and call.results in partition._sources:
-                if is_read(call.results):
-                    return True
-                continue
-            return True
-        return False
+    def __init__(self, program: Program, k: Any, partition: Partition, compile: Compile | None, report: Report) -> None:
+        self._program = program
+        self._k = k
+        self._partition = partition
+        self._compile = compile
+        self._report = report
+        self._users, self._returned = program.users(), {*program.returned}
 
-    def stay(reason: str) -> list[Call] | None:
-        report.reasons.update((step.call, reason) for step in steps)
+    def of(self, group: Group) -> list[Call] | None:
+        """The calls in place of those of a group; None if they stay, for which the report has the reason."""
+        group.steps.sort(key=lambda step: step.place)
+        steps = group.steps
+        mine, made = {id(step.call) for step in steps}, [v for step in steps for v in step.results]
+        outputs = [v for v in made if self._is_read(v, mine)]
+        # A pass returns floats: a comparison that is also read elsewhere is computed once more on its own.
+        apart = [step.call for step in steps if step.results[0].dtype.kind == "bool" and step.results[0] in outputs]
+        own = {*made}
+        again = {x for call in apart for x in variables_in(call.operands)}
+        needed = {x if x in own else self._partition.root(x) for x in again}
+        outputs = [v for v in made if v.dtype.kind != "bool" and (v in outputs or v in needed)]
+        if len(steps) - len(apart) < 2 or not outputs or any(v.dtype.kind == "bool" for v in needed & own):
+            return self._stay(group, "it is alone: nothing that reads or makes its elements is a pass")
+        if len(steps) <= MAX_CALLS and all(step.extent is Extent.FULL and not step.is_reduction for step in steps):
+            call = fused_call(steps, outputs, self._k)
+            if call is not None:
+                self._report.plans.append(Plan(group.space, steps, outputs))
+                return [call, *apart]
+        if self._compile is None:
+            return self._stay(group, "no array has the shape of the results")
+        plan = Plan(group.space, *_with_totals(steps, outputs, self._program, self._k))
+        function: Any = self._compile(plan)
+        if function is None:
+            return self._stay(group, "the backend has no kernels for the pass")
+        self._report.plans.append(plan)
+        call = Call(PASS, function, [x.value for x in plan.inputs], {}, [*plan.outputs])
+        return [call, *plan.totals, *apart]
+
+    def _stay(self, group: Group, reason: str) -> list[Call] | None:
+        self._report.reasons.update((step.call, reason) for step in group.steps)
         return None
 
-    made = [v for step in steps for v in step.results]
-    outputs = [v for v in made if is_read(v)]
-    # A pass returns floats: a comparison that is also read elsewhere is computed once more on its own.
-    apart = [step for step in steps if step.results[0].dtype.kind == "bool" and step.results[0] in outputs]
-    own = {*made}
-    again = {x for step in apart for x in variables_in(step.call.operands)}
-    needed = {x if x in own else partition._root(x) for x in again}
-    outputs = [v for v in made if v.dtype.kind != "bool" and (v in outputs or v in needed)]
-    if len(steps) - len(apart) < 2 or not outputs or any(v.dtype.kind == "bool" for v in needed & own):
-        return stay("it is alone: nothing that reads or makes its elements is a pass")
-    if all(step.extent is Extent.FULL and not step.is_reduction for step in steps) and (
-        len(steps) <= MAX_CALLS and (call := fused_call(steps, outputs, k)) is not None
-    ):
-        report.plans.append(Plan(group.space, steps, outputs))
-        return [call, *(step.call for step in apart)]
-    if compile is None:
-        return stay("no array has the shape of the results")
-    plan = Plan(group.space, *_with_totals(steps, outputs, program, k))
-    function: Any = compile(plan)
-    if function is None:
-        return stay("the backend has no kernels for the pass")
-    report.plans.append(plan)
-    call = Call(PASS, function, [x.value for x in plan.inputs], {}, [*plan.outputs])
-    return [call, *plan.totals, *(step.call for step in apart)]
+    def _is_read(self, v: Variable, mine: set[int]) -> bool:
+        """Whether anything but the calls ``mine`` needs a variable, also through views and broadcasts."""
+        if v in self._returned:
+            return True
+        for call in self._users.get(v, ()):
+            if id(call) in mine:
+                continue
+            result = call.results
+            if result.__class__ is not Variable or result not in self._partition.sources or self._is_read(result, mine):
+                return True
+        return False
 
 
 def _with_totals(
