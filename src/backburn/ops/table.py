@@ -169,9 +169,9 @@ def operation(
     """Enter the decorated declaration into the operation table.
 
     ``kinds`` are the kinds of the main operand (a subset of ``"FCIBQ"``; without C, complex operands are refused above
-    the contract); the family is the module's name; ``result``
-    is one string for each output (see :class:`Operation`). A required operation's body is ``return missing("name")``.
-    Without ``elementwise``, an operation is element-wise if its result has its operands' (broadcast) shape.
+    the contract); the family is the module's name; ``result`` is one string for each output (see :class:`Operation`). A
+    required operation's body is ``return missing("name")``. Without ``elementwise``, an operation is element-wise if
+    its result has its operands' (broadcast) shape.
     """
 
     def enter(body: C) -> C:

@@ -177,13 +177,8 @@ def promote_to_tensors(name: str, *operands: Any, kinds: str = "") -> list[Any]:
 def _shared_kind(operands: Sequence[Any]) -> str:
     """The kind of tensors of one dtype, among Python numbers that do not change it; else empty."""
     dtype: DType | None = None
-    numbers: tuple[str, ...] = (
-        "float",
-        "int",
-        "bool",
-        "quantized",
-        "complex",
-    )  # kinds that the Python numbers do not change
+    # The kinds that the Python numbers among the operands do not change.
+    numbers: tuple[str, ...] = ("float", "int", "bool", "quantized", "complex")
     for x in operands:
         if x.__class__ in TENSORS and (dtype is None or x._dtype is dtype):
             dtype = x._dtype
