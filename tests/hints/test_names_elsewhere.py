@@ -630,7 +630,9 @@ def test_names_that_only_tell_are_not_listed(owner: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("module", [nn, nn.functional, nn.init, optim, bb.random, bb.linalg, bb.fft, bb.fourier, bb.data])
+@pytest.mark.parametrize(
+    "module", [nn, nn.functional, nn.init, optim, bb.random, bb.linalg, bb.fft, bb.fourier, bb.data]
+)
 def test_modules_list_what_is_for_users(module: Any) -> None:
     """Public names, without the helpers in the same file."""
     assert dir(module) == sorted(module.__all__)
