@@ -120,7 +120,7 @@ def cases_of(name: str, size: int) -> Iterator[tuple[Any, Sample]]:
 
 def longer(name: str, index: int, sample: Sample, size: int) -> Any:
     if name in OWN:
-        lengths = (3, (1_031, 66_047)[size - 1])
+        lengths: tuple[int, ...] = (3, (1_031, 66_047)[size - 1])
         if OPERATIONS[name].family == "decompositions":
             lengths = (3, *((9, 31)[size - 1],) * 2)
         operands = tuple(real(*lengths, seed=i) for i in range(len(sample.operands)))

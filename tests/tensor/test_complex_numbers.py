@@ -165,12 +165,13 @@ def test_composed_functions() -> None:
         for a, b in ((x, y), (y, x)):
             np.testing.assert_allclose(bb.convolve(a, b, mode).numpy(), np.convolve(a.numpy(), b.numpy(), mode))
             np.testing.assert_allclose(bb.correlate(a, b, mode).numpy(), np.correlate(a.numpy(), b.numpy(), mode))
-    for got, expected in (
+    found: list[tuple[Any, Any]] = [
         (bb.average(z, axis=1, weights=weights), np.average(Z, 1, [1, 2, 3])), (bb.average(z), Z.mean()),
         (bb.trapezoid(z), np.trapezoid(Z)), (bb.trapezoid(x, bb.asarray(places)), np.trapezoid(Z[0], places)),
         (bb.gradient(x), np.gradient(Z[0])), (bb.gradient(x, bb.asarray(places)), np.gradient(Z[0], places)),
         (bb.isclose(z, z + 1e-9j), np.ones((2, 3), bool)), (bb.isclose(z, z + 1e-3j), np.zeros((2, 3), bool)),
-    ):  # fmt: skip
+    ]  # fmt: skip
+    for got, expected in found:
         np.testing.assert_allclose(got.numpy(), expected, rtol=1e-13)
     assert bb.allclose(z, bb.asarray(Z))
     assert not bb.allclose(z, bb.conj(z))
