@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import backburn as bb
+from backburn.backend import load_backend
 from backburn.base.errors import LinearAlgebraError, ShapeError, SingularMatrixError
+from backburn.ops.decompositions import turned_eig, turned_qr, turned_svd
 from backburn_numpy.ops import decompositions as of_numpy
 
 GENERATOR = np.random.default_rng(11)
@@ -17,6 +19,7 @@ A, W, T = (GENERATOR.normal(size=(4, 3)) + 1j * GENERATOR.normal(size=(4, 3)) fo
 S, V = (GENERATOR.normal(size=(3, 3)) + 1j * GENERATOR.normal(size=(3, 3)) for _ in range(2))
 a, w, s, v = (bb.asarray(x) for x in (A, W, S, V))
 L = bb.linalg
+NUMPY = load_backend("numpy")
 
 
 def adjoint(x: Any) -> Any:
@@ -87,6 +90,17 @@ def test_eigenvalues_of_a_real_matrix_are_exact_conjugates() -> None:
     for row in values.numpy():
         assert {*row.conj()} == {*row}
     np.testing.assert_allclose(x @ vectors.numpy(), vectors.numpy() * values.numpy()[:, None], atol=1e-12)
+
+
+def test_the_order_and_phases_of_other_libraries_are_made_those_of_the_contract() -> None:
+    k: Any = NUMPY
+    for x in (np.stack([S, V]), np.roll(np.eye(5), 1, 0) + 0j, np.zeros((0, 2, 2)) + 0j):
+        for got, expected in zip(turned_eig(k, *np.linalg.eig(x)), k.eig(x), strict=True):
+            np.testing.assert_allclose(got, expected, atol=1e-13)
+        for got, expected in zip(turned_svd(k, *np.linalg.svd(x)), k.svd(x, True), strict=True):
+            np.testing.assert_allclose(got, expected, atol=1e-13)
+        for got, expected in zip(turned_qr(k, *np.linalg.qr(x)), k.qr(x), strict=True):
+            np.testing.assert_allclose(got, expected, atol=1e-13)
 
 
 #: Losses that depend on the phases of vectors, or on nothing but values.

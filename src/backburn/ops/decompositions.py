@@ -147,6 +147,17 @@ def turned_eigh(k: Any, values: Any, vectors: Any) -> tuple[Any, Any]:
     return values, k.mul(vectors, signs(k, vectors))
 
 
+def turned_eig(k: Any, values: Any, vectors: Any) -> tuple[Any, Any]:
+    """``values`` and ``vectors`` with the phases and in the order of the contract."""
+    axis = len(values.shape) - 1
+    order = k.argsort(k.imag(values), axis, False)
+    later = k.argsort(k.take_along_axis(k.real(values), order, axis), axis, False)
+    order = k.take_along_axis(order, later, axis)
+    places = k.broadcast_to(k.reshape(order, (*order.shape[:-1], 1, order.shape[-1])), vectors.shape)
+    vectors = k.take_along_axis(vectors, places, axis + 1)
+    return k.take_along_axis(values, order, axis), k.mul(vectors, signs(k, vectors))
+
+
 def turned_svd(k: Any, u: Any, s: Any, vh: Any) -> tuple[Any, Any, Any]:
     """``u``, ``s`` and ``vh`` with the signs of the contract."""
     left, inner, axis = signs(k, u), s.shape[-1], len(u.shape) - 1
