@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from backburn.base.errors import ArgumentError, BackburnError, FileFormatError, Unsupported
 from backburn.base.foreign import listed, printable, quoted
 from backburn.onnx import bodies, naming
-from backburn.onnx.attributes import GraphAttribute, read_attributes, schema_of
+from backburn.onnx.attributes import GRAPH, GRAPHS, SPARSE, GraphAttribute, read_attributes, schema_of
 from backburn.onnx.dtypes import BY_VALUE, NAMES, NARROW
 from backburn.onnx.graph import NOTHING, Graph, Step
 from backburn.onnx.limits import Limits
@@ -401,6 +401,9 @@ class Compiler:
             body, tuple(inputs), kinds, _needed(handler, len(inputs)), tuple(outputs),
             handler is not None and handler.wants_run, _needed(host, len(inputs)), graphs,
         )  # fmt: skip
+        plain_types = self.stored.keys().isdisjoint((*inputs, *outputs)) and len(inputs) == len(node.input)
+        if scope.frame is self.root and plain_types and _is_whole(node):
+            step.node = node
         scope.frame.steps.append(step)
         if scope.frame is self.root:
             self.makers |= dict.fromkeys(outputs, step)
@@ -517,6 +520,14 @@ class Compiler:
             self.stored[outputs[0]] = made
         elif node.op_type in _READ_BY_VALUE - {"Cast", "CastLike", "DequantizeLinear"} and inputs[0] in self.stored:
             self.stored[outputs[0]] = self.stored[inputs[0]]
+
+
+def _is_whole(node: Any) -> bool:
+    """Whether nothing of a node is elsewhere: no graphs, no attributes of a function, no data beside the file."""
+    return not any(
+        attribute.ref_attr_name or attribute.type in (GRAPH, GRAPHS, SPARSE) or attribute.t.data_location
+        for attribute in node.attribute
+    )
 
 
 def _needed(handler: Handler | None, count: int) -> int:

@@ -31,6 +31,8 @@ Mapped: TypeAlias = Callable[..., Any]
 MAPPINGS: dict[str, Mapped] = {}
 #: The operations that take quantized tensors.
 OF_QUANTIZED = frozenset({"dequantize", "quantized_linear", "quantized_matmul"})
+#: The opset that is written, and the version of the format that goes with it.
+OPSET, IR_VERSION = 23, 11
 _REAL = "operators take real numbers: compute with the real and the imaginary part"
 
 
@@ -113,6 +115,8 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
         self._inner = wrapped
         self._calls = _Calls(used=Counter(dict.fromkeys(taken, 1)))
         self.nodes: list[Node] = []
+        #: What copies the nodes of loaded graphs (:class:`backburn.onnx.exporter.copying.Copier`).
+        self.writer: Any = None
         #: Whether lengths depend on values.
         self.has_loose = False
         #: The operands of products with weights, by the names of their results, which recurrent layers take apart.

@@ -24,11 +24,13 @@ from backburn.base.module_calls import WATCHERS, Watcher
 from backburn.base.trees import flatten, leaves_with_paths, tree_map, unflatten
 from backburn.io.atomic import write_atomically
 from backburn.nn.module import Module
+from backburn.onnx.exporter.copying import Copier
 from backburn.onnx.exporter.lengths import Symbolic
 from backburn.onnx.exporter.mappings import NUMBERS
 from backburn.onnx.exporter.quantized import stored_type, unpacked
-from backburn.onnx.exporter.recorder import Graph, Node, Recorder, Value, used
+from backburn.onnx.exporter.recorder import IR_VERSION, OPSET, Graph, Node, Recorder, Value, used
 from backburn.onnx.exporter.symbolic import check_values, merged
+from backburn.onnx.model import OnnxModel
 from backburn.onnx.naming import ALIASES, LAYER, ROLE
 from backburn.tensor.arithmetic import negative
 from backburn.tensor.core.defaults import use_backend
@@ -45,8 +47,6 @@ if TYPE_CHECKING:
 LARGEST, SMALL = 2**31 - 2**26, 1024
 #: Where tensors in the file beside begin.
 ALIGNED = 64
-#: The opset that is written, and the version of the format that goes with it.
-OPSET, IR_VERSION = 23, 11
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,10 @@ def _recorded(
     if not tensors:
         raise ArgumentError("export: neither the model nor the examples have a tensor")
     backend = innermost(tensors[0].backend)
-    recorder = Recorder(backend, (path for part in state for path in part.paths))
+    #: The names that a graph has for its results.
+    own = model.output_names if isinstance(model, OnnxModel) else ()
+    recorder = Recorder(backend, (*(path for part in state for path in part.paths), *own))
+    recorder.writer = Copier(recorder, own)
     moved = {id(part.tensor): _on(recorder, part.tensor, part.paths[0]) for part in state}
     inputs: list[Value] = []
     renamed = set[str]()
@@ -221,7 +224,10 @@ def _recorded(
     outputs = []
     for i, (path, x) in enumerate(results):
         default = path if keyed else "output" if len(results) == 1 else f"output_{i}"
-        outputs.append((named(default), lift(constant(x), recorder)))
+        if len(own) == len(results):
+            renamed.add(own[i])
+        name = names.get(own[i], own[i]) if len(own) == len(results) else named(default)
+        outputs.append((name, lift(constant(x), recorder)))
     for name in names:
         if name not in renamed:
             raise ArgumentError(f"export: names: there is no input or output {name!r}. {hint_for(name, renamed)}")
@@ -327,8 +333,10 @@ class _Proto:
             for x in node.inputs
         ]
         found = self.helper.make_node(
-            node.operator, inputs, [renamed.get(x, x) for x in node.outputs], node.outputs[0], **node.attributes
-        )
+            node.operator, inputs, [renamed.get(x, x) for x in node.outputs], node.outputs[0],
+            **{key: value for key, value in node.attributes.items() if not isinstance(value, self.onnx.AttributeProto)},
+        )  # fmt: skip
+        found.attribute.extend(x for x in node.attributes.values() if isinstance(x, self.onnx.AttributeProto))
         for key, value in ((LAYER, node.layer), (node.note, node.note)):
             if key and value:
                 _note(found, key, value)
