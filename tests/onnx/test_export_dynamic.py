@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from tests.distributed.test_layers import CASES
 from tests.models.frozen import frozen, names
-from tests.onnx.exporting import HAS_RUNTIME, far, run_reference, run_runtime, tensors_of
+from tests.onnx.exporting import HAS_RUNTIME, check_again, far, run_reference, run_runtime, tensors_of
 
 import backburn as bb
 from backburn import nn
@@ -59,6 +59,7 @@ def check_dynamic(
     proto = bb.onnx.export(model, None, *examples, dynamic=dynamic)
     onnx.checker.check_model(proto, full_check=True)
     loaded = bb.onnx.load(proto)
+    check_again(proto, loaded, tensors_of(examples), dynamic)
     for lengths in sizes:
         axes = [dynamic.get(v.name, {}) for v in proto.graph.input]
         inputs = [resized(x, a, lengths) for x, a in zip(tensors_of(examples), axes, strict=True)]

@@ -401,14 +401,20 @@ class Compiler:
             body, tuple(inputs), kinds, _needed(handler, len(inputs)), tuple(outputs),
             handler is not None and handler.wants_run, _needed(host, len(inputs)), graphs,
         )  # fmt: skip
-        plain_types = self.stored.keys().isdisjoint((*inputs, *outputs)) and len(inputs) == len(node.input)
-        if scope.frame is self.root and plain_types and _is_whole(node):
-            step.node = node
+        stored = [self.stored.get(slot, "") for slot in inputs] if scope.frame is self.root else []
+        if len(stored) == len(node.input) and self._has_types(node, inputs, outputs) and _is_whole(node):
+            step.node, step.stored = node, tuple(stored)
         scope.frame.steps.append(step)
         if scope.frame is self.root:
             self.makers |= dict.fromkeys(outputs, step)
             for use in uses:
                 use.step = step
+
+    def _has_types(self, node: Any, inputs: Sequence[int], outputs: Sequence[int]) -> bool:
+        """Whether values have the types that they have in the file, or are constants that are written with them."""
+        others = [slot for slot in (*inputs, *outputs) if slot in self.stored]
+        constant = (self.by_slot.get(slot, (None, ("none",)))[1] == () for slot in others)
+        return not others or (node.op_type == "DequantizeLinear" and all(constant))
 
     def _typed(
         self, node: Any, handler: Handler | None, inputs: list[int], given: Mapping[str, Any], opset: int

@@ -132,6 +132,8 @@ class Step:
     frees: tuple[int, ...] = ()
     #: The node in the file; None if its attributes and types are not as they are there.
     node: Any = None
+    #: For each input the type that it has there and that no tensor has, or an empty text.
+    stored: tuple[str, ...] = ()
 
     def __call__(self, values: list[Any], run: Run) -> None:
         """Compute, and put the results into their slots."""

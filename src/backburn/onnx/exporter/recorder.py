@@ -96,6 +96,8 @@ class Graph:
     places: dict[str, tuple[str, int]]
     #: Whether lengths depend on values.
     is_loose: bool = False
+    #: The types of tensors of the state that are written with others than they have.
+    stored: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -115,6 +117,8 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
         self._inner = wrapped
         self._calls = _Calls(used=Counter(dict.fromkeys(taken, 1)))
         self.nodes: list[Node] = []
+        #: The types of tensors of the model in a file, where no tensor has them.
+        self.stored: dict[str, str] = {}
         #: What copies the nodes of loaded graphs (:class:`backburn.onnx.exporter.copying.Copier`).
         self.writer: Any = None
         #: Whether lengths depend on values.
