@@ -164,6 +164,8 @@ class Compiler:
         self.noted_buffers: set[str] = set()
         self.nodes = self.added = 0
         self.root = _Frame(None)
+        #: Whether it compiles a body of the standard, whose names are not the model's.
+        self.is_body = False
 
     # ---- the model ----
 
@@ -188,6 +190,7 @@ class Compiler:
 
     def compile_body(self, function: Any, given: Mapping[str, Any], opsets: Mapping[str, int]) -> Graph:
         """Compile a function body of the standard as a separate graph."""
+        self.is_body = True
         scope = _Scope(self.root, None, {**opsets, **self._opsets(function.opset_import, function.name)}, ())
         scope.given = given
         slots = []
@@ -403,7 +406,8 @@ class Compiler:
         )  # fmt: skip
         stored = [self.stored.get(slot, "") for slot in inputs] if scope.frame is self.root else []
         if len(stored) == len(node.input) and self._has_types(node, inputs, outputs) and _is_whole(node):
-            step.node, step.stored = node, tuple(stored)
+            written = _unnamed(node) if scope.stack or self.is_body else node
+            step.node, step.stored = written.SerializeToString(), tuple(stored)
         scope.frame.steps.append(step)
         if scope.frame is self.root:
             self.makers |= dict.fromkeys(outputs, step)
@@ -534,6 +538,14 @@ def _is_whole(node: Any) -> bool:
         attribute.ref_attr_name or attribute.type in (GRAPH, GRAPHS, SPARSE) or attribute.t.data_location
         for attribute in node.attribute
     )
+
+
+def _unnamed(node: Any) -> Any:
+    """A node of a function, whose names are not the model's."""
+    made = type(node)(op_type=node.op_type)
+    made.attribute.extend(node.attribute)
+    made.metadata_props.extend(node.metadata_props)
+    return made
 
 
 def _needed(handler: Handler | None, count: int) -> int:

@@ -130,8 +130,9 @@ class Step:
     #: Attributes that are graphs.
     graphs: dict[str, Graph] = field(default_factory=dict)
     frees: tuple[int, ...] = ()
-    #: The node in the file; None if its attributes and types are not as they are there.
-    node: Any = None
+    #: The bytes of the node in the file; empty if its attributes and types are not as they are there. The node itself
+    #: would keep the whole file in memory.
+    node: bytes = b""
     #: For each input the type that it has there and that no tensor has, or an empty text.
     stored: tuple[str, ...] = ()
 

@@ -67,10 +67,10 @@ class Copier:
             return None
         w = self._recorder
         primitive = w.inner_backend.from_numpy(array)
-        return wrap(Value(self._host[id(array)][1], primitive, w.inner_backend.dtype(primitive), True), w)
+        return wrap(w.made(self._host[id(array)][1], primitive, False), w)
 
     def _can_copy(self, step: Step, given: Sequence[Any]) -> bool:
-        if step.node is None or not _is_same(step.operator, step.opset):
+        if not step.node or not _is_same(step.operator, step.opset):
             return False
         for x, kind in zip(given, step.kinds, strict=False):
             if x is None or x.__class__ is np.ndarray:
@@ -105,13 +105,15 @@ class Copier:
 
     def _write(self, step: Step, given: Sequence[Any]) -> list[str]:
         """Write the node of a step, and return the names of its results."""
-        w, node = self._recorder, step.node
+        from onnx import NodeProto
+
+        w, node = self._recorder, NodeProto.FromString(step.node)
         call = CALL.get()
         outer = (call.layer if call is not None else None) or ""
         notes = {entry.key: entry.value for entry in node.metadata_props}
-        wanted = "/".join(filter(None, (outer, node.name or node.output[0])))
-        if is_result := wanted in self._results and wanted == node.output[0]:
-            self._results.remove(wanted)
+        first = next(iter(node.output), "")
+        wanted = "/".join(filter(None, (outer, node.name or first or step.operator)))
+        is_result = wanted == first and first in self._results
         name = wanted if is_result else w.free(wanted)
         names = [name, *(w.free(f"{name}_{i}") for i in range(1, len(step.outputs)))]
         inputs = [self._input(x, stored) for x, stored in zip(given, step.stored, strict=True)]
@@ -129,8 +131,7 @@ class Copier:
             made = x.view() if any(x is y for y in given) else x
             self._host[id(made)] = made, name
             return made
-        w = self._recorder
-        return wrap(Value(name, x.primitive, w.inner_backend.dtype(x.primitive), True, loose=loose), w)
+        return wrap(self._recorder.made(name, x.primitive, loose), self._recorder)
 
 
 @lru_cache(4096)

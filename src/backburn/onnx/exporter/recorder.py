@@ -216,6 +216,10 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
         self.nodes.append(Node(operator, given, names, kept, layer, words, note))
         return names[0] if outputs == 1 else names
 
+    def made(self, name: str, primitive: Any, loose: bool) -> Value:
+        """A result of a node, of which ``primitive`` is the value."""
+        return Value(name, primitive, self._inner.dtype(primitive), True, loose=loose)
+
     def missing(self, what: str) -> str:
         """A result that no operator has: an error if anything reads it."""
         return str(self.node("", note=what))

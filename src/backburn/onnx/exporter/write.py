@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-import backburn.onnx.exporter.recurrent
 import backburn.onnx.exporter.sampling  # noqa: F401
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, BackendUnavailableError, Unsupported, hint_for
@@ -31,6 +30,7 @@ from backburn.onnx.exporter.lengths import Symbolic
 from backburn.onnx.exporter.mappings import NUMBERS
 from backburn.onnx.exporter.quantized import stored_type, unpacked
 from backburn.onnx.exporter.recorder import IR_VERSION, OPSET, Graph, Node, Recorder, Value, used
+from backburn.onnx.exporter.recurrent import write_whole
 from backburn.onnx.exporter.symbolic import check_values, merged
 from backburn.onnx.model import OnnxModel
 from backburn.onnx.naming import ALIASES, LAYER, ROLE
@@ -212,6 +212,7 @@ def _recorded(
         moved_leaves = [taken(path, x) if is_tensor(x) else x for path, x in zip(paths, leaves, strict=True)]
         given.append(unflatten(structure, moved_leaves))
     copy = model._copied(lambda x: moved.get(id(x), x)).eval()
+    write_whole(copy, recorder)
     watcher = Watcher()
     WATCHERS.append(watcher)
     try:
@@ -229,7 +230,10 @@ def _recorded(
         if len(own) == len(results):
             renamed.add(own[i])
         name = names.get(own[i], own[i]) if len(own) == len(results) else named(default)
-        outputs.append((name, lift(constant(x), recorder)))
+        value = lift(constant(x), recorder)
+        if not isinstance(value.name, str):  # numbers may be formulas
+            value = recorder.made(recorder.node("Identity", value.name), value.primitive, False)
+        outputs.append((name, value))
     for name in names:
         if name not in renamed:
             raise ArgumentError(f"export: names: there is no input or output {name!r}. {hint_for(name, renamed)}")
@@ -403,7 +407,12 @@ class _Proto:
         value: Value = self.graph.state[part.paths[0]].primitive
         k, stored_as = self.graph.backend, self.graph.stored.get(part.paths[0])
         if stored_as is not None:
-            narrow = k.to_numpy(value.primitive).astype(self.helper.tensor_dtype_to_np_dtype(NUMBERS[stored_as]))
+            array = k.to_numpy(value.primitive)
+            narrow = array.astype(self.helper.tensor_dtype_to_np_dtype(NUMBERS[stored_as]))
+            if not np.array_equal(narrow.astype(array.dtype), array, equal_nan=array.dtype.kind == "f"):
+                raise ArgumentError(
+                    f"export: {part.paths[0]} is {stored_as} in the file that was loaded, and has other numbers now"
+                )
             found = [self._tensor(narrow, part.paths[0])]
         elif not value.parts:
             number, primitive = NUMBERS[value.dtype.name], value.primitive
