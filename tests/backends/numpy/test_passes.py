@@ -15,7 +15,7 @@ from tests.helpers.kernels import BASE, needs_kernels
 from tests.helpers.planting import plant
 
 import backburn as bb
-from backburn.base.errors import CaptureError
+from backburn.base.errors import CaptureError, OutOfRangeError
 from backburn.nn import functional
 from backburn.ops.table import OPERATIONS
 from backburn.programs.fusion import partition
@@ -76,6 +76,11 @@ UNARY: tuple[Callable[[Any], Any], ...] = (
     *(lambda x: bb.sqrt(bb.abs(x) + 0.5), lambda x: bb.log(bb.abs(x) + 1.5), lambda x: bb.clip(x, -1.0, 1.5)),
     *(functional.softplus, lambda x: 1.0 / (bb.abs(x) + 1.0), functional.silu, lambda x: x * 0.5),
 )
+ALONG: tuple[Callable[[Any, Any, Any], Any], ...] = (
+    *(lambda x, row, _: functional.layer_norm(x, row, row), lambda x, row, _: functional.rms_norm(x, row)),
+    *(lambda x, row, _: bb.softmax(x, axis=-1), lambda x, row, _: bb.log_softmax(x, axis=-1)),
+    *(lambda x, _, rows: x * bb.logsumexp(x, axis=-1, keepdims=True), lambda x, _, rows: functional.layer_norm(x)),
+)
 BINARY: tuple[Callable[[Any, Any], Any], ...] = (
     *(bb.add, bb.subtract, bb.multiply, bb.maximum, bb.minimum, lambda x, y: x / (bb.abs(y) + 1.0)),
     *(lambda x, y: bb.where(x > 0.25, y, x * 0.5), lambda x, y: x * y + 0.25),
@@ -101,6 +106,8 @@ def graph(seed: int, shape: tuple[int, ...], dtype: str) -> tuple[Callable[..., 
             x = whole[-1 - a % min(4, len(whole))]
             if kind < 0.3:
                 made = UNARY[c % len(UNARY)](x)
+            elif kind < 0.38:
+                made = ALONG[c % len(ALONG)](x, others[1], others[0])
             elif kind < 0.5:
                 made = BINARY[c % len(BINARY)](x, whole[b % len(whole)])
             elif kind < 0.7:
@@ -265,6 +272,54 @@ def test_sums_of_a_pass_are_exact() -> None:
         assert np.max(np.abs(made - truth) / truth) <= 2.0**-23
 
 
+def heads(x: Any, w: Any, b: Any, labels: Any) -> Any:
+    """Norms, softmax and losses of rows, and the gradients for all of them."""
+
+    def loss(x: Any, w: Any, b: Any) -> Any:
+        y = functional.layer_norm(x * 0.5 + b, w, b)
+        z = bb.log(bb.softmax(y, axis=-1) + 0.1) + bb.log_softmax(functional.rms_norm(y, w), axis=-1)
+        picked = bb.take_along_axis(bb.tanh(z), bb.reshape(labels, (-1, 1)), axis=-1)
+        return bb.sum(picked) + bb.sum(functional.cross_entropy(z * 2.0, labels, reduction="none") * 0.3)
+
+    return bb.value_and_grad(loss, argnums=(0, 1, 2))(x, w, b)
+
+
+def replayed_heads(shape: tuple[int, int], dtype: str, join: str = "") -> tuple[list[Any], Any]:
+    rng = np.random.default_rng(shape[0])
+    backend = f"autodiff(capture(numpy{join}))"
+    given = [bb.asarray(rng.standard_normal(s).astype(dtype), backend=backend) for s in (shape, shape[1:], shape[1:])]
+    labels = bb.asarray(rng.integers(0, shape[1], shape[0]), backend=backend)
+    captured = bb.capture(heads, state=False, on_fallback="error")
+    value, grads = [captured(*given, labels) for _ in range(3)][-1]
+    return [x.numpy() for x in (value, *grads)], captured
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_norms_and_losses_of_rows_are_in_passes(dtype: str) -> None:
+    for shape in ((7, 2), (40, 33), (67, 64), (130, 31), (3, 300)):
+        expected, _ = replayed_heads(shape, dtype, ", join=false")
+        with guarded():
+            found, captured = replayed_heads(shape, dtype)
+        assert differences(found, expected, dtype) == "", shape
+        for one in ("layer_norm_backward", "softmax_backward", "take_along_axis_backward", "cross_entropy_backward"):
+            assert f"{one}(" in captured.plan().partition("calls in no pass")[0], one
+
+
+def test_indices_out_of_range_name_the_call() -> None:
+    picks = {
+        "take_along_axis": lambda x, at: bb.take_along_axis(x * 2.0, bb.reshape(at, (-1, 1)), axis=1),
+        "label_cross_entropy": lambda x, at: bb.grad(lambda x: bb.sum(functional.cross_entropy(x * 2.0, at)))(x),
+    }
+    for name, pick in picks.items():
+        captured = bb.capture(pick, state=False)
+        x = bb.ones((40, 40), backend="autodiff(capture(numpy))")
+        for _ in range(3):
+            captured(x, bb.asarray(np.arange(40) - 1 * (name[0] == "t"), backend="autodiff(capture(numpy))"))
+        assert " = pass of " in str(captured.program)
+        with pytest.raises(OutOfRangeError, match=name):
+            captured(x, bb.asarray(np.arange(40) + 1, backend="autodiff(capture(numpy))"))
+
+
 def test_the_plan_tells_where_each_call_went() -> None:
     def function(x: Any, bias: Any) -> Any:
         y = bb.tanh(x + bias)
@@ -300,6 +355,10 @@ FAULTS = {
     "operands are exchanged": ("_lower", "for x in given)]", "for x in given[::-1])]"),
     "columns as if they were elements": ("_how", "own is Extent.COLUMN or", ""),
     "portions overlap": ("_lower", "self._tall, self._portion, size", "self._tall, self._portion // 2, size"),
+    "sums lie over others": ("_lower", "where += [Place(-1, room, 0)", "where += [Place(-1, 0, 0)"),
+    "arrays are in another order": ("_lower", "ARRAYS_ALONG_ROWS[kernel][1]", "0"),
+    "a norm has another eps": ("_lower", "np.float64(eps)", "np.float64(eps * 2)"),
+    "indices are of another size": ("_lower", "Place(i, 0, INDEX.itemsize)", "Place(i, 0, 4)"),
     "a portion is empty": ("__init__", "-(-space.rows // self._portion)", "space.rows // self._portion + 1"),
 }
 
@@ -314,6 +373,7 @@ def test_the_verifier_refuses_faults(monkeypatch: pytest.MonkeyPatch, fault: str
             captured = bb.capture(function, state=False, on_fallback="error")
             for _ in range(2):
                 captured(*(bb.asarray(x, backend="capture(numpy)") for x in inputs))
+        replayed_heads((67, 64), "float32")
 
     with pytest.raises(CaptureError, match=r"the pass that computes .* was planned wrong"):
         record()
