@@ -47,9 +47,10 @@ def _times(times: int) -> Callable[..., int]:
     return lambda rows, size: times * rows * size
 
 
-#: The kernels that take addresses and sizes: of each address, whether it is read (perhaps null), written or both, and
-#: how many elements; then the names of the sizes that follow.
+#: The kernels that take addresses and sizes: of each address, whether it is read (perhaps null, or "d" as doubles),
+#: written or both, and how many elements; then the names of the sizes that follow.
 EFFECTS: dict[str, tuple[Any, ...]] = {
+    "divide_sums": ((("w", lambda count, width: width), ("d", lambda count, width: width)), "count", "width"),
     "sum_matrices": (
         (("r", lambda inner, number, size: number * size), ("w", lambda inner, number, size: number * inner)),
         "inner", "number", "size",

@@ -107,9 +107,9 @@ class TilePass:
         self.failed: Call | None = None
         self._plan = plan
         space = plan.space
-        self._dtype = FLOAT32 if space.dtype is float32 else FLOAT64
-        size, width = self._dtype.itemsize, space.width
-        self._tall = max(1, TILE_BYTES // (width * size))
+        self.dtype = FLOAT32 if space.dtype is float32 else FLOAT64
+        size, width = self.dtype.itemsize, space.width
+        self._tall = min(space.rows, max(1, TILE_BYTES // (width * size)))
         tiles = -(-space.rows // self._tall)
         portions = max(1, min(MOST_PORTIONS, space.size // tuning.ELEMENTS_PER_TASK, tiles))
         self._portion = -(-tiles // portions) * self._tall
@@ -156,9 +156,7 @@ class TilePass:
 
     def _shape(self, v: Variable, extent: Extent) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """The shape and the dtype of the memory that a result is written to."""
-        return (
-            ((self._portions, self._plan.space.width), FLOAT64) if extent is Extent.COLUMN else (v.shape, self._dtype)
-        )
+        return ((self._portions, self._plan.space.width), FLOAT64) if extent is Extent.COLUMN else (v.shape, self.dtype)
 
     def _input(self, x: Operand) -> Value:
         value = Value()
@@ -227,7 +225,7 @@ class TilePass:
 
     def _lower(self, inputs: list[Value], results: list[Value]) -> None:
         """The kernels' calls as the interpreter reads them."""
-        trace, size, width = self._trace, self._dtype.itemsize, self._plan.space.width
+        trace, size, width = self._trace, self.dtype.itemsize, self._plan.space.width
         needed = [x for x, sums in trace.sums.items() if sums in results and x not in results]
         calls = needed_calls(trace.calls, [*results, *needed], self._arrays)
         arrays = {
@@ -244,7 +242,7 @@ class TilePass:
         known = {x: None for _, _, given in calls for x in given if x in trace.constants}
         for x in known:
             length = 1 if x.is_number else self._tall * width
-            self.constants.append(np.full(length, trace.constants[x], self._dtype))
+            self.constants.append(np.full(length, trace.constants[x], self.dtype))
             places[x] = Place(len(results) + len(inputs) + len(self.constants) - 1, 0, 0)
         last = {self._arrays.get(x, x): i for i, (_, _, given) in enumerate(calls) for x in given}
         free: dict[Extent, list[int]] = {Extent.FULL: [], Extent.ROW: []}
@@ -281,22 +279,23 @@ class TilePass:
             for x in {self._arrays.get(x, x) for x in given}:
                 if last[x] == i and places[x].start == -1:
                     free[self._extents[x]].append(places[x].offset)
-        self._room = -(-room // 4096) * 4096 + LINE
+        self.room = -(-room // 4096) * 4096 + LINE
         self._words = np.array(words, np.int64)
-        numbers = [len(calls), self._plan.space.rows, width, self._tall, self._portion, size, self._room]
+        numbers = [len(calls), self._plan.space.rows, width, self._tall, self._portion, size, self.room]
         self._fixed = np.array([compiled.address(self._words), *numbers], np.int64)
-        self._at_fixed = compiled.address(self._fixed)
+        self.at_fixed = compiled.address(self._fixed)
         self._at_constants = compiled.addresses(*self.constants)
         self._run: Any = compiled.kernel("run_tiles")
         if verifier.VERIFIES:
-            tiles_verifier.verify(self._finished(calls, inputs, results, known))
+            self.finished = self._finished(calls, inputs, results, known)
+            tiles_verifier.verify(self.finished)
 
     def _finished(
         self, calls: Sequence[tuple[str, Value, list[Value]]], inputs: Sequence[Value], results: Sequence[Value],
         constants: Iterable[Value],
     ) -> tiles_verifier.Finished:  # fmt: skip
         """The pass as the verifier reads it."""
-        space, size = self._plan.space, self._dtype.itemsize
+        space, size = self._plan.space, self.dtype.itemsize
         counts = {Extent.FULL: space.size, Extent.ROW: space.rows, Extent.COLUMN: space.width, Extent.ONE: 1}
         starts = []
         for v, value in zip(self._plan.outputs, results, strict=True):
@@ -332,6 +331,31 @@ class TilePass:
                 return BY_ROW
         return ELEMENTS
 
+    @property
+    def is_small(self) -> bool:
+        """Whether all rows are one portion, and no input that varies has indices, which Python checks."""
+        varies = (
+            x.value.__class__ is Variable for x, call in zip(self._plan.inputs, self._checked, strict=True) if call
+        )
+        return self._portions == 1 and not any(varies)
+
+    @property
+    def results(self) -> list[tuple[Variable, Extent]]:
+        """The results, and the extent of each."""
+        extents = self._plan.extents
+        return [(v, extents[v]) for v in self._plan.outputs]
+
+    def count_of(self, v: Variable) -> int:
+        """What the sums of columns that a result is are divided by."""
+        return self._plan.space.rows if id(v) in self._means else 1
+
+    def given(self, i: int, x: Array) -> Array:
+        """The input with the number ``i``: one number of it where all are the same, and indices from 0 on."""
+        if (call := self._checked[i]) is not None:
+            check = class_indices if call.operation.startswith("label") else wrap_indices
+            return contiguous(check(x, self._plan.space.width), INDEX)
+        return x[(0,) * x.ndim + (...,)] if self._splats[i] else x
+
     @quietly
     def __call__(self, *given: Array) -> list[Array]:
         """The outputs for the inputs of the plan."""
@@ -339,26 +363,25 @@ class TilePass:
         for i, call in enumerate(self._checked):
             if call is not None:
                 self.failed = call
-                check = class_indices if call.operation.startswith("label") else wrap_indices
-                arrays[i] = contiguous(check(arrays[i], self._plan.space.width), INDEX)
+                arrays[i] = self.given(i, arrays[i])
         results = []
         try:
             for shape, dtype in self._shapes:
                 results.append(empty(shape, dtype))
             threads = available()
-            rooms = empty((max(threads * self._room, tuning.MIN_POOLED_BYTES),), np.dtype(np.uint8))
+            rooms = empty((max(threads * self.room, tuning.MIN_POOLED_BYTES),), np.dtype(np.uint8))
         except MemoryError:
             made = self._plan.outputs[min(len(results), len(self._shapes) - 1)]
             self.failed = next(step.call for step in self._plan.steps if made in step.results)
             raise
         starts = np.array([*compiled.addresses_of([*results, *arrays]), *self._at_constants], np.int64)
-        self._run(self._at_fixed, compiled.address(starts), compiled.address(rooms), threads)
+        self._run(self.at_fixed, compiled.address(starts), compiled.address(rooms), threads)
         for i in self._columns:
             v = self._plan.outputs[i]
             total = np.add.reduce(results[i], axis=0)
             if id(v) in self._means:
                 total /= self._plan.space.rows
-            results[i] = total.astype(self._dtype).reshape(v.shape)
+            results[i] = total.astype(self.dtype).reshape(v.shape)
         return results
 
 

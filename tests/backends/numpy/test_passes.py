@@ -19,10 +19,10 @@ from backburn.base.errors import CaptureError, OutOfRangeError
 from backburn.nn import functional
 from backburn.ops.table import OPERATIONS
 from backburn.programs.fusion import partition
-from backburn.programs.fusion.plan import Extent, Operand, Plan, Space, Step
+from backburn.programs.fusion.plan import PASS, Extent, Operand, Plan, Space, Step
 from backburn.programs.ir import Call, Program, ordered
 from backburn_numpy import tuning
-from backburn_numpy.programs import tiles
+from backburn_numpy.programs import program_compiler, small_passes, tiles
 from backburn_numpy.runtime import threads
 
 pytestmark = needs_kernels
@@ -175,6 +175,46 @@ def test_random_graphs_are_their_calls() -> None:
         assert differences(found, expected, dtype) == "", (seed, shape, dtype)
         passes += sum(" = pass of " in line for line in str(captured.program).splitlines())
     assert passes > 80
+
+
+def test_small_passes_are_in_native_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "ELEMENTS_PER_TASK", 1 << 20)
+    passes = 0
+    for seed, shape, dtype in cases(40):
+        function, inputs = graph(seed, shape, dtype)
+        expected, _ = replayed(function, inputs, "capture(numpy, join=false)")
+        with guarded():
+            found, captured = replayed(function, inputs, "capture(numpy)")
+        assert differences(found, expected, dtype) == "", (seed, shape, dtype)
+        passes += sum(line.startswith("    ") and " = pass of " in line for line in str(captured.program).splitlines())
+    assert passes > 30
+
+
+#: Faults of a pass in a native program, as in :data:`FAULTS`.
+SMALL_FAULTS = {
+    "an operand is missing": ("i, x in enumerate(call.operands)", "i, x in enumerate([call.operands[0]] * 9)"),
+    "sums lie over others": ("layout.hold([*targets, *sources])", "pass"),
+    "the room is too small": ("layout.scratch((one.room,)", "layout.scratch((one.room // 2,)"),
+    "results are exchanged": ("*targets, *sources, *map", "*targets[::-1], *sources, *map"),
+    "sums are of other columns": ("prod(v.shape))", "prod(v.shape) // 2 or 1)"),
+}
+
+
+@pytest.mark.parametrize("fault", SMALL_FAULTS)
+def test_the_verifier_refuses_faults_of_small_passes(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    monkeypatch.setattr(tuning, "ELEMENTS_PER_TASK", 1 << 20)
+    changed = plant(monkeypatch, small_passes, "pass_plan", *SMALL_FAULTS[fault])
+    monkeypatch.setitem(program_compiler.PLANNERS, PASS, changed)
+
+    def record() -> None:
+        for seed, shape, dtype in cases(30):
+            function, inputs = graph(seed, shape, dtype)
+            captured = bb.capture(function, state=False, on_fallback="error")
+            for _ in range(2):
+                captured(*(bb.asarray(x, backend="capture(numpy)") for x in inputs))
+
+    with pytest.raises(CaptureError, match=r"the native program of its call .* was planned wrong"):
+        record()
 
 
 def first_difference(count: int = 60) -> str:
@@ -351,7 +391,7 @@ FAULTS = {
     "a constant is stale": ("_lower", "np.full(length, trace.constants[x]", "np.full(length, 0.3"),
     "values overlap": ("_lower", "room += arrays[extent] + LINE", "room += arrays[extent] // 2"),
     "a stride is wrong": ("_lower", "Place(i, 0, self._steps[extent])", "Place(i, 0, self._steps[extent] and size)"),
-    "the room is too small": ("_lower", "self._room = -(-room // 4096)", "self._room = (room // 8192)"),
+    "the room is too small": ("_lower", "self.room = -(-room // 4096)", "self.room = (room // 8192)"),
     "operands are exchanged": ("_lower", "for x in given)]", "for x in given[::-1])]"),
     "columns as if they were elements": ("_how", "own is Extent.COLUMN or", ""),
     "portions overlap": ("_lower", "self._tall, self._portion, size", "self._tall, self._portion // 2, size"),

@@ -48,8 +48,10 @@ VIEWS = frozenset(("reshape", "broadcast_to", "permute_dims", "slice"))
 #: The fewest elements for which calls are joined, and the most calls of a group of which all arrays have one shape.
 MIN_ELEMENTS, MAX_CALLS = 1 << 12, 16
 #: The elements from which rows are passed over, the most calls of such a group, and the width of its rows.
-MIN_ELEMENTS_OF_ROWS, MAX_CALLS_OF_ROWS = (1 << 16) + 1, 48
+MIN_ELEMENTS_OF_ROWS, MAX_CALLS_OF_ROWS = 1 << 9, 48
 MIN_WIDTH, MAX_WIDTH = 32, 1 << 12
+#: The most elements of a norm, a softmax or a loss that is a pass alone: backends put these in native programs.
+MAX_ELEMENTS_ALONE = 1 << 16
 #: The groups, from the last one back, that a call may still join.
 RECENT = 16
 
@@ -495,7 +497,10 @@ class _Replacement:
         again = {x for call in apart for x in variables_in(call.operands)}
         needed = {x if x in own else self._partition.root(x) for x in again}
         outputs = [v for v in made if v.dtype.kind != "bool" and (v in outputs or v in needed)]
-        if len(steps) - len(apart) < 2 or not outputs or any(v.dtype.kind == "bool" for v in needed & own):
+        is_enough = len(steps) - len(apart) > 1 or (
+            group.space.size <= MAX_ELEMENTS_ALONE and not steps[0].is_elementwise
+        )
+        if not is_enough or not outputs or any(v.dtype.kind == "bool" for v in needed & own):
             return self._stay(group, "it is alone: nothing that reads or makes its elements is a pass")
         if len(steps) <= MAX_CALLS and all(step.extent is Extent.FULL and step.is_elementwise for step in steps):
             call = fused_call(steps, outputs, self._k)
