@@ -111,7 +111,8 @@ class TilePass:
         size, width = self.dtype.itemsize, space.width
         self._tall = min(space.rows, max(1, TILE_BYTES // (width * size)))
         tiles = -(-space.rows // self._tall)
-        portions = max(1, min(MOST_PORTIONS, space.size // tuning.ELEMENTS_PER_TASK, tiles))
+        is_small = space.size <= tuning.MOST_ELEMENTS_OF_ONE_PORTION
+        portions = 1 if is_small else min(MOST_PORTIONS, max(1, space.size // tuning.ELEMENTS_PER_TASK), tiles)
         self._portion = -(-tiles // portions) * self._tall
         self._portions = -(-space.rows // self._portion)
         #: The bytes from row to row, by extent.

@@ -43,7 +43,7 @@ def failed(
     if call is not None and call.operation in (NATIVE_PROGRAM, EPILOGUE, PASS):
         call = getattr(call.function, "failed", None)
         if call is not None and call.operation == PASS:  # of a native program
-            call = call.function.made[-1]  # type: ignore[attr-defined]
+            call = call.function.made[-1]
     if call is None or call.operation not in OPERATIONS:
         return None
 

@@ -40,6 +40,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(partition, "MIN_ELEMENTS", 1 << 30)
     monkeypatch.setattr(tiles, "TILE_BYTES", 1 << 10)
     monkeypatch.setattr(tuning, "ELEMENTS_PER_TASK", 256)
+    monkeypatch.setattr(tuning, "MOST_ELEMENTS_OF_ONE_PORTION", 0)
 
     def checked(wanted: Any, makers: Any) -> Any:
         """The calls in their order, or an error where there is none."""
@@ -178,7 +179,7 @@ def test_random_graphs_are_their_calls() -> None:
 
 
 def test_small_passes_are_in_native_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "ELEMENTS_PER_TASK", 1 << 20)
+    monkeypatch.setattr(tuning, "MOST_ELEMENTS_OF_ONE_PORTION", 1 << 20)
     passes = 0
     for seed, shape, dtype in cases(40):
         function, inputs = graph(seed, shape, dtype)
@@ -202,7 +203,7 @@ SMALL_FAULTS = {
 
 @pytest.mark.parametrize("fault", SMALL_FAULTS)
 def test_the_verifier_refuses_faults_of_small_passes(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    monkeypatch.setattr(tuning, "ELEMENTS_PER_TASK", 1 << 20)
+    monkeypatch.setattr(tuning, "MOST_ELEMENTS_OF_ONE_PORTION", 1 << 20)
     changed = plant(monkeypatch, small_passes, "pass_plan", *SMALL_FAULTS[fault])
     monkeypatch.setitem(program_compiler.PLANNERS, PASS, changed)
 

@@ -497,10 +497,10 @@ class _Replacement:
         again = {x for call in apart for x in variables_in(call.operands)}
         needed = {x if x in own else self._partition.root(x) for x in again}
         outputs = [v for v in made if v.dtype.kind != "bool" and (v in outputs or v in needed)]
-        is_enough = len(steps) - len(apart) > 1 or (
-            group.space.size <= MAX_ELEMENTS_ALONE and not steps[0].is_elementwise
-        )
-        if not is_enough or not outputs or any(v.dtype.kind == "bool" for v in needed & own):
+        is_alone = len(steps) - len(apart) < 2
+        if is_alone and steps[0].call.operation in ALONG_ROWS and group.space.size <= MAX_ELEMENTS_ALONE:
+            is_alone = False
+        if is_alone or not outputs or any(v.dtype.kind == "bool" for v in needed & own):
             return self._stay(group, "it is alone: nothing that reads or makes its elements is a pass")
         if len(steps) <= MAX_CALLS and all(step.extent is Extent.FULL and step.is_elementwise for step in steps):
             call = fused_call(steps, outputs, self._k)
