@@ -246,17 +246,6 @@ class Model(nn.Module):
         return bb.abs(self.weight * x).sum()
 
 
-def test_optimizers_refuse_complex_parameters() -> None:
-    model = Model()
-    with pytest.raises(DTypeError, match=r"step: 'weight' is complex64\[2\].*bb.view_as_real"):
-        optim.Adam(0.1).step(model, model(bb.ones(2)).backward())
-    average = optim.Average(0.9)
-    average.update(model)
-    average.update(model)  # what has not moved stays
-    with pytest.raises(DTypeError, match="averages are of real parameters, and 'weight' is complex64"):
-        average.update(Model())
-
-
 @pytest.mark.parametrize("name", ["w.npz", "w.safetensors"])
 def test_files(name: str, tmp_path: Path) -> None:
     model, path = Model(), tmp_path / name

@@ -388,7 +388,8 @@ def float_dtype(name: str, dtype: Any, backend: BackendLike) -> DType:
     k = as_backend(backend)
     found = dtype_or_default(dtype, default_float(k), k)
     if not found.is_floating:
-        raise DTypeError(f"{name}: draws floats, not {found}; bb.random.integers draws integers")
+        drawn = "normal draws complex numbers" if found.kind == "complex" else "integers draws integers"
+        raise DTypeError(f"{name}: draws floats, not {found}; bb.random.{drawn}")
     return found
 
 
