@@ -2,9 +2,10 @@
 
 Each function returns a new tensor on the default backend (or ``backend``) in the default float dtype (or ``dtype``),
 drawn from the default generator (or ``generator``). Complex numbers have independent parts, and the standard deviation
-that is given or documented (Trabelsi et al., "Deep complex networks", 2018, arXiv:1705.09792). Weights have the shape ``(outputs, inputs)``, kernels of
-convolutions ``(outputs, inputs, *window)``. To initialize a parameter anew, write
-``layer.weight = nn.parameter(init.orthogonal(layer.weight.shape))``.
+that is given or documented (Trabelsi et al., "Deep complex networks", 2018, arXiv:1705.09792).
+
+Weights have the shape ``(outputs, inputs)``, kernels of convolutions ``(outputs, inputs, *window)``. To initialize a
+parameter anew, write ``layer.weight = nn.parameter(init.orthogonal(layer.weight.shape))``.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def ones(shape: Shape, **options: Any) -> FloatTensor:
 
 def constant(shape: Shape, val: float | complex, **options: Any) -> FloatTensor:
     """A tensor filled with ``val``; options are ``dtype`` and ``backend``."""
-    return creation.full(shape, val if val.__class__ is complex else float(number("constant", "val", val)), **options)
+    value: Any = val if isinstance(val, complex) else float(number("constant", "val", val))
+    made: Any = creation.full(shape, value, **options)
+    return cast(FloatTensor, made)
 
 
 def uniform(shape: Shape, a: float = 0.0, b: float = 1.0, **options: Any) -> FloatTensor:

@@ -150,7 +150,7 @@ def clip_grad_norm(gradients: Any, max_norm: float, norm_type: float = 2.0) -> t
 def clip_grad_value(gradients: Any, clip_value: float) -> NamedGradients:
     """The gradients with every element clipped to the range from ``-clip_value`` to ``clip_value``.
 
-    Of a complex gradient the real and the imaginary part are. Raises :class:`ArgumentError` unless ``clip_value`` is positive.
+    Both parts of complex elements are clipped. Raises :class:`ArgumentError` unless ``clip_value`` is positive.
 
         >>> import backburn as bb
         >>> clip_grad_value({"a": bb.asarray([3.0, -0.25], backend="numpy")}, 0.5)

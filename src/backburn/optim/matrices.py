@@ -25,9 +25,9 @@ class Adafactor(PerParameter):
     rate ``1 - n**beta2_decay`` in step ``n``. The second moment ``v`` of an element is the product of those of its row
     and its column, divided by the mean of all rows (algorithm 4). For parameters with fewer than two axes, ``v`` itself
     is kept; the real and the imaginary part of a complex one are two matrices. With ``rms(x)`` the root mean square,
-    ``eps1, eps2 = eps`` and ``u = g / sqrt(max(v, eps1**2))``, a step first multiplies the parameter ``x`` by ``1 - lr *
-    weight_decay``, and then subtracts ``min(lr, 1 / sqrt(n)) * max(rms(x), eps2) * u / max(rms(u) / d, 1)``: ``lr`` is
-    relative to the size of the parameter.
+    ``eps1, eps2 = eps`` and ``u = g / sqrt(max(v, eps1**2))``, a step first multiplies the parameter ``x`` by ``1 -
+    lr * weight_decay``, and then subtracts ``min(lr, 1 / sqrt(n)) * max(rms(x), eps2) * u / max(rms(u) / d, 1)``:
+    ``lr`` is relative to the size of the parameter.
 
     If ``eps1`` is None, it is the eps of the parameter's dtype, or of float32 for 16-bit floats (the paper adds 1e-30
     to the squares instead). Raises :class:`ArgumentError` for options out of range.

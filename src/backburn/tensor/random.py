@@ -29,7 +29,16 @@ from backburn.hints.arguments import explained
 from backburn.ops.random import check_range, dropout_scale
 from backburn.tensor.core.complex_numbers import check_supported
 from backburn.tensor.core.defaults import BackendLike, as_backend, given_backend
-from backburn.tensor.core.dispatch import as_scalar, binary, call, create, float_operand, kind_operand, upcast_half
+from backburn.tensor.core.dispatch import (
+    Number,
+    as_scalar,
+    binary,
+    call,
+    create,
+    float_operand,
+    kind_operand,
+    upcast_half,
+)
 from backburn.tensor.core.host import any_of
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import axis_of, flags, integer, shape_of
@@ -104,7 +113,7 @@ def uniform(
 def normal(
     shape: Shape = (),
     *,
-    mean: Tensor | float = 0.0,
+    mean: Tensor | Number = 0.0,
     std: Tensor | float = 1.0,
     dtype: Any = None,
     backend: BackendLike = None,
@@ -125,7 +134,8 @@ def normal(
     if dtype is not None and isinstance(asked := as_dtype(dtype), ComplexDType):
         return _complex_normal(shape, mean, std, asked, where, generator)
     found, lengths = float_dtype("normal", dtype, where), shape_of("normal", shape)
-    centre, spread = (n if is_tensor(n) else plain_number("normal", n) for n in (mean, std))
+    centre = mean if is_tensor(mean) else plain_number("normal", mean)
+    spread = std if is_tensor(std) else plain_number("normal", std)
     if not is_tensor(spread) and spread < 0.0:
         raise ArgumentError(f"normal: std is a number of at least 0, not {std!r}")
     if is_tensor(spread) and any_of(spread, lambda values: values < 0):
@@ -370,7 +380,7 @@ def categorical(logits: Tensor, shape: Shape = (), *, generator: Generator | Non
     return drawn_from("categorical", x, generator)
 
 
-def dropped(x: FloatTensor, p: float, generator: Generator | None) -> FloatTensor:
+def dropped(x: Tensor, p: float, generator: Generator | None) -> FloatTensor:
     """Each element 0 with probability ``p``, and divided by ``1 - p`` otherwise."""
     if isinstance(x.dtype, ComplexDType):
         ones = create("ones", x.backend, shape=x.shape, dtype=x.dtype.part)

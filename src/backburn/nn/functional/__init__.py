@@ -179,10 +179,10 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True, *, generator: Any 
         ([0.0, 2.0], [1.0, 1.0])
     """
     check_probability("dropout", p)
-    x = inexact_operand("dropout", x)
+    values: FloatTensor = inexact_operand("dropout", x)
     if not training or p == 0:
-        return x
-    return random.dropped(x, float(p), generator)
+        return values
+    return random.dropped(values, float(p), generator)
 
 
 if not TYPE_CHECKING:
