@@ -36,7 +36,8 @@ Array = Any
 Shape = tuple[int, ...]
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-THEIRS = {as_dtype(name): getattr(xp, name) for name in ("float32", "float64", "complex64", "complex128", *INTEGERS, "bool")}
+FLOATS = ("float32", "float64", "complex64", "complex128")
+THEIRS = {as_dtype(name): getattr(xp, name) for name in (*FLOATS, *INTEGERS, "bool")}
 
 #: Does what the standard cannot; loaded at import, since loading it also disables warnings about NaN.
 HOST: Any = load_backend("numpy")

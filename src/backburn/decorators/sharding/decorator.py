@@ -415,8 +415,7 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
             if axis is None and any(cuts):  # an empty shard has nothing to add, not even the sign of a zero
                 dtype = self._inner.dtype(parts[0])
                 parts = [
-                    p if n else self._inner.full(shape, neutral(dtype), dtype)
-                    for p, n in zip(parts, mine, strict=True)
+                    p if n else self._inner.full(shape, neutral(dtype), dtype) for p, n in zip(parts, mine, strict=True)
                 ]
             results.append(Shards(parts, axis, () if axis is None else cuts, tuple(shape), self.mesh_axis))
         return tuple(results) if several else results[0]
