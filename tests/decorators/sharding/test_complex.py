@@ -47,6 +47,15 @@ def test_gradients(name: str) -> None:
                 np.testing.assert_allclose(k.to_numpy(g), e, rtol=1e-11, atol=1e-11)
 
 
+def test_parts_that_are_stretched_are_gathered() -> None:
+    real, imag = np.ones((0, 3)), np.ones((1, 3))
+    for k in levels("first", "last"):
+        found = k.to_numpy(k.complex(k.from_numpy(real), k.from_numpy(imag)))
+        assert (found.shape, found.dtype) == ((0, 3), np.complex128)
+        found = k.to_numpy(k.complex(k.from_numpy(np.ones((2, 1))), k.from_numpy(imag)))
+        np.testing.assert_array_equal(found, np.full((2, 3), 1 + 1j))
+
+
 def test_zeros_of_sums_keep_their_signs() -> None:
     zeros = np.array([complex(a, b) for a in (0.0, -0.0) for b in (0.0, -0.0)])
     k: Any = load_backend("sharded(numpy, dp=3)")
