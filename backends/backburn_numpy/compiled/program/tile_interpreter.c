@@ -9,9 +9,10 @@ enum { STEPS, LENGTH, ROWS, WIDTH, TALL, PORTION, SIZE, ROOM };
  * room of a thread; the bytes from there; and those from row to row. The first array is the result.
  * ELEMENTS: all elements of a tile. NUMBERS: a number of each row. BY_ROW: one row after another.
  * REDUCE: an operand and the number of each row of it that the kernel makes.
- * COLUMNS: an operand, doubles of a thread, and the sums of the columns of each portion. */
-enum { ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS };
-enum { WORDS = 15 };
+ * COLUMNS: an operand, doubles of a thread, and the sums of the columns of each portion.
+ * CODE: machine code made for the pass, whose arrays are in a table of their own, which the step has the address of. */
+enum { ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, CODE };
+enum { WORDS = 15, MOST_ARRAYS = 32 };
 
 typedef struct {
     const int64_t *fixed, *starts;
@@ -29,15 +30,17 @@ static void call(void *kernel, int64_t arrays, char *const *a, int64_t count) {
 static void tile(const Pass *p, char *room, int64_t portion, int64_t top, int64_t rows) {
     typedef void Reduce(char *, char *, int64_t, int64_t);
     typedef void Columns(char *, double *, int64_t, int64_t, int64_t, int64_t, int64_t);
+    typedef void Code(char **, int64_t);
     const int64_t *f = p->fixed, *step = (const int64_t *)(intptr_t)f[STEPS], width = f[WIDTH];
     for (const int64_t *end = step + WORDS * f[LENGTH]; step < end; step += WORDS) {
         void *kernel = (void *)(intptr_t)step[0];
-        char *a[4];
-        for (int64_t i = 0; i < step[2]; i++) {
-            const int64_t *at = step + 3 + 3 * i;
+        char *a[MOST_ARRAYS];
+        const int64_t *at = step[1] == CODE ? (const int64_t *)(intptr_t)step[3] : step + 3;
+        for (int64_t i = 0; i < step[2]; i++, at += 3) {
             a[i] = at[0] < 0 ? room + at[1] : (char *)(intptr_t)p->starts[at[0]] + at[1] + top * at[2];
         }
-        if (step[1] == ELEMENTS) call(kernel, step[2], a, rows * width);
+        if (step[1] == CODE) ((Code *)kernel)(a, rows);
+        else if (step[1] == ELEMENTS) call(kernel, step[2], a, rows * width);
         else if (step[1] == NUMBERS) call(kernel, step[2], a, rows);
         else if (step[1] == REDUCE) ((Reduce *)kernel)(a[0], a[1], rows, width);
         else if (step[1] == COLUMNS) {
