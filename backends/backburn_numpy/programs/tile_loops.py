@@ -78,16 +78,20 @@ class Pass:
             for stage in range(max(stages.values()) + 1)
         ]
         kept = {*self.results}
-        for group in groups:
-            own = {made for _, made, _ in group}
-            kept |= {x for call in group for x in self._operands(call) if call[1] not in looped or x not in own}
         found: list[Step] = []
-        for stage, group in enumerate(groups):
+        for stage, group in reversed([*enumerate(groups)]):
+            needed, wanted = [], {x for x in kept if stages.get(x) == stage}
+            for call in reversed(group):
+                if call[1] in wanted or call[1] not in looped or call[0] in REDUCTIONS:
+                    needed.append(call)
+                    wanted.update(self._operands(call))
             if stage % 2:
-                found += group
-            elif group:
-                found.append(self._joined(group, {x for x in kept if stages.get(x) == stage}))
-        return found
+                found += needed
+            elif needed:
+                found.append(self._joined(needed[::-1], {x for x in kept if stages.get(x) == stage}))
+            own = {made for _, made, _ in needed} if stage % 2 == 0 else set()
+            kept |= {x for call in needed for x in self._operands(call)} - own
+        return found[::-1]
 
     def _base(self, x: Value) -> Value:
         return self.arrays.get(x, x)
