@@ -10,10 +10,13 @@ RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI = range(8)
 
 
 class Memory(NamedTuple):
-    """``[base + index + offset]``; -1 for no index. A constant of the code has its label in place of a base."""
+    """``[base + moved + offset]``: two registers, -1 for no second one, and a number.
+
+    A constant of the code has its label in place of a base.
+    """
 
     base: int
-    index: int = -1
+    moved: int = -1
     offset: int = 0
     label: str = ""
 
@@ -21,8 +24,9 @@ class Memory(NamedTuple):
 #: A register's number, or memory.
 Source: TypeAlias = "int | Memory"
 
-#: Vector instructions: the prefix (none, 66, F3, F2 as 0 to 3), the map of opcodes (0F, 0F38, 0F3A as 1 to 3), the opcode,
-#: and W. A prefix of ``BY_SIZE`` is 66 for doubles, such a W is set for them; with VEX only multiply-adds have a W.
+#: Vector instructions: the prefix (none, 66, F3, F2 as 0 to 3), the map of opcodes (0F, 0F38, 0F3A as 1 to 3), the
+#: opcode, and W. A prefix of ``BY_SIZE`` is 66 for doubles, such a W is set for them; with VEX only
+#: multiply-adds have a W.
 BY_SIZE = -1
 VECTOR: dict[str, tuple[int, int, int, int]] = {
     **{name: (BY_SIZE, 1, opcode, BY_SIZE) for name, opcode in {
@@ -30,11 +34,11 @@ VECTOR: dict[str, tuple[int, int, int, int]] = {
         "or": 0x56, "xor": 0x57, "compare": 0xC2, "move": 0x28, "load": 0x10, "store": 0x11,
     }.items()},
     **{name: (1, 2, opcode, BY_SIZE) for name, opcode in {
-        "fma213": 0xA8, "fma231": 0xB8, "fms213": 0xAA, "fms231": 0xBA, "fnma213": 0xAC, "fnma231": 0xBC, "select": 0x65,
+        "fma213": 0xA8, "fma231": 0xB8, "fnma213": 0xAC, "fnma231": 0xBC, "select": 0x65,
     }.items()},
-    "unpack_high": (1, 1, 0x15, 1), "odd": (2, 1, 0x16, 0), "to_float": (0, 1, 0x5B, 0), "widen": (0, 1, 0x5A, 0), "extract": (1, 3, 0x19, 0),
-    "extract_half": (1, 3, 0x1B, 1), "narrow_one": (3, 1, 0x5A, 1), "store_one": (2, 1, 0x11, 0),
-    "store_double": (3, 1, 0x11, 1), "load_double": (3, 1, 0x10, 1), "add_double": (3, 1, 0x58, 1),
+    "unpack_high": (1, 1, 0x15, 1), "odd": (2, 1, 0x16, 0), "to_float": (0, 1, 0x5B, 0), "widen": (0, 1, 0x5A, 0),
+    "extract": (1, 3, 0x19, 0), "extract_half": (1, 3, 0x1B, 1), "narrow_one": (3, 1, 0x5A, 1),
+    "store_one": (2, 1, 0x11, 0), "store_double": (3, 1, 0x11, 1), "add_double": (3, 1, 0x58, 1),
     "add_doubles": (1, 1, 0x58, 1),
 }  # fmt: skip
 #: Those whose opcode depends on the element's size.
@@ -107,7 +111,7 @@ class Assembler:
         self._operand(to, x, mask << 4)
 
     def masks(self, name: str, to: int, first: int, second: int) -> None:
-        """An instruction of mask registers of 16 bits: ``or``, ``xor``, ``test`` whether all are 0, ``from`` a register."""
+        """An instruction of masks of 16 bits: ``or``, ``xor``, ``test`` whether all are 0, ``from`` a register."""
         opcode, is_long = {"or": (0x45, 1), "xor": (0x47, 1), "test": (0x98, 0), "from": (0x92, 0)}[name]
         self._vex(0, 1, 0, opcode, to, first, second, 32 if is_long else 16)
         self._operand(to, second, None)
@@ -121,7 +125,9 @@ class Assembler:
         """What has to come before the next code without VEX."""
         self.code += b"\xc5\xf8\x77"
 
-    def _vex(self, prefix: int, group: int, w: int, opcode: int, to: int, first: int, second: Source, length: int) -> None:
+    def _vex(
+        self, prefix: int, group: int, w: int, opcode: int, to: int, first: int, second: Source, length: int
+    ) -> None:
         x, b = _high(second)
         self.code.extend((
             0xC4, (~to & 8) << 4 | (x ^ 1) << 6 | (b ^ 1) << 5 | group,
@@ -152,11 +158,11 @@ class Assembler:
             code.append(reg | 5)
             where = len(code)
             code += b"\0\0\0\0"
-        elif rm.index < 0 and rm.base & 7 != RSP:
+        elif rm.moved < 0 and rm.base & 7 != RSP:
             code.append(0x80 | reg | rm.base & 7)
             code += pack("<i", rm.offset)
         else:
-            index = RSP if rm.index < 0 else rm.index
+            index = RSP if rm.moved < 0 else rm.moved
             code += bytes((0x80 | reg | 4, (index & 7) << 3 | rm.base & 7))
             code += pack("<i", rm.offset)
         if immediate is not None:
@@ -226,7 +232,7 @@ ALWAYS, BELOW, EQUAL, UNEQUAL, NOT_ABOVE = 0, 0x82, 0x84, 0x85, 0x86
 
 
 def _high(rm: Source) -> tuple[int, int]:
-    """The highest bits of an index and of a base or a register."""
+    """The highest bits of the registers of an operand: the second of memory, and the only one of others."""
     if isinstance(rm, Memory):
-        return (rm.index >> 3 & 1 if rm.index >= 0 else 0), (0 if rm.label else rm.base >> 3 & 1)
+        return (rm.moved >> 3 & 1 if rm.moved >= 0 else 0), (0 if rm.label else rm.base >> 3 & 1)
     return 0, rm >> 3 & 1

@@ -36,7 +36,9 @@ def exp_terms(p: Program, x: Vector, added: Callable[[Vector], Vector] = lambda 
     shifted = p.fma(added(x), 1.44269504088896341, shift)
     n = shifted - shift
     r = added(p.fma(n, 2.12194440e-4, p.fnma(n, 0.693359375, x)))
-    q = horner(p, r, 1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+    q = horner(
+        p, r, 1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1
+    )
     return p.fma(q * r, r, r), p.make("int_sub", shifted, p.constant(shift))
 
 
@@ -77,9 +79,7 @@ def log_of_positive(p: Program, u: Vector) -> Vector:
     n = p.make("to_float", p.select(small, p.make("int_sub", whole, p.bits(23)), whole))
     low = p.fnma(n, 2.12194440e-4, log_terms(p, z) * square)
     result = p.fma(n, 0.693359375, p.fnma(square, 0.5, low) + z)
-    return p.select(
-        p.compare(u, 0.0, IS_EQUAL), -inf, p.select(p.compare(u, inf, IS_EQUAL), u, result)
-    )
+    return p.select(p.compare(u, 0.0, IS_EQUAL), -inf, p.select(p.compare(u, inf, IS_EQUAL), u, result))
 
 
 def log(p: Program, x: Vector) -> Vector:
@@ -142,9 +142,7 @@ def slope_of(p: Program, u: Vector, slope: Vector, x: Vector) -> Vector:
     e = decayed(p, u)
     above = 1.0 / (1.0 + e)
     below = e * above
-    return p.select(
-        p.compare(x, 0.0, GREATER), p.fma(below, slope, 1.0) * above, p.fma(above, slope, 1.0) * below
-    )
+    return p.select(p.compare(x, 0.0, GREATER), p.fma(below, slope, 1.0) * above, p.fma(above, slope, 1.0) * below)
 
 
 def silu_backward(p: Program, grad: Vector, x: Vector) -> Vector:

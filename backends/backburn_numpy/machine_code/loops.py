@@ -8,8 +8,27 @@ from typing import NamedTuple
 
 from backburn.base.errors import Unsupported
 from backburn_numpy.machine_code.encoding import (
-    ADD, ADDRESS, ALWAYS, BELOW, COMPARE, EQUAL, MOVE, NOT_ABOVE, RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP, SUBTRACT, TEST,
-    UNEQUAL, XOR, Assembler, Memory,
+    ADDRESS,
+    ALWAYS,
+    BELOW,
+    COMPARE,
+    EQUAL,
+    MOVE,
+    NOT_ABOVE,
+    RAX,
+    RBP,
+    RBX,
+    RCX,
+    RDI,
+    RDX,
+    RSI,
+    RSP,
+    SUBTRACT,
+    TEST,
+    UNEQUAL,
+    XOR,
+    Assembler,
+    Memory,
 )  # fmt: skip
 from backburn_numpy.machine_code.functions import function_of
 from backburn_numpy.machine_code.vectors import MASKS, TAIL, UNORDERED, Body, Output, Program, Vector
@@ -26,8 +45,8 @@ MOST_ARRAYS = 32
 class Loop(NamedTuple):
     """What a function ``(arrays, rows)`` computes of a tile; equal loops have equal code.
 
-    An array varies over all elements (``full``), rows (``row``), columns (``column``) or nothing (``one``). A kernel has
-    its name and its operands: an array ``("array", number)``, a kernel's result ``("made", number)``, or a constant
+    An array varies over all elements (``full``), rows (``row``), columns (``column``) or nothing (``one``). A kernel
+    has its name and its operands: an array ``("array", number)``, a kernel's result ``("made", number)``, or a constant
     ``("constant", number as a float's hexadecimal digits)``. An output is ``store``, ``sum``, ``max`` or ``min``, with
     the number of the kernel or operand, and the array.
     """
@@ -88,9 +107,7 @@ class _Assembly:
             raise Unsupported("more reductions than registers")
         self._body = Body(program, self._assembler, registers, masks, self._join)
         self._turn = 0
-        self._is_flat = not reductions and all(
-            x not in ("row", "column") for x in loop.arrays
-        )
+        self._is_flat = not reductions and all(x not in ("row", "column") for x in loop.arrays)
         wanted = [i for i, x in enumerate(loop.arrays) if x in ("full", "column")]
         self._pointers = dict(zip(wanted, POINTERS, strict=False))
         self._totals = {array: self._body.slot() for array in self._sums} if loop.width > BLOCK else {}
@@ -323,8 +340,7 @@ class _Assembly:
             self._assembler.vector("extract_half" if bytes == 64 else "extract", x, 0, to, immediate=1, bytes=bytes)
 
     def _total(self, array: int) -> None:
-        """The sum of a block, in register 0 as a double: that of the two accumulators, lanes joined with those half
-        of them further on."""
+        """Join the accumulators of a sum and their lanes, each with the one half of them further on, in register 0."""
         a, (first, second), length = self._assembler, self._sums[array], self._loop.bytes
         a.vector("add", 0, first, second)
         if self._loop.size == 4:
@@ -382,4 +398,3 @@ class _Assembly:
         self._broadcast(0, nan)
         a.label(ordered)
         self._write(array)
-

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import platform
 import sys
-from mmap import mmap
 from threading import Lock
 from weakref import WeakValueDictionary
 
@@ -22,7 +22,7 @@ class Code:
 
     def __init__(self, content: bytes) -> None:
         """Raises :class:`OSError` if the system refuses."""
-        self._memory = mmap(-1, len(content))
+        self._memory = mmap.mmap(-1, len(content), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._memory[:] = content
         held = ctypes.c_char.from_buffer(self._memory)
         self.address = ctypes.addressof(held)

@@ -25,7 +25,9 @@ class Vector:
 
     __slots__ = ("immediate", "is_mask", "name", "operands", "program", "uses")
 
-    def __init__(self, program: Program, name: str, operands: tuple[Vector, ...], immediate: Any, is_mask: bool) -> None:
+    def __init__(
+        self, program: Program, name: str, operands: tuple[Vector, ...], immediate: Any, is_mask: bool
+    ) -> None:
         self.program, self.name, self.operands = program, name, operands
         self.immediate, self.is_mask = immediate, is_mask
         self.uses: list[int] = []
@@ -245,11 +247,11 @@ class Body:
             while self._left[x] and self._left[x][0] <= i:
                 self._left[x].pop(0)
         if isinstance(step, Output):
-            x = self._register(step.value)
+            register = self._register(step.value)
             if step.kind == "store":
-                self._store(x, step.array)
+                self._store(register, step.array)
             else:
-                self._joins(step, x, self._mask)
+                self._joins(step, register, self._mask)
         else:
             self._make(step, operands)
         for x in operands:
@@ -376,25 +378,25 @@ class Body:
                 vector("or", to, one, two)
         elif x.name == "compare":
             one = self._register(operands[0])
-            two, splat = self._last(operands[1])
+            last, splat = self._last(operands[1])
             to = self._new_mask() if self.program.bytes == 64 else self._target(*operands)
-            vector("compare", to, one, two, immediate=x.immediate, splat=splat)
+            vector("compare", to, one, last, immediate=x.immediate, splat=splat)
         elif x.name == "shift":
             one = self._register(operands[0])
             to = self._target(operands[0])
             self.assembler.shift(x.immediate[0], to, one, x.immediate[1])
         elif len(operands) == 1:
-            one, splat = self._last(operands[0])
+            last, splat = self._last(operands[0])
             to = self._target(operands[0])
-            vector(x.name, to, 0, one, splat=splat)
+            vector(x.name, to, 0, last, splat=splat)
         else:
             first, second = operands
             if x.name in COMMUTATIVE and self._is_read(first) and not self._is_read(second):
                 first, second = second, first
             one = self._register(first)
-            two, splat = self._last(second)
+            last, splat = self._last(second)
             to = self._target(first, second)
-            vector(x.name, to, one, two, splat=splat)
+            vector(x.name, to, one, last, splat=splat)
         self._where[x] = to
 
     def _new_mask(self) -> int:

@@ -16,6 +16,8 @@ from backburn_numpy.machine_code.memory import VECTORS, Code, executable, missin
 
 #: The kernels that reduce rows, and what loops call that.
 REDUCTIONS = {"sum_rows": "sum", "max_rows": "max", "min_rows": "min"}
+#: The widest rows whose elements kernels of reductions join one after the other, as ``reduce.c`` has it.
+NARROW = 24
 #: The most reductions of a loop, by the bytes of vectors.
 MOST_REDUCTIONS = {32: 2, 64: 4}
 #: The kernels that are computed again sooner than written and read, and the most of them for a value.
@@ -46,7 +48,7 @@ Step: TypeAlias = "Call | Joined"
 
 @dataclass(slots=True)
 class Pass:
-    """Calls of a pass, in their order, and what is known of their values: ``arrays`` of which others are the numbers."""
+    """Calls of a pass, in their order, and what is known of values: ``arrays`` of which others are the numbers."""
 
     calls: Sequence[Call]
     results: Sequence[Value]
@@ -59,7 +61,7 @@ class Pass:
     _stages: dict[Value, int] = field(default_factory=dict)
 
     def steps(self) -> list[Step]:
-        """The calls, those that loops compute as such; all as they are where there is no machine code or it gains none."""
+        """The calls, with loops in place of some; all as they are where there is no machine code, or it gains none."""
         if missing():
             return [*self.calls]
         try:
@@ -107,8 +109,10 @@ class Pass:
         for call in self.calls:
             kernel, made, _ = call
             reduces = kernel in REDUCTIONS
-            able = reduces or (
-                self.extents[made] is Extent.FULL and function_of(kernel, self.size) is not None
+            able = (
+                self.width > NARROW
+                if reduces
+                else (self.extents[made] is Extent.FULL and function_of(kernel, self.size) is not None)
             )
             stage = 0
             for x in self._operands(call):

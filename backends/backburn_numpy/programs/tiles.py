@@ -17,6 +17,7 @@ from backburn.programs.lowering import UNTRACEABLE, Value
 from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32, FLOAT64
 from backburn_numpy.elementwise.fused import FormulaTrace, needed_calls
+from backburn_numpy.machine_code import memory as machine_code
 from backburn_numpy.programs import tiles_verifier, verifier
 from backburn_numpy.programs.tile_loops import Joined, Pass
 from backburn_numpy.runtime.memory import contiguous, empty
@@ -224,6 +225,11 @@ class TilePass:
             for x in {*reads[i]}:
                 if last[x] == i and places[x].start < 0:
                     free[self._extents[x]].append(places[x].offset)
+        kernels = sum(not isinstance(step, Joined) for step in steps)
+        #: What computes the pass, in words.
+        self.generator = f"{kernels} kernels"
+        if self._codes:
+            self.generator = f"machine code ({machine_code.describe()}), {len(self._codes)} loops and {self.generator}"
         self._room = -(-room // 4096) * 4096 + LINE
         self._words = np.array(words, np.int64)
         numbers = [len(steps), self._plan.space.rows, width, self._tall, self._portion, size, self._room]
@@ -235,9 +241,12 @@ class TilePass:
             tiles_verifier.verify(self._finished(steps, inputs, results, known))
 
     def _finished(
-        self, steps: Sequence[tuple[str, Value, list[Value]] | Joined], inputs: Sequence[Value], results: Sequence[Value],
+        self,
+        steps: Sequence[tuple[str, Value, list[Value]] | Joined],
+        inputs: Sequence[Value],
+        results: Sequence[Value],
         constants: Iterable[Value],
-    ) -> tiles_verifier.Finished:  # fmt: skip
+    ) -> tiles_verifier.Finished:
         """The pass as the verifier reads it."""
         space, size = self._plan.space, self._dtype.itemsize
         counts = {Extent.FULL: space.size, Extent.ROW: space.rows, Extent.COLUMN: space.width, Extent.ONE: 1}
@@ -252,13 +261,22 @@ class TilePass:
             starts.append(tiles_verifier.Start(value, counts[extent] * size, self._steps[extent], False))
         for value, array in zip(constants, self.constants, strict=True):
             starts.append(tiles_verifier.Start(value, array.nbytes, 0, False))
-        kernels = [
-            step if isinstance(step, Joined) else self._kernel_of(step) for step in steps
-        ]
+        kernels = [step if isinstance(step, Joined) else self._kernel_of(step) for step in steps]
         numbers = [(array, self._trace.constants[x]) for x, array in zip(constants, self.constants, strict=True)]
         return tiles_verifier.Finished(
-            self._words, self._fixed, space.rows, space.width, kernels, self._extents, self._arrays,
-            self._trace.constants, self._tables, starts, self._portions, self._makers, numbers,
+            self._words,
+            self._fixed,
+            space.rows,
+            space.width,
+            kernels,
+            self._extents,
+            self._arrays,
+            self._trace.constants,
+            self._tables,
+            starts,
+            self._portions,
+            self._makers,
+            numbers,
         )
 
     def _kernel_of(self, call: tuple[str, Value, list[Value]]) -> tuple[str, Value, list[tuple[Value, bool]]]:

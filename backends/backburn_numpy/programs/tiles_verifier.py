@@ -185,8 +185,9 @@ class _Tile:
         for _, made, given in joined.calls:
             if any(finished.arrays.get(x, x) not in known for x in given if x not in finished.numbers):
                 raise Refused("code reads what it has not made")
-            known.add(made)
-        if not known >= {*joined.writes}:
+            if finished.extents[made] is Extent.FULL:  # a number of a row is known after it
+                known.add(made)
+        if not {made for _, made, _ in joined.calls} >= {*joined.writes}:
             raise Refused("code does not make what it writes")
         parts = [self._part_of_code(x, *place) for x, place in zip(arrays, table.tolist(), strict=True)]
         written, read = parts[: len(joined.writes)], parts[len(joined.writes) :]

@@ -286,7 +286,8 @@ def test_the_plan_tells_where_each_call_went() -> None:
     ]
     assert lines[5] == "  writes v3 (full), v4 (a number for each column)"
     assert lines[6].startswith("  6.6 kB read, 6.6 kB written: 13.1 kB in place of")
-    assert lines[8].endswith("= sort(v3, axis=1, descending=False): by itself; no pass computes sort")
+    assert lines[7].startswith("  computed by ")
+    assert lines[9].endswith("= sort(v3, axis=1, descending=False): by itself; no pass computes sort")
     assert "join=false" not in str(captured.plan())
 
 
